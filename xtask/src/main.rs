@@ -19,6 +19,8 @@ Tasks around the repository.
 
   cargo xtask test      install the clients that the tests use (Debian packages), then run all tests
   cargo xtask soak      the long forms of the tests with real processes, and 20,000 runs of the simulated attack; takes hours
+  cargo xtask hostile [SECONDS]
+                        attack every socket of an array with hostile peers while clients work: five minutes, or as long as named
   cargo xtask compare   compare Braid with the raw disk and qemu-nbd; see --help
   cargo xtask healing   measure how fast an array heals, and the effect on its users; see --help
   cargo xtask link      measure the cost of small writes on the network link of a host; see --help
@@ -50,6 +52,7 @@ fn chore() -> Result<()> {
     match task {
         "test" => test(),
         "soak" => soak(),
+        "hostile" => hostile(arguments.get(1).map_or("300", String::as_str)),
         "atomics" => atomics::run(std::env::args().skip(2)),
         "posix" => posix::test(std::env::args().skip(2)),
         "healing" => healing::run(std::env::args().skip(2)),
@@ -85,6 +88,15 @@ fn soak() -> Result<()> {
     tests.env("BRAID_SOAK", "1");
     run(tests)?;
     run(cargo(&["run", "--locked", "--package", "braid-sim", "--", "attack", "--runs", "20000", "--keep-going"]))
+}
+
+/// The long form of one test with real processes.
+fn hostile(seconds: &str) -> Result<()> {
+    run(cargo(&["build", "--locked", "--package", "braid"]))?;
+    let test = "hostile::clients_work_on_while_every_socket_is_attacked";
+    let mut tests = cargo(&["test", "--locked", "--package", "braid-processes", "--test", "processes", "--", test]);
+    tests.args(["--nocapture", "--exact"]).env("BRAID_SOAK", "1").env("BRAID_HOSTILE_SECONDS", seconds);
+    run(tests)
 }
 
 /// A release build of `braid`: the program that is `named`, or one that is built now.

@@ -249,7 +249,7 @@ impl Transport {
                 has_place = false;
                 return false;
             }
-            match routes.heard(from, side, number, now) {
+            match routes.heard(from, side, number) {
                 Claim::Owner => true,
                 Claim::Waits { instead_of } => {
                     displaced = instead_of;
@@ -274,6 +274,7 @@ impl Transport {
 
     /// Ends the connections of peers that are silent or too slow, and releases memory that is not needed.
     fn patrol(&mut self, now: Instant) {
+        self.routes.look(now);
         let is_late = now.saturating_duration_since(self.next_patrol) >= PATROL_LATE;
         self.next_patrol = now + PATROL_EVERY;
         if now >= self.early_until {
@@ -298,7 +299,7 @@ impl Transport {
         let number = self.next_connection;
         self.next_connection += 1;
         if let Some(peer) = arrival.peer {
-            self.routes.made(peer, number, now);
+            self.routes.made(peer, number);
         }
         self.within_process |= arrival.stream.is_pipe();
         let us = match arrival.origin {
@@ -336,7 +337,7 @@ impl Transport {
                 self.places.ended(number, connection.peer(), now);
             }
             if let Some(peer) = connection.peer() {
-                let next = self.routes.end(peer, side, number, now);
+                let next = self.routes.end(peer, side, number);
                 let next = next.and_then(|next| self.connections.get(&next));
                 next.inspect(|next| next.queue());
                 more |= next.is_some();

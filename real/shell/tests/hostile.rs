@@ -100,7 +100,7 @@ async fn a_host_has_its_route_back_when_the_connection_that_took_it_ends() {
     let (_folder, address, device) = device("route-back").await;
     let mut first = connect(&address).await;
     assert!(is_answered(&mut first, 5).await);
-    sleep(Duration::from_secs(5)).await;
+    sleep(Duration::from_secs(8)).await;
     let mut second = connect(&address).await;
     assert!(is_answered(&mut second, 5).await, "the first connection was silent for longer than a living host");
     drop(second);

@@ -5,6 +5,7 @@
 //! | `program` | runs `braid` and other programs, with a time limit, and captures their output |
 //! | `daemon` | a long-running process of `braid` |
 //! | `array` | a whole array in a temporary folder |
+//! | `attacker` | hostile peers at every socket of an array |
 //! | `nbd` | a minimal NBD client: blocking, and able to violate the protocol |
 //! | `kept` | small arrays of earlier builds: their content, and how they are packed |
 //! | `load` | writers that know the expected content of a volume when hosts and devices fail |
@@ -17,6 +18,7 @@
 //! The tests need the program built (`cargo xtask test` does that), the clients installed, and root for mounts.
 
 pub mod array;
+pub mod attacker;
 pub mod console;
 pub mod daemon;
 pub mod data;

@@ -9,6 +9,7 @@
 //! | `file_system` | ext4 on a volume, through nbdfuse and a loop device |
 //! | `files` | files of the library, on two mounts; metadata servers and mounts that are killed |
 //! | `files_model` | a file system in memory |
+//! | `hostile` | hostile peers at every socket of an array, while clients work |
 //! | `hosts` | several servers that write the same stripes, or the same blocks, concurrently |
 //! | `orderings` | changes of a volume's ordering under load; lock servers that are killed |
 //! | `console` | the commands in README and pages |
@@ -58,6 +59,7 @@ mod file_system;
 mod files;
 mod files_model;
 mod holds;
+mod hostile;
 mod hosts;
 mod json;
 mod kept_arrays;

@@ -1,0 +1,418 @@
+//! Hostile peers at every socket of an array: they know the array's id, and do what no host or client does.
+//!
+//! | behaviour | what it does |
+//! | --- | --- |
+//! | half open | connects, and sends a byte every four seconds |
+//! | unfinished | sends all of the largest frame but its last byte |
+//! | deaf | sends heartbeats and large reads, and reads no answer |
+//! | impostor | speaks in the names of nodes that are connected, and of the monitor |
+//! | garbage | sends random bytes, also with a valid header and checksum |
+//! | locker | asks a lock server for locks of as many extents as fit into a message |
+//! | clients | NBD clients that do nothing, read no replies, or do not finish a write |
+//!
+//! Nothing in it changes data: a host that is allowed to connect may do that, until hosts are authenticated.
+
+use crate::array::{Array, number, text};
+use crate::data::noise;
+use braid_base::{
+    ArrayId, BlockRange, Clock, DeviceId, Epoch, Generation, LockServerId, NodeId, ObjectId, Rng, Stamp, Time,
+    TransactionId,
+};
+use braid_wire::{
+    Command, Content, Frame, LockCommand, LockExtent, LockMode, LockRequest, LockTerm, Message, MonitorAnswer,
+    MonitorCommand, MonitorReply, MonitorRequest, Ordering, Partial, Piece, Request, Want,
+};
+use bytes::Bytes;
+use rustix::time::{ClockId, clock_gettime};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// The pause of a behaviour that has nothing to do.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Names of hosts that do not exist.
+const STRANGERS: u32 = 1_000_000;
+
+/// An attack that is under way.
+#[derive(Debug)]
+pub struct Attack {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    stop: AtomicBool,
+    /// Connections that were opened.
+    opened: AtomicU64,
+    /// Connections that the array has closed.
+    closed: AtomicU64,
+    sent_bytes: AtomicU64,
+}
+
+/// What an attack has done.
+#[derive(Clone, Copy, Debug)]
+pub struct Done {
+    pub opened: u64,
+    pub closed: u64,
+    pub sent_bytes: u64,
+}
+
+/// The array as the attacker knows it.
+#[derive(Clone, Debug)]
+struct Target {
+    array: ArrayId,
+    epoch: Epoch,
+    run: PathBuf,
+    /// A host that is connected.
+    host: Generation,
+}
+
+/// A behaviour: what one thread does again and again.
+type Behaviour = Box<dyn FnMut(&mut Budget) + Send>;
+
+/// The processor time that a thread may use.
+struct Budget {
+    share: f64,
+    begun: Instant,
+    shared: Arc<Shared>,
+}
+
+impl Attack {
+    /// Attacks everything that listens in the folder of an array, with this share of one processor. `half_open` connections are kept to
+    /// each daemon.
+    pub fn start(array: &Array, share: f64, half_open: usize) -> Attack {
+        let target = Target::of(array);
+        let behaviours = target.behaviours(half_open);
+        let share = share / behaviours.len() as f64;
+        let shared = Arc::new(Shared::default());
+        let start = |mut behaviour: Behaviour| {
+            let mut budget = Budget { share, begun: Instant::now(), shared: shared.clone() };
+            std::thread::spawn(move || {
+                while !budget.shared.stop.load(Relaxed) {
+                    behaviour(&mut budget);
+                    budget.rest();
+                }
+            })
+        };
+        let threads = behaviours.into_iter().map(start).collect();
+        Attack { shared, threads }
+    }
+
+    /// Ends it.
+    pub fn stop(self) -> Done {
+        self.shared.stop.store(true, Relaxed);
+        for thread in self.threads {
+            thread.join().expect("the attacker does not panic");
+        }
+        let Shared { opened, closed, sent_bytes, .. } = &*self.shared;
+        Done { opened: opened.load(Relaxed), closed: closed.load(Relaxed), sent_bytes: sent_bytes.load(Relaxed) }
+    }
+}
+
+impl Budget {
+    /// Sleeps until this thread has used no more than its share, and for a moment at least.
+    fn rest(&self) {
+        let used = clock_gettime(ClockId::ThreadCPUTime);
+        let used = Duration::new(used.tv_sec as u64, used.tv_nsec as u32).div_f64(self.share);
+        std::thread::sleep(used.saturating_sub(self.begun.elapsed()).clamp(PAUSE, Duration::from_secs(2)));
+    }
+
+    fn open(&self, path: &Path) -> Option<UnixStream> {
+        let stream = UnixStream::connect(path).ok()?;
+        stream.set_nonblocking(true).expect("a socket may be non-blocking");
+        self.shared.opened.fetch_add(1, Relaxed);
+        Some(stream)
+    }
+
+    /// Sends what the socket accepts; none if the other side has closed it.
+    fn send(&self, stream: &mut UnixStream, bytes: &[u8]) -> Option<usize> {
+        match stream.write(bytes) {
+            Ok(count) => {
+                self.shared.sent_bytes.fetch_add(count as u64, Relaxed);
+                Some(count)
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Some(0),
+            Err(_) => {
+                self.shared.closed.fetch_add(1, Relaxed);
+                None
+            }
+        }
+    }
+}
+
+/// A connection with bytes to send.
+struct Sending {
+    stream: UnixStream,
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+/// Keeps connections to a socket, each of which sends the bytes of a turn; returns the behaviour. `next` says what a connection sends after
+/// it has sent everything; empty to send nothing more.
+fn keep(
+    path: PathBuf,
+    count: usize,
+    mut first: impl FnMut(usize) -> Vec<u8> + Send + 'static,
+    mut next: impl FnMut(usize) -> Vec<u8> + Send + 'static,
+) -> Behaviour {
+    let mut connections: Vec<Option<Sending>> = (0..count).map(|_| None).collect();
+    Box::new(move |budget| {
+        for (index, connection) in connections.iter_mut().enumerate() {
+            if budget.shared.stop.load(Relaxed) {
+                return;
+            }
+            let Some(sending) = connection else {
+                let open = budget.open(&path);
+                *connection = open.map(|stream| Sending { stream, bytes: first(index), at: 0 });
+                continue;
+            };
+            if sending.at == sending.bytes.len() {
+                (sending.bytes, sending.at) = (next(index), 0);
+            }
+            // A closed connection is found by sending, and by looking for its end.
+            let mut ends = [0; 1];
+            let is_over = sending.bytes.is_empty() && matches!(sending.stream.read(&mut ends), Ok(0));
+            match budget.send(&mut sending.stream, &sending.bytes[sending.at..]).filter(|_| !is_over) {
+                Some(count) => sending.at += count,
+                None => *connection = None,
+            }
+        }
+    })
+}
+
+impl Target {
+    fn of(array: &Array) -> Target {
+        let status = array.status();
+        let hexadecimal: String = text(&status["array"]).chars().filter(|letter| *letter != '-').collect();
+        let id = u128::from_str_radix(&hexadecimal, 16).expect("a UUID");
+        let host = number(&status["hosts"][0]["generation"]) as u32;
+        Target {
+            array: ArrayId(id.to_be_bytes()),
+            epoch: Epoch(number(&status["epoch"]) as u32),
+            run: array.dir().join("run"),
+            host: Generation(host),
+        }
+    }
+
+    fn behaviours(&self, half_open: usize) -> Vec<Behaviour> {
+        let mut behaviours: Vec<Behaviour> = Vec::new();
+        let sockets = std::fs::read_dir(&self.run).expect("the sockets are listed");
+        for socket in sockets {
+            let path = socket.expect("it can be read").path();
+            let name = path.file_name().and_then(|name| name.to_str()).expect("a name").to_string();
+            match (self.node(&name), name.as_str()) {
+                (Some(node), _) => behaviours.extend(self.against(node, path, half_open)),
+                (None, "nbd") => behaviours.extend(clients(path)),
+                (None, _) => {}
+            }
+        }
+        behaviours
+    }
+
+    fn node(&self, name: &str) -> Option<NodeId> {
+        let id = |kind: &str| name.strip_prefix(kind)?.parse::<u16>().ok();
+        let device = || Some(NodeId::Device(DeviceId(id("device-")?)));
+        let locks = || Some(NodeId::LockServer(LockServerId(id("lock-server-")?)));
+        if name == "monitor" { Some(NodeId::Monitor) } else { device().or_else(locks) }
+    }
+
+    fn against(&self, to: NodeId, path: PathBuf, half_open: usize) -> Vec<Behaviour> {
+        let target = self.clone();
+        let mut slow = Instant::now();
+        let heartbeat = move |from: u32| target.heartbeat(Generation(from), to);
+        let mut behaviours = vec![
+            // A byte every four seconds.
+            keep(
+                path.clone(),
+                half_open,
+                |_| b"B".to_vec(),
+                move |index| {
+                    if index == 0 && slow.elapsed() >= Duration::from_secs(4) {
+                        slow = Instant::now();
+                    }
+                    if slow.elapsed() < PAUSE { b"R".to_vec() } else { Vec::new() }
+                },
+            ),
+            keep(path.clone(), 64, self.unfinished(to), |_| Vec::new()),
+            self.impostors(to, path.clone()),
+            self.garbage(to, path.clone()),
+        ];
+        match to {
+            NodeId::Device(_) => behaviours.push(self.deaf(to, path, heartbeat)),
+            NodeId::LockServer(_) => behaviours.push(self.lockers(to, path)),
+            _ => {}
+        }
+        behaviours
+    }
+
+    fn encode(&self, from: NodeId, to: NodeId, message: Message) -> Vec<u8> {
+        Frame { array: self.array, from, to, message }.encode().to_bytes().to_vec()
+    }
+
+    fn request(&self, host: Generation, to: NodeId, command: Command) -> Vec<u8> {
+        let (over, commits) = (Vec::new(), Vec::new());
+        let request = Request { host, epoch: self.epoch, settled: 0, over, commits, command };
+        self.encode(NodeId::Host(host), to, Message::Request(request))
+    }
+
+    fn heartbeat(&self, host: Generation, to: NodeId) -> Vec<u8> {
+        match to {
+            NodeId::LockServer(_) => {
+                let (start, dropped, command) = (Generation(0), Vec::new(), LockCommand::Heartbeat);
+                let request = LockRequest { host, start, dropped, command };
+                self.encode(NodeId::Host(host), to, Message::LockRequest(request))
+            }
+            NodeId::Monitor => self.renewal(NodeId::Host(host), self.epoch),
+            _ => self.request(host, to, Command::Heartbeat),
+        }
+    }
+
+    fn renewal(&self, from: NodeId, epoch: Epoch) -> Vec<u8> {
+        let command = MonitorCommand::Renew {
+            sent: Time(1),
+            silent: Vec::new(),
+            disk: None,
+            bad_slots: 0,
+            failing: false,
+            undecided: Vec::new(),
+            stamps: Clock(0),
+        };
+        self.encode(from, NodeId::Monitor, Message::MonitorRequest(MonitorRequest { epoch, command }))
+    }
+
+    /// The largest frame, without its last byte.
+    fn unfinished(&self, to: NodeId) -> impl FnMut(usize) -> Vec<u8> + Send + 'static {
+        let transaction = TransactionId { host: self.host, sequence: 1 };
+        let range = BlockRange::new(0, 2048);
+        let content = Content::Data(Bytes::from(vec![7; 8 << 20]));
+        let (epoch, object, pieces) = (self.epoch, ObjectId(1), vec![Piece { range, content }]);
+        let partial = Message::Partial(Partial { epoch, transaction, object, pieces });
+        let mut frame = self.encode(NodeId::Device(DeviceId(900)), to, partial);
+        frame.pop();
+        move |_| frame.clone()
+    }
+
+    /// Hosts that read nothing of what they ask for.
+    fn deaf(&self, to: NodeId, path: PathBuf, heartbeat: impl Fn(u32) -> Vec<u8> + Send + 'static) -> Behaviour {
+        let (target, mut sequence) = (self.clone(), 0);
+        let read = move |index: usize| {
+            sequence += 1;
+            let host = Generation(STRANGERS + index as u32);
+            let clock = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_nanos() as u64;
+            let read = Command::Read {
+                transaction: TransactionId { host, sequence },
+                stamp: Stamp { clock: Clock(clock), host },
+                object: ObjectId(1),
+                ordering: Ordering::Timestamp,
+                extents: vec![BlockRange::new(0, 1024)],
+                want: Want::Data,
+            };
+            [heartbeat(host.0), target.request(host, to, read)].concat()
+        };
+        let first = self.clone();
+        keep(path, 24, move |index| first.heartbeat(Generation(STRANGERS + index as u32), to), read)
+    }
+
+    /// Connections in the names of others.
+    fn impostors(&self, to: NodeId, path: PathBuf) -> Behaviour {
+        let target = self.clone();
+        let claims = move |index: usize| {
+            let lease = MonitorReply::Lease {
+                sent: Time(1),
+                length: Duration::from_secs(60),
+                throttle: Default::default(),
+                stamps: Clock(u64::MAX),
+            };
+            let lease = MonitorAnswer { membership: None, unavailable: Vec::new(), reply: lease };
+            let (except, also) = (Vec::new(), Vec::new());
+            let fence = MonitorCommand::Fence { ticket: 1, below: Generation(u32::MAX), except, also };
+            let fence = MonitorRequest { epoch: target.epoch, command: fence };
+            match index {
+                0 => target.encode(NodeId::Monitor, to, Message::MonitorAnswer(lease)),
+                // As devices, at the monitor and elsewhere.
+                1..=3 => target.renewal(NodeId::Device(DeviceId(index as u16 - 1)), target.epoch),
+                4 => target.encode(NodeId::Device(DeviceId(1)), to, Message::MonitorRequest(fence)),
+                _ => target.heartbeat(target.host, to),
+            }
+        };
+        let again = self.clone();
+        keep(path, 8, claims, move |_| again.heartbeat(again.host, to))
+    }
+
+    fn garbage(&self, to: NodeId, path: PathBuf) -> Behaviour {
+        let (target, mut rng) = (self.clone(), Rng::new(number_of(to)));
+        let mut bytes = move |index: usize| {
+            let mut frame = target.heartbeat(Generation(STRANGERS + 100), to);
+            match index % 4 {
+                0 => noise(rng.below(u64::MAX), 10_000),
+                1 => {
+                    // One byte is wrong.
+                    let at = rng.below(frame.len() as u64) as usize;
+                    frame[at] ^= 1 << rng.below(8);
+                    frame
+                }
+                2 => {
+                    frame[12..16].copy_from_slice(&u32::MAX.to_le_bytes());
+                    frame
+                }
+                _ => [&frame[..40], &noise(rng.below(u64::MAX), 500)].concat(),
+            }
+        };
+        keep(path, 8, move |index| bytes(index), |_| Vec::new())
+    }
+
+    fn lockers(&self, to: NodeId, path: PathBuf) -> Behaviour {
+        let (target, mut lock_id) = (self.clone(), 0);
+        let locks = move |index: usize| {
+            lock_id += 1;
+            let host = Generation(STRANGERS + index as u32);
+            let extent =
+                |at: u64| LockExtent { position: 0, range: BlockRange::new(2 * at, 1), mode: LockMode::Shared };
+            let extents = (0..braid_base::limits::EXTENTS_MAX as u64).map(extent).collect();
+            let command = LockCommand::Lock {
+                lock_id,
+                object: ObjectId(77),
+                extents,
+                term: LockTerm::Transaction { impatient: false },
+            };
+            let request = LockRequest { host, start: Generation(0), dropped: Vec::new(), command };
+            target.encode(NodeId::Host(host), to, Message::LockRequest(request))
+        };
+        let first = self.clone();
+        keep(path, 8, move |index| first.heartbeat(Generation(STRANGERS + index as u32), to), locks)
+    }
+}
+
+fn number_of(node: NodeId) -> u64 {
+    match node {
+        NodeId::Device(id) => id.0.into(),
+        _ => 1000,
+    }
+}
+
+/// NBD clients that do nothing, read nothing, or finish nothing.
+fn clients(path: PathBuf) -> Vec<Behaviour> {
+    let open = |export: &str| {
+        let name = export.as_bytes();
+        [b"\0\0\0\x03IHAVEOPT\0\0\0\x01", &(name.len() as u32).to_be_bytes()[..], name].concat()
+    };
+    let header = |command: u16, offset: u64, length: u32| {
+        let fixed = [&0x2560_9513u32.to_be_bytes()[..], &[0, 0], &command.to_be_bytes(), &[0; 8]].concat();
+        [&fixed[..], &offset.to_be_bytes(), &length.to_be_bytes()].concat()
+    };
+    let read = header(0, 0, 16 << 20);
+    let deaf = [open("vol0"), read.clone(), read.clone(), read.clone(), read].concat();
+    let write = [open("vol0"), header(1, 0, 16 << 20), vec![1; (16 << 20) - 1]].concat();
+    let (idle, forged) = (open("vol0"), open("x\x1b[2K\r\nall is well"));
+    vec![
+        keep(path.clone(), 200, move |_| idle.clone(), |_| Vec::new()),
+        keep(path.clone(), 6, move |_| deaf.clone(), |_| Vec::new()),
+        keep(path.clone(), 6, move |_| write.clone(), |_| Vec::new()),
+        keep(path, 2, move |_| forged.clone(), |_| Vec::new()),
+    ]
+}

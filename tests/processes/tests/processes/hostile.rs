@@ -1,0 +1,100 @@
+//! Hostile peers at every socket of an array, while clients work: nothing is wrong, no daemon ends, none exceeds its memory budget, and
+//! new hosts get in.
+
+use braid_processes::array::{Array, number};
+use braid_processes::attacker::Attack;
+use braid_processes::data::seed;
+use braid_processes::load::Plan;
+use braid_processes::{Load, soak};
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+/// As many as were enough to shut out new hosts when a daemon had 2,048 places for all connections.
+const HALF_OPEN: usize = 2_176;
+/// How long a new host may take to get in.
+const ADMISSION_LIMIT: Duration = Duration::from_secs(10);
+/// The attacker's share of one processor.
+const SHARE: f64 = 0.1;
+/// What the program takes beside the budget for its peers: caches, code, allocator.
+const BESIDE_BYTES: u64 = 256 << 20;
+
+/// The length of each phase: without and with the attack.
+fn span() -> Duration {
+    let asked = std::env::var("BRAID_HOSTILE_SECONDS").ok().and_then(|text| text.parse().ok());
+    Duration::from_secs(asked.unwrap_or(if soak() { 300 } else { 8 }))
+}
+
+fn plan(array: &Array) -> Plan {
+    let hosts = vec![array.nbd()];
+    Plan { hosts, workers: 4, cells: 300, cell_bytes: 4096, begin: 0, hosts_may_go: false, apart: true, seed: seed() }
+}
+
+#[test]
+fn clients_work_on_while_every_socket_is_attacked() {
+    let array = Array::patient();
+    // For its lock server.
+    array.braid(&["volume", "create", "locked", "--size", "1MiB", "--ordering", "server-lock"]).done();
+    array.await_status("a lock server serves", |status| status["lock_servers"][0]["state"] == "serving");
+    let pids = processes(&array.status());
+    let calm = work(&array, &mut |_| ());
+
+    let attack = Attack::start(&array, SHARE, if soak() { HALF_OPEN } else { 300 });
+    let (mut most, mut admitted) = ([0, 0], None);
+    let attacked = work(&array, &mut |status| {
+        most = [0, 1].map(|index| most[index].max(greatest(status)[index]));
+        if admitted.is_none() {
+            let begun = Instant::now();
+            let (host, _) = array.host();
+            admitted = Some(begun.elapsed());
+            drop(host);
+        }
+    });
+    let done = attack.stop();
+
+    let ratio = attacked / calm;
+    println!(
+        "{calm:.0} operations/s without and {attacked:.0} with the attack: {ratio:.2}; {done:?}; a new host was in after {admitted:?}; \
+         most memory held for peers: {} MiB, resident: {} MiB",
+        most[0] >> 20,
+        most[1] >> 20
+    );
+    let status = array.status();
+    assert_eq!(processes(&status), pids, "no daemon had to be started again: {status:#}");
+    let budget = number(&status["monitor"]["counters"]["memory_budget_bytes"]);
+    assert!(most[0] <= budget, "{} of {budget} bytes are held", most[0]);
+    assert!(most[1] <= budget + BESIDE_BYTES, "{} bytes are resident", most[1]);
+    let admitted = admitted.expect("the status was looked at");
+    assert!(admitted < ADMISSION_LIMIT, "a new host took {admitted:?}");
+    assert!(done.closed > 0, "{done:?}");
+    array.assert_sound("vol0");
+}
+
+/// Lets clients write and verify for a while, and looks at the status meanwhile. Returns operations per second.
+fn work(array: &Array, look: &mut dyn FnMut(&Value)) -> f64 {
+    let load = Load::start(plan(array));
+    let begun = Instant::now();
+    while begun.elapsed() < span() {
+        load.go_on();
+        look(&array.status());
+    }
+    let took = begun.elapsed();
+    let mut record = load.stop();
+    record.verify(&array.nbd());
+    record.operations as f64 / took.as_secs_f64()
+}
+
+/// The process of each daemon.
+fn processes(status: &Value) -> Vec<u64> {
+    let devices = status["devices"].as_array().expect("devices are listed").iter();
+    let servers = status["lock_servers"].as_array().expect("lock servers are listed").iter();
+    devices.chain(servers).chain([&status["monitor"]]).map(|daemon| number(&daemon["pid"])).collect()
+}
+
+/// Of all processes, the most memory that is held for peers, and the most that is resident.
+fn greatest(status: &Value) -> [u64; 2] {
+    let lists = ["devices", "lock_servers", "hosts"];
+    let parts = lists.iter().flat_map(|list| status[list].as_array().expect("a list")).chain([&status["monitor"]]);
+    let counters: Vec<&Value> = parts.map(|part| &part["counters"]).collect();
+    ["memory_used_bytes", "resident_bytes"]
+        .map(|name| counters.iter().filter_map(|counters| counters[name].as_u64()).max().unwrap_or_default())
+}
