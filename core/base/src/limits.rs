@@ -126,6 +126,8 @@ pub const FILE_SYSTEMS_MAX: usize = 64;
 pub const LOCK_SERVERS_MAX: usize = 16;
 /// The most locks and lock requests in a lock table, over all hosts.
 pub const LOCK_REQUESTS_MAX: usize = 1 << 20;
+/// The most extents of these. One host has at most as many locks, and as many extents, as are left for the others.
+pub const LOCK_EXTENTS_MAX: usize = 4 << 20;
 
 /// How many heartbeats a node sends within the length of a lease. Several may be lost before the lease expires.
 pub const HEARTBEATS_PER_LEASE: u32 = 8;

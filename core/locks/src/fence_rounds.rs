@@ -6,9 +6,10 @@
 //! refuse it already.
 
 use crate::server::LockServer;
-use braid_base::{Generation, Now, Time, limits};
+use braid_base::limits::{self, Settings};
+use braid_base::{Generation, Now, Time};
 use braid_machine::{Effects, Ignored};
-use braid_membership::client::{Ctx, Event, FenceRequest, MonitorClient, Persistence};
+use braid_membership::client::{Ctx, Event, FenceRequest, MonitorClient, Persistence, Report};
 use braid_wire::MonitorAnswer;
 use std::collections::BTreeSet;
 
@@ -29,6 +30,8 @@ pub(crate) struct Fencing {
     rounds: u64,
     /// Decisions to fence a host that were not taken out yet.
     decisions: Vec<(Generation, FenceCause)>,
+    /// When the monitor last said that no device is unavailable.
+    devices_served: Option<Time>,
 }
 
 /// Why a host is fenced.
@@ -50,7 +53,8 @@ const DECISIONS_MAX: usize = 64;
 impl Fencing {
     pub fn new() -> Fencing {
         let (doomed, fenced) = (BTreeSet::new(), BTreeSet::new());
-        Fencing { monitor: MonitorClient::of_lock_server(), doomed, fenced, rounds: 0, decisions: Vec::new() }
+        let monitor = MonitorClient::of_lock_server();
+        Fencing { monitor, doomed, fenced, rounds: 0, decisions: Vec::new(), devices_served: None }
     }
 
     /// Marks a host as one that has to be fenced.
@@ -77,6 +81,11 @@ impl Fencing {
     /// True if the host was fenced since the start.
     pub fn has_fenced(&self, host: Generation) -> bool {
         self.fenced.contains(&host)
+    }
+
+    /// True if the monitor has said lately that no device is unavailable.
+    pub fn devices_serve(&self, now: Time, settings: &Settings) -> bool {
+        self.devices_served.is_some_and(|at| now.since(at) <= settings.heartbeat * 4)
     }
 
     /// When to ask the monitor again.
@@ -133,6 +142,13 @@ impl LockServer {
         self.counters.messages_sent += u64::from(self.fencing.begin_round(cx, self.config.start));
     }
 
+    /// Asks the monitor whether all devices serve: hosts that keep locks may be waiting for a device that does not.
+    pub(crate) fn ask_whether_devices_serve(&mut self, now: Now, out: &mut Effects) {
+        self.counters.messages_sent += 1;
+        let cx = &mut Ctx { now, settings: &self.config.settings, out };
+        self.fencing.monitor.report(cx, Report::default());
+    }
+
     /// Has hosts fenced that have no session, because they have left something else behind in the process that contains the server. Those
     /// beyond the bound have to be named again later.
     pub fn doom_absent(&mut self, now: Now, hosts: &[Generation], out: &mut Effects) {
@@ -152,6 +168,11 @@ impl LockServer {
 
     pub(crate) fn on_monitor_answer(&mut self, now: Now, answer: MonitorAnswer, out: &mut Effects) {
         self.doom_fenced(&answer);
+        if answer.unavailable.is_empty() {
+            self.fencing.devices_served = Some(now.time);
+        } else if self.config.serves_volumes {
+            self.pardon();
+        }
         match self.fencing.on_answer(&Ctx { now, settings: &self.config.settings, out }, answer) {
             Some(hosts) => self.on_fenced(now, hosts, out),
             None => self.ignore(Ignored::NotAwaited, out),

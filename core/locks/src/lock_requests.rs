@@ -5,7 +5,7 @@
 
 use crate::fence_rounds::FenceCause;
 use crate::server::{LockServer, LockService, Timer};
-use crate::sessions::{HeldLock, LockDetails, LockName};
+use crate::sessions::{HeldLock, LockDetails, LockName, Session};
 use crate::table::{LockState, Locked};
 use braid_base::{Generation, Now, ObjectId, limits};
 use braid_machine::{Effects, Ignored};
@@ -50,11 +50,13 @@ impl LockServer {
         if session.deferred.iter().any(|(deferred, _)| *deferred == lock_id) {
             return self.ignore(Ignored::InProgress, out);
         }
-        if self.table.len() >= limits::LOCK_REQUESTS_MAX || session.deferred.len() >= limits::OPERATIONS_MAX {
+        if !self.has_room(session, asked.extents.len()) || session.deferred.len() >= limits::OPERATIONS_MAX {
             return self.refuse(name, LockRefusal::Busy, out);
         }
+        let is_served = self.service == LockService::Serving && session.listed && self.list.contains(host);
         self.counters.locks += 1;
-        if self.service == LockService::Serving && session.listed && self.list.contains(host) {
+        self.count_extents(host, asked.extents.len());
+        if is_served {
             return self.ask(now, name, asked, out);
         }
         let session = self.sessions.get_mut(&host).expect("it was just admitted");
@@ -84,7 +86,9 @@ impl LockServer {
         if session.complete {
             return self.ignore(Ignored::Settled, out);
         }
-        if self.table.len() >= limits::LOCK_REQUESTS_MAX {
+        // A share does not count here: the host holds the lock already.
+        let is_full = self.extents + asked.extents.len() > limits::LOCK_EXTENTS_MAX;
+        if is_full || self.table.len() >= limits::LOCK_REQUESTS_MAX {
             return self.refuse(name, LockRefusal::Busy, out);
         }
         // A host may hold a lock over others of its own.
@@ -94,8 +98,9 @@ impl LockServer {
             return self.fence_doomed(now, out);
         }
         // A late copy of the first request for this lock may have come before.
-        session.deferred.retain(|(lock_id, _)| *lock_id != name.lock_id);
-        session.lock_ids.insert(name.lock_id, HeldLock { cached, waited: false });
+        drop_deferred(session, &mut self.extents, name.lock_id);
+        session.lock_ids.insert(name.lock_id, HeldLock { cached, waited: false, extents: asked.extents.len() as u16 });
+        self.count_extents(name.host, asked.extents.len());
         self.counters.reasserted += 1;
         self.answer(name.host, LockReply::Granted { lock_id: name.lock_id, waited: false }, out);
     }
@@ -125,7 +130,7 @@ impl LockServer {
         if self.service != LockService::Serving || !session.listed || !self.list.contains(host) {
             return self.ignore(Ignored::NotStarted, out);
         }
-        if self.table.state(name).is_some() || self.table.len() >= limits::LOCK_REQUESTS_MAX {
+        if self.table.state(name).is_some() || !self.has_room(session, asked.extents.len()) {
             return self.refuse(name, LockRefusal::Busy, out);
         }
         self.counters.locks += 1;
@@ -134,7 +139,10 @@ impl LockServer {
             return self.refuse(name, LockRefusal::Timeout, out);
         }
         let session = self.sessions.get_mut(&host).expect("just seen");
-        session.lock_ids.insert(lock_id, HeldLock { cached: false, waited: false });
+        session
+            .lock_ids
+            .insert(lock_id, HeldLock { cached: false, waited: false, extents: asked.extents.len() as u16 });
+        self.count_extents(host, asked.extents.len());
         self.answer(host, LockReply::Granted { lock_id, waited: false }, out);
         // It is held before requests that wait for the others.
         if self.table.wanted(name) {
@@ -142,12 +150,27 @@ impl LockServer {
         }
     }
 
+    /// True if a host may have one more lock of so many extents. A host has at most as much of the table as is left: so one host takes half
+    /// of it at most, and leaves room for every other host.
+    fn has_room(&self, session: &Session, extents: usize) -> bool {
+        let left = limits::LOCK_REQUESTS_MAX.saturating_sub(self.table.len());
+        let extents_left = limits::LOCK_EXTENTS_MAX.saturating_sub(self.extents);
+        session.len() < left && session.extents + extents <= extents_left
+    }
+
+    /// A host has a lock, or a lock request, with so many extents more.
+    fn count_extents(&mut self, host: Generation, extents: usize) {
+        self.extents += extents;
+        self.sessions.get_mut(&host).expect("a host that requests a lock has a session").extents += extents;
+    }
+
+    /// Asks the table for a lock whose extents are counted.
     fn ask(&mut self, now: Now, name: LockName, asked: LockDetails, out: &mut Effects) {
         let asking = self.table.lock(name, asked.object, &asked.extents);
         let waited = asking != Locked::Granted;
         let cached = asked.term == LockTerm::Cached;
         let session = self.sessions.get_mut(&name.host).expect("a host that requests a lock has a session");
-        session.lock_ids.insert(name.lock_id, HeldLock { cached, waited });
+        session.lock_ids.insert(name.lock_id, HeldLock { cached, waited, extents: asked.extents.len() as u16 });
         match asking {
             Locked::Granted => self.answer(name.host, LockReply::Granted { lock_id: name.lock_id, waited }, out),
             Locked::Waits { blockers } => {
@@ -208,11 +231,11 @@ impl LockServer {
     /// name.
     pub(crate) fn give_back(&mut self, now: Now, name: LockName, out: &mut Effects) -> bool {
         let Some(session) = self.sessions.get_mut(&name.host) else { return false };
-        if session.lock_ids.remove(&name.lock_id).is_none() {
-            let before = session.deferred.len();
-            session.deferred.retain(|(lock_id, _)| *lock_id != name.lock_id);
-            return session.deferred.len() < before;
-        }
+        let Some(held) = session.lock_ids.remove(&name.lock_id) else {
+            return drop_deferred(session, &mut self.extents, name.lock_id);
+        };
+        session.extents -= usize::from(held.extents);
+        self.extents -= usize::from(held.extents);
         self.timers.cancel(Timer::Impatient(name));
         let mut granted = Vec::new();
         self.table.release(name, &mut granted);
@@ -224,7 +247,11 @@ impl LockServer {
     /// locks.
     pub(crate) fn give_back_all(&mut self, now: Now, host: Generation, out: &mut Effects) {
         let session = self.sessions.get_mut(&host).expect("it is there");
-        let lock_ids: Vec<_> = std::mem::take(&mut session.lock_ids).into_keys().collect();
+        let locks = std::mem::take(&mut session.lock_ids);
+        let extents: usize = locks.values().map(|held| usize::from(held.extents)).sum();
+        session.extents -= extents;
+        self.extents -= extents;
+        let lock_ids: Vec<_> = locks.into_keys().collect();
         let mut granted = Vec::new();
         for lock_id in lock_ids {
             let name = LockName { host, lock_id };
@@ -299,6 +326,15 @@ impl LockServer {
         self.counters.refused += 1;
         self.answer(host, LockReply::Refused { lock_id, refusal }, out);
     }
+}
+
+/// Drops a deferred request. False if there is none of that name. `extents` counts those of all hosts.
+fn drop_deferred(session: &mut Session, extents: &mut usize, lock_id: u64) -> bool {
+    let Some(at) = session.deferred.iter().position(|(deferred, _)| *deferred == lock_id) else { return false };
+    let (_, asked) = session.deferred.remove(at);
+    session.extents -= asked.extents.len();
+    *extents -= asked.extents.len();
+    true
 }
 
 fn is_sound(asked: &LockDetails) -> bool {

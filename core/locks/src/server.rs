@@ -24,10 +24,29 @@ pub struct LockServerConfig {
     /// Hosts that may hold locks although the list on disk does not name them. Empty unless the list was lost. Each has
     /// to reassert its locks or be fenced before anything is granted.
     pub unlisted: BTreeSet<Generation>,
-    /// How long a host that is heard may keep a cached lock that another host waits for, before it is fenced; none: for ever.
+    /// How long a host that is heard may keep a lock that another host waits for, before it is fenced; none: for ever. See
+    /// `serves_volumes` for which locks.
     pub evict_after: Option<Duration>,
+    /// The locks are those of hostreads and hostwrites: see [`LockServerConfig::of_volumes`]. Otherwise they are those of a file system,
+    /// where programs may hold the locks that are not cached for ever.
+    pub serves_volumes: bool,
     /// Time-outs, intervals and limits.
     pub settings: Settings,
+}
+
+impl LockServerConfig {
+    /// The lock server of volumes. A host releases each lock when its operation ends, at its time-out at the latest, and then only waits
+    /// until its devices have undone what it wrote. So a host that keeps a lock for longer than that, though no device is unavailable, does
+    /// not keep to the protocol, or can't reach its devices: it is fenced.
+    pub fn of_volumes(
+        id: LockServerId,
+        start: Generation,
+        unlisted: BTreeSet<Generation>,
+        settings: Settings,
+    ) -> LockServerConfig {
+        let evict_after = Some(settings.request_timeout + settings.host_lease);
+        LockServerConfig { id, start, unlisted, evict_after, serves_volumes: true, settings }
+    }
 }
 
 /// A lock server.
@@ -43,10 +62,18 @@ pub struct LockServer {
     pub(crate) list_is_stale: bool,
     pub(crate) fencing: Fencing,
     pub(crate) timers: Timers<Timer>,
-    next_patrol: Time,
-    /// A host was rejected for lack of room since the last patrol.
-    crowded: bool,
+    patrol: Patrol,
+    /// The extents of all locks and lock requests of hosts.
+    pub(crate) extents: usize,
     pub(crate) counters: LockServerCounters,
+}
+
+/// The search for silent hosts.
+#[derive(Debug, Default)]
+struct Patrol {
+    next: Time,
+    /// A host was rejected for lack of room since the last time.
+    crowded: bool,
 }
 
 /// Whether the server serves requests.
@@ -102,8 +129,8 @@ impl LockServer {
             list_is_stale: false,
             fencing: Fencing::new(),
             timers: Timers::default(),
-            next_patrol: Time(0),
-            crowded: false,
+            patrol: Patrol::default(),
+            extents: 0,
             counters: LockServerCounters::default(),
         }
     }
@@ -227,7 +254,7 @@ impl LockServer {
         if !self.sessions.contains_key(&host) && is_full(self) {
             self.forget_idle_host(now, out);
             if is_full(self) {
-                self.crowded = true;
+                self.patrol.crowded = true;
                 return Err(Rejection::TooManyHosts);
             }
         }
@@ -294,7 +321,7 @@ impl LockServer {
     /// request waits for their locks, or if they take up room that another host needs.
     fn patrol(&mut self, now: Now, out: &mut Effects) {
         let lease = self.config.settings.host_lease;
-        if now.time.since(self.next_patrol) > self.config.settings.heartbeat {
+        if now.time.since(self.patrol.next) > self.config.settings.heartbeat {
             // This server was suspended, and has not yet read what hosts sent meanwhile: their silence counts from now.
             self.hear_all(now.time);
         }
@@ -302,7 +329,7 @@ impl LockServer {
         let silent =
             self.sessions.iter().filter(|(host, session)| silence(session) > lease && !self.fencing.is_doomed(**host));
         let silent: Vec<_> = silent.map(|(host, session)| (*host, silence(session))).collect();
-        let crowded = std::mem::take(&mut self.crowded);
+        let crowded = std::mem::take(&mut self.patrol.crowded);
         for (host, silence) in silent {
             let session = &self.sessions[&host];
             let lock_ids = session.lock_ids.keys().map(|lock_id| LockName { host, lock_id: *lock_id });
@@ -316,37 +343,45 @@ impl LockServer {
                 self.forget(now, host, out);
             }
         }
-        self.doom_overdue(now.time);
+        if self.doom_overdue(now.time) {
+            self.ask_whether_devices_serve(now, out);
+        }
         self.fence_doomed(now, out);
         if !self.sessions.is_empty() {
             self.arm_patrol(now.time);
         }
     }
 
-    /// Dooms hosts that are heard, and have not given back a lock for too long.
-    fn doom_overdue(&mut self, now: Time) {
-        let Some(limit) = self.config.evict_after else { return };
+    /// Dooms hosts that are heard, and have not given back a lock for too long. True if there are hosts that should give one back.
+    fn doom_overdue(&mut self, now: Time) -> bool {
+        let Some(limit) = self.config.evict_after else { return false };
+        let of_volumes = self.config.serves_volumes;
+        let devices_serve = !of_volumes || self.fencing.devices_serve(now, &self.config.settings);
+        let mut is_any_overdue = false;
         for (host, session) in &mut self.sessions {
             let wanted = session.wanted.iter().filter(|lock_id| {
                 let name = LockName { host: *host, lock_id: **lock_id };
                 // The process of the server waits for moments only.
                 let mut waiting = self.table.waiting_for(name).filter(|other| other.host != LockServer::OWN);
-                session.lock_ids.get(lock_id).is_some_and(|held| held.cached)
+                session.lock_ids.get(lock_id).is_some_and(|held| held.cached || of_volumes)
                     && self.table.state(name) == Some(LockState::Held)
                     && waiting.any(|other| other.host != *host)
             });
             let since = |lock_id: &u64| (*lock_id, session.overdue.get(lock_id).copied().unwrap_or(now));
             session.overdue = wanted.map(since).collect();
-            if session.overdue.values().any(|since| now.since(*since) >= limit) && !self.fencing.is_doomed(*host) {
+            is_any_overdue |= !session.overdue.is_empty() && !self.fencing.is_doomed(*host);
+            let for_long = session.overdue.values().any(|since| now.since(*since) >= limit);
+            if for_long && devices_serve && !self.fencing.is_doomed(*host) {
                 self.counters.evicted += 1;
                 self.fencing.doom(*host, FenceCause::KeepsLocks);
             }
         }
+        is_any_overdue && of_volumes
     }
 
     fn arm_patrol(&mut self, now: Time) {
-        self.next_patrol = now.after(self.config.settings.host_lease / PATROLS_PER_LEASE);
-        self.timers.set(Timer::Patrol, self.next_patrol);
+        self.patrol.next = now.after(self.config.settings.host_lease / PATROLS_PER_LEASE);
+        self.timers.set(Timer::Patrol, self.patrol.next);
     }
 
     /// Ends a session, and grants what the host held to others.
@@ -354,6 +389,7 @@ impl LockServer {
         self.give_back_all(now, host, out);
         self.timers.cancel(Timer::Revoke(host));
         let session = self.sessions.remove(&host).expect("it is there");
+        self.extents -= session.extents;
         self.list_is_stale |= session.listed;
     }
 
@@ -458,6 +494,15 @@ impl Machine for LockServer {
             let lock_ids: usize = self.sessions.values().map(|session| session.lock_ids.len()).sum();
             let of_hosts = self.table.owners().filter(|name| name.host != LockServer::OWN).count();
             assert_eq!(lock_ids, of_hosts, "locks of sessions are in the table");
+            let extents: usize = self.sessions.values().map(|session| session.extents).sum();
+            assert_eq!(extents, self.extents, "the extents of all hosts are counted");
+        }
+        for (host, session) in
+            self.sessions.iter().take(CHECKED_MAX).filter(|(_, session)| session.len() <= CHECKED_MAX)
+        {
+            let of_locks: usize = session.lock_ids.values().map(|held| usize::from(held.extents)).sum();
+            let of_deferred: usize = session.deferred.iter().map(|(_, asked)| asked.extents.len()).sum();
+            assert_eq!(session.extents, of_locks + of_deferred, "the extents of a host are counted: {host}");
         }
     }
 }

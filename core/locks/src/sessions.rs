@@ -25,6 +25,8 @@ pub(crate) struct Session {
     pub lock_ids: BTreeMap<u64, HeldLock>,
     /// Its lock requests from when nothing could be granted to it yet, in order.
     pub deferred: Vec<(u64, LockDetails)>,
+    /// The extents of all of these.
+    pub extents: usize,
     /// Locks that it holds and that other requests wait for, or did a moment ago. They are revoked until they are
     /// released.
     pub wanted: BTreeSet<u64>,
@@ -42,6 +44,8 @@ pub(crate) struct HeldLock {
     pub cached: bool,
     /// The lock was not granted at once.
     pub waited: bool,
+    /// The number of its extents.
+    pub extents: u16,
 }
 
 /// A host's lock request.
@@ -53,6 +57,11 @@ pub(crate) struct LockDetails {
 }
 
 impl Session {
+    /// The number of its locks and lock requests.
+    pub fn len(&self) -> usize {
+        self.lock_ids.len() + self.deferred.len()
+    }
+
     /// The session of a host that was just heard for the first time.
     pub fn new(now: Time, complete: bool) -> Session {
         Session {
@@ -61,6 +70,7 @@ impl Session {
             listed: false,
             lock_ids: BTreeMap::new(),
             deferred: Vec::new(),
+            extents: 0,
             wanted: BTreeSet::new(),
             overdue: BTreeMap::new(),
             wanted_at: None,

@@ -143,6 +143,7 @@ impl MetadataServer {
             start: config.start,
             unlisted: Default::default(),
             evict_after: config.settings.lock_eviction,
+            serves_volumes: false,
             settings: config.settings.clone(),
         };
         MetadataServer {

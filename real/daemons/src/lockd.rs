@@ -64,7 +64,7 @@ impl LockDaemon {
         let leases = folder.describe()?.leases();
         let settings = leases.settings();
         let unlisted = if is_blank { may_hold(&folder, start, leases).await? } else { BTreeSet::new() };
-        let server = LockServer::new(LockServerConfig { id, start, unlisted, evict_after: None, settings });
+        let server = LockServer::new(LockServerConfig::of_volumes(id, start, unlisted, settings));
         let us = Node { array, id: NodeId::LockServer(id) };
         // The lock server has hosts fenced by the monitor.
         let monitor = MonitorAt::Folder(folder.clone());

@@ -776,7 +776,7 @@ impl Cluster {
 
     fn new_lock_server(&mut self, id: LockServerId) -> Role {
         let (start, settings) = (self.fresh_generation(), self.options.settings.clone());
-        let config = LockServerConfig { id, start, unlisted: BTreeSet::new(), evict_after: None, settings };
+        let config = LockServerConfig::of_volumes(id, start, BTreeSet::new(), settings);
         Role::LockServer(Box::new(LockServer::new(config)))
     }
 

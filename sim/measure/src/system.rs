@@ -123,6 +123,7 @@ impl System {
                 start: Generation(parameters.system.hosts as u32 + 1 + u32::from(server.0)),
                 unlisted: BTreeSet::new(),
                 evict_after: None,
+                serves_volumes: true,
                 settings: settings.clone(),
             });
             let costs = ProcessorCosts::lock_server(&parameters.processor);

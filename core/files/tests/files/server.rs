@@ -254,6 +254,7 @@ fn config(start: Generation) -> LockServerConfig {
         start,
         unlisted: BTreeSet::new(),
         evict_after: None,
+        serves_volumes: false,
         settings: Settings::default(),
     }
 }

@@ -190,12 +190,13 @@ impl LockClient {
             LockReply::Heartbeat => {}
             LockReply::Granted { lock_id, waited } => self.on_granted(cx, server, lock_id, waited),
             LockReply::Unlocked { lock_id } => {
-                if self.requests.get(&lock_id).is_some_and(|held| held.state == RequestState::Releasing) {
+                let released = |held: &Request| (held.server, held.state) == (server, RequestState::Releasing);
+                if self.requests.get(&lock_id).is_some_and(released) {
                     self.forget(lock_id);
                 }
             }
             LockReply::Revoke { lock_ids } => self.on_revoke(cx, server, lock_ids),
-            LockReply::Refused { lock_id, refusal } => self.on_refused(cx, lock_id, refusal),
+            LockReply::Refused { lock_id, refusal } => self.on_refused(cx, server, lock_id, refusal),
             LockReply::Rejected { .. } => unreachable!("dealt with above"),
         }
     }
@@ -223,6 +224,10 @@ impl LockClient {
             // A late copy of a request was granted once more.
             return self.release_unknown(cx, server, number);
         };
+        if request.server != server {
+            // Each server answers for its own locks only.
+            return cx.out.ignore(Ignored::NotForUs);
+        }
         match request.state {
             RequestState::Asked { .. } => {}
             RequestState::Reasserting => {
@@ -349,8 +354,9 @@ impl LockClient {
     }
 
     /// A lock was refused; or, after the server's restart, another host has taken it meanwhile.
-    fn on_refused(&mut self, cx: &mut Ctx, number: u64, refusal: LockRefusal) {
-        let Some(request) = self.requests.get(&number) else { return cx.out.ignore(Ignored::NotAwaited) };
+    fn on_refused(&mut self, cx: &mut Ctx, server: LockServerId, number: u64, refusal: LockRefusal) {
+        let request = self.requests.get(&number).filter(|request| request.server == server);
+        let Some(request) = request else { return cx.out.ignore(Ignored::NotAwaited) };
         match request.state {
             RequestState::Held => return cx.out.ignore(Ignored::NotAwaited),
             RequestState::Releasing => {

@@ -96,3 +96,32 @@ fn a_part_gets_an_event_when_another_host_waits_for_a_lock_of_its_holder() {
     });
     assert_eq!(again.len(), 1, "no further holder uses a revoked lock");
 }
+
+#[test]
+fn a_lock_server_is_not_believed_about_the_locks_of_another() {
+    let (zero, one) = (LockServerId(0), LockServerId(1));
+    let config = LockClientConfig { host: ONE, servers: vec![zero, one], acquisition: Acquisition::Ordered };
+    let mut owner = Owner { client: LockClient::new(config), ..Owner::new() };
+    let holders = 8;
+    for holder in 0..holders {
+        let extents = extents(LockMode::Exclusive, &[(holder * 1024, 8)]);
+        owner.does(|client, cx| client.of_part(PAGES).acquire(cx, holder, Wanted { extents, ..wanted() }));
+    }
+    let granted = |owner: &Owner| owner.client.holders(PAGES).filter(|(_, has_all)| *has_all).count() as u64;
+    let mut says = |owner: &mut Owner, server, start: u32, grants: bool| {
+        for lock_id in 1..=holders {
+            let reply = if grants { LockReply::Granted { lock_id, waited: false } } else { LockReply::Heartbeat };
+            let answer = LockAnswer { start: Generation(start), reply };
+            owner.does(|client, cx| client.on_answer(cx, server, answer));
+        }
+    };
+    says(&mut owner, zero, 1, true);
+    assert!(granted(&owner) > 0 && granted(&owner) < holders, "each server has some of them");
+    says(&mut owner, one, 1, true);
+    assert_eq!(granted(&owner), holders);
+    // One server restarts, and the other one says that its locks are known again.
+    says(&mut owner, zero, 2, false);
+    says(&mut owner, one, 1, true);
+    says(&mut owner, zero, 2, true);
+    assert_eq!(granted(&owner), holders);
+}
