@@ -61,6 +61,7 @@ pub(crate) fn begins_something(request: &HostRequest) -> bool {
         HostRequest::Abandon { .. }
             | HostRequest::AdoptVolume { .. }
             | HostRequest::DropVolume { .. }
+            | HostRequest::NoteGenerations { .. }
             | HostRequest::Flush { .. }
             | HostRequest::StopMigrating { .. }
             | HostRequest::Disconnect

@@ -29,6 +29,8 @@ pub enum HostRequest {
     },
     /// Forgets a volume.
     DropVolume { volume: VolumeId },
+    /// To a monitor: the control plane has given out the generations up to this one. A host does not need to know.
+    NoteGenerations { last: Generation },
     /// A hostread: `length` bytes at `offset`.
     Read {
         volume: VolumeId,
@@ -234,6 +236,7 @@ impl HostRequest {
             | HostRequest::Recompute { volume, .. } => Some(*volume),
             HostRequest::AdoptVolume { .. }
             | HostRequest::DropVolume { .. }
+            | HostRequest::NoteGenerations { .. }
             // Every write is durable when it is answered: a flush starts nothing.
             | HostRequest::Flush { .. }
             | HostRequest::Objects { .. }

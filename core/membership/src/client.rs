@@ -447,6 +447,11 @@ impl MonitorClient {
         self.view.state(self.lease.as_ref()?.device)
     }
 
+    /// True if the device's lease runs, or has been over for less than the length of a lease.
+    pub fn had_lease_lately(&self, now: Time, settings: &Settings) -> bool {
+        self.lease.as_ref().is_some_and(|lease| lease.ran_within(settings.device_lease, now))
+    }
+
     /// True while a later membership is being written to disk.
     pub fn is_adopting(&self) -> bool {
         self.lease.as_ref().is_some_and(|lease| lease.adopting.is_some())

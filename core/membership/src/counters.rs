@@ -13,6 +13,8 @@ braid_base::counters! {
     leases,
     /// Leases refused to devices whose disks are older than the record says.
     outdated,
+    /// Renewals of devices that named an epoch which the record does not know.
+    ahead,
     /// Epochs begun.
     epochs,
     /// Devices marked out.
@@ -27,6 +29,8 @@ braid_base::counters! {
     fences,
     /// Such requests, and requests about the ownership of file systems, that were dropped because the record or the table was full.
     fences_refused,
+    /// Requests to fence hosts that were dropped because they named generations that were never given out.
+    fences_ahead,
     /// Requests about the ownership of file systems that were answered.
     ownership_answers,
     /// Such requests that were refused.

@@ -26,6 +26,8 @@ pub struct DeviceLease {
     /// Its disk has this epoch, but the device once had a later one: so the disk is an older copy, or an empty one if the epoch is zero. It
     /// is not let in.
     pub outdated: Option<Epoch>,
+    /// It names this epoch, which the array has not had. It is not let in.
+    pub ahead: Option<Epoch>,
     /// How many slots of its disk cannot be written.
     pub bad_slots: u32,
     /// The device reports that its disk is failing.
@@ -44,6 +46,8 @@ pub(crate) struct Device {
     absence: Absence,
     /// Why the disk that was last heard in its slot may not serve.
     pub join_refused: Option<JoinRefused>,
+    /// The epoch that it last named, and when, if the record does not know that epoch.
+    pub ahead: Option<(Epoch, Time)>,
     /// Its progress, as its recovery coordinator last reported it.
     pub progress: Option<HealingProgress>,
 }
@@ -109,6 +113,7 @@ impl Device {
             refused: false,
             absence: Absence { taken_out: started, wait: settings.readmission_min, came_back: None },
             join_refused: None,
+            ahead: None,
             progress: None,
         }
     }
@@ -121,6 +126,7 @@ impl Device {
 
     /// Notes a request for a lease. `is_outdated`: its epoch is earlier than the record allows.
     pub fn hear(&mut self, now: Time, renewal: &Renewal, is_outdated: bool) {
+        self.ahead = None;
         let last_report = &mut self.last_report;
         (last_report.sent, last_report.heard) = (renewal.sent, Some(now));
         (last_report.bad_slots, last_report.failing) = (renewal.bad_slots, renewal.failing);
@@ -187,7 +193,18 @@ impl Device {
     /// Another disk fills its slot from now on.
     pub fn forget_disk(&mut self) {
         self.last_report = LastReport { unable: self.last_report.unable, ..LastReport::default() };
-        self.join_refused = None;
+        (self.join_refused, self.ahead) = (None, None);
+    }
+
+    /// True if its first word to this monitor was that the record is old, and it said so at most `span` ago. A device that has named an
+    /// epoch of the record before, and names a later one now without having been told of any, does not keep to the protocol.
+    pub fn says_record_is_old(&self, span: Duration, now: Time) -> bool {
+        self.last_report.heard.is_none() && self.ahead.is_some_and(|(_, at)| now.since(at) <= span)
+    }
+
+    /// True if it named an epoch of the record at most `span` ago.
+    pub fn agrees_with_record(&self, span: Duration, now: Time) -> bool {
+        self.ahead.is_none() && self.last_report.outdated.is_none() && self.was_heard_within(span, now)
     }
 
     /// True if it has been out for long enough, silent or with a failing disk, that a spare may take its slot.
@@ -225,6 +242,7 @@ pub(crate) fn shown(devices: &BTreeMap<DeviceId, Device>, now: Time) -> impl Ite
         epoch: known.last_report.epoch,
         runs_until: known.lease.map(|lease| lease.until).filter(|until| now < *until),
         outdated: known.last_report.outdated,
+        ahead: known.ahead.map(|(epoch, _)| epoch),
         bad_slots: known.last_report.bad_slots,
         failing: known.last_report.failing,
     })

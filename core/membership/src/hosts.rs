@@ -13,6 +13,8 @@ const LOCK_SERVER_SILENT_MAX: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(crate) struct Hosts {
     known: BTreeMap<Generation, Host>,
+    /// The last generation that the control plane has given out. No host has a later one, whatever a message says.
+    last_given: Generation,
     /// When each was last heard.
     lock_servers: BTreeMap<LockServerId, Time>,
 }
@@ -32,6 +34,23 @@ impl Host {
 }
 
 impl Hosts {
+    /// The control plane has given out the generations up to `last`.
+    pub fn note_given(&mut self, last: Generation) {
+        self.last_given = self.last_given.max(last);
+    }
+
+    /// True if the generation was given out.
+    pub fn may_exist(&self, host: Generation) -> bool {
+        host <= self.last_given
+    }
+
+    /// True if every host that the fence names, one by one or by a number, was given out. A fence of later generations would refuse hosts
+    /// that do not exist yet.
+    pub fn may_fence(&self, FenceTable { below, except: _, also }: &FenceTable) -> bool {
+        let last_below = below.0.checked_sub(1).map(Generation);
+        last_below.is_none_or(|host| self.may_exist(host)) && also.iter().all(|host| self.may_exist(*host))
+    }
+
     /// A host has reported. If the table is full, a new host is answered as usual, but not remembered: it is not told of changes unasked,
     /// cannot become a recovery coordinator, and its list of silent devices does not count.
     pub fn hear(&mut self, now: Time, host: Generation, silent: BTreeSet<DeviceId>) {

@@ -14,6 +14,7 @@
 //! | [`monitor`] | the machine: accepts or ignores each message, and routes it |
 //! | [`device_leases`] | the monitor's data on each device: its reports, and its lease |
 //! | `hosts` | which hosts and lock servers are alive, and which devices the hosts cannot reach |
+//! | `later_epochs` | what follows if a device names an epoch that the record does not know |
 //! | `watch` | how long to wait for messages after a start or a pause, and when to check leases next |
 //! | `stripes` | which devices depend on each other |
 //! | `dependence` | which devices can be marked out at present |
@@ -43,6 +44,7 @@ mod dependence;
 pub mod device_leases;
 mod fence_requests;
 mod hosts;
+mod later_epochs;
 pub mod monitor;
 mod monitor_record;
 mod new_reports;

@@ -4,6 +4,7 @@ use crate::MonitorCounters;
 use crate::device_leases::{Device, DeviceLease, Renewal, shown};
 use crate::fence_requests::{Fences, Taken, never_shrinks};
 use crate::hosts::Hosts;
+use crate::later_epochs::record_is_old;
 use crate::monitor_record::{MonitorError, Recorded};
 use crate::new_reports::NewReports;
 use crate::operator_requests::Administrations;
@@ -12,7 +13,8 @@ use crate::stripes::Stripes;
 use crate::watch::Watch;
 use braid_base::limits::{self, Settings};
 use braid_base::{
-    ArrayId, Clock, DeviceId, Epoch, FenceTable, FileSystemId, MemberState, Membership, NodeId, Now, Ownership, Time,
+    ArrayId, Clock, DeviceId, Epoch, FenceTable, FileSystemId, Generation, MemberState, Membership, NodeId, Now,
+    Ownership, Time,
 };
 use braid_layout::VolumeDescription;
 use braid_machine::{DiskResult, Effects, HostError, HostOutcome, HostRequest, HostSuccess, Ignored, Input, Machine};
@@ -27,6 +29,8 @@ pub struct MonitorConfig {
     pub array: ArrayId,
     /// The devices of a new array. Later the record says which devices there are.
     pub devices: Vec<DeviceId>,
+    /// The last generation that the control plane has given out. The monitor is told of later ones (`HostRequest::NoteGenerations`).
+    pub last_generation: Generation,
     /// Timeouts, intervals and limits.
     pub settings: Settings,
 }
@@ -77,13 +81,15 @@ impl Monitor {
     /// A monitor that is not started.
     pub fn new(config: MonitorConfig) -> Monitor {
         assert!(config.devices.len() <= limits::DEVICES_MAX, "an array has no more devices");
+        let mut hosts = Hosts::default();
+        hosts.note_given(config.last_generation);
         Monitor {
             config,
             service: MonitorService::Off,
             record: StoredRecord::default(),
             stripes: Stripes::default(),
             devices: BTreeMap::new(),
-            hosts: Hosts::default(),
+            hosts,
             requests: HostRequests::default(),
             administrations: Administrations::default(),
             new_reports: NewReports::default(),
@@ -239,18 +245,21 @@ impl Monitor {
             (_, MonitorCommand::Renew { sent, silent, stamps, .. }) => {
                 self.stamps = self.stamps.max(stamps);
                 match from {
+                    // It is answered, but does not count: it does not exist, or was started a moment ago.
+                    NodeId::Host(host) if !self.hosts.may_exist(host) => {}
                     NodeId::Host(host) => self.hosts.hear(now.time, host, silent.into_iter().collect()),
                     NodeId::LockServer(server) if self.hosts.hear_lock_server(now.time, server) => {}
                     _ => return self.ignore(Ignored::NotForUs, out),
                 }
                 self.answer(now, from, epoch, self.lease(sent), out);
             }
+            (NodeId::Monitor, _) => self.ignore(Ignored::NotForUs, out),
             (_, MonitorCommand::Fence { ticket, below, except, also }) => {
                 let (except, also) = (except.into_iter().collect(), also.into_iter().collect());
                 let wanted = FenceTable { below, except, also };
                 self.on_fence((from, ticket), epoch, wanted, out);
             }
-            (_, MonitorCommand::Administer { ticket, request }) => {
+            (NodeId::Host(_), MonitorCommand::Administer { ticket, request }) => {
                 self.on_administer((from, ticket), epoch, request, out);
             }
             (NodeId::Host(host), MonitorCommand::Ownership { ticket, file_system, request }) => {
@@ -262,17 +271,15 @@ impl Monitor {
                     self.devices.get_mut(&device).expect("all members are known").progress = Some(progress);
                 }
             }
-            (_, MonitorCommand::Healing { .. } | MonitorCommand::Ownership { .. }) => {
-                self.ignore(Ignored::NotForUs, out);
-            }
-            (_, MonitorCommand::Resynchronised { device, since }) => {
-                if !self.on_resynchronised(device, since) {
+            (NodeId::Host(host), MonitorCommand::Resynchronised { device, since }) => {
+                if !self.on_resynchronised(host, device, since) {
                     self.ignore(Ignored::NotAwaited, out);
                     if epoch != self.membership().epoch {
                         self.answer(now, from, epoch, MonitorReply::Changed, out);
                     }
                 }
             }
+            _ => self.ignore(Ignored::NotForUs, out),
         }
     }
 
@@ -304,7 +311,7 @@ impl Monitor {
             return;
         }
         if epoch > ours {
-            return self.give_up(MonitorError::Behind { device, theirs: epoch, ours });
+            return self.on_later_epoch(now, device, epoch, out);
         }
         let may_have_lease = self.is_in_for_good(device);
         let is_outdated = epoch < lived_by;
@@ -329,6 +336,25 @@ impl Monitor {
         self.answer(now, NodeId::Device(device), epoch, reply, out);
     }
 
+    /// A device names an epoch that the record does not know. It gets no lease.
+    fn on_later_epoch(&mut self, now: Now, device: DeviceId, theirs: Epoch, out: &mut Effects) {
+        self.counters.ahead += 1;
+        let known = self.devices.get_mut(&device).expect("the caller has looked it up");
+        known.ahead = Some((theirs, now.time));
+        let waits = self.watch.is_new() && self.awaits_others();
+        if let Some(error) = self.error_of_old_record(now.time).filter(|_| !waits) {
+            return self.give_up(error);
+        }
+        self.counters.messages_sent += 1;
+        let answer = MonitorAnswer { membership: None, unavailable: Vec::new(), reply: MonitorReply::Changed };
+        out.send(NodeId::Device(device), Message::MonitorAnswer(answer));
+    }
+
+    /// The error, if the record counts as an old copy.
+    fn error_of_old_record(&self, now: Time) -> Option<MonitorError> {
+        record_is_old(&self.devices, self.membership(), now, &self.config.settings)
+    }
+
     /// True while no lease is granted, because not all devices have been heard since the start.
     fn awaits_others(&self) -> bool {
         let heard = self.devices.values().map(|known| known.last_report.heard.is_some());
@@ -340,6 +366,9 @@ impl Monitor {
         if !self.watch.is_new() || self.awaits_others() {
             return;
         }
+        if let Some(error) = self.error_of_old_record(now.time) {
+            return self.give_up(error);
+        }
         for (device, renewal) in self.watch.settle() {
             if matches!(self.service, MonitorService::Serving) {
                 self.on_device(now, device, renewal, out);
@@ -347,7 +376,16 @@ impl Monitor {
         }
     }
 
-    fn on_fence(&mut self, name: (NodeId, u64), asker: Epoch, wanted: FenceTable, out: &mut Effects) {
+    fn on_fence(&mut self, name: (NodeId, u64), asker: Epoch, mut wanted: FenceTable, out: &mut Effects) {
+        if !self.hosts.may_fence(&wanted) {
+            self.counters.fences_ahead += 1;
+            if wanted.below > Generation(0) {
+                // A host that was started a moment ago sends it again.
+                return self.ignore(Ignored::NotForUs, out);
+            }
+            // A lock server names all hosts that it has to get rid of in one request: one that does not exist must not keep the others in.
+            wanted.also.retain(|host| self.hosts.may_exist(*host));
+        }
         match self.requests.fences.take(name, asker, wanted) {
             Taken::New => self.new_reports.demand(),
             Taken::Again => self.ignore(Ignored::InProgress, out),
@@ -368,6 +406,9 @@ impl Monitor {
             let result = Ok(self.record.durable().owners.of(file_system));
             let (host, ticket) = (NodeId::Host(name.0), name.1);
             return self.answer_ownership(now, vec![OwnershipAnswer { ticket, host, asker, result }], out);
+        }
+        if !self.hosts.may_exist(name.0) {
+            return self.ignore(Ignored::NotForUs, out);
         }
         match self.requests.ownership.take(name, asker, file_system, request) {
             Taken::New => self.new_reports.demand(),
@@ -432,6 +473,7 @@ impl Monitor {
         match request {
             HostRequest::AdoptVolume { volume } => self.adopt(volume)?,
             HostRequest::DropVolume { volume } => self.stripes.drop(volume),
+            HostRequest::NoteGenerations { last } => self.hosts.note_given(last),
             other => panic!("a monitor is not asked for this: {other:?}"),
         }
         Ok(HostSuccess::Done)

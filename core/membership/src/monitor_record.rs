@@ -24,7 +24,7 @@ pub enum MonitorError {
     /// The record belongs to another array.
     #[error("the monitor's disk is that of array {found}")]
     OtherArray { found: ArrayId },
-    /// A device has adopted a later epoch than the record's.
+    /// At least half of the devices that were heard have adopted later epochs than the record's.
     #[error(
         "device {device} has epoch {theirs}, but the monitor's record ends with epoch {ours}: the monitor's disk was lost or is an old copy, \
          so the membership is not known; restore the right disk"

@@ -4,7 +4,7 @@ use crate::dependence::Dependence;
 use crate::monitor::Monitor;
 use crate::monitor_record::Recorded;
 use crate::record_draft::Draft;
-use braid_base::{DeviceId, Epoch, MemberState, Membership, Now, Time};
+use braid_base::{DeviceId, Epoch, Generation, MemberState, Membership, Now, Time};
 use braid_machine::Effects;
 
 impl Monitor {
@@ -118,13 +118,13 @@ impl Monitor {
         }
     }
 
-    /// A recovery coordinator reports that a device is completely resynchronised. The device must also have reported an epoch since its
-    /// return: so a device that is in has that epoch on its disk, even if there was nothing to resynchronise.
-    pub(crate) fn on_resynchronised(&mut self, device: DeviceId, since: Epoch) -> bool {
+    /// A host reports that a device is completely resynchronised. Only the device's recovery coordinator knows that. The device must also
+    /// have reported an epoch since its return: so a device that is in has that epoch on its disk, even if there was nothing to resynchronise.
+    pub(crate) fn on_resynchronised(&mut self, host: Generation, device: DeviceId, since: Epoch) -> bool {
+        let coordinated = MemberState::Returning { recovery_coordinator: Some(host) };
         let member = self.membership().member(device);
-        let is_news = member.is_some_and(|member| {
-            member.since == since && matches!(member.member_state, MemberState::Returning { .. })
-        }) && self.devices[&device].last_report.epoch >= since;
+        let is_news = member.is_some_and(|member| (member.since, member.member_state) == (since, coordinated))
+            && self.devices[&device].last_report.epoch >= since;
         if is_news {
             self.new_reports.note_resynchronised(device);
         }

@@ -8,7 +8,7 @@ use crate::monitor_record::Recorded;
 use crate::owners::Owners;
 use crate::slot_record::{Change, Slot};
 use crate::{MonitorError, monitor_record};
-use braid_base::{ArrayId, DeviceId, DiskId, Epoch, Generation, MemberState, Membership};
+use braid_base::{ArrayId, DeviceId, DiskId, Epoch, FenceTable, Generation, MemberState, Membership};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The new record's epoch is this far above the highest one found. The lost monitor may have told hosts of epochs that no device adopted,
@@ -37,7 +37,8 @@ pub struct Evidence {
     pub lived_by: BTreeMap<DeviceId, Epoch>,
     /// Devices that the operator gives up. Their disks are never let in again.
     pub without: BTreeSet<DeviceId>,
-    /// All hosts below this generation are fenced, since the lost monitor may have fenced any of them.
+    /// Above the generation of every host that was ever started. All hosts below are fenced, since the lost monitor may have fenced any of
+    /// them.
     pub hosts_below: Generation,
 }
 
@@ -168,8 +169,10 @@ pub fn recover(evidence: &Evidence) -> Result<RecoveredRecord, RecoveryRefused> 
     let too_high = RecoveryRefused::NoEpochs { newest: newest.epoch };
     let epoch = newest.epoch.0.checked_add(EPOCH_MARGIN).filter(|epoch| epoch.checked_add(EPOCH_MARGIN).is_some());
     let epoch = Epoch(epoch.ok_or(too_high)?);
-    let mut membership = Membership { epoch, members: members.copied().collect(), fence: newest.fence.clone() };
-    membership.fence.add(evidence.hosts_below, &BTreeSet::new(), &BTreeSet::new());
+    // All hosts that exist are fenced by this number. What the fence of the lost record says of later ones does not count: no host has been
+    // fenced before it existed, other than by a message that should not have been accepted.
+    let fence = FenceTable { below: evidence.hosts_below, ..FenceTable::default() };
+    let mut membership = Membership { epoch, members: members.copied().collect(), fence };
     let mut slots = BTreeMap::new();
     for member in &mut membership.members {
         let device = member.device;

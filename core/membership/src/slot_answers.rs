@@ -44,7 +44,8 @@ impl Monitor {
         let known = self.devices.get_mut(&device).expect("just seen");
         known.join_refused = slot.objects_to(disk, epoch);
         let reply = match (known.join_refused, slot) {
-            (Some(why), _) => MonitorReply::JoinRefused(why),
+            // Whoever names a wrong disk does not hear the name of the right one: that name opens the slot.
+            (Some(why), _) => MonitorReply::JoinRefused(why.without_names()),
             // It may serve when the disk is recorded.
             (None, Slot { disk: None, .. }) => {
                 self.new_reports.learn(device, disk);

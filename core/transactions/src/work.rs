@@ -133,6 +133,7 @@ impl Work {
             | HostRequest::Disconnect
             | HostRequest::Abandon { .. }
             | HostRequest::DropVolume { .. }
+            | HostRequest::NoteGenerations { .. }
             | HostRequest::Flush { .. }
             | HostRequest::Fence { .. }
             | HostRequest::Administer { .. }

@@ -130,9 +130,9 @@ pub enum AdminError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum JoinRefused {
     /// Another disk belongs in its slot.
-    #[error("disk {expected} belongs in this slot: bring that disk back, or replace it with this one")]
+    #[error("{} belongs in this slot: bring that disk back, or replace it with this one", named(*expected))]
     OtherDisk {
-        /// The disk that belongs there.
+        /// The disk that belongs there; zero if its name is not told.
         expected: DiskId,
     },
     /// The disk is to replace another one, but has been used in the array before.
@@ -141,6 +141,20 @@ pub enum JoinRefused {
         /// The last epoch that the disk adopted.
         epoch: Epoch,
     },
+}
+
+impl JoinRefused {
+    /// The same without the name of a disk.
+    pub fn without_names(self) -> JoinRefused {
+        match self {
+            JoinRefused::OtherDisk { .. } => JoinRefused::OtherDisk { expected: DiskId::default() },
+            other => other,
+        }
+    }
+}
+
+fn named(disk: DiskId) -> String {
+    if disk == DiskId::default() { "another disk".to_string() } else { format!("disk {disk}") }
 }
 
 fn list(devices: &[DeviceId]) -> String {

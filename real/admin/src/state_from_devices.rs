@@ -7,7 +7,7 @@ use crate::copies::{self, FolderCopy};
 use crate::device_file::{DeviceFile, UNASSIGNED};
 use crate::failure::{EXCHANGED, Failure};
 use crate::volumes;
-use braid_base::{ArrayId, DeviceId, DiskId, Epoch, Generation, MemberState};
+use braid_base::{ArrayId, DeviceId, DiskId, Epoch, FenceTable, Generation, MemberState};
 use braid_control::{ArrayDescription, ArrayFolder, DeviceEntry, Moment, VolumeEntry, VolumeState};
 use braid_membership::MonitorError;
 use braid_membership::record_recovery::{
@@ -144,12 +144,26 @@ pub fn look_at_state(
             );
             bad("monitor-state-old", what)
         }
-        Some(Ok(summary)) => StateFile::Good(summary),
+        Some(Ok(summary)) => match fenced_ahead(&summary.membership.fence, folder.known_generation()?) {
+            Some(host) => {
+                let what = format!(
+                    "it fences hosts up to {host}, which were never started, so that new hosts would be refused"
+                );
+                bad("hosts-fenced-ahead", what)
+            }
+            None => StateFile::Good(summary),
+        },
         Some(Err(error @ MonitorError::NewerFormat { .. })) => {
             return Err(Failure::failed("newer-format", error.to_string()).of(path.display()));
         }
         Some(Err(error)) => bad("monitor-state-damaged", error.to_string()),
     })
+}
+
+/// The last host that a fence names although its generation was never given out.
+fn fenced_ahead(fence: &FenceTable, last: Option<u32>) -> Option<Generation> {
+    let below = fence.below.0.checked_sub(1).map(Generation);
+    below.into_iter().chain(fence.also.last().copied()).max().filter(|host| last.is_some_and(|last| host.0 > last))
 }
 
 /// Refuses to start an array whose monitor could not serve, or whose monitor's state is not current.
@@ -367,7 +381,10 @@ fn explain(refused: &RecoveryRefused, devices: &[DeviceFacts], folder: &ArrayFol
         )),
         RecoveryRefused::Disagreement { .. } => Failure::data_lost("devices-disagree", message)
             .hint("one of these disks was served separately from the others: find out which, and name it with --without"),
-        RecoveryRefused::NothingAdopted | RecoveryRefused::Twice { .. } | RecoveryRefused::NoEpochs { .. } => {
+        RecoveryRefused::NoEpochs { .. } => Failure::data_lost("cannot-recover", message).hint(
+            "no array has had so many epochs: find the device whose disk names that one, and leave it out with --without",
+        ),
+        RecoveryRefused::NothingAdopted | RecoveryRefused::Twice { .. } => {
             Failure::data_lost("cannot-recover", message)
         }
     }

@@ -7,7 +7,9 @@ use braid_admin::failure::Failure;
 use braid_admin::state_from_devices;
 use braid_admin::volumes;
 use braid_base::limits::Settings;
-use braid_base::{ArrayId, BLOCK_BYTES, DeviceId, Epoch, FileSystemId, MemberState, NodeId, Now, Ownership, VolumeId};
+use braid_base::{
+    ArrayId, BLOCK_BYTES, DeviceId, Epoch, FileSystemId, Generation, MemberState, NodeId, Now, Ownership, VolumeId,
+};
 use braid_control::{
     ArrayDescription, ArrayFolder, DeviceReport, Event, FileSystemReport, HealingReport, Moment, MonitorReport,
     ReportedState, SpareReport, ThrottleReport, VolumeState, monitor_file,
@@ -44,6 +46,7 @@ pub struct MonitorDaemon {
     folder: ArrayFolder,
     array: ArrayId,
     devices: Vec<DeviceId>,
+    last_generation: Generation,
     settings: Settings,
     disk: Disk,
 }
@@ -64,9 +67,11 @@ impl MonitorDaemon {
         }
         let disk = daemon::open_state(folder, &monitor_file(), DISK_BYTES, in_use)?;
         let devices = description.devices.iter().map(|device| DeviceId(device.id)).collect();
+        let last_generation = Generation(folder.known_generation()?.unwrap_or_default());
         let mut settings = description.leases().settings();
         settings.spare_after = spare_after.unwrap_or(settings.spare_after);
-        Ok(MonitorDaemon { folder: folder.clone(), array: description.array, devices, settings, disk })
+        let (folder, array) = (folder.clone(), description.array);
+        Ok(MonitorDaemon { folder, array, devices, last_generation, settings, disk })
     }
 
     /// Serves at `listen` until `stop` completes. Calls `serving` with the address once it accepts requests. `own_process` says that the
@@ -78,10 +83,10 @@ impl MonitorDaemon {
         serving: impl FnOnce(&Address),
         stop: impl Future<Output = ()>,
     ) -> Result<(), Failure> {
-        let MonitorDaemon { folder, array, devices, settings, disk } = self;
+        let MonitorDaemon { folder, array, devices, last_generation, settings, disk } = self;
         let platform = Platform::bind(disk, listen, own_process).await?;
         let (address, path) = (platform.address(), platform.disk_path());
-        let monitor = Monitor::new(MonitorConfig { array, devices, settings });
+        let monitor = Monitor::new(MonitorConfig { array, devices, last_generation, settings });
         let us = Node { array, id: NodeId::Monitor };
         // The monitor makes no connections: all others connect to it.
         let (_, nobody) = watch::channel(Addresses::new());
@@ -93,6 +98,7 @@ impl MonitorDaemon {
             view,
             client,
             address: published(&folder, &address),
+            last_generation,
             known: BTreeMap::new(),
             refused: BTreeMap::new(),
             membership_events: MembershipEvents::after(last),
@@ -125,6 +131,8 @@ struct LeaseRenewer {
     view: ServerView<Monitor>,
     client: HostClient,
     address: String,
+    /// The last generation that the monitor knows to be given out.
+    last_generation: Generation,
     /// The volumes as the monitor knows them.
     known: BTreeMap<VolumeId, VolumeDescription>,
     /// Devices that are refused, with the reason that was logged last.
@@ -150,6 +158,7 @@ impl LeaseRenewer {
                 },
                 Err(error) => tracing::warn!("the monitor can't look up the volumes: {error}"),
             }
+            self.follow_generations().await;
             // Other processes wait for each of these to be published.
             let now = self.view.look(|monitor| {
                 let leases = monitor.leases().filter(|lease| lease.runs_until.is_some()).count();
@@ -209,6 +218,20 @@ impl LeaseRenewer {
         Ok(())
     }
 
+    /// Tells the monitor which generations were given out: it accepts no fence of later ones.
+    async fn follow_generations(&mut self) {
+        let last = match blocking(&self.folder, ArrayFolder::known_generation).await {
+            Ok(last) => Generation(last.unwrap_or_default()),
+            Err(error) => return tracing::warn!("the monitor can't look up the last generation: {error}"),
+        };
+        if last > self.last_generation {
+            match self.client.call(HostRequest::NoteGenerations { last }).await {
+                Ok(_) => self.last_generation = last,
+                Err(error) => tracing::warn!("the monitor was not told of the last generation: {error}"),
+            }
+        }
+    }
+
     /// Logs once for each refused device why it is refused.
     fn warn(&mut self, report: &MonitorReport) {
         let refused = |device: &DeviceReport| Some((device.id, device.refusal()?));
@@ -255,7 +278,13 @@ impl LeaseRenewer {
                     next_disk: slot.and_then(|slot| name(slot.next_disk)),
                     awaited_disk: slot.and_then(|slot| name(slot.awaited_disk)),
                     kept_out: slot.is_some_and(|slot| slot.kept_out),
-                    join_refused: slot.and_then(|slot| slot.join_refused).map(|why| why.to_string()),
+                    join_refused: slot.and_then(|slot| slot.join_refused).map(|why| why.to_string()).or_else(|| {
+                        let ahead = lease.ahead?;
+                        let ours = membership.epoch;
+                        Some(format!(
+                            "it names epoch {ahead}, but the array has had no epoch above {ours}: replace its disk"
+                        ))
+                    }),
                     healing: progress.map(|progress| HealingReport {
                         done: bytes(progress.done),
                         left: bytes(progress.left),

@@ -40,6 +40,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
+/// The monitor takes all generations up to this one to be given out: the control plane of a run gives out a few hundred.
+const LAST_GENERATION: Generation = Generation(1 << 20);
 pub(crate) const ARRAY: ArrayId = ArrayId(*b"a simulated one.");
 const VOLUME: VolumeId = VolumeId(1);
 /// The longest time that a scenario waits for one condition.
@@ -753,7 +755,8 @@ impl Cluster {
 
     fn new_monitor(&self) -> Role {
         let (devices, settings) = (self.devices(), self.options.settings.clone());
-        Role::Monitor(Box::new(Monitor::new(MonitorConfig { array: ARRAY, devices, settings })))
+        let config = MonitorConfig { array: ARRAY, devices, last_generation: LAST_GENERATION, settings };
+        Role::Monitor(Box::new(Monitor::new(config)))
     }
 
     pub(crate) fn tell_monitor_of_volume(&mut self) {

@@ -74,6 +74,11 @@ impl LeaseState {
         self.adopting.is_none() && self.until.is_some_and(|until| now < until)
     }
 
+    /// True if the lease runs, or expired at most `span` ago.
+    pub fn ran_within(&self, span: Duration, now: Time) -> bool {
+        self.until.is_some_and(|until| now < until.after(span))
+    }
+
     /// The interval between requests: short enough for the leases that it is granted, whatever length it was configured for.
     fn heartbeat(&self, settings: &Settings) -> Duration {
         let fits = |length: Duration| settings.heartbeat.min(length / HEARTBEATS_PER_LEASE).max(REPORT_AGAIN_AFTER);

@@ -13,6 +13,8 @@ use braid_world::MemoryDisk;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+/// The last generation that the control plane has given out.
+pub const LAST_GENERATION: Generation = Generation(1 << 20);
 pub const SECOND: Duration = Duration::from_secs(1);
 /// The length of a lease at the monitor.
 pub const LEASE: Duration = Duration::from_millis(4_400);
@@ -44,7 +46,7 @@ pub struct Bench {
 
 pub fn config(devices: u16) -> MonitorConfig {
     let devices = (0..devices).map(DeviceId).collect();
-    MonitorConfig { array: ArrayId([1; 16]), devices, settings: Settings::default() }
+    MonitorConfig { array: ArrayId([1; 16]), devices, last_generation: LAST_GENERATION, settings: Settings::default() }
 }
 
 pub fn volume(id: u64, scheme: RaidLevel, devices: &[u16]) -> VolumeDescription {

@@ -2,6 +2,7 @@
 
 use crate::bench::*;
 use braid_base::{DeviceId, Epoch, Generation, MemberState, limits};
+use braid_machine::HostRequest;
 use braid_wire::{MonitorCommand, MonitorReply};
 
 const ALL: [u16; 5] = [0, 1, 2, 3, 4];
@@ -195,4 +196,42 @@ fn a_device_that_is_about_to_be_taken_out_is_out_when_a_fence_is_answered() {
     bench.pass_with(SECOND, &others);
     assert!(bench.is_fenced(5));
     assert_eq!(bench.membership().member(DeviceId(3)).map(|member| member.member_state), Some(MemberState::Out));
+}
+
+#[test]
+fn hosts_that_do_not_exist_yet_are_not_fenced() {
+    let mut bench = Bench::new();
+    let next = LAST_GENERATION.0 + 1;
+    bench.pass_with(SECOND, &nodes(&ALL, &[7]));
+    for below in [next + 1, u32::MAX] {
+        bench.say(host(7), fence(u64::from(below), below, &[7], &[]));
+    }
+    // A lock server has heard a host that does not exist. That must not keep it from having another one fenced.
+    bench.fence(2, &[6, next, u32::MAX]);
+    bench.pass_with(SECOND, &nodes(&ALL, &[]));
+    assert!(bench.is_fenced(2));
+    let fence_of = |bench: &Bench| bench.membership().fence.clone();
+    assert_eq!((fence_of(&bench).below, fence_of(&bench).also), (Generation(0), [Generation(6)].into()));
+    assert_eq!((bench.epoch(), bench.monitor.counters().fences_ahead), (2, 3));
+    // Every host that was given out can be fenced, and the next one once it is given out.
+    bench.say(host(7), fence(3, next, &[7], &[]));
+    assert_eq!(fence_of(&bench).below, Generation(next));
+    bench.request(HostRequest::NoteGenerations { last: Generation(next) }).expect("it is told");
+    bench.say(host(7), fence(4, next + 1, &[7], &[]));
+    bench.pass_with(SECOND, &nodes(&ALL, &[7]));
+    assert_eq!(fence_of(&bench).below, Generation(next + 1));
+    // A late word of an earlier generation changes nothing.
+    bench.request(HostRequest::NoteGenerations { last: Generation(3) }).expect("it is told");
+    bench.say(host(7), fence(5, 9, &[7], &[]));
+    bench.pass_with(SECOND, &nodes(&ALL, &[7]));
+    assert_eq!((fence_of(&bench).below, bench.monitor.counters().fences_ahead), (Generation(next + 1), 3));
+}
+
+#[test]
+fn a_host_that_does_not_exist_yet_does_not_count() {
+    let mut bench = Bench::new();
+    let stranger = LAST_GENERATION.0 + 1;
+    bench.silent = vec![DeviceId(2)];
+    bench.pass_with(LEASE * 2, &nodes(&ALL, &[stranger]));
+    assert_eq!((bench.epoch(), bench.member_state(2)), (1, MemberState::In), "nobody else misses the device");
 }

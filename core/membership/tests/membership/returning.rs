@@ -31,6 +31,10 @@ fn a_device_that_is_heard_again_returns_and_is_resynchronised() {
     }
     assert_eq!(bench.epoch(), 3, "the report is for another return, or another device");
     let command = MonitorCommand::Resynchronised { device: braid_base::DeviceId(2), since: Epoch(3) };
+    for stranger in [host(8), host(0), lock_server(0)] {
+        bench.say(stranger, command.clone());
+        assert_eq!((bench.epoch(), bench.member_state(2)), (3, returning(7)), "only the coordinator knows: {stranger}");
+    }
     bench.say(host(7), command.clone());
     assert_eq!((bench.epoch(), bench.member_state(2), bench.since(2)), (4, MemberState::In, 3));
     // The answer was lost, so the report is repeated.

@@ -139,17 +139,53 @@ fn the_record_of_another_array_is_refused_and_says_which_devices_there_are() {
 
 /// The disk was lost, or is an old copy.
 #[test]
-fn a_monitor_that_is_behind_a_device_stops() {
+fn a_monitor_that_is_behind_as_many_devices_as_agree_with_it_stops() {
     let mut bench = Bench::new();
+    bench.restart(config(5));
+    bench.adopt(five());
     bench.renew_in(Epoch(2), host(7));
     bench.renew_in(Epoch(2), device(9));
-    assert_eq!(bench.monitor.service(), MonitorService::Serving, "these devices are not in its array");
-    bench.hear(device(3));
+    bench.renew(device(0));
     bench.renew_in(Epoch(2), device(3));
+    bench.pass(SECOND);
+    assert_eq!(bench.monitor.service(), MonitorService::Serving, "it waits for the others");
+    bench.hear(device(3));
+    bench.pass(SECOND);
     let behind = MonitorError::Behind { device: DeviceId(3), theirs: Epoch(2), ours: Epoch(1) };
     assert_eq!(bench.monitor.service(), MonitorService::Unusable(behind));
     assert!(behind.to_string().contains("d3 has epoch e2"), "{behind}");
     assert_eq!((bench.hear(device(3)), bench.monitor.deadline()), (None, None));
+}
+
+#[test]
+fn one_device_that_names_an_epoch_that_never_was_is_refused_and_the_array_goes_on() {
+    let mut bench = Bench::new();
+    let ahead = |bench: &Bench| {
+        bench.monitor.leases().filter_map(|lease| Some((lease.device.0, lease.ahead?.0))).collect::<Vec<_>>()
+    };
+    // A running monitor: it has announced no such epoch.
+    bench.renew_in(Epoch(u32::MAX - 15), device(3));
+    let told = bench.hear(device(3)).expect("it is answered");
+    assert_eq!((told.membership, told.reply), (None, MonitorReply::Changed), "it gets no lease");
+    assert_eq!((ahead(&bench), bench.monitor.counters().ahead), (vec![(3, u32::MAX - 15)], 1));
+    assert!([0, 1, 2, 4].iter().all(|number| bench.gets_lease(device(*number))));
+    // It is a dead device from now on.
+    let others = nodes(&[0, 1, 2, 4], &[]);
+    for _ in 0..6 {
+        bench.pass_with(SECOND, &others);
+        bench.renew_in(Epoch(u32::MAX - 15), device(3));
+    }
+    assert_eq!((bench.epoch(), bench.member_state(3)), (2, MemberState::Out));
+    // The same to a monitor that starts: four devices say otherwise.
+    bench.restart(config(5));
+    bench.adopt(five());
+    bench.renew_in(Epoch(u32::MAX - 15), device(3));
+    bench.pass_with(SECOND * 3, &others);
+    assert_eq!(bench.monitor.service(), MonitorService::Serving);
+    assert!([0, 1, 2, 4].iter().all(|number| bench.gets_lease(device(*number))));
+    // With its right epoch it is heard again.
+    bench.pass_with(SECOND * 3, &nodes(&[0, 1, 2, 3, 4], &[]));
+    assert_eq!((ahead(&bench), bench.member_state(3)), (vec![], MemberState::Returning { recovery_coordinator: None }));
 }
 
 #[test]
@@ -194,6 +230,7 @@ fn a_monitor_with_an_older_record_gives_no_lease_before_it_hears_of_the_later_ep
     bench.adopt(five());
     assert!(!bench.gets_lease(device(2)), "it would serve old content");
     bench.renew_in(Epoch(epoch + 1), device(0));
+    bench.pass(SECOND * 2);
     let behind = MonitorError::Behind { device: DeviceId(0), theirs: Epoch(epoch + 1), ours: Epoch(epoch) };
     assert_eq!(bench.monitor.service(), MonitorService::Unusable(behind));
 }

@@ -3,12 +3,13 @@
 use crate::bench::*;
 use braid_base::{Clock, DeviceId, Epoch, Generation, LockServerId, NodeId, Time};
 use braid_machine::Input;
-use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply};
+use braid_wire::{Administration, Message, MonitorAnswer, MonitorCommand, MonitorReply};
 
 #[test]
 fn devices_may_only_renew_and_other_nodes_may_not() {
     let mut bench = Bench::new();
-    let fence = MonitorCommand::Fence { ticket: 1, below: Generation(9), except: vec![], also: vec![] };
+    let fence = |ticket| MonitorCommand::Fence { ticket, below: Generation(9), except: vec![], also: vec![] };
+    let administer = MonitorCommand::Administer { ticket: 1, request: Administration::Fail { device: DeviceId(1) } };
     let resynchronised = MonitorCommand::Resynchronised { device: DeviceId(1), since: Epoch(1) };
     let renew = || MonitorCommand::Renew {
         sent: Time(7),
@@ -21,11 +22,13 @@ fn devices_may_only_renew_and_other_nodes_may_not() {
     };
     let before = bench.monitor.counters().ignored;
     for (node, command) in [
-        (device(1), fence),
+        (device(1), fence(1)),
         (device(1), resynchronised),
         (device(9), renew()),
         (NodeId::Monitor, renew()),
+        (NodeId::Monitor, fence(2)),
         (NodeId::LockServer(LockServerId(99)), renew()),
+        (NodeId::LockServer(LockServerId(0)), administer),
     ] {
         while bench.hear(node).is_some() {}
         bench.say(node, command);
@@ -33,7 +36,7 @@ fn devices_may_only_renew_and_other_nodes_may_not() {
     }
     let answer = MonitorAnswer { membership: None, unavailable: vec![], reply: MonitorReply::Changed };
     bench.take(Input::Message { from: device(1), message: Message::MonitorAnswer(answer) });
-    assert_eq!((bench.monitor.counters().ignored - before, bench.epoch()), (6, 1));
+    assert_eq!((bench.monitor.counters().ignored - before, bench.epoch()), (8, 1));
 }
 
 #[test]

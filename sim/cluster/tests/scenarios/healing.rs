@@ -129,7 +129,7 @@ fn a_disk_with_a_past_takes_no_slot() {
     array.restart_device(DeviceId(2));
     array.run_for(A_WHILE);
     assert_eq!(member_state(&array, 2), Some(MemberState::Out));
-    assert_eq!(join_refused(&array, 2), Some(JoinRefused::OtherDisk { expected: first }));
+    assert!(matches!(join_refused(&array, 2), Some(JoinRefused::OtherDisk { .. })));
     // The operator reverses this.
     assert_eq!(administer(&mut array, a, Administration::Readmit { device: DeviceId(2) }), DONE);
     wait_in(&mut array, 2);
