@@ -9,7 +9,7 @@
 
 use crate::device::{Device, Service};
 use crate::tickets::Ticket;
-use braid_base::{Generation, Membership, NodeId, Now, Time, TransactionId};
+use braid_base::{Generation, MemberState, Membership, NodeId, Now, Time, TransactionId};
 use braid_machine::{Effects, Ignored};
 use braid_membership::client::{Ctx, DeviceEvent, MembershipView, Report};
 use braid_wire::{Answer, JoinRefused, Message, MonitorAnswer, Rejection, Reply};
@@ -39,9 +39,18 @@ impl Device {
     /// here. The monitor answers with the next lease.
     pub(crate) fn report(&mut self, now: Now, out: &mut Effects) {
         let (bad_slots, failing) = self.store.bad_slots();
+        let failing = failing || self.is_to_be_rebuilt(now.time);
         let (undecided, stamps) = (self.undecided_of_fenced(), self.scheduler.known_stamps());
         let report = Report { bad_slots, failing, undecided, stamps, ..Report::default() };
         self.monitor.report(&mut Ctx { now, settings: &self.config.settings, out }, report);
+    }
+
+    /// True if the device is in, and yet has absent blocks. No host that keeps to the protocol brings that about. The blocks can't be read,
+    /// and a device is rebuilt only when it returns. So it reports that it fails: it is marked out as soon as the others can serve without
+    /// it, and once its lease has been over for as long again, it asks to return.
+    fn is_to_be_rebuilt(&self, now: Time) -> bool {
+        let is_in = self.monitor.own_state() == Some(MemberState::In);
+        is_in && self.store.absent_blocks() > 0 && self.monitor.had_lease_lately(now, &self.config.settings)
     }
 
     /// Fenced hosts that have undecided transactions here.

@@ -3,7 +3,7 @@
 
 use crate::device::Device;
 use crate::tickets::Ticket;
-use braid_base::{BlockRange, DeviceId, Generation, Now, ObjectId, Stamp};
+use braid_base::{BlockRange, DeviceId, Generation, MemberState, Now, ObjectId, Stamp};
 use braid_machine::{Effects, Ignored};
 use braid_wire::{Failure, Inspection, Managed, ObjectDescription, Ordering, Reply, Task};
 
@@ -38,7 +38,7 @@ impl Device {
         if self.tickets.has_task(host, ticket) {
             return self.ignore(Ignored::InProgress, out);
         }
-        let plan = match self.plan(now, task) {
+        let plan = match self.plan(now, host, task) {
             Plan::Answer(result) => return self.answer(host, Reply::Managed { ticket, result }, out),
             plan => plan,
         };
@@ -60,7 +60,7 @@ impl Device {
         }
     }
 
-    fn plan(&self, now: Now, task: Task) -> Plan {
+    fn plan(&self, now: Now, host: Generation, task: Task) -> Plan {
         let existing = |object| self.store.object(object);
         let refuse = |failure| Plan::Answer(Err(failure));
         match task {
@@ -76,6 +76,7 @@ impl Device {
                     // yet.
                     Some(existing) if *existing == description => Plan::Flush(Managed::Done),
                     Some(_) => refuse(Failure::ObjectExists),
+                    None if absent > 0 && !self.is_resynchronised_by(host) => refuse(Failure::Malformed),
                     None => Plan::Create { description, absent },
                 }
             }
@@ -91,8 +92,11 @@ impl Device {
                 // Also where nothing changes: the host may use another description of the volume afterwards.
                 Some(_) if self.scheduler.ledger().touch(object) => refuse(Failure::InUse),
                 Some(existing) if existing.range() == range => Plan::Flush(Managed::Done),
-                Some(existing) if !existing.redundant && !absent.is_empty() => refuse(Failure::Malformed),
-                Some(_) => Plan::Resize { object, range, absent },
+                Some(_) if absent.is_empty() => Plan::Resize { object, range, absent },
+                Some(existing) if existing.redundant && self.is_resynchronised_by(host) => {
+                    Plan::Resize { object, range, absent }
+                }
+                Some(_) => refuse(Failure::Malformed),
             },
             Task::RemoveObject { object } => match existing(object) {
                 None => Plan::Flush(Managed::Done),
@@ -124,6 +128,13 @@ impl Device {
             }
             Task::Inspect => Plan::Answer(Ok(Managed::Inspected(self.inspect(now)))),
         }
+    }
+
+    /// True if the device is returning, and this host is its recovery coordinator: only that host knows what the device lacks. In a device
+    /// that is in, absent blocks could not be read, and no host would restore them.
+    fn is_resynchronised_by(&self, host: Generation) -> bool {
+        let coordinated = MemberState::Returning { recovery_coordinator: Some(host) };
+        self.monitor.own_state() == Some(coordinated)
     }
 
     /// The store has executed a task.

@@ -16,9 +16,7 @@ use crate::missed::Missed;
 use crate::objects::Objects;
 use crate::superblock::Geometry;
 use crate::transactions::Transactions;
-use braid_base::{
-    BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, MemberState, Membership, ObjectId, TransactionId,
-};
+use braid_base::{BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, Membership, ObjectId, TransactionId};
 use braid_journal::Answers;
 use braid_object_index::{ObjectIndex, ROUND_SLOTS_MIN, Settings};
 use bytes::Bytes;
@@ -427,12 +425,6 @@ impl State {
     /// True if the host is fenced.
     pub fn is_fenced(&self, host: Generation) -> bool {
         self.presence.membership.as_ref().is_some_and(|membership| membership.fence.refuses(host))
-    }
-
-    /// False only if this device is in, and yet has absent blocks.
-    pub fn is_whole_if_in(&self) -> bool {
-        let own = self.presence.membership.as_ref().and_then(|membership| membership.member(self.presence.own));
-        self.absent.blocks() == 0 || own.is_none_or(|own| own.member_state != MemberState::In)
     }
 }
 

@@ -90,6 +90,10 @@ pub trait Storage {
     /// The absent blocks of an object from block `from` on, in ascending order and not touching, at most
     /// [`limits::EXTENTS_MAX`](braid_base::limits::EXTENTS_MAX) extents; and the block from which to ask next, if there are more.
     fn absent(&self, object: ObjectId, from: u64) -> (Vec<BlockRange>, Option<u64>);
+    /// The number of absent blocks of all objects.
+    fn absent_blocks(&self) -> u64 {
+        0
+    }
     /// The blocks of `range` that may have content, in whole chunks. The form of the answer is that of [`Storage::absent`].
     fn allocated(&self, object: ObjectId, range: BlockRange) -> (Vec<BlockRange>, Option<u64>);
     /// Ends when everything requested before is durable. Event: `Done`.

@@ -342,6 +342,10 @@ impl Storage for Store {
         self.serving().map_or((Vec::new(), None), |serving| serving.missed(device, object, from))
     }
 
+    fn absent_blocks(&self) -> u64 {
+        self.state().map_or(0, |state| state.absent.blocks())
+    }
+
     fn absent(&self, object: ObjectId, from: u64) -> (Vec<BlockRange>, Option<u64>) {
         self.state().map_or((Vec::new(), None), |state| state.absent_of(object, from))
     }

@@ -95,7 +95,7 @@ impl DeviceCondition {
         match report.member_state {
             ReportedState::In if *known.health != DeviceHealth::Serving => DeviceCondition::Silent,
             ReportedState::In if report.next_disk.is_some() => DeviceCondition::Leaving,
-            ReportedState::In if report.bad_slots > 0 => {
+            ReportedState::In if report.bad_slots > 0 || report.failing => {
                 DeviceCondition::DiskErrors { bad_slots: report.bad_slots, failing: report.failing }
             }
             ReportedState::In => DeviceCondition::Healthy,
@@ -149,6 +149,10 @@ impl DeviceCondition {
         match self {
             DeviceCondition::DiskErrors { bad_slots, failing: false } => {
                 format!("serves; {bad_slots} slots of its disk can't be written")
+            }
+            DeviceCondition::DiskErrors { bad_slots: 0, failing: true } => {
+                "lacks blocks that it should have, and must be rebuilt; the others can't serve without it yet"
+                    .to_string()
             }
             DeviceCondition::DiskErrors { bad_slots, failing: true } => {
                 format!(

@@ -117,12 +117,15 @@ pub fn device_allowed_to_return(device: u16) -> Event {
     about_device(device, EventKind::DeviceHeld, |id| format!("device {id} was allowed to return by an operator"))
 }
 
-/// So many slots of a disk can't be written that the device must be taken out.
+/// So many slots of a disk can't be written that the device must be taken out; or, if there are none, the device lacks blocks that it
+/// should have.
 pub fn disk_failing(device: u16, bad_slots: u32) -> Event {
     let text = |id| {
-        format!(
-            "the disk of device {id} is failing: {bad_slots} slots can't be written; the device is taken out as soon as the others can serve without it"
-        )
+        let what = match bad_slots {
+            0 => format!("device {id} lacks blocks that it should have, and must be rebuilt"),
+            _ => format!("the disk of device {id} is failing: {bad_slots} slots can't be written"),
+        };
+        format!("{what}; the device is taken out as soon as the others can serve without it")
     };
     about_device(device, EventKind::DiskErrors, text)
 }

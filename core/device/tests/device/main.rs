@@ -1,5 +1,6 @@
 //! Tests of a device on a bench, rule by rule.
 
+mod absent_blocks;
 mod bench;
 mod deciding;
 mod execution;

@@ -115,6 +115,11 @@ impl Cluster {
                 let details = format!("{} transactions still hold locks in {device}", machine.locks());
                 return Err(Failed { check: "left-locked", details });
             }
+            // A device that is in and has absent blocks would be rebuilt, but no host that keeps to the protocol brings that about.
+            if machine.store().absent_blocks() > 0 {
+                let details = format!("{device} is in and has {} absent blocks", machine.store().absent_blocks());
+                return Err(Failed { check: "left-absent", details });
+            }
             if machine.waiting() > 0 {
                 let details = format!("{} requests still wait in {device}", machine.waiting());
                 return Err(Failed { check: "left-waiting", details });
