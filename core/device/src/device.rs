@@ -5,7 +5,7 @@ use crate::scheduler::Scheduler;
 use crate::scheduler::ctx::Ctx;
 use crate::scheduler::decision::Decision;
 use crate::scheduler::transactions::TransactionView;
-use crate::sessions::Sessions;
+use crate::sessions::{PATROLS_PER_LEASE, Sessions};
 use crate::tickets::{Ticket, Tickets};
 use braid_base::limits::Settings;
 use braid_base::{DeviceId, Generation, MemberState, Membership, NodeId, Now, Time, TransactionId};
@@ -330,12 +330,14 @@ impl Device {
     }
 
     /// Ends the leases of hosts that have been silent for too long. Their pre-writes are dropped; their undecided
-    /// intents are left for other hosts to resolve.
+    /// intents are left for other hosts to resolve. So are the intents that hosts leave undecided for longer than a lease.
     fn patrol(&mut self, now: Now, out: &mut Effects) {
-        for host in self.sessions.patrol(now.time, self.config.settings.host_lease) {
+        let Some(silent) = self.sessions.patrol(now.time, self.config.settings.host_lease) else { return };
+        for host in silent {
             self.counters.leases_expired += 1;
             self.expire(now, host, out);
         }
+        self.schedule(now, out, |scheduler, cx| scheduler.look_for_undecided(cx, PATROLS_PER_LEASE + 1));
     }
 
     pub(crate) fn expire(&mut self, now: Now, host: Generation, out: &mut Effects) {

@@ -46,7 +46,7 @@ pub(crate) struct Sessions {
 }
 
 /// How often the device looks for silent hosts within the length of a lease.
-const PATROLS_PER_LEASE: u32 = 4;
+pub(crate) const PATROLS_PER_LEASE: u32 = 4;
 /// The most ranges near which one host restores: it works on some returning devices at a time.
 const RESTORING_MAX: usize = 8;
 /// How long a host restores a range, at most.
@@ -170,14 +170,14 @@ impl Sessions {
         }
     }
 
-    /// Returns the hosts that have been silent for longer than `lease`, if it is time to look for them.
-    pub fn patrol(&mut self, now: Time, lease: Duration) -> Vec<Generation> {
+    /// Returns the hosts that have been silent for longer than `lease`. `None` if it is not time to look for them.
+    pub fn patrol(&mut self, now: Time, lease: Duration) -> Option<Vec<Generation>> {
         if self.next_patrol.is_some_and(|patrol| now < patrol) {
-            return Vec::new();
+            return None;
         }
         self.next_patrol = Some(now.after(lease / PATROLS_PER_LEASE));
         let silent = |session: &Session| now.since(session.last_heard) > lease;
-        self.live.iter().filter(|(_, session)| silent(session)).map(|(host, _)| *host).collect()
+        Some(self.live.iter().filter(|(_, session)| silent(session)).map(|(host, _)| *host).collect())
     }
 
     /// When silent hosts are looked for again. `None` if there are no hosts.

@@ -166,6 +166,13 @@ impl<E: Entry, D: Default> Journal<E, D> {
         undecided + self.promised.carried + length <= self.capacity() / 4
     }
 
+    /// True if an entry of `length` bytes is within its owner's share of that bound: an owner has at most as much as is left. So one owner
+    /// takes half of it at most. `own` are the bytes that the owner has; it is called only if more than half is taken.
+    pub fn is_within_share(&self, length: u64, undecided: u64, own: impl FnOnce() -> u64) -> bool {
+        let (quota, taken) = (self.capacity() / 4, undecided + self.promised.carried);
+        taken + length <= quota / 2 || own() + length <= quota.saturating_sub(taken)
+    }
+
     /// The bytes that a record takes in a batch of its own.
     pub fn padded(&self, length: u64) -> u64 {
         length + HEADER as u64 + self.log.align()

@@ -40,6 +40,12 @@ impl Transactions {
         self.intent_bytes
     }
 
+    /// Bytes that the undecided intents of one host take in a snapshot.
+    pub fn intent_bytes_of(&self, host: Generation) -> u64 {
+        let (first, last) = (TransactionId { host, sequence: 0 }, TransactionId { host, sequence: u64::MAX });
+        self.intents.range(first..=last).map(|(_, intent)| intent.journal_len()).sum()
+    }
+
     /// Bytes that intents and commits take in a snapshot.
     pub fn journal_len(&self) -> u64 {
         self.intent_bytes + self.decision_bytes

@@ -152,9 +152,16 @@ impl WriteQueue {
             return self.await_slots(new, needs.over, ctx);
         }
         let length = if in_slots { needs.length } else { needs.length_inline };
-        if !applied && !ctx.journal.is_within_quota(length, ctx.state.transactions.intent_bytes()) {
+        let undecided = ctx.state.transactions.intent_bytes();
+        if !applied && !ctx.journal.is_within_quota(length, undecided) {
             // A checkpoint does not help here: only decisions give room under this quota.
             return Admission::Waits;
+        }
+        if !applied && !ctx.journal.is_within_share(length, undecided, || self.undecided_of(intent, ctx)) {
+            // Other hosts do not wait behind it.
+            let host = intent.by.transaction.host;
+            let holds_up = self.waiting.iter().any(|other| other.intent.by.transaction.host != host);
+            return if holds_up { Admission::Fails(Failure::Busy) } else { Admission::Waits };
         }
         let kept = ctx.kept_room(ctx.state.merging_needs());
         if !ctx.has_room(length, !applied, kept) {
@@ -162,6 +169,15 @@ impl WriteQueue {
         }
         self.enter(intent, *applied, in_slots, ctx);
         Admission::Admitted
+    }
+
+    /// Bytes of the undecided intents of the host of this one, durable or on their way.
+    fn undecided_of(&self, intent: &IntentRecord, ctx: &Ctx) -> u64 {
+        let host = intent.by.transaction.host;
+        let preparing = self.preparing.values().map(|preparing| &preparing.queued);
+        let on_their_way = preparing.chain(ctx.journal.on_their_way()).filter(|queued| !queued.applied);
+        let intents = on_their_way.map(|queued| &queued.intent).filter(|intent| intent.by.transaction.host == host);
+        intents.map(IntentRecord::journal_len).sum::<u64>() + ctx.state.transactions.intent_bytes_of(host)
     }
 
     /// Writes that are not durable yet, and that the journal has not taken over.

@@ -78,7 +78,7 @@ impl Columns {
             return cx.refuse(id, Step::Execute, Refusal::TooLate { seen });
         }
         let execution = Execution::new(intent, policy, column, reads);
-        if order.ledger.table().is_full() || !self.insert(id, execution) {
+        if order.ledger.table().is_full_for(id.host) || !self.insert(id, execution) {
             return cx.refuse(id, Step::Execute, Refusal::Busy);
         }
         if !writes.is_empty() {

@@ -92,6 +92,17 @@ impl Scheduler {
         }
     }
 
+    /// Looks for transactions that have stayed undecided for `patrols` patrols though their hosts live. Intents are left for other hosts to
+    /// resolve. Pre-writes for which others wait are dropped; their hosts begin them anew.
+    pub fn look_for_undecided(&mut self, cx: &mut Ctx, patrols: u32) {
+        for id in self.order.ledger.look_for_undecided(patrols) {
+            let waits = self.order.is_being_read(id) || self.locks.is_waiting(id) || self.columns.has(id);
+            if !waits {
+                self.cut_short(cx, id);
+            }
+        }
+    }
+
     /// True if the scheduler holds nothing of this host.
     pub fn holds_nothing_of(&self, host: Generation) -> bool {
         self.order.ledger.table().of_host_below(host, u64::MAX).is_empty()

@@ -12,6 +12,7 @@ use super::transactions::{Awaited, State, Transaction, TransactionView, Transact
 use braid_base::{BlockRange, DeviceId, FenceTable, Generation, Membership, ObjectId, Stamp, TransactionId, limits};
 use braid_machine::Ignored;
 use braid_wire::{Orphan, Outcome, Reply, Suspect, SuspectBlocks, Vote};
+use std::collections::BTreeMap;
 
 /// The transactions of a device.
 #[derive(Debug)]
@@ -21,6 +22,8 @@ pub(crate) struct Ledger {
     suspects: Suspects,
     /// Transactions that are decided, and whose device locks and columns are not released yet.
     ended: Vec<Ended>,
+    /// The transactions that were undecided at the last patrol, and for how many patrols each was.
+    undecided_for: BTreeMap<TransactionId, u32>,
 }
 
 /// A transaction that was decided.
@@ -38,6 +41,7 @@ impl Ledger {
             orphans: RoundRobin::default(),
             suspects: Suspects::default(),
             ended: Vec::new(),
+            undecided_for: BTreeMap::new(),
         }
     }
 
@@ -128,7 +132,7 @@ impl Ledger {
                 cx.answer(host, Reply::Vote { transaction: id, vote: Vote::Prepared });
             }
             // There is no room to remember it: a late copy of its write would become an intent.
-            None if self.transactions.is_full() => cx.ignore(Ignored::InProgress),
+            None if self.transactions.is_full_for(id.host) => cx.ignore(Ignored::InProgress),
             _ => return true,
         }
         false
@@ -194,6 +198,23 @@ impl Ledger {
         for id in self.suspects.iter().filter(of_it).collect::<Vec<_>>() {
             self.forget(cx, id);
         }
+    }
+
+    /// A patrol looks for transactions that stay undecided though their hosts live. An intent that was undecided for `patrols` patrols
+    /// becomes an orphan: others wait for it, it takes room in the journal, and whoever resolves it asks all participants. Returns the
+    /// pre-writes for which others have waited as long.
+    pub fn look_for_undecided(&mut self, patrols: u32) -> Vec<TransactionId> {
+        let waited_for = |held: &Transaction| held.state == State::Prewritten && held.wanted;
+        let undecided = self.transactions.iter().filter(|(_, held)| held.state == State::Prepared || waited_for(held));
+        let before = std::mem::take(&mut self.undecided_for);
+        let counted = |id: &TransactionId| (*id, before.get(id).copied().unwrap_or_default() + 1);
+        self.undecided_for = undecided.map(|(id, _)| counted(id)).collect();
+        let for_long = self.undecided_for.iter().filter(|(_, count)| **count > patrols).map(|(id, _)| *id);
+        let is_intent =
+            |id: &TransactionId| self.transactions.get(*id).is_some_and(|held| held.state == State::Prepared);
+        let (intents, prewrites): (Vec<_>, Vec<_>) = for_long.partition(is_intent);
+        intents.into_iter().for_each(|id| self.orphans.insert(id));
+        prewrites
     }
 
     /// A host looks after the transaction.

@@ -60,7 +60,7 @@ impl Scheduler {
         if let Some(refusal) = too_late(&self.order.stamps, stamp, &prewrites, &reads) {
             return cx.refuse(id, step, refusal);
         }
-        if self.order.ledger.table().is_full() {
+        if self.order.ledger.table().is_full_for(id.host) {
             return cx.refuse(id, step, Refusal::Busy);
         }
         let object = reads.object;

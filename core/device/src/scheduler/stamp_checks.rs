@@ -95,7 +95,7 @@ impl Scheduler {
         if self.order.ledger.is_suspect(object, &reads.extents) {
             return cx.refuse(id, Step::Prewrite, Refusal::Suspect);
         }
-        if self.order.ledger.table().is_full() {
+        if self.order.ledger.table().is_full_for(id.host) {
             return cx.refuse(id, Step::Prewrite, Refusal::Busy);
         }
         self.order.counters.prewrites += 1;
@@ -165,7 +165,7 @@ impl Scheduler {
         if stamp <= seen {
             return cx.refuse(id, Step::Write, Refusal::TooLate { seen });
         }
-        if self.order.ledger.table().is_full() {
+        if self.order.ledger.table().is_full_for(id.host) {
             return cx.refuse(id, Step::Write, Refusal::Busy);
         }
         self.order.ledger.insert(id, Transaction::new(stamp, object, Some(policy), ranges, State::Prewritten));
@@ -235,7 +235,7 @@ impl Scheduler {
             Ok(_) => return cx.fail(id, Step::Write, Failure::Malformed),
             Err(failure) => return cx.fail(id, Step::Write, failure),
         };
-        if self.order.ledger.table().is_full() {
+        if self.order.ledger.table().is_full_for(id.host) {
             return cx.refuse(id, Step::Write, Refusal::Busy);
         }
         self.order.counters.writes += 1;

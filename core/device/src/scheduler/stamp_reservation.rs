@@ -8,7 +8,7 @@ use braid_base::limits::{self, Settings};
 use braid_base::{Clock, Generation, Now, Stamp, Time};
 use braid_machine::Ignored;
 use braid_ordering::Admission;
-use braid_wire::{Command, Content, Failure, Refusal, Reply, Step, Vote};
+use braid_wire::{Command, Content, Failure, Piece, Refusal, Reply, Step, Vote};
 
 /// A clock reading beyond this, in the year 2200, is a fault: no stamp is accepted for it.
 const CLOCK_MAX: Clock = Clock(7_258_118_400_000_000_000);
@@ -202,15 +202,19 @@ impl Reservation {
     }
 }
 
-/// The size of a command's data.
+/// The memory that a command takes: its data and its longest lists.
 fn bytes_of(command: &Command) -> usize {
-    let data = |content: &Content| if let Content::Data(bytes) = content { bytes.len() } else { 0 };
+    let piece =
+        |piece: &Piece| size_of_val(piece) + if let Content::Data(bytes) = &piece.content { bytes.len() } else { 0 };
     match command {
-        Command::Write { pieces, .. } => pieces.iter().map(|piece| data(&piece.content)).sum(),
+        Command::Write { pieces, .. } => pieces.iter().map(piece).sum(),
         Command::Execute { column, .. } => {
             let own = column.parity.iter().flat_map(|rows| &rows.own);
-            column.pieces.iter().chain(own).map(|piece| data(&piece.content)).sum()
+            let sources: usize = column.parity.iter().map(|rows| size_of_val(&rows.from[..])).sum();
+            column.pieces.iter().chain(own).map(piece).sum::<usize>() + size_of_val(&column.sends[..]) + sources
         }
+        Command::Read { extents, .. } => size_of_val(&extents[..]),
+        Command::Prewrite { prewrites, reads, .. } => size_of_val(&prewrites[..]) + size_of_val(&reads[..]),
         _ => 0,
     }
 }

@@ -154,6 +154,8 @@ impl State {
 pub struct Transactions {
     most: usize,
     by_id: BTreeMap<TransactionId, Transaction>,
+    /// How many each host has. No entry is zero.
+    of_hosts: BTreeMap<Generation, usize>,
     claims: BTreeMap<ObjectId, RangeTable<TransactionId, Stamp>>,
     /// Claims were released since the waiting requests were last examined.
     released: bool,
@@ -162,12 +164,15 @@ pub struct Transactions {
 impl Transactions {
     /// An empty table for at most `most` transactions; recovered ones may exceed that.
     pub fn new(most: usize) -> Transactions {
-        Transactions { most, by_id: BTreeMap::new(), claims: BTreeMap::new(), released: false }
+        let (by_id, of_hosts, claims) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Transactions { most, by_id, of_hosts, claims, released: false }
     }
 
-    /// True if no further transaction is accepted.
-    pub fn is_full(&self) -> bool {
-        self.by_id.len() >= self.most
+    /// True if no further transaction of this host is accepted. A host has at most as many as are left: so one host takes half of the table
+    /// at most, and a host that has none is refused only if the table is full.
+    pub fn is_full_for(&self, host: Generation) -> bool {
+        let left = self.most.saturating_sub(self.by_id.len());
+        left == 0 || self.of_hosts.get(&host).is_some_and(|own| *own >= left)
     }
 
     /// Adds a transaction. An undecided one claims its blocks.
@@ -178,6 +183,7 @@ impl Transactions {
                 claims.insert(*range, id, transaction.stamp);
             }
         }
+        *self.of_hosts.entry(id.host).or_default() += 1;
         let before = self.by_id.insert(id, transaction);
         assert!(before.is_none(), "a transaction is taken in once");
     }
@@ -219,6 +225,11 @@ impl Transactions {
     pub fn remove(&mut self, id: TransactionId) {
         let transaction = self.by_id.remove(&id).expect("only a known transaction is forgotten");
         assert!(!transaction.state.undecided(), "only a decided transaction is forgotten");
+        let own = self.of_hosts.get_mut(&id.host).expect("every transaction is counted");
+        *own -= 1;
+        if *own == 0 {
+            self.of_hosts.remove(&id.host);
+        }
     }
 
     /// The undecided transactions, other than `own`, that a request on these blocks waits for. With timestamps these
@@ -302,6 +313,11 @@ impl Transactions {
         let undecided = || self.by_id.iter().filter(|(_, transaction)| transaction.state.undecided());
         let expected: usize = undecided().map(|(_, transaction)| transaction.ranges.len()).sum();
         assert_eq!(claimed, expected, "exactly the undecided transactions have claims");
+        assert_eq!(
+            self.of_hosts.values().sum::<usize>(),
+            self.by_id.len(),
+            "the transactions of each host are counted"
+        );
         for (id, transaction) in undecided() {
             if transaction.state == State::Prewritten {
                 continue;

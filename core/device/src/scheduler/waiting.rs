@@ -91,8 +91,17 @@ impl WaitingQueue {
     }
 }
 
+/// The memory that a request takes: its data, its lists, and itself.
 fn bytes_of(waiting: &Waiting) -> usize {
-    let WaitingRequest::Write(intent, _) = &waiting.request else { return 0 };
+    let lists = match &waiting.request {
+        WaitingRequest::Read(read) => size_of_val(&read.extents[..]),
+        WaitingRequest::Write(intent, _) => size_of_val(&intent.pieces[..]) + size_of_val(&intent.participants[..]),
+        WaitingRequest::Execute => 0,
+    };
     let data = |content: &Content| if let Content::Data(bytes) = content { bytes.len() } else { 0 };
-    intent.pieces.iter().map(|piece| data(&piece.content)).sum()
+    let content: usize = match &waiting.request {
+        WaitingRequest::Write(intent, _) => intent.pieces.iter().map(|piece| data(&piece.content)).sum(),
+        _ => 0,
+    };
+    content + lists + size_of_val(&waiting.blocks[..]) + size_of_val(waiting)
 }

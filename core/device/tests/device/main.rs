@@ -4,6 +4,7 @@ mod absent_blocks;
 mod bench;
 mod deciding;
 mod execution;
+mod greedy_hosts;
 mod locking;
 mod membership;
 mod objects;

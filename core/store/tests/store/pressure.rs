@@ -3,7 +3,7 @@
 use crate::protocol::{Bench, data, intent, transaction};
 use crate::requests::{command, with_object};
 use braid_base::{Generation, ObjectId, TransactionId, limits};
-use braid_store::{Storage, StoreEvent};
+use braid_store::{Intent, Storage, StoreEvent};
 use braid_wire::{Action, Failure, ObjectFailure, ObjectRefusal, ObjectRequest};
 use bytes::Bytes;
 use std::time::Duration;
@@ -80,4 +80,27 @@ fn requests_that_wait_hold_no_more_than_they_may() {
         bench.settle();
         assert!(matches!(bench.events.pop_front(), Some(StoreEvent::Executed { answer: Ok(_), .. })));
     }
+}
+
+#[test]
+fn one_host_leaves_room_in_the_journal_for_the_intents_of_others() {
+    let (mut bench, prepared) = flooded();
+    let prepares = |bench: &mut Bench, host: u32, sequence: u64| {
+        let name = TransactionId { host: Generation(host), sequence };
+        let other = Intent { transaction: name, ..intent(sequence, vec![data(600 + sequence * 2, 1, sequence)]) };
+        bench.store.prepare(bench.now, other, &mut bench.out);
+        bench.run();
+        let own = bench
+            .events
+            .iter()
+            .position(|event| matches!(event, StoreEvent::Prepared { transaction, .. } if *transaction == name));
+        own.and_then(|at| bench.events.remove(at))
+    };
+    // The writes of the first host that wait do not hold up those of others, which have about as much together.
+    let others = (1..=40).filter(|sequence| {
+        let host = 10 + *sequence as u32 % 4;
+        matches!(prepares(&mut bench, host, *sequence), Some(StoreEvent::Prepared { result: Ok(()), .. }))
+    });
+    let others = others.count();
+    assert!(others * 10 > prepared.len() * 6, "{others} of other hosts, beside {}", prepared.len());
 }
