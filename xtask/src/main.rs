@@ -18,7 +18,8 @@ const HELP: &str = "\
 Tasks around the repository.
 
   cargo xtask test      install the clients that the tests use (Debian packages), then run all tests
-  cargo xtask soak      the long forms of the tests with real processes, and 20,000 runs of the simulated attack; takes hours
+  cargo xtask soak      the long forms of the tests with real processes, a million hostile messages to each machine, and 20,000 runs
+                        of the simulated attack; takes hours
   cargo xtask hostile [SECONDS]
                         attack every socket of an array with hostile peers while clients work: five minutes, or as long as named
   cargo xtask compare   compare Braid with the raw disk and qemu-nbd; see --help
@@ -87,6 +88,9 @@ fn soak() -> Result<()> {
     let mut tests = cargo(&["test", "--locked", "--package", "braid-processes"]);
     tests.env("BRAID_SOAK", "1");
     run(tests)?;
+    let mut hostile = cargo(&["test", "--locked", "--package", "braid-hostile"]);
+    hostile.env("BRAID_SOAK", "1");
+    run(hostile)?;
     run(cargo(&["run", "--locked", "--package", "braid-sim", "--", "attack", "--runs", "20000", "--keep-going"]))
 }
 

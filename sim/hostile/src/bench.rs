@@ -1,0 +1,294 @@
+//! One machine under hostile messages: its disk answers, time passes, it is restarted, and its invariants are asserted after each input.
+
+use crate::choices::Choices;
+use crate::grammar::Grammar;
+use crate::known::Known;
+use crate::subject::{DEVICES, Role, Subject, VOLUME_BLOCKS, disk, settings, volumes};
+use braid_base::limits::Settings;
+use braid_base::{
+    BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, Membership, NodeId, Now, ObjectId, Time, VolumeId,
+};
+use braid_layout::StripeRows;
+use braid_machine::{Effect, Effects, HostRequest, Input, Machine, OpId, Patience};
+use braid_wire::{Atomicity, Command, Message, MonitorAnswer, MonitorReply, Ordering, RecoveryThrottle, Request, Task};
+use braid_world::MemoryDisk;
+use bytes::Bytes;
+use std::time::Duration;
+
+/// A machine that is woken so often without a step of time would never stop.
+const WAKES_MAX: u32 = 10_000;
+/// A step has no more effects than this.
+const EFFECTS_MAX: usize = 100_000;
+
+/// One machine, and everything around it.
+pub struct Bench {
+    role: Role,
+    subject: Subject,
+    settings: Settings,
+    disk: MemoryDisk,
+    grammar: Grammar,
+    starts: u32,
+    next_op: u64,
+    /// How many hostile messages it was given.
+    pub messages: u64,
+    effects: Effects,
+}
+
+impl Bench {
+    /// A machine of this role that serves.
+    pub fn new(role: Role, mut choices: Choices) -> Bench {
+        let settings = settings(&mut choices);
+        let second = 1_000_000_000;
+        let now = Now { time: Time(1_000 * second), clock: Clock(5_000 * second) };
+        let subject = Subject::new(role, 1, settings.clone());
+        let mut bench = Bench {
+            role,
+            subject,
+            settings,
+            disk: disk(role),
+            grammar: Grammar::new(choices, Known::new(now)),
+            starts: 1,
+            next_op: 1,
+            messages: 0,
+            effects: Effects::new(),
+        };
+        bench.take(Input::Start);
+        bench.run_disk();
+        bench.settle();
+        bench
+    }
+
+    /// Gives the machine this many hostile messages, or as many as there are choices for.
+    pub fn run(&mut self, messages: u64) {
+        let end = self.messages + messages;
+        while self.messages < end && !self.grammar.choices.is_used_up() {
+            match self.grammar.choices.below(1_000) {
+                0..=759 => {
+                    self.messages += 1;
+                    if let Some((from, message)) = self.grammar.message(self.role.node()) {
+                        self.take(Input::Message { from, message });
+                    }
+                }
+                760..=869 => {
+                    let most = self.grammar.choices.pick(&[1, 20, 600, 600]);
+                    let millis = self.grammar.choices.below(most + 1);
+                    self.pass(Duration::from_millis(millis));
+                }
+                870..=969 => self.be_of_use(),
+                970..=997 => {
+                    let commands = self.grammar.choices.below(5);
+                    for _ in 0..commands {
+                        self.run_one_command();
+                    }
+                }
+                _ => self.restart(),
+            }
+            // Most of the time the disk is fast.
+            if self.grammar.choices.chance(80) {
+                self.run_disk();
+            }
+            if self.subject.is_misled() {
+                self.restart();
+            }
+        }
+        self.run_disk();
+    }
+
+    /// The machine crashes and starts again. It must be of use afterwards.
+    pub fn restart(&mut self) {
+        self.starts += 1;
+        self.subject = Subject::new(self.role, self.starts, self.settings.clone());
+        self.disk.forget_commands();
+        self.take(Input::Start);
+        self.run_disk();
+        for _ in 0..100 {
+            self.pass(Duration::from_millis(100));
+            self.run_disk();
+        }
+        assert!(self.subject.is_misled() || self.subject.serves(), "{:?} does not serve after a restart", self.role);
+        self.settle();
+    }
+
+    /// What honest nodes do at the beginning, so that the machine has something to lose.
+    fn settle(&mut self) {
+        match self.role {
+            Role::Device => {
+                self.be_monitor(Some(Membership::first((0..DEVICES).map(DeviceId))));
+                self.create_objects();
+            }
+            Role::Host => {
+                self.be_monitor(Some(Membership::first((0..DEVICES).map(DeviceId))));
+                for volume in volumes() {
+                    self.grammar.known.objects.insert(volume.id.object(), volume.ordering);
+                }
+            }
+            Role::Monitor => {
+                let volumes: Vec<_> = volumes().into_iter().take(6).collect();
+                volumes.into_iter().for_each(|volume| self.ask(HostRequest::AdoptVolume { volume }));
+            }
+            Role::LockServer | Role::MetadataServer => {
+                for object in 1..5 {
+                    self.grammar.known.objects.insert(ObjectId(object), Ordering::CallbackLock);
+                }
+            }
+        }
+    }
+
+    /// One input of a node that keeps to the protocol.
+    fn be_of_use(&mut self) {
+        match self.role {
+            Role::Device => {
+                self.be_monitor(None);
+                if self.grammar.choices.chance(10) {
+                    self.create_objects();
+                }
+            }
+            Role::Monitor => {
+                let request = match self.grammar.choices.below(4) {
+                    0 => HostRequest::DropVolume { volume: VolumeId(self.grammar.choices.below(7)) },
+                    1 => HostRequest::NoteGenerations { last: self.grammar.generation() },
+                    _ => {
+                        let all = volumes();
+                        let at = self.grammar.choices.below(all.len() as u64) as usize;
+                        HostRequest::AdoptVolume { volume: all[at].clone() }
+                    }
+                };
+                self.ask(request);
+            }
+            Role::Host => {
+                if self.grammar.choices.chance(30) {
+                    self.be_monitor(None);
+                }
+                let request = self.host_request();
+                self.ask(request);
+            }
+            Role::LockServer | Role::MetadataServer => {
+                let ticket = self.grammar.ticket();
+                self.answer_of_monitor(None, MonitorReply::Fenced { ticket });
+            }
+        }
+    }
+
+    /// The monitor answers the last request for a lease.
+    fn be_monitor(&mut self, membership: Option<Membership>) {
+        let length = self.settings.device_lease;
+        let sent = self.grammar.known.sent.back().copied().unwrap_or(self.grammar.known.now.time);
+        let (throttle, stamps) = (RecoveryThrottle::default(), Clock(0));
+        self.answer_of_monitor(membership, MonitorReply::Lease { sent, length, throttle, stamps });
+        self.run_disk();
+    }
+
+    fn answer_of_monitor(&mut self, membership: Option<Membership>, reply: MonitorReply) {
+        let answer = MonitorAnswer { membership, unavailable: Vec::new(), reply };
+        self.take(Input::Message { from: NodeId::Monitor, message: Message::MonitorAnswer(answer) });
+    }
+
+    fn create_objects(&mut self) {
+        for (ordering, number) in Ordering::ALL.into_iter().zip(1..) {
+            for (object, atomicity) in [(number, Atomicity::Implied), (number + 10, Atomicity::Consistent)] {
+                let object = ObjectId(object);
+                self.grammar.known.objects.insert(object, ordering);
+                let task = Task::CreateObject {
+                    object,
+                    first: 0,
+                    blocks: 64,
+                    ordering,
+                    redundant: true,
+                    atomicity,
+                    absent: 0,
+                };
+                let (host, epoch) = (Generation(6), self.grammar.known.epoch);
+                let command = Command::Manage { ticket: 9_000 + object.0, task };
+                let request = Request { host, epoch, settled: 0, over: Vec::new(), commits: Vec::new(), command };
+                self.take(Input::Message { from: NodeId::Host(host), message: Message::Request(request) });
+            }
+        }
+        self.run_disk();
+    }
+
+    fn host_request(&mut self) -> HostRequest {
+        let grammar = &mut self.grammar;
+        let volume = VolumeId(1 + grammar.choices.below(volumes().len() as u64 + 1));
+        let patience = grammar.choices.pick(&[Patience::Host, Patience::Host, Patience::Endless]);
+        let start = grammar.choices.below(VOLUME_BLOCKS);
+        let count = 1 + grammar.choices.below(12);
+        let (offset, length) = (start * BLOCK_BYTES as u64, count as usize * BLOCK_BYTES);
+        let rows = StripeRows { stripe: grammar.choices.below(16), rows: BlockRange::new(0, 2) };
+        match grammar.choices.below(20) {
+            0..=6 => HostRequest::Read { volume, offset, length, patience },
+            7..=13 => {
+                let data = Bytes::from(vec![grammar.choices.below(256) as u8; length]);
+                HostRequest::Write { volume, offset, data, patience }
+            }
+            14 => HostRequest::Zero { volume, offset, length: length as u64, patience },
+            15 => HostRequest::Allocation { volume, range: BlockRange::new(start, count), patience },
+            16 => HostRequest::Scrub { volume, stripes: 0..4, repair: true, recompute: true },
+            17 => HostRequest::CheckRows { volume, rows },
+            18 => HostRequest::Fence { below: Generation(3), except: Vec::new() },
+            _ => HostRequest::Manage { device: grammar.device(), task: Task::ListObjects },
+        }
+    }
+
+    fn ask(&mut self, request: HostRequest) {
+        let op = OpId(self.next_op);
+        self.next_op += 1;
+        self.take(Input::Request { op, request });
+    }
+
+    /// Lets time pass, with all timers that expire.
+    pub fn pass(&mut self, span: Duration) {
+        let end = self.grammar.known.now.time.after(span);
+        let mut wakes = 0;
+        while let Some(deadline) = self.subject.deadline().filter(|deadline| *deadline <= end) {
+            self.go_to(deadline.max(self.grammar.known.now.time));
+            self.take(Input::Wake);
+            wakes += 1;
+            assert!(wakes < WAKES_MAX, "{:?} is to be woken again and again", self.role);
+            if self.disk_is_fast() {
+                self.run_disk();
+            }
+        }
+        self.go_to(end);
+    }
+
+    fn disk_is_fast(&mut self) -> bool {
+        self.grammar.choices.chance(90)
+    }
+
+    fn go_to(&mut self, time: Time) {
+        let now = &mut self.grammar.known.now;
+        now.clock = now.clock.ahead(time.since(now.time));
+        now.time = time;
+    }
+
+    fn run_disk(&mut self) {
+        while self.run_one_command() {}
+    }
+
+    fn run_one_command(&mut self) -> bool {
+        let Some((tag, result)) = self.disk.end_one() else { return false };
+        self.take(Input::DiskDone { tag, result });
+        true
+    }
+
+    fn take(&mut self, input: Input) {
+        let mut effects = std::mem::take(&mut self.effects);
+        self.subject.step(self.grammar.known.now, input, &mut effects);
+        self.subject.invariants();
+        assert!(effects.as_slice().len() < EFFECTS_MAX, "a step has {} effects", effects.as_slice().len());
+        effects.drain_ignored().for_each(drop);
+        for effect in effects.drain() {
+            match effect {
+                Effect::Disk { tag, command } => self.disk.submit(tag, command),
+                Effect::Send { to, message } => self.grammar.known.hear(to, &message),
+                Effect::Reply { .. } => {}
+            }
+        }
+        self.effects = effects;
+    }
+
+    /// The epoch that the machine is known to have.
+    pub fn epoch(&self) -> Epoch {
+        self.grammar.known.epoch
+    }
+}
