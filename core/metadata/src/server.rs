@@ -220,7 +220,7 @@ impl MetadataServer {
             (NodeId::Host(host), Message::FileRequest(request)) if request.host == host => {
                 self.on_request(now, request, out);
             }
-            (from @ NodeId::Host(host), message @ Message::LockRequest(_)) => {
+            (NodeId::Host(host), message @ Message::LockRequest(_)) => {
                 if !self.serves(now.time) {
                     out.ignore(Ignored::NotStarted);
                 } else if self.is_fenced(host) {
