@@ -8,7 +8,7 @@ use braid_shell::{Account, Charge};
 use std::pin::Pin;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::task::{Context, Poll};
+use std::task::Context;
 use std::time::{Duration, Instant};
 use tokio::time::Sleep;
 
@@ -143,7 +143,7 @@ impl<'a> Pressure<'a> {
         }
         let pause = if load.is_throttled { THROTTLE_PAUSE } else { CHECK_EVERY.min(self.stall_timeout) };
         let tick = self.tick.get_or_insert_with(|| Box::pin(tokio::time::sleep(pause)));
-        if let Poll::Pending = tick.as_mut().poll(cx) {
+        if tick.as_mut().poll(cx).is_pending() {
             return Ok(false);
         }
         self.tick = None;
