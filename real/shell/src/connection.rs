@@ -3,11 +3,11 @@
 use crate::budget::Account;
 use crate::counters::{Counters, add};
 use crate::inbox::{Inbox, Node, Refused};
-use crate::outbox::Outbox;
+use crate::outbox::{OUTBOX_BYTES_MAX, Outbox};
 use crate::ready::Notice;
 use crate::routes::Side;
 use crate::stream::Stream;
-use braid_base::NodeId;
+use braid_base::{NodeId, limits};
 use braid_wire::{EncodedFrame, Message};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -19,6 +19,9 @@ use tokio::time::Instant;
 const STALL_MAX: Duration = Duration::from_secs(10);
 /// The slowest peer that is served, in bytes per second: a longer frame may take the more time.
 const RATE_MIN: usize = 64 << 10;
+/// Requests of a peer that has so much to read, in bytes, wait until it has read some of it. Otherwise it could have a device read its disk
+/// at any rate, for answers that would be dropped.
+const UNREAD_BYTES_MAX: usize = OUTBOX_BYTES_MAX / 2;
 /// How long a peer may read nothing of what waits for it.
 const UNREAD_MAX: Duration = Duration::from_secs(10);
 /// How long a connection may wait for the route to its node.
@@ -63,6 +66,8 @@ pub(crate) struct Connection {
     spoke: bool,
     /// A message that was received while another connection owned the route, and since when it waits. Nothing is read meanwhile.
     held: Option<(Instant, NodeId, Message)>,
+    /// True if it was not read from because of what its peer has not read.
+    is_paused: bool,
     /// Its entries in the lists of connections that can be read from and written to.
     readable: Arc<Notice>,
     writable: Arc<Notice>,
@@ -116,6 +121,7 @@ impl Connection {
             asked,
             spoke,
             held,
+            is_paused: false,
             readable,
             writable,
             turn: 0,
@@ -160,7 +166,8 @@ impl Connection {
     }
 
     /// Writes as much of the outbox as the socket accepts. If that is not all, the connection is put into its list when it accepts more.
-    pub fn flush(&mut self, counters: &Counters) -> Result<(), Ended> {
+    /// Returns true if it can be read from again.
+    pub fn flush(&mut self, counters: &Counters) -> Result<bool, Ended> {
         let waker = Waker::from(self.writable.clone());
         let cx = &mut Context::from_waker(&waker);
         let Connection { outbox, stream, unread_since, .. } = self;
@@ -180,7 +187,14 @@ impl Connection {
         }
         match flushed {
             Poll::Ready(Err(_)) => Err(Ended::Quietly),
-            Poll::Ready(Ok(())) | Poll::Pending => Ok(()),
+            Poll::Ready(Ok(())) | Poll::Pending => {
+                let resumes = self.is_paused && !self.is_congested();
+                if resumes {
+                    self.is_paused = false;
+                    self.queue();
+                }
+                Ok(resumes)
+            }
         }
     }
 
@@ -202,6 +216,10 @@ impl Connection {
             }
             Some(held) => {
                 self.held = Some(held);
+                return Ok(false);
+            }
+            None if self.is_congested() => {
+                self.is_paused = true;
                 return Ok(false);
             }
             None => {
@@ -236,6 +254,13 @@ impl Connection {
                 Err(refused) => return Err(Ended::Refused(refused)),
             }
         }
+    }
+
+    /// True if its peer has too much to read, or could not be answered for want of memory.
+    fn is_congested(&self) -> bool {
+        let unread = self.outbox.bytes();
+        let is_refused = || !self.account.has_room_for(limits::FRAME_BYTES_MAX);
+        self.side() == Side::Accepted && unread > 0 && (unread >= UNREAD_BYTES_MAX || is_refused())
     }
 
     /// Notes since when the frame is being received that has not arrived completely.

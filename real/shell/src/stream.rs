@@ -82,7 +82,8 @@ async fn accept_socket(socket: &ListenerSocket, address: &Address) -> io::Result
         ListenerSocket::Unix(listener) => loop {
             let stream = listener.accept().await?.0;
             if unix::is_of_our_user(&stream) {
-                return Ok((Stream::Unix(stream), address.to_string()));
+                let process = stream.peer_cred().ok().and_then(|peer| peer.pid()).unwrap_or_default();
+                return Ok((Stream::Unix(stream), format!("process {process} at {address}")));
             }
             FOREIGN.say(|| format!("{address}: refusing a process of another user"));
         },

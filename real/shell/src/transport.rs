@@ -195,11 +195,15 @@ impl Transport {
         let Transport { writable, taken, dirty, connections, counters, ended, .. } = self;
         writable.take(cx, taken);
         dirty.extend(taken.drain(..).map(|notice| notice.number));
+        let mut more = false;
         for number in dirty.drain(..) {
-            let flushed = connections.get_mut(&number).map(|connection| connection.flush(counters));
-            ended.extend(flushed.and_then(Result::err).map(|how| (number, how)));
+            match connections.get_mut(&number).map(|connection| connection.flush(counters)) {
+                None => {}
+                Some(Ok(resumes)) => more |= resumes,
+                Some(Err(how)) => ended.push((number, how)),
+            }
         }
-        self.bury()
+        more | self.bury()
     }
 
     /// Appends received messages to `received`, from each connection those of one read. Returns true if there may be more; otherwise `cx`
@@ -208,7 +212,14 @@ impl Transport {
         let now = Instant::now();
         let mut more = false;
         while let Poll::Ready(Some(arrival)) = self.arrivals.poll_recv(cx) {
-            self.take_in(arrival, now);
+            let displaced = self.take_in(arrival, now);
+            if let Some(oldest) = displaced {
+                // It may have identified itself meanwhile.
+                more |= self.read(oldest, now, received);
+                if self.connections.get(&oldest).is_some_and(|connection| connection.peer().is_none()) {
+                    self.ended.push((oldest, Ended::Quietly));
+                }
+            }
         }
         self.turn += 1;
         let (mut taken, mut later) = (std::mem::take(&mut self.taken), Vec::new());
@@ -295,7 +306,8 @@ impl Transport {
         }
     }
 
-    fn take_in(&mut self, arrival: Arrival, now: Instant) {
+    /// Takes in a new connection. Returns the one that loses its place to it, if it has not identified itself.
+    fn take_in(&mut self, arrival: Arrival, now: Instant) -> Option<u64> {
         let number = self.next_connection;
         self.next_connection += 1;
         if let Some(peer) = arrival.peer {
@@ -307,9 +319,7 @@ impl Transport {
             Origin::Made { .. } => self.us,
         };
         let side = if matches!(arrival.origin, Origin::Made { .. }) { Side::Made } else { Side::Accepted };
-        if side == Side::Accepted {
-            self.ended.extend(self.places.accepted(number).map(|oldest| (oldest, Ended::Quietly)));
-        }
+        let displaced = if side == Side::Accepted { self.places.accepted(number) } else { None };
         let account = Account::new(self.budget);
         let inbox = Inbox::new(us, arrival.peer, side, account.clone());
         let early = arrival.peer.and_then(|peer| self.early.remove(&peer)).filter(|_| now < self.early_until);
@@ -325,6 +335,7 @@ impl Transport {
             add(&self.counters.frames_sent, 1);
         }
         self.connections.insert(number, connection);
+        displaced
     }
 
     /// Removes the connections that have ended. Returns true if others have got their routes, so that what they have sent can be received.
@@ -344,7 +355,8 @@ impl Transport {
             }
             if let Ended::Refused(refused) = how {
                 add(&self.counters.connections_refused, 1);
-                self.warning.say(|| format!("closing the connection with {}: {refused}", connection.name()));
+                let peer = connection.peer().map(|peer| format!(" as {peer}")).unwrap_or_default();
+                self.warning.say(|| format!("closing the connection with {}{peer}: {refused}", connection.name()));
             }
             connection.end();
         }
