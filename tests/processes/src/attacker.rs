@@ -346,7 +346,7 @@ impl Target {
 
     fn garbage(&self, to: NodeId, path: PathBuf) -> Behaviour {
         let (target, mut rng) = (self.clone(), Rng::new(number_of(to)));
-        let mut bytes = move |index: usize| {
+        let bytes = move |index: usize| {
             let mut frame = target.heartbeat(Generation(STRANGERS + 100), to);
             match index % 4 {
                 0 => noise(rng.below(u64::MAX), 10_000),
@@ -363,7 +363,7 @@ impl Target {
                 _ => [&frame[..40], &noise(rng.below(u64::MAX), 500)].concat(),
             }
         };
-        keep(path, 8, move |index| bytes(index), |_| Vec::new())
+        keep(path, 8, bytes, |_| Vec::new())
     }
 
     fn lockers(&self, to: NodeId, path: PathBuf) -> Behaviour {
