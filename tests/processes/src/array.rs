@@ -41,12 +41,17 @@ impl Array {
 
     /// A small array with the default lease.
     pub fn patient() -> Array {
-        Array::new(false, &SMALL)
+        Array::patient_up(&SMALL)
     }
 
     /// A new array, started with these arguments.
     pub fn up(arguments: &[&str]) -> Array {
         Array::new(true, arguments)
+    }
+
+    /// The same, with the default lease.
+    pub fn patient_up(arguments: &[&str]) -> Array {
+        Array::new(false, arguments)
     }
 
     fn new(hasty: bool, arguments: &[&str]) -> Array {
