@@ -59,6 +59,10 @@ fn a_slot_that_can_t_be_written_is_retired_and_no_write_fails() {
     assert!((0..5).all(|device| status["devices"][device]["member_state"] == "in"), "{status:#}");
     let events = array.braid(&["events"]).done().stdout;
     assert!(events.contains("disk-errors"), "{events}");
+    let report = array.braid(&["doctor"]).failed_check();
+    let checks = report["checks"].as_array().expect("checks are listed");
+    let disks = checks.iter().find(|check| check["name"] == "disks").expect("there is such a check");
+    assert_eq!(disks["findings"][0]["subject"], format!("device d{DEVICE}"), "{report:#}");
     drop(client);
     array.down();
     // The bad slot is recorded durably.
