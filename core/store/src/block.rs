@@ -38,10 +38,11 @@ pub(crate) fn places_of(slot: u32) -> BlockRange {
     BlockRange::new(u64::from(slot) * CHUNK_BLOCKS, CHUNK_BLOCKS)
 }
 
-/// The chunks that `range` touches, each with the mask of its blocks that are in the range.
+/// The chunks that `range` touches, each with the mask of its blocks that are in the range; none if it is empty.
 pub(crate) fn chunks(range: BlockRange) -> impl Iterator<Item = (u32, u16)> {
-    let last = range.end().div_ceil(CHUNK_BLOCKS);
-    (range.start / CHUNK_BLOCKS..last).map(move |chunk| {
+    let first = range.start / CHUNK_BLOCKS;
+    let last = if range.is_empty() { first } else { range.end().div_ceil(CHUNK_BLOCKS) };
+    (first..last).map(move |chunk| {
         let first = chunk * CHUNK_BLOCKS;
         let part = BlockRange::new(first, CHUNK_BLOCKS).intersection(range);
         let ones = WHOLE_CHUNK >> (CHUNK_BLOCKS - part.count);
@@ -136,6 +137,7 @@ mod tests {
 
     #[test]
     fn a_range_is_cut_at_chunks() {
+        assert_eq!(chunks(BlockRange::new(14, 0)).count(), 0);
         let cut: Vec<_> = chunks(BlockRange::new(14, 20)).collect();
         assert_eq!(cut, [(0, 0xc000), (1, 0xffff), (2, 0x0003)]);
     }
