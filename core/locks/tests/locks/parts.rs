@@ -104,11 +104,11 @@ fn a_lock_server_is_not_believed_about_the_locks_of_another() {
     let mut owner = Owner { client: LockClient::new(config), ..Owner::new() };
     let holders = 8;
     for holder in 0..holders {
-        let extents = extents(LockMode::Exclusive, &[(holder * 1024, 8)]);
+        let extents = extents(LockMode::Exclusive, &[(holder * 128, 8)]);
         owner.does(|client, cx| client.of_part(PAGES).acquire(cx, holder, Wanted { extents, ..wanted() }));
     }
     let granted = |owner: &Owner| owner.client.holders(PAGES).filter(|(_, has_all)| *has_all).count() as u64;
-    let mut says = |owner: &mut Owner, server, start: u32, grants: bool| {
+    let says = |owner: &mut Owner, server, start: u32, grants: bool| {
         for lock_id in 1..=holders {
             let reply = if grants { LockReply::Granted { lock_id, waited: false } } else { LockReply::Heartbeat };
             let answer = LockAnswer { start: Generation(start), reply };
