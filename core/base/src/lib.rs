@@ -44,8 +44,8 @@ pub use backoff::Backoff;
 pub use buffer::AlignedBuffer;
 pub use extents::Extents;
 pub use id::{
-    ArrayId, DeviceId, DiskId, Epoch, FileSystemId, Generation, InodeId, LockServerId, NodeId, ObjectId, TransactionId,
-    VolumeId,
+    ArrayId, DeviceId, DiskId, Epoch, FileSystemId, Generation, InodeId, LockServerId, NodeId, ObjectId, ShardId,
+    TransactionId, VolumeId,
 };
 pub use membership::{FenceTable, Member, MemberState, Membership};
 pub use ownership::Ownership;

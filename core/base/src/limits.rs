@@ -57,6 +57,12 @@ pub const DIRECTORY_DEPTH_MAX: usize = 4096;
 /// The most commands of a host to a metadata server, counted from the first unanswered one on. Hosts keep later ones back, and servers
 /// refuse them.
 pub const FILE_REQUESTS_MAX: u64 = 256;
+/// The most transactions among metadata servers that one shard coordinates at a time, counted from the first unfinished one on.
+pub const SHARD_TRANSACTIONS_MAX: u64 = 256;
+/// The most operations in one of these transactions.
+pub const SHARD_OPERATIONS_MAX: usize = 64;
+/// The most workers of one of these transactions: a rename has at most four servers, one of which coordinates.
+pub const WORKERS_MAX: usize = 3;
 /// The most entries in one list of a directory.
 pub const FILE_ENTRIES_MAX: usize = 1024;
 /// The most extents of a file, or runs of blocks, in one command to a metadata server, and in its answer.
