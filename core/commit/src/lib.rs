@@ -11,7 +11,7 @@
 //! ```
 //!
 //! The *coordinator* is the shard whose server got the request; the others are *workers*. The server that embeds this crate evaluates
-//! operations, holds locks, writes the journal and sends messages; all of this is opaque here. `Commits` is the pure machine of one shard
+//! operations, holds locks, writes the journal and sends messages; all of this is opaque here. [`Commits`] is the pure machine of one shard
 //! for both roles. It takes an [`Event`] at a time, and returns [`Step`]s:
 //!
 //! ```text
@@ -36,10 +36,10 @@
 //!    commit releases locks before the commit is durable: whatever is done under them afterwards is behind it in the journal.
 //! 2. *What is read is durable.* Whoever sees a change, in an answer or in a lock, waits until the change is durable.
 //! 3. *A redo evaluates nothing.* A coordinator's part says what its keys become, and is computed under its locks before
-//!    `Commits::begin`.
+//!    [`Commits::begin`].
 //! 4. *At most one process owns a shard*, and what it finds in the journal is final. So nobody reads the journal of another shard, and
 //!    nobody fences a silent worker: a request is sent again, under the same name, to whoever owns the shard by then.
-//! 5. *Recovery takes locks, and then serves*: `Commits::restore` for each record, `Commits::recover`, the steps [`Step::Hold`], then
+//! 5. *Recovery takes locks, and then serves*: [`Commits::restore`] for each record, [`Commits::recover`], the steps [`Step::Hold`], then
 //!    everything else, questions of other servers among it. No server waits for another one before it serves.
 //!
 //! What the protocols promise: all servers decide the same for each operation; an answer is never reversed; each operation takes effect at
@@ -53,17 +53,28 @@
 //! | [`record`] | records, and their bytes |
 //! | [`event`] | events, and time-outs |
 //! | [`step`] | steps for the server |
+//! | [`commits`] | the machine of a shard |
+//! | `prn`, `prc`, `early_prepare`, `one_phase` | the protocols: what each role does, beside the paper |
+//! | `coordinator`, `worker` | one transaction at either role: phases, and the moves that the protocols are made of |
 //! | `codec` | the bytes that messages and records share |
 
 mod codec;
+pub mod commits;
+mod coordinator;
+mod early_prepare;
 pub mod event;
 pub mod message;
+mod one_phase;
+mod prc;
+mod prn;
 pub mod protocol;
 pub mod record;
 pub mod step;
 pub mod transaction;
+mod worker;
 
 pub use codec::DecodeError;
+pub use commits::{Busy, Commits};
 pub use event::{Event, Timing};
 pub use message::{Body, Message};
 pub use protocol::Protocol;

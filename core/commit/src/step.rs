@@ -31,8 +31,16 @@ pub enum Parts {
     Worker(Vec<Bytes>),
 }
 
+impl Parts {
+    pub fn list(&self) -> &[Bytes] {
+        match self {
+            Parts::Coordinator(parts) | Parts::Worker(parts) => parts,
+        }
+    }
+}
+
 /// A write to the journal: whole or absent after a crash, and present only if all earlier ones are.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LogWrite {
     pub transaction: TransactionName,
     pub kind: RecordKind,

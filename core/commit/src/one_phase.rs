@@ -1,0 +1,96 @@
+//! One-phase commit (1PC): section III of the one-phase-commit paper, figure 5. The only worker commits as soon as it has done what it is
+//! asked for, and that decides. The coordinator can commit whatever happens: its redo record is durable before the worker is asked.
+//!
+//! ```text
+//!   coordinator                          worker
+//!    STARTED and redo ═
+//!      ├───────────── UPDATE ────────────► locks, evaluation, COMMITTED ═   locks released
+//!      ◄───────────── UPDATED ───────────┤
+//!    locks released, client answered
+//!    COMMITTED ═ ──── ACKNOWLEDGE ───────► ENDED ─                            ═ forced   ─ not forced
+//! ```
+//!
+//! Recovery (section III-C):
+//!
+//! | found at the coordinator | then | found at the worker | then |
+//! | --- | --- | --- | --- |
+//! | STARTED | UPDATE again, under the same name | COMMITTED | UPDATED again, which asks for ACKNOWLEDGE |
+//! | nothing (COMMITTED) | ACKNOWLEDGE to a late UPDATED (`Commits`) | ABORTED | a late UPDATE is told the verdicts again |
+//! | | | ENDED | a late UPDATE is ignored |
+//! | | | nothing | UPDATE is done now |
+//!
+//! The paper's coordinator fences a silent worker, reads its log, and aborts if it finds nothing. Here the coordinator sends UPDATE until
+//! whoever owns the worker's shard answers. That server has the same log, after the fence (`docs/metadata.md`): if it has committed before, it
+//! says so; if not, it does it now. Either way both sides do the same, so the coordinator needs neither the fence nor the other's log.
+//!
+//! A refusal is logged by the worker before it is said, and by the coordinator before the client hears it.
+
+use crate::coordinator::{Content, Coordinator, Input, Phase};
+use crate::worker::{self, Worker};
+use crate::{Body, CoordinatorStage, RecordKind, Step};
+
+/// What the coordinator does.
+pub(crate) fn coordinate(this: &mut Coordinator, input: Input, out: &mut Vec<Step>) {
+    match (this.phase, input) {
+        (Phase::New, Input::Begin) => this.log_begun(Content::Operations, out),
+        (Phase::Beginning, Input::Logged(RecordKind::Begun)) => {
+            this.phase = Phase::Updating;
+            this.ask_next(out);
+        }
+        (Phase::Updating, Input::Message(from, Body::Updated { verdicts })) if this.note_verdicts(from, &verdicts) => {
+            if this.is_refused() {
+                this.log_aborted(false, out);
+            } else {
+                this.log_committed(false, out);
+                this.release(out);
+                this.answer(out);
+            }
+        }
+        (Phase::Committing, Input::Logged(RecordKind::Committed)) => {
+            this.phase = Phase::Over;
+            this.announce(&Body::Acknowledge, out);
+        }
+        (Phase::Aborting, Input::Logged(RecordKind::Aborted)) => {
+            this.phase = Phase::Over;
+            this.release(out);
+            this.answer(out);
+            this.announce(&Body::Acknowledge, out);
+        }
+
+        (Phase::Updating, Input::Silence { .. }) => this.ask_missing(out),
+
+        (_, Input::Found(CoordinatorStage::Begun)) => {
+            this.hold(out);
+            this.phase = Phase::Updating;
+            this.ask_anew(out);
+        }
+        _ => {}
+    }
+}
+
+/// What the worker does.
+pub(crate) fn work(this: &mut Worker, input: worker::Input, out: &mut Vec<Step>) {
+    use worker::{Input, Phase};
+    match (this.phase, input) {
+        (Phase::New, Input::Message(Body::Update { requests })) => this.evaluate(requests, out),
+        (Phase::Evaluating, Input::Evaluated(evaluations)) => match this.note_evaluations(evaluations) {
+            true => this.log_committed(true, out),
+            false => this.log_refused(out),
+        },
+        (Phase::Committing, Input::Logged(RecordKind::Committed)) => {
+            this.phase = Phase::Committed;
+            this.release(out);
+            this.send_updated(out);
+        }
+        (Phase::Committed, Input::Message(Body::Acknowledge)) => this.log_ended(out),
+        (Phase::Aborting, Input::Logged(RecordKind::Aborted)) => {
+            this.phase = Phase::Aborted;
+            this.release(out);
+            this.send_updated(out);
+        }
+
+        (Phase::Committed | Phase::Aborted, Input::Message(Body::Update { .. })) => this.send_updated(out),
+        (Phase::Committed, Input::Silence { .. } | Input::Found) => this.send_updated(out),
+        _ => {}
+    }
+}

@@ -1,0 +1,5 @@
+//! The protocols among servers that crash, over a network that loses and repeats messages.
+
+mod attack;
+mod exhaustive;
+mod world;
