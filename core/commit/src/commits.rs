@@ -306,8 +306,8 @@ impl Commits {
             self.state.worked.insert(name, this);
         }
         self.set_timer(now, TimerKey::Worked(name), awaits, has_moved, is_silence);
-        for step in first..out.len() {
-            if let Step::Log(write) = &mut out[step] {
+        for step in &mut out[first..] {
+            if let Step::Log(write) = step {
                 self.state.drop_settled(name.shard, write);
             }
         }
