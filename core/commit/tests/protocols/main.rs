@@ -2,4 +2,5 @@
 
 mod attack;
 mod exhaustive;
+mod recovery;
 mod world;
