@@ -110,7 +110,7 @@ fn title(metric: &str) -> &str {
         "peak_hosts" => "hosts at the peak",
         "requests_per_lock" => "requests per lock",
         "efficiency" => "efficiency (2 / requests per lock)",
-        "throughput_ratio" => "throughput, ratio to one device",
+        "throughput_ratio" => "throughput, ratio to the first column",
         "latency_ratio" => "latency, ratio to none",
         "peak_ratio" => "peak, ratio to none",
         "extra_messages" => "messages per operation above none",

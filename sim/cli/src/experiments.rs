@@ -72,7 +72,7 @@ pub fn list(arguments: &List, common: &Common) -> Result<ExitCode, Failure> {
 
 fn list_parameters(common: &Common) -> Result<ExitCode, Failure> {
     let mut listed = Vec::new();
-    for base in [Base::SharedArray, Base::DeviceAtomics] {
+    for base in [Base::SharedArray, Base::DeviceAtomics, Base::OnePhaseCommit] {
         let subject = base.parameters(&[]).map_err(failure)?;
         for (name, value) in subject.list() {
             let limit = subject.limits().iter().find(|limit| limit.key == name);

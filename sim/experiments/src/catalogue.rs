@@ -2,6 +2,7 @@
 
 use crate::assumptions;
 use crate::atomics;
+use crate::commits;
 use crate::experiment::{Base, Experiment, Point, Series, Thoroughness};
 use braid_benchkit::plot::{Axis, PlotKind};
 use braid_wire::Ordering;
@@ -303,6 +304,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
     atomics::FIGURE_3,
     atomics::CONTENTION,
     atomics::ASSUMPTIONS,
+    commits::TABLE_1,
+    commits::FIGURE_6,
+    commits::ASSUMPTIONS,
+    commits::MANY_SERVERS,
+    commits::GROUPING,
 ];
 
 /// The experiment with that name.

@@ -2,7 +2,7 @@
 
 use braid_benchkit::plot::{Axis, PlotKind};
 use braid_measure::named::Limit;
-use braid_measure::{LockParameters, Measured, Named, ParameterError, Parameters};
+use braid_measure::{CommitParameters, LockParameters, Measured, Named, ParameterError, Parameters};
 use braid_wire::Ordering;
 
 pub struct Experiment {
@@ -34,16 +34,19 @@ pub enum Base {
     Today,
     /// The device-atomics paper's experiment.
     DeviceAtomics,
+    /// The one-phase-commit paper's experiment.
+    OnePhaseCommit,
 }
 
 impl Base {
-    pub const ALL: [Base; 3] = [Base::SharedArray, Base::Today, Base::DeviceAtomics];
+    pub const ALL: [Base; 4] = [Base::SharedArray, Base::Today, Base::DeviceAtomics, Base::OnePhaseCommit];
 
     pub fn text(self) -> &'static str {
         match self {
             Base::SharedArray => include_str!("../parameters/shared-array.toml"),
             Base::Today => include_str!("../parameters/today.toml"),
             Base::DeviceAtomics => include_str!("../parameters/device-atomics.toml"),
+            Base::OnePhaseCommit => include_str!("../parameters/one-phase-commit.toml"),
         }
     }
 
@@ -52,6 +55,7 @@ impl Base {
             Base::SharedArray => "shared-array.toml",
             Base::Today => "today.toml",
             Base::DeviceAtomics => "device-atomics.toml",
+            Base::OnePhaseCommit => "one-phase-commit.toml",
         }
     }
 
@@ -60,6 +64,7 @@ impl Base {
         let base = match self {
             Base::SharedArray | Base::Today => Parameters::parse(self.text()).map(Subject::Array),
             Base::DeviceAtomics => LockParameters::parse(self.text()).map(Subject::Locks),
+            Base::OnePhaseCommit => CommitParameters::parse(self.text()).map(Subject::Commits),
         };
         let base = base.expect("the built-in files are valid");
         assignments.iter().try_fold(base, |parameters, assignment| parameters.set(assignment))
@@ -73,6 +78,8 @@ pub enum Subject {
     Array(Parameters),
     /// Processes that lock objects.
     Locks(LockParameters),
+    /// Metadata servers with operations that span several of them.
+    Commits(CommitParameters),
 }
 
 impl Subject {
@@ -81,6 +88,7 @@ impl Subject {
         match self {
             Subject::Array(parameters) => parameters.set(assignment).map(Subject::Array),
             Subject::Locks(parameters) => parameters.set(assignment).map(Subject::Locks),
+            Subject::Commits(parameters) => parameters.set(assignment).map(Subject::Commits),
         }
     }
 
@@ -89,6 +97,7 @@ impl Subject {
         match self {
             Subject::Array(parameters) => parameters.list(),
             Subject::Locks(parameters) => parameters.list(),
+            Subject::Commits(parameters) => parameters.list(),
         }
     }
 
@@ -96,6 +105,7 @@ impl Subject {
         match self {
             Subject::Array(_) => Parameters::LIMITS,
             Subject::Locks(_) => LockParameters::LIMITS,
+            Subject::Commits(_) => CommitParameters::LIMITS,
         }
     }
 
@@ -104,6 +114,7 @@ impl Subject {
         match self {
             Subject::Array(parameters) => parameters.run.replications,
             Subject::Locks(parameters) => parameters.run.replications,
+            Subject::Commits(parameters) => parameters.run.replications,
         }
     }
 
@@ -114,6 +125,7 @@ impl Subject {
                 braid_measure::measure(parameters, ordering.expect("arrays have an ordering"), seed)
             }
             Subject::Locks(parameters) => braid_measure::locking::measure(parameters, seed),
+            Subject::Commits(parameters) => braid_measure::commits::measure(parameters, seed),
         }
     }
 
@@ -126,6 +138,7 @@ impl Subject {
             Subject::Locks(LockParameters { run, .. }) => {
                 (run.locks_per_process, run.replications) = (200, 2);
             }
+            Subject::Commits(CommitParameters { run, .. }) => run.replications = 2,
         }
     }
 
@@ -134,6 +147,7 @@ impl Subject {
         match self {
             Subject::Array(Parameters { run, .. }) => run.operations = run.operations.min(10_000),
             Subject::Locks(LockParameters { run, .. }) => run.locks_per_process = run.locks_per_process.min(200),
+            Subject::Commits(CommitParameters { run, .. }) => run.operations = run.operations.min(1000),
         }
     }
 }
@@ -170,7 +184,7 @@ pub struct Series {
     pub ordering: Option<Ordering>,
     /// The series with which it is compared, point by point.
     pub reference: Option<String>,
-    /// Whether the paper's numbers of that ordering apply to it.
+    /// Whether the paper's numbers of that ordering, or of the protocol of that name, apply to it.
     pub in_paper: bool,
 }
 
@@ -190,6 +204,11 @@ impl Series {
     pub fn of_locks(name: &str, reference: Option<&str>) -> Series {
         let reference = reference.filter(|reference| *reference != name).map(str::to_string);
         Series { name: name.to_string(), ordering: None, reference, in_paper: false }
+    }
+
+    /// A series of an experiment on commit protocols, which the paper has, too.
+    pub fn of_commits(name: &str, reference: Option<&str>) -> Series {
+        Series { in_paper: true, ..Series::of_locks(name, reference) }
     }
 }
 

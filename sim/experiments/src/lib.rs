@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`catalogue`] | the experiments |
 //! | [`atomics`] | the experiments of the device-atomics paper |
+//! | [`commits`] | the experiments of the one-phase-commit paper |
 //! | [`assumptions`] | the open assumptions of the shared-array paper, with alternative readings |
 //! | [`paper`] | the numbers that the shared-array paper states |
 //! | [`experiment`] | the definition of an experiment |
@@ -16,6 +17,7 @@
 pub mod assumptions;
 pub mod atomics;
 pub mod catalogue;
+pub mod commits;
 pub mod experiment;
 pub mod output;
 pub mod paper;

@@ -1,11 +1,13 @@
 //! The results of an experiment as rows: one for each metric of each point.
 
+use crate::commits;
 use crate::experiment::Experiment;
 use crate::paper;
 use crate::run::Replicated;
 use braid_benchkit::rows::Row;
 use braid_benchkit::statistics::Estimate;
 use braid_measure::Measured;
+use braid_measure::tally::CommitCounts;
 
 type Reading = (&'static str, fn(&Measured) -> f64);
 
@@ -23,8 +25,23 @@ const READINGS: &[Reading] = &[
     ("failed_ops", |run| run.failed as f64),
     ("requests_per_lock", |run| run.locks.map_or(f64::NAN, |locks| locks.requests_per_lock)),
     ("efficiency", |run| run.locks.map_or(f64::NAN, |locks| locks.efficiency())),
+    ("forced_writes", |run| of_commits(run, |counts| counts.forced_writes)),
+    ("unforced_writes", |run| of_commits(run, |counts| counts.unforced_writes)),
+    ("critical_writes", |run| of_commits(run, |counts| counts.critical_writes)),
+    ("protocol_messages", |run| of_commits(run, |counts| counts.protocol_messages)),
+    ("critical_messages", |run| of_commits(run, |counts| counts.critical_messages)),
+    ("writes_under_lock", |run| of_commits(run, |counts| counts.writes_under_lock)),
+    ("messages_under_lock", |run| of_commits(run, |counts| counts.messages_under_lock)),
+    ("log_writes", |run| of_commits(run, |counts| counts.log_writes)),
+    ("operations_per_transaction", |run| of_commits(run, |counts| counts.operations_per_transaction)),
+    ("processor_utilization", |run| run.commits.map_or(f64::NAN, |_| run.lock_server_utilization)),
     ("kept_up", |run| f64::from(u8::from(run.kept_up))),
 ];
+
+/// A count of commit protocols, if the run has them.
+fn of_commits(run: &Measured, reading: fn(&CommitCounts) -> f64) -> f64 {
+    run.commits.as_ref().map_or(f64::NAN, reading)
+}
 
 /// The rows of an experiment: measured values, and their relation to those of the reference series at the same point.
 pub fn rows_of(experiment: &Experiment, replicated: &[Replicated]) -> Vec<Row> {
@@ -51,7 +68,10 @@ pub fn rows_of(experiment: &Experiment, replicated: &[Replicated]) -> Vec<Row> {
             });
         };
         let ordering = found.point.series.ordering;
-        let stated = |metric: &str| paper::stated_value(experiment.name, ordering?, found.point.x, metric);
+        let stated = |metric: &str| match ordering {
+            Some(ordering) => paper::stated_value(experiment.name, ordering, found.point.x, metric),
+            None => commits::stated_value(experiment.name, &found.point.series.name, metric),
+        };
         for (metric, reading) in READINGS {
             let values: Vec<f64> = found.runs.iter().map(reading).collect();
             push(metric, Estimate::of(&values), stated(metric));
@@ -69,7 +89,7 @@ pub fn rows_of(experiment: &Experiment, replicated: &[Replicated]) -> Vec<Row> {
         let pairs = || found.runs.iter().zip(&reference.runs);
         let Some(ordering) = ordering else {
             let ratios: Vec<f64> = pairs().map(|(own, other)| own.throughput_ops / other.throughput_ops).collect();
-            push("throughput_ratio", Estimate::of(&ratios), None);
+            push("throughput_ratio", Estimate::of(&ratios), stated("throughput_ratio"));
             continue;
         };
         let derived = |metric| paper::derived_value(experiment.name, ordering, metric);

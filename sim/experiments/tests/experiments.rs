@@ -18,6 +18,7 @@ fn request(seed: u64) -> Request {
 fn request_of(experiment: &Experiment, seed: u64) -> Request {
     match experiment.base {
         Base::SharedArray | Base::Today => request(seed),
+        Base::OnePhaseCommit => Request { assignments: vec!["run.operations=20".to_string()], ..request(seed) },
         Base::DeviceAtomics => Request { assignments: vec!["run.locks_per_process=5".to_string()], ..request(seed) },
     }
 }

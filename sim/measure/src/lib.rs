@@ -7,6 +7,7 @@
 //! | [`named`] | parameters by name |
 //! | [`system`] | an array and its streams of requests |
 //! | [`locking`] | locks on objects, kept by devices or by a lock manager |
+//! | [`commits`] | operations on several metadata servers, under the commit protocols |
 //! | [`engine`] | runs machines on modelled hardware |
 //! | [`disk_latency`] | the latency model of disks |
 //! | [`hardware`] | processors and links as queues |
@@ -15,6 +16,7 @@
 //! | [`tally`] | statistics of a run |
 //! | [`sampler`] | random times |
 
+pub mod commits;
 pub mod disk_latency;
 pub mod engine;
 pub mod hardware;
@@ -27,6 +29,7 @@ pub mod system;
 pub mod tally;
 pub mod workload;
 
+pub use commits::CommitParameters;
 pub use locking::LockParameters;
 pub use named::{Named, ParameterError};
 pub use parameters::Parameters;

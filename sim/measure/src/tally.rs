@@ -84,7 +84,7 @@ pub struct Measured {
     pub restarts_per_op: f64,
     /// Share of time in which the disk of a device works.
     pub disk_utilization: f64,
-    /// Share of time in which the processor of a lock server works.
+    /// Share of time in which the processor of a lock server, or of a metadata server, works.
     pub lock_server_utilization: f64,
     /// Mean latency of the second half of the operations, divided by that of the first half.
     pub latency_growth: f64,
@@ -96,6 +96,29 @@ pub struct Measured {
     pub events: u64,
     /// Counts of locks, if the run is one of locks on objects.
     pub locks: Option<LockCounts>,
+    /// Counts of commit protocols, if the run is one of operations on several metadata servers.
+    pub commits: Option<CommitCounts>,
+}
+
+/// Counts of commit protocols: for each operation, unless stated otherwise.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CommitCounts {
+    /// Records that a server waits for.
+    pub forced_writes: f64,
+    /// Records that no server waits for.
+    pub unforced_writes: f64,
+    /// Writes of logs. Records may share one.
+    pub log_writes: f64,
+    /// Messages beyond UPDATE and UPDATED.
+    pub protocol_messages: f64,
+    pub operations_per_transaction: f64,
+    /// Of an operation alone: writes, one after the other, until the client is answered.
+    pub critical_writes: f64,
+    /// Messages beyond UPDATE and UPDATED, one after the other, until the client is answered.
+    pub critical_messages: f64,
+    /// Writes, one after the other, until the coordinator releases its lock.
+    pub writes_under_lock: f64,
+    pub messages_under_lock: f64,
 }
 
 /// Counts of runs in which an operation is to lock, use and unlock an object.
@@ -231,6 +254,7 @@ impl Tally {
             failed: self.failed,
             events: self.events,
             locks: None,
+            commits: None,
         }
     }
 }

@@ -167,6 +167,7 @@ impl LockingSystem {
             failed: self.failed,
             events: self.engine.events() - events,
             locks: Some(LockCounts { requests_per_lock: requests as f64 / locks }),
+            commits: None,
         }
     }
 
