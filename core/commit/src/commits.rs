@@ -70,7 +70,7 @@ impl Commits {
         Commits { shard, timing, state, timers: Timers::default(), silences: BTreeMap::new() }
     }
 
-    /// Takes in a record of the map, before [`recover`](Commits::recover).
+    /// Takes in a record of the map, before [`recover`](Commits::recover). Records are the server's own: one under a wrong key is a defect.
     pub fn restore(&mut self, key: RecordKey, record: Record) {
         match (key, record) {
             (RecordKey::Next, Record::Next(next)) => self.state.next = next,
@@ -136,7 +136,6 @@ impl Commits {
     pub fn step(&mut self, now: Time, event: Event, out: &mut Vec<Step>) {
         match event {
             Event::Evaluated { transaction, evaluations } => {
-                assert!(evaluations.len() <= SHARD_OPERATIONS_MAX, "as many findings as requests");
                 self.work(now, transaction, None, worker::Input::Evaluated(evaluations), out);
             }
             Event::Logged { transaction, kind } if transaction.shard == self.shard => {

@@ -13,6 +13,8 @@ pub(crate) struct Worker {
     pub name: TransactionName,
     pub protocol: Protocol,
     pub phase: Phase,
+    /// How many operations are being evaluated.
+    requested: usize,
     /// The changes of each accepted operation.
     changes: Vec<Bytes>,
     verdicts: Vec<Verdict>,
@@ -57,7 +59,7 @@ pub(crate) enum Input {
 
 impl Worker {
     pub fn new(name: TransactionName, protocol: Protocol) -> Worker {
-        Worker { name, protocol, phase: Phase::New, changes: Vec::new(), verdicts: Vec::new() }
+        Worker { name, protocol, phase: Phase::New, requested: 0, changes: Vec::new(), verdicts: Vec::new() }
     }
 
     pub fn restored(name: TransactionName, record: WorkerRecord) -> Worker {
@@ -68,7 +70,7 @@ impl Worker {
             WorkerStage::Aborted => Phase::Aborted,
             WorkerStage::Ended => Phase::Ended,
         };
-        Worker { name, protocol, phase, changes, verdicts }
+        Worker { name, protocol, phase, requested: 0, changes, verdicts }
     }
 
     /// True if the record only keeps late requests from being done again.
@@ -91,11 +93,14 @@ impl Worker {
 
     pub fn evaluate(&mut self, requests: Vec<Bytes>, out: &mut Vec<Step>) {
         self.phase = Phase::Evaluating;
+        self.requested = requests.len();
         out.push(Step::Evaluate { transaction: self.name, requests });
     }
 
     /// Takes in the findings; true if any operation was accepted.
     pub fn note_evaluations(&mut self, evaluations: Vec<Evaluation>) -> bool {
+        assert_eq!(evaluations.len(), self.requested, "each request has a finding");
+        self.requested = 0;
         self.verdicts = evaluations.iter().map(Evaluation::verdict).collect();
         let changes = evaluations.into_iter().filter_map(|evaluation| match evaluation {
             Evaluation::Accepted { changes, .. } => Some(changes),
