@@ -3,7 +3,7 @@
 
 use crate::world::{Answer, ClientOperation, World};
 use braid_base::ShardId;
-use braid_commit::{Message, Protocol, Protocol::*};
+use braid_commit::{Message, Protocol, Protocol::*, TransactionName};
 
 const COORDINATOR: ShardId = ShardId(0);
 const WORKER: ShardId = ShardId(1);
@@ -238,6 +238,40 @@ fn two_phase_a_worker_without_an_entry_is_not_prepared() {
         deliver(&mut world);
         assert_eq!(sent(&world), ["NOT-PREPARED"]);
         ends(world, None);
+    }
+}
+
+#[test]
+fn two_phase_the_verdicts_of_what_is_prepared_count() {
+    for protocol in [PresumeNothing, PresumeCommit] {
+        let operation = |number| ClientOperation {
+            number,
+            coordinator: COORDINATOR,
+            workers: vec![WORKER],
+            object: number,
+            refusers: Vec::new(),
+        };
+        let mut world = World::new(protocol, 2, vec![operation(1), operation(2)]);
+        world.ask(&[1, 2]);
+        flush_all(&mut world, COORDINATOR);
+        let update = world.fresh[0].clone();
+        deliver(&mut world);
+        evaluate(&mut world);
+        assert_eq!(sent(&world), ["UPDATED"]);
+        deliver(&mut world);
+        assert_eq!(sent(&world), ["PREPARE"]);
+        // The worker forgets that it has accepted both; a late copy of UPDATE comes while somebody else has the lock of one.
+        world.crash(WORKER);
+        world.deliver(&update);
+        let name = *world.servers[&WORKER].waiting.keys().next().expect("it is evaluated again");
+        let other = TransactionName { shard: ShardId(9), sequence: 0 };
+        world.servers.get_mut(&WORKER).expect("it is a server").locks.insert(2, other);
+        assert!(world.evaluate(WORKER, name, false));
+        world.servers.get_mut(&WORKER).expect("it is a server").locks.remove(&2);
+        assert!(world.settle());
+        world.check_at_rest();
+        assert_eq!(world.answers.get(&1), Some(&Answer::Done), "{protocol}");
+        assert_eq!(world.answers.get(&2), Some(&Answer::Refused), "{protocol}");
     }
 }
 
