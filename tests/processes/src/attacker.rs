@@ -34,6 +34,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The pause of a behaviour that has nothing to do.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Peers of each device that read nothing, and after how long they are disconnected.
+const DEAF: usize = 24;
+const UNREAD_LIMIT: Duration = Duration::from_secs(10);
 /// Names of hosts that do not exist.
 const STRANGERS: u32 = 1_000_000;
 
@@ -148,7 +151,7 @@ impl Budget {
 /// A connection with bytes to send.
 struct Sending {
     stream: UnixStream,
-    bytes: Vec<u8>,
+    bytes: Bytes,
     at: usize,
 }
 
@@ -157,8 +160,8 @@ struct Sending {
 fn keep(
     path: PathBuf,
     count: usize,
-    mut first: impl FnMut(usize) -> Vec<u8> + Send + 'static,
-    mut next: impl FnMut(usize) -> Vec<u8> + Send + 'static,
+    mut first: impl FnMut(usize) -> Bytes + Send + 'static,
+    mut next: impl FnMut(usize) -> Bytes + Send + 'static,
 ) -> Behaviour {
     let mut connections: Vec<Option<Sending>> = (0..count).map(|_| None).collect();
     Box::new(move |budget| {
@@ -230,15 +233,15 @@ impl Target {
             keep(
                 path.clone(),
                 half_open,
-                |_| b"B".to_vec(),
+                |_| Bytes::from_static(b"B"),
                 move |index| {
                     if index == 0 && slow.elapsed() >= Duration::from_secs(4) {
                         slow = Instant::now();
                     }
-                    if slow.elapsed() < PAUSE { b"R".to_vec() } else { Vec::new() }
+                    if slow.elapsed() < PAUSE { Bytes::from_static(b"R") } else { Bytes::new() }
                 },
             ),
-            keep(path.clone(), 64, self.unfinished(to), |_| Vec::new()),
+            keep(path.clone(), 64, self.unfinished(to), |_| Bytes::new()),
             self.impostors(to, path.clone()),
             self.garbage(to, path.clone()),
         ];
@@ -250,17 +253,17 @@ impl Target {
         behaviours
     }
 
-    fn encode(&self, from: NodeId, to: NodeId, message: Message) -> Vec<u8> {
-        Frame { array: self.array, from, to, message }.encode().to_bytes().to_vec()
+    fn encode(&self, from: NodeId, to: NodeId, message: Message) -> Bytes {
+        Frame { array: self.array, from, to, message }.encode().to_bytes()
     }
 
-    fn request(&self, host: Generation, to: NodeId, command: Command) -> Vec<u8> {
+    fn request(&self, host: Generation, to: NodeId, command: Command) -> Bytes {
         let (over, commits) = (Vec::new(), Vec::new());
         let request = Request { host, epoch: self.epoch, settled: 0, over, commits, command };
         self.encode(NodeId::Host(host), to, Message::Request(request))
     }
 
-    fn heartbeat(&self, host: Generation, to: NodeId) -> Vec<u8> {
+    fn heartbeat(&self, host: Generation, to: NodeId) -> Bytes {
         match to {
             NodeId::LockServer(_) => {
                 let (start, dropped, command) = (Generation(0), Vec::new(), LockCommand::Heartbeat);
@@ -272,7 +275,7 @@ impl Target {
         }
     }
 
-    fn renewal(&self, from: NodeId, epoch: Epoch) -> Vec<u8> {
+    fn renewal(&self, from: NodeId, epoch: Epoch) -> Bytes {
         let command = MonitorCommand::Renew {
             sent: Time(1),
             silent: Vec::new(),
@@ -286,23 +289,33 @@ impl Target {
     }
 
     /// The largest frame, without its last byte.
-    fn unfinished(&self, to: NodeId) -> impl FnMut(usize) -> Vec<u8> + Send + 'static {
+    fn unfinished(&self, to: NodeId) -> impl FnMut(usize) -> Bytes + Send + 'static {
         let transaction = TransactionId { host: self.host, sequence: 1 };
         let range = BlockRange::new(0, 2048);
         let content = Content::Data(Bytes::from(vec![7; 8 << 20]));
         let (epoch, object, pieces) = (self.epoch, ObjectId(1), vec![Piece { range, content }]);
         let partial = Message::Partial(Partial { epoch, transaction, object, pieces });
-        let mut frame = self.encode(NodeId::Device(DeviceId(900)), to, partial);
-        frame.pop();
+        let frame = self.encode(NodeId::Device(DeviceId(900)), to, partial);
+        let frame = frame.slice(..frame.len() - 1);
         move |_| frame.clone()
     }
 
     /// Hosts that read nothing of what they ask for.
-    fn deaf(&self, to: NodeId, path: PathBuf, heartbeat: impl Fn(u32) -> Vec<u8> + Send + 'static) -> Behaviour {
+    fn deaf(&self, to: NodeId, path: PathBuf, heartbeat: impl Fn(u32) -> Bytes + Send + 'static) -> Behaviour {
         let (target, mut sequence) = (self.clone(), 0);
+        // Six reads for each connection, which lasts for ten seconds: a device does all reads that it is sent.
+        let mut reads = [(Instant::now(), 0); DEAF];
         let read = move |index: usize| {
             sequence += 1;
             let host = Generation(STRANGERS + index as u32);
+            let (since, count) = &mut reads[index];
+            if since.elapsed() >= UNREAD_LIMIT {
+                (*since, *count) = (Instant::now(), 0);
+            }
+            *count += 1;
+            if *count > 6 {
+                return heartbeat(host.0);
+            }
             let clock = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_nanos() as u64;
             let read = Command::Read {
                 transaction: TransactionId { host, sequence },
@@ -312,10 +325,10 @@ impl Target {
                 extents: vec![BlockRange::new(0, 1024)],
                 want: Want::Data,
             };
-            [heartbeat(host.0), target.request(host, to, read)].concat()
+            Bytes::from([heartbeat(host.0), target.request(host, to, read)].concat())
         };
         let first = self.clone();
-        keep(path, 24, move |index| first.heartbeat(Generation(STRANGERS + index as u32), to), read)
+        keep(path, DEAF, move |index| first.heartbeat(Generation(STRANGERS + index as u32), to), read)
     }
 
     /// Connections in the names of others.
@@ -347,7 +360,7 @@ impl Target {
     fn garbage(&self, to: NodeId, path: PathBuf) -> Behaviour {
         let (target, mut rng) = (self.clone(), Rng::new(number_of(to)));
         let bytes = move |index: usize| {
-            let mut frame = target.heartbeat(Generation(STRANGERS + 100), to);
+            let mut frame = target.heartbeat(Generation(STRANGERS + 100), to).to_vec();
             match index % 4 {
                 0 => noise(rng.below(u64::MAX), 10_000),
                 1 => {
@@ -363,7 +376,7 @@ impl Target {
                 _ => [&frame[..40], &noise(rng.below(u64::MAX), 500)].concat(),
             }
         };
-        keep(path, 8, bytes, |_| Vec::new())
+        keep(path, 8, move |index| bytes(index).into(), |_| Bytes::new())
     }
 
     fn lockers(&self, to: NodeId, path: PathBuf) -> Behaviour {
@@ -408,11 +421,11 @@ fn clients(path: PathBuf) -> Vec<Behaviour> {
     let read = header(0, 0, 16 << 20);
     let deaf = [open("vol0"), read.clone(), read.clone(), read.clone(), read].concat();
     let write = [open("vol0"), header(1, 0, 16 << 20), vec![1; (16 << 20) - 1]].concat();
-    let (idle, forged) = (open("vol0"), open("x\x1b[2K\r\nall is well"));
+    let [deaf, write, idle, forged] = [deaf, write, open("vol0"), open("x\x1b[2K\r\nall is well")].map(Bytes::from);
     vec![
-        keep(path.clone(), 200, move |_| idle.clone(), |_| Vec::new()),
-        keep(path.clone(), 6, move |_| deaf.clone(), |_| Vec::new()),
-        keep(path.clone(), 6, move |_| write.clone(), |_| Vec::new()),
-        keep(path, 2, move |_| forged.clone(), |_| Vec::new()),
+        keep(path.clone(), 200, move |_| idle.clone(), |_| Bytes::new()),
+        keep(path.clone(), 6, move |_| deaf.clone(), |_| Bytes::new()),
+        keep(path.clone(), 6, move |_| write.clone(), |_| Bytes::new()),
+        keep(path, 2, move |_| forged.clone(), |_| Bytes::new()),
     ]
 }

@@ -24,9 +24,10 @@ fn span() -> Duration {
     Duration::from_secs(asked.unwrap_or(if soak() { 300 } else { 8 }))
 }
 
-fn plan(array: &Array) -> Plan {
+/// Each phase has its own part of the volume.
+fn plan(array: &Array, begin: u64) -> Plan {
     let hosts = vec![array.nbd()];
-    Plan { hosts, workers: 4, cells: 300, cell_bytes: 4096, begin: 0, hosts_may_go: false, apart: true, seed: seed() }
+    Plan { hosts, workers: 4, cells: 300, cell_bytes: 4096, begin, hosts_may_go: false, apart: true, seed: seed() }
 }
 
 #[test]
@@ -36,11 +37,11 @@ fn clients_work_on_while_every_socket_is_attacked() {
     array.braid(&["volume", "create", "locked", "--size", "1MiB", "--ordering", "server-lock"]).done();
     array.await_status("a lock server serves", |status| status["lock_servers"][0]["state"] == "serving");
     let pids = processes(&array.status());
-    let calm = work(&array, &mut |_| ());
+    let calm = work(&array, 0, &mut |_| ());
 
     let attack = Attack::start(&array, SHARE, if soak() { HALF_OPEN } else { 300 });
     let (mut most, mut admitted) = ([0, 0], None);
-    let attacked = work(&array, &mut |status| {
+    let attacked = work(&array, 8 << 20, &mut |status| {
         most = [0, 1].map(|index| most[index].max(greatest(status)[index]));
         if admitted.is_none() {
             let begun = Instant::now();
@@ -70,8 +71,8 @@ fn clients_work_on_while_every_socket_is_attacked() {
 }
 
 /// Lets clients write and verify for a while, and looks at the status meanwhile. Returns operations per second.
-fn work(array: &Array, look: &mut dyn FnMut(&Value)) -> f64 {
-    let load = Load::start(plan(array));
+fn work(array: &Array, begin: u64, look: &mut dyn FnMut(&Value)) -> f64 {
+    let load = Load::start(plan(array, begin));
     let begun = Instant::now();
     while begun.elapsed() < span() {
         load.go_on();
