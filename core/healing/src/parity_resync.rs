@@ -192,18 +192,22 @@ impl Resync {
         };
         let next = |left: &mut BlockRange| {
             *left = left.intersection(all);
+            // Blocks far beyond the volume.
+            if left.is_empty() {
+                return None;
+            }
             let end = left.end().min((left.start / run + 1) * run);
             let next = BlockRange::between(left.start, end);
             *left = BlockRange::between(end, left.end());
-            next
+            Some(next)
         };
         match &mut self.left {
             Left::Volume(left) if !left.is_empty() => {
-                let part = next(left);
+                let Some(part) = next(left) else { return };
                 self.rows.extend(StripeRows::of_volume(layout, part));
             }
             Left::Component(position, left) if !left.is_empty() => {
-                let part = next(left);
+                let Some(part) = next(left) else { return };
                 let rows = StripeRows::of_component(layout, *position, part);
                 // The last units of a component may belong to no stripe.
                 self.rows.extend(rows.into_iter().filter(|rows| rows.stripe < self.volume.stripes()));
