@@ -13,7 +13,6 @@ mod failures;
 mod fences;
 mod files;
 mod healing;
-mod hostile_hosts;
 mod late_copies;
 mod lock_servers;
 mod losses;
