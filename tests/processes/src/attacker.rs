@@ -359,7 +359,7 @@ impl Target {
 
     fn garbage(&self, to: NodeId, path: PathBuf) -> Behaviour {
         let (target, mut rng) = (self.clone(), Rng::new(number_of(to)));
-        let bytes = move |index: usize| {
+        let mut bytes = move |index: usize| {
             let mut frame = target.heartbeat(Generation(STRANGERS + 100), to).to_vec();
             match index % 4 {
                 0 => noise(rng.below(u64::MAX), 10_000),
