@@ -44,9 +44,9 @@ struct Route {
     claimants: Vec<u64>,
 }
 
-/// The result of a claim.
+/// What a connection may do that has received something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Claim {
+pub(crate) enum Admission {
     /// The connection owns the route.
     Owner,
     /// It waits. This other claimant waits no longer, if there is one.
@@ -60,7 +60,7 @@ impl Routes {
     }
 
     /// A connection has received something from the node at its other end.
-    pub fn heard(&mut self, node: NodeId, side: Side, number: u64) -> Claim {
+    pub fn heard(&mut self, node: NodeId, side: Side, number: u64) -> Admission {
         let fresh = || Route { owner: number, silence: Duration::ZERO, claimants: Vec::new() };
         let route = self.routes.entry((node, side)).or_insert_with(fresh);
         if route.owner != number && side == Side::Accepted && route.silence >= OWNER_SILENCE {
@@ -68,14 +68,14 @@ impl Routes {
         }
         if route.owner == number {
             route.silence = Duration::ZERO;
-            return Claim::Owner;
+            return Admission::Owner;
         }
         if route.claimants.contains(&number) {
-            return Claim::Waits { instead_of: None };
+            return Admission::Waits { instead_of: None };
         }
         route.claimants.push(number);
         let surplus = route.claimants.len() > CLAIMANTS_MAX;
-        Claim::Waits { instead_of: surplus.then(|| route.claimants.remove(0)) }
+        Admission::Waits { instead_of: surplus.then(|| route.claimants.remove(0)) }
     }
 
     /// To be called now and then, after everything that had arrived was read: otherwise owners would seem silent whom this process has not
@@ -129,7 +129,7 @@ mod tests {
     use braid_base::{DeviceId, Generation};
 
     const HOST: NodeId = NodeId::Host(Generation(7));
-    const WAITS: Claim = Claim::Waits { instead_of: None };
+    const WAITS: Admission = Admission::Waits { instead_of: None };
 
     /// Time passes, in steps of half a second.
     fn pass(routes: &mut Routes, now: &mut Instant, seconds: u64) {
@@ -142,11 +142,11 @@ mod tests {
     #[test]
     fn a_newcomer_waits_while_the_owner_is_heard_and_gets_the_route_when_it_ends() {
         let (mut routes, mut now) = (Routes::default(), Instant::now());
-        assert_eq!(routes.heard(HOST, Side::Accepted, 1), Claim::Owner);
+        assert_eq!(routes.heard(HOST, Side::Accepted, 1), Admission::Owner);
         for _ in 0..10 {
             pass(&mut routes, &mut now, 1);
             assert_eq!(routes.heard(HOST, Side::Accepted, 2), WAITS);
-            assert_eq!(routes.heard(HOST, Side::Accepted, 1), Claim::Owner);
+            assert_eq!(routes.heard(HOST, Side::Accepted, 1), Admission::Owner);
             assert_eq!(routes.owner(HOST, Side::Accepted), Some(1));
         }
         assert_eq!(routes.end(HOST, Side::Accepted, 1), Some(2));
@@ -159,7 +159,7 @@ mod tests {
         routes.look(now);
         routes.heard(HOST, Side::Accepted, 1);
         pass(&mut routes, &mut now, 5);
-        assert_eq!(routes.heard(HOST, Side::Accepted, 2), Claim::Owner);
+        assert_eq!(routes.heard(HOST, Side::Accepted, 2), Admission::Owner);
         assert_eq!(routes.heard(HOST, Side::Accepted, 1), WAITS);
         assert_eq!(routes.end(HOST, Side::Accepted, 2), Some(1));
         assert_eq!(routes.end(HOST, Side::Accepted, 1), None);
@@ -184,7 +184,7 @@ mod tests {
         for number in 1..=4 {
             assert_eq!(routes.heard(HOST, Side::Accepted, number), WAITS);
         }
-        assert_eq!(routes.heard(HOST, Side::Accepted, 5), Claim::Waits { instead_of: Some(1) });
+        assert_eq!(routes.heard(HOST, Side::Accepted, 5), Admission::Waits { instead_of: Some(1) });
         assert_eq!(routes.end(HOST, Side::Accepted, 4), None);
         assert_eq!(routes.end(HOST, Side::Accepted, 0), Some(5));
     }
@@ -194,7 +194,7 @@ mod tests {
         let mut routes = Routes::default();
         let device = NodeId::Device(DeviceId(2));
         routes.made(device, 1);
-        assert_eq!(routes.heard(device, Side::Accepted, 2), Claim::Owner);
+        assert_eq!(routes.heard(device, Side::Accepted, 2), Admission::Owner);
         assert_eq!(routes.owner(device, Side::Made), Some(1));
         routes.made(device, 3);
         assert_eq!(routes.owner(device, Side::Made), Some(3));

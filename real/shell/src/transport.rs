@@ -12,7 +12,7 @@ use crate::inbox::{Inbox, Node, Refused};
 use crate::outbox::OUTBOX_BYTES_MAX;
 use crate::places::Places;
 use crate::ready::{Notice, ReadyList};
-use crate::routes::{Claim, Routes, Side};
+use crate::routes::{Admission, Routes, Side};
 use crate::stream::Listener;
 use crate::warning::Warning;
 use braid_base::NodeId;
@@ -261,8 +261,8 @@ impl Transport {
                 return false;
             }
             match routes.heard(from, side, number) {
-                Claim::Owner => true,
-                Claim::Waits { instead_of } => {
+                Admission::Owner => true,
+                Admission::Waits { instead_of } => {
                     displaced = instead_of;
                     false
                 }
