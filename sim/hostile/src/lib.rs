@@ -13,7 +13,7 @@
 //! | [`choices`] | choices, from a seed or from a fuzzer's bytes |
 //! | `known` | what a hostile node knows of a machine |
 //! | [`grammar`] | composes messages |
-//! | [`bench`] | one machine under hostile messages |
+//! | [`mod@bench`] | one machine under hostile messages |
 //! | `subject` | the machines |
 //! | [`lying_devices`] | a host among devices of which one lies |
 
