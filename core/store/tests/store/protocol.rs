@@ -23,6 +23,15 @@ pub fn transaction(sequence: u64) -> TransactionId {
     TransactionId { host: Generation(3), sequence }
 }
 
+/// Two large intents, of two hosts: one host may not fill so much of the journal.
+fn large_intents() -> [Intent; 2] {
+    [(1, 0), (2, 16)].map(|(sequence, start)| {
+        let host = Generation(10 + sequence as u32);
+        let transaction = TransactionId { host, sequence };
+        Intent { transaction, ..intent(sequence, vec![data(start, 12, sequence * 1000)]) }
+    })
+}
+
 /// A block's content, which is different for each value.
 pub fn pattern(value: u64) -> Vec<u8> {
     (0..BLOCK_BYTES as u64 / 8).flat_map(|at| (value ^ at << 48).to_le_bytes()).collect()
@@ -187,7 +196,10 @@ impl Bench {
     }
 
     pub fn commit(&mut self, sequence: u64) {
-        let transaction = transaction(sequence);
+        self.commit_named(transaction(sequence));
+    }
+
+    fn commit_named(&mut self, transaction: TransactionId) {
         self.store.commit(self.now, transaction, &mut self.out);
         self.settle();
         assert_eq!(self.events.pop_front(), Some(StoreEvent::Committed { transaction }));
@@ -386,8 +398,8 @@ fn a_commit_while_a_long_snapshot_is_written_is_not_overtaken_by_it() {
     for steps in 0..12 {
         let mut bench = Bench::with_object(100);
         // More than one batch holds, so that the snapshot takes several batches.
-        for (sequence, start) in [(1, 0), (2, 16)] {
-            assert_eq!(bench.prepare(intent(sequence, vec![data(start, 12, sequence * 1000)])), Ok(()));
+        for large in large_intents() {
+            assert_eq!(bench.prepare(large), Ok(()));
         }
         let mut sequence = 10;
         while bench.counter("journal_bytes_used") < JOURNAL / 2 - 20_000 {
@@ -400,8 +412,8 @@ fn a_commit_while_a_long_snapshot_is_written_is_not_overtaken_by_it() {
         for _ in 0..steps {
             bench.end_one();
         }
-        for sequence in [1, 2] {
-            bench.store.commit(bench.now, transaction(sequence), &mut bench.out);
+        for large in large_intents() {
+            bench.store.commit(bench.now, large.transaction, &mut bench.out);
         }
         bench.settle();
         assert_eq!(bench.counter("checkpoints"), 1);
@@ -433,8 +445,8 @@ fn immediate_writes_to_one_chunk_take_turns() {
 fn failing_time_and_again_early_in_a_checkpoint_does_not_fill_the_journal() {
     let mut bench = Bench::with_object(100);
     // Intents that every snapshot carries along: a fifth of the journal.
-    for (sequence, start) in [(1, 0), (2, 16)] {
-        assert_eq!(bench.prepare(intent(sequence, vec![data(start, 12, sequence * 1000)])), Ok(()));
+    for large in large_intents() {
+        assert_eq!(bench.prepare(large), Ok(()));
     }
     for sequence in 10.. {
         if bench.counter("journal_bytes_used") > JOURNAL / 2 - 20_000 {
@@ -460,8 +472,8 @@ fn failing_time_and_again_early_in_a_checkpoint_does_not_fill_the_journal() {
     }
     bench.settle();
     assert_eq!(bench.counter("checkpoints"), 1);
-    for sequence in [1, 2] {
-        bench.commit(sequence);
+    for large in large_intents() {
+        bench.commit_named(large.transaction);
     }
     bench.write(5000, vec![data(80, 10, 5000)]);
     assert_eq!(bench.read(16, 12), Ok(patterns(2000..2012)));
