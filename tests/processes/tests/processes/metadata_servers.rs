@@ -100,7 +100,8 @@ fn a_metadata_server_that_is_killed_is_replaced_within_seconds() {
 fn of_two_metadata_servers_the_one_that_lost_ends() {
     let array = with_home(&[]);
     let pid = await_served(&array, None);
-    let arguments = ["mds", "home", "--array", path_text(array.dir()), "--json"];
+    // Its socket in the folder is in use by the first.
+    let arguments = ["mds", "home", "--array", path_text(array.dir()), "--json", "--listen", "127.0.0.1:0"];
     let other = Daemon::start(&arguments, &array.scratch().path("mds.log")).expect("it begins");
     // It takes over; the supervisor restarts the one before, which takes over in turn.
     await_served(&array, Some(pid));
