@@ -97,6 +97,8 @@ fn a_mount_that_answers_and_keeps_a_lock_is_fenced() {
     let [near, far] = apart.directories.each_ref().map(|directory| directory.join("file"));
     let held = open(&far);
     held.write_all_at(&[b'o'; 8192], 0).expect("it is written");
+    // The server reports its clients from time to time.
+    wait_until("it is listed", Duration::from_secs(20), || apart.client(1).is_some());
     let before = number(&apart.client(1).expect("it is listed")["host"]);
 
     apart.link.cut(Cut::Whole);
