@@ -3,7 +3,7 @@
 use crate::bench::*;
 use braid_base::limits::{self, Settings};
 use braid_base::{BlockRange, Generation};
-use braid_wire::{Command, Outcome, Refusal, Reply, Step, Vote};
+use braid_wire::{Command, Ordering, Outcome, Refusal, Reply, Step, Vote};
 use std::time::Duration;
 
 const GREEDY: Generation = Generation(5);
@@ -79,6 +79,30 @@ fn a_pre_write_for_which_others_wait_longer_than_a_lease_is_dropped() {
     assert_eq!(bench.hear(GREEDY), refused(greedy), "it begins anew");
     bench.say(GREEDY, alone.write(BlockRange::new(40, 1), 7));
     assert!(matches!(bench.hear(GREEDY), Some(Reply::Written { .. })), "nobody waits for that one");
+}
+
+#[test]
+fn locks_of_a_read_stay_with_a_host_that_lives() {
+    let mut bench = Bench::new();
+    let locked = |bench: &Bench, host, sequence| {
+        Actor::new(host, sequence, bench.stamp(host, sequence as i64)).on(LOCKED, Ordering::DeviceLock)
+    };
+    let reader = locked(&bench, GREEDY, 1);
+    bench.say(GREEDY, reader.read(RANGE));
+    assert!(matches!(bench.hear(GREEDY), Some(Reply::Data { .. })));
+    let end = bench.now.time.after(Settings::default().host_lease * 2);
+    let mut sequence = 1;
+    while bench.now.time < end {
+        sequence += 1;
+        let writer = locked(&bench, OTHER, sequence);
+        bench.say(OTHER, writer.prewrite(RANGE));
+        bench.pass(Settings::default().heartbeat);
+        bench.say(GREEDY, Command::Heartbeat);
+        bench.say(OTHER, Command::Heartbeat);
+        // What the reader finds on other devices has to match.
+        let heard = bench.heard.remove(&OTHER).unwrap_or_default();
+        assert!(!heard.iter().any(|answer| matches!(answer.reply, Reply::Accepted { .. })), "{heard:?}");
+    }
 }
 
 #[test]

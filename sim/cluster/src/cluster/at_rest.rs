@@ -99,8 +99,10 @@ impl Cluster {
                 return Err(Failed { check: "device-unusable", details });
             }
             let now = self.world.local(NodeId::Device(device)).expect("the node is in the world").time;
-            if !machine.has_lease(now) {
-                return Err(Failed { check: "device-without-lease", details: format!("{device} may not serve") });
+            // A device that reports that it is unable to serve keeps its lease to the end, and then goes out.
+            if !machine.has_lease(now.after(self.options.settings.device_lease / 2)) {
+                let details = format!("{device} may not serve, or its lease is not extended");
+                return Err(Failed { check: "device-without-lease", details });
             }
             let undecided = machine.transactions().find(|transaction| transaction.state.undecided());
             if let Some(transaction) = undecided {
