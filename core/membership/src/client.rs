@@ -54,6 +54,8 @@ pub struct MonitorClient {
     lease: Option<LeaseState>,
     pending: Pending,
     last_report: Option<Time>,
+    /// When the latest of the reports was sent that the monitor has answered.
+    answered: Option<Time>,
     timers: Timers<Deadline>,
     /// The part of the last answer that has not been taken over.
     news: Option<StatusDiff>,
@@ -179,6 +181,7 @@ impl MonitorClient {
             lease: None,
             pending: Pending::default(),
             last_report: None,
+            answered: None,
             timers: Timers::default(),
             news: None,
         }
@@ -327,9 +330,17 @@ impl MonitorClient {
     /// Takes in an answer of the monitor. [`MonitorClient::next_event`] returns what it changes.
     pub fn on_answer(&mut self, now: Time, answer: MonitorAnswer) {
         let MonitorAnswer { membership, unavailable, reply } = answer;
+        // An answer that was delayed says what is long over, such as that no device was available after a loss of power.
+        let is_late = match reply {
+            MonitorReply::Lease { sent, .. } => {
+                self.answered.replace(sent.max(self.answered.unwrap_or(sent))) > Some(sent)
+            }
+            _ => false,
+        };
+        let unavailable = (!is_late).then_some(unavailable);
         let reported_deaf = self.lease.as_mut().is_some_and(|lease| lease.hear(now));
         let membership = membership.filter(|_| self.adopts);
-        self.news = Some(StatusDiff { reported_deaf, membership, unavailable: Some(unavailable), reply: Some(reply) });
+        self.news = Some(StatusDiff { reported_deaf, membership, unavailable, reply: Some(reply) });
     }
 
     /// Takes over the next change of an answer, for a host or a lock server; none if that was all.

@@ -2,6 +2,7 @@
 
 mod bench;
 mod fences;
+mod late_answers;
 mod leaving;
 mod older_disks;
 mod ownership;
