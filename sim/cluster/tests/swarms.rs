@@ -24,8 +24,8 @@ fn swarm(seed: u64, runs: u64) -> Report {
 }
 
 #[test]
-fn eight_hundred_swarm_runs_leave_everything_right() {
-    let sum = swarm(0, 800);
+fn four_hundred_swarm_runs_leave_everything_right() {
+    let sum = swarm(0, 400);
     println!("{sum}");
     // A run in which no faults happen would prove nothing.
     for fault in [
@@ -52,34 +52,34 @@ fn eight_hundred_swarm_runs_leave_everything_right() {
         "corruption",
         "unreadable sector",
     ] {
-        assert!(sum.faults.get(fault).is_some_and(|count| *count > 50), "{fault} happened too rarely: {sum}");
+        assert!(sum.faults.get(fault).is_some_and(|count| *count > 25), "{fault} happened too rarely: {sum}");
     }
     let (network, disks, hosts) = (&sum.network, &sum.disks, &sum.hosts);
-    assert!(network.lost > 1_000 && network.doubled > 1_000 && network.damaged > 500 && network.delayed > 500, "{sum}");
-    assert!(network.reordered > 1_000 && disks.torn > 20 && disks.lost > 20 && disks.refused > 100, "{sum}");
-    assert!(hosts.resolved > 200 && hosts.retries > 1_000 && sum.done > 30_000, "{sum}");
-    assert!(sum.stores["checkpoints"] > 500 && sum.stores["chunks_written"] > 1_000, "{sum}");
-    assert!(sum.faults["host fenced"] > 5, "{sum}");
-    assert!(hosts.restarts > 1_000 && hosts.lock_hits > 1_000 && hosts.lock_waits > 1_000, "{sum}");
-    assert!(sum.quiet > 10_000, "too few operations ran without faults: {sum}");
+    assert!(network.lost > 500 && network.doubled > 500 && network.damaged > 250 && network.delayed > 250, "{sum}");
+    assert!(network.reordered > 500 && disks.torn > 10 && disks.lost > 10 && disks.refused > 50, "{sum}");
+    assert!(hosts.resolved > 100 && hosts.retries > 500 && sum.done > 15_000, "{sum}");
+    assert!(sum.stores["checkpoints"] > 250 && sum.stores["chunks_written"] > 500, "{sum}");
+    assert!(sum.faults["host fenced"] > 2, "{sum}");
+    assert!(hosts.restarts > 500 && hosts.lock_hits > 500 && hosts.lock_waits > 500, "{sum}");
+    assert!(sum.quiet > 5_000, "too few operations ran without faults: {sum}");
     for fault in ["device crash", "cut of a node", "stall", "flap", "host crash", "monitor crash"] {
         assert!(sum.pauses.contains_key(fault), "no operation ran during {fault} alone: {sum}");
     }
-    assert!(sum.lock_servers.reasserted > 10 && sum.lock_servers.fenced > 100, "{sum}");
-    assert!(hosts.full_bands > 1_000 && hosts.large_bands > 1_000 && hosts.small_bands > 1_000, "{sum}");
-    assert!(hosts.executed > 1_000, "{sum}");
-    assert!(sum.unjudged <= 8, "too many histories could not be judged: {sum}");
+    assert!(sum.lock_servers.reasserted > 5 && sum.lock_servers.fenced > 50, "{sum}");
+    assert!(hosts.full_bands > 500 && hosts.large_bands > 500 && hosts.small_bands > 500, "{sum}");
+    assert!(hosts.executed > 500, "{sum}");
+    assert!(sum.unjudged <= 4, "too many histories could not be judged: {sum}");
     // If there are few requests, or most have unknown outcomes, the checks of objects and attribute volumes say nothing.
     let (objects, attribute_volumes) = (&sum.objects, &sum.attribute_volumes);
-    assert!(objects["answered"] > 10_000 && objects["swapped"] > 1_000 && objects["unknown"] > 100, "{sum}");
+    assert!(objects["answered"] > 5_000 && objects["swapped"] > 500 && objects["unknown"] > 50, "{sum}");
     assert!(
-        attribute_volumes["answered"] > 5_000
-            && attribute_volumes["swapped"] > 500
-            && attribute_volumes["unknown"] > 100,
+        attribute_volumes["answered"] > 2_500
+            && attribute_volumes["swapped"] > 250
+            && attribute_volumes["unknown"] > 50,
         "{sum}"
     );
     assert!(
-        objects["refused"] > 100 && attribute_volumes["refused"] > 100 && attribute_volumes["never happened"] > 100,
+        objects["refused"] > 50 && attribute_volumes["refused"] > 50 && attribute_volumes["never happened"] > 50,
         "{sum}"
     );
 }
