@@ -394,8 +394,12 @@ impl Options {
     pub fn ordered_by(self, ordering: Ordering) -> Options {
         // A random source of its own, so that the rest of a seed is the same with any ordering.
         let rng = &mut Rng::new(self.seed ^ 0x10c5);
+        let lock_timeout = Duration::from_millis([5, 50, 500][rng.below(3) as usize]);
+        // Deadlocks among device locks end when they time out, and an operation may meet several.
+        let deadlocks = if ordering == Ordering::DeviceLock { 8 * lock_timeout } else { Duration::ZERO };
         let settings = Settings {
-            lock_timeout: Duration::from_millis([5, 50, 500][rng.below(3) as usize]),
+            lock_timeout,
+            request_timeout: self.settings.request_timeout.max(deadlocks),
             lock_lease: Duration::from_millis([0, 0, 50, 4_000][rng.below(4) as usize]),
             stripes_per_lock_server: rng.between(1, 2),
             ..self.settings
