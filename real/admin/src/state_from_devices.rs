@@ -389,3 +389,27 @@ fn explain(refused: &RecoveryRefused, devices: &[DeviceFacts], folder: &ArrayFol
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fence_beyond_the_last_host_is_noticed() {
+        let fence = |below, also: &[u32]| FenceTable {
+            below: Generation(below),
+            except: Default::default(),
+            also: also.iter().copied().map(Generation).collect(),
+        };
+        assert_eq!(fenced_ahead(&fence(0, &[]), Some(0)), None);
+        assert_eq!(fenced_ahead(&fence(8, &[]), Some(7)), None, "all that have ended");
+        assert_eq!(fenced_ahead(&fence(9, &[]), Some(7)), Some(Generation(8)));
+        assert_eq!(
+            fenced_ahead(&fence(u32::MAX, &[]), Some(7)),
+            Some(Generation(u32::MAX - 1)),
+            "as forged frames ask for"
+        );
+        assert_eq!(fenced_ahead(&fence(3, &[5, 8]), Some(7)), Some(Generation(8)));
+        assert_eq!(fenced_ahead(&fence(9, &[]), None), None, "it is unknown which hosts there were");
+    }
+}
