@@ -6,8 +6,9 @@
 //! among them. The rule is the dynamic threshold that switches use for shared buffers (Choudhury and Hahne, IEEE/ACM Transactions on
 //! Networking, 1998).
 //!
-//! What a process asks for itself, such as the content of answers to its own requests, is charged without a limit: its requests are limited
-//! already, by those who made them.
+//! What a process asks others for itself, and their answers, are not in it: its requests are limited already, by those who made them. A read
+//! of an NBD client is charged to that client, from its request until the client has its reply; the answers of devices, of which the reply
+//! consists, would be charged a second time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -29,6 +30,8 @@ pub struct Budget {
 
 /// The budget of this process.
 static PROCESS: Budget = Budget::new(DEFAULT_BUDGET);
+/// Counts what this process asks others for.
+static OWN: Budget = Budget::new(u64::MAX);
 
 impl Budget {
     /// A budget of its own, for tests and for parts of a process.
@@ -39,6 +42,11 @@ impl Budget {
     /// The budget of this process.
     pub fn process() -> &'static Budget {
         &PROCESS
+    }
+
+    /// What this process asks others for: counted, without a limit.
+    pub(crate) fn own() -> &'static Budget {
+        &OWN
     }
 
     /// Changes the budget, at least to [`BUDGET_MIN`].

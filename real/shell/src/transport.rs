@@ -320,7 +320,7 @@ impl Transport {
         };
         let side = if matches!(arrival.origin, Origin::Made { .. }) { Side::Made } else { Side::Accepted };
         let displaced = if side == Side::Accepted { self.places.accepted(number) } else { None };
-        let account = Account::new(self.budget);
+        let account = Account::new(if side == Side::Made { Budget::own() } else { self.budget });
         let inbox = Inbox::new(us, arrival.peer, side, account.clone());
         let early = arrival.peer.and_then(|peer| self.early.remove(&peer)).filter(|_| now < self.early_until);
         let notices = (self.readable.add(number), self.writable.add(number));
