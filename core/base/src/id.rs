@@ -85,9 +85,28 @@ impl InodeId {
     pub const ROOT: InodeId = InodeId(1);
 }
 
+impl InodeId {
+    /// The shard of the inode, which is in the upper bits of its number.
+    pub fn shard(self) -> ShardId {
+        ShardId((self.0 >> ShardId::SHIFT) as u8)
+    }
+}
+
 impl fmt::Display for InodeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "i{}", self.0)
+    }
+}
+
+impl ShardId {
+    /// The shard of the root directory, and the only one of a file system with one metadata server.
+    pub const FIRST: ShardId = ShardId(0);
+    /// The number of a shard is above this bit in the numbers of its inodes.
+    pub const SHIFT: u32 = 48;
+
+    /// The number below the first inode of the shard.
+    pub fn base(self) -> u64 {
+        u64::from(self.0) << ShardId::SHIFT
     }
 }
 

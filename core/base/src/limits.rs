@@ -48,6 +48,8 @@ pub const FILE_NAME_BYTES_MAX: usize = 255;
 pub const SYMBOLIC_LINK_BYTES_MAX: usize = 4095;
 /// The highest number of an inode. It leaves a byte for the file system where both are joined into one number.
 pub const INODE_MAX: u64 = (1 << 56) - 1;
+/// The most shards of a file system. The number of the shard is in the upper byte of the number of an inode.
+pub const SHARDS_MAX: usize = 8;
 /// The most bytes in a file.
 pub const FILE_BYTES_MAX: u64 = 1 << 50;
 /// The most names of an inode, and one more than the most directories in a directory.

@@ -1,21 +1,21 @@
-//! The machine of the client. It routes each input to the part that handles it, and what parts say to each other.
+//! The machine of the client. It routes each input to the part that handles it: to the host, or to the part for the shard that it concerns.
 
-use crate::advisory::AdvisoryLocks;
-use crate::files::Files;
-use crate::metadata_link::{Asker, Heard, MetadataLink};
-use crate::range_locks::{ADVISORY, MOUNT, RangeLocks};
-use crate::unmounting::Unmounting;
-use crate::volume_io::IoEnd;
-use braid_base::limits::Settings;
-use braid_base::{BlockRange, FileSystemId, Generation, NodeId, Now, ObjectId, Time, VolumeId};
-use braid_locks::client::{Event, Part};
-use braid_machine::{Effect, Effects, FilesRequest, HostError, HostRequest, Ignored, Input, Machine, OpId};
-use braid_wire::{LockExtent, Message};
+use crate::shard::ShardClient;
+use braid_base::limits::{self, Settings};
+use braid_base::{BlockRange, FileSystemId, Generation, NodeId, Now, ObjectId, ShardId, Time, VolumeId};
+use braid_machine::{
+    Effect, Effects, FileHandle, FilesError, FilesRequest, FilesSuccess, HostError, HostOutcome, HostRequest,
+    HostSuccess, Input, Machine, OpId,
+};
+use braid_wire::{FileCommand, FileError, FileResult, FileSystemStatus, LockExtent};
+use std::collections::BTreeMap;
 
 /// Configuration of a client.
 #[derive(Clone, Debug)]
 pub struct FileClientConfig {
     pub file_system: FileSystemId,
+    /// The names of the metadata servers, one for each shard. That of the first shard is the name of the file system.
+    pub shards: Vec<FileSystemId>,
     /// The host's generation.
     pub host: Generation,
     /// The volume with the bytes of files.
@@ -30,14 +30,14 @@ pub struct FileClientConfig {
 #[derive(Debug)]
 pub struct FileClient<H> {
     host: H,
-    config: FileClientConfig,
-    link: MetadataLink,
-    locks: RangeLocks,
-    files: Files,
-    advisory: AdvisoryLocks,
-    phase: Phase,
-    /// When to request the lock of the allotment again: the server had no room for it.
-    mount_again: Option<Time>,
+    file_system: FileSystemId,
+    shards: Vec<ShardClient>,
+    /// The request to disconnect, while shards are being unmounted.
+    disconnecting: Option<OpId>,
+    /// Questions about the whole file system, which every shard is asked.
+    sums: BTreeMap<OpId, Sum>,
+    /// Requests to the host that are not made yet.
+    asked: Vec<(OpId, HostRequest)>,
     /// Effects of the host that are not routed yet.
     host_effects: Effects,
 }
@@ -45,35 +45,44 @@ pub struct FileClient<H> {
 /// What is under way in a client, and what it waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileWaits {
-    /// Operations under way, but for those on advisory locks: at most [`OPERATIONS_MAX`](braid_base::limits::OPERATIONS_MAX).
+    /// Operations under way, but for those on advisory locks: at most [`OPERATIONS_MAX`](braid_base::limits::OPERATIONS_MAX) for each
+    /// shard.
     pub operations: usize,
     /// The bytes that they read and write: at most
-    /// [`FILE_OPERATIONS_BYTES_MAX`](braid_base::limits::FILE_OPERATIONS_BYTES_MAX).
+    /// [`FILE_OPERATIONS_BYTES_MAX`](braid_base::limits::FILE_OPERATIONS_BYTES_MAX) for each shard.
     pub bytes: usize,
     /// Operations that wait for a lock.
     pub locks: usize,
-    /// Commands that the metadata server has not answered.
+    /// Commands that the metadata servers have not answered.
     pub commands: usize,
     /// Hostreads and hostwrites of the volume.
     pub volume: usize,
 }
 
+/// The sum of what the shards answer.
 #[derive(Debug)]
-enum Phase {
-    Off,
-    Mounted,
-    Unmounting(Unmounting),
-    Unmounted,
-    Fenced,
+struct Sum {
+    /// Answers that are missing.
+    left: usize,
+    status: FileSystemStatus,
+    failed: Option<HostError>,
 }
 
 impl<H: Machine> FileClient<H> {
     pub fn new(host: H, config: FileClientConfig) -> FileClient<H> {
-        let link = MetadataLink::new(config.host, config.settings.clone());
-        let locks = RangeLocks::new(config.host, config.settings.clone());
-        let (files, advisory) = (Files::new(&config), AdvisoryLocks::default());
-        let (phase, host_effects) = (Phase::Off, Effects::new());
-        FileClient { host, config, link, locks, files, advisory, phase, mount_again: None, host_effects }
+        let names = &config.shards;
+        assert!((1..=limits::SHARDS_MAX).contains(&names.len()) && names[0] == config.file_system, "{names:?}");
+        let shard = |(number, name): (usize, &FileSystemId)| ShardClient::new(&config, ShardId(number as u8), *name);
+        let shards = names.iter().enumerate().map(shard).collect();
+        FileClient {
+            host,
+            file_system: config.file_system,
+            shards,
+            disconnecting: None,
+            sums: BTreeMap::new(),
+            asked: Vec::new(),
+            host_effects: Effects::new(),
+        }
     }
 
     /// The host inside.
@@ -88,140 +97,68 @@ impl<H: Machine> FileClient<H> {
 
     /// True if the array refuses this host for good.
     pub fn is_fenced(&self) -> bool {
-        matches!(self.phase, Phase::Fenced)
+        self.shards.iter().any(ShardClient::is_fenced)
     }
 
     /// What is under way, for status.
     pub fn waits(&self) -> FileWaits {
-        let Files { operations, inodes, handles, io, .. } = &self.files;
-        FileWaits {
-            operations: operations.len(),
-            bytes: operations.bytes(),
-            locks: handles.waiting() + inodes.waiting() + self.advisory.waiting(),
-            commands: self.link.unanswered(),
-            volume: io.pending(),
-        }
+        self.shards.iter().map(ShardClient::waits).fold(FileWaits::default(), |sum, waits| FileWaits {
+            operations: sum.operations + waits.operations,
+            bytes: sum.bytes + waits.bytes,
+            locks: sum.locks + waits.locks,
+            commands: sum.commands + waits.commands,
+            volume: sum.volume + waits.volume,
+        })
     }
 
-    /// The locks that the metadata server has granted, for inspection.
+    /// The locks that the metadata servers have granted, for inspection. Those of object 0 are of each shard.
     pub fn held_locks(&self) -> impl Iterator<Item = (ObjectId, LockExtent)> + '_ {
-        self.locks.held()
+        self.shards.iter().flat_map(|shard| shard.locks.held())
     }
 
     /// The unused blocks of the allotment, for inspection.
     pub fn allotted(&self) -> impl Iterator<Item = BlockRange> + '_ {
-        self.files.allotment.free()
+        self.shards.iter().flat_map(|shard| shard.files.allotment.free())
     }
 
     fn on_request(&mut self, now: Now, op: OpId, request: HostRequest, out: &mut Effects) {
         match request {
-            HostRequest::Files { file_system, request } if file_system == self.config.file_system => {
+            HostRequest::Files { file_system, request } if file_system == self.file_system => {
                 self.on_files(now, op, request, out);
             }
             HostRequest::Abandon { ops } => {
-                let (operations, mut parts) = self.files.lend(now, &mut self.link, &mut self.locks);
-                operations.abandon(&mut parts, &ops);
-                self.advisory.abandon(now, &mut self.locks, &ops);
+                self.shards.iter_mut().for_each(|shard| shard.abandon(now, &ops));
                 self.ask_host(now, op, HostRequest::Abandon { ops });
             }
-            HostRequest::Disconnect if matches!(self.phase, Phase::Mounted) => {
-                self.advisory.end_all(now, &mut self.locks, &HostError::Disconnecting);
-                let until = now.time.after(self.config.settings.request_timeout);
-                self.phase = Phase::Unmounting(Unmounting::new(op, until));
+            HostRequest::Disconnect if self.shards.iter().any(ShardClient::is_mounted) => {
+                let mounted = self.shards.iter_mut().filter(|shard| shard.is_mounted());
+                mounted.for_each(|shard| shard.begin_unmounting(now));
+                self.disconnecting = Some(op);
             }
             request => self.ask_host(now, op, request),
         }
     }
 
     fn on_files(&mut self, now: Now, op: OpId, request: FilesRequest, out: &mut Effects) {
-        match self.phase {
-            Phase::Mounted => {}
-            Phase::Fenced => return out.reply(op, Err(HostError::Fenced)),
-            Phase::Off | Phase::Unmounting(_) | Phase::Unmounted => {
-                return out.reply(op, Err(HostError::Disconnecting));
+        if request == FilesRequest::Command(FileCommand::StatFileSystem) && self.shards.len() > 1 {
+            let sum = Sum { left: self.shards.len(), status: FileSystemStatus::default(), failed: None };
+            self.sums.insert(op, sum);
+            for shard in &mut self.shards {
+                shard.on_files(now, op, request.clone());
             }
+            return;
         }
-        match request {
-            FilesRequest::Lock { .. }
-            | FilesRequest::Unlock { .. }
-            | FilesRequest::TestLock { .. }
-            | FilesRequest::ReleaseOwner { .. } => {
-                self.advisory.begin(now, &mut self.locks, &self.files.handles, op, request);
+        let shard = match shard_of(&request) {
+            Ok(shard) => self.shards.get_mut(usize::from(shard.0)).ok_or(FilesError::Refused(FileError::Stale)),
+            Err(handle) => {
+                let shard = (handle.0 >> ShardId::SHIFT) as usize;
+                self.shards.get_mut(shard).ok_or(FilesError::NotOpen)
             }
-            request => {
-                let (operations, mut parts) = self.files.lend(now, &mut self.link, &mut self.locks);
-                operations.begin(&mut parts, op, request);
-            }
-        }
-    }
-
-    fn on_message(&mut self, now: Now, message: Message, out: &mut Effects) {
-        if !matches!(self.phase, Phase::Mounted | Phase::Unmounting(_)) {
-            return out.ignore(Ignored::NotAwaited);
-        }
-        match message {
-            Message::FileAnswer(answer) => match self.link.on_answer(now.time, answer) {
-                Heard::Reply(Asker::GiveBack | Asker::Farewell, _) => {
-                    if let Phase::Unmounting(unmounting) = &mut self.phase {
-                        unmounting.on_reply(now, &mut self.locks);
-                    }
-                }
-                Heard::Reply(asker, reply) => {
-                    self.files.on_reply(now, &mut self.link, &mut self.locks, asker, reply);
-                }
-                Heard::Fenced => self.on_fenced(),
-                Heard::Nothing => out.ignore(Ignored::NotAwaited),
-            },
-            Message::LockAnswer(answer) => {
-                if !self.locks.on_answer(now, answer) {
-                    self.on_fenced();
-                }
-            }
-            _ => out.ignore(Ignored::NotForUs),
-        }
-    }
-
-    fn on_lock(&mut self, now: Now, part: Part, event: Event) {
-        let is_kept = match part {
-            ADVISORY => self.advisory.on_lock(now, &mut self.locks, event),
-            MOUNT => self.on_mount_lock(now, event),
-            part => self.files.on_lock(now, &mut self.link, &mut self.locks, part, event),
         };
-        // Another host may have it. What this host remembers, and what it writes, is worth nothing any more.
-        if !is_kept {
-            self.on_fenced();
+        match shard {
+            Ok(shard) => shard.on_files(now, op, request),
+            Err(error) => out.reply(op, Err(HostError::Files(error))),
         }
-    }
-
-    fn on_mount_lock(&mut self, now: Now, event: Event) -> bool {
-        match event {
-            Event::Granted { .. } => self.files.allotment.set_mounted(now.time, &mut self.link, true),
-            Event::Denied { .. } => {
-                self.locks.release(now, MOUNT, 0);
-                self.mount_again = Some(now.time.after(self.config.settings.resend_max));
-            }
-            Event::Lost { .. } => return false,
-            Event::Delayed { .. } | Event::Revoked { .. } => {}
-        }
-        true
-    }
-
-    /// The array does not serve this host any more: every operation ends, and every handle is dead.
-    fn on_fenced(&mut self) {
-        self.files.operations.end_all(&HostError::Fenced);
-        let mut ended = self.files.operations.take_ended();
-        ended.extend(self.advisory.take_fenced());
-        if let Phase::Unmounting(unmounting) = &self.phase {
-            ended.push((unmounting.op, Err(HostError::Fenced)));
-        }
-        for (op, outcome) in ended {
-            self.host_effects.reply(op, outcome);
-        }
-        self.link = MetadataLink::new(self.config.host, self.config.settings.clone());
-        self.locks = RangeLocks::new(self.config.host, self.config.settings.clone());
-        self.files = Files::new(&self.config);
-        self.mount_again = None;
-        self.phase = Phase::Fenced;
     }
 
     fn ask_host(&mut self, now: Now, op: OpId, request: HostRequest) {
@@ -236,16 +173,10 @@ impl<H: Machine> FileClient<H> {
             match effect {
                 Effect::Send { to, message } => out.send(to, message),
                 Effect::Disk { tag, command } => out.disk(tag, command),
-                Effect::Reply { op, outcome } if self.files.io.is_own(op) => {
-                    match self.files.io.on_outcome(now.time, op, outcome) {
-                        IoEnd::Ended(owner, result) => {
-                            self.files.on_io(now, &mut self.link, &mut self.locks, owner, result);
-                        }
-                        IoEnd::Fenced if !self.is_fenced() => self.on_fenced(),
-                        IoEnd::Fenced | IoEnd::Nothing => {}
-                    }
-                }
-                Effect::Reply { op, outcome } => out.reply(op, outcome),
+                Effect::Reply { op, outcome } => match self.shards.iter_mut().find(|shard| shard.files.io.is_own(op)) {
+                    Some(shard) => shard.on_outcome(now, op, outcome),
+                    None => out.reply(op, outcome),
+                },
             }
         }
     }
@@ -254,64 +185,95 @@ impl<H: Machine> FileClient<H> {
     fn settle(&mut self, now: Now, out: &mut Effects) {
         loop {
             self.route_host_effects(now, out);
+            if self.is_fenced() {
+                // What is refused by one server, or by the devices, is refused by all.
+                self.shards.iter_mut().filter(|shard| !shard.is_fenced()).for_each(ShardClient::on_fenced);
+            }
             let mut is_done = true;
-            while let Some((part, event)) = self.locks.pop_event(now) {
-                self.on_lock(now, part, event);
-                is_done = false;
+            for shard in &mut self.shards {
+                is_done &= !shard.go_on(now, &mut self.asked);
             }
-            is_done &= !self.files.go_on(now, &mut self.link, &mut self.locks);
-            for (op, request) in self.files.io.take_asked() {
+            for (op, request) in std::mem::take(&mut self.asked) {
                 self.ask_host(now, op, request);
-                is_done = false;
             }
-            is_done &= !self.unmount(now);
+            is_done &= !self.disconnect(now);
             if is_done && self.host_effects.is_empty() {
                 break;
             }
         }
-        for (op, outcome) in self.files.operations.take_ended().into_iter().chain(self.advisory.take_ended()) {
-            out.reply(op, outcome);
+        for shard in 0..self.shards.len() {
+            for (op, outcome) in self.shards[shard].take_ended() {
+                self.end(op, outcome, out);
+            }
         }
-        let server = NodeId::MetadataServer(self.config.file_system);
-        for request in self.link.drain() {
-            out.send(server, Message::FileRequest(request));
+        self.shards.iter_mut().for_each(|shard| shard.send(out));
+    }
+
+    /// Passes on the outcome of an operation.
+    fn end(&mut self, op: OpId, outcome: HostOutcome, out: &mut Effects) {
+        let Some(sum) = self.sums.get_mut(&op) else { return out.reply(op, outcome) };
+        sum.left -= 1;
+        match outcome {
+            Ok(HostSuccess::Files(FilesSuccess::Result(FileResult::FileSystem(status)))) => sum.add(status),
+            Ok(other) => panic!("not a status: {other:?}"),
+            Err(error) => sum.failed = Some(error),
         }
-        for request in self.locks.drain() {
-            out.send(server, Message::LockRequest(request));
+        if sum.left == 0 {
+            let Sum { status, failed, .. } = self.sums.remove(&op).expect("just seen");
+            let status = HostSuccess::Files(FilesSuccess::Result(FileResult::FileSystem(status)));
+            out.reply(op, failed.map_or(Ok(status), Err));
         }
     }
 
-    /// Goes on with unmounting. True if it has ended now.
-    fn unmount(&mut self, now: Now) -> bool {
-        let Phase::Unmounting(unmounting) = &mut self.phase else { return false };
-        if !unmounting.go_on(now, &mut self.files, &mut self.link, &mut self.locks) {
+    /// Disconnects the host when every shard is unmounted. True if that was done now.
+    fn disconnect(&mut self, now: Now) -> bool {
+        if self.shards.iter().any(ShardClient::is_unmounting) {
             return false;
         }
-        let op = unmounting.op;
-        self.phase = Phase::Unmounted;
-        self.link = MetadataLink::new(self.config.host, self.config.settings.clone());
-        self.locks = RangeLocks::new(self.config.host, self.config.settings.clone());
-        self.files.operations.end_all(&HostError::Disconnecting);
-        for (op, outcome) in self.files.operations.take_ended() {
-            self.host_effects.reply(op, outcome);
+        let Some(op) = self.disconnecting.take() else { return false };
+        match self.is_fenced() {
+            true => self.host_effects.reply(op, Err(HostError::Fenced)),
+            false => self.ask_host(now, op, HostRequest::Disconnect),
         }
-        self.files = Files::new(&self.config);
-        self.ask_host(now, op, HostRequest::Disconnect);
         true
     }
 
     fn wake(&mut self, now: Now) {
-        self.link.wake(now.time);
-        self.locks.wake(now);
-        self.files.wake(now.time, &mut self.link);
-        if self.mount_again.is_some_and(|again| again <= now.time) {
-            self.mount_again = None;
-            self.locks.acquire_mount(now);
-        }
+        self.shards.iter_mut().for_each(|shard| shard.wake(now));
         if self.host.deadline().is_some_and(|deadline| deadline <= now.time) {
             self.host.step(now, Input::Wake, &mut self.host_effects);
         }
     }
+}
+
+impl Sum {
+    fn add(&mut self, status: FileSystemStatus) {
+        let sum = self.status;
+        self.status = FileSystemStatus {
+            blocks: sum.blocks.max(status.blocks),
+            free: sum.free + status.free,
+            allotted: sum.allotted + status.allotted,
+            inodes: sum.inodes + status.inodes,
+        };
+    }
+}
+
+/// The shard whose server is asked, or the handle that says so. The server of a name is that of its directory.
+fn shard_of(request: &FilesRequest) -> Result<ShardId, FileHandle> {
+    let inode = match request {
+        FilesRequest::Command(command) => command.inode(),
+        FilesRequest::Open { inode } | FilesRequest::Truncate { inode, .. } => Some(*inode),
+        FilesRequest::Close { handle }
+        | FilesRequest::Read { handle, .. }
+        | FilesRequest::Write { handle, .. }
+        | FilesRequest::Append { handle, .. }
+        | FilesRequest::Sync { handle }
+        | FilesRequest::Lock { handle, .. }
+        | FilesRequest::Unlock { handle, .. }
+        | FilesRequest::TestLock { handle, .. }
+        | FilesRequest::ReleaseOwner { handle, .. } => return Err(*handle),
+    };
+    Ok(inode.map_or(ShardId(0), |inode| inode.shard()))
 }
 
 impl<H: Machine> Machine for FileClient<H> {
@@ -319,13 +281,13 @@ impl<H: Machine> Machine for FileClient<H> {
         match input {
             Input::Start => {
                 self.host.step(now, Input::Start, &mut self.host_effects);
-                self.phase = Phase::Mounted;
-                self.locks.acquire_mount(now);
+                self.shards.iter_mut().for_each(|shard| shard.start(now));
             }
-            Input::Message { from: NodeId::MetadataServer(file_system), message }
-                if file_system == self.config.file_system =>
+            Input::Message { from: NodeId::MetadataServer(server), message }
+                if self.shards.iter().any(|shard| shard.is_of(server)) =>
             {
-                self.on_message(now, message, out);
+                let shard = self.shards.iter_mut().find(|shard| shard.is_of(server)).expect("just seen");
+                shard.on_message(now, message, out);
             }
             Input::Request { op, request } => self.on_request(now, op, request, out),
             Input::Wake => {}
@@ -338,19 +300,11 @@ impl<H: Machine> Machine for FileClient<H> {
     }
 
     fn deadline(&self) -> Option<Time> {
-        let until = match &self.phase {
-            Phase::Unmounting(unmounting) => Some(unmounting.until),
-            _ => None,
-        };
-        let own = [self.link.deadline(), self.locks.deadline(), self.files.deadline()];
-        own.into_iter().chain([until, self.mount_again, self.host.deadline()]).flatten().min()
+        self.shards.iter().filter_map(ShardClient::deadline).chain(self.host.deadline()).min()
     }
 
     fn invariants(&self) {
         self.host.invariants();
-        self.link.invariants();
-        self.locks.invariants();
-        self.files.invariants();
-        self.advisory.invariants();
+        self.shards.iter().for_each(ShardClient::invariants);
     }
 }

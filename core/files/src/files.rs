@@ -10,7 +10,7 @@ use crate::packer::Packer;
 use crate::progress::Progress;
 use crate::range_locks::{DATA, EXISTENCE, RangeLocks};
 use crate::volume_io::{IoOwner, IoResult, VolumeIo};
-use braid_base::{BLOCK_BYTES, Now, Time};
+use braid_base::{BLOCK_BYTES, FileSystemId, Now, ShardId, Time};
 use braid_locks::client::{Event, Part};
 use braid_machine::OpId;
 use braid_wire::FileReply;
@@ -27,13 +27,13 @@ pub struct Files {
 }
 
 impl Files {
-    pub fn new(config: &FileClientConfig) -> Files {
+    pub fn new(config: &FileClientConfig, shard: ShardId, file_system: FileSystemId) -> Files {
         let stripe_blocks = (config.stripe_bytes / BLOCK_BYTES) as u64;
-        let first = OpId((1 << 62) | u64::from(config.file_system.0) << 44);
+        let first = OpId((1 << 62) | u64::from(file_system.0) << 44);
         Files {
             operations: Operations::default(),
             inodes: Inodes::default(),
-            handles: Handles::default(),
+            handles: Handles::of(shard),
             allotment: Allotment::new(stripe_blocks),
             packer: Packer::new(stripe_blocks),
             io: VolumeIo::new(config.volume, first, config.settings.clone()),

@@ -6,7 +6,7 @@
 
 use crate::progress::Progress;
 use crate::range_locks::{EXISTENCE, RangeLocks};
-use braid_base::{InodeId, Now, limits};
+use braid_base::{InodeId, Now, ShardId, limits};
 use braid_locks::client::Event;
 use braid_machine::{FileHandle, FilesError, HostError};
 use braid_wire::{FileError, LockMode};
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub struct Handles {
     by_number: BTreeMap<u64, InodeId>,
-    /// Handles that were given out so far.
+    /// The last handle that was given out.
     given: u64,
     files: BTreeMap<InodeId, OpenFile>,
     progress: Vec<Progress>,
@@ -31,6 +31,11 @@ struct OpenFile {
 }
 
 impl Handles {
+    /// The handles of a shard's files. Their numbers name the shard, so that an operation on one finds its way.
+    pub fn of(shard: ShardId) -> Handles {
+        Handles { given: u64::from(shard.0) << ShardId::SHIFT, ..Handles::default() }
+    }
+
     /// The inode of an open file.
     pub fn inode(&self, handle: FileHandle) -> Option<InodeId> {
         self.by_number.get(&handle.0).copied()

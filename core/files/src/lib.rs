@@ -5,7 +5,8 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | `client` | the machine: routes inputs to the parts, and what the parts say to each other |
+//! | `client` | the machine: routes inputs to the host, and to the part for a shard |
+//! | `shard` | the part for one shard of the file system, with all that follow |
 //! | `files` | the parts that serve operations on files |
 //! | `operations` | the operations: opening, reading, writing, truncating, commands |
 //! | `inodes` | the inodes in use: who has the data lock, and what is remembered under it |
@@ -42,6 +43,7 @@ mod operations;
 mod packer;
 mod progress;
 mod range_locks;
+mod shard;
 mod unmounting;
 mod volume_io;
 

@@ -6,13 +6,10 @@ use crate::files::Files;
 use crate::metadata_link::{Asker, MetadataLink};
 use crate::range_locks::{MOUNT, RangeLocks};
 use braid_base::{Now, Time};
-use braid_machine::OpId;
 use braid_wire::FileCommand;
 
 #[derive(Debug)]
 pub struct Unmounting {
-    /// The request to disconnect.
-    pub op: OpId,
     /// When the host disconnects even if the server is silent.
     pub until: Time,
     step: Step,
@@ -33,8 +30,8 @@ enum Step {
 }
 
 impl Unmounting {
-    pub fn new(op: OpId, until: Time) -> Unmounting {
-        Unmounting { op, until, step: Step::Draining }
+    pub fn new(until: Time) -> Unmounting {
+        Unmounting { until, step: Step::Draining }
     }
 
     /// The server has answered one of this part's commands. A refusal changes nothing: what can't be given back is taken when the host is

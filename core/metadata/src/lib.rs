@@ -30,17 +30,27 @@
 //! | `lease` | the lease, and messages that wait for it |
 //! | `absent_hosts` | hosts that are gone and were not dropped |
 //! | `check` | the check of the whole file system |
+//! | `sharded` | operations on several shards: plans, questions to other servers |
+//! | `commit_steps` | what the commit protocols want done |
+//! | `operation_locks` | the locks of operations on several shards |
+//! | `shard_operation` | operations on several shards as procedures of the store |
 //! | `reclaim` | the background job that frees the blocks of removed files and of hosts that are gone |
 
 mod absent_hosts;
 mod check;
+mod commit_steps;
 mod disk;
 mod lease;
 pub mod node;
 mod operation;
+mod operation_locks;
 mod reclaim;
 pub mod server;
+mod shard_operation;
+mod sharded;
 
+pub use braid_commit::Protocol;
 pub use disk::{STORE_OFFSET, VOLUME_BYTES_MIN, format, store_config};
 pub use node::{MetadataNode, NodeState};
 pub use server::{MetadataServer, MetadataServerConfig, MetadataService};
+pub use shard_operation::is_undecided;

@@ -67,7 +67,7 @@ enum Stage<H> {
 /// A host that was started before.
 struct Started<H>(H);
 
-/// Hosts speak to the metadata server, the monitor to both, and everybody else to the host.
+/// Hosts and other metadata servers speak to the metadata server, the monitor to both, and everybody else to the host.
 struct BySender;
 
 impl<H: Machine> MetadataNode<H> {
@@ -239,8 +239,8 @@ impl<H: Machine> Machine for MetadataNode<H> {
             }
             Stage::TakesOver { host, again_at, .. } => {
                 let is_due = again_at.is_some_and(|at| at <= now.time);
-                // Hosts ask the owner again until it serves.
-                if !matches!(input, Input::Message { from: NodeId::Host(_), .. }) {
+                // Hosts, and the other servers, ask the owner again until it serves.
+                if !matches!(input, Input::Message { from: NodeId::Host(_) | NodeId::MetadataServer(_), .. }) {
                     host.step(now, input, out);
                 }
                 if is_start || is_due {
@@ -290,7 +290,7 @@ impl<H: Machine> Machine for Started<H> {
 impl Route for BySender {
     fn receiver(&self, input: &Input) -> Receiver {
         match input {
-            Input::Message { from: NodeId::Host(_), .. } => Receiver::Guest(0),
+            Input::Message { from: NodeId::Host(_) | NodeId::MetadataServer(_), .. } => Receiver::Guest(0),
             Input::Message { from: NodeId::Monitor, message: Message::MonitorAnswer(_) } => Receiver::Everyone,
             _ => Receiver::Host,
         }

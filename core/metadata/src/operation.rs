@@ -227,6 +227,6 @@ fn found(found: Result<OwnOutcome, Obstacle>) -> Result<Evaluation, NotHere> {
     }
 }
 
-fn time_of(clock: Clock) -> FileTime {
+pub(crate) fn time_of(clock: Clock) -> FileTime {
     FileTime(i64::try_from(clock.0).unwrap_or(i64::MAX))
 }

@@ -6,11 +6,14 @@ use crate::disk::{DiskPart, forward, proof, store_config};
 use crate::lease::Lease;
 use crate::operation::{Operation, OwnOutcome, outcome_of, reply_of};
 use crate::reclaim::{Action, Aspect, Need, Reclaim, Step};
+use crate::shard_operation::{RECORDS_TICKET, first_record};
+use crate::sharded::Sharded;
 use braid_base::limits::{self, Settings};
 use braid_base::{
-    ArrayId, BlockRange, FileSystemId, Generation, InodeId, LockServerId, Membership, NodeId, Now, ObjectId, Time,
-    TransactionId,
+    ArrayId, BlockRange, FileSystemId, Generation, InodeId, LockServerId, Membership, NodeId, Now, ObjectId, ShardId,
+    Time, TransactionId,
 };
+use braid_commit::{Protocol, RecordKind, TransactionName};
 use braid_locks::{FenceCause, ListError, LockServer, LockServerConfig, LockService};
 use braid_machine::{DiskResult, DiskTag, Effect, Effects, Ignored, Input, Machine};
 use braid_namespace::Parameters;
@@ -35,6 +38,10 @@ pub struct MetadataServerConfig {
     pub start: Generation,
     /// Bytes of the metadata volume.
     pub volume_bytes: u64,
+    /// The names of the metadata servers of the file system, one for each shard.
+    pub peers: Vec<FileSystemId>,
+    /// How operations on several shards are committed.
+    pub commit_protocol: Protocol,
     /// What the file system is made with, if it is not made yet.
     pub parameters: Parameters,
     /// The owner of its root directory in that case.
@@ -53,14 +60,15 @@ const KEPT_BLOCKS_MIN: u64 = 1024;
 /// A metadata server.
 pub struct MetadataServer {
     pub(crate) config: MetadataServerConfig,
-    service: MetadataService,
+    pub(crate) service: MetadataService,
     pub(crate) store: Store,
     pub(crate) locks: LockServer,
-    lease: Lease,
+    pub(crate) lease: Lease,
     pub(crate) reclaim: Reclaim,
     pub(crate) absent: AbsentHosts,
     own: OwnOperations,
-    next_turn: Option<Time>,
+    /// Operations on several shards, if there are several.
+    pub(crate) sharded: Option<Box<Sharded>>,
     /// The latest membership that was heard.
     membership: Option<Membership>,
     /// Effects of a part, on their way out.
@@ -120,14 +128,22 @@ struct OwnOperations {
     /// The operations that are not durable yet.
     by_sequence: BTreeMap<u64, OwnOperation>,
     last_sequence: u64,
+    /// When the work that waits for the next turn goes on.
+    next_turn: Option<Time>,
 }
 
 /// An operation of the server itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum OwnOperation {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum OwnOperation {
     /// Makes the file system, unless it is made.
     Open,
     Step(Step),
+    /// A write of the commit protocol. These inodes lose names by it.
+    Logged {
+        transaction: TransactionName,
+        kind: RecordKind,
+        lost: Vec<InodeId>,
+    },
 }
 
 /// How often orphans that are open give way to others.
@@ -146,6 +162,10 @@ impl MetadataServer {
             serves_volumes: false,
             settings: config.settings.clone(),
         };
+        let number = config.peers.iter().position(|name| *name == config.file_system);
+        let own = ShardId(number.expect("the server is one of the servers") as u8);
+        let is_sharded = config.peers.len() > 1;
+        let sharded = is_sharded.then(|| Box::new(Sharded::new(own, config.peers.clone(), config.commit_protocol)));
         MetadataServer {
             service: MetadataService::Off,
             store: store.on(medium).with_object_memory(config.settings.object_memory),
@@ -154,7 +174,7 @@ impl MetadataServer {
             reclaim: Reclaim::default(),
             absent: AbsentHosts::default(),
             own: OwnOperations::default(),
-            next_turn: None,
+            sharded,
             membership: None,
             effects: Effects::new(),
             counters: MetadataCounters::default(),
@@ -229,12 +249,15 @@ impl MetadataServer {
                     self.on_lock_request(now, host, message, out);
                 }
             }
+            (from @ NodeId::MetadataServer(_), Message::Shard(message)) => {
+                self.on_shard_message(now, from, message, out);
+            }
             (NodeId::Monitor, Message::MonitorAnswer(answer)) => self.on_monitor_answer(now, answer, out),
             _ => out.ignore(Ignored::NotForUs),
         }
     }
 
-    fn serves(&self, now: Time) -> bool {
+    pub(crate) fn serves(&self, now: Time) -> bool {
         self.service == MetadataService::Serving && now >= self.config.serve_from
     }
 
@@ -267,6 +290,9 @@ impl MetadataServer {
             self.reclaim.add_host(host);
         }
         let name = TransactionId { host, sequence };
+        if self.sharded.is_some() {
+            return self.begin_command(now, name, settled, command, out);
+        }
         let operation = Operation::of_host(host, command, now.clock, self.is_nearly_full());
         if !self.run(now, name, settled, Box::new(operation), out) {
             out.ignore(Ignored::Settled);
@@ -274,7 +300,7 @@ impl MetadataServer {
     }
 
     /// True if only operations that remove something may use what is left of the metadata volume.
-    fn is_nearly_full(&self) -> bool {
+    pub(crate) fn is_nearly_full(&self) -> bool {
         self.store.free_index_blocks() < KEPT_BLOCKS_MIN.max(self.store.blocks() / KEPT_SHARE)
     }
 
@@ -285,7 +311,7 @@ impl MetadataServer {
         self.lease.send(now.time, Effect::Send { to: NodeId::Host(host), message }, out);
     }
 
-    fn answer(&mut self, now: Now, host: Generation, sequence: u64, reply: FileReply, out: &mut Effects) {
+    pub(crate) fn answer(&mut self, now: Now, host: Generation, sequence: u64, reply: FileReply, out: &mut Effects) {
         self.counters.answers += 1;
         let answer = FileAnswer { start: self.config.start, sequence, reply };
         let send = Effect::Send { to: NodeId::Host(host), message: Message::FileAnswer(answer) };
@@ -323,6 +349,7 @@ impl MetadataServer {
         let message = Message::MonitorAnswer(answer);
         self.step_locks(now, Input::Message { from: NodeId::Monitor, message }, out);
         self.doom_fenced(now, out);
+        self.end_fenced_commands(now, out);
     }
 
     fn on_disk_done(&mut self, now: Now, tag: DiskTag, result: DiskResult, out: &mut Effects) {
@@ -342,7 +369,9 @@ impl MetadataServer {
                 self.service = MetadataService::Checking;
                 self.run_check(now, out);
             }
-            StoreEvent::Looked { answer, .. } => self.on_page(now, &answer, out),
+            StoreEvent::Looked { answer, .. } if self.own.check.is_some() => self.on_page(now, &answer, out),
+            StoreEvent::Looked { ticket: RECORDS_TICKET, answer } => self.on_records(now, &answer, out),
+            StoreEvent::Looked { ticket, answer } => self.on_looked(now, ticket, &answer, out),
             StoreEvent::Ready(_) => {
                 self.service = MetadataService::Opening { is_asked: true };
                 if let Some(membership) = self.membership.clone() {
@@ -354,7 +383,12 @@ impl MetadataServer {
             StoreEvent::Executed { name, answer } if name.host == self.config.generation => {
                 if let Some(own) = self.own.by_sequence.remove(&name.sequence) {
                     self.store.forget(name);
-                    self.on_own_done(now, own, outcome_of(&answer), out);
+                    match own {
+                        OwnOperation::Logged { transaction, kind, lost } => {
+                            self.on_logged(now, (transaction, kind), lost, &answer, out);
+                        }
+                        own => self.on_own_done(now, own, outcome_of(&answer), out),
+                    }
                 }
             }
             StoreEvent::Executed { name, answer } => {
@@ -377,10 +411,9 @@ impl MetadataServer {
             (OwnOperation::Open, Some(OwnOutcome::Damaged)) => {
                 self.service = MetadataService::Unusable(MetadataError::Damaged);
             }
-            (OwnOperation::Open, Some(_)) => {
-                self.service = MetadataService::Serving;
-                self.reclaim.start();
-            }
+            (OwnOperation::Open, Some(_)) if self.sharded.is_some() => self.load_records(now, first_record(), out),
+            (OwnOperation::Open, Some(_)) => self.begin_service(),
+            (OwnOperation::Logged { .. }, _) => unreachable!("its end is not an outcome"),
             (OwnOperation::Step(step), outcome) => {
                 match &outcome {
                     Some(OwnOutcome::Inodes(found)) => {
@@ -394,6 +427,11 @@ impl MetadataServer {
                 self.reclaim.on_step(step, outcome.map(|outcome| outcome.progress(step)));
             }
         }
+    }
+
+    pub(crate) fn begin_service(&mut self) {
+        self.service = MetadataService::Serving;
+        self.reclaim.start();
     }
 
     /// The store has read a page for the check, or had no room for that: then the next turn continues.
@@ -415,13 +453,14 @@ impl MetadataServer {
         self.own.last_sequence += 1;
         let (sequence, settled) = (self.own.last_sequence, self.own.by_sequence.keys().next().copied());
         let name = TransactionId { host: self.config.generation, sequence };
-        self.own.by_sequence.insert(sequence, own);
-        let operation = match own {
+        let operation = match &own {
             OwnOperation::Open => {
                 Operation::open(self.config.start, self.config.parameters.clone(), self.config.root, now.clock)
             }
-            OwnOperation::Step(step) => Operation::step(name.host, step, now.clock),
+            OwnOperation::Step(step) => Operation::step(name.host, *step, now.clock),
+            OwnOperation::Logged { .. } => unreachable!("it is run surely"),
         };
+        self.own.by_sequence.insert(sequence, own);
         self.counters.steps += 1;
         if !self.run(now, name, settled.unwrap_or(sequence), Box::new(operation), out) {
             // This process is fenced: it gets no further.
@@ -429,7 +468,27 @@ impl MetadataServer {
         }
     }
 
-    fn run(
+    /// Runs an operation of the server itself that must take effect, and keeps its answer as that to a request of a host.
+    pub(crate) fn run_surely(
+        &mut self,
+        now: Now,
+        own: OwnOperation,
+        on_behalf: Option<(TransactionId, u64)>,
+        procedure: Box<dyn Procedure>,
+        out: &mut Effects,
+    ) {
+        self.own.last_sequence += 1;
+        let sequence = self.own.last_sequence;
+        let name = TransactionId { host: self.config.generation, sequence };
+        self.own.by_sequence.insert(sequence, own);
+        let is_asked = self.with_store(now, out, |store, out| store.run_surely(now, name, on_behalf, procedure, out));
+        if !is_asked {
+            // This process is fenced: it gets no further.
+            self.own.by_sequence.remove(&sequence);
+        }
+    }
+
+    pub(crate) fn run(
         &mut self,
         now: Now,
         name: TransactionId,
@@ -441,7 +500,12 @@ impl MetadataServer {
     }
 
     /// Lends the store to `act`, and passes on its disk commands.
-    fn with_store<R>(&mut self, now: Now, out: &mut Effects, act: impl FnOnce(&mut Store, &mut Effects) -> R) -> R {
+    pub(crate) fn with_store<R>(
+        &mut self,
+        now: Now,
+        out: &mut Effects,
+        act: impl FnOnce(&mut Store, &mut Effects) -> R,
+    ) -> R {
         let result = act(&mut self.store, &mut self.effects);
         let MetadataServer { lease, effects, .. } = self;
         let unexpected = |effect, _: &mut Effects| panic!("a store sends no messages: {effect:?}");
@@ -515,8 +579,8 @@ impl MetadataServer {
             self.counters.proofs += 1;
             out.disk(tag, command);
         }
-        let turn = self.next_turn.unwrap_or_else(|| now.time.after(TURN));
-        self.next_turn = self.awaits_turn().then_some(turn);
+        let turn = self.own.next_turn.unwrap_or_else(|| now.time.after(TURN));
+        self.own.next_turn = self.awaits_turn().then_some(turn);
     }
 
     /// Carries out what the background job wants.
@@ -549,9 +613,12 @@ impl MetadataServer {
                 self.step_locks(now, Input::Wake, out);
             }
             self.look_for_absent(now, out);
+            if self.sharded.is_some() {
+                self.wake_shards(now, out);
+            }
         }
-        if self.next_turn.is_some_and(|turn| turn <= now.time) {
-            self.next_turn = None;
+        if self.own.next_turn.is_some_and(|turn| turn <= now.time) {
+            self.own.next_turn = None;
             self.reclaim.turn();
             if self.service == MetadataService::Checking {
                 self.run_check(now, out);
@@ -597,7 +664,9 @@ impl Machine for MetadataServer {
         let locks = self.locks.deadline().map(|deadline| deadline.max(self.config.serve_from)).filter(|_| is_serving);
         let first = (is_serving && !self.is_serving()).then_some(self.config.serve_from);
         let absent = self.absent.deadline();
-        [self.store.deadline(), locks, first, self.next_turn, absent].into_iter().flatten().min()
+        let sharded = self.sharded.as_ref().and_then(|sharded| sharded.deadline());
+        let sharded = sharded.map(|deadline| deadline.max(self.config.serve_from)).filter(|_| is_serving);
+        [self.store.deadline(), locks, first, self.own.next_turn, absent, sharded].into_iter().flatten().min()
     }
 
     fn invariants(&self) {
@@ -605,6 +674,9 @@ impl Machine for MetadataServer {
         self.locks.invariants();
         self.lease.invariants();
         self.reclaim.invariants();
+        if let Some(sharded) = &self.sharded {
+            sharded.invariants();
+        }
     }
 }
 

@@ -94,7 +94,7 @@ fn count(work: &mut Work, parent: InodeId, entries: i64, directories: i32) -> Re
     let mut attributes = work.directory(parent)?;
     attributes.size = attributes.size.checked_add_signed(entries).ok_or(FileError::Lost)?;
     attributes.links = attributes.links.checked_add_signed(directories).ok_or(FileError::Lost)?;
-    if directories > 0 && attributes.links > limits::LINKS_MAX {
+    if directories > 0 && attributes.links > limits::LINKS_MAX && !work.is_decided {
         return Err(FileError::TooManyLinks.into());
     }
     attributes.mtime = work.context.now;

@@ -1,9 +1,10 @@
-//! The changes that make an empty file system: the root directory, and all blocks free.
+//! The changes that make an empty file system, or an empty shard of one: the root directory, which is in the first shard, and the shard's blocks
+//! free.
 
 use crate::inodes::{New, new_inode};
 use crate::keys;
 use crate::records::{Counters, Parameters, encode_run};
-use braid_base::{BlockRange, InodeId};
+use braid_base::{InodeId, ShardId};
 use braid_objects::{Change, Key, Kind};
 use braid_wire::{FileTime, NewInode, Owner};
 use bytes::Bytes;
@@ -13,13 +14,23 @@ pub fn format(parameters: &Parameters, owner: Owner, mode: u16, now: FileTime) -
     let Parameters { blocks, stripe_blocks, hash_bits, .. } = *parameters;
     assert!(blocks > 0 && stripe_blocks > 0, "a file system has blocks, and so have its stripes");
     assert!(hash_bits <= Parameters::HASH_BITS_MAX, "a cookie has space for the hash");
+    let (shards, share) = (parameters.shards, parameters.shards.share(blocks));
+    if shards.own != ShardId::FIRST {
+        let counters = Counters { last_inode: shards.own.base(), free: share.count, ..Counters::default() };
+        let mut changes = vec![(keys::PARAMETERS, parameters.encode()), (keys::COUNTERS, counters.encode())];
+        if !share.is_empty() {
+            changes.push((Key { kind: Kind::FreeRun, of: 0, index: share.end() - 1 }, encode_run(share)));
+        }
+        return changes.into_iter().map(|(key, value)| Change { key, value: Some(value) }).collect();
+    }
+    assert!(!share.is_empty(), "the first shard has blocks");
     let root = new_inode(InodeId::ROOT, InodeId::ROOT, &New { node: &NewInode::Directory, owner, mode }, now);
-    let counters = Counters { last_inode: InodeId::ROOT.0, inodes: 1, free: blocks, ..Counters::default() };
+    let counters = Counters { last_inode: InodeId::ROOT.0, inodes: 1, free: share.count, ..Counters::default() };
     let change = |key: Key, value: Bytes| Change { key, value: Some(value) };
     vec![
         change(keys::PARAMETERS, parameters.encode()),
         change(keys::COUNTERS, counters.encode()),
         change(keys::inode(InodeId::ROOT), root.encode()),
-        change(Key { kind: Kind::FreeRun, of: 0, index: blocks - 1 }, encode_run(BlockRange::new(0, blocks))),
+        change(Key { kind: Kind::FreeRun, of: 0, index: share.end() - 1 }, encode_run(share)),
     ]
 }

@@ -2,9 +2,9 @@
 
 use crate::entries;
 use crate::keys;
-use crate::records::{Inode, mark};
+use crate::records::{Inode, Shards, mark};
 use crate::work::{Stop, Work, sum};
-use braid_base::{InodeId, limits};
+use braid_base::{InodeId, ShardId, limits};
 use braid_wire::{
     AttributeChange, DirectoryEntry, FileAttributes, FileError, FileResult, FileTime, FileType, NewInode, NewTime,
     Owner,
@@ -39,7 +39,9 @@ pub fn create(work: &mut Work, parent: InodeId, name: &Bytes, new: New, exclusiv
     }
     work.grow()?;
     let mut counters = work.counters()?;
-    if counters.last_inode >= limits::INODE_MAX {
+    let shards = work.parameters()?.shards;
+    let last = if shards == Shards::ONE { limits::INODE_MAX } else { shards.own.base() + MADE - 1 };
+    if counters.last_inode >= last {
         return Err(FileError::NoSpace.into());
     }
     counters.last_inode += 1;
@@ -50,6 +52,10 @@ pub fn create(work: &mut Work, parent: InodeId, name: &Bytes, new: New, exclusiv
     entries::insert(work, parent, name, inode.attributes.inode, inode.attributes.file_type)?;
     Ok(FileResult::Created { attributes: inode.attributes, is_new: true })
 }
+
+/// Inodes that a shard makes for names in other shards have this bit in their numbers. Their numbers are chosen before it is decided whether
+/// they are made, so they must not be those of other inodes.
+pub const MADE: u64 = 1 << (ShardId::SHIFT - 1);
 
 /// An inode with one name; for a directory, this is the second of its links.
 pub fn new_inode(inode: InodeId, parent: InodeId, new: &New, now: FileTime) -> Inode {
@@ -81,13 +87,7 @@ pub fn link(work: &mut Work, inode: InodeId, parent: InodeId, name: &Bytes) -> R
     if find_or_admit(work, parent, name)?.is_some() {
         return Err(FileError::Exists.into());
     }
-    // An orphan stays one: a host may just have found out that nobody has it open.
-    if attributes.links == 0 {
-        return Err(FileError::NoSuchName.into());
-    }
-    if attributes.links >= limits::LINKS_MAX {
-        return Err(FileError::TooManyLinks.into());
-    }
+    check_may_gain_name(&attributes)?;
     work.grow()?;
     entries::insert(work, parent, name, inode, attributes.file_type)?;
     attributes.links += 1;
@@ -96,13 +96,24 @@ pub fn link(work: &mut Work, inode: InodeId, parent: InodeId, name: &Bytes) -> R
     Ok(FileResult::Attributes(attributes))
 }
 
+/// Fails if the inode can't have one more name.
+pub fn check_may_gain_name(attributes: &FileAttributes) -> Result<(), FileError> {
+    match attributes {
+        FileAttributes { file_type: FileType::Directory, .. } => Err(FileError::LinkToDirectory),
+        // An orphan stays one: a host may just have found out that nobody has it open.
+        FileAttributes { links: 0, .. } => Err(FileError::NoSuchName),
+        FileAttributes { links: limits::LINKS_MAX.., .. } => Err(FileError::TooManyLinks),
+        _ => Ok(()),
+    }
+}
+
 pub fn unlink(work: &mut Work, parent: InodeId, name: &Bytes) -> Result<FileResult, Stop> {
     let entry = entries::find(work, parent, name)?.ok_or(FileError::NoSuchName)?;
     if entry.file_type == FileType::Directory {
         return Err(FileError::IsADirectory.into());
     }
     entries::remove(work, parent, &entry)?;
-    Ok(FileResult::Removed(lose_name(work, &entry)?))
+    Ok(FileResult::Removed(lose_name_of(work, &entry)?))
 }
 
 pub fn remove_directory(work: &mut Work, parent: InodeId, name: &Bytes) -> Result<FileResult, Stop> {
@@ -114,7 +125,7 @@ pub fn remove_directory(work: &mut Work, parent: InodeId, name: &Bytes) -> Resul
         return Err(FileError::NotEmpty.into());
     }
     entries::remove(work, parent, &entry)?;
-    Ok(FileResult::Removed(lose_name(work, &entry)?))
+    Ok(FileResult::Removed(lose_name_of(work, &entry)?))
 }
 
 pub fn set_attributes(work: &mut Work, inode: InodeId, change: &AttributeChange) -> Result<FileResult, Stop> {
@@ -143,10 +154,15 @@ pub fn find_or_admit(work: &mut Work, parent: InodeId, name: &Bytes) -> Result<O
     Ok(entry)
 }
 
-/// Takes note that the inode of an entry has lost this name. A directory has no other one. An inode without names becomes an orphan,
-/// which exists until it is reclaimed.
-pub fn lose_name(work: &mut Work, entry: &DirectoryEntry) -> Result<FileAttributes, Stop> {
-    let mut attributes = entries::entry_inode(work, entry)?;
+/// Takes note that the inode of an entry has lost this name.
+pub fn lose_name_of(work: &mut Work, entry: &DirectoryEntry) -> Result<FileAttributes, Stop> {
+    let attributes = entries::entry_inode(work, entry)?;
+    lose_name(work, attributes)
+}
+
+/// Takes note that an inode has lost a name. A directory has no other one. An inode without names becomes an orphan, which exists until it is
+/// reclaimed.
+pub fn lose_name(work: &mut Work, mut attributes: FileAttributes) -> Result<FileAttributes, Stop> {
     attributes.links = match attributes.file_type {
         FileType::Directory => 0,
         _ => attributes.links.checked_sub(1).ok_or(FileError::Lost)?,

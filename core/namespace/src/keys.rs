@@ -5,12 +5,18 @@
 //! | `FileSystem` | 0 | 0 | the parameters |
 //! | `FileSystem` | 0 | 1 | the counters |
 //! | `FileSystem` | 0 | 2 | the start of the metadata server, which logs it before it serves |
+//! | `FileSystem` | 0 | 3 | the last number of an inode that was made for another shard |
+//! | `FileSystem` | 0 | 4 | how many directories were moved to another parent; in the first of several shards |
 //! | `Inode` | inode | 0 | the attributes, and the target of a symbolic link |
 //! | `Extent` | inode | its last block in the file | its first block in the volume, and its length |
 //! | `Name` | directory | cookie | inode, type and name |
 //! | `FreeRun` | 0 | its last block | its length |
 //! | `Allotment` | generation of the host | its last block | its length |
 //! | `Reclaim` | 0 | inode | nothing |
+//! | `Transaction` | 0 | 0 | the next sequence of the transactions that this shard coordinates |
+//! | | 1 | sequence | a transaction that this shard coordinates |
+//! | | 2 | shard | the mark of a coordinator |
+//! | | 256 + shard | sequence | a transaction of that coordinator |
 //!
 //! Extents and runs are found by their last block, because a view searches forward only: the first key from block b on is that of the
 //! extent that contains b, or of the next one.
@@ -22,6 +28,8 @@ use std::ops::RangeInclusive;
 pub const PARAMETERS: Key = Key { kind: Kind::FileSystem, of: 0, index: 0 };
 pub const COUNTERS: Key = Key { kind: Kind::FileSystem, of: 0, index: 1 };
 pub const OWNER: Key = Key { kind: Kind::FileSystem, of: 0, index: 2 };
+pub const LAST_MADE: Key = Key { kind: Kind::FileSystem, of: 0, index: 3 };
+pub const MOVES: Key = Key { kind: Kind::FileSystem, of: 0, index: 4 };
 
 pub fn inode(inode: InodeId) -> Key {
     Key { kind: Kind::Inode, of: inode.0, index: 0 }

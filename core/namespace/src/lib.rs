@@ -14,6 +14,8 @@
 //! | `entries` | entries of directories: search, insertion, lists |
 //! | `inodes` | creation, links, removal, attributes |
 //! | `rename` | renaming |
+//! | [`plan`] | with several shards: which of them a command concerns |
+//! | [`parts`] | what one shard does in an operation on several shards |
 //! | `extents` | extents of files: map, attach, truncate |
 //! | `runs` | sets of disjoint runs of blocks |
 //! | `space` | free blocks and allotments |
@@ -39,6 +41,8 @@ mod extents;
 pub mod format;
 mod inodes;
 pub mod keys;
+pub mod parts;
+pub mod plan;
 pub mod reclaim;
 mod records;
 mod rename;
@@ -48,5 +52,5 @@ mod work;
 
 pub use evaluate::{CHANGED_BYTES_MAX, CHANGES_MAX, Evaluation, evaluate};
 pub use format::format;
-pub use records::Parameters;
+pub use records::{Parameters, Placement, Shards, sum_of_counters};
 pub use work::Context;

@@ -3,15 +3,16 @@
 //!
 //! | value | fields |
 //! | --- | --- |
-//! | parameters | version 1, blocks 8, stripe blocks 8, hash key 16, hash bits 1 |
+//! | parameters | version 1, blocks 8, stripe blocks 8, hash key 16, hash bits 1; version 2, of a file system with several shards: then the shard 1, the number of shards 1, placement 1 |
 //! | counters | version 1, last inode 8, inodes 8, free 8, allotted 8, next block 8 |
 //! | inode | version 1, type 1, mode 2, uid 4, gid 4, links 4, size 8, blocks 8, atime 8, mtime 8, ctime 8, parent 8 (or 0), target; of a special file: device 4 |
 //! | entry | version 1, type 1, inode 8, name |
 //! | extent | version 1, first block in the volume 8, blocks 8 |
 //! | run | version 1, blocks 8 |
 //! | mark for reclaim | version 1 |
+//! | number | version 1, number 8 |
 
-use braid_base::{BlockRange, InodeId};
+use braid_base::{BlockRange, InodeId, ShardId, limits};
 use braid_objects::Key;
 use braid_wire::{DirectoryEntry, FileAttributes, FileExtent, FileTime, FileType, Owner, SpecialType};
 use bytes::{Buf, BufMut, Bytes, BytesMut, TryGetError};
@@ -39,29 +40,92 @@ pub struct Parameters {
     pub hash_key: [u8; 16],
     /// The bits of the hash of names, at most [`Parameters::HASH_BITS_MAX`]. Tests use fewer.
     pub hash_bits: u8,
+    pub shards: Shards,
 }
+
+/// The shards of a file system, as one of them sees them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shards {
+    /// This shard.
+    pub own: ShardId,
+    /// How many there are, at most [`limits::SHARDS_MAX`].
+    pub count: u8,
+    pub placement: Placement,
+}
+
+/// Where new inodes are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// In the shard of their directory; directories in any shard.
+    #[default]
+    Parent,
+    /// In another shard than their directory.
+    Spread,
+}
+
+impl Shards {
+    /// The only shard of a file system.
+    pub const ONE: Shards = Shards { own: ShardId::FIRST, count: 1, placement: Placement::Parent };
+
+    /// The part of the blocks of the volume that this shard has at first.
+    pub fn share(&self, blocks: u64) -> BlockRange {
+        let (own, count) = (u64::from(self.own.0), u64::from(self.count));
+        BlockRange::between(blocks * own / count, blocks * (own + 1) / count)
+    }
+
+    fn is_sound(&self) -> bool {
+        (1..=limits::SHARDS_MAX).contains(&usize::from(self.count)) && self.own.0 < self.count
+    }
+}
+
+/// The version of parameters with shards.
+const SHARDED: u8 = 2;
 
 impl Parameters {
     /// The usual number of bits of the hash of names.
     pub const HASH_BITS_MAX: u8 = 55;
 
     pub fn encode(&self) -> Bytes {
-        let mut to = begin();
+        let mut to = BytesMut::new();
+        // A file system with one shard can be read by earlier builds.
+        to.put_u8(if self.shards == Shards::ONE { VERSION } else { SHARDED });
         to.put_u64(self.blocks);
         to.put_u64(self.stripe_blocks);
         to.put_slice(&self.hash_key);
         to.put_u8(self.hash_bits);
+        if self.shards != Shards::ONE {
+            to.put_u8(self.shards.own.0);
+            to.put_u8(self.shards.count);
+            to.put_u8(match self.shards.placement {
+                Placement::Parent => 1,
+                Placement::Spread => 2,
+            });
+        }
         to.freeze()
     }
 
     pub fn decode(value: &Bytes) -> Result<Parameters, Damaged> {
-        let mut from = version(value)?;
+        let mut from = value.clone();
+        let version = from.try_get_u8()?;
         let (blocks, stripe_blocks) = (from.try_get_u64()?, from.try_get_u64()?);
         let mut hash_key = [0; 16];
         from.try_copy_to_slice(&mut hash_key)?;
         let hash_bits = from.try_get_u8()?;
-        let is_sound = blocks > 0 && stripe_blocks > 0 && hash_bits <= Parameters::HASH_BITS_MAX;
-        end(from, is_sound, Parameters { blocks, stripe_blocks, hash_key, hash_bits })
+        let shards = match version {
+            VERSION => Shards::ONE,
+            SHARDED => Shards {
+                own: ShardId(from.try_get_u8()?),
+                count: from.try_get_u8()?,
+                placement: match from.try_get_u8()? {
+                    1 => Placement::Parent,
+                    2 => Placement::Spread,
+                    _ => return Err(Damaged),
+                },
+            },
+            _ => return Err(Damaged),
+        };
+        let is_sound = blocks > 0 && stripe_blocks > 0 && hash_bits <= Parameters::HASH_BITS_MAX && shards.is_sound();
+        end(from, is_sound, Parameters { blocks, stripe_blocks, hash_key, hash_bits, shards })
     }
 }
 
@@ -99,6 +163,19 @@ impl Counters {
         };
         end(from, true, counters)
     }
+}
+
+/// The counters of several shards together, as one would have them; `None` if there are none, or some are damaged.
+pub fn sum_of_counters(values: &[Bytes]) -> Option<Bytes> {
+    let all = values.iter().map(Counters::decode).collect::<Result<Vec<_>, _>>().ok()?;
+    let sum = all.into_iter().reduce(|sum, one| Counters {
+        last_inode: sum.last_inode.max(one.last_inode),
+        inodes: sum.inodes + one.inodes,
+        free: sum.free + one.free,
+        allotted: sum.allotted + one.allotted,
+        next_block: 0,
+    });
+    sum.map(|sum| sum.encode())
 }
 
 /// An inode.
@@ -206,6 +283,19 @@ pub fn decode_run(key: Key, value: &Bytes) -> Result<BlockRange, Damaged> {
     let count = from.try_get_u64()?;
     let start = key.index.checked_add(1).and_then(|end| end.checked_sub(count)).ok_or(Damaged)?;
     end(from, count > 0, BlockRange::new(start, count))
+}
+
+/// The value of a number.
+pub fn encode_number(number: u64) -> Bytes {
+    let mut to = begin();
+    to.put_u64(number);
+    to.freeze()
+}
+
+pub fn decode_number(value: &Bytes) -> Result<u64, Damaged> {
+    let mut from = version(value)?;
+    let number = from.try_get_u64()?;
+    end(from, true, number)
 }
 
 /// The value of a mark for reclaim.

@@ -1,7 +1,7 @@
 //! Renaming: a name moves from one directory to another, or within one, and may replace another name.
 
 use crate::entries;
-use crate::inodes::{find_or_admit, lose_name};
+use crate::inodes::{find_or_admit, lose_name_of};
 use crate::work::{Stop, Work};
 use braid_base::{InodeId, limits};
 use braid_wire::{DirectoryEntry, FileAttributes, FileError, FileResult, FileType};
@@ -34,7 +34,7 @@ pub fn rename(
     let replaced = match &target {
         Some(target) => {
             entries::replace(work, to.0, target, source.inode, source.file_type)?;
-            Some(lose_name(work, target)?)
+            Some(lose_name_of(work, target)?)
         }
         None => {
             entries::insert(work, to.0, to.1, source.inode, source.file_type)?;

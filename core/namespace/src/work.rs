@@ -1,9 +1,9 @@
 //! A command under evaluation: the map with the changes of the command so far, and access to the inodes and counters in it.
 
 use crate::keys;
-use crate::records::{Counters, Damaged, Inode, Parameters};
+use crate::records::{Counters, Damaged, Inode, Parameters, decode_number};
 use braid_base::{Generation, InodeId};
-use braid_objects::{Obstacle, Overlay, View};
+use braid_objects::{Key, Obstacle, Overlay, View};
 use braid_wire::{FileAttributes, FileError, FileTime, FileType};
 
 /// What an evaluation knows besides the command and the map.
@@ -60,11 +60,18 @@ pub(crate) fn difference(number: u64, subtrahend: u64) -> Result<u64, Stop> {
 pub(crate) struct Work<'a> {
     pub map: Overlay<'a>,
     pub context: Context,
+    /// It is decided that this happens: bounds that were found to be kept may be exceeded by others that were decided meanwhile.
+    pub is_decided: bool,
 }
 
 impl<'a> Work<'a> {
     pub fn new(view: &'a mut dyn View, context: Context) -> Work<'a> {
-        Work { map: Overlay::new(view), context }
+        Work { map: Overlay::new(view), context, is_decided: false }
+    }
+
+    /// A number that has a key of its own; zero if there is none.
+    pub fn number(&mut self, key: Key) -> Result<u64, Stop> {
+        Ok(self.map.get(key)?.map_or(Ok(0), |value| decode_number(&value))?)
     }
 
     /// Refuses to go on if the map is nearly full. To be called before it grows.

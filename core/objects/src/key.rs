@@ -52,10 +52,12 @@ pub enum Kind {
     Allotment = 11,
     /// An inode of which blocks are to be freed.
     Reclaim = 12,
+    /// A record of a transaction among metadata servers.
+    Transaction = 13,
 }
 
 impl Kind {
-    const ALL: [Kind; 12] = [
+    const ALL: [Kind; 13] = [
         Kind::Last,
         Kind::Header,
         Kind::Ended,
@@ -68,6 +70,7 @@ impl Kind {
         Kind::FreeRun,
         Kind::Allotment,
         Kind::Reclaim,
+        Kind::Transaction,
     ];
 
     /// The next kind in the order of keys.

@@ -77,6 +77,26 @@ impl RequestQueue {
         self.enqueue(Asker::Device { ticket }, Vec::new(), request, ctx);
     }
 
+    /// See [`Store::glance`](crate::Store::glance).
+    pub fn glance(&mut self, ticket: u64, request: Box<dyn Procedure>, ctx: &mut Ctx) {
+        self.enqueue(Asker::Glance { ticket }, Vec::new(), request, ctx);
+    }
+
+    /// See [`Store::run_surely`](crate::Store::run_surely).
+    pub fn run_surely(
+        &mut self,
+        own: TransactionId,
+        on_behalf: Option<(TransactionId, u64)>,
+        request: Box<dyn Procedure>,
+        ctx: &mut Ctx,
+    ) -> bool {
+        if ctx.state.is_fenced(own.host) {
+            return false;
+        }
+        self.waiting.push_back(Requested::new(Asker::Owner { own, on_behalf }, Vec::new(), request, ctx.now));
+        true
+    }
+
     fn enqueue(&mut self, asker: Asker, abandoned: Vec<(u64, u64)>, request: Box<dyn Procedure>, ctx: &mut Ctx) {
         let requested = Requested::new(asker, abandoned, request, ctx.now);
         if !self.waiting.has_room(&requested) {
@@ -151,15 +171,29 @@ impl RequestQueue {
             requested.request.evaluate(&mut ctx.state.object_index).map_err(|NotHere| Wait::Leaves)?;
         let (name, settled) = match requested.asker {
             Asker::Host { name, settled } if !only_asks => (name, settled),
+            Asker::Owner { own, on_behalf } if !only_asks => {
+                // A host that is fenced, or does not wait for the answer any more, asks no more.
+                let waits = |(name, _): &(TransactionId, u64)| {
+                    !ctx.state.is_fenced(name.host) && ctx.state.answers.get(*name) == Known::No
+                };
+                on_behalf.filter(waits).unwrap_or((own, own.sequence))
+            }
+            Asker::Glance { .. } => {
+                ctx.tell(event(requested.asker, answer));
+                return Ok(());
+            }
             asker => {
                 tell_what_is_durable(event(asker, answer), ctx);
                 return Ok(());
             }
         };
+        let is_sure = matches!(requested.asker, Asker::Owner { .. });
         let found = ctx.find_slots(&changes, self.object_gc.from.is_some(), self.refusals);
         self.object_gc.wanted |= matches!(found, Err(Wait::Sweep));
         let needs = match found? {
             Growable::Enough(needs) => needs,
+            // The owner keeps room for these.
+            Growable::TooFew if is_sure => return Err(Wait::Room),
             Growable::TooFew => {
                 changes.clear();
                 answer = Err(ObjectRefusal { command: 0, failure: ObjectFailure::NoSpace });
@@ -174,7 +208,7 @@ impl RequestQueue {
         let is_crowded = ctx.is_crowded(length);
         let most = bytes_max(ctx.journal.capacity());
         let answers = ctx.state.answers.room(name.host, executed.answer.len(), most);
-        if answers == AnswerRoom::NotForHost {
+        if answers == AnswerRoom::NotForHost && !is_sure {
             // Other hosts do not wait for room that only this host can free, by settling its requests.
             ctx.tell(refusal(requested.asker, ObjectFailure::Busy));
             return Ok(());
@@ -200,7 +234,7 @@ impl RequestQueue {
         ctx.state.executed(executed);
         self.unlogged.mark_is_logged(name.host);
         ctx.journal.then.has_changes = true;
-        ctx.tell_when_durable(StoreEvent::Executed { name, answer });
+        ctx.tell_when_durable(event(requested.asker, answer));
         Ok(())
     }
 
@@ -320,7 +354,8 @@ fn ends_a_life(change: &Change) -> bool {
 fn event(asker: Asker, answer: ObjectAnswer) -> StoreEvent {
     match asker {
         Asker::Host { name, .. } => StoreEvent::Executed { name, answer },
-        Asker::Device { ticket } => StoreEvent::Looked { ticket, answer },
+        Asker::Device { ticket } | Asker::Glance { ticket } => StoreEvent::Looked { ticket, answer },
+        Asker::Owner { own, .. } => StoreEvent::Executed { name: own, answer },
     }
 }
 

@@ -14,7 +14,7 @@ use braid_base::limits::Settings;
 use braid_base::{
     AlignedBuffer, BlockRange, Clock, DeviceId, DiskId, Generation, Membership, Now, ObjectId, Time, TransactionId,
 };
-use braid_journal::{SECTOR, first_batch};
+use braid_journal::{Known, SECTOR, first_batch};
 use braid_machine::{DiskResult, DiskTag, Effects};
 use braid_objects::Procedure;
 use braid_wire::{ObjectDescription, ObjectRequest, Ordering, Piece};
@@ -131,6 +131,31 @@ impl Store {
     /// Like [`Storage::look`], with a procedure that changes nothing.
     pub fn inspect(&mut self, now: Now, ticket: u64, procedure: Box<dyn Procedure>, out: &mut Effects) {
         self.act(Some(now), out, |queues, ctx| queues.requests.look(ticket, procedure, ctx));
+    }
+
+    /// Like [`Store::inspect`], but the answer may come before what it shows is durable. Nobody outside must see it.
+    pub fn glance(&mut self, now: Now, ticket: u64, procedure: Box<dyn Procedure>, out: &mut Effects) {
+        self.act(Some(now), out, |queues, ctx| queues.requests.glance(ticket, procedure, ctx));
+    }
+
+    /// Like [`Store::run`], for a procedure of the owner of the store that must take effect in its turn: it is not refused for lack of
+    /// room or time, and waits instead; so does everything behind it. `own` is the owner's name for it, which the event has. Its answer is
+    /// kept as that to the request `on_behalf` of a host with this mark, unless the host is fenced or does not wait for it any more.
+    /// False if the owner is fenced.
+    pub fn run_surely(
+        &mut self,
+        now: Now,
+        own: TransactionId,
+        on_behalf: Option<(TransactionId, u64)>,
+        procedure: Box<dyn Procedure>,
+        out: &mut Effects,
+    ) -> bool {
+        self.act(Some(now), out, |queues, ctx| queues.requests.run_surely(own, on_behalf, procedure, ctx))
+    }
+
+    /// True if the request was executed, or is over.
+    pub fn knows(&self, name: TransactionId) -> bool {
+        self.state().is_some_and(|state| state.answers.get(name) != Known::No)
     }
 
     /// Blocks that more objects may have.

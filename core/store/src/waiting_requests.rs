@@ -17,6 +17,14 @@ pub(crate) enum Asker {
     Host { name: TransactionId, settled: u64 },
     /// The device itself, whose requests only read.
     Device { ticket: u64 },
+    /// The same; the answer may come before what it shows is durable.
+    Glance { ticket: u64 },
+    /// The owner of the store, whose request must be executed, in its turn.
+    Owner {
+        own: TransactionId,
+        /// The request of a host for which the answer is kept, with the host's mark.
+        on_behalf: Option<(TransactionId, u64)>,
+    },
 }
 
 /// Requests that wait for room, first come, first served.
@@ -41,7 +49,8 @@ impl WaitingRequests {
 
     /// When the first request has waited too long.
     pub fn patience_ends(&self) -> Option<Time> {
-        self.queue.front().map(|requested| requested.since.after(PATIENCE))
+        let first = self.queue.front().filter(|requested| !matches!(requested.asker, Asker::Owner { .. }));
+        first.map(|requested| requested.since.after(PATIENCE))
     }
 
     pub fn has_room(&self, requested: &Requested) -> bool {
@@ -130,6 +139,6 @@ impl Requested {
 
     /// True if it has waited too long.
     pub fn is_too_old(&self, now: Time) -> bool {
-        now.since(self.since) >= PATIENCE
+        !matches!(self.asker, Asker::Owner { .. }) && now.since(self.since) >= PATIENCE
     }
 }

@@ -400,6 +400,29 @@ impl FileCommand {
         )
     }
 
+    /// The inode whose metadata server executes the command: for a command on names, the directory. `None` for commands on the file system.
+    pub fn inode(&self) -> Option<InodeId> {
+        match self {
+            FileCommand::Nothing
+            | FileCommand::Reserve { .. }
+            | FileCommand::GiveBack { .. }
+            | FileCommand::StatFileSystem => None,
+            FileCommand::Lookup { parent, .. }
+            | FileCommand::Create { parent, .. }
+            | FileCommand::Link { parent, .. }
+            | FileCommand::Unlink { parent, .. }
+            | FileCommand::RemoveDirectory { parent, .. }
+            | FileCommand::Rename { parent, .. } => Some(*parent),
+            FileCommand::Stat { inode }
+            | FileCommand::ReadDirectory { inode, .. }
+            | FileCommand::ReadLink { inode }
+            | FileCommand::SetAttributes { inode, .. }
+            | FileCommand::Truncate { inode, .. }
+            | FileCommand::Map { inode, .. }
+            | FileCommand::Attach { inode, .. } => Some(*inode),
+        }
+    }
+
     /// Approximate bytes of memory that the command takes beside itself.
     pub fn memory_bytes(&self) -> usize {
         match self {

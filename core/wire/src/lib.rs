@@ -11,6 +11,7 @@
 //! | `monitoring` | messages between nodes and the monitor |
 //! | `objects` | object requests, which read and write bytes and attributes, and their answers |
 //! | `files` | messages between hosts and metadata servers |
+//! | `shards` | messages among the metadata servers of a file system, and parts of operations on several shards |
 //! | `rejection` | the refusal to serve a host at all |
 //! | `administration` | changes that operators ask of the monitor |
 //! | `ownership` | requests of hosts about the ownership of file systems |
@@ -24,6 +25,7 @@
 //!
 //! | version | what changed, and why |
 //! | --- | --- |
+//! | 12 | metadata servers of one file system with several shards speak to each other |
 //! | 11 | special files: named pipes, sockets and device files have names; file attributes have the number of a device |
 //! | 10 | file systems: hosts send commands to metadata servers; hosts take over, release and ask for the ownership of file systems at the monitor |
 //! | 9 | devices execute writes together: a host sends each one its column, and they send each other partials |
@@ -51,6 +53,7 @@ pub mod monitoring;
 pub mod objects;
 pub mod ownership;
 pub mod rejection;
+pub mod shards;
 
 pub use administration::*;
 pub use braid_ordering::{Atomicity, Ordering, UnknownAtomicity, UnknownOrdering, WriteMode};
@@ -59,8 +62,11 @@ pub use files::*;
 pub use frame::{EncodedFrame, Frame, FrameHeader, WireError};
 pub use locking::*;
 pub use message::*;
-pub use message_codec::{decode_answer, decode_reply, encode_answer, encode_reply};
+pub use message_codec::{
+    decode_answer, decode_reply, decode_shard_reply, encode_answer, encode_reply, encode_shard_reply,
+};
 pub use monitoring::*;
 pub use objects::*;
 pub use ownership::*;
 pub use rejection::*;
+pub use shards::*;

@@ -23,6 +23,7 @@ use crate::locking::{LockAnswer, LockRequest};
 use crate::monitoring::{MonitorAnswer, MonitorRequest};
 use crate::objects::{AttributeName, ObjectAnswer, ObjectFailure, ObjectRequest};
 use crate::rejection::Rejection;
+use crate::shards::ShardMessage;
 use braid_base::{BlockRange, Clock, DeviceId, Epoch, Generation, ObjectId, Stamp, TransactionId};
 use braid_ordering::{Atomicity, Ordering, WriteMode};
 use bytes::Bytes;
@@ -42,6 +43,8 @@ pub enum Message {
     /// From a host to a metadata server.
     FileRequest(FileRequest),
     FileAnswer(FileAnswer),
+    /// From one metadata server of a file system to another.
+    Shard(ShardMessage),
 }
 
 /// What a device owes another in a write that devices execute together: a message of its own for each pair. It is not answered. A host

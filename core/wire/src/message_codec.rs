@@ -12,10 +12,11 @@ use crate::monitoring::*;
 use crate::objects::*;
 use crate::ownership::*;
 use crate::rejection::*;
+use crate::shards::*;
 use braid_base::limits;
 use braid_base::{
     BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, FenceTable, FileSystemId, Generation, InodeId, Member,
-    MemberState, Membership, ObjectId, Ownership, Stamp, Time, TransactionId, VolumeId,
+    MemberState, Membership, ObjectId, Ownership, ShardId, Stamp, Time, TransactionId, VolumeId,
 };
 use braid_ordering::{Atomicity, Ordering, WriteMode};
 use bytes::Bytes;
@@ -89,7 +90,20 @@ macro_rules! wire_list {
     )*};
 }
 
-wire_newtype!(DeviceId, DiskId, FileSystemId, Generation, ObjectId, VolumeId, Epoch, Clock, Time, InodeId, FileTime);
+wire_newtype!(
+    DeviceId,
+    DiskId,
+    FileSystemId,
+    Generation,
+    ObjectId,
+    VolumeId,
+    Epoch,
+    Clock,
+    Time,
+    InodeId,
+    FileTime,
+    ShardId
+);
 wire_struct!(Ownership { since, owner });
 wire_struct!(Stamp { clock, host });
 wire_struct!(Linkage { first, last });
@@ -134,9 +148,13 @@ wire_list! {
     ObjectId, limits::OBJECT_LIST_MAX;
     DirectoryEntry, limits::FILE_ENTRIES_MAX;
     FileExtent, limits::FILE_EXTENTS_MAX;
+    ShardPart, SHARD_PARTS_MAX;
+    OtherParts, limits::SHARDS_MAX;
+    InodeId, SHARD_PARTS_MAX;
+    FileAttributes, SHARD_PARTS_MAX;
 }
 
-wire_enum!(Message { 1 => Request(request), 2 => Answer(answer), 3 => LockRequest(request), 4 => LockAnswer(answer), 5 => MonitorRequest(request), 6 => MonitorAnswer(answer), 7 => Partial(partial), 8 => FileRequest(request), 9 => FileAnswer(answer) });
+wire_enum!(Message { 1 => Request(request), 2 => Answer(answer), 3 => LockRequest(request), 4 => LockAnswer(answer), 5 => MonitorRequest(request), 6 => MonitorAnswer(answer), 7 => Partial(partial), 8 => FileRequest(request), 9 => FileAnswer(answer), 10 => Shard(message) });
 wire_enum!(Want { 1 => Data, 2 => Allocation, 3 => Linkage, 4 => Salvage });
 wire_enum!(WriteMode { 1 => Intent, 2 => Immediate });
 wire_enum!(Outcome { 1 => Commit, 2 => Abort, 3 => Interrupted });
@@ -421,6 +439,38 @@ wire_enum!(FileError {
     22 => Rejected(rejection),
 });
 
+wire_struct!(ShardMessage { from, body });
+wire_enum!(ShardBody {
+    1 => Commit { message },
+    2 => Read { start, number, question },
+    3 => ReadAnswer { start, number, reply },
+});
+wire_enum!(ShardQuestion { 1 => Inode { inode }, 2 => Name { parent, name }, 3 => Moves, 4 => Place { inode } });
+wire_enum!(ShardReply { 1 => Inode(attributes), 2 => Name(entry), 3 => Moves(moves) });
+wire_enum!(ShardPart {
+    1 => Make { inode, parent, node, owner, mode },
+    2 => GainName { inode },
+    3 => LoseName { inode },
+    4 => LoseDirectory { inode },
+    5 => Moved { inode, parent },
+    6 => Insert { parent, name, inode, file_type },
+    7 => Remove { parent, name, inode },
+    8 => Replace { parent, name, from, to, file_type },
+    9 => CountMove { moves },
+});
+wire_struct!(ShardParts { now, parts });
+wire_struct!(OtherParts { shard, parts });
+wire_enum!(ShardFinding {
+    1 => Local { inodes },
+    2 => Elsewhere { inode },
+    3 => Parts { own, others },
+    4 => NeedsName { parent, name },
+    5 => NeedsWay { moved },
+    6 => Refused { error },
+    7 => Accepted { parts, inodes },
+});
+wire_struct!(CoordinatorParts { host, sequence, command, own, inodes });
+
 impl Wire for FileRequest {
     fn put(&self, to: &mut Writer) {
         let FileRequest { host, settled, over, sequence, command } = self;
@@ -662,6 +712,32 @@ pub fn encode_reply(reply: &FileReply) -> Vec<u8> {
 pub fn decode_reply(bytes: &Bytes) -> Result<FileReply, WireError> {
     decode_alone(bytes)
 }
+
+/// Encodes the answer to a question of another shard, for the store.
+pub fn encode_shard_reply(reply: &Result<ShardReply, FileError>) -> Vec<u8> {
+    encode_alone(reply)
+}
+
+/// Decodes such an answer.
+pub fn decode_shard_reply(bytes: &Bytes) -> Result<Result<ShardReply, FileError>, WireError> {
+    decode_alone(bytes)
+}
+
+/// Parts of operations on several shards, which servers keep in their journals and send each other within messages.
+macro_rules! encoded_alone {
+    ($($name:ident),*) => {$(
+        impl $name {
+            pub fn encode(&self) -> Bytes {
+                encode_alone(self).into()
+            }
+
+            pub fn decode(bytes: &Bytes) -> Result<$name, WireError> {
+                decode_alone(bytes)
+            }
+        }
+    )*};
+}
+encoded_alone!(ShardParts, CoordinatorParts, ShardFinding);
 
 /// A value that no frame surrounds: the length of its description, the description, the payload.
 fn encode_alone(value: &impl Wire) -> Vec<u8> {

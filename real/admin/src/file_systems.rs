@@ -20,8 +20,8 @@ use braid_control::{
 };
 use braid_layout::{Atomicity, Layout, RaidLevel};
 use braid_machine::{HostError, HostRequest, HostSuccess, Patience};
-use braid_metadata::{MetadataServerConfig, VOLUME_BYTES_MIN};
-use braid_namespace::Parameters;
+use braid_metadata::{MetadataServerConfig, Protocol, VOLUME_BYTES_MIN};
+use braid_namespace::{Parameters, Shards};
 use braid_session::Session;
 use braid_wire::{Ordering, Owner, OwnershipRefused, OwnershipRequest};
 use std::time::{Duration, Instant};
@@ -110,12 +110,15 @@ pub fn server_config(description: &ArrayDescription, name: &str) -> Result<(Volu
         generation: Generation(0),
         start: Generation(0),
         volume_bytes: metadata.bytes,
+        peers: vec![entry.id()],
+        commit_protocol: Protocol::OnePhase,
         // Only a new file system takes them.
         parameters: Parameters {
             blocks: data.bytes / BLOCK_BYTES as u64,
             stripe_blocks: data.layout.stripe_blocks(),
             hash_key: Uuid::new_v4().into_bytes(),
             hash_bits: Parameters::HASH_BITS_MAX,
+            shards: Shards::ONE,
         },
         // Whoever runs the array may use its file systems.
         root: Owner { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() },

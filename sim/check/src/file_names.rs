@@ -1,15 +1,16 @@
 //! Are the operations on names and attributes linearizable? They are compared with a sequential model of a file system: a tree of names.
 //!
 //! The model shares nothing with the metadata server but the types of commands and answers. Where several errors apply to a command, any
-//! of them fits. It assumes one thing about numbers: each new inode gets the next one. So the numbers in answers show in which order
-//! inodes were made, and a gap shows that a create of unknown outcome has happened.
+//! of them fits. It assumes one thing about numbers if the file system has one shard: each new inode gets the next one. So the numbers in answers
+//! show in which order inodes were made, and a gap shows that a create of unknown outcome has happened. With several shards, a create of unknown
+//! outcome may have made any inode that is seen and that no other create has made, or one that is never seen.
 //!
 //! An inode without names, which nobody has open, may be removed at any time: from then on it is stale. An inode that a living host has
 //! open must not be stale; [`check_names`] looks at that first.
 
 use crate::file_history::{FileAction, FileFailure, FileHistory, FileOperation, FileOutcome, FileValue};
 use crate::file_search::{Found, Model, search};
-use braid_base::InodeId;
+use braid_base::{InodeId, ShardId};
 use braid_wire::{
     DirectoryEntry, FileAttributes, FileCommand, FileError, FileResult, FileTime, FileType, NewInode, Owner,
 };
@@ -36,7 +37,11 @@ pub fn check_names(history: &FileHistory) -> FileVerdict {
     }
     let operations: Vec<&FileOperation> =
         history.operations().iter().filter(|operation| is_of_names(operation)).collect();
-    match search(&Names { operations }, Tree::empty()) {
+    let unclaimed = has_shards(&operations).then(|| unclaimed(&operations));
+    if let Some(details) = made_twice(&operations) {
+        return FileVerdict::Not(details);
+    }
+    match search(&Names { operations, unclaimed }, Tree::empty()) {
         Found::Order { steps } => FileVerdict::Linearizable { steps },
         Found::None(details) => FileVerdict::Not(format!("no order explains the answers about names\n{details}")),
         Found::Undecided => FileVerdict::Undecided,
@@ -99,16 +104,68 @@ fn open_but_stale(history: &FileHistory) -> Option<String> {
     None
 }
 
-struct Names<'a> {
-    operations: Vec<&'a FileOperation>,
+/// True if the file system has several shards: then the numbers of inodes do not follow each other.
+fn has_shards(operations: &[&FileOperation]) -> bool {
+    seen(operations).into_iter().any(|inode| inode.0 >= 1 << (ShardId::SHIFT - 1))
 }
 
-impl Model for Names<'_> {
-    type State = Tree;
+/// The inodes in all answers.
+fn seen(operations: &[&FileOperation]) -> BTreeSet<InodeId> {
+    let mut seen = BTreeSet::new();
+    for operation in operations {
+        seen.extend(operation.attributes().into_iter().map(|attributes| attributes.inode));
+        if let Some(Ok(FileValue::Result(FileResult::Entries { entries, .. }))) = operation.answer() {
+            seen.extend(entries.iter().map(|entry| entry.inode));
+        }
+    }
+    seen
+}
 
-    fn apply(&self, tree: &Tree, number: usize) -> Vec<Tree> {
-        let operation = self.operations[number];
-        let done = tree.execute(&operation.action);
+/// The inodes that creates are known to have made.
+fn made<'a>(operations: &'a [&FileOperation]) -> impl Iterator<Item = InodeId> + 'a {
+    operations.iter().filter_map(|operation| match operation.answer() {
+        Some(Ok(FileValue::Result(FileResult::Created { attributes, is_new: true }))) => Some(attributes.inode),
+        _ => None,
+    })
+}
+
+/// The inodes that were seen, and that none of these creates has made.
+fn unclaimed(operations: &[&FileOperation]) -> Vec<InodeId> {
+    let made: BTreeSet<InodeId> = made(operations).chain([InodeId::ROOT]).collect();
+    seen(operations).difference(&made).copied().collect()
+}
+
+/// Two inodes never have the same number.
+fn made_twice(operations: &[&FileOperation]) -> Option<String> {
+    let mut seen = BTreeSet::new();
+    made(operations).find(|inode| !seen.insert(*inode)).map(|inode| format!("{inode} was made twice"))
+}
+
+struct Names<'a> {
+    operations: Vec<&'a FileOperation>,
+    /// With several shards: the inodes that creates of unknown outcome may have made.
+    unclaimed: Option<Vec<InodeId>>,
+}
+
+impl Names<'_> {
+    /// The numbers that a new inode of this operation may have.
+    fn numbers(&self, tree: &Tree, operation: &FileOperation) -> Vec<InodeId> {
+        let is_create = matches!(operation.action, FileAction::Command(FileCommand::Create { .. }));
+        let Some(unclaimed) = self.unclaimed.as_ref().filter(|_| is_create) else {
+            return vec![InodeId(tree.last + 1)];
+        };
+        match operation.answer() {
+            Some(Ok(FileValue::Result(FileResult::Created { attributes, .. }))) => vec![attributes.inode],
+            Some(_) => vec![InodeId(UNSEEN)],
+            None => {
+                let free = unclaimed.iter().copied().filter(|inode| !tree.nodes.contains_key(inode));
+                free.chain([InodeId(UNSEEN + tree.last)]).collect()
+            }
+        }
+    }
+
+    fn apply_with(&self, tree: &Tree, operation: &FileOperation, new: InodeId) -> Vec<Tree> {
+        let done = tree.execute(&operation.action, new);
         match (operation.answer(), done) {
             (None, Ok((next, _))) => vec![next],
             (None, Err(_)) => Vec::new(),
@@ -121,6 +178,19 @@ impl Model for Names<'_> {
             }
             (Some(Err(_)), _) => Vec::new(),
         }
+    }
+}
+
+/// The first number of inodes that no answer shows.
+const UNSEEN: u64 = 1 << 63;
+
+impl Model for Names<'_> {
+    type State = Tree;
+
+    fn apply(&self, tree: &Tree, number: usize) -> Vec<Tree> {
+        let operation = self.operations[number];
+        let numbers = self.numbers(tree, operation).into_iter();
+        numbers.flat_map(|new| self.apply_with(tree, operation, new)).collect()
     }
 
     fn only_observes(&self, number: usize) -> bool {
@@ -163,6 +233,7 @@ fn ids(action: &FileAction) -> Vec<InodeId> {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Tree {
     nodes: BTreeMap<InodeId, Rc<Node>>,
+    /// The number of the last new inode, if they follow each other.
     last: u64,
 }
 
@@ -305,10 +376,11 @@ impl Tree {
         self.nodes[&id].file_type
     }
 
-    fn execute(&self, action: &FileAction) -> Executed {
+    /// Executes an operation. A new inode gets the number `new`.
+    fn execute(&self, action: &FileAction, new: InodeId) -> Executed {
         match action {
             FileAction::Command(command) => {
-                let (next, result) = self.command(command)?;
+                let (next, result) = self.command(command, new)?;
                 Ok((next, Expected::Result(result)))
             }
             FileAction::Open { inode } | FileAction::Truncate { inode, .. } => {
@@ -326,7 +398,7 @@ impl Tree {
         }
     }
 
-    fn command(&self, command: &FileCommand) -> Result<(Tree, FileResult), Vec<FileError>> {
+    fn command(&self, command: &FileCommand, new: InodeId) -> Result<(Tree, FileResult), Vec<FileError>> {
         match command {
             FileCommand::Lookup { parent, name } => {
                 refuse(self.directory_errors(*parent))?;
@@ -354,7 +426,7 @@ impl Tree {
                 self.asked(FileResult::Target(node.target.clone()))
             }
             FileCommand::Create { parent, name, node, exclusive, mode, .. } => {
-                self.create(*parent, name, node, *exclusive, *mode)
+                self.create((*parent, name), node, (*exclusive, *mode), new)
             }
             FileCommand::Link { inode, parent, name } => self.link(*inode, *parent, name),
             FileCommand::Unlink { parent, name } => {
@@ -395,11 +467,10 @@ impl Tree {
 
     fn create(
         &self,
-        parent: InodeId,
-        name: &Bytes,
+        (parent, name): (InodeId, &Bytes),
         new: &NewInode,
-        exclusive: bool,
-        mode: u16,
+        (exclusive, mode): (bool, u16),
+        id: InodeId,
     ) -> Result<(Tree, FileResult), Vec<FileError>> {
         refuse(self.entry_errors(parent))?;
         if let Some(found) = self.entry(parent, name) {
@@ -410,7 +481,6 @@ impl Tree {
         let (file_type, target, device) = (new.file_type(), Bytes::copy_from_slice(new.target()), new.device());
         let mut next = self.clone();
         next.last += 1;
-        let id = InodeId(next.last);
         let node = Node { file_type, mode, names: 1, entries: BTreeMap::new(), parent, target, device };
         next.nodes.insert(id, Rc::new(node));
         next.node_mut(parent).entries.insert(name.clone(), id);

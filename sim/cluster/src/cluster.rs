@@ -304,8 +304,8 @@ impl Cluster {
         self.hosts[slot.0] = if self.files.hosts.contains(&slot) {
             let role = self.file_host_role();
             self.new_host_in(clock, role)
-        } else if self.files.servers.contains(&slot) {
-            let role = self.metadata_role();
+        } else if self.files.is_server(slot) {
+            let role = self.metadata_role(slot);
             self.new_host_in(clock, role)
         } else {
             self.new_host(clock)

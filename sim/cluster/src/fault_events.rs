@@ -287,7 +287,7 @@ impl Run {
         }
         self.start_broken();
         for slot in self.cluster.slots() {
-            match self.cluster.files.servers.contains(&slot) {
+            match self.cluster.files.is_server(slot) {
                 true => self.cluster.world.spare(self.cluster.node(slot)),
                 false => self.replace_if_down(slot),
             }

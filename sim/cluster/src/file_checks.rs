@@ -7,17 +7,19 @@
 
 use crate::cluster::{ARRAY, Cluster, Failed, HostSlot};
 use crate::file_workload::{FileCall, listed, mode};
+use crate::files::{FileSystem, FileSystemShard};
 use crate::swarm::Run;
 use braid_base::{Clock, Generation, InodeId, Now, Time};
 use braid_check::{FileAction, FileOperation, FileValue, FileVerdict, check_bytes, check_names};
 use braid_machine::{AdvisoryOwner, Effect, Effects, FilesRequest, HostRequest, HostSuccess, Patience};
-use braid_metadata::{STORE_OFFSET, store_config};
+use braid_metadata::{STORE_OFFSET, is_undecided, store_config};
 use braid_namespace::check::{Check, Windows};
-use braid_namespace::{Context, evaluate, reclaim};
-use braid_objects::{Evaluation, NotHere, Obstacle, Procedure, View};
+use braid_namespace::{Context, evaluate, keys, reclaim, sum_of_counters};
+use braid_objects::{Evaluation, Key, Kind, NotHere, Obstacle, Procedure, View};
 use braid_store::{Medium, Storage, Store, StoreEvent};
 use braid_wire::{FileCommand, FileResult, FileSystemStatus, FileTime, FileType};
 use braid_world::MemoryDisk;
+use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -52,7 +54,7 @@ impl Run {
         let lease = self.cluster.options.settings.host_lease;
         self.pass(12 * lease + Duration::from_secs(5))?;
         self.metadata.is_over = true;
-        for slot in self.cluster.files.servers.clone() {
+        for slot in self.cluster.files.servers.clone().into_flattened() {
             let node = self.cluster.node(slot);
             if self.cluster.world.machine(node).is_some() {
                 self.crash(node);
@@ -183,10 +185,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Reads the metadata volume, and checks the map in it.
-    pub(crate) fn check_metadata_volume(&mut self) -> Result<(), Failed> {
-        let system = self.files.system.clone().expect("called with a file system");
-        let (volume, all) = (system.metadata.id, system.metadata.bytes);
+    fn read_metadata_volume(&mut self, shard: &FileSystemShard) -> Result<Map, Failed> {
+        let (volume, all) = (shard.metadata.id, shard.metadata.bytes);
         let reader = self.add_host();
         let mut bytes = Vec::new();
         for offset in (STORE_OFFSET..all).step_by(CHUNK as usize) {
@@ -198,8 +198,27 @@ impl Cluster {
                 other => return Err(Failed { check: "unexpected-answer", details: format!("{other:?}") }),
             }
         }
-        let store = Store::new(store_config(ARRAY, system.id, all));
-        let found = inspect(store, bytes).map_err(|details| Failed { check: "metadata-volume", details })?;
+        let store = Store::new(store_config(ARRAY, shard.id, all));
+        read_map(store, bytes).map_err(|details| Failed { check: "metadata-volume", details })
+    }
+
+    /// Reads the metadata volumes, and checks the maps in them, together.
+    pub(crate) fn check_metadata_volume(&mut self) -> Result<(), Failed> {
+        let system = self.files.system.clone().expect("called with a file system");
+        self.check_metadata_of(&system)
+    }
+
+    /// The same for any file system that no process serves.
+    pub fn check_metadata_of(&mut self, system: &FileSystem) -> Result<(), Failed> {
+        let mut maps = Vec::new();
+        for shard in &system.shards {
+            maps.push(self.read_metadata_volume(shard)?);
+        }
+        let map = &mut united(maps);
+        if let Some((key, _)) = map.iter().find(|(key, value)| is_undecided(**key, value)) {
+            return Err(Failed { check: "undecided-left", details: format!("{key:?}") });
+        }
+        let found = inspect(map);
         let Found { findings, omitted, status, orphans, holders } = &found;
         if !findings.is_empty() || *omitted > 0 {
             return Err(Failed {
@@ -218,6 +237,26 @@ impl Cluster {
     }
 }
 
+/// A map.
+type Map = BTreeMap<Key, Bytes>;
+
+/// The maps of all shards as one, as if the file system had one.
+fn united(maps: Vec<Map>) -> Map {
+    let mut united = Map::new();
+    let mut counters: Vec<Bytes> = Vec::new();
+    for map in maps {
+        for (key, value) in map {
+            match key {
+                keys::COUNTERS => counters.push(value),
+                key if key.kind == Kind::FileSystem => drop(united.entry(key).or_insert(value)),
+                key => drop(united.insert(key, value)),
+            }
+        }
+    }
+    united.extend(sum_of_counters(&counters).map(|sum| (keys::COUNTERS, sum)));
+    united
+}
+
 /// What is found in a map.
 #[derive(Debug, Default)]
 struct Found {
@@ -230,24 +269,47 @@ struct Found {
     holders: Vec<Generation>,
 }
 
-/// Checks the whole map in one evaluation, which the store repeats until it has all keys in memory.
-#[derive(Debug)]
-struct Inspection(Arc<Mutex<Found>>);
+/// Checks the whole map.
+fn inspect(map: &mut Map) -> Found {
+    let mut check = Check::new(Windows { inodes: 10_000, blocks: 1 << 20 });
+    check.step(map, usize::MAX).expect(IN_MEMORY);
+    let (findings, omitted) = check.findings();
+    let findings = findings.iter().map(|finding| format!("{finding:?}")).collect();
+    let context = Context { host: Generation(0), now: FileTime::default(), is_nearly_full: false };
+    let status = match evaluate(&FileCommand::StatFileSystem, context, map).expect(IN_MEMORY).answer {
+        Ok(FileResult::FileSystem(status)) => status,
+        _ => FileSystemStatus::default(),
+    };
+    let orphans = reclaim::listed(map, None, 100).expect(IN_MEMORY);
+    let holders = reclaim::hosts(map, None, 100).expect(IN_MEMORY);
+    Found { findings, omitted, status, orphans, holders }
+}
 
-impl Procedure for Inspection {
+const IN_MEMORY: &str = "all keys are in memory";
+
+/// Reads a whole map in one evaluation, which the store repeats until it has all keys in memory.
+#[derive(Debug)]
+struct ReadAll(Arc<Mutex<Map>>);
+
+impl Procedure for ReadAll {
     fn evaluate(&self, map: &mut dyn View) -> Result<Evaluation, NotHere> {
-        let mut check = Check::new(Windows { inodes: 10_000, blocks: 1 << 20 });
-        check.step(map, usize::MAX)?;
-        let (findings, omitted) = check.findings();
-        let findings = findings.iter().map(|finding| format!("{finding:?}")).collect();
-        let context = Context { host: Generation(0), now: FileTime::default(), is_nearly_full: false };
-        let status = match evaluate(&FileCommand::StatFileSystem, context, map)?.answer {
-            Ok(FileResult::FileSystem(status)) => status,
-            _ => FileSystemStatus::default(),
-        };
-        let orphans = here(reclaim::listed(map, None, 100))?;
-        let holders = here(reclaim::hosts(map, None, 100))?;
-        *self.0.lock().expect("nobody panics with it") = Found { findings, omitted, status, orphans, holders };
+        let (mut all, mut next) = (Map::new(), Some(Key::FIRST));
+        let last = *keys::all(Kind::Transaction).end();
+        while let Some(from) = next {
+            match map.first(from..=last) {
+                Ok(Some((key, value))) => {
+                    all.insert(key, value);
+                    next = key.after();
+                }
+                Ok(None) => next = None,
+                Err(Obstacle::NotHere) => {
+                    map.will_need(from..=last, 1_000);
+                    return Err(NotHere);
+                }
+                Err(Obstacle::Lost) => panic!("the map is damaged at {from:?}"),
+            }
+        }
+        *self.0.lock().expect("nobody panics with it") = all;
         Ok(Evaluation { answer: Ok(Vec::new()), changes: Vec::new(), only_asks: true })
     }
 
@@ -256,26 +318,17 @@ impl Procedure for Inspection {
     }
 }
 
-fn here<T: Default>(found: Result<T, Obstacle>) -> Result<T, NotHere> {
-    match found {
-        Err(Obstacle::NotHere) => Err(NotHere),
-        // The check has found the damage.
-        Err(Obstacle::Lost) => Ok(T::default()),
-        Ok(found) => Ok(found),
-    }
-}
-
-/// Opens a store on these bytes, and inspects its map.
-fn inspect(store: Store, bytes: Vec<u8>) -> Result<Found, String> {
+/// Opens a store on these bytes, and reads its map.
+fn read_map(store: Store, bytes: Vec<u8>) -> Result<Map, String> {
     let mut store = store.on(Medium { physical_sector: 4096, cached: false });
     let (mut disk, mut out) = (MemoryDisk::of(bytes), Effects::new());
     let now = Now { time: Time(0), clock: Clock(0) };
-    let found = Arc::new(Mutex::new(Found::default()));
+    let found = Arc::new(Mutex::new(Map::new()));
     store.start(&mut out);
     loop {
         while let Some(event) = store.pop_event() {
             match event {
-                StoreEvent::Ready(_) => store.inspect(now, 1, Box::new(Inspection(found.clone())), &mut out),
+                StoreEvent::Ready(_) => store.inspect(now, 1, Box::new(ReadAll(found.clone())), &mut out),
                 StoreEvent::Looked { .. } => {
                     return Ok(std::mem::take(&mut *found.lock().expect("nobody panics with it")));
                 }

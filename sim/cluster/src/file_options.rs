@@ -4,6 +4,8 @@ use crate::options::{Choices, Options};
 use crate::volumes::MoreVolume;
 use braid_base::Rng;
 use braid_layout::{Layout, RaidLevel};
+use braid_metadata::Protocol;
+use braid_namespace::Placement;
 use braid_wire::{Atomicity, Ordering};
 use braid_world::FaultKind;
 use std::time::Duration;
@@ -19,6 +21,35 @@ pub struct FileOptions {
     pub data: MoreVolume,
     /// The mean time between two faults of metadata servers.
     pub every: Duration,
+    pub shards: ShardOptions,
+}
+
+/// The shards of a file system, and how operations on several of them are committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardOptions {
+    pub count: u8,
+    pub placement: Placement,
+    pub protocol: Protocol,
+}
+
+impl ShardOptions {
+    /// One metadata server.
+    pub const ONE: ShardOptions = ShardOptions { count: 1, placement: Placement::Parent, protocol: Protocol::OnePhase };
+
+    /// Several, if the choices name them.
+    fn draw(seed: u64, choices: &Choices) -> ShardOptions {
+        let kind = FaultKind::Shards;
+        if !choices.only.contains(&kind) && !choices.also.contains(&kind) {
+            return ShardOptions::ONE;
+        }
+        // A random source of its own, so that all other seeds are unchanged.
+        let rng = &mut Rng::new(seed ^ 0x005a_4ad5);
+        ShardOptions {
+            count: [2, 2, 3][rng.below(3) as usize],
+            placement: [Placement::Parent, Placement::Spread, Placement::Spread][rng.below(3) as usize],
+            protocol: Protocol::ALL[rng.below(Protocol::ALL.len() as u64) as usize],
+        }
+    }
 }
 
 /// One run of so many has a file system.
@@ -38,9 +69,9 @@ impl Options {
     /// Gives some seeds a file system; if the choices name it, all seeds in which there can be one.
     pub(crate) fn with_files(mut self, choices: &Choices) -> Options {
         let kind = FaultKind::Files;
-        let named = choices.only.contains(&kind) || choices.also.contains(&kind);
+        let named = [kind, FaultKind::Shards].iter().any(|it| choices.only.contains(it) || choices.also.contains(it));
         // A metadata server needs complete writes. In calm runs no host is fenced.
-        let may = choices.kinds().contains(&kind)
+        let may = (choices.kinds().contains(&kind) || choices.only.contains(&FaultKind::Shards))
             && self.atomicity == Atomicity::Implied
             && !self.faults.has(FaultKind::Calm);
         // What the volume or the devices are used for besides is left to other runs.
@@ -76,10 +107,12 @@ impl Options {
             names: [20, 50, 80][rng.below(3) as usize],
             data: MoreVolume { layout, first, ordering: Ordering::Timestamp, stripes },
             every: Duration::from_millis([400, 2_000, 6_000][rng.below(3) as usize]),
+            shards: ShardOptions::draw(self.seed, choices),
         };
+        let shards = files.shards.count;
         // Processes of metadata servers are hosts, too.
         if self.disconnects.is_some() {
-            self.settings.hosts_max += 4;
+            self.settings.hosts_max += 4 * usize::from(shards);
         }
         // What hosts read and write for files has no time-out. A short one would show that.
         if rng.chance(1, 2) {
@@ -94,7 +127,7 @@ impl Options {
             operations: rng.between(*OPERATIONS.start(), *OPERATIONS.end()),
             think_max: Duration::from_millis(THINK_MAX[rng.below(3) as usize]),
             stripes: self.stripes.min(2),
-            device_bytes: self.device_bytes.max(DEVICE_BYTES),
+            device_bytes: self.device_bytes.max(DEVICE_BYTES * u64::from(shards)),
             chunks: None,
             journal_bytes: None,
             moves: false,

@@ -40,8 +40,8 @@ pub(crate) struct FileRecords {
     pub system: Option<FileSystem>,
     /// The slots of hosts that have it mounted.
     pub hosts: BTreeSet<HostSlot>,
-    /// The slots of processes of its metadata server.
-    pub servers: Vec<HostSlot>,
+    /// The slots of processes of its metadata servers: two for each shard.
+    pub servers: Vec<[HostSlot; 2]>,
     pub history: FileHistory,
     open: BTreeMap<(NodeId, usize), Vec<OpenFile>>,
     locks: Vec<HeldLock>,
@@ -54,6 +54,11 @@ pub(crate) struct FileRecords {
 }
 
 impl FileRecords {
+    /// True if processes of metadata servers have this slot.
+    pub fn is_server(&self, slot: HostSlot) -> bool {
+        self.servers.as_flattened().contains(&slot)
+    }
+
     /// The files that a process has open.
     pub fn open_files(&self, node: NodeId, client: usize) -> Vec<OpenFile> {
         self.open.get(&(node, client)).cloned().unwrap_or_default()
@@ -208,7 +213,10 @@ impl Cluster {
         if self.files.unknown.is_empty() {
             return;
         }
-        let servers: Vec<_> = self.files.servers.iter().filter_map(|slot| self.metadata_server(*slot)).collect();
+        let servers: Vec<_> = {
+            let slots = self.files.servers.as_flattened().iter();
+            slots.filter_map(|slot| self.metadata_server(*slot)).collect()
+        };
         let is_out = |host: &&Generation| {
             let knows = |membership: &braid_base::Membership| membership.fence.refuses(**host);
             self.membership().is_some_and(knows) && servers.iter().all(|server| server.is_fenced(**host))

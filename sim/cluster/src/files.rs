@@ -1,70 +1,120 @@
 //! File systems of a cluster: their two volumes, their metadata servers, and hosts that have them mounted.
 
 use crate::cluster::{ARRAY, Cluster, HostSlot};
-use crate::file_options::FileOptions;
+use crate::file_options::{FileOptions, ShardOptions};
 use crate::role::Role;
 use crate::volumes::MoreVolume;
-use braid_base::{BLOCK_BYTES, FileSystemId, Generation, NodeId, Time, VolumeId};
+use braid_base::{BLOCK_BYTES, FileSystemId, Generation, NodeId, ShardId, Time, VolumeId};
 use braid_files::{FileClient, FileClientConfig};
 use braid_host::Host;
 use braid_layout::{Layout, VolumeDescription};
 use braid_machine::{FilesRequest, FilesSuccess, HostError, HostOutcome, HostRequest, HostSuccess, OpId, Patience};
 use braid_metadata::{MetadataNode, MetadataServer, MetadataServerConfig, NodeState, VOLUME_BYTES_MIN};
-use braid_namespace::Parameters;
+use braid_namespace::{Parameters, Shards};
 use braid_wire::{FileCommand, FileResult, Ordering, Owner, OwnershipRequest};
 
-/// The only real file system of a cluster. Those of lower numbers are imaginary ([`crate::take_overs`]).
+/// The only real file system of a cluster; its further shards have the numbers behind. Those of lower numbers are imaginary ([`crate::take_overs`]).
 const FILE_SYSTEM: FileSystemId = FileSystemId(64);
 
 /// A file system.
 #[derive(Clone, Debug)]
 pub struct FileSystem {
     pub id: FileSystemId,
-    /// The volume of its metadata.
-    pub metadata: VolumeDescription,
+    /// Its shards, each with a metadata server.
+    pub shards: Vec<FileSystemShard>,
+    pub options: ShardOptions,
     /// The volume with the bytes of its files.
     pub data: VolumeDescription,
+}
+
+/// A shard of a file system.
+#[derive(Clone, Debug)]
+pub struct FileSystemShard {
+    /// The name of its metadata server.
+    pub id: FileSystemId,
+    /// The volume of its metadata.
+    pub metadata: VolumeDescription,
+}
+
+impl FileSystem {
+    /// The names of the metadata servers.
+    fn names(&self) -> Vec<FileSystemId> {
+        self.shards.iter().map(|shard| shard.id).collect()
+    }
+
+    /// What hosts send to the server of a shard is sent to this.
+    pub fn service(&self, shard: usize) -> NodeId {
+        NodeId::MetadataServer(self.shards[shard].id)
+    }
 }
 
 impl Cluster {
     /// Makes a file system on new volumes: its metadata in two copies, its bytes on `layout`. No metadata server runs yet.
     pub fn make_file_system(&mut self, by: HostSlot, layout: Layout, stripes: u64) -> Result<FileSystem, HostError> {
         let ordering = Ordering::Timestamp;
-        self.make_file_system_on(by, &MoreVolume { layout, first: 0, ordering, stripes })
+        self.make_file_system_on(by, &MoreVolume { layout, first: 0, ordering, stripes }, ShardOptions::ONE)
+    }
+
+    /// The same, with such shards.
+    pub fn make_sharded_file_system(
+        &mut self,
+        by: HostSlot,
+        layout: Layout,
+        stripes: u64,
+        shards: ShardOptions,
+    ) -> Result<FileSystem, HostError> {
+        let ordering = Ordering::Timestamp;
+        self.make_file_system_on(by, &MoreVolume { layout, first: 0, ordering, stripes }, shards)
     }
 
     /// The same, with its bytes on such a volume.
-    pub(crate) fn make_file_system_on(&mut self, by: HostSlot, data: &MoreVolume) -> Result<FileSystem, HostError> {
+    pub(crate) fn make_file_system_on(
+        &mut self,
+        by: HostSlot,
+        data: &MoreVolume,
+        options: ShardOptions,
+    ) -> Result<FileSystem, HostError> {
         let of_two = Layout::new("raid1:2".parse().expect("a level"), 2, 256).expect("a layout on two devices");
         let mirrored = VOLUME_BYTES_MIN.div_ceil(of_two.stripe_blocks() * BLOCK_BYTES as u64);
         let ordering = Ordering::Timestamp;
-        self.make_volume(by, &MoreVolume { layout: of_two, first: 0, ordering, stripes: mirrored })?;
-        self.make_volume(by, data)?;
-        let [.., metadata, data] = &self.others[..] else { unreachable!("two volumes were made") };
-        let file_system = FileSystem { id: FILE_SYSTEM, metadata: metadata.clone(), data: data.clone() };
-        let nonce = self.rng.next_u64();
-        let FileSystem { id, metadata, .. } = &file_system;
-        let writes = braid_metadata::format(ARRAY, *id, metadata.bytes, nonce).expect("it is large enough");
-        for (offset, data) in writes {
-            let write = HostRequest::Write { volume: metadata.id, offset, data, patience: Patience::Host };
-            let asked = self.ask(by, write);
-            self.finish(asked)?;
+        let mut shards = Vec::new();
+        for number in 0..u16::from(options.count) {
+            let first = number % self.devices().len() as u16;
+            self.make_volume(by, &MoreVolume { layout: of_two.clone(), first, ordering, stripes: mirrored })?;
+            let metadata = self.others.last().expect("it was made").clone();
+            shards.push(FileSystemShard { id: FileSystemId(FILE_SYSTEM.0 + number), metadata });
         }
-        Ok(file_system)
+        self.make_volume(by, data)?;
+        let data = self.others.last().expect("it was made").clone();
+        for FileSystemShard { id, metadata } in &shards {
+            let nonce = self.rng.next_u64();
+            let writes = braid_metadata::format(ARRAY, *id, metadata.bytes, nonce).expect("it is large enough");
+            for (offset, data) in writes {
+                let write = HostRequest::Write { volume: metadata.id, offset, data, patience: Patience::Host };
+                let asked = self.ask(by, write);
+                self.finish(asked)?;
+            }
+        }
+        Ok(FileSystem { id: FILE_SYSTEM, shards, options, data })
     }
 
     /// Starts a process for the metadata server of a file system, which takes over from the one before. What hosts send to the metadata
     /// server reaches the new process.
     pub fn start_metadata_server(&mut self, file_system: &FileSystem) -> HostSlot {
-        let role = self.metadata_role_of(file_system);
+        self.start_shard_server(file_system, 0)
+    }
+
+    /// The same for one of several shards.
+    pub fn start_shard_server(&mut self, file_system: &FileSystem, shard: usize) -> HostSlot {
+        let role = self.metadata_role_of(file_system, shard);
         let slot = self.add_host_in(role);
-        self.world.set_service(NodeId::MetadataServer(file_system.id), self.node(slot));
+        self.world.set_service(file_system.service(shard), self.node(slot));
         slot
     }
 
     /// Starts a process that takes over a file system to check it.
     pub fn start_check_of_files(&mut self, file_system: &FileSystem) -> HostSlot {
-        let role = self.role_of_metadata_process(file_system, true);
+        let role = self.role_of_metadata_process(file_system, 0, true);
         self.add_host_in(role)
     }
 
@@ -78,12 +128,18 @@ impl Cluster {
     }
 
     /// The machine of a metadata server, around the next host.
-    pub(crate) fn metadata_role_of(&self, file_system: &FileSystem) -> impl FnOnce(Host) -> Role + use<> {
-        self.role_of_metadata_process(file_system, false)
+    pub(crate) fn metadata_role_of(&self, file_system: &FileSystem, shard: usize) -> impl FnOnce(Host) -> Role + use<> {
+        self.role_of_metadata_process(file_system, shard, false)
     }
 
-    fn role_of_metadata_process(&self, file_system: &FileSystem, checks: bool) -> impl FnOnce(Host) -> Role + use<> {
-        let FileSystem { id, metadata, data } = file_system.clone();
+    fn role_of_metadata_process(
+        &self,
+        file_system: &FileSystem,
+        shard: usize,
+        checks: bool,
+    ) -> impl FnOnce(Host) -> Role + use<> {
+        let FileSystem { options, data, .. } = file_system;
+        let FileSystemShard { id, metadata } = file_system.shards[shard].clone();
         let generation = Generation(self.next_generation);
         let config = MetadataServerConfig {
             array: ARRAY,
@@ -91,11 +147,14 @@ impl Cluster {
             generation,
             start: generation,
             volume_bytes: metadata.bytes,
+            peers: file_system.names(),
+            commit_protocol: options.protocol,
             parameters: Parameters {
                 blocks: data.bytes / BLOCK_BYTES as u64,
                 stripe_blocks: data.layout.stripe_blocks(),
                 hash_key: [11; 16],
                 hash_bits: Parameters::HASH_BITS_MAX,
+                shards: Shards { own: ShardId(shard as u8), count: options.count, placement: options.placement },
             },
             root: Owner::default(),
             serve_from: Time(0),
@@ -118,6 +177,7 @@ impl Cluster {
         let FileSystem { id, data, .. } = file_system;
         let config = FileClientConfig {
             file_system: *id,
+            shards: file_system.names(),
             host: Generation(self.next_generation),
             volume: data.id,
             stripe_bytes: data.layout.stripe_blocks() as usize * BLOCK_BYTES,
@@ -179,15 +239,17 @@ impl Cluster {
 impl Cluster {
     /// Makes the file system, and starts its hosts and its first metadata server.
     pub(crate) fn begin_files(&mut self, by: HostSlot, files: &FileOptions) {
-        let system = self.make_file_system_on(by, &files.data).expect("empty devices have room");
+        let system = self.make_file_system_on(by, &files.data, files.shards).expect("empty devices have room");
         for _ in 1..self.options.hosts {
             let slot = self.add_file_host(&system);
             self.files.hosts.insert(slot);
         }
-        let server = self.start_metadata_server(&system);
-        // The second slot is for a process that takes over from one that is alive.
-        self.hosts.push(NodeId::Host(Generation(0)));
-        self.files.servers = vec![server, HostSlot(self.hosts.len() - 1)];
+        for shard in 0..system.shards.len() {
+            let server = self.start_shard_server(&system, shard);
+            // The second slot is for a process that takes over from one that is alive.
+            self.hosts.push(NodeId::Host(Generation(0)));
+            self.files.servers.push([server, HostSlot(self.hosts.len() - 1)]);
+        }
         self.files.system = Some(system);
     }
 
@@ -195,12 +257,17 @@ impl Cluster {
         self.file_host_role_of(self.files.system.as_ref().expect("there is a file system"))
     }
 
-    pub(crate) fn metadata_role(&self) -> impl FnOnce(Host) -> Role + use<> {
-        self.metadata_role_of(self.files.system.as_ref().expect("there is a file system"))
+    /// The machine of a metadata server in this slot.
+    pub(crate) fn metadata_role(&self, slot: HostSlot) -> impl FnOnce(Host) -> Role + use<> {
+        let shard = self.files.servers.iter().position(|slots| slots.contains(&slot)).expect("it is of a server");
+        self.metadata_role_of(self.files.system.as_ref().expect("there is a file system"), shard)
     }
 
-    /// True for the two volumes of the file system.
+    /// True for the volumes of the file system.
     pub(crate) fn is_of_files(&self, volume: VolumeId) -> bool {
-        self.files.system.as_ref().is_some_and(|system| [system.metadata.id, system.data.id].contains(&volume))
+        let is_of = |system: &FileSystem| {
+            system.data.id == volume || system.shards.iter().any(|shard| shard.metadata.id == volume)
+        };
+        self.files.system.as_ref().is_some_and(is_of)
     }
 }

@@ -50,7 +50,7 @@ impl Run {
     /// Hosts that accept requests: the others are down, or refuse requests because they disconnect.
     pub(crate) fn staying_slots(&self) -> Vec<HostSlot> {
         let up = self.cluster.living_slots().into_iter();
-        let serves = |slot: &HostSlot| self.cluster.files.servers.contains(slot);
+        let serves = |slot: &HostSlot| self.cluster.files.is_server(*slot);
         up.filter(|slot| !serves(slot) && !self.is_disconnecting(self.cluster.node(*slot))).collect()
     }
 

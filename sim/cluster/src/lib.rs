@@ -48,7 +48,8 @@ pub mod volumes;
 pub mod workload;
 
 pub use cluster::{Cluster, Failed, HostSlot};
-pub use files::FileSystem;
+pub use file_options::ShardOptions;
+pub use files::{FileSystem, FileSystemShard};
 pub use options::{Choices, Options};
 pub use report::{Failure, Report};
 pub use role::Role;

@@ -10,7 +10,7 @@
 //! after its answer. With [`Victim::Successor`] the first server dies at a fixed point, and the one that takes over at each of its inputs.
 
 use crate::cluster::{Cluster, Failed, HostSlot};
-use crate::file_options::FileOptions;
+use crate::file_options::{FileOptions, ShardOptions};
 use crate::file_workload::FileWorkload;
 use crate::options::Options;
 use crate::swarm::caught;
@@ -45,19 +45,26 @@ pub enum Victim {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetadataPoint {
     pub victim: Victim,
+    /// The shard whose server it is.
+    pub shard: usize,
     pub at: u64,
 }
 
 impl fmt::Display for MetadataPoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} server, instead of input {}", self.victim, self.at)
+        write!(f, "{:?} server of shard {}, instead of input {}", self.victim, self.shard, self.at)
     }
 }
 
-/// Runs the workload of this seed, with or without a crash. Returns the number of inputs of the victim, which is the first server if none
-/// dies.
+/// Runs the workload of this seed, with or without a crash. Returns the number of inputs of the victim: of the first server of the first
+/// shard if none dies.
 pub fn run_metadata_point(seed: u64, crash: Option<MetadataPoint>) -> Result<u64, Failed> {
-    caught(|| Play::new(seed).go(crash))
+    run_shard_point(seed, ShardOptions::ONE, crash)
+}
+
+/// The same for a file system with these shards.
+pub fn run_shard_point(seed: u64, shards: ShardOptions, crash: Option<MetadataPoint>) -> Result<u64, Failed> {
+    caught(|| Play::new(seed, shards).go(crash))
 }
 
 struct Play {
@@ -74,7 +81,7 @@ struct Play {
 }
 
 impl Play {
-    fn new(seed: u64) -> Play {
+    fn new(seed: u64, shards: ShardOptions) -> Play {
         let settings = Settings {
             host_lease: Duration::from_millis(400),
             device_lease: Duration::from_millis(400),
@@ -86,23 +93,31 @@ impl Play {
         let calm = Options::calm("raid5:2+1", 3, 1, 1);
         let layout = Layout::new("raid5:2+1".parse().expect("a level"), 3, 4).expect("a layout on three devices");
         let data = MoreVolume { layout, first: 0, ordering: Ordering::Timestamp, stripes: 512 };
-        let files = FileOptions { share: 100, names: 50, data, every: Duration::from_secs(1) };
+        let files = FileOptions { share: 100, names: 50, data, every: Duration::from_secs(1), shards };
         let workload = FileWorkload::new(&files, Rng::new(seed));
-        let options = Options { seed, hosts: 3, device_bytes: 64 << 20, files: Some(files), settings, ..calm };
+        let options = Options {
+            seed,
+            hosts: 3,
+            device_bytes: u64::from(shards.count) * (64 << 20),
+            files: Some(files),
+            settings,
+            ..calm
+        };
         let cluster = Cluster::new(options, Trace::keeping(0));
         Play { cluster, workload, issued: BTreeMap::new(), next: None, before: 0, taken: 0 }
     }
 
     fn go(&mut self, crash: Option<MetadataPoint>) -> Result<u64, Failed> {
-        let server = self.cluster.files.servers[0];
-        while !self.serves(server) {
+        let servers: Vec<HostSlot> = self.cluster.files.servers.iter().map(|slots| slots[0]).collect();
+        let server = servers[crash.map_or(0, |point| point.shard)];
+        while !servers.iter().all(|server| self.serves(*server)) {
             self.pass()?;
         }
         self.before = self.inputs(server);
         let node = self.cluster.node(server);
         match crash {
-            Some(MetadataPoint { victim: Victim::First, at }) => self.cluster.world.crash_before(node, at),
-            Some(MetadataPoint { victim: Victim::Successor, at }) => {
+            Some(MetadataPoint { victim: Victim::First, at, .. }) => self.cluster.world.crash_before(node, at),
+            Some(MetadataPoint { victim: Victim::Successor, at, .. }) => {
                 self.cluster.world.crash_before(node, IN_BETWEEN);
                 self.next = Some(at);
             }
@@ -124,7 +139,7 @@ impl Play {
         for _ in 0..50 {
             self.pass()?;
         }
-        self.cluster.crash(self.cluster.node(server));
+        servers.iter().for_each(|server| self.cluster.crash(self.cluster.node(*server)));
         self.cluster.check_metadata_volume()?;
         let judged = self.cluster.judge_files()?;
         match judged.undecided {
@@ -193,11 +208,12 @@ impl Play {
             }
         }
         // The request of a server that died may have been executed after the next one had asked for the owner.
-        let server = self.cluster.files.servers[0];
-        if let Some(NodeState::Ended(HostError::Ownership(_))) = self.cluster.metadata_state(server) {
-            let node = self.cluster.node(server);
-            self.cluster.crash(node);
-            self.restart(node);
+        for [server, _] in self.cluster.files.servers.clone() {
+            if let Some(NodeState::Ended(HostError::Ownership(_))) = self.cluster.metadata_state(server) {
+                let node = self.cluster.node(server);
+                self.cluster.crash(node);
+                self.restart(node);
+            }
         }
         Ok(())
     }
@@ -207,7 +223,8 @@ impl Play {
         let slot = self.cluster.slot(node).expect("servers have slots");
         self.cluster.replace_host(slot, LocalClock::exact(Time(0)));
         let (node, system) = (self.cluster.node(slot), self.cluster.files.system.clone().expect("there is one"));
-        self.cluster.world.set_service(NodeId::MetadataServer(system.id), node);
+        let shard = self.cluster.files.servers.iter().position(|slots| slots.contains(&slot)).expect("it is a server");
+        self.cluster.world.set_service(system.service(shard), node);
         self.before = 0;
         if let Some(at) = self.next.take() {
             self.cluster.world.crash_before(node, at);

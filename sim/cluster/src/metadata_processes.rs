@@ -9,6 +9,7 @@ use braid_base::{NodeId, Rng, Time};
 use braid_check::FileAction;
 use braid_machine::{HostError, HostOutcome};
 use braid_metadata::{MetadataService, NodeState};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A process that has ended is followed by another one after this time, if there is none.
@@ -26,8 +27,8 @@ pub(crate) struct MetadataFaults {
     rng: Rng,
     /// Another process will be started.
     is_restart_planned: bool,
-    /// The processes that hosts have heard of, the last one at the end.
-    named: Vec<NodeId>,
+    /// The processes that hosts have heard of, by shard; the last one at the end.
+    named: BTreeMap<usize, Vec<NodeId>>,
     /// When hosts last heard of another process.
     changed: Time,
     /// The file system is not used any more.
@@ -38,7 +39,7 @@ impl MetadataFaults {
     pub fn new(seed: u64) -> MetadataFaults {
         // A random source of its own, so that all other seeds are unchanged.
         let rng = Rng::new(seed ^ 0x0e7a_da7a);
-        MetadataFaults { rng, is_restart_planned: false, named: Vec::new(), changed: Time(0), is_over: false }
+        MetadataFaults { rng, is_restart_planned: false, named: BTreeMap::new(), changed: Time(0), is_over: false }
     }
 }
 
@@ -52,7 +53,14 @@ impl Run {
     }
 
     pub(crate) fn disturb_metadata_and_plan_next(&mut self) {
-        let serves = self.up_servers().first().copied();
+        let shards = self.cluster.files.servers.len() as u64;
+        let shard = if shards > 1 { self.metadata.rng.below(shards) as usize } else { 0 };
+        let serves = self.up_servers_of(shard).first().copied();
+        if shards > 1 && self.metadata.rng.chance(1, 8) {
+            // All servers die together, with whatever they have begun.
+            let up = self.up_servers();
+            up.into_iter().for_each(|slot| self.let_server_die_soon(slot));
+        }
         if self.metadata.rng.chance(1, 4) {
             self.cut_off_host();
         }
@@ -60,14 +68,14 @@ impl Run {
             (None, _) => {}
             (Some(slot), 0..3) => self.end_server(slot),
             (Some(slot), 3..6) => self.let_server_die_soon(slot),
-            (Some(_), 6..8) => drop(self.take_over_from_the_living()),
+            (Some(_), 6..8) => drop(self.take_over_from_the_living(shard)),
             (Some(slot), 8) => {
                 self.end_server(slot);
                 self.count_fault("metadata servers start together");
-                self.cluster.files.servers.clone().into_iter().for_each(|slot| self.replace_if_down(slot));
+                self.cluster.files.servers[shard].into_iter().for_each(|slot| self.replace_if_down(slot));
             }
             (Some(_), _) => {
-                if let Some(slot) = self.take_over_from_the_living() {
+                if let Some(slot) = self.take_over_from_the_living(shard) {
                     self.let_server_die_soon(slot);
                 }
             }
@@ -78,7 +86,7 @@ impl Run {
     /// Everybody speaks to the present process.
     pub(crate) fn end_detours(&mut self) {
         if let Some(system) = &self.cluster.files.system {
-            self.cluster.world.end_detours(NodeId::MetadataServer(system.id));
+            (0..system.shards.len()).for_each(|shard| self.cluster.world.end_detours(system.service(shard)));
         }
     }
 
@@ -102,9 +110,9 @@ impl Run {
     }
 
     /// Another process takes over; some hosts still take the last one for the owner.
-    fn take_over_from_the_living(&mut self) -> Option<HostSlot> {
-        let up = self.up_servers();
-        let free = self.cluster.files.servers.iter().copied().find(|slot| !up.contains(slot))?;
+    fn take_over_from_the_living(&mut self, shard: usize) -> Option<HostSlot> {
+        let up = self.up_servers_of(shard);
+        let free = self.cluster.files.servers[shard].into_iter().find(|slot| !up.contains(slot))?;
         self.count_fault("metadata server taken over from");
         let now = self.cluster.world.now();
         let lease = self.cluster.options.settings.host_lease;
@@ -139,8 +147,20 @@ impl Run {
 
     /// The slots with a process that is up.
     fn up_servers(&self) -> Vec<HostSlot> {
-        let servers = self.cluster.files.servers.iter().copied();
+        (0..self.cluster.files.servers.len()).flat_map(|shard| self.up_servers_of(shard)).collect()
+    }
+
+    /// Those of one shard.
+    fn up_servers_of(&self, shard: usize) -> Vec<HostSlot> {
+        let servers = self.cluster.files.servers.get(shard).into_iter().flatten().copied();
         servers.filter(|slot| self.cluster.world.machine(self.cluster.node(*slot)).is_some()).collect()
+    }
+
+    /// The slots of shards that have no process.
+    fn slots_of_missing(&self) -> Vec<HostSlot> {
+        let shards = 0..self.cluster.files.servers.len();
+        let missing = shards.filter(|shard| self.up_servers_of(*shard).is_empty());
+        missing.map(|shard| self.cluster.files.servers[shard][0]).collect()
     }
 
     /// Ends processes that do not own the file system any more, and has another one started if there is none.
@@ -164,13 +184,13 @@ impl Run {
                 _ => {}
             }
         }
-        self.name_owner();
-        let Some(first) = self.cluster.files.servers.first().copied() else { return Ok(()) };
-        if !self.up_servers().is_empty() || self.metadata.is_over {
+        (0..self.cluster.files.servers.len()).for_each(|shard| self.name_owner(shard));
+        let missing = self.slots_of_missing();
+        if missing.is_empty() || self.metadata.is_over {
             return Ok(());
         }
         if !self.storming {
-            self.replace_if_down(first);
+            missing.into_iter().for_each(|slot| self.replace_if_down(slot));
         } else if !self.metadata.is_restart_planned {
             self.metadata.is_restart_planned = true;
             self.plan_fault(RESTART_AFTER, FaultEvent::StartMetadataServer);
@@ -178,32 +198,30 @@ impl Run {
         Ok(())
     }
 
-    /// Starts a process, if there is none.
+    /// Starts a process for each shard that has none.
     pub(crate) fn start_metadata_if_none(&mut self) {
         self.metadata.is_restart_planned = false;
-        if let Some(first) = self.cluster.files.servers.first().copied()
-            && self.up_servers().is_empty()
-        {
-            self.replace_if_down(first);
-        }
+        self.slots_of_missing().into_iter().for_each(|slot| self.replace_if_down(slot));
     }
 
     /// Hosts hear of a process when it owns the file system; some of them hear of it late, if the one before is alive.
-    fn name_owner(&mut self) {
+    fn name_owner(&mut self, shard: usize) {
         let Some(system) = &self.cluster.files.system else { return };
-        let service = NodeId::MetadataServer(system.id);
+        let service = system.service(shard);
+        let named = self.metadata.named.get(&shard).cloned().unwrap_or_default();
         let owns = |slot: &HostSlot| self.cluster.metadata_state(*slot) == Some(NodeState::Owns);
         let owners: Vec<NodeId> =
-            self.up_servers().into_iter().filter(owns).map(|slot| self.cluster.node(slot)).collect();
-        let last = self.metadata.named.last().copied();
+            self.up_servers_of(shard).into_iter().filter(owns).map(|slot| self.cluster.node(slot)).collect();
+        let last = named.last().copied();
         let is_up = |node: NodeId| self.cluster.world.machine(node).is_some();
-        let fresh = owners.iter().copied().find(|node| !self.metadata.named.contains(node));
+        let fresh = owners.iter().copied().find(|node| !named.contains(node));
         // The one that was named last may have died before another one that still owns the file system.
         let other = owners.first().copied().filter(|_| !last.is_some_and(is_up));
         let Some(owner) = fresh.or(other) else { return };
         let alive = last.filter(|last| is_up(*last) && self.storming);
-        self.metadata.named.retain(|node| *node != owner);
-        self.metadata.named.push(owner);
+        let others = named.into_iter().filter(|node| *node != owner);
+        let named = others.chain([owner]).collect();
+        self.metadata.named.insert(shard, named);
         self.metadata.changed = self.cluster.world.now();
         self.cluster.world.set_service(service, owner);
         if let Some(last) = alive {

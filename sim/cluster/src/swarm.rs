@@ -405,7 +405,7 @@ impl Run {
         let length = BLOCK_BYTES as u64;
         let stripe = self.cluster.options.layout.stripe_blocks() * length;
         let is_attribute_volume = self.cluster.options.attribute_volume.is_some();
-        let users = self.cluster.slots().filter(|slot| !self.cluster.files.servers.contains(slot)).collect::<Vec<_>>();
+        let users = self.cluster.slots().filter(|slot| !self.cluster.files.is_server(*slot)).collect::<Vec<_>>();
         for (slot, number) in users.into_iter().zip(0..) {
             // Blocks of each stripe, so that all devices are used; each host uses other blocks.
             let offsets = (0..self.cluster.options.stripes).map(|row| row * stripe + number * length % stripe);
@@ -663,7 +663,7 @@ impl Run {
 
     pub(crate) fn wake_clients(&mut self, slot: HostSlot) {
         let node = self.cluster.node(slot);
-        if self.cluster.files.servers.contains(&slot) {
+        if self.cluster.files.is_server(slot) {
             return;
         }
         (0..self.cluster.options.clients).for_each(|client| self.think(node, client));

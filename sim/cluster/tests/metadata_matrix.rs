@@ -1,6 +1,9 @@
 //! The crash matrix of metadata servers: a server loses power instead of each of its inputs.
 
-use braid_cluster::metadata_matrix::{MetadataPoint, Victim, run_metadata_point};
+use braid_cluster::ShardOptions;
+use braid_cluster::metadata_matrix::{MetadataPoint, Victim, run_metadata_point, run_shard_point};
+use braid_metadata::Protocol;
+use braid_namespace::Placement;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
@@ -8,9 +11,14 @@ use std::thread;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Tries every `every`-th point. Returns how many.
+/// Tries every `every`-th point of a server. Returns how many.
 fn try_all(seed: u64, victim: Victim, every: u64) -> u64 {
-    let inputs = run_metadata_point(seed, None).unwrap_or_else(|failed| panic!("no crash: {failed:?}"));
+    try_shard(seed, ShardOptions::ONE, (victim, 0), every)
+}
+
+/// The same with these shards.
+fn try_shard(seed: u64, shards: ShardOptions, (victim, shard): (Victim, usize), every: u64) -> u64 {
+    let inputs = run_shard_point(seed, shards, None).unwrap_or_else(|failed| panic!("no crash: {failed:?}"));
     let next = AtomicU64::new(1);
     let work = || {
         loop {
@@ -18,9 +26,9 @@ fn try_all(seed: u64, victim: Victim, every: u64) -> u64 {
             if at > inputs {
                 return;
             }
-            let point = MetadataPoint { victim, at };
-            if let Err(failed) = run_metadata_point(seed, Some(point)) {
-                panic!("seed {seed}, {point}: {}\n{}", failed.check, failed.details);
+            let point = MetadataPoint { victim, shard, at };
+            if let Err(failed) = run_shard_point(seed, shards, Some(point)) {
+                panic!("seed {seed}, {shards:?}, {point}: {}\n{}", failed.check, failed.details);
             }
         }
     };
@@ -44,8 +52,29 @@ fn so_it_is_with_the_server_that_takes_over() {
     assert!(tried > 100, "only {tried} points were tried");
 }
 
+/// Two servers, with names and inodes in different shards: each dies at each point, with each protocol.
+fn with_two_servers(victim: Victim, every: u64) {
+    for protocol in Protocol::ALL {
+        let shards = ShardOptions { count: 2, placement: Placement::Spread, protocol };
+        for shard in [0, 1] {
+            let tried = try_shard(1, shards, (victim, shard), every);
+            assert!(tried > 10, "only {tried} points were tried");
+        }
+    }
+}
+
+#[test]
+fn either_of_two_servers_that_dies_at_any_input_loses_nothing() {
+    with_two_servers(Victim::First, 7);
+}
+
+#[test]
+fn so_it_is_with_the_server_that_takes_over_from_one_of_two() {
+    with_two_servers(Victim::Successor, 11);
+}
+
 #[test]
 fn a_point_is_one_run() {
-    let point = MetadataPoint { victim: Victim::First, at: 100 };
+    let point = MetadataPoint { victim: Victim::First, shard: 0, at: 100 };
     assert_eq!(run_metadata_point(1, Some(point)), run_metadata_point(1, Some(point)));
 }

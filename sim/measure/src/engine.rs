@@ -336,7 +336,8 @@ pub fn data_bytes(message: &Message) -> u64 {
         | Message::MonitorRequest(_)
         | Message::MonitorAnswer(_)
         | Message::FileRequest(_)
-        | Message::FileAnswer(_) => 0,
+        | Message::FileAnswer(_)
+        | Message::Shard(_) => 0,
     }
 }
 

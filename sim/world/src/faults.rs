@@ -95,10 +95,12 @@ pub enum FaultKind {
     /// No fault: hosts have a file system mounted, which processes use; its metadata server is taken over again and again. Not drawn as an
     /// event.
     Files,
+    /// No fault: such a file system has several shards, each with a metadata server of its own. Not drawn as an event.
+    Shards,
 }
 
 impl FaultKind {
-    pub const ALL: [FaultKind; 36] = [
+    pub const ALL: [FaultKind; 37] = [
         FaultKind::HostCrash,
         FaultKind::DeviceCrash,
         FaultKind::ServerCrash,
@@ -135,6 +137,7 @@ impl FaultKind {
         FaultKind::RecordDamage,
         FaultKind::TakeOver,
         FaultKind::Files,
+        FaultKind::Shards,
     ];
 
     /// The name of the kind on the command line.
@@ -176,6 +179,7 @@ impl FaultKind {
             FaultKind::RecordDamage => "record-damage",
             FaultKind::TakeOver => "take-over",
             FaultKind::Files => "files",
+            FaultKind::Shards => "shards",
         }
     }
 
@@ -493,6 +497,7 @@ impl FaultOptions {
             FaultKind::Disconnect,
             FaultKind::TakeOver,
             FaultKind::Files,
+            FaultKind::Shards,
         ];
         let faults = FaultKind::ALL.into_iter().filter(|kind| !apart.contains(kind));
         let mut weights: Vec<_> = faults.map(|kind| (kind, weight(kind.weight_max()))).collect();

@@ -157,7 +157,8 @@ impl Swarm {
             | FaultKind::Reconnect
             | FaultKind::Disconnect
             | FaultKind::TakeOver
-            | FaultKind::Files => {
+            | FaultKind::Files
+            | FaultKind::Shards => {
                 unreachable!("these kinds are not faults of a moment")
             }
             FaultKind::Fence => Fault::Fence {
@@ -329,6 +330,7 @@ mod tests {
             FaultKind::Disconnect,
             FaultKind::TakeOver,
             FaultKind::Files,
+            FaultKind::Shards,
         ];
         for kind in FaultKind::ALL.into_iter().filter(|kind| !lasting.contains(kind)) {
             let mut swarm = swarm([kind], 7);

@@ -25,7 +25,12 @@ const MANY_FIELDS: &[(&str, &str, usize, &str)] = &[
 ];
 
 /// Types with more methods than permitted.
-const MANY_METHODS: &[(&str, &str, usize, &str)] = &[];
+const MANY_METHODS: &[(&str, &str, usize, &str)] = &[(
+    "core/metadata",
+    "MetadataServer",
+    85,
+    "one server, of which two modules are operations on several shards; to be cut into a part that returns what follows",
+)];
 
 /// Larger circles: the name of one of the modules, and the number of modules.
 const LARGE_CIRCLES: &[(&str, &str, usize, &str)] = &[];
@@ -41,6 +46,11 @@ const CIRCLES_OF_METHODS: &[(&str, &[&str], &str)] = &[
         "core/device",
         &["decisions", "device", "membership", "objects", "tasks"],
         "one device: requests, decisions and a new membership lead to each other; to be cut into parts that return what follows",
+    ),
+    (
+        "core/metadata",
+        &["absent_hosts", "commit_steps", "server", "sharded"],
+        "one server: commands, locks and the commit protocols lead to each other; to be cut into parts that return what follows",
     ),
     (
         "core/objects",

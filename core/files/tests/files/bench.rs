@@ -84,6 +84,7 @@ impl Bench {
         let inner = VolumeHost::new(self.volume.clone(), host, self.rng.next_u64(), self.network.longest);
         let config = FileClientConfig {
             file_system: FILE_SYSTEM,
+            shards: vec![FILE_SYSTEM],
             host,
             volume: VolumeId(1),
             stripe_bytes: STRIPE_BYTES,

@@ -8,7 +8,7 @@ use braid_locks::{DISK_BYTES, LockServer, LockServerConfig};
 use braid_machine::{Effect, Effects, Input, Machine};
 use braid_namespace::check::{Check, Windows};
 use braid_namespace::reclaim::{Step, drop_host, listed, reclaim};
-use braid_namespace::{Context, Parameters, evaluate, format};
+use braid_namespace::{Context, Parameters, Shards, evaluate, format};
 use braid_objects::Key;
 use braid_objects::map_access::apply;
 use braid_wire::*;
@@ -47,7 +47,13 @@ pub struct Server {
 impl Server {
     pub fn new(volume: Rc<RefCell<Volume>>, blocks: u64) -> Server {
         let mut map = BTreeMap::new();
-        let parameters = Parameters { blocks, stripe_blocks: 16, hash_key: *b"sixteen bytes...", hash_bits: 55 };
+        let parameters = Parameters {
+            blocks,
+            stripe_blocks: 16,
+            hash_key: *b"sixteen bytes...",
+            hash_bits: 55,
+            shards: Shards::ONE,
+        };
         apply(&format(&parameters, Owner::default(), 0o755, FileTime(0)), &mut map);
         let start = Generation(1);
         Server {

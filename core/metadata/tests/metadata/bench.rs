@@ -3,9 +3,9 @@
 use braid_base::limits::{self, Settings};
 use braid_base::{ArrayId, BlockRange, Clock, FileSystemId, Generation, InodeId, NodeId, Now, ObjectId, Time};
 use braid_machine::{Effect, Effects, Input, Machine};
-use braid_metadata::{MetadataServer, MetadataServerConfig, MetadataService, VOLUME_BYTES_MIN, format};
-use braid_namespace::Parameters;
+use braid_metadata::{MetadataServer, MetadataServerConfig, MetadataService, Protocol, VOLUME_BYTES_MIN, format};
 use braid_namespace::check::Finding;
+use braid_namespace::{Parameters, Shards};
 use braid_wire::{
     FileAnswer, FileAttributes, FileCommand, FileReply, FileRequest, FileResult, LockAnswer, LockCommand, LockExtent,
     LockMode, LockReply, LockRequest, LockTerm, Message, MonitorRequest, NewInode, Owner,
@@ -46,11 +46,14 @@ fn server(start: Generation, serve_from: Time) -> MetadataServer {
         generation: Generation(1000 + start.0),
         start,
         volume_bytes: VOLUME_BYTES,
+        peers: vec![FILE_SYSTEM],
+        commit_protocol: Protocol::OnePhase,
         parameters: Parameters {
             blocks: BLOCKS,
             stripe_blocks: 64,
             hash_key: [7; 16],
             hash_bits: Parameters::HASH_BITS_MAX,
+            shards: Shards::ONE,
         },
         root: Owner::default(),
         serve_from,

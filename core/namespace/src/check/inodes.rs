@@ -3,6 +3,7 @@
 use crate::check::finding::{Finding, Report};
 use crate::check::scan::{Scan, decode};
 use crate::entries::{GROUP_MAX, first_cookie};
+use crate::inodes::MADE;
 use crate::keys;
 use crate::records::{Inode, Parameters, decode_entry, decode_extent};
 use braid_base::{BLOCK_BYTES, InodeId};
@@ -87,7 +88,9 @@ impl InodeWindow {
         match self.pass {
             Pass::Inodes => {
                 report.counted.inodes += 1;
-                report.counted.last_inode = report.counted.last_inode.max(key.of);
+                if key.of & MADE == 0 {
+                    report.counted.last_inode = report.counted.last_inode.max(key.of);
+                }
                 if let Some(inode) = decode(key, value, report, |key, value| Inode::decode(InodeId(key.of), value)) {
                     self.tallies.insert(InodeId(key.of), Tally::new(inode.attributes));
                 }

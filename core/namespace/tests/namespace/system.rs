@@ -3,7 +3,7 @@
 use braid_base::{BlockRange, Generation, InodeId};
 use braid_namespace::check::{Check, Finding, Windows};
 use braid_namespace::reclaim::{Step, drop_host, hosts, listed, reclaim};
-use braid_namespace::{Context, Evaluation, Parameters, evaluate, format};
+use braid_namespace::{Context, Evaluation, Parameters, Shards, evaluate, format};
 use braid_objects::Key;
 use braid_objects::map_access::apply;
 use braid_wire::*;
@@ -155,7 +155,7 @@ impl System {
 }
 
 pub fn parameters(blocks: u64, hash_bits: u8) -> Parameters {
-    Parameters { blocks, stripe_blocks: 8, hash_key: *b"sixteen bytes...", hash_bits }
+    Parameters { blocks, stripe_blocks: 8, hash_key: *b"sixteen bytes...", hash_bits, shards: Shards::ONE }
 }
 
 pub fn name(name: &str) -> Bytes {

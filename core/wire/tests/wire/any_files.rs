@@ -16,7 +16,40 @@ pub fn message() -> impl Strategy<Value = Message> {
     );
     let answer = (generation(), number(), reply())
         .prop_map(|(start, sequence, reply)| Message::FileAnswer(FileAnswer { start, sequence, reply }));
-    prop_oneof![request, answer]
+    prop_oneof![4 => request, 4 => answer, 1 => shard()]
+}
+
+/// Boxed, because strategies of many parts take much of the stack.
+fn shard() -> BoxedStrategy<Message> {
+    let question = prop_oneof![
+        inode().prop_map(|inode| ShardQuestion::Inode { inode }),
+        (inode(), value()).prop_map(|(parent, name)| ShardQuestion::Name { parent, name }),
+        Just(ShardQuestion::Moves),
+        inode().prop_map(|inode| ShardQuestion::Place { inode }),
+    ];
+    let shard_reply = prop_oneof![
+        attributes().prop_map(ShardReply::Inode).boxed(),
+        of(directory_entry()).prop_map(ShardReply::Name).boxed(),
+        number().prop_map(ShardReply::Moves),
+    ];
+    let error = prop::sample::select(&crate::golden_files::ERRORS[..]);
+    let shard_reply = prop_oneof![4 => shard_reply.prop_map(Ok), 1 => error.prop_map(Err)];
+    let body = prop_oneof![
+        value().prop_map(|message| ShardBody::Commit { message }),
+        (generation(), number(), question).prop_map(|(start, number, question)| ShardBody::Read {
+            start,
+            number,
+            question
+        }),
+        (generation(), number(), shard_reply).prop_map(|(start, number, reply)| ShardBody::ReadAnswer {
+            start,
+            number,
+            reply
+        }),
+    ];
+    (any::<u8>(), body)
+        .prop_map(|(from, body)| Message::Shard(ShardMessage { from: braid_base::ShardId(from), body }))
+        .boxed()
 }
 
 fn command() -> impl Strategy<Value = FileCommand> {
@@ -64,19 +97,22 @@ fn command() -> impl Strategy<Value = FileCommand> {
     prop_oneof![4 => short, 1 => create, 1 => rename, 1 => set, 1 => attach]
 }
 
-pub fn reply() -> impl Strategy<Value = FileReply> {
-    let entry = (number(), inode(), file_type(), value()).prop_map(|(cookie, inode, file_type, name)| DirectoryEntry {
+fn directory_entry() -> impl Strategy<Value = DirectoryEntry> {
+    (number(), inode(), file_type(), value()).prop_map(|(cookie, inode, file_type, name)| DirectoryEntry {
         cookie,
         inode,
         file_type,
         name,
-    });
+    })
+}
+
+pub fn reply() -> impl Strategy<Value = FileReply> {
     let status = (number(), number(), number(), number())
         .prop_map(|(blocks, free, allotted, inodes)| FileSystemStatus { blocks, free, allotted, inodes });
     let result = prop_oneof![
         Just(FileResult::Done),
         attributes().prop_map(FileResult::Attributes),
-        (vec(entry, 0..4), any::<bool>()).prop_map(|(entries, more)| FileResult::Entries { entries, more }),
+        (vec(directory_entry(), 0..4), any::<bool>()).prop_map(|(entries, more)| FileResult::Entries { entries, more }),
         value().prop_map(FileResult::Target),
         (attributes(), any::<bool>()).prop_map(|(attributes, is_new)| FileResult::Created { attributes, is_new }),
         attributes().prop_map(FileResult::Removed),

@@ -3,6 +3,7 @@
 
 use crate::golden_files::{FILE_ANSWER, FILE_REQUEST, files};
 use crate::golden_objects::objects;
+use crate::golden_shards::shards;
 use braid_base::{
     ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, FenceTable, FileSystemId, Generation,
     LockServerId, Member, MemberState, Membership, NodeId, ObjectId, Ownership, Stamp, Time, TransactionId, VolumeId,
@@ -31,6 +32,7 @@ impl Golden {
             Message::MonitorAnswer(_) => (NodeId::Monitor, device),
             Message::FileRequest(_) => (host, NodeId::MetadataServer(FileSystemId(3))),
             Message::FileAnswer(_) => (NodeId::MetadataServer(FileSystemId(3)), host),
+            Message::Shard(_) => (NodeId::MetadataServer(FileSystemId(3)), NodeId::MetadataServer(FileSystemId(4))),
             Message::Partial(_) => (NodeId::Device(DeviceId(5)), device),
         };
         let array =
@@ -372,6 +374,7 @@ pub fn goldens() -> Vec<Golden> {
     all.extend(monitoring());
     all.extend(objects());
     all.extend(files());
+    all.extend(shards());
     all
 }
 
@@ -611,15 +614,15 @@ fn whole_frames_have_the_bytes_that_are_written_down() {
     let array = "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf";
     let (host, device) = ("01000000 07000000", "02000000 02000000");
     let header = |bytes: &str, from: &str, to: &str, crc: &str| {
-        format!("42524144 0b00 0000 {bytes} {array} {from} {to} 0000000000000000 {crc} 00000000")
+        format!("42524144 0c00 0000 {bytes} {array} {from} {to} 0000000000000000 {crc} 00000000")
     };
     let all = goldens();
     let written = all.iter().position(|golden| golden.description == format!("{ANSWER} 04 {TRANSACTION} 00"));
     let with_data = all.iter().position(|golden| !golden.encode().payload.is_empty());
     for (index, header) in [
-        (0, header("32000000 00000000", host, device, "f000ff57")),
-        (written.expect("an answer"), header("1f000000 00000000", device, host, "1536cb14")),
-        (with_data.expect("a write"), header("a7000000 00100000", host, device, "d48282a6")),
+        (0, header("32000000 00000000", host, device, "16f5cbf6")),
+        (written.expect("an answer"), header("1f000000 00000000", device, host, "ef6d01a3")),
+        (with_data.expect("a write"), header("a7000000 00100000", host, device, "579bc712")),
     ] {
         let golden = &all[index];
         let payload = golden.encode().payload.concat();
@@ -635,7 +638,7 @@ fn a_byte_that_is_no_choice_is_refused_by_name() {
     let manage = format!("{REQUEST} 08 {TICKET}");
     let piece = format!("{ANSWER} 02 {TRANSACTION} 00 01000000 0000000000000000 0000000000000000");
     let places = [
-        ("Message", String::new(), 9),
+        ("Message", String::new(), 10),
         ("Command", REQUEST.into(), 12),
         ("Want", format!("{REQUEST} 02 {TRANSACTION} {STAMP} {OBJECT} 01 00000000"), 4),
         ("WriteMode", format!("{REQUEST} 04 {TRANSACTION} {STAMP} {OBJECT} 01 00000000 {OBJECT} {OBJECT}"), 2),
@@ -682,6 +685,9 @@ fn a_byte_that_is_no_choice_is_refused_by_name() {
         ("FileType", format!("{FILE_ANSWER} 01 02 {OBJECT}"), 4),
         ("SpecialType", format!("{FILE_ANSWER} 01 02 {OBJECT} 04"), 4),
         ("FileError", format!("{FILE_ANSWER} 02"), 22),
+        ("ShardBody", "0a 01".into(), 3),
+        ("ShardQuestion", format!("0a 01 02 05000000 {TICKET}"), 4),
+        ("ShardReply", format!("0a 01 03 05000000 {TICKET} 01"), 3),
         ("LockCommand", LOCK_REQUEST.into(), 5),
         ("LockTerm", format!("{LOCK_REQUEST} 02 {TICKET} {OBJECT} 00000000"), 3),
         ("LockMode", format!("{LOCK_REQUEST} 02 {TICKET} {OBJECT} 01000000 0300 {OBJECT} {OBJECT}"), 2),

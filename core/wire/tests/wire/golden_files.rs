@@ -9,10 +9,10 @@ use bytes::Bytes;
 pub const FILE_REQUEST: &str = "08 07000000 0500000000000000 01000000 0600000000000000 0800000000000000";
 /// From start 5, for sequence 8.
 pub const FILE_ANSWER: &str = "09 05000000 0800000000000000";
-const NAME: &str = "03000000 616263";
+pub const NAME: &str = "03000000 616263";
 /// One extent: blocks 4 and 5 of the volume at block 6 of the file.
 const EXTENTS: &str = "01000000 0600000000000000 0400000000000000 0200000000000000";
-const ATTRIBUTES: &str = "2100000000000000 02 ed01 e8030000 64000000 03000000 0600000000000000 0900000000000000 \
+pub const ATTRIBUTES: &str = "2100000000000000 02 ed01 e8030000 64000000 03000000 0600000000000000 0900000000000000 \
     0a00000000000000 ffffffffffffffff 0c00000000000000 01 0600000000000000 34120000";
 
 pub const ERRORS: [FileError; 21] = [
@@ -108,8 +108,9 @@ fn commands() -> Vec<(FileCommand, String)> {
     ]
 }
 
-fn results() -> Vec<(FileResult, String)> {
-    let attributes = FileAttributes {
+/// The attributes that [`ATTRIBUTES`] describes.
+pub fn attributes() -> FileAttributes {
+    FileAttributes {
         inode: InodeId(0x21),
         file_type: FileType::Directory,
         mode: 0o755,
@@ -122,7 +123,11 @@ fn results() -> Vec<(FileResult, String)> {
         ctime: FileTime(12),
         parent: Some(InodeId(6)),
         device: 0x1234,
-    };
+    }
+}
+
+fn results() -> Vec<(FileResult, String)> {
+    let attributes = attributes();
     let name = Bytes::from_static(b"abc");
     let entry = |file_type| DirectoryEntry { cookie: 6, inode: InodeId(0x21), file_type, name: name.clone() };
     let entries = vec![entry(FileType::Regular), entry(FileType::Special(SpecialType::Socket))];

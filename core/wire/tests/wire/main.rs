@@ -7,6 +7,7 @@ mod damage;
 mod golden;
 mod golden_files;
 mod golden_objects;
+mod golden_shards;
 mod limits;
 mod limits_files;
 mod limits_objects;

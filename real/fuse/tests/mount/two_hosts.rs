@@ -48,6 +48,7 @@ impl TwoHosts {
             let inner = VolumeHost::new(volume.clone(), host, u64::from(number), Duration::from_micros(100));
             let config = FileClientConfig {
                 file_system: FILE_SYSTEM,
+                shards: vec![FILE_SYSTEM],
                 host,
                 volume: VolumeId(1),
                 stripe_bytes: STRIPE_BYTES,

@@ -148,6 +148,7 @@ fn only_of(name: &str) -> Option<&'static str> {
         FaultKind::PageCache,
         FaultKind::TakeOver,
         FaultKind::Files,
+        FaultKind::Shards,
     ];
     let names = names.chain(kinds.map(FaultKind::name));
     names.into_iter().find(|word| name.starts_with(word))

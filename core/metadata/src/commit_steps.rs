@@ -1,0 +1,300 @@
+//! What a metadata server does for the commit protocols: it evaluates parts under locks, writes records, sends messages and answers hosts, as
+//! [`Step`]s say.
+
+use crate::operation::content;
+use crate::operation_locks::Owner;
+use crate::reclaim;
+use crate::server::{MetadataError, MetadataServer, MetadataService, OwnOperation};
+use crate::shard_operation::{LoadRecords, RECORDS_TICKET, Records, Write, records_of, reply_of_parts};
+use crate::sharded::{Evaluating, LOCKS_WITHIN, ShardTimer};
+use braid_base::{InodeId, Now, ShardId};
+use braid_commit::{Evaluation, Event, LogWrite, Outcome, Parts, RecordKind, Refusal, Step, TransactionName};
+use braid_machine::Effects;
+use braid_namespace::parts::{locks_of, next_made};
+use braid_objects::Key;
+use braid_wire::{
+    CoordinatorParts, FileAttributes, FileError, FileReply, ObjectAnswer, ShardBody, ShardFinding, ShardPart,
+    ShardParts, decode_reply, encode_reply,
+};
+use bytes::Bytes;
+
+/// What became of an operation at its coordinator.
+enum Ended {
+    Reply(FileReply),
+    /// It has changed nothing, and is to be planned anew.
+    Again,
+}
+
+impl MetadataServer {
+    pub(crate) fn step_commits(&mut self, now: Now, event: Event, out: &mut Effects) {
+        let mut steps = Vec::new();
+        self.shards().commits.step(now.time, event, &mut steps);
+        self.do_steps(now, steps, out);
+    }
+
+    pub(crate) fn do_steps(&mut self, now: Now, steps: Vec<Step>, out: &mut Effects) {
+        for step in steps {
+            match step {
+                Step::Hold { transaction, parts } => self.hold(transaction, &parts),
+                Step::Evaluate { transaction, requests } => self.begin_evaluation(now, transaction, &requests, out),
+                Step::Log(write) => self.log(now, write, out),
+                Step::Send { to, message } => {
+                    self.reply_to(now, to, ShardBody::Commit { message: message.encode() }, out);
+                }
+                Step::Release { transaction } => {
+                    self.shards().evaluations.remove(&transaction);
+                    self.shards().timers.cancel(ShardTimer::Locks(transaction));
+                    self.release(now, Owner::Transaction(transaction), out);
+                }
+                Step::Answer { outcomes, .. } => {
+                    for outcome in outcomes {
+                        self.answer_outcome(now, &outcome, out);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes the locks of a transaction again that was found after a restart, and the numbers that it has chosen.
+    fn hold(&mut self, transaction: TransactionName, parts: &Parts) {
+        for parts in parts_of(parts) {
+            self.note_made(&parts);
+            let locks = locks_of(&parts);
+            self.shards().locks.hold(Owner::Transaction(transaction), locks);
+        }
+    }
+
+    /// New numbers must be higher than those that were chosen.
+    fn note_made(&mut self, parts: &ShardParts) {
+        for part in &parts.parts {
+            if let ShardPart::Make { inode: Some(inode), .. } = part {
+                self.shards().made = self.shards().made.max(inode.0);
+            }
+        }
+    }
+
+    fn begin_evaluation(&mut self, now: Now, transaction: TransactionName, requests: &[Bytes], out: &mut Effects) {
+        let own = self.shards().shard;
+        let request = requests.first().filter(|_| requests.len() == 1).and_then(|it| ShardParts::decode(it).ok());
+        let Some(parts) = request.filter(|parts| is_of(parts, own)) else {
+            let reason = encode_error(FileError::Malformed);
+            let evaluations = requests.iter().map(|_| Evaluation::Refused { reason: reason.clone() }).collect();
+            return self.step_commits(now, Event::Evaluated { transaction, evaluations }, out);
+        };
+        let Some(parts) = self.with_numbers(parts) else {
+            let reason = encode_error(FileError::NoSpace);
+            let evaluations = vec![Evaluation::Refused { reason }];
+            return self.step_commits(now, Event::Evaluated { transaction, evaluations }, out);
+        };
+        let locks = locks_of(&parts);
+        self.shards().evaluations.insert(transaction, Evaluating { parts, ticket: None });
+        if self.shards().locks.acquire(Owner::Transaction(transaction), locks) {
+            self.evaluate_for(now, transaction, false, out);
+        } else {
+            self.shards().timers.set(ShardTimer::Locks(transaction), now.time.after(LOCKS_WITHIN));
+        }
+    }
+
+    /// Chooses the numbers of new inodes. `None` if there are no more.
+    fn with_numbers(&mut self, mut parts: ShardParts) -> Option<ShardParts> {
+        for part in &mut parts.parts {
+            if let ShardPart::Make { inode: inode @ None, .. } = part {
+                let next = next_made(self.shards().shard, self.shards().made)?;
+                self.shards().made = next.0;
+                *inode = Some(next);
+            }
+        }
+        Some(parts)
+    }
+
+    /// Another operation has the locks for too long: it may wait for the server that asks.
+    pub(crate) fn refuse_for_lack_of_locks(&mut self, now: Now, transaction: TransactionName, out: &mut Effects) {
+        if self.shards().evaluations.contains_key(&transaction) {
+            let refused = ShardFinding::Refused { error: FileError::Busy };
+            self.on_worker_parts(now, transaction, refused, out);
+        }
+    }
+
+    /// The parts of another server's transaction are evaluated.
+    pub(crate) fn on_worker_parts(
+        &mut self,
+        now: Now,
+        transaction: TransactionName,
+        finding: ShardFinding,
+        out: &mut Effects,
+    ) {
+        if self.shards().evaluations.remove(&transaction).is_none() {
+            // It was ended meanwhile.
+            return;
+        }
+        if let ShardFinding::Refused { .. } = finding {
+            // Nothing is going to be done under these locks.
+            self.release(now, Owner::Transaction(transaction), out);
+        }
+        let evaluation = match &finding {
+            ShardFinding::Accepted { parts, .. } => {
+                Evaluation::Accepted { changes: parts.encode(), answer: finding.encode() }
+            }
+            ShardFinding::Refused { error } => Evaluation::Refused { reason: encode_error(*error) },
+            other => unreachable!("parts were evaluated: {other:?}"),
+        };
+        self.step_commits(now, Event::Evaluated { transaction, evaluations: vec![evaluation] }, out);
+    }
+
+    /// Writes records, with what is decided by them.
+    fn log(&mut self, now: Now, write: LogWrite, out: &mut Effects) {
+        let LogWrite { transaction, kind, records, applies, outcomes, .. } = write;
+        let mut on_behalf = None;
+        let mut reply = None;
+        let mut parts = Vec::new();
+        for outcome in &outcomes {
+            let own = coordinator_parts(&outcome.own);
+            if let Ended::Reply(answer) = ended(&own, outcome) {
+                (on_behalf, reply) = (Some((own.client(), 0)), Some(answer));
+            }
+        }
+        match &applies {
+            Some(Parts::Coordinator(all)) => {
+                for own in all {
+                    let other = outcomes.iter().find(|outcome| outcome.own == *own).and_then(other_inode);
+                    parts.push((coordinator_parts(own).own, other));
+                }
+            }
+            Some(Parts::Worker(all)) => parts.extend(all.iter().map(|own| (decoded(own), None))),
+            None => {}
+        }
+        let lost = parts.iter().flat_map(|(parts, _)| names_lost(parts)).collect();
+        self.run_surely(
+            now,
+            OwnOperation::Logged { transaction, kind, lost },
+            on_behalf,
+            Box::new(Write { records, parts, reply }),
+            out,
+        );
+    }
+
+    /// A write of records is durable. Without an answer, metadata that it needs is damaged.
+    pub(crate) fn on_logged(
+        &mut self,
+        now: Now,
+        (transaction, kind): (TransactionName, RecordKind),
+        lost: Vec<InodeId>,
+        answer: &ObjectAnswer,
+        out: &mut Effects,
+    ) {
+        if content(answer).is_none() {
+            self.service = MetadataService::Unusable(MetadataError::Damaged);
+            return;
+        }
+        for inode in lost {
+            // It may have other names.
+            self.reclaim.add_step(reclaim::Step::FindInodes(inode.0.checked_sub(1).map(InodeId)));
+        }
+        self.step_commits(now, Event::Logged { transaction, kind }, out);
+    }
+
+    /// Tells a host what became of its command, or plans it anew.
+    fn answer_outcome(&mut self, now: Now, outcome: &Outcome, out: &mut Effects) {
+        let own = coordinator_parts(&outcome.own);
+        let name = own.client();
+        match ended(&own, outcome) {
+            Ended::Reply(reply) => {
+                if !self.is_fenced(name.host) {
+                    self.answer(now, name.host, name.sequence, reply, out);
+                }
+                self.end_command(now, name, out);
+            }
+            Ended::Again => self.pause(now, name, out),
+        }
+    }
+
+    /// Reads the records of transactions, before the server serves.
+    pub(crate) fn load_records(&mut self, now: Now, from: Key, out: &mut Effects) {
+        let load = Box::new(LoadRecords { from });
+        self.with_store(now, out, |store, out| store.inspect(now, RECORDS_TICKET, load, out));
+    }
+
+    /// A page of records is there. After the last one, transactions go on, and the server serves.
+    pub(crate) fn on_records(&mut self, now: Now, answer: &ObjectAnswer, out: &mut Effects) {
+        let Some(Records { found, next, made }) = content(answer).and_then(records_of) else {
+            self.service = MetadataService::Unusable(MetadataError::Damaged);
+            return;
+        };
+        self.shards().made = self.shards().made.max(made);
+        for (key, record) in found {
+            self.shards().commits.restore(key, record);
+        }
+        if let Some(next) = next {
+            return self.load_records(now, next, out);
+        }
+        let mut steps = Vec::new();
+        self.shards().commits.recover(now.time, &mut steps);
+        self.begin_service();
+        self.do_steps(now, steps, out);
+    }
+}
+
+fn coordinator_parts(own: &Bytes) -> CoordinatorParts {
+    CoordinatorParts::decode(own).expect("it is encoded here, and the journal is checked by checksums")
+}
+
+fn decoded(parts: &Bytes) -> ShardParts {
+    ShardParts::decode(parts).expect("they are encoded here, and the journal is checked by checksums")
+}
+
+fn parts_of(parts: &Parts) -> Vec<ShardParts> {
+    match parts {
+        Parts::Coordinator(all) => all.iter().map(|own| coordinator_parts(own).own).collect(),
+        Parts::Worker(all) => all.iter().map(decoded).collect(),
+    }
+}
+
+fn encode_error(error: FileError) -> Bytes {
+    encode_reply(&Err(error)).into()
+}
+
+/// What the workers have done: none of it if an answer is not valid.
+fn done_by_workers(outcome: &Outcome) -> Vec<(ShardParts, Vec<FileAttributes>)> {
+    let answers = outcome.result.as_deref().unwrap_or_default();
+    let found = answers.iter().map(|answer| ShardFinding::decode(answer));
+    let done = found.map(|found| match found {
+        Ok(ShardFinding::Accepted { parts, inodes }) => Some((parts, inodes)),
+        _ => None,
+    });
+    done.collect::<Option<Vec<_>>>().unwrap_or_default()
+}
+
+/// The inode in another shard to which a new entry refers.
+fn other_inode(outcome: &Outcome) -> Option<FileAttributes> {
+    done_by_workers(outcome).first().and_then(|(_, inodes)| inodes.first().copied())
+}
+
+/// What a host hears of an operation.
+fn ended(own: &CoordinatorParts, outcome: &Outcome) -> Ended {
+    match &outcome.result {
+        Ok(_) => {
+            let done = done_by_workers(outcome);
+            let all = done.iter().map(|(parts, inodes)| (parts, &inodes[..]));
+            Ended::Reply(reply_of_parts(&own.command, all.chain([(&own.own, &own.inodes[..])])))
+        }
+        Err(Refusal::Abandoned) => Ended::Again,
+        Err(Refusal::ByWorker { reason, .. }) => match decode_reply(reason) {
+            Ok(Err(FileError::Busy)) => Ended::Again,
+            Ok(Err(error)) => Ended::Reply(Err(error)),
+            _ => Ended::Reply(Err(FileError::Lost)),
+        },
+    }
+}
+
+/// The inodes that lose a name.
+fn names_lost(parts: &ShardParts) -> impl Iterator<Item = InodeId> + '_ {
+    parts.parts.iter().filter_map(|part| match part {
+        ShardPart::LoseName { inode } | ShardPart::LoseDirectory { inode } => Some(*inode),
+        _ => None,
+    })
+}
+
+/// True if the parts are valid for this shard.
+fn is_of(parts: &ShardParts, own: ShardId) -> bool {
+    parts.parts.iter().all(|part| part.check(own).is_ok())
+}

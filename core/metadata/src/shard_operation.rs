@@ -1,0 +1,308 @@
+//! What operations on several shards do in the store of one, as its procedures: they make plans, evaluate parts, answer questions, and write
+//! what the commit protocol wants written.
+
+use crate::operation::as_answer;
+use braid_commit::{Record, RecordKey, WorkerStage};
+use braid_namespace::parts::{answer, evaluate_parts, execute_parts, last_made, run_parts};
+use braid_namespace::plan::{Known, plan};
+use braid_namespace::{Context, keys};
+use braid_objects::{Change, Evaluation, Key, Kind, NotHere, Obstacle, Procedure, View};
+use braid_wire::{
+    FileAttributes, FileCommand, FileError, FileReply, FileResult, ShardPart, ShardParts, ShardQuestion, encode_reply,
+    encode_shard_reply,
+};
+use bytes::{Buf, BufMut, Bytes};
+use std::collections::BTreeMap;
+
+/// The ticket of the pages of records.
+pub(crate) const RECORDS_TICKET: u64 = 0;
+/// How many records one page has.
+const PAGE_MAX: usize = 64;
+/// Records of transactions of other coordinators: from this number on.
+const WORKED: u64 = 256;
+
+/// Makes the plan of a command.
+#[derive(Debug)]
+pub(crate) struct MakePlan {
+    pub command: FileCommand,
+    pub known: Known,
+    pub context: Context,
+}
+
+/// Evaluates parts.
+#[derive(Debug)]
+pub(crate) struct EvaluateParts {
+    pub parts: ShardParts,
+    pub is_nearly_full: bool,
+}
+
+/// Answers a question.
+#[derive(Debug)]
+pub(crate) struct AnswerQuestion(pub ShardQuestion);
+
+/// A command that was executed otherwise: only its answer is left.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    pub reply: FileReply,
+    pub only_asks: bool,
+}
+
+/// A command whose parts are all of this shard.
+#[derive(Debug)]
+pub(crate) struct RunParts {
+    pub command: FileCommand,
+    pub parts: ShardParts,
+    pub is_nearly_full: bool,
+}
+
+/// Writes records of the commit protocol, and executes what is decided with them.
+#[derive(Debug)]
+pub(crate) struct Write {
+    pub records: Vec<(RecordKey, Option<Record>)>,
+    /// The parts that are executed, and the inode in another shard that they refer to.
+    pub parts: Vec<(ShardParts, Option<FileAttributes>)>,
+    /// The reply to the host.
+    pub reply: Option<FileReply>,
+}
+
+/// Reads records from this key on.
+#[derive(Debug)]
+pub(crate) struct LoadRecords {
+    pub from: Key,
+}
+
+fn asks(content: Bytes) -> Evaluation {
+    Evaluation { answer: as_answer(content), changes: Vec::new(), only_asks: true }
+}
+
+impl Procedure for MakePlan {
+    fn evaluate(&self, map: &mut dyn View) -> Result<Evaluation, NotHere> {
+        Ok(asks(plan(&self.command, &self.known, self.context, map)?.encode()))
+    }
+
+    fn memory_bytes(&self) -> usize {
+        size_of::<MakePlan>() + self.command.memory_bytes()
+    }
+}
+
+impl Procedure for EvaluateParts {
+    fn evaluate(&self, map: &mut dyn View) -> Result<Evaluation, NotHere> {
+        Ok(asks(evaluate_parts(&self.parts, self.is_nearly_full, map)?.encode()))
+    }
+
+    fn memory_bytes(&self) -> usize {
+        size_of::<EvaluateParts>()
+    }
+}
+
+impl Procedure for AnswerQuestion {
+    fn evaluate(&self, map: &mut dyn View) -> Result<Evaluation, NotHere> {
+        let reply = answer(&self.0, map)?;
+        Ok(asks(encode_shard_reply(&reply).into()))
+    }
+
+    fn memory_bytes(&self) -> usize {
+        size_of::<AnswerQuestion>()
+    }
+}
+
+impl Procedure for Answered {
+    fn evaluate(&self, _: &mut dyn View) -> Result<Evaluation, NotHere> {
+        let answer = as_answer(encode_reply(&self.reply));
+        Ok(Evaluation { answer, changes: Vec::new(), only_asks: self.only_asks })
+    }
+
+    fn memory_bytes(&self) -> usize {
+        size_of::<Answered>()
+    }
+}
+
+impl Procedure for RunParts {
+    fn evaluate(&self, map: &mut dyn View) -> Result<Evaluation, NotHere> {
+        let (reply, changes) = match run_parts(&self.parts, self.is_nearly_full, map)? {
+            Ok((changes, inodes)) => (reply_of_parts(&self.command, [(&self.parts, &inodes[..])]), changes),
+            Err(error) => (Err(error), Vec::new()),
+        };
+        Ok(Evaluation { answer: as_answer(encode_reply(&reply)), changes, only_asks: false })
+    }
+
+    fn memory_bytes(&self) -> usize {
+        size_of::<RunParts>() + self.command.memory_bytes()
+    }
+}
+
+impl Procedure for Write {
+    fn evaluate(&self, map: &mut dyn View) -> Result<Evaluation, NotHere> {
+        let mut changes = BTreeMap::new();
+        for (parts, other) in &self.parts {
+            let Ok((changed, _)) = execute_parts(parts, *other, &mut Changed { map, changes: &changes })? else {
+                // Metadata is damaged. Nothing is written, and the answer has no content.
+                return Ok(Evaluation { answer: Ok(Vec::new()), changes: Vec::new(), only_asks: true });
+            };
+            changes.extend(changed.into_iter().map(|change| (change.key, change.value)));
+        }
+        changes.extend(self.records.iter().map(|(key, record)| (key_of(*key), record.as_ref().map(Record::encode))));
+        let changes = changes.into_iter().map(|(key, value)| Change { key, value }).collect();
+        let reply = self.reply.clone().unwrap_or(Ok(FileResult::Done));
+        Ok(Evaluation { answer: as_answer(encode_reply(&reply)), changes, only_asks: false })
+    }
+
+    fn memory_bytes(&self) -> usize {
+        size_of::<Write>()
+    }
+}
+
+/// The map with changes that the same record makes.
+struct Changed<'a> {
+    map: &'a mut dyn View,
+    changes: &'a BTreeMap<Key, Option<Bytes>>,
+}
+
+impl View for Changed<'_> {
+    fn get(&mut self, key: Key) -> Result<Option<Bytes>, Obstacle> {
+        match self.changes.get(&key) {
+            Some(value) => Ok(value.clone()),
+            None => self.map.get(key),
+        }
+    }
+
+    fn first(&mut self, keys: std::ops::RangeInclusive<Key>) -> Result<Option<(Key, Bytes)>, Obstacle> {
+        let mut overlay = braid_objects::Overlay::new(self.map);
+        self.changes.iter().for_each(|(key, value)| overlay.put(*key, value.clone()));
+        overlay.first(keys)
+    }
+}
+
+impl Procedure for LoadRecords {
+    fn evaluate(&self, map: &mut dyn View) -> Result<Evaluation, NotHere> {
+        let last = *keys::all(Kind::Transaction).end();
+        let found = match braid_objects::Overlay::new(map).some_of(Some(self.from), last, PAGE_MAX) {
+            Ok((found, more)) => (found, more),
+            Err(Obstacle::NotHere) => return Err(NotHere),
+            Err(Obstacle::Lost) => {
+                return Ok(Evaluation { answer: Ok(Vec::new()), changes: Vec::new(), only_asks: true });
+            }
+        };
+        let made = match last_made(map) {
+            Ok(made) => made,
+            Err(Obstacle::NotHere) => return Err(NotHere),
+            Err(Obstacle::Lost) => {
+                return Ok(Evaluation { answer: Ok(Vec::new()), changes: Vec::new(), only_asks: true });
+            }
+        };
+        let mut bytes = vec![u8::from(found.1)];
+        bytes.put_u64_le(made);
+        for (key, value) in found.0 {
+            bytes.put_u64_le(key.of);
+            bytes.put_u64_le(key.index);
+            bytes.put_u32_le(value.len() as u32);
+            bytes.put_slice(&value);
+        }
+        Ok(asks(bytes.into()))
+    }
+
+    fn memory_bytes(&self) -> usize {
+        size_of::<LoadRecords>()
+    }
+}
+
+/// The first key of the records.
+pub(crate) fn first_record() -> Key {
+    *keys::all(Kind::Transaction).start()
+}
+
+/// A page of records.
+pub(crate) struct Records {
+    pub found: Vec<(RecordKey, Record)>,
+    /// The key from which to continue.
+    pub next: Option<Key>,
+    /// The last number of an inode that was made for another shard.
+    pub made: u64,
+}
+
+/// Decodes a page of records. `None` if a record is damaged.
+pub(crate) fn records_of(mut page: Bytes) -> Option<Records> {
+    let (more, made) = (page.try_get_u8().ok()? == 1, page.try_get_u64_le().ok()?);
+    let mut found = Vec::new();
+    let mut last = None;
+    while page.has_remaining() {
+        let (of, index) = (page.try_get_u64_le().ok()?, page.try_get_u64_le().ok()?);
+        let length = page.try_get_u32_le().ok()? as usize;
+        let value = (length <= page.len()).then(|| page.split_to(length))?;
+        let key = Key { kind: Kind::Transaction, of, index };
+        found.push((record_key_of(key)?, Record::decode(value).ok()?));
+        last = Some(key);
+    }
+    let next = last.filter(|_| more).and_then(Key::after);
+    Some(Records { found, next, made })
+}
+
+/// True if this is the record of a transaction that is not decided, or of which other servers may not know the outcome.
+pub fn is_undecided(key: Key, value: &Bytes) -> bool {
+    if key.kind != Kind::Transaction {
+        return false;
+    }
+    match Record::decode(value.clone()) {
+        Ok(Record::Coordinated(_)) => true,
+        Ok(Record::Worked(record)) => record.stage == WorkerStage::Prepared,
+        Ok(Record::Next(_) | Record::Mark(_)) => false,
+        Err(_) => true,
+    }
+}
+
+fn key_of(key: RecordKey) -> Key {
+    let (of, index) = match key {
+        RecordKey::Next => (0, 0),
+        RecordKey::Coordinated(sequence) => (1, sequence),
+        RecordKey::Mark(shard) => (2, u64::from(shard.0)),
+        RecordKey::Worked(name) => (WORKED + u64::from(name.shard.0), name.sequence),
+    };
+    Key { kind: Kind::Transaction, of, index }
+}
+
+fn record_key_of(Key { of, index, .. }: Key) -> Option<RecordKey> {
+    let shard = |number: u64| u8::try_from(number).ok().map(braid_base::ShardId);
+    Some(match of {
+        0 => RecordKey::Next,
+        1 => RecordKey::Coordinated(index),
+        2 => RecordKey::Mark(shard(index)?),
+        _ => {
+            let shard = shard(of.checked_sub(WORKED)?)?;
+            RecordKey::Worked(braid_commit::TransactionName { shard, sequence: index })
+        }
+    })
+}
+
+/// The reply to a command that was executed in parts, from what the parts have come to.
+pub(crate) fn reply_of_parts<'a>(
+    command: &FileCommand,
+    done: impl IntoIterator<Item = (&'a ShardParts, &'a [FileAttributes])>,
+) -> FileReply {
+    let (mut moved, mut other) = (None, None);
+    for (parts, inodes) in done {
+        let about = |part: &&ShardPart| {
+            !matches!(
+                part,
+                ShardPart::Insert { .. }
+                    | ShardPart::Remove { .. }
+                    | ShardPart::Replace { .. }
+                    | ShardPart::CountMove { .. }
+            )
+        };
+        for (part, inode) in parts.parts.iter().filter(about).zip(inodes) {
+            match part {
+                ShardPart::Moved { .. } => moved = Some(*inode),
+                _ => other = Some(*inode),
+            }
+        }
+    }
+    match (command, moved, other) {
+        (FileCommand::Create { .. }, _, Some(attributes)) => Ok(FileResult::Created { attributes, is_new: true }),
+        (FileCommand::Link { .. }, _, Some(attributes)) => Ok(FileResult::Attributes(attributes)),
+        (FileCommand::Unlink { .. } | FileCommand::RemoveDirectory { .. }, _, Some(attributes)) => {
+            Ok(FileResult::Removed(attributes))
+        }
+        (FileCommand::Rename { .. }, Some(moved), replaced) => Ok(FileResult::Renamed { moved, replaced }),
+        _ => Err(FileError::Lost),
+    }
+}

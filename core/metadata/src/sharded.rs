@@ -1,0 +1,671 @@
+//! Operations on several shards: the part of a metadata server that makes plans of commands, asks other servers, and runs the commit
+//! protocols ([`braid_commit`]). A file system with one shard has none of this.
+//!
+//! ```text
+//!   command ─► locks of names ─► plan ─┬─► this shard alone: the store executes it, as with one shard
+//!                                      ├─► an inode elsewhere: ask its server, answer
+//!                                      └─► several shards: locks of inodes ─► evaluation ─► transaction ─► answer
+//! ```
+//!
+//! A command is known by its host and sequence until it is answered: copies of it are ignored meanwhile. Its answer is kept by the store, in the
+//! record that commits it. A transaction that was abandoned, or whose worker found that the plan is outdated, is planned anew.
+//!
+//! Everything but the records is lost with the process. Hosts send their commands again, and the records bring back the transactions and
+//! their locks before anything is served.
+
+use crate::operation::{Operation, content};
+use crate::operation_locks::{OperationLocks, Owner};
+use crate::server::MetadataServer;
+use crate::shard_operation::{AnswerQuestion, Answered, EvaluateParts, MakePlan, RunParts};
+use braid_base::{
+    Backoff, FileSystemId, Generation, InodeId, NodeId, Now, ShardId, Time, Timers, TransactionId, limits,
+};
+use braid_commit::{Commits, Event, Message as CommitMessage, Protocol, Timing, Transaction, TransactionName};
+use braid_machine::{Effect, Effects, Ignored};
+use braid_namespace::Context;
+use braid_namespace::parts::{Lock, locks_of};
+use braid_namespace::plan::{Known, locks_of_command, needs_plan};
+use braid_objects::Procedure;
+use braid_wire::{
+    CoordinatorParts, FileAttributes, FileCommand, FileError, FileReply, FileResult, Message, ObjectAnswer, OtherParts,
+    ShardBody, ShardFinding, ShardMessage, ShardParts, ShardQuestion, ShardReply, decode_shard_reply,
+};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The most commands, and questions of other servers, under way.
+const COMMANDS_MAX: usize = 8192;
+/// How long locks are waited for while others are held.
+pub(crate) const LOCKS_WITHIN: Duration = Duration::from_secs(1);
+/// The first wait before a command is planned anew; it doubles, and each shard waits another time.
+const AGAIN_MIN: Duration = Duration::from_millis(5);
+const AGAIN_MAX: Duration = Duration::from_millis(500);
+
+/// The state.
+#[derive(Debug)]
+pub(crate) struct Sharded {
+    pub shard: ShardId,
+    /// The names of the metadata servers, by shard.
+    pub peers: Vec<FileSystemId>,
+    pub protocol: Protocol,
+    pub locks: OperationLocks,
+    pub commits: Commits,
+    pub commands: BTreeMap<TransactionId, Command>,
+    /// What other servers want done, until it is evaluated.
+    pub evaluations: BTreeMap<TransactionName, Evaluating>,
+    /// Questions of other servers that wait for locks.
+    questions: BTreeMap<(ShardId, Generation, u64), ShardQuestion>,
+    asking: Asking,
+    /// The highest number that was chosen for a new inode.
+    pub made: u64,
+    pub timers: Timers<ShardTimer>,
+}
+
+/// A command of a host.
+#[derive(Debug)]
+pub(crate) struct Command {
+    settled: u64,
+    command: FileCommand,
+    known: Known,
+    stage: Stage,
+    /// The request to the store whose answer counts.
+    ticket: u64,
+    again: Backoff,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// It waits for the locks of its names.
+    AwaitsNames,
+    Planning,
+    /// It waits for locks of inodes.
+    AwaitsInodes(ShardFinding),
+    /// Its own parts are being evaluated.
+    Evaluating(Vec<OtherParts>),
+    /// Another server is asked.
+    Asking(Want),
+    Transaction,
+    /// It is planned anew after a while.
+    Paused,
+}
+
+/// What is asked of another server for a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Want {
+    /// The inode that is the answer.
+    Answer,
+    /// The inode that has the new name.
+    Target,
+    Moves {
+        moved: InodeId,
+    },
+    /// The parent of a directory. `levels` are left.
+    Parent {
+        moved: InodeId,
+        moves: u64,
+        levels: usize,
+    },
+}
+
+/// Requests of a transaction of another server.
+#[derive(Debug)]
+pub(crate) struct Evaluating {
+    pub parts: ShardParts,
+    /// The request to the store whose answer counts.
+    pub ticket: Option<u64>,
+}
+
+/// Questions to other servers, and to the store.
+#[derive(Debug, Default)]
+struct Asking {
+    last: u64,
+    questions: BTreeMap<u64, Question>,
+    tickets: BTreeMap<u64, Ticket>,
+}
+
+#[derive(Debug)]
+struct Question {
+    command: TransactionId,
+    to: ShardId,
+    question: ShardQuestion,
+    resend: Backoff,
+}
+
+/// What the store is asked for.
+#[derive(Clone, Debug)]
+enum Ticket {
+    Plan(TransactionId),
+    Own(TransactionId),
+    /// `is_durable`: what the answer shows is durable.
+    Worker {
+        name: TransactionName,
+        is_durable: bool,
+    },
+    Question {
+        from: ShardId,
+        start: Generation,
+        number: u64,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum ShardTimer {
+    Resend(u64),
+    Again(TransactionId),
+    /// A command waits for locks of inodes.
+    Inodes(TransactionId),
+    Locks(TransactionName),
+}
+
+impl Sharded {
+    pub fn new(shard: ShardId, peers: Vec<FileSystemId>, protocol: Protocol) -> Sharded {
+        Sharded {
+            shard,
+            peers,
+            protocol,
+            locks: OperationLocks::default(),
+            commits: Commits::new(shard, Timing::default()),
+            commands: BTreeMap::new(),
+            evaluations: BTreeMap::new(),
+            questions: BTreeMap::new(),
+            asking: Asking::default(),
+            made: 0,
+            timers: Timers::default(),
+        }
+    }
+
+    pub fn deadline(&self) -> Option<Time> {
+        self.timers.next().map(|(time, _)| time).into_iter().chain(self.commits.deadline()).min()
+    }
+
+    pub fn peer(&self, shard: ShardId) -> Option<NodeId> {
+        self.peers.get(usize::from(shard.0)).map(|name| NodeId::MetadataServer(*name))
+    }
+
+    fn ticket(&mut self, ticket: Ticket) -> u64 {
+        self.asking.last += 1;
+        self.asking.tickets.insert(self.asking.last, ticket);
+        self.asking.last
+    }
+
+    pub fn invariants(&self) {
+        self.locks.invariants();
+        self.commits.invariants();
+        assert!(self.commands.len() <= COMMANDS_MAX, "commands are bounded");
+    }
+}
+
+impl MetadataServer {
+    pub(crate) fn shards(&mut self) -> &mut Sharded {
+        self.sharded.as_mut().expect("the file system has several shards")
+    }
+
+    /// Begins a command of a host.
+    pub(crate) fn begin_command(
+        &mut self,
+        now: Now,
+        name: TransactionId,
+        settled: u64,
+        command: FileCommand,
+        out: &mut Effects,
+    ) {
+        let locks = locks_of_command(&command);
+        if locks.is_empty() || self.store.knows(name) {
+            return self.execute(now, name, settled, command, out);
+        }
+        if self.shards().commands.contains_key(&name) {
+            return out.ignore(Ignored::NotAwaited);
+        }
+        let is_elsewhere = command.inode().is_some_and(|inode| inode.shard() != self.shards().shard);
+        if is_elsewhere {
+            return self.answer(now, name.host, name.sequence, Err(FileError::Malformed), out);
+        }
+        if self.shards().commands.len() >= COMMANDS_MAX {
+            return self.answer(now, name.host, name.sequence, Err(FileError::Busy), out);
+        }
+        let again = Backoff::new(AGAIN_MIN * u32::from(self.shards().shard.0 + 1), AGAIN_MAX);
+        let known = Known::default();
+        let begun = Command { settled, command, known, stage: Stage::AwaitsNames, ticket: 0, again };
+        self.shards().commands.insert(name, begun);
+        if self.shards().locks.acquire(Owner::Command(name), locks) {
+            self.on_locked(now, Owner::Command(name), out);
+        }
+    }
+
+    /// Locks are granted.
+    fn on_locked(&mut self, now: Now, owner: Owner, out: &mut Effects) {
+        match owner {
+            Owner::Command(name) => self.go_on_with(now, name, out),
+            Owner::Transaction(name) => {
+                self.shards().timers.cancel(ShardTimer::Locks(name));
+                if self.shards().evaluations.contains_key(&name) {
+                    self.evaluate_for(now, name, false, out);
+                }
+            }
+            Owner::Question(from, start, number) => self.answer_question(now, (from, start, number), out),
+        }
+    }
+
+    fn go_on_with(&mut self, now: Now, name: TransactionId, out: &mut Effects) {
+        let Some(begun) = self.shards().commands.get_mut(&name) else { return };
+        match std::mem::replace(&mut begun.stage, Stage::Planning) {
+            Stage::AwaitsNames if !needs_plan(&begun.command) => self.execute_and_end(now, name, out),
+            Stage::AwaitsNames => self.make_plan(now, name, out),
+            Stage::AwaitsInodes(ShardFinding::Local { .. }) => self.execute_and_end(now, name, out),
+            Stage::AwaitsInodes(ShardFinding::Parts { own, others }) => {
+                begun.stage = Stage::Evaluating(others);
+                let evaluation = EvaluateParts { parts: own, is_nearly_full: self.is_nearly_full() };
+                let ticket = self.ticket_of(name, Ticket::Own(name));
+                self.glance(now, ticket, Box::new(evaluation), out);
+            }
+            stage => begun.stage = stage,
+        }
+    }
+
+    fn make_plan(&mut self, now: Now, name: TransactionId, out: &mut Effects) {
+        let is_nearly_full = self.is_nearly_full();
+        let context = Context { host: name.host, now: crate::operation::time_of(now.clock), is_nearly_full };
+        let begun = self.shards().commands.get_mut(&name).expect("it is under way");
+        begun.stage = Stage::Planning;
+        let plan = MakePlan { command: begun.command.clone(), known: begun.known.clone(), context };
+        let ticket = self.ticket_of(name, Ticket::Plan(name));
+        self.glance(now, ticket, Box::new(plan), out);
+    }
+
+    fn ticket_of(&mut self, name: TransactionId, ticket: Ticket) -> u64 {
+        let ticket = self.shards().ticket(ticket);
+        self.shards().commands.get_mut(&name).expect("it is under way").ticket = ticket;
+        ticket
+    }
+
+    fn glance(&mut self, now: Now, ticket: u64, procedure: Box<dyn Procedure>, out: &mut Effects) {
+        self.with_store(now, out, |store, out| store.glance(now, ticket, procedure, out));
+    }
+
+    /// The store has an answer to one of this part's requests.
+    pub(crate) fn on_looked(&mut self, now: Now, ticket: u64, answer: &ObjectAnswer, out: &mut Effects) {
+        let number = ticket;
+        let Some(ticket) = self.shards().asking.tickets.remove(&number) else { return };
+        let bytes = content(answer);
+        if let Ticket::Question { from, start, number } = ticket {
+            // Without a reply it was not executed: the other server asks again.
+            if let Some(reply) = bytes.map(|bytes| decode_shard_reply(&bytes).expect("replies are encoded here")) {
+                self.reply_to(now, from, ShardBody::ReadAnswer { start, number, reply }, out);
+            }
+            return;
+        }
+        let finding = bytes.map(|bytes| ShardFinding::decode(&bytes).expect("findings are encoded here"));
+        let counts = match &ticket {
+            Ticket::Plan(name) | Ticket::Own(name) => {
+                self.shards().commands.get(name).is_some_and(|begun| begun.ticket == number)
+            }
+            Ticket::Worker { name, .. } => {
+                self.shards().evaluations.get(name).is_some_and(|it| it.ticket == Some(number))
+            }
+            Ticket::Question { .. } => unreachable!("handled above"),
+        };
+        if !counts {
+            return;
+        }
+        match (ticket, finding) {
+            (Ticket::Plan(name), Some(finding)) => self.on_plan(now, name, finding, out),
+            (Ticket::Own(name), Some(finding)) => self.on_own_parts(now, name, finding, out),
+            // There was no room: the host sends the command again.
+            (Ticket::Plan(name) | Ticket::Own(name), None) => self.end_command(now, name, out),
+            // The other server passes on the reason, which must not be undone by a crash.
+            (Ticket::Worker { name, is_durable: false }, Some(ShardFinding::Refused { .. })) => {
+                self.evaluate_for(now, name, true, out);
+            }
+            (Ticket::Worker { name, .. }, finding) => {
+                let finding = finding.unwrap_or(ShardFinding::Refused { error: FileError::Busy });
+                self.on_worker_parts(now, name, finding, out);
+            }
+            (Ticket::Question { .. }, _) => unreachable!("handled above"),
+        }
+    }
+
+    fn on_plan(&mut self, now: Now, name: TransactionId, finding: ShardFinding, out: &mut Effects) {
+        let Some(begun) = self.shards().commands.get_mut(&name) else { return };
+        match finding {
+            ShardFinding::Local { ref inodes } => {
+                let locks = inodes.iter().map(|inode| Lock::Inode(*inode)).collect();
+                begun.stage = Stage::AwaitsInodes(finding);
+                self.lock_inodes(now, name, locks, out);
+            }
+            ShardFinding::Parts { ref own, .. } => {
+                let locks = locks_of(own);
+                begun.stage = Stage::AwaitsInodes(finding);
+                self.lock_inodes(now, name, locks, out);
+            }
+            ShardFinding::Elsewhere { inode } => {
+                self.ask(now, name, Want::Answer, inode.shard(), ShardQuestion::Inode { inode }, out);
+            }
+            ShardFinding::NeedsName { parent, name: entry } => {
+                let question = ShardQuestion::Name { parent, name: entry };
+                self.ask(now, name, Want::Target, parent.shard(), question, out);
+            }
+            ShardFinding::NeedsWay { moved } => {
+                self.ask(now, name, Want::Moves { moved }, ShardId::FIRST, ShardQuestion::Moves, out);
+            }
+            ShardFinding::Refused { error } => self.end_with(now, name, Err(error), out),
+            ShardFinding::Accepted { .. } => unreachable!("a plan evaluates no parts"),
+        }
+    }
+
+    fn lock_inodes(&mut self, now: Now, name: TransactionId, locks: Vec<Lock>, out: &mut Effects) {
+        if self.shards().locks.acquire(Owner::Command(name), locks) {
+            self.go_on_with(now, name, out);
+        } else {
+            self.shards().timers.set(ShardTimer::Inodes(name), now.time.after(LOCKS_WITHIN));
+        }
+    }
+
+    /// The own parts of a command are evaluated: begins the transaction.
+    fn on_own_parts(&mut self, now: Now, name: TransactionId, finding: ShardFinding, out: &mut Effects) {
+        let protocol = self.shards().protocol;
+        let Some(begun) = self.shards().commands.get_mut(&name) else { return };
+        let Stage::Evaluating(others) = std::mem::replace(&mut begun.stage, Stage::Transaction) else {
+            unreachable!("its parts were being evaluated");
+        };
+        let (own, inodes) = match finding {
+            ShardFinding::Accepted { parts, inodes } => (parts, inodes),
+            ShardFinding::Refused { error: FileError::Busy } => return self.pause(now, name, out),
+            ShardFinding::Refused { error } => return self.end_with(now, name, Err(error), out),
+            other => unreachable!("parts were evaluated: {other:?}"),
+        };
+        let command = begun.command.clone();
+        if others.is_empty() {
+            let is_nearly_full = self.is_nearly_full();
+            let run = RunParts { command, parts: own, is_nearly_full };
+            return self.run_and_end(now, name, Box::new(run), out);
+        }
+        let workers: Vec<ShardId> = others.iter().map(|other| other.shard).collect();
+        let own = CoordinatorParts { host: name.host, sequence: name.sequence, command, own, inodes };
+        let requests = others.iter().map(|other| other.parts.encode()).collect();
+        let operation = braid_commit::Operation { own: own.encode(), requests };
+        let protocol = protocol.with_workers(workers.len());
+        let transaction = Transaction { protocol, workers, operations: vec![operation] };
+        if self.shards().commits.is_busy() {
+            return self.pause(now, name, out);
+        }
+        let mut steps = Vec::new();
+        let begun = self.shards().commits.begin(now.time, transaction, &mut steps).expect("it is not busy");
+        self.shards().locks.pass(Owner::Command(name), Owner::Transaction(begun));
+        self.do_steps(now, steps, out);
+    }
+
+    /// Plans a command anew after a while.
+    pub(crate) fn pause(&mut self, now: Now, name: TransactionId, out: &mut Effects) {
+        if self.is_fenced(name.host) {
+            // Nothing more of this host is executed.
+            return self.end_command(now, name, out);
+        }
+        let Some(begun) = self.shards().commands.get_mut(&name) else { return };
+        (begun.stage, begun.known) = (Stage::Paused, Known::default());
+        let wait = begun.again.next_wait();
+        self.shards().timers.set(ShardTimer::Again(name), now.time.after(wait));
+        self.release(now, Owner::Command(name), out);
+    }
+
+    /// Executes a command as with one shard.
+    fn execute(&mut self, now: Now, name: TransactionId, settled: u64, command: FileCommand, out: &mut Effects) {
+        let operation = Operation::of_host(name.host, command, now.clock, self.is_nearly_full());
+        if !self.run(now, name, settled, Box::new(operation), out) {
+            out.ignore(Ignored::Settled);
+        }
+    }
+
+    fn execute_and_end(&mut self, now: Now, name: TransactionId, out: &mut Effects) {
+        let Some(begun) = self.shards().commands.get(&name) else { return };
+        let (settled, command) = (begun.settled, begun.command.clone());
+        self.execute(now, name, settled, command, out);
+        self.end_command(now, name, out);
+    }
+
+    fn run_and_end(&mut self, now: Now, name: TransactionId, procedure: Box<dyn Procedure>, out: &mut Effects) {
+        let Some(begun) = self.shards().commands.get(&name) else { return };
+        let settled = begun.settled;
+        if !self.run(now, name, settled, procedure, out) {
+            out.ignore(Ignored::Settled);
+        }
+        self.end_command(now, name, out);
+    }
+
+    /// Answers a command that changes nothing here. The answer waits until everything that it may show is durable.
+    fn end_with(&mut self, now: Now, name: TransactionId, reply: FileReply, out: &mut Effects) {
+        let Some(begun) = self.shards().commands.get(&name) else { return };
+        let only_asks = begun.command.only_asks();
+        self.run_and_end(now, name, Box::new(Answered { reply, only_asks }), out);
+    }
+
+    /// A command needs this part no more.
+    pub(crate) fn end_command(&mut self, now: Now, name: TransactionId, out: &mut Effects) {
+        self.shards().commands.remove(&name);
+        self.shards().timers.cancel(ShardTimer::Again(name));
+        self.shards().asking.questions.retain(|_, question| question.command != name);
+        self.release(now, Owner::Command(name), out);
+    }
+
+    pub(crate) fn release(&mut self, now: Now, owner: Owner, out: &mut Effects) {
+        let granted = self.shards().locks.release(owner);
+        for owner in granted {
+            self.on_locked(now, owner, out);
+        }
+    }
+
+    /// Ends the commands of fenced hosts, unless they are being committed.
+    pub(crate) fn end_fenced_commands(&mut self, now: Now, out: &mut Effects) {
+        let Some(sharded) = &self.sharded else { return };
+        let is_over = |(name, begun): &(&TransactionId, &Command)| {
+            self.is_fenced(name.host) && !matches!(begun.stage, Stage::Transaction)
+        };
+        let over: Vec<TransactionId> = sharded.commands.iter().filter(is_over).map(|(name, _)| *name).collect();
+        over.into_iter().for_each(|name| self.end_command(now, name, out));
+    }
+
+    /// Asks the server of another shard, or this one.
+    fn ask(
+        &mut self,
+        now: Now,
+        name: TransactionId,
+        want: Want,
+        to: ShardId,
+        question: ShardQuestion,
+        out: &mut Effects,
+    ) {
+        let resend = self.config.settings.resend();
+        let begun = self.shards().commands.get_mut(&name).expect("it is under way");
+        begun.stage = Stage::Asking(want);
+        let asking = &mut self.shards().asking;
+        asking.last += 1;
+        let number = asking.last;
+        asking.questions.insert(number, Question { command: name, to, question, resend });
+        self.send_question(now, number, out);
+    }
+
+    fn send_question(&mut self, now: Now, number: u64, out: &mut Effects) {
+        let start = self.config.start;
+        let sharded = self.shards();
+        let Some(asked) = sharded.asking.questions.get_mut(&number) else { return };
+        let (to, question, wait) = (asked.to, asked.question.clone(), asked.resend.next_wait());
+        sharded.timers.set(ShardTimer::Resend(number), now.time.after(wait));
+        if to == sharded.shard {
+            self.on_question(now, (to, start, number), question, out);
+        } else {
+            self.reply_to(now, to, ShardBody::Read { start, number, question }, out);
+        }
+    }
+
+    /// Sends a message to the server of another shard.
+    pub(crate) fn reply_to(&mut self, now: Now, to: ShardId, body: ShardBody, out: &mut Effects) {
+        let from = self.shards().shard;
+        if to == from {
+            if let ShardBody::ReadAnswer { number, reply, .. } = body {
+                self.on_reply(now, number, reply, out);
+            }
+            return;
+        }
+        let Some(to) = self.shards().peer(to) else { return };
+        let message = Message::Shard(ShardMessage { from, body });
+        self.lease.send(now.time, Effect::Send { to, message }, out);
+    }
+
+    /// The server of another shard has sent a message.
+    pub(crate) fn on_shard_message(&mut self, now: Now, sender: NodeId, message: ShardMessage, out: &mut Effects) {
+        let ShardMessage { from, body } = message;
+        let is_peer = self.sharded.as_ref().is_some_and(|it| it.peer(from) == Some(sender) && it.shard != from);
+        if !is_peer {
+            return out.ignore(Ignored::NotForUs);
+        }
+        if !self.serves(now.time) {
+            return out.ignore(Ignored::NotStarted);
+        }
+        match body {
+            ShardBody::Commit { message } => match CommitMessage::decode(message) {
+                Ok(message) => self.step_commits(now, Event::Message { from, message }, out),
+                Err(_) => out.ignore(Ignored::NotForUs),
+            },
+            ShardBody::Read { start, number, question } => {
+                self.on_question(now, (from, start, number), question, out);
+            }
+            ShardBody::ReadAnswer { start, number, reply } if start == self.config.start => {
+                self.on_reply(now, number, reply, out);
+            }
+            ShardBody::ReadAnswer { .. } => out.ignore(Ignored::NotAwaited),
+        }
+    }
+
+    /// A question is answered under the lock of what it is about. Names are not locked: who asks for one holds locks, and others may ask
+    /// for those in turn; a transaction checks the name again.
+    fn on_question(&mut self, now: Now, name: (ShardId, Generation, u64), question: ShardQuestion, out: &mut Effects) {
+        let owner = Owner::Question(name.0, name.1, name.2);
+        let lock = match &question {
+            ShardQuestion::Inode { inode } => Some(Lock::Read(*inode)),
+            // The command that asks may hold locks of the entries there.
+            ShardQuestion::Place { inode } => Some(Lock::Place(*inode)),
+            ShardQuestion::Name { .. } | ShardQuestion::Moves => None,
+        };
+        let sharded = self.shards();
+        if sharded.locks.is_waiting(owner) || sharded.questions.len() >= COMMANDS_MAX {
+            return out.ignore(Ignored::NotAwaited);
+        }
+        sharded.questions.insert(name, question);
+        if sharded.locks.acquire(owner, lock.into_iter().collect()) {
+            self.answer_question(now, name, out);
+        }
+    }
+
+    fn answer_question(&mut self, now: Now, name: (ShardId, Generation, u64), out: &mut Effects) {
+        let (from, start, number) = name;
+        if let Some(question) = self.shards().questions.remove(&name) {
+            let ticket = self.shards().ticket(Ticket::Question { from, start, number });
+            let answer = Box::new(AnswerQuestion(question));
+            self.with_store(now, out, |store, out| store.inspect(now, ticket, answer, out));
+        }
+        self.release(now, Owner::Question(from, start, number), out);
+    }
+
+    /// A question is answered.
+    fn on_reply(&mut self, now: Now, number: u64, reply: Result<ShardReply, FileError>, out: &mut Effects) {
+        let Some(Question { command: name, .. }) = self.shards().asking.questions.remove(&number) else {
+            return out.ignore(Ignored::NotAwaited);
+        };
+        self.shards().timers.cancel(ShardTimer::Resend(number));
+        let Some(begun) = self.shards().commands.get_mut(&name) else { return };
+        let Stage::Asking(want) = begun.stage else { return };
+        match (want, reply) {
+            (Want::Answer, Ok(ShardReply::Inode(attributes))) => {
+                let reply = reply_of_inode(&begun.command, attributes);
+                self.end_with(now, name, reply, out);
+            }
+            // A name refers to an inode that exists.
+            (Want::Answer, Err(FileError::Stale)) => self.end_with(now, name, Err(FileError::Lost), out),
+            (Want::Target, Ok(ShardReply::Name(entry))) => {
+                begun.known.target = Some(entry.map(|entry| (entry.inode, entry.file_type)));
+                self.make_plan(now, name, out);
+            }
+            (Want::Moves { moved }, Ok(ShardReply::Moves(moves))) => {
+                let FileCommand::Rename { new_parent, .. } = begun.command else {
+                    unreachable!("only a rename moves a directory");
+                };
+                let levels = limits::DIRECTORY_DEPTH_MAX;
+                self.walk(now, name, new_parent, Want::Parent { moved, moves, levels }, out);
+            }
+            (Want::Parent { .. }, Ok(ShardReply::Inode(FileAttributes { parent: Some(parent), .. }))) => {
+                self.walk(now, name, parent, want, out);
+            }
+            (Want::Parent { .. }, Ok(_)) => self.end_with(now, name, Err(FileError::NotADirectory), out),
+            (_, Err(error)) => self.end_with(now, name, Err(error), out),
+            (_, Ok(_)) => out.ignore(Ignored::NotForUs),
+        }
+    }
+
+    /// Follows the parents of the new directory of a directory that is moved: they must not lead to itself.
+    fn walk(&mut self, now: Now, name: TransactionId, at: InodeId, want: Want, out: &mut Effects) {
+        let Want::Parent { moved, moves, levels } = want else { unreachable!("parents are followed") };
+        if at == moved {
+            return self.end_with(now, name, Err(FileError::IntoItself), out);
+        }
+        if at == InodeId::ROOT {
+            let begun = self.shards().commands.get_mut(&name).expect("it is under way");
+            begun.known.moves = Some(moves);
+            return self.make_plan(now, name, out);
+        }
+        let Some(levels) = levels.checked_sub(1) else {
+            return self.end_with(now, name, Err(FileError::TooDeep), out);
+        };
+        let want = Want::Parent { moved, moves, levels };
+        self.ask(now, name, want, at.shard(), ShardQuestion::Place { inode: at }, out);
+    }
+
+    /// The locks for the parts of another server's transaction are granted.
+    pub(crate) fn evaluate_for(&mut self, now: Now, name: TransactionName, is_durable: bool, out: &mut Effects) {
+        let is_nearly_full = self.is_nearly_full();
+        let ticket = self.shards().ticket(Ticket::Worker { name, is_durable });
+        let evaluating = self.shards().evaluations.get_mut(&name).expect("it is to be evaluated");
+        evaluating.ticket = Some(ticket);
+        let evaluation = Box::new(EvaluateParts { parts: evaluating.parts.clone(), is_nearly_full });
+        match is_durable {
+            true => self.with_store(now, out, |store, out| store.inspect(now, ticket, evaluation, out)),
+            false => self.glance(now, ticket, evaluation, out),
+        }
+    }
+
+    /// Handles all timers that are due.
+    pub(crate) fn wake_shards(&mut self, now: Now, out: &mut Effects) {
+        while let Some(timer) = self.shards().timers.pop_due(now.time) {
+            match timer {
+                ShardTimer::Resend(number) => self.send_question(now, number, out),
+                ShardTimer::Again(name) => {
+                    let Some(begun) = self.shards().commands.get_mut(&name) else { continue };
+                    begun.stage = Stage::AwaitsNames;
+                    let locks = locks_of_command(&begun.command);
+                    if self.shards().locks.acquire(Owner::Command(name), locks) {
+                        self.on_locked(now, Owner::Command(name), out);
+                    }
+                }
+                ShardTimer::Inodes(name) => {
+                    let is_waiting = self.shards().locks.is_waiting(Owner::Command(name));
+                    let begun = self.shards().commands.get(&name);
+                    if is_waiting && begun.is_some_and(|begun| matches!(begun.stage, Stage::AwaitsInodes(_))) {
+                        self.pause(now, name, out);
+                    }
+                }
+                ShardTimer::Locks(name) => self.refuse_for_lack_of_locks(now, name, out),
+            }
+        }
+        if self.shards().commits.deadline().is_some_and(|deadline| deadline <= now.time) {
+            self.step_commits(now, Event::Wake, out);
+        }
+    }
+}
+
+/// The answer of a command that has found its inode in another shard.
+fn reply_of_inode(command: &FileCommand, attributes: FileAttributes) -> FileReply {
+    Ok(match command {
+        FileCommand::Lookup { .. } => FileResult::Attributes(attributes),
+        FileCommand::Create { .. } => FileResult::Created { attributes, is_new: false },
+        FileCommand::Rename { .. } => FileResult::Renamed { moved: attributes, replaced: None },
+        other => unreachable!("it is not answered by an inode: {other:?}"),
+    })
+}

@@ -1,0 +1,302 @@
+//! Scenarios of a file system with several shards: operations that concern several metadata servers, while these servers fail.
+
+use crate::story::*;
+use braid_base::{InodeId, NodeId, ShardId};
+use braid_cluster::{Cluster, FileSystem, HostSlot, Options, ShardOptions};
+use braid_machine::{FilesError, FilesRequest, FilesSuccess, HostError, HostSuccess, OpId};
+use braid_metadata::{MetadataService, NodeState, Protocol};
+use braid_namespace::Placement;
+use braid_wire::{FileAttributes, FileCommand, FileError, FileResult, NewInode, Owner};
+use bytes::Bytes;
+use std::time::Duration;
+
+struct Play {
+    array: Cluster,
+    system: FileSystem,
+    servers: Vec<HostSlot>,
+    host: HostSlot,
+}
+
+/// A file system whose new inodes are in other shards than their names.
+fn play(count: u8, protocol: Protocol) -> Play {
+    let options = Options { device_bytes: 128 << 20, ..Options::calm("raid5:4+1", 5, 1, 3) };
+    let layout = Options::calm("raid5:4+1", 5, 4, 1).layout;
+    let (mut array, a, _) = array_of(options);
+    let shards = ShardOptions { count, placement: Placement::Spread, protocol };
+    let system = array.make_sharded_file_system(a, layout, 64, shards).expect("there is room");
+    let servers: Vec<HostSlot> =
+        (0..usize::from(count)).map(|shard| array.start_shard_server(&system, shard)).collect();
+    array.run_for(Duration::from_secs(2));
+    let host = array.add_file_host(&system);
+    let play = Play { array, system, servers, host };
+    (0..usize::from(count)).for_each(|shard| play.serves(shard));
+    play
+}
+
+impl Play {
+    fn serves(&self, shard: usize) {
+        let server = self.servers[shard];
+        assert_eq!(self.array.metadata_state(server), Some(NodeState::Owns));
+        let service = self.array.metadata_server(server).map(|server| server.service().clone());
+        assert_eq!(service, Some(MetadataService::Serving));
+    }
+
+    fn begin(&mut self, command: FileCommand) -> OpId {
+        self.array.ask_files(self.host, &self.system, FilesRequest::Command(command))
+    }
+
+    fn end(&mut self, op: OpId) -> Result<FileResult, FileError> {
+        match self.array.finish(op) {
+            Ok(HostSuccess::Files(FilesSuccess::Result(result))) => Ok(result),
+            Err(HostError::Files(FilesError::Refused(error))) => Err(error),
+            other => panic!("not the end of a command: {other:?}"),
+        }
+    }
+
+    fn run(&mut self, command: FileCommand) -> Result<FileResult, FileError> {
+        let op = self.begin(command);
+        self.end(op)
+    }
+
+    fn made(&mut self, parent: InodeId, name: &str, node: NewInode) -> InodeId {
+        match self.run(create(parent, name, node)) {
+            Ok(FileResult::Created { attributes, is_new: true }) => attributes.inode,
+            other => panic!("{name} was not created: {other:?}"),
+        }
+    }
+
+    fn lookup(&mut self, parent: InodeId, name: &str) -> Result<FileAttributes, FileError> {
+        match self.run(FileCommand::Lookup { parent, name: self::name(name) })? {
+            FileResult::Attributes(attributes) => Ok(attributes),
+            other => panic!("not the answer to a lookup: {other:?}"),
+        }
+    }
+
+    fn crash(&mut self, shard: usize) {
+        let node = self.array.node(self.servers[shard]);
+        self.array.world.crash(node);
+    }
+
+    fn start(&mut self, shard: usize) {
+        self.servers[shard] = self.array.start_shard_server(&self.system, shard);
+    }
+
+    /// Everything is given back, and the maps of all shards fit together.
+    fn check(mut self) {
+        let op = self.array.ask(self.host, braid_machine::HostRequest::Disconnect);
+        self.array.finish(op).expect("the host unmounts the file system");
+        let node = self.array.node(self.host);
+        self.array.world.crash(node);
+        self.array.run_for(Duration::from_secs(60));
+        for shard in 0..self.servers.len() {
+            self.serves(shard);
+            self.crash(shard);
+        }
+        let system = self.system.clone();
+        self.array.check_metadata_of(&system).expect("the metadata is whole");
+    }
+}
+
+fn name(name: &str) -> Bytes {
+    Bytes::copy_from_slice(name.as_bytes())
+}
+
+fn create(parent: InodeId, name: &str, node: NewInode) -> FileCommand {
+    let (name, owner) = (self::name(name), Owner::default());
+    FileCommand::Create { parent, name, node, exclusive: true, owner, mode: 0o644 }
+}
+
+fn rename(from: (InodeId, &str), to: (InodeId, &str)) -> FileCommand {
+    let (name, new_name) = (name(from.1), name(to.1));
+    FileCommand::Rename { parent: from.0, name, new_parent: to.0, new_name, no_replace: false }
+}
+
+const ROOT: InodeId = InodeId::ROOT;
+
+#[test]
+fn names_and_inodes_in_different_shards_are_made_and_removed_together() {
+    for protocol in Protocol::ALL {
+        let mut play = play(2, protocol);
+        let x = play.made(ROOT, "x", NewInode::Regular);
+        assert_eq!(x.shard(), ShardId(1), "{protocol}");
+        assert_eq!(play.lookup(ROOT, "x").map(|found| (found.inode, found.links)), Ok((x, 1)));
+        assert_eq!(play.run(create(ROOT, "x", NewInode::Regular)), Err(FileError::Exists));
+        let link = FileCommand::Link { inode: x, parent: ROOT, name: name("y") };
+        assert!(matches!(play.run(link), Ok(FileResult::Attributes(FileAttributes { links: 2, .. }))));
+        let d = play.made(ROOT, "d", NewInode::Directory);
+        let z = play.made(d, "z", NewInode::Regular);
+        assert_eq!((d.shard(), z.shard()), (ShardId(1), ShardId(0)));
+        let remove = FileCommand::RemoveDirectory { parent: ROOT, name: name("d") };
+        assert_eq!(play.run(remove.clone()), Err(FileError::NotEmpty));
+        for (parent, removed, links) in [(ROOT, "x", 1), (ROOT, "y", 0), (d, "z", 0)] {
+            let unlink = FileCommand::Unlink { parent, name: name(removed) };
+            match play.run(unlink) {
+                Ok(FileResult::Removed(attributes)) => assert_eq!(attributes.links, links, "{removed}"),
+                other => panic!("{removed} was not removed: {other:?}"),
+            }
+            assert_eq!(play.lookup(parent, removed), Err(FileError::NoSuchName));
+        }
+        assert!(matches!(play.run(remove), Ok(FileResult::Removed(_))));
+        play.check();
+    }
+}
+
+#[test]
+fn names_move_between_shards_and_replace_others() {
+    for protocol in Protocol::ALL {
+        let mut play = play(3, protocol);
+        let a = play.made(ROOT, "a", NewInode::Directory);
+        let b = play.made(a, "b", NewInode::Directory);
+        let c = play.made(ROOT, "c", NewInode::Directory);
+        let x = play.made(b, "x", NewInode::Regular);
+        let y = play.made(c, "y", NewInode::Regular);
+        match play.run(rename((b, "x"), (c, "y"))) {
+            Ok(FileResult::Renamed { moved, replaced: Some(replaced) }) => {
+                assert_eq!((moved.inode, moved.links, replaced.inode, replaced.links), (x, 1, y, 0), "{protocol}");
+            }
+            other => panic!("{protocol}: it was not moved: {other:?}"),
+        }
+        assert_eq!(play.lookup(b, "x"), Err(FileError::NoSuchName));
+        assert_eq!(play.lookup(c, "y").map(|found| found.inode), Ok(x));
+        assert_eq!(play.run(rename((ROOT, "a"), (b, "a"))), Err(FileError::IntoItself));
+        assert!(matches!(play.run(rename((a, "b"), (c, "b"))), Ok(FileResult::Renamed { replaced: None, .. })));
+        assert_eq!(play.lookup(c, "b").map(|found| (found.inode, found.parent)), Ok((b, Some(c))));
+        assert!(matches!(play.run(rename((ROOT, "a"), (b, "a"))), Ok(FileResult::Renamed { .. })));
+        assert_eq!(play.run(rename((ROOT, "c"), (a, "c"))), Err(FileError::IntoItself));
+        play.check();
+    }
+}
+
+#[test]
+fn directories_that_are_moved_into_each_other_at_once_make_no_cycle() {
+    for protocol in Protocol::ALL {
+        let mut play = play(3, protocol);
+        let other = play.array.add_file_host(&play.system);
+        // Directories alternate between shards, so that every pair is in one shard, or in two.
+        let mut parent = ROOT;
+        let chain: Vec<InodeId> = (0..4)
+            .map(|level| {
+                parent = play.made(parent, &format!("{level}"), NewInode::Directory);
+                parent
+            })
+            .collect();
+        let parents = [ROOT, chain[0], chain[1], chain[2]];
+        for (one, two) in [(1, 2), (2, 3), (1, 3)] {
+            // To the root, so that neither is below the other one.
+            for moved in [one, two] {
+                play.run(rename((parents[moved], &format!("{moved}")), (ROOT, &format!("r{moved}"))))
+                    .expect("it moves");
+            }
+            let into = |moved: usize, to: usize| rename((ROOT, &format!("r{moved}")), (chain[to], "in"));
+            let first = play.begin(into(one, two));
+            let request = FilesRequest::Command(into(two, one));
+            let second = play.array.ask_files(other, &play.system, request);
+            let ends = [first, second].map(|op| play.end(op));
+            let moved = ends.iter().filter(|end| end.is_ok()).count();
+            assert_eq!(moved, 1, "{protocol}: {ends:?}");
+            assert!(ends.contains(&Err(FileError::IntoItself)), "{protocol}: {ends:?}");
+            // Back to where they were.
+            let (inside, outside) = if ends[0].is_ok() { (one, two) } else { (two, one) };
+            play.run(rename((chain[outside], "in"), (ROOT, &format!("r{inside}")))).expect("it moves");
+            for moved in [one, two] {
+                play.run(rename((ROOT, &format!("r{moved}")), (parents[moved], &format!("{moved}"))))
+                    .expect("it moves");
+            }
+        }
+        let op = play.array.ask(other, braid_machine::HostRequest::Disconnect);
+        play.array.finish(op).expect("the host unmounts the file system");
+        play.check();
+    }
+}
+
+#[test]
+fn names_that_change_places_between_two_servers_do_not_wait_for_each_other() {
+    for protocol in Protocol::ALL {
+        let mut play = play(2, protocol);
+        let other = play.array.add_file_host(&play.system);
+        let d = play.made(ROOT, "d", NewInode::Directory);
+        for round in 0..8 {
+            play.made(ROOT, "x", NewInode::Regular);
+            play.made(d, "y", NewInode::Regular);
+            let first = play.begin(rename((ROOT, "x"), (d, "y")));
+            let request = FilesRequest::Command(rename((d, "y"), (ROOT, "x")));
+            let second = play.array.ask_files(other, &play.system, request);
+            for op in [first, second] {
+                let end = play.end(op);
+                assert!(matches!(end, Ok(_) | Err(FileError::NoSuchName)), "{protocol}, {round}: {end:?}");
+            }
+            let left = [play.lookup(ROOT, "x"), play.lookup(d, "y")];
+            assert_eq!(left.iter().filter(|found| found.is_ok()).count(), 1, "{protocol}, {round}: {left:?}");
+            let (parent, name) = if left[0].is_ok() { (ROOT, "x") } else { (d, "y") };
+            play.run(FileCommand::Unlink { parent, name: self::name(name) }).expect("it is removed");
+        }
+        let op = play.array.ask(other, braid_machine::HostRequest::Disconnect);
+        play.array.finish(op).expect("the host unmounts the file system");
+        play.check();
+    }
+}
+
+#[test]
+fn a_command_survives_the_death_of_either_server_at_any_moment() {
+    for protocol in Protocol::ALL {
+        let mut play = play(2, protocol);
+        for victim in [0, 1] {
+            for step in 0..12_u64 {
+                let made = format!("{victim}-{step}");
+                let op = play.begin(create(ROOT, &made, NewInode::Regular));
+                play.array.run_for(Duration::from_micros(250 * step));
+                play.crash(victim);
+                play.array.run_for(Duration::from_millis(20));
+                play.start(victim);
+                let created = play.end(op);
+                assert!(matches!(created, Ok(FileResult::Created { is_new: true, .. })), "{protocol}: {created:?}");
+                let found = play.lookup(ROOT, &made).map(|found| found.links);
+                assert_eq!(found, Ok(1), "{protocol}, {made}");
+                assert_eq!(play.run(create(ROOT, &made, NewInode::Regular)), Err(FileError::Exists));
+            }
+        }
+        play.check();
+    }
+}
+
+#[test]
+fn servers_that_die_together_redo_what_each_had_asked_of_the_other() {
+    for protocol in Protocol::ALL {
+        let mut play = play(2, protocol);
+        let d = play.made(ROOT, "d", NewInode::Directory);
+        for step in 0..12_u64 {
+            let ops = [ROOT, d].map(|parent| play.begin(create(parent, &format!("{step}"), NewInode::Regular)));
+            play.array.run_for(Duration::from_micros(250 * step));
+            [0, 1].into_iter().for_each(|shard| play.crash(shard));
+            [0, 1].into_iter().for_each(|shard| play.start(shard));
+            for op in ops {
+                let created = play.end(op);
+                assert!(matches!(created, Ok(FileResult::Created { is_new: true, .. })), "{protocol}: {created:?}");
+            }
+        }
+        play.check();
+    }
+}
+
+#[test]
+fn a_silent_server_delays_only_what_needs_it() {
+    let mut play = play(2, Protocol::OnePhase);
+    play.made(ROOT, "x", NewInode::Regular);
+    let (first, second) = (play.array.node(play.servers[0]), play.array.node(play.servers[1]));
+    for (from, to) in [(first, second), (second, first)] {
+        play.array.world.network.cut(from, to);
+    }
+    let waits = play.begin(create(ROOT, "y", NewInode::Regular));
+    let list = FileCommand::ReadDirectory { inode: ROOT, after: 0, most: 10 };
+    assert_eq!(play.lookup(ROOT, "nothing"), Err(FileError::NoSuchName));
+    let listed = play.begin(list);
+    play.array.run_for(Duration::from_secs(3));
+    play.array.world.network.heal();
+    assert!(matches!(play.end(waits), Ok(FileResult::Created { is_new: true, .. })));
+    match play.end(listed) {
+        Ok(FileResult::Entries { entries, .. }) => assert!((1..=2).contains(&entries.len()), "{entries:?}"),
+        other => panic!("not a list: {other:?}"),
+    }
+    assert!(matches!(second, NodeId::Host(_)));
+    play.check();
+}
