@@ -28,6 +28,7 @@ impl Message {
             Message::Partial(_) => matches!((from, to), (Device(_), Device(_))),
             Message::FileRequest(_) => matches!((from, to), (Host(_), MetadataServer(_))),
             Message::FileAnswer(_) => matches!((from, to), (MetadataServer(_), Host(_))),
+            Message::Shard(_) => matches!((from, to), (MetadataServer(_), MetadataServer(_))),
         }
     }
 
@@ -38,7 +39,8 @@ impl Message {
             | Message::LockRequest(_)
             | Message::MonitorRequest(_)
             | Message::Partial(_)
-            | Message::FileRequest(_) => true,
+            | Message::FileRequest(_)
+            | Message::Shard(_) => true,
             Message::Answer(_) | Message::LockAnswer(_) | Message::MonitorAnswer(_) | Message::FileAnswer(_) => false,
         }
     }

@@ -9,10 +9,12 @@
 //! | `blocks` | between hosts and devices, and between devices |
 //! | `control` | to and from the monitor and the lock servers |
 //! | `files` | to and from metadata servers; requests for objects |
+//! | `shards` | between metadata servers |
 
 mod blocks;
 mod control;
 mod files;
+mod shards;
 
 use crate::choices::Choices;
 use crate::known::{Known, KnownTransaction};
@@ -42,9 +44,10 @@ enum Kind {
     Partial,
     FileRequest,
     FileAnswer,
+    Shard,
 }
 
-const KINDS: [Kind; 9] = [
+const KINDS: [Kind; 10] = [
     Kind::Request,
     Kind::Answer,
     Kind::LockRequest,
@@ -54,6 +57,7 @@ const KINDS: [Kind; 9] = [
     Kind::Partial,
     Kind::FileRequest,
     Kind::FileAnswer,
+    Kind::Shard,
 ];
 
 impl Grammar {
@@ -72,7 +76,7 @@ impl Grammar {
             NodeId::LockServer(_) => &[Kind::LockRequest, Kind::LockRequest, Kind::LockRequest, Kind::MonitorAnswer],
             NodeId::Monitor => &[Kind::MonitorRequest],
             NodeId::MetadataServer(_) => {
-                &[Kind::FileRequest, Kind::FileRequest, Kind::LockRequest, Kind::MonitorAnswer]
+                &[Kind::FileRequest, Kind::FileRequest, Kind::Shard, Kind::LockRequest, Kind::MonitorAnswer]
             }
         };
         let kind = if self.choices.chance(4) { self.choices.pick(&KINDS) } else { self.choices.pick(usual) };
@@ -85,6 +89,7 @@ impl Grammar {
             Kind::MonitorRequest => NodeId::Device(self.device()),
             Kind::MonitorAnswer => NodeId::Monitor,
             Kind::FileAnswer => NodeId::MetadataServer(FileSystemId(3)),
+            Kind::Shard => NodeId::MetadataServer(FileSystemId(4)),
         };
         let from = if self.choices.chance(4) { self.node() } else { usual_sender };
         let message = match kind {
@@ -97,6 +102,7 @@ impl Grammar {
             Kind::Partial => Message::Partial(self.partial()),
             Kind::FileRequest => Message::FileRequest(self.file_request(host)),
             Kind::FileAnswer => Message::FileAnswer(self.file_answer()),
+            Kind::Shard => Message::Shard(self.shard_message()),
         };
         legal(from, to, message)
     }

@@ -1,7 +1,8 @@
 //! What a hostile node knows of a machine: what it was told at the start, and what the machine says.
 
 use braid_base::{BlockRange, Epoch, Generation, NodeId, Now, ObjectId, Stamp, Time, TransactionId};
-use braid_wire::{Command, LockCommand, Message, MonitorCommand, Ordering};
+use braid_commit::Message as CommitMessage;
+use braid_wire::{Command, LockCommand, Message, MonitorCommand, Ordering, ShardBody};
 use std::collections::{BTreeMap, VecDeque};
 
 /// The most of each kind that is remembered.
@@ -25,6 +26,8 @@ pub struct Known {
     /// Numbers that identify its requests.
     pub tickets: VecDeque<u64>,
     pub transactions: VecDeque<KnownTransaction>,
+    /// What it has said to other metadata servers about transactions.
+    pub commits: VecDeque<CommitMessage>,
 }
 
 /// A transaction, so that several messages agree about it.
@@ -49,6 +52,7 @@ impl Known {
             sent: VecDeque::new(),
             tickets: VecDeque::new(),
             transactions: VecDeque::new(),
+            commits: VecDeque::new(),
         }
     }
 
@@ -91,7 +95,19 @@ impl Known {
                 self.epoch = request.epoch;
                 self.hear_command(&request.command);
             }
+            Message::Shard(message) => self.hear_shard(&message.body),
             Message::Partial(_) | Message::FileRequest(_) => {}
+        }
+    }
+
+    fn hear_shard(&mut self, body: &ShardBody) {
+        match body {
+            ShardBody::Commit { message } => {
+                let message = CommitMessage::decode(message.clone()).expect("machines send what they read");
+                remember(&mut self.commits, message);
+            }
+            ShardBody::Read { number, .. } => self.note_ticket(*number),
+            ShardBody::ReadAnswer { .. } => {}
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::choices::Choices;
 use braid_base::limits::Settings;
 use braid_base::{
-    ArrayId, BLOCK_BYTES, DeviceId, DiskId, FileSystemId, Generation, LockServerId, NodeId, Now, Time, VolumeId,
+    ArrayId, BLOCK_BYTES, DeviceId, DiskId, FileSystemId, Generation, LockServerId, NodeId, Now, ShardId, Time, VolumeId,
 };
 use braid_device::{Device, DeviceConfig, Service};
 use braid_host::{Acquisition, Host, HostConfig};
@@ -11,8 +11,8 @@ use braid_layout::{Layout, SitePolicy, VolumeDescription};
 use braid_locks::{LockServer, LockServerConfig, LockService};
 use braid_machine::{Effects, Input, Machine};
 use braid_membership::{Monitor, MonitorConfig, MonitorError, MonitorService};
-use braid_metadata::{MetadataServer, MetadataServerConfig, MetadataService, VOLUME_BYTES_MIN, format};
-use braid_namespace::Parameters;
+use braid_metadata::{MetadataServer, MetadataServerConfig, MetadataService, Protocol, VOLUME_BYTES_MIN, format};
+use braid_namespace::{Parameters, Placement, Shards};
 use braid_store::{Store, StoreConfig};
 use braid_wire::{Atomicity, Ordering, Owner};
 use braid_world::MemoryDisk;
@@ -172,6 +172,7 @@ impl Subject {
                     stripe_blocks: 16,
                     hash_key: [7; 16],
                     hash_bits: Parameters::HASH_BITS_MAX,
+                    shards: Shards { own: ShardId::FIRST, count: 2, placement: Placement::Spread },
                 };
                 let config = MetadataServerConfig {
                     array: ARRAY,
@@ -179,6 +180,8 @@ impl Subject {
                     generation: Generation(500 + start),
                     start: Generation(start),
                     volume_bytes: METADATA_BYTES,
+                    peers: vec![FILE_SYSTEM, FileSystemId(4)],
+                    commit_protocol: Protocol::OnePhase,
                     parameters,
                     root: Owner::default(),
                     serve_from: Time(0),

@@ -62,11 +62,11 @@ impl Grammar {
         }
     }
 
-    fn parent(&mut self) -> braid_base::InodeId {
+    pub(super) fn parent(&mut self) -> braid_base::InodeId {
         if self.choices.chance(70) { braid_base::InodeId(1) } else { self.inode() }
     }
 
-    fn name(&mut self) -> Bytes {
+    pub(super) fn name(&mut self) -> Bytes {
         if self.choices.chance(5) {
             return self.bytes(260);
         }
