@@ -6,7 +6,7 @@ use crate::operation_locks::Owner;
 use crate::reclaim;
 use crate::server::{MetadataError, MetadataServer, MetadataService, OwnOperation};
 use crate::shard_operation::{LoadRecords, RECORDS_TICKET, Records, Write, records_of, reply_of_parts};
-use crate::sharded::{Evaluating, LOCKS_WITHIN, ShardTimer};
+use crate::sharded::{Evaluating, LOCKS_WITHIN, ShardTimer, Sharded};
 use braid_base::{InodeId, Now, ShardId};
 use braid_commit::{Evaluation, Event, LogWrite, Outcome, Parts, RecordKind, Refusal, Step, TransactionName};
 use braid_machine::Effects;
@@ -25,6 +25,37 @@ enum Ended {
     Again,
 }
 
+impl Sharded {
+    /// Takes the locks of a transaction again that was found after a restart, and the numbers that it has chosen.
+    fn hold(&mut self, transaction: TransactionName, parts: &Parts) {
+        for parts in parts_of(parts) {
+            self.note_made(&parts);
+            self.locks.hold(Owner::Transaction(transaction), locks_of(&parts));
+        }
+    }
+
+    /// New numbers must be higher than those that were chosen.
+    fn note_made(&mut self, parts: &ShardParts) {
+        for part in &parts.parts {
+            if let ShardPart::Make { inode: Some(inode), .. } = part {
+                self.made = self.made.max(inode.0);
+            }
+        }
+    }
+
+    /// Chooses the numbers of new inodes. `None` if there are no more.
+    fn with_numbers(&mut self, mut parts: ShardParts) -> Option<ShardParts> {
+        for part in &mut parts.parts {
+            if let ShardPart::Make { inode: inode @ None, .. } = part {
+                let next = next_made(self.shard, self.made)?;
+                self.made = next.0;
+                *inode = Some(next);
+            }
+        }
+        Some(parts)
+    }
+}
+
 impl MetadataServer {
     pub(crate) fn step_commits(&mut self, now: Now, event: Event, out: &mut Effects) {
         let mut steps = Vec::new();
@@ -35,7 +66,7 @@ impl MetadataServer {
     pub(crate) fn do_steps(&mut self, now: Now, steps: Vec<Step>, out: &mut Effects) {
         for step in steps {
             match step {
-                Step::Hold { transaction, parts } => self.hold(transaction, &parts),
+                Step::Hold { transaction, parts } => self.shards().hold(transaction, &parts),
                 Step::Evaluate { transaction, requests } => self.begin_evaluation(now, transaction, &requests, out),
                 Step::Log(write) => self.log(now, write, out),
                 Step::Send { to, message } => {
@@ -55,24 +86,6 @@ impl MetadataServer {
         }
     }
 
-    /// Takes the locks of a transaction again that was found after a restart, and the numbers that it has chosen.
-    fn hold(&mut self, transaction: TransactionName, parts: &Parts) {
-        for parts in parts_of(parts) {
-            self.note_made(&parts);
-            let locks = locks_of(&parts);
-            self.shards().locks.hold(Owner::Transaction(transaction), locks);
-        }
-    }
-
-    /// New numbers must be higher than those that were chosen.
-    fn note_made(&mut self, parts: &ShardParts) {
-        for part in &parts.parts {
-            if let ShardPart::Make { inode: Some(inode), .. } = part {
-                self.shards().made = self.shards().made.max(inode.0);
-            }
-        }
-    }
-
     fn begin_evaluation(&mut self, now: Now, transaction: TransactionName, requests: &[Bytes], out: &mut Effects) {
         let own = self.shards().shard;
         let request = requests.first().filter(|_| requests.len() == 1).and_then(|it| ShardParts::decode(it).ok());
@@ -81,7 +94,7 @@ impl MetadataServer {
             let evaluations = requests.iter().map(|_| Evaluation::Refused { reason: reason.clone() }).collect();
             return self.step_commits(now, Event::Evaluated { transaction, evaluations }, out);
         };
-        let Some(parts) = self.with_numbers(parts) else {
+        let Some(parts) = self.shards().with_numbers(parts) else {
             let reason = encode_error(FileError::NoSpace);
             let evaluations = vec![Evaluation::Refused { reason }];
             return self.step_commits(now, Event::Evaluated { transaction, evaluations }, out);
@@ -93,18 +106,6 @@ impl MetadataServer {
         } else {
             self.shards().timers.set(ShardTimer::Locks(transaction), now.time.after(LOCKS_WITHIN));
         }
-    }
-
-    /// Chooses the numbers of new inodes. `None` if there are no more.
-    fn with_numbers(&mut self, mut parts: ShardParts) -> Option<ShardParts> {
-        for part in &mut parts.parts {
-            if let ShardPart::Make { inode: inode @ None, .. } = part {
-                let next = next_made(self.shards().shard, self.shards().made)?;
-                self.shards().made = next.0;
-                *inode = Some(next);
-            }
-        }
-        Some(parts)
     }
 
     /// Another operation has the locks for too long: it may wait for the server that asks.

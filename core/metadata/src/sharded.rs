@@ -188,6 +188,24 @@ impl Sharded {
         self.asking.last
     }
 
+    /// A request to the store of which only the last answer counts for a command.
+    fn ticket_of(&mut self, name: TransactionId, ticket: Ticket) -> u64 {
+        let ticket = self.ticket(ticket);
+        self.commands.get_mut(&name).expect("it is under way").ticket = ticket;
+        ticket
+    }
+
+    /// Whether the answer to this request counts: for nobody, or it was asked again meanwhile.
+    fn counts(&self, ticket: &Ticket, number: u64) -> bool {
+        match ticket {
+            Ticket::Plan(name) | Ticket::Own(name) => {
+                self.commands.get(name).is_some_and(|begun| begun.ticket == number)
+            }
+            Ticket::Worker { name, .. } => self.evaluations.get(name).is_some_and(|it| it.ticket == Some(number)),
+            Ticket::Question { .. } => true,
+        }
+    }
+
     pub fn invariants(&self) {
         self.locks.invariants();
         self.commits.invariants();
@@ -255,7 +273,7 @@ impl MetadataServer {
             Stage::AwaitsInodes(ShardFinding::Parts { own, others }) => {
                 begun.stage = Stage::Evaluating(others);
                 let evaluation = EvaluateParts { parts: own, is_nearly_full: self.is_nearly_full() };
-                let ticket = self.ticket_of(name, Ticket::Own(name));
+                let ticket = self.shards().ticket_of(name, Ticket::Own(name));
                 self.glance(now, ticket, Box::new(evaluation), out);
             }
             stage => begun.stage = stage,
@@ -268,14 +286,8 @@ impl MetadataServer {
         let begun = self.shards().commands.get_mut(&name).expect("it is under way");
         begun.stage = Stage::Planning;
         let plan = MakePlan { command: begun.command.clone(), known: begun.known.clone(), context };
-        let ticket = self.ticket_of(name, Ticket::Plan(name));
+        let ticket = self.shards().ticket_of(name, Ticket::Plan(name));
         self.glance(now, ticket, Box::new(plan), out);
-    }
-
-    fn ticket_of(&mut self, name: TransactionId, ticket: Ticket) -> u64 {
-        let ticket = self.shards().ticket(ticket);
-        self.shards().commands.get_mut(&name).expect("it is under way").ticket = ticket;
-        ticket
     }
 
     fn glance(&mut self, now: Now, ticket: u64, procedure: Box<dyn Procedure>, out: &mut Effects) {
@@ -295,16 +307,7 @@ impl MetadataServer {
             return;
         }
         let finding = bytes.map(|bytes| ShardFinding::decode(&bytes).expect("findings are encoded here"));
-        let counts = match &ticket {
-            Ticket::Plan(name) | Ticket::Own(name) => {
-                self.shards().commands.get(name).is_some_and(|begun| begun.ticket == number)
-            }
-            Ticket::Worker { name, .. } => {
-                self.shards().evaluations.get(name).is_some_and(|it| it.ticket == Some(number))
-            }
-            Ticket::Question { .. } => unreachable!("handled above"),
-        };
-        if !counts {
+        if !self.shards().counts(&ticket, number) {
             return;
         }
         match (ticket, finding) {

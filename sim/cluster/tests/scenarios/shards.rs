@@ -3,11 +3,17 @@
 use crate::story::*;
 use braid_base::{InodeId, NodeId, ShardId};
 use braid_cluster::{Cluster, FileSystem, HostSlot, Options, ShardOptions};
+use braid_commit::{Body, Message as CommitMessage, TransactionName};
 use braid_machine::{FilesError, FilesRequest, FilesSuccess, HostError, HostSuccess, OpId};
 use braid_metadata::{MetadataService, NodeState, Protocol};
 use braid_namespace::Placement;
-use braid_wire::{FileAttributes, FileCommand, FileError, FileResult, NewInode, Owner};
+use braid_wire::{
+    AttributeChange, FileAttributes, FileCommand, FileError, FileResult, Message, NewInode, Owner, ShardBody,
+};
+use braid_world::Verdict;
 use bytes::Bytes;
+use std::cell::Cell;
+use std::rc::Rc;
 use std::time::Duration;
 
 struct Play {
@@ -42,7 +48,11 @@ impl Play {
     }
 
     fn begin(&mut self, command: FileCommand) -> OpId {
-        self.array.ask_files(self.host, &self.system, FilesRequest::Command(command))
+        self.begin_at(self.host, command)
+    }
+
+    fn begin_at(&mut self, host: HostSlot, command: FileCommand) -> OpId {
+        self.array.ask_files(host, &self.system, FilesRequest::Command(command))
     }
 
     fn end(&mut self, op: OpId) -> Result<FileResult, FileError> {
@@ -112,6 +122,14 @@ fn rename(from: (InodeId, &str), to: (InodeId, &str)) -> FileCommand {
 }
 
 const ROOT: InodeId = InodeId::ROOT;
+
+/// The transaction of a message of the commit protocols, and what it says.
+fn commit_message(message: &Message) -> Option<(TransactionName, Body)> {
+    let Message::Shard(braid_wire::ShardMessage { body: ShardBody::Commit { message }, .. }) = message else {
+        return None;
+    };
+    CommitMessage::decode(message.clone()).ok().map(|message| (message.transaction, message.body))
+}
 
 #[test]
 fn names_and_inodes_in_different_shards_are_made_and_removed_together() {
@@ -299,4 +317,91 @@ fn a_silent_server_delays_only_what_needs_it() {
     }
     assert!(matches!(second, NodeId::Host(_)));
     play.check();
+}
+
+#[test]
+fn a_late_request_of_a_transaction_that_was_aborted_is_not_done() {
+    for protocol in [Protocol::PresumeNothing, Protocol::PresumeCommit, Protocol::EarlyPrepare] {
+        let mut play = play(2, protocol);
+        let (first, second) = (play.array.node(play.servers[0]), play.array.node(play.servers[1]));
+        let mut aborted = None;
+        let is_confirmed = Rc::new(Cell::new(false));
+        let confirmed = is_confirmed.clone();
+        play.array.world.network.set_rule(move |from, to, message| {
+            let Some((name, body)) = commit_message(message) else { return Verdict::Pass };
+            let is_of_first = *aborted.get_or_insert(name) == name;
+            if (from, to) == (second, first) {
+                confirmed.set(confirmed.get() || is_of_first && body == Body::Acknowledge);
+                Verdict::Pass
+            } else if is_confirmed.get() {
+                // Otherwise a later message would say that the transaction is over.
+                Verdict::Drop
+            } else if is_of_first && matches!(body, Body::Update { .. }) {
+                Verdict::Delay(Duration::from_secs(20))
+            } else {
+                Verdict::Pass
+            }
+        });
+        let op = play.begin(create(ROOT, "x", NewInode::Regular));
+        play.array.run_for(Duration::from_secs(30));
+        play.array.world.network.heal();
+        assert!(matches!(play.end(op), Ok(FileResult::Created { is_new: true, .. })), "{protocol}");
+        play.array.run_for(Duration::from_secs(30));
+        play.check();
+    }
+}
+
+#[test]
+fn what_is_undecided_stays_locked_when_its_coordinator_has_restarted() {
+    for protocol in Protocol::ALL {
+        let mut play = play(2, protocol);
+        let other = play.array.add_file_host(&play.system);
+        let worker = play.array.node(play.servers[1]);
+        play.array.world.network.set_rule(move |from, _, message| {
+            let is_answer = from == worker && commit_message(message).is_some();
+            if is_answer { Verdict::Drop } else { Verdict::Pass }
+        });
+        let op = play.begin(create(ROOT, "x", NewInode::Regular));
+        play.array.run_for(Duration::from_millis(100));
+        play.crash(0);
+        play.start(0);
+        let again = play.begin_at(other, create(ROOT, "x", NewInode::Regular));
+        // Longer than a lease, and shorter than any protocol's patience.
+        play.array.run_for(Duration::from_secs(8));
+        play.serves(0);
+        play.array.world.network.heal();
+        let ends = [play.end(op), play.end(again)];
+        let made = ends.iter().filter(|end| matches!(end, Ok(FileResult::Created { is_new: true, .. }))).count();
+        assert_eq!(made, 1, "{protocol}: {ends:?}");
+        assert!(ends.contains(&Err(FileError::Exists)), "{protocol}: {ends:?}");
+        let op = play.array.ask(other, braid_machine::HostRequest::Disconnect);
+        play.array.finish(op).expect("the host unmounts the file system");
+        play.check();
+    }
+}
+
+#[test]
+fn what_one_server_has_told_another_one_outlives_it() {
+    let mut play = play(2, Protocol::OnePhase);
+    let x = play.made(ROOT, "x", NewInode::Regular);
+    let mode_of = |play: &mut Play| play.lookup(ROOT, "x").map(|found| found.mode);
+    let mut seen = 0;
+    for step in 0..16_u16 {
+        let other = play.array.add_file_host(&play.system);
+        play.array.run_for(Duration::from_secs(1));
+        let change = AttributeChange { mode: Some(0o600 + step), ..AttributeChange::default() };
+        play.begin_at(other, FileCommand::SetAttributes { inode: x, change });
+        play.array.run_for(Duration::from_micros(u64::from(step) * 40));
+        let before = mode_of(&mut play);
+        let node = play.array.node(other);
+        play.array.world.crash(node);
+        play.crash(1);
+        play.start(1);
+        let after = mode_of(&mut play);
+        if before == Ok(0o600 + step) {
+            seen += 1;
+            assert_eq!(after, before, "{step}");
+        }
+    }
+    assert!((1..16).contains(&seen), "{seen} were seen");
 }
