@@ -94,6 +94,9 @@ fn soak() -> Result<()> {
     let mut hostile = cargo(&["test", "--locked", "--package", "braid-hostile"]);
     hostile.env("BRAID_SOAK", "1");
     run(hostile)?;
+    let mut matrix = cargo(&["test", "--locked", "--package", "braid-cluster", "--test", "metadata_matrix"]);
+    matrix.env("BRAID_SOAK", "1");
+    run(matrix)?;
     run(cargo(&["run", "--locked", "--package", "braid-sim", "--", "attack", "--runs", "20000", "--keep-going"]))
 }
 

@@ -257,7 +257,7 @@ fn encode_error(error: FileError) -> Bytes {
 /// What the workers have done: none of it if an answer is not valid.
 fn done_by_workers(outcome: &Outcome) -> Vec<(ShardParts, Vec<FileAttributes>)> {
     let answers = outcome.result.as_deref().unwrap_or_default();
-    let found = answers.iter().map(|answer| ShardFinding::decode(answer));
+    let found = answers.iter().map(ShardFinding::decode);
     let done = found.map(|found| match found {
         Ok(ShardFinding::Accepted { parts, inodes }) => Some((parts, inodes)),
         _ => None,

@@ -56,6 +56,9 @@ impl Lock {
     }
 }
 
+/// The changes of parts that were executed, and the inodes that the parts are about.
+pub type Executed = Result<(Vec<Change>, Vec<FileAttributes>), FileError>;
+
 /// The locks under which parts are evaluated and executed.
 pub fn locks_of(parts: &ShardParts) -> Vec<Lock> {
     let mut locks = Vec::new();
@@ -98,7 +101,7 @@ pub fn execute_parts(
     parts: &ShardParts,
     other: Option<FileAttributes>,
     view: &mut dyn View,
-) -> Result<Result<(Vec<Change>, Vec<FileAttributes>), FileError>, NotHere> {
+) -> Result<Executed, NotHere> {
     let mut work = work_of(parts, false, view);
     work.is_decided = true;
     match apply_all(&mut work, parts, other) {
@@ -109,11 +112,7 @@ pub fn execute_parts(
 }
 
 /// Executes parts of a command that concern this shard alone.
-pub fn run_parts(
-    parts: &ShardParts,
-    is_nearly_full: bool,
-    view: &mut dyn View,
-) -> Result<Result<(Vec<Change>, Vec<FileAttributes>), FileError>, NotHere> {
+pub fn run_parts(parts: &ShardParts, is_nearly_full: bool, view: &mut dyn View) -> Result<Executed, NotHere> {
     let mut work = work_of(parts, is_nearly_full, view);
     match apply_all(&mut work, parts, None) {
         Ok(inodes) => Ok(Ok((work.map.into_changes(), inodes))),

@@ -305,8 +305,10 @@ impl Cluster {
             let role = self.file_host_role();
             self.new_host_in(clock, role)
         } else if self.files.is_server(slot) {
-            let role = self.metadata_role(slot);
-            self.new_host_in(clock, role)
+            let (role, service) = (self.metadata_role(slot), self.server_name_of(slot));
+            let node = self.new_host_in(clock, role);
+            self.world.speak_for(service, node);
+            node
         } else {
             self.new_host(clock)
         };

@@ -80,7 +80,7 @@ impl Cluster {
         let mut shards = Vec::new();
         for number in 0..u16::from(options.count) {
             let first = number % self.devices().len() as u16;
-            self.make_volume(by, &MoreVolume { layout: of_two.clone(), first, ordering, stripes: mirrored })?;
+            self.make_volume(by, &MoreVolume { layout: of_two, first, ordering, stripes: mirrored })?;
             let metadata = self.others.last().expect("it was made").clone();
             shards.push(FileSystemShard { id: FileSystemId(FILE_SYSTEM.0 + number), metadata });
         }
@@ -259,8 +259,19 @@ impl Cluster {
 
     /// The machine of a metadata server in this slot.
     pub(crate) fn metadata_role(&self, slot: HostSlot) -> impl FnOnce(Host) -> Role + use<> {
+        let (system, shard) = self.shard_of(slot);
+        self.metadata_role_of(system, shard)
+    }
+
+    /// What the processes in this slot serve as.
+    pub(crate) fn server_name_of(&self, slot: HostSlot) -> NodeId {
+        let (system, shard) = self.shard_of(slot);
+        system.service(shard)
+    }
+
+    fn shard_of(&self, slot: HostSlot) -> (&FileSystem, usize) {
         let shard = self.files.servers.iter().position(|slots| slots.contains(&slot)).expect("it is of a server");
-        self.metadata_role_of(self.files.system.as_ref().expect("there is a file system"), shard)
+        (self.files.system.as_ref().expect("there is a file system"), shard)
     }
 
     /// True for the volumes of the file system.

@@ -11,6 +11,11 @@ use std::thread;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// Which points are tried: every n-th, or all with `BRAID_SOAK`.
+fn stride(every: u64) -> u64 {
+    if std::env::var_os("BRAID_SOAK").is_some() { 1 } else { every }
+}
+
 /// Tries every `every`-th point of a server. Returns how many.
 fn try_all(seed: u64, victim: Victim, every: u64) -> u64 {
     try_shard(seed, ShardOptions::ONE, (victim, 0), every)
@@ -18,6 +23,7 @@ fn try_all(seed: u64, victim: Victim, every: u64) -> u64 {
 
 /// The same with these shards.
 fn try_shard(seed: u64, shards: ShardOptions, (victim, shard): (Victim, usize), every: u64) -> u64 {
+    let every = stride(every);
     let inputs = run_shard_point(seed, shards, None).unwrap_or_else(|failed| panic!("no crash: {failed:?}"));
     let next = AtomicU64::new(1);
     let work = || {

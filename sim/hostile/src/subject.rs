@@ -3,7 +3,8 @@
 use crate::choices::Choices;
 use braid_base::limits::Settings;
 use braid_base::{
-    ArrayId, BLOCK_BYTES, DeviceId, DiskId, FileSystemId, Generation, LockServerId, NodeId, Now, ShardId, Time, VolumeId,
+    ArrayId, BLOCK_BYTES, DeviceId, DiskId, FileSystemId, Generation, LockServerId, NodeId, Now, ShardId, Time,
+    VolumeId,
 };
 use braid_device::{Device, DeviceConfig, Service};
 use braid_host::{Acquisition, Host, HostConfig};

@@ -80,7 +80,7 @@ impl Services {
 
     /// The sender that the receiver sees.
     fn name(&self, from: NodeId, to: NodeId) -> NodeId {
-        let name = self.names.get(&from).filter(|_| matches!(to, NodeId::Host(_)));
+        let name = self.names.get(&from).filter(|_| matches!(to, NodeId::Host(_) | NodeId::MetadataServer(_)));
         name.copied().unwrap_or(from)
     }
 }
@@ -452,6 +452,11 @@ impl<M: Machine> World<M> {
         self.services.nodes.insert(service, node);
         self.services.names.insert(node, service);
         self.services.detours.retain(|(_, of), _| *of != service);
+    }
+
+    /// What this node sends comes from the service, although nobody may have heard of it yet.
+    pub fn speak_for(&mut self, service: NodeId, node: NodeId) {
+        self.services.names.insert(node, service);
     }
 
     /// What `from` sends to a service reaches this node until another one is named: `from` has not heard of the present one yet.

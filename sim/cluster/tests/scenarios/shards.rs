@@ -403,5 +403,5 @@ fn what_one_server_has_told_another_one_outlives_it() {
             assert_eq!(after, before, "{step}");
         }
     }
-    assert!((1..16).contains(&seen), "{seen} were seen");
+    assert!(seen > 0, "no change was seen");
 }

@@ -116,7 +116,9 @@ impl Grammar {
         let (inode, parent, name) = (self.inode(), self.parent(), self.name());
         let (elsewhere, file_type) = (self.inode_elsewhere(), FileType::Regular);
         match self.choices.below(9) {
-            0 | 1 => ShardPart::Make { inode: None, parent, node: NewInode::Regular, owner: Owner::default(), mode: 0o600 },
+            0 | 1 => {
+                ShardPart::Make { inode: None, parent, node: NewInode::Regular, owner: Owner::default(), mode: 0o600 }
+            }
             2 => ShardPart::GainName { inode },
             3 => ShardPart::LoseName { inode },
             4 => ShardPart::LoseDirectory { inode },
