@@ -89,8 +89,15 @@ impl Attack {
     /// Attacks everything that listens in the folder of an array, with this share of one processor. `half_open` connections are kept to
     /// each daemon.
     pub fn start(array: &Array, share: f64, half_open: usize) -> Attack {
-        let target = Target::of(array);
-        let behaviours = target.behaviours(half_open);
+        Attack::by(Target::of(array).behaviours(half_open), share)
+    }
+
+    /// Attacks the NBD server alone.
+    pub fn by_clients(array: &Array, share: f64) -> Attack {
+        Attack::by(clients(array.dir().join("run/nbd")), share)
+    }
+
+    fn by(behaviours: Vec<Behaviour>, share: f64) -> Attack {
         let share = share / behaviours.len() as f64;
         let shared = Arc::new(Shared::default());
         let start = |mut behaviour: Behaviour| {

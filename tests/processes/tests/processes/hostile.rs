@@ -70,6 +70,19 @@ fn clients_work_on_while_every_socket_is_attacked() {
     array.assert_sound("vol0");
 }
 
+#[test]
+fn clients_that_read_nothing_leave_memory_to_others() {
+    let array = Array::patient_up(&["--size", "64MiB", "--volume", "vol0:32MiB", "--memory", "64MiB"]);
+    let attack = Attack::by_clients(&array, SHARE);
+    let mut most = 0;
+    let worked = work(&array, 0, &mut |status| most = most.max(greatest(status)[0]));
+    let done = attack.stop();
+    println!("{worked:.0} operations/s; most memory held for peers: {} MiB; {done:?}", most >> 20);
+    // What four of them ask for is as much as the budget.
+    assert!(most > 16 << 20, "the clients hold {most} bytes");
+    assert!(most <= 64 << 20, "{most} bytes are held");
+}
+
 /// Lets clients write and verify for a while, and looks at the status meanwhile. Returns operations per second.
 fn work(array: &Array, begin: u64, look: &mut dyn FnMut(&Value)) -> f64 {
     let load = Load::start(plan(array, begin));
