@@ -70,13 +70,23 @@ fn raise_file_limit() {
     }
 }
 
-/// Connections that are wanted although none was made: a device connects to another only when it has something to send.
+/// Connections that are wanted although none was made: a device connects to another only when it has something to send, and so does a
+/// metadata server.
 pub(crate) type Wanted = watch::Receiver<BTreeMap<NodeId, u64>>;
 
-/// Stays connected to each of `nodes`, and reconnects when an address changes. To those that `us` seldom needs it connects each time that
-/// it is `wanted`.
+/// The node that this process is towards `node`: metadata servers of one file system speak to each other as such, and as hosts to
+/// everybody else.
+pub(crate) fn us_towards(us: NodeId, serves_as: NodeId, node: NodeId) -> NodeId {
+    match (serves_as, node) {
+        (NodeId::MetadataServer(_), NodeId::MetadataServer(_)) => serves_as,
+        _ => us,
+    }
+}
+
+/// Stays connected to each of `nodes`, and reconnects when an address changes. To those that get no answers from this process, which is
+/// `us` and serves as `serves_as`, it connects each time that this is `wanted`.
 pub(crate) async fn keep_connected(
-    us: NodeId,
+    (us, serves_as): (NodeId, NodeId),
     mut nodes: watch::Receiver<Addresses>,
     wanted_now: Wanted,
     arrivals: mpsc::Sender<Arrival>,
@@ -95,7 +105,7 @@ pub(crate) async fn keep_connected(
         for (node, address) in wanted {
             running.entry(node).or_insert_with(|| {
                 let (address_, arrivals) = (address.clone(), arrivals.clone());
-                let connector = match is_one_way(us, node) {
+                let connector = match is_one_way(us_towards(us, serves_as, node), node) {
                     true => connectors.spawn(connect_when_wanted(node, address_, wanted_now.clone(), arrivals)),
                     false => connectors.spawn(stay_connected(node, address_, arrivals)),
                 };
@@ -110,9 +120,11 @@ pub(crate) async fn keep_connected(
     }
 }
 
-/// True if the messages to a node are not answered: those between devices.
-fn is_one_way(us: NodeId, node: NodeId) -> bool {
-    matches!((us, node), (NodeId::Device(_), NodeId::Device(_)))
+/// True if nothing comes back over a connection to a node: devices do not answer each other, and each of two metadata servers sends over a
+/// connection of its own.
+pub(crate) fn is_one_way(us: NodeId, node: NodeId) -> bool {
+    use NodeId::{Device, MetadataServer};
+    matches!((us, node), (Device(_), Device(_)) | (MetadataServer(_), MetadataServer(_)))
 }
 
 async fn connect_when_wanted(node: NodeId, address: Address, mut wanted: Wanted, arrivals: mpsc::Sender<Arrival>) {

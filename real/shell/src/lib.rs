@@ -84,7 +84,7 @@ pub fn run_server<M: Machine>(
     let (client, calls) = HostClient::new();
     let running = async move {
         let engine = Engine::start(disk, engine, counters.clone())?;
-        let transport = Transport::listen_and_connect(us, listener, nodes, counters.clone());
+        let transport = Transport::listen_and_connect(us, us.id, listener, nodes, counters.clone());
         Driver::server(machine, transport, engine, calls, counters).run(stop).await
     };
     (client, running)
@@ -109,8 +109,8 @@ pub fn run_host<M: Machine>(
     (client, running)
 }
 
-/// Runs a machine that is the host `us` towards the array, and `service` towards the hosts that connect to `listener`. Otherwise as
-/// [`run_host`].
+/// Runs a machine that is the host `us` towards the array, and `service` towards the hosts that connect to `listener`, and towards metadata
+/// servers among `nodes` if it is one. Otherwise as [`run_host`].
 pub fn run_service<M: Machine>(
     machine: M,
     us: Node,
@@ -121,7 +121,7 @@ pub fn run_service<M: Machine>(
 ) -> (HostClient, impl Future<Output = io::Result<()>>) {
     let (client, calls) = HostClient::new();
     let running = async move {
-        let transport = Transport::listen_and_connect(us, listener, nodes, counters.clone()).serving_as(service);
+        let transport = Transport::listen_and_connect(us, service, listener, nodes, counters.clone());
         Driver::host(machine, transport, calls, counters).run(stop).await
     };
     (client, running)

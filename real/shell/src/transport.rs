@@ -6,7 +6,7 @@
 
 use crate::budget::{Account, Budget};
 use crate::connection::{Arrival, Connection, Ended, Origin, Pushed};
-use crate::connector::{self, Addresses, Wanted};
+use crate::connector::{self, Addresses, Wanted, is_one_way, us_towards};
 use crate::counters::{Counters, add};
 use crate::inbox::{Inbox, Node, Refused};
 use crate::outbox::OUTBOX_BYTES_MAX;
@@ -39,7 +39,8 @@ const EARLY_MAX: usize = 64;
 
 pub(crate) struct Transport {
     us: Node,
-    /// This node for those that connect to it: a process that is a host towards devices can be a server towards other hosts.
+    /// This node for those that connect to it: a process that is a host towards devices can be a server towards other hosts, and towards
+    /// the other servers of its kind.
     serves_as: NodeId,
     /// By number; numbers are never reused.
     connections: BTreeMap<u64, Connection>,
@@ -75,38 +76,36 @@ impl Transport {
     /// Accepts connections. To be called within a tokio runtime.
     pub fn listen(us: Node, listener: Listener, counters: Arc<Counters>) -> Transport {
         let warning = Arc::<Warning>::default();
-        Transport::new(us, counters, warning.clone(), |arrivals, _| connector::accept(listener, arrivals, warning))
+        Transport::new((us, us.id), counters, warning.clone(), |arrivals, _| {
+            connector::accept(listener, arrivals, warning)
+        })
     }
 
     /// Keeps connections to `nodes`. To be called within a tokio runtime.
     pub fn connect(us: Node, nodes: watch::Receiver<Addresses>, counters: Arc<Counters>) -> Transport {
-        let transport = Transport::new(us, counters, Arc::default(), |arrivals, wanted| {
-            connector::keep_connected(us.id, nodes, wanted, arrivals)
+        let transport = Transport::new((us, us.id), counters, Arc::default(), |arrivals, wanted| {
+            connector::keep_connected((us.id, us.id), nodes, wanted, arrivals)
         });
         Transport { early_until: Instant::now() + EARLY, ..transport }
     }
 
-    /// Accepts connections, and keeps connections to `nodes`.
+    /// Accepts connections, for which it is `serves_as`, and keeps connections to `nodes`.
     pub fn listen_and_connect(
         us: Node,
+        serves_as: NodeId,
         listener: Listener,
         nodes: watch::Receiver<Addresses>,
         counters: Arc<Counters>,
     ) -> Transport {
         let warning = Arc::<Warning>::default();
-        Transport::new(us, counters, warning.clone(), move |arrivals, wanted| async move {
+        Transport::new((us, serves_as), counters, warning.clone(), move |arrivals, wanted| async move {
             let accepting = connector::accept(listener, arrivals.clone(), warning);
-            tokio::join!(accepting, connector::keep_connected(us.id, nodes, wanted, arrivals));
+            tokio::join!(accepting, connector::keep_connected((us.id, serves_as), nodes, wanted, arrivals));
         })
     }
 
-    /// Serves those that connect to it as `id`.
-    pub fn serving_as(self, id: NodeId) -> Transport {
-        Transport { serves_as: id, ..self }
-    }
-
     fn new<T>(
-        us: Node,
+        (us, serves_as): (Node, NodeId),
         counters: Arc<Counters>,
         warning: Arc<Warning>,
         connector: impl FnOnce(mpsc::Sender<Arrival>, Wanted) -> T,
@@ -120,7 +119,7 @@ impl Transport {
         tasks.spawn(connector(sender, wishes));
         Transport {
             us,
-            serves_as: us.id,
+            serves_as,
             connections: BTreeMap::new(),
             next_connection: 0,
             routes: Routes::default(),
@@ -168,7 +167,8 @@ impl Transport {
     /// Lets a message wait for the first connection to its node, or drops it.
     fn send_early(&mut self, to: NodeId, message: Message) {
         let waiting = self.early.get(&to).map_or(0, Vec::len);
-        if matches!((self.us.id, to), (NodeId::Device(_), NodeId::Device(_))) {
+        let us = us_towards(self.us.id, self.serves_as, to);
+        if is_one_way(us, to) {
             if waiting == 0 {
                 self.wanted.send_modify(|wanted| *wanted.entry(to).or_default() += 1);
                 self.early_until = Instant::now() + EARLY;
@@ -180,7 +180,7 @@ impl Transport {
         if waiting >= EARLY_MAX || bytes >= OUTBOX_BYTES_MAX {
             return add(&self.counters.dropped_unconnected, 1);
         }
-        let frame = Frame { array: self.us.array, from: self.us.id, to, message };
+        let frame = Frame { array: self.us.array, from: us, to, message };
         self.early.entry(to).or_default().push(frame.encode());
     }
 
@@ -314,10 +314,12 @@ impl Transport {
             self.routes.made(peer, number);
         }
         self.within_process |= arrival.stream.is_pipe();
-        let us = match arrival.origin {
-            Origin::Accepted { .. } => Node { id: self.serves_as, ..self.us },
-            Origin::Made { .. } => self.us,
+        let us = match (&arrival.origin, arrival.peer) {
+            (Origin::Made { .. }, Some(peer)) => us_towards(self.us.id, self.serves_as, peer),
+            (Origin::Made { .. }, None) => self.us.id,
+            (Origin::Accepted { .. }, _) => self.serves_as,
         };
+        let us = Node { id: us, ..self.us };
         let side = if matches!(arrival.origin, Origin::Made { .. }) { Side::Made } else { Side::Accepted };
         let displaced = if side == Side::Accepted { self.places.accepted(number) } else { None };
         let account = Account::new(if side == Side::Made { Budget::own() } else { self.budget });
