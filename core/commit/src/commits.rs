@@ -387,6 +387,11 @@ impl State {
         (self.next, self.coordinated.len(), self.worked.len())
     }
 
+    /// True if the outcome of every transaction is known here and, as far as this shard has to tell it, to the others.
+    pub fn is_quiet(&self) -> bool {
+        self.coordinated.is_empty() && self.worked.values().all(Worker::is_over)
+    }
+
     /// The mark: all transactions of this shard below it are settled.
     fn settled(&self) -> u64 {
         self.coordinated.keys().next().copied().unwrap_or(self.next)

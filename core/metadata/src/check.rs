@@ -1,11 +1,16 @@
 //! The check of a whole file system, by a process that owns the file system and does not serve it: so the map does not change meanwhile.
 //! The store reads *pages* of the map: some keys in a row. The check continues until it needs a key that is on no page at hand.
+//!
+//! With several shards no map can be checked by itself: a name may be in one and its inode in another. So the processes *collect* the
+//! maps, and [`check_together`] checks them as one.
 
 use crate::operation::{as_answer, content};
+use crate::shard_operation::is_undecided;
 use braid_namespace::check::{Check, Finding, Windows};
+use braid_namespace::{keys, sum_of_counters};
 use braid_objects::key::KEY_BYTES;
 use braid_objects::map_access::Known;
-use braid_objects::{Evaluation, Key, NotHere, Obstacle, Procedure, View};
+use braid_objects::{Evaluation, Key, Kind, NotHere, Obstacle, Procedure, View};
 use braid_wire::ObjectAnswer;
 use bytes::{Buf, BufMut, Bytes};
 use std::collections::{BTreeMap, VecDeque};
@@ -19,14 +24,55 @@ const PAGE_BYTES: usize = 64 << 10;
 const PAGES_MAX: usize = 64;
 /// The keys that a check reads before its state is looked at again.
 const KEYS_AT_ONCE: usize = 1024;
+/// What a key in memory costs beside its value, about.
+const BYTES_OF_KEY: usize = 100;
 
-/// A check, and the pages that it reads.
+/// What a process does that owns a file system, or a shard of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// It serves it.
+    Serves,
+    /// It checks it.
+    Checks,
+    /// It reads its map, up to so many bytes of memory.
+    Collects { most: usize },
+}
+
+/// The map of a shard.
+#[derive(Clone, Debug, Default)]
+pub struct Collected {
+    pub map: BTreeMap<Key, Bytes>,
+    /// Where something is missing because it is damaged: at most one place for each page.
+    pub damaged: Vec<Key>,
+    /// There is more than was to be read.
+    pub is_cut: bool,
+}
+
+/// The check of several maps as one can't say anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Undecided {
+    /// So many operations on several shards are neither done nor undone.
+    pub transactions: usize,
+}
+
+/// A check, or a collection, and the pages that it reads.
 #[derive(Debug)]
 pub(crate) struct CheckRun {
-    check: Check,
+    work: Work,
     pages: Pages,
     is_asked: bool,
     is_complete: bool,
+}
+
+#[derive(Debug)]
+enum Work {
+    Check(Check),
+    Collect {
+        collected: Collected,
+        /// The bytes of memory that it may still take.
+        left: usize,
+        next: Key,
+    },
 }
 
 /// The part of the map that is at hand.
@@ -49,7 +95,7 @@ struct Page {
 /// Where a page ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PageEnd {
-    /// There is no further key of this kind.
+    /// There is no further key.
     Kind,
     /// There may be further keys from this one on.
     Next(Key),
@@ -61,12 +107,20 @@ enum PageEnd {
 #[derive(Debug)]
 struct ReadPage {
     from: Key,
+    last: Key,
 }
 
 impl CheckRun {
-    pub fn new() -> CheckRun {
-        let check = Check::new(Windows::default());
-        CheckRun { check, pages: Pages::default(), is_asked: false, is_complete: false }
+    /// `None` for a process that serves.
+    pub fn of(purpose: Purpose) -> Option<CheckRun> {
+        let work = match purpose {
+            Purpose::Serves => return None,
+            Purpose::Checks => Work::Check(Check::new(Windows::default())),
+            Purpose::Collects { most } => {
+                Work::Collect { collected: Collected::default(), left: most, next: Key::FIRST }
+            }
+        };
+        Some(CheckRun { work, pages: Pages::default(), is_asked: false, is_complete: false })
     }
 
     /// Continues the check. Returns what the store must read for it; `None` if that is under way, or the check is complete.
@@ -74,8 +128,16 @@ impl CheckRun {
         if self.is_asked || self.is_complete {
             return None;
         }
+        let check = match &mut self.work {
+            Work::Check(check) => check,
+            Work::Collect { next, .. } => {
+                self.is_asked = true;
+                self.pages.wanted = Some(*next);
+                return Some(Box::new(ReadPage { from: *next, last: *keys::all(Kind::Transaction).end() }));
+            }
+        };
         loop {
-            match self.check.step(&mut self.pages, KEYS_AT_ONCE) {
+            match check.step(&mut self.pages, KEYS_AT_ONCE) {
                 Ok(true) => {
                     self.is_complete = true;
                     return None;
@@ -84,7 +146,7 @@ impl CheckRun {
                 Err(NotHere) => {
                     self.is_asked = true;
                     let from = self.pages.wanted.expect("a key was missing");
-                    return Some(Box::new(ReadPage { from }));
+                    return Some(Box::new(ReadPage { from, last: Key { of: u64::MAX, index: u64::MAX, ..from } }));
                 }
             }
         }
@@ -94,11 +156,36 @@ impl CheckRun {
     pub fn on_page(&mut self, answer: &ObjectAnswer) -> bool {
         self.is_asked = false;
         let Some(from) = self.pages.wanted.take() else { return false };
-        match content(answer) {
-            Some(bytes) => self.pages.add(Page::decode(from, bytes)),
-            None => self.pages.wanted = Some(from),
+        match (content(answer), &mut self.work) {
+            (Some(bytes), Work::Check(_)) => self.pages.add(Page::decode(from, bytes)),
+            (Some(bytes), Work::Collect { .. }) => self.collect(Page::decode(from, bytes)),
+            (None, _) => self.pages.wanted = Some(from),
         }
         self.pages.wanted.is_none()
+    }
+
+    /// Adds a page to what is collected.
+    fn collect(&mut self, page: Page) {
+        let Work::Collect { collected, left, next } = &mut self.work else { unreachable!("a map is collected") };
+        let bytes: usize = page.values.values().map(|value| BYTES_OF_KEY + value.len()).sum();
+        if bytes > *left {
+            collected.is_cut = true;
+        }
+        *left = left.saturating_sub(bytes);
+        // Pages share the buffers of reads, which must not be kept for the sake of some values.
+        collected.map.extend(page.values.iter().map(|(key, value)| (*key, Bytes::copy_from_slice(value))));
+        let then = match page.end {
+            PageEnd::Kind => None,
+            PageEnd::Next(then) => Some(then),
+            PageEnd::Damage { at, then } => {
+                collected.damaged.push(at);
+                then
+            }
+        };
+        match then.filter(|_| !collected.is_cut) {
+            Some(then) => *next = then,
+            None => self.is_complete = true,
+        }
     }
 
     /// True if the store has to be asked again.
@@ -111,10 +198,43 @@ impl CheckRun {
     }
 
     /// What was found, and how much more was found than is listed.
-    pub fn findings(&self) -> (Vec<Finding>, u64) {
-        let (findings, omitted) = self.check.findings();
-        (findings.to_vec(), omitted)
+    pub fn findings(&self) -> Option<(Vec<Finding>, u64)> {
+        let Work::Check(check) = &self.work else { return None };
+        let (findings, omitted) = check.findings();
+        Some((findings.to_vec(), omitted))
     }
+
+    /// Hands over what was collected.
+    pub fn take_collected(&mut self) -> Option<Collected> {
+        let Work::Collect { collected, .. } = &mut self.work else { return None };
+        Some(std::mem::take(collected))
+    }
+}
+
+/// Checks the maps of all shards of a file system as one: what is found, and how much more is found than is listed.
+pub fn check_together(shards: Vec<Collected>) -> Result<(Vec<Finding>, u64), Undecided> {
+    let (mut united, mut counters, mut found) = (BTreeMap::new(), Vec::new(), Vec::new());
+    for Collected { map, damaged, .. } in shards {
+        found.extend(damaged.into_iter().map(|key| Finding::Damaged { key }));
+        for (key, value) in map {
+            match key {
+                keys::COUNTERS => counters.push(value),
+                // Each shard has records of its own; those of the first one count.
+                key if key.kind == Kind::FileSystem => drop(united.entry(key).or_insert(value)),
+                key => drop(united.insert(key, value)),
+            }
+        }
+    }
+    united.extend(sum_of_counters(&counters).map(|sum| (keys::COUNTERS, sum)));
+    let transactions = united.iter().filter(|(key, value)| is_undecided(**key, value)).count();
+    if transactions > 0 {
+        return Err(Undecided { transactions });
+    }
+    let mut check = Check::new(Windows::default());
+    check.step(&mut united, usize::MAX).expect("the whole map is in memory");
+    let (findings, omitted) = check.findings();
+    found.extend(findings.iter().cloned());
+    Ok((found, omitted))
 }
 
 impl Pages {
@@ -235,7 +355,7 @@ impl Page {
 
 impl Procedure for ReadPage {
     fn evaluate(&self, map: &mut dyn View) -> Result<Evaluation, NotHere> {
-        let last = Key { of: u64::MAX, index: u64::MAX, ..self.from };
+        let last = self.last;
         let (mut values, mut bytes, mut next) = (Vec::new(), 0, Some(self.from));
         let end = loop {
             let Some(from) = next else { break PageEnd::Kind };
@@ -266,5 +386,60 @@ impl Procedure for ReadPage {
 
     fn memory_bytes(&self) -> usize {
         size_of::<ReadPage>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::{BlockRange, InodeId, ShardId};
+    use braid_namespace::{Parameters, Placement, Shards, format};
+    use braid_objects::map_access::apply;
+    use braid_wire::{FileTime, Owner};
+
+    /// An empty file system of two shards.
+    fn shards() -> Vec<Collected> {
+        let of = |own| {
+            let shards = Shards { own: ShardId(own), count: 2, placement: Placement::Spread };
+            let hash_bits = Parameters::HASH_BITS_MAX;
+            let parameters = Parameters { blocks: 1_000, stripe_blocks: 10, hash_key: [3; 16], hash_bits, shards };
+            let mut collected = Collected::default();
+            apply(&format(&parameters, Owner::default(), 0o755, FileTime(0)), &mut collected.map);
+            collected
+        };
+        vec![of(0), of(1)]
+    }
+
+    #[test]
+    fn maps_of_shards_are_sound_together_and_not_one_by_one() {
+        assert_eq!(check_together(shards()), Ok((Vec::new(), 0)));
+        let (first, omitted) = check_together(shards()[..1].to_vec()).unwrap();
+        assert_eq!((first.len(), omitted), (1, 0), "the blocks of the other shard are missing: {first:?}");
+        assert!(matches!(first[0], Finding::Leaked { blocks } if blocks.end() == 1_000), "{first:?}");
+    }
+
+    #[test]
+    fn what_one_shard_lacks_is_found() {
+        let mut found = shards();
+        found[0].map.remove(&keys::inode(InodeId::ROOT));
+        let (findings, _) = check_together(found).unwrap();
+        assert!(findings.iter().any(|it| matches!(it, Finding::WrongCounter { what: "inodes", .. })), "{findings:?}");
+        let mut found = shards();
+        let key = *found[1].map.keys().find(|key| key.kind == Kind::FreeRun).unwrap();
+        found[1].map.remove(&key);
+        found[1].damaged.push(key);
+        let (findings, _) = check_together(found).unwrap();
+        assert!(findings.contains(&Finding::Damaged { key }));
+        let is_lost =
+            |finding: &Finding| matches!(finding, Finding::Leaked { blocks: BlockRange { count, .. } } if *count > 0);
+        assert!(findings.iter().any(is_lost), "{findings:?}");
+    }
+
+    #[test]
+    fn undecided_operations_are_not_taken_for_damage() {
+        let mut found = shards();
+        let key = Key { kind: Kind::Transaction, of: 1, index: 7 };
+        found[0].map.insert(key, Bytes::from_static(b"a record of a later build"));
+        assert_eq!(check_together(found), Err(Undecided { transactions: 1 }));
     }
 }

@@ -50,6 +50,7 @@ mod shard_operation;
 mod sharded;
 
 pub use braid_commit::Protocol;
+pub use check::{Collected, Purpose, Undecided, check_together};
 pub use disk::{STORE_OFFSET, VOLUME_BYTES_MIN, format, store_config};
 pub use node::{MetadataNode, NodeState};
 pub use server::{MetadataServer, MetadataServerConfig, MetadataService};

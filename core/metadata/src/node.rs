@@ -12,6 +12,7 @@
 //! front end for [`OwnershipRequest::Release`] ends the server first: it answers nothing from then on, and all its writes are done before
 //! the monitor gets the request.
 
+use crate::check::Purpose;
 use crate::server::{MetadataServer, MetadataServerConfig};
 use braid_base::{Epoch, Generation, Membership, NodeId, Now, Ownership, Time, VolumeId};
 use braid_machine::on_volume::{OnVolume, Receiver, Route, Window};
@@ -28,8 +29,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub struct MetadataNode<H> {
     config: MetadataServerConfig,
     volume: VolumeId,
-    /// It checks the file system instead of serving it.
-    checks: bool,
+    /// What it does once it owns the file system.
+    purpose: Purpose,
     stage: Stage<H>,
     /// The request by which the process gives up the file system, until its host gets it.
     release: Option<(OpId, OwnershipRequest)>,
@@ -75,12 +76,17 @@ impl<H: Machine> MetadataNode<H> {
     /// take-over.
     pub fn new(host: H, volume: VolumeId, config: MetadataServerConfig) -> MetadataNode<H> {
         let stage = Stage::TakesOver { host, request: OwnershipRequest::Inquire, again_at: None };
-        MetadataNode { config, volume, checks: false, stage, release: None, membership: None }
+        MetadataNode { config, volume, purpose: Purpose::Serves, stage, release: None, membership: None }
     }
 
     /// The same process, which takes over the file system to check it, and does not serve it.
     pub fn that_checks(self) -> MetadataNode<H> {
-        MetadataNode { checks: true, ..self }
+        MetadataNode { purpose: Purpose::Checks, ..self }
+    }
+
+    /// The same process, which takes over a shard to read its map, up to so many bytes of memory.
+    pub fn that_collects(self, most: usize) -> MetadataNode<H> {
+        MetadataNode { purpose: Purpose::Collects { most }, ..self }
     }
 
     pub fn host(&self) -> &H {
@@ -206,10 +212,7 @@ impl<H: Machine> MetadataNode<H> {
             self.config.serve_from = now.time.after(self.config.settings.host_lease);
         }
         let window = Window { volume: self.volume, offset: 0, length: self.config.volume_bytes };
-        let mut server = MetadataServer::new(self.config.clone());
-        if self.checks {
-            server = server.that_checks();
-        }
+        let mut server = MetadataServer::new(self.config.clone()).with_purpose(self.purpose);
         if let Some(membership) = &self.membership {
             server.hear(membership);
         }

@@ -1,7 +1,7 @@
 //! The machine of a metadata server. It checks who may speak, and routes each input to the part that handles it.
 
 use crate::absent_hosts::AbsentHosts;
-use crate::check::CheckRun;
+use crate::check::{CheckRun, Collected, Purpose};
 use crate::disk::{DiskPart, forward, proof, store_config};
 use crate::lease::Lease;
 use crate::operation::{Operation, OwnOutcome, outcome_of, reply_of};
@@ -182,9 +182,9 @@ impl MetadataServer {
         }
     }
 
-    /// The same server, which checks the file system once it has read the journal, and never serves it.
-    pub fn that_checks(self) -> MetadataServer {
-        MetadataServer { own: OwnOperations { check: Some(CheckRun::new()), ..self.own }, ..self }
+    /// The same server for another purpose, which it follows once it has read the journal. If it is to check, it never serves.
+    pub fn with_purpose(self, purpose: Purpose) -> MetadataServer {
+        MetadataServer { own: OwnOperations { check: CheckRun::of(purpose), ..self.own }, ..self }
     }
 
     pub fn service(&self) -> &MetadataService {
@@ -198,7 +198,12 @@ impl MetadataServer {
 
     /// What a check has found, and how much more it has found than is listed; `None` if it is not complete.
     pub fn findings(&self) -> Option<(Vec<Finding>, u64)> {
-        self.own.check.as_ref().filter(|check| check.is_complete()).map(CheckRun::findings)
+        self.own.check.as_ref().filter(|check| check.is_complete()).and_then(CheckRun::findings)
+    }
+
+    /// Hands over the map of this shard, if it was to be collected and that is complete.
+    pub fn take_collected(&mut self) -> Option<Collected> {
+        self.own.check.as_mut().filter(|check| check.is_complete()).and_then(CheckRun::take_collected)
     }
 
     /// The counters of the store.
@@ -223,6 +228,20 @@ impl MetadataServer {
     /// Changes how long a host that is heard may keep a lock that other hosts wait for.
     pub fn set_lock_eviction(&mut self, limit: Option<Duration>) {
         self.locks.set_evict_after(limit);
+    }
+
+    /// Follows the settings of operations on several shards, if there are several: how they are committed, from the next one on; and whether
+    /// the server *settles*. Then commands of hosts are ignored, so that those under way, and transactions of other shards, come to an end.
+    /// Hosts send their commands again.
+    pub fn follow_shard_settings(&mut self, protocol: Protocol, settles: bool) {
+        if let Some(sharded) = &mut self.sharded {
+            (sharded.protocol, sharded.settles) = (protocol, settles);
+        }
+    }
+
+    /// True if the server settles, and no operation on several shards is under way here. Once that is so for all servers, it stays so.
+    pub fn is_settled(&self) -> bool {
+        self.is_serving() && self.sharded.as_ref().is_some_and(|sharded| sharded.is_settled())
     }
 
     /// Devices don't answer: hosts may not be able to give back locks, and have more time for it.

@@ -48,6 +48,8 @@ pub(crate) struct Sharded {
     /// The names of the metadata servers, by shard.
     pub peers: Vec<FileSystemId>,
     pub protocol: Protocol,
+    /// No further commands of hosts are begun.
+    pub settles: bool,
     pub locks: OperationLocks,
     pub commits: Commits,
     pub commands: BTreeMap<TransactionId, Command>,
@@ -163,6 +165,7 @@ impl Sharded {
             shard,
             peers,
             protocol,
+            settles: false,
             locks: OperationLocks::default(),
             commits: Commits::new(shard, Timing::default()),
             commands: BTreeMap::new(),
@@ -176,6 +179,11 @@ impl Sharded {
 
     pub fn deadline(&self) -> Option<Time> {
         self.timers.next().map(|(time, _)| time).into_iter().chain(self.commits.deadline()).min()
+    }
+
+    /// True if no command is begun or under way, and no transaction is undecided.
+    pub fn is_settled(&self) -> bool {
+        self.settles && self.commands.is_empty() && self.evaluations.is_empty() && self.commits.state().is_quiet()
     }
 
     pub fn peer(&self, shard: ShardId) -> Option<NodeId> {
@@ -227,6 +235,9 @@ impl MetadataServer {
         command: FileCommand,
         out: &mut Effects,
     ) {
+        if self.shards().settles {
+            return out.ignore(Ignored::NotStarted);
+        }
         let locks = locks_of_command(&command);
         if locks.is_empty() || self.store.knows(name) {
             return self.execute(now, name, settled, command, out);

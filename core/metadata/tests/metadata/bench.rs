@@ -3,7 +3,9 @@
 use braid_base::limits::{self, Settings};
 use braid_base::{ArrayId, BlockRange, Clock, FileSystemId, Generation, InodeId, NodeId, Now, ObjectId, Time};
 use braid_machine::{Effect, Effects, Input, Machine};
-use braid_metadata::{MetadataServer, MetadataServerConfig, MetadataService, Protocol, VOLUME_BYTES_MIN, format};
+use braid_metadata::{
+    MetadataServer, MetadataServerConfig, MetadataService, Protocol, Purpose, VOLUME_BYTES_MIN, format,
+};
 use braid_namespace::check::Finding;
 use braid_namespace::{Parameters, Shards};
 use braid_wire::{
@@ -109,7 +111,7 @@ impl Bench {
     /// The process ends, and another one checks the file system.
     pub fn check(&mut self) -> (Vec<Finding>, u64) {
         self.start.0 += 1;
-        self.server = server(self.start, Time(0)).that_checks();
+        self.server = server(self.start, Time(0)).with_purpose(Purpose::Checks);
         self.disk.forget_commands();
         self.take(Input::Start);
         self.server.findings().expect("the disk has executed every command")
