@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::file_system_check::{self, FileSystemFindings};
 use crate::file_systems::{self, NewFileSystem};
 use crate::volumes;
-use braid_base::{BLOCK_BYTES, DeviceId, FileSystemId};
+use braid_base::{BLOCK_BYTES, DeviceId};
 use braid_control::{ArrayDescription, FileSystemEntry, HostEntry, Moment};
 use braid_machine::{FilesRequest, FilesSuccess, HostRequest, HostSuccess};
 use braid_session::{Session, require_up};
@@ -28,7 +28,7 @@ impl Array {
         let devices = ready_devices(&self.folder().describe()?);
         volumes::require_in(self.folder(), &devices, "a file system can't be created")?;
         let created = self.with_host("fs create", async |session| file_systems::create(session, new).await).await?;
-        if file_systems::await_served(self.folder(), created.id(), SERVED_WAIT).await? {
+        if file_systems::await_served(self.folder(), &created, SERVED_WAIT).await? {
             return Ok(created);
         }
         let name = &created.name;
@@ -44,7 +44,7 @@ impl Array {
         let entry = file_systems::any(&description, name)?;
         require_up(self.folder())?;
         let hosts = self.folder().hosts(&Moment::now(), description.leases().lease())?;
-        let mounted = mounted_on(&hosts, entry.id());
+        let mounted = mounted_on(&hosts, entry);
         if !mounted.is_empty() && !forced {
             let named: Vec<String> =
                 mounted.iter().map(|host| format!("{} ({})", host.generation, host.role)).collect();
@@ -118,10 +118,13 @@ impl FileSystemContent {
     }
 }
 
-/// The hosts that have a file system mounted, as its metadata server says.
-pub fn mounted_on(hosts: &[HostEntry], id: FileSystemId) -> Vec<&HostEntry> {
-    let server = file_systems::latest_server(hosts, id).and_then(|host| host.report.metadata_server.as_ref());
-    let known = server.map(|server| server.hosts.as_slice()).unwrap_or_default();
+/// The hosts that have a file system mounted, as its metadata servers say.
+pub fn mounted_on<'a>(hosts: &'a [HostEntry], entry: &FileSystemEntry) -> Vec<&'a HostEntry> {
+    let latest = entry.servers().into_iter().filter_map(|id| file_systems::latest_server(hosts, id));
+    let known: Vec<u32> = latest
+        .filter_map(|host| host.report.metadata_server.as_ref())
+        .flat_map(|server| server.hosts.clone())
+        .collect();
     let is_mounted = |host: &&HostEntry| host.live && host.role != ASKS && known.contains(&host.generation.0);
     hosts.iter().filter(is_mounted).collect()
 }

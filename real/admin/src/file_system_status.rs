@@ -42,6 +42,37 @@ pub struct FileSystemStatus {
     pub journal_bytes: Option<u64>,
     /// After how many seconds a host is fenced that keeps locks which others wait for; none: never.
     pub evict_after_seconds: Option<u64>,
+    /// Its metadata servers, one for each shard. What is said above of the server is said of the first one.
+    pub servers: Vec<ServerStatus>,
+    /// How operations on several shards are committed; none with one metadata server.
+    pub commit_protocol: Option<String>,
+    /// Where new inodes are; none with one metadata server.
+    pub placement: Option<String>,
+}
+
+/// The metadata server of a shard.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ServerStatus {
+    /// The number of the shard.
+    pub shard: usize,
+    /// The number by which the monitor knows its owner.
+    pub id: u16,
+    #[serde(rename = "state", serialize_with = "health_name")]
+    pub health: FileSystemHealth,
+    /// Its health as text.
+    pub text: String,
+    /// The generation of the host that owns it, according to the monitor.
+    pub owner: Option<u32>,
+    /// The epoch in which that began.
+    pub since: Option<u32>,
+    pub address: Option<String>,
+    pub pid: Option<u32>,
+    /// How often it was restarted.
+    pub restarts: Option<u64>,
+    /// Bytes in use of its journal.
+    pub journal_used_bytes: Option<u64>,
+    /// The size of the journal.
+    pub journal_bytes: Option<u64>,
 }
 
 /// A host that uses a file system.
@@ -65,7 +96,7 @@ pub fn file_systems(look: &ArraySnapshot) -> Vec<FileSystemStatus> {
     let description = &look.description;
     let listed = description.file_systems.iter().map(|entry| FileSystemStatus::of(look, entry));
     let reports = look.monitor.iter().flat_map(|monitor| &monitor.report.file_systems);
-    let is_gone = |id: u16| description.file_systems.iter().all(|entry| entry.id != id);
+    let is_gone = |id: u16| !description.file_systems.iter().any(|entry| entry.servers().contains(&FileSystemId(id)));
     let gone = reports.filter(|report| is_gone(report.id)).map(|report| FileSystemStatus {
         id: report.id,
         name: None,
@@ -82,21 +113,65 @@ pub fn file_systems(look: &ArraySnapshot) -> Vec<FileSystemStatus> {
         journal_used_bytes: None,
         journal_bytes: None,
         evict_after_seconds: None,
+        servers: Vec::new(),
+        commit_protocol: None,
+        placement: None,
     });
     listed.chain(gone).collect()
 }
 
 impl FileSystemStatus {
     fn of(look: &ArraySnapshot, entry: &FileSystemEntry) -> FileSystemStatus {
-        let reports = look.monitor.iter().flat_map(|monitor| &monitor.report.file_systems);
-        let report = reports.into_iter().find(|report| report.id == entry.id);
-        let running = look.running.as_ref().and_then(|running| running.metadata_server(entry.id()));
-        let lease = latest_server(&look.hosts, entry.id());
-        let server = lease.and_then(|host| host.report.metadata_server.as_ref());
-        let health = health(&look.description, &look.hosts, look.running.as_ref(), entry);
+        let ids = entry.servers().into_iter().enumerate();
+        let servers: Vec<ServerStatus> = ids.map(|(shard, id)| ServerStatus::of(look, entry, shard, id)).collect();
+        let first = servers[0].clone();
+        // One shard that is not served holds up whoever needs it.
+        let worst = servers.iter().find(|server| server.health != FileSystemHealth::Serving).unwrap_or(&first);
+        let text = match servers.len() {
+            1 => first.text.clone(),
+            _ if worst.health == FileSystemHealth::Serving || entry.state != FileSystemState::Ready => {
+                worst.text.clone()
+            }
+            _ => format!("shard {}: {}", worst.shard, worst.text),
+        };
+        let health = worst.health.clone();
+        let (journal_used_bytes, journal_bytes) = (first.journal_used_bytes, first.journal_bytes);
+        let ServerStatus { owner, since, address, pid, restarts, .. } = first;
         FileSystemStatus {
             id: entry.id,
             name: Some(entry.name.clone()),
+            text,
+            health,
+            owner,
+            since,
+            address,
+            pid,
+            restarts,
+            size_bytes: look.description.volume(&entry.data_volume()).map(|volume| volume.bytes),
+            hosts: mounted_on(&look.hosts, entry).iter().map(|host| host.generation.0).collect(),
+            clients: mounted_on(&look.hosts, entry).into_iter().map(|host| client(look, entry, host)).collect(),
+            journal_used_bytes,
+            journal_bytes,
+            evict_after_seconds: entry.evict_after().map(|limit| limit.as_secs()),
+            servers,
+            commit_protocol: entry.shards.as_ref().map(|shards| shards.commit_protocol.clone()),
+            placement: entry.shards.as_ref().map(|shards| shards.placement.clone()),
+        }
+    }
+}
+
+impl ServerStatus {
+    fn of(look: &ArraySnapshot, entry: &FileSystemEntry, shard: usize, id: FileSystemId) -> ServerStatus {
+        let reports = look.monitor.iter().flat_map(|monitor| &monitor.report.file_systems);
+        let report = reports.into_iter().find(|report| report.id == id.0);
+        let running = look.running.as_ref().and_then(|running| running.metadata_server(id));
+        let lease = latest_server(&look.hosts, id);
+        let server = lease.and_then(|host| host.report.metadata_server.as_ref());
+        let counter = |name: &str| lease.and_then(|host| host.report.counters.get(name).copied());
+        let health = health(&look.description, &look.hosts, look.running.as_ref(), entry, shard);
+        ServerStatus {
+            shard,
+            id: id.0,
             text: health.words(),
             health,
             owner: report.map(|report| report.owner),
@@ -104,52 +179,56 @@ impl FileSystemStatus {
             address: server.map(|server| addressing::absolute(&look.folder, &server.address)),
             pid: lease.map(|host| host.pid).or(running.and_then(|running| running.pid)),
             restarts: running.map(|running| running.restarts),
-            size_bytes: look.description.volume(&entry.data_volume()).map(|volume| volume.bytes),
-            hosts: mounted_on(&look.hosts, entry.id()).iter().map(|host| host.generation.0).collect(),
-            clients: mounted_on(&look.hosts, entry.id()).into_iter().map(|host| client(host, server)).collect(),
-            journal_used_bytes: lease.and_then(|host| host.report.counters.get("metadata_journal_bytes_used").copied()),
-            journal_bytes: lease.and_then(|host| host.report.counters.get("metadata_journal_capacity").copied()),
-            evict_after_seconds: entry.evict_after().map(|limit| limit.as_secs()),
+            journal_used_bytes: counter("metadata_journal_bytes_used"),
+            journal_bytes: counter("metadata_journal_capacity"),
         }
     }
 }
 
-fn client(host: &HostEntry, server: Option<&MetadataService>) -> ClientStatus {
-    let place = server.and_then(|server| server.hosts.iter().position(|known| *known == host.generation.0));
-    let locks = server.zip(place).and_then(|(server, place)| server.locks.get(place)).copied().unwrap_or_default();
+/// A host that uses the file system. Its locks are those at all metadata servers.
+fn client(look: &ArraySnapshot, entry: &FileSystemEntry, host: &HostEntry) -> ClientStatus {
+    let latest = entry.servers().into_iter().filter_map(|id| latest_server(&look.hosts, id));
+    let servers = latest.filter_map(|server| server.report.metadata_server.as_ref());
+    let of_host = |server: &MetadataService| {
+        let place = server.hosts.iter().position(|known| *known == host.generation.0);
+        place.and_then(|place| server.locks.get(place)).copied().unwrap_or_default()
+    };
+    let (held, waiting) = servers.map(of_host).fold((0, 0), |sum, of| (sum.0 + of.held, sum.1 + of.waiting));
     ClientStatus {
         host: host.generation.0,
         pid: host.pid,
         role: host.role.clone(),
         directory: host.report.mount.as_ref().map(|mount| mount.directory.clone()),
-        locks_held: locks.held,
-        locks_awaited: locks.waiting,
+        locks_held: held,
+        locks_awaited: waiting,
     }
 }
 
-/// The health of a file system. A killed metadata server may still have a lease, so processes are checked.
+/// The health of a shard of a file system. A killed metadata server may still have a lease, so processes are checked.
 fn health(
     description: &ArrayDescription,
     hosts: &[HostEntry],
     running: Option<&RunningSet>,
     entry: &FileSystemEntry,
+    shard: usize,
 ) -> FileSystemHealth {
     match entry.state {
         FileSystemState::Creating => return FileSystemHealth::Creating,
         FileSystemState::Deleting => return FileSystemHealth::Deleting,
         FileSystemState::Ready => {}
     }
+    let id = entry.servers()[shard];
     let is_alive = |host: &&HostEntry| host.live && is_there(host.pid);
     let serves = |host: &HostEntry| host.report.metadata_server.as_ref().is_some_and(|server| server.serves);
-    if latest_server(hosts, entry.id()).filter(is_alive).is_some_and(serves) {
+    if latest_server(hosts, id).filter(is_alive).is_some_and(serves) {
         return FileSystemHealth::Serving;
     }
     let has_role = |role: &str| hosts.iter().filter(is_alive).any(|host| host.role == role);
-    let supervised = running.and_then(|running| running.metadata_server(FileSystemId(entry.id)));
+    let supervised = running.and_then(|running| running.metadata_server(id));
     let elsewhere = description.devices.iter().any(|device| device.address.is_some());
     if has_role(&file_system_check::role(&entry.name)) {
         FileSystemHealth::Checked
-    } else if has_role(&server_role(&entry.name)) {
+    } else if has_role(&server_role(&entry.server_name(shard))) {
         FileSystemHealth::TakingOver
     } else if running.is_none() && !elsewhere {
         FileSystemHealth::NotUp
@@ -161,7 +240,7 @@ fn health(
     }
 }
 
-/// The role of the host of a metadata server, as its lease states it.
+/// The role of the host of the metadata server that is called so, as its lease states it.
 pub fn server_role(name: &str) -> String {
     format!("mds {name}")
 }

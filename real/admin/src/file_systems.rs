@@ -1,9 +1,11 @@
-//! File systems: creating and deleting them, each with its two volumes, and the configuration of their metadata servers.
+//! File systems: creating and deleting them, each with its volumes, and the configuration of their metadata servers.
 //!
 //! ```text
 //!   create:  entry "creating" ─► NAME.meta, NAME.data ─► the metadata volume is formatted ─► entry "ready" ─► a metadata server serves it
 //!   delete:  entry "deleting" ─► the server releases it, or is fenced ─► the volumes are deleted ─► no entry
 //! ```
+//!
+//! With several shards there are NAME.meta1, … and as many metadata servers, too (`shards`).
 //!
 //! A creation that was interrupted is begun anew by the next one of the same name, or removed by the deletion. A deletion that was
 //! interrupted is completed by the next deletion, or by `braid up`.
@@ -11,6 +13,7 @@
 use crate::creation;
 use crate::failure::Failure;
 use crate::health::is_there;
+use crate::shards::{self, ShardChoice};
 use crate::volumes::{self, CHUNK_BLOCKS, NO_ROOM, Plan, describe};
 use braid_base::limits::Settings;
 use braid_base::units::format_size;
@@ -20,8 +23,8 @@ use braid_control::{
 };
 use braid_layout::{Atomicity, Layout, RaidLevel};
 use braid_machine::{HostError, HostRequest, HostSuccess, Patience};
-use braid_metadata::{MetadataServerConfig, Protocol, VOLUME_BYTES_MIN};
-use braid_namespace::{Parameters, Shards};
+use braid_metadata::{MetadataServerConfig, VOLUME_BYTES_MIN};
+use braid_namespace::Parameters;
 use braid_session::Session;
 use braid_wire::{Ordering, Owner, OwnershipRefused, OwnershipRequest};
 use std::time::{Duration, Instant};
@@ -40,7 +43,7 @@ const METADATA_BYTES_MAX: u64 = 64 << 30;
 const DATA_BYTES_MIN: u64 = 16 << 20;
 /// This fraction of the free space is left to objects if no size was given.
 const FOR_OBJECTS: u64 = 16;
-/// The longest name: those of its volumes have five characters more.
+/// The longest name: those of its volumes have five characters more, or six.
 const NAME_CHARACTERS_MAX: usize = 59;
 /// How many volumes a failure for lack of space names.
 const LARGEST_NAMED: usize = 3;
@@ -60,11 +63,14 @@ pub struct NewFileSystem {
     pub bytes: Option<u64>,
     /// The layout of the content of files; none for that of the array's creation.
     pub scheme: Option<RaidLevel>,
+    /// How many metadata servers it has, and how they work together.
+    pub shards: ShardChoice,
 }
 
-/// The plans of the two volumes of a file system.
+/// The plans of the volumes of a file system.
 struct Plans {
-    metadata: Plan,
+    /// One for each shard.
+    metadata: Vec<Plan>,
     data: Plan,
 }
 
@@ -99,26 +105,30 @@ pub fn any<'a>(description: &'a ArrayDescription, name: &str) -> Result<&'a File
     })
 }
 
-/// The configuration of a metadata server, and its volume. The generation of its host is not set.
-pub fn server_config(description: &ArrayDescription, name: &str) -> Result<(VolumeId, MetadataServerConfig), Failure> {
+/// The configuration of the metadata server of a shard, and its volume. The generation of its host is not set.
+pub fn server_config(
+    description: &ArrayDescription,
+    name: &str,
+    shard: usize,
+) -> Result<(VolumeId, MetadataServerConfig), Failure> {
     let entry = find(description, name)?;
-    let metadata = describe(volumes::find(description, &entry.metadata_volume())?)?;
+    let metadata = describe(volumes::find(description, &entry.metadata_volume(shard))?)?;
     let data = describe(volumes::find(description, &entry.data_volume())?)?;
     let config = MetadataServerConfig {
         array: description.array,
-        file_system: entry.id(),
+        file_system: shards::server(entry, shard)?,
         generation: Generation(0),
         start: Generation(0),
         volume_bytes: metadata.bytes,
-        peers: vec![entry.id()],
-        commit_protocol: Protocol::OnePhase,
+        peers: entry.servers(),
+        commit_protocol: shards::protocol(entry)?,
         // Only a new file system takes them.
         parameters: Parameters {
             blocks: data.bytes / BLOCK_BYTES as u64,
             stripe_blocks: data.layout.stripe_blocks(),
-            hash_key: Uuid::new_v4().into_bytes(),
+            hash_key: shards::names_key(entry)?,
             hash_bits: Parameters::HASH_BITS_MAX,
-            shards: Shards::ONE,
+            shards: shards::of(entry, shard)?,
         },
         // Whoever runs the array may use its file systems.
         root: Owner { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() },
@@ -131,19 +141,24 @@ pub fn server_config(description: &ArrayDescription, name: &str) -> Result<(Volu
 /// Creates a file system. If that fails, nothing of it remains.
 pub async fn create(session: &Session, new: &NewFileSystem) -> Result<FileSystemEntry, Failure> {
     check_name(&new.name)?;
+    new.shards.check()?;
     let folder = session.folder();
-    let entry = folder.update(|description| enter(description, &new.name))?;
+    let entry = folder.update(|description| enter(description, new))?;
     let made = async {
         // What an earlier creation has left.
         remove_volumes(session, &entry).await?;
-        let plans = plans(session, new).await?;
-        let metadata = volumes::create(session, &plans.metadata).await?;
-        let data = volumes::create(session, &plans.data).await?;
-        format(session, &entry, &metadata).await?;
+        let plans = plans(session, new, &entry).await?;
+        let mut made = Vec::new();
+        for plan in plans.metadata.iter().chain([&plans.data]) {
+            made.push(volumes::create(session, plan).await?);
+        }
+        for (id, metadata) in entry.servers().into_iter().zip(&made) {
+            format(session, id, metadata).await?;
+        }
         // Another creation of the same name may have replaced the volumes: then it is the one that goes on.
         let is_ours = |description: &ArrayDescription| {
             let has = |volume: &VolumeEntry| description.volume(&volume.name).is_some_and(|now| now.id == volume.id);
-            has(&metadata) && has(&data)
+            made.iter().all(has)
         };
         change_state(folder, &entry, &[FileSystemState::Creating], FileSystemState::Ready, is_ours)
     };
@@ -205,15 +220,28 @@ pub fn latest_server(hosts: &[HostEntry], id: FileSystemId) -> Option<&HostEntry
     hosts.iter().rev().find(is_of)
 }
 
-/// Waits until a metadata server serves a file system. False if none does within `limit`.
-pub async fn await_served(folder: &ArrayFolder, id: FileSystemId, limit: Duration) -> Result<bool, Failure> {
+/// Waits until metadata servers serve all shards of a file system. False if that is not so within `limit`.
+pub async fn await_served(folder: &ArrayFolder, entry: &FileSystemEntry, limit: Duration) -> Result<bool, Failure> {
     let serves = |host: &HostEntry| host.report.metadata_server.as_ref().is_some_and(|server| server.serves);
-    await_server(folder, id, limit, |server| server.is_some_and(serves)).await
+    let begun = Instant::now();
+    for id in entry.servers() {
+        let left = limit.saturating_sub(begun.elapsed());
+        if !await_server(folder, id, left, |server| server.is_some_and(serves)).await? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
-/// Waits until no metadata server owns a file system. False if one still does after a while.
-pub async fn await_released(folder: &ArrayFolder, id: FileSystemId) -> Result<bool, Failure> {
-    await_server(folder, id, RELEASE_WAIT, |server| server.is_none()).await
+/// Waits until no metadata server owns a part of a file system. False if one still does after a while.
+pub async fn await_released(folder: &ArrayFolder, entry: &FileSystemEntry) -> Result<bool, Failure> {
+    let begun = Instant::now();
+    let mut released = true;
+    for id in entry.servers() {
+        let left = RELEASE_WAIT.saturating_sub(begun.elapsed());
+        released &= await_server(folder, id, left, |server| server.is_none()).await?;
+    }
+    Ok(released)
 }
 
 async fn await_server(
@@ -243,10 +271,16 @@ pub fn check_name(name: &str) -> Result<(), Failure> {
 }
 
 /// Adds a file system to the description, or finds the entry of an interrupted creation.
-fn enter(description: &mut ArrayDescription, name: &str) -> Result<FileSystemEntry, Failure> {
+fn enter(description: &mut ArrayDescription, new: &NewFileSystem) -> Result<FileSystemEntry, Failure> {
+    let name = new.name.as_str();
     if let Some(entry) = description.file_system(name) {
         return match entry.state {
-            FileSystemState::Creating => Ok(entry.clone()),
+            FileSystemState::Creating if new.shards.is_that_of(entry) => Ok(entry.clone()),
+            FileSystemState::Creating => {
+                let message = format!("the creation of file system '{name}' was begun with other metadata servers");
+                let hint = format!("remove what there is with `braid fs delete {name} --yes`");
+                Err(Failure::failed("file-system-creating", message).hint(hint))
+            }
             FileSystemState::Ready => {
                 Err(Failure::failed("file-system-exists", format!("there is already a file system '{name}'")))
             }
@@ -254,20 +288,27 @@ fn enter(description: &mut ArrayDescription, name: &str) -> Result<FileSystemEnt
         };
     }
     let most = limits::FILE_SYSTEMS_MAX;
-    if description.file_systems.len() >= most {
-        let message = format!("an array has at most {most} file systems");
+    let there: usize = description.file_systems.iter().map(|entry| entry.servers().len()).sum();
+    if there + usize::from(new.shards.servers) > most {
+        let message =
+            format!("an array has at most {most} file systems, and a file system counts once for each metadata server");
         return Err(Failure::usage("too-many-file-systems", message).hint("delete one with `braid fs delete`"));
     }
-    let last = description.last_file_system.checked_add(1);
-    let id = last.ok_or_else(|| Failure::failed("no-number", "all numbers of file systems have been used"))?;
-    let entry =
-        FileSystemEntry { name: name.to_string(), id, state: FileSystemState::Creating, evict_after_seconds: None };
-    let own = [entry.metadata_volume(), entry.data_volume()];
-    if let Some(taken) = own.iter().find(|name| description.volume(name).is_some()) {
+    let last = description.last_file_system.checked_add(u16::from(new.shards.servers));
+    let last = last.ok_or_else(|| Failure::failed("no-number", "all numbers of file systems have been used"))?;
+    let id = description.last_file_system + 1;
+    let entry = FileSystemEntry {
+        name: name.to_string(),
+        id,
+        state: FileSystemState::Creating,
+        evict_after_seconds: None,
+        shards: new.shards.entry(id),
+    };
+    if let Some(taken) = entry.volumes().iter().find(|name| description.volume(name).is_some()) {
         let message = format!("file system '{name}' needs volumes of its own, but there is already a volume '{taken}'");
         return Err(Failure::failed("volume-exists", message).hint("choose another name"));
     }
-    description.last_file_system = id;
+    description.last_file_system = last;
     description.file_systems.push(entry.clone());
     Ok(entry)
 }
@@ -288,8 +329,9 @@ fn change_state(
     })
 }
 
-/// The volumes of a new file system, if there is room for both.
-async fn plans(session: &Session, new: &NewFileSystem) -> Result<Plans, Failure> {
+/// The volumes of a new file system, if there is room for all.
+async fn plans(session: &Session, new: &NewFileSystem, entry: &FileSystemEntry) -> Result<Plans, Failure> {
+    let servers = u64::from(new.shards.servers);
     let description = session.folder().describe()?;
     let devices = description.ready_devices().count();
     let scheme = match new.scheme {
@@ -310,15 +352,13 @@ async fn plans(session: &Session, new: &NewFileSystem) -> Result<Plans, Failure>
             creation::check_multiple("--size", bytes)?;
             bytes
         }
-        None => free_bytes(room - room / FOR_OBJECTS, &of_metadata, &of_data),
+        None => free_bytes(room - room / FOR_OBJECTS, servers, &of_metadata, &of_data),
     };
-    let needed = component(&of_metadata, metadata_bytes(bytes)).saturating_add(component(&of_data, bytes));
-    if needed > room || bytes < DATA_BYTES_MIN {
-        let most = free_bytes(room, &of_metadata, &of_data);
+    let of_servers = servers.saturating_mul(component(&of_metadata, metadata_bytes(bytes / servers)));
+    if of_servers.saturating_add(component(&of_data, bytes)) > room || bytes < DATA_BYTES_MIN {
+        let most = free_bytes(room, servers, &of_metadata, &of_data);
         return Err(no_room(&description, new, most));
     }
-    let entry =
-        FileSystemEntry { name: new.name.clone(), id: 0, state: FileSystemState::Creating, evict_after_seconds: None };
     let plan = |name: String, bytes, scheme, unit| Plan {
         name,
         bytes,
@@ -329,13 +369,17 @@ async fn plans(session: &Session, new: &NewFileSystem) -> Result<Plans, Failure>
         parity_site: None,
         attribute_volume: false,
     };
+    let of_shard = |shard| {
+        let name = entry.metadata_volume(shard);
+        plan(name, metadata_bytes(bytes / servers), scheme_of_metadata, METADATA_UNIT)
+    };
     Ok(Plans {
-        metadata: plan(entry.metadata_volume(), metadata_bytes(bytes), scheme_of_metadata, METADATA_UNIT),
+        metadata: (0..usize::from(new.shards.servers)).map(of_shard).collect(),
         data: plan(entry.data_volume(), bytes, scheme, unit),
     })
 }
 
-/// Bytes of metadata for so many bytes of files.
+/// Bytes of metadata of one server for so many bytes of files.
 fn metadata_bytes(bytes: u64) -> u64 {
     let least = METADATA_BYTES_USUAL.min(bytes / METADATA_FRACTION_MOST);
     let wanted = (bytes / METADATA_FRACTION).max(least).next_multiple_of(METADATA_UNIT);
@@ -348,9 +392,10 @@ fn component(layout: &Layout, bytes: u64) -> u64 {
 }
 
 /// The most bytes of files for which `room` blocks on each device suffice, together with their metadata.
-fn free_bytes(room: u64, of_metadata: &Layout, of_data: &Layout) -> u64 {
+fn free_bytes(room: u64, servers: u64, of_metadata: &Layout, of_data: &Layout) -> u64 {
     let usable = |chunks: u64| of_data.usable_blocks(chunks * CHUNK_BLOCKS) * BLOCK_BYTES as u64;
-    let has_room = |chunks: u64| chunks * CHUNK_BLOCKS + component(of_metadata, metadata_bytes(usable(chunks))) <= room;
+    let of_servers = |chunks: u64| servers * component(of_metadata, metadata_bytes(usable(chunks) / servers));
+    let has_room = |chunks: u64| chunks * CHUNK_BLOCKS + of_servers(chunks) <= room;
     let (mut fits, mut too_many) = (0, room / CHUNK_BLOCKS + 1);
     while too_many - fits > 1 {
         let middle = fits.midpoint(too_many);
@@ -388,12 +433,12 @@ fn no_room(description: &ArrayDescription, new: &NewFileSystem, most: u64) -> Fa
     Failure::usage(NO_ROOM, message).hint(hint)
 }
 
-/// Makes the metadata volume that of an empty file system.
-async fn format(session: &Session, entry: &FileSystemEntry, metadata: &VolumeEntry) -> Result<(), Failure> {
+/// Makes a metadata volume that of an empty file system, or of a shard of one.
+async fn format(session: &Session, id: FileSystemId, metadata: &VolumeEntry) -> Result<(), Failure> {
     let array = session.folder().describe()?.array;
     let volume = session.take_in(&metadata.name).await?;
     let (nonce, _) = Uuid::new_v4().as_u64_pair();
-    let writes = braid_metadata::format(array, entry.id(), metadata.bytes, nonce)?;
+    let writes = braid_metadata::format(array, id, metadata.bytes, nonce)?;
     for (offset, data) in writes {
         session.client().call(HostRequest::Write { volume: volume.id, offset, data, patience: Patience::Host }).await?;
     }
@@ -402,10 +447,12 @@ async fn format(session: &Session, entry: &FileSystemEntry, metadata: &VolumeEnt
 
 /// Removes a file system that is being deleted.
 async fn remove(session: &Session, entry: &FileSystemEntry) -> Result<(), Failure> {
-    if !await_released(session.folder(), entry.id()).await? {
+    if !await_released(session.folder(), entry).await? {
         tracing::warn!("the metadata server of file system {} does not end, and is fenced", entry.name);
     }
-    disown(session, entry.id()).await?;
+    for id in entry.servers() {
+        disown(session, id).await?;
+    }
     remove_volumes(session, entry).await?;
     session.folder().update(|description| {
         description.file_systems.retain(|other| other.id != entry.id);
@@ -414,7 +461,7 @@ async fn remove(session: &Session, entry: &FileSystemEntry) -> Result<(), Failur
 }
 
 async fn remove_volumes(session: &Session, entry: &FileSystemEntry) -> Result<(), Failure> {
-    for name in [entry.data_volume(), entry.metadata_volume()] {
+    for name in entry.volumes().into_iter().rev() {
         if session.folder().describe()?.volume(&name).is_some() {
             volumes::delete(session, &name).await?;
         }
@@ -452,17 +499,41 @@ mod tests {
         ArrayDescription::new(creation::device_entries(&creation), creation)
     }
 
+    fn new(servers: u8) -> NewFileSystem {
+        let shards = ShardChoice { servers, ..ShardChoice::default() };
+        NewFileSystem { name: "home".into(), bytes: None, scheme: None, shards }
+    }
+
     #[test]
     fn numbers_of_file_systems_are_not_used_again() {
         let mut description = description();
-        let first = enter(&mut description, "home").unwrap();
-        assert_eq!(enter(&mut description, "home").unwrap(), first, "an interrupted creation is begun anew");
+        let one = new(1);
+        let first = enter(&mut description, &one).unwrap();
+        assert_eq!(enter(&mut description, &one).unwrap(), first, "an interrupted creation is begun anew");
+        assert_eq!(enter(&mut description, &new(2)).unwrap_err().code, "file-system-creating");
         description.file_systems.clear();
-        assert_eq!((first.id, enter(&mut description, "home").unwrap().id), (1, 2));
+        assert_eq!((first.id, enter(&mut description, &one).unwrap().id), (1, 2));
         description.file_system_mut("home").unwrap().state = FileSystemState::Ready;
-        assert_eq!(enter(&mut description, "home").unwrap_err().code, "file-system-exists");
+        assert_eq!(enter(&mut description, &one).unwrap_err().code, "file-system-exists");
         description.file_system_mut("home").unwrap().state = FileSystemState::Deleting;
-        assert_eq!(enter(&mut description, "home").unwrap_err().code, "file-system-deleting");
+        assert_eq!(enter(&mut description, &one).unwrap_err().code, "file-system-deleting");
+    }
+
+    #[test]
+    fn each_shard_has_a_number_and_a_volume_and_one_server_is_written_as_before() {
+        let mut description = description();
+        let several = enter(&mut description, &new(3)).unwrap();
+        assert_eq!(several.servers(), [1, 2, 3].map(FileSystemId));
+        assert_eq!(several.volumes(), ["home.meta", "home.meta1", "home.meta2", "home.data"]);
+        let after = enter(&mut description, &NewFileSystem { name: "other".into(), ..new(1) }).unwrap();
+        assert_eq!(after.id, 4);
+        let written = serde_json::to_string(&after).unwrap();
+        assert_eq!(written, r#"{"name":"other","id":4,"state":"creating"}"#);
+        for number in 0..7 {
+            enter(&mut description, &NewFileSystem { name: format!("n{number}"), ..new(8) }).unwrap();
+        }
+        let too_many = NewFileSystem { name: "more".into(), ..new(8) };
+        assert_eq!(enter(&mut description, &too_many).unwrap_err().code, "too-many-file-systems");
     }
 
     #[test]
@@ -470,12 +541,15 @@ mod tests {
         let of_metadata = creation::layout(RaidLevel::Raid1 { copies: 2 }, 5, METADATA_UNIT).unwrap();
         let of_data = creation::layout(RaidLevel::Raid5 { data: 4 }, 5, 65_536).unwrap();
         for room in (0..200).map(|step| step * 7919) {
-            let bytes = free_bytes(room, &of_metadata, &of_data);
-            let needed = component(&of_metadata, metadata_bytes(bytes)) + component(&of_data, bytes);
-            assert!(bytes == 0 || needed <= room, "{room}: {bytes}");
-            let more = bytes + bytes / 8 + (1 << 20);
-            let too_much = component(&of_metadata, metadata_bytes(more)) + component(&of_data, more);
-            assert!(too_much > room, "{room}: {bytes} is less than what fits");
+            for servers in [1, 2, 8] {
+                let needed = |bytes: u64| {
+                    servers * component(&of_metadata, metadata_bytes(bytes / servers)) + component(&of_data, bytes)
+                };
+                let bytes = free_bytes(room, servers, &of_metadata, &of_data);
+                assert!(bytes == 0 || needed(bytes) <= room, "{room}: {bytes}");
+                let more = bytes + bytes / 8 + (1 << 20);
+                assert!(needed(more) > room, "{room}: {bytes} is less than what fits");
+            }
         }
     }
 

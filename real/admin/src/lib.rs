@@ -28,6 +28,7 @@
 //! | [`volumes`] | creating and deleting volumes with their components |
 //! | [`file_system_operations`] | operations on file systems |
 //! | [`file_systems`] | creating and deleting file systems |
+//! | [`shards`] | how many metadata servers a file system has, and how they work together |
 //! | [`file_system_status`] | the status of file systems |
 //! | [`file_system_check`] | the check of a file system |
 //! | [`volume_hold`] | holding a volume, to change its ordering or placement while hosts use it |
@@ -70,6 +71,7 @@ pub mod recovery_follower;
 pub mod recovery_operations;
 pub mod replacement;
 pub mod scrub;
+pub mod shards;
 pub mod silent_host_fencing;
 pub mod snapshot;
 pub mod state_from_devices;

@@ -69,10 +69,8 @@ impl Array {
     pub async fn create_volume(&self, new: &NewVolume) -> Result<VolumeEntry, Failure> {
         let description = self.folder().describe()?;
         creation::check_name(&new.name)?;
-        let is_reserved = |entry: &&FileSystemEntry| {
-            [entry.metadata_volume(), entry.data_volume()].contains(&new.name)
-                && description.volume(&new.name).is_none()
-        };
+        let is_reserved =
+            |entry: &&FileSystemEntry| entry.volumes().contains(&new.name) && description.volume(&new.name).is_none();
         if let Some(entry) = description.file_systems.iter().find(is_reserved) {
             let message = format!("the name {} is reserved for file system {}", new.name, entry.name);
             return Err(Failure::failed("volume-exists", message).hint("choose another name"));

@@ -4,6 +4,7 @@ use crate::creation::{self, DEFAULT_VOLUME};
 use crate::failure::Failure;
 use crate::file_systems::{self, NewFileSystem};
 use crate::parity_site;
+use crate::shards::ShardChoice;
 use crate::volume_hold;
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId};
@@ -156,7 +157,7 @@ pub async fn create_initial(session: &Session) -> Result<(), Failure> {
     if let Some(name) = &creation.file_system
         && description.file_system(name).is_none_or(|entry| entry.state != FileSystemState::Ready)
     {
-        let new = NewFileSystem { name: name.clone(), bytes: None, scheme: None };
+        let new = NewFileSystem { name: name.clone(), bytes: None, scheme: None, shards: ShardChoice::default() };
         file_systems::create(session, &new).await?;
     }
     session.folder().update(|description| {

@@ -87,6 +87,9 @@ pub struct MetadataService {
     /// True if it answers hosts; otherwise it still reads its journal, or waits for the lease of the owner before.
     #[serde(default)]
     pub serves: bool,
+    /// True if it begins no further operations because a check is to begin, and none among several shards is under way here.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub settled: bool,
     /// The generations of the hosts that it has heard of lately, or that may hold locks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<u32>,

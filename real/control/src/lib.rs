@@ -48,7 +48,7 @@ pub use description::{
 };
 pub use error::ControlError;
 pub use event_log::{Event, EventCursor, EventKind, unix_millis_now, utc_now};
-pub use file_systems::{FileSystemEntry, FileSystemState};
+pub use file_systems::{FileSystemEntry, FileSystemState, ShardsEntry};
 pub use folder::{ArrayFolder, SOCKETS, Supervision};
 pub use host_leases::{
     Ending, Expired, Fence, HostEntry, LeaseReport, LockCounts, LockService, MetadataService, MountReport,

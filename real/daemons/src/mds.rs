@@ -4,7 +4,7 @@
 //! releases the file system, so that the next one serves at once. It also releases it for a check (`braid fs check`), and waits for its end.
 
 use braid_admin::failure::Failure;
-use braid_admin::{file_system_check, file_system_status, file_systems};
+use braid_admin::{file_system_check, file_system_status, file_systems, shards};
 use braid_base::{FileSystemId, Generation, Now, Time};
 use braid_control::{
     ArrayFolder, DeviceReport, Event, FileSystemState, LockCounts, MetadataService as Published, Moment, ReportedState,
@@ -31,11 +31,17 @@ const HOSTS_SHOWN_MAX: usize = 256;
 /// The most hosts whose roles are remembered, for events.
 const ROLES_MAX: usize = 1024;
 
-/// The metadata server of one file system.
+/// The metadata server of one file system, or of one shard of it.
 pub struct MetadataDaemon {
     folder: ArrayFolder,
+    /// The name of the file system.
     name: String,
+    shard: usize,
     id: FileSystemId,
+    /// All metadata servers of the file system.
+    servers: Vec<FileSystemId>,
+    /// What this one is called.
+    called: String,
 }
 
 /// What the process does, as far as others must know.
@@ -65,14 +71,37 @@ struct ObservedNode {
 }
 
 impl MetadataDaemon {
-    /// The metadata server of a file system that is ready.
-    pub fn open(folder: &ArrayFolder, name: &str) -> Result<MetadataDaemon, Failure> {
+    /// The metadata server of a file system that is ready. If it has several, `shard` names one.
+    pub fn open(folder: &ArrayFolder, name: &str, shard: Option<usize>) -> Result<MetadataDaemon, Failure> {
         let description = folder.describe()?;
-        let id = file_systems::find(&description, name)?.id();
-        Ok(MetadataDaemon { folder: folder.clone(), name: name.to_string(), id })
+        let entry = file_systems::find(&description, name)?;
+        let shard = match shard {
+            Some(shard) => shard,
+            None if entry.shards.is_none() => 0,
+            None => {
+                let count = entry.servers().len();
+                let message = format!("file system {name} has {count} metadata servers, each in a process of its own");
+                let commands: Vec<String> =
+                    (0..count).map(|shard| format!("`braid mds {name} --shard {shard}`")).collect();
+                return Err(Failure::usage("no-shard", message).hint(format!("start each: {}", commands.join(", "))));
+            }
+        };
+        Ok(MetadataDaemon {
+            folder: folder.clone(),
+            name: name.to_string(),
+            shard,
+            id: shards::server(entry, shard)?,
+            servers: entry.servers(),
+            called: entry.server_name(shard),
+        })
     }
 
-    /// The number of the file system.
+    /// What it is called: by its file system, and by its shard if there are several.
+    pub fn called(&self) -> &str {
+        &self.called
+    }
+
+    /// Its name at the monitor.
     pub fn id(&self) -> FileSystemId {
         self.id
     }
@@ -119,7 +148,7 @@ impl MetadataDaemon {
         mut stop: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<Pause, Failure> {
         let description = self.folder.describe()?;
-        let (volume, config) = file_systems::server_config(&description, &self.name)?;
+        let (volume, config) = file_systems::server_config(&description, &self.name, self.shard)?;
         let node = Shared::default();
         let (seen, mut seeing) = watch::channel(Progress::TakesOver);
         let report = {
@@ -127,13 +156,15 @@ impl MetadataDaemon {
             let address = addressing::published(&self.folder, listener.address());
             move || report(&node.borrow(), id, &address)
         };
-        let service = Service { id: braid_base::NodeId::MetadataServer(self.id), listener, report: Box::new(report) };
+        let peers = self.servers.iter().copied().filter(|id| *id != self.id).collect();
+        let id = braid_base::NodeId::MetadataServer(self.id);
+        let service = Service { id, peers, listener, report: Box::new(report) };
         let around = |host, generation| {
             let config = braid_metadata::MetadataServerConfig { generation, ..config };
             *node.borrow_mut() = Some(MetadataNode::new(host, volume, config));
             ObservedNode { node: node.clone(), seen }
         };
-        let role = file_system_status::server_role(&self.name);
+        let role = file_system_status::server_role(&self.called);
         let session = Session::start_around(&self.folder, &role, Some(service), around).await?;
         let ended = async {
             loop {
@@ -165,14 +196,14 @@ impl MetadataDaemon {
         let released = session.client().call(HostRequest::Ownership { file_system: self.id, request });
         match tokio::time::timeout(RELEASE_WAIT, released).await {
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::warn!("file system {} is not released: {error}", self.name),
-            Err(_) => tracing::warn!("file system {} is not released within {RELEASE_WAIT:?}", self.name),
+            Ok(Err(error)) => tracing::warn!("file system {} is not released: {error}", self.called),
+            Err(_) => tracing::warn!("file system {} is not released within {RELEASE_WAIT:?}", self.called),
         }
     }
 
     /// Why the server has to end.
     fn failure(&self, progress: &Progress) -> Option<Failure> {
-        let name = &self.name;
+        let name = &self.called;
         match progress {
             Progress::TakesOver | Progress::Owns => None,
             Progress::Unusable(error) => {
@@ -202,14 +233,21 @@ impl MetadataDaemon {
             self.pardon_if_devices_are_unavailable(node).await;
             match blocking(&self.folder, ArrayFolder::describe).await {
                 Ok(description) => {
-                    let is_ours = |entry: &&braid_control::FileSystemEntry| entry.id() == self.id;
+                    let is_ours = |entry: &&braid_control::FileSystemEntry| entry.servers() == self.servers;
                     let entry = description.file_system(&self.name).filter(is_ours);
                     if entry.is_none_or(|entry| entry.state != FileSystemState::Ready) {
                         let message = format!("file system {} is deleted", self.name);
                         return Err(Failure::unreachable("no-such-file-system", message));
                     }
                     if let Some(entry) = entry {
-                        with_server(node, |server| server.set_lock_eviction(entry.evict_after()));
+                        let protocol = shards::protocol(entry)?;
+                        let name = self.name.clone();
+                        let settles = blocking(&self.folder, move |folder| file_system_check::settles(folder, &name));
+                        let settles = settles.await?;
+                        with_server(node, |server| {
+                            server.set_lock_eviction(entry.evict_after());
+                            server.follow_shard_settings(protocol, settles);
+                        });
                     }
                 }
                 Err(error) => tracing::warn!("can't look up file system {}: {error}", self.name),
@@ -236,7 +274,7 @@ impl MetadataDaemon {
         }
         let event = |(generation, cause)| {
             let role = roles.get(&generation).map(String::as_str).unwrap_or_default();
-            event_texts::host_fenced(&self.name, generation, role, words(cause))
+            event_texts::host_fenced(&self.called, generation, role, words(cause))
         };
         let events: Vec<Event> = decisions.into_iter().map(event).collect();
         events.iter().for_each(|event| tracing::warn!("{}", event.text));
@@ -299,7 +337,7 @@ fn report(node: &Option<MetadataNode<ObservedHost>>, id: FileSystemId, address: 
     let counters = server.counters().list().into_iter().chain(server.store_counters()).chain(own);
     let counters: Metrics = counters.map(|(name, value)| (format!("metadata_{name}"), value)).collect();
     let (address, serves) = (address.to_string(), server.is_serving());
-    let published = Published { file_system: id.0, address, serves, hosts, locks };
+    let published = Published { file_system: id.0, address, serves, settled: server.is_settled(), hosts, locks };
     ServiceReport { metadata_server: Some(published), counters }
 }
 

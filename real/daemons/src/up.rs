@@ -304,7 +304,7 @@ impl Array {
         }
     }
 
-    /// Runs a metadata server for each file system.
+    /// Runs a metadata server for each shard of each file system.
     fn follow_file_systems(&mut self, description: &ArrayDescription) {
         self.supervised.follow_file_systems(description);
         let there = self.running.metadata_servers.len();

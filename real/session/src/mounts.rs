@@ -18,7 +18,7 @@ pub fn describe(description: &ArrayDescription, name: &str) -> Result<(FileSyste
     let data = volumes::describe(volumes::find(description, &entry.data_volume())?)?;
     let config = FileClientConfig {
         file_system: entry.id(),
-        shards: vec![entry.id()],
+        shards: entry.servers(),
         host: Generation::default(),
         volume: data.id,
         stripe_bytes: data.layout.stripe_blocks() as usize * BLOCK_BYTES,

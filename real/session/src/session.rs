@@ -46,6 +46,8 @@ pub struct Session {
 pub struct Service {
     /// The node that other hosts connect to.
     pub id: NodeId,
+    /// The metadata servers that it speaks to.
+    pub peers: Vec<FileSystemId>,
     pub listener: Listener,
     /// What the lease reports of it, asked with each renewal.
     pub report: Box<dyn Fn() -> ServiceReport>,
@@ -61,8 +63,10 @@ pub struct ServiceReport {
 /// What a session has beside its host.
 struct Surroundings {
     service: Option<Service>,
-    /// The file system that is mounted. Hosts connect to no other metadata server.
+    /// The file system that is mounted.
     mounted: Option<FileSystemId>,
+    /// Its metadata servers, or those that a service speaks to. Hosts connect to no others.
+    servers: Vec<FileSystemId>,
     /// The directory in which it is mounted, if programs use it there.
     directory: Option<String>,
 }
@@ -80,7 +84,9 @@ impl Session {
         service: Option<Service>,
         around: impl FnOnce(ObservedHost, Generation) -> M,
     ) -> Result<Session, SessionError> {
-        Session::start_with(folder, role, Surroundings { service, mounted: None, directory: None }, around).await
+        let servers = service.as_ref().map(|service| service.peers.clone()).unwrap_or_default();
+        let surroundings = Surroundings { service, mounted: None, servers, directory: None };
+        Session::start_with(folder, role, surroundings, around).await
     }
 
     /// As [`Session::start`], with a file system mounted. Returns the file system, too. The end of the session unmounts it. `directory` is
@@ -92,7 +98,8 @@ impl Session {
         directory: Option<String>,
     ) -> Result<(Session, FileSystemId), SessionError> {
         let (file_system, config) = mounts::describe(&folder.describe()?, name)?;
-        let surroundings = Surroundings { service: None, mounted: Some(file_system), directory };
+        let servers = config.shards.clone();
+        let surroundings = Surroundings { service: None, mounted: Some(file_system), servers, directory };
         let mounted = Session::start_with(folder, role, surroundings, |host, generation| {
             FileClient::new(host, FileClientConfig { host: generation, ..config })
         });
@@ -102,7 +109,7 @@ impl Session {
     async fn start_with<M: Machine + 'static>(
         folder: &ArrayFolder,
         role: &str,
-        Surroundings { service, mounted, directory }: Surroundings,
+        Surroundings { service, mounted, servers, directory }: Surroundings,
         around: impl FnOnce(ObservedHost, Generation) -> M,
     ) -> Result<Session, SessionError> {
         // The order matters: a process that puts a volume on hold either sees this host and waits for it, or this host sees the hold.
@@ -119,7 +126,7 @@ impl Session {
             seed: braid_shell::now().clock.0,
         });
         let us = Node { array: description.array, id: NodeId::Host(generation) };
-        let (addresses, followed) = watch::channel(addresses_with(folder, mounted)?);
+        let (addresses, followed) = watch::channel(addresses_with(folder, &servers)?);
         let (stop, stopped) = oneshot::channel();
         let counters = Arc::new(Counters::default());
         let (host, view) = ObservedHost::new(host, counters.clone());
@@ -133,7 +140,7 @@ impl Session {
                 let (client, driver) = run_host(machine, us, followed, counters, stopped);
                 (client, tokio::task::spawn_local(driver), None)
             }
-            Some(Service { id, listener, report }) => {
+            Some(Service { id, listener, report, .. }) => {
                 let (client, driver) = run_service(machine, us, (id, listener), followed, counters, stopped);
                 (client, tokio::task::spawn_local(driver), Some(report))
             }
@@ -149,7 +156,7 @@ impl Session {
             // A scrub reports its findings itself.
             corruption_reporter: (role != SCRUB).then(CorruptionReporter::default),
             report,
-            mounted,
+            servers,
             mount: mounted.zip(directory).map(|(id, directory)| MountReport { file_system: id.0, directory }),
         };
         let renewer = tokio::task::spawn_local(renewer.keep(addresses, losing));
@@ -266,7 +273,8 @@ struct LeaseRenewer {
     registry: VolumeRegistry,
     corruption_reporter: Option<CorruptionReporter>,
     report: Option<Box<dyn Fn() -> ServiceReport>>,
-    mounted: Option<FileSystemId>,
+    /// The metadata servers that the host speaks to.
+    servers: Vec<FileSystemId>,
     mount: Option<MountReport>,
 }
 
@@ -274,7 +282,7 @@ impl LeaseRenewer {
     /// Renews the lease, and with it reports the host's metrics and the revision of the description that it has applied; follows the
     /// addresses of devices and lock servers, and the volumes.
     async fn keep(self, follow: watch::Sender<Addresses>, losing: watch::Sender<Option<Loss>>) {
-        let LeaseRenewer { folder, generation, leases, view, registry, report, mounted, mount, .. } = self;
+        let LeaseRenewer { folder, generation, leases, view, registry, report, servers, mount, .. } = self;
         let mut corruption_reporter = self.corruption_reporter;
         // By the clock that leases are measured with, which also advances while the machine sleeps.
         let mut renewed = Moment::now();
@@ -323,7 +331,8 @@ impl LeaseRenewer {
                     }
                 }));
             }
-            match blocking(&folder, move |folder| Ok((addresses_with(folder, mounted)?, folder.describe()?))).await {
+            let known = servers.clone();
+            match blocking(&folder, move |folder| Ok((addresses_with(folder, &known)?, folder.describe()?))).await {
                 Ok((found, description)) => {
                     tell(&follow, found);
                     match registry.follow(&description).await {
@@ -372,10 +381,10 @@ pub fn addresses(folder: &ArrayFolder) -> Result<Addresses, ControlError> {
     Ok(found)
 }
 
-/// The addresses that a host needs: of the metadata servers, that of the mounted file system alone.
-fn addresses_with(folder: &ArrayFolder, mounted: Option<FileSystemId>) -> Result<Addresses, ControlError> {
+/// The addresses that a host needs: of the metadata servers, these alone.
+fn addresses_with(folder: &ArrayFolder, servers: &[FileSystemId]) -> Result<Addresses, ControlError> {
     let mut found = addresses(folder)?;
-    found.retain(|node, _| !matches!(node, NodeId::MetadataServer(id) if Some(*id) != mounted));
+    found.retain(|node, _| !matches!(node, NodeId::MetadataServer(id) if !servers.contains(id)));
     Ok(found)
 }
 

@@ -133,7 +133,8 @@ pub fn tables(examination: &Examination, found: &mut Findings) {
     let devices = examination.look.description.devices.iter().map(|device| Subject::Device(DeviceId(device.id)));
     let ready = |entry: &&FileSystemEntry| entry.state == FileSystemState::Ready;
     let file_systems = examination.look.description.file_systems.iter().filter(ready);
-    let servers = file_systems.map(|entry| Subject::MetadataServer(entry.name.clone()));
+    let servers = file_systems.flat_map(|entry| entry.named_servers());
+    let servers = servers.map(|(_, called)| Subject::MetadataServer(called));
     devices
         .chain(servers)
         .filter(|subject| !is_known(subject))

@@ -106,8 +106,9 @@ pub fn subject_of(look: &ArraySnapshot, host: &HostEntry) -> Subject {
     }
     let serves =
         |id: FileSystemId| latest_server(&look.hosts, id).is_some_and(|server| server.generation == host.generation);
-    match look.description.file_systems.iter().find(|entry| serves(entry.id())) {
-        Some(entry) => Subject::MetadataServer(entry.name.clone()),
+    let mut servers = look.description.file_systems.iter().flat_map(|entry| entry.named_servers());
+    match servers.find(|(id, _)| serves(*id)) {
+        Some((_, called)) => Subject::MetadataServer(called),
         None => Subject::Host(host.generation, host.role.clone()),
     }
 }

@@ -51,7 +51,13 @@ pub fn daemons(examination: &Examination, found: &mut Findings) {
             Some(Severity::Note) => found.note(Subject::FileSystem(name.clone()), &file_system.text),
             Some(severity) => found.found(severity, Subject::FileSystem(name.clone()), &file_system.text, action),
         }
-        restarts(Subject::MetadataServer(name.clone()), running.metadata_server(FileSystemId(file_system.id)), found);
+        for server in &file_system.servers {
+            let called = match file_system.servers.len() {
+                1 => name.clone(),
+                _ => format!("{name} shard {}", server.shard),
+            };
+            restarts(Subject::MetadataServer(called), running.metadata_server(FileSystemId(server.id)), found);
+        }
     }
 }
 

@@ -98,6 +98,7 @@ fn sound() -> Bed {
         file_system: 1,
         address: "127.0.0.1:4".into(),
         serves: true,
+        settled: false,
         hosts: Vec::new(),
         locks: Vec::new(),
     });

@@ -18,13 +18,20 @@ use std::process::ExitCode;
 /// fenced; it serves when it has read its journal, and a lease has passed. A metadata server that was ended with Ctrl-C or SIGTERM leaves
 /// no lease to wait for.
 ///
+/// A file system that was created with `--servers N` has N shards. Each process serves one of them, which --shard names; the machines that
+/// run them may be different ones. They find each other by the array's folder. A process takes over its own shard only: if the server of
+/// another shard dies, another process has to be started for that shard, as `braid up` does.
+///
 /// Every program that can reach the address can use the file system: restrict it to trusted networks.
 ///
-/// Example: `braid mds home --array /srv/a --listen 10.0.0.5:7200`
+/// Examples: `braid mds home --array /srv/a --listen 10.0.0.5:7200`, `braid mds home --shard 1`
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The name of the file system
     name: String,
+    /// The number of the shard to serve, from 0 on, of a file system with several
+    #[arg(long, value_name = "K")]
+    shard: Option<usize>,
     /// The address to listen on: HOST:PORT, with port 0 for any free port, or unix:PATH [default: a Unix socket in the array's folder]
     #[arg(long, value_name = "ADDR")]
     listen: Option<Address>,
@@ -41,10 +48,15 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let mut signals = Signals::catch()?;
     let name = &arguments.name;
     let folder = common.folder();
-    let daemon = MetadataDaemon::open(&folder, name)?;
+    let daemon = MetadataDaemon::open(&folder, name, arguments.shard)?;
+    let called = daemon.called().to_string();
     let listen = super::listen_at(arguments.listen, &folder, NodeId::MetadataServer(daemon.id()))?;
     let listening = |address: &Address| {
-        report::announce(common.json, &format!("the metadata server of {name}"), address, json!({"file_system": name}));
+        let announced = match arguments.shard {
+            None => json!({"file_system": name}),
+            Some(shard) => json!({"file_system": name, "shard": shard}),
+        };
+        report::announce(common.json, &format!("the metadata server of {called}"), address, announced);
     };
     daemon.serve(&listen, true, listening, signals.asked_to_end()).await?;
     Ok(ExitCode::SUCCESS)

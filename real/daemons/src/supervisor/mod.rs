@@ -72,10 +72,28 @@ pub struct Running {
 /// The daemon that a keeper keeps running.
 #[derive(Clone, Debug)]
 enum Assignment {
-    Monitor { folder: ArrayFolder, spare_after: Option<Duration> },
-    Device { folder: ArrayFolder, array: ArrayId, id: DeviceId, file: PathBuf, object_memory: Option<u64> },
-    LockServer { folder: ArrayFolder, id: LockServerId },
-    MetadataServer { folder: ArrayFolder, id: FileSystemId, name: String },
+    Monitor {
+        folder: ArrayFolder,
+        spare_after: Option<Duration>,
+    },
+    Device {
+        folder: ArrayFolder,
+        array: ArrayId,
+        id: DeviceId,
+        file: PathBuf,
+        object_memory: Option<u64>,
+    },
+    LockServer {
+        folder: ArrayFolder,
+        id: LockServerId,
+    },
+    /// `shard` is given if there are several.
+    MetadataServer {
+        folder: ArrayFolder,
+        id: FileSystemId,
+        name: String,
+        shard: Option<usize>,
+    },
 }
 
 /// A keeper's assignment; none tells the keeper to end.
@@ -185,7 +203,11 @@ impl Supervised {
     /// Starts the metadata servers of file systems that are ready, and stops those of file systems that are being deleted.
     pub fn follow_file_systems(&mut self, description: &ArrayDescription) {
         let ready = description.file_systems.iter().filter(|entry| entry.state == FileSystemState::Ready);
-        let ready: BTreeMap<_, _> = ready.map(|entry| (entry.id(), entry.name.clone())).collect();
+        let servers = ready.flat_map(|entry| {
+            let of = |shard| (entry.name.clone(), entry.shards.as_ref().map(|_| shard));
+            entry.servers().into_iter().enumerate().map(move |(shard, id)| (id, of(shard))).collect::<Vec<_>>()
+        });
+        let ready: BTreeMap<_, _> = servers.collect();
         self.metadata_servers.retain(|id, wanted| {
             let stays = ready.contains_key(id);
             if !stays {
@@ -193,9 +215,9 @@ impl Supervised {
             }
             stays
         });
-        for (id, name) in ready {
+        for (id, (name, shard)) in ready {
             if let Entry::Vacant(entry) = self.metadata_servers.entry(id) {
-                let assignment = Assignment::MetadataServer { folder: self.folder.clone(), id, name };
+                let assignment = Assignment::MetadataServer { folder: self.folder.clone(), id, name, shard };
                 let wanted = entry.insert(watch::channel(Some(assignment)).0).subscribe();
                 let keeper =
                     keep(NodeId::MetadataServer(id), wanted, (self.placement, self.tuning.tcp), self.reporter.clone());
@@ -205,7 +227,7 @@ impl Supervised {
         while self.metadata_tasks.try_join_next().is_some() {}
     }
 
-    /// True if it keeps the metadata server of this file system running.
+    /// True if it keeps the metadata server of this file system, or shard, running.
     pub fn keeps_metadata_server(&self, id: FileSystemId) -> bool {
         self.metadata_servers.contains_key(&id)
     }

@@ -34,7 +34,10 @@ impl ServerProcess {
                 command.args(object_memory.iter().flat_map(|bytes| ["--object-memory", bytes]))
             }
             Assignment::LockServer { id, .. } => command.args(["lockd", "--id", &id.0.to_string()]),
-            Assignment::MetadataServer { name, .. } => command.args(["mds", name]),
+            Assignment::MetadataServer { name, shard, .. } => {
+                let shard = shard.map(|shard| shard.to_string());
+                command.args(["mds", name]).args(shard.iter().flat_map(|shard| ["--shard", shard]))
+            }
         };
         command.arg("--array").arg(assignment.folder().dir());
         command.args(["--memory", &Budget::process().limit().to_string()]);

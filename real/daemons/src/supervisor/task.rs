@@ -58,8 +58,8 @@ impl ServerTask {
                     Assignment::LockServer { folder, id } => {
                         LockDaemon::open(&folder, id)?.serve(&listen, false, told, stopped).await
                     }
-                    Assignment::MetadataServer { folder, name, .. } => {
-                        MetadataDaemon::open(&folder, &name)?.serve(&listen, false, told, stopped).await
+                    Assignment::MetadataServer { folder, name, shard, .. } => {
+                        MetadataDaemon::open(&folder, &name, shard)?.serve(&listen, false, told, stopped).await
                     }
                 }
             };

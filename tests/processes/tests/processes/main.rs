@@ -36,6 +36,7 @@
 //! | `reconnects` | clients that reconnect while a device is suspended |
 //! | `recipes` | queues, lists and directories, while their device and the processes that change them are killed |
 //! | `rebuilding` | a rebuild under load, while its host, another device and all processes are killed |
+//! | `shards` | file systems with several metadata servers, one of which is killed under load |
 //! | `state_from_devices` | loss of the monitor's state or of the whole folder, and recovery from the devices |
 //! | `strangers` | garbage on ports, clients that vanish, devices that are suspended |
 //! | `stuck_mounts` | a mount that answers, and does not give back a lock |
@@ -78,6 +79,7 @@ mod random_operations;
 mod rebuilding;
 mod recipes;
 mod reconnects;
+mod shards;
 mod state_from_devices;
 mod strangers;
 mod stuck_mounts;

@@ -12,6 +12,8 @@ use std::process::ExitCode;
 /// count; that every directory is reachable; and that the counters are right. Nothing is changed. The file system is not served meanwhile:
 /// its users wait for the length of the check and some seconds. Ends with status 4 if anything is wrong.
 ///
+/// A file system with several metadata servers is checked as a whole. All of them must run: first they end the operations under way.
+///
 /// Example: `braid fs check home`
 #[derive(clap::Args)]
 pub struct Arguments {

@@ -1,5 +1,6 @@
 //! `braid fs create`: creates a file system on the devices of a running array.
 
+use braid_admin::shards::{Placement, Protocol, ShardChoice, placement_of};
 use braid_admin::{Array, Failure, NewFileSystem};
 use braid_base::units::format_size;
 use braid_layout::RaidLevel;
@@ -14,8 +15,18 @@ use std::process::ExitCode;
 /// NAME.data with the bytes of files. `braid up` starts its metadata server. An array whose first volume is vol0 has little space left:
 /// create the array with `braid up --fs NAME`, or delete vol0.
 ///
-/// Example: `braid fs create home --size 20GiB`
+/// One metadata server is enough for most: it serves all names. With --servers N, the names and inodes are divided among N of them, each
+/// with a volume, a process and a lease of its own; NAME.meta1, NAME.meta2, … are the further volumes. An operation on several of them,
+/// such as a rename from one directory to another, takes effect as a whole or not at all: the servers commit it together, which costs
+/// more than an operation on one. --placement says how often that happens: with `parent`, a file is where its directory is, and
+/// directories are anywhere; with `spread`, nothing is where its directory is, so that the files of one directory use all servers.
+///
+/// Examples:
+///   braid fs create home --size 20GiB
+///   braid fs create home --servers 4
+///   braid fs create scratch --servers 2 --placement spread --commit-protocol 1pc
 #[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
 pub struct Arguments {
     /// The name of the file system
     name: String,
@@ -25,27 +36,49 @@ pub struct Arguments {
     /// The layout of the bytes of files: raid5:4+1, raid1:2, raid0:5, … [default: the layout of the array's creation]
     #[arg(long, value_name = "LAYOUT")]
     layout: Option<RaidLevel>,
+    /// How many metadata servers it has, 1 to 8. This can't be changed later
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    servers: u8,
+    /// Where new inodes are: `parent`, files beside their names, or `spread`, in another shard [default: parent]
+    #[arg(long, value_parser = placement)]
+    placement: Option<Placement>,
+    /// How operations on several servers are committed: prn, prc, ep or 1pc. `braid fs set-commit-protocol` changes it, and explains [default: 1pc]
+    #[arg(long, value_name = "PROTOCOL", value_parser = super::set_commit_protocol::protocol)]
+    commit_protocol: Option<Protocol>,
 }
 
 /// Creates the file system.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let array = Array::of(common.folder());
-    let new = NewFileSystem { name: arguments.name, bytes: arguments.size, scheme: arguments.layout };
+    let Arguments { servers, placement, commit_protocol: protocol, .. } = arguments;
+    let shards = ShardChoice { servers, placement, protocol };
+    let new = NewFileSystem { name: arguments.name, bytes: arguments.size, scheme: arguments.layout, shards };
     let created = array.create_file_system(&new).await?;
     let description = array.folder().describe()?;
     let bytes = |volume: &str| description.volume(volume).map_or(0, |volume| volume.bytes);
-    let (data, metadata) = (bytes(&created.data_volume()), bytes(&created.metadata_volume()));
+    let servers = created.servers().len();
+    let metadata: u64 = (0..servers).map(|shard| bytes(&created.metadata_volume(shard))).sum();
+    let data = bytes(&created.data_volume());
     output::print(
         common.json,
         || {
             json!({"schema": 2, "file_system": {
                 "name": created.name, "id": created.id, "size_bytes": data, "metadata_bytes": metadata,
+                "servers": servers,
             }})
         },
         || {
             let (data, metadata) = (format_size(data), format_size(metadata));
-            format!("file system {}: {data}, and {metadata} for metadata\n", created.name)
+            let served = match servers {
+                1 => String::new(),
+                servers => format!(", served by {servers} metadata servers"),
+            };
+            format!("file system {}: {data}, and {metadata} for metadata{served}\n", created.name)
         },
     );
     Ok(ExitCode::SUCCESS)
+}
+
+fn placement(text: &str) -> Result<Placement, String> {
+    placement_of(text).ok_or_else(|| "write parent or spread".to_string())
 }

@@ -6,6 +6,7 @@ mod data;
 mod delete;
 mod listing;
 mod mount;
+mod set_commit_protocol;
 mod set_eviction;
 mod status;
 mod target;
@@ -24,6 +25,7 @@ pub enum Command {
     Status(status::Arguments),
     #[command(flatten)]
     Data(data::Command),
+    SetCommitProtocol(set_commit_protocol::Arguments),
     SetEviction(set_eviction::Arguments),
     Check(check::Arguments),
     Delete(delete::Arguments),
@@ -37,6 +39,7 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
         Command::Unmount(arguments) => mount::unmount(arguments, common).await,
         Command::Status(arguments) => status::run(arguments, common).await,
         Command::Data(command) => data::run(command, common).await,
+        Command::SetCommitProtocol(arguments) => set_commit_protocol::run(arguments, common).await,
         Command::SetEviction(arguments) => set_eviction::run(arguments, common).await,
         Command::Check(arguments) => check::run(arguments, common).await,
         Command::Delete(arguments) => delete::run(arguments, common).await,

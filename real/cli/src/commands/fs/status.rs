@@ -1,9 +1,9 @@
 //! `braid fs status`: the file systems of an array, who serves them and who uses them.
 
-use crate::commands::status::file_system_table;
+use crate::commands::status::{file_system_table, within};
 use braid_admin::failure::Failure;
 use braid_admin::file_system_operations::FileSystemContent;
-use braid_admin::file_system_status::{ClientStatus, FileSystemStatus};
+use braid_admin::file_system_status::{ClientStatus, FileSystemStatus, ServerStatus};
 use braid_admin::health::FileSystemHealth;
 use braid_admin::{Array, file_systems};
 use braid_base::Generation;
@@ -68,8 +68,23 @@ fn text(shown: &[(FileSystemStatus, Option<FileSystemContent>)], dir: &Path) -> 
                 "\n{name}: {inodes} files, directories and links; {used} used, {reserved} reserved by hosts, {free} free\n"
             );
         }
-        if let (Some(used), Some(bytes)) = (status.journal_used_bytes, status.journal_bytes) {
-            text += &format!("its journal uses {} of {}\n", format_size(used), format_size(bytes));
+        match status.servers.as_slice() {
+            [] => {}
+            [only] => {
+                text += "one metadata server serves it\n";
+                if let (Some(used), Some(bytes)) = (only.journal_used_bytes, only.journal_bytes) {
+                    text += &format!("its journal uses {} of {}\n", format_size(used), format_size(bytes));
+                }
+            }
+            servers => {
+                let [placement, protocol] =
+                    [&status.placement, &status.commit_protocol].map(|it| it.as_deref().unwrap_or_default());
+                let count = servers.len();
+                text += &format!(
+                    "{count} metadata servers serve it: placement {placement}, commit protocol {protocol}\n\n"
+                );
+                text += &server_table(servers, dir);
+            }
         }
         if !status.clients.is_empty() {
             text += "\n";
@@ -77,6 +92,23 @@ fn text(shown: &[(FileSystemStatus, Option<FileSystemContent>)], dir: &Path) -> 
         }
     }
     text
+}
+
+fn server_table(servers: &[ServerStatus], dir: &Path) -> String {
+    let header = ["shard", "state", "owner", "pid", "address", "journal"].map(str::to_string).to_vec();
+    let of_server = |server: &ServerStatus| {
+        let journal = server.journal_used_bytes.zip(server.journal_bytes);
+        let journal = journal.map(|(used, bytes)| format!("{} of {}", format_size(used), format_size(bytes)));
+        vec![
+            server.shard.to_string(),
+            server.text.clone(),
+            server.owner.map(|owner| Generation(owner).to_string()).unwrap_or_default(),
+            server.pid.map(|pid| pid.to_string()).unwrap_or_default(),
+            within(dir, server.address.as_deref()),
+            journal.unwrap_or_default(),
+        ]
+    };
+    output::table(&[header].into_iter().chain(servers.iter().map(of_server)).collect::<Vec<_>>())
 }
 
 fn client_table(clients: &[ClientStatus]) -> String {

@@ -2,7 +2,7 @@
 
 mod status_output;
 
-pub use status_output::file_system_table;
+pub use status_output::{file_system_table, within};
 mod watch;
 
 use braid_admin::failure::{Exit, Failure};

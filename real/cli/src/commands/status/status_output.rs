@@ -194,7 +194,7 @@ pub fn file_system_table(file_systems: &[FileSystemStatus], dir: &Path) -> Strin
 }
 
 /// An address, that of a socket in the array's folder relative to the folder.
-fn within(dir: &Path, address: Option<&str>) -> String {
+pub fn within(dir: &Path, address: Option<&str>) -> String {
     let address = address.unwrap_or_default();
     match address.strip_prefix(&format!("unix:{}/", dir.display())) {
         Some(rest) => format!("unix:{rest}"),
