@@ -123,7 +123,7 @@ async fn measure_all(
     let whole = arguments.size / BLOCK * BLOCK;
     let space = (2 * whole + SPARE + arguments.names * SPARE_OF_NAME).next_multiple_of(BLOCK);
     test_bed.bring_up(&array, space + whole + SPARE).await?;
-    let name = test_bed.make_file_system(layout, space).await?;
+    let name = test_bed.make_file_system(layout, space, &[]).await?;
     let options = ArrayOptions::at(test_bed.folder().dir()).name("bench");
     let files = Files::mount(options.clone(), &name).await?;
     let mut names = None;

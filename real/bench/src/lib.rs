@@ -10,12 +10,14 @@
 //! | `figures` | the metrics of a run |
 //! | `report` | output of the results |
 //! | `atomics` | `braid bench atomics`: attributes of objects |
+//! | `commits` | `braid bench commits`: operations on two metadata servers, by commit protocol |
 //! | `files` | `braid bench files`: files, compared with a volume |
 //! | `locks` | `braid bench locks`: the experiment of the device-atomics paper |
 //! | `orderings` | `braid bench orderings`: compares all orderings |
 
 mod arguments;
 mod atomics;
+mod commits;
 mod content;
 mod figures;
 mod files;
@@ -74,6 +76,7 @@ use test_bed::{ArrayChoice, Site, TestBed};
 ///   braid bench atomics                                 compare-and-swap and other operations on attributes of objects
 ///   braid bench locks                                   locks kept by devices, compared with a lock server
 ///   braid bench files                                   names and bytes of files, compared with a volume
+///   braid bench commits                                 operations on two metadata servers, by commit protocol
 ///   braid bench orderings                               compare all five orderings
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment, args_conflicts_with_subcommands = true)]
@@ -136,6 +139,7 @@ enum Command {
     Atomics(atomics::Arguments),
     Locks(locks::Arguments),
     Files(files::Arguments),
+    Commits(commits::Arguments),
 }
 
 /// The wait before counters are read. Commits are sent with later messages, and a server publishes its counters with its lease.
@@ -148,6 +152,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         Some(Command::Atomics(arguments)) => return atomics::run(arguments, common).await,
         Some(Command::Locks(arguments)) => return locks::run(arguments, common).await,
         Some(Command::Files(arguments)) => return files::run(arguments, common).await,
+        Some(Command::Commits(arguments)) => return commits::run(arguments, common).await,
         None => {}
     }
     let mut signals = Signals::catch()?;

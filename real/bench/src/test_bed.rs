@@ -156,14 +156,26 @@ impl TestBed {
         &self.arrays.first().expect("one was brought up").folder
     }
 
-    /// Creates a file system on the first array, and returns its name.
-    pub async fn make_file_system(&mut self, layout: RaidLevel, bytes: u64) -> Result<String, Failure> {
+    /// Creates a file system on the first array, with these further arguments, and returns its name.
+    pub async fn make_file_system(
+        &mut self,
+        layout: RaidLevel,
+        bytes: u64,
+        arguments: &[&str],
+    ) -> Result<String, Failure> {
         let array = self.arrays.first_mut().expect("one was brought up");
         let name = format!("bench-fs-{}", std::process::id());
         array.file_systems.push(name.clone());
         let (bytes, layout) = (bytes.to_string(), layout.to_string());
-        array.command(&["fs", "create", &name, "--size", &bytes, "--layout", &layout]).await?;
+        let create = ["fs", "create", &name, "--size", &bytes, "--layout", &layout];
+        array.command(&[&create, arguments].concat()).await?;
         Ok(name)
+    }
+
+    /// Sets how a file system on the first array commits operations on several metadata servers.
+    pub async fn set_commit_protocol(&self, name: &str, protocol: &str) -> Result<(), Failure> {
+        let array = self.arrays.first().expect("one was brought up");
+        array.command(&["fs", "set-commit-protocol", name, protocol]).await.map(|_| ())
     }
 
     /// Creates a volume for `side` on its array, or uses the existing one. Returns true if it is new.

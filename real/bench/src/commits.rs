@@ -1,0 +1,241 @@
+//! `braid bench commits`: files created per second that concern two metadata servers each, by commit protocol.
+
+use super::arguments::{BenchArray, place, seconds};
+use super::test_bed::TestBed;
+use braid_admin::failure::Failure;
+use braid_admin::shards::Protocol;
+use braid_benchkit::statistics::{Interval, median, median_interval};
+use braid_client::{ArrayOptions, Files, FilesError};
+use braid_session::{HEARTBEAT, cpu_micros};
+use braid_terminal::Common;
+use braid_terminal::output::{self, table};
+use braid_terminal::signals::Signals;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+/// Measure durable operations on two metadata servers: files created per second, by commit protocol
+///
+/// Creates a file system in which no inode is in the shard of its name, so that each creation is a
+/// transaction of two metadata servers, and is durable on both when it is answered. One program mounts
+/// it and keeps creations in flight, in directories of all shards. All settings are measured in turns
+/// on the same file system, in each round in another order; the ratios are those of a round's runs,
+/// so that other activity on the machine affects both sides. The first setting is the one that the
+/// others are compared with. The bench creates a scratch array and removes it. With --array it measures
+/// your running array instead, on a file system that it creates and deletes.
+///
+/// Examples:
+///   braid bench commits
+///   braid bench commits --sides prn,1pc --pairs 10 --seconds 5
+///   braid bench commits --array /srv/a --servers 4 --json
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub struct Arguments {
+    /// The folder for the scratch array [default: .]
+    #[arg(long, value_name = "DIR")]
+    scratch: Option<PathBuf>,
+    /// Run the devices of a scratch array in the process of `braid up`
+    #[arg(long)]
+    in_process: bool,
+    /// Metadata servers
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(2..=8))]
+    servers: u8,
+    /// The settings: commit protocols
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = side, default_value = "prn,prc,ep,1pc")]
+    sides: Vec<Side>,
+    /// Creations in flight
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    creates: u16,
+    /// Seconds of each run, after half a second that does not count
+    #[arg(long, default_value_t = 3.0, value_parser = seconds)]
+    seconds: f64,
+    /// Runs of each setting
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pairs: u16,
+}
+
+/// What differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Side {
+    protocol: Protocol,
+}
+
+/// The time until all servers have seen a new setting: they look with each heartbeat.
+const FOLLOWED: Duration = HEARTBEAT.saturating_mul(3);
+const WARM_UP: Duration = Duration::from_millis(500);
+/// The room for metadata: 64 MiB for each server.
+const BYTES_OF_SERVER: u64 = 256 << 20;
+
+/// The runs of one setting.
+struct Measured {
+    side: Side,
+    /// Files created per second, in the order of the rounds.
+    rates: Vec<f64>,
+    /// CPU time of this process for a creation, in microseconds.
+    cpu_micros: Vec<f64>,
+}
+
+/// Measures, reports, and removes what was created.
+pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    let mut signals = Signals::catch()?;
+    let place = place(common, &arguments.scratch, None, arguments.in_process)?;
+    let mut test_bed = TestBed::new(place.choice.clone(), 0);
+    let outcome = tokio::select! {
+        outcome = measure_all(&mut test_bed, &place, &arguments) => outcome,
+        () = signals.asked_to_end() => Err(Failure::failed("interrupted", "the bench was interrupted before it was done")),
+    };
+    test_bed.tidy().await;
+    let measured = outcome?;
+    output::print(common.json, || as_json(&arguments, &measured), || as_text(&arguments, &measured));
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn measure_all(
+    test_bed: &mut TestBed,
+    place: &BenchArray,
+    arguments: &Arguments,
+) -> Result<Vec<Measured>, Failure> {
+    let bytes = BYTES_OF_SERVER * u64::from(arguments.servers);
+    test_bed.bring_up(&place.array, 2 * bytes).await?;
+    let servers = arguments.servers.to_string();
+    let name =
+        test_bed.make_file_system(place.layout, bytes, &["--servers", &servers, "--placement", "spread"]).await?;
+    let files = Files::mount(ArrayOptions::at(test_bed.folder().dir()).name("bench"), &name).await?;
+    let directories = make_directories(&files, arguments.servers).await?;
+    let mut measured: Vec<Measured> = arguments
+        .sides
+        .iter()
+        .map(|side| Measured { side: *side, rates: Vec::new(), cpu_micros: Vec::new() })
+        .collect();
+    let count = measured.len();
+    let progress = output::progress(u64::from(arguments.pairs) * count as u64, "runs");
+    for round in 0..usize::from(arguments.pairs) {
+        for turn in 0..count {
+            // Each setting is first, second, … equally often.
+            let measured = &mut measured[(round + turn) % count];
+            test_bed.set_commit_protocol(&name, measured.side.protocol.name()).await?;
+            tokio::time::sleep(FOLLOWED).await;
+            let prefix = format!("{round}-{turn}");
+            create_for(&files, &directories, &format!("{prefix}-w"), arguments.creates, WARM_UP).await?;
+            let (cpu, begun) = (cpu_micros(), Instant::now());
+            let counted = Duration::from_secs_f64(arguments.seconds);
+            let created = create_for(&files, &directories, &prefix, arguments.creates, counted).await?;
+            measured.rates.push(created as f64 / begun.elapsed().as_secs_f64());
+            measured.cpu_micros.push((cpu_micros() - cpu) as f64 / created.max(1) as f64);
+            progress.inc(1);
+        }
+    }
+    progress.finish_and_clear();
+    files.close().await;
+    Ok(measured)
+}
+
+/// Directories in all shards: that of the root, and the others.
+async fn make_directories(files: &Files, servers: u8) -> Result<Vec<String>, Failure> {
+    let mut directories = Vec::new();
+    for number in 0..servers {
+        // With `spread`, a directory is never where its parent is.
+        for path in [format!("/{number}"), format!("/{number}/inner")] {
+            files.create_dir(&path).await?;
+            directories.push(path);
+        }
+    }
+    Ok(directories)
+}
+
+/// Creates files until the time is over, with `depth` creations in flight. Returns how many.
+async fn create_for(
+    files: &Files,
+    directories: &[String],
+    prefix: &str,
+    depth: u16,
+    span: Duration,
+) -> Result<u64, Failure> {
+    let end = Instant::now() + span;
+    let mut workers: JoinSet<Result<u64, FilesError>> = JoinSet::new();
+    for worker in 0..depth {
+        let directory = &directories[usize::from(worker) % directories.len()];
+        let (files, path) = (files.clone(), format!("{directory}/{prefix}-{worker}"));
+        workers.spawn_local(async move {
+            let mut created = 0;
+            while Instant::now() < end {
+                files.create_file(format!("{path}-{created}")).await?;
+                created += 1;
+            }
+            Ok(created)
+        });
+    }
+    let mut created = 0;
+    while let Some(ended) = workers.join_next().await {
+        created += ended.map_err(|error| Failure::failed("internal", error.to_string()))??;
+    }
+    Ok(created)
+}
+
+impl Measured {
+    /// The median of the ratios to another setting's runs of the same rounds, and its interval.
+    fn ratio_to(&self, other: &Measured) -> (f64, Option<Interval>) {
+        let ratios: Vec<f64> = self.rates.iter().zip(&other.rates).map(|(own, other)| own / other).collect();
+        (median(&ratios).unwrap_or(0.0), median_interval(&ratios))
+    }
+}
+
+impl Side {
+    fn name(self) -> String {
+        self.protocol.name().to_string()
+    }
+}
+
+fn side(text: &str) -> Result<Side, String> {
+    let protocol = Protocol::from_name(text);
+    protocol.map(|protocol| Side { protocol }).ok_or_else(|| "write prn, prc, ep or 1pc".to_string())
+}
+
+fn as_json(arguments: &Arguments, measured: &[Measured]) -> Value {
+    let sides = measured.iter().map(|one| {
+        let (ratio, interval) = one.ratio_to(&measured[0]);
+        json!({
+            "commit_protocol": one.side.protocol.name(),
+            "per_second": median(&one.rates),
+            "runs": one.rates,
+            "client_cpu_us": median(&one.cpu_micros),
+            "ratio": ratio,
+            "ratio_low": interval.map(|interval| interval.low),
+            "ratio_high": interval.map(|interval| interval.high),
+        })
+    });
+    json!({
+        "schema": 2,
+        "servers": arguments.servers,
+        "in_flight": arguments.creates,
+        "seconds": arguments.seconds,
+        "sides": sides.collect::<Vec<_>>(),
+    })
+}
+
+fn as_text(arguments: &Arguments, measured: &[Measured]) -> String {
+    let first = measured[0].side.name();
+    let header = ["setting", "created/s", "lowest", "highest", "client CPU µs", "ratio", "95 %"];
+    let mut rows = vec![header.map(String::from).to_vec()];
+    for one in measured {
+        let (ratio, interval) = one.ratio_to(&measured[0]);
+        let ends =
+            [one.rates.iter().copied().fold(f64::INFINITY, f64::min), one.rates.iter().copied().fold(0.0, f64::max)];
+        rows.push(vec![
+            one.side.name(),
+            format!("{:.0}", median(&one.rates).unwrap_or(0.0)),
+            format!("{:.0}", ends[0]),
+            format!("{:.0}", ends[1]),
+            format!("{:.0}", median(&one.cpu_micros).unwrap_or(0.0)),
+            format!("{ratio:.2}"),
+            interval.map_or(String::new(), |it| format!("{:.2} to {:.2}", it.low, it.high)),
+        ]);
+    }
+    let Arguments { servers, creates, seconds, pairs, .. } = arguments;
+    format!(
+        "files created on two of {servers} metadata servers each, {creates} in flight, {pairs} runs of {seconds} s; ratios to {first}\n{}",
+        table(&rows)
+    )
+}
