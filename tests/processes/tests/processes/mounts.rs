@@ -41,12 +41,23 @@ pub struct Mounts {
 impl Mounts {
     /// None if this machine can't mount.
     pub fn new() -> Option<Mounts> {
+        Mounts::on(&["--fs", NAME], |_| {})
+    }
+
+    /// The same, with a file system of two shards, in which no inode is in the shard of its name.
+    fn on_two_servers() -> Option<Mounts> {
+        let create = ["fs", "create", NAME, "--size", "256MiB", "--servers", "2", "--placement", "spread"];
+        Mounts::on(&[], |array| drop(array.braid(&create).done()))
+    }
+
+    fn on(arguments: &[&str], create: impl FnOnce(&Array)) -> Option<Mounts> {
         if !Path::new("/dev/fuse").exists() {
             eprintln!("skipped: there is no /dev/fuse");
             return None;
         }
         let up = if soak() { Array::patient_up } else { Array::up };
-        let array = up(&["--size", "512MiB", "--volume", "vol0:1MiB", "--fs", NAME]);
+        let array = up(&[&["--size", "512MiB", "--volume", "vol0:1MiB"], arguments].concat());
+        create(&array);
         let directories = ["a", "b"].map(|name| array.scratch().path(name));
         directories.iter().for_each(|directory| fs::create_dir(directory).expect("it is new"));
         let mut mounts = Mounts { directories, pids: [0; 2], array };
@@ -78,9 +89,14 @@ impl Mounts {
     }
 
     fn server(&self) -> Option<u32> {
+        self.server_of(0)
+    }
+
+    /// The process that serves a shard.
+    fn server_of(&self, shard: usize) -> Option<u32> {
         let status = self.array.braid(&["fs", "status", NAME]).done().json();
-        let home = &status["file_systems"][0];
-        (home["state"] == "serving").then(|| number(&home["pid"]) as u32)
+        let server = &status["file_systems"][0]["servers"][shard];
+        (server["state"] == "serving").then(|| number(&server["pid"]) as u32)
     }
 
     /// The kinds of events so far.
@@ -418,7 +434,20 @@ fn compare(mounts: &Mounts, kept: &Kept) {
 
 #[test]
 fn programs_go_on_when_the_metadata_server_is_killed() {
-    let Some(mounts) = Mounts::new() else { return };
+    if let Some(mounts) = Mounts::new() {
+        servers_are_killed(mounts, 1);
+    }
+}
+
+#[test]
+fn programs_go_on_when_one_of_two_metadata_servers_is_killed() {
+    if let Some(mounts) = Mounts::on_two_servers() {
+        servers_are_killed(mounts, 2);
+    }
+}
+
+/// Kills the servers of so many shards, one at a time, while programs write through both mounts.
+fn servers_are_killed(mounts: Mounts, shards: usize) {
     let (done, acknowledged) = (AtomicBool::new(false), AtomicU64::new(0));
     let more = |what: &str| {
         let before = acknowledged.load(Ordering::Relaxed);
@@ -426,11 +455,12 @@ fn programs_go_on_when_the_metadata_server_is_killed() {
     };
     let (kept, pause) = std::thread::scope(|scope| {
         let writers = Writers::start(scope, &mounts.directories, &done, &acknowledged);
-        for _ in 0..if soak() { 10 } else { 2 } {
+        for kill in 0..if soak() { 10 } else { 2 } {
             more("work under way");
-            let pid = mounts.server().expect("it is served");
+            let shard = kill % shards;
+            let pid = mounts.server_of(shard).expect("it is served");
             signal(pid, Signal::KILL);
-            wait_until("another server", RECOVERY, || mounts.server().is_some_and(|other| other != pid));
+            wait_until("another server", RECOVERY, || mounts.server_of(shard).is_some_and(|other| other != pid));
             more("work after the pause");
         }
         done.store(true, Ordering::Relaxed);
