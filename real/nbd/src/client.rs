@@ -207,7 +207,9 @@ async fn receive(shared: &Shared, mut read: impl AsyncRead + Unpin) -> Result<st
     let mut input = BytesMut::with_capacity(READ_BYTES);
     loop {
         let missing = take_replies(&mut shared.lock(), &mut input)?;
-        if input.capacity() - input.len() < missing.max(ROOM_MIN) {
+        // The end of long data needs no room for what follows: to grow a long buffer once more doubles it.
+        let room_min = if input.len() < READ_BYTES { ROOM_MIN } else { 1 };
+        if input.capacity() - input.len() < missing.max(room_min) {
             input.reserve(missing.max(READ_BYTES));
         }
         if read.read_buf(&mut input).await? == 0 {

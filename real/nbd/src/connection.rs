@@ -322,7 +322,9 @@ where
             return Ok(false);
         }
         let missing = self.requests.missing(&self.input);
-        if self.input.capacity() - self.input.len() < missing.max(ROOM_MIN) {
+        // The end of long data needs no room for what follows: to grow a long buffer once more doubles it.
+        let room_min = if self.input.len() < READ_BYTES { ROOM_MIN } else { 1 };
+        if self.input.capacity() - self.input.len() < missing.max(room_min) {
             self.input.reserve(missing.max(READ_BYTES));
         }
         let Poll::Ready(read) = pin!(self.stream.read_buf(&mut self.input)).poll(cx)? else {
