@@ -48,6 +48,7 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`protocol`] | the protocols by name |
+//! | [`grouping`] | how operations share transactions and writes, by name |
 //! | [`transaction`] | operations, verdicts, outcomes |
 //! | [`message`] | messages, and their bytes |
 //! | [`record`] | records, and their bytes |
@@ -63,6 +64,7 @@ pub mod commits;
 mod coordinator;
 mod early_prepare;
 pub mod event;
+pub mod grouping;
 pub mod message;
 mod one_phase;
 mod prc;
@@ -76,6 +78,7 @@ mod worker;
 pub use codec::DecodeError;
 pub use commits::{Busy, Commits};
 pub use event::{Event, Timing};
+pub use grouping::Grouping;
 pub use message::{Body, Message};
 pub use protocol::Protocol;
 pub use record::{CoordinatorRecord, CoordinatorStage, Record, RecordKey, WorkerRecord, WorkerStage};

@@ -130,11 +130,11 @@ impl Answers {
         }
     }
 
-    /// Whether another answer of `bytes` bytes can be stored for this host, if the capacity is `most` bytes.
-    pub fn room(&self, host: Generation, bytes: usize, most: usize) -> AnswerRoom {
+    /// Whether so many more answers, of `bytes` bytes together, can be stored for this host, if the capacity is `most` bytes.
+    pub fn room(&self, host: Generation, (answers, bytes): (usize, usize), most: usize) -> AnswerRoom {
         let (kept, held) = self.hosts.get(&host).map_or((0, 0), |held| (held.kept.len(), held.bytes));
         let fits = |kept: usize, held: usize, part: usize| {
-            kept < limits::OBJECT_ANSWERS_MAX / part && held + bytes <= most / part
+            kept + answers <= limits::OBJECT_ANSWERS_MAX / part && held + bytes <= most / part
         };
         let reaches_last = !fits(self.kept + limits::OBJECT_ANSWERS_MAX / LAST, self.bytes + most / LAST, 1);
         let is_within_share = match reaches_last {

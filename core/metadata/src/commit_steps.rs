@@ -1,7 +1,7 @@
 //! What a metadata server does for the commit protocols: it evaluates parts under locks, writes records, sends messages and answers hosts, as
 //! [`Step`]s say.
 
-use crate::operation::content;
+use crate::operation::{as_answer, content};
 use crate::operation_locks::Owner;
 use crate::reclaim;
 use crate::server::{MetadataError, MetadataServer, MetadataService, OwnOperation};
@@ -12,6 +12,7 @@ use braid_commit::{Evaluation, Event, LogWrite, Outcome, Parts, RecordKind, Refu
 use braid_machine::Effects;
 use braid_namespace::parts::{locks_of, next_made};
 use braid_objects::Key;
+use braid_store::OnBehalf;
 use braid_wire::{
     CoordinatorParts, FileAttributes, FileError, FileReply, ObjectAnswer, ShardBody, ShardFinding, ShardPart,
     ShardParts, decode_reply, encode_reply,
@@ -76,6 +77,9 @@ impl MetadataServer {
                     self.shards().evaluations.remove(&transaction);
                     self.shards().timers.cancel(ShardTimer::Locks(transaction));
                     self.release(now, Owner::Transaction(transaction), out);
+                    if self.shards().groups.end(transaction) {
+                        self.begin_groups(now, out);
+                    }
                 }
                 Step::Answer { outcomes, .. } => {
                     for outcome in outcomes {
@@ -87,20 +91,22 @@ impl MetadataServer {
     }
 
     fn begin_evaluation(&mut self, now: Now, transaction: TransactionName, requests: &[Bytes], out: &mut Effects) {
-        let own = self.shards().shard;
-        let request = requests.first().filter(|_| requests.len() == 1).and_then(|it| ShardParts::decode(it).ok());
-        let Some(parts) = request.filter(|parts| is_of(parts, own)) else {
-            let reason = encode_error(FileError::Malformed);
+        let refuse = |error| {
+            let reason = encode_error(error);
             let evaluations = requests.iter().map(|_| Evaluation::Refused { reason: reason.clone() }).collect();
-            return self.step_commits(now, Event::Evaluated { transaction, evaluations }, out);
+            Event::Evaluated { transaction, evaluations }
         };
-        let Some(parts) = self.shards().with_numbers(parts) else {
-            let reason = encode_error(FileError::NoSpace);
-            let evaluations = vec![Evaluation::Refused { reason }];
-            return self.step_commits(now, Event::Evaluated { transaction, evaluations }, out);
+        let own = self.shards().shard;
+        let decoded = requests.iter().map(|it| ShardParts::decode(it).ok().filter(|parts| is_of(parts, own)));
+        let Some(operations) = decoded.collect::<Option<Vec<ShardParts>>>() else {
+            return self.step_commits(now, refuse(FileError::Malformed), out);
         };
-        let locks = locks_of(&parts);
-        self.shards().evaluations.insert(transaction, Evaluating { parts, ticket: None });
+        let numbered = operations.into_iter().map(|parts| self.shards().with_numbers(parts));
+        let Some(operations) = numbered.collect::<Option<Vec<ShardParts>>>() else {
+            return self.step_commits(now, refuse(FileError::NoSpace), out);
+        };
+        let locks = operations.iter().flat_map(locks_of).collect();
+        self.shards().evaluations.insert(transaction, Evaluating { operations, ticket: None });
         if self.shards().locks.acquire(Owner::Transaction(transaction), locks) {
             self.evaluate_for(now, transaction, false, out);
         } else {
@@ -110,50 +116,44 @@ impl MetadataServer {
 
     /// Another operation has the locks for too long: it may wait for the server that asks.
     pub(crate) fn refuse_for_lack_of_locks(&mut self, now: Now, transaction: TransactionName, out: &mut Effects) {
-        if self.shards().evaluations.contains_key(&transaction) {
-            let refused = ShardFinding::Refused { error: FileError::Busy };
+        if let Some(evaluating) = self.shards().evaluations.get(&transaction) {
+            let refused = evaluating.refused(FileError::Busy);
             self.on_worker_parts(now, transaction, refused, out);
         }
     }
 
-    /// The parts of another server's transaction are evaluated.
+    /// The operations of another server's transaction are evaluated.
     pub(crate) fn on_worker_parts(
         &mut self,
         now: Now,
         transaction: TransactionName,
-        finding: ShardFinding,
+        findings: Vec<ShardFinding>,
         out: &mut Effects,
     ) {
         if self.shards().evaluations.remove(&transaction).is_none() {
             // It was ended meanwhile.
             return;
         }
-        if let ShardFinding::Refused { .. } = finding {
+        if findings.iter().all(ShardFinding::is_refused) {
             // Nothing is going to be done under these locks.
             self.release(now, Owner::Transaction(transaction), out);
         }
-        let evaluation = match &finding {
+        let evaluation = |finding: &ShardFinding| match finding {
             ShardFinding::Accepted { parts, .. } => {
                 Evaluation::Accepted { changes: parts.encode(), answer: finding.encode() }
             }
             ShardFinding::Refused { error } => Evaluation::Refused { reason: encode_error(*error) },
             other => unreachable!("parts were evaluated: {other:?}"),
         };
-        self.step_commits(now, Event::Evaluated { transaction, evaluations: vec![evaluation] }, out);
+        let evaluations = findings.iter().map(evaluation).collect();
+        self.step_commits(now, Event::Evaluated { transaction, evaluations }, out);
     }
 
     /// Writes records, with what is decided by them.
     fn log(&mut self, now: Now, write: LogWrite, out: &mut Effects) {
         let LogWrite { transaction, kind, records, applies, outcomes, .. } = write;
-        let mut on_behalf = None;
-        let mut reply = None;
+        let on_behalf = outcomes.iter().filter_map(answer_kept).collect();
         let mut parts = Vec::new();
-        for outcome in &outcomes {
-            let own = coordinator_parts(&outcome.own);
-            if let Ended::Reply(answer) = ended(&own, outcome) {
-                (on_behalf, reply) = (Some((own.client(), 0)), Some(answer));
-            }
-        }
         match &applies {
             Some(Parts::Coordinator(all)) => {
                 for own in all {
@@ -169,7 +169,7 @@ impl MetadataServer {
             now,
             OwnOperation::Logged { transaction, kind, lost },
             on_behalf,
-            Box::new(Write { records, parts, reply }),
+            Box::new(Write { records, parts }),
             out,
         );
     }
@@ -268,6 +268,17 @@ fn done_by_workers(outcome: &Outcome) -> Vec<(ShardParts, Vec<FileAttributes>)> 
 /// The inode in another shard to which a new entry refers.
 fn other_inode(outcome: &Outcome) -> Option<FileAttributes> {
     done_by_workers(outcome).first().and_then(|(_, inodes)| inodes.first().copied())
+}
+
+/// The answer that is kept for a host.
+fn answer_kept(outcome: &Outcome) -> Option<OnBehalf> {
+    let own = coordinator_parts(&outcome.own);
+    match ended(&own, outcome) {
+        Ended::Reply(reply) => {
+            Some(OnBehalf { name: own.client(), settled: 0, answer: as_answer(encode_reply(&reply)) })
+        }
+        Ended::Again => None,
+    }
 }
 
 /// What a host hears of an operation.

@@ -31,6 +31,7 @@
 //! | `absent_hosts` | hosts that are gone and were not dropped |
 //! | `check` | the check of the whole file system |
 //! | `sharded` | operations on several shards: plans, questions to other servers |
+//! | `groups` | operations that become one transaction |
 //! | `commit_steps` | what the commit protocols want done |
 //! | `operation_locks` | the locks of operations on several shards |
 //! | `shard_operation` | operations on several shards as procedures of the store |
@@ -40,6 +41,7 @@ mod absent_hosts;
 mod check;
 mod commit_steps;
 mod disk;
+mod groups;
 mod lease;
 pub mod node;
 mod operation;
@@ -49,7 +51,7 @@ pub mod server;
 mod shard_operation;
 mod sharded;
 
-pub use braid_commit::Protocol;
+pub use braid_commit::{Grouping, Protocol};
 pub use check::{Collected, Purpose, Undecided, check_together};
 pub use disk::{STORE_OFFSET, VOLUME_BYTES_MIN, format, store_config};
 pub use node::{MetadataNode, NodeState};

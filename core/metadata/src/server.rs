@@ -13,13 +13,13 @@ use braid_base::{
     ArrayId, BlockRange, FileSystemId, Generation, InodeId, LockServerId, Membership, NodeId, Now, ObjectId, ShardId,
     Time, TransactionId,
 };
-use braid_commit::{Protocol, RecordKind, TransactionName};
+use braid_commit::{Grouping, Protocol, RecordKind, TransactionName};
 use braid_locks::{FenceCause, ListError, LockServer, LockServerConfig, LockService};
 use braid_machine::{DiskResult, DiskTag, Effect, Effects, Ignored, Input, Machine};
 use braid_namespace::Parameters;
 use braid_namespace::check::Finding;
 use braid_objects::Procedure;
-use braid_store::{Medium, Storage, Store, StoreError, StoreEvent};
+use braid_store::{Medium, OnBehalf, Storage, Store, StoreError, StoreEvent};
 use braid_wire::{
     DATA_LOCK, EXISTENCE_LOCK, FileAnswer, FileCommand, FileError, FileReply, FileRequest, FileResult, LockAnswer,
     LockCommand, LockExtent, LockMode, LockReply, LockRequest, Message, MonitorAnswer, ObjectAnswer, Owner, Rejection,
@@ -42,6 +42,8 @@ pub struct MetadataServerConfig {
     pub peers: Vec<FileSystemId>,
     /// How operations on several shards are committed.
     pub commit_protocol: Protocol,
+    /// What operations that are committed at the same time share.
+    pub grouping: Grouping,
     /// What the file system is made with, if it is not made yet.
     pub parameters: Parameters,
     /// The owner of its root directory in that case.
@@ -165,10 +167,15 @@ impl MetadataServer {
         let number = config.peers.iter().position(|name| *name == config.file_system);
         let own = ShardId(number.expect("the server is one of the servers") as u8);
         let is_sharded = config.peers.len() > 1;
-        let sharded = is_sharded.then(|| Box::new(Sharded::new(own, config.peers.clone(), config.commit_protocol)));
+        let (protocol, grouping) = (config.commit_protocol, config.grouping);
+        let sharded = is_sharded.then(|| Box::new(Sharded::new(own, config.peers.clone(), protocol, grouping)));
+        let mut store = store.on(medium).with_object_memory(config.settings.object_memory);
+        if is_sharded && grouping == Grouping::None {
+            store = store.with_requests_apart();
+        }
         MetadataServer {
             service: MetadataService::Off,
-            store: store.on(medium).with_object_memory(config.settings.object_memory),
+            store,
             locks: LockServer::new(locks),
             lease: Lease::new(config.settings.host_lease),
             reclaim: Reclaim::default(),
@@ -204,6 +211,11 @@ impl MetadataServer {
     /// Hands over the map of this shard, if it was to be collected and that is complete.
     pub fn take_collected(&mut self) -> Option<Collected> {
         self.own.check.as_mut().filter(|check| check.is_complete()).and_then(CheckRun::take_collected)
+    }
+
+    /// How many transactions with other shards this shard has begun so far.
+    pub fn transactions(&self) -> u64 {
+        self.sharded.as_ref().map_or(0, |sharded| sharded.commits.state().sizes().0)
     }
 
     /// The counters of the store.
@@ -487,12 +499,12 @@ impl MetadataServer {
         }
     }
 
-    /// Runs an operation of the server itself that must take effect, and keeps its answer as that to a request of a host.
+    /// Runs an operation of the server itself that must take effect, and keeps these answers to requests of hosts with it.
     pub(crate) fn run_surely(
         &mut self,
         now: Now,
         own: OwnOperation,
-        on_behalf: Option<(TransactionId, u64)>,
+        on_behalf: Vec<OnBehalf>,
         procedure: Box<dyn Procedure>,
         out: &mut Effects,
     ) {

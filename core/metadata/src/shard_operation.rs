@@ -8,8 +8,8 @@ use braid_namespace::plan::{Known, plan};
 use braid_namespace::{Context, keys};
 use braid_objects::{Change, Evaluation, Key, Kind, NotHere, Obstacle, Procedure, View};
 use braid_wire::{
-    FileAttributes, FileCommand, FileError, FileReply, FileResult, ShardPart, ShardParts, ShardQuestion, encode_reply,
-    encode_shard_reply,
+    FileAttributes, FileCommand, FileError, FileReply, FileResult, ShardFinding, ShardPart, ShardParts, ShardQuestion,
+    encode_reply, encode_shard_reply,
 };
 use bytes::{Buf, BufMut, Bytes};
 use std::collections::BTreeMap;
@@ -29,10 +29,10 @@ pub(crate) struct MakePlan {
     pub context: Context,
 }
 
-/// Evaluates parts.
+/// Evaluates the parts of each operation of a transaction, as if those before were done.
 #[derive(Debug)]
 pub(crate) struct EvaluateParts {
-    pub parts: ShardParts,
+    pub operations: Vec<ShardParts>,
     pub is_nearly_full: bool,
 }
 
@@ -61,8 +61,6 @@ pub(crate) struct Write {
     pub records: Vec<(RecordKey, Option<Record>)>,
     /// The parts that are executed, and the inode in another shard that they refer to.
     pub parts: Vec<(ShardParts, Option<FileAttributes>)>,
-    /// The reply to the host.
-    pub reply: Option<FileReply>,
 }
 
 /// Reads records from this key on.
@@ -87,11 +85,21 @@ impl Procedure for MakePlan {
 
 impl Procedure for EvaluateParts {
     fn evaluate(&self, map: &mut dyn View) -> Result<Evaluation, NotHere> {
-        Ok(asks(evaluate_parts(&self.parts, self.is_nearly_full, map)?.encode()))
+        let mut changes = BTreeMap::new();
+        let mut findings = Vec::new();
+        for parts in &self.operations {
+            let view = &mut Changed { map, changes: &changes };
+            let (finding, changed) = evaluate_parts(parts, self.is_nearly_full, view)?;
+            changes.extend(changed.into_iter().map(|change| (change.key, change.value)));
+            let finding = finding.encode();
+            findings.put_u32_le(finding.len() as u32);
+            findings.put_slice(&finding);
+        }
+        Ok(asks(findings.into()))
     }
 
     fn memory_bytes(&self) -> usize {
-        size_of::<EvaluateParts>()
+        size_of::<EvaluateParts>() + size_of_val(&self.operations[..])
     }
 }
 
@@ -143,8 +151,7 @@ impl Procedure for Write {
         }
         changes.extend(self.records.iter().map(|(key, record)| (key_of(*key), record.as_ref().map(Record::encode))));
         let changes = changes.into_iter().map(|(key, value)| Change { key, value }).collect();
-        let reply = self.reply.clone().unwrap_or(Ok(FileResult::Done));
-        Ok(Evaluation { answer: as_answer(encode_reply(&reply)), changes, only_asks: false })
+        Ok(Evaluation { answer: as_answer(encode_reply(&Ok(FileResult::Done))), changes, only_asks: false })
     }
 
     fn memory_bytes(&self) -> usize {
@@ -204,6 +211,16 @@ impl Procedure for LoadRecords {
     fn memory_bytes(&self) -> usize {
         size_of::<LoadRecords>()
     }
+}
+
+/// What was found about each operation that was evaluated.
+pub(crate) fn findings_of(mut bytes: Bytes) -> Vec<ShardFinding> {
+    let mut findings = Vec::new();
+    while bytes.has_remaining() {
+        let length = bytes.get_u32_le() as usize;
+        findings.push(ShardFinding::decode(&bytes.split_to(length)).expect("findings are encoded here"));
+    }
+    findings
 }
 
 /// The first key of the records.

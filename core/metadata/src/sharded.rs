@@ -13,14 +13,17 @@
 //! Everything but the records is lost with the process. Hosts send their commands again, and the records bring back the transactions and
 //! their locks before anything is served.
 
+use crate::groups::Groups;
 use crate::operation::{Operation, content};
 use crate::operation_locks::{OperationLocks, Owner};
 use crate::server::MetadataServer;
-use crate::shard_operation::{AnswerQuestion, Answered, EvaluateParts, MakePlan, RunParts};
+use crate::shard_operation::{AnswerQuestion, Answered, EvaluateParts, MakePlan, RunParts, findings_of};
 use braid_base::{
     Backoff, FileSystemId, Generation, InodeId, NodeId, Now, ShardId, Time, Timers, TransactionId, limits,
 };
-use braid_commit::{Commits, Event, Message as CommitMessage, Protocol, Timing, Transaction, TransactionName};
+use braid_commit::{
+    Commits, Event, Grouping, Message as CommitMessage, Protocol, Timing, Transaction, TransactionName,
+};
 use braid_machine::{Effect, Effects, Ignored};
 use braid_namespace::Context;
 use braid_namespace::parts::{Lock, locks_of};
@@ -53,6 +56,7 @@ pub(crate) struct Sharded {
     pub locks: OperationLocks,
     pub commits: Commits,
     pub commands: BTreeMap<TransactionId, Command>,
+    pub groups: Groups,
     /// What other servers want done, until it is evaluated.
     pub evaluations: BTreeMap<TransactionName, Evaluating>,
     /// Questions of other servers that wait for locks.
@@ -86,6 +90,8 @@ enum Stage {
     Evaluating(Vec<OtherParts>),
     /// Another server is asked.
     Asking(Want),
+    /// It waits until it becomes a part of a transaction with this worker.
+    Ready(ShardId, braid_commit::Operation),
     Transaction,
     /// It is planned anew after a while.
     Paused,
@@ -112,7 +118,8 @@ enum Want {
 /// Requests of a transaction of another server.
 #[derive(Debug)]
 pub(crate) struct Evaluating {
-    pub parts: ShardParts,
+    /// The parts of each operation.
+    pub operations: Vec<ShardParts>,
     /// The request to the store whose answer counts.
     pub ticket: Option<u64>,
 }
@@ -159,8 +166,15 @@ pub(crate) enum ShardTimer {
     Locks(TransactionName),
 }
 
+impl Evaluating {
+    /// Each operation is refused.
+    pub fn refused(&self, error: FileError) -> Vec<ShardFinding> {
+        self.operations.iter().map(|_| ShardFinding::Refused { error }).collect()
+    }
+}
+
 impl Sharded {
-    pub fn new(shard: ShardId, peers: Vec<FileSystemId>, protocol: Protocol) -> Sharded {
+    pub fn new(shard: ShardId, peers: Vec<FileSystemId>, protocol: Protocol, grouping: Grouping) -> Sharded {
         Sharded {
             shard,
             peers,
@@ -169,6 +183,7 @@ impl Sharded {
             locks: OperationLocks::default(),
             commits: Commits::new(shard, Timing::default()),
             commands: BTreeMap::new(),
+            groups: Groups::new(grouping),
             evaluations: BTreeMap::new(),
             questions: BTreeMap::new(),
             asking: Asking::default(),
@@ -201,6 +216,18 @@ impl Sharded {
         let ticket = self.ticket(ticket);
         self.commands.get_mut(&name).expect("it is under way").ticket = ticket;
         ticket
+    }
+
+    /// The operation of a command that still waits for a transaction with this worker.
+    fn take_ready(&mut self, worker: ShardId, name: TransactionId) -> Option<braid_commit::Operation> {
+        let begun = self.commands.get_mut(&name)?;
+        match std::mem::replace(&mut begun.stage, Stage::Transaction) {
+            Stage::Ready(of, operation) if of == worker => Some(operation),
+            stage => {
+                begun.stage = stage;
+                None
+            }
+        }
     }
 
     /// Whether the answer to this request counts: for nobody, or it was asked again meanwhile.
@@ -283,7 +310,7 @@ impl MetadataServer {
             Stage::AwaitsInodes(ShardFinding::Local { .. }) => self.execute_and_end(now, name, out),
             Stage::AwaitsInodes(ShardFinding::Parts { own, others }) => {
                 begun.stage = Stage::Evaluating(others);
-                let evaluation = EvaluateParts { parts: own, is_nearly_full: self.is_nearly_full() };
+                let evaluation = EvaluateParts { operations: vec![own], is_nearly_full: self.is_nearly_full() };
                 let ticket = self.shards().ticket_of(name, Ticket::Own(name));
                 self.glance(now, ticket, Box::new(evaluation), out);
             }
@@ -317,22 +344,29 @@ impl MetadataServer {
             }
             return;
         }
-        let finding = bytes.map(|bytes| ShardFinding::decode(&bytes).expect("findings are encoded here"));
         if !self.shards().counts(&ticket, number) {
             return;
         }
-        match (ticket, finding) {
-            (Ticket::Plan(name), Some(finding)) => self.on_plan(now, name, finding, out),
-            (Ticket::Own(name), Some(finding)) => self.on_own_parts(now, name, finding, out),
+        match (ticket, bytes) {
+            (Ticket::Plan(name), Some(plan)) => {
+                let finding = ShardFinding::decode(&plan).expect("findings are encoded here");
+                self.on_plan(now, name, finding, out);
+            }
+            (Ticket::Own(name), Some(found)) => {
+                let finding = findings_of(found).pop().expect("the command has one finding");
+                self.on_own_parts(now, name, finding, out);
+            }
             // There was no room: the host sends the command again.
             (Ticket::Plan(name) | Ticket::Own(name), None) => self.end_command(now, name, out),
-            // The other server passes on the reason, which must not be undone by a crash.
-            (Ticket::Worker { name, is_durable: false }, Some(ShardFinding::Refused { .. })) => {
-                self.evaluate_for(now, name, true, out);
-            }
-            (Ticket::Worker { name, .. }, finding) => {
-                let finding = finding.unwrap_or(ShardFinding::Refused { error: FileError::Busy });
-                self.on_worker_parts(now, name, finding, out);
+            (Ticket::Worker { name, is_durable }, found) => {
+                let evaluating = self.shards().evaluations.get(&name).expect("its evaluation counts");
+                let findings = found.map_or_else(|| evaluating.refused(FileError::Busy), findings_of);
+                if !is_durable && findings.iter().any(ShardFinding::is_refused) {
+                    // The other server passes on the reason, which must not be undone by a crash.
+                    self.evaluate_for(now, name, true, out);
+                } else {
+                    self.on_worker_parts(now, name, findings, out);
+                }
             }
             (Ticket::Question { .. }, _) => unreachable!("handled above"),
         }
@@ -376,7 +410,6 @@ impl MetadataServer {
 
     /// The own parts of a command are evaluated: begins the transaction.
     fn on_own_parts(&mut self, now: Now, name: TransactionId, finding: ShardFinding, out: &mut Effects) {
-        let protocol = self.shards().protocol;
         let Some(begun) = self.shards().commands.get_mut(&name) else { return };
         let Stage::Evaluating(others) = std::mem::replace(&mut begun.stage, Stage::Transaction) else {
             unreachable!("its parts were being evaluated");
@@ -397,14 +430,49 @@ impl MetadataServer {
         let own = CoordinatorParts { host: name.host, sequence: name.sequence, command, own, inodes };
         let requests = others.iter().map(|other| other.parts.encode()).collect();
         let operation = braid_commit::Operation { own: own.encode(), requests };
-        let protocol = protocol.with_workers(workers.len());
-        let transaction = Transaction { protocol, workers, operations: vec![operation] };
-        if self.shards().commits.is_busy() {
-            return self.pause(now, name, out);
+        if let ([worker], true) = (&workers[..], self.shards().groups.are_operations()) {
+            let (worker, bytes) = (*worker, bytes_of(&operation));
+            self.shards().commands.get_mut(&name).expect("it is under way").stage = Stage::Ready(worker, operation);
+            self.shards().groups.add(worker, name, bytes);
+            return self.begin_groups(now, out);
         }
+        self.begin_transaction(now, workers, vec![(name, operation)], out);
+    }
+
+    /// Begins a transaction with each worker that has none, of the operations that wait for it.
+    pub(crate) fn begin_groups(&mut self, now: Now, out: &mut Effects) {
+        while let Some((worker, names)) = self.shards().groups.next() {
+            let sharded = self.shards();
+            let taken = names.into_iter().filter_map(|name| Some((name, sharded.take_ready(worker, name)?)));
+            let operations: Vec<_> = taken.collect();
+            if !operations.is_empty() {
+                self.begin_transaction(now, vec![worker], operations, out);
+            }
+        }
+    }
+
+    fn begin_transaction(
+        &mut self,
+        now: Now,
+        workers: Vec<ShardId>,
+        operations: Vec<(TransactionId, braid_commit::Operation)>,
+        out: &mut Effects,
+    ) {
+        if self.shards().commits.is_busy() {
+            return operations.into_iter().for_each(|(name, _)| self.pause(now, name, out));
+        }
+        let sharded = self.shards();
+        let protocol = sharded.protocol.with_workers(workers.len());
+        let (names, operations): (Vec<TransactionId>, Vec<_>) = operations.into_iter().unzip();
+        let worker = workers[0];
+        let transaction = Transaction { protocol, workers, operations };
         let mut steps = Vec::new();
-        let begun = self.shards().commits.begin(now.time, transaction, &mut steps).expect("it is not busy");
-        self.shards().locks.pass(Owner::Command(name), Owner::Transaction(begun));
+        let begun = sharded.commits.begin(now.time, transaction, &mut steps).expect("it is not busy");
+        for name in names {
+            sharded.commands.get_mut(&name).expect("it is under way").stage = Stage::Transaction;
+            sharded.locks.pass(Owner::Command(name), Owner::Transaction(begun));
+        }
+        sharded.groups.begin(worker, begun);
         self.do_steps(now, steps, out);
     }
 
@@ -638,7 +706,7 @@ impl MetadataServer {
         let ticket = self.shards().ticket(Ticket::Worker { name, is_durable });
         let evaluating = self.shards().evaluations.get_mut(&name).expect("it is to be evaluated");
         evaluating.ticket = Some(ticket);
-        let evaluation = Box::new(EvaluateParts { parts: evaluating.parts.clone(), is_nearly_full });
+        let evaluation = Box::new(EvaluateParts { operations: evaluating.operations.clone(), is_nearly_full });
         match is_durable {
             true => self.with_store(now, out, |store, out| store.inspect(now, ticket, evaluation, out)),
             false => self.glance(now, ticket, evaluation, out),
@@ -672,6 +740,10 @@ impl MetadataServer {
             self.step_commits(now, Event::Wake, out);
         }
     }
+}
+
+fn bytes_of(operation: &braid_commit::Operation) -> usize {
+    operation.own.len() + operation.requests.iter().map(bytes::Bytes::len).sum::<usize>()
 }
 
 /// The answer of a command that has found its inode in another shard.

@@ -84,14 +84,18 @@ pub fn locks_of(parts: &ShardParts) -> Vec<Lock> {
     locks
 }
 
-/// Finds out whether parts can be executed, and what they come to. Nothing changes yet. They are refused with [`FileError::Busy`] if what they
-/// assume is not so any more.
-pub fn evaluate_parts(parts: &ShardParts, is_nearly_full: bool, view: &mut dyn View) -> Result<ShardFinding, NotHere> {
+/// Finds out whether parts can be executed, and what they come to. They are refused with [`FileError::Busy`] if what they assume is not so
+/// any more. The changes are for the evaluation of further parts of the same transaction only.
+pub fn evaluate_parts(
+    parts: &ShardParts,
+    is_nearly_full: bool,
+    view: &mut dyn View,
+) -> Result<(ShardFinding, Vec<Change>), NotHere> {
     let mut work = work_of(parts, is_nearly_full, view);
     match apply_all(&mut work, parts, None) {
-        Ok(inodes) => Ok(ShardFinding::Accepted { parts: parts.clone(), inodes }),
+        Ok(inodes) => Ok((ShardFinding::Accepted { parts: parts.clone(), inodes }, work.map.into_changes())),
         Err(Stop::NotHere) => Err(NotHere),
-        Err(Stop::Fails(error)) => Ok(ShardFinding::Refused { error }),
+        Err(Stop::Fails(error)) => Ok((ShardFinding::Refused { error }, Vec::new())),
     }
 }
 

@@ -82,3 +82,4 @@ pub use journal_view::JournalView;
 pub use storage::Storage;
 pub use store::Store;
 pub use superblock::{FORMAT, Geometry, SIZE_MIN, Superblock};
+pub use waiting_requests::OnBehalf;

@@ -18,7 +18,7 @@ use crate::journal_format::request::Executed;
 use crate::leaves::Leaves;
 use crate::object_gc::ObjectGc;
 use crate::state::State;
-use crate::waiting_requests::{Asker, Requested, WaitingRequests};
+use crate::waiting_requests::{Asker, OnBehalf, Requested, WaitingRequests};
 use braid_base::{Generation, Time, TransactionId, limits};
 use braid_journal::{AnswerRoom, Known, Unlogged, bytes_max, over_len};
 use braid_object_index::SlotRef;
@@ -38,6 +38,8 @@ pub(crate) struct RequestQueue {
     /// The leaves that the first request waits for, by slot.
     awaited: BTreeSet<u32>,
     pub object_gc: ObjectGc,
+    /// Each request is logged in a batch of its own.
+    pub apart: bool,
     unlogged: Unlogged,
     /// How often the disk refused space for the growth of the object index since a request was last executed.
     pub refusals: u32,
@@ -86,14 +88,14 @@ impl RequestQueue {
     pub fn run_surely(
         &mut self,
         own: TransactionId,
-        on_behalf: Option<(TransactionId, u64)>,
+        on_behalf: Vec<OnBehalf>,
         request: Box<dyn Procedure>,
         ctx: &mut Ctx,
     ) -> bool {
         if ctx.state.is_fenced(own.host) {
             return false;
         }
-        self.waiting.push_back(Requested::new(Asker::Owner { own, on_behalf }, Vec::new(), request, ctx.now));
+        self.waiting.push_back(Requested::of_owner(own, on_behalf, request, ctx.now));
         true
     }
 
@@ -171,13 +173,7 @@ impl RequestQueue {
             requested.request.evaluate(&mut ctx.state.object_index).map_err(|NotHere| Wait::Leaves)?;
         let (name, settled) = match requested.asker {
             Asker::Host { name, settled } if !only_asks => (name, settled),
-            Asker::Owner { own, on_behalf } if !only_asks => {
-                // A host that is fenced, or does not wait for the answer any more, asks no more.
-                let waits = |(name, _): &(TransactionId, u64)| {
-                    !ctx.state.is_fenced(name.host) && ctx.state.answers.get(*name) == Known::No
-                };
-                on_behalf.filter(waits).unwrap_or((own, own.sequence))
-            }
+            Asker::Owner { own } if !only_asks => (own, own.sequence),
             Asker::Glance { .. } => {
                 ctx.tell(event(requested.asker, answer));
                 return Ok(());
@@ -187,6 +183,11 @@ impl RequestQueue {
                 return Ok(());
             }
         };
+        if self.apart && ctx.journal.then.has_changes {
+            // What is noted is written without this one.
+            ctx.journal.hurry();
+            return Err(Wait::Room);
+        }
         let is_sure = matches!(requested.asker, Asker::Owner { .. });
         let found = ctx.find_slots(&changes, self.object_gc.from.is_some(), self.refusals);
         self.object_gc.wanted |= matches!(found, Err(Wait::Sweep));
@@ -200,14 +201,12 @@ impl RequestQueue {
                 ctx.state.merging_needs()
             }
         };
-        let encoded = Bytes::from(encode_answer(&answer));
-        // The host's latest mark is logged with the answer.
-        let settled = settled.max(ctx.state.answers.settled(name.host));
-        let executed = Executed { name, settled, answer: encoded, changes };
-        let length = executed.journal_len();
+        let logged = logged(requested, Executed { name, settled, answer: encoded(&answer), changes }, ctx.state);
+        let length = logged.iter().map(Executed::journal_len).sum();
+        let answer_bytes: usize = logged.iter().map(|executed| executed.answer.len()).sum();
         let is_crowded = ctx.is_crowded(length);
         let most = bytes_max(ctx.journal.capacity());
-        let answers = ctx.state.answers.room(name.host, executed.answer.len(), most);
+        let answers = ctx.state.answers.room(logged[0].name.host, (logged.len(), answer_bytes), most);
         if answers == AnswerRoom::NotForHost && !is_sure {
             // Other hosts do not wait for room that only this host can free, by settling its requests.
             ctx.tell(refusal(requested.asker, ObjectFailure::Busy));
@@ -222,17 +221,21 @@ impl RequestQueue {
         }
         // A record longer than a batch may waste as much at the journal's end.
         let wasted = length.saturating_sub(ctx.journal.batch_max());
-        let kept = ctx.kept_room(needs) + executed.answer.len() as u64 + 64 + wasted;
+        let kept = ctx.kept_room(needs) + answer_bytes as u64 + 64 * logged.len() as u64 + wasted;
         if !ctx.has_room(length, false, kept) {
             return Err(Wait::Room);
         }
-        let ended = executed.changes.iter().filter(|change| ends_a_life(change)).map(|change| change.key.of);
+        let changes = logged.iter().flat_map(|executed| &executed.changes);
+        let ended = changes.filter(|change| ends_a_life(change)).map(|change| change.key.of);
         self.object_gc.from = ended.chain(self.object_gc.from).min();
-        let record = Record::Objects(executed);
-        ctx.journal.note(&record);
-        let Record::Objects(executed) = record else { unreachable!("just made") };
-        ctx.state.executed(executed);
-        self.unlogged.mark_is_logged(name.host);
+        // All notes that wait are in the next batch, so these are durable together.
+        for executed in logged {
+            self.unlogged.mark_is_logged(executed.name.host);
+            let record = Record::Objects(executed);
+            ctx.journal.note(&record);
+            let Record::Objects(executed) = record else { unreachable!("just made") };
+            ctx.state.executed(executed);
+        }
         ctx.journal.then.has_changes = true;
         ctx.tell_when_durable(event(requested.asker, answer));
         Ok(())
@@ -334,6 +337,32 @@ impl RequestQueue {
     pub fn invariants(&self) {
         self.waiting.invariants();
     }
+}
+
+/// What is logged of a request that was executed: with the answers of hosts that its owner wants kept, as one record each. The first one
+/// has the changes. A host that is fenced, or does not wait for the answer any more, asks no more.
+fn logged(requested: &Requested, executed: Executed, state: &State) -> Vec<Executed> {
+    let waits = |kept: &&OnBehalf| !state.is_fenced(kept.name.host) && state.answers.get(kept.name) == Known::No;
+    let kept = requested.on_behalf.iter().filter(waits).map(|kept| Executed {
+        name: kept.name,
+        settled: kept.settled,
+        answer: encoded(&kept.answer),
+        changes: Vec::new(),
+    });
+    let mut logged: Vec<Executed> = kept.collect();
+    match logged.first_mut() {
+        Some(first) => first.changes = executed.changes,
+        None => logged.push(executed),
+    }
+    for executed in &mut logged {
+        // The host's latest mark is logged with the answer.
+        executed.settled = executed.settled.max(state.answers.settled(executed.name.host));
+    }
+    logged
+}
+
+fn encoded(answer: &ObjectAnswer) -> Bytes {
+    Bytes::from(encode_answer(answer))
 }
 
 /// Sends the answer of a read-only request when everything that it may have seen is durable.

@@ -27,7 +27,7 @@ use bytes::Bytes;
 #[derive(Debug)]
 pub(crate) struct Serving {
     pub shared: Shared,
-    queues: Queues,
+    pub queues: Queues,
 }
 
 /// The queues. A queue is lent what all of them share, and sees nothing of the others.

@@ -9,7 +9,7 @@ use crate::serving::{Queues, Serving};
 use crate::state::State;
 use crate::storage::Storage;
 use crate::superblock::{Geometry, PAGE, Superblock};
-use crate::{Intent, Medium, StoreConfig, StoreError, StoreEvent};
+use crate::{Intent, Medium, OnBehalf, StoreConfig, StoreError, StoreEvent};
 use braid_base::limits::Settings;
 use braid_base::{
     AlignedBuffer, BlockRange, Clock, DeviceId, DiskId, Generation, Membership, Now, ObjectId, Time, TransactionId,
@@ -30,6 +30,7 @@ const WIPE_BYTES: usize = 1 << 20;
 pub struct Store {
     config: StoreConfig,
     object_memory: u64,
+    requests_apart: bool,
     medium: Medium,
     phase: Phase,
     /// Events of phases that have no outbox of their own.
@@ -91,7 +92,8 @@ impl Store {
     /// A store that has not been started.
     pub fn new(config: StoreConfig) -> Store {
         let object_memory = Settings::default().object_memory;
-        Store { config, object_memory, medium: Medium::default(), phase: Phase::New, events: VecDeque::new() }
+        let (medium, phase) = (Medium::default(), Phase::New);
+        Store { config, object_memory, requests_apart: false, medium, phase, events: VecDeque::new() }
     }
 
     /// Sets the properties of the disk.
@@ -104,6 +106,11 @@ impl Store {
     /// Sets the most bytes of the object index to cache in memory.
     pub fn with_object_memory(self, object_memory: u64) -> Store {
         Store { object_memory, ..self }
+    }
+
+    /// The same store, which logs each request in a batch of its own.
+    pub fn with_requests_apart(self) -> Store {
+        Store { requests_apart: true, ..self }
     }
 
     /// Like [`Storage::execute`], with the effect that a procedure computes.
@@ -139,14 +146,14 @@ impl Store {
     }
 
     /// Like [`Store::run`], for a procedure of the owner of the store that must take effect in its turn: it is not refused for lack of
-    /// room or time, and waits instead; so does everything behind it. `own` is the owner's name for it, which the event has. Its answer is
-    /// kept as that to the request `on_behalf` of a host with this mark, unless the host is fenced or does not wait for it any more.
-    /// False if the owner is fenced.
+    /// room or time, and waits instead; so does everything behind it. `own` is the owner's name for it, which the event has. If it changes
+    /// anything, the answers `on_behalf` are kept with its changes, all or none: but for hosts that are fenced, or do not wait for them any
+    /// more. False if the owner is fenced.
     pub fn run_surely(
         &mut self,
         now: Now,
         own: TransactionId,
-        on_behalf: Option<(TransactionId, u64)>,
+        on_behalf: Vec<OnBehalf>,
         procedure: Box<dyn Procedure>,
         out: &mut Effects,
     ) -> bool {
@@ -234,6 +241,7 @@ impl Storage for Store {
                 Progress::Goes => {}
                 Progress::Ready(mut serving, disk) => {
                     self.events.push_back(StoreEvent::Ready(serving.shared.state.recovered(disk)));
+                    serving.queues.requests.apart = self.requests_apart;
                     serving.wake(now, out);
                     self.phase = Phase::Serving(serving);
                 }

@@ -2,6 +2,7 @@
 
 use braid_base::{Generation, Time, TransactionId, limits};
 use braid_objects::Procedure;
+use braid_wire::ObjectAnswer;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -20,11 +21,7 @@ pub(crate) enum Asker {
     /// The same; the answer may come before what it shows is durable.
     Glance { ticket: u64 },
     /// The owner of the store, whose request must be executed, in its turn.
-    Owner {
-        own: TransactionId,
-        /// The request of a host for which the answer is kept, with the host's mark.
-        on_behalf: Option<(TransactionId, u64)>,
-    },
+    Owner { own: TransactionId },
 }
 
 /// Requests that wait for room, first come, first served.
@@ -117,10 +114,21 @@ impl WaitingRequests {
     }
 }
 
+/// An answer that the owner of a store has kept as that to the request of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OnBehalf {
+    pub name: TransactionId,
+    /// The host's mark.
+    pub settled: u64,
+    pub answer: ObjectAnswer,
+}
+
 /// A request that waits for room.
 #[derive(Debug)]
 pub(crate) struct Requested {
     pub asker: Asker,
+    /// The answers of hosts that are kept with it.
+    pub on_behalf: Vec<OnBehalf>,
     /// The intervals of requests that the host had abandoned when it sent this one.
     pub abandoned: Vec<(u64, u64)>,
     pub request: Box<dyn Procedure>,
@@ -134,7 +142,18 @@ pub(crate) struct Requested {
 impl Requested {
     pub fn new(asker: Asker, abandoned: Vec<(u64, u64)>, request: Box<dyn Procedure>, since: Time) -> Requested {
         let bytes = request.memory_bytes() + size_of_val(&abandoned[..]);
-        Requested { asker, abandoned, request, bytes, since, looked: false }
+        Requested { asker, on_behalf: Vec::new(), abandoned, request, bytes, since, looked: false }
+    }
+
+    /// A request of the owner of the store.
+    pub fn of_owner(
+        own: TransactionId,
+        on_behalf: Vec<OnBehalf>,
+        request: Box<dyn Procedure>,
+        since: Time,
+    ) -> Requested {
+        let requested = Requested::new(Asker::Owner { own }, Vec::new(), request, since);
+        Requested { bytes: requested.bytes + size_of_val(&on_behalf[..]), on_behalf, ..requested }
     }
 
     /// True if it has waited too long.

@@ -184,6 +184,12 @@ pub enum ShardFinding {
     Accepted { parts: ShardParts, inodes: Vec<FileAttributes> },
 }
 
+impl ShardFinding {
+    pub fn is_refused(&self) -> bool {
+        matches!(self, ShardFinding::Refused { .. })
+    }
+}
+
 /// The parts of another shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherParts {

@@ -4,7 +4,7 @@ use crate::options::{Choices, Options};
 use crate::volumes::MoreVolume;
 use braid_base::Rng;
 use braid_layout::{Layout, RaidLevel};
-use braid_metadata::Protocol;
+use braid_metadata::{Grouping, Protocol};
 use braid_namespace::Placement;
 use braid_wire::{Atomicity, Ordering};
 use braid_world::FaultKind;
@@ -30,11 +30,13 @@ pub struct ShardOptions {
     pub count: u8,
     pub placement: Placement,
     pub protocol: Protocol,
+    pub grouping: Grouping,
 }
 
 impl ShardOptions {
     /// One metadata server.
-    pub const ONE: ShardOptions = ShardOptions { count: 1, placement: Placement::Parent, protocol: Protocol::OnePhase };
+    pub const ONE: ShardOptions =
+        ShardOptions { count: 1, placement: Placement::Parent, protocol: Protocol::OnePhase, grouping: Grouping::Log };
 
     /// Several, if the choices name them.
     fn draw(seed: u64, choices: &Choices) -> ShardOptions {
@@ -48,6 +50,7 @@ impl ShardOptions {
             count: [2, 2, 3][rng.below(3) as usize],
             placement: [Placement::Parent, Placement::Spread, Placement::Spread][rng.below(3) as usize],
             protocol: Protocol::ALL[rng.below(Protocol::ALL.len() as u64) as usize],
+            grouping: Grouping::ALL[rng.below(Grouping::ALL.len() as u64) as usize],
         }
     }
 }

@@ -149,6 +149,7 @@ impl Cluster {
             volume_bytes: metadata.bytes,
             peers: file_system.names(),
             commit_protocol: options.protocol,
+            grouping: options.grouping,
             parameters: Parameters {
                 blocks: data.bytes / BLOCK_BYTES as u64,
                 stripe_blocks: data.layout.stripe_blocks(),

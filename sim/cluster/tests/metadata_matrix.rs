@@ -2,7 +2,7 @@
 
 use braid_cluster::ShardOptions;
 use braid_cluster::metadata_matrix::{MetadataPoint, Victim, run_metadata_point, run_shard_point};
-use braid_metadata::Protocol;
+use braid_metadata::{Grouping, Protocol};
 use braid_namespace::Placement;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -61,7 +61,7 @@ fn so_it_is_with_the_server_that_takes_over() {
 /// Two servers, with names and inodes in different shards: each dies at each point, with each protocol.
 fn with_two_servers(victim: Victim, every: u64) {
     for protocol in Protocol::ALL {
-        let shards = ShardOptions { count: 2, placement: Placement::Spread, protocol };
+        let shards = ShardOptions { count: 2, placement: Placement::Spread, protocol, grouping: Grouping::Operations };
         for shard in [0, 1] {
             let tried = try_shard(1, shards, (victim, shard), every);
             assert!(tried > 10, "only {tried} points were tried");

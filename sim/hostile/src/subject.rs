@@ -12,7 +12,9 @@ use braid_layout::{Layout, SitePolicy, VolumeDescription};
 use braid_locks::{LockServer, LockServerConfig, LockService};
 use braid_machine::{Effects, Input, Machine};
 use braid_membership::{Monitor, MonitorConfig, MonitorError, MonitorService};
-use braid_metadata::{MetadataServer, MetadataServerConfig, MetadataService, Protocol, VOLUME_BYTES_MIN, format};
+use braid_metadata::{
+    Grouping, MetadataServer, MetadataServerConfig, MetadataService, Protocol, VOLUME_BYTES_MIN, format,
+};
 use braid_namespace::{Parameters, Placement, Shards};
 use braid_store::{Store, StoreConfig};
 use braid_wire::{Atomicity, Ordering, Owner};
@@ -183,6 +185,7 @@ impl Subject {
                     volume_bytes: METADATA_BYTES,
                     peers: vec![FILE_SYSTEM, FileSystemId(4)],
                     commit_protocol: Protocol::OnePhase,
+                    grouping: Grouping::Operations,
                     parameters,
                     root: Owner::default(),
                     serve_from: Time(0),

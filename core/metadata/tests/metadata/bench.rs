@@ -4,7 +4,7 @@ use braid_base::limits::{self, Settings};
 use braid_base::{ArrayId, BlockRange, Clock, FileSystemId, Generation, InodeId, NodeId, Now, ObjectId, Time};
 use braid_machine::{Effect, Effects, Input, Machine};
 use braid_metadata::{
-    MetadataServer, MetadataServerConfig, MetadataService, Protocol, Purpose, VOLUME_BYTES_MIN, format,
+    Grouping, MetadataServer, MetadataServerConfig, MetadataService, Protocol, Purpose, VOLUME_BYTES_MIN, format,
 };
 use braid_namespace::check::Finding;
 use braid_namespace::{Parameters, Shards};
@@ -50,6 +50,7 @@ fn server(start: Generation, serve_from: Time) -> MetadataServer {
         volume_bytes: VOLUME_BYTES,
         peers: vec![FILE_SYSTEM],
         commit_protocol: Protocol::OnePhase,
+        grouping: Grouping::Operations,
         parameters: Parameters {
             blocks: BLOCKS,
             stripe_blocks: 64,

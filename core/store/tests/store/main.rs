@@ -11,6 +11,7 @@ mod membership;
 mod missing;
 mod object_index;
 mod older_journals;
+mod owner_requests;
 mod pressure;
 mod protocol;
 mod requests;

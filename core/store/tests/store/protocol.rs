@@ -105,7 +105,7 @@ impl Bench {
         Bench::power_on_with(Store::new(config()), disk, seed)
     }
 
-    fn power_on_with(store: Store, disk: TestDisk, seed: u64) -> Bench {
+    pub fn power_on_with(store: Store, disk: TestDisk, seed: u64) -> Bench {
         let rng = Rng::new(seed);
         let mut bench = Bench { store, disk, now: Now::default(), rng, events: VecDeque::new(), out: Effects::new() };
         bench.store.start(&mut bench.out);

@@ -5,7 +5,7 @@ use braid_base::{InodeId, NodeId, ShardId};
 use braid_cluster::{Cluster, FileSystem, HostSlot, Options, ShardOptions};
 use braid_commit::{Body, Message as CommitMessage, TransactionName};
 use braid_machine::{FilesError, FilesRequest, FilesSuccess, HostError, HostSuccess, OpId};
-use braid_metadata::{MetadataService, NodeState, Protocol};
+use braid_metadata::{Grouping, MetadataService, NodeState, Protocol};
 use braid_namespace::Placement;
 use braid_wire::{
     AttributeChange, FileAttributes, FileCommand, FileError, FileResult, Message, NewInode, Owner, ShardBody,
@@ -13,6 +13,7 @@ use braid_wire::{
 use braid_world::Verdict;
 use bytes::Bytes;
 use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -25,10 +26,14 @@ struct Play {
 
 /// A file system whose new inodes are in other shards than their names.
 fn play(count: u8, protocol: Protocol) -> Play {
+    play_with(count, protocol, Grouping::Log)
+}
+
+fn play_with(count: u8, protocol: Protocol, grouping: Grouping) -> Play {
     let options = Options { device_bytes: 128 << 20, ..Options::calm("raid5:4+1", 5, 1, 3) };
     let layout = Options::calm("raid5:4+1", 5, 4, 1).layout;
     let (mut array, a, _) = array_of(options);
-    let shards = ShardOptions { count, placement: Placement::Spread, protocol };
+    let shards = ShardOptions { count, placement: Placement::Spread, protocol, grouping };
     let system = array.make_sharded_file_system(a, layout, 64, shards).expect("there is room");
     let servers: Vec<HostSlot> =
         (0..usize::from(count)).map(|shard| array.start_shard_server(&system, shard)).collect();
@@ -66,6 +71,18 @@ impl Play {
     fn run(&mut self, command: FileCommand) -> Result<FileResult, FileError> {
         let op = self.begin(command);
         self.end(op)
+    }
+
+    /// Runs commands that are all under way at the same time, each at the next of these hosts.
+    fn run_together(&mut self, hosts: &[HostSlot], commands: Vec<FileCommand>) -> Vec<Result<FileResult, FileError>> {
+        let asked = commands.into_iter().zip(hosts.iter().cycle());
+        let ops: Vec<OpId> = asked.map(|(command, host)| self.begin_at(*host, command)).collect();
+        ops.into_iter().map(|op| self.end(op)).collect()
+    }
+
+    /// How many transactions the server of a shard has begun.
+    fn transactions(&self, shard: usize) -> u64 {
+        self.array.metadata_server(self.servers[shard]).expect("it serves").transactions()
     }
 
     fn made(&mut self, parent: InodeId, name: &str, node: NewInode) -> InodeId {
@@ -404,4 +421,93 @@ fn what_one_server_has_told_another_one_outlives_it() {
         }
     }
     assert!(seen > 0, "no change was seen");
+}
+
+/// Runs commands at three hosts, as many at a time as there are. Returns the names with the links of their inodes, and how many transactions
+/// there were.
+fn names_after_many_commands(protocol: Protocol, grouping: Grouping) -> (BTreeMap<String, u32>, u64) {
+    let mut play = play_with(2, protocol, grouping);
+    let hosts = [play.host, play.array.add_file_host(&play.system), play.array.add_file_host(&play.system)];
+    let d = play.made(ROOT, "d", NewInode::Directory);
+    let before = play.transactions(0);
+    let many = |make: &dyn Fn(usize) -> FileCommand| (0..24).map(make).collect::<Vec<_>>();
+    let all_done = |results: &[Result<FileResult, FileError>]| {
+        assert!(results.iter().all(Result::is_ok), "{protocol}, {grouping}: {results:?}");
+    };
+    all_done(&play.run_together(&hosts, many(&|n| create(ROOT, &format!("a{n}"), NewInode::Regular))));
+    let again = play.run_together(&hosts, many(&|n| create(ROOT, &format!("a{n}"), NewInode::Regular)));
+    assert!(again.iter().all(|result| *result == Err(FileError::Exists)), "{protocol}, {grouping}: {again:?}");
+    // One inode changes with each of these.
+    let inode = play.lookup(ROOT, "a0").expect("it was made").inode;
+    let link = |n: usize| FileCommand::Link { inode, parent: ROOT, name: name(&format!("b{n}")) };
+    let linked = play.run_together(&hosts, many(&link));
+    let links_of = |result: &Result<FileResult, FileError>| match result {
+        Ok(FileResult::Attributes(attributes)) => attributes.links,
+        other => panic!("{protocol}, {grouping}: not the answer to a link: {other:?}"),
+    };
+    let links: BTreeSet<u32> = linked.iter().map(links_of).collect();
+    assert_eq!(links, (2..26).collect(), "{protocol}, {grouping}: each answer shows those before it");
+    let unlink = |n: usize| FileCommand::Unlink { parent: ROOT, name: name(&format!("b{n}")) };
+    all_done(&play.run_together(&hosts, (0..20).map(unlink).collect()));
+    let moved = |n: usize| rename((ROOT, &format!("a{n}")), if n.is_multiple_of(2) { (ROOT, "c") } else { (d, "c") });
+    all_done(&play.run_together(&hosts, (12..24).map(moved).collect()));
+    let transactions = play.transactions(0) - before;
+    let mut names = BTreeMap::new();
+    for (parent, folder) in [(ROOT, ""), (d, "d/")] {
+        for name in ["a", "b"].iter().flat_map(|first| (0..24).map(move |n| format!("{first}{n}"))).chain(["c".into()])
+        {
+            if let Ok(found) = play.lookup(parent, &name) {
+                names.insert(format!("{folder}{name}"), found.links);
+            }
+        }
+    }
+    for host in &hosts[1..] {
+        let op = play.array.ask(*host, braid_machine::HostRequest::Disconnect);
+        play.array.finish(op).expect("the host unmounts the file system");
+    }
+    play.check();
+    (names, transactions)
+}
+
+#[test]
+fn the_same_commands_lead_to_the_same_names_however_they_are_grouped() {
+    let mut expected: BTreeMap<String, u32> = (1..12).map(|n| (format!("a{n}"), 1)).collect();
+    expected.extend((20..24).map(|n| (format!("b{n}"), 5)));
+    expected.extend([("a0".into(), 5), ("c".into(), 1), ("d/c".into(), 1)]);
+    for protocol in Protocol::ALL {
+        let runs = Grouping::ALL.map(|grouping| names_after_many_commands(protocol, grouping));
+        for (names, _) in &runs {
+            assert_eq!(*names, expected, "{protocol}");
+        }
+        let [none, log, operations] = runs.map(|(_, transactions)| transactions);
+        assert!(operations * 2 < none.min(log), "{protocol}: {operations} of {none} or {log}");
+    }
+}
+
+#[test]
+fn commands_that_are_committed_together_survive_the_death_of_either_server_at_any_moment() {
+    for protocol in Protocol::ALL {
+        let mut play = play_with(2, protocol, Grouping::Operations);
+        let hosts = [play.host, play.array.add_file_host(&play.system)];
+        for victim in [0, 1] {
+            for step in 0..8_u64 {
+                let made: Vec<String> = (0..12).map(|n| format!("{victim}-{step}-{n}")).collect();
+                let commands = made.iter().map(|made| create(ROOT, made, NewInode::Regular));
+                let asked = commands.zip(hosts.iter().cycle());
+                let ops: Vec<OpId> = asked.map(|(command, host)| play.begin_at(*host, command)).collect();
+                play.array.run_for(Duration::from_micros(400 * step));
+                play.crash(victim);
+                play.array.run_for(Duration::from_millis(20));
+                play.start(victim);
+                for (op, made) in ops.into_iter().zip(&made) {
+                    let created = play.end(op);
+                    assert!(matches!(created, Ok(FileResult::Created { is_new: true, .. })), "{protocol}: {created:?}");
+                    assert_eq!(play.lookup(ROOT, made).map(|found| found.links), Ok(1), "{protocol}, {made}");
+                }
+            }
+        }
+        let op = play.array.ask(hosts[1], braid_machine::HostRequest::Disconnect);
+        play.array.finish(op).expect("the host unmounts the file system");
+        play.check();
+    }
 }
