@@ -511,3 +511,30 @@ fn commands_that_are_committed_together_survive_the_death_of_either_server_at_an
         play.check();
     }
 }
+
+#[test]
+fn every_answer_to_commands_that_were_committed_together_is_kept() {
+    for protocol in Protocol::ALL {
+        let mut play = play_with(2, protocol, Grouping::Operations);
+        let hosts = [play.host, play.array.add_file_host(&play.system)];
+        play.array.world.network.set_rule(|_, _, message| match message {
+            Message::FileAnswer(_) => Verdict::Drop,
+            _ => Verdict::Pass,
+        });
+        let commands = (0..12).map(|n| create(ROOT, &format!("{n}"), NewInode::Regular));
+        let asked = commands.zip(hosts.iter().cycle());
+        let ops: Vec<OpId> = asked.map(|(command, host)| play.begin_at(*host, command)).collect();
+        play.array.run_for(Duration::from_millis(200));
+        assert!(play.transactions(0) < 12, "{protocol}: some were committed together");
+        play.crash(0);
+        play.array.world.network.heal();
+        play.start(0);
+        for op in ops {
+            let created = play.end(op);
+            assert!(matches!(created, Ok(FileResult::Created { is_new: true, .. })), "{protocol}: {created:?}");
+        }
+        let op = play.array.ask(hosts[1], braid_machine::HostRequest::Disconnect);
+        play.array.finish(op).expect("the host unmounts the file system");
+        play.check();
+    }
+}
