@@ -60,8 +60,8 @@ enum TimerKey {
 #[error("too many transactions among metadata servers are unfinished")]
 pub struct Busy;
 
-/// The most doublings of a time-out.
-const DOUBLINGS_MAX: u32 = 5;
+/// The most doublings of a time-out: a server that comes back is found within a second, as hosts find it.
+const DOUBLINGS_MAX: u32 = 2;
 
 impl Commits {
     /// The machine of a shard whose map has no records.
