@@ -126,10 +126,13 @@ fn make(files: &Files, writer: usize, done: &AtomicBool, acknowledged: &AtomicU6
         if done.load(Ordering::Relaxed) {
             break;
         }
-        let begun = Instant::now();
         let name = format!("/left/{writer}-{number}");
+        // Between two steps, another server may be killed.
+        let mut begun = Instant::now();
         wait(async {
             files.write(&name, name.clone()).await.expect("it goes on after a pause");
+            longest = longest.max(begun.elapsed());
+            begun = Instant::now();
             match number % 4 {
                 0 => {
                     let moved = format!("/right/{writer}-{number}");
