@@ -46,6 +46,8 @@ pub struct FileSystemStatus {
     pub servers: Vec<ServerStatus>,
     /// How operations on several shards are committed; none with one metadata server.
     pub commit_protocol: Option<String>,
+    /// What operations that are committed at the same time share; none with one metadata server.
+    pub grouping: Option<String>,
     /// Where new inodes are; none with one metadata server.
     pub placement: Option<String>,
 }
@@ -115,6 +117,7 @@ pub fn file_systems(look: &ArraySnapshot) -> Vec<FileSystemStatus> {
         evict_after_seconds: None,
         servers: Vec::new(),
         commit_protocol: None,
+        grouping: None,
         placement: None,
     });
     listed.chain(gone).collect()
@@ -155,6 +158,7 @@ impl FileSystemStatus {
             evict_after_seconds: entry.evict_after().map(|limit| limit.as_secs()),
             servers,
             commit_protocol: entry.shards.as_ref().map(|shards| shards.commit_protocol.clone()),
+            grouping: entry.shards.as_ref().map(|shards| shards.grouping.clone()),
             placement: entry.shards.as_ref().map(|shards| shards.placement.clone()),
         }
     }

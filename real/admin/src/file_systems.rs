@@ -133,7 +133,7 @@ pub fn server_config(
         // Whoever runs the array may use its file systems.
         root: Owner { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() },
         serve_from: Time(0),
-        grouping: braid_metadata::Grouping::Operations,
+        grouping: shards::grouping(entry)?,
         settings: Settings { lock_eviction: entry.evict_after(), ..description.leases().settings() },
     };
     Ok((metadata.id, config))

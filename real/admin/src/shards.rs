@@ -8,7 +8,7 @@ use crate::file_systems::find;
 use braid_base::limits;
 use braid_base::{FileSystemId, ShardId};
 use braid_control::{ArrayFolder, FileSystemEntry, ShardsEntry};
-pub use braid_metadata::Protocol;
+pub use braid_metadata::{Grouping, Protocol};
 pub use braid_namespace::Placement;
 use braid_namespace::Shards;
 use uuid::Uuid;
@@ -25,12 +25,14 @@ pub struct ShardChoice {
     pub placement: Option<Placement>,
     /// How operations on several shards are committed; none for the usual protocol.
     pub protocol: Option<Protocol>,
+    /// What operations that are committed at the same time share; none for the usual grouping.
+    pub grouping: Option<Grouping>,
 }
 
 impl Default for ShardChoice {
     /// One metadata server.
     fn default() -> ShardChoice {
-        ShardChoice { servers: 1, placement: None, protocol: None }
+        ShardChoice { servers: 1, placement: None, protocol: None, grouping: None }
     }
 }
 
@@ -41,7 +43,7 @@ impl ShardChoice {
             let most = limits::SHARDS_MAX;
             return Err(Failure::usage("bad-servers", format!("a file system has 1 to {most} metadata servers")));
         }
-        if self.servers == 1 && (self.placement.is_some() || self.protocol.is_some()) {
+        if self.servers == 1 && (self.placement.is_some() || self.protocol.is_some() || self.grouping.is_some()) {
             let message = "one metadata server has nobody to commit with, and no other shard to place inodes in";
             return Err(Failure::usage("one-server", message).hint("add --servers 2, or leave the option out"));
         }
@@ -54,6 +56,7 @@ impl ShardChoice {
             ids: (id..id + u16::from(self.servers)).collect(),
             placement: placement_name(self.placement.unwrap_or(Placement::Parent)).to_string(),
             commit_protocol: self.protocol.unwrap_or(Protocol::OnePhase).name().to_string(),
+            grouping: self.grouping.unwrap_or(Grouping::Operations).name().to_string(),
             names_key: Uuid::new_v4().simple().to_string(),
         })
     }
@@ -68,8 +71,14 @@ impl ShardChoice {
     }
 }
 
-/// Sets how operations on several shards of a file system are committed. Transactions that are under way end as they began.
-pub fn set_protocol(folder: &ArrayFolder, name: &str, protocol: Protocol) -> Result<(), Failure> {
+/// Sets how operations on several shards of a file system are committed, as far as that is given. Transactions that are under way end as
+/// they began. Returns what counts now.
+pub fn set_commitment(
+    folder: &ArrayFolder,
+    name: &str,
+    protocol: Option<Protocol>,
+    grouping: Option<Grouping>,
+) -> Result<ShardsEntry, Failure> {
     folder.update(|description| {
         if find(description, name)?.shards.is_none() {
             let message = format!("one metadata server serves file system '{name}': it commits everything by itself");
@@ -78,8 +87,13 @@ pub fn set_protocol(folder: &ArrayFolder, name: &str, protocol: Protocol) -> Res
         }
         let entry = description.file_system_mut(name).expect("just found");
         let shards = entry.shards.as_mut().expect("just found");
-        shards.commit_protocol = protocol.name().to_string();
-        Ok(())
+        if let Some(protocol) = protocol {
+            shards.commit_protocol = protocol.name().to_string();
+        }
+        if let Some(grouping) = grouping {
+            shards.grouping = grouping.name().to_string();
+        }
+        Ok(shards.clone())
     })
 }
 
@@ -100,6 +114,12 @@ pub fn server(entry: &FileSystemEntry, shard: usize) -> Result<FileSystemId, Fai
 pub fn protocol(entry: &FileSystemEntry) -> Result<Protocol, Failure> {
     let Some(shards) = &entry.shards else { return Ok(Protocol::OnePhase) };
     Protocol::from_name(&shards.commit_protocol).ok_or_else(|| unknown("commit protocol", &shards.commit_protocol))
+}
+
+/// What operations that are committed at the same time share.
+pub fn grouping(entry: &FileSystemEntry) -> Result<Grouping, Failure> {
+    let Some(shards) = &entry.shards else { return Ok(Grouping::Operations) };
+    Grouping::from_name(&shards.grouping).ok_or_else(|| unknown("grouping", &shards.grouping))
 }
 
 /// The shards as one of them sees them.
@@ -148,7 +168,9 @@ mod tests {
         assert_eq!(ShardChoice { protocol, ..one }.check().unwrap_err().code, "one-server");
         let placement = Some(Placement::Spread);
         assert_eq!(ShardChoice { placement, ..one }.check().unwrap_err().code, "one-server");
-        assert!(ShardChoice { servers: 8, placement, protocol }.check().is_ok());
+        let grouping = Some(Grouping::Log);
+        assert_eq!(ShardChoice { grouping, ..one }.check().unwrap_err().code, "one-server");
+        assert!(ShardChoice { servers: 8, placement, protocol, grouping }.check().is_ok());
         for servers in [0, 9] {
             assert_eq!(ShardChoice { servers, ..one }.check().unwrap_err().code, "bad-servers");
         }
@@ -156,13 +178,17 @@ mod tests {
 
     #[test]
     fn what_was_chosen_is_what_servers_get() {
-        let choice =
-            ShardChoice { servers: 2, placement: Some(Placement::Spread), protocol: Some(Protocol::EarlyPrepare) };
+        let choice = ShardChoice {
+            servers: 2,
+            placement: Some(Placement::Spread),
+            protocol: Some(Protocol::EarlyPrepare),
+            grouping: Some(Grouping::None),
+        };
         let entry = entry(&choice);
         let found = [0, 1].map(|shard| of(&entry, shard).unwrap());
         assert_eq!(found.map(|shards| (shards.own, shards.count)), [(ShardId(0), 2), (ShardId(1), 2)]);
         assert!(found.iter().all(|shards| shards.placement == Placement::Spread));
-        assert_eq!(protocol(&entry).unwrap(), Protocol::EarlyPrepare);
+        assert_eq!((protocol(&entry).unwrap(), grouping(&entry).unwrap()), (Protocol::EarlyPrepare, Grouping::None));
         assert_eq!([0, 1].map(|shard| server(&entry, shard).unwrap()), [FileSystemId(7), FileSystemId(8)]);
         assert_eq!(server(&entry, 2).unwrap_err().code, "no-such-shard");
         assert_eq!(names_key(&entry).unwrap(), names_key(&entry).unwrap(), "all shards have the same");

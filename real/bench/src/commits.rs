@@ -1,9 +1,9 @@
-//! `braid bench commits`: files created per second that concern two metadata servers each, by commit protocol.
+//! `braid bench commits`: files created per second that concern two metadata servers each, by commit protocol and grouping.
 
 use super::arguments::{BenchArray, place, seconds};
 use super::test_bed::TestBed;
 use braid_admin::failure::Failure;
-use braid_admin::shards::Protocol;
+use braid_admin::shards::{Grouping, Protocol};
 use braid_benchkit::statistics::{Interval, median, median_interval};
 use braid_client::{ArrayOptions, Files, FilesError};
 use braid_session::{HEARTBEAT, cpu_micros};
@@ -18,17 +18,18 @@ use tokio::task::JoinSet;
 
 /// Measure durable operations on two metadata servers: files created per second, by commit protocol
 ///
-/// Creates a file system in which no inode is in the shard of its name, so that each creation is a
-/// transaction of two metadata servers, and is durable on both when it is answered. One program mounts
-/// it and keeps creations in flight, in directories of all shards. All settings are measured in turns
-/// on the same file system, in each round in another order; the ratios are those of a round's runs,
-/// so that other activity on the machine affects both sides. The first setting is the one that the
-/// others are compared with. The bench creates a scratch array and removes it. With --array it measures
-/// your running array instead, on a file system that it creates and deletes.
+/// Creates a file system for each grouping, in which no inode is in the shard of its name, so that each
+/// creation is a part of a transaction of two metadata servers, and is durable on both when it is
+/// answered. One program mounts them and keeps creations in flight in one of them, in directories of
+/// all shards. All settings are measured in turns, in each round in another order; the ratios are those
+/// of a round's runs, so that other activity on the machine affects both sides. The first setting is the
+/// one that the others are compared with. A setting is a commit protocol (prn, prc, ep, 1pc), and may
+/// have a grouping (none, log, operations) behind a slash. The bench creates a scratch array and removes
+/// it. With --array it measures your running array instead, on file systems that it creates and deletes.
 ///
 /// Examples:
 ///   braid bench commits
-///   braid bench commits --sides prn,1pc --pairs 10 --seconds 5
+///   braid bench commits --sides 1pc/none,1pc/log,1pc/operations --pairs 10 --seconds 5
 ///   braid bench commits --array /srv/a --servers 4 --json
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
@@ -42,7 +43,7 @@ pub struct Arguments {
     /// Metadata servers
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(2..=8))]
     servers: u8,
-    /// The settings: commit protocols
+    /// The settings: commit protocols with or without groupings
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = side, default_value = "prn,prc,ep,1pc")]
     sides: Vec<Side>,
     /// Creations in flight
@@ -60,6 +61,15 @@ pub struct Arguments {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Side {
     protocol: Protocol,
+    grouping: Grouping,
+}
+
+/// The file system of a grouping.
+struct Place {
+    grouping: Grouping,
+    name: String,
+    files: Files,
+    directories: Vec<String>,
 }
 
 /// The time until all servers have seen a new setting: they look with each heartbeat.
@@ -98,12 +108,19 @@ async fn measure_all(
     arguments: &Arguments,
 ) -> Result<Vec<Measured>, Failure> {
     let bytes = BYTES_OF_SERVER * u64::from(arguments.servers);
-    test_bed.bring_up(&place.array, 2 * bytes).await?;
+    test_bed.bring_up(&place.array, 2 * bytes * Grouping::ALL.len() as u64).await?;
     let servers = arguments.servers.to_string();
-    let name =
-        test_bed.make_file_system(place.layout, bytes, &["--servers", &servers, "--placement", "spread"]).await?;
-    let files = Files::mount(ArrayOptions::at(test_bed.folder().dir()).name("bench"), &name).await?;
-    let directories = make_directories(&files, arguments.servers).await?;
+    let mut places = Vec::new();
+    for grouping in Grouping::ALL {
+        if arguments.sides.iter().all(|side| side.grouping != grouping) {
+            continue;
+        }
+        let options = ["--servers", &servers, "--placement", "spread", "--grouping", grouping.name()];
+        let name = test_bed.make_file_system(place.layout, bytes, &options).await?;
+        let files = Files::mount(ArrayOptions::at(test_bed.folder().dir()).name("bench"), &name).await?;
+        let directories = make_directories(&files, arguments.servers).await?;
+        places.push(Place { grouping, name, files, directories });
+    }
     let mut measured: Vec<Measured> = arguments
         .sides
         .iter()
@@ -115,20 +132,24 @@ async fn measure_all(
         for turn in 0..count {
             // Each setting is first, second, … equally often.
             let measured = &mut measured[(round + turn) % count];
-            test_bed.set_commit_protocol(&name, measured.side.protocol.name()).await?;
+            let place = places.iter().find(|place| place.grouping == measured.side.grouping).expect("each has one");
+            let Place { name, files, directories, .. } = place;
+            test_bed.set_commit_protocol(name, measured.side.protocol.name()).await?;
             tokio::time::sleep(FOLLOWED).await;
             let prefix = format!("{round}-{turn}");
-            create_for(&files, &directories, &format!("{prefix}-w"), arguments.creates, WARM_UP).await?;
+            create_for(files, directories, &format!("{prefix}-w"), arguments.creates, WARM_UP).await?;
             let (cpu, begun) = (cpu_micros(), Instant::now());
             let counted = Duration::from_secs_f64(arguments.seconds);
-            let created = create_for(&files, &directories, &prefix, arguments.creates, counted).await?;
+            let created = create_for(files, directories, &prefix, arguments.creates, counted).await?;
             measured.rates.push(created as f64 / begun.elapsed().as_secs_f64());
             measured.cpu_micros.push((cpu_micros() - cpu) as f64 / created.max(1) as f64);
             progress.inc(1);
         }
     }
     progress.finish_and_clear();
-    files.close().await;
+    for place in &places {
+        place.files.close().await;
+    }
     Ok(measured)
 }
 
@@ -184,13 +205,15 @@ impl Measured {
 
 impl Side {
     fn name(self) -> String {
-        self.protocol.name().to_string()
+        format!("{}/{}", self.protocol, self.grouping)
     }
 }
 
 fn side(text: &str) -> Result<Side, String> {
-    let protocol = Protocol::from_name(text);
-    protocol.map(|protocol| Side { protocol }).ok_or_else(|| "write prn, prc, ep or 1pc".to_string())
+    let (protocol, grouping) = text.split_once('/').unwrap_or((text, Grouping::Operations.name()));
+    let side = Protocol::from_name(protocol).zip(Grouping::from_name(grouping));
+    side.map(|(protocol, grouping)| Side { protocol, grouping })
+        .ok_or_else(|| "write prn, prc, ep or 1pc, and behind a slash none, log or operations".to_string())
 }
 
 fn as_json(arguments: &Arguments, measured: &[Measured]) -> Value {
@@ -198,6 +221,7 @@ fn as_json(arguments: &Arguments, measured: &[Measured]) -> Value {
         let (ratio, interval) = one.ratio_to(&measured[0]);
         json!({
             "commit_protocol": one.side.protocol.name(),
+            "grouping": one.side.grouping.name(),
             "per_second": median(&one.rates),
             "runs": one.rates,
             "client_cpu_us": median(&one.cpu_micros),

@@ -164,7 +164,10 @@ impl TestBed {
         arguments: &[&str],
     ) -> Result<String, Failure> {
         let array = self.arrays.first_mut().expect("one was brought up");
-        let name = format!("bench-fs-{}", std::process::id());
+        let name = match array.file_systems.len() {
+            0 => format!("bench-fs-{}", std::process::id()),
+            number => format!("bench-fs-{}-{number}", std::process::id()),
+        };
         array.file_systems.push(name.clone());
         let (bytes, layout) = (bytes.to_string(), layout.to_string());
         let create = ["fs", "create", &name, "--size", &bytes, "--layout", &layout];

@@ -32,6 +32,8 @@ pub struct ShardsEntry {
     pub placement: String,
     /// How operations on several shards are committed: `prn`, `prc`, `ep` or `1pc`.
     pub commit_protocol: String,
+    /// What operations that are committed at the same time share: `none`, `log` or `operations`.
+    pub grouping: String,
     /// The key of the hash of names, which all shards have: 32 hexadecimal digits.
     pub names_key: String,
 }

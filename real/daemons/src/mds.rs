@@ -4,7 +4,8 @@
 //! releases the file system, so that the next one serves at once. It also releases it for a check (`braid fs check`), and waits for its end.
 
 use braid_admin::failure::Failure;
-use braid_admin::{file_system_check, file_system_status, file_systems, shards};
+use braid_admin::shards::{self, Grouping};
+use braid_admin::{file_system_check, file_system_status, file_systems};
 use braid_base::{FileSystemId, Generation, Now, Time};
 use braid_control::{
     ArrayFolder, DeviceReport, Event, FileSystemState, LockCounts, MetadataService as Published, Moment, ReportedState,
@@ -59,6 +60,8 @@ enum Pause {
     Stop,
     /// The file system is to be checked.
     Check,
+    /// The settings of the server have changed: it begins anew.
+    Settings,
 }
 
 /// The machine, which the lease and this daemon read while it runs.
@@ -126,6 +129,7 @@ impl MetadataDaemon {
             }
             match self.own_and_serve(listener, stop.as_mut()).await? {
                 Pause::Stop => return Ok(()),
+                Pause::Settings => tracing::info!("file system {} has other settings now", self.called),
                 Pause::Check => tracing::info!("file system {} is checked, and served again after that", self.name),
             }
             listener = self.bind(&address, own_process).await?;
@@ -149,6 +153,7 @@ impl MetadataDaemon {
     ) -> Result<Pause, Failure> {
         let description = self.folder.describe()?;
         let (volume, config) = file_systems::server_config(&description, &self.name, self.shard)?;
+        let grouping = config.grouping;
         let node = Shared::default();
         let (seen, mut seeing) = watch::channel(Progress::TakesOver);
         let report = {
@@ -180,7 +185,7 @@ impl MetadataDaemon {
             () = &mut stop => Ok(Pause::Stop),
             failure = ended => Err(failure),
             loss = session.lost() => Err(Failure::from(loss)),
-            failure = self.watch(&node) => failure.map(|()| Pause::Check),
+            pause = self.watch(&node, grouping) => pause,
         };
         if outcome.is_ok() {
             self.release(&session, &node).await;
@@ -221,9 +226,9 @@ impl MetadataDaemon {
         }
     }
 
-    /// Returns `Ok` when the file system is to be checked, and an error when it is to be served no longer. Passes on changes of settings, and
-    /// records which hosts the server has fenced.
-    async fn watch(&self, node: &Shared) -> Result<(), Failure> {
+    /// Returns when the file system is to be checked, or the server is to begin anew; and an error when it is to be served no longer. Passes on
+    /// changes of settings that a running server can follow, and records which hosts it has fenced.
+    async fn watch(&self, node: &Shared, grouping: Grouping) -> Result<Pause, Failure> {
         // A host that is fenced may have released its lease.
         let mut roles = BTreeMap::new();
         loop {
@@ -240,6 +245,9 @@ impl MetadataDaemon {
                         return Err(Failure::unreachable("no-such-file-system", message));
                     }
                     if let Some(entry) = entry {
+                        if shards::grouping(entry)? != grouping {
+                            return Ok(Pause::Settings);
+                        }
                         let protocol = shards::protocol(entry)?;
                         let name = self.name.clone();
                         let settles = blocking(&self.folder, move |folder| file_system_check::settles(folder, &name));
@@ -253,7 +261,7 @@ impl MetadataDaemon {
                 Err(error) => tracing::warn!("can't look up file system {}: {error}", self.name),
             }
             if self.is_checked().await? {
-                return Ok(());
+                return Ok(Pause::Check);
             }
         }
     }

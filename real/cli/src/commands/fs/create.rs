@@ -1,6 +1,6 @@
 //! `braid fs create`: creates a file system on the devices of a running array.
 
-use braid_admin::shards::{Placement, Protocol, ShardChoice, placement_of};
+use braid_admin::shards::{Grouping, Placement, Protocol, ShardChoice, placement_of};
 use braid_admin::{Array, Failure, NewFileSystem};
 use braid_base::units::format_size;
 use braid_layout::RaidLevel;
@@ -45,13 +45,16 @@ pub struct Arguments {
     /// How operations on several servers are committed: prn, prc, ep or 1pc. `braid fs set-commit-protocol` changes it, and explains [default: 1pc]
     #[arg(long, value_name = "PROTOCOL", value_parser = super::set_commit_protocol::protocol)]
     commit_protocol: Option<Protocol>,
+    /// What operations on several servers share that are committed at the same time: none, log or operations [default: operations]
+    #[arg(long, value_parser = super::set_commit_protocol::grouping)]
+    grouping: Option<Grouping>,
 }
 
 /// Creates the file system.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let array = Array::of(common.folder());
-    let Arguments { servers, placement, commit_protocol: protocol, .. } = arguments;
-    let shards = ShardChoice { servers, placement, protocol };
+    let Arguments { servers, placement, commit_protocol: protocol, grouping, .. } = arguments;
+    let shards = ShardChoice { servers, placement, protocol, grouping };
     let new = NewFileSystem { name: arguments.name, bytes: arguments.size, scheme: arguments.layout, shards };
     let created = array.create_file_system(&new).await?;
     let description = array.folder().describe()?;

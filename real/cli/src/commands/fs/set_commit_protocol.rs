@@ -1,7 +1,7 @@
 //! `braid fs set-commit-protocol`: how the metadata servers of a file system commit operations on several shards.
 
 use braid_admin::Failure;
-use braid_admin::shards::{self, Protocol};
+use braid_admin::shards::{self, Grouping, Protocol};
 use braid_terminal::{Common, output};
 use serde_json::json;
 use std::process::ExitCode;
@@ -16,27 +16,44 @@ use std::process::ExitCode;
 ///   prc   presumed commit: two phases, no record and no acknowledgement at the end of a commit
 ///   prn   presumed nothing: the textbook's two phases
 ///
-/// The running servers follow within a second. Operations that are under way end as they began. `docs/commit-protocols.md` compares them.
+/// --grouping says what operations share that are committed at the same time:
 ///
-/// Example: `braid fs set-commit-protocol home prc`
+///   operations   those that wait for the same server become one transaction; the usual choice
+///   log          records that wait while a write of the log is under way share the next one
+///   none         nothing: to compare protocols as they are described
+///
+/// The running servers follow a protocol within a second, and for another grouping each one releases its shard and takes it over again, which
+/// takes about a second. Operations that are under way end as they began. `docs/commit-protocols.md` compares the protocols.
+///
+/// Examples:
+///   braid fs set-commit-protocol home prc
+///   braid fs set-commit-protocol home --grouping log
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Arguments {
     /// The name of the file system, which must have several metadata servers
     name: String,
     /// prn, prc, ep or 1pc
-    #[arg(value_parser = protocol)]
-    protocol: Protocol,
+    #[arg(value_parser = protocol, required_unless_present = "grouping")]
+    protocol: Option<Protocol>,
+    /// none, log or operations
+    #[arg(long, value_parser = grouping)]
+    grouping: Option<Grouping>,
 }
 
 /// Changes the setting.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let Arguments { name, protocol } = arguments;
-    shards::set_protocol(&common.folder(), &name, protocol)?;
+    let Arguments { name, protocol, grouping } = arguments;
+    let now = shards::set_commitment(&common.folder(), &name, protocol, grouping)?;
+    let (protocol, grouping) = (&now.commit_protocol, &now.grouping);
     output::print(
         common.json,
-        || json!({"schema": 2, "file_system": name, "commit_protocol": protocol.name()}),
-        || format!("file system {name}: operations on several metadata servers are committed by {protocol}\n"),
+        || json!({"schema": 2, "file_system": name, "commit_protocol": protocol, "grouping": grouping}),
+        || {
+            format!(
+                "file system {name}: operations on several metadata servers are committed by {protocol}, grouping {grouping}\n"
+            )
+        },
     );
     Ok(ExitCode::SUCCESS)
 }
@@ -44,4 +61,9 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
 /// Parses the name of a protocol.
 pub fn protocol(text: &str) -> Result<Protocol, String> {
     Protocol::from_name(text).ok_or_else(|| "write prn, prc, ep or 1pc".to_string())
+}
+
+/// Parses the name of a grouping.
+pub fn grouping(text: &str) -> Result<Grouping, String> {
+    Grouping::from_name(text).ok_or_else(|| "write none, log or operations".to_string())
 }

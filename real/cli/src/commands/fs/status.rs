@@ -77,11 +77,11 @@ fn text(shown: &[(FileSystemStatus, Option<FileSystemContent>)], dir: &Path) -> 
                 }
             }
             servers => {
-                let [placement, protocol] =
-                    [&status.placement, &status.commit_protocol].map(|it| it.as_deref().unwrap_or_default());
+                let [placement, protocol, grouping] = [&status.placement, &status.commit_protocol, &status.grouping]
+                    .map(|it| it.as_deref().unwrap_or_default());
                 let count = servers.len();
                 text += &format!(
-                    "{count} metadata servers serve it: placement {placement}, commit protocol {protocol}\n\n"
+                    "{count} metadata servers serve it: placement {placement}, commit protocol {protocol}, grouping {grouping}\n\n"
                 );
                 text += &server_table(servers, dir);
             }
