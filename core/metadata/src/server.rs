@@ -7,7 +7,7 @@ use crate::lease::Lease;
 use crate::operation::{Operation, OwnOutcome, outcome_of, reply_of};
 use crate::reclaim::{Action, Aspect, Need, Reclaim, Step};
 use crate::shard_operation::{RECORDS_TICKET, first_record};
-use crate::sharded::Sharded;
+use crate::sharded::{ShardSettings, Sharded};
 use braid_base::limits::{self, Settings};
 use braid_base::{
     ArrayId, BlockRange, FileSystemId, Generation, InodeId, LockServerId, Membership, NodeId, Now, ObjectId, ShardId,
@@ -247,7 +247,7 @@ impl MetadataServer {
     /// Hosts send their commands again.
     pub fn follow_shard_settings(&mut self, protocol: Protocol, settles: bool) {
         if let Some(sharded) = &mut self.sharded {
-            (sharded.protocol, sharded.settles) = (protocol, settles);
+            sharded.settings = ShardSettings { protocol, settles };
         }
     }
 

@@ -50,9 +50,7 @@ pub(crate) struct Sharded {
     pub shard: ShardId,
     /// The names of the metadata servers, by shard.
     pub peers: Vec<FileSystemId>,
-    pub protocol: Protocol,
-    /// No further commands of hosts are begun.
-    pub settles: bool,
+    pub settings: ShardSettings,
     pub locks: OperationLocks,
     pub commits: Commits,
     pub commands: BTreeMap<TransactionId, Command>,
@@ -65,6 +63,14 @@ pub(crate) struct Sharded {
     /// The highest number that was chosen for a new inode.
     pub made: u64,
     pub timers: Timers<ShardTimer>,
+}
+
+/// What a running server follows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ShardSettings {
+    pub protocol: Protocol,
+    /// No further commands of hosts are begun.
+    pub settles: bool,
 }
 
 /// A command of a host.
@@ -178,8 +184,7 @@ impl Sharded {
         Sharded {
             shard,
             peers,
-            protocol,
-            settles: false,
+            settings: ShardSettings { protocol, settles: false },
             locks: OperationLocks::default(),
             commits: Commits::new(shard, Timing::default()),
             commands: BTreeMap::new(),
@@ -198,7 +203,10 @@ impl Sharded {
 
     /// True if no command is begun or under way, and no transaction is undecided.
     pub fn is_settled(&self) -> bool {
-        self.settles && self.commands.is_empty() && self.evaluations.is_empty() && self.commits.state().is_quiet()
+        self.settings.settles
+            && self.commands.is_empty()
+            && self.evaluations.is_empty()
+            && self.commits.state().is_quiet()
     }
 
     pub fn peer(&self, shard: ShardId) -> Option<NodeId> {
@@ -262,7 +270,7 @@ impl MetadataServer {
         command: FileCommand,
         out: &mut Effects,
     ) {
-        if self.shards().settles {
+        if self.shards().settings.settles {
             return out.ignore(Ignored::NotStarted);
         }
         let locks = locks_of_command(&command);
@@ -462,7 +470,7 @@ impl MetadataServer {
             return operations.into_iter().for_each(|(name, _)| self.pause(now, name, out));
         }
         let sharded = self.shards();
-        let protocol = sharded.protocol.with_workers(workers.len());
+        let protocol = sharded.settings.protocol.with_workers(workers.len());
         let (names, operations): (Vec<TransactionId>, Vec<_>) = operations.into_iter().unzip();
         let worker = workers[0];
         let transaction = Transaction { protocol, workers, operations };
