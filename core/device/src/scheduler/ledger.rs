@@ -204,8 +204,8 @@ impl Ledger {
     /// becomes an orphan: others wait for it, it takes room in the journal, and whoever resolves it asks all participants. Returns the
     /// pre-writes for which others have waited as long.
     pub fn look_for_undecided(&mut self, patrols: u32) -> Vec<TransactionId> {
-        // Where only locks are held, no write would be refused later, and what was read under them would count.
-        let waited_for = |held: &Transaction| held.state == State::Prewritten && held.wanted && !held.only_locks();
+        // What was read under locks counts, also if no write follows that could be refused: its host keeps them while it lives.
+        let waited_for = |held: &Transaction| held.state == State::Prewritten && held.wanted && !held.takes_locks();
         let undecided = self.transactions.iter().filter(|(_, held)| held.state == State::Prepared || waited_for(held));
         let before = std::mem::take(&mut self.undecided_for);
         let counted = |id: &TransactionId| (*id, before.get(id).copied().unwrap_or_default() + 1);

@@ -82,13 +82,21 @@ fn a_pre_write_for_which_others_wait_longer_than_a_lease_is_dropped() {
 }
 
 #[test]
-fn locks_of_a_read_stay_with_a_host_that_lives() {
+fn locks_stay_with_a_host_that_lives() {
+    for is_write in [false, true] {
+        locks_stay(is_write);
+    }
+}
+
+/// A host holds locks for longer than a lease: of a read, or of a write that reads first.
+fn locks_stay(is_write: bool) {
     let mut bench = Bench::new();
     let locked = |bench: &Bench, host, sequence| {
         Actor::new(host, sequence, bench.stamp(host, sequence as i64)).on(LOCKED, Ordering::DeviceLock)
     };
     let reader = locked(&bench, GREEDY, 1);
-    bench.say(GREEDY, reader.read(RANGE));
+    let command = if is_write { reader.read_and_prewrite(RANGE) } else { reader.read(RANGE) };
+    bench.say(GREEDY, command);
     assert!(matches!(bench.hear(GREEDY), Some(Reply::Data { .. })));
     let end = bench.now.time.after(Settings::default().host_lease * 2);
     let mut sequence = 1;
