@@ -97,7 +97,7 @@ fn two_mounts_are_like_one_file_system_in_memory() {
     let mut rng = Rng::new(seed);
     let mut model = Model::new();
     wait(async {
-        for step in 0..if soak() { 20_000 } else { 3_000 } {
+        for step in 0..if soak() { 20_000 } else { 1_500 } {
             let files = &mounts[rng.below(2) as usize];
             operation(files, &mut model, &mut rng, &format!("seed {seed}, step {step}")).await;
         }
