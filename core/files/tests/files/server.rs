@@ -17,7 +17,6 @@ use bytes::Bytes;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use std::time::Duration;
 
 /// The server itself, as a holder of locks.
 const SELF: Generation = Generation(1_000);
@@ -262,7 +261,6 @@ fn config(start: Generation) -> LockServerConfig {
         unlisted: BTreeSet::new(),
         evict_after: None,
         serves_volumes: false,
-        // Tests in real time wait for it.
-        settings: Settings { lock_eviction: Some(Duration::from_secs(5)), ..Settings::default() },
+        settings: Settings::default(),
     }
 }

@@ -21,7 +21,7 @@ const BESIDE_BYTES: u64 = 256 << 20;
 /// The length of each phase: without and with the attack.
 fn span() -> Duration {
     let asked = std::env::var("BRAID_HOSTILE_SECONDS").ok().and_then(|text| text.parse().ok());
-    Duration::from_secs(asked.unwrap_or(if soak() { 300 } else { 8 }))
+    Duration::from_secs(asked.unwrap_or(if soak() { 300 } else { 5 }))
 }
 
 /// Each phase has its own part of the volume.
