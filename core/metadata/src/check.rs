@@ -211,21 +211,29 @@ impl CheckRun {
     }
 }
 
-/// Checks the maps of all shards of a file system as one: what is found, and how much more is found than is listed.
-pub fn check_together(shards: Vec<Collected>) -> Result<(Vec<Finding>, u64), Undecided> {
-    let (mut united, mut counters, mut found) = (BTreeMap::new(), Vec::new(), Vec::new());
-    for Collected { map, damaged, .. } in shards {
-        found.extend(damaged.into_iter().map(|key| Finding::Damaged { key }));
-        for (key, value) in map {
-            match key {
-                keys::COUNTERS => counters.push(value),
-                // Each shard has records of its own; those of the first one count.
-                key if key.kind == Kind::FileSystem => drop(united.entry(key).or_insert(value)),
-                key => drop(united.insert(key, value)),
-            }
+/// The maps of all shards as one, as if the file system had one.
+pub fn united(maps: Vec<BTreeMap<Key, Bytes>>) -> BTreeMap<Key, Bytes> {
+    let (mut united, mut counters) = (BTreeMap::new(), Vec::new());
+    for (key, value) in maps.into_iter().flatten() {
+        match key {
+            keys::COUNTERS => counters.push(value),
+            // Each shard has records of its own; those of the first one count.
+            key if key.kind == Kind::FileSystem => drop(united.entry(key).or_insert(value)),
+            key => drop(united.insert(key, value)),
         }
     }
     united.extend(sum_of_counters(&counters).map(|sum| (keys::COUNTERS, sum)));
+    united
+}
+
+/// Checks the maps of all shards of a file system as one: what is found, and how much more is found than is listed.
+pub fn check_together(shards: Vec<Collected>) -> Result<(Vec<Finding>, u64), Undecided> {
+    let (mut maps, mut found) = (Vec::new(), Vec::new());
+    for Collected { map, damaged, .. } in shards {
+        found.extend(damaged.into_iter().map(|key| Finding::Damaged { key }));
+        maps.push(map);
+    }
+    let mut united = united(maps);
     let transactions = united.iter().filter(|(key, value)| is_undecided(**key, value)).count();
     if transactions > 0 {
         return Err(Undecided { transactions });

@@ -52,7 +52,7 @@ mod shard_operation;
 mod sharded;
 
 pub use braid_commit::{Grouping, Protocol};
-pub use check::{Collected, Purpose, Undecided, check_together};
+pub use check::{Collected, Purpose, Undecided, check_together, united};
 pub use disk::{STORE_OFFSET, VOLUME_BYTES_MIN, format, store_config};
 pub use node::{MetadataNode, NodeState};
 pub use server::{MetadataServer, MetadataServerConfig, MetadataService};

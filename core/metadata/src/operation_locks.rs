@@ -47,7 +47,7 @@ impl OperationLocks {
         is_free
     }
 
-    /// Takes locks that nobody else has: before the server serves.
+    /// Takes locks that no other owner has: before the server serves.
     pub fn hold(&mut self, owner: Owner, locks: Vec<Lock>) {
         assert!(self.is_free(owner, &locks, 0), "undecided transactions have their locks: {owner:?}");
         self.held.entry(owner).or_default().extend(locks);
@@ -87,7 +87,7 @@ impl OperationLocks {
         if self.held.contains_key(&owner) { 0 } else { at }
     }
 
-    /// True if nobody else holds a conflicting lock, nor waits for one among the first of the queue.
+    /// True if no other owner holds a conflicting lock, nor waits for one among the first of the queue.
     fn is_free(&self, owner: Owner, locks: &[Lock], first: usize) -> bool {
         let others = self.held.iter().filter(|(other, _)| **other != owner);
         let before = self.waiting.iter().take(first).filter(|(other, _)| *other != owner);

@@ -625,7 +625,7 @@ impl MetadataServer {
         }
     }
 
-    /// A question is answered under the lock of what it is about. Names are not locked: who asks for one holds locks, and others may ask
+    /// A question is answered under the lock of what it is about. Names are not locked: the asking command holds locks, and others may ask
     /// for those in turn; a transaction checks the name again.
     fn on_question(&mut self, now: Now, name: (ShardId, Generation, u64), question: ShardQuestion, out: &mut Effects) {
         let owner = Owner::Question(name.0, name.1, name.2);

@@ -20,7 +20,7 @@ use crate::files::{DirectoryEntry, FileAttributes, FileCommand, FileError, FileT
 use braid_base::{Generation, InodeId, ShardId, TransactionId};
 use bytes::Bytes;
 
-/// A message from one metadata server of a file system to another. The servers repeat what is not answered.
+/// A message from one metadata server of a file system to another. The servers repeat a message until it is answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardMessage {
     /// The shard of the sender.

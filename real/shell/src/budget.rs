@@ -175,7 +175,7 @@ mod tests {
     fn one_greedy_peer_gets_half_and_many_leave_the_same_for_the_next() {
         let budget = leaked(512 << 20);
         let alone = fill(&Account::new(budget));
-        assert_eq!(alone.len(), 224, "half of what is not kept");
+        assert_eq!(alone.len(), 224, "half of the rest");
         drop(alone);
         assert_eq!(budget.used(), 0);
         let accounts: Vec<_> = (0..31).map(|_| Account::new(budget)).collect();

@@ -12,9 +12,9 @@ use crate::swarm::Run;
 use braid_base::{Clock, Generation, InodeId, Now, Time};
 use braid_check::{FileAction, FileOperation, FileValue, FileVerdict, check_bytes, check_names};
 use braid_machine::{AdvisoryOwner, Effect, Effects, FilesRequest, HostRequest, HostSuccess, Patience};
-use braid_metadata::{STORE_OFFSET, is_undecided, store_config};
+use braid_metadata::{STORE_OFFSET, is_undecided, store_config, united};
 use braid_namespace::check::{Check, Windows};
-use braid_namespace::{Context, evaluate, keys, reclaim, sum_of_counters};
+use braid_namespace::{Context, evaluate, keys, reclaim};
 use braid_objects::{Evaluation, Key, Kind, NotHere, Obstacle, Procedure, View};
 use braid_store::{Medium, Storage, Store, StoreEvent};
 use braid_wire::{FileCommand, FileResult, FileSystemStatus, FileTime, FileType};
@@ -239,23 +239,6 @@ impl Cluster {
 
 /// A map.
 type Map = BTreeMap<Key, Bytes>;
-
-/// The maps of all shards as one, as if the file system had one.
-fn united(maps: Vec<Map>) -> Map {
-    let mut united = Map::new();
-    let mut counters: Vec<Bytes> = Vec::new();
-    for map in maps {
-        for (key, value) in map {
-            match key {
-                keys::COUNTERS => counters.push(value),
-                key if key.kind == Kind::FileSystem => drop(united.entry(key).or_insert(value)),
-                key => drop(united.insert(key, value)),
-            }
-        }
-    }
-    united.extend(sum_of_counters(&counters).map(|sum| (keys::COUNTERS, sum)));
-    united
-}
 
 /// What is found in a map.
 #[derive(Debug, Default)]

@@ -229,7 +229,7 @@ fn files_are_private_from_the_start() {
     let launcher = ["sh", "-c", "umask 0; exec \"$@\"", "sh"];
     let daemon = Daemon::start_by(&launcher, &arguments, &scratch.path("up.log"));
     let daemon = daemon.unwrap_or_else(|outcome| panic!("{outcome}"));
-    // Sockets are in a folder that nobody else may enter.
+    // Sockets are in a folder that no other user may enter.
     let listed =
         run("find", &[path_text(&dir), "-ignore_readdir_race", "-not", "-type", "s", "-perm", "/077"]).done().stdout;
     assert_eq!(listed, "", "nobody else can read these");
