@@ -451,10 +451,10 @@ async fn remove(session: &Session, entry: &FileSystemEntry) -> Result<(), Failur
     if !await_released(session.folder(), entry).await? {
         tracing::warn!("the metadata server of file system {} does not end, and is fenced", entry.name);
     }
-    for id in entry.servers() {
-        disown(session, id).await?;
-    }
+    disown_all(session, entry).await?;
     remove_volumes(session, entry).await?;
+    // A metadata server that read the description before the deletion began may have taken over since.
+    disown_all(session, entry).await?;
     session.folder().update(|description| {
         description.file_systems.retain(|other| other.id != entry.id);
         Ok(())
@@ -466,6 +466,13 @@ async fn remove_volumes(session: &Session, entry: &FileSystemEntry) -> Result<()
         if session.folder().describe()?.volume(&name).is_some() {
             volumes::delete(session, &name).await?;
         }
+    }
+    Ok(())
+}
+
+async fn disown_all(session: &Session, entry: &FileSystemEntry) -> Result<(), Failure> {
+    for id in entry.servers() {
+        disown(session, id).await?;
     }
     Ok(())
 }

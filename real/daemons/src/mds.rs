@@ -62,6 +62,8 @@ enum Pause {
     Check,
     /// The settings of the server have changed: it begins anew.
     Settings,
+    /// The file system is deleted.
+    Deleted,
 }
 
 /// The machine, which the lease and this daemon read while it runs.
@@ -129,6 +131,10 @@ impl MetadataDaemon {
             }
             match self.own_and_serve(listener, stop.as_mut()).await? {
                 Pause::Stop => return Ok(()),
+                Pause::Deleted => {
+                    let message = format!("file system {} is deleted", self.name);
+                    return Err(Failure::unreachable("no-such-file-system", message));
+                }
                 Pause::Settings => tracing::info!("file system {} has other settings now", self.called),
                 Pause::Check => tracing::info!("file system {} is checked, and served again after that", self.name),
             }
@@ -226,7 +232,7 @@ impl MetadataDaemon {
         }
     }
 
-    /// Returns when the file system is to be checked, or the server is to begin anew; and an error when it is to be served no longer. Passes on
+    /// Returns when the file system is to be checked, or is deleted, or the server is to begin anew. Passes on
     /// changes of settings that a running server can follow, and records which hosts it has fenced.
     async fn watch(&self, node: &Shared, grouping: Grouping) -> Result<Pause, Failure> {
         // A host that is fenced may have released its lease.
@@ -241,8 +247,7 @@ impl MetadataDaemon {
                     let is_ours = |entry: &&braid_control::FileSystemEntry| entry.servers() == self.servers;
                     let entry = description.file_system(&self.name).filter(is_ours);
                     if entry.is_none_or(|entry| entry.state != FileSystemState::Ready) {
-                        let message = format!("file system {} is deleted", self.name);
-                        return Err(Failure::unreachable("no-such-file-system", message));
+                        return Ok(Pause::Deleted);
                     }
                     if let Some(entry) = entry {
                         if shards::grouping(entry)? != grouping {
