@@ -9,6 +9,7 @@ use crate::options::Options;
 use crate::role::Role;
 use braid_base::{DeviceId, MemberState, NodeId, Time};
 use braid_device::Service;
+use braid_host::Acquisition;
 use braid_machine::HostError;
 use braid_wire::Ordering;
 use std::collections::BTreeMap;
@@ -123,8 +124,10 @@ impl Terms {
         let longest = settings.host_lease.max(lease);
         // A revocation that overtakes the grant of its lock is dropped, and sent again.
         let again = if options.faults.network.in_order { Duration::ZERO } else { settings.resend_min };
-        // Device locks over several devices deadlock until they time out; the number of retries of an operation is not bounded.
-        let takes_turns = options.ordering != Ordering::DeviceLock;
+        // Locks of several devices, or of several lock servers that are asked at once, deadlock until they time out; the number of retries
+        // of an operation is not bounded.
+        let asks_at_once = options.lock_servers > 1 && options.acquisition == Acquisition::Timeout;
+        let takes_turns = options.ordering != Ordering::DeviceLock && !asks_at_once;
         let answer = second + 2 * settings.lock_timeout + again;
         Terms {
             lease,

@@ -14,8 +14,11 @@ const MARGIN: Duration = Duration::from_secs(1);
 const REBUILD_MAX: Duration = Duration::from_secs(300);
 
 impl Run {
-    /// Makes the next device die, once all living devices are in and healthy: then they have taken over its content.
+    /// Makes the next device die, once all living devices are in and healthy: then they have taken over its content. Until the monitor has
+    /// marked it out, no renewal of another device is late: the monitor might take that one out first, and redundancy covers one alone.
     pub(crate) fn let_die(&mut self) {
+        let awaited = self.cluster.is_a_dead_device_in().then_some(NodeId::Monitor);
+        self.cluster.world.network.be_prompt(awaited);
         let dead = &self.cluster.dead;
         let Some(device) = self.cluster.options.dying.iter().copied().find(|device| !dead.contains(device)) else {
             return;
@@ -29,6 +32,7 @@ impl Run {
             if self.cluster.world.machine(node).is_some() {
                 self.crash(node);
             }
+            self.cluster.world.network.be_prompt(Some(NodeId::Monitor));
         }
     }
 
@@ -103,8 +107,16 @@ impl Cluster {
             let is_in =
                 monitor.membership().member(device).is_some_and(|member| member.member_state == MemberState::In);
             let lease = monitor.leases().find(|held| held.device == device).and_then(|held| held.runs_until);
-            is_in && lease.is_some_and(|until| until > long_enough)
+            let is_late = self.world.network.is_one_late(self.world.now(), NodeId::Device(device), NodeId::Monitor);
+            is_in && lease.is_some_and(|until| until > long_enough) && !is_late
         })
+    }
+
+    /// True if the monitor has not marked out all devices that died.
+    fn is_a_dead_device_in(&self) -> bool {
+        let Some(Role::Monitor(monitor)) = self.world.machine(NodeId::Monitor) else { return !self.dead.is_empty() };
+        let member_state = |device| monitor.membership().member(device).map(|member| member.member_state);
+        self.dead.iter().any(|device| member_state(*device) == Some(MemberState::In))
     }
 }
 

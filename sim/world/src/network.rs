@@ -127,6 +127,8 @@ pub struct Network {
     last_arrivals: BTreeMap<(NodeId, NodeId), Time>,
     /// The latest arrival of any message of each pair.
     latest_arrivals: BTreeMap<(NodeId, NodeId), Time>,
+    /// A node to which no message is late by chance.
+    prompt: Option<NodeId>,
     counts: NetworkCounts,
 }
 
@@ -140,6 +142,7 @@ impl Network {
             cuts: BTreeSet::new(),
             last_arrivals: BTreeMap::new(),
             latest_arrivals: BTreeMap::new(),
+            prompt: None,
             counts: NetworkCounts::default(),
         }
     }
@@ -162,6 +165,17 @@ impl Network {
     /// Removes one cut.
     pub fn join(&mut self, from: NodeId, to: NodeId) {
         self.cuts.remove(&(from, to));
+    }
+
+    /// From now on, no message to this node is late by chance.
+    pub fn be_prompt(&mut self, to: Option<NodeId>) {
+        self.prompt = to;
+    }
+
+    /// True if a message is on its way that arrives later than one sent now usually does.
+    pub fn is_one_late(&self, now: Time, from: NodeId, to: NodeId) -> bool {
+        let latest = self.latest_arrivals.get(&(from, to));
+        latest.is_some_and(|latest| *latest > now.after(self.options.latency_max))
     }
 
     /// Removes all cuts, the rule and all faults. Messages that are already late still arrive late, but later messages do not wait for
@@ -218,7 +232,7 @@ impl Network {
     fn fly(&mut self, now: Time, from: NodeId, to: NodeId) -> Flight {
         let (low, high) = (self.options.latency_min.as_nanos() as u64, self.options.latency_max.as_nanos() as u64);
         let mut at = Time(now.0 + self.rng.between(low, high));
-        if self.rng.chance(self.options.delay, 10_000) {
+        if self.rng.chance(self.options.delay, 10_000) && self.prompt != Some(to) {
             self.counts.delayed += 1;
             at.0 += self.rng.below(self.options.delay_max.as_nanos() as u64 + 1);
         }
