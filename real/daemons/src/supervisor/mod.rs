@@ -29,8 +29,9 @@ const BACKOFF_MIN: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// The wait before checking again whether the missing file of a device is there.
 const FILE_PAUSE: Duration = Duration::from_secs(1);
-/// A daemon that ran for so long resets the back-off.
-const STEADY: Duration = Duration::from_secs(10);
+/// A daemon that ran for so long resets the back-off. A metadata server that takes over from one that was killed needs a lease to serve: it
+/// must not count as one that fails at its start.
+const STEADY: Duration = Duration::from_secs(3);
 
 /// Where daemons run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
