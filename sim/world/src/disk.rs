@@ -12,9 +12,11 @@
 
 mod damage;
 mod errors;
+mod medium;
 
 use crate::disk::damage::{BadSector, MisdirectedWrite};
 use crate::disk::errors::Errors;
+use crate::disk::medium::Medium;
 use braid_base::Rng;
 use braid_machine::{DiskCommand, DiskError, DiskResult, DiskTag};
 use bytes::Bytes;
@@ -70,7 +72,7 @@ pub struct Disk {
     rng: Rng,
     slowdown: u32,
     /// The content that reads see; sectors that are missing here read as zeros.
-    content: BTreeMap<u64, Sector>,
+    content: Medium,
     /// Sectors with writes that no sync has covered: the content that is certainly on the medium, then the content of each later write.
     unsynced: BTreeMap<u64, Unsynced>,
     in_flight: BTreeMap<DiskTag, Flying>,
@@ -157,7 +159,7 @@ impl Disk {
             options,
             rng,
             slowdown: 1,
-            content: BTreeMap::new(),
+            content: Medium::default(),
             unsynced: BTreeMap::new(),
             in_flight: BTreeMap::new(),
             uncovered: BTreeSet::new(),
@@ -220,18 +222,12 @@ impl Disk {
 
     /// True if the sector that contains this byte was ever written.
     pub fn is_written(&self, offset: u64) -> bool {
-        self.content.contains_key(&(offset / SECTOR_BYTES as u64))
+        self.content.get(offset / SECTOR_BYTES as u64).is_some()
     }
 
     /// The content that a read would return now, for checkers and tools.
     pub fn peek(&self, offset: u64, length: usize) -> Vec<u8> {
-        let mut bytes = vec![0; length];
-        let first = offset / SECTOR_BYTES as u64;
-        for (sector, content) in self.content.range(first..first + (length / SECTOR_BYTES) as u64) {
-            let at = (sector - first) as usize * SECTOR_BYTES;
-            bytes[at..at + SECTOR_BYTES].copy_from_slice(content);
-        }
-        bytes
+        self.content.read(offset / SECTOR_BYTES as u64, length)
     }
 
     /// Accepts a command. Returns how long it takes, and whether power fails now.

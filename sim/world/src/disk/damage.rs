@@ -30,7 +30,7 @@ impl Disk {
     pub fn corrupt(&mut self, bytes: Range<u64>) -> Option<u64> {
         let sector = self.choose(bytes)?;
         let bit = self.rng.below(SECTOR_BYTES as u64 * 8) as usize;
-        let content = self.content.get_mut(&sector)?;
+        let content = self.content.get_mut(sector)?;
         let right = *content;
         content[bit / 8] ^= 1 << (bit % 8);
         self.bad_sectors.insert(sector, BadSector { right, unreadable: false });
@@ -41,7 +41,7 @@ impl Disk {
     /// Flips this bit of a byte whose sector is on the medium and undamaged.
     pub fn flip(&mut self, byte: u64, bit: u32) {
         let sector = byte / SECTOR_BYTES as u64;
-        let content = self.content.get_mut(&sector).expect("something was written there");
+        let content = self.content.get_mut(sector).expect("something was written there");
         let right = *content;
         content[(byte % SECTOR_BYTES as u64) as usize] ^= 1 << bit;
         self.bad_sectors.insert(sector, BadSector { right, unreadable: false });
@@ -51,7 +51,7 @@ impl Disk {
     /// Makes one sector within these bytes unreadable until it is written, and returns the sector.
     pub fn lose(&mut self, bytes: Range<u64>) -> Option<u64> {
         let sector = self.choose(bytes)?;
-        let right = *self.content.get(&sector)?;
+        let right = *self.content.get(sector)?;
         self.bad_sectors.insert(sector, BadSector { right, unreadable: true });
         self.counts.unreadable += 1;
         Some(sector)
@@ -122,7 +122,9 @@ impl Disk {
             let victim = hit + (sector - meant.start);
             let before = self.content.insert(victim, bytes).unwrap_or([0; SECTOR_BYTES]);
             self.hurt(victim, before);
-            self.content.entry(sector).or_insert([0; SECTOR_BYTES]);
+            if self.content.get(sector).is_none() {
+                self.content.insert(sector, [0; SECTOR_BYTES]);
+            }
             self.bad_sectors.insert(sector, BadSector { right: bytes, unreadable: false });
         }
         meant.collect()
@@ -136,9 +138,8 @@ impl Disk {
 
     /// Chooses a sector that has content, is undamaged, and has no write in flight.
     fn choose(&mut self, bytes: Range<u64>) -> Option<u64> {
-        let sound = |sector: &&u64| !self.bad_sectors.contains_key(sector) && !self.unsynced.contains_key(sector);
-        let candidates: Vec<u64> =
-            self.content.range(sectors_of(bytes)).map(|(sector, _)| sector).filter(sound).copied().collect();
+        let sound = |sector: &u64| !self.bad_sectors.contains_key(sector) && !self.unsynced.contains_key(sector);
+        let candidates: Vec<u64> = self.content.written(sectors_of(bytes)).filter(sound).collect();
         (!candidates.is_empty()).then(|| candidates[self.rng.below(candidates.len() as u64) as usize])
     }
 }

@@ -130,7 +130,7 @@ impl Disk {
     /// After a loss of power: each of these sectors may hold content that was never written.
     pub(super) fn hurt_neighbours(&mut self, sectors: &BTreeSet<u64>) {
         for sector in sectors {
-            if self.may_hurt(*sector) && self.content.contains_key(sector) && self.errors.rng.chance(1, 4) {
+            if self.may_hurt(*sector) && self.content.get(*sector).is_some() && self.errors.rng.chance(1, 4) {
                 let garbage = std::array::from_fn(|_| self.errors.rng.next_u64() as u8);
                 self.content.insert(*sector, garbage);
                 self.counts.hurt += 1;
