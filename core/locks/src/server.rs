@@ -30,6 +30,9 @@ pub struct LockServerConfig {
     /// The locks are those of hostreads and hostwrites: see [`LockServerConfig::of_volumes`]. Otherwise they are those of a file system,
     /// where programs may hold the locks that are not cached for ever.
     pub serves_volumes: bool,
+    /// A host holds a lock for as long as it uses what the server serves. One that has given back its last lock is ending: it is forgotten
+    /// at once, and its answer says that no later start of the server waits for it.
+    pub ends_without_locks: bool,
     /// Time-outs, intervals and limits.
     pub settings: Settings,
 }
@@ -45,7 +48,7 @@ impl LockServerConfig {
         settings: Settings,
     ) -> LockServerConfig {
         let evict_after = Some(settings.request_timeout + settings.host_lease);
-        LockServerConfig { id, start, unlisted, evict_after, serves_volumes: true, settings }
+        LockServerConfig { id, start, unlisted, evict_after, serves_volumes: true, ends_without_locks: false, settings }
     }
 }
 
@@ -60,6 +63,8 @@ pub struct LockServer {
     pub(crate) list: HostList,
     /// The list on disk is not up to date.
     pub(crate) list_is_stale: bool,
+    /// Hosts that are ending, and the lock that each gave back last: answered once the list on disk does not name them.
+    ending: BTreeMap<Generation, u64>,
     pub(crate) fencing: Fencing,
     pub(crate) timers: Timers<Timer>,
     patrol: Patrol,
@@ -127,6 +132,7 @@ impl LockServer {
             recovered: BTreeSet::new(),
             list: HostList::default(),
             list_is_stale: false,
+            ending: BTreeMap::new(),
             fencing: Fencing::new(),
             timers: Timers::default(),
             patrol: Patrol::default(),
@@ -218,7 +224,12 @@ impl LockServer {
             }
             LockCommand::Unlock { lock_id } => {
                 self.counters.unlocks += u64::from(self.give_back(now, LockName { host, lock_id }, out));
-                self.answer(host, LockReply::Unlocked { lock_id }, out);
+                if self.config.ends_without_locks && self.sessions[&host].is_idle() && !self.fencing.is_doomed(host) {
+                    self.forget(now, host, out);
+                    self.ending.insert(host, lock_id);
+                } else {
+                    self.answer(host, LockReply::Unlocked { lock_id }, out);
+                }
             }
             LockCommand::Yield { lock_ids } => {
                 for lock_id in lock_ids {
@@ -265,14 +276,6 @@ impl LockServer {
             self.arm_patrol(now.time);
         }
         Ok(())
-    }
-
-    /// Forgets a host that holds nothing and asks for nothing. Otherwise the next start of the server would wait for it, or for its fence.
-    pub fn forget_if_idle(&mut self, now: Now, host: Generation, out: &mut Effects) {
-        if self.sessions.get(&host).is_some_and(Session::is_idle) && !self.fencing.is_doomed(host) {
-            self.forget(now, host, out);
-            self.update_list(out);
-        }
     }
 
     /// Makes room for a new host. It forgets the host that has been silent for longest and holds nothing; most such
@@ -424,6 +427,14 @@ impl LockServer {
         self.counters.list_writes += u64::from(self.list.update(listed, out));
     }
 
+    fn answer_ending(&mut self, out: &mut Effects) {
+        if !self.list_is_stale && !self.list.is_writing() {
+            for (host, lock_id) in std::mem::take(&mut self.ending) {
+                self.answer(host, LockReply::Unlocked { lock_id }, out);
+            }
+        }
+    }
+
     pub(crate) fn answer(&mut self, host: Generation, reply: LockReply, out: &mut Effects) {
         self.counters.messages_sent += 1;
         let answer = LockAnswer { start: self.config.start, reply };
@@ -464,6 +475,7 @@ impl Machine for LockServer {
         }
         self.wake(now, out);
         self.update_list(out);
+        self.answer_ending(out);
     }
 
     fn deadline(&self) -> Option<Time> {

@@ -162,6 +162,7 @@ impl MetadataServer {
             unlisted: Default::default(),
             evict_after: config.settings.lock_eviction,
             serves_volumes: false,
+            ends_without_locks: true,
             settings: config.settings.clone(),
         };
         let number = config.peers.iter().position(|name| *name == config.file_system);
@@ -277,7 +278,7 @@ impl MetadataServer {
                 } else if self.is_fenced(host) {
                     self.refuse_locks(now, host, out);
                 } else {
-                    self.on_lock_request(now, host, message, out);
+                    self.step_locks(now, Input::Message { from: NodeId::Host(host), message }, out);
                 }
             }
             (from @ NodeId::MetadataServer(_), Message::Shard(message)) => {
@@ -569,16 +570,6 @@ impl MetadataServer {
     fn on_own_lock(&mut self, message: Message) {
         if let Message::LockAnswer(LockAnswer { reply: LockReply::Granted { lock_id, .. }, .. }) = message {
             self.reclaim.on_granted(lock_id);
-        }
-    }
-
-    /// A host that uses the file system always holds the lock of its mount. One that has released its last lock is ending.
-    fn on_lock_request(&mut self, now: Now, host: Generation, message: Message, out: &mut Effects) {
-        let releases =
-            matches!(&message, Message::LockRequest(LockRequest { command: LockCommand::Unlock { .. }, .. }));
-        self.step_locks(now, Input::Message { from: NodeId::Host(host), message }, out);
-        if releases {
-            self.with_locks(now, out, |locks, out| locks.forget_if_idle(now, host, out));
         }
     }
 

@@ -124,6 +124,7 @@ impl System {
                 unlisted: BTreeSet::new(),
                 evict_after: None,
                 serves_volumes: true,
+                ends_without_locks: false,
                 settings: settings.clone(),
             });
             let costs = ProcessorCosts::lock_server(&parameters.processor);

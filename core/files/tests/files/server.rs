@@ -261,6 +261,7 @@ fn config(start: Generation) -> LockServerConfig {
         unlisted: BTreeSet::new(),
         evict_after: None,
         serves_volumes: false,
+        ends_without_locks: false,
         settings: Settings::default(),
     }
 }

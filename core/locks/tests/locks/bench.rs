@@ -44,6 +44,7 @@ pub fn config(start: Generation) -> LockServerConfig {
         unlisted: BTreeSet::new(),
         evict_after: settings().lock_eviction,
         serves_volumes: false,
+        ends_without_locks: false,
         settings: settings(),
     }
 }
@@ -80,6 +81,14 @@ impl Bench {
         let mut bench = Bench::new();
         let config = LockServerConfig::of_volumes(LockServerId(0), bench.start, BTreeSet::new(), settings());
         bench.server = LockServer::new(config);
+        bench.take(Input::Start);
+        bench
+    }
+
+    /// A server whose hosts end when they have given back their last lock.
+    pub fn of_files() -> Bench {
+        let mut bench = Bench::new();
+        bench.server = LockServer::new(LockServerConfig { ends_without_locks: true, ..config(bench.start) });
         bench.take(Input::Start);
         bench
     }

@@ -178,3 +178,20 @@ fn a_server_whose_disk_fails_stops() {
     bench.server.step(bench.now, Input::Wake, &mut effects);
     assert!(effects.is_empty() && bench.hear(ONE).is_none());
 }
+
+#[test]
+fn a_host_that_has_ended_keeps_nobody_waiting_after_a_restart() {
+    let mut bench = Bench::of_files();
+    bench.lock(ONE, 1, Shared, (0, 8), PATIENT);
+    bench.lock(TWO, 1, Shared, (0, 8), PATIENT);
+    while bench.hear(ONE).is_some() {}
+    bench.stalled = true;
+    bench.unlock(ONE, 1);
+    assert_eq!(bench.hear(ONE), None, "the list on disk still names it");
+    bench.stalled = false;
+    bench.run_disk();
+    assert_eq!(bench.hear(ONE), Some(LockReply::Unlocked { lock_id: 1 }));
+    bench.unlock(TWO, 1);
+    bench.restart();
+    assert_eq!(bench.server.service(), LockService::Serving, "no host has to reassert anything");
+}
