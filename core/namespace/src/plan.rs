@@ -183,6 +183,8 @@ fn rename(
         Some((_, file_type)) if is_directory && file_type != FileType::Directory => {
             return Err(FileError::NotADirectory.into());
         }
+        // The part that loses the directory would find it empty: the old name has left it by then.
+        Some((inode, FileType::Directory)) if inode == from.0 => return Err(FileError::NotEmpty.into()),
         _ => {}
     }
     let mut parts = Assembly::new(work, shards.own);

@@ -203,6 +203,23 @@ fn names_move_between_shards_and_replace_others() {
 }
 
 #[test]
+fn a_directory_does_not_replace_the_one_that_contains_it() {
+    for protocol in Protocol::ALL {
+        let mut play = play(2, protocol);
+        let d = play.made(ROOT, "d", NewInode::Directory);
+        let e = play.made(d, "e", NewInode::Directory);
+        play.made(d, "x", NewInode::Regular);
+        assert_eq!(play.run(rename((d, "x"), (ROOT, "d"))), Err(FileError::IsADirectory), "{protocol}");
+        let unlink = FileCommand::Unlink { parent: d, name: name("x") };
+        assert!(matches!(play.run(unlink), Ok(FileResult::Removed(_))));
+        // Without its old name, the directory to be replaced would be empty.
+        assert_eq!(play.run(rename((d, "e"), (ROOT, "d"))), Err(FileError::NotEmpty), "{protocol}");
+        assert_eq!(play.lookup(d, "e").map(|found| found.inode), Ok(e));
+        play.check();
+    }
+}
+
+#[test]
 fn directories_that_are_moved_into_each_other_at_once_make_no_cycle() {
     for protocol in Protocol::ALL {
         let mut play = play(3, protocol);
