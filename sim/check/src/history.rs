@@ -233,9 +233,9 @@ impl History {
 
     /// The history for volumes on which an interrupted hostwrite may be visible in part. For each hostwrite that did not complete,
     /// the part on one device may have been written independently of the rest, once, at any later time, or never. The same holds for
-    /// a completed hostwrite of which an earlier attempt may have been interrupted (`tried_again` tells this for the time between two
-    /// moments), in addition to its final effect. `device` is the device of a block.
-    pub fn in_parts(&self, tried_again: impl Fn(Time, Time) -> bool, device: impl Fn(u64) -> usize) -> History {
+    /// a hostwrite of which an earlier attempt may have been interrupted (`tried_again` tells this for its invocation and its
+    /// completion), in addition to what its last attempt has done. `device` is the device of a block.
+    pub fn in_parts(&self, tried_again: impl Fn(Time, Option<Time>) -> bool, device: impl Fn(u64) -> usize) -> History {
         let seen = self.operations.iter().filter(|operation| operation.action == Action::Read);
         let mut seen: Vec<Run> = seen.flat_map(|operation| operation.runs.iter().copied()).collect();
         seen.sort_unstable_by_key(|run| run.tag);
@@ -249,8 +249,10 @@ impl History {
             if operation.action == Action::Read || operation.completed.is_some() {
                 history.operations.push(operation.clone());
             }
-            let whole = |end: Moment| !tried_again(operation.invoked.time, end.time);
-            if operation.action == Action::Read || operation.completed.is_some_and(whole) {
+            let completed = operation.completed.map(|completed| completed.time);
+            let was_tried_again = tried_again(operation.invoked.time, completed);
+            let attempts = usize::from(operation.completed.is_none()) + usize::from(was_tried_again);
+            if operation.action == Action::Read || attempts == 0 {
                 continue;
             }
             let mut parts: BTreeMap<usize, Vec<Run>> = BTreeMap::new();
@@ -261,9 +263,10 @@ impl History {
                     _ => part.push(run),
                 }
             }
-            let parts = parts.into_values().filter(|runs| runs.iter().any(is_seen));
-            let part = |runs| Operation { runs, completed: None, ..operation.clone() };
-            history.operations.extend(parts.map(part));
+            for runs in parts.into_values().filter(|runs| runs.iter().any(is_seen)) {
+                let part = Operation { runs, completed: None, ..operation.clone() };
+                history.operations.extend(std::iter::repeat_n(part, attempts));
+            }
         }
         history
     }
@@ -320,20 +323,24 @@ mod tests {
         history.wrote(slow, Time(90));
         history.write(client(1), Time(10), cells(0, 5), Tag(3));
         history.write(client(2), Time(10), cells(0, 4), Tag(4));
+        history.write(client(2), Time(11), cells(3, 4), Tag(5));
         let read = history.read(client(3), Time(20));
         let run = |start, end, tag| Run { cells: cells(start, end), tag: Tag(tag) };
-        history.saw(read, Time(30), vec![run(0, 1, 1), run(1, 2, 2), run(2, 4, 3)]);
+        history.saw(read, Time(30), vec![run(0, 1, 1), run(1, 2, 2), run(2, 3, 3), run(3, 4, 5)]);
         // Blocks lie on two devices alternately.
-        let parts =
-            history.in_parts(|begun, done| done.since(begun) >= Duration::from_nanos(50), |block| block as usize % 2);
+        let tried_again = |begun: Time, done: Option<Time>| {
+            done.map_or(begun == Time(11), |done| done.since(begun) >= Duration::from_nanos(50))
+        };
+        let parts = history.in_parts(tried_again, |block| block as usize % 2);
         let found: Vec<_> = parts.operations().iter().map(|op| (op.completed.is_some(), op.runs.clone())).collect();
         let expected = [
             (true, vec![run(0, 4, 1)]),
             (true, vec![run(0, 4, 2)]),
             (false, vec![run(1, 2, 2), run(3, 4, 2)]),
             (false, vec![run(0, 1, 3), run(2, 3, 3), run(4, 5, 3)]),
-            (false, vec![run(1, 2, 3), run(3, 4, 3)]),
-            (true, vec![run(0, 1, 1), run(1, 2, 2), run(2, 4, 3)]),
+            (false, vec![run(3, 4, 5)]),
+            (false, vec![run(3, 4, 5)]),
+            (true, vec![run(0, 1, 1), run(1, 2, 2), run(2, 3, 3), run(3, 4, 5)]),
         ];
         assert_eq!(found, expected);
     }

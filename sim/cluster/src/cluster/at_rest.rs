@@ -266,7 +266,9 @@ impl Cluster {
                 // blocks are written.
                 let long = self.options.settings.host_lease * 3 / 4;
                 let holds_on = self.options.ordering.needs_lock_server();
-                let tried_again = |begun: Time, done: Time| {
+                let request_timeout = self.options.settings.request_timeout;
+                let tried_again = |begun: Time, done: Option<Time>| {
+                    let done = done.unwrap_or(begun.after(request_timeout));
                     (!holds_on && done.since(begun) >= long) || self.missed.overlap(begun, done)
                 };
                 let layout = self.volume.layout;
