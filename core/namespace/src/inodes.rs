@@ -11,11 +11,27 @@ use braid_wire::{
 };
 use bytes::Bytes;
 
+/// New inodes in a directory with this mode bit have the directory's group, and directories the bit, too.
+const SET_GROUP: u16 = 0o2000;
+
 /// An inode to create.
 pub struct New<'a> {
     pub node: &'a NewInode,
     pub owner: Owner,
     pub mode: u16,
+}
+
+impl New<'_> {
+    /// With what it inherits from its directory.
+    pub fn below(mut self, directory: &FileAttributes) -> Self {
+        if directory.mode & SET_GROUP != 0 {
+            self.owner.gid = directory.owner.gid;
+            if matches!(self.node, NewInode::Directory) {
+                self.mode |= SET_GROUP;
+            }
+        }
+        self
+    }
 }
 
 pub fn read_link(work: &mut Work, inode: InodeId) -> Result<FileResult, Stop> {
@@ -47,6 +63,7 @@ pub fn create(work: &mut Work, parent: InodeId, name: &Bytes, new: New, exclusiv
     counters.last_inode += 1;
     counters.inodes = sum(counters.inodes, 1)?;
     work.put_counters(counters);
+    let new = new.below(&work.directory(parent)?);
     let inode = new_inode(InodeId(counters.last_inode), parent, &new, work.context.now);
     work.put_inode(&inode);
     entries::insert(work, parent, name, inode.attributes.inode, inode.attributes.file_type)?;

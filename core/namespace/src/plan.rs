@@ -3,7 +3,7 @@
 //! It is made under the locks of [`locks_of_command()`], so that the names refer to the same inodes until the command is executed.
 
 use crate::entries;
-use crate::inodes;
+use crate::inodes::{self, New};
 use crate::parts::Lock;
 use crate::records::{Parameters, Placement};
 use crate::work::{Context, Stop, Work};
@@ -104,7 +104,8 @@ fn make(command: &FileCommand, known: &Known, work: &mut Work) -> Result<ShardFi
                     false => Ok(ShardFinding::Elsewhere { inode: entry.inode }),
                 };
             }
-            let (parent, node, owner, mode) = (*parent, node.clone(), *owner, *mode);
+            let new = New { node, owner: *owner, mode: *mode }.below(&work.directory(*parent)?);
+            let (parent, node, owner, mode) = (*parent, node.clone(), new.owner, new.mode);
             let shard = place(&parameters, parent, name, &node);
             let mut parts = Assembly::new(work, own);
             parts.add(shard, ShardPart::Make { inode: None, parent, node: node.clone(), owner, mode });

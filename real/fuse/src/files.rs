@@ -28,8 +28,6 @@ use tokio::time::timeout;
 
 /// The bits of a handle. The number of its host's start is above them.
 const HANDLE_BITS: u32 = 48;
-/// New inodes in a directory with this mode bit have the directory's group, and directories the bit, too.
-const SET_GROUP: u16 = 0o2000;
 /// Locks of whole files, by `flock`, are locks on the last byte that a file can have. Locks by `fcntl` end before it, so that the kinds do
 /// not conflict.
 const FILE_LOCK: Range<u64> = limits::FILE_BYTES_MAX - 1..limits::FILE_BYTES_MAX;
@@ -282,14 +280,7 @@ impl FileSystem for HostFiles {
         node: NewInode,
         mode: u16,
     ) -> Result<FileAttributes> {
-        let (mut owner, mut mode) = (by.owner, mode);
-        let directory = self.attributes(by, parent, None).await?;
-        if directory.file_type == FileType::Directory && directory.mode & SET_GROUP != 0 {
-            owner.gid = directory.owner.gid;
-            if matches!(node, NewInode::Directory) {
-                mode |= SET_GROUP;
-            }
-        }
+        let owner = by.owner;
         self.attributes_of(by, FileCommand::Create { parent, name, node, exclusive: true, owner, mode }).await
     }
 

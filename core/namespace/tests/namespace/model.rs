@@ -87,7 +87,13 @@ impl Model {
                     NewInode::Special { special, device } => (FileType::Special(*special), Bytes::new(), *device),
                 };
                 let (size, times) = (target.len() as u64, [now; 3]);
-                let (kind, mode, owner) = (Some(kind), *mode, *owner);
+                let (mut mode, mut owner) = (*mode, *owner);
+                let directory = &self.nodes[&parent.0];
+                if directory.mode & 0o2000 != 0 {
+                    owner.gid = directory.owner.gid;
+                    mode |= if kind == FileType::Directory { 0o2000 } else { 0 };
+                }
+                let kind = Some(kind);
                 self.nodes
                     .insert(self.last, Node { kind, mode, owner, times, size, target, device, ..Node::default() });
                 self.set_entry(parent.0, name, Some(self.last), now);

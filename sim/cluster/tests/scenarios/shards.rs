@@ -203,6 +203,21 @@ fn names_move_between_shards_and_replace_others() {
 }
 
 #[test]
+fn what_is_made_in_another_shard_inherits_from_its_directory() {
+    let mut play = play(2, Protocol::OnePhase);
+    let change = AttributeChange { mode: Some(0o2755), gid: Some(77), ..AttributeChange::default() };
+    assert!(play.run(FileCommand::SetAttributes { inode: ROOT, change }).is_ok());
+    for (node, mode) in [(NewInode::Regular, 0o644), (NewInode::Directory, 0o2644)] {
+        match play.run(create(ROOT, &format!("{mode}"), node)) {
+            Ok(FileResult::Created { attributes, .. }) => {
+                assert_eq!((attributes.inode.shard(), attributes.mode, attributes.owner.gid), (ShardId(1), mode, 77));
+            }
+            other => panic!("it is not made: {other:?}"),
+        }
+    }
+}
+
+#[test]
 fn a_directory_does_not_replace_the_one_that_contains_it() {
     for protocol in Protocol::ALL {
         let mut play = play(2, protocol);
