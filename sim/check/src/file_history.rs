@@ -146,6 +146,8 @@ pub enum FileAction {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileValue {
     Done,
+    /// A command succeeded, and its process was not told what its result is: system calls tell less than the metadata server.
+    Succeeded,
     Result(FileResult),
     Opened(FileAttributes),
     /// The units that were read.

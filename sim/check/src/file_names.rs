@@ -118,6 +118,7 @@ fn seen(operations: &[&FileOperation]) -> BTreeSet<InodeId> {
             seen.extend(entries.iter().map(|entry| entry.inode));
         }
     }
+    seen.remove(&UNKNOWN);
     seen
 }
 
@@ -181,6 +182,8 @@ impl Names<'_> {
     }
 }
 
+/// In attributes that were found: their process did not say of which inode.
+const UNKNOWN: InodeId = InodeId(0);
 /// The first number of inodes that no answer shows.
 const UNSEEN: u64 = 1 << 63;
 
@@ -262,7 +265,12 @@ enum Expected {
 
 fn fits(value: &FileValue, expected: &Expected) -> bool {
     match (value, expected) {
-        (FileValue::Done, Expected::Done) => true,
+        (FileValue::Done, Expected::Done) | (FileValue::Succeeded, Expected::Result(_)) => true,
+        (FileValue::Result(FileResult::Attributes(found)), Expected::Result(FileResult::Attributes(attributes)))
+            if found.inode == UNKNOWN =>
+        {
+            plain(FileAttributes { inode: attributes.inode, ..*found }) == *attributes
+        }
         (FileValue::Opened(found), Expected::Opened(attributes)) => plain(*found) == *attributes,
         (FileValue::Result(found), Expected::Result(result)) => plain_result(found) == *result,
         _ => false,

@@ -8,12 +8,13 @@
 //! - [`linearizable`] decides whether some order of these requests, consistent with real time, explains all answers.
 //! - [`file_history`] records the operations of processes on file systems.
 //! - [`file_names`] and [`file_bytes`] decide whether some order of them explains all answers about names, and the bytes of each file;
-//!   both use the search in `file_search`.
+//!   both use the search in `file_search`. `file_json` writes histories as JSON.
 //! - [`exactly_once`] adds up the additions to counters.
 
 pub mod exactly_once;
 pub mod file_bytes;
 pub mod file_history;
+mod file_json;
 pub mod file_names;
 mod file_search;
 #[cfg(test)]
@@ -31,6 +32,7 @@ pub use file_history::{
     FileAction, FileFailure, FileHistory, FileOperation, FileOperationId, FileOutcome, FileTag, FileValue, UNIT_BYTES,
     Unit, parse_units,
 };
+pub use file_json::file_line;
 pub use file_names::{FileVerdict, check_names};
 pub use history::{Action, Cells, Client, CorruptCell, History, Moment, Operation, OperationId, Run, Tag};
 pub use linearizable::{Contradiction, Linearizability, check_objects, count_outcomes};

@@ -26,6 +26,7 @@
 //! | `library` | the client library: its examples, its deadlines, futures that are dropped |
 //! | `lifecycle` | up, status, volumes, down, signals |
 //! | `attribute_volumes` | structures on an attribute volume, while a device is lost for good |
+//! | `metadata_histories` | the history of operations on names through two mounts, while a metadata server is killed |
 //! | `metadata_servers` | file systems whose metadata servers are killed and replaced |
 //! | `migration` | migration of volumes under load; the migrating process is killed |
 //! | `mistakes` | users' mistakes, and the messages about them |
@@ -68,6 +69,7 @@ mod leaving;
 mod library;
 mod lifecycle;
 mod links;
+mod metadata_histories;
 mod metadata_servers;
 mod migration;
 mod mistakes;

@@ -45,7 +45,7 @@ impl Mounts {
     }
 
     /// The same, with a file system of two shards, in which no inode is in the shard of its name.
-    fn on_two_servers() -> Option<Mounts> {
+    pub fn on_two_servers() -> Option<Mounts> {
         let create = ["fs", "create", NAME, "--size", "256MiB", "--servers", "2", "--placement", "spread"];
         Mounts::on(&[], |array| drop(array.braid(&create).done()))
     }
@@ -93,7 +93,7 @@ impl Mounts {
     }
 
     /// The process that serves a shard.
-    fn server_of(&self, shard: usize) -> Option<u32> {
+    pub fn server_of(&self, shard: usize) -> Option<u32> {
         let status = self.array.braid(&["fs", "status", NAME]).done().json();
         let server = &status["file_systems"][0]["servers"][shard];
         (server["state"] == "serving").then(|| number(&server["pid"]) as u32)
