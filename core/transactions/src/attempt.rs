@@ -96,8 +96,8 @@ impl Coordinator {
             && transaction.op.is_some_and(|op| self.operations.of(op).refusals == 0)
             && !self.contention.is_likely(ctx.now.time, transaction.volume.id, &transaction.stripes());
         if can_be_at_once
-            && !self.contention.is_cut(ctx.now.time)
             && let Some(columns) = transaction.columns()
+            && self.cuts.allow(ctx.now.time, &columns)
         {
             self.counters.count_bands(transaction.work.methods());
             self.counters.executed += 1;
@@ -215,6 +215,9 @@ impl Coordinator {
             self.write_again_if_missed(ctx, sequence);
         }
         let transaction = self.transactions.of_mut(sequence);
+        if let Phase::Executing { columns, .. } = &transaction.phase {
+            self.cuts.end(columns);
+        }
         let op = transaction.op.take();
         let success = transaction.take_success();
         let told = match transaction.mode() {

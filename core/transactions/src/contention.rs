@@ -1,9 +1,6 @@
 //! Where attempts were refused lately, and how often. A write without pre-writes is cheaper than one with them, unless it is refused: then
 //! the devices that have accepted it must undo an intent. So writes are announced on stripes where another host writes now, and everywhere
 //! while refusals are frequent.
-//!
-//! Devices that can't reach each other can't execute a write together. Which ones that are need not be known: for a while, the host computes
-//! all parity itself.
 
 use braid_base::{Time, VolumeId};
 use std::collections::VecDeque;
@@ -12,8 +9,6 @@ use std::time::Duration;
 
 /// How long writes of a stripe are announced after a refusal.
 const CONTENDED_FOR: Duration = Duration::from_millis(200);
-/// How long columns are not sent after devices did not reach each other.
-const CUT_FOR: Duration = Duration::from_secs(10);
 /// The most refusals that are remembered.
 const REFUSALS_MAX: usize = 64;
 /// Refusals count as frequent above this share of attempts.
@@ -28,8 +23,6 @@ pub(crate) struct Contention {
     recent: VecDeque<(Time, VolumeId, Range<u64>)>,
     /// The share of refused attempts among the last ones, in parts of [`ALL`].
     share: u32,
-    /// When devices last did not reach each other.
-    cut: Option<Time>,
 }
 
 impl Contention {
@@ -51,16 +44,6 @@ impl Contention {
             self.recent.pop_front();
         }
         self.recent.push_back((now, volume, stripes));
-    }
-
-    /// Devices have waited in vain for what others owe them.
-    pub fn on_cut(&mut self, now: Time) {
-        self.cut = Some(now);
-    }
-
-    /// True if devices have not reached each other lately.
-    pub fn is_cut(&self, now: Time) -> bool {
-        self.cut.is_some_and(|since| now.since(since) <= CUT_FOR)
     }
 
     /// An attempt was not refused.

@@ -3,6 +3,7 @@
 use crate::contention::Contention;
 use crate::counters::TransactionCounters;
 use crate::ctx::{Ctx, Event, OperationId};
+use crate::cuts::Cuts;
 use crate::operations::{Operation, OperationTimer, Operations};
 use crate::resolutions::Resolutions;
 use crate::transactions::Transactions;
@@ -24,6 +25,7 @@ pub struct Coordinator {
     pub(crate) transactions: Transactions,
     pub(crate) resolutions: Resolutions,
     pub(crate) contention: Contention,
+    pub(crate) cuts: Cuts,
     pub(crate) events: VecDeque<Event>,
     pub(crate) counters: TransactionCounters,
     /// The array refuses this host for good.
@@ -59,6 +61,7 @@ impl Coordinator {
             transactions: Transactions::default(),
             resolutions: Resolutions::default(),
             contention: Contention::default(),
+            cuts: Cuts::default(),
             events: VecDeque::new(),
             counters: TransactionCounters::default(),
             fenced: false,
@@ -147,8 +150,8 @@ impl Coordinator {
             Reply::Accepted { transaction, .. } => self.on_data(ctx, device, transaction, Vec::new()),
             Reply::Written { transaction, .. } => self.on_written(ctx, device, transaction),
             Reply::Executing { transaction, progress } => {
-                if self.transactions.on_executing(ctx, device, transaction, progress) {
-                    self.contention.on_cut(ctx.now.time);
+                if let Some(in_vain) = self.transactions.on_executing(ctx, device, transaction, progress) {
+                    self.cuts.add(ctx.now.time, device, &in_vain);
                     self.lose(ctx, transaction.sequence, None);
                 }
             }

@@ -37,30 +37,30 @@ impl Transactions {
         self.arm_resend(ctx, sequence);
     }
 
-    /// A device still executes its column. If others owe it something, they are asked again. True if that has not helped: the devices may
-    /// not reach each other.
+    /// A device still executes its column. If others owe it something, they are asked again. Returns those that it has waited for in vain, if it has:
+    /// they may not reach each other.
     pub(crate) fn on_executing(
         &mut self,
         ctx: &mut Ctx,
         device: DeviceId,
         id: TransactionId,
         progress: Progress,
-    ) -> bool {
+    ) -> Option<Vec<DeviceId>> {
         let phase = self.own(ctx, id).map(|transaction| &mut transaction.phase);
         let (Some(Phase::Executing { columns, in_vain, .. }), Progress::Gathering { missing }) = (phase, progress)
         else {
             ctx.out.ignore(Ignored::NotAwaited);
-            return false;
+            return None;
         };
         in_vain.push(device);
         if in_vain.iter().filter(|other| **other == device).count() >= IN_VAIN_MAX {
-            return true;
+            return Some(missing);
         }
         let owing = missing.into_iter().filter(|device| columns.contains_key(device)).collect();
         self.send_columns(ctx, id.sequence, &owing);
         self.of_mut(id.sequence).resend.reset();
         self.arm_resend(ctx, id.sequence);
-        false
+        None
     }
 
     /// Sends their columns to the devices that have answered, but may owe something to those that have not.

@@ -16,6 +16,7 @@
 //! | `retry` | retries of operations, and their back-off |
 //! | `refusal` | refusals and failures of devices |
 //! | `contention` | where and how often attempts were refused lately |
+//! | `cuts` | pairs of devices that did not reach each other lately |
 //! | `ending` | the end of an attempt, and the messages about it |
 //! | `epoch` | the effects of a new membership on transactions |
 //! | `resolve`, `resolutions` | resolving transactions: of dead hosts, and the host's own of an earlier epoch |
@@ -45,6 +46,7 @@ mod contention;
 mod coordinator;
 mod counters;
 mod ctx;
+mod cuts;
 mod ending;
 mod epoch;
 mod execution;

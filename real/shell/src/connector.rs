@@ -128,7 +128,7 @@ pub(crate) fn is_one_way(us: NodeId, node: NodeId) -> bool {
 }
 
 async fn connect_when_wanted(node: NodeId, address: Address, mut wanted: Wanted, arrivals: mpsc::Sender<Arrival>) {
-    let mut seen = wanted.borrow().get(&node).copied();
+    let mut seen = None;
     loop {
         let is_wanted = |wanted: &BTreeMap<NodeId, u64>| wanted.get(&node).copied() != seen;
         let Ok(now) = wanted.wait_for(is_wanted).await.map(|wanted| wanted.get(&node).copied()) else { return };
@@ -148,10 +148,8 @@ async fn connect_when_wanted(node: NodeId, address: Address, mut wanted: Wanted,
         if arrivals.send(arrival).await.is_err() {
             return;
         }
-        // Whether it has answered does not matter.
+        // Whether it has answered does not matter. A message that was sent since it ended wants another one.
         let _ = end.await;
-        // What was wanted before was written to this connection, or is lost.
-        seen = wanted.borrow().get(&node).copied();
     }
 }
 
@@ -206,6 +204,27 @@ async fn stay_connected(node: NodeId, address: Address, arrivals: mpsc::Sender<A
 #[cfg(test)]
 mod tests {
     use super::*;
+    use braid_base::DeviceId;
+    use tokio::net::TcpListener;
+    use tokio::sync::watch;
+
+    #[tokio::test]
+    async fn a_message_sent_when_a_connection_has_just_ended_gets_another_one() {
+        let node = NodeId::Device(DeviceId(1));
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+        let address = Address::loopback(listener.local_addr().expect("it has one").port());
+        let (want, wanted) = watch::channel(BTreeMap::new());
+        let (arrived, mut arrivals) = mpsc::channel(1);
+        let connector = tokio::spawn(connect_when_wanted(node, address, wanted, arrived));
+        for _ in 0..3 {
+            want.send_modify(|wanted| *wanted.entry(node).or_default() += 1);
+            let next = tokio::time::timeout(CONNECT_MAX, arrivals.recv()).await.expect("it is wanted");
+            let Origin::Made { ended } = next.expect("the connector lives").origin else { panic!("it was made") };
+            // The next message is sent before the connector knows.
+            ended.send(true).expect("the connector waits for it");
+        }
+        connector.abort();
+    }
 
     #[test]
     fn the_limit_of_open_files_is_raised_and_never_lowered() {

@@ -109,7 +109,7 @@ fn devices_that_can_t_reach_each_other_are_not_needed_to() {
         patience: Patience::Host,
     });
     let announced = stage.commands();
-    assert!(is_announced(&announced), "for a while, columns are not sent");
+    assert!(is_announced(&announced), "for a while, columns are not sent to these two");
     stage.accept_all(&announced, 0);
     let writes = stage.commands();
     stage.accept_all(&writes, 0);
