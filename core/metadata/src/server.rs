@@ -22,7 +22,7 @@ use braid_objects::Procedure;
 use braid_store::{Medium, OnBehalf, Storage, Store, StoreError, StoreEvent};
 use braid_wire::{
     DATA_LOCK, EXISTENCE_LOCK, FileAnswer, FileCommand, FileError, FileReply, FileRequest, FileResult, LockAnswer,
-    LockCommand, LockExtent, LockMode, LockReply, LockRequest, Message, MonitorAnswer, ObjectAnswer, Owner, Rejection,
+    LockExtent, LockMode, LockReply, Message, MonitorAnswer, ObjectAnswer, Owner, Rejection,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -67,7 +67,9 @@ impl Cuts {
     /// The devices have executed these columns.
     pub fn end(&mut self, columns: &BTreeMap<DeviceId, Column>) {
         if !self.by_pair.is_empty() {
-            pairs(columns).for_each(|pair| drop(self.by_pair.remove(&pair)));
+            for pair in pairs(columns) {
+                self.by_pair.remove(&pair);
+            }
         }
     }
 }

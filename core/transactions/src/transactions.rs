@@ -80,9 +80,9 @@ impl Transactions {
         self.resends.cancel(sequence);
     }
 
-    /// Sends unanswered requests to this device again at once.
+    /// Sends unanswered requests to this device again at once, and columns with which it contributes.
     pub fn hurry(&mut self, now: Time, device: DeviceId) {
-        for (sequence, _) in self.open.iter().filter(|(_, transaction)| transaction.awaits(device)) {
+        for (sequence, _) in self.open.iter().filter(|(_, transaction)| transaction.needs(device)) {
             if self.resends.deadline_of(*sequence).is_some() {
                 self.resends.set(*sequence, now);
             }

@@ -48,7 +48,7 @@ pub struct WriteMap {
     pub reason: Option<String>,
     /// The devices of the volume, in the order of its ring.
     pub devices: Vec<MapDevice>,
-    /// Devices with an expired lease that have a part in the write. It waits for them.
+    /// Devices with an expired lease that have a part in the write. It fails until they are back.
     pub awaited: Vec<DeviceId>,
     pub bands: Vec<MapBand>,
 }

@@ -16,8 +16,7 @@ use braid_machine::{
 };
 use braid_shell::{ClientSession, HostClient};
 use braid_wire::{
-    AttributeChange, DirectoryEntry, FileAttributes, FileCommand, FileResult, FileSystemStatus, FileType, LockMode,
-    NewInode,
+    AttributeChange, DirectoryEntry, FileAttributes, FileCommand, FileResult, FileSystemStatus, LockMode, NewInode,
 };
 use bytes::Bytes;
 use rustix::io::Errno;

@@ -9,9 +9,7 @@ use crate::options::Options;
 use crate::role::Role;
 use braid_base::{DeviceId, MemberState, NodeId, Time};
 use braid_device::Service;
-use braid_host::Acquisition;
 use braid_machine::HostError;
-use braid_wire::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -124,10 +122,8 @@ impl Terms {
         let longest = settings.host_lease.max(lease);
         // A revocation that overtakes the grant of its lock is dropped, and sent again.
         let again = if options.faults.network.in_order { Duration::ZERO } else { settings.resend_min };
-        // Locks of several devices, or of several lock servers that are asked at once, deadlock until they time out; the number of retries
-        // of an operation is not bounded.
-        let asks_at_once = options.lock_servers > 1 && options.acquisition == Acquisition::Timeout;
-        let takes_turns = options.ordering != Ordering::DeviceLock && !asks_at_once;
+        // Where operations meet deadlocks, the number of their retries is not bounded.
+        let takes_turns = options.deadlocks() == Duration::ZERO;
         let answer = second + 2 * settings.lock_timeout + again;
         Terms {
             lease,

@@ -119,7 +119,8 @@ impl Options {
         }
         // What hosts read and write for files has no time-out. A short one would show that.
         if rng.chance(1, 2) {
-            self.settings.request_timeout = self.settings.request_timeout.min(Duration::from_secs(1));
+            let short = self.deadlocks().max(Duration::from_secs(1));
+            self.settings.request_timeout = self.settings.request_timeout.min(short);
         }
         // One host uses the volume alone.
         let hosts = 1 + rng.between(*HOSTS.start(), *HOSTS.end()) as usize;

@@ -395,11 +395,8 @@ impl Options {
         // A random source of its own, so that the rest of a seed is the same with any ordering.
         let rng = &mut Rng::new(self.seed ^ 0x10c5);
         let lock_timeout = Duration::from_millis([5, 50, 500][rng.below(3) as usize]);
-        // Deadlocks among device locks end when they time out, and an operation may meet several.
-        let deadlocks = if ordering == Ordering::DeviceLock { 8 * lock_timeout } else { Duration::ZERO };
         let settings = Settings {
             lock_timeout,
-            request_timeout: self.settings.request_timeout.max(deadlocks),
             lock_lease: Duration::from_millis([0, 0, 50, 4_000][rng.below(4) as usize]),
             stripes_per_lock_server: rng.between(1, 2),
             ..self.settings
@@ -407,7 +404,16 @@ impl Options {
         let lock_servers = rng.between(1, 3) as u16;
         let acquisition = [Acquisition::Ordered, Acquisition::Timeout][rng.below(2) as usize];
         let lock_servers = if ordering.needs_lock_server() { lock_servers } else { 0 };
-        Options { ordering, lock_servers, acquisition, settings, ..self }
+        let mut options = Options { ordering, lock_servers, acquisition, settings, ..self };
+        options.settings.request_timeout = options.settings.request_timeout.max(options.deadlocks());
+        options
+    }
+
+    /// Deadlocks among locks that are asked for at once end when they time out, and an operation may meet several.
+    pub(crate) fn deadlocks(&self) -> Duration {
+        let of_servers = self.lock_servers > 1 && self.acquisition == Acquisition::Timeout;
+        let meets_some = self.ordering == Ordering::DeviceLock || of_servers;
+        if meets_some { 8 * self.settings.lock_timeout } else { Duration::ZERO }
     }
 
     /// The same options with writes that take effect on arrival. If a host and a device fail together, data may be lost by design. So

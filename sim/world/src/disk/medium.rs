@@ -48,10 +48,11 @@ impl Medium {
         let Range { start, end } = sectors;
         let pages =
             self.pages.range(start / SECTORS_PER_PAGE..end.div_ceil(SECTORS_PER_PAGE).max(start / SECTORS_PER_PAGE));
-        let of_page = |(number, page): (&u64, &Box<Page>)| {
-            let (first, written) = (number * SECTORS_PER_PAGE, page.written);
+        let of_page = |(number, written): (u64, u8)| {
+            let first = number * SECTORS_PER_PAGE;
             (first..first + SECTORS_PER_PAGE).filter(move |sector| written & place(*sector).2 != 0)
         };
+        let pages = pages.map(|(number, page)| (*number, page.written));
         pages.flat_map(of_page).filter(move |sector| (start..end).contains(sector))
     }
 

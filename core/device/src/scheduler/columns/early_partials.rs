@@ -8,6 +8,8 @@ use std::time::Duration;
 
 /// How long a partial is kept. The host sends the column again if it is late.
 const KEPT_FOR: Duration = Duration::from_secs(1);
+/// The most arrivals that are listed, with those of partials that were taken out.
+const LISTED_MAX: usize = 2 * limits::WAITING_MAX;
 
 #[derive(Debug, Default)]
 pub(super) struct EarlyPartials {
@@ -27,8 +29,12 @@ impl EarlyPartials {
         }
         self.remove(key);
         let bytes = bytes_of(&partial.pieces);
-        if self.bytes + bytes <= limits::EARLY_BYTES_MAX && self.by_arrival.len() < limits::WAITING_MAX {
+        if self.bytes + bytes <= limits::EARLY_BYTES_MAX && self.by_transaction.len() < limits::WAITING_MAX {
             self.bytes += bytes;
+            if self.by_arrival.len() >= LISTED_MAX {
+                let held = &self.by_transaction;
+                self.by_arrival.retain(|(since, id, from)| held.get(&(*id, *from)).is_some_and(|(at, _)| at == since));
+            }
             self.by_arrival.push_back((now, key.0, from));
             self.by_transaction.insert(key, (now, partial));
         }
@@ -75,6 +81,6 @@ impl EarlyPartials {
     /// Asserts the bounds.
     pub fn invariants(&self) {
         assert!(self.bytes <= limits::EARLY_BYTES_MAX && self.by_transaction.len() <= self.by_arrival.len());
-        assert!(self.by_arrival.len() <= limits::WAITING_MAX);
+        assert!(self.by_arrival.len() <= LISTED_MAX);
     }
 }

@@ -3,7 +3,7 @@
 use braid_admin::write_map::{Cell, MapBand, MapDevice, MapSite, Receiver, Role, Transfers, WriteMap};
 use braid_admin::{Array, Failure};
 use braid_base::BlockRange;
-use braid_base::units::format_size;
+use braid_base::units::{format_size, parse_size};
 use braid_control::ReportedState;
 use braid_layout::{Method, ParitySite, SitePolicy};
 use braid_terminal::Common;
@@ -56,7 +56,7 @@ pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
 }
 
 fn text_of(name: &str, offset: u64, length: u64, map: &WriteMap) -> String {
-    let (site, length, offset) = (map.site.name(), format_size(length), format_size(offset));
+    let (site, length, offset) = (map.site.name(), exact(length), exact(offset));
     let mut text = format!("a write of {length} at offset {offset} of volume {name}, parity site {site}\n\n");
     text += &table_of(map);
     text += &format!("\n{}\n", computed(map));
@@ -67,10 +67,16 @@ fn text_of(name: &str, offset: u64, length: u64, map: &WriteMap) -> String {
         text += "no monitor runs: all devices are assumed to be in\n";
     }
     for device in &map.awaited {
-        text += &format!("device {} is unavailable: the write waits for it, and then fails\n", device.0);
+        text += &format!("device {} is unavailable: the write fails until it is back\n", device.0);
     }
     text += "\nfirst line of a cell: block of the volume, block on the device, where it is sent\n";
     text + "states: 1 read, 2 XOR old with new data, 3 send, 4 await, 5 XOR what comes in, 6 write\n"
+}
+
+/// A size without rounding.
+fn exact(bytes: u64) -> String {
+    let text = format_size(bytes);
+    if parse_size(&text) == Ok(bytes) { text } else { format!("{bytes} B") }
 }
 
 /// Where the parity is computed, as a sentence.
