@@ -13,6 +13,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::{JoinHandle, JoinSet};
 
 /// Bytes are copied in parts of this size.
+/// The bits of a mode that are copied. A copy belongs to whoever makes it, so programs in it must not run as their owner or group.
+const COPIED: u16 = 0o1777;
 const PART_BYTES: usize = 4 << 20;
 /// How many parts of a file are read or written at a time.
 const PARTS_MAX: usize = 4;
@@ -306,7 +308,7 @@ impl From<std::fs::Metadata> for Found {
         };
         let identity = Identity::Local { device: metadata.dev(), inode: metadata.ino() };
         let is_special = !(file_type.is_dir() || file_type.is_symlink() || file_type.is_file());
-        Found { identity, kind, is_special, mode: (metadata.mode() & 0o7777) as u16, length: metadata.len() }
+        Found { identity, kind, is_special, mode: metadata.mode() as u16 & COPIED, length: metadata.len() }
     }
 }
 
@@ -314,7 +316,13 @@ impl From<Metadata> for Found {
     fn from(metadata: Metadata) -> Found {
         let identity = Identity::Mounted { inode: metadata.inode() };
         let is_special = matches!(metadata.file_type(), FileType::Special(_));
-        Found { identity, kind: metadata.file_type(), is_special, mode: metadata.mode(), length: metadata.len() }
+        Found {
+            identity,
+            kind: metadata.file_type(),
+            is_special,
+            mode: metadata.mode() & COPIED,
+            length: metadata.len(),
+        }
     }
 }
 

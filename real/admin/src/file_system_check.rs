@@ -33,6 +33,8 @@ use std::time::{Duration, Instant};
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 /// How long metadata servers may take to settle. One that died is replaced meanwhile.
 const SETTLE_WAIT: Duration = Duration::from_secs(30);
+/// How long metadata servers may take to serve again after a check.
+const SERVED_AGAIN: Duration = Duration::from_secs(10);
 /// The memory for the maps of all shards together.
 const MAPS_BYTES_MAX: usize = 2 << 30;
 
@@ -90,6 +92,7 @@ async fn announced(
     run: impl Future<Output = Result<FileSystemFindings, Failure>>,
 ) -> Result<FileSystemFindings, Failure> {
     // Its lease is what the metadata server sees.
+    let was_served = file_systems::await_served(folder, entry, Duration::ZERO).await?;
     let announcement = Session::start(folder, &role(&entry.name)).await?;
     let checked = async {
         // A server that does not release the file system is fenced by the take-over.
@@ -98,6 +101,9 @@ async fn announced(
     };
     let outcome = checked.await;
     announcement.end().await;
+    if was_served && !file_systems::await_served(folder, entry, SERVED_AGAIN).await? {
+        tracing::warn!("file system {} is not served again yet: `braid fs status` shows why", entry.name);
+    }
     outcome
 }
 

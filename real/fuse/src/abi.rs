@@ -332,6 +332,7 @@ pub mod flag {
         FATTR_ATIME_NOW = 1 << 7,
         FATTR_MTIME_NOW = 1 << 8,
         FUSE_GETATTR_FH = 1 << 0,
+        FUSE_WRITE_KILL_SUIDGID = 1 << 2,
         FOPEN_DIRECT_IO = 1 << 0,
         FOPEN_PARALLEL_DIRECT_WRITES = 1 << 6,
         FUSE_LK_FLOCK = 1 << 0,

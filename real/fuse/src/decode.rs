@@ -79,6 +79,8 @@ pub enum Operation {
         handle: u64,
         offset: u64,
         flags: u32,
+        /// Those who execute the file must not have its owner's privileges afterwards, nor its group's.
+        loses_privileges: bool,
         data: Bytes,
     },
     StatFileSystem,
@@ -240,9 +242,16 @@ fn open_file(opcode: u32, body: &mut Body) -> Option<Operation> {
             Operation::Read { handle: fh, offset, length: size }
         }
         opcode::WRITE => {
-            let WriteIn { fh, offset, size, flags, .. } = body.structure()?;
+            let WriteIn { fh, offset, size, write_flags, flags, .. } = body.structure()?;
             let data = std::mem::take(&mut body.0);
-            (data.len() == size as usize).then_some(Operation::Write { handle: fh, offset, flags, data })?
+            let loses_privileges = write_flags & flag::FUSE_WRITE_KILL_SUIDGID != 0;
+            let write = Operation::Write { handle: fh, offset, flags, loses_privileges, data };
+            if let Operation::Write { data, .. } = &write
+                && data.len() != size as usize
+            {
+                return None;
+            }
+            write
         }
         opcode::FLUSH => {
             let FlushIn { fh, lock_owner, .. } = body.structure()?;

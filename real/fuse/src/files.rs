@@ -152,9 +152,12 @@ impl HostFiles {
         Ok(result_in(success))
     }
 
-    async fn attributes_of(&self, by: &Caller, command: FileCommand) -> Result<FileAttributes> {
-        let (_, success) = self.call_any(by, FilesRequest::Command(command)).await?;
-        attributes_in(success)
+    /// A command about names. There is no name in a directory that is gone.
+    async fn of_names(&self, by: &Caller, command: FileCommand) -> Result<FilesSuccess> {
+        match self.call_any(by, FilesRequest::Command(command)).await {
+            Err(Errno::STALE) => Err(Errno::NOENT),
+            outcome => outcome.map(|(_, success)| success),
+        }
     }
 
     async fn call(
@@ -239,7 +242,7 @@ impl Drop for AbandonedOnDrop {
 
 impl FileSystem for HostFiles {
     async fn lookup(&self, by: &Caller, parent: InodeId, name: Bytes) -> Result<FileAttributes> {
-        self.attributes_of(by, FileCommand::Lookup { parent, name }).await
+        attributes_in(self.of_names(by, FileCommand::Lookup { parent, name }).await?)
     }
 
     async fn attributes(&self, by: &Caller, inode: InodeId, through: Option<OpenFile>) -> Result<FileAttributes> {
@@ -280,19 +283,20 @@ impl FileSystem for HostFiles {
         mode: u16,
     ) -> Result<FileAttributes> {
         let owner = by.owner;
-        self.attributes_of(by, FileCommand::Create { parent, name, node, exclusive: true, owner, mode }).await
+        let command = FileCommand::Create { parent, name, node, exclusive: true, owner, mode };
+        attributes_in(self.of_names(by, command).await?)
     }
 
     async fn link(&self, by: &Caller, inode: InodeId, parent: InodeId, name: Bytes) -> Result<FileAttributes> {
-        self.attributes_of(by, FileCommand::Link { inode, parent, name }).await
+        attributes_in(self.of_names(by, FileCommand::Link { inode, parent, name }).await?)
     }
 
     async fn unlink(&self, by: &Caller, parent: InodeId, name: Bytes) -> Result<()> {
-        self.command(by, FileCommand::Unlink { parent, name }).await.map(|_| ())
+        self.of_names(by, FileCommand::Unlink { parent, name }).await.map(|_| ())
     }
 
     async fn remove_directory(&self, by: &Caller, parent: InodeId, name: Bytes) -> Result<()> {
-        self.command(by, FileCommand::RemoveDirectory { parent, name }).await.map(|_| ())
+        self.of_names(by, FileCommand::RemoveDirectory { parent, name }).await.map(|_| ())
     }
 
     async fn rename(
@@ -303,7 +307,7 @@ impl FileSystem for HostFiles {
         no_replace: bool,
     ) -> Result<()> {
         let command = FileCommand::Rename { parent, name, new_parent, new_name, no_replace };
-        self.command(by, command).await.map(|_| ())
+        self.of_names(by, command).await.map(|_| ())
     }
 
     async fn read_directory(
@@ -314,7 +318,7 @@ impl FileSystem for HostFiles {
         most: usize,
     ) -> Result<Vec<DirectoryEntry>> {
         let most = most.min(limits::FILE_ENTRIES_MAX) as u32;
-        match self.command(by, FileCommand::ReadDirectory { inode, after, most }).await? {
+        match result_in(self.of_names(by, FileCommand::ReadDirectory { inode, after, most }).await?) {
             FileResult::Entries { entries, .. } => Ok(entries),
             _ => Err(wrong_result()),
         }

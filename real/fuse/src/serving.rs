@@ -18,6 +18,9 @@ const TYPE_BITS: u32 = 0o170_000;
 const PERMISSIONS: u32 = 0o7777;
 /// The permissions of symbolic links are never checked.
 const LINK_MODE: u16 = 0o777;
+const SET_USER: u16 = 0o4000;
+const SET_GROUP: u16 = 0o2000;
+const GROUP_EXECUTES: u16 = 0o010;
 const OWNER_READS: u16 = 0o400;
 const OWNER_WRITES: u16 = 0o200;
 /// How often a file is created or opened while others remove and create it.
@@ -92,11 +95,15 @@ impl<F: FileSystem> Serving<'_, F> {
                 }
                 Reply::Data(fs.read(by, OpenFile(handle), offset, length).await?)
             }
-            Operation::Write { handle, offset, flags, data } => {
+            Operation::Write { handle, offset, flags, loses_privileges, data } => {
                 // The offset of an append is what the kernel takes for the end of the file.
                 let at = if flags & OFlags::APPEND.bits() != 0 { WriteAt::End } else { WriteAt::Offset(offset) };
                 let length = data.len();
-                let written = fs.write(by, OpenFile(handle), at, data).await?;
+                let file = OpenFile(handle);
+                let written = match loses_privileges {
+                    true => self.write_without_privileges(by, inode, file, at, data).await?,
+                    false => fs.write(by, file, at, data).await?,
+                };
                 assert!(written <= length, "no more is written than there was");
                 Reply::Written { length: written as u32 }
             }
@@ -119,6 +126,26 @@ impl<F: FileSystem> Serving<'_, F> {
             _ => return Err(Errno::NOSYS),
         };
         Ok(reply)
+    }
+
+    /// Writes for a program that must not leave privileges to those who execute the file.
+    async fn write_without_privileges(
+        &self,
+        by: &Caller,
+        inode: InodeId,
+        file: OpenFile,
+        at: WriteAt,
+        data: Bytes,
+    ) -> Result<usize> {
+        let fs = self.file_system;
+        let (written, found) = tokio::join!(fs.write(by, file, at, data), fs.attributes(by, inode, Some(file)));
+        let mode = found?.mode;
+        let kept = mode & !privileges(mode);
+        if kept != mode {
+            let change = AttributeChange { mode: Some(kept), ..AttributeChange::default() };
+            fs.set_attributes(by, inode, Some(file), change, None).await?;
+        }
+        written
     }
 
     async fn open(&self, by: &Caller, inode: InodeId, flags: u32) -> Result<OpenFile> {
@@ -164,7 +191,10 @@ impl<F: FileSystem> Serving<'_, F> {
     async fn read_directory(&self, by: &Caller, inode: InodeId, offset: u64, room: u32) -> Result<Reply> {
         let mut listing = Listing::new((room as usize).min(IO_BYTES_MAX));
         if offset < PARENT_COOKIE {
-            let parent = self.file_system.attributes(by, inode, None).await?.parent.unwrap_or(inode);
+            let found = self.file_system.attributes(by, inode, None).await;
+            // There is no name in a directory that is gone.
+            let found = found.map_err(|error| if error == Errno::STALE { Errno::NOENT } else { error })?;
+            let parent = found.parent.unwrap_or(inode);
             let of_self = (SELF_COOKIE, inode, &b"."[..]);
             for (cookie, inode, name) in [of_self, (PARENT_COOKIE, parent, &b".."[..])] {
                 if offset < cookie && !listing.push(inode, cookie, FileType::Directory, name) {
@@ -226,6 +256,12 @@ fn node(mode: u32, device: u32) -> Result<NewInode> {
     let special = SpecialType::ALL.into_iter().find(|special| kind == type_bits(FileType::Special(*special)));
     let special = special.ok_or(Errno::INVAL)?;
     Ok(NewInode::Special { special, device: if special.is_device() { device } else { 0 } })
+}
+
+/// The bits of a mode that give privileges to those who execute the file.
+fn privileges(mode: u16) -> u16 {
+    let group = if mode & GROUP_EXECUTES != 0 { SET_GROUP } else { 0 };
+    SET_USER | group
 }
 
 fn permissions(mode: u32) -> u16 {

@@ -61,8 +61,8 @@ fn encoded(operation: &Operation) -> (u32, Vec<u8>) {
         Operation::Read { handle, offset, length } => {
             (15, [long(*handle), long(*offset), words(&[*length, 0]), long(5), words(&[0, 0])].concat())
         }
-        Operation::Write { handle, offset, flags, data } => {
-            let size = words(&[data.len() as u32, 0]);
+        Operation::Write { handle, offset, flags, loses_privileges, data } => {
+            let size = words(&[data.len() as u32, u32::from(*loses_privileges) << 2]);
             (16, [long(*handle), long(*offset), size, long(5), words(&[*flags, 0]), data.to_vec()].concat())
         }
         Operation::StatFileSystem => (17, Vec::new()),
@@ -121,8 +121,15 @@ fn operation() -> impl Strategy<Value = Operation> {
     let of_files = prop_oneof![
         word.prop_map(|flags| Operation::Open { flags }),
         (number, number, word).prop_map(|(handle, offset, length)| Operation::Read { handle, offset, length }),
-        (number, number, word, prop::collection::vec(any::<u8>(), 0..9000))
-            .prop_map(|(handle, offset, flags, data)| Operation::Write { handle, offset, flags, data: data.into() }),
+        (number, number, word, any::<bool>(), prop::collection::vec(any::<u8>(), 0..9000)).prop_map(
+            |(handle, offset, flags, loses_privileges, data)| Operation::Write {
+                handle,
+                offset,
+                flags,
+                loses_privileges,
+                data: data.into()
+            }
+        ),
         (number, number).prop_map(|(handle, owner)| Operation::Flush { handle, owner }),
         number.prop_map(|handle| Operation::Release { handle }),
         number.prop_map(|handle| Operation::Sync { handle }),

@@ -12,9 +12,10 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -473,6 +474,37 @@ fn servers_are_killed(mounts: Mounts, shards: usize) {
     println!("the longest pause was {pause:?}");
     assert!(!soak() || pause < SERVER_PAUSE_MAX, "{pause:?}");
     compare(&mounts, &kept);
+    mounts.end();
+}
+
+#[test]
+fn nobody_gets_the_privileges_of_another_owner() {
+    let Some(mounts) = Mounts::new() else { return };
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can be another user");
+        return mounts.end();
+    }
+    let mode = |path: &Path| fs::metadata(path).expect("it exists").mode() & 0o7777;
+    let set_mode = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).expect("it is set");
+    let (program, elsewhere) = (mounts.path(0, "program"), mounts.path(1, "program"));
+    fs::write(&program, "content").expect("it is written");
+    for (before, after) in [(0o6777, 0o777), (0o6767, 0o2767)] {
+        set_mode(&program, before);
+        // The file is reached through its descriptor: the folders above are the test's own.
+        let file = OpenOptions::new().append(true).open(&program).expect("it can be opened");
+        let nobody = Command::new("/bin/sh").args(["-c", "echo more"]).uid(65534).gid(65534).stdout(file).status();
+        assert!(nobody.expect("there is a shell").success());
+        assert_eq!(mode(&elsewhere), after, "{before:o}");
+    }
+    assert_eq!(fs::read(&elsewhere).expect("it can be read"), b"contentmore\nmore\n");
+    // Copies belong to whoever makes them.
+    set_mode(&program, 0o6755);
+    let local = mounts.array.scratch().path("copy");
+    mounts.array.braid(&["fs", "cp", &format!("{NAME}:/program"), path_text(&local)]).done();
+    assert_eq!(mode(&local), 0o755);
+    set_mode(&local, 0o4711);
+    mounts.array.braid(&["fs", "cp", path_text(&local), &format!("{NAME}:/second")]).done();
+    assert_eq!(mode(&mounts.path(0, "second")), 0o711);
     mounts.end();
 }
 
