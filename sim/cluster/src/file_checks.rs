@@ -26,6 +26,8 @@ use std::time::Duration;
 
 /// The bytes of one hostread of the metadata volume.
 const CHUNK: u64 = 1 << 20;
+/// The longest time that a metadata server needs to take over.
+const TAKE_OVER_MAX: Duration = Duration::from_secs(120);
 /// The process of the final walk.
 const WALKER: usize = 1_000;
 /// More than a file has.
@@ -35,6 +37,16 @@ impl Run {
     /// All checks of the file system, which then is not used any more.
     pub(crate) fn check_files(&mut self) -> Result<(), Failed> {
         let Some(system) = self.cluster.files.system.clone() else { return Ok(()) };
+        let until = self.cluster.world.now().after(TAKE_OVER_MAX);
+        while self.is_one_taking_over() {
+            if self.cluster.world.now() > until {
+                return Err(Failed {
+                    check: "no-owner",
+                    details: "a metadata server takes over and does not end".into(),
+                });
+            }
+            self.pass(Duration::from_millis(100))?;
+        }
         let walker = self.cluster.add_file_host(&system);
         self.cluster.files.hosts.insert(walker);
         self.cluster.walk(walker)?;

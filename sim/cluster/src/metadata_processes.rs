@@ -163,6 +163,12 @@ impl Run {
         missing.map(|shard| self.cluster.files.servers[shard][0]).collect()
     }
 
+    /// True if a shard has no owner yet, or may have another one soon.
+    pub(crate) fn is_one_taking_over(&self) -> bool {
+        let takes_over = |slot: HostSlot| self.cluster.metadata_state(slot) == Some(NodeState::TakesOver);
+        self.up_servers().into_iter().any(takes_over) || !self.slots_of_missing().is_empty()
+    }
+
     /// Ends processes that do not own the file system any more, and has another one started if there is none.
     pub(crate) fn look_after_metadata(&mut self) -> Result<(), Failed> {
         for slot in self.up_servers() {
