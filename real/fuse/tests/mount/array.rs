@@ -291,7 +291,7 @@ fn files_of_a_fenced_host_are_dead() {
     fcntl_lock(&file, FlockOperation::LockExclusive).expect("it is locked");
     array.controls.fence.store(true, Ordering::SeqCst);
     // The server refuses the first request, or does not hear of any but this one.
-    let is_dead = || fs::metadata(array.path(0, "file")).is_err_and(|error| error.raw_os_error() == Some(5));
+    let is_dead = || file.sync_all().is_err_and(|error| error.raw_os_error() == Some(5));
     until("the host is told that it is fenced", is_dead);
     for _ in 0..2 {
         assert_eq!(file.write(b"after").expect_err("it is dead").raw_os_error(), Some(5));
