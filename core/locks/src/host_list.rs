@@ -5,7 +5,7 @@ use braid_base::{Generation, limits};
 use braid_machine::{DiskError, DiskResult, Effects};
 use braid_two_copy_record::{Progress, RecordError, StoredRecord, TwoCopyRecord};
 use bytes::{Buf, BufMut};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The size of a lock server's disk.
 pub const DISK_BYTES: u64 = Hosts::DISK_BYTES;
@@ -60,36 +60,64 @@ impl TwoCopyRecord for Hosts {
 
 /// The list, in memory and on disk.
 #[derive(Debug, Default)]
-pub(crate) struct HostList(StoredRecord<Hosts>);
+pub(crate) struct HostList {
+    record: StoredRecord<Hosts>,
+    /// What is on disk is not up to date.
+    is_stale: bool,
+    /// Hosts that are ending, and the lock that each gave back last: they are told once the list on disk does not name them.
+    ending: BTreeMap<Generation, u64>,
+}
 
 impl HostList {
     /// Begins to read the list.
     pub fn start(&self, out: &mut Effects) {
-        self.0.start(out);
+        self.record.start(out);
     }
 
     /// A disk command has ended.
     pub fn on_disk_done(&mut self, result: DiskResult, out: &mut Effects) -> Result<Progress, ListError> {
-        Ok(self.0.on_disk_done(result, out)?)
+        Ok(self.record.on_disk_done(result, out)?)
     }
 
     /// The hosts in the list.
     pub fn hosts(&self) -> &BTreeSet<Generation> {
-        &self.0.durable().0
+        &self.record.durable().0
     }
 
     /// True if `host` is in the list, and in the one that is being written, if any.
     pub fn contains(&self, host: Generation) -> bool {
-        self.hosts().contains(&host) && self.0.writing().is_none_or(|writing| writing.0.contains(&host))
+        self.hosts().contains(&host) && self.record.writing().is_none_or(|writing| writing.0.contains(&host))
     }
 
-    /// Writes the list if `hosts` differ from it and no write is under way. True if it did.
+    /// Other hosts may belong into the list than those on disk.
+    pub fn set_stale(&mut self) {
+        self.is_stale = true;
+    }
+
+    /// True if the list is to be written, and no write is under way.
+    pub fn is_due(&self) -> bool {
+        self.is_stale && !self.is_writing()
+    }
+
+    /// Writes the list if `hosts` differ from it. True if it did.
     pub fn update(&mut self, hosts: BTreeSet<Generation>, out: &mut Effects) -> bool {
-        self.0.update(Hosts(hosts), out)
+        assert!(!self.is_writing(), "one write of the list is under way at a time");
+        self.is_stale = false;
+        self.record.update(Hosts(hosts), out)
     }
 
     pub fn is_writing(&self) -> bool {
-        self.0.writing().is_some()
+        self.record.writing().is_some()
+    }
+
+    /// A host that is not to be in the list has given back this lock, its last one.
+    pub fn add_ending(&mut self, host: Generation, lock_id: u64) {
+        self.ending.insert(host, lock_id);
+    }
+
+    /// Takes out the hosts that are to be told, if the list on disk is up to date.
+    pub fn take_ending(&mut self) -> BTreeMap<Generation, u64> {
+        if self.is_stale || self.is_writing() { BTreeMap::new() } else { std::mem::take(&mut self.ending) }
     }
 }
 

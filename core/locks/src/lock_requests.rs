@@ -62,7 +62,7 @@ impl LockServer {
         let session = self.sessions.get_mut(&host).expect("it was just admitted");
         session.deferred.push((lock_id, asked));
         session.listed = true;
-        self.list_is_stale = true;
+        self.list.set_stale();
     }
 
     /// Handles the reassertion of a lock that the host held before the server's restart.

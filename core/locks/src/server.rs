@@ -61,10 +61,6 @@ pub struct LockServer {
     /// The hosts that may have held locks when the server started.
     pub(crate) recovered: BTreeSet<Generation>,
     pub(crate) list: HostList,
-    /// The list on disk is not up to date.
-    pub(crate) list_is_stale: bool,
-    /// Hosts that are ending, and the lock that each gave back last: answered once the list on disk does not name them.
-    ending: BTreeMap<Generation, u64>,
     pub(crate) fencing: Fencing,
     pub(crate) timers: Timers<Timer>,
     patrol: Patrol,
@@ -131,8 +127,6 @@ impl LockServer {
             sessions: BTreeMap::new(),
             recovered: BTreeSet::new(),
             list: HostList::default(),
-            list_is_stale: false,
-            ending: BTreeMap::new(),
             fencing: Fencing::new(),
             timers: Timers::default(),
             patrol: Patrol::default(),
@@ -226,7 +220,7 @@ impl LockServer {
                 self.counters.unlocks += u64::from(self.give_back(now, LockName { host, lock_id }, out));
                 if self.config.ends_without_locks && self.sessions[&host].is_idle() && !self.fencing.is_doomed(host) {
                     self.forget(now, host, out);
-                    self.ending.insert(host, lock_id);
+                    self.list.add_ending(host, lock_id);
                 } else {
                     self.answer(host, LockReply::Unlocked { lock_id }, out);
                 }
@@ -315,7 +309,7 @@ impl LockServer {
             self.sessions.insert(*host, session);
         }
         self.service = LockService::Recovering;
-        self.list_is_stale = true;
+        self.list.set_stale();
         self.arm_patrol(now.time);
         self.serve_if_recovered(now, out);
     }
@@ -393,7 +387,9 @@ impl LockServer {
         self.timers.cancel(Timer::Revoke(host));
         let session = self.sessions.remove(&host).expect("it is there");
         self.extents -= session.extents;
-        self.list_is_stale |= session.listed;
+        if session.listed {
+            self.list.set_stale();
+        }
     }
 
     /// The next timer of the server or its parts.
@@ -419,19 +415,16 @@ impl LockServer {
 
     /// Writes the list of hosts if it is not up to date.
     fn update_list(&mut self, out: &mut Effects) {
-        if !self.list_is_stale || self.list.is_writing() {
+        if !self.list.is_due() {
             return;
         }
-        self.list_is_stale = false;
         let listed = self.sessions.iter().filter(|(_, session)| session.listed).map(|(host, _)| *host).collect();
         self.counters.list_writes += u64::from(self.list.update(listed, out));
     }
 
     fn answer_ending(&mut self, out: &mut Effects) {
-        if !self.list_is_stale && !self.list.is_writing() {
-            for (host, lock_id) in std::mem::take(&mut self.ending) {
-                self.answer(host, LockReply::Unlocked { lock_id }, out);
-            }
+        for (host, lock_id) in self.list.take_ending() {
+            self.answer(host, LockReply::Unlocked { lock_id }, out);
         }
     }
 

@@ -1,5 +1,5 @@
-//! Pairs of devices that did not reach each other. Devices that can't can't execute a write together, so for a while the host computes the
-//! parity of such writes itself. Then one write tries; if that is in vain, the next one tries after twice the time.
+//! Pairs of devices that did not reach each other. Such a pair can't execute a write together, so for a while the host computes the parity
+//! of writes that need it. Then one write tries; if that is in vain, the next one tries after twice the time.
 
 use braid_base::{DeviceId, Time};
 use braid_wire::Column;

@@ -37,8 +37,8 @@ impl Transactions {
         self.arm_resend(ctx, sequence);
     }
 
-    /// A device still executes its column. If others owe it something, they are asked again. Returns those that it has waited for in vain, if it has:
-    /// they may not reach each other.
+    /// A device still executes its column. If others owe it something, they are asked again. Returns those for which it has waited in vain,
+    /// if it has: they may not reach each other.
     pub(crate) fn on_executing(
         &mut self,
         ctx: &mut Ctx,

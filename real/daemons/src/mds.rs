@@ -232,8 +232,8 @@ impl MetadataDaemon {
         }
     }
 
-    /// Returns when the file system is to be checked, or is deleted, or the server is to begin anew. Passes on
-    /// changes of settings that a running server can follow, and records which hosts it has fenced.
+    /// Returns when the file system is to be checked, or is deleted, or the server is to begin anew. Passes on changes of settings that a
+    /// running server can follow, and records which hosts it has fenced.
     async fn watch(&self, node: &Shared, grouping: Grouping) -> Result<Pause, Failure> {
         // A host that is fenced may have released its lease.
         let mut roles = BTreeMap::new();

@@ -244,14 +244,11 @@ fn open_file(opcode: u32, body: &mut Body) -> Option<Operation> {
         opcode::WRITE => {
             let WriteIn { fh, offset, size, write_flags, flags, .. } = body.structure()?;
             let data = std::mem::take(&mut body.0);
-            let loses_privileges = write_flags & flag::FUSE_WRITE_KILL_SUIDGID != 0;
-            let write = Operation::Write { handle: fh, offset, flags, loses_privileges, data };
-            if let Operation::Write { data, .. } = &write
-                && data.len() != size as usize
-            {
+            if data.len() != size as usize {
                 return None;
             }
-            write
+            let loses_privileges = write_flags & flag::FUSE_WRITE_KILL_SUIDGID != 0;
+            Operation::Write { handle: fh, offset, flags, loses_privileges, data }
         }
         opcode::FLUSH => {
             let FlushIn { fh, lock_owner, .. } = body.structure()?;

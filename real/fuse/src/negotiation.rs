@@ -2,7 +2,8 @@
 //!
 //! Requested are advisory locks of both kinds, so that they hold between hosts; truncation by open; and requests of up to 1 MiB. Not
 //! requested are, above all, the kernel's write-back cache, read-ahead, and READDIRPLUS. Without HANDLE_KILLPRIV the kernel itself
-//! removes the set-user-ID bits when a file gets another owner or size; a request to write says whether they are to be removed. Without DIRECT_IO_ALLOW_MMAP it refuses shared mappings.
+//! removes the set-user-ID bits when a file gets another owner or size; a request to write says whether they are to be removed. Without
+//! DIRECT_IO_ALLOW_MMAP it refuses shared mappings.
 
 use crate::abi::{InitOut, MAJOR, MINOR_MAX, MINOR_MIN, feature};
 
