@@ -457,8 +457,22 @@ async fn remove(session: &Session, entry: &FileSystemEntry) -> Result<(), Failur
     disown_all(session, entry).await?;
     session.folder().update(|description| {
         description.file_systems.retain(|other| other.id != entry.id);
-        Ok(())
-    })
+        Ok::<(), Failure>(())
+    })?;
+    await_unreported(session.folder(), entry).await
+}
+
+/// Waits until the monitor's report names no owner any more: status shows it, and the report is renewed now and then.
+async fn await_unreported(folder: &ArrayFolder, entry: &FileSystemEntry) -> Result<(), Failure> {
+    let (begun, ids) = (Instant::now(), entry.servers());
+    let is_of = |id: u16| ids.contains(&FileSystemId(id));
+    while let Some(monitor) = folder.monitor(&Moment::now())?
+        && monitor.report.file_systems.iter().any(|report| is_of(report.id))
+        && begun.elapsed() < RELEASE_WAIT
+    {
+        tokio::time::sleep(LOOK_PAUSE).await;
+    }
+    Ok(())
 }
 
 async fn remove_volumes(session: &Session, entry: &FileSystemEntry) -> Result<(), Failure> {
