@@ -82,7 +82,13 @@ impl Coordinator {
             _ => return ctx.out.ignore(Ignored::InProgress),
         }
         let stamp = self.stamps.next(ctx.now.clock);
-        self.transactions.of_mut(sequence).stamp = stamp;
+        let transaction = self.transactions.of_mut(sequence);
+        let is_too_far_ahead = matches!(refusal, Refusal::TooFarAhead { .. });
+        if is_too_far_ahead && stamp >= transaction.stamp {
+            // The clock of this host is ahead: at once, the answer would be the same. Sent again by the resend timer.
+            return ctx.out.ignore(Ignored::InProgress);
+        }
+        transaction.stamp = stamp;
         self.counters.resent += 1;
         self.transactions.send_phase(ctx, sequence);
     }

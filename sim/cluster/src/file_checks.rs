@@ -47,6 +47,7 @@ impl Run {
             }
             self.pass(Duration::from_millis(100))?;
         }
+        self.look_after_metadata()?;
         let walker = self.cluster.add_file_host(&system);
         self.cluster.files.hosts.insert(walker);
         self.cluster.walk(walker)?;
