@@ -28,6 +28,19 @@ pub(crate) fn workloads() -> Vec<Workload> {
             Busy::grant_and_release,
         ),
         Workload::new(
+            "lock-table/share-among-readers",
+            || {
+                let mut busy = Busy::new(0);
+                for _ in 0..HELD {
+                    let (owner, extents) = busy.next_reader();
+                    assert_eq!(busy.table.lock(owner, OBJECT, &extents), Locked::Granted);
+                }
+                busy
+            },
+            Busy::next_reader,
+            Busy::grant_and_release,
+        ),
+        Workload::new(
             "lock-table/wait-and-hand-over",
             || Busy::new(HELD),
             Busy::next_request,
@@ -60,6 +73,13 @@ impl Busy {
         let range = BlockRange::new(self.rng.below(BLOCKS), self.rng.between(1, 16));
         let first = self.rng.below(3) as u16;
         (self.next_owner, [0, 1, 2].map(|unit| LockExtent { position: first + unit, range, mode: LockMode::Exclusive }))
+    }
+
+    /// The same blocks each time, shared.
+    fn next_reader(&mut self) -> (u64, [LockExtent; 3]) {
+        self.next_owner += 1;
+        let range = BlockRange::new(0, 16);
+        (self.next_owner, [0, 1, 2].map(|position| LockExtent { position, range, mode: LockMode::Shared }))
     }
 
     /// Grants a lock request and releases it; some requests conflict with a held one, and wait.

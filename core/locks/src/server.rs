@@ -359,10 +359,10 @@ impl LockServer {
             let wanted = session.wanted.iter().filter(|lock_id| {
                 let name = LockName { host: *host, lock_id: **lock_id };
                 // The process of the server waits for moments only.
-                let mut waiting = self.table.waiting_for(name).filter(|other| other.host != LockServer::OWN);
+                let is_meant = |other: LockName| other.host != LockServer::OWN && other.host != *host;
                 session.lock_ids.get(lock_id).is_some_and(|held| held.cached || of_volumes)
                     && self.table.state(name) == Some(LockState::Held)
-                    && waiting.any(|other| other.host != *host)
+                    && self.table.wanted_by(name, is_meant)
             });
             let since = |lock_id: &u64| (*lock_id, session.overdue.get(lock_id).copied().unwrap_or(now));
             session.overdue = wanted.map(since).collect();

@@ -11,26 +11,26 @@
 //! and the first of all locks that wait for a block is granted next. Since a lock waits only for earlier ones, there
 //! are no deadlocks among the locks of one table.
 //!
-//! Extents are kept in one ordered map. A lock may be as short as a block or as long as a volume, so extents are
-//! ordered by size class first. A search for the extents that touch a range looks back, in each size class in use, no
-//! further than an extent of that class reaches.
+//! Extents are kept apart by whether they are held, and by their mode. So a search for conflicts looks at nothing else: a
+//! request for a shared lock, for instance, is not delayed by any number of shared locks.
 
-use braid_base::{BlockRange, ObjectId};
+mod extents;
+
+use braid_base::ObjectId;
 use braid_wire::locking::{LockExtent, LockMode};
+use extents::{Entry, Extents};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
-use std::ops::Range;
+use std::ops::ControlFlow::{self, Break, Continue};
 
 /// The locks of owners on blocks, held and waiting.
 #[derive(Clone, Debug)]
 pub struct LockTable<Owner> {
     owners: BTreeMap<Owner, Owned>,
-    extents: BTreeMap<ExtentAddress, Extent<Owner>>,
+    held: ByMode<Owner>,
+    waiting: ByMode<Owner>,
     /// The number of waiting locks.
-    waiting: usize,
-    /// The number of extents of each size class, and the classes in use as a set of bits.
-    sizes: [u32; SIZES],
-    sizes_in_use: u16,
+    waiting_locks: usize,
     /// Arrival numbers. Locks that were taken in as held count up from 0; requested locks count up from
     /// [`FIRST_ASKED`].
     next_held: u64,
@@ -70,41 +70,29 @@ struct Owned {
     extents: Vec<LockExtent>,
 }
 
-/// The key of an extent in the map.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct ExtentAddress {
-    object: ObjectId,
-    position: u16,
-    /// See [`size_of`].
-    size: u8,
-    start: u64,
-    arrival: u64,
-    /// The index of the extent in its lock, since extents of one lock may touch each other.
-    index: u16,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Extent<Owner> {
-    owner: Owner,
-    state: LockState,
-    count: u64,
-    mode: LockMode,
+/// The extents that are held, or those that wait.
+#[derive(Clone, Debug)]
+struct ByMode<Owner> {
+    shared: Extents<Owner>,
+    exclusive: Extents<Owner>,
 }
 
 const FIRST_ASKED: u64 = 1 << 63;
-/// The number of size classes. Each spans sixteen times the one below: locks of a few blocks, of some stripe units, …
-const SIZES: usize = 16;
 /// The most locks that one check of the invariants looks at.
 const CHECKED_MAX: usize = 16;
+/// The most extents of a lock, and for each of them the most others, that such a check looks at.
+const CHECKED_EXTENTS_MAX: usize = 16;
+const CHECKED_NEAR_MAX: usize = 64;
+/// The most extents of a table that such a check searches as a whole.
+const SEARCHED_MAX: usize = 4096;
 
 impl<Owner> Default for LockTable<Owner> {
     fn default() -> Self {
         LockTable {
             owners: BTreeMap::new(),
-            extents: BTreeMap::new(),
-            waiting: 0,
-            sizes: [0; SIZES],
-            sizes_in_use: 0,
+            held: ByMode::default(),
+            waiting: ByMode::default(),
+            waiting_locks: 0,
             next_held: 0,
             next_asked: FIRST_ASKED,
             beside: BTreeMap::new(),
@@ -123,19 +111,12 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
     pub fn lock(&mut self, owner: Owner, object: ObjectId, extents: &[LockExtent]) -> Locked<Owner> {
         let arrival = self.next_asked;
         self.next_asked += 1;
-        let mut free = true;
-        let mut blockers = Vec::new();
-        for extent in extents {
-            for (_, earlier) in self.conflicting(object, *extent, 0..arrival) {
-                free = false;
-                if earlier.state == LockState::Held {
-                    blockers.push(earlier.owner);
-                }
-            }
-        }
+        let blockers = self.held.owners(object, extents);
+        let is_next = || !self.waiting.any(object, extents, usize::MAX, |_| true);
+        let free = blockers.is_empty() && (self.waiting_locks == 0 || is_next());
         let state = if free { LockState::Held } else { LockState::Waiting };
         self.insert(owner, Owned { arrival, state, object, extents: extents.to_vec() });
-        if free { Locked::Granted } else { Locked::Waits { blockers: in_order(blockers) } }
+        if free { Locked::Granted } else { Locked::Waits { blockers } }
     }
 
     /// Takes in a lock as held from before all requests: of a recovered transaction, or reasserted to a restarted
@@ -153,13 +134,11 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
         extents: &[LockExtent],
         belongs: impl Fn(Owner) -> bool,
     ) -> bool {
-        let conflicting = extents.iter().flat_map(|extent| self.conflicting(object, *extent, 0..u64::MAX));
-        let held = conflicting.filter(|(_, other)| other.state == LockState::Held).map(|(_, other)| other.owner);
-        let held: Vec<Owner> = held.collect();
+        let held = self.held.owners(object, extents);
         if !held.iter().all(|other| belongs(*other)) {
             return false;
         }
-        for other in in_order(held) {
+        for other in held {
             self.beside.entry(owner).or_default().push(other);
             self.beside.entry(other).or_default().push(owner);
         }
@@ -174,14 +153,18 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
     pub fn release(&mut self, owner: Owner, granted: &mut Vec<Owner>) {
         let Some(owned) = self.remove(owner) else { return };
         self.forget_beside(owner);
-        if self.waiting == 0 {
+        if self.waiting_locks == 0 {
             return;
         }
         // A grant to one of them frees none of the others: they wait for that one still.
-        let behind = self.later(&owned).filter(|(_, extent)| extent.state == LockState::Waiting);
-        let behind = behind.map(|(place, extent)| (place.arrival, extent.owner)).collect();
+        let mut behind = Vec::new();
+        self.waiting.each(owned.object, &owned.extents, |other| {
+            if other.arrival > owned.arrival {
+                behind.push((other.arrival, other.owner));
+            }
+        });
         for (_, waiting) in in_order(behind) {
-            if self.earlier(waiting, &self.owners[&waiting]).next().is_none() {
+            if !self.is_behind(waiting, &self.owners[&waiting]) {
                 self.grant(waiting);
                 granted.push(waiting);
             }
@@ -195,35 +178,36 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
 
     /// The owners that hold the locks that `owner` waits for, sorted.
     pub fn blockers(&self, owner: Owner) -> Vec<Owner> {
-        let owned = self.owners.get(&owner);
-        let earlier = owned.into_iter().flat_map(|owned| self.earlier(owner, owned));
-        in_order(earlier.filter(|extent| extent.state == LockState::Held).map(|extent| extent.owner).collect())
+        let Some(owned) = self.owners.get(&owner) else { return Vec::new() };
+        let mut held = Vec::new();
+        self.held.each(owned.object, &owned.extents, |other| {
+            if self.is_ahead(other, owner, owned) {
+                held.push(other.owner);
+            }
+        });
+        in_order(held)
     }
 
     /// True if one of these extents conflicts with a lock that another owner than `except` holds.
     pub fn conflicts(&self, object: ObjectId, extents: &[LockExtent], except: Option<Owner>) -> bool {
-        extents.iter().any(|extent| {
-            self.conflicting(object, *extent, 0..u64::MAX)
-                .any(|(_, other)| other.state == LockState::Held && Some(other.owner) != except)
-        })
+        self.held.any(object, extents, usize::MAX, |other| Some(other.owner) != except)
     }
 
     /// True if there is a lock on `object`, held or waiting.
     pub fn touches(&self, object: ObjectId) -> bool {
-        let first = ExtentAddress { object, position: 0, size: 0, start: 0, arrival: 0, index: 0 };
-        self.extents.range(first..).next().is_some_and(|(place, _)| place.object == object)
+        self.held.has(object) || self.waiting.has(object)
     }
 
     /// True if a later lock waits for the one of `owner`.
     pub fn wanted(&self, owner: Owner) -> bool {
-        self.waiting_for(owner).next().is_some()
+        self.wanted_by(owner, |_| true)
     }
 
-    /// The owners of locks that wait for the one of `owner`, among others perhaps; some more than once.
-    pub fn waiting_for(&self, owner: Owner) -> impl Iterator<Item = Owner> + '_ {
-        let owned = self.owners.get(&owner).filter(|_| self.waiting > 0);
-        let later = owned.into_iter().flat_map(|owned| self.later(owned));
-        later.filter(|(_, later)| later.state == LockState::Waiting).map(|(_, later)| later.owner)
+    /// True if a later lock of one of some owners waits for the one of `owner`.
+    pub fn wanted_by(&self, owner: Owner, meant: impl Fn(Owner) -> bool) -> bool {
+        let Some(owned) = self.owners.get(&owner).filter(|_| self.waiting_locks > 0) else { return false };
+        let is_later = |other: Entry<Owner>| other.arrival > owned.arrival && meant(other.owner);
+        self.waiting.any(owned.object, &owned.extents, usize::MAX, is_later)
     }
 
     /// All owners, sorted.
@@ -249,64 +233,45 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
         if self.owners.len() <= CHECKED_MAX {
             self.owners.keys().for_each(|owner| self.check(*owner));
             let extents: usize = self.owners.values().map(|owned| owned.extents.len()).sum();
-            assert_eq!(extents, self.extents.len(), "every extent belongs to a lock");
+            assert_eq!(extents, self.held.len() + self.waiting.len(), "every extent belongs to a lock");
             let waiting = self.owners.values().filter(|owned| owned.state == LockState::Waiting);
-            assert_eq!(waiting.count(), self.waiting, "waiting locks are counted");
+            assert_eq!(waiting.count(), self.waiting_locks, "waiting locks are counted");
         } else {
             self.recent.iter().filter(|owner| self.owners.contains_key(owner)).for_each(|owner| self.check(*owner));
         }
     }
 
+    /// Asserts the rule for one lock. Of a lock of many extents, and of many locks on the same blocks, some are looked at.
     fn check(&self, owner: Owner) {
         let owned = &self.owners[&owner];
-        let earlier = self.earlier(owner, owned).next();
+        let is_quick =
+            owned.extents.len() <= CHECKED_EXTENTS_MAX && self.held.len() + self.waiting.len() <= SEARCHED_MAX;
         match owned.state {
             LockState::Held => {
-                assert!(earlier.is_none(), "{owner:?} holds a lock that conflicts with the earlier {earlier:?}")
+                let first = &owned.extents[..owned.extents.len().min(CHECKED_EXTENTS_MAX)];
+                for among in [&self.held, &self.waiting] {
+                    let is_ahead = |other| self.is_ahead(other, owner, owned);
+                    let earlier = among.any(owned.object, first, CHECKED_NEAR_MAX, is_ahead);
+                    assert!(!earlier, "{owner:?} holds a lock that conflicts with an earlier one");
+                }
             }
-            LockState::Waiting => assert!(earlier.is_some(), "{owner:?} waits for no other lock"),
+            LockState::Waiting if is_quick => {
+                assert!(self.is_behind(owner, owned), "{owner:?} waits for no other lock")
+            }
+            LockState::Waiting => {}
         }
     }
 
-    /// The extents that the lock of `owner` has to wait for.
-    fn earlier(&self, owner: Owner, owned: &Owned) -> impl Iterator<Item = &Extent<Owner>> {
-        let earlier = self.conflicting_all(owned, 0..owned.arrival).map(|(_, earlier)| earlier);
+    /// True if a lock has to wait.
+    fn is_behind(&self, owner: Owner, owned: &Owned) -> bool {
+        let is_ahead = |other| self.is_ahead(other, owner, owned);
+        [&self.held, &self.waiting].iter().any(|among| among.any(owned.object, &owned.extents, usize::MAX, is_ahead))
+    }
+
+    /// True if `owned` has to wait for an extent that conflicts with it.
+    fn is_ahead(&self, other: Entry<Owner>, owner: Owner, owned: &Owned) -> bool {
         let beside = self.beside.get(&owner);
-        earlier.filter(move |earlier| beside.is_none_or(|beside| !beside.contains(&earlier.owner)))
-    }
-
-    /// The extents that have to wait for `owned`.
-    fn later(&self, owned: &Owned) -> impl Iterator<Item = (&ExtentAddress, &Extent<Owner>)> {
-        self.conflicting_all(owned, owned.arrival + 1..u64::MAX)
-    }
-
-    fn conflicting_all(
-        &self,
-        owned: &Owned,
-        arrivals: Range<u64>,
-    ) -> impl Iterator<Item = (&ExtentAddress, &Extent<Owner>)> {
-        let extents = owned.extents.iter();
-        extents.flat_map(move |extent| self.conflicting(owned.object, *extent, arrivals.clone()))
-    }
-
-    /// The extents that conflict with this one, of locks with these arrival numbers.
-    fn conflicting(
-        &self,
-        object: ObjectId,
-        LockExtent { position, range, mode }: LockExtent,
-        arrivals: Range<u64>,
-    ) -> impl Iterator<Item = (&ExtentAddress, &Extent<Owner>)> {
-        let place = ExtentAddress { object, position, size: 0, start: range.end(), arrival: 0, index: 0 };
-        bits(self.sizes_in_use)
-            .flat_map(move |size| {
-                let behind = ExtentAddress { size, ..place };
-                self.extents.range(ExtentAddress { start: range.start.saturating_sub(reach(size)), ..behind }..behind)
-            })
-            .filter(move |(place, other)| {
-                arrivals.contains(&place.arrival)
-                    && other.mode.conflicts(mode)
-                    && BlockRange::new(place.start, other.count).overlaps(range)
-            })
+        other.arrival < owned.arrival && beside.is_none_or(|beside| !beside.contains(&other.owner))
     }
 
     fn forget_beside(&mut self, owner: Owner) {
@@ -320,39 +285,42 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
     }
 
     fn insert(&mut self, owner: Owner, owned: Owned) {
-        for (place, extent) in owned.places() {
-            let state = owned.state;
-            self.extents.insert(place, Extent { owner, state, count: extent.range.count, mode: extent.mode });
-            self.sizes[place.size as usize] += 1;
-            self.sizes_in_use |= 1 << place.size;
-        }
-        self.waiting += usize::from(owned.state == LockState::Waiting);
+        self.add_extents(owner, &owned);
+        self.waiting_locks += usize::from(owned.state == LockState::Waiting);
         assert!(self.owners.insert(owner, owned).is_none(), "{owner:?} has a lock already");
         self.changed(owner);
     }
 
     fn remove(&mut self, owner: Owner) -> Option<Owned> {
         let owned = self.owners.remove(&owner)?;
-        self.waiting -= usize::from(owned.state == LockState::Waiting);
-        for (place, _) in owned.places() {
-            self.extents.remove(&place);
-            let left = &mut self.sizes[place.size as usize];
-            *left -= 1;
-            if *left == 0 {
-                self.sizes_in_use &= !(1 << place.size);
-            }
-        }
+        self.waiting_locks -= usize::from(owned.state == LockState::Waiting);
+        self.remove_extents(&owned);
         Some(owned)
     }
 
     fn grant(&mut self, owner: Owner) {
-        let owned = self.owners.get_mut(&owner).expect("it waits");
+        let mut owned = self.remove(owner).expect("it waits");
         owned.state = LockState::Held;
-        self.waiting -= 1;
-        for (place, _) in owned.places() {
-            self.extents.get_mut(&place).expect("a lock's extents are in the table").state = LockState::Held;
+        self.insert(owner, owned);
+    }
+
+    fn add_extents(&mut self, owner: Owner, owned: &Owned) {
+        let entry = Entry { owner, arrival: owned.arrival };
+        for (extent, index) in owned.extents.iter().zip(0..) {
+            self.of(owned.state, extent.mode).insert(owned.object, (extent.position, extent.range), index, entry);
         }
-        self.changed(owner);
+    }
+
+    fn remove_extents(&mut self, owned: &Owned) {
+        for (extent, index) in owned.extents.iter().zip(0..) {
+            let extents = self.of(owned.state, extent.mode);
+            extents.remove(owned.object, (extent.position, extent.range), index, owned.arrival);
+        }
+    }
+
+    fn of(&mut self, state: LockState, mode: LockMode) -> &mut Extents<Owner> {
+        let by_mode = if state == LockState::Held { &mut self.held } else { &mut self.waiting };
+        if mode == LockMode::Shared { &mut by_mode.shared } else { &mut by_mode.exclusive }
     }
 
     fn changed(&mut self, owner: Owner) {
@@ -363,33 +331,57 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
     }
 }
 
-impl Owned {
-    fn places(&self) -> impl Iterator<Item = (ExtentAddress, LockExtent)> {
-        self.extents.iter().zip(0..).map(|(extent, index)| {
-            let LockExtent { position, range, .. } = *extent;
-            let (object, size, start, arrival) = (self.object, size_of(range), range.start, self.arrival);
-            (ExtentAddress { object, position, size, start, arrival, index }, *extent)
-        })
+impl<Owner: Ord + Copy> ByMode<Owner> {
+    /// Visits the extents that conflict with some others, until a visit breaks off. For each of the others it looks at `most` extents of each
+    /// mode that are near.
+    fn search<T>(
+        &self,
+        object: ObjectId,
+        extents: &[LockExtent],
+        most: usize,
+        mut visit: impl FnMut(Entry<Owner>) -> ControlFlow<T>,
+    ) -> ControlFlow<T> {
+        for LockExtent { position, range, mode } in extents {
+            self.exclusive.search(object, (*position, *range), most, &mut visit)?;
+            if *mode == LockMode::Exclusive {
+                self.shared.search(object, (*position, *range), most, &mut visit)?;
+            }
+        }
+        Continue(())
+    }
+
+    fn each(&self, object: ObjectId, extents: &[LockExtent], mut visit: impl FnMut(Entry<Owner>)) {
+        let _ = self.search(object, extents, usize::MAX, |other| {
+            visit(other);
+            Continue::<()>(())
+        });
+    }
+
+    /// True if there is such an extent.
+    fn any(&self, object: ObjectId, extents: &[LockExtent], most: usize, is_it: impl Fn(Entry<Owner>) -> bool) -> bool {
+        self.search(object, extents, most, |other| if is_it(other) { Break(()) } else { Continue(()) }).is_break()
+    }
+
+    /// The owners of such extents, sorted.
+    fn owners(&self, object: ObjectId, extents: &[LockExtent]) -> Vec<Owner> {
+        let mut owners = Vec::new();
+        self.each(object, extents, |other| owners.push(other.owner));
+        in_order(owners)
+    }
+
+    fn has(&self, object: ObjectId) -> bool {
+        self.shared.has(object) || self.exclusive.has(object)
+    }
+
+    fn len(&self) -> usize {
+        self.shared.len() + self.exclusive.len()
     }
 }
 
-/// The size class: 0 for up to 16 blocks, 1 for up to 16² blocks, and so on.
-fn size_of(range: BlockRange) -> u8 {
-    let last = range.count.checked_sub(1).expect("an empty extent locks nothing");
-    (last.checked_ilog2().unwrap_or(0) / 4) as u8
-}
-
-/// The greatest distance between the first and the last block of an extent of this size class.
-fn reach(size: u8) -> u64 {
-    u64::MAX >> (60 - 4 * size)
-}
-
-fn bits(mut set: u16) -> impl Iterator<Item = u8> {
-    std::iter::from_fn(move || {
-        let lowest = (set != 0).then(|| set.trailing_zeros() as u8)?;
-        set &= set - 1;
-        Some(lowest)
-    })
+impl<Owner> Default for ByMode<Owner> {
+    fn default() -> Self {
+        ByMode { shared: Extents::default(), exclusive: Extents::default() }
+    }
 }
 
 fn in_order<T: Ord>(mut items: Vec<T>) -> Vec<T> {
