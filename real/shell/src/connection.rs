@@ -20,8 +20,8 @@ const STALL_MAX: Duration = Duration::from_secs(10);
 /// The slowest peer that is served, in bytes per second: a longer frame may take the more time.
 const RATE_MIN: usize = 64 << 10;
 /// Requests of a peer that has so much to read, in bytes, wait until it has read some of it. Otherwise it could have a device read its disk
-/// at any rate, for answers that would be dropped.
-const UNREAD_BYTES_MAX: usize = OUTBOX_BYTES_MAX / 2;
+/// at any rate, for answers that would be dropped. The answer to the largest read is enough to keep a connection busy.
+const UNREAD_BYTES_MAX: usize = OUTBOX_BYTES_MAX / 8;
 /// How long a peer may read nothing of what waits for it.
 const UNREAD_MAX: Duration = Duration::from_secs(10);
 /// How long a connection may wait for the route to its node.

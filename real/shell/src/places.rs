@@ -1,7 +1,8 @@
 //! Places: who may be connected, if more want to than can be served.
 //!
 //! Connections that have not identified themselves have few places: a newcomer takes that of the oldest of them. So however many connections
-//! say nothing, a host that identifies itself at once gets in. Of the places of nodes that have identified themselves, a part is kept for
+//! say nothing, a host that identifies itself at once gets in. While all these places are taken, newcomers are let in one after the other
+//! ([`NEWCOMER_EVERY`]): peers that connect again and again take little time from those that are served. Of the places of nodes that have identified themselves, a part is kept for
 //! nodes that were connected before, for longer than a moment: they find a place when they reconnect.
 
 use braid_base::{NodeId, limits};
@@ -11,6 +12,8 @@ use tokio::time::Instant;
 
 /// The most connections that have not identified themselves.
 const STRANGERS_MAX: usize = 256;
+/// How often a newcomer is let in while all these places are taken.
+pub(crate) const NEWCOMER_EVERY: Duration = Duration::from_millis(10);
 /// The most connections of nodes that have. A host may reconnect before the end of its previous connection has been noticed.
 const NODES_MAX: usize = 2 * limits::HOSTS_MAX;
 /// The most of these that nodes get which were never connected before.
@@ -37,6 +40,11 @@ impl Places {
     pub fn accepted(&mut self, number: u64) -> Option<u64> {
         self.strangers.push_back(number);
         if self.strangers.len() > STRANGERS_MAX { self.strangers.pop_front() } else { None }
+    }
+
+    /// True if the next connection takes the place of another.
+    pub fn are_taken(&self) -> bool {
+        self.strangers.len() >= STRANGERS_MAX
     }
 
     /// A connection has identified itself. Returns false if there is no place for its node.
@@ -87,7 +95,9 @@ mod tests {
         let mut places = Places::default();
         let replaced: Vec<_> = (0..2176).filter_map(|number| places.accepted(number)).collect();
         assert_eq!(replaced, (0..2176 - STRANGERS_MAX as u64).collect::<Vec<_>>());
+        assert!(places.are_taken());
         assert!(places.identified(2175, host(1), Instant::now()));
+        assert!(!places.are_taken());
         assert_eq!(places.accepted(2176), None);
     }
 

@@ -10,7 +10,7 @@ use crate::connector::{self, Addresses, Wanted, is_one_way, us_towards};
 use crate::counters::{Counters, add};
 use crate::inbox::{Inbox, Node, Refused};
 use crate::outbox::OUTBOX_BYTES_MAX;
-use crate::places::Places;
+use crate::places::{NEWCOMER_EVERY, Places};
 use crate::ready::{Notice, ReadyList};
 use crate::routes::{Admission, Routes, Side};
 use crate::stream::Listener;
@@ -23,7 +23,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 /// The interval of the check for silent connections.
 const PATROL_EVERY: Duration = Duration::from_millis(500);
@@ -59,6 +59,8 @@ pub(crate) struct Transport {
     dirty: Vec<u64>,
     ended: Vec<(u64, Ended)>,
     arrivals: mpsc::Receiver<Arrival>,
+    /// When newcomers are let in while places are taken.
+    newcomers: Interval,
     /// Messages that wait for the first connection to their node.
     early: BTreeMap<NodeId, Vec<EncodedFrame>>,
     early_until: Instant,
@@ -117,6 +119,8 @@ impl Transport {
         let (wanted, wishes) = watch::channel(BTreeMap::new());
         let mut tasks = JoinSet::new();
         tasks.spawn(connector(sender, wishes));
+        let mut newcomers = tokio::time::interval(NEWCOMER_EVERY);
+        newcomers.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Transport {
             us,
             serves_as,
@@ -132,6 +136,7 @@ impl Transport {
             dirty: Vec::new(),
             ended: Vec::new(),
             arrivals,
+            newcomers,
             early: BTreeMap::new(),
             early_until: Instant::now(),
             wanted,
@@ -211,7 +216,8 @@ impl Transport {
     pub fn poll_receive(&mut self, cx: &mut Context<'_>, received: &mut Vec<(NodeId, Message)>) -> bool {
         let now = Instant::now();
         let mut more = false;
-        while let Poll::Ready(Some(arrival)) = self.arrivals.poll_recv(cx) {
+        while !self.places.are_taken() || self.newcomers.poll_tick(cx).is_ready() {
+            let Poll::Ready(Some(arrival)) = self.arrivals.poll_recv(cx) else { break };
             let displaced = self.take_in(arrival, now);
             if let Some(oldest) = displaced {
                 // It may have identified itself meanwhile.

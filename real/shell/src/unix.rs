@@ -6,10 +6,17 @@ use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
 
 /// The longest path that the kernel takes, in bytes, without the zero behind it.
 const PATH_BYTES_MAX: usize = 107;
+
+/// Connections that wait to be accepted. Few, because a newcomer is behind all of them.
+pub const QUEUE: i32 = 128;
+/// How long to wait if there are so many, and how often.
+const QUEUE_FULL: Duration = Duration::from_millis(5);
+const QUEUE_FULL_MAX: usize = 400;
 
 /// A path by which the kernel finds a socket, while its folder is held open.
 struct Reachable {
@@ -32,19 +39,27 @@ fn reachable(path: &Path) -> io::Result<Reachable> {
 /// Listens at a path. The socket of a process that has ended is replaced; a file that is no socket is not.
 pub async fn bind(path: &Path) -> io::Result<UnixListener> {
     let reachable = reachable(path)?;
-    match UnixListener::bind(&reachable.path) {
+    let listener = match UnixListener::bind(&reachable.path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_left_over(path).await => {
             std::fs::remove_file(path)?;
             UnixListener::bind(&reachable.path)
         }
         bound => bound,
-    }
+    }?;
+    rustix::net::listen(&listener, QUEUE)?;
+    Ok(listener)
 }
 
-/// Connects to the socket at a path.
+/// Connects to the socket at a path. Waits while its queue of newcomers is full.
 pub async fn connect(path: &Path) -> io::Result<UnixStream> {
     let reachable = reachable(path)?;
-    UnixStream::connect(&reachable.path).await
+    for _ in 0..QUEUE_FULL_MAX {
+        match UnixStream::connect(&reachable.path).await {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => tokio::time::sleep(QUEUE_FULL).await,
+            connected => return connected,
+        }
+    }
+    Err(io::ErrorKind::TimedOut.into())
 }
 
 /// True if the process at the other end belongs to root, or to the user of this one.

@@ -277,11 +277,10 @@ async fn a_reader_that_stalls_does_not_stall_others() {
     let (client, _addresses, host) = start_host(ARRAY, 1, [(0, address.clone())]);
 
     let mut stalled = connect(&address).await;
-    let large_read = read_frame(77, 0, 1024);
-    while device.counters.value("dropped_full") == 0 {
-        timeout(LONG, stalled.write_all(&large_read)).await.expect("in time").expect("a device reads on");
-        assert!(timeout(LONG, echo(&client, 0)).await.expect("in time").is_ok());
-    }
+    // More than the device keeps for a host. It reads no further requests of this host.
+    let large_reads = read_frame(77, 0, 1024).repeat(12);
+    timeout(LONG, stalled.write_all(&large_reads)).await.expect("in time").expect("a device reads on");
+    wait_until(|| device.counters.value("dropped_full") > 0).await;
     for _ in 0..100 {
         assert!(timeout(LONG, echo(&client, 0)).await.expect("in time").is_ok());
     }

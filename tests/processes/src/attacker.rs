@@ -23,6 +23,7 @@ use braid_wire::{
     MonitorCommand, MonitorReply, MonitorRequest, Ordering, Partial, Piece, Request, Want,
 };
 use bytes::Bytes;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::time::{ClockId, clock_gettime};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -55,6 +56,7 @@ struct Shared {
     /// Connections that the array has closed.
     closed: AtomicU64,
     sent_bytes: AtomicU64,
+    cpu_micros: AtomicU64,
 }
 
 /// What an attack has done.
@@ -63,6 +65,8 @@ pub struct Done {
     pub opened: u64,
     pub closed: u64,
     pub sent_bytes: u64,
+    /// The processor time that it has used.
+    pub cpu_micros: u64,
 }
 
 /// The array as the attacker knows it.
@@ -107,6 +111,7 @@ impl Attack {
                     behaviour(&mut budget);
                     budget.rest();
                 }
+                budget.shared.cpu_micros.fetch_add(used().as_micros() as u64, Relaxed);
             })
         };
         let threads = behaviours.into_iter().map(start).collect();
@@ -119,22 +124,26 @@ impl Attack {
         for thread in self.threads {
             thread.join().expect("the attacker does not panic");
         }
-        let Shared { opened, closed, sent_bytes, .. } = &*self.shared;
-        Done { opened: opened.load(Relaxed), closed: closed.load(Relaxed), sent_bytes: sent_bytes.load(Relaxed) }
+        let Shared { opened, closed, sent_bytes, cpu_micros, .. } = &*self.shared;
+        let [opened, closed, sent_bytes, cpu_micros] =
+            [opened, closed, sent_bytes, cpu_micros].map(|count| count.load(Relaxed));
+        Done { opened, closed, sent_bytes, cpu_micros }
     }
 }
 
 impl Budget {
     /// Sleeps until this thread has used no more than its share, and for a moment at least.
     fn rest(&self) {
-        let used = clock_gettime(ClockId::ThreadCPUTime);
-        let used = Duration::new(used.tv_sec as u64, used.tv_nsec as u32).div_f64(self.share);
+        let used = used().div_f64(self.share);
         std::thread::sleep(used.saturating_sub(self.begun.elapsed()).clamp(PAUSE, Duration::from_secs(2)));
     }
 
     fn open(&self, path: &Path) -> Option<UnixStream> {
-        let stream = UnixStream::connect(path).ok()?;
-        stream.set_nonblocking(true).expect("a socket may be non-blocking");
+        // It does not wait in the queue of a socket.
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).expect("a socket");
+        connect(&socket, &SocketAddrUnix::new(path).expect("a short path")).ok()?;
+        let stream = UnixStream::from(socket);
         self.shared.opened.fetch_add(1, Relaxed);
         Some(stream)
     }
@@ -153,6 +162,12 @@ impl Budget {
             }
         }
     }
+}
+
+/// The processor time that this thread has used.
+fn used() -> Duration {
+    let used = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(used.tv_sec as u64, used.tv_nsec as u32)
 }
 
 /// A connection with bytes to send.

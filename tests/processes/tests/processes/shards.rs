@@ -15,8 +15,10 @@ const NAME: &str = "home";
 const DEADLINE: Duration = Duration::from_secs(30);
 /// How long the array may take to recover from the death of a process.
 const RECOVERY: Duration = Duration::from_secs(60);
-/// The longest pause with the default lease, as with one metadata server. Only the long forms of the tests check it.
+/// The longest pauses with the default lease: if a server is killed, if more is killed with it, and after all have started again. Only the
+/// long forms of the tests check them.
 const PAUSE_MAX: Duration = Duration::from_secs(7);
+const LONG_PAUSE_MAX: Duration = Duration::from_secs(9);
 
 /// An array whose file system has two shards, and in which no inode is in the shard of its name.
 fn array() -> Array {
@@ -122,81 +124,137 @@ async fn use_both(files: &Files, other: &Files) -> Result<(), FilesError> {
     Ok(())
 }
 
-/// What a program has made, and what it saw.
-struct Made {
-    names: BTreeSet<String>,
-    longest: Duration,
+/// A program that creates files, gives some a second name or a name in another directory, and removes some.
+#[derive(Debug, Default)]
+struct Program {
+    is_done: AtomicBool,
+    acknowledged: AtomicU64,
+    /// The longest operation since this was read last, in microseconds.
+    longest: AtomicU64,
 }
 
-/// Creates files, gives some a second name or a name in another directory, and removes some, until it is told to end.
-fn make(files: &Files, writer: usize, done: &AtomicBool, acknowledged: &AtomicU64) -> Made {
-    let (mut names, mut longest) = (BTreeSet::new(), Duration::ZERO);
-    for number in 0.. {
-        if done.load(Ordering::Relaxed) {
-            break;
-        }
-        let name = format!("/left/{writer}-{number}");
-        // Between two steps, another server may be killed.
-        let mut begun = Instant::now();
-        wait(async {
-            files.write(&name, name.clone()).await.expect("it goes on after a pause");
-            longest = longest.max(begun.elapsed());
-            begun = Instant::now();
+impl Program {
+    /// Runs until it is told to end. Returns the names that there must be then.
+    fn run(&self, files: &Files, writer: usize) -> BTreeSet<String> {
+        let mut names = BTreeSet::new();
+        for number in 0.. {
+            if self.is_done.load(Ordering::Relaxed) {
+                break;
+            }
+            let name = format!("/left/{writer}-{number}");
+            let other = format!("/right/{writer}-{number}");
+            // Between two steps, another server may be killed.
+            self.step(files.write(&name, name.clone()));
             match number % 4 {
                 0 => {
-                    let moved = format!("/right/{writer}-{number}");
-                    files.rename(&name, &moved).await.expect("it is moved once");
-                    names.insert(moved);
+                    self.step(files.rename(&name, &other));
+                    names.insert(other);
                 }
                 1 => {
-                    let linked = format!("/right/{writer}-{number}");
-                    files.hard_link(&name, &linked).await.expect("the name is new");
-                    names.extend([name, linked]);
+                    self.step(files.hard_link(&name, &other));
+                    names.extend([name, other]);
                 }
-                2 => files.remove_file(&name).await.expect("it is removed once"),
+                2 => self.step(files.remove_file(&name)),
                 _ => drop(names.insert(name)),
             }
-        });
-        acknowledged.fetch_add(1, Ordering::Relaxed);
-        longest = longest.max(begun.elapsed());
+        }
+        names
     }
-    Made { names, longest }
+
+    fn step<T>(&self, operation: impl Future<Output = Result<T, FilesError>>) {
+        let begun = Instant::now();
+        wait(operation).unwrap_or_else(|error| panic!("it goes on after a pause of {:?}: {error}", begun.elapsed()));
+        self.longest.fetch_max(begun.elapsed().as_micros() as u64, Ordering::Relaxed);
+        self.acknowledged.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What is killed.
+#[derive(Clone, Copy, Debug)]
+enum Kill {
+    Server(usize),
+    Servers,
+    /// As when the machine of a server fails.
+    ServerWithDevice(usize),
+    Everything,
+}
+
+impl Kill {
+    fn servers(self) -> &'static [usize] {
+        match self {
+            Kill::Server(0) | Kill::ServerWithDevice(0) => &[0],
+            Kill::Server(_) | Kill::ServerWithDevice(_) => &[1],
+            Kill::Servers | Kill::Everything => &[0, 1],
+        }
+    }
+
+    /// The longest pause, counted from when everything has started again if it was killed.
+    fn limit(self) -> Duration {
+        if matches!(self, Kill::Server(_)) { PAUSE_MAX } else { LONG_PAUSE_MAX }
+    }
+
+    fn kill(self, array: &mut Array) {
+        for shard in self.servers() {
+            signal(server(array, *shard).expect("it is served"), Signal::KILL);
+        }
+        match self {
+            Kill::ServerWithDevice(device) => signal(array.device_pid(device), Signal::KILL),
+            Kill::Everything => array.kill(),
+            Kill::Server(_) | Kill::Servers => {}
+        }
+    }
 }
 
 #[test]
-fn nothing_acknowledged_is_lost_when_one_of_two_servers_is_killed() {
-    let array = array();
-    let (mounts, done) = ([mount(&array), mount(&array)], AtomicBool::new(false));
+fn nothing_acknowledged_is_lost_when_servers_are_killed() {
+    let mut array = array();
+    let mounts = [mount(&array), mount(&array)];
     for directory in ["/left", "/right"] {
         wait(mounts[0].create_dir(directory)).expect("it is new");
     }
-    let acknowledged = AtomicU64::new(0);
-    let more = |what: &str| {
-        let before = acknowledged.load(Ordering::Relaxed);
-        wait_until(what, RECOVERY, || acknowledged.load(Ordering::Relaxed) > before + 40);
+    let programs: [Program; 4] = Default::default();
+    let all_go_on = |what: &str| {
+        let before = programs.each_ref().map(|program| program.acknowledged.load(Ordering::Relaxed));
+        let has_gone_on =
+            |(program, before): (&Program, u64)| program.acknowledged.load(Ordering::Relaxed) > before + 10;
+        wait_until(what, RECOVERY, || programs.iter().zip(before).all(has_gone_on));
     };
-    let made = std::thread::scope(|scope| {
-        let writers: Vec<_> = (0..4)
-            .map(|writer| {
-                let (files, done, acknowledged) = (mounts[writer % 2].clone(), &done, &acknowledged);
-                scope.spawn(move || make(&files, writer, done, acknowledged))
-            })
-            .collect();
-        for kill in 0..if soak() { 10 } else { 2 } {
-            more("work under way");
-            let shard = kill % 2;
-            let pid = server(&array, shard).expect("it is served");
-            signal(pid, Signal::KILL);
-            wait_until("another server", RECOVERY, || server(&array, shard).is_some_and(|other| other != pid));
-            more("work after the pause");
+    let longest =
+        || programs.iter().map(|program| program.longest.swap(0, Ordering::Relaxed)).max().unwrap_or_default();
+    let kept: BTreeSet<String> = std::thread::scope(|scope| {
+        let mut running = Vec::new();
+        for (writer, program) in programs.iter().enumerate() {
+            let files = mounts[writer % 2].clone();
+            running.push(scope.spawn(move || program.run(&files, writer)));
         }
-        done.store(true, Ordering::Relaxed);
-        writers.into_iter().map(|writer| writer.join().expect("it sees no error")).collect::<Vec<_>>()
+        let of_all = [Kill::Server(0), Kill::Server(1), Kill::Servers, Kill::ServerWithDevice(0), Kill::Everything];
+        let kills = if soak() { of_all.repeat(3) } else { vec![Kill::Server(0), Kill::Servers] };
+        for kill in kills {
+            all_go_on("work under way");
+            longest();
+            let killed = Instant::now();
+            kill.kill(&mut array);
+            let (mut pause, mut restart) = (None, Duration::ZERO);
+            if matches!(kill, Kill::Everything) {
+                array.start(&[]);
+                let ready = Instant::now();
+                restart = ready - killed;
+                all_go_on("work after the restart");
+                pause = Some(ready.elapsed());
+            }
+            all_go_on("work after the pause");
+            let pause = pause.unwrap_or_else(|| Duration::from_micros(longest()));
+            println!("{kill:?}: a pause of {pause:.1?} (limit {:?}) after a restart of {restart:.1?}", kill.limit());
+            assert!(!soak() || pause < kill.limit(), "{kill:?}: {pause:?}");
+            wait_until("all shards served", RECOVERY, || [0, 1].iter().all(|shard| server(&array, *shard).is_some()));
+            array.await_status("all devices in", |status| {
+                let devices = status["devices"].as_array().expect("devices are listed");
+                devices.iter().all(|device| device["member_state"] == "in")
+            });
+        }
+        programs.iter().for_each(|program| program.is_done.store(true, Ordering::Relaxed));
+        running.into_iter().flat_map(|writer| writer.join().expect("it sees no error")).collect()
     });
-    let longest = made.iter().map(|made| made.longest).max().expect("there are some");
-    println!("the longest pause was {longest:?}, with {} operations", acknowledged.load(Ordering::Relaxed));
-    assert!(!soak() || longest < PAUSE_MAX, "{longest:?}");
-    let kept: BTreeSet<String> = made.into_iter().flat_map(|made| made.names).collect();
     wait(async {
         for files in &mounts {
             files.close().await;
@@ -221,21 +279,22 @@ fn nothing_acknowledged_is_lost_when_one_of_two_servers_is_killed() {
 #[test]
 fn a_check_waits_for_operations_under_way() {
     let array = array();
-    let (files, done, acknowledged) = (mount(&array), AtomicBool::new(false), AtomicU64::new(0));
+    let (files, programs) = (mount(&array), <[Program; 4]>::default());
     for directory in ["/left", "/right"] {
         wait(files.create_dir(directory)).expect("it is new");
     }
     std::thread::scope(|scope| {
-        for writer in 0..4 {
-            let (files, done, acknowledged) = (files.clone(), &done, &acknowledged);
-            scope.spawn(move || make(&files, writer, done, acknowledged));
+        for (writer, program) in programs.iter().enumerate() {
+            let files = &files;
+            scope.spawn(move || program.run(files, writer));
         }
         for _ in 0..3 {
-            let before = acknowledged.load(Ordering::Relaxed);
-            wait_until("work under way", RECOVERY, || acknowledged.load(Ordering::Relaxed) > before + 20);
+            let done = || programs.iter().map(|program| program.acknowledged.load(Ordering::Relaxed)).sum::<u64>();
+            let before = done();
+            wait_until("work under way", RECOVERY, || done() > before + 40);
             check(&array);
         }
-        done.store(true, Ordering::Relaxed);
+        programs.iter().for_each(|program| program.is_done.store(true, Ordering::Relaxed));
     });
     wait(files.close());
 }
