@@ -387,6 +387,11 @@ impl State {
         (self.next, self.coordinated.len(), self.worked.len())
     }
 
+    /// The operations of transactions that this shard coordinates, and that are not over.
+    pub fn coordinated(&self) -> impl Iterator<Item = &crate::Operation> {
+        self.coordinated.values().flat_map(Coordinator::operations)
+    }
+
     /// True if the outcome of every transaction is known here and, as far as this shard has to tell it, to the others.
     pub fn is_quiet(&self) -> bool {
         self.coordinated.is_empty() && self.worked.values().all(Worker::is_over)

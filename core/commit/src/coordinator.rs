@@ -76,6 +76,10 @@ pub(crate) enum Content {
 }
 
 impl Coordinator {
+    pub fn operations(&self) -> &[Operation] {
+        &self.operations
+    }
+
     pub fn new(name: TransactionName, transaction: Transaction) -> Coordinator {
         let Transaction { protocol, workers, operations } = transaction;
         Coordinator {

@@ -7,7 +7,7 @@ use crate::reclaim;
 use crate::server::{MetadataError, MetadataServer, MetadataService, OwnOperation};
 use crate::shard_operation::{LoadRecords, RECORDS_TICKET, Records, Write, records_of, reply_of_parts};
 use crate::sharded::{Evaluating, LOCKS_WITHIN, ShardTimer, Sharded};
-use braid_base::{InodeId, Now, ShardId};
+use braid_base::{Generation, InodeId, Now, ShardId};
 use braid_commit::{Evaluation, Event, LogWrite, Outcome, Parts, RecordKind, Refusal, Step, TransactionName};
 use braid_machine::Effects;
 use braid_namespace::parts::{locks_of, next_made};
@@ -58,6 +58,17 @@ impl Sharded {
 }
 
 impl MetadataServer {
+    /// True if the server serves, and nothing that a host has asked for happens any more: the host is fenced, and no transaction is under way
+    /// for it. What was being committed when it was fenced still takes effect.
+    pub fn is_done_with(&self, host: Generation) -> bool {
+        let is_under_way = |sharded: &Sharded| {
+            let mut coordinated = sharded.commits.state().coordinated();
+            sharded.commands.keys().any(|name| name.host == host)
+                || coordinated.any(|operation| coordinator_parts(&operation.own).client().host == host)
+        };
+        self.is_serving() && self.is_fenced(host) && !self.sharded.as_deref().is_some_and(is_under_way)
+    }
+
     pub(crate) fn step_commits(&mut self, now: Now, event: Event, out: &mut Effects) {
         let mut steps = Vec::new();
         self.shards().commits.step(now.time, event, &mut steps);

@@ -32,7 +32,8 @@ pub fn locks_of_command(command: &FileCommand) -> Vec<Lock> {
         | FileCommand::Reserve { .. }
         | FileCommand::GiveBack { .. }
         | FileCommand::StatFileSystem => Vec::new(),
-        FileCommand::Lookup { parent, name } => vec![Lock::NameToRead(*parent, name.clone())],
+        // The directory may be about to be made, or removed.
+        FileCommand::Lookup { parent, name } => vec![Lock::NameToRead(*parent, name.clone()), Lock::Place(*parent)],
         FileCommand::Stat { inode }
         | FileCommand::ReadLink { inode }
         | FileCommand::ReadDirectory { inode, .. }

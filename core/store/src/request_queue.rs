@@ -325,6 +325,11 @@ impl RequestQueue {
         self.waiting.is_empty()
     }
 
+    /// True if a request of a host waits to be executed.
+    pub fn waits(&self, name: TransactionId) -> bool {
+        self.waiting.is_wanted(name)
+    }
+
     /// See [`Leaves::on_leaf`].
     pub fn on_leaf(&mut self, place: SlotRef, again: bool, bytes: Option<Bytes>, ctx: &mut Ctx) {
         if self.leaves.on_leaf(place, again, bytes, ctx) {

@@ -160,9 +160,10 @@ impl Store {
         self.act(Some(now), out, |queues, ctx| queues.requests.run_surely(own, on_behalf, procedure, ctx))
     }
 
-    /// True if the request was executed, or is over.
+    /// True if the request waits to be executed, was executed, or is over.
     pub fn knows(&self, name: TransactionId) -> bool {
-        self.state().is_some_and(|state| state.answers.get(name) != Known::No)
+        let waits = |serving: &Serving| serving.queues.requests.waits(name);
+        self.serving().is_some_and(waits) || self.state().is_some_and(|state| state.answers.get(name) != Known::No)
     }
 
     /// Blocks that more objects may have.

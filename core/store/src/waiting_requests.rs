@@ -94,6 +94,10 @@ impl WaitingRequests {
         }
     }
 
+    pub fn is_wanted(&self, name: TransactionId) -> bool {
+        self.wanted.contains(&name)
+    }
+
     pub fn is_over(&self, requested: &Requested) -> bool {
         matches!(requested.asker, Asker::Host { name, .. } if !self.wanted.contains(&name))
     }

@@ -208,7 +208,8 @@ impl Cluster {
     }
 
     /// Records which hosts are kept out of the file system: every process that may serve knows that they are fenced, or will know before
-    /// it serves. Their operations of unknown outcome do not happen any more.
+    /// it serves; and with several shards, no transaction among them is under way for these hosts. Their operations of unknown outcome do not
+    /// happen any more.
     pub(crate) fn note_kept_out(&mut self) {
         if self.files.unknown.is_empty() {
             return;
@@ -219,7 +220,12 @@ impl Cluster {
         };
         let is_out = |host: &&Generation| {
             let knows = |membership: &braid_base::Membership| membership.fence.refuses(**host);
-            self.membership().is_some_and(knows) && servers.iter().all(|server| server.is_fenced(**host))
+            let is_over = |slots: &[HostSlot; 2]| {
+                slots.iter().filter_map(|slot| self.metadata_server(*slot)).any(|server| server.is_done_with(**host))
+            };
+            self.membership().is_some_and(knows)
+                && servers.iter().all(|server| server.is_fenced(**host))
+                && (self.files.servers.len() == 1 || self.files.servers.iter().all(is_over))
         };
         let out: Vec<Generation> = self.files.unknown.iter().filter(is_out).copied().collect();
         let now = self.world.now();
