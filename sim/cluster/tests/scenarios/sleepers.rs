@@ -3,10 +3,12 @@
 
 use crate::story::*;
 use braid_base::{DeviceId, NodeId};
-use braid_cluster::{Cluster, HostSlot};
+use braid_cluster::{Cluster, HostSlot, Options};
 use braid_machine::{HostError, HostRequest, Patience};
-use braid_wire::Ordering;
+use braid_wire::{Atomicity, Ordering};
 use braid_world::{LocalClock, Verdict};
+use std::cell::Cell;
+use std::rc::Rc;
 use std::time::Duration;
 
 const AN_HOUR: Duration = Duration::from_secs(3_600);
@@ -278,4 +280,45 @@ fn a_host_whose_clock_stays_wrong_is_refused_at_once_also_after_all_clocks_were(
     array.world.step_clock(jumper, -YEAR);
     write(&mut array, b, 0, BLOCK);
     all_is_well(array);
+}
+
+#[test]
+fn a_write_whose_stamp_stays_too_far_ahead_is_sent_again_at_intervals_only() {
+    for ordering in [Ordering::ServerLock, Ordering::CallbackLock] {
+        let options = Options {
+            ordering,
+            atomicity: Atomicity::Consistent,
+            lock_servers: 1,
+            ..Options::calm("raid5:4+1", 5, 1, 3)
+        };
+        let (mut array, a, b) = array_of(options);
+        fill(&mut array, a);
+        // Devices hear of stamps that others have accepted from the monitor.
+        (0..5).for_each(|number| array.world.network.cut(NodeId::Monitor, device(number)));
+        step_all(&mut array, 60_000_000_000);
+        // Two of the five devices accept a stamp of that time, and no later stamp of this host is lower.
+        write(&mut array, b, 4 * BLOCK, BLOCK);
+        step_all(&mut array, -60_000_000_000);
+        let (writer, sent) = (array.node(b), Rc::new(Cell::new(0)));
+        let count = sent.clone();
+        array.world.network.set_rule(move |from, to, message| {
+            if to == writer && is_written(message) {
+                // The host does not hear yet that the two devices accept this stamp, too.
+                return Verdict::Delay(Duration::from_millis(500));
+            }
+            if from != writer || !is_write(message) {
+                return Verdict::Pass;
+            }
+            count.set(count.get() + 1);
+            assert!(count.get() < 100, "every refusal sends the write again");
+            Verdict::Double
+        });
+        // A whole stripe is written without reads. The other three devices refuse it.
+        let asked = array.write(b, 0, 4 * BLOCK);
+        array.run_for(Duration::from_secs(1));
+        assert!(sent.get() > 5, "{ordering}: it is sent again");
+        array.world.network.heal();
+        assert_eq!(array.finish(asked), DONE, "{ordering}");
+        all_is_well(array);
+    }
 }
