@@ -625,15 +625,14 @@ impl MetadataServer {
         }
     }
 
-    /// A question is answered under the lock of what it is about. Names are not locked: the asking command holds locks, and others may ask
-    /// for those in turn; a transaction checks the name again. Their directory is: it may be about to be made.
+    /// A question is answered under the lock of what it is about. Names are not locked, but the existence of their directory: the asking
+    /// command holds locks, and others may ask for those in turn; a transaction checks the name again.
     fn on_question(&mut self, now: Now, name: (ShardId, Generation, u64), question: ShardQuestion, out: &mut Effects) {
         let owner = Owner::Question(name.0, name.1, name.2);
         let lock = match &question {
             ShardQuestion::Inode { inode } => Some(Lock::Read(*inode)),
             // The command that asks may hold locks of the entries there.
-            ShardQuestion::Place { inode } => Some(Lock::Place(*inode)),
-            ShardQuestion::Name { parent, .. } => Some(Lock::Place(*parent)),
+            ShardQuestion::Place { inode } | ShardQuestion::Name { parent: inode, .. } => Some(Lock::Place(*inode)),
             ShardQuestion::Moves => None,
         };
         let sharded = self.shards();

@@ -32,8 +32,10 @@ pub fn locks_of_command(command: &FileCommand) -> Vec<Lock> {
         | FileCommand::Reserve { .. }
         | FileCommand::GiveBack { .. }
         | FileCommand::StatFileSystem => Vec::new(),
-        // The directory may be about to be made, or removed.
-        FileCommand::Lookup { parent, name } => vec![Lock::NameToRead(*parent, name.clone()), Lock::Place(*parent)],
+        // The directory may be one that a transaction is about to make.
+        FileCommand::Lookup { parent, name } => {
+            vec![Lock::NameToRead(*parent, name.clone()), Lock::Place(*parent)]
+        }
         FileCommand::Stat { inode }
         | FileCommand::ReadLink { inode }
         | FileCommand::ReadDirectory { inode, .. }

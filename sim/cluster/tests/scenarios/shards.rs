@@ -430,6 +430,30 @@ fn what_is_undecided_stays_locked_when_its_coordinator_has_restarted() {
 }
 
 #[test]
+fn what_is_in_a_directory_is_not_said_before_the_directory_is_made() {
+    for protocol in [Protocol::PresumeCommit, Protocol::EarlyPrepare] {
+        let mut play = play(2, protocol);
+        let moved = play.made(ROOT, "moved", NewInode::Regular);
+        // The coordinator answers when it has committed. The worker has not heard yet that the directory exists.
+        play.array.world.network.set_rule(|_, _, message| {
+            let is_commit = commit_message(message).is_some_and(|(_, body)| body == Body::Commit);
+            if is_commit { Verdict::Drop } else { Verdict::Pass }
+        });
+        let directory = play.made(ROOT, "d", NewInode::Directory);
+        assert_eq!(directory.shard(), ShardId(1));
+        let lookup = FileCommand::Lookup { parent: directory, name: name("x") };
+        let ops = [lookup, rename((ROOT, "moved"), (directory, "y"))].map(|command| play.begin(command));
+        play.array.run_for(Duration::from_millis(500));
+        play.array.world.network.heal();
+        let [looked_up, renamed] = ops.map(|op| play.end(op));
+        assert_eq!(looked_up, Err(FileError::NoSuchName), "{protocol}");
+        assert!(renamed.is_ok(), "{protocol}: {renamed:?}");
+        assert_eq!(play.lookup(directory, "y").map(|found| found.inode), Ok(moved), "{protocol}");
+        play.check();
+    }
+}
+
+#[test]
 fn what_one_server_has_told_another_one_outlives_it() {
     let mut play = play(2, Protocol::OnePhase);
     let x = play.made(ROOT, "x", NewInode::Regular);
