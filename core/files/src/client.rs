@@ -35,7 +35,7 @@ pub struct FileClient<H> {
     /// The request to disconnect, while shards are being unmounted.
     disconnecting: Option<OpId>,
     /// Questions about the whole file system, which every shard is asked.
-    sums: BTreeMap<OpId, Sum>,
+    surveys: BTreeMap<OpId, Survey>,
     /// Requests to the host that are not made yet.
     asked: Vec<(OpId, HostRequest)>,
     /// Effects of the host that are not routed yet.
@@ -59,12 +59,14 @@ pub struct FileWaits {
     pub volume: usize,
 }
 
-/// The sum of what the shards answer.
+/// What the shards answer.
 #[derive(Debug)]
-struct Sum {
+struct Survey {
     /// Answers that are missing.
     left: usize,
-    status: FileSystemStatus,
+    shards: Vec<FileSystemStatus>,
+    /// The sum is wanted.
+    is_sum: bool,
     failed: Option<HostError>,
 }
 
@@ -79,7 +81,7 @@ impl<H: Machine> FileClient<H> {
             file_system: config.file_system,
             shards,
             disconnecting: None,
-            sums: BTreeMap::new(),
+            surveys: BTreeMap::new(),
             asked: Vec::new(),
             host_effects: Effects::new(),
         }
@@ -140,11 +142,13 @@ impl<H: Machine> FileClient<H> {
     }
 
     fn on_files(&mut self, now: Now, op: OpId, request: FilesRequest, out: &mut Effects) {
-        if request == FilesRequest::Command(FileCommand::StatFileSystem) && self.shards.len() > 1 {
-            let sum = Sum { left: self.shards.len(), status: FileSystemStatus::default(), failed: None };
-            self.sums.insert(op, sum);
+        let ask = FilesRequest::Command(FileCommand::StatFileSystem);
+        let is_sum = request == ask;
+        if request == FilesRequest::StatShards || is_sum && self.shards.len() > 1 {
+            let (left, shards) = (self.shards.len(), vec![FileSystemStatus::default(); self.shards.len()]);
+            self.surveys.insert(op, Survey { left, shards, is_sum, failed: None });
             for shard in &mut self.shards {
-                shard.on_files(now, op, request.clone());
+                shard.on_files(now, op, ask.clone());
             }
             return;
         }
@@ -203,25 +207,30 @@ impl<H: Machine> FileClient<H> {
         }
         for shard in 0..self.shards.len() {
             for (op, outcome) in self.shards[shard].take_ended() {
-                self.end(op, outcome, out);
+                self.end(shard, op, outcome, out);
             }
         }
         self.shards.iter_mut().for_each(|shard| shard.send(out));
     }
 
-    /// Passes on the outcome of an operation.
-    fn end(&mut self, op: OpId, outcome: HostOutcome, out: &mut Effects) {
-        let Some(sum) = self.sums.get_mut(&op) else { return out.reply(op, outcome) };
-        sum.left -= 1;
+    /// Passes on the outcome of an operation of this shard.
+    fn end(&mut self, shard: usize, op: OpId, outcome: HostOutcome, out: &mut Effects) {
+        let Some(survey) = self.surveys.get_mut(&op) else { return out.reply(op, outcome) };
+        survey.left -= 1;
         match outcome {
-            Ok(HostSuccess::Files(FilesSuccess::Result(FileResult::FileSystem(status)))) => sum.add(status),
+            Ok(HostSuccess::Files(FilesSuccess::Result(FileResult::FileSystem(status)))) => {
+                survey.shards[shard] = status;
+            }
             Ok(other) => panic!("not a status: {other:?}"),
-            Err(error) => sum.failed = Some(error),
+            Err(error) => survey.failed = Some(error),
         }
-        if sum.left == 0 {
-            let Sum { status, failed, .. } = self.sums.remove(&op).expect("just seen");
-            let status = HostSuccess::Files(FilesSuccess::Result(FileResult::FileSystem(status)));
-            out.reply(op, failed.map_or(Ok(status), Err));
+        if survey.left == 0 {
+            let Survey { shards, is_sum, failed, .. } = self.surveys.remove(&op).expect("just seen");
+            let success = match is_sum {
+                true => FilesSuccess::Result(FileResult::FileSystem(sum(&shards))),
+                false => FilesSuccess::Shards(shards),
+            };
+            out.reply(op, failed.map_or(Ok(HostSuccess::Files(success)), Err));
         }
     }
 
@@ -246,16 +255,14 @@ impl<H: Machine> FileClient<H> {
     }
 }
 
-impl Sum {
-    fn add(&mut self, status: FileSystemStatus) {
-        let sum = self.status;
-        self.status = FileSystemStatus {
-            blocks: sum.blocks.max(status.blocks),
-            free: sum.free + status.free,
-            allotted: sum.allotted + status.allotted,
-            inodes: sum.inodes + status.inodes,
-        };
-    }
+/// What all shards contain.
+fn sum(shards: &[FileSystemStatus]) -> FileSystemStatus {
+    shards.iter().fold(FileSystemStatus::default(), |sum, status| FileSystemStatus {
+        blocks: sum.blocks.max(status.blocks),
+        free: sum.free + status.free,
+        allotted: sum.allotted + status.allotted,
+        inodes: sum.inodes + status.inodes,
+    })
 }
 
 /// The shard whose server is asked, or the handle that says so. The server of a name is that of its directory.
@@ -263,6 +270,7 @@ fn shard_of(request: &FilesRequest) -> Result<ShardId, FileHandle> {
     let inode = match request {
         FilesRequest::Command(command) => command.inode(),
         FilesRequest::Open { inode } | FilesRequest::Truncate { inode, .. } => Some(*inode),
+        FilesRequest::StatShards => None,
         FilesRequest::Close { handle }
         | FilesRequest::Read { handle, .. }
         | FilesRequest::Write { handle, .. }

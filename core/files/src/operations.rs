@@ -270,6 +270,7 @@ fn task(parts: &mut Parts, request: FilesRequest) -> Result<(Option<InodeId>, Ta
         | FilesRequest::Unlock { .. }
         | FilesRequest::TestLock { .. }
         | FilesRequest::ReleaseOwner { .. } => unreachable!("advisory locks are served by their own part"),
+        FilesRequest::StatShards => unreachable!("the client asks each shard"),
     };
     Ok((Some(inode), task))
 }

@@ -4,7 +4,7 @@
 //! A handle belongs to one start of the host: when the host is fenced, all of its handles are dead, and the locks of their owners with them.
 
 use braid_base::InodeId;
-use braid_wire::{FileAttributes, FileCommand, FileError, FileResult, LockMode};
+use braid_wire::{FileAttributes, FileCommand, FileError, FileResult, FileSystemStatus, LockMode};
 use bytes::Bytes;
 use std::ops::Range;
 
@@ -59,6 +59,8 @@ pub enum FilesRequest {
     TestLock { handle: FileHandle, owner: AdvisoryOwner, range: Range<u64>, mode: LockMode },
     /// Releases all locks of an owner on a file, and ends its waits there.
     ReleaseOwner { handle: FileHandle, owner: AdvisoryOwner },
+    /// Asks the metadata server of each shard what the shard contains.
+    StatShards,
 }
 
 /// The result of an operation on a file system.
@@ -85,6 +87,8 @@ pub enum FilesSuccess {
         /// As of [`FilesSuccess::Written`].
         length: u64,
     },
+    /// The result of [`FilesRequest::StatShards`], by shard.
+    Shards(Vec<FileSystemStatus>),
     /// The result of [`FilesRequest::TestLock`].
     Tested {
         /// Whether another owner has a conflicting lock.

@@ -228,7 +228,7 @@ impl MetadataServer {
 
     /// A page of records is there. After the last one, transactions go on, and the server serves.
     pub(crate) fn on_records(&mut self, now: Now, answer: &ObjectAnswer, out: &mut Effects) {
-        let Some(Records { found, next, made }) = content(answer).and_then(records_of) else {
+        let Some(Records { found, next, made, received }) = content(answer).and_then(records_of) else {
             self.service = MetadataService::Unusable(MetadataError::Damaged);
             return;
         };
@@ -242,6 +242,7 @@ impl MetadataServer {
         let mut steps = Vec::new();
         self.shards().commits.recover(now.time, &mut steps);
         self.begin_service();
+        self.shards().space.begin(now, &received);
         self.do_steps(now, steps, out);
     }
 }

@@ -35,6 +35,7 @@
 //! | `commit_steps` | what the commit protocols want done |
 //! | `operation_locks` | the locks of operations on several shards |
 //! | `shard_operation` | operations on several shards as procedures of the store |
+//! | `space_requests` | free blocks that shards get of each other |
 //! | `reclaim` | the background job that frees the blocks of removed files and of hosts that are gone |
 
 mod absent_hosts;
@@ -50,6 +51,7 @@ mod reclaim;
 pub mod server;
 mod shard_operation;
 mod sharded;
+mod space_requests;
 
 pub use braid_commit::{Grouping, Protocol};
 pub use check::{Collected, Purpose, Undecided, check_together, united};

@@ -23,6 +23,8 @@ const FOUND_MAX: usize = 256;
 pub(crate) struct Operation {
     work: Work,
     context: Context,
+    /// A reservation for which no block is free has no effect: its answer is empty.
+    unless_short: bool,
 }
 
 #[derive(Debug)]
@@ -57,7 +59,13 @@ pub(crate) enum OwnOutcome {
 impl Operation {
     /// A command of a host.
     pub fn of_host(host: Generation, command: FileCommand, now: Clock, is_nearly_full: bool) -> Operation {
-        Operation { work: Work::Command(command), context: Context { host, now: time_of(now), is_nearly_full } }
+        let context = Context { host, now: time_of(now), is_nearly_full };
+        Operation { work: Work::Command(command), context, unless_short: false }
+    }
+
+    /// The same, but a reservation for which no block is free has no effect, and an empty answer.
+    pub fn unless_short(self) -> Operation {
+        Operation { unless_short: true, ..self }
     }
 
     pub fn open(start: Generation, parameters: Parameters, root: Owner, now: Clock) -> Operation {
@@ -69,7 +77,8 @@ impl Operation {
     }
 
     fn own(owner: Generation, work: Work, now: Clock) -> Operation {
-        Operation { work, context: Context { host: owner, now: time_of(now), is_nearly_full: false } }
+        let context = Context { host: owner, now: time_of(now), is_nearly_full: false };
+        Operation { work, context, unless_short: false }
     }
 
     fn open_in(
@@ -97,6 +106,9 @@ impl Procedure for Operation {
         match &self.work {
             Work::Command(command) => {
                 let braid_namespace::Evaluation { answer, changes, only_asks } = evaluate(command, self.context, map)?;
+                if self.unless_short && answer == Err(FileError::NoSpace) && !self.context.is_nearly_full {
+                    return Ok(Evaluation { answer: as_answer(Bytes::new()), changes: Vec::new(), only_asks: true });
+                }
                 Ok(Evaluation { answer: as_answer(encode_reply(&answer)), changes, only_asks })
             }
             Work::Open { start, parameters, root } => self.open_in(*start, (parameters, *root), map),
@@ -176,6 +188,11 @@ pub(crate) fn reply_of(answer: &ObjectAnswer) -> Option<FileReply> {
     }
     let reply = decode_reply(&content(answer)?);
     Some(reply.expect("replies are encoded here, and the journal is checked by checksums"))
+}
+
+/// True if this is the answer to a reservation for which no block is free ([`Operation::unless_short`]).
+pub(crate) fn is_short(answer: &ObjectAnswer) -> bool {
+    content(answer).is_some_and(|content| content.is_empty())
 }
 
 /// The outcome of an operation of the server itself; `None` if it was not executed for lack of room.

@@ -4,10 +4,11 @@ use crate::absent_hosts::AbsentHosts;
 use crate::check::{CheckRun, Collected, Purpose};
 use crate::disk::{DiskPart, forward, proof, store_config};
 use crate::lease::Lease;
-use crate::operation::{Operation, OwnOutcome, outcome_of, reply_of};
+use crate::operation::{Operation, OwnOutcome, is_short, outcome_of, reply_of};
 use crate::reclaim::{Action, Aspect, Need, Reclaim, Step};
 use crate::shard_operation::{RECORDS_TICKET, first_record};
 use crate::sharded::{ShardSettings, Sharded};
+use crate::space_requests::{SpaceAction, SpaceRequests, SpaceStep};
 use braid_base::limits::{self, Settings};
 use braid_base::{
     ArrayId, BlockRange, FileSystemId, Generation, InodeId, LockServerId, Membership, NodeId, Now, ObjectId, ShardId,
@@ -140,6 +141,8 @@ pub(crate) enum OwnOperation {
     /// Makes the file system, unless it is made.
     Open,
     Step(Step),
+    /// Free blocks are given to another shard, or received from one.
+    Space(SpaceStep),
     /// A write of the commit protocol. These inodes lose names by it.
     Logged {
         transaction: TransactionName,
@@ -169,7 +172,8 @@ impl MetadataServer {
         let own = ShardId(number.expect("the server is one of the servers") as u8);
         let is_sharded = config.peers.len() > 1;
         let (protocol, grouping) = (config.commit_protocol, config.grouping);
-        let sharded = is_sharded.then(|| Box::new(Sharded::new(own, config.peers.clone(), protocol, grouping)));
+        let space = SpaceRequests::new(own, config.peers.len(), config.start, config.settings.resend());
+        let sharded = is_sharded.then(|| Box::new(Sharded::new(own, config.peers.clone(), protocol, grouping, space)));
         let mut store = store.on(medium).with_object_memory(config.settings.object_memory);
         if is_sharded && grouping == Grouping::None {
             store = store.with_requests_apart();
@@ -419,11 +423,21 @@ impl MetadataServer {
                         OwnOperation::Logged { transaction, kind, lost } => {
                             self.on_logged(now, (transaction, kind), lost, &answer, out);
                         }
+                        OwnOperation::Space(step) => {
+                            self.step_space(now, |space, actions| space.on_step(now, step, &answer, actions), out);
+                        }
                         own => self.on_own_done(now, own, outcome_of(&answer), out),
                     }
                 }
             }
             StoreEvent::Executed { name, answer } => {
+                if self.sharded.is_some() {
+                    let is_short = is_short(&answer);
+                    self.step_space(now, |space, actions| space.on_evaluated(now, name, is_short, actions), out);
+                    if is_short {
+                        return;
+                    }
+                }
                 // Without a reply the operation was not executed: the host sends it again.
                 let Some(reply) = reply_of(&answer) else { return };
                 if let Ok(result) = &reply {
@@ -445,7 +459,7 @@ impl MetadataServer {
             }
             (OwnOperation::Open, Some(_)) if self.sharded.is_some() => self.load_records(now, first_record(), out),
             (OwnOperation::Open, Some(_)) => self.begin_service(),
-            (OwnOperation::Logged { .. }, _) => unreachable!("its end is not an outcome"),
+            (OwnOperation::Logged { .. } | OwnOperation::Space(_), _) => unreachable!("its end is not an outcome"),
             (OwnOperation::Step(step), outcome) => {
                 match &outcome {
                     Some(OwnOutcome::Inodes(found)) => {
@@ -485,16 +499,18 @@ impl MetadataServer {
         self.own.last_sequence += 1;
         let (sequence, settled) = (self.own.last_sequence, self.own.by_sequence.keys().next().copied());
         let name = TransactionId { host: self.config.generation, sequence };
-        let operation = match &own {
+        let operation: Box<dyn Procedure> = match &own {
             OwnOperation::Open => {
-                Operation::open(self.config.start, self.config.parameters.clone(), self.config.root, now.clock)
+                let (start, parameters, root) = (self.config.start, self.config.parameters.clone(), self.config.root);
+                Box::new(Operation::open(start, parameters, root, now.clock))
             }
-            OwnOperation::Step(step) => Operation::step(name.host, *step, now.clock),
+            OwnOperation::Step(step) => Box::new(Operation::step(name.host, *step, now.clock)),
+            OwnOperation::Space(step) => Box::new(step.clone()),
             OwnOperation::Logged { .. } => unreachable!("it is run surely"),
         };
         self.own.by_sequence.insert(sequence, own);
         self.counters.steps += 1;
-        if !self.run(now, name, settled.unwrap_or(sequence), Box::new(operation), out) {
+        if !self.run(now, name, settled.unwrap_or(sequence), operation, out) {
             // This process is fenced: it gets no further.
             self.own.by_sequence.remove(&sequence);
         }
@@ -545,6 +561,34 @@ impl MetadataServer {
         result
     }
 
+    /// Lends the requests for free blocks to `act`, and does what follows.
+    pub(crate) fn step_space(
+        &mut self,
+        now: Now,
+        act: impl FnOnce(&mut SpaceRequests, &mut Vec<SpaceAction>),
+        out: &mut Effects,
+    ) {
+        let mut actions = Vec::new();
+        act(&mut self.shards().space, &mut actions);
+        for action in actions {
+            match action {
+                SpaceAction::Evaluate { name, settled, blocks, is_last } => {
+                    let (command, is_nearly_full) = (FileCommand::Reserve { blocks }, self.is_nearly_full());
+                    let operation = Operation::of_host(name.host, command, now.clock, is_nearly_full);
+                    let operation = if is_last { operation } else { operation.unless_short() };
+                    if !self.run(now, name, settled, Box::new(operation), out) {
+                        self.shards().space.end(|other| other == name);
+                        out.ignore(Ignored::Settled);
+                    }
+                }
+                SpaceAction::Refuse(name) => self.answer(now, name.host, name.sequence, Err(FileError::Busy), out),
+                SpaceAction::Send { to, body } => self.reply_to(now, to, body, out),
+                SpaceAction::Log(step) => self.run_own(now, OwnOperation::Space(step), out),
+                SpaceAction::Ignore(why) => out.ignore(why),
+            }
+        }
+    }
+
     /// Lends the lock server to `act`, and passes on its disk commands and messages. Those to hosts need the lease.
     pub(crate) fn with_locks<R>(
         &mut self,
@@ -558,19 +602,17 @@ impl MetadataServer {
         forward(DiskPart::Locks, effects, out, |tag| lease.on_issue(now.time, tag), |effect, _| sent.push(effect));
         for effect in sent {
             match effect {
-                Effect::Send { to: NodeId::Host(LockServer::OWN), message } => self.on_own_lock(message),
+                Effect::Send { to: NodeId::Host(LockServer::OWN), message } => {
+                    // A lock of the server itself is granted.
+                    if let Message::LockAnswer(LockAnswer { reply: LockReply::Granted { lock_id, .. }, .. }) = message {
+                        self.reclaim.on_granted(lock_id);
+                    }
+                }
                 Effect::Send { to: NodeId::Host(_), .. } => self.lease.send(now.time, effect, out),
                 effect => out.push(effect),
             }
         }
         result
-    }
-
-    /// A lock of the server itself is granted.
-    fn on_own_lock(&mut self, message: Message) {
-        if let Message::LockAnswer(LockAnswer { reply: LockReply::Granted { lock_id, .. }, .. }) = message {
-            self.reclaim.on_granted(lock_id);
-        }
     }
 
     fn step_locks(&mut self, now: Now, input: Input, out: &mut Effects) {

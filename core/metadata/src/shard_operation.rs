@@ -5,6 +5,7 @@ use crate::operation::as_answer;
 use braid_commit::{Record, RecordKey, WorkerStage};
 use braid_namespace::parts::{answer, evaluate_parts, execute_parts, last_made, run_parts};
 use braid_namespace::plan::{Known, plan};
+use braid_namespace::transfers::last_received;
 use braid_namespace::{Context, keys};
 use braid_objects::{Change, Evaluation, Key, Kind, NotHere, Obstacle, Procedure, View};
 use braid_wire::{
@@ -197,8 +198,17 @@ impl Procedure for LoadRecords {
                 return Ok(Evaluation { answer: Ok(Vec::new()), changes: Vec::new(), only_asks: true });
             }
         };
+        let received = match last_received(map) {
+            Ok(received) => received,
+            Err(Obstacle::NotHere) => return Err(NotHere),
+            Err(Obstacle::Lost) => {
+                return Ok(Evaluation { answer: Ok(Vec::new()), changes: Vec::new(), only_asks: true });
+            }
+        };
         let mut bytes = vec![u8::from(found.1)];
         bytes.put_u64_le(made);
+        bytes.put_u8(received.len() as u8);
+        received.into_iter().for_each(|number| bytes.put_u64_le(number));
         for (key, value) in found.0 {
             bytes.put_u64_le(key.of);
             bytes.put_u64_le(key.index);
@@ -235,11 +245,17 @@ pub(crate) struct Records {
     pub next: Option<Key>,
     /// The last number of an inode that was made for another shard.
     pub made: u64,
+    /// The numbers of the last transfers of free blocks that were received, by shard.
+    pub received: Vec<u64>,
 }
 
 /// Decodes a page of records. `None` if a record is damaged.
 pub(crate) fn records_of(mut page: Bytes) -> Option<Records> {
     let (more, made) = (page.try_get_u8().ok()? == 1, page.try_get_u64_le().ok()?);
+    let mut received = Vec::new();
+    for _ in 0..page.try_get_u8().ok()? {
+        received.push(page.try_get_u64_le().ok()?);
+    }
     let mut found = Vec::new();
     let mut last = None;
     while page.has_remaining() {
@@ -251,7 +267,7 @@ pub(crate) fn records_of(mut page: Bytes) -> Option<Records> {
         last = Some(key);
     }
     let next = last.filter(|_| more).and_then(Key::after);
-    Some(Records { found, next, made })
+    Some(Records { found, next, made, received })
 }
 
 /// True if this is the record of a transaction that is not decided, or of which other servers may not know the outcome.

@@ -18,6 +18,7 @@ use crate::operation::{Operation, content};
 use crate::operation_locks::{OperationLocks, Owner};
 use crate::server::MetadataServer;
 use crate::shard_operation::{AnswerQuestion, Answered, EvaluateParts, MakePlan, RunParts, findings_of};
+use crate::space_requests::{SpaceRequest, SpaceRequests};
 use braid_base::{
     Backoff, FileSystemId, Generation, InodeId, NodeId, Now, ShardId, Time, Timers, TransactionId, limits,
 };
@@ -28,6 +29,7 @@ use braid_machine::{Effect, Effects, Ignored};
 use braid_namespace::Context;
 use braid_namespace::parts::{Lock, locks_of};
 use braid_namespace::plan::{Known, locks_of_command, needs_plan};
+use braid_namespace::transfers::Transfer;
 use braid_objects::Procedure;
 use braid_wire::{
     CoordinatorParts, FileAttributes, FileCommand, FileError, FileReply, FileResult, Message, ObjectAnswer, OtherParts,
@@ -57,9 +59,9 @@ pub(crate) struct Sharded {
     pub groups: Groups,
     /// What other servers want done, until it is evaluated.
     pub evaluations: BTreeMap<TransactionName, Evaluating>,
-    /// Questions of other servers that wait for locks.
-    questions: BTreeMap<(ShardId, Generation, u64), ShardQuestion>,
     asking: Asking,
+    /// Free blocks of other shards.
+    pub space: SpaceRequests,
     /// The highest number that was chosen for a new inode.
     pub made: u64,
     pub timers: Timers<ShardTimer>,
@@ -130,9 +132,11 @@ pub(crate) struct Evaluating {
     pub ticket: Option<u64>,
 }
 
-/// Questions to other servers, and to the store.
+/// Questions to other servers, and to the store, and those of other servers.
 #[derive(Debug, Default)]
 struct Asking {
+    /// Those of other servers that wait for locks.
+    received: BTreeMap<(ShardId, Generation, u64), ShardQuestion>,
     last: u64,
     questions: BTreeMap<u64, Question>,
     tickets: BTreeMap<u64, Ticket>,
@@ -180,7 +184,13 @@ impl Evaluating {
 }
 
 impl Sharded {
-    pub fn new(shard: ShardId, peers: Vec<FileSystemId>, protocol: Protocol, grouping: Grouping) -> Sharded {
+    pub fn new(
+        shard: ShardId,
+        peers: Vec<FileSystemId>,
+        protocol: Protocol,
+        grouping: Grouping,
+        space: SpaceRequests,
+    ) -> Sharded {
         Sharded {
             shard,
             peers,
@@ -190,15 +200,16 @@ impl Sharded {
             commands: BTreeMap::new(),
             groups: Groups::new(grouping),
             evaluations: BTreeMap::new(),
-            questions: BTreeMap::new(),
             asking: Asking::default(),
+            space,
             made: 0,
             timers: Timers::default(),
         }
     }
 
     pub fn deadline(&self) -> Option<Time> {
-        self.timers.next().map(|(time, _)| time).into_iter().chain(self.commits.deadline()).min()
+        let timers = self.timers.next().map(|(time, _)| time);
+        [timers, self.commits.deadline(), self.space.deadline()].into_iter().flatten().min()
     }
 
     /// True if no command is begun or under way, and no transaction is undecided.
@@ -206,6 +217,7 @@ impl Sharded {
         self.settings.settles
             && self.commands.is_empty()
             && self.evaluations.is_empty()
+            && self.space.is_idle()
             && self.commits.state().is_quiet()
     }
 
@@ -252,6 +264,7 @@ impl Sharded {
     pub fn invariants(&self) {
         self.locks.invariants();
         self.commits.invariants();
+        self.space.invariants();
         assert!(self.commands.len() <= COMMANDS_MAX, "commands are bounded");
     }
 }
@@ -272,6 +285,12 @@ impl MetadataServer {
     ) {
         if self.shards().settings.settles {
             return out.ignore(Ignored::NotStarted);
+        }
+        if let FileCommand::Reserve { blocks } = command
+            && command.check().is_ok()
+            && !self.store.knows(name)
+        {
+            return self.step_space(now, |space, actions| space.reserve(name, settled, blocks, actions), out);
         }
         let locks = locks_of_command(&command);
         if locks.is_empty() || self.store.knows(name) {
@@ -550,7 +569,9 @@ impl MetadataServer {
             self.is_fenced(name.host) && !matches!(begun.stage, Stage::Transaction)
         };
         let over: Vec<TransactionId> = sharded.commands.iter().filter(is_over).map(|(name, _)| *name).collect();
+        let reserving: Vec<TransactionId> = sharded.space.names().filter(|name| self.is_fenced(name.host)).collect();
         over.into_iter().for_each(|name| self.end_command(now, name, out));
+        self.shards().space.end(|name| reserving.contains(&name));
     }
 
     /// Asks the server of another shard, or this one.
@@ -622,6 +643,17 @@ impl MetadataServer {
                 self.on_reply(now, number, reply, out);
             }
             ShardBody::ReadAnswer { .. } => out.ignore(Ignored::NotAwaited),
+            ShardBody::SpaceRequest { start, round, received, blocks } => {
+                let request = SpaceRequest { from, start, round, received, blocks };
+                self.step_space(now, |space, actions| space.on_request(request, actions), out);
+            }
+            ShardBody::SpaceTransfer { start, round, number, runs } => {
+                let (round, transfer) = ((start, round), Transfer { number, runs });
+                let act = |space: &mut SpaceRequests, actions: &mut _| {
+                    space.on_transfer(now, from, round, transfer, actions);
+                };
+                self.step_space(now, act, out);
+            }
         }
     }
 
@@ -636,10 +668,10 @@ impl MetadataServer {
             ShardQuestion::Moves => None,
         };
         let sharded = self.shards();
-        if sharded.locks.is_waiting(owner) || sharded.questions.len() >= COMMANDS_MAX {
+        if sharded.locks.is_waiting(owner) || sharded.asking.received.len() >= COMMANDS_MAX {
             return out.ignore(Ignored::NotAwaited);
         }
-        sharded.questions.insert(name, question);
+        sharded.asking.received.insert(name, question);
         if sharded.locks.acquire(owner, lock.into_iter().collect()) {
             self.answer_question(now, name, out);
         }
@@ -647,7 +679,7 @@ impl MetadataServer {
 
     fn answer_question(&mut self, now: Now, name: (ShardId, Generation, u64), out: &mut Effects) {
         let (from, start, number) = name;
-        if let Some(question) = self.shards().questions.remove(&name) {
+        if let Some(question) = self.shards().asking.received.remove(&name) {
             let ticket = self.shards().ticket(Ticket::Question { from, start, number });
             let answer = Box::new(AnswerQuestion(question));
             self.with_store(now, out, |store, out| store.inspect(now, ticket, answer, out));
@@ -744,6 +776,7 @@ impl MetadataServer {
                 ShardTimer::Locks(name) => self.refuse_for_lack_of_locks(now, name, out),
             }
         }
+        self.step_space(now, |space, actions| space.wake(now, actions), out);
         if self.shards().commits.deadline().is_some_and(|deadline| deadline <= now.time) {
             self.step_commits(now, Event::Wake, out);
         }

@@ -19,12 +19,13 @@
 //! | `extents` | extents of files: map, attach, truncate |
 //! | `runs` | sets of disjoint runs of blocks |
 //! | `space` | free blocks and allotments |
+//! | [`transfers`] | with several shards: free blocks that one gives to another |
 //! | [`reclaim`] | what the server does by itself: it frees the blocks of removed files, and the allotments of hosts that are gone |
 //! | [`mod@format`] | the changes that make an empty file system |
 //! | [`check`] | a check of a whole file system |
 //!
 //! Invariants, which [`check`] verifies:
-//! 1. Each block of the volume is in exactly one of: an extent, a free run, an allotment.
+//! 1. Each block of the volume is in exactly one of: an extent, a free run, an allotment, a transfer that is not received yet.
 //! 2. Each entry refers to an inode. The number of links of an inode is the number of its entries; for a directory, it is two more than the
 //!    number of directories in it. A directory has one entry, the root has none.
 //! 3. From each directory with an entry, the parents lead to the root.
@@ -48,6 +49,7 @@ mod records;
 mod rename;
 mod runs;
 mod space;
+pub mod transfers;
 mod work;
 
 pub use evaluate::{CHANGED_BYTES_MAX, CHANGES_MAX, Evaluation, evaluate};

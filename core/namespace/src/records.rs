@@ -11,6 +11,7 @@
 //! | run | version 1, blocks 8 |
 //! | mark for reclaim | version 1 |
 //! | number | version 1, number 8 |
+//! | transfer | version 1, number 8, and for each run: first block 8, blocks 8 |
 
 use braid_base::{BlockRange, InodeId, ShardId, limits};
 use braid_objects::Key;
@@ -296,6 +297,37 @@ pub fn decode_number(value: &Bytes) -> Result<u64, Damaged> {
     let mut from = version(value)?;
     let number = from.try_get_u64()?;
     end(from, true, number)
+}
+
+/// The blocks that one shard gives to another one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Transfer {
+    /// Transfers from one shard to another are numbered from 1 on.
+    pub number: u64,
+    pub runs: Vec<BlockRange>,
+}
+
+/// The value of a transfer of free blocks.
+pub fn encode_transfer(transfer: &Transfer) -> Bytes {
+    let mut to = begin();
+    to.put_u64(transfer.number);
+    for run in &transfer.runs {
+        to.put_u64(run.start);
+        to.put_u64(run.count);
+    }
+    to.freeze()
+}
+
+pub fn decode_transfer(value: &Bytes) -> Result<Transfer, Damaged> {
+    let mut from = version(value)?;
+    let number = from.try_get_u64()?;
+    let mut runs = Vec::new();
+    while from.has_remaining() {
+        let (start, count) = (from.try_get_u64()?, from.try_get_u64()?);
+        start.checked_add(count).filter(|_| count > 0).ok_or(Damaged)?;
+        runs.push(BlockRange::new(start, count));
+    }
+    end(from, true, Transfer { number, runs })
 }
 
 /// The value of a mark for reclaim.

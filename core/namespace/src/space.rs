@@ -3,6 +3,7 @@
 //! A host reserves blocks before it writes to them, so that it can write without asking, and so that its writes find space later. Other
 //! hosts do not get these blocks until the host gives them back, frees what it has attached, or is gone.
 
+use crate::records::Counters;
 use crate::runs::Runs;
 use crate::work::{Stop, Work, difference, sum};
 use braid_base::{BlockRange, limits};
@@ -17,19 +18,14 @@ pub fn status(work: &mut Work) -> Result<FileResult, Stop> {
     Ok(FileResult::FileSystem(FileSystemStatus { blocks, free, allotted, inodes }))
 }
 
-/// Allots whole stripes if some are found; otherwise what there is. The search goes on where the last one ended, so that the blocks of a
-/// host follow each other, and blocks that were freed are left alone for long.
+/// Allots free blocks to the host.
 pub fn reserve(work: &mut Work, blocks: u64) -> Result<FileResult, Stop> {
     work.grow()?;
     let mut counters = work.counters()?;
-    let stripe = work.parameters()?.stripe_blocks;
-    let wanted = blocks.div_ceil(stripe).saturating_mul(stripe);
-    let mut runs = search(work, counters.next_block, wanted, |run| whole_stripes(run, stripe))?;
+    let runs = find_free(work, &mut counters, blocks, limits::FILE_EXTENTS_MAX)?;
     if runs.is_empty() {
-        runs = search(work, counters.next_block, blocks, |run| run)?;
+        return Err(FileError::NoSpace.into());
     }
-    let Some(last) = runs.last() else { return Err(FileError::NoSpace.into()) };
-    counters.next_block = last.end();
     for run in &runs {
         move_blocks(work, *run, Runs::Free, Runs::AllottedTo(work.context.host), FileError::Lost)?;
     }
@@ -38,6 +34,21 @@ pub fn reserve(work: &mut Work, blocks: u64) -> Result<FileResult, Stop> {
     counters.allotted = sum(counters.allotted, count)?;
     work.put_counters(counters);
     Ok(FileResult::Reserved(runs))
+}
+
+/// Finds whole free stripes if there are some; otherwise what there is, in at most so many runs. The search goes on where the last one
+/// ended, so that the blocks of a host follow each other, and blocks that were freed are left alone for long.
+pub fn find_free(work: &mut Work, counters: &mut Counters, blocks: u64, most: usize) -> Result<Vec<BlockRange>, Stop> {
+    let stripe = work.parameters()?.stripe_blocks;
+    let wanted = blocks.div_ceil(stripe).saturating_mul(stripe);
+    let mut runs = search(work, counters.next_block, (wanted, most), |run| whole_stripes(run, stripe))?;
+    if runs.is_empty() {
+        runs = search(work, counters.next_block, (blocks, most), |run| run)?;
+    }
+    if let Some(last) = runs.last() {
+        counters.next_block = last.end();
+    }
+    Ok(runs)
 }
 
 pub fn give_back(work: &mut Work, runs: &[BlockRange]) -> Result<FileResult, Stop> {
@@ -79,19 +90,19 @@ fn move_blocks(work: &mut Work, run: BlockRange, from: Runs, to: Runs, missing: 
     to.add(work, run)
 }
 
-/// Free runs with at most `wanted` blocks together, from block `start` on and then from the first block on. `usable` is the part of a run
-/// that may be used.
+/// At most `most` free runs with at most `wanted` blocks together, from block `start` on and then from the first block on. `usable` is the
+/// part of a run that may be used.
 fn search(
     work: &mut Work,
     start: u64,
-    wanted: u64,
+    (wanted, most): (u64, usize),
     usable: impl Fn(BlockRange) -> BlockRange,
 ) -> Result<Vec<BlockRange>, Stop> {
     let mut found = Vec::new();
     let (mut left, mut searched) = (wanted, 0);
     for part in [BlockRange::between(start, u64::MAX), BlockRange::between(0, start)] {
         let mut next = part.start;
-        while left > 0 && searched < RUNS_SEARCHED_MAX && found.len() < limits::FILE_EXTENTS_MAX {
+        while left > 0 && searched < RUNS_SEARCHED_MAX && found.len() < most {
             let Some(run) = Runs::Free.first(work, next)?.filter(|run| run.start < part.end()) else { break };
             let usable = usable(run.intersection(part));
             if !usable.is_empty() {

@@ -444,6 +444,8 @@ wire_enum!(ShardBody {
     1 => Commit { message },
     2 => Read { start, number, question },
     3 => ReadAnswer { start, number, reply },
+    4 => SpaceRequest { start, round, received, blocks },
+    5 => SpaceTransfer { start, round, number, runs },
 });
 wire_enum!(ShardQuestion { 1 => Inode { inode }, 2 => Name { parent, name }, 3 => Moves, 4 => Place { inode } });
 wire_enum!(ShardReply { 1 => Inode(attributes), 2 => Name(entry), 3 => Moves(moves) });

@@ -14,10 +14,10 @@
 //! ```
 //!
 //! The commit protocol decides which messages there are in between; they are opaque here. A server asks another one only to read by
-//! [`ShardBody::Read`].
+//! [`ShardBody::Read`], and for free blocks by [`ShardBody::SpaceRequest`].
 
 use crate::files::{DirectoryEntry, FileAttributes, FileCommand, FileError, FileTime, FileType, NewInode, Owner};
-use braid_base::{Generation, InodeId, ShardId, TransactionId};
+use braid_base::{BlockRange, Generation, InodeId, ShardId, TransactionId};
 use bytes::Bytes;
 
 /// A message from one metadata server of a file system to another. The servers repeat a message until it is answered.
@@ -45,6 +45,25 @@ pub enum ShardBody {
         start: Generation,
         number: u64,
         reply: Result<ShardReply, FileError>,
+    },
+    /// The sender needs free blocks.
+    SpaceRequest {
+        /// The start of the sender and its round of requests, which the answer repeats.
+        start: Generation,
+        round: u64,
+        /// The number of the last transfer of the receiver that the sender has received.
+        received: u64,
+        /// How many blocks it needs: 0 if it only asks for what it has not received.
+        blocks: u64,
+    },
+    /// Free blocks for the receiver.
+    SpaceTransfer {
+        start: Generation,
+        round: u64,
+        /// The number of the transfer.
+        number: u64,
+        /// Its blocks; none if the sender has nothing to give.
+        runs: Vec<BlockRange>,
     },
 }
 

@@ -9,7 +9,7 @@ use braid_base::{BLOCK_BYTES, DeviceId};
 use braid_control::{ArrayDescription, FileSystemEntry, HostEntry, Moment};
 use braid_machine::{FilesRequest, FilesSuccess, HostRequest, HostSuccess};
 use braid_session::{Session, require_up};
-use braid_wire::{FileCommand, FileResult, FileSystemStatus as Content};
+use braid_wire::FileSystemStatus as Content;
 use std::time::Duration;
 
 /// How long a new file system may take until it is served.
@@ -73,14 +73,11 @@ impl Array {
         require_up(self.folder())?;
         file_systems::find(&self.folder().describe()?, name)?;
         let (session, file_system) = Session::mount(self.folder(), ASKS, name, None).await?;
-        let request = FilesRequest::Command(FileCommand::StatFileSystem);
-        let asked = session.client().call(HostRequest::Files { file_system, request });
+        let asked = session.client().call(HostRequest::Files { file_system, request: FilesRequest::StatShards });
         let outcome = tokio::time::timeout(CONTENT_WAIT, asked).await;
         session.end_within(CONTENT_WAIT).await;
         match outcome {
-            Ok(Ok(HostSuccess::Files(FilesSuccess::Result(FileResult::FileSystem(content))))) => {
-                Ok(FileSystemContent::of(&content))
-            }
+            Ok(Ok(HostSuccess::Files(FilesSuccess::Shards(shards)))) => Ok(FileSystemContent::of(&shards)),
             Ok(Ok(_)) => Err(Failure::failed("internal", "the metadata server gave an unexpected answer")),
             Ok(Err(error)) => Err(error.into()),
             Err(_) => {
@@ -92,7 +89,7 @@ impl Array {
 }
 
 /// What a file system contains.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct FileSystemContent {
     /// Files, directories and symbolic links.
     pub inodes: u64,
@@ -102,18 +99,38 @@ pub struct FileSystemContent {
     /// Bytes that are reserved by hosts.
     pub reserved_bytes: u64,
     pub free_bytes: u64,
+    /// What each of its shards contains.
+    pub shards: Vec<ShardContent>,
+}
+
+/// What a shard contains. Shards give free bytes to each other as they need them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct ShardContent {
+    pub inodes: u64,
+    /// Bytes that are reserved by hosts.
+    pub reserved_bytes: u64,
+    pub free_bytes: u64,
 }
 
 impl FileSystemContent {
-    fn of(content: &Content) -> FileSystemContent {
+    fn of(shards: &[Content]) -> FileSystemContent {
         let bytes = |blocks: u64| blocks * BLOCK_BYTES as u64;
-        let Content { blocks, free, allotted, inodes } = *content;
+        let shard = |content: &Content| ShardContent {
+            inodes: content.inodes,
+            reserved_bytes: bytes(content.allotted),
+            free_bytes: bytes(content.free),
+        };
+        let of_shards: Vec<ShardContent> = shards.iter().map(shard).collect();
+        let size = bytes(shards.iter().map(|content| content.blocks).max().unwrap_or_default());
+        let reserved_bytes = of_shards.iter().map(|shard| shard.reserved_bytes).sum();
+        let free_bytes = of_shards.iter().map(|shard| shard.free_bytes).sum();
         FileSystemContent {
-            inodes,
-            bytes: bytes(blocks),
-            used_bytes: bytes(blocks.saturating_sub(free).saturating_sub(allotted)),
-            reserved_bytes: bytes(allotted),
-            free_bytes: bytes(free),
+            inodes: of_shards.iter().map(|shard| shard.inodes).sum(),
+            bytes: size,
+            used_bytes: size.saturating_sub(free_bytes).saturating_sub(reserved_bytes),
+            reserved_bytes,
+            free_bytes,
+            shards: of_shards,
         }
     }
 }

@@ -56,7 +56,7 @@ impl Machine for ToyShard {
                             out.reply(self.asked.remove(place), Ok(HostSuccess::Done));
                         }
                     }
-                    ShardBody::Commit { .. } => {}
+                    ShardBody::Commit { .. } | ShardBody::SpaceRequest { .. } | ShardBody::SpaceTransfer { .. } => {}
                 }
             }
             Input::Wake => self.ask_all(now, out),

@@ -107,7 +107,7 @@ impl Known {
                 remember(&mut self.commits, message);
             }
             ShardBody::Read { number, .. } => self.note_ticket(*number),
-            ShardBody::ReadAnswer { .. } => {}
+            ShardBody::ReadAnswer { .. } | ShardBody::SpaceRequest { .. } | ShardBody::SpaceTransfer { .. } => {}
         }
     }
 

@@ -1,11 +1,13 @@
-//! A window of blocks: each of them is in exactly one free run, allotment or extent.
+//! A window of blocks: each of them is in exactly one free run, allotment, extent, or transfer from one shard to another.
 
 use crate::check::finding::{Finding, Report};
 use crate::check::scan::{Scan, decode};
 use crate::keys;
-use crate::records::{decode_extent, decode_run};
+use crate::records::{decode_extent, decode_run, decode_transfer};
+use crate::transfers::in_transit;
 use braid_base::BlockRange;
-use braid_objects::{Kind, NotHere, View};
+use braid_objects::{Key, Kind, NotHere, Obstacle, View};
+use bytes::Bytes;
 
 const WORD_BITS: u64 = u64::BITS as u64;
 
@@ -19,6 +21,8 @@ pub struct BlockWindow {
     found: Vec<u64>,
     kind: Kind,
     scan: Scan,
+    /// A transfer of which it is not known yet whether it was received.
+    given: Option<(Key, Bytes)>,
 }
 
 impl BlockWindow {
@@ -27,7 +31,7 @@ impl BlockWindow {
         let blocks = BlockRange::new(first, most.min(volume - first));
         let found = vec![0; blocks.count.div_ceil(WORD_BITS) as usize];
         let scan = Scan::over(keys::all(Kind::FreeRun));
-        BlockWindow { blocks, volume, found, kind: Kind::FreeRun, scan }
+        BlockWindow { blocks, volume, found, kind: Kind::FreeRun, scan, given: None }
     }
 
     /// The window after this one.
@@ -38,7 +42,14 @@ impl BlockWindow {
 
     /// Reads one more key. True if the window is complete.
     pub fn advance(&mut self, view: &mut dyn View, report: &mut Report) -> Result<bool, NotHere> {
+        if let Some((key, value)) = self.given.take() {
+            self.take_given(key, value, view, report)?;
+        }
         if let Some((key, value)) = self.scan.advance(view, report)? {
+            if self.kind == Kind::FileSystem {
+                self.take_given(key, value, view, report)?;
+                return Ok(false);
+            }
             // Damage was reported with the first window, and extents were decoded with the inodes.
             let mut unlisted = Report::default();
             let is_new = self.blocks.start == 0 && self.kind != Kind::Extent;
@@ -55,6 +66,10 @@ impl BlockWindow {
         let next = match self.kind {
             Kind::FreeRun => Kind::Allotment,
             Kind::Allotment => Kind::Extent,
+            Kind::Extent => {
+                (self.kind, self.scan) = (Kind::FileSystem, Scan::over(keys::all_given()));
+                return Ok(false);
+            }
             _ => {
                 self.report_missing(report);
                 return Ok(true);
@@ -62,6 +77,22 @@ impl BlockWindow {
         };
         (self.kind, self.scan) = (next, Scan::over(keys::all(next)));
         Ok(false)
+    }
+
+    /// Takes the blocks of a transfer that is not received.
+    fn take_given(&mut self, key: Key, value: Bytes, view: &mut dyn View, report: &mut Report) -> Result<(), NotHere> {
+        let mut unlisted = Report::default();
+        let to = if self.blocks.start == 0 { &mut *report } else { &mut unlisted };
+        let Some(transfer) = decode(key, &value, to, |_, value| decode_transfer(value)) else { return Ok(()) };
+        match in_transit(key, &transfer, view) {
+            Ok(runs) => runs.into_iter().for_each(|run| self.take(run, report)),
+            Err(Obstacle::NotHere) => {
+                self.given = Some((key, value));
+                return Err(NotHere);
+            }
+            Err(Obstacle::Lost) => to.add(Finding::Damaged { key: keys::received_of_given(key) }),
+        }
+        Ok(())
     }
 
     fn take(&mut self, run: BlockRange, report: &mut Report) {

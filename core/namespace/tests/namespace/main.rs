@@ -8,4 +8,5 @@ mod files;
 mod model;
 mod random;
 mod system;
+mod transfers;
 mod views;

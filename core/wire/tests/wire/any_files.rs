@@ -46,6 +46,11 @@ fn shard() -> BoxedStrategy<Message> {
             number,
             reply
         }),
+        (generation(), number(), number(), number()).prop_map(|(start, round, received, blocks)| {
+            ShardBody::SpaceRequest { start, round, received, blocks }
+        }),
+        (generation(), number(), number(), ranges())
+            .prop_map(|(start, round, number, runs)| ShardBody::SpaceTransfer { start, round, number, runs }),
     ];
     (any::<u8>(), body)
         .prop_map(|(from, body)| Message::Shard(ShardMessage { from: braid_base::ShardId(from), body }))

@@ -685,7 +685,7 @@ fn a_byte_that_is_no_choice_is_refused_by_name() {
         ("FileType", format!("{FILE_ANSWER} 01 02 {OBJECT}"), 4),
         ("SpecialType", format!("{FILE_ANSWER} 01 02 {OBJECT} 04"), 4),
         ("FileError", format!("{FILE_ANSWER} 02"), 22),
-        ("ShardBody", "0a 01".into(), 3),
+        ("ShardBody", "0a 01".into(), 5),
         ("ShardQuestion", format!("0a 01 02 05000000 {TICKET}"), 4),
         ("ShardReply", format!("0a 01 03 05000000 {TICKET} 01"), 3),
         ("LockCommand", LOCK_REQUEST.into(), 5),

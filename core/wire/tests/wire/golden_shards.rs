@@ -2,7 +2,7 @@
 
 use crate::golden::{Golden, OBJECT, TICKET};
 use crate::golden_files::{ATTRIBUTES, NAME, attributes};
-use braid_base::{Generation, InodeId, ShardId};
+use braid_base::{BlockRange, Generation, InodeId, ShardId};
 use braid_wire::*;
 use bytes::Bytes;
 
@@ -27,6 +27,14 @@ pub fn shards() -> Vec<Golden> {
         (answer(Ok(ShardReply::Name(None))), format!("03 05000000 {TICKET} 01 02 00")),
         (answer(Ok(ShardReply::Moves(6))), format!("03 05000000 {TICKET} 01 03 {TICKET}")),
         (answer(Err(FileError::Stale)), format!("03 05000000 {TICKET} 02 01")),
+        (
+            ShardBody::SpaceRequest { start, round: 6, received: 6, blocks: 6 },
+            format!("04 05000000 {TICKET} {TICKET} {TICKET}"),
+        ),
+        (
+            ShardBody::SpaceTransfer { start, round: 6, number: 6, runs: vec![BlockRange::new(6, 6)] },
+            format!("05 05000000 {TICKET} {TICKET} 01000000 {TICKET} {TICKET}"),
+        ),
     ];
     let golden = |(body, hex): (ShardBody, String)| Golden {
         message: Message::Shard(ShardMessage { from: ShardId(1), body }),

@@ -27,6 +27,7 @@ mod patience;
 mod rebuild_workers;
 mod records;
 mod resynchronisation;
+mod shard_space;
 mod shards;
 mod sleepers;
 mod story;

@@ -17,15 +17,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-struct Play {
-    array: Cluster,
-    system: FileSystem,
-    servers: Vec<HostSlot>,
-    host: HostSlot,
+/// A file system with its servers and a host that uses it.
+pub struct Play {
+    pub array: Cluster,
+    pub system: FileSystem,
+    pub servers: Vec<HostSlot>,
+    pub host: HostSlot,
 }
 
 /// A file system whose new inodes are in other shards than their names.
-fn play(count: u8, protocol: Protocol) -> Play {
+pub fn play(count: u8, protocol: Protocol) -> Play {
     play_with(count, protocol, Grouping::Log)
 }
 
@@ -45,7 +46,7 @@ fn play_with(count: u8, protocol: Protocol, grouping: Grouping) -> Play {
 }
 
 impl Play {
-    fn serves(&self, shard: usize) {
+    pub fn serves(&self, shard: usize) {
         let server = self.servers[shard];
         assert_eq!(self.array.metadata_state(server), Some(NodeState::Owns));
         let service = self.array.metadata_server(server).map(|server| server.service().clone());
@@ -60,7 +61,7 @@ impl Play {
         self.array.ask_files(host, &self.system, FilesRequest::Command(command))
     }
 
-    fn end(&mut self, op: OpId) -> Result<FileResult, FileError> {
+    pub fn end(&mut self, op: OpId) -> Result<FileResult, FileError> {
         match self.array.finish(op) {
             Ok(HostSuccess::Files(FilesSuccess::Result(result))) => Ok(result),
             Err(HostError::Files(FilesError::Refused(error))) => Err(error),
@@ -68,7 +69,7 @@ impl Play {
         }
     }
 
-    fn run(&mut self, command: FileCommand) -> Result<FileResult, FileError> {
+    pub fn run(&mut self, command: FileCommand) -> Result<FileResult, FileError> {
         let op = self.begin(command);
         self.end(op)
     }
@@ -85,7 +86,7 @@ impl Play {
         self.array.metadata_server(self.servers[shard]).expect("it serves").transactions()
     }
 
-    fn made(&mut self, parent: InodeId, name: &str, node: NewInode) -> InodeId {
+    pub fn made(&mut self, parent: InodeId, name: &str, node: NewInode) -> InodeId {
         match self.run(create(parent, name, node)) {
             Ok(FileResult::Created { attributes, is_new: true }) => attributes.inode,
             other => panic!("{name} was not created: {other:?}"),
@@ -99,17 +100,17 @@ impl Play {
         }
     }
 
-    fn crash(&mut self, shard: usize) {
+    pub fn crash(&mut self, shard: usize) {
         let node = self.array.node(self.servers[shard]);
         self.array.world.crash(node);
     }
 
-    fn start(&mut self, shard: usize) {
+    pub fn start(&mut self, shard: usize) {
         self.servers[shard] = self.array.start_shard_server(&self.system, shard);
     }
 
     /// Everything is given back, and the maps of all shards fit together.
-    fn check(mut self) {
+    pub fn check(mut self) {
         let op = self.array.ask(self.host, braid_machine::HostRequest::Disconnect);
         self.array.finish(op).expect("the host unmounts the file system");
         let node = self.array.node(self.host);
@@ -124,7 +125,7 @@ impl Play {
     }
 }
 
-fn name(name: &str) -> Bytes {
+pub fn name(name: &str) -> Bytes {
     Bytes::copy_from_slice(name.as_bytes())
 }
 

@@ -17,6 +17,15 @@ impl Grammar {
             0 => ShardBody::Read { start, number: self.ticket(), question: self.question() },
             1 => ShardBody::ReadAnswer { start, number: self.ticket(), reply: self.shard_reply() },
             2 => ShardBody::Commit { message: self.bytes(60) },
+            3 => {
+                let (round, received) = (self.number(3), self.number(3));
+                ShardBody::SpaceRequest { start, round, received, blocks: self.number(2_000) }
+            }
+            4 => {
+                let (round, number) = (self.number(3), self.number(3));
+                let runs = (0..self.choices.below(3)).map(|_| self.range()).collect();
+                ShardBody::SpaceTransfer { start, round, number, runs }
+            }
             _ => ShardBody::Commit { message: self.commit_message().encode() },
         };
         ShardMessage { from, body }

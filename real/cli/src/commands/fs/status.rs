@@ -83,7 +83,7 @@ fn text(shown: &[(FileSystemStatus, Option<FileSystemContent>)], dir: &Path) -> 
                 text += &format!(
                     "{count} metadata servers serve it: placement {placement}, commit protocol {protocol}, grouping {grouping}\n\n"
                 );
-                text += &server_table(servers, dir);
+                text += &server_table(servers, content.as_ref(), dir);
             }
         }
         if !status.clients.is_empty() {
@@ -94,11 +94,12 @@ fn text(shown: &[(FileSystemStatus, Option<FileSystemContent>)], dir: &Path) -> 
     text
 }
 
-fn server_table(servers: &[ServerStatus], dir: &Path) -> String {
-    let header = ["shard", "state", "owner", "pid", "address", "journal"].map(str::to_string).to_vec();
+fn server_table(servers: &[ServerStatus], content: Option<&FileSystemContent>, dir: &Path) -> String {
+    let header = ["shard", "state", "owner", "pid", "address", "journal", "free"].map(str::to_string).to_vec();
     let of_server = |server: &ServerStatus| {
         let journal = server.journal_used_bytes.zip(server.journal_bytes);
         let journal = journal.map(|(used, bytes)| format!("{} of {}", format_size(used), format_size(bytes)));
+        let shard = content.and_then(|content| content.shards.get(server.shard));
         vec![
             server.shard.to_string(),
             server.text.clone(),
@@ -106,6 +107,7 @@ fn server_table(servers: &[ServerStatus], dir: &Path) -> String {
             server.pid.map(|pid| pid.to_string()).unwrap_or_default(),
             within(dir, server.address.as_deref()),
             journal.unwrap_or_default(),
+            shard.map(|shard| format_size(shard.free_bytes)).unwrap_or_default(),
         ]
     };
     output::table(&[header].into_iter().chain(servers.iter().map(of_server)).collect::<Vec<_>>())

@@ -1,0 +1,206 @@
+//! Scenarios of the free blocks of a file system with several shards: no shard is full while another one has space.
+
+use crate::shards::{Play, name, play};
+use crate::story::*;
+use braid_base::{InodeId, ShardId};
+use braid_machine::{FileHandle, FilesError, FilesRequest, FilesSuccess, HostError, HostSuccess, OpId};
+use braid_metadata::Protocol;
+use braid_wire::{FileCommand, FileError, FileResult, FileSystemStatus, Message, NewInode, ShardBody, ShardMessage};
+use braid_world::Verdict;
+use bytes::Bytes;
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// The blocks of the file system, of which each shard has the same part at first.
+const BLOCKS: u64 = 1024;
+const FULL: Result<FilesSuccess, HostError> = Err(HostError::Files(FilesError::Refused(FileError::NoSpace)));
+
+impl Play {
+    fn status(&mut self) -> FileSystemStatus {
+        match self.run(FileCommand::StatFileSystem) {
+            Ok(FileResult::FileSystem(status)) => status,
+            other => panic!("no status: {other:?}"),
+        }
+    }
+
+    /// Makes an inode in this shard, with any name in the directory.
+    fn made_in(&mut self, shard: u8, parent: InodeId, node: &NewInode) -> (String, InodeId) {
+        for number in 0.. {
+            let name = format!("{node:?}-{number}");
+            let inode = self.made(parent, &name, node.clone());
+            if inode.shard() == ShardId(shard) {
+                return (name, inode);
+            }
+        }
+        unreachable!("new inodes are in all shards but that of the directory")
+    }
+
+    /// Makes and opens a file in the second shard, with its name in the root.
+    fn file(&mut self) -> (String, FileHandle) {
+        let (name, inode) = self.made_in(1, InodeId::ROOT, &NewInode::Regular);
+        (name, self.opened(inode))
+    }
+
+    fn opened(&mut self, inode: InodeId) -> FileHandle {
+        match self.array.files(self.host, &self.system, FilesRequest::Open { inode }) {
+            Ok(FilesSuccess::Opened { handle, .. }) => handle,
+            other => panic!("{inode} was not opened: {other:?}"),
+        }
+    }
+
+    fn begin_write(&mut self, handle: FileHandle, from: u64, blocks: u64) -> OpId {
+        let data = Bytes::from(vec![7; (blocks * BLOCK) as usize]);
+        self.array.ask_files(self.host, &self.system, FilesRequest::Write { handle, offset: from * BLOCK, data })
+    }
+
+    fn end_write(&mut self, op: OpId) -> Result<FilesSuccess, HostError> {
+        match self.array.finish(op)? {
+            HostSuccess::Files(success) => Ok(success),
+            other => panic!("not the end of a write: {other:?}"),
+        }
+    }
+
+    fn write(&mut self, handle: FileHandle, from: u64, blocks: u64) -> Result<FilesSuccess, HostError> {
+        let op = self.begin_write(handle, from, blocks);
+        self.end_write(op)
+    }
+
+    /// Fills the file system with one file, whose shard has a part of the blocks only.
+    fn fill(&mut self, handle: FileHandle) {
+        for from in (0..BLOCKS).step_by(128) {
+            assert_eq!(self.write(handle, from, 128), Ok(FilesSuccess::Written { length: 128 * BLOCK }), "from {from}");
+        }
+        assert_eq!(self.write(handle, BLOCKS, 1), FULL);
+        assert_eq!(self.status().free, 0);
+    }
+}
+
+fn space(message: &Message) -> Option<&ShardBody> {
+    match message {
+        Message::Shard(ShardMessage { body, .. })
+            if matches!(body, ShardBody::SpaceRequest { .. } | ShardBody::SpaceTransfer { .. }) =>
+        {
+            Some(body)
+        }
+        _ => None,
+    }
+}
+
+/// Whether a message has blocks for another shard.
+fn gives(message: &Message) -> bool {
+    matches!(space(message), Some(ShardBody::SpaceTransfer { runs, .. }) if !runs.is_empty())
+}
+
+#[test]
+fn a_file_may_have_all_blocks_of_all_shards() {
+    for count in [2, 3] {
+        let mut play = play(count, Protocol::OnePhase);
+        let (name, handle) = play.file();
+        assert_eq!((play.status().blocks, play.status().free), (BLOCKS, BLOCKS));
+        play.fill(handle);
+        let unlink = FileCommand::Unlink { parent: InodeId::ROOT, name: self::name(&name) };
+        play.run(unlink).expect("a full file system can be emptied");
+        play.array.files(play.host, &play.system, FilesRequest::Close { handle }).expect("it is closed");
+        play.array.run_for(A_WHILE);
+        let status = play.status();
+        assert_eq!(status.free + status.allotted, BLOCKS);
+        // Now all blocks are of the second shard. A file in the first one gets them.
+        let (_, directory) = play.made_in(1, InodeId::ROOT, &NewInode::Directory);
+        let (_, inode) = play.made_in(0, directory, &NewInode::Regular);
+        let handle = play.opened(inode);
+        play.fill(handle);
+        play.check();
+    }
+}
+
+#[test]
+fn a_transfer_that_is_lost_late_or_doubled_takes_effect_once() {
+    let mut play = play(3, Protocol::OnePhase);
+    let (_, handle) = play.file();
+    let number = Rc::new(Cell::new(0));
+    play.array.world.network.set_rule(move |_, _, message| {
+        if space(message).is_none() {
+            return Verdict::Pass;
+        }
+        number.set(number.get() + 1);
+        match number.get() % 4 {
+            0 => Verdict::Drop,
+            1 => Verdict::Double,
+            2 => Verdict::Delay(Duration::from_secs(3)),
+            _ => Verdict::Pass,
+        }
+    });
+    play.fill(handle);
+    play.array.world.network.heal();
+    play.array.run_for(A_WHILE);
+    assert_eq!(play.status().free, 0);
+    play.check();
+}
+
+#[test]
+fn blocks_in_transit_arrive_whichever_server_dies() {
+    for dies in [vec![1], vec![0], vec![0, 1]] {
+        for is_lost in [false, true] {
+            let mut play = play(2, Protocol::OnePhase);
+            let (_, handle) = play.file();
+            let seen = Rc::new(Cell::new(false));
+            let given = seen.clone();
+            play.array.world.network.set_rule(move |_, _, message| {
+                given.set(given.get() || gives(message));
+                if is_lost && gives(message) { Verdict::Drop } else { Verdict::Pass }
+            });
+            let op = play.begin_write(handle, 0, 600);
+            while !seen.get() {
+                play.array.run_for(Duration::from_micros(20));
+            }
+            dies.iter().for_each(|shard| play.crash(*shard));
+            play.array.world.network.heal();
+            dies.iter().for_each(|shard| play.start(*shard));
+            let written = play.end_write(op);
+            assert_eq!(written, Ok(FilesSuccess::Written { length: 600 * BLOCK }), "{dies:?}, lost: {is_lost}");
+            play.check();
+        }
+    }
+}
+
+#[test]
+fn a_server_that_begins_asks_for_what_its_shard_has_not_received() {
+    let mut play = play(2, Protocol::OnePhase);
+    let (_, handle) = play.file();
+    let free = play.status().free;
+    play.array.world.network.set_rule(|_, _, message| if gives(message) { Verdict::Drop } else { Verdict::Pass });
+    play.begin_write(handle, 0, 600);
+    play.array.run_for(Duration::from_secs(1));
+    let lacking = play.status();
+    assert!(lacking.free + lacking.allotted < free, "blocks are in transit");
+    // The host that needed them is gone, too.
+    let node = play.array.node(play.host);
+    play.array.world.crash(node);
+    play.crash(1);
+    play.array.world.network.heal();
+    play.start(1);
+    play.array.run_for(Duration::from_secs(60));
+    play.host = play.array.add_file_host(&play.system);
+    let found = play.status();
+    assert_eq!((found.free, found.allotted), (BLOCKS, 0), "what was written is not attached");
+    play.check();
+}
+
+#[test]
+fn nobody_hears_that_a_file_system_is_full_while_a_server_is_silent() {
+    let mut play = play(3, Protocol::OnePhase);
+    let (_, handle) = play.file();
+    play.crash(2);
+    // The blocks of the third shard are the first that are asked for.
+    let thirds = 2 * (BLOCKS / 3);
+    let begun = play.array.world.now();
+    assert_eq!(play.write(handle, 0, thirds), Ok(FilesSuccess::Written { length: thirds * BLOCK }));
+    let took = play.array.world.now().since(begun);
+    assert!(took < Duration::from_secs(3), "a silent server is passed by: {took:?}");
+    let op = play.begin_write(handle, thirds, 200);
+    play.array.run_for(Duration::from_secs(20));
+    play.start(2);
+    assert_eq!(play.end_write(op), Ok(FilesSuccess::Written { length: 200 * BLOCK }));
+    play.check();
+}
