@@ -38,13 +38,15 @@ impl ShardOptions {
     pub const ONE: ShardOptions =
         ShardOptions { count: 1, placement: Placement::Parent, protocol: Protocol::OnePhase, grouping: Grouping::Log };
 
-    /// Several, if the choices name them.
+    /// Several in some seeds; if the choices name them, in all.
     fn draw(seed: u64, choices: &Choices) -> ShardOptions {
         let kind = FaultKind::Shards;
-        if !choices.only.contains(&kind) && !choices.also.contains(&kind) {
+        let named = choices.only.contains(&kind) || choices.also.contains(&kind);
+        // Random sources of their own, so that all other seeds are unchanged.
+        let drawn = Rng::new(seed ^ 0x005a_4ad6).below(SHARDED_ONE_IN) == 0;
+        if !choices.kinds().contains(&kind) || !(named || drawn) {
             return ShardOptions::ONE;
         }
-        // A random source of its own, so that all other seeds are unchanged.
         let rng = &mut Rng::new(seed ^ 0x005a_4ad5);
         ShardOptions {
             count: [2, 2, 3][rng.below(3) as usize],
@@ -57,6 +59,8 @@ impl ShardOptions {
 
 /// One run of so many has a file system.
 const ONE_IN: u64 = 8;
+/// One file system of so many has several shards.
+const SHARDED_ONE_IN: u64 = 2;
 /// Blocks of 4 KiB for the bytes of files: enough for some hosts, or soon full.
 const BLOCKS: [u64; 3] = [600, 4_096, 4_096];
 /// A device has room for a copy of the metadata, and its part of the bytes.

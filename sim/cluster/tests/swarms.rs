@@ -85,6 +85,21 @@ fn three_hundred_swarm_runs_leave_everything_right() {
 }
 
 #[test]
+fn file_systems_of_usual_runs_have_one_metadata_server_or_several() {
+    let servers = |choices: &Choices| -> Vec<u8> {
+        let files = (0..2_000).filter_map(|seed| Options::chosen(seed, choices).files);
+        files.map(|files| files.shards.count).collect()
+    };
+    let usual = servers(&Choices::default());
+    for count in 1..=3 {
+        let found = usual.iter().filter(|servers| **servers == count).count();
+        assert!(found >= 10, "{found} runs with {count} servers: {usual:?}");
+    }
+    let without = servers(&Choices { without: vec![FaultKind::Shards], ..Choices::default() });
+    assert_eq!(without, vec![1; usual.len()]);
+}
+
+#[test]
 fn writes_that_take_effect_on_arrival_leave_parity_right() {
     let choices = Choices { atomicity: Some(Atomicity::Consistent), ..Choices::default() };
     let attack = Attack { seed: 0, runs: Some(100), until: None, choices, threads: None, keep_going: false };
