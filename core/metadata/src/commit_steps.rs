@@ -58,17 +58,6 @@ impl Sharded {
 }
 
 impl MetadataServer {
-    /// True if the server serves, and nothing that a host has asked for happens any more: the host is fenced, and no transaction is under way
-    /// for it. What was being committed when it was fenced still takes effect.
-    pub fn is_done_with(&self, host: Generation) -> bool {
-        let is_under_way = |sharded: &Sharded| {
-            let mut coordinated = sharded.commits.state().coordinated();
-            sharded.commands.keys().any(|name| name.host == host)
-                || coordinated.any(|operation| coordinator_parts(&operation.own).client().host == host)
-        };
-        self.is_serving() && self.is_fenced(host) && !self.sharded.as_deref().is_some_and(is_under_way)
-    }
-
     pub(crate) fn step_commits(&mut self, now: Now, event: Event, out: &mut Effects) {
         let mut steps = Vec::new();
         self.shards().commits.step(now.time, event, &mut steps);
@@ -245,6 +234,17 @@ impl MetadataServer {
         self.shards().space.begin(now, &received);
         self.do_steps(now, steps, out);
     }
+}
+
+/// True if a server serves, and nothing that a host has asked for happens any more: the host is fenced, and no transaction is under way for it.
+/// What was being committed when it was fenced still takes effect.
+pub fn is_done_with(server: &MetadataServer, host: Generation) -> bool {
+    let is_under_way = |sharded: &Sharded| {
+        let mut coordinated = sharded.commits.state().coordinated();
+        sharded.commands.keys().any(|name| name.host == host)
+            || coordinated.any(|operation| coordinator_parts(&operation.own).client().host == host)
+    };
+    server.is_serving() && server.is_fenced(host) && !server.sharded.as_deref().is_some_and(is_under_way)
 }
 
 fn coordinator_parts(own: &Bytes) -> CoordinatorParts {

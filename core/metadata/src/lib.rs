@@ -55,6 +55,7 @@ mod space_requests;
 
 pub use braid_commit::{Grouping, Protocol};
 pub use check::{Collected, Purpose, Undecided, check_together, united};
+pub use commit_steps::is_done_with;
 pub use disk::{STORE_OFFSET, VOLUME_BYTES_MIN, format, store_config};
 pub use node::{MetadataNode, NodeState};
 pub use server::{MetadataServer, MetadataServerConfig, MetadataService};

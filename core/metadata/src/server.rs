@@ -363,7 +363,7 @@ impl MetadataServer {
 
     /// True if the server refuses this host for good.
     pub fn is_fenced(&self, host: Generation) -> bool {
-        self.membership.as_ref().is_some_and(|membership| membership.fence.refuses(host))
+        [self.membership.as_ref(), self.store.membership()].into_iter().flatten().any(|known| known.fence.refuses(host))
     }
 
     fn awaits_turn(&self) -> bool {

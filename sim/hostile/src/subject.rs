@@ -50,7 +50,8 @@ pub(crate) enum Subject {
     Device(Box<Device>),
     Monitor(Box<Monitor>),
     LockServer(Box<LockServer>),
-    MetadataServer(Box<MetadataServer>),
+    /// With the generation of its host.
+    MetadataServer(Box<MetadataServer>, Generation),
     Host(Box<Host>),
 }
 
@@ -191,7 +192,8 @@ impl Subject {
                     serve_from: Time(0),
                     settings,
                 };
-                Subject::MetadataServer(Box::new(MetadataServer::new(config)))
+                let generation = config.generation;
+                Subject::MetadataServer(Box::new(MetadataServer::new(config)), generation)
             }
             Role::Host => Subject::Host(Box::new(host(settings, volumes(), u64::from(start)))),
         }
@@ -202,12 +204,13 @@ impl Subject {
             Subject::Device(machine) => &**machine,
             Subject::Monitor(machine) => &**machine,
             Subject::LockServer(machine) => &**machine,
-            Subject::MetadataServer(machine) => &**machine,
+            Subject::MetadataServer(machine, _) => &**machine,
             Subject::Host(machine) => &**machine,
         }
     }
 
-    /// Asserts that the machine has not given up: its disk is sound. True if it was told that its record is old, which it can't judge.
+    /// Asserts that the machine has not given up: its disk is sound. True if the monitor has told it that its record is old, or that
+    /// its host is fenced, which it can't judge.
     pub fn is_misled(&self) -> bool {
         match self {
             Subject::Device(device) => {
@@ -220,8 +223,9 @@ impl Subject {
             Subject::LockServer(server) => {
                 assert!(!matches!(server.service(), LockService::Unusable(_)), "{:?}", server.service());
             }
-            Subject::MetadataServer(server) => {
+            Subject::MetadataServer(server, generation) => {
                 assert!(!matches!(server.service(), MetadataService::Unusable(_)), "{:?}", server.service());
+                return server.is_fenced(*generation);
             }
             Subject::Host(_) => {}
         }
@@ -234,7 +238,7 @@ impl Subject {
             Subject::Device(device) => *device.service() == Service::Serving,
             Subject::Monitor(monitor) => monitor.service() == MonitorService::Serving,
             Subject::LockServer(server) => matches!(server.service(), LockService::Serving | LockService::Recovering),
-            Subject::MetadataServer(server) => *server.service() == MetadataService::Serving,
+            Subject::MetadataServer(server, _) => *server.service() == MetadataService::Serving,
             Subject::Host(_) => true,
         }
     }
@@ -246,7 +250,7 @@ impl Machine for Subject {
             Subject::Device(machine) => machine.step(now, input, out),
             Subject::Monitor(machine) => machine.step(now, input, out),
             Subject::LockServer(machine) => machine.step(now, input, out),
-            Subject::MetadataServer(machine) => machine.step(now, input, out),
+            Subject::MetadataServer(machine, _) => machine.step(now, input, out),
             Subject::Host(machine) => machine.step(now, input, out),
         }
     }
