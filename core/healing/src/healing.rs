@@ -135,6 +135,11 @@ impl Healing {
 
 /// Progress.
 impl Healing {
+    /// True if a job waits for this step.
+    pub fn awaits(&self, step: StepId) -> bool {
+        self.shared.steps.contains(step)
+    }
+
     /// Asserts that steps and jobs agree, and that every job has a step or a timer; a recovery need not while the host is `leaving`.
     pub fn invariants(&self, leaving: bool) {
         let shared = &self.shared;

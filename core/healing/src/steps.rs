@@ -79,6 +79,11 @@ impl Steps {
         self.pending.remove(&step)
     }
 
+    /// True if a job waits for this step.
+    pub fn contains(&self, step: StepId) -> bool {
+        self.pending.contains_key(&step)
+    }
+
     /// The steps under way, with their jobs.
     pub fn jobs(&self) -> impl Iterator<Item = &Job> {
         self.pending.values().map(|pending| &pending.job)

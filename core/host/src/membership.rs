@@ -167,6 +167,7 @@ impl Host {
         self.follow_members();
         self.requests.hurry(now, |_| true);
         self.heal(now, out, |healing, ctx| healing.on_membership(ctx));
+        self.drop_unawaited_tasks();
         self.coordinate(now, out, Coordinator::retry_all);
         let is_member = |device: &DeviceId| self.view().member(*device).is_some();
         let members: Vec<_> = self.links.devices().filter(is_member).collect();
@@ -185,11 +186,18 @@ impl Host {
         self.links.follow(&members, &needed);
     }
 
+    /// A task that no job waits for any more is not sent again: it may be about a volume as it was in an earlier epoch.
+    fn drop_unawaited_tasks(&mut self) {
+        let Host { requests, links, healing, .. } = self;
+        requests.drop_unawaited(links, |step| healing.awaits(step));
+    }
+
     /// The set of unavailable devices has changed. Operations that wait for such devices are tried without them, or
     /// fail.
     fn on_unavailable(&mut self, now: Now, out: &mut Effects) {
         self.coordinate(now, out, Coordinator::on_unavailable);
         self.heal(now, out, |healing, ctx| healing.on_availability(ctx));
+        self.drop_unawaited_tasks();
         self.coordinate(now, out, Coordinator::retry_all);
     }
 }

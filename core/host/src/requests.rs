@@ -5,6 +5,7 @@ use crate::disconnect::{Disconnect, Rest};
 use crate::object_requests::{ObjectRequests, RequestContent};
 use crate::tasks::Tasks;
 use braid_base::{DeviceId, Now, Time};
+use braid_healing::StepId;
 use braid_machine::{HostError, HostSuccess, OpId};
 use braid_transactions::{Links, OperationId};
 use braid_wire::{Reply, Task};
@@ -91,6 +92,11 @@ impl DeviceRequests {
     /// Sends requests for objects to these devices again at once, which they have dropped in another epoch.
     pub fn hurry(&mut self, now: Now, of: impl Fn(DeviceId) -> bool) {
         self.objects.hurry(now, of);
+    }
+
+    /// Drops the tasks of jobs that have ended.
+    pub fn drop_unawaited(&mut self, links: &mut Links, is_awaited: impl Fn(StepId) -> bool) {
+        self.tasks.drop_unawaited(links, is_awaited);
     }
 
     /// The devices with unanswered requests.

@@ -3,6 +3,7 @@
 
 use crate::ctx::Ctx;
 use braid_base::{Backoff, DeviceId, Time, Timers, limits};
+use braid_healing::StepId;
 use braid_machine::{HostError, HostSuccess};
 use braid_transactions::{Links, OperationId};
 use braid_wire::{Command, Failure, Managed, Task};
@@ -81,6 +82,15 @@ impl Tasks {
     /// True if a front end waits for an answer.
     pub fn has_users(&self) -> bool {
         self.pending.values().any(|task| matches!(task.op, OperationId::User(_)))
+    }
+
+    /// Drops the tasks of jobs that have ended: a recovery that is over describes volumes as they were then.
+    pub fn drop_unawaited(&mut self, links: &mut Links, is_awaited: impl Fn(StepId) -> bool) {
+        let is_left = |task: &PendingTask| matches!(task.op, OperationId::Job(step) if !is_awaited(StepId(step)));
+        let left = self.pending.iter().filter(|(_, task)| is_left(task)).map(|(ticket, _)| *ticket);
+        for ticket in left.collect::<Vec<_>>() {
+            self.end(links, ticket);
+        }
     }
 
     /// The host is about to end: the tasks of its background jobs end unanswered.
