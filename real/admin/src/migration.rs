@@ -15,7 +15,8 @@ use crate::volume_hold;
 use crate::volumes;
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId};
-use braid_control::{ArrayDescription, Change, PlacementEntry, VolumeEntry};
+use braid_control::{ArrayDescription, Change as EntryChange, PlacementEntry, VolumeEntry};
+use braid_control_protocol::Change;
 use braid_layout::{Atomicity, RaidLevel};
 use braid_machine::{HostRequest, HostSuccess, MigrationReport};
 use braid_session::{Session, require_up};
@@ -235,8 +236,10 @@ pub async fn begin(
     to: PlacementEntry,
     watcher: &impl Watcher,
 ) -> Result<(), Failure> {
-    let to = Change::Move(to);
-    let (before, after) = (volumes::describe(entry)?, volumes::describe(&entry.changed(&to))?);
+    let to = braid_session::change(&EntryChange::Move(to))?;
+    let before = volumes::describe(entry)?;
+    let after = to.applied_to(&before);
+    after.check()?;
     volumes::require_in(
         session.folder(),
         &after.holders(),

@@ -6,9 +6,10 @@
 use crate::copies::{self, FolderCopy};
 use crate::device_file::{DeviceFile, UNASSIGNED};
 use crate::failure::{EXCHANGED, Failure};
-use crate::volumes;
 use braid_base::{ArrayId, DeviceId, DiskId, Epoch, FenceTable, Generation, MemberState};
-use braid_control::{ArrayDescription, ArrayFolder, DeviceEntry, Moment, VolumeEntry, VolumeState};
+use braid_control::{ArrayDescription, ArrayFolder, DeviceEntry, Moment};
+use braid_control_protocol::{VolumeRecord, VolumeState};
+use braid_layout::VolumeDescription;
 use braid_membership::MonitorError;
 use braid_membership::record_recovery::{
     DeviceTestimony, Evidence, RecordSummary, RecoveredRecord, RecoveryRefused, recover,
@@ -308,18 +309,16 @@ pub fn require_current(description: &ArrayDescription, plan: &Plan) -> Result<()
 fn difference(description: &ArrayDescription, device: DeviceId, view: &JournalView) -> Result<Option<String>, Failure> {
     let mut strangers = view.objects.clone();
     for entry in &description.volumes {
-        let as_described = |entry: &VolumeEntry| {
-            let volume = volumes::describe(entry)?;
-            Ok::<_, Failure>((volume.id.object(), volume.object_on(device).map(|range| (range, volume.ordering))))
-        };
-        let (object, is) = as_described(entry)?;
+        let VolumeRecord { volume, state } = braid_session::record(entry)?;
+        let as_described = |volume: &VolumeDescription| volume.object_on(device).map(|range| (range, volume.ordering));
+        let is = as_described(&volume);
         // A change under way is completed or reverted at the next start.
-        let also = match &entry.state {
+        let also = match &state {
             VolumeState::Ready | VolumeState::Draining { .. } => is,
-            VolumeState::Reordering { to, .. } => as_described(&entry.changed(to))?.1,
+            VolumeState::Reordering { to, .. } => as_described(&to.applied_to(&volume)),
             VolumeState::Creating | VolumeState::Deleting => None,
         };
-        let there = strangers.remove(&object).map(|object| (object.range(), object.ordering));
+        let there = strangers.remove(&volume.id.object()).map(|object| (object.range(), object.ordering));
         if there != is && there != also {
             return Ok(Some(format!("device {device} has another placement of volume '{}'", entry.name)));
         }

@@ -7,7 +7,7 @@ use crate::parity_site;
 use crate::shards::ShardChoice;
 use crate::volume_hold;
 use braid_base::units::format_size;
-use braid_base::{BLOCK_BYTES, BlockRange, DeviceId};
+use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Epoch};
 use braid_control::{ArrayDescription, ArrayFolder, FileSystemState, Moment, ReportedState, VolumeEntry, VolumeState};
 use braid_layout::{Atomicity, RaidLevel, SitePolicy, VolumeDescription, ring_of};
 use braid_machine::{HostError, HostRequest, HostSuccess};
@@ -61,16 +61,16 @@ pub struct Plan {
     pub attribute_volume: bool,
 }
 
-/// Fails if one of the devices that an operation needs is not in.
-pub fn require_in(folder: &ArrayFolder, devices: &[DeviceId], what: &str) -> Result<(), Failure> {
+/// Fails if one of the devices that an operation needs is not in. Returns the epoch in which they are.
+pub fn require_in(folder: &ArrayFolder, devices: &[DeviceId], what: &str) -> Result<Epoch, Failure> {
     // Without a monitor devices have no leases; the requests to the devices will fail.
-    let Some(monitor) = folder.monitor(&Moment::now())? else { return Ok(()) };
+    let Some(monitor) = folder.monitor(&Moment::now())? else { return Ok(Epoch(0)) };
     let there = monitor.report.devices.iter().filter(|device| devices.contains(&DeviceId(device.id)));
     let missing = there.filter(|device| device.member_state != ReportedState::In);
     let missing: Vec<String> =
         missing.map(|device| format!("device {} is {}", device.id, device.member_state.name())).collect();
     if missing.is_empty() {
-        return Ok(());
+        return Ok(Epoch(monitor.report.epoch));
     }
     let hint = "nothing was changed: try again when `braid status` shows all devices as in";
     Err(Failure::unreachable(DEGRADED, format!("{what} while {}", missing.join(" and "))).hint(hint))
@@ -337,12 +337,17 @@ pub async fn await_monitor(folder: &ArrayFolder, revision: u64) -> Result<(), Fa
             return Ok(());
         }
         if begun.elapsed() > MONITOR_WAIT {
-            let message = format!("the array's monitor has not adopted the volume within {MONITOR_WAIT:?}");
-            return Err(Failure::unreachable("monitor-silent", message)
-                .hint("`braid status` shows whether it runs; `braid up` or `braid monitord` starts it"));
+            return Err(monitor_silent(MONITOR_WAIT));
         }
         tokio::time::sleep(MONITOR_PAUSE).await;
     }
+}
+
+/// The failure if the monitor has not adopted a volume within this time.
+pub fn monitor_silent(wait: Duration) -> Failure {
+    let message = format!("the array's monitor has not adopted the volume within {wait:?}");
+    Failure::unreachable("monitor-silent", message)
+        .hint("`braid status` shows whether it runs; `braid up` or `braid monitord` starts it")
 }
 
 async fn create_components(client: &HostClient, volume: &VolumeDescription) -> Result<(), Failure> {

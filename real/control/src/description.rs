@@ -169,23 +169,6 @@ impl fmt::Display for Change {
 }
 
 impl VolumeEntry {
-    /// The entry after this change, in state ready.
-    pub fn changed(&self, change: &Change) -> VolumeEntry {
-        let mut changed = VolumeEntry { state: VolumeState::Ready, ..self.clone() };
-        match change {
-            Change::Ordering(to) => changed.ordering.clone_from(to),
-            Change::Move(to) => changed.moving = Some(to.clone()),
-            Change::GiveUpMove => changed.moving = None,
-            Change::EndMove => {
-                if let Some(PlacementEntry { layout, unit, devices, first_block, .. }) = changed.moving.take() {
-                    (changed.layout, changed.unit) = (layout, unit);
-                    (changed.devices, changed.first_block) = (devices, first_block);
-                }
-            }
-        }
-        changed
-    }
-
     /// True if the volume lies on this device, or is migrating or about to migrate to it.
     pub fn has_to_do_with(&self, device: u16) -> bool {
         let target = match &self.state {

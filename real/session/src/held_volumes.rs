@@ -2,11 +2,11 @@
 
 use crate::host_view::HostView;
 use braid_base::{Now, Time, VolumeId};
+use braid_control_protocol::{Admission, HeldRequests};
 use braid_host::Host;
-use braid_machine::{Effects, HostError, HostRequest, Input, Machine};
+use braid_machine::{Effects, HostRequest, Input, Machine, OpId};
 use braid_shell::Counters;
 use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,56 +14,36 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct ObservedHost {
     host: Rc<RefCell<Host>>,
     holds: Holds,
-    /// Requests for volumes on hold, in the order of their arrival.
-    held: Vec<(VolumeId, Input)>,
 }
 
-/// The volumes on hold: a host must start no operation on them for now. A hold ends when the host adopts the volume's new description,
-/// or is told that the volume has been deleted.
+/// The volumes on hold, with the requests that wait for them. A hold ends when the host adopts the volume's new description, or is told that
+/// the volume has been deleted.
 #[derive(Clone, Debug, Default)]
-pub struct Holds(Arc<Mutex<BTreeSet<VolumeId>>>);
+pub struct Holds(Arc<Mutex<HeldRequests>>);
 
 impl ObservedHost {
     /// Wraps a host, and returns it with its view.
     pub fn new(host: Host, shell: Arc<Counters>) -> (ObservedHost, HostView) {
         let (host, holds) = (Rc::new(RefCell::new(host)), Holds::default());
         let view = HostView::new(host.clone(), holds.clone(), shell);
-        (ObservedHost { host, holds, held: Vec::new() }, view)
-    }
-
-    /// Starts the requests that have waited for a volume.
-    fn release(&mut self, now: Now, volume: VolumeId, out: &mut Effects) {
-        self.holds.end(volume);
-        for (_, input) in self.held.extract_if(.., |(held, _)| *held == volume) {
-            self.host.borrow_mut().step(now, input, out);
-        }
+        (ObservedHost { host, holds }, view)
     }
 }
 
 impl Machine for ObservedHost {
     fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
-        let mut told = None;
-        if let Input::Request { request, .. } = &input {
-            match request {
-                HostRequest::AdoptVolume { volume } => told = Some(volume.id),
-                HostRequest::DropVolume { volume } => told = Some(*volume),
-                HostRequest::Abandon { ops } => {
-                    let held = |(_, input): &mut (VolumeId, Input)| matches!(input, Input::Request { op, .. } if ops.contains(op));
-                    for (_, input) in self.held.extract_if(.., held) {
-                        let Input::Request { op, .. } = input else { unreachable!("only requests are held") };
-                        out.reply(op, Err(HostError::Abandoned));
-                    }
-                }
-                _ => {
-                    if let Some(volume) = request.volume().filter(|volume| self.holds.contains(*volume)) {
-                        return self.held.push((volume, input));
-                    }
+        let mut host = self.host.borrow_mut();
+        let Input::Request { op, request } = input else { return host.step(now, input, out) };
+        let admission = self.holds.lock().admit(op, request);
+        match admission {
+            Admission::Held => {}
+            Admission::Passed { request, ends_hold_of, abandoned } => {
+                abandoned.into_iter().for_each(|(op, error)| out.reply(op, Err(error)));
+                host.step(now, Input::Request { op, request }, out);
+                for (op, request) in ends_hold_of.into_iter().flat_map(|volume| self.holds.end(volume)) {
+                    host.step(now, Input::Request { op, request }, out);
                 }
             }
-        }
-        self.host.borrow_mut().step(now, input, out);
-        if let Some(volume) = told {
-            self.release(now, volume, out);
         }
     }
 
@@ -79,24 +59,24 @@ impl Machine for ObservedHost {
 impl Holds {
     /// Puts a volume on hold.
     pub fn begin(&self, volume: VolumeId) {
-        self.lock().insert(volume);
+        self.lock().begin(volume);
     }
 
     pub fn contains(&self, volume: VolumeId) -> bool {
-        self.lock().contains(&volume)
+        self.lock().contains(volume)
     }
 
-    /// All volumes on hold.
-    pub fn all(&self) -> Vec<VolumeId> {
-        self.lock().iter().copied().collect()
+    /// True if no volume is on hold.
+    pub fn is_empty(&self) -> bool {
+        self.lock().volumes().next().is_none()
     }
 
-    /// Ends a volume's hold.
-    pub fn end(&self, volume: VolumeId) {
-        self.lock().remove(&volume);
+    /// Ends a volume's hold. Returns the requests that have waited.
+    pub(crate) fn end(&self, volume: VolumeId) -> Vec<(OpId, HostRequest)> {
+        self.lock().end(volume)
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeSet<VolumeId>> {
+    fn lock(&self) -> MutexGuard<'_, HeldRequests> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -109,7 +89,7 @@ mod tests {
     use braid_host::HostConfig;
     use braid_layout::{Atomicity, Layout, RaidLevel, VolumeDescription};
     use braid_machine::Effect;
-    use braid_machine::{OpId, Patience};
+    use braid_machine::Patience;
     use braid_wire::Ordering;
 
     #[test]
@@ -150,7 +130,7 @@ mod tests {
         };
         assert_eq!(ask(1, read(1)), 1);
         view.holds().begin(VolumeId(1));
-        assert!(!view.has_drained(), "an operation is still under way");
+        assert!(!view.is_idle_for(VolumeId(1)), "an operation is still under way");
         assert_eq!(ask(2, read(1)), 0, "it waits");
         assert_eq!(ask(3, read(2)), 1, "a request for another volume does not wait");
         assert_eq!(
@@ -160,7 +140,6 @@ mod tests {
         );
         assert_eq!(ask(5, HostRequest::AdoptVolume { volume: volume(1, Ordering::None) }), 1, "now it begins");
         assert!(!view.holds().contains(VolumeId(1)));
-        view.holds().begin(VolumeId(7));
-        assert!(view.has_drained(), "no operation is under way on the volume on hold");
+        assert!(view.is_idle_for(VolumeId(7)), "no operation is under way on another volume");
     }
 }

@@ -71,10 +71,9 @@ impl HostView {
         self.host.borrow().migrating().find(|progress| progress.volume == volume)
     }
 
-    /// True if no operation is under way on any volume that is on hold.
-    pub fn has_drained(&self) -> bool {
-        let host = self.host.borrow();
-        self.holds.all().into_iter().all(|volume| host.is_idle_for(volume))
+    /// True if no operation is under way on a volume.
+    pub fn is_idle_for(&self, volume: VolumeId) -> bool {
+        self.host.borrow().is_idle_for(volume)
     }
 
     /// The metrics of the host, its shell and this process since their start.

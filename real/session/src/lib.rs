@@ -9,7 +9,7 @@
 //! | `host_view` | lets other tasks read the host's metrics and jobs |
 //! | `registry` | the volumes that a host knows, and which of them are on hold |
 //! | `corruption_events` | records checksum errors and lost ranges in the event log |
-//! | `volumes` | converts entries of the description to the descriptions that a host needs |
+//! | `volumes` | converts entries of the description to the descriptions that a host needs, and to the records of the control protocol |
 //! | `mounts` | converts the name of a file system to what its client needs |
 //! | `metrics` | counters by name |
 //! | `error` | why a host can't be started, or can't continue |
@@ -31,4 +31,4 @@ pub use host_view::{CLOCK_COUNTER, HostView, cpu_micros, of_clock, of_process, o
 pub use metrics::{Metrics, ratio};
 pub use registry::{VolumeRegistry, is_usable, usable};
 pub use session::{HEARTBEAT, SCRUB, Service, ServiceReport, Session, addresses, blocking, require_up, tell};
-pub use volumes::{describe, describe_widest, find, find_for_programs, layout};
+pub use volumes::{change, describe, describe_widest, find, find_for_programs, layout, record, set_record};

@@ -6,9 +6,10 @@
 
 use crate::error::SessionError;
 use crate::held_volumes::Holds;
+use crate::host_view::HostView;
 use crate::volumes;
-use braid_base::VolumeId;
 use braid_control::{ArrayDescription, ArrayFolder, VolumeEntry, VolumeState};
+use braid_control_protocol::{Follower, HostStep, Version, VolumeRecord};
 use braid_layout::VolumeDescription;
 use braid_machine::HostRequest;
 use braid_shell::HostClient;
@@ -20,15 +21,7 @@ use tokio::sync::Mutex;
 pub struct VolumeRegistry {
     client: HostClient,
     holds: Holds,
-    state: Arc<Mutex<State>>,
-}
-
-#[derive(Debug)]
-struct State {
-    /// The revision that was applied last. Lower revisions are ignored.
-    revision: u64,
-    /// The volumes as the host knows them.
-    taken: Vec<VolumeDescription>,
+    follower: Arc<Mutex<Follower>>,
 }
 
 /// The usable volumes. A host must know all of them before it sends its first message, whether or not it serves them: the monitor may
@@ -44,11 +37,9 @@ impl VolumeRegistry {
         holds: Holds,
         description: &ArrayDescription,
     ) -> Result<VolumeRegistry, SessionError> {
-        for entry in description.volumes.iter().filter(|entry| entry.state.is_on_hold()) {
-            holds.begin(VolumeId(entry.id));
-        }
-        let state = State { revision: description.revision, taken: usable(description)? };
-        Ok(VolumeRegistry { client, holds, state: Arc::new(Mutex::new(state)) })
+        let follower = Follower::new(Version(description.revision), &records(description)?);
+        follower.held().iter().for_each(|volume| holds.begin(*volume));
+        Ok(VolumeRegistry { client, holds, follower: Arc::new(Mutex::new(follower)) })
     }
 
     /// The current description of the volume of this name, which the host knows from then on.
@@ -63,38 +54,37 @@ impl VolumeRegistry {
     /// Applies the changes since the last call. A description older than the last one is ignored.
     pub async fn follow(&self, description: &ArrayDescription) -> Result<(), SessionError> {
         // Held until the end, so that the host is told of changes in their order.
-        let mut state = self.state.lock().await;
-        if description.revision < state.revision {
-            return Ok(());
-        }
-        state.revision = description.revision;
-        for entry in description.volumes.iter().filter(|entry| entry.state.is_on_hold()) {
-            let volume = VolumeId(entry.id);
-            self.holds.begin(volume);
-            // A hold only holds back users' operations; the migration is the host's own.
-            self.client.call(HostRequest::StopMigrating { volume }).await?;
-        }
-        for entry in description.volumes.iter().filter(|entry| entry.state == VolumeState::Ready) {
-            let volume = volumes::describe(entry)?;
-            if self.holds.contains(volume.id) || !state.taken.contains(&volume) {
-                // Adopting the volume also ends its hold.
-                self.client.call(HostRequest::AdoptVolume { volume: volume.clone() }).await?;
-                state.taken.retain(|other| other.id != volume.id);
-                state.taken.push(volume);
+        let mut follower = self.follower.lock().await;
+        for step in follower.follow(Version(description.revision), &records(description)?) {
+            match &step {
+                HostStep::Hold(volume) => {
+                    self.holds.begin(*volume);
+                    self.client.call(HostRequest::StopMigrating { volume: *volume }).await?;
+                }
+                // The host's wrapper also ends its hold.
+                HostStep::Adopt(volume) => {
+                    self.client.call(HostRequest::AdoptVolume { volume: volume.clone() }).await?;
+                }
+                HostStep::Drop(volume) => drop(self.client.call(HostRequest::DropVolume { volume: *volume }).await?),
+                // No request waits for it: the host was told that the volume is gone.
+                HostStep::EndHold(volume) => drop(self.holds.end(*volume)),
             }
-        }
-        let stays = |id: VolumeId| description.volumes.iter().any(|entry| entry.id == id.0 && is_usable(entry));
-        for gone in state.taken.extract_if(.., |volume| !stays(volume.id)).collect::<Vec<_>>() {
-            self.client.call(HostRequest::DropVolume { volume: gone.id }).await?;
-        }
-        let on_hold =
-            |id: VolumeId| description.volumes.iter().any(|entry| entry.id == id.0 && entry.state.is_on_hold());
-        for other in self.holds.all().into_iter().filter(|id| !on_hold(*id)) {
-            // The volume was deleted while it was on hold: no request waits for it.
-            self.holds.end(other);
+            follower.did(&step);
         }
         Ok(())
     }
+
+    /// The revision to report with the lease, after it was followed; none while the host has operations under way on volumes that are on
+    /// hold.
+    pub async fn confirmable(&self, revision: u64, view: &HostView) -> Option<u64> {
+        let follower = self.follower.lock().await;
+        follower.confirmable(Version(revision), |volume| view.is_idle_for(volume)).map(|Version(revision)| revision)
+    }
+}
+
+/// The records of the usable volumes.
+fn records(description: &ArrayDescription) -> Result<Vec<VolumeRecord>, SessionError> {
+    description.volumes.iter().filter(|entry| is_usable(entry)).map(volumes::record).collect()
 }
 
 /// True if a volume is usable, though it may be on hold.

@@ -336,14 +336,15 @@ impl LeaseRenewer {
                 Ok((found, description)) => {
                     tell(&follow, found);
                     match registry.follow(&description).await {
-                        Ok(()) if view.has_drained() => revision = description.revision,
-                        Ok(()) => {}
+                        Ok(()) => {
+                            revision = registry.confirmable(description.revision, &view).await.unwrap_or(revision);
+                        }
                         Err(failure) => tracing::warn!("can't follow the volumes: {failure}"),
                     }
                 }
                 Err(error) => tracing::warn!("can't look up the array: {error}"),
             }
-            let held = !view.holds().all().is_empty();
+            let held = !view.holds().is_empty();
             tokio::time::sleep(if held { HOLD_HEARTBEAT } else { leases.heartbeat() }).await;
         }
     }

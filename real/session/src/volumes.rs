@@ -1,8 +1,11 @@
-//! Volumes: converts their names and their entries in the description to the descriptions that a host needs.
+//! Volumes: converts their names and their entries in the description to the descriptions that a host needs, and to the records that the
+//! control protocol reads and replaces.
 
 use crate::error::SessionError;
-use braid_base::{BLOCK_BYTES, DeviceId, VolumeId};
+use braid_base::{BLOCK_BYTES, DeviceId, Generation, VolumeId};
 use braid_control::{ArrayDescription, Change, PlacementEntry, VolumeEntry, VolumeState};
+use braid_control_protocol as protocol;
+use braid_control_protocol::VolumeRecord;
 use braid_layout::{Layout, Placement, RaidLevel, VolumeDescription};
 
 /// The volume of an entry, as hosts know it.
@@ -25,10 +28,77 @@ pub fn describe(entry: &VolumeEntry) -> Result<VolumeDescription, SessionError> 
 
 /// The volume of an entry, including the target of a migration that is under way or about to begin.
 pub fn describe_widest(entry: &VolumeEntry) -> Result<VolumeDescription, SessionError> {
-    match &entry.state {
-        VolumeState::Draining { to: to @ Change::Move(_), .. }
-        | VolumeState::Reordering { to: to @ Change::Move(_), .. } => describe(&entry.changed(to)),
-        _ => describe(entry),
+    let VolumeRecord { volume, state } = record(entry)?;
+    Ok(match state {
+        protocol::VolumeState::Draining { to: to @ protocol::Change::Move(_), .. }
+        | protocol::VolumeState::Reordering { to: to @ protocol::Change::Move(_), .. } => to.applied_to(&volume),
+        _ => volume,
+    })
+}
+
+/// The record of an entry.
+pub fn record(entry: &VolumeEntry) -> Result<VolumeRecord, SessionError> {
+    let state = match &entry.state {
+        VolumeState::Creating => protocol::VolumeState::Creating,
+        VolumeState::Ready => protocol::VolumeState::Ready,
+        VolumeState::Draining { to, by } => protocol::VolumeState::Draining { to: change(to)?, by: Generation(*by) },
+        VolumeState::Reordering { to, by } => {
+            protocol::VolumeState::Reordering { to: change(to)?, by: Generation(*by) }
+        }
+        VolumeState::Deleting => protocol::VolumeState::Deleting,
+    };
+    Ok(VolumeRecord { volume: describe(entry)?, state })
+}
+
+/// Gives an entry the state, the ordering and the placements of a record. The progress of a migration under way stays.
+pub fn set_record(entry: &mut VolumeEntry, record: &VolumeRecord) -> Result<(), SessionError> {
+    let VolumeRecord { volume, state } = record;
+    entry.state = match state {
+        protocol::VolumeState::Creating => VolumeState::Creating,
+        protocol::VolumeState::Ready => VolumeState::Ready,
+        protocol::VolumeState::Draining { to, by } => VolumeState::Draining { to: change_entry(to), by: by.0 },
+        protocol::VolumeState::Reordering { to, by } => VolumeState::Reordering { to: change_entry(to), by: by.0 },
+        protocol::VolumeState::Deleting => VolumeState::Deleting,
+    };
+    entry.ordering = volume.ordering.name().to_string();
+    let before = describe(entry)?;
+    if (&before.layout, &before.devices) != (&volume.layout, &volume.devices) {
+        let own = Placement { layout: volume.layout, devices: volume.devices.clone() };
+        let PlacementEntry { layout, unit, devices, first_block, copied_to: _ } = placement_entry(&own);
+        (entry.layout, entry.unit, entry.devices, entry.first_block) = (layout, unit, devices, first_block);
+    }
+    if before.moving != volume.moving {
+        entry.moving = volume.moving.as_deref().map(placement_entry);
+    }
+    Ok(())
+}
+
+/// A change as the protocol knows it.
+pub fn change(entry: &Change) -> Result<protocol::Change, SessionError> {
+    Ok(match entry {
+        Change::Ordering(to) => protocol::Change::Ordering(to.parse()?),
+        Change::Move(to) => protocol::Change::Move(placement(to)?),
+        Change::EndMove => protocol::Change::EndMove,
+        Change::GiveUpMove => protocol::Change::GiveUpMove,
+    })
+}
+
+fn change_entry(change: &protocol::Change) -> Change {
+    match change {
+        protocol::Change::Ordering(to) => Change::Ordering(to.name().to_string()),
+        protocol::Change::Move(to) => Change::Move(placement_entry(to)),
+        protocol::Change::EndMove => Change::EndMove,
+        protocol::Change::GiveUpMove => Change::GiveUpMove,
+    }
+}
+
+fn placement_entry(placement: &Placement) -> PlacementEntry {
+    PlacementEntry {
+        layout: placement.layout.scheme().to_string(),
+        unit: placement.layout.unit_blocks() * BLOCK_BYTES as u64,
+        devices: placement.devices.iter().map(|device| device.0).collect(),
+        first_block: placement.layout.first_block(),
+        copied_to: 0,
     }
 }
 
@@ -67,4 +137,69 @@ pub fn layout(scheme: RaidLevel, devices: usize, unit: u64) -> Result<Layout, Se
         return Err(SessionError::Unit { bytes: unit });
     }
     Ok(Layout::new(scheme, devices, unit / block)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(state: VolumeState, moving: Option<PlacementEntry>) -> VolumeEntry {
+        VolumeEntry {
+            name: "vol0".into(),
+            id: 7,
+            bytes: 1 << 20,
+            layout: "raid5:2+1".into(),
+            unit: 4096,
+            devices: vec![0, 2, 1],
+            ordering: "timestamp".into(),
+            atomicity: "implied".into(),
+            parity_site: "at-parity".into(),
+            attribute_volume: false,
+            first_block: 0,
+            moving,
+            state,
+        }
+    }
+
+    fn target(copied_to: u64) -> PlacementEntry {
+        PlacementEntry { layout: "raid1:2".into(), unit: 8192, devices: vec![3, 4], first_block: 256, copied_to }
+    }
+
+    #[test]
+    fn a_record_that_is_written_back_changes_nothing() {
+        let draining = |to: Change| VolumeState::Draining { to, by: 3 };
+        for entry in [
+            entry(VolumeState::Ready, None),
+            entry(VolumeState::Creating, None),
+            entry(VolumeState::Deleting, Some(target(5))),
+            entry(draining(Change::Ordering("device-lock".into())), None),
+            entry(draining(Change::Move(target(0))), None),
+            entry(VolumeState::Reordering { to: Change::EndMove, by: 4 }, Some(target(5))),
+            entry(VolumeState::Reordering { to: Change::GiveUpMove, by: 4 }, Some(target(5))),
+        ] {
+            let mut written = entry.clone();
+            set_record(&mut written, &record(&entry).unwrap()).unwrap();
+            assert_eq!(written, entry);
+        }
+    }
+
+    #[test]
+    fn a_migration_that_begins_or_ends_changes_the_placements_of_the_entry() {
+        let mut moving = entry(VolumeState::Ready, None);
+        let begun = change(&Change::Move(target(0))).unwrap().applied_to(&record(&moving).unwrap().volume);
+        set_record(&mut moving, &VolumeRecord { volume: begun, state: protocol::VolumeState::Ready }).unwrap();
+        assert_eq!(moving, entry(VolumeState::Ready, Some(target(0))));
+        moving.moving = Some(target(9));
+        let ended = protocol::Change::EndMove.applied_to(&record(&moving).unwrap().volume);
+        set_record(&mut moving, &VolumeRecord { volume: ended, state: protocol::VolumeState::Ready }).unwrap();
+        let there = target(0);
+        let expected = VolumeEntry {
+            layout: there.layout,
+            unit: there.unit,
+            devices: there.devices,
+            first_block: there.first_block,
+            ..entry(VolumeState::Ready, None)
+        };
+        assert_eq!(moving, expected);
+    }
 }

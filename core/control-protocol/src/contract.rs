@@ -1,0 +1,109 @@
+//! The inputs and effects of an administrator, how it ends, and its time limits.
+
+use crate::interface::{Answer, Question, Tag};
+use braid_base::{DeviceId, Generation};
+use std::time::Duration;
+
+/// Something that happens to an administrator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// It begins.
+    Start,
+    Answer {
+        tag: Tag,
+        answer: Answer,
+    },
+    /// Its deadline has passed.
+    Wake,
+}
+
+/// Something that an administrator wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    Ask {
+        tag: Tag,
+        question: Question,
+    },
+    /// For people: a step has begun.
+    Began(Stage),
+    /// It has ended. Nothing more will be asked.
+    Ended(Result<Done, Error>),
+}
+
+/// Steps that may take long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    Draining,
+    AwaitingLockServers,
+    TellingDevices,
+}
+
+/// What an administrator has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// The change is complete.
+    Changed,
+    /// The change of another administrator is reverted.
+    Reverted,
+    /// There was nothing to settle, or another administrator does it.
+    Nothing,
+}
+
+/// Why a change was not made. Unless it says otherwise, the volume is as before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// There is no such volume, or it is being created or deleted.
+    NotUsable,
+    /// Another administrator is changing the volume.
+    Held(Generation),
+    /// A migration of the volume has begun or ended meanwhile.
+    Migration,
+    /// A device of the target is not ready.
+    NoSuchDevice(DeviceId),
+    /// A device of the volume is not in. The question's tag leads to the devices.
+    NotIn(Tag),
+    /// The monitor has not adopted the description in time.
+    MonitorSilent,
+    /// These hosts have not ended their operations in time.
+    NotDrained(Vec<Generation>),
+    /// The lock servers do not serve. The question's tag leads to the missing one.
+    NoLockServer(Tag),
+    /// The volume was taken over by another administrator, which completes or reverts the change, or was deleted.
+    Lost,
+    /// The question of this tag has failed. The volume may still be on hold.
+    Question(Tag),
+    /// A device has too little space: the change was undone. The question's tag leads to the device.
+    NoSpace(Tag),
+    /// A device could not be told. The volume is on hold until the change is completed.
+    Incomplete(Tag),
+}
+
+/// The time limits of an administrator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// How long the monitor may take to adopt a description.
+    pub monitor: Duration,
+    /// How long hosts may take to end their operations.
+    pub drain: Duration,
+    /// How long lock servers may take to start.
+    pub lock_servers: Duration,
+    /// How long transactions of other hosts may delay a task for a device.
+    pub in_use: Duration,
+    /// How long answers of the store may be missing.
+    pub store: Duration,
+    /// The interval of repeated questions.
+    pub pause: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Timing {
+        Timing {
+            monitor: Duration::from_secs(10),
+            drain: Duration::from_secs(30),
+            lock_servers: Duration::from_secs(10),
+            in_use: Duration::from_secs(10),
+            store: Duration::from_secs(10),
+            pause: Duration::from_millis(20),
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Waiting until all hosts have drained a volume, and fencing of those that are dead.
+//!
+//! A host counts as drained if it has confirmed the version with the hold. A host that starts later sees the hold, because it takes its lease
+//! before it reads the description; so every host that may know the volume without the hold is in the list.
+
+use crate::interface::{Answer, Command, Fence, HostLease, LeaseEnd, Question, Tag};
+use crate::questions::Questions;
+use crate::record::Version;
+use braid_base::{Generation, Time};
+use std::time::Duration;
+
+/// The longest time without a look at the hosts: a watch may never answer.
+const LOOK_MAX: Duration = Duration::from_secs(1);
+
+/// The wait for the hosts of a volume on hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Drain {
+    /// The version with the hold.
+    hold: Version,
+    step: Step,
+    until: Time,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Step {
+    Listing(Tag),
+    /// Until a watch answers, or this time.
+    Watching(Tag, Time, Vec<Generation>),
+    ShuttingOut(ShutOut),
+}
+
+/// The state of a drain after an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum DrainProgress {
+    Waiting,
+    Drained,
+    /// These hosts have not ended their operations in time.
+    Late(Vec<Generation>),
+    /// The question of this tag has failed.
+    Failed(Tag),
+}
+
+impl Drain {
+    pub fn new(hold: Version, until: Time, questions: &mut Questions) -> Drain {
+        let step = Step::Listing(questions.command(Command::ListHosts));
+        Drain { hold, step, until }
+    }
+
+    pub fn deadline(&self) -> Option<Time> {
+        match &self.step {
+            Step::Watching(_, until, _) => Some(*until.min(&self.until)),
+            _ => None,
+        }
+    }
+
+    pub fn on_wake(&mut self, now: Time, questions: &mut Questions) -> DrainProgress {
+        match &self.step {
+            Step::Watching(_, _, late) if now >= self.until => DrainProgress::Late(late.clone()),
+            Step::Watching(_, until, _) if now >= *until => self.list(questions),
+            _ => DrainProgress::Waiting,
+        }
+    }
+
+    pub fn on_answer(&mut self, now: Time, tag: Tag, answer: Answer, questions: &mut Questions) -> DrainProgress {
+        match (&mut self.step, answer) {
+            (Step::Listing(asked), Answer::Hosts(hosts)) if *asked == tag => self.on_hosts(now, &hosts, questions),
+            (Step::Listing(asked), Answer::Unknown) if *asked == tag => self.watch(now, Vec::new(), questions),
+            (Step::Listing(asked), _) if *asked == tag => DrainProgress::Failed(tag),
+            (Step::Watching(asked, ..), _) if *asked == tag => self.list(questions),
+            (Step::ShuttingOut(shut_out), answer) => match shut_out.on_answer(tag, answer, questions) {
+                Some(ShutOutEnd::Failed(tag)) => DrainProgress::Failed(tag),
+                Some(ShutOutEnd::Unknown(_)) => self.watch(now, Vec::new(), questions),
+                Some(ShutOutEnd::Lives | ShutOutEnd::ShutOut) => self.list(questions),
+                None => DrainProgress::Waiting,
+            },
+            _ => DrainProgress::Waiting,
+        }
+    }
+
+    fn list(&mut self, questions: &mut Questions) -> DrainProgress {
+        self.step = Step::Listing(questions.command(Command::ListHosts));
+        DrainProgress::Waiting
+    }
+
+    fn watch(&mut self, now: Time, late: Vec<Generation>, questions: &mut Questions) -> DrainProgress {
+        self.step = Step::Watching(questions.command(Command::Watch), now.after(LOOK_MAX), late);
+        DrainProgress::Waiting
+    }
+
+    fn on_hosts(&mut self, now: Time, hosts: &[HostLease], questions: &mut Questions) -> DrainProgress {
+        let late: Vec<&HostLease> = hosts.iter().filter(|host| self.is_late(host)).collect();
+        let names = || late.iter().map(|host| host.host).collect();
+        if late.is_empty() {
+            return DrainProgress::Drained;
+        }
+        // All of them have been silent for longer than their leases, so they are fenced. Other silent hosts do not delay the change.
+        if late.iter().all(|host| !host.is_live) {
+            self.step = Step::ShuttingOut(ShutOut::new(late[0].host, questions));
+        } else if now >= self.until {
+            return DrainProgress::Late(names());
+        } else {
+            return self.watch(now, names(), questions);
+        }
+        DrainProgress::Waiting
+    }
+
+    /// True if the host may have operations under way that began before the hold. The administrator's own host is no exception: it may
+    /// resynchronise a device.
+    fn is_late(&self, host: &HostLease) -> bool {
+        host.uses_volumes && host.confirmed < self.hold
+    }
+}
+
+/// Makes sure that no request of a silent host can take effect any more: its lease is ended for good, the devices refuse it, and then the
+/// lease is forgotten. If this is interrupted, the next one to do it begins anew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ShutOut {
+    host: Generation,
+    step: ShutOutStep,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum ShutOutStep {
+    EndingLease(Tag),
+    Fencing(Tag),
+    Forgetting(Tag),
+}
+
+/// How a host was shut out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ShutOutEnd {
+    /// It is alive.
+    Lives,
+    /// No device serves it any more.
+    ShutOut,
+    /// The question of this tag had no answer.
+    Unknown(Tag),
+    /// The question of this tag has failed.
+    Failed(Tag),
+}
+
+impl ShutOut {
+    pub fn new(host: Generation, questions: &mut Questions) -> ShutOut {
+        ShutOut { host, step: ShutOutStep::EndingLease(questions.command(Command::EndLease { host })) }
+    }
+
+    pub fn on_answer(&mut self, tag: Tag, answer: Answer, questions: &mut Questions) -> Option<ShutOutEnd> {
+        let (ShutOutStep::EndingLease(asked) | ShutOutStep::Fencing(asked) | ShutOutStep::Forgetting(asked)) =
+            &self.step;
+        if *asked != tag {
+            return None;
+        }
+        match (&self.step, answer) {
+            (ShutOutStep::EndingLease(_), Answer::Lease(LeaseEnd::Lives)) => return Some(ShutOutEnd::Lives),
+            (ShutOutStep::EndingLease(_), Answer::Lease(LeaseEnd::Ended(fence))) => {
+                self.fence(fence, questions);
+            }
+            (ShutOutStep::Fencing(_), Answer::Yes) => {
+                self.step = ShutOutStep::Forgetting(questions.command(Command::ForgetLease { host: self.host }));
+            }
+            // A lease that could not be forgotten is found again, and then the host is fenced once more.
+            (ShutOutStep::Forgetting(_), Answer::Yes | Answer::Unknown) => return Some(ShutOutEnd::ShutOut),
+            (_, Answer::Unknown) => return Some(ShutOutEnd::Unknown(tag)),
+            _ => return Some(ShutOutEnd::Failed(tag)),
+        }
+        None
+    }
+
+    fn fence(&mut self, fence: Fence, questions: &mut Questions) {
+        assert!(
+            self.host < fence.below && !fence.except.contains(&self.host),
+            "the fence of an ended lease refuses its host"
+        );
+        self.step = ShutOutStep::Fencing(questions.ask(Question::Fence(fence)));
+    }
+}

@@ -1,0 +1,106 @@
+//! What the protocols ask of the world, and the answers. The store is asked only for what a key-value store with compare-and-swap, leases
+//! and watches offers: the array's folder, etcd and the simulation can each implement it.
+
+use crate::record::{Version, VolumeRecord};
+use braid_base::{DeviceId, Epoch, Generation};
+use braid_wire::Task;
+use std::collections::BTreeSet;
+
+/// Names a question. Answers to questions that are no longer waited for are ignored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tag(pub u64);
+
+/// Something that a machine wants done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// A command for the store of the control plane.
+    Store(Command),
+    /// Are all of these devices in, according to the monitor, and in which epoch?
+    AreIn { devices: BTreeSet<DeviceId> },
+    /// Has the monitor adopted the description of this version?
+    MonitorKnows { version: Version },
+    /// Does every lock server serve?
+    LockServersServe,
+    /// Have devices refuse all generations below `below`, except some. Answered when no device serves them any more.
+    Fence(Fence),
+    /// Send a task to a device.
+    Manage { device: DeviceId, task: Task },
+}
+
+/// A command for the store. All of them are about one volume, or about leases of hosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// The record of the volume. Linearizable: it contains all changes that were answered before.
+    Read,
+    /// Replaces the record, if nothing in the description has changed since version `after`.
+    Replace { after: Version, record: VolumeRecord },
+    /// Is this still the version of the description? Linearizable, too.
+    Confirm { version: Version },
+    /// The hosts with leases.
+    ListHosts,
+    /// Ends the lease of a host for good, unless it has renewed its lease in time: it can't renew it later.
+    EndLease { host: Generation },
+    /// Forgets an ended lease, whose host is fenced.
+    ForgetLease { host: Generation },
+    /// Answers when something may have changed. It may answer early, late or never: no decision depends on it.
+    Watch,
+}
+
+/// The answer to a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// To [`Command::Read`]: the record, if there is such a volume.
+    Record { version: Version, record: Option<Box<VolumeRecord>>, ready_devices: BTreeSet<DeviceId> },
+    /// To [`Command::Replace`]: the record is replaced, durably; the description has this version.
+    Replaced { version: Version },
+    /// To [`Command::Replace`] and [`Command::Confirm`]: the description has another version.
+    Superseded,
+    /// To [`Command::ListHosts`].
+    Hosts(Vec<HostLease>),
+    /// To [`Command::EndLease`].
+    Lease(LeaseEnd),
+    /// To [`Question::AreIn`]: all of them are, in this epoch.
+    AllIn(Epoch),
+    /// Yes, or: it is done.
+    Yes,
+    /// No, or: not yet.
+    No,
+    /// Of a device: transactions on the object are under way.
+    InUse,
+    /// Of a device: it has no space.
+    NoSpace,
+    /// No answer: the question may have had its effect, may have it later, or never.
+    Unknown,
+    /// The question can't be answered, and asking again would not help. Whoever answers keeps the reason under the question's tag.
+    Failed,
+}
+
+/// A host with a lease, as others see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostLease {
+    pub host: Generation,
+    /// False if it has not renewed its lease in time. Only [`Command::EndLease`] says whether it can still do so.
+    pub is_live: bool,
+    /// It uses volumes; false for lock servers.
+    pub uses_volumes: bool,
+    /// What it confirmed with its lease: it has applied the description of this version, and has no operation under way on volumes that are
+    /// on hold there.
+    pub confirmed: Version,
+}
+
+/// The answer to [`Command::EndLease`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LeaseEnd {
+    /// The host has renewed its lease.
+    Lives,
+    /// The lease is over for good, or was released. Requests of the host may still be on their way: the devices must refuse these
+    /// generations before others act in its place.
+    Ended(Fence),
+}
+
+/// The generations that devices must refuse: every generation below a number, except live ones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fence {
+    pub below: Generation,
+    pub except: Vec<Generation>,
+}

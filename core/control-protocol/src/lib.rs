@@ -1,0 +1,77 @@
+//! The protocol by which a volume is changed while hosts use it: its ordering, and the beginning and end of a migration. An *administrator*
+//! puts the volume on hold, waits until all hosts have drained it, tells the devices, and ends the hold. If it dies, another one settles
+//! the change. All of it is pure: the store of the control plane, the clock and the devices are reached by questions and answers, so that
+//! the array's folder, another store and the simulation drive the same code.
+//!
+//! ```text
+//!   administrator                      store                    hosts                        devices
+//!   Replace: Draining ───────────────► volume on hold ────────► begin no operation, end those under way
+//!   ListHosts, Watch ◄──────────────── leases ◄──────────────── confirm the version
+//!   EndLease, Fence, ForgetLease ────► lease over for good ·····(a silent host)············► refuse it
+//!   Replace: Reordering ─────────────► committed
+//!   Manage ────────────────────────────────────────────────────────────────────────────────► new ordering, or new placement
+//!   Replace: Ready ──────────────────► new description ───────► adopt it, begin what waited
+//! ```
+//!
+//! | step | asks | goes on with | otherwise |
+//! | --- | --- | --- | --- |
+//! | inspect | `Read`; are all devices in? | hold | ends |
+//! | hold | `Read`, `Replace` by `Draining` | for a migration: wait for the monitor; drain | held by another one: ends |
+//! | drain | `ListHosts`, then `Watch`; for silent hosts `EndLease`, `Fence`, `ForgetLease` | wait for lock servers, if the ordering needs them | reverts |
+//! | check | are all devices in? | commit | reverts |
+//! | commit | `Read`, `Replace` by `Reordering` | tell | lost: ends |
+//! | tell | `Manage` for each device; `Confirm` before it is repeated | release | no space: undoes it; else ends, and is settled |
+//! | release | `Read`, `Replace` by `Ready` with the new description | ends | lost: ends |
+//! | revert | `Read`, `Replace` by `Ready` as before | ends | |
+//! | settle | `Read`, `ListHosts`: is its administrator alive? | in `Draining`: revert. In `Reordering`: `EndLease`, `Fence`, take over, tell | ends |
+//!
+//! Any answer may be lost, and its question may still take effect later ([`Answer::Unknown`]). A replacement whose answer was lost is
+//! followed by a read: the record shows that it has happened, or it is made again after the version that was read. Whatever is still under
+//! way then is superseded by it, or supersedes it.
+//!
+//! Invariants:
+//!
+//! 1. *Devices are told only when every host has drained.* A host that may use the volume without the hold has a lease, and is waited for
+//!    or fenced. The commit is reached only through the drain, and `Telling` asserts the state of the record.
+//! 2. *One administrator tells devices at a time.* The store says which one; the one before it is fenced before another one takes over, so
+//!    that devices refuse its late requests.
+//! 3. *A change is reverted only if no device was told*, that is in `Draining`; in `Reordering` it is completed.
+//! 4. *A hold ends*: by its administrator, or by the next one that settles it when its lease is over.
+//! 5. *An administrator that was taken over changes nothing*: its replacements are superseded, its requests to devices refused.
+//! 6. *A host confirms a version only when it has applied it and has no operation under way on volumes that are on hold there.*
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `record` | what the store records of a volume |
+//! | `interface` | questions and answers: the store, the monitor, lock servers, devices |
+//! | `contract` | inputs and effects of an administrator, how it ends, time limits |
+//! | `administrator` | the administrator: the order of the steps |
+//! | `edit` | one replacement of a record, with lost answers |
+//! | `drain` | waiting for hosts; fencing silent ones |
+//! | `waiting` | a question that is repeated until the answer is yes |
+//! | `telling` | telling the devices, and undoing that |
+//! | `device_tasks` | which device is told what |
+//! | `questions` | tags, and the effects of a step |
+//! | `follower` | the part of a host: it follows the records, and confirms |
+//! | `held_requests` | the requests that wait at a host |
+
+mod administrator;
+mod contract;
+mod device_tasks;
+mod drain;
+mod edit;
+mod follower;
+mod held_requests;
+mod interface;
+mod questions;
+mod record;
+mod telling;
+mod waiting;
+
+pub use administrator::Administrator;
+pub use contract::{Done, Effect, Error, Input, Stage, Timing};
+pub use device_tasks::{holders, task_for};
+pub use follower::{Follower, HostStep};
+pub use held_requests::{Admission, HeldRequests};
+pub use interface::{Answer, Command, Fence, HostLease, LeaseEnd, Question, Tag};
+pub use record::{Change, Version, VolumeRecord, VolumeState};

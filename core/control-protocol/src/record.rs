@@ -1,0 +1,95 @@
+//! What the control plane records of a volume: its description, and the state of a change under way.
+
+use braid_base::Generation;
+use braid_layout::{Placement, VolumeDescription};
+use braid_wire::Ordering;
+
+/// The version of the array's description. Every change of the description has a higher version than the one before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version(pub u64);
+
+/// The record of one volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeRecord {
+    pub volume: VolumeDescription,
+    pub state: VolumeState,
+}
+
+/// The life cycle of a volume.
+///
+/// ```text
+///   Creating ──► Ready ──► Draining ──► Reordering ──► Ready         Draining ──► Ready: the change was reverted
+///                  └─────► Deleting
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VolumeState {
+    /// Components may be missing on some devices.
+    Creating,
+    /// All components exist.
+    Ready,
+    /// On hold, and nothing has changed yet: hosts end their operations and begin none.
+    Draining { to: Change, by: Generation },
+    /// On hold, and all hosts have drained: devices may have been told.
+    Reordering { to: Change, by: Generation },
+    /// Components may be gone from some devices.
+    Deleting,
+}
+
+/// A change that is made while the volume is on hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Sets the ordering of its requests.
+    Ordering(Ordering),
+    /// Begins a migration.
+    Move(Placement),
+    /// Ends a migration: the volume lies at the target alone.
+    EndMove,
+    /// Abandons a migration: the volume lies at its source alone.
+    GiveUpMove,
+}
+
+impl VolumeRecord {
+    /// The administrator that holds the volume, if it is on hold.
+    pub fn held_by(&self) -> Option<Generation> {
+        match self.state {
+            VolumeState::Draining { by, .. } | VolumeState::Reordering { by, .. } => Some(by),
+            VolumeState::Creating | VolumeState::Ready | VolumeState::Deleting => None,
+        }
+    }
+
+    /// True if hosts know the volume: it is ready or on hold.
+    pub fn is_usable(&self) -> bool {
+        self.state == VolumeState::Ready || self.held_by().is_some()
+    }
+
+    /// The same volume in this state.
+    pub(crate) fn in_state(&self, state: VolumeState) -> VolumeRecord {
+        VolumeRecord { volume: self.volume.clone(), state }
+    }
+}
+
+impl Change {
+    /// The description of a volume after this change.
+    pub fn applied_to(&self, volume: &VolumeDescription) -> VolumeDescription {
+        let before = volume.clone();
+        match self {
+            Change::Ordering(ordering) => VolumeDescription { ordering: *ordering, ..before },
+            Change::Move(target) => VolumeDescription { moving: Some(Box::new(target.clone())), ..before },
+            Change::EndMove => volume.target().unwrap_or(before),
+            Change::GiveUpMove => VolumeDescription { moving: None, ..before },
+        }
+    }
+
+    /// True if the change fits the volume: one migration at a time, and no change of the ordering during one.
+    pub(crate) fn fits(&self, volume: &VolumeDescription) -> bool {
+        match self {
+            Change::Ordering(_) | Change::Move(_) => volume.moving.is_none(),
+            Change::EndMove | Change::GiveUpMove => volume.moving.is_some(),
+        }
+    }
+
+    /// True if hosts need the lock servers after this change, and perhaps not before.
+    pub(crate) fn needs_lock_servers(&self) -> bool {
+        matches!(self, Change::Ordering(ordering) if ordering.needs_lock_server())
+    }
+}

@@ -1,0 +1,159 @@
+//! Telling the devices: the last step of a change, which is repeated until it is done.
+//!
+//! All devices must be in, and in the same epoch before the first is told and after the last has answered. A device that was out and
+//! returned meanwhile was resynchronised by a host that knows the volume as it was before the change: it is told again.
+//!
+//! Before devices are told again, the administrator confirms that it still holds the volume. That spares requests which the devices would
+//! refuse; they refuse those of a fenced host.
+
+use crate::device_tasks::{DeviceTasks, TaskProgress, holders};
+use crate::interface::{Answer, Command, Question, Tag};
+use crate::questions::Questions;
+use crate::record::{Version, VolumeRecord, VolumeState};
+use braid_base::{Epoch, Generation, Time};
+use braid_layout::VolumeDescription;
+use std::time::Duration;
+
+/// The wait before devices that are in use, or not in, are looked at again.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The devices of a volume are being told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Telling {
+    own: Generation,
+    /// A version in which the administrator holds the volume.
+    version: Version,
+    from: VolumeDescription,
+    to: VolumeDescription,
+    tasks: DeviceTasks,
+    /// A device had too little space for the change: all are told to undo it.
+    undone_for: Option<Tag>,
+    step: Step,
+    until: Time,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Are all devices in?
+    Checking(Tag),
+    /// Tasks are under way.
+    Telling(Epoch),
+    /// All have answered. Are they still in, without interruption?
+    CheckingAgain(Tag, Epoch),
+    Pausing(Time),
+    Confirming(Tag),
+    Reading(Tag),
+}
+
+/// How it ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum TellingEnd {
+    /// The devices hold the volume as this description says.
+    Told { volume: VolumeDescription, undone_for: Option<Tag> },
+    /// Another administrator holds the volume.
+    Lost,
+    /// A device can't be told.
+    Failed(Tag),
+}
+
+impl Telling {
+    /// Tells the devices of a volume that is in state `Reordering` for `own`.
+    pub fn new(
+        own: Generation,
+        version: Version,
+        record: &VolumeRecord,
+        until: Time,
+        questions: &mut Questions,
+    ) -> Telling {
+        let VolumeState::Reordering { to, by } = &record.state else {
+            panic!("devices are told when the store says that the volume is being changed")
+        };
+        assert_eq!(*by, own, "devices are told by the administrator that holds the volume");
+        let (from, to) = (record.volume.clone(), to.applied_to(&record.volume));
+        let tasks = DeviceTasks::new(&from, &to, until);
+        let step = Step::Checking(ask_members(&from, &to, questions));
+        Telling { own, version, from, to, tasks, undone_for: None, step, until }
+    }
+
+    pub fn deadline(&self) -> Option<Time> {
+        match self.step {
+            Step::Pausing(until) => Some(until),
+            _ => None,
+        }
+    }
+
+    pub fn on_wake(&mut self, now: Time, questions: &mut Questions) {
+        if self.deadline().is_some_and(|until| until <= now) {
+            self.step = Step::Confirming(questions.command(Command::Confirm { version: self.version }));
+        }
+    }
+
+    pub fn on_answer(&mut self, now: Time, tag: Tag, answer: Answer, questions: &mut Questions) -> Option<TellingEnd> {
+        match (self.step, answer) {
+            (Step::Telling(epoch), answer) => {
+                return self.tasks.on_answer(now, tag, &answer).then(|| self.progress(now, epoch, questions)).flatten();
+            }
+            (
+                Step::Checking(asked) | Step::CheckingAgain(asked, _) | Step::Confirming(asked) | Step::Reading(asked),
+                _,
+            ) if asked != tag => {}
+            (Step::Checking(_), Answer::AllIn(epoch)) => {
+                self.step = Step::Telling(epoch);
+                self.tasks.send(questions);
+                return self.progress(now, epoch, questions);
+            }
+            (Step::CheckingAgain(_, before), Answer::AllIn(epoch)) if epoch == before => {
+                return Some(TellingEnd::Told { volume: self.to.clone(), undone_for: self.undone_for });
+            }
+            (Step::CheckingAgain(..), _) => {
+                self.tasks = DeviceTasks::new(&self.from, &self.to, self.until);
+                self.step = Step::Pausing(now.after(PAUSE));
+            }
+            (Step::Confirming(_), Answer::Yes) => self.check(questions),
+            // Perhaps something else has changed.
+            (Step::Confirming(_), _) => self.step = Step::Reading(questions.command(Command::Read)),
+            (Step::Reading(_), Answer::Record { version, record, .. }) => match record.map(|record| record.state) {
+                Some(VolumeState::Reordering { by, .. }) if by == self.own => {
+                    self.version = version;
+                    self.check(questions);
+                }
+                _ => return Some(TellingEnd::Lost),
+            },
+            (Step::Checking(_), Answer::No | Answer::Unknown) | (Step::Reading(_), Answer::Unknown)
+                if now < self.until =>
+            {
+                self.step = Step::Pausing(now.after(PAUSE));
+            }
+            (Step::Checking(_) | Step::Reading(_), _) => return Some(TellingEnd::Failed(tag)),
+            (Step::Pausing(_), _) => {}
+        }
+        None
+    }
+
+    fn check(&mut self, questions: &mut Questions) {
+        self.step = Step::Checking(ask_members(&self.from, &self.to, questions));
+    }
+
+    fn progress(&mut self, now: Time, epoch: Epoch, questions: &mut Questions) -> Option<TellingEnd> {
+        match self.tasks.progress() {
+            TaskProgress::Waiting => {}
+            TaskProgress::Again => self.step = Step::Pausing(now.after(PAUSE)),
+            TaskProgress::Done => {
+                self.step = Step::CheckingAgain(ask_members(&self.from, &self.to, questions), epoch);
+            }
+            TaskProgress::Failed(failure) if failure.no_space && self.undone_for.is_none() => {
+                self.undone_for = Some(failure.tag);
+                std::mem::swap(&mut self.from, &mut self.to);
+                self.tasks = DeviceTasks::new(&self.from, &self.to, self.until);
+                self.check(questions);
+            }
+            TaskProgress::Failed(failure) => return Some(TellingEnd::Failed(failure.tag)),
+        }
+        None
+    }
+}
+
+/// Asks whether all devices are in that are told.
+fn ask_members(from: &VolumeDescription, to: &VolumeDescription, questions: &mut Questions) -> Tag {
+    questions.ask(Question::AreIn { devices: holders(from, to) })
+}

@@ -1,0 +1,198 @@
+//! The array's folder as the store of the control protocol, and the array's nodes behind its other questions.
+
+use super::{LOOK_PAUSE, NO_ROOM, lock_servers_serve};
+use crate::failure::Failure;
+use crate::volumes;
+use braid_base::{DeviceId, Generation, VolumeId};
+use braid_control::{
+    ArrayDescription, ArrayFolder, ControlError, DeviceState, Ending, HostEntry, LeaseJudge, Moment, VolumeEntry,
+};
+use braid_control_protocol::{Answer, Command, Fence, HostLease, LeaseEnd, Question, Version, VolumeRecord};
+use braid_machine::{HostError, HostRequest};
+use braid_session::{SessionError, record, set_record};
+use braid_shell::HostClient;
+use braid_wire::{Failure as DeviceFailure, Task};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Answers the questions of one administrator.
+#[derive(Clone)]
+pub(super) struct Questions {
+    pub folder: ArrayFolder,
+    pub client: HostClient,
+    pub volume: VolumeId,
+    /// What can't be done while a device is not in.
+    pub what: String,
+    pub judge: Judge,
+}
+
+/// A judge of leases, over several looks at them.
+#[derive(Clone)]
+pub(super) struct Judge(Arc<Mutex<(LeaseJudge, Duration)>>);
+
+/// Why a record was not replaced.
+enum Refused {
+    Superseded,
+    Failed(Failure),
+    /// It may have been replaced.
+    Unknown(Failure),
+}
+
+impl Judge {
+    pub fn new(judge: LeaseJudge) -> Judge {
+        Judge(Arc::new(Mutex::new((judge, Duration::ZERO))))
+    }
+
+    /// How long hosts may be silent now. To be called regularly.
+    pub fn look(&self, lease: Duration) -> (Moment, Duration) {
+        let now = Moment::now();
+        let mut judge = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        judge.1 = judge.0.allowed(&now, lease);
+        (now, judge.1)
+    }
+
+    /// How long hosts were allowed to be silent at the last look.
+    fn allowed(&self) -> Duration {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).1
+    }
+}
+
+impl Questions {
+    /// The answer to a question, and the reason if it failed.
+    pub async fn answer(&self, question: Question) -> (Answer, Option<Failure>) {
+        let answered = match question {
+            Question::Store(Command::Watch) => {
+                tokio::time::sleep(LOOK_PAUSE).await;
+                Ok((Answer::Yes, None))
+            }
+            Question::Store(command) => self.command(command),
+            Question::AreIn { devices } => {
+                let devices: Vec<DeviceId> = devices.into_iter().collect();
+                match volumes::require_in(&self.folder, &devices, &self.what) {
+                    Ok(epoch) => Ok((Answer::AllIn(epoch), None)),
+                    Err(failure) if failure.code == volumes::DEGRADED => Ok((Answer::No, Some(failure))),
+                    Err(failure) => Err(failure),
+                }
+            }
+            Question::MonitorKnows { version } => self.monitor_knows(version),
+            Question::LockServersServe => lock_servers_serve(&self.folder).map(|serve| match serve {
+                Ok(()) => (Answer::Yes, None),
+                Err(missing) => (Answer::No, Some(missing)),
+            }),
+            Question::Fence(Fence { below, except }) => {
+                let fenced = self.client.call(HostRequest::Fence { below, except }).await;
+                fenced.map(|_| (Answer::Yes, None)).map_err(Failure::from)
+            }
+            Question::Manage { device, task } => Ok(self.manage(device, task).await),
+        };
+        answered.unwrap_or_else(|failure| (Answer::Failed, Some(failure)))
+    }
+
+    fn command(&self, command: Command) -> Result<(Answer, Option<Failure>), Failure> {
+        let answer = match command {
+            Command::Read => {
+                let description = self.folder.describe()?;
+                let entry = description.volumes.iter().find(|entry| entry.id == self.volume.0);
+                let ready_devices = description.devices.iter().filter(|device| device.state == DeviceState::Ready);
+                Answer::Record {
+                    version: Version(description.revision),
+                    record: entry.map(record).transpose()?.map(Box::new),
+                    ready_devices: ready_devices.map(|device| DeviceId(device.id)).collect(),
+                }
+            }
+            Command::Replace { after, record } => match self.replace(after, &record) {
+                Ok(version) => Answer::Replaced { version },
+                Err(Refused::Superseded) => Answer::Superseded,
+                Err(Refused::Failed(failure)) => return Err(failure),
+                Err(Refused::Unknown(failure)) => return Ok((Answer::Unknown, Some(failure))),
+            },
+            Command::Confirm { version: Version(version) } => match self.folder.describe()?.revision {
+                revision if revision == version => Answer::Yes,
+                _ => Answer::Superseded,
+            },
+            Command::ListHosts => {
+                let (now, allowed) = self.judge.look(self.folder.describe()?.leases().lease());
+                Answer::Hosts(self.folder.hosts(&now, allowed)?.iter().map(as_seen).collect())
+            }
+            Command::EndLease { host } => Answer::Lease(self.end_lease(host)?),
+            Command::ForgetLease { host } => {
+                self.folder.forget(&[host])?;
+                Answer::Yes
+            }
+            Command::Watch => unreachable!("a watch waits"),
+        };
+        Ok((answer, None))
+    }
+
+    fn replace(&self, after: Version, record: &VolumeRecord) -> Result<Version, Refused> {
+        self.folder.update(|description: &mut ArrayDescription| {
+            let revision = description.revision;
+            let is_this = |entry: &&mut VolumeEntry| entry.id == self.volume.0;
+            let entry = description.volumes.iter_mut().find(is_this).filter(|_| Version(revision) == after);
+            set_record(entry.ok_or(Refused::Superseded)?, record)?;
+            Ok(Version(revision + 1))
+        })
+    }
+
+    fn end_lease(&self, host: Generation) -> Result<LeaseEnd, Failure> {
+        let (now, allowed) = (Moment::now(), self.judge.allowed());
+        let fence = match self.folder.expire_one(host, &now, allowed)? {
+            Ending::Lives => return Ok(LeaseEnd::Lives),
+            Ending::Expired(expired) => expired.fence,
+            Ending::Ended => {
+                let others = self.folder.hosts(&now, allowed)?.into_iter().map(|other| other.generation);
+                let except = others.filter(|other| *other < host).collect();
+                braid_control::Fence { below: Generation(host.0.saturating_add(1)), except }
+            }
+        };
+        Ok(LeaseEnd::Ended(Fence { below: fence.below, except: fence.except }))
+    }
+
+    fn monitor_knows(&self, version: Version) -> Result<(Answer, Option<Failure>), Failure> {
+        let monitor = self.folder.monitor(&Moment::now())?;
+        let knows = monitor.is_some_and(|monitor| Version(monitor.report.revision) >= version);
+        Ok((if knows { Answer::Yes } else { Answer::No }, None))
+    }
+
+    async fn manage(&self, device: DeviceId, task: Task) -> (Answer, Option<Failure>) {
+        let error = match self.client.call(HostRequest::Manage { device, task }).await {
+            Ok(_) => return (Answer::Yes, None),
+            // An object that does not exist has been removed already.
+            Err(HostError::Device { failure: DeviceFailure::NoSuchObject, .. }) => return (Answer::Yes, None),
+            Err(error) => error,
+        };
+        let is_in_use = matches!(error, HostError::Device { failure: DeviceFailure::InUse, .. });
+        let reason = Failure::from(error);
+        let answer = match () {
+            () if is_in_use => Answer::InUse,
+            () if reason.code == NO_ROOM => Answer::NoSpace,
+            () => Answer::Failed,
+        };
+        (answer, Some(reason))
+    }
+}
+
+/// A host as the protocol sees it.
+fn as_seen(host: &HostEntry) -> HostLease {
+    HostLease {
+        host: host.generation,
+        is_live: host.live,
+        uses_volumes: host.report.lock_server.is_none(),
+        confirmed: Version(host.report.revision),
+    }
+}
+
+impl From<ControlError> for Refused {
+    fn from(error: ControlError) -> Refused {
+        // The new file has its name; whether that survives a loss of power is unknown.
+        let is_replaced = matches!(&error, ControlError::File { doing: "sync", path, .. } if path.is_dir());
+        let failure = Failure::from(error);
+        if is_replaced { Refused::Unknown(failure) } else { Refused::Failed(failure) }
+    }
+}
+
+impl From<SessionError> for Refused {
+    fn from(error: SessionError) -> Refused {
+        Refused::Failed(error.into())
+    }
+}
