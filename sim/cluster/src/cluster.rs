@@ -6,6 +6,7 @@
 mod at_rest;
 
 use crate::attribute_volumes::{self, Open};
+use crate::control::ControlPlane;
 use crate::damage;
 use crate::file_records::FileRecords;
 use crate::graceful_disconnect::DisconnectedHost;
@@ -29,7 +30,7 @@ use braid_device::{Device, DeviceConfig, Service};
 use braid_host::Host;
 use braid_layout::{UnitAddress, VolumeDescription};
 use braid_locks::{LockServer, LockServerConfig, LockService, LockState};
-use braid_machine::{DiskError, HostError, HostOutcome, HostRequest, HostSuccess, OpId, Patience};
+use braid_machine::{DiskError, HostOutcome, HostRequest, HostSuccess, OpId, Patience};
 use braid_membership::{Monitor, MonitorConfig};
 use braid_store::{Geometry, Medium, Store, StoreConfig, StoreError};
 use braid_wire::{Atomicity, Ordering, OwnershipRequest, RecoveryThrottle, Task};
@@ -110,6 +111,8 @@ pub struct Cluster {
     /// Removed volumes.
     pub(crate) removed: Vec<VolumeDescription>,
     pub(crate) hosts: Vec<NodeId>,
+    /// The control plane, from when it is needed.
+    pub(crate) control: Option<Box<ControlPlane>>,
     asked: BTreeMap<OpId, PendingOperation>,
     /// Answers that arrived while a scenario waited for another one.
     answered: BTreeMap<OpId, HostOutcome>,
@@ -183,6 +186,7 @@ impl Cluster {
             others: Vec::new(),
             removed: Vec::new(),
             hosts: Vec::new(),
+            control: None,
             asked: BTreeMap::new(),
             answered: BTreeMap::new(),
             next_generation: 1,
@@ -410,22 +414,6 @@ impl Cluster {
         }
     }
 
-    /// Changes the ordering of the volume: first at every device, then at every host. No operation may be in progress.
-    pub fn set_ordering(&mut self, by: HostSlot, ordering: Ordering) -> Result<(), HostError> {
-        let object = VOLUME.object();
-        for device in self.devices() {
-            let task = Task::SetOrdering { object, ordering };
-            let asked = self.ask(by, HostRequest::Manage { device, task });
-            self.finish(asked)?;
-        }
-        (self.volume.ordering, self.options.ordering) = (ordering, ordering);
-        for slot in self.slots() {
-            let asked = self.ask(slot, HostRequest::AdoptVolume { volume: self.volume.clone() });
-            self.finish(asked).expect("a host accepts any volume on known devices");
-        }
-        Ok(())
-    }
-
     /// Makes power fail at a node.
     pub fn crash(&mut self, node: NodeId) {
         self.world.crash(node);
@@ -504,7 +492,7 @@ impl Cluster {
     /// device is reported at one point of time.
     fn told_at_once(&self, range: BlockRange) -> BlockRange {
         let unit = self.volume.layout.unit_blocks();
-        if self.volume.ordering == Ordering::Timestamp {
+        if self.volume.ordering == Ordering::Timestamp && self.control.is_none() {
             range
         } else {
             BlockRange::between(range.start, range.end().min((range.start / unit + 1) * unit))
@@ -565,7 +553,7 @@ impl Cluster {
         self.next_op += 1;
         let (since, patience) = (self.world.now(), request.patience());
         self.asked.insert(op, PendingOperation { node, op, client, since, patience, abandoned: false, record });
-        self.world.request(node, op, request);
+        self.pass_request(node, op, request);
         op
     }
 
@@ -643,12 +631,17 @@ impl Cluster {
     }
 
     /// Advances a scenario to the next event; false if there is no event until `until`.
-    fn pass(&mut self, until: Time) -> bool {
+    pub(crate) fn pass(&mut self, until: Time) -> bool {
         let event = self.world.next(until);
+        if let Some(WorldEvent::Alarm(token)) = event {
+            self.on_control_alarm(token);
+        }
         self.check_moment().unwrap_or_else(|failed| panic!("{}: {}", failed.check, failed.details));
         if let Some(WorldEvent::Reply { op, outcome, .. }) = &event {
             self.on_reply(*op, outcome).unwrap_or_else(|failed| panic!("{}: {}", failed.check, failed.details));
-            self.answered.insert(*op, outcome.clone());
+            if !self.on_control_reply(*op, outcome) {
+                self.answered.insert(*op, outcome.clone());
+            }
         }
         event.is_some()
     }
@@ -710,11 +703,16 @@ impl Cluster {
     pub(crate) fn outcome(&mut self, op: OpId, otherwise: &str) -> Result<HostOutcome, Failed> {
         let until = self.world.now().after(PATIENCE);
         while let Some(event) = self.world.next(until) {
-            if let WorldEvent::Reply { op: answered, outcome, .. } = event {
-                self.on_reply(answered, &outcome)?;
-                if answered == op {
-                    return Ok(outcome);
+            match event {
+                WorldEvent::Reply { op: answered, outcome, .. } => {
+                    self.on_reply(answered, &outcome)?;
+                    self.on_control_reply(answered, &outcome);
+                    if answered == op {
+                        return Ok(outcome);
+                    }
                 }
+                WorldEvent::Alarm(token) => drop(self.on_control_alarm(token)),
+                _ => {}
             }
         }
         Err(Failed { check: "no-progress", details: format!("{otherwise}: no answer at all") })

@@ -46,6 +46,8 @@ pub(crate) enum FaultEvent {
     Reconnect,
     /// A host disconnects gracefully.
     Disconnect,
+    /// A host changes the ordering of the volume.
+    Reorder,
     /// A host asks for a file system.
     TakeOver,
     /// A metadata server dies, or is taken over from.
@@ -137,6 +139,7 @@ impl Run {
                 self.plan_reconnect();
             }
             FaultEvent::Disconnect => self.disconnect_and_plan_next(),
+            FaultEvent::Reorder => self.reorder_and_plan_next(),
             FaultEvent::TakeOver => self.contend_and_plan_next(),
             FaultEvent::MetadataServer => self.disturb_metadata_and_plan_next(),
             FaultEvent::StartMetadataServer => self.start_metadata_if_none(),
@@ -270,6 +273,7 @@ impl Run {
         self.availability.end_all_but(now, &["stall", "replaced disk", "record damaged", FAULTS_OF_MESSAGES]);
         self.availability.end(now.after(delay), FAULTS_OF_MESSAGES);
         self.cluster.world.network.heal();
+        self.cluster.heal_control();
         if self.cluster.options.disconnects.is_some() && self.cluster.options.objects.is_none() {
             self.cluster.overhear();
         }
@@ -475,7 +479,7 @@ impl Run {
         }
     }
 
-    fn bring_back(&mut self, node: NodeId, reboot: bool) {
+    pub(crate) fn bring_back(&mut self, node: NodeId, reboot: bool) {
         if let Some(slot) = self.cluster.slot(node) {
             self.replace_if_down(slot);
             self.wake_clients(slot);

@@ -68,6 +68,7 @@ impl Run {
         if took < CONFIRMED_WITHIN && !self.cluster.fenced().contains(&slot) {
             self.cluster.disconnected.insert(generation, DisconnectedHost { asked: since, epoch });
         }
+        self.cluster.release_lease(generation);
         self.crash(node);
         self.replace_if_down(slot);
         self.wake_clients(slot);

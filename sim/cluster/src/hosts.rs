@@ -27,6 +27,7 @@ impl Cluster {
             seed: self.rng.next_u64(),
         };
         self.world.add(node, role(Host::new(config)), None, clock);
+        self.lease_host(node);
         node
     }
 

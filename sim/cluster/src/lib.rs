@@ -16,6 +16,7 @@ mod attribute_volumes;
 mod availability;
 mod calm;
 pub mod cluster;
+mod control;
 pub mod crash_table;
 mod damage;
 mod deaths;
@@ -48,6 +49,7 @@ pub mod volumes;
 pub mod workload;
 
 pub use cluster::{Cluster, Failed, HostSlot};
+pub use control::ReorderOptions;
 pub use file_options::ShardOptions;
 pub use files::{FileSystem, FileSystemShard};
 pub use options::{Choices, Options};

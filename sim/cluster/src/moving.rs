@@ -1,19 +1,24 @@
-//! Migration of a volume: the steps of the control plane of a real array, as operations of scenarios.
+//! Changes of a volume by the control plane, as operations of scenarios; and migrations of swarm runs.
 
 use crate::cluster::{Cluster, Failed, HostSlot};
 use crate::role::Role;
 use crate::swarm::{AFTERMATH, Run};
-use braid_base::{BlockRange, DeviceId};
-use braid_layout::{Layout, Placement, RaidLevel, VolumeDescription};
-use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
-use braid_wire::Task;
+use braid_base::DeviceId;
+use braid_control_protocol::{Change, Error};
+use braid_layout::{Layout, Placement, RaidLevel};
+use braid_machine::{HostRequest, HostSuccess, OpId};
+use braid_wire::Ordering;
 
 impl Cluster {
-    /// Begins a migration: devices make room for the second layout, then all nodes learn of it. No operation may be in progress.
-    pub fn begin_move(&mut self, by: HostSlot, layout: Layout, devices: Vec<DeviceId>) -> Result<(), HostError> {
+    /// Changes the ordering of the volume. Operations may be in progress: they end, and later ones wait.
+    pub fn set_ordering(&mut self, by: HostSlot, ordering: Ordering) -> Result<(), Error> {
+        self.change(by, Change::Ordering(ordering))
+    }
+
+    /// Begins a migration: devices make room for the second layout, then all nodes learn of it.
+    pub fn begin_move(&mut self, by: HostSlot, layout: Layout, devices: Vec<DeviceId>) -> Result<(), Error> {
         let layout = layout.beginning_at(self.volume.place_for(&layout));
-        let moving = Some(Box::new(Placement { layout, devices }));
-        self.change_volume(by, VolumeDescription { moving, ..self.volume.clone() })
+        self.change(by, Change::Move(Placement { layout, devices }))
     }
 
     /// Starts to copy, from this block on.
@@ -21,15 +26,14 @@ impl Cluster {
         self.ask(by, HostRequest::Migrate { volume: self.volume.id, from, bytes_per_second: 0 })
     }
 
-    /// Ends a migration: the volume keeps only its new layout. All blocks must have been copied, and no operation may be in progress.
-    pub fn end_move(&mut self, by: HostSlot) -> Result<(), HostError> {
-        let target = self.volume.target().expect("the volume is being migrated");
-        self.change_volume(by, target)
+    /// Ends a migration: the volume keeps only its new layout. All blocks must have been copied.
+    pub fn end_move(&mut self, by: HostSlot) -> Result<(), Error> {
+        self.change(by, Change::EndMove)
     }
 
-    /// Cancels a migration: the volume keeps only its old layout. No operation may be in progress.
-    pub fn give_up_move(&mut self, by: HostSlot) -> Result<(), HostError> {
-        self.change_volume(by, VolumeDescription { moving: None, ..self.volume.clone() })
+    /// Cancels a migration: the volume keeps only its old layout.
+    pub fn give_up_move(&mut self, by: HostSlot) -> Result<(), Error> {
+        self.change(by, Change::GiveUpMove)
     }
 
     /// True if no host has an operation on the volume in progress.
@@ -39,38 +43,6 @@ impl Cluster {
             _ => true,
         };
         self.slots().all(idle)
-    }
-
-    /// First the devices get the objects of the new layout, then the monitor and the hosts learn of it. If the migration is
-    /// cancelled, the hosts and the monitor learn of it first, so that no host writes to objects that no longer exist.
-    fn change_volume(&mut self, by: HostSlot, to: VolumeDescription) -> Result<(), HostError> {
-        for device in self.devices() {
-            let object = to.id.object();
-            let (before, after) = (self.volume.object_on(device), to.object_on(device));
-            let task = match (before, after) {
-                (None, Some(BlockRange { start: first, count: blocks })) => {
-                    let (ordering, atomicity) = (to.ordering, to.atomicity);
-                    let redundant = to.layout.redundancy_units() > 0;
-                    Task::CreateObject { object, first, blocks, ordering, redundant, atomicity, absent: 0 }
-                }
-                (Some(_), None) => Task::RemoveObject { object },
-                // Also where the object is unchanged: the device then says whether it has undecided transactions.
-                (Some(_), Some(range)) => Task::ResizeObject { object, range, absent: BlockRange::new(0, 0) },
-                (None, None) => continue,
-            };
-            let asked = self.ask(by, HostRequest::Manage { device, task });
-            self.finish(asked)?;
-        }
-        self.volume = to;
-        self.tell_monitor_of_volume();
-        for slot in self.slots().collect::<Vec<_>>() {
-            if self.world.machine(self.node(slot)).is_some() {
-                let asked = self.ask(slot, HostRequest::AdoptVolume { volume: self.volume.clone() });
-                let adopted: HostOutcome = self.finish(asked);
-                adopted.expect("a host accepts any volume on known devices");
-            }
-        }
-        Ok(())
     }
 }
 
@@ -122,6 +94,6 @@ impl Run {
     }
 }
 
-fn refused(error: &HostError) -> Failed {
-    Failed { check: "move-refused", details: error.to_string() }
+fn refused(error: &Error) -> Failed {
+    Failed { check: "move-refused", details: format!("{error:?}") }
 }

@@ -120,6 +120,8 @@ pub(crate) struct Run {
     pub(crate) disconnecting: BTreeMap<OpId, (NodeId, Time)>,
     /// Decides which host disconnects.
     pub(crate) disconnect_rng: Rng,
+    /// Decides which host changes the ordering, and when.
+    pub(crate) reorder_rng: Rng,
     /// Decides which host asks for which file system.
     pub(crate) take_over_rng: Rng,
     /// The operations on files, if the run has a file system.
@@ -200,15 +202,20 @@ impl Run {
         let record_rng = Rng::new(options.seed ^ 0x04ec_04d6);
         let disconnect_rng = Rng::new(options.seed ^ 0x1ea4f);
         let take_over_rng = Rng::new(options.seed ^ 0x0f5_07e5);
+        let reorder_rng = Rng::new(options.seed ^ 0x4e_04de5);
         let (file_rng, metadata) = (Rng::new(options.seed ^ 0xf11e6), MetadataFaults::new(options.seed));
         let of_files = Rng::new(options.seed ^ 0xf11e7);
         let file_workload = options.files.as_ref().map(|files| FileWorkload::new(files, of_files));
         let mut cluster = Cluster::new(options, trace);
         cluster.world.bound(RUN_MAX);
+        if let Some(reorders) = cluster.options.reorders.clone() {
+            cluster.begin_control(Some(reorders));
+        }
         Run {
             availability,
             disconnecting: BTreeMap::new(),
             disconnect_rng,
+            reorder_rng,
             take_over_rng,
             file_workload,
             file_rng,
@@ -284,6 +291,7 @@ impl Run {
         }
         self.check_files()?;
         self.count_machines();
+        self.count_changes();
         match self.cluster.check_all()? {
             Some(steps) => self.report.search_steps = steps,
             None => self.report.unjudged = 1,
@@ -321,6 +329,7 @@ impl Run {
         self.look_after_disks();
         self.plan_reconnect();
         self.plan_disconnect();
+        self.plan_reorder();
         self.plan_take_over();
         self.plan_metadata_fault();
         self.plan_damage();
@@ -335,6 +344,12 @@ impl Run {
             Some(_) => 20 * settings.host_lease + 4 * settings.resend_max,
             None => Duration::ZERO,
         };
+        // A change is settled when its administrator's lease is over, and requests have waited for that.
+        let of_changes = match self.cluster.control {
+            Some(_) => 20 * settings.host_lease + 2 * settings.request_timeout + Duration::from_secs(60),
+            None => Duration::ZERO,
+        };
+        let of_files = of_files + of_changes;
         let patience = AFTERMATH + settings.request_timeout + settings.host_lease + of_files;
         let answered = self.cluster.world.now().after(patience);
         while self.cluster.asked().next().is_some() {
@@ -365,7 +380,8 @@ impl Run {
             self.look_after_ruined();
             self.change_disks();
             self.set_usual_pace();
-            match self.cluster.check_nothing_is_left().and_then(|()| self.cluster.check_left()) {
+            let at_rest_now = self.cluster.check_nothing_is_left().and_then(|()| self.cluster.check_left());
+            match at_rest_now.and_then(|()| self.cluster.check_hold()) {
                 // A late copy of the operator's request may still arrive and begin.
                 Ok(()) if self.cluster.is_any_disk_changing() => {}
                 Ok(()) if !self.cluster.is_throttle_default() => {}
@@ -463,6 +479,7 @@ impl Run {
                 let is_operators =
                     self.on_replacement(op, &outcome) | self.chores.remove(&op) | (self.copying == Some(op));
                 let answered = self.cluster.on_reply(op, &outcome)?;
+                let is_operators = is_operators | self.cluster.on_control_reply(op, &outcome);
                 let is_operators = is_operators | self.on_takeover(op, &outcome);
                 if let Some(asked) = answered
                     && !is_operators
@@ -508,6 +525,7 @@ impl Run {
                 self.plan(unavailable, ScheduledEvent::FaultEvent(FaultEvent::Return { node, reboot }));
             }
             WorldEvent::Stepped(_) => {}
+            WorldEvent::Alarm(token) if self.cluster.on_control_alarm(token) => self.return_administrators(),
             WorldEvent::Alarm(token) => {
                 let schedule = self.schedule.remove(&token).expect("every alarm has a purpose");
                 if self.storming {
@@ -532,7 +550,9 @@ impl Run {
         }
         // Objects of a device are unavailable with it, and requests for them or for an attribute volume may have short time-outs. A
         // volume that is migrated is written twice.
-        if self.cluster.object_operation(asked).is_some() || self.cluster.volume().moving.is_some() {
+        // And requests wait while a volume is on hold.
+        let is_changing = self.cluster.volume().moving.is_some() || self.cluster.control.is_some();
+        if self.cluster.object_operation(asked).is_some() || is_changing {
             return Ok(());
         }
         match self.availability.judge(asked.node, asked.since, self.cluster.world.now(), outcome.as_ref().err()) {

@@ -90,6 +90,9 @@ pub enum FaultKind {
     /// Records of devices and of the monitor are corrupted or unreadable when their machine starts. Drawn apart from the others: the
     /// device may be lost, too.
     RecordDamage,
+    /// No fault: the ordering of the volume changes while clients use it. Those who change it die, or are suspended, at every step. Not
+    /// drawn as an event.
+    Reorder,
     /// No fault: hosts take file systems over from each other; the previous owner is fenced. Not drawn as an event.
     TakeOver,
     /// No fault: hosts have a file system mounted, which processes use; its metadata server is taken over again and again. Not drawn as an
@@ -100,7 +103,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    pub const ALL: [FaultKind; 37] = [
+    pub const ALL: [FaultKind; 38] = [
         FaultKind::HostCrash,
         FaultKind::DeviceCrash,
         FaultKind::ServerCrash,
@@ -135,6 +138,7 @@ impl FaultKind {
         FaultKind::Dead,
         FaultKind::DamageDegraded,
         FaultKind::RecordDamage,
+        FaultKind::Reorder,
         FaultKind::TakeOver,
         FaultKind::Files,
         FaultKind::Shards,
@@ -177,6 +181,7 @@ impl FaultKind {
             FaultKind::Dead => "dead",
             FaultKind::DamageDegraded => "damage-degraded",
             FaultKind::RecordDamage => "record-damage",
+            FaultKind::Reorder => "reorder",
             FaultKind::TakeOver => "take-over",
             FaultKind::Files => "files",
             FaultKind::Shards => "shards",
@@ -495,6 +500,7 @@ impl FaultOptions {
             FaultKind::PageCache,
             FaultKind::Reconnect,
             FaultKind::Disconnect,
+            FaultKind::Reorder,
             FaultKind::TakeOver,
             FaultKind::Files,
             FaultKind::Shards,

@@ -156,6 +156,7 @@ impl Swarm {
             | FaultKind::PageCache
             | FaultKind::Reconnect
             | FaultKind::Disconnect
+            | FaultKind::Reorder
             | FaultKind::TakeOver
             | FaultKind::Files
             | FaultKind::Shards => {
@@ -328,6 +329,7 @@ mod tests {
             FaultKind::PageCache,
             FaultKind::Reconnect,
             FaultKind::Disconnect,
+            FaultKind::Reorder,
             FaultKind::TakeOver,
             FaultKind::Files,
             FaultKind::Shards,

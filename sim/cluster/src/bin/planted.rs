@@ -138,6 +138,7 @@ fn only_of(name: &str) -> Option<&'static str> {
         FaultKind::ParallelRaid,
         FaultKind::Calm,
         FaultKind::Reconnect,
+        FaultKind::Reorder,
         FaultKind::Disconnect,
         FaultKind::Fence,
         FaultKind::Dead,

@@ -280,7 +280,7 @@ impl Cluster {
         // For other volumes without an ordering, only the content is checked.
         let is_judged = |volume: &&VolumeDescription| volume.id == self.volume.id || volume.ordering != Ordering::None;
         for volume in self.volumes().iter().chain(&self.removed).filter(is_judged) {
-            let promise = self.options.promise(volume.ordering, self.restarted, self.turned);
+            let promise = self.promise_of(volume.ordering);
             let (first, end) = (first_byte(volume.id), first_byte(VolumeId(volume.id.0 + 1)));
             match braid_check::check(&history.within(Cells::of_bytes(first, end - first)), promise) {
                 Verdict::Serializable { steps: taken } => steps = steps.map(|steps| steps + taken),

@@ -5,7 +5,7 @@ use braid_base::DeviceId;
 use braid_cluster::{Cluster, HostSlot, Options};
 use braid_layout::VolumeDescription;
 use braid_machine::{HostError, HostRequest, Patience};
-use braid_wire::{Failure, Ordering};
+use braid_wire::{Failure, Ordering, Task};
 use braid_world::Verdict;
 use std::time::Duration;
 
@@ -57,8 +57,10 @@ fn an_ordering_does_not_change_under_a_transaction() {
         let write = array.write(a, 0, BLOCK);
         array.run_for(Duration::from_millis(20));
         let other = if ordering == Ordering::Timestamp { Ordering::DeviceLock } else { Ordering::Timestamp };
-        let refused = Err(HostError::Device { device: DeviceId(0), failure: Failure::InUse });
-        assert_eq!(array.set_ordering(b, other), refused, "{ordering}");
+        let (device, object) = (DeviceId(0), array.volume().id.object());
+        let task = Task::SetOrdering { object, ordering: other };
+        let asked = array.ask(b, HostRequest::Manage { device, task });
+        assert_eq!(array.finish(asked), Err(HostError::Device { device, failure: Failure::InUse }), "{ordering}");
         array.world.network.heal();
         assert_eq!(array.finish(write), DONE);
         array.run_for(Duration::from_secs(1));

@@ -1,0 +1,223 @@
+//! The control plane of a simulated array: a store with leases, hosts that follow it, and administrators that change the volume while
+//! clients use it. The protocol is that of real arrays (`braid_control_protocol`); only the store and the ways to it are simulated.
+//!
+//! It begins when it is needed. Until then, hosts know the volume as it was when they started.
+
+mod administrators;
+mod hosts;
+mod options;
+mod store;
+
+use crate::cluster::{Cluster, HostSlot};
+use administrators::Process;
+use braid_base::{Generation, NodeId, Rng, Time};
+use braid_control_protocol::{Answer, Change, Command, Done, Error, HostStep, Tag, Version};
+use braid_machine::{HostOutcome, OpId};
+use braid_wire::Ordering;
+use hosts::HostPart;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use store::Store;
+
+pub use options::ReorderOptions;
+
+/// Alarms of the control plane have tokens from this one on.
+const TOKENS: u64 = 1 << 62;
+/// The longest way to the store, or back.
+const WAY_MAX: Duration = Duration::from_millis(5);
+/// The longest time that a scenario waits for a change.
+const CHANGE_MAX: Duration = Duration::from_secs(120);
+
+/// The control plane.
+pub(crate) struct ControlPlane {
+    store: Store,
+    hosts: BTreeMap<Generation, HostPart>,
+    administrators: BTreeMap<Generation, Process>,
+    /// How administrators ended.
+    ended: Vec<(Generation, Result<Done, Error>)>,
+    /// What happens at each alarm.
+    queue: BTreeMap<u64, Event>,
+    next_token: u64,
+    /// Requests that the control plane has made to hosts.
+    asked: BTreeMap<OpId, Purpose>,
+    /// The orderings that the volume has had.
+    pub orderings: BTreeSet<Ordering>,
+    /// The faults, while there are any.
+    pub faults: Option<ReorderOptions>,
+    rng: Rng,
+    /// Hosts that died as administrators, or lost their leases.
+    killed: Vec<NodeId>,
+    pub counts: BTreeMap<&'static str, u64>,
+}
+
+/// Something that happens later.
+enum Event {
+    /// A host renews its lease, and reads the store.
+    Tick(Generation),
+    /// A renewal arrives at the store.
+    Renewal { host: Generation, confirmed: Option<Version> },
+    /// A command arrives at the store. Its answer goes back, unless it is lost.
+    Command { by: Generation, command: Command, answered: Option<Tag> },
+    /// An answer arrives.
+    Answer { to: Generation, tag: Tag, answer: Answer },
+    /// The deadline of an administrator has passed.
+    Wake(Generation),
+}
+
+/// What a request to a host is for.
+enum Purpose {
+    Step(Generation, HostStep),
+    Question(Generation, Tag),
+}
+
+impl ControlPlane {
+    fn at(&mut self, event: Event) -> u64 {
+        self.next_token += 1;
+        self.queue.insert(TOKENS + self.next_token, event);
+        TOKENS + self.next_token
+    }
+
+    fn way(&mut self) -> Duration {
+        Duration::from_nanos(self.rng.below(WAY_MAX.as_nanos() as u64) + 1)
+    }
+
+    fn count(&mut self, what: &'static str) {
+        *self.counts.entry(what).or_default() += 1;
+    }
+}
+
+impl Cluster {
+    /// Begins the control plane: all living hosts have leases, and follow it.
+    pub(crate) fn begin_control(&mut self, faults: Option<ReorderOptions>) {
+        let rng = Rng::new(self.options.seed ^ 0xc0_0741);
+        self.control = Some(Box::new(ControlPlane {
+            store: Store::new(),
+            hosts: BTreeMap::new(),
+            administrators: BTreeMap::new(),
+            ended: Vec::new(),
+            queue: BTreeMap::new(),
+            next_token: 0,
+            asked: BTreeMap::new(),
+            orderings: [self.volume.ordering].into(),
+            faults,
+            rng,
+            killed: Vec::new(),
+            counts: BTreeMap::new(),
+        }));
+        for node in self.slots().map(|slot| self.node(slot)).collect::<Vec<_>>() {
+            if self.world.machine(node).is_some() {
+                self.lease_host(node);
+            }
+        }
+    }
+
+    /// Makes a change of the volume, until all hosts know of it. Unless a run has a control plane, there is one for this change only.
+    pub(crate) fn change(&mut self, by: HostSlot, change: Change) -> Result<(), Error> {
+        let is_for_this = self.control.is_none();
+        if is_for_this {
+            self.begin_control(None);
+        }
+        let NodeId::Host(own) = self.node(by) else { unreachable!("host slots hold hosts") };
+        self.begin_change(by, change);
+        let until = self.world.now().after(CHANGE_MAX);
+        let ended = |cluster: &Cluster| {
+            let control = cluster.control.as_ref()?;
+            control.ended.iter().rev().find(|(by, _)| *by == own).map(|(_, result)| result.clone())
+        };
+        while ended(self).is_none() && self.pass(until) {}
+        let result = ended(self).unwrap_or_else(|| panic!("a change did not end within {CHANGE_MAX:?}"));
+        while !self.is_followed() && self.pass(until) {}
+        if is_for_this {
+            self.control = None;
+        }
+        result.map(drop)
+    }
+
+    /// True if all hosts that are up know the record in the store.
+    fn is_followed(&self) -> bool {
+        let Some(control) = &self.control else { return true };
+        let is_behind = |(host, part): (&Generation, &HostPart)| {
+            self.slot_of(*host).is_some() && !part.has_followed(control.store.version())
+        };
+        !control.hosts.iter().any(is_behind)
+    }
+
+    /// Schedules an event of the control plane.
+    fn schedule(&mut self, control: &mut ControlPlane, span: Duration, event: Event) {
+        let at = self.world.now().after(span);
+        self.world.alarm(at, control.at(event));
+    }
+
+    /// Executes something with the control plane, if there is one. Requests that are made meanwhile are not held back.
+    fn with_control(&mut self, act: impl FnOnce(&mut Cluster, &mut ControlPlane)) {
+        if let Some(mut control) = self.control.take() {
+            act(self, &mut control);
+            self.control = Some(control);
+        }
+    }
+
+    /// Handles an alarm. Returns false if it is not one of the control plane.
+    pub(crate) fn on_control_alarm(&mut self, token: u64) -> bool {
+        if token < TOKENS {
+            return false;
+        }
+        self.with_control(|cluster, control| {
+            // An alarm of an earlier control plane has no event.
+            let Some(event) = control.queue.remove(&token) else { return };
+            match event {
+                Event::Tick(host) => cluster.tick(control, host),
+                Event::Renewal { host, confirmed } => control.store.renew(cluster.world.now(), host, confirmed),
+                Event::Command { by, command, answered } => {
+                    let answer = cluster.on_command(control, command);
+                    if let Some(tag) = answered {
+                        let way = control.way();
+                        cluster.schedule(control, way, Event::Answer { to: by, tag, answer });
+                    }
+                }
+                Event::Answer { to, tag, answer } => cluster.answer_administrator(control, to, tag, answer),
+                Event::Wake(own) => cluster.wake_administrator(control, own),
+            }
+        });
+        true
+    }
+
+    /// Handles the outcome of a request. Returns false if the control plane has not made it.
+    pub(crate) fn on_control_reply(&mut self, op: OpId, outcome: &HostOutcome) -> bool {
+        let Some(purpose) = self.control.as_mut().and_then(|control| control.asked.remove(&op)) else { return false };
+        self.with_control(|cluster, control| match purpose {
+            Purpose::Step(host, step) => cluster.on_step_done(control, host, &step),
+            Purpose::Question(own, tag) => {
+                let answer = administrators::answer_of(outcome);
+                cluster.answer_administrator(control, own, tag, answer);
+            }
+        });
+        true
+    }
+
+    /// The slot of a host that is up.
+    fn slot_of(&self, host: Generation) -> Option<HostSlot> {
+        let node = NodeId::Host(host);
+        self.slot(node).filter(|_| self.world.machine(node).is_some())
+    }
+
+    /// True if the volume is on hold, according to the store.
+    fn is_on_hold(&self) -> bool {
+        self.control.as_ref().is_some_and(|control| control.store.is_on_hold())
+    }
+
+    /// The hosts that died as administrators, or lost their leases, since the last call.
+    fn take_killed(&mut self) -> Vec<NodeId> {
+        self.control.as_mut().map(|control| std::mem::take(&mut control.killed)).unwrap_or_default()
+    }
+
+    /// Ends the faults of the control plane.
+    pub(crate) fn heal_control(&mut self) {
+        if let Some(control) = &mut self.control {
+            control.faults = None;
+        }
+    }
+
+    fn time(&self) -> Time {
+        self.world.now()
+    }
+}

@@ -1,0 +1,147 @@
+//! The part of hosts: each renews its lease, follows the store, and holds back requests for the volume while it is on hold.
+
+use super::{ControlPlane, Event, Purpose};
+use crate::cluster::Cluster;
+use braid_base::{Generation, NodeId};
+use braid_control_protocol::{Admission, Follower, HeldRequests, HostStep, Version};
+use braid_machine::{HostRequest, OpId};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// How often leases are renewed while the volume is on hold.
+const HOLD_HEARTBEAT: Duration = Duration::from_millis(25);
+
+pub(super) struct HostPart {
+    pub follower: Follower,
+    held: HeldRequests,
+    /// The version that is being applied, and the steps that are left.
+    applying: Option<(Version, VecDeque<HostStep>)>,
+}
+
+impl HostPart {
+    /// True if the host has applied this version.
+    pub fn has_followed(&self, version: Version) -> bool {
+        self.follower.version() >= version && self.applying.is_none()
+    }
+}
+
+impl Cluster {
+    /// Gives a host that has just started a lease, and has it follow the store.
+    pub(crate) fn lease_host(&mut self, node: NodeId) {
+        let NodeId::Host(host) = node else { return };
+        self.with_control(|cluster, control| {
+            control.store.begin_lease(cluster.time(), host);
+            // It is created with the volume as it is now.
+            let record = cluster.record(&control.store);
+            let follower = Follower::new(control.store.version(), [&record]);
+            let mut held = HeldRequests::default();
+            follower.held().iter().for_each(|volume| held.begin(*volume));
+            control.hosts.insert(host, HostPart { follower, held, applying: None });
+            cluster.schedule(control, Duration::ZERO, Event::Tick(host));
+        });
+    }
+
+    /// A host has disconnected gracefully.
+    pub(crate) fn release_lease(&mut self, host: Generation) {
+        self.with_control(|_, control| control.store.release(host));
+    }
+
+    /// Passes a request to its host, now or when the hold of its volume ends.
+    pub(crate) fn pass_request(&mut self, node: NodeId, op: OpId, request: HostRequest) {
+        let part = match (node, &mut self.control) {
+            (NodeId::Host(host), Some(control)) => control.hosts.get_mut(&host),
+            _ => None,
+        };
+        let Some(part) = part else { return self.world.request(node, op, request) };
+        match part.held.admit(op, request) {
+            Admission::Held => {}
+            Admission::Passed { request, abandoned, .. } => {
+                assert!(abandoned.is_empty(), "clients do not reconnect in runs with a control plane");
+                self.world.request(node, op, request);
+            }
+        }
+    }
+
+    /// A host renews its lease, and reads the store.
+    pub(super) fn tick(&mut self, control: &mut ControlPlane, host: Generation) {
+        let node = NodeId::Host(host);
+        let Some(part) = control.hosts.get_mut(&host) else { return };
+        if self.world.machine(node).is_none() {
+            control.hosts.remove(&host);
+            return;
+        }
+        let is_held = !part.follower.held().is_empty();
+        let is_busy = part.applying.is_some();
+        let heartbeat = if is_held { HOLD_HEARTBEAT } else { self.control_lease() / 8 };
+        self.schedule(control, heartbeat, Event::Tick(host));
+        if self.world.is_stalled(node) {
+            return;
+        }
+        if !control.store.has_lease(host) {
+            // It learns that its lease is over, and its process ends.
+            control.count("host lost its lease");
+            control.killed.push(node);
+            return self.crash(node);
+        }
+        if is_busy {
+            return self.renew(control, host, None);
+        }
+        if control.faults.as_ref().is_some_and(|faults| control.rng.below(1000) < faults.store_faults) {
+            return;
+        }
+        let (version, record) = (control.store.version(), self.record(&control.store));
+        let part = control.hosts.get_mut(&host).expect("it is there");
+        let steps = part.follower.follow(version, &[record]);
+        part.applying = Some((version, steps.into()));
+        self.apply(control, host);
+        self.settle_sometimes(control, host);
+    }
+
+    /// Performs the next step, or confirms.
+    fn apply(&mut self, control: &mut ControlPlane, host: Generation) {
+        let Some(slot) = self.slot_of(host) else { return };
+        let node = self.node(slot);
+        let part = control.hosts.get_mut(&host).expect("a host that applies a version has a part");
+        let (version, steps) = part.applying.as_mut().expect("it applies a version");
+        let Some(step) = steps.pop_front() else {
+            let version = *version;
+            part.applying = None;
+            let machine = self.world.machine(node).and_then(|role| role.host());
+            let is_idle = |volume| machine.is_none_or(|machine| machine.is_idle_for(volume));
+            let confirmed = part.follower.confirmable(version, is_idle);
+            return self.renew(control, host, confirmed);
+        };
+        let mut released = Vec::new();
+        let request = match &step {
+            HostStep::Hold(volume) => {
+                part.held.begin(*volume);
+                HostRequest::StopMigrating { volume: *volume }
+            }
+            HostStep::Adopt(volume) => {
+                released = part.held.end(volume.id);
+                HostRequest::AdoptVolume { volume: volume.clone() }
+            }
+            HostStep::Drop(volume) | HostStep::EndHold(volume) => {
+                released = part.held.end(*volume);
+                HostRequest::DropVolume { volume: *volume }
+            }
+        };
+        let op = self.ask(slot, request);
+        control.asked.insert(op, Purpose::Step(host, step));
+        for (op, request) in released {
+            self.world.request(node, op, request);
+        }
+    }
+
+    pub(super) fn on_step_done(&mut self, control: &mut ControlPlane, host: Generation, step: &HostStep) {
+        if let Some(part) = control.hosts.get_mut(&host) {
+            part.follower.did(step);
+            self.apply(control, host);
+        }
+    }
+
+    fn renew(&mut self, control: &mut ControlPlane, host: Generation, confirmed: Option<Version>) {
+        let way = control.way();
+        self.schedule(control, way, Event::Renewal { host, confirmed });
+    }
+}

@@ -1,0 +1,180 @@
+//! The store of the control plane: one record with versions, and leases. Commands take effect in the order of their arrival. Answers are
+//! lost, and commands arrive late, on the way to it.
+
+use super::{ControlPlane, Event};
+use crate::cluster::Cluster;
+use braid_base::{Generation, Time};
+use braid_control_protocol::{
+    Answer, Change, Command, Fence, HostLease, LeaseEnd, Tag, Version, VolumeRecord, VolumeState,
+};
+use braid_machine::HostRequest;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A command whose answer is missing for so long counts as unanswered.
+const UNANSWERED: Duration = Duration::from_millis(500);
+
+/// A watch answers after this time.
+const WATCHED: Duration = Duration::from_millis(20);
+
+pub(super) struct Store {
+    version: Version,
+    state: VolumeState,
+    leases: BTreeMap<Generation, Lease>,
+}
+
+struct Lease {
+    renewed: Time,
+    confirmed: Version,
+    /// It can't be renewed any more.
+    is_over: bool,
+}
+
+impl Store {
+    pub fn new() -> Store {
+        Store { version: Version(1), state: VolumeState::Ready, leases: BTreeMap::new() }
+    }
+
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    pub fn state(&self) -> &VolumeState {
+        &self.state
+    }
+
+    pub fn is_on_hold(&self) -> bool {
+        self.held_by().is_some()
+    }
+
+    pub fn held_by(&self) -> Option<Generation> {
+        match self.state {
+            VolumeState::Draining { by, .. } | VolumeState::Reordering { by, .. } => Some(by),
+            _ => None,
+        }
+    }
+
+    pub fn begin_lease(&mut self, now: Time, host: Generation) {
+        self.leases.insert(host, Lease { renewed: now, confirmed: Version(0), is_over: false });
+    }
+
+    /// A host has disconnected gracefully.
+    pub fn release(&mut self, host: Generation) {
+        self.leases.remove(&host);
+    }
+
+    /// True if a host has a lease that it can still renew.
+    pub fn has_lease(&self, host: Generation) -> bool {
+        self.leases.get(&host).is_some_and(|lease| !lease.is_over)
+    }
+
+    pub fn renew(&mut self, now: Time, host: Generation, confirmed: Option<Version>) {
+        if let Some(lease) = self.leases.get_mut(&host).filter(|lease| !lease.is_over) {
+            lease.renewed = lease.renewed.max(now);
+            lease.confirmed = confirmed.unwrap_or(lease.confirmed).max(lease.confirmed);
+        }
+    }
+}
+
+impl Cluster {
+    /// The record in the store.
+    pub(super) fn record(&self, store: &Store) -> VolumeRecord {
+        VolumeRecord { volume: self.volume.clone(), state: store.state.clone() }
+    }
+
+    /// Sends a command to the store; in most cases, its answer comes back.
+    pub(super) fn send_command(&mut self, control: &mut ControlPlane, by: Generation, tag: Tag, command: Command) {
+        // A watch answers after a while, whatever has happened.
+        let way = control.way() + if command == Command::Watch { WATCHED } else { Duration::ZERO };
+        let fate = match &control.faults {
+            Some(faults) if faults.store_faults > 0 => control.rng.below(1000 / faults.store_faults),
+            _ => u64::MAX,
+        };
+        let unknown = Event::Answer { to: by, tag, answer: Answer::Unknown };
+        match fate {
+            // The answer is lost, the command is lost, or the command arrives after it was given up.
+            0 => {
+                self.schedule(control, way, Event::Command { by, command, answered: None });
+                self.schedule(control, UNANSWERED, unknown);
+                control.count("answers of the store lost");
+            }
+            1 => self.schedule(control, UNANSWERED, unknown),
+            2 => {
+                let late = UNANSWERED + Duration::from_millis(control.rng.below(2_000));
+                self.schedule(control, late, Event::Command { by, command, answered: None });
+                self.schedule(control, UNANSWERED, unknown);
+                control.count("commands for the store late");
+            }
+            _ => self.schedule(control, way, Event::Command { by, command, answered: Some(tag) }),
+        }
+    }
+
+    /// Executes a command.
+    pub(super) fn on_command(&mut self, control: &mut ControlPlane, command: Command) -> Answer {
+        let (now, lease) = (self.time(), self.control_lease());
+        match command {
+            Command::Read => Answer::Record {
+                version: control.store.version,
+                record: Some(Box::new(self.record(&control.store))),
+                ready_devices: self.devices().into_iter().collect(),
+            },
+            Command::Replace { after, .. } | Command::Confirm { version: after } if after != control.store.version => {
+                Answer::Superseded
+            }
+            Command::Replace { record, .. } => {
+                self.replace_record(control, record);
+                Answer::Replaced { version: control.store.version }
+            }
+            Command::Confirm { .. } | Command::Watch => Answer::Yes,
+            Command::ListHosts => {
+                let as_seen = |(host, seen): (&Generation, &Lease)| HostLease {
+                    host: *host,
+                    is_live: !seen.is_over && now.since(seen.renewed) <= lease,
+                    uses_volumes: true,
+                    confirmed: seen.confirmed,
+                };
+                Answer::Hosts(control.store.leases.iter().map(as_seen).collect())
+            }
+            Command::EndLease { host } => {
+                let leases = &mut control.store.leases;
+                if let Some(held) = leases.get_mut(&host) {
+                    if !held.is_over && now.since(held.renewed) <= lease {
+                        return Answer::Lease(LeaseEnd::Lives);
+                    }
+                    held.is_over = true;
+                }
+                let except = leases.keys().copied().filter(|other| *other < host).collect();
+                Answer::Lease(LeaseEnd::Ended(Fence { below: Generation(host.0 + 1), except }))
+            }
+            Command::ForgetLease { host } => {
+                control.store.leases.remove(&host);
+                Answer::Yes
+            }
+        }
+    }
+
+    fn replace_record(&mut self, control: &mut ControlPlane, record: VolumeRecord) {
+        let store = &mut control.store;
+        store.version = Version(store.version.0 + 1);
+        store.state = record.state;
+        control.orderings.insert(record.volume.ordering);
+        self.options.ordering = record.volume.ordering;
+        self.volume = record.volume;
+        self.tell_monitor_of_volume_as(&control.store.state);
+    }
+
+    /// The monitor takes the target of a migration that is about to begin into account.
+    fn tell_monitor_of_volume_as(&mut self, state: &VolumeState) {
+        let volume = match state {
+            VolumeState::Draining { to: to @ Change::Move(_), .. }
+            | VolumeState::Reordering { to: to @ Change::Move(_), .. } => to.applied_to(&self.volume),
+            _ => self.volume.clone(),
+        };
+        self.tell_monitor(HostRequest::AdoptVolume { volume });
+    }
+
+    /// A host that is silent for longer is presumed dead.
+    pub(super) fn control_lease(&self) -> Duration {
+        self.options.settings.host_lease.max(Duration::from_millis(500))
+    }
+}
