@@ -124,7 +124,7 @@ impl Administrator {
                 Answer::AllIn(_) => {
                     self.phase = Phase::Holding(self.edit(now, Edit::Hold { to: change, by: self.own }))
                 }
-                Answer::No => self.end(Err(Error::NotIn(tag))),
+                Answer::NotIn(_) => self.end(Err(Error::NotIn(tag))),
                 _ => self.end(Err(Error::Question(tag))),
             },
             Phase::Held(record, hold, preparation) => {
@@ -287,7 +287,7 @@ impl Administrator {
                     self.phase = Phase::Committing(self.edit(now, Edit::Commit { by: self.own }));
                     return;
                 }
-                Answer::No => Err(Error::NotIn(tag)),
+                Answer::NotIn(_) => Err(Error::NotIn(tag)),
                 _ => Err(Error::Question(tag)),
             },
         };

@@ -61,6 +61,8 @@ pub enum Answer {
     Lease(LeaseEnd),
     /// To [`Question::AreIn`]: all of them are, in this epoch.
     AllIn(Epoch),
+    /// To [`Question::AreIn`]: one of them is not, in this epoch.
+    NotIn(Epoch),
     /// Yes, or: it is done.
     Yes,
     /// No, or: not yet.

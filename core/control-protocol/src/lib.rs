@@ -20,7 +20,7 @@
 //! | drain | `ListHosts`, then `Watch`; for silent hosts `EndLease`, `Fence`, `ForgetLease` | wait for lock servers, if the ordering needs them | reverts |
 //! | check | are all devices in? | commit | reverts |
 //! | commit | `Read`, `Replace` by `Reordering` | tell | lost: ends |
-//! | tell | `Manage` for each device; `Confirm` before it is repeated | release | no space: undoes it; else ends, and is settled |
+//! | tell | `Manage` for each device, within one epoch; `Confirm` before it is repeated | release | no space: undoes it; else ends, and is settled |
 //! | release | `Read`, `Replace` by `Ready` with the new description | ends | lost: ends |
 //! | revert | `Read`, `Replace` by `Ready` as before | ends | |
 //! | settle | `Read`, `ListHosts`: is its administrator alive? | in `Draining`: revert. In `Reordering`: `EndLease`, `Fence`, take over, tell | ends |

@@ -1,7 +1,8 @@
 //! Telling the devices: the last step of a change, which is repeated until it is done.
 //!
-//! All devices must be in, and in the same epoch before the first is told and after the last has answered. A device that was out and
-//! returned meanwhile was resynchronised by a host that knows the volume as it was before the change: it is told again.
+//! The epoch must be the same before the first device is told and after the last has answered. A device that was out and returned meanwhile
+//! was resynchronised by a host that knows the volume as it was before the change: it is told again. Devices need not be in: one that
+//! returns is told, too, because its recovery can't end while the others have the new ordering, and hosts the old one.
 //!
 //! Before devices are told again, the administrator confirms that it still holds the volume. That spares requests which the devices would
 //! refuse; they refuse those of a fenced host.
@@ -34,11 +35,11 @@ pub(crate) struct Telling {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Are all devices in?
+    /// Which epoch is it?
     Checking(Tag),
     /// Tasks are under way.
     Telling(Epoch),
-    /// All have answered. Are they still in, without interruption?
+    /// All have answered. Is it still that epoch?
     CheckingAgain(Tag, Epoch),
     Pausing(Time),
     Confirming(Tag),
@@ -97,12 +98,12 @@ impl Telling {
                 Step::Checking(asked) | Step::CheckingAgain(asked, _) | Step::Confirming(asked) | Step::Reading(asked),
                 _,
             ) if asked != tag => {}
-            (Step::Checking(_), Answer::AllIn(epoch)) => {
+            (Step::Checking(_), Answer::AllIn(epoch) | Answer::NotIn(epoch)) => {
                 self.step = Step::Telling(epoch);
                 self.tasks.send(questions);
                 return self.progress(now, epoch, questions);
             }
-            (Step::CheckingAgain(_, before), Answer::AllIn(epoch)) if epoch == before => {
+            (Step::CheckingAgain(_, before), Answer::AllIn(epoch) | Answer::NotIn(epoch)) if epoch == before => {
                 return Some(TellingEnd::Told { volume: self.to.clone(), undone_for: self.undone_for });
             }
             (Step::CheckingAgain(..), _) => {
@@ -119,9 +120,7 @@ impl Telling {
                 }
                 _ => return Some(TellingEnd::Lost),
             },
-            (Step::Checking(_), Answer::No | Answer::Unknown) | (Step::Reading(_), Answer::Unknown)
-                if now < self.until =>
-            {
+            (Step::Checking(_) | Step::Reading(_), Answer::Unknown) if now < self.until => {
                 self.step = Step::Pausing(now.after(PAUSE));
             }
             (Step::Checking(_) | Step::Reading(_), _) => return Some(TellingEnd::Failed(tag)),
@@ -153,7 +152,7 @@ impl Telling {
     }
 }
 
-/// Asks whether all devices are in that are told.
+/// Asks for the epoch, and whether all devices are in that are told.
 fn ask_members(from: &VolumeDescription, to: &VolumeDescription, questions: &mut Questions) -> Tag {
     questions.ask(Question::AreIn { devices: holders(from, to) })
 }

@@ -118,11 +118,13 @@ impl Cluster {
             self.begin_control(None);
         }
         let NodeId::Host(own) = self.node(by) else { unreachable!("host slots hold hosts") };
-        self.begin_change(by, change);
         let until = self.world.now().after(CHANGE_MAX);
+        while self.administers(by) && self.pass(until) {}
+        let before = self.control.as_ref().map_or(0, |control| control.ended.len());
+        self.begin_change(by, change);
         let ended = |cluster: &Cluster| {
             let control = cluster.control.as_ref()?;
-            control.ended.iter().rev().find(|(by, _)| *by == own).map(|(_, result)| result.clone())
+            control.ended[before..].iter().find(|(by, _)| *by == own).map(|(_, result)| result.clone())
         };
         while ended(self).is_none() && self.pass(until) {}
         let result = ended(self).unwrap_or_else(|| panic!("a change did not end within {CHANGE_MAX:?}"));

@@ -15,6 +15,14 @@ impl Cluster {
         self.change(by, Change::Ordering(ordering))
     }
 
+    /// Begins to change the ordering. The array has a control plane from then on, in which other hosts complete the change if this one dies.
+    pub fn begin_set_ordering(&mut self, by: HostSlot, ordering: Ordering) {
+        if self.control.is_none() {
+            self.begin_control(None);
+        }
+        self.begin_change(by, Change::Ordering(ordering));
+    }
+
     /// Begins a migration: devices make room for the second layout, then all nodes learn of it.
     pub fn begin_move(&mut self, by: HostSlot, layout: Layout, devices: Vec<DeviceId>) -> Result<(), Error> {
         let layout = layout.beginning_at(self.volume.place_for(&layout));

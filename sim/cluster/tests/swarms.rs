@@ -125,6 +125,29 @@ fn volumes_move_through_swarm_runs() {
 }
 
 #[test]
+fn orderings_change_while_administrators_die() {
+    let choices = Choices { also: vec![FaultKind::Reorder], atomicity: Some(Atomicity::Implied), ..Choices::default() };
+    let attack = Attack { seed: 0, runs: Some(80), until: None, choices, threads: None, keep_going: false };
+    let outcome = attack.run(|_, _| ());
+    if let Some(failure) = outcome.failures.first() {
+        panic!("{failure}");
+    }
+    let sum = &outcome.sum;
+    println!("{sum}");
+    for (what, least) in [
+        ("change made", 50),
+        ("change of another host completed", 4),
+        ("change reverted", 30),
+        ("change taken over", 2),
+        ("administrator died", 10),
+        ("administrator suspended", 10),
+        ("answers of the store lost", 30),
+    ] {
+        assert!(sum.faults.get(what).is_some_and(|count| *count >= least), "{what}: too rarely: {sum}");
+    }
+}
+
+#[test]
 fn volumes_on_the_same_devices_keep_apart() {
     let choices = Choices { also: vec![FaultKind::Volumes], atomicity: Some(Atomicity::Implied), ..Choices::default() };
     let attack = Attack { seed: 0, runs: Some(60), until: None, choices, threads: None, keep_going: false };

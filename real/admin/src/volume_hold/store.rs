@@ -3,7 +3,7 @@
 use super::{LOOK_PAUSE, NO_ROOM, lock_servers_serve};
 use crate::failure::Failure;
 use crate::volumes;
-use braid_base::{DeviceId, Generation, VolumeId};
+use braid_base::{DeviceId, Epoch, Generation, VolumeId};
 use braid_control::{
     ArrayDescription, ArrayFolder, ControlError, DeviceState, Ending, HostEntry, LeaseJudge, Moment, VolumeEntry,
 };
@@ -70,7 +70,9 @@ impl Questions {
                 let devices: Vec<DeviceId> = devices.into_iter().collect();
                 match volumes::require_in(&self.folder, &devices, &self.what) {
                     Ok(epoch) => Ok((Answer::AllIn(epoch), None)),
-                    Err(failure) if failure.code == volumes::DEGRADED => Ok((Answer::No, Some(failure))),
+                    Err(failure) if failure.code == volumes::DEGRADED => {
+                        self.epoch().map(|epoch| (Answer::NotIn(epoch), Some(failure)))
+                    }
                     Err(failure) => Err(failure),
                 }
             }
@@ -146,6 +148,11 @@ impl Questions {
             }
         };
         Ok(LeaseEnd::Ended(Fence { below: fence.below, except: fence.except }))
+    }
+
+    fn epoch(&self) -> Result<Epoch, Failure> {
+        let monitor = self.folder.monitor(&Moment::now())?;
+        Ok(Epoch(monitor.map_or(0, |monitor| monitor.report.epoch)))
     }
 
     fn monitor_knows(&self, version: Version) -> Result<(Answer, Option<Failure>), Failure> {

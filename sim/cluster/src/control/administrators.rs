@@ -131,7 +131,8 @@ impl Cluster {
                 };
                 match members {
                     Some(members) if devices.into_iter().all(is_in) => Answer::AllIn(members.epoch),
-                    _ => Answer::No,
+                    Some(members) => Answer::NotIn(members.epoch),
+                    None => Answer::Unknown,
                 }
             }
             Question::MonitorKnows { .. } => self.answered_by(self.membership().is_some()),

@@ -5,7 +5,7 @@ use braid_base::DeviceId;
 use braid_cluster::{Cluster, HostSlot, Options};
 use braid_layout::VolumeDescription;
 use braid_machine::{HostError, HostRequest, Patience};
-use braid_wire::{Failure, Ordering, Task};
+use braid_wire::{Command, Failure, Message, Ordering, Task};
 use braid_world::Verdict;
 use std::time::Duration;
 
@@ -88,5 +88,34 @@ fn a_volume_goes_through_all_orderings_and_back() {
             }
         }
     }
+    all_is_well(array);
+}
+
+#[test]
+fn an_administrator_that_was_suspended_and_taken_over_changes_nothing() {
+    let (mut array, a, b) = array(Ordering::Timestamp);
+    // All devices but one are told by the administrator, which then is suspended.
+    let administrator = array.node(a);
+    let is_task = |message: &Message| matches!(message, Message::Request(request) if matches!(request.command, Command::Manage { .. }));
+    array.world.network.set_rule(move |from, to, message| {
+        let is_lost = from == administrator && to == device(0) && is_task(message);
+        if is_lost { Verdict::Drop } else { Verdict::Pass }
+    });
+    array.begin_set_ordering(a, Ordering::DeviceLock);
+    array.run_for(Duration::from_secs(2));
+    assert_eq!(array.volume().ordering, Ordering::Timestamp, "a device is missing");
+    array.world.stall(administrator, Duration::from_secs(10));
+    wait_until(&mut array, "another host completes the change", |array| {
+        array.volume().ordering == Ordering::DeviceLock
+    });
+    array.run_for(Duration::from_secs(10));
+    assert_eq!(array.set_ordering(b, Ordering::ServerLock), Ok(()));
+    let write = array.write(b, 0, BLOCK);
+    assert_eq!(array.finish(write), DONE);
+    // Now the device would hear what the administrator has asked for.
+    array.world.network.heal();
+    array.run_for(Duration::from_secs(8));
+    let write = array.write(b, 0, 4 * BLOCK);
+    assert_eq!(array.finish(write), DONE);
     all_is_well(array);
 }
