@@ -15,6 +15,9 @@ use std::path::{Path, PathBuf};
 /// The parameters of a kept array: small, and with all kinds of content.
 pub const ARGUMENTS: [&str; 8] =
     ["--devices", "3", "--size", "128MiB", "--layout", "raid5:2+1", "--volume", "vol0:4MiB"];
+/// The parameters of one that has only a file system with two metadata servers.
+pub const SHARDED_ARGUMENTS: [&str; 8] =
+    ["--devices", "3", "--size", "96MiB", "--layout", "raid5:2+1", "--volume", "vol0:1MiB"];
 /// The folder of the packed arrays.
 pub const FOLDER: &str = "tests/processes/kept";
 /// The most bytes of a packed array: git keeps it for ever.
@@ -26,6 +29,10 @@ const VOLUME_BLOCKS: usize = (4 << 20) / BLOCK;
 const STEP: usize = 13;
 const FILES: usize = 20;
 const FILE_LINES: usize = 700;
+/// A file system with two metadata servers, in the arrays that are named after it.
+const SHARDED: &str = "pair";
+/// How many files are there: few, because each leaves much in the journals.
+const SHARDED_FILES: usize = 4;
 
 /// The packed arrays, in the order of their names.
 pub fn packed() -> Vec<PathBuf> {
@@ -80,6 +87,28 @@ pub fn fill(array: &Array) {
     array.braid(&["scrub", "vol0"]).done();
 }
 
+/// True if a packed array has only a file system with two metadata servers.
+pub fn is_sharded(file: &Path) -> bool {
+    path_text(file).ends_with("two-shards.tar.xz")
+}
+
+/// Puts a file system with two metadata servers into a new array, which is up. Most of its names refer to inodes of the other server.
+pub fn fill_sharded(array: &Array) {
+    let create = ["fs", "create", SHARDED, "--size", "16MiB", "--servers", "2", "--placement", "spread"];
+    array.braid(&create).done();
+    array.await_status("both servers serve", |status| status["file_systems"][0]["state"] == "serving");
+    let scratch = Scratch::new();
+    let folder = scratch.path("folder");
+    std::fs::create_dir_all(&folder).expect("there is room");
+    for file in 0..SHARDED_FILES {
+        std::fs::write(folder.join(format!("file-{file}")), file_content(file)).expect("there is room");
+    }
+    std::os::unix::fs::symlink("file-1", folder.join("link")).expect("there is room");
+    array.braid(&["fs", "cp", "-r", path_text(&folder), &format!("{SHARDED}:/")]).done();
+    array.braid(&["fs", "mv", &format!("{SHARDED}:/folder/file-2"), &format!("{SHARDED}:/moved")]).done();
+    array.braid(&["fs", "rm", &format!("{SHARDED}:/folder/file-0")]).done();
+}
+
 /// Asserts that an array that was filled has its content, and is sound.
 #[track_caller]
 pub fn assert_content(array: &Array) {
@@ -115,7 +144,28 @@ pub fn assert_content(array: &Array) {
     for name in ["vol0", "names", "locked"] {
         array.assert_sound(name);
     }
-    let checked = array.braid(&["fs", "check", "home"]).done().json();
+    assert_files_sound(array, "home");
+}
+
+/// Asserts that an array has what [`fill_sharded`] has put into it, and is sound.
+#[track_caller]
+pub fn assert_sharded_content(array: &Array) {
+    array.await_status("both servers serve", |status| status["file_systems"][0]["state"] == "serving");
+    let cat = |path: &str| plain(array, &["fs", "cat", &format!("{SHARDED}:/{path}")]);
+    for file in [1, 3] {
+        assert!(cat(&format!("folder/file-{file}")) == file_content(file), "file {file} has its content");
+    }
+    assert_eq!((cat("folder/link"), cat("moved")), (file_content(1), file_content(2)));
+    for gone in ["file-0", "file-2"] {
+        let path = format!("{SHARDED}:/folder/{gone}");
+        array.braid(&["fs", "cat", &path]).refused(3, "no-such-file");
+    }
+    assert_files_sound(array, SHARDED);
+}
+
+#[track_caller]
+fn assert_files_sound(array: &Array, name: &str) {
+    let checked = array.braid(&["fs", "check", name]).done().json();
     assert_eq!((&checked["sound"], number(&checked["omitted"])), (&Value::Bool(true), 0), "{checked}");
 }
 
@@ -129,6 +179,12 @@ pub fn assert_writable(array: &Array) {
     assert_eq!(plain(array, &["attr", "add", "1:5", "1.3", "1"]), "0\n");
     array.braid(&["attr", "set", "names:4", "2.1", "new"]).done();
     array.braid(&["fs", "mkdir", "home:/new"]).done();
+}
+
+/// Makes names and inodes in both shards.
+pub fn assert_sharded_writable(array: &Array) {
+    array.braid(&["fs", "mkdir", "-p", &format!("{SHARDED}:/new/newer/newest")]).done();
+    array.braid(&["fs", "mv", &format!("{SHARDED}:/new/newer"), &format!("{SHARDED}:/newer")]).done();
 }
 
 fn block_content(block: usize) -> Vec<u8> {

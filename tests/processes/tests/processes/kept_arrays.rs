@@ -1,20 +1,25 @@
 //! Arrays of earlier builds, which are kept packed: this build opens and serves them, and finds their content.
 
 use braid_processes::array::{Array, gone, number, text};
-use braid_processes::kept::{ARGUMENTS, PACKED_BYTES_MAX, assert_content, assert_writable, fill, pack, packed};
+use braid_processes::kept::{
+    ARGUMENTS, PACKED_BYTES_MAX, SHARDED_ARGUMENTS, assert_content, assert_sharded_content, assert_sharded_writable,
+    assert_writable, fill, fill_sharded, is_sharded, pack, packed,
+};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Opens an unpacked array, finds its content, changes it, and opens it again.
 fn opens_and_serves(file: &Path) -> Array {
     eprintln!("{}", file.display());
+    let find = if is_sharded(file) { assert_sharded_content } else { assert_content };
+    let change = if is_sharded(file) { assert_sharded_writable } else { assert_writable };
     let mut array = Array::unpacked(file);
     array.start(&[]);
-    assert_content(&array);
-    assert_writable(&array);
+    find(&array);
+    change(&array);
     array.down();
     array.start(&[]);
-    assert_content(&array);
+    find(&array);
     array
 }
 
@@ -56,22 +61,40 @@ fn files_of_an_earlier_build_become_private_and_an_event_says_so() {
     assert_eq!(told[0]["figures"]["files"], found - 1, "{told:?}");
 }
 
-/// The array that this build would leave to later ones. With `BRAID_KEEP` it is left in that file, to be kept in the repository.
-#[test]
-fn an_array_of_this_build_is_packed_and_opened_again() {
-    let mut array = Array::up(&ARGUMENTS);
-    fill(&array);
-    assert_content(&array);
-    // Without a clean end, so that journals, leases and heartbeats are as a crash leaves them.
+/// Leaves an array as a crash leaves it, with what is in journals, leases and heartbeats: packs it, and opens it again. With `BRAID_KEEP` it
+/// is left in that file, to be kept in the repository.
+fn is_packed_and_opened_again(mut array: Array, servers: usize, name: &str) {
     let status = array.status();
-    let servers = [&status["lock_servers"][0], &status["file_systems"][0]].map(|server| number(&server["pid"]) as u32);
+    let file_systems = status["file_systems"].as_array().expect("file systems are listed");
+    let of_files = file_systems.iter().flat_map(|it| it["servers"].as_array().expect("servers are listed"));
+    let of_locks = status["lock_servers"].as_array().expect("lock servers are listed");
+    let pids: Vec<u32> = of_files.chain(of_locks).map(|server| number(&server["pid"]) as u32).collect();
+    assert_eq!(pids.len(), servers, "{status}");
     array.kill();
-    gone(&servers);
-    let file = std::env::var_os("BRAID_KEEP").map_or(array.scratch().path("kept.tar.xz"), PathBuf::from);
+    gone(&pids);
+    let file = std::env::var_os("BRAID_KEEP").map_or(array.scratch().path(name), PathBuf::from);
     pack(array.dir(), &file);
     let size = file.metadata().expect("it was just made").len();
     assert!(size < PACKED_BYTES_MAX, "{size} bytes");
     if std::env::var_os("BRAID_BIN").is_none() {
         opens_and_serves(&file);
     }
+}
+
+/// The array that this build would leave to later ones.
+#[test]
+fn an_array_of_this_build_is_packed_and_opened_again() {
+    let array = Array::up(&ARGUMENTS);
+    fill(&array);
+    assert_content(&array);
+    is_packed_and_opened_again(array, 2, "kept.tar.xz");
+}
+
+/// The same, with a file system of two shards.
+#[test]
+fn an_array_with_two_shards_is_packed_and_opened_again() {
+    let array = Array::up(&SHARDED_ARGUMENTS);
+    fill_sharded(&array);
+    assert_sharded_content(&array);
+    is_packed_and_opened_again(array, 2, "kept-two-shards.tar.xz");
 }
