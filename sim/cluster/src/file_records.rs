@@ -222,10 +222,9 @@ impl Cluster {
         let is_out = |host: &&Generation| {
             let knows = |membership: &braid_base::Membership| membership.fence.refuses(**host);
             let is_over = |slots: &[HostSlot; 2]| {
-                slots
-                    .iter()
-                    .filter_map(|slot| self.metadata_server(*slot))
-                    .any(|server| braid_metadata::is_done_with(server, **host))
+                let owners = slots.iter().filter(|slot| !self.is_fenced_at_monitor(self.node(**slot)));
+                let mut owners = owners.filter_map(|slot| self.metadata_server(*slot));
+                owners.any(|server| braid_metadata::is_done_with(server, **host))
             };
             self.membership().is_some_and(knows)
                 && servers.iter().all(|server| server.is_fenced(**host))
