@@ -431,6 +431,31 @@ fn what_is_undecided_stays_locked_when_its_coordinator_has_restarted() {
 }
 
 #[test]
+fn a_late_request_that_was_refused_is_not_done() {
+    let mut play = play(2, Protocol::OnePhase);
+    let directory = play.made(ROOT, "d", NewInode::Directory);
+    play.made(directory, "x", NewInode::Regular);
+    let mut late = 0;
+    play.array.world.network.set_rule(move |_, _, message| {
+        match commit_message(message).map(|(_, body)| body) {
+            Some(Body::Update { .. }) => late += 1,
+            // It would say that the transaction is over.
+            Some(Body::Acknowledge) => return Verdict::Drop,
+            _ => return Verdict::Pass,
+        }
+        if late == 1 { Verdict::Delay(Duration::from_secs(5)) } else { Verdict::Pass }
+    });
+    let remove = FileCommand::RemoveDirectory { parent: ROOT, name: name("d") };
+    assert_eq!(play.run(remove), Err(FileError::NotEmpty), "it was asked again");
+    let unlink = FileCommand::Unlink { parent: directory, name: name("x") };
+    play.run(unlink).expect("it is there");
+    // Now the directory could be removed.
+    play.array.run_for(Duration::from_secs(6));
+    assert_eq!(play.lookup(ROOT, "d").map(|found| (found.inode, found.links)), Ok((directory, 2)));
+    play.check();
+}
+
+#[test]
 fn what_is_in_a_directory_is_not_said_before_the_directory_is_made() {
     for protocol in [Protocol::PresumeCommit, Protocol::EarlyPrepare] {
         let mut play = play(2, protocol);
