@@ -4,7 +4,7 @@ use crate::Backend;
 use crate::connection::serve_client;
 use crate::neighbours::Neighbours;
 use crate::pressure::Activity;
-use braid_shell::{Address, Budget, unix};
+use braid_shell::{Address, Budget, Warning, unix};
 use rustix::net::sockopt;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -146,12 +146,13 @@ async fn accept<B: Backend>(
 ) -> std::convert::Infallible {
     let neighbours: Arc<Neighbours<B::Volume>> = Arc::default();
     let mut known = Clients::default();
+    let crowded = Warning::default();
     loop {
         let accepted = poll_fn(|cx| poll_accept(listeners, cx)).await;
         let (stream, socket, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(%error, "can't accept a connection");
+                crowded.say(|| format!("can't accept a connection: {error}"));
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
@@ -159,10 +160,10 @@ async fn accept<B: Backend>(
         while clients.try_join_next().is_some() {}
         if clients.len() >= settings.clients_max {
             if !known.make_room(settings.idle_min) {
-                tracing::warn!(%peer, most = settings.clients_max, "too many clients: the new one was disconnected");
+                crowded.say(|| format!("more than {} clients: {peer} was disconnected", settings.clients_max));
                 continue;
             }
-            tracing::warn!(most = settings.clients_max, "too many clients: an idle one was disconnected");
+            crowded.say(|| format!("more than {} clients: an idle one was disconnected", settings.clients_max));
         }
         let activity: Arc<Activity> = Arc::default();
         let (backend, settings, stop) = (backend.clone(), settings.clone(), stopping.subscribe());

@@ -1,7 +1,7 @@
 //! Places: who may be connected, if more want to than can be served.
 //!
 //! Connections that have not identified themselves have few places: a newcomer takes that of the oldest of them. So however many connections
-//! say nothing, a host that identifies itself at once gets in. While all these places are taken, newcomers are let in one after the other
+//! say nothing, a host that identifies itself at once gets in. While all these places are taken, a Unix socket lets newcomers in one after the other
 //! ([`NEWCOMER_EVERY`]): peers that connect again and again take little time from those that are served. Of the places of nodes that have identified themselves, a part is kept for
 //! nodes that were connected before, for longer than a moment: they find a place when they reconnect.
 

@@ -36,7 +36,6 @@ impl Listener {
         match address {
             Address::Tcp { host, port } => {
                 let listener = TcpListener::bind((host.as_str(), *port)).await?;
-                rustix::net::listen(&listener, unix::QUEUE)?;
                 let port = listener.local_addr()?.port();
                 let address = Address::Tcp { host: host.clone(), port };
                 Ok(Listener { socket: ListenerSocket::Tcp(listener), address, within: None })

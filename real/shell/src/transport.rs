@@ -4,6 +4,7 @@
 //! The driver polls established connections itself, all that are ready together, instead of one task per connection: one wake-up then
 //! handles the input of all of them in one pass. Silent connections cost nothing.
 
+use crate::address::Address;
 use crate::budget::{Account, Budget};
 use crate::connection::{Arrival, Connection, Ended, Origin, Pushed};
 use crate::connector::{self, Addresses, Wanted, is_one_way, us_towards};
@@ -59,8 +60,9 @@ pub(crate) struct Transport {
     dirty: Vec<u64>,
     ended: Vec<(u64, Ended)>,
     arrivals: mpsc::Receiver<Arrival>,
-    /// When newcomers are let in while places are taken.
-    newcomers: Interval,
+    /// When newcomers are let in while places are taken: at Unix sockets, whose clients wait for their turn. Over TCP those who send most
+    /// would shut out all others.
+    newcomers: Option<Interval>,
     /// Messages that wait for the first connection to their node.
     early: BTreeMap<NodeId, Vec<EncodedFrame>>,
     early_until: Instant,
@@ -77,10 +79,11 @@ pub(crate) struct Transport {
 impl Transport {
     /// Accepts connections. To be called within a tokio runtime.
     pub fn listen(us: Node, listener: Listener, counters: Arc<Counters>) -> Transport {
-        let warning = Arc::<Warning>::default();
-        Transport::new((us, us.id), counters, warning.clone(), |arrivals, _| {
+        let (warning, newcomers) = (Arc::<Warning>::default(), newcomers(&listener));
+        let transport = Transport::new((us, us.id), counters, warning.clone(), |arrivals, _| {
             connector::accept(listener, arrivals, warning)
-        })
+        });
+        Transport { newcomers, ..transport }
     }
 
     /// Keeps connections to `nodes`. To be called within a tokio runtime.
@@ -99,11 +102,13 @@ impl Transport {
         nodes: watch::Receiver<Addresses>,
         counters: Arc<Counters>,
     ) -> Transport {
-        let warning = Arc::<Warning>::default();
-        Transport::new((us, serves_as), counters, warning.clone(), move |arrivals, wanted| async move {
-            let accepting = connector::accept(listener, arrivals.clone(), warning);
-            tokio::join!(accepting, connector::keep_connected((us.id, serves_as), nodes, wanted, arrivals));
-        })
+        let (warning, newcomers) = (Arc::<Warning>::default(), newcomers(&listener));
+        let transport =
+            Transport::new((us, serves_as), counters, warning.clone(), move |arrivals, wanted| async move {
+                let accepting = connector::accept(listener, arrivals.clone(), warning);
+                tokio::join!(accepting, connector::keep_connected((us.id, serves_as), nodes, wanted, arrivals));
+            });
+        Transport { newcomers, ..transport }
     }
 
     fn new<T>(
@@ -119,8 +124,6 @@ impl Transport {
         let (wanted, wishes) = watch::channel(BTreeMap::new());
         let mut tasks = JoinSet::new();
         tasks.spawn(connector(sender, wishes));
-        let mut newcomers = tokio::time::interval(NEWCOMER_EVERY);
-        newcomers.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Transport {
             us,
             serves_as,
@@ -136,7 +139,7 @@ impl Transport {
             dirty: Vec::new(),
             ended: Vec::new(),
             arrivals,
-            newcomers,
+            newcomers: None,
             early: BTreeMap::new(),
             early_until: Instant::now(),
             wanted,
@@ -216,7 +219,11 @@ impl Transport {
     pub fn poll_receive(&mut self, cx: &mut Context<'_>, received: &mut Vec<(NodeId, Message)>) -> bool {
         let now = Instant::now();
         let mut more = false;
-        while !self.places.are_taken() || self.newcomers.poll_tick(cx).is_ready() {
+        loop {
+            let interval = self.newcomers.as_mut().filter(|_| self.places.are_taken());
+            if interval.is_some_and(|interval| interval.poll_tick(cx).is_pending()) {
+                break;
+            }
             let Poll::Ready(Some(arrival)) = self.arrivals.poll_recv(cx) else { break };
             let displaced = self.take_in(arrival, now);
             if let Some(oldest) = displaced {
@@ -370,4 +377,12 @@ impl Transport {
         }
         more
     }
+}
+
+fn newcomers(listener: &Listener) -> Option<Interval> {
+    let mut interval = matches!(listener.address(), Address::Unix(_)).then(|| tokio::time::interval(NEWCOMER_EVERY));
+    if let Some(interval) = &mut interval {
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    }
+    interval
 }

@@ -12,8 +12,8 @@ use tokio::net::{UnixListener, UnixStream};
 /// The longest path that the kernel takes, in bytes, without the zero behind it.
 const PATH_BYTES_MAX: usize = 107;
 
-/// Connections that wait to be accepted. Few, because a newcomer is behind all of them.
-pub const QUEUE: i32 = 128;
+/// Connections that wait to be accepted. Few, because a newcomer is behind all of them, and what it sends first is kept for a second only.
+const QUEUE: i32 = 32;
 /// How long to wait if there are so many, and how often.
 const QUEUE_FULL: Duration = Duration::from_millis(5);
 const QUEUE_FULL_MAX: usize = 400;
