@@ -104,7 +104,8 @@ fn clients_that_read_nothing_leave_memory_to_others() {
     println!("{worked:.0} operations/s; most memory held for peers: {} MiB; {done:?}", most >> 20);
     // What four of them ask for is as much as the budget.
     assert!(most > 16 << 20, "the clients hold {most} bytes");
-    assert!(most <= 64 << 20, "{most} bytes are held");
+    // A request that was begun within the budget may exceed it.
+    assert!(most <= (64 + 32) << 20, "{most} bytes are held");
 }
 
 /// Lets clients write and verify for a while, and looks at the status meanwhile. Returns operations per second.
