@@ -1,4 +1,4 @@
-//! The administrators: each belongs to a host, through which it reaches the devices and the monitor. It dies with its host, and stands still
+//! The administrators: each belongs to a host, through which it reaches the devices and the monitor. It dies with its host, and is suspended
 //! with it.
 
 use super::{ControlPlane, Event, Purpose};
@@ -98,7 +98,7 @@ impl Cluster {
         self.harm(control, own);
     }
 
-    /// An administrator that makes a change dies, or stands still, at any of its steps.
+    /// An administrator that makes a change dies, or is suspended, at any of its steps.
     fn harm(&mut self, control: &mut ControlPlane, own: Generation) {
         let Some(faults) = &control.faults else { return };
         let (deaths, pauses) = (faults.deaths, faults.pauses);
