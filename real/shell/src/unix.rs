@@ -59,7 +59,8 @@ pub async fn connect(path: &Path) -> io::Result<UnixStream> {
             connected => return connected,
         }
     }
-    Err(io::ErrorKind::TimedOut.into())
+    let waiting = "too many processes wait to be let in: is one of them connecting again and again?";
+    Err(io::Error::new(io::ErrorKind::TimedOut, waiting))
 }
 
 /// True if the process at the other end belongs to root, or to the user of this one.
