@@ -325,9 +325,9 @@ impl RequestQueue {
         self.waiting.is_empty()
     }
 
-    /// True if a request of a host waits to be executed.
+    /// True if a request of a host waits to be executed, or its answer to be kept.
     pub fn waits(&self, name: TransactionId) -> bool {
-        self.waiting.is_wanted(name)
+        self.waiting.knows(name)
     }
 
     /// See [`Leaves::on_leaf`].

@@ -30,6 +30,8 @@ pub(crate) struct WaitingRequests {
     queue: VecDeque<Requested>,
     /// The requests of hosts that are to be executed. Other requests of hosts are over, and are dropped at their turn.
     wanted: BTreeSet<TransactionId>,
+    /// The requests of hosts whose answers are kept with requests of the owner.
+    answered: BTreeSet<TransactionId>,
     /// Bytes of memory that the requests take.
     bytes: usize,
 }
@@ -58,6 +60,7 @@ impl WaitingRequests {
         if let Asker::Host { name, .. } = requested.asker {
             self.wanted.insert(name);
         }
+        self.answered.extend(requested.on_behalf.iter().map(|kept| kept.name));
         self.bytes += requested.bytes;
         self.queue.push_back(requested);
     }
@@ -79,6 +82,7 @@ impl WaitingRequests {
         if let Asker::Host { name, .. } = requested.asker {
             self.wanted.remove(&name);
         }
+        requested.on_behalf.iter().for_each(|kept| drop(self.answered.remove(&kept.name)));
     }
 
     /// Drops a request that its host has declared over.
@@ -94,8 +98,9 @@ impl WaitingRequests {
         }
     }
 
-    pub fn is_wanted(&self, name: TransactionId) -> bool {
-        self.wanted.contains(&name)
+    /// True if the request of a host is to be executed, or its answer is to be kept.
+    pub fn knows(&self, name: TransactionId) -> bool {
+        self.wanted.contains(&name) || self.answered.contains(&name)
     }
 
     pub fn is_over(&self, requested: &Requested) -> bool {

@@ -104,6 +104,23 @@ fn a_host_that_has_settled_its_request_gets_no_answer_and_the_others_do() {
     assert!(format!("{:?}", bench.events.pop_front()).contains("there"));
 }
 
+/// Otherwise a copy of the host's request would be executed as a new one.
+#[test]
+fn a_request_is_known_while_its_answer_waits_to_be_kept() {
+    let disk = Store::format_with(&config(), DiskId(1), 77, Some(512 << 10)).expect("it is large enough");
+    let mut bench = Bench::power_on_with(Store::new(config()).with_requests_apart(), TestDisk::formatted(disk), 1);
+    bench.settle();
+    // The first one is being written, and the second one is the next batch.
+    bench.run_surely(1, Vec::new(), Value { is_set: true });
+    bench.run_surely(2, Vec::new(), Value { is_set: true });
+    bench.run_surely(3, on_behalf(), Value { is_set: true });
+    assert!(of_hosts().iter().all(|name| bench.store.knows(*name)));
+    bench.run();
+    assert!(of_hosts().iter().all(|name| bench.store.knows(*name)));
+    let unknown = TransactionId { host: Generation(50), sequence: 4 };
+    assert!(!bench.store.knows(unknown));
+}
+
 #[test]
 fn requests_apart_are_a_batch_each_and_otherwise_share_the_next_one() {
     for (is_apart, batches) in [(false, 2), (true, 6)] {
