@@ -14,8 +14,8 @@ use braid_namespace::parts::{locks_of, next_made};
 use braid_objects::Key;
 use braid_store::OnBehalf;
 use braid_wire::{
-    CoordinatorParts, FileAttributes, FileError, FileReply, ObjectAnswer, ShardBody, ShardFinding, ShardPart,
-    ShardParts, decode_reply, encode_reply,
+    CoordinatorParts, FileAttributes, FileCommand, FileError, FileReply, ObjectAnswer, ShardBody, ShardFinding,
+    ShardPart, ShardParts, decode_reply, encode_reply,
 };
 use bytes::Bytes;
 
@@ -303,10 +303,22 @@ fn ended(own: &CoordinatorParts, outcome: &Outcome) -> Ended {
         }
         Err(Refusal::Abandoned) => Ended::Again,
         Err(Refusal::ByWorker { reason, .. }) => match decode_reply(reason) {
-            Ok(Err(FileError::Busy)) => Ended::Again,
+            Ok(Err(error)) if is_outdated(&own.command, error) => Ended::Again,
             Ok(Err(error)) => Ended::Reply(Err(error)),
             _ => Ended::Reply(Err(FileError::Lost)),
         },
+    }
+}
+
+/// True if a plan of the command may have been refused because what it knew of another shard has changed since.
+pub(crate) fn is_outdated(command: &FileCommand, error: FileError) -> bool {
+    match (command, error) {
+        (_, FileError::Busy) => true,
+        // The inode with the new name is read before that name is locked: it may have lost the name meanwhile, and be gone.
+        (FileCommand::Rename { parent, new_parent, .. }, FileError::Stale | FileError::Lost) => {
+            parent.shard() != new_parent.shard()
+        }
+        _ => false,
     }
 }
 

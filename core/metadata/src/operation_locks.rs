@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Who has locks already, and needs more, does not queue behind those who have none: they may wait for it. Still two may wait for each other,
-//! also at different servers. So a command that has locks waits for more for a limited time only, and is then planned anew; what another
-//! server has asked for is refused then.
+//! also at different servers. So a command that has locks waits for more, or for the answer of another server, for a limited time only, and is
+//! then planned anew; the parts of another server's transaction are refused then.
 //!
 //! The store evaluates in order. Therefore an operation of one shard alone holds its locks only until the store has it.
 

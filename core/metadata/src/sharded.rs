@@ -13,6 +13,7 @@
 //! Everything but the records is lost with the process. Hosts send their commands again, and the records bring back the transactions and
 //! their locks before anything is served.
 
+use crate::commit_steps::is_outdated;
 use crate::groups::Groups;
 use crate::operation::{Operation, content};
 use crate::operation_locks::{OperationLocks, Owner};
@@ -171,8 +172,8 @@ enum Ticket {
 pub(crate) enum ShardTimer {
     Resend(u64),
     Again(TransactionId),
-    /// A command waits for locks of inodes.
-    Inodes(TransactionId),
+    /// A command that has locks waits for more, or for the answer of another server.
+    Wait(TransactionId),
     Locks(TransactionName),
 }
 
@@ -431,7 +432,7 @@ impl MetadataServer {
         if self.shards().locks.acquire(Owner::Command(name), locks) {
             self.go_on_with(now, name, out);
         } else {
-            self.shards().timers.set(ShardTimer::Inodes(name), now.time.after(LOCKS_WITHIN));
+            self.shards().timers.set(ShardTimer::Wait(name), now.time.after(LOCKS_WITHIN));
         }
     }
 
@@ -443,7 +444,7 @@ impl MetadataServer {
         };
         let (own, inodes) = match finding {
             ShardFinding::Accepted { parts, inodes } => (parts, inodes),
-            ShardFinding::Refused { error: FileError::Busy } => return self.pause(now, name, out),
+            ShardFinding::Refused { error } if is_outdated(&begun.command, error) => return self.pause(now, name, out),
             ShardFinding::Refused { error } => return self.end_with(now, name, Err(error), out),
             other => unreachable!("parts were evaluated: {other:?}"),
         };
@@ -513,6 +514,7 @@ impl MetadataServer {
         (begun.stage, begun.known) = (Stage::Paused, Known::default());
         let wait = begun.again.next_wait();
         self.shards().timers.set(ShardTimer::Again(name), now.time.after(wait));
+        self.shards().asking.questions.retain(|_, question| question.command != name);
         self.release(now, Owner::Command(name), out);
     }
 
@@ -587,6 +589,7 @@ impl MetadataServer {
         let resend = self.config.settings.resend();
         let begun = self.shards().commands.get_mut(&name).expect("it is under way");
         begun.stage = Stage::Asking(want);
+        self.shards().timers.set(ShardTimer::Wait(name), now.time.after(LOCKS_WITHIN));
         let asking = &mut self.shards().asking;
         asking.last += 1;
         let number = asking.last;
@@ -766,10 +769,14 @@ impl MetadataServer {
                         self.on_locked(now, Owner::Command(name), out);
                     }
                 }
-                ShardTimer::Inodes(name) => {
-                    let is_waiting = self.shards().locks.is_waiting(Owner::Command(name));
-                    let begun = self.shards().commands.get(&name);
-                    if is_waiting && begun.is_some_and(|begun| matches!(begun.stage, Stage::AwaitsInodes(_))) {
+                ShardTimer::Wait(name) => {
+                    let sharded = self.shards();
+                    let is_waiting = match sharded.commands.get(&name).map(|begun| &begun.stage) {
+                        Some(Stage::AwaitsInodes(_)) => sharded.locks.is_waiting(Owner::Command(name)),
+                        Some(Stage::Asking(_)) => true,
+                        _ => false,
+                    };
+                    if is_waiting {
                         self.pause(now, name, out);
                     }
                 }

@@ -624,6 +624,11 @@ impl Cluster {
         answer.unwrap_or_else(|| panic!("request {} was not answered within {PATIENCE:?}", op.0))
     }
 
+    /// True if a request was answered, and its answer was not fetched yet.
+    pub fn is_answered(&self, op: OpId) -> bool {
+        self.answered.contains_key(&op)
+    }
+
     /// Runs for a while.
     pub fn run_for(&mut self, span: Duration) {
         let until = self.world.now().after(span);

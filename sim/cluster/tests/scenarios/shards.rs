@@ -9,6 +9,7 @@ use braid_metadata::{Grouping, MetadataService, NodeState, Protocol};
 use braid_namespace::Placement;
 use braid_wire::{
     AttributeChange, FileAttributes, FileCommand, FileError, FileResult, Message, NewInode, Owner, ShardBody,
+    ShardMessage,
 };
 use braid_world::Verdict;
 use bytes::Bytes;
@@ -477,6 +478,77 @@ fn what_is_in_a_directory_is_not_said_before_the_directory_is_made() {
         assert_eq!(play.lookup(directory, "y").map(|found| found.inode), Ok(moved), "{protocol}");
         play.check();
     }
+}
+
+/// Delays the questions of one server for others.
+fn delay_questions(play: &mut Play, of: usize, by: Duration) {
+    let sender = play.array.node(play.servers[of]);
+    play.array.world.network.set_rule(move |from, _, message| {
+        let is_question =
+            matches!(message, Message::Shard(ShardMessage { body: ShardBody::Read { .. }, .. })) && from == sender;
+        if is_question { Verdict::Delay(by) } else { Verdict::Pass }
+    });
+}
+
+#[test]
+fn commands_of_two_servers_that_wait_for_each_other_go_on_after_a_second() {
+    let mut play = play(2, Protocol::OnePhase);
+    let d = play.made(ROOT, "d", NewInode::Directory);
+    play.made(d, "x", NewInode::Regular);
+    assert_eq!(d.shard(), ShardId(1));
+    delay_questions(&mut play, 1, Duration::from_millis(100));
+    // It has a name in d, and asks for one in the root.
+    let renamed = play.begin(rename((d, "x"), (ROOT, "y")));
+    play.array.run_for(Duration::from_millis(20));
+    // It has a name in the root, and asks for d.
+    let looked_up = play.begin(FileCommand::Lookup { parent: ROOT, name: name("d") });
+    play.array.run_for(Duration::from_millis(20));
+    let change = AttributeChange { mode: Some(0o700), ..AttributeChange::default() };
+    let changed = play.begin(FileCommand::SetAttributes { inode: ROOT, change });
+    play.array.run_for(Duration::from_millis(2_500));
+    for op in [renamed, looked_up, changed] {
+        assert!(play.array.is_answered(op), "{op:?} still waits");
+        play.end(op).expect("one of them was planned anew");
+    }
+    play.check();
+}
+
+#[test]
+fn a_command_that_asks_a_silent_server_keeps_its_locks_for_a_second() {
+    let mut play = play(2, Protocol::OnePhase);
+    let d = play.made(ROOT, "d", NewInode::Directory);
+    delay_questions(&mut play, 0, Duration::from_secs(20));
+    let looked_up = play.begin(FileCommand::Lookup { parent: ROOT, name: name("d") });
+    play.array.run_for(Duration::from_millis(20));
+    let change = AttributeChange { mode: Some(0o700), ..AttributeChange::default() };
+    let changed = play.begin(FileCommand::SetAttributes { inode: ROOT, change });
+    play.array.run_for(Duration::from_millis(1_500));
+    assert!(play.array.is_answered(changed) && !play.array.is_answered(looked_up));
+    play.end(changed).expect("the directory is here");
+    play.array.world.network.heal();
+    assert!(matches!(play.end(looked_up), Ok(FileResult::Attributes(found)) if found.inode == d));
+    play.check();
+}
+
+#[test]
+fn a_rename_finds_the_replaced_inode_gone_and_is_planned_anew() {
+    let mut play = play(2, Protocol::OnePhase);
+    let d = play.made(ROOT, "d", NewInode::Directory);
+    let other = play.array.add_file_host(&play.system);
+    for step in 0..24 {
+        play.made(d, "x", NewInode::Regular);
+        // Its inode is where d is.
+        play.made(ROOT, "y", NewInode::Regular);
+        let renamed = play.begin(rename((d, "x"), (ROOT, "y")));
+        play.array.run_for(Duration::from_micros(step * 100));
+        let removed = play.begin_at(other, FileCommand::Unlink { parent: ROOT, name: name("y") });
+        let ends = (play.end(renamed), play.end(removed));
+        assert!(matches!(ends, (Ok(_), Ok(_) | Err(FileError::NoSuchName))), "{step}: {ends:?}");
+        let _ = play.run(FileCommand::Unlink { parent: ROOT, name: name("y") });
+    }
+    let op = play.array.ask(other, braid_machine::HostRequest::Disconnect);
+    play.array.finish(op).expect("the host unmounts the file system");
+    play.check();
 }
 
 #[test]
