@@ -5,7 +5,7 @@ use crate::operation::{as_answer, content};
 use crate::operation_locks::Owner;
 use crate::reclaim;
 use crate::server::{MetadataError, MetadataServer, MetadataService, OwnOperation};
-use crate::shard_operation::{LoadRecords, RECORDS_TICKET, Records, Write, records_of, reply_of_parts};
+use crate::shard_operation::{LoadRecords, RECORDS_TICKET, Records, Write, is_outdated, records_of, reply_of_parts};
 use crate::sharded::{Evaluating, LOCKS_WITHIN, ShardTimer, Sharded};
 use braid_base::{Generation, InodeId, Now, ShardId};
 use braid_commit::{Evaluation, Event, LogWrite, Outcome, Parts, RecordKind, Refusal, Step, TransactionName};
@@ -14,8 +14,8 @@ use braid_namespace::parts::{locks_of, next_made};
 use braid_objects::Key;
 use braid_store::OnBehalf;
 use braid_wire::{
-    CoordinatorParts, FileAttributes, FileCommand, FileError, FileReply, ObjectAnswer, ShardBody, ShardFinding,
-    ShardPart, ShardParts, decode_reply, encode_reply,
+    CoordinatorParts, FileAttributes, FileError, FileReply, ObjectAnswer, ShardBody, ShardFinding, ShardPart,
+    ShardParts, decode_reply, encode_reply,
 };
 use bytes::Bytes;
 
@@ -307,18 +307,6 @@ fn ended(own: &CoordinatorParts, outcome: &Outcome) -> Ended {
             Ok(Err(error)) => Ended::Reply(Err(error)),
             _ => Ended::Reply(Err(FileError::Lost)),
         },
-    }
-}
-
-/// True if a plan of the command may have been refused because what it knew of another shard has changed since.
-pub(crate) fn is_outdated(command: &FileCommand, error: FileError) -> bool {
-    match (command, error) {
-        (_, FileError::Busy) => true,
-        // The inode with the new name is read before that name is locked: it may have lost the name meanwhile, and be gone.
-        (FileCommand::Rename { parent, new_parent, .. }, FileError::Stale | FileError::Lost) => {
-            parent.shard() != new_parent.shard()
-        }
-        _ => false,
     }
 }
 

@@ -306,6 +306,18 @@ fn record_key_of(Key { of, index, .. }: Key) -> Option<RecordKey> {
     })
 }
 
+/// True if a plan of the command may have been refused because what it knew of another shard has changed since.
+pub(crate) fn is_outdated(command: &FileCommand, error: FileError) -> bool {
+    match (command, error) {
+        (_, FileError::Busy) => true,
+        // The inode with the new name is read before that name is locked: it may have lost the name meanwhile, and be gone.
+        (FileCommand::Rename { parent, new_parent, .. }, FileError::Stale | FileError::Lost) => {
+            parent.shard() != new_parent.shard()
+        }
+        _ => false,
+    }
+}
+
 /// The reply to a command that was executed in parts, from what the parts have come to.
 pub(crate) fn reply_of_parts<'a>(
     command: &FileCommand,

@@ -13,12 +13,11 @@
 //! Everything but the records is lost with the process. Hosts send their commands again, and the records bring back the transactions and
 //! their locks before anything is served.
 
-use crate::commit_steps::is_outdated;
 use crate::groups::Groups;
 use crate::operation::{Operation, content};
 use crate::operation_locks::{OperationLocks, Owner};
 use crate::server::MetadataServer;
-use crate::shard_operation::{AnswerQuestion, Answered, EvaluateParts, MakePlan, RunParts, findings_of};
+use crate::shard_operation::{AnswerQuestion, Answered, EvaluateParts, MakePlan, RunParts, findings_of, is_outdated};
 use crate::space_requests::{SpaceRequest, SpaceRequests};
 use braid_base::{
     Backoff, FileSystemId, Generation, InodeId, NodeId, Now, ShardId, Time, Timers, TransactionId, limits,
