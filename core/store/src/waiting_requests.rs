@@ -82,7 +82,9 @@ impl WaitingRequests {
         if let Asker::Host { name, .. } = requested.asker {
             self.wanted.remove(&name);
         }
-        requested.on_behalf.iter().for_each(|kept| drop(self.answered.remove(&kept.name)));
+        for kept in &requested.on_behalf {
+            self.answered.remove(&kept.name);
+        }
     }
 
     /// Drops a request that its host has declared over.
