@@ -431,6 +431,40 @@ fn what_is_undecided_stays_locked_when_its_coordinator_has_restarted() {
     }
 }
 
+/// The coordinator gives the number of such a transaction to its next one, which may have another worker.
+#[test]
+fn a_transaction_whose_beginning_is_not_durable_is_unknown_to_its_worker() {
+    for protocol in Protocol::ALL {
+        let mut play = play(3, protocol);
+        let other = play.array.add_file_host(&play.system);
+        // Names whose inodes are in the second and the third shard. Now the first server has in memory what it needs.
+        let names = ["a", "b", "c", "d", "e", "f", "g", "h"]
+            .map(|name| (play.made(ROOT, name, NewInode::Regular).shard(), name));
+        for (_, name) in names {
+            play.run(FileCommand::Unlink { parent: ROOT, name: self::name(name) }).expect("it is there");
+        }
+        let name_in = |shard| names.iter().find(|(of, _)| *of == ShardId(shard)).expect("one of eight").1;
+        play.array.run_for(Duration::from_secs(2));
+        // Nothing that the coordinator writes from now on becomes durable.
+        let coordinator = play.array.node(play.servers[0]);
+        play.array.world.network.set_rule(move |from, to, _| {
+            let is_write = from == coordinator && matches!(to, NodeId::Device(_));
+            if is_write { Verdict::Drop } else { Verdict::Pass }
+        });
+        play.begin_at(other, create(ROOT, name_in(1), NewInode::Regular));
+        play.array.run_for(Duration::from_millis(200));
+        // The host does not try again.
+        let node = play.array.node(other);
+        play.array.world.crash(node);
+        play.crash(0);
+        play.array.world.network.heal();
+        play.start(0);
+        play.made(ROOT, name_in(2), NewInode::Regular);
+        play.array.run_for(Duration::from_secs(20));
+        play.check();
+    }
+}
+
 #[test]
 fn a_late_request_that_was_refused_is_not_done() {
     let mut play = play(2, Protocol::OnePhase);
