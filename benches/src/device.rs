@@ -6,12 +6,14 @@ use braid_base::{
     ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, Membership, NodeId, Now, ObjectId, Stamp,
     Time, TransactionId,
 };
+use braid_blocks::{Content, Linkage, Piece, Want};
 use braid_device::{Device, DeviceConfig, Service};
 use braid_machine::{Effect, Effects, Input, Machine};
+use braid_ordering::{Atomicity, Ordering, WriteMode};
 use braid_store::StoreConfig;
 use braid_wire::{
-    Action, Answer, Atomicity, AttributeName, Command, Content, Linkage, Message, ObjectCommand, ObjectRequest,
-    Ordering, Piece, Reply, Request, Task, Undefined, Want, When, WriteMode,
+    Action, Answer, AttributeName, Command, Message, ObjectCommand, ObjectRequest, Reply, Request, Task, Undefined,
+    When,
 };
 use braid_world::MemoryDisk;
 use bytes::Bytes;

@@ -5,10 +5,12 @@ use braid_base::limits::Settings;
 use braid_base::{
     BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, Membership, NodeId, Now, Time, VolumeId,
 };
+use braid_blocks::{Content, Piece};
 use braid_host::{Host, HostConfig};
 use braid_layout::{Atomicity, Layout, VolumeDescription};
 use braid_machine::{Effect, Effects, HostRequest, Input, Machine, OpId, Patience};
-use braid_wire::{Answer, Command, Content, Message, Ordering, Piece, Reply, Request};
+use braid_ordering::Ordering;
+use braid_wire::{Answer, Command, Message, Reply, Request};
 use bytes::Bytes;
 use std::collections::VecDeque;
 

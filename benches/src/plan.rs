@@ -2,8 +2,8 @@
 
 use crate::{Workload, pattern};
 use braid_base::BLOCK_BYTES;
+use braid_blocks::{Content, Piece};
 use braid_layout::{Absence, Layout, New, Old, ReadPlan, WritePlan};
-use braid_wire::{Content, Piece};
 
 /// The offset of requests: the start of a stripe inside the volume.
 const OFFSET: u64 = 1000 * STRIPE;

@@ -4,9 +4,11 @@ use crate::{Workload, formatted_disk, pattern};
 use braid_base::{
     ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, Now, ObjectId, Stamp, Time, TransactionId,
 };
+use braid_blocks::{Content, Linkage, Piece};
 use braid_machine::{Effect, Effects};
+use braid_ordering::{Atomicity, Ordering};
 use braid_store::{Intent, Storage, Store, StoreConfig, StoreEvent};
-use braid_wire::{Atomicity, Content, Linkage, ObjectDescription, Ordering, Piece};
+use braid_wire::ObjectDescription;
 use braid_world::MemoryDisk;
 use bytes::Bytes;
 

@@ -4,7 +4,9 @@ use crate::{Workload, pattern};
 use braid_base::{
     ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, NodeId, ObjectId, Stamp, TransactionId,
 };
-use braid_wire::{Answer, Command, Content, Frame, Linkage, Message, Ordering, Piece, Reply, Request, WriteMode};
+use braid_blocks::{Content, Linkage, Piece};
+use braid_ordering::{Ordering, WriteMode};
+use braid_wire::{Answer, Command, Frame, Message, Reply, Request};
 
 const HOST: Generation = Generation(7);
 const DEVICE: DeviceId = DeviceId(3);

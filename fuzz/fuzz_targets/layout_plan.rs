@@ -4,7 +4,7 @@
 use arbitrary::Arbitrary;
 use braid_base::{BLOCK_BYTES, BlockRange};
 use braid_layout::{Absence, CheckPlan, Layout, New, Old, ReadPlan, RaidLevel, Share, WritePlan};
-use braid_wire::{Content, Piece};
+use braid_blocks::{Content, Piece};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 

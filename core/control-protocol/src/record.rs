@@ -2,7 +2,7 @@
 
 use braid_base::Generation;
 use braid_layout::{Placement, VolumeDescription};
-use braid_wire::Ordering;
+use braid_ordering::Ordering;
 
 /// The version of the array's description. Every change of the description has a higher version than the one before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -6,9 +6,10 @@ use crate::scheduler::decision::Decision;
 use crate::scheduler::waiting::ReadRequest;
 use crate::tickets::Ticket;
 use braid_base::{NodeId, Now, ObjectId, TransactionId, limits};
+use braid_blocks::Want;
 use braid_machine::Effects;
 use braid_store::Storage;
-use braid_wire::{Failure, Message, ObjectDescription, Refusal, Reply, Step, Want};
+use braid_wire::{Failure, Message, ObjectDescription, Refusal, Reply, Step};
 
 impl Objects for Box<dyn Storage> {
     fn object(&self, object: ObjectId) -> Option<&ObjectDescription> {

@@ -5,7 +5,8 @@ use crate::device::Device;
 use crate::tickets::Ticket;
 use braid_base::{BlockRange, DeviceId, Generation, MemberState, Now, ObjectId, Stamp};
 use braid_machine::{Effects, Ignored};
-use braid_wire::{Failure, Inspection, Managed, ObjectDescription, Ordering, Reply, Task};
+use braid_ordering::Ordering;
+use braid_wire::{Failure, Inspection, Managed, ObjectDescription, Reply, Task};
 
 const NANOS_PER_MILLI: u64 = 1_000_000;
 

@@ -256,7 +256,7 @@ mod tests {
     use super::*;
     use braid_base::{DeviceId, VolumeId};
     use braid_layout::{Absence, Atomicity, Layout, RestorePlan};
-    use braid_wire::Ordering;
+    use braid_ordering::Ordering;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 

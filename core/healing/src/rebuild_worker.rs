@@ -23,7 +23,8 @@ use crate::steps::{Shared, Timer};
 use crate::throttle::Urgency;
 use braid_base::{BlockRange, DeviceId, Epoch, Generation, MemberState};
 use braid_machine::{HostOutcome, HostSuccess};
-use braid_wire::{Managed, Ordering};
+use braid_ordering::Ordering;
+use braid_wire::Managed;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 

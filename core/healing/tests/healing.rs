@@ -1,10 +1,12 @@
 //! Tests of background jobs as their host sees them: the steps that they ask for, and the results of the outcomes.
 
 use braid_base::{BlockRange, DeviceId, Epoch, Generation, MemberState, Membership, Time, TransactionId, VolumeId};
+use braid_blocks::Linkage;
 use braid_healing::{Ctx, Event, Healing, StepId, Volumes};
 use braid_layout::{Atomicity, Layout, Placement, VolumeDescription};
 use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
-use braid_wire::{Failure, Linkage, Managed, Ordering, RecoveryThrottle, Task};
+use braid_ordering::Ordering;
+use braid_wire::{Failure, Managed, RecoveryThrottle, Task};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;

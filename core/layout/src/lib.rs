@@ -27,7 +27,7 @@ mod site_policy;
 mod volume;
 
 pub use absence::{Absence, Unavailable};
-pub use braid_wire::Atomicity;
+pub use braid_ordering::Atomicity;
 pub use layout::{Layout, LayoutError, UnitAddress};
 pub use plan::{
     CheckPlan, CrossCheckPlan, Method, Methods, MovePlan, New, Old, ParitySite, Part, PlannedBand, RaidMap, ReadPlan,

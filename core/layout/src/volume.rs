@@ -2,7 +2,7 @@
 
 use crate::{Absence, Layout, SitePolicy};
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, VolumeId};
-use braid_wire::{Atomicity, Ordering, WriteMode};
+use braid_ordering::{Atomicity, Ordering, WriteMode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 

@@ -169,7 +169,8 @@ mod tests {
     use crate::device_leases::Renewal;
     use braid_base::{ArrayId, Epoch, VolumeId};
     use braid_layout::{Atomicity, Layout, RaidLevel, VolumeDescription};
-    use braid_wire::{AdminError, Administration, Ordering};
+    use braid_ordering::Ordering;
+    use braid_wire::{AdminError, Administration};
     use std::time::Duration;
 
     const FIRST: DeviceId = DeviceId(0);

@@ -83,7 +83,7 @@ impl Stripes {
 mod tests {
     use super::*;
     use braid_layout::{Atomicity, Layout, RaidLevel};
-    use braid_wire::Ordering;
+    use braid_ordering::Ordering;
 
     fn volume(id: u64, scheme: RaidLevel, devices: &[u16]) -> VolumeDescription {
         VolumeDescription {

@@ -1,7 +1,8 @@
 //! The types of the interface between a device and its store: arguments of the device's calls, and the events that the store returns.
 
 use braid_base::{ArrayId, BlockRange, Clock, DeviceId, DiskId, Epoch, Membership, ObjectId, Stamp, TransactionId};
-use braid_wire::{Failure, Linkage, ObjectAnswer, Piece};
+use braid_blocks::{Linkage, Piece};
+use braid_wire::{Failure, ObjectAnswer};
 
 /// The identity that a store is created or opened with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

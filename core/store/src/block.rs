@@ -6,8 +6,8 @@
 
 use braid_base::checksum::crc32c;
 use braid_base::{AlignedBuffer, BLOCK_BYTES, BlockRange, Epoch, Generation, ObjectId, Stamp, TransactionId};
+use braid_blocks::Linkage;
 use braid_journal::SECTOR;
-use braid_wire::Linkage;
 use bytes::BufMut;
 
 /// Bytes of a block with its header.

@@ -15,7 +15,7 @@ use braid_base::{BlockRange, Clock, DeviceId, Epoch, Generation, Membership, Obj
 use braid_journal::{AnswersRecord, DecodeError, Payload};
 use braid_object_index::Root;
 use braid_objects::Change;
-use braid_wire::Ordering;
+use braid_ordering::Ordering;
 use bytes::{Buf, BufMut, Bytes};
 use fields::{
     put_attribution, put_devices, put_extents, put_membership, put_named, put_ordering, take_attribution, take_devices,

@@ -4,7 +4,8 @@ use crate::StoreEvent;
 use crate::ctx::Ctx;
 use crate::journal_format::Record;
 use braid_base::{BlockRange, Clock, Membership, ObjectId, TransactionId};
-use braid_wire::{Failure, ObjectDescription, Ordering};
+use braid_ordering::Ordering;
+use braid_wire::{Failure, ObjectDescription};
 
 impl Ctx<'_> {
     /// See [`Storage::commit`](crate::Storage::commit).

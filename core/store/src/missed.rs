@@ -7,7 +7,7 @@
 
 use crate::journal_format::{MISSED_PER_RECORD, Record, missed_len};
 use braid_base::{BlockRange, DeviceId, Epoch, Extents, Member, MemberState, Membership, ObjectId};
-use braid_wire::Linkage;
+use braid_blocks::Linkage;
 use std::collections::BTreeMap;
 
 /// The most extents for one device and object.

@@ -3,7 +3,8 @@
 use crate::block::CHUNK_BLOCKS;
 use crate::journal_format::{MapExtent, ObjectRecord};
 use braid_base::{BlockRange, ObjectId, limits};
-use braid_wire::{Failure, ObjectDescription, Ordering};
+use braid_ordering::Ordering;
+use braid_wire::{Failure, ObjectDescription};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
@@ -240,7 +241,7 @@ fn take(free: &mut VecDeque<MapExtent>, mut missing: u32) -> Vec<MapExtent> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use braid_wire::Atomicity;
+    use braid_ordering::Atomicity;
 
     fn description(object: u64, chunks: u64) -> ObjectDescription {
         let blocks = chunks * CHUNK_BLOCKS - 1;

@@ -5,7 +5,7 @@ use crate::journal_format::IntentRecord;
 use crate::missed::{extent_of, merged};
 use crate::state::State;
 use braid_base::{BlockRange, DeviceId, ObjectId, limits};
-use braid_wire::{Content, Piece};
+use braid_blocks::{Content, Piece};
 
 impl State {
     /// See [`Storage::missed`](crate::Storage::missed). Intents that are still being written into the journal may be decided after this

@@ -8,7 +8,8 @@ use crate::ctx::Ctx;
 use crate::disk_queue::Io;
 use crate::state::State;
 use braid_base::{BLOCK_BYTES, BlockRange, ObjectId};
-use braid_wire::{Content, Failure, Piece};
+use braid_blocks::{Content, Piece};
+use braid_wire::Failure;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 

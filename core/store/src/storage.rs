@@ -3,8 +3,10 @@
 
 use crate::{Intent, StoreEvent};
 use braid_base::{BlockRange, Clock, DeviceId, Generation, Membership, Now, ObjectId, Time, TransactionId};
+use braid_blocks::Piece;
 use braid_machine::{DiskResult, DiskTag, Effects};
-use braid_wire::{ObjectDescription, ObjectRequest, Ordering, Piece};
+use braid_ordering::Ordering;
+use braid_wire::{ObjectDescription, ObjectRequest};
 
 /// Durable blocks by object, with intents. Requests are answered by events ([`Storage::pop_event`]). They are ignored before
 /// [`StoreEvent::Ready`] and after [`StoreEvent::Unusable`]. [`Store`](crate::Store) is the implementation on a disk.

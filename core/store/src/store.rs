@@ -14,10 +14,12 @@ use braid_base::limits::Settings;
 use braid_base::{
     AlignedBuffer, BlockRange, Clock, DeviceId, DiskId, Generation, Membership, Now, ObjectId, Time, TransactionId,
 };
+use braid_blocks::Piece;
 use braid_journal::{Known, SECTOR, first_batch};
 use braid_machine::{DiskResult, DiskTag, Effects};
 use braid_objects::Procedure;
-use braid_wire::{ObjectDescription, ObjectRequest, Ordering, Piece};
+use braid_ordering::Ordering;
+use braid_wire::{ObjectDescription, ObjectRequest};
 use bytes::Bytes;
 use std::collections::VecDeque;
 

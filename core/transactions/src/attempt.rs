@@ -6,9 +6,11 @@ use crate::transaction::{Phase, Transaction, share_of};
 use crate::work::{Conclusion, plan};
 use braid_base::limits;
 use braid_base::{BlockRange, DeviceId, Stamp, TransactionId};
+use braid_blocks::{Piece, Want};
 use braid_layout::Old;
 use braid_machine::{HostError, HostRequest, HostSuccess, Ignored};
-use braid_wire::{Failure, Piece, Want, WriteMode};
+use braid_ordering::WriteMode;
+use braid_wire::Failure;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 

@@ -11,12 +11,14 @@
 
 use crate::work::{Conclusion, Work, unavailable};
 use braid_base::{BLOCK_BYTES, BlockRange};
+use braid_blocks::{Content, Piece};
 use braid_layout::{Absences, Old, ReadPlan, Share, UpdatePlan, VolumeDescription};
 use braid_machine::{HostError, HostSuccess};
 use braid_objects::BucketAddress;
 use braid_objects::attribute_volume::{Effect, buckets, carry_out, place_of};
 use braid_objects::bucket::{BUCKET_BLOCKS, Blocks};
-use braid_wire::{Content, ObjectFailure, ObjectRefusal, ObjectRequest, Piece, WriteMode};
+use braid_ordering::WriteMode;
+use braid_wire::{ObjectFailure, ObjectRefusal, ObjectRequest};
 use std::collections::BTreeSet;
 
 /// A request to an attribute volume, and the plan to read and write its bucket.

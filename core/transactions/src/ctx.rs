@@ -3,11 +3,12 @@
 use crate::links::{Links, Outbound};
 use braid_base::limits::Settings;
 use braid_base::{DeviceId, Generation, Now, Rng, TransactionId};
+use braid_blocks::Linkage;
 use braid_layout::VolumeDescription;
 use braid_locks::client::{Ctx as LockCtx, PartLocks};
 use braid_machine::{Effects, HostOutcome, OpId};
 use braid_membership::client::MembershipView;
-use braid_wire::{Command, Linkage};
+use braid_wire::Command;
 use std::rc::Rc;
 
 /// The context of a coordinator, borrowed from its owner.

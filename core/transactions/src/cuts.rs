@@ -2,7 +2,7 @@
 //! of writes that need it. Then one write tries; if that is in vain, the next one tries after twice the time.
 
 use braid_base::{DeviceId, Time};
-use braid_wire::Column;
+use braid_blocks::Column;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -82,7 +82,7 @@ fn pairs(columns: &BTreeMap<DeviceId, Column>) -> impl Iterator<Item = Pair> + '
 mod tests {
     use super::*;
     use braid_base::BlockRange;
-    use braid_wire::{Base, ParityRows};
+    use braid_blocks::{Base, ParityRows};
 
     fn at(seconds: u64) -> Time {
         Time(seconds * 1_000_000_000)

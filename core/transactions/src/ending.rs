@@ -6,8 +6,9 @@ use crate::locking::why_no_locks;
 use crate::transaction::{Phase, Transaction};
 use braid_base::{DeviceId, TransactionId};
 use braid_machine::{HostError, HostRequest, Ignored};
+use braid_ordering::WriteMode;
 use braid_ordering::{AbortNotice, RefusedWrite};
-use braid_wire::{Failure, Outcome, Rejection, WriteMode};
+use braid_wire::{Failure, Outcome, Rejection};
 use std::collections::BTreeSet;
 
 impl Coordinator {

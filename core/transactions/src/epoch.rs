@@ -15,7 +15,7 @@ use crate::transaction::{Phase, Transaction};
 use crate::work::Work;
 use braid_base::{DeviceId, Now};
 use braid_machine::HostError;
-use braid_wire::WriteMode;
+use braid_ordering::WriteMode;
 use std::collections::BTreeSet;
 
 impl Coordinator {

@@ -6,9 +6,10 @@ use crate::transaction::{Phase, Transaction};
 use crate::transactions::Transactions;
 use crate::work::Work;
 use braid_base::{DeviceId, TransactionId};
+use braid_blocks::Column;
 use braid_layout::RaidMap;
 use braid_machine::Ignored;
-use braid_wire::{Column, Progress};
+use braid_wire::Progress;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How often a device answers that it misses what others owe it, before the write is attempted without their help.

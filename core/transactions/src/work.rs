@@ -3,13 +3,13 @@
 use crate::attribute_volume::BucketWork;
 use braid_base::limits;
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, TransactionId};
+use braid_blocks::{Linkage, Piece, Want};
 use braid_layout::{
     Absences, CheckPlan, CrossCheckPlan, Methods, MovePlan, New, Old, ReadPlan, RecomputePlan, ReconstructError,
     ReconstructPlan, RestorePlan, Share, StripeRows, Unavailable, VolumeDescription, WritePlan,
 };
 use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess};
 use braid_membership::client::MembershipView;
-use braid_wire::{Linkage, Piece, Want};
 use std::collections::BTreeSet;
 
 /// The work for an operation, with its plan.

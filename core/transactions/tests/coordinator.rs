@@ -5,15 +5,15 @@ use braid_base::{
     BLOCK_BYTES, Clock, DeviceId, Generation, LockServerId, MemberState, Membership, NodeId, Now, Rng, Stamp, Time,
     TransactionId, VolumeId,
 };
+use braid_blocks::{Content, Piece};
 use braid_layout::{Atomicity, Layout, RaidLevel, VolumeDescription};
 use braid_locks::client::{Acquisition, Ctx as LockCtx, LockClient, LockClientConfig, Part};
 use braid_machine::{Effect, Effects, HostError, HostOutcome, HostRequest, HostSuccess, OpId, Patience};
 use braid_membership::client::{Ctx as MonitorCtx, MonitorClient};
+use braid_ordering::Ordering;
 use braid_transactions::{Coordinator, Ctx, Event, Links, OperationId};
 use braid_wire::locking::{LockAnswer, LockCommand, LockReply};
-use braid_wire::{
-    Command, Content, Message, MonitorAnswer, MonitorReply, Ordering, Outcome, Piece, Refusal, Reply, Step, Vote,
-};
+use braid_wire::{Command, Message, MonitorAnswer, MonitorReply, Outcome, Refusal, Reply, Step, Vote};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::rc::Rc;

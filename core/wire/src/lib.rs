@@ -6,7 +6,6 @@
 //! | module | what |
 //! | --- | --- |
 //! | `message` | messages between hosts and devices |
-//! | `execution` | the parts of a write that devices execute together |
 //! | `locking` | messages between hosts and lock servers |
 //! | `monitoring` | messages between nodes and the monitor |
 //! | `objects` | object requests, which read and write bytes and attributes, and their answers |
@@ -41,7 +40,6 @@
 pub mod administration;
 mod codec;
 mod direction;
-pub mod execution;
 pub mod files;
 pub mod frame;
 #[doc(hidden)]
@@ -56,8 +54,6 @@ pub mod rejection;
 pub mod shards;
 
 pub use administration::*;
-pub use braid_ordering::{Atomicity, Ordering, UnknownAtomicity, UnknownOrdering, WriteMode};
-pub use execution::*;
 pub use files::*;
 pub use frame::{EncodedFrame, Frame, FrameHeader, WireError};
 pub use locking::*;

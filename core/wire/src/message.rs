@@ -17,7 +17,6 @@
 //!    │◄──── …any answer, confirmed [17]│   once durable
 //! ```
 
-use crate::execution::Column;
 use crate::files::{FileAnswer, FileRequest};
 use crate::locking::{LockAnswer, LockRequest};
 use crate::monitoring::{MonitorAnswer, MonitorRequest};
@@ -25,6 +24,7 @@ use crate::objects::{AttributeName, ObjectAnswer, ObjectFailure, ObjectRequest};
 use crate::rejection::Rejection;
 use crate::shards::ShardMessage;
 use braid_base::{BlockRange, Clock, DeviceId, Epoch, Generation, ObjectId, Stamp, TransactionId};
+use braid_blocks::{Column, Linkage, Piece, Want};
 use braid_ordering::{Atomicity, Ordering, WriteMode};
 use bytes::Bytes;
 
@@ -206,19 +206,6 @@ pub enum Command {
     },
 }
 
-/// What a read returns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Want {
-    /// The content.
-    Data,
-    /// Whether the blocks have content ([`Content::Present`]) or are holes, that is, were never written or were given back.
-    Allocation,
-    /// Which transaction wrote the blocks last, and its hostwrite's extent ([`Content::Header`]); a hole for blocks that were given back.
-    Linkage,
-    /// The content of the readable blocks, and [`Content::Lost`] for damaged ones.
-    Salvage,
-}
-
 /// How a storage transaction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -228,44 +215,6 @@ pub enum Outcome {
     Abort,
     /// Some of its writes have taken effect on arrival, and the others never will: all its blocks on the device are suspect.
     Interrupted,
-}
-
-/// The linkage record of the shared-array paper (section 5): the hostwrite that a block was last part of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Linkage {
-    /// The hostwrite's first block in its volume.
-    pub first: u64,
-    /// Its last block.
-    pub last: u64,
-}
-
-/// Blocks with their present or new content.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Piece {
-    /// The blocks of the object.
-    pub range: BlockRange,
-    pub content: Content,
-}
-
-/// The content of a run of blocks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Content {
-    /// No content: the blocks read as zeros and take no space.
-    Hole,
-    /// Some content, which was not asked for.
-    Present,
-    /// The header of the last write.
-    Header {
-        /// The transaction that wrote the blocks.
-        transaction: TransactionId,
-        /// The extent of its hostwrite.
-        linkage: Linkage,
-    },
-    /// The bytes, 4096 for each block.
-    Data(Bytes),
-    /// The content is lost. A read in salvage mode returns this for damaged blocks; a write stores it for blocks that nothing can
-    /// restore.
-    Lost,
 }
 
 /// A request about the device as a whole.

@@ -3,7 +3,6 @@
 
 use crate::administration::*;
 use crate::codec::{Reader, Wire, Writer};
-use crate::execution::*;
 use crate::files::*;
 use crate::frame::WireError;
 use crate::locking::*;
@@ -18,6 +17,7 @@ use braid_base::{
     BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, FenceTable, FileSystemId, Generation, InodeId, Member,
     MemberState, Membership, ObjectId, Ownership, ShardId, Stamp, Time, TransactionId, VolumeId,
 };
+use braid_blocks::{Base, Column, Content, Linkage, ParityRows, Piece, Sending, Sent, Want};
 use braid_ordering::{Atomicity, Ordering, WriteMode};
 use bytes::Bytes;
 use std::collections::BTreeSet;

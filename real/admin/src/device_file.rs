@@ -3,10 +3,10 @@
 
 use crate::failure::{Failure, UNTRUSTED, make_private};
 use braid_base::{ArrayId, BlockRange, DeviceId, DiskId, ObjectId};
+use braid_blocks::Content;
 use braid_machine::{DiskCommand, DiskResult, Effects};
 use braid_shell::{Disk, DiskOpenError, DiskOptions, blocking};
 use braid_store::{Geometry, JournalView, Medium, Storage, Store, StoreConfig, StoreError, StoreEvent, Superblock};
-use braid_wire::Content;
 use bytes::Bytes;
 use std::path::Path;
 use std::time::{Duration, Instant};

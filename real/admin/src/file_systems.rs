@@ -25,8 +25,9 @@ use braid_layout::{Atomicity, Layout, RaidLevel};
 use braid_machine::{HostError, HostRequest, HostSuccess, Patience};
 use braid_metadata::{MetadataServerConfig, VOLUME_BYTES_MIN};
 use braid_namespace::Parameters;
+use braid_ordering::Ordering;
 use braid_session::Session;
-use braid_wire::{Ordering, Owner, OwnershipRefused, OwnershipRequest};
+use braid_wire::{Owner, OwnershipRefused, OwnershipRequest};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 

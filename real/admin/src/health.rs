@@ -233,7 +233,7 @@ mod tests {
     use braid_base::VolumeId;
     use braid_control::{MonitorReport, ThrottleReport};
     use braid_layout::{Atomicity, Layout, RaidLevel};
-    use braid_wire::Ordering;
+    use braid_ordering::Ordering;
 
     fn volume(scheme: RaidLevel, devices: u16) -> VolumeDescription {
         VolumeDescription {

@@ -19,8 +19,8 @@ use braid_control::{ArrayDescription, Change as EntryChange, PlacementEntry, Vol
 use braid_control_protocol::Change;
 use braid_layout::{Atomicity, RaidLevel};
 use braid_machine::{HostRequest, HostSuccess, MigrationReport};
+use braid_ordering::Ordering;
 use braid_session::{Session, require_up};
-use braid_wire::Ordering;
 use std::time::{Duration, Instant};
 
 /// The interval at which progress is reported, and recorded in the description.

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
     use braid_base::VolumeId;
     use braid_layout::{Atomicity, Layout, RaidLevel};
-    use braid_wire::Ordering;
+    use braid_ordering::Ordering;
 
     #[test]
     fn stripes_are_lost_that_lie_on_more_dead_devices_than_they_do_without() {

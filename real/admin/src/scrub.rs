@@ -308,7 +308,7 @@ mod tests {
     use braid_base::DeviceId;
     use braid_layout::{Atomicity, Layout, RaidLevel};
     use braid_machine::Finding;
-    use braid_wire::Ordering;
+    use braid_ordering::Ordering;
 
     const STRIPE: u64 = 2 * 16 * BLOCK_BYTES as u64;
 

@@ -10,8 +10,8 @@ use braid_base::DeviceId;
 use braid_base::units::format_size;
 use braid_control::{FileSystemEntry, VolumeEntry};
 use braid_layout::{Atomicity, RaidLevel, SitePolicy};
+use braid_ordering::Ordering;
 use braid_session::require_up;
-use braid_wire::Ordering;
 
 /// The smallest attribute volume: one bucket (docs/attribute-volumes.md).
 const ATTRIBUTE_VOLUME_BYTES_MIN: u64 = braid_objects::bucket::BUCKET_BYTES as u64;

@@ -11,9 +11,10 @@ use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Epoch};
 use braid_control::{ArrayDescription, ArrayFolder, FileSystemState, Moment, ReportedState, VolumeEntry, VolumeState};
 use braid_layout::{Atomicity, RaidLevel, SitePolicy, VolumeDescription, ring_of};
 use braid_machine::{HostError, HostRequest, HostSuccess};
+use braid_ordering::Ordering;
 use braid_session::Session;
 use braid_shell::HostClient;
-use braid_wire::{Managed, Ordering, Task};
+use braid_wire::{Managed, Task};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 

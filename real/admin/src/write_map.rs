@@ -11,9 +11,9 @@ use crate::volumes;
 use braid_base::limits::TRANSACTION_BYTES_MAX;
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId};
+use braid_blocks::{Base, Sent};
 use braid_control::ReportedState;
 use braid_layout::{Method, New, ParitySite, PlannedBand, RaidMap, SitePolicy, VolumeDescription, WritePlan};
-use braid_wire::{Base, Sent};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Stripes that are mapped at most.

@@ -34,13 +34,13 @@ use arguments::{ArrayArguments, BenchArray, LengthArguments, RunArguments, Span,
 use braid_admin::failure::Failure;
 use braid_base::Rng;
 use braid_layout::SitePolicy;
+use braid_ordering::{Atomicity, Ordering};
 use braid_session::HEARTBEAT;
 use braid_session::cpu_micros;
 use braid_terminal::Common;
 use braid_terminal::arguments::{atomicity, ordering, parity_site, size};
 use braid_terminal::output;
 use braid_terminal::signals::Signals;
-use braid_wire::{Atomicity, Ordering};
 use figures::Figures;
 use load::{drive, fill};
 use report::{Report, Run, Series};

@@ -10,11 +10,11 @@ use braid_admin::failure::Failure;
 use braid_base::Rng;
 use braid_benchkit::statistics::VALUES_MIN;
 use braid_layout::SitePolicy;
+use braid_ordering::{Atomicity, Ordering};
 use braid_terminal::Common;
 use braid_terminal::arguments::{ordering, size};
 use braid_terminal::output::{self, table};
 use braid_terminal::signals::Signals;
-use braid_wire::{Atomicity, Ordering};
 use serde_json::{Map, Value, json};
 use std::process::ExitCode;
 

@@ -6,7 +6,7 @@ use braid_base::BLOCK_BYTES;
 use braid_base::limits::TRANSACTION_BYTES_MAX;
 use braid_base::units::{format_size, parse_size};
 use braid_layout::{RaidLevel, SitePolicy, UnknownSitePolicy};
-use braid_wire::{Atomicity, Ordering, UnknownAtomicity, UnknownOrdering};
+use braid_ordering::{Atomicity, Ordering, UnknownAtomicity, UnknownOrdering};
 use serde_json::json;
 use std::path::PathBuf;
 use std::str::FromStr;

@@ -3,7 +3,7 @@
 use braid_control::{ControlError, FileSystemState};
 use braid_layout::{LayoutError, RaidLevelError, UnknownSitePolicy, VolumeError};
 use braid_machine::HostError;
-use braid_wire::{UnknownAtomicity, UnknownOrdering};
+use braid_ordering::{UnknownAtomicity, UnknownOrdering};
 use std::path::PathBuf;
 use std::sync::Arc;
 

@@ -90,7 +90,7 @@ mod tests {
     use braid_layout::{Atomicity, Layout, RaidLevel, VolumeDescription};
     use braid_machine::Effect;
     use braid_machine::Patience;
-    use braid_wire::Ordering;
+    use braid_ordering::Ordering;
 
     #[test]
     fn requests_of_a_volume_on_hold_begin_when_its_description_is_renewed() {

@@ -229,7 +229,8 @@ mod tests {
     use super::*;
     use crate::budget::{BUDGET_MIN, Budget, leaked};
     use braid_base::{BlockRange, DeviceId, Epoch, Generation};
-    use braid_wire::{Answer, Content, Piece, Reply};
+    use braid_blocks::{Content, Piece};
+    use braid_wire::{Answer, Reply};
     use braid_wire::{Command, Partial, Request};
     use bytes::BufMut;
     use proptest::prelude::*;

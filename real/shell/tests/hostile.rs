@@ -145,9 +145,9 @@ async fn who_does_not_read_its_answers_is_disconnected() {
             transaction: TransactionId { host: Generation(5), sequence },
             stamp: Default::default(),
             object: ObjectId(1),
-            ordering: braid_wire::Ordering::Timestamp,
+            ordering: braid_ordering::Ordering::Timestamp,
             extents: vec![braid_base::BlockRange::new(0, 1024)],
-            want: braid_wire::Want::Data,
+            want: braid_blocks::Want::Data,
         };
         let frame = encode(NodeId::Host(Generation(5)), request(5, read));
         let _ = stream.write_all(&frame).await;
@@ -176,9 +176,9 @@ async fn requests_of_a_peer_that_does_not_read_wait() {
                     transaction: TransactionId { host: Generation(5), sequence },
                     stamp: Default::default(),
                     object: ObjectId(1),
-                    ordering: braid_wire::Ordering::Timestamp,
+                    ordering: braid_ordering::Ordering::Timestamp,
                     extents: vec![braid_base::BlockRange::new(0, 1024)],
-                    want: braid_wire::Want::Data,
+                    want: braid_blocks::Want::Data,
                 },
             ),
         )

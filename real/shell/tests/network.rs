@@ -4,9 +4,10 @@ mod toy;
 
 use braid_base::{ArrayId, DeviceId, Generation, NodeId};
 use braid_machine::HostError;
+use braid_ordering::Ordering;
 use braid_shell::{Address, EngineChoice, Listener};
 use braid_wire::frame::HEADER_BYTES;
-use braid_wire::{Command, Frame, Message, Ordering, Request, Task};
+use braid_wire::{Command, Frame, Message, Request, Task};
 use bytes::Bytes;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -385,7 +386,7 @@ fn read_frame(host: u32, start: u64, count: u64) -> Vec<u8> {
         object: braid_base::ObjectId(1),
         ordering: Ordering::Timestamp,
         extents: vec![braid_base::BlockRange { start, count }],
-        want: braid_wire::Want::Data,
+        want: braid_blocks::Want::Data,
     };
     encode(ARRAY, NodeId::Host(host), NodeId::Device(DeviceId(0)), command)
 }

@@ -2,7 +2,7 @@
 
 use braid_control::ArrayFolder;
 use braid_layout::{Atomicity, SitePolicy};
-use braid_wire::Ordering;
+use braid_ordering::Ordering;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};

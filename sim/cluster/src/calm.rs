@@ -6,7 +6,7 @@ use crate::fault_events::FaultEvent;
 use crate::options::{Choices, Options};
 use crate::swarm::Run;
 use braid_base::{LockServerId, NodeId};
-use braid_wire::Atomicity;
+use braid_ordering::Atomicity;
 use braid_world::{CrashPoint, CutShape, Fault, FaultKind, NetworkOptions};
 use std::time::Duration;
 

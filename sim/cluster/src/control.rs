@@ -13,7 +13,7 @@ use administrators::Process;
 use braid_base::{Generation, NodeId, Rng, Time};
 use braid_control_protocol::{Answer, Change, Command, Done, Error, HostStep, Tag, Version};
 use braid_machine::{HostOutcome, OpId};
-use braid_wire::Ordering;
+use braid_ordering::Ordering;
 use hosts::HostPart;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

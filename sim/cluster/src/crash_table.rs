@@ -134,10 +134,10 @@ mod tests {
 
     #[test]
     fn a_table_has_a_row_for_each_pair_and_says_what_failed() {
-        let ordering = braid_wire::Ordering::Timestamp;
+        let ordering = braid_ordering::Ordering::Timestamp;
         let site = SitePolicy::Originator;
         let case = Case { array: 0, ordering, site, writes: (Shape::Small, Shape::Full), without: None };
-        let ordering = braid_wire::Ordering::DeviceLock;
+        let ordering = braid_ordering::Ordering::DeviceLock;
         let other = Case { ordering, ..case.clone() };
         let third = Case { writes: (Shape::Full, Shape::Full), ..case.clone() };
         let result = |case, tried: &[(MatrixNode, (u64, u64))]| CaseResult {

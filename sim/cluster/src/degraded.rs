@@ -9,7 +9,8 @@ use crate::options::{Choices, Options};
 use crate::swarm::{FOR_EVER, Run};
 use braid_base::{BLOCK_BYTES, DeviceId, MemberState, Rng};
 use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
-use braid_wire::{Atomicity, Failure};
+use braid_ordering::Atomicity;
+use braid_wire::Failure;
 use braid_world::FaultKind;
 use std::time::Duration;
 

@@ -6,7 +6,7 @@ use braid_base::Rng;
 use braid_layout::{Layout, RaidLevel};
 use braid_metadata::{Grouping, Protocol};
 use braid_namespace::Placement;
-use braid_wire::{Atomicity, Ordering};
+use braid_ordering::{Atomicity, Ordering};
 use braid_world::FaultKind;
 use std::time::Duration;
 

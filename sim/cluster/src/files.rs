@@ -11,7 +11,8 @@ use braid_layout::{Layout, VolumeDescription};
 use braid_machine::{FilesRequest, FilesSuccess, HostError, HostOutcome, HostRequest, HostSuccess, OpId, Patience};
 use braid_metadata::{MetadataNode, MetadataServer, MetadataServerConfig, NodeState, VOLUME_BYTES_MIN};
 use braid_namespace::{Parameters, Shards};
-use braid_wire::{FileCommand, FileResult, Ordering, Owner, OwnershipRequest};
+use braid_ordering::Ordering;
+use braid_wire::{FileCommand, FileResult, Owner, OwnershipRequest};
 
 /// The only real file system of a cluster; its further shards have the numbers behind. Those of lower numbers are imaginary ([`crate::take_overs`]).
 const FILE_SYSTEM: FileSystemId = FileSystemId(64);

@@ -20,7 +20,7 @@ use braid_base::{NodeId, Rng, Time};
 use braid_layout::Layout;
 use braid_machine::{FilesRequest, HostError, HostRequest};
 use braid_metadata::{MetadataService, NodeState};
-use braid_wire::Ordering;
+use braid_ordering::Ordering;
 use braid_world::{LocalClock, Trace, WorldEvent};
 use std::collections::BTreeMap;
 use std::fmt;

@@ -7,7 +7,7 @@ use braid_base::DeviceId;
 use braid_control_protocol::{Change, Error};
 use braid_layout::{Layout, Placement, RaidLevel};
 use braid_machine::{HostRequest, HostSuccess, OpId};
-use braid_wire::Ordering;
+use braid_ordering::Ordering;
 
 impl Cluster {
     /// Changes the ordering of the volume. Operations may be in progress: they end, and later ones wait.

@@ -15,8 +15,9 @@ use crate::swarm::{FOR_EVER, Run};
 use braid_base::{DeviceId, DiskId, MemberState, NodeId, Rng, Time};
 use braid_device::Service;
 use braid_machine::{DiskError, HostRequest, OpId};
+use braid_ordering::Atomicity;
 use braid_store::StoreError;
-use braid_wire::{Administration, Atomicity};
+use braid_wire::Administration;
 use braid_world::FaultKind;
 use std::time::Duration;
 

@@ -5,7 +5,7 @@ use braid_base::Time;
 use braid_host::HostCounters;
 use braid_locks::LockServerCounters;
 use braid_machine::Ignored;
-use braid_wire::Ordering;
+use braid_ordering::Ordering;
 use braid_world::{DiskCounts, NetworkCounts};
 use std::collections::BTreeMap;
 use std::fmt;

@@ -4,7 +4,7 @@ use crate::cluster::Cluster;
 use crate::options::{Choices, Options};
 use braid_base::{NodeId, Rng};
 use braid_layout::{Layout, RaidLevel, SitePolicy, VolumeDescription};
-use braid_wire::{Atomicity, Ordering};
+use braid_ordering::{Atomicity, Ordering};
 use braid_world::FaultKind;
 
 /// All parity sites, also the one that no command offers.

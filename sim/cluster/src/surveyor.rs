@@ -5,8 +5,10 @@ use braid_base::limits::EXTENTS_MAX;
 use braid_base::{
     BLOCK_BYTES, BlockRange, DeviceId, Epoch, Generation, NodeId, Now, ObjectId, StampSource, Time, TransactionId,
 };
+use braid_blocks::{Content, Piece, Want};
 use braid_machine::{Effects, Input, Machine};
-use braid_wire::{Answer, Command, Content, Message, Ordering, Piece, Refusal, Rejection, Reply, Request, Want};
+use braid_ordering::Ordering;
+use braid_wire::{Answer, Command, Message, Refusal, Rejection, Reply, Request};
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -7,7 +7,8 @@ use crate::swarm::{AFTERMATH, Run};
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Rng, VolumeId};
 use braid_layout::{Layout, RaidLevel, VolumeDescription};
 use braid_machine::{HostError, HostRequest};
-use braid_wire::{Atomicity, Failure, Ordering, Task};
+use braid_ordering::{Atomicity, Ordering};
+use braid_wire::{Failure, Task};
 use braid_world::FaultKind;
 use std::time::Duration;
 

@@ -7,7 +7,8 @@ use braid_cluster::{Cluster, HostSlot, Options, Report, Role, run};
 use braid_host::Acquisition;
 use braid_layout::Layout;
 use braid_machine::{HostOutcome, HostSuccess};
-use braid_wire::{Command, LockCommand, Message, Ordering};
+use braid_ordering::Ordering;
+use braid_wire::{Command, LockCommand, Message};
 use braid_world::{Trace, Verdict};
 use std::time::Duration;
 

@@ -4,7 +4,7 @@ use braid_base::DeviceId;
 use braid_cluster::crash_table::{run_matrix, tables};
 use braid_cluster::matrix::{ARRAYS, Case, MatrixNode, Point, Shape};
 use braid_layout::SitePolicy;
-use braid_wire::Ordering;
+use braid_ordering::Ordering;
 
 /// Simulation allocates millions of times: with this allocator it takes a fifth less time than with the system's.
 #[global_allocator]

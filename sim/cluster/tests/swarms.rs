@@ -2,7 +2,7 @@
 
 use braid_cluster::attack::{Attack, Outcome};
 use braid_cluster::{Choices, Options, Report, run};
-use braid_wire::Atomicity;
+use braid_ordering::Atomicity;
 use braid_world::FaultKind;
 
 /// Simulation allocates millions of times: with this allocator it takes a fifth less time than with the system's.

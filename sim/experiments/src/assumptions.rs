@@ -2,7 +2,7 @@
 
 use crate::catalogue::at;
 use crate::experiment::{Point, Thoroughness};
-use braid_wire::Ordering;
+use braid_ordering::Ordering;
 
 /// A parameter that a paper does not specify.
 pub struct Assumption {

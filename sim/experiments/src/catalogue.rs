@@ -5,7 +5,7 @@ use crate::atomics;
 use crate::commits;
 use crate::experiment::{Base, Experiment, Point, Series, Thoroughness};
 use braid_benchkit::plot::{Axis, PlotKind};
-use braid_wire::Ordering;
+use braid_ordering::Ordering;
 
 const HOSTS: Axis = Axis { name: "hosts", title: "hosts" };
 const LATENCY: Axis = Axis { name: "latency_ms", title: "mean latency (ms)" };

@@ -3,7 +3,7 @@
 use braid_benchkit::plot::{Axis, PlotKind};
 use braid_measure::named::Limit;
 use braid_measure::{CommitParameters, LockParameters, Measured, Named, ParameterError, Parameters};
-use braid_wire::Ordering;
+use braid_ordering::Ordering;
 
 pub struct Experiment {
     /// The name on the command line.

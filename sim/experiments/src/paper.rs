@@ -1,6 +1,6 @@
 //! The numbers that the shared-array paper states about quantities measured here, each with its figure.
 
-use braid_wire::Ordering;
+use braid_ordering::Ordering;
 
 /// A number from the paper.
 #[derive(Clone, Copy, Debug, PartialEq)]

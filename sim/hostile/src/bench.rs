@@ -10,7 +10,8 @@ use braid_base::{
 };
 use braid_layout::StripeRows;
 use braid_machine::{Effect, Effects, HostRequest, Input, Machine, OpId, Patience};
-use braid_wire::{Atomicity, Command, Message, MonitorAnswer, MonitorReply, Ordering, RecoveryThrottle, Request, Task};
+use braid_ordering::{Atomicity, Ordering};
+use braid_wire::{Command, Message, MonitorAnswer, MonitorReply, RecoveryThrottle, Request, Task};
 use braid_world::MemoryDisk;
 use bytes::Bytes;
 use std::time::Duration;

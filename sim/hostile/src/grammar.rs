@@ -22,7 +22,9 @@ use braid_base::{
     BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, FileSystemId, Generation, InodeId, LockServerId, NodeId,
     ObjectId, Stamp, Time, TransactionId, VolumeId,
 };
-use braid_wire::{Atomicity, Content, Frame, Linkage, Message, Ordering, Piece, WriteMode};
+use braid_blocks::{Content, Linkage, Piece};
+use braid_ordering::{Atomicity, Ordering, WriteMode};
+use braid_wire::{Frame, Message};
 use bytes::Bytes;
 
 /// Composes messages.

@@ -2,7 +2,8 @@
 
 use braid_base::{BlockRange, Epoch, Generation, NodeId, Now, ObjectId, Stamp, Time, TransactionId};
 use braid_commit::Message as CommitMessage;
-use braid_wire::{Command, LockCommand, Message, MonitorCommand, Ordering, ShardBody};
+use braid_ordering::Ordering;
+use braid_wire::{Command, LockCommand, Message, MonitorCommand, ShardBody};
 use std::collections::{BTreeMap, VecDeque};
 
 /// The most of each kind that is remembered.

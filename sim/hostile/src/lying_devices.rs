@@ -21,12 +21,13 @@ use braid_base::{
     BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, LockServerId, Membership, NodeId, Now, Stamp, Time,
     TransactionId, VolumeId,
 };
+use braid_blocks::{Content, Want};
 use braid_layout::{SitePolicy, VolumeDescription};
 use braid_locks::{LockServer, LockServerConfig};
 use braid_machine::{Effect, Effects, HostOutcome, HostRequest, Input, Machine, OpId, Patience};
+use braid_ordering::{Atomicity, Ordering};
 use braid_wire::{
-    Answer, Atomicity, Command, Content, Message, MonitorAnswer, MonitorCommand, MonitorReply, Ordering,
-    RecoveryThrottle, Reply, Request, Task, Want,
+    Answer, Command, Message, MonitorAnswer, MonitorCommand, MonitorReply, RecoveryThrottle, Reply, Request, Task,
 };
 use braid_world::MemoryDisk;
 use bytes::Bytes;

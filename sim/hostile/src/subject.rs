@@ -16,8 +16,9 @@ use braid_metadata::{
     Grouping, MetadataServer, MetadataServerConfig, MetadataService, Protocol, VOLUME_BYTES_MIN, format,
 };
 use braid_namespace::{Parameters, Placement, Shards};
+use braid_ordering::{Atomicity, Ordering};
 use braid_store::{Store, StoreConfig};
-use braid_wire::{Atomicity, Ordering, Owner};
+use braid_wire::Owner;
 use braid_world::MemoryDisk;
 
 /// The roles of machines.

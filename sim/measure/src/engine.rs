@@ -9,15 +9,14 @@ use crate::disk_latency::DiskModel;
 use crate::hardware::{Link, NetworkModel, ProcessorCosts, Server};
 use crate::sampler::Sampler;
 use braid_base::{BLOCK_BYTES, NodeId, Now, Time};
+use braid_blocks::{Content, Piece};
 use braid_device::Device;
 use braid_host::Host;
 use braid_locks::LockServer;
 use braid_machine::{
     DiskCommand, DiskResult, DiskTag, Effect, Effects, HostOutcome, HostRequest, Input, Machine, OpId,
 };
-use braid_wire::{
-    Action, ActionResult, Command, Content, LockReply, Message, ObjectAnswer, ObjectRequest, Piece, Reply,
-};
+use braid_wire::{Action, ActionResult, Command, LockReply, Message, ObjectAnswer, ObjectRequest, Reply};
 use braid_world::{Due, EventLoop, LocalClock, NodeIndex};
 use bytes::Bytes;
 use std::collections::VecDeque;

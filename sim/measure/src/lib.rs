@@ -35,7 +35,7 @@ pub use named::{Named, ParameterError};
 pub use parameters::Parameters;
 pub use tally::Measured;
 
-use braid_wire::Ordering;
+use braid_ordering::Ordering;
 
 pub fn measure(parameters: &Parameters, ordering: Ordering, seed: u64) -> Measured {
     let mut system = system::System::new(parameters, ordering, seed);

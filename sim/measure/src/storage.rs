@@ -6,11 +6,13 @@
 use braid_base::{
     BLOCK_BYTES, BlockRange, Clock, DeviceId, Generation, Membership, Now, ObjectId, Time, TransactionId,
 };
+use braid_blocks::{Content, Piece};
 use braid_machine::{DiskCommand, DiskResult, DiskTag, Effects};
 use braid_objects::map_access::apply;
 use braid_objects::{Key, evaluate};
+use braid_ordering::Ordering;
 use braid_store::{Intent, Recovered, Storage, StoreEvent};
-use braid_wire::{Content, Failure, ObjectAnswer, ObjectDescription, ObjectRequest, Ordering, Piece};
+use braid_wire::{Failure, ObjectAnswer, ObjectDescription, ObjectRequest};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,7 +1,7 @@
 //! Tests of whole runs: the seed determines them, and their figures match the arithmetic of the layout.
 
 use braid_measure::{Measured, Named, Parameters, measure};
-use braid_wire::Ordering;
+use braid_ordering::Ordering;
 
 fn baseline(assignments: &[&str]) -> Parameters {
     let text = include_str!("../../experiments/parameters/shared-array.toml");

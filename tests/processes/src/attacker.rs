@@ -18,9 +18,11 @@ use braid_base::{
     ArrayId, BlockRange, Clock, DeviceId, Epoch, Generation, LockServerId, NodeId, ObjectId, Rng, Stamp, Time,
     TransactionId,
 };
+use braid_blocks::{Content, Piece, Want};
+use braid_ordering::Ordering;
 use braid_wire::{
-    Command, Content, Frame, LockCommand, LockExtent, LockMode, LockRequest, LockTerm, Message, MonitorAnswer,
-    MonitorCommand, MonitorReply, MonitorRequest, Ordering, Partial, Piece, Request, Want,
+    Command, Frame, LockCommand, LockExtent, LockMode, LockRequest, LockTerm, Message, MonitorAnswer, MonitorCommand,
+    MonitorReply, MonitorRequest, Partial, Request,
 };
 use bytes::Bytes;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};

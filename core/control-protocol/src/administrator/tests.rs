@@ -4,7 +4,8 @@
 use crate::*;
 use braid_base::{DeviceId, Epoch, Generation, Time, VolumeId};
 use braid_layout::{Layout, Placement, RaidLevel, VolumeDescription};
-use braid_wire::{Ordering, Task};
+use braid_ordering::Ordering;
+use braid_wire::Task;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 

@@ -5,10 +5,11 @@ use super::waiting::ReadRequest;
 use crate::sessions::Sessions;
 use braid_base::limits::{self, Settings};
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Epoch, Generation, MemberState, Now, ObjectId, TransactionId};
+use braid_blocks::Want;
 use braid_machine::Ignored;
 use braid_membership::client::MembershipView;
 use braid_ordering::{Policy, UnannouncedWrite};
-use braid_wire::{Failure, ObjectDescription, Refusal, Reply, Step, Want};
+use braid_wire::{Failure, ObjectDescription, Refusal, Reply, Step};
 use std::collections::VecDeque;
 
 pub(crate) trait Objects {

@@ -5,9 +5,10 @@ use super::ctx::Ctx;
 use super::stamp_reservation::Gate;
 use super::waiting::ReadRequest;
 use braid_base::{DeviceId, Generation, Stamp};
+use braid_blocks::Want;
 use braid_machine::Ignored;
 use braid_store::Intent;
-use braid_wire::{Command, Outcome, Partial, Want};
+use braid_wire::{Command, Outcome, Partial};
 
 impl Scheduler {
     /// Executes a host's command on a transaction. True if it was admitted to read or write.

@@ -10,9 +10,11 @@ use super::transactions::State;
 use super::waiting::{ReadRequest, Waiting, WaitingQueue, WaitingRequest};
 use braid_base::limits::{self, Settings};
 use braid_base::{Stamp, Time, TransactionId};
+use braid_blocks::Want;
+use braid_ordering::WriteMode;
 use braid_ordering::{Admission, Policy};
 use braid_store::Intent;
-use braid_wire::{Refusal, Step, Want, WriteMode};
+use braid_wire::{Refusal, Step};
 use std::collections::BTreeSet;
 
 #[derive(Debug)]

@@ -24,10 +24,12 @@ use super::stamp_table::Access;
 use super::transactions::{State, Transaction};
 use super::waiting::{ReadRequest, Waiting, WaitingRequest};
 use braid_base::{BlockRange, Stamp, TransactionId};
+use braid_blocks::{Content, Piece, Want};
 use braid_machine::Ignored;
+use braid_ordering::WriteMode;
 use braid_ordering::{Admission, Ordering, Policy, UnannouncedWrite};
 use braid_store::Intent;
-use braid_wire::{Content, Failure, Piece, Refusal, Reply, Step, Want, WriteMode};
+use braid_wire::{Failure, Refusal, Reply, Step};
 
 impl Scheduler {
     pub(super) fn on_read(&mut self, cx: &mut Ctx, id: TransactionId, stamp: Stamp, read: ReadRequest) {

@@ -6,9 +6,10 @@ use super::decision::Decision;
 use super::ledger::Ledger;
 use braid_base::limits::{self, Settings};
 use braid_base::{Clock, Generation, Now, Stamp, Time};
+use braid_blocks::{Content, Piece};
 use braid_machine::Ignored;
 use braid_ordering::Admission;
-use braid_wire::{Command, Content, Failure, Piece, Refusal, Reply, Step, Vote};
+use braid_wire::{Command, Failure, Refusal, Reply, Step, Vote};
 
 /// A clock reading beyond this, in the year 2200, is a fault: no stamp is accepted for it.
 const CLOCK_MAX: Clock = Clock(7_258_118_400_000_000_000);

@@ -8,12 +8,11 @@ use super::decision::Decision;
 use crate::sessions::Sessions;
 use braid_base::limits::Settings;
 use braid_base::{BlockRange, Clock, DeviceId, Generation, Membership, Now, ObjectId, Stamp, Time, TransactionId};
+use braid_blocks::{Content, Linkage, Piece, Want};
 use braid_machine::Ignored;
 use braid_membership::client::MonitorClient;
-use braid_wire::{
-    Atomicity, Command, Content, Linkage, ObjectDescription, Ordering, Outcome, Piece, Refusal, Reply, Step, Vote,
-    Want, WriteMode,
-};
+use braid_ordering::{Atomicity, Ordering, WriteMode};
+use braid_wire::{Command, ObjectDescription, Outcome, Refusal, Reply, Step, Vote};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;

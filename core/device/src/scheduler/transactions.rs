@@ -1,8 +1,8 @@
 //! The transactions of a device: their states, and the blocks that undecided transactions claim.
 
 use braid_base::{BlockRange, DeviceId, Epoch, Generation, ObjectId, RangeTable, Stamp, TransactionId};
+use braid_blocks::Linkage;
 use braid_ordering::{Admission, Policy};
-use braid_wire::Linkage;
 use std::collections::BTreeMap;
 
 /// A transaction, as far as this device takes part in it.

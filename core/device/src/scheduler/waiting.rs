@@ -1,9 +1,10 @@
 //! The queue of requests that wait for undecided transactions, in the order of their stamps.
 
 use braid_base::{BlockRange, Generation, ObjectId, Stamp, TransactionId, limits};
+use braid_blocks::{Content, Want};
 use braid_ordering::Policy;
+use braid_ordering::WriteMode;
 use braid_store::Intent;
-use braid_wire::{Content, Want, WriteMode};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A request that was put aside.

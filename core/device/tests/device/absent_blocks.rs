@@ -3,7 +3,8 @@
 use crate::bench::*;
 use braid_base::limits::Settings;
 use braid_base::{BlockRange, DeviceId, Generation, MemberState, Membership, ObjectId};
-use braid_wire::{Atomicity, Command, Failure, Managed, MonitorCommand, Ordering, Reply, Task};
+use braid_ordering::{Atomicity, Ordering};
+use braid_wire::{Command, Failure, Managed, MonitorCommand, Reply, Task};
 use std::time::Duration;
 
 const COORDINATOR: Generation = Generation(5);

@@ -5,12 +5,14 @@ use braid_base::{
     ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, Generation, Membership, NodeId, Now, ObjectId,
     Stamp, Time, TransactionId,
 };
+use braid_blocks::{Content, Linkage, Piece, Want};
 use braid_device::{Device, DeviceConfig, Service};
 use braid_machine::{Effect, Effects, Input, Machine};
+use braid_ordering::{Atomicity, Ordering, WriteMode};
 use braid_store::{Store, StoreConfig};
 use braid_wire::{
-    Answer, Atomicity, Command, Content, Linkage, Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest,
-    Ordering, Outcome, Partial, Piece, RecoveryThrottle, Reply, Request, Task, Want, WriteMode,
+    Answer, Command, Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, Outcome, Partial,
+    RecoveryThrottle, Reply, Request, Task,
 };
 use braid_world::MemoryDisk;
 use bytes::Bytes;

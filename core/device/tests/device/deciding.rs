@@ -2,7 +2,8 @@
 
 use crate::bench::{ARRIVING, Actor, Bench, OBJECT, fills};
 use braid_base::{BlockRange, Generation};
-use braid_wire::{Command, Managed, Ordering, Orphan, Outcome, Refusal, Reply, Step, Task, Vote, WriteMode};
+use braid_ordering::{Ordering, WriteMode};
+use braid_wire::{Command, Managed, Orphan, Outcome, Refusal, Reply, Step, Task, Vote};
 use std::time::Duration;
 
 const A: Generation = Generation(1);

@@ -2,10 +2,8 @@
 
 use crate::bench::{Actor, Bench, DEVICES, OBJECT, fills};
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Epoch, Generation, MemberState, Membership, limits};
-use braid_wire::{
-    Base, Column, Command, Content, Failure, Linkage, ParityRows, Partial, Piece, Progress, Refusal, Reply, Sending,
-    Sent, Step,
-};
+use braid_blocks::{Base, Column, Content, Linkage, ParityRows, Piece, Sending, Sent};
+use braid_wire::{Command, Failure, Partial, Progress, Refusal, Reply, Step};
 use bytes::Bytes;
 use std::time::Duration;
 

@@ -3,7 +3,8 @@
 use crate::bench::*;
 use braid_base::limits::{self, Settings};
 use braid_base::{BlockRange, Generation};
-use braid_wire::{Command, Ordering, Outcome, Refusal, Reply, Step, Vote};
+use braid_ordering::Ordering;
+use braid_wire::{Command, Outcome, Refusal, Reply, Step, Vote};
 use std::time::Duration;
 
 const GREEDY: Generation = Generation(5);

@@ -2,7 +2,8 @@
 
 use crate::bench::{Actor, BLOCKS, Bench, LOCKED, LOCKED_ARRIVING, SERVED, UNORDERED, fills};
 use braid_base::{BlockRange, Generation};
-use braid_wire::{Command, Failure, Managed, Ordering, Outcome, Refusal, Reply, Step, Task, WriteMode};
+use braid_ordering::{Ordering, WriteMode};
+use braid_wire::{Command, Failure, Managed, Outcome, Refusal, Reply, Step, Task};
 use std::time::Duration;
 
 const A: Generation = Generation(1);

@@ -2,10 +2,8 @@
 
 use crate::bench::*;
 use braid_base::{BlockRange, DeviceId, Epoch, Generation, MemberState, Membership, ObjectId};
-use braid_wire::{
-    Atomicity, Command, Failure, Managed, MonitorCommand, Ordering, Outcome, Refusal, Rejection, Reply, Step, Task,
-    Vote,
-};
+use braid_ordering::{Atomicity, Ordering};
+use braid_wire::{Command, Failure, Managed, MonitorCommand, Outcome, Refusal, Rejection, Reply, Step, Task, Vote};
 use std::time::Duration;
 
 const A: Generation = Generation(1);

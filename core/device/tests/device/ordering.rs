@@ -2,7 +2,9 @@
 
 use crate::bench::{Actor, Bench, OBJECT, UNORDERED, fills};
 use braid_base::{BlockRange, Clock, Generation, Stamp};
-use braid_wire::{Command, Content, Failure, Ordering, Outcome, Refusal, Reply, Step, Want, WriteMode};
+use braid_blocks::{Content, Want};
+use braid_ordering::{Ordering, WriteMode};
+use braid_wire::{Command, Failure, Outcome, Refusal, Reply, Step};
 use std::time::Duration;
 
 const A: Generation = Generation(1);

@@ -3,7 +3,9 @@
 
 use crate::bench::{Actor, Bench, OBJECT, fills};
 use braid_base::{BlockRange, Clock, DeviceId, Generation, Stamp, limits};
-use braid_wire::{Atomicity, Command, Failure, Ordering, Outcome, Rejection, Reply, Step, Task, Vote, Want};
+use braid_blocks::Want;
+use braid_ordering::{Atomicity, Ordering};
+use braid_wire::{Command, Failure, Outcome, Rejection, Reply, Step, Task, Vote};
 use std::collections::BTreeSet;
 use std::time::Duration;
 

@@ -2,10 +2,9 @@
 
 use crate::bench::{ARRIVING, Actor, BLOCKS, Bench, LOCKED_ARRIVING, OBJECT, fills};
 use braid_base::{BlockRange, Generation};
-use braid_wire::{
-    Command, Content, Failure, Linkage, Ordering, Outcome, Refusal, Reply, Step, Suspect, SuspectBlocks, Want,
-    WriteMode,
-};
+use braid_blocks::{Content, Linkage, Want};
+use braid_ordering::{Ordering, WriteMode};
+use braid_wire::{Command, Failure, Outcome, Refusal, Reply, Step, Suspect, SuspectBlocks};
 use std::time::Duration;
 
 const A: Generation = Generation(1);

@@ -4,7 +4,8 @@ use crate::stage::{Stage, subject};
 use braid_base::DeviceId;
 use braid_layout::Atomicity;
 use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
-use braid_wire::{Command, Ordering, Outcome, Refusal, Reply, Step};
+use braid_ordering::Ordering;
+use braid_wire::{Command, Outcome, Refusal, Reply, Step};
 use std::time::Duration;
 
 const ABANDONED: Option<HostOutcome> = Some(Err(HostError::Abandoned));

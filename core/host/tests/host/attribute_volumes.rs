@@ -2,12 +2,13 @@
 
 use crate::stage::{HOST, Stage, VOLUME, subject};
 use braid_base::{BLOCK_BYTES, BlockRange, Clock, DeviceId, Generation, LockServerId, MemberState, ObjectId, Stamp};
+use braid_blocks::{Content, Piece};
 use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
+use braid_ordering::{Atomicity, Ordering};
 use braid_wire::locking::{LockCommand, LockReply};
 use braid_wire::{
-    Action, ActionResult, Atomicity, AttributeName, Command, CommandResult, Content, Failure, ObjectCommand,
-    ObjectFailure, ObjectRefusal, ObjectRequest, Ordering, Outcome, Piece, Refusal, Reply, SetAttribute, Step,
-    Undefined, Vote, When,
+    Action, ActionResult, AttributeName, Command, CommandResult, Failure, ObjectCommand, ObjectFailure, ObjectRefusal,
+    ObjectRequest, Outcome, Refusal, Reply, SetAttribute, Step, Undefined, Vote, When,
 };
 use bytes::Bytes;
 use std::collections::BTreeMap;

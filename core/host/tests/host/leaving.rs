@@ -3,8 +3,9 @@
 use crate::stage::{HOST, Stage, VOLUME};
 use braid_base::{DeviceId, LockServerId, MemberState, limits};
 use braid_machine::{HostError, HostRequest, HostSuccess, OpId};
+use braid_ordering::Ordering;
 use braid_wire::locking::{LockCommand, LockReply};
-use braid_wire::{Command, ObjectRequest, Ordering, Rejection, Reply, Task};
+use braid_wire::{Command, ObjectRequest, Rejection, Reply, Task};
 use std::collections::BTreeSet;
 use std::time::Duration;
 

@@ -4,8 +4,9 @@ use crate::stage::{Stage, subject};
 use braid_base::{Clock, DeviceId, LockServerId};
 use braid_host::Acquisition;
 use braid_machine::{HostError, HostSuccess};
+use braid_ordering::{Ordering, WriteMode};
 use braid_wire::locking::{LockCommand, LockMode, LockRefusal, LockReply, LockTerm};
-use braid_wire::{Command, Ordering, Outcome, Refusal, Reply, Step, Vote, WriteMode};
+use braid_wire::{Command, Outcome, Refusal, Reply, Step, Vote};
 use std::time::Duration;
 
 const SERVER: LockServerId = LockServerId(0);

@@ -7,8 +7,9 @@
 use crate::stage::{HOST, Stage, subject};
 use braid_base::{DeviceId, Epoch, MemberState, Membership, TransactionId};
 use braid_machine::{HostError, HostOutcome, HostSuccess, OpId};
+use braid_ordering::{Atomicity, Ordering};
 use braid_wire::locking::{LockCommand, LockReply};
-use braid_wire::{Atomicity, Command, MonitorCommand, Ordering, Outcome, Refusal, Reply, Step, Vote};
+use braid_wire::{Command, MonitorCommand, Outcome, Refusal, Reply, Step, Vote};
 use std::time::Duration;
 
 const DONE: Option<HostOutcome> = Some(Ok(HostSuccess::Done));

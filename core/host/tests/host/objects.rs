@@ -3,9 +3,10 @@
 use crate::stage::Stage;
 use braid_base::{DeviceId, Epoch, ObjectId, limits};
 use braid_machine::{HostError, HostRequest, HostSuccess, OpId};
+use braid_ordering::Ordering;
 use braid_wire::{
     Action, ActionResult, AttributeName, Command, CommandResult, ObjectCommand, ObjectFailure, ObjectRefusal,
-    ObjectRequest, Ordering, Rejection, Reply, When,
+    ObjectRequest, Rejection, Reply, When,
 };
 use bytes::Bytes;
 use std::time::Duration;

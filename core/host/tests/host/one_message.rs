@@ -3,7 +3,8 @@
 use crate::stage::{HOST, Stage, VOLUME, subject};
 use braid_base::{BLOCK_BYTES, Clock, DeviceId, Generation, Stamp, TransactionId};
 use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId, Patience};
-use braid_wire::{Command, Ordering, Outcome, Refusal, Reply, Step, Vote};
+use braid_ordering::Ordering;
+use braid_wire::{Command, Outcome, Refusal, Reply, Step, Vote};
 use bytes::Bytes;
 use std::time::Duration;
 

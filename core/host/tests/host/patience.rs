@@ -7,8 +7,9 @@ use crate::stage::{Stage, VOLUME, subject};
 use braid_base::{BLOCK_BYTES, DeviceId, LockServerId, MemberState, Membership};
 use braid_layout::Atomicity;
 use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId, Patience};
+use braid_ordering::Ordering;
 use braid_wire::locking::{LockCommand, LockReply};
-use braid_wire::{Command, Failure, Ordering, Refusal, Reply, Step, Vote};
+use braid_wire::{Command, Failure, Refusal, Reply, Step, Vote};
 use std::time::Duration;
 
 const DONE: Option<HostOutcome> = Some(Ok(HostSuccess::Done));

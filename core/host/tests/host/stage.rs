@@ -5,14 +5,13 @@ use braid_base::{
     BLOCK_BYTES, Clock, DeviceId, Epoch, Generation, LockServerId, Membership, NodeId, Now, Stamp, Time, TransactionId,
     VolumeId,
 };
+use braid_blocks::{Content, Piece};
 use braid_host::{Acquisition, Host, HostConfig};
 use braid_layout::{Atomicity, Layout, RaidLevel, SitePolicy, VolumeDescription};
 use braid_machine::{Effect, Effects, HostOutcome, HostRequest, Input, Machine, OpId, Patience};
+use braid_ordering::Ordering;
 use braid_wire::locking::{LockAnswer, LockCommand, LockReply, LockRequest};
-use braid_wire::{
-    Answer, Command, Content, Message, MonitorAnswer, MonitorReply, MonitorRequest, Ordering, Outcome, Piece, Reply,
-    Request,
-};
+use braid_wire::{Answer, Command, Message, MonitorAnswer, MonitorReply, MonitorRequest, Outcome, Reply, Request};
 use bytes::Bytes;
 use std::time::Duration;
 

@@ -2,8 +2,10 @@
 
 use crate::stage::{HOST, Stage, subject};
 use braid_base::{BLOCK_BYTES, Clock, DeviceId, Generation, Stamp, TransactionId};
+use braid_blocks::Content;
 use braid_machine::{HostError, HostSuccess};
-use braid_wire::{Command, Content, Failure, Ordering, Orphan, Outcome, Refusal, Rejection, Reply, Step, Vote};
+use braid_ordering::Ordering;
+use braid_wire::{Command, Failure, Orphan, Outcome, Refusal, Rejection, Reply, Step, Vote};
 use std::time::Duration;
 
 #[test]

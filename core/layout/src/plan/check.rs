@@ -7,7 +7,7 @@ use super::stripe::{Stripe, at_row};
 use super::{Share, Shares};
 use crate::{Absence, Layout, Unavailable, UnitAddress};
 use braid_base::BlockRange;
-use braid_wire::Content;
+use braid_blocks::Content;
 
 /// The plan of a check: it reads every unit of a stripe, or some rows of each.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use super::write::{New, WritePlan};
 use super::{Methods, Share};
 use crate::{Absences, Unavailable, VolumeDescription};
 use braid_base::{BLOCK_BYTES, BlockRange};
-use braid_wire::Piece;
+use braid_blocks::Piece;
 
 /// The plan of a hostwrite to a migrating volume, or of copying some of its blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use crate::UnitAddress;
 use braid_base::{BLOCK_BYTES, BlockRange};
-use braid_wire::{Content, Piece, Want};
+use braid_blocks::{Content, Piece, Want};
 use std::collections::BTreeMap;
 
 /// Old content by device, collected from answers of any size and order.

@@ -3,7 +3,7 @@
 use super::old::Old;
 use crate::UnitAddress;
 use braid_base::{AlignedBuffer, BLOCK_BYTES, BlockRange};
-use braid_wire::{Content, Piece};
+use braid_blocks::{Content, Piece};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 
@@ -75,7 +75,7 @@ pub(super) fn push_lost(lost: &mut BTreeSet<u64>, old: &Old, unit: UnitAddress, 
     lost.extend(gone.flat_map(|piece| BlockRange::new(rows.start + piece.range.start, piece.range.count).blocks()));
 }
 
-/// Like [`push_old`], for the answers to [`Want::Allocation`](braid_wire::Want::Allocation).
+/// Like [`push_old`], for the answers to [`Want::Allocation`](braid_blocks::Want::Allocation).
 pub(super) fn push_present(sources: &mut Vec<(BlockRange, ())>, old: &Old, unit: UnitAddress, rows: BlockRange) {
     let place = UnitAddress { block: unit.block + rows.start, ..unit };
     let present = old.content(place, rows.count).filter(|piece| piece.content != Content::Hole);

@@ -20,7 +20,7 @@ use super::stripe::{Stripe, at_row};
 use super::write::{New, NewPiece, WritePlan, band_method};
 use crate::{SitePolicy, UnitAddress};
 use braid_base::{BlockRange, DeviceId};
-use braid_wire::{Base, Column, Content, ParityRows, Piece, Sending, Sent};
+use braid_blocks::{Base, Column, Content, ParityRows, Piece, Sending, Sent};
 use std::collections::BTreeMap;
 
 /// Where parity is computed.

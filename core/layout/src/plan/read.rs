@@ -6,7 +6,7 @@ use super::{Share, Shares, Span};
 use crate::layout::unit_runs;
 use crate::{Absence, Layout, Unavailable, UnitAddress};
 use braid_base::{BLOCK_BYTES, BlockRange};
-use braid_wire::{Content, Piece, Want};
+use braid_blocks::{Content, Piece, Want};
 use bytes::Bytes;
 
 /// The reads for a range of a volume, and how their results are combined.

@@ -6,7 +6,7 @@ use super::stripe::Stripe;
 use super::{Share, Shares, Span};
 use crate::{Absence, Layout, Unavailable};
 use braid_base::{BLOCK_BYTES, BlockRange};
-use braid_wire::{Content, Want};
+use braid_blocks::{Content, Want};
 use bytes::Bytes;
 
 /// The plan of a reconstruction: it reads the blocks of the other data units and of a redundancy unit, the XOR of which is the unit's

@@ -6,7 +6,7 @@ use super::stripe::{Pieces, Stripe, at_row};
 use super::{Share, Shares};
 use crate::{Absence, Layout, Unavailable};
 use braid_base::BlockRange;
-use braid_wire::{Content, Piece, Want};
+use braid_blocks::{Content, Piece, Want};
 
 /// The plan of a restore: it reads the rest of the rows that the hostwrite touched, and writes the blocks of one device that follow from
 /// them.

@@ -10,7 +10,7 @@ use super::stripe::{Pieces, Stripe, at_row};
 use super::{Share, Shares};
 use crate::{Absence, Layout, Unavailable};
 use braid_base::{BlockRange, TransactionId};
-use braid_wire::{Content, Linkage, Piece};
+use braid_blocks::{Content, Linkage, Piece};
 
 /// Some rows of a stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

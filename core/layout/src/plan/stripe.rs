@@ -9,7 +9,7 @@ use super::parity::{any, push_lost, push_old, push_present, xor};
 use super::{Share, Shares};
 use crate::{Absence, Layout, Unavailable, UnitAddress};
 use braid_base::BlockRange;
-use braid_wire::{Content, Piece, Want};
+use braid_blocks::{Content, Piece, Want};
 use std::collections::BTreeSet;
 
 /// A stripe of a volume, with the devices that are unavailable.

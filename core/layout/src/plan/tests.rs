@@ -10,7 +10,7 @@ use super::{CheckPlan, Methods, New, Old, ReadPlan, ReconstructError, Reconstruc
 use crate::{Absence, Layout, RaidLevel, UnitAddress};
 use braid_base::limits::{EXTENTS_MAX, TRANSACTION_BYTES_MAX};
 use braid_base::{BLOCK_BYTES, BlockRange};
-use braid_wire::{Content, Piece, Want};
+use braid_blocks::{Content, Piece, Want};
 use bytes::Bytes;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};

@@ -10,7 +10,7 @@ use super::write::{New, WritePlan};
 use super::{Share, Shares};
 use crate::{Absences, Layout, Unavailable, UnitAddress, VolumeDescription};
 use braid_base::{BLOCK_BYTES, BlockRange};
-use braid_wire::Piece;
+use braid_blocks::Piece;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The plan of an update: what to read, what to write, and how the result is computed.

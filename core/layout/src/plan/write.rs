@@ -7,7 +7,7 @@ use super::stripe::{Pieces, Stripe, at_row};
 use super::{Share, Shares, Span};
 use crate::{Absence, Layout, Unavailable};
 use braid_base::{AlignedBuffer, BLOCK_BYTES, BlockRange};
-use braid_wire::{Content, Piece, Want};
+use braid_blocks::{Content, Piece, Want};
 use bytes::Bytes;
 use std::ops::Range;
 

@@ -8,7 +8,8 @@ use braid_base::{
 use braid_layout::{Atomicity, Layout, RaidLevel, VolumeDescription};
 use braid_machine::{Effect, Effects, HostOutcome, HostRequest, HostSuccess, Input, Machine, OpId};
 use braid_membership::{DISK_BYTES, Monitor, MonitorConfig, MonitorService};
-use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, Ordering};
+use braid_ordering::Ordering;
+use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest};
 use braid_world::MemoryDisk;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;

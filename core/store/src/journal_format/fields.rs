@@ -5,8 +5,9 @@ use braid_base::{
     BlockRange, Clock, DeviceId, Epoch, FenceTable, Generation, Member, MemberState, Membership, Stamp, TransactionId,
     limits,
 };
+use braid_blocks::Linkage;
 use braid_journal::DecodeError;
-use braid_wire::{Linkage, Ordering};
+use braid_ordering::Ordering;
 use bytes::{Buf, BufMut};
 use std::collections::BTreeSet;
 

@@ -4,7 +4,8 @@ use super::fields::{put_ordering, take_ordering};
 use crate::block::CHUNK_BLOCKS;
 use braid_base::ObjectId;
 use braid_journal::DecodeError;
-use braid_wire::{Atomicity, ObjectDescription};
+use braid_ordering::Atomicity;
+use braid_wire::ObjectDescription;
 use bytes::{Buf, BufMut};
 
 /// An object, with the entries of the chunk map that describe its chunks.

@@ -3,10 +3,12 @@
 use super::*;
 use crate::journal_format::request::{changes_len, roots_len};
 use braid_base::{BLOCK_BYTES, FenceTable, Member, MemberState, Stamp};
+use braid_blocks::Linkage;
 use braid_journal::Record as _;
 use braid_object_index::SlotRef;
 use braid_objects::Key;
-use braid_wire::{Atomicity, Linkage, ObjectDescription, encode_answer};
+use braid_ordering::Atomicity;
+use braid_wire::{ObjectDescription, encode_answer};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 

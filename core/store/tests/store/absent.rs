@@ -4,8 +4,10 @@
 use crate::disk::TestDisk;
 use crate::protocol::{Bench, OBJECT, config, data, hole, intent, pattern, patterns, transaction};
 use braid_base::{BlockRange, DiskId, Rng};
+use braid_blocks::{Content, Piece};
+use braid_ordering::{Atomicity, Ordering};
 use braid_store::{Storage, Store, StoreEvent};
-use braid_wire::{Atomicity, Content, Failure, ObjectDescription, Ordering, Piece};
+use braid_wire::{Failure, ObjectDescription};
 use std::collections::BTreeSet;
 
 const BLOCKS: u64 = 400;

@@ -6,8 +6,9 @@ use crate::protocol::{Bench, OBJECT, SIZE, config, data, hole, intent, patterns,
 use crate::requests::{ask, command, set};
 use crate::run::Run;
 use braid_base::{BLOCK_BYTES, DiskId, Generation, ObjectId, TransactionId};
+use braid_ordering::{Atomicity, Ordering};
 use braid_store::{Storage, Store, StoreEvent};
-use braid_wire::{Action, Atomicity, Failure, ObjectDescription, ObjectRequest, Ordering};
+use braid_wire::{Action, Failure, ObjectDescription, ObjectRequest};
 use proptest::prelude::*;
 
 const JOURNAL: u64 = 1 << 20;

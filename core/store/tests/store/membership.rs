@@ -3,8 +3,10 @@
 use crate::disk::TestDisk;
 use crate::protocol::{Bench, JOURNAL, OBJECT, config, data, intent, pattern, transaction};
 use braid_base::{BlockRange, DeviceId, DiskId, Epoch, Member, MemberState, Membership, ObjectId, limits};
+use braid_blocks::Linkage;
+use braid_ordering::{Atomicity, Ordering};
 use braid_store::{Intent, Storage, Store, StoreEvent};
-use braid_wire::{Atomicity, Failure, Linkage, ObjectDescription, Ordering};
+use braid_wire::{Failure, ObjectDescription};
 use std::collections::BTreeSet;
 
 /// The store's own device, and two other participants.

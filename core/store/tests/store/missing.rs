@@ -2,7 +2,7 @@
 //! returns what must be recorded, and what may be.
 
 use braid_base::{DeviceId, Epoch, Member, MemberState, Membership, ObjectId, TransactionId};
-use braid_wire::Linkage;
+use braid_blocks::Linkage;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The store's own device.

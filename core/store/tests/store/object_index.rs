@@ -4,10 +4,9 @@ use crate::disk::TestDisk;
 use crate::protocol::{Bench, SIZE, config, data};
 use crate::requests::{ask, command, get, set, with_object};
 use braid_base::{DiskId, Generation, ObjectId, TransactionId};
+use braid_ordering::{Atomicity, Ordering};
 use braid_store::{FORMAT, Storage, Store, StoreError, StoreEvent, Superblock};
-use braid_wire::{
-    Action, Atomicity, AttributeName, Failure, ObjectDescription, ObjectFailure, ObjectRequest, Ordering, SetAttribute,
-};
+use braid_wire::{Action, AttributeName, Failure, ObjectDescription, ObjectFailure, ObjectRequest, SetAttribute};
 
 const SLOT: u64 = 73_728;
 

@@ -5,9 +5,11 @@ use braid_base::{
     ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, FenceTable, Generation, Membership, Now,
     ObjectId, Rng, Stamp, TransactionId,
 };
+use braid_blocks::{Content, Linkage, Piece};
 use braid_machine::{Effect, Effects};
+use braid_ordering::{Atomicity, Ordering};
 use braid_store::{Intent, Medium, Recovered, RecoveredCommit, Storage, Store, StoreConfig, StoreError, StoreEvent};
-use braid_wire::{Atomicity, Content, Failure, Linkage, ObjectDescription, Ordering, Piece};
+use braid_wire::{Failure, ObjectDescription};
 use bytes::Bytes;
 use std::collections::VecDeque;
 

@@ -5,8 +5,10 @@ use crate::missing::{DEVICES, Missing, OWN, Written};
 use crate::protocol::{Bench, config, pattern};
 use crate::requests::Requests;
 use braid_base::{BLOCK_BYTES, BlockRange, Clock, DiskId, Generation, ObjectId, Rng, Stamp, TransactionId};
+use braid_blocks::{Content, Linkage, Piece};
+use braid_ordering::{Atomicity, Ordering};
 use braid_store::{Intent, JournalView, Recovered, Storage, Store, StoreEvent, Superblock};
-use braid_wire::{Atomicity, Content, Failure, Linkage, ObjectDescription, Ordering, Piece};
+use braid_wire::{Failure, ObjectDescription};
 use std::collections::{BTreeMap, BTreeSet};
 
 type Block = (ObjectId, u64);

@@ -5,6 +5,8 @@ use braid_base::{
     ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, FenceTable, FileSystemId, Generation,
     LockServerId, Member, MemberState, Membership, NodeId, ObjectId, Ownership, Stamp, Time, TransactionId, VolumeId,
 };
+use braid_blocks::*;
+use braid_ordering::{Atomicity, Ordering, WriteMode};
 use braid_wire::*;
 use bytes::Bytes;
 use proptest::collection::{btree_map, btree_set, vec};

@@ -7,6 +7,8 @@ use braid_base::{
     ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, FenceTable, Generation, Member, MemberState, Membership,
     NodeId, ObjectId, Stamp, Time, TransactionId,
 };
+use braid_blocks::{Content, Linkage, Piece, Want};
+use braid_ordering::{Atomicity, Ordering, WriteMode};
 use braid_wire::fuzzing::seal;
 use braid_wire::*;
 use bytes::Bytes;

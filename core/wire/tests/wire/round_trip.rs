@@ -2,6 +2,7 @@
 
 use crate::any;
 use braid_base::{ArrayId, BLOCK_BYTES, BlockRange, DeviceId, Epoch, Generation, NodeId, TransactionId};
+use braid_blocks::{Content, Piece};
 use braid_wire::*;
 use bytes::Bytes;
 use proptest::prelude::*;

@@ -155,7 +155,7 @@ mod tests {
     use braid_base::{DeviceId, VolumeId};
     use braid_control::{ScrubFindings, ScrubRecord};
     use braid_layout::{Atomicity, Layout, RaidLevel, VolumeDescription};
-    use braid_wire::Ordering;
+    use braid_ordering::Ordering;
     use std::time::Duration;
 
     fn scrubbed(record: ScrubRecord, interrupted: bool) -> Scrubbed {

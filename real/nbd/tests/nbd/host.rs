@@ -6,8 +6,9 @@ use braid_base::{ArrayId, BLOCK_BYTES, DeviceId, Generation, NodeId, Now, Time, 
 use braid_layout::{Atomicity, Layout, RaidLevel, VolumeDescription};
 use braid_machine::{Effects, HostError, HostRequest, HostSuccess, Input, Machine, OpId};
 use braid_nbd::{Backend, Error, ErrorNumber, HostBackend, HostVolume, ServedVolume, Settings, Space, Volume};
+use braid_ordering::Ordering;
 use braid_shell::{Address, Counters, Node, run_host};
-use braid_wire::{Failure, Ordering};
+use braid_wire::Failure;
 use bytes::Bytes;
 use proptest::prelude::*;
 use std::collections::BTreeMap;

@@ -5,18 +5,17 @@
 
 use braid_base::{ArrayId, BLOCK_BYTES, BlockRange, DeviceId, Epoch, Generation, NodeId, Now, ObjectId, Stamp, Time};
 use braid_base::{TransactionId, VolumeId};
+use braid_blocks::{Content, Linkage, Piece, Want};
 use braid_machine::{
     DiskCommand, DiskResult, DiskTag, Effects, HostError, HostOutcome, HostRequest, HostSuccess, Input, Machine, OpId,
     Patience,
 };
+use braid_ordering::{Ordering, WriteMode};
 use braid_shell::{
     Address, Addresses, Counters, Disk, DiskOptions, EngineChoice, HostClient, Listener, Node, run_device, run_host,
     run_server,
 };
-use braid_wire::{
-    Answer, Command, Content, Failure, Linkage, Managed, Message, Ordering, Partial, Piece, Reply, Request, Step, Task,
-    Want, WriteMode,
-};
+use braid_wire::{Answer, Command, Failure, Managed, Message, Partial, Reply, Request, Step, Task};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::io;

@@ -8,7 +8,7 @@
 
 use braid_cluster::Choices;
 use braid_cluster::attack::Attack;
-use braid_wire::{Atomicity, Ordering};
+use braid_ordering::{Atomicity, Ordering};
 use braid_world::FaultKind;
 use std::collections::BTreeSet;
 use std::error::Error;

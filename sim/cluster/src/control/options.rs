@@ -9,7 +9,7 @@ use braid_base::Rng;
 use braid_base::limits::Settings;
 use braid_check::Promise;
 use braid_control_protocol::Change;
-use braid_wire::{Atomicity, Ordering};
+use braid_ordering::{Atomicity, Ordering};
 use braid_world::FaultKind;
 use std::time::Duration;
 

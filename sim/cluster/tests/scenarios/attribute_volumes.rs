@@ -4,9 +4,10 @@ use crate::story::*;
 use braid_base::{DeviceId, MemberState, NodeId, ObjectId, Rng, VolumeId};
 use braid_cluster::{Cluster, HostSlot, Options, Role};
 use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId, ScrubReport};
+use braid_ordering::Ordering;
 use braid_wire::{
     Action, ActionResult, AttributeName, CommandResult, ObjectCommand, ObjectFailure, ObjectRefusal, ObjectRequest,
-    Ordering, SetAttribute, Undefined, When,
+    SetAttribute, Undefined, When,
 };
 use braid_world::{Bound, LocalClock, Verdict};
 use bytes::Bytes;

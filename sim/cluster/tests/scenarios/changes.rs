@@ -5,7 +5,8 @@ use braid_base::DeviceId;
 use braid_cluster::{Cluster, HostSlot, Options};
 use braid_layout::VolumeDescription;
 use braid_machine::{HostError, HostRequest, Patience};
-use braid_wire::{Command, Failure, Message, Ordering, Task};
+use braid_ordering::Ordering;
+use braid_wire::{Command, Failure, Message, Task};
 use braid_world::Verdict;
 use std::time::Duration;
 

@@ -4,7 +4,8 @@
 use crate::story::*;
 use braid_base::{DeviceId, MemberState, NodeId};
 use braid_cluster::{Cluster, HostSlot, Options};
-use braid_wire::{Command, Message, Ordering, Task};
+use braid_ordering::Ordering;
+use braid_wire::{Command, Message, Task};
 use braid_world::{LocalClock, Verdict};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;

@@ -2,7 +2,8 @@
 
 use crate::story::*;
 use braid_cluster::{Cluster, HostSlot};
-use braid_wire::{Command, Message, Ordering, Refusal, Reply};
+use braid_ordering::Ordering;
+use braid_wire::{Command, Message, Refusal, Reply};
 use braid_world::Verdict;
 use std::time::Duration;
 

@@ -4,7 +4,8 @@ use crate::story::*;
 use braid_base::{DeviceId, NodeId};
 use braid_cluster::{Cluster, HostSlot};
 use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess};
-use braid_wire::{AdminError, Administration, Ordering, Task};
+use braid_ordering::Ordering;
+use braid_wire::{AdminError, Administration, Task};
 use std::time::Duration;
 
 fn administer(array: &mut Cluster, host: HostSlot, request: Administration) -> HostOutcome {

@@ -4,7 +4,7 @@
 use crate::story::*;
 use braid_base::{DeviceId, MemberState};
 use braid_cluster::{Cluster, HostSlot, Options};
-use braid_wire::Ordering;
+use braid_ordering::Ordering;
 use std::time::Duration;
 
 /// Two groups of three devices, each with stripes of two blocks: stripe 0 is on devices 0, 1 and 2, the next one on 3, 4 and 5.

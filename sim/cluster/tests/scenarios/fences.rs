@@ -4,7 +4,8 @@
 use crate::story::*;
 use braid_base::NodeId;
 use braid_cluster::{Cluster, HostSlot, Options};
-use braid_wire::{Command, Message, Ordering};
+use braid_ordering::Ordering;
+use braid_wire::{Command, Message};
 use braid_world::{LocalClock, Trace, Verdict};
 use std::time::Duration;
 

@@ -5,10 +5,8 @@ use crate::story::*;
 use braid_base::{DeviceId, DiskId, MemberState, NodeId};
 use braid_cluster::{Cluster, HostSlot, Options, Role};
 use braid_machine::{Found, HostError, HostOutcome, HostRequest, HostSuccess, ScrubReport};
-use braid_wire::{
-    AdminError, Administration, Command, HealingProgress, JoinRefused, Message, Ordering, RecoveryThrottle, Task,
-    WriteMode,
-};
+use braid_ordering::{Ordering, WriteMode};
+use braid_wire::{AdminError, Administration, Command, HealingProgress, JoinRefused, Message, RecoveryThrottle, Task};
 use braid_world::{FaultKind, Verdict};
 use std::cell::Cell;
 use std::collections::BTreeSet;

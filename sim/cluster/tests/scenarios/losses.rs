@@ -5,7 +5,8 @@ use crate::story::*;
 use braid_base::{DeviceId, MemberState};
 use braid_cluster::{Cluster, HostSlot, Options};
 use braid_machine::{HostError, HostOutcome, HostRequest, Patience};
-use braid_wire::{AdminError, Administration, Failure, Ordering};
+use braid_ordering::Ordering;
+use braid_wire::{AdminError, Administration, Failure};
 use std::time::Duration;
 
 /// Three copies of each block, on three devices.

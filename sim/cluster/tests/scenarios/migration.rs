@@ -5,7 +5,7 @@ use braid_base::DeviceId;
 use braid_cluster::{Cluster, HostSlot, Options};
 use braid_layout::Layout;
 use braid_machine::{HostError, HostOutcome, HostSuccess};
-use braid_wire::Ordering;
+use braid_ordering::Ordering;
 use braid_world::Verdict;
 use std::time::Duration;
 

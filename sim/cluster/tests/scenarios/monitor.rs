@@ -3,7 +3,8 @@
 use crate::story::*;
 use braid_base::{DeviceId, MemberState, NodeId, Time};
 use braid_cluster::{Cluster, HostSlot, Options};
-use braid_wire::{Command, Message, MonitorReply, Ordering};
+use braid_ordering::Ordering;
+use braid_wire::{Command, Message, MonitorReply};
 use braid_world::{CrashPoint, Verdict};
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -5,9 +5,8 @@ use crate::story::*;
 use braid_base::{DeviceId, ObjectId};
 use braid_cluster::{Cluster, HostSlot};
 use braid_machine::{HostError, HostRequest, HostSuccess};
-use braid_wire::{
-    Action, ActionResult, AttributeName, Message, ObjectCommand, ObjectRequest, Ordering, Reply, Undefined, When,
-};
+use braid_ordering::Ordering;
+use braid_wire::{Action, ActionResult, AttributeName, Message, ObjectCommand, ObjectRequest, Reply, Undefined, When};
 use braid_world::Verdict;
 use bytes::Bytes;
 use std::time::Duration;

@@ -5,7 +5,7 @@ use crate::story::*;
 use braid_base::{DeviceId, NodeId};
 use braid_cluster::{Cluster, HostSlot, Options};
 use braid_machine::{HostError, HostRequest, Patience};
-use braid_wire::{Atomicity, Ordering};
+use braid_ordering::{Atomicity, Ordering};
 use braid_world::{LocalClock, Verdict};
 use std::cell::Cell;
 use std::rc::Rc;

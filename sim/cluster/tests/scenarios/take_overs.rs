@@ -5,7 +5,8 @@ use crate::story::*;
 use braid_base::{FileSystemId, NodeId, Ownership};
 use braid_cluster::{Cluster, HostSlot, Options};
 use braid_machine::{HostError, HostOutcome, HostSuccess, OpId};
-use braid_wire::{Message, Ordering, OwnershipRefused, OwnershipRequest};
+use braid_ordering::Ordering;
+use braid_wire::{Message, OwnershipRefused, OwnershipRequest};
 use braid_world::{LocalClock, Verdict};
 use std::time::Duration;
 

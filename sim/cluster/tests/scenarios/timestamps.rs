@@ -4,7 +4,8 @@ use crate::story::*;
 use braid_base::{BLOCK_BYTES, DeviceId, NodeId, Time};
 use braid_cluster::{Cluster, HostSlot};
 use braid_machine::HostError;
-use braid_wire::{Message, Ordering, Reply};
+use braid_ordering::Ordering;
+use braid_wire::{Message, Reply};
 use braid_world::{LocalClock, Verdict};
 use std::time::Duration;
 

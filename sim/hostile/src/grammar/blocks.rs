@@ -2,10 +2,10 @@
 
 use super::Grammar;
 use braid_base::{BlockRange, Generation};
+use braid_blocks::{Base, Column, ParityRows, Piece, Sending, Sent, Want};
 use braid_wire::{
-    Answer, Base, Column, Command, Failure, Inspection, Managed, ObjectDescription, Orphan, Outcome, ParityRows,
-    Partial, Piece, Progress, Refusal, Rejection, Reply, Request, Sending, Sent, Step, Suspect, SuspectBlocks, Task,
-    Vote, Want,
+    Answer, Command, Failure, Inspection, Managed, ObjectDescription, Orphan, Outcome, Partial, Progress, Refusal,
+    Rejection, Reply, Request, Step, Suspect, SuspectBlocks, Task, Vote,
 };
 
 impl Grammar {

@@ -14,10 +14,11 @@ use braid_device::{Device, DeviceConfig};
 use braid_host::{Acquisition, Host, HostConfig};
 use braid_layout::Atomicity;
 use braid_machine::{HostOutcome, HostRequest, HostSuccess, OpId};
+use braid_ordering::Ordering;
 use braid_store::StoreConfig;
 use braid_wire::{
     Action, LockCommand, LockExtent, LockMode, LockReply, LockRequest, LockTerm, Message, ObjectCommand,
-    ObjectDescription, ObjectRequest, Ordering, When,
+    ObjectDescription, ObjectRequest, When,
 };
 use braid_world::LocalClock;
 use hdrhistogram::Histogram;

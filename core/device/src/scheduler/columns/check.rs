@@ -3,9 +3,11 @@
 use super::super::ctx::{Ctx, are_disjoint};
 use super::super::waiting::ReadRequest;
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, limits};
+use braid_blocks::{Column, Content, Sent, Want};
+use braid_ordering::WriteMode;
 use braid_ordering::{Admission, Policy};
 use braid_store::Intent;
-use braid_wire::{Column, Content, Failure, Sent, Want, WriteMode};
+use braid_wire::Failure;
 
 /// Checks a column: that its object can be written so, that the device takes part, and that its parts fit together and are within the
 /// limits. Returns the policy of the object's ordering.

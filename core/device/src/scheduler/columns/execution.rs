@@ -10,9 +10,9 @@
 //! waits for one that waits for it.
 
 use braid_base::{AlignedBuffer, BLOCK_BYTES, BlockRange, DeviceId, Epoch, ObjectId, Stamp};
+use braid_blocks::{Base, Column, Content, ParityRows, Piece, Sent};
 use braid_ordering::Policy;
 use braid_store::Intent;
-use braid_wire::{Base, Column, Content, ParityRows, Piece, Sent};
 use bytes::Bytes;
 /// A column that is being executed.
 #[derive(Debug)]

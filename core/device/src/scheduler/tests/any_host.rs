@@ -3,7 +3,8 @@
 
 use super::*;
 use braid_base::{BLOCK_BYTES, Epoch};
-use braid_wire::{Base, Column, Failure, ParityRows, Partial, Sending, Sent};
+use braid_blocks::{Base, Column, ParityRows, Sending, Sent};
+use braid_wire::{Failure, Partial};
 
 /// Rows of parity: the first block, whether old parity is added, the senders, and what the host sends.
 type Rows = (u64, bool, Vec<u16>, Option<(u64, u64)>);

@@ -4,7 +4,7 @@ use super::{BLOCK, noise};
 use crate::plan::{New, Old, Share};
 use crate::{Absence, Layout, RaidLevel, UnitAddress};
 use braid_base::{BLOCK_BYTES, BlockRange};
-use braid_wire::{Content, Piece, Want};
+use braid_blocks::{Content, Piece, Want};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 

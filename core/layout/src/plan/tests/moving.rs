@@ -4,7 +4,8 @@ use super::model::{Model, answer, apply, lost};
 use super::{BLOCK, noise};
 use crate::{Absences, Atomicity, Layout, MovePlan, New, Old, Placement, VolumeDescription};
 use braid_base::{BlockRange, DeviceId, VolumeId};
-use braid_wire::{Ordering, Want};
+use braid_blocks::Want;
+use braid_ordering::Ordering;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -5,7 +5,7 @@ use super::{BLOCK, noise, raid5};
 use crate::plan::{New, ParitySite, RaidMap, WritePlan};
 use crate::{Absence, Layout};
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId};
-use braid_wire::{Base, Column, Content, Piece, Sent, Want};
+use braid_blocks::{Base, Column, Content, Piece, Sent, Want};
 use std::collections::BTreeMap;
 
 /// The block of parity or data for which content is meant, and the content.

@@ -11,7 +11,7 @@ use crate::plan::{
 use crate::{Absence, Layout, RaidLevel, Unavailable, UnitAddress};
 use braid_base::limits::{EXTENTS_MAX, TRANSACTION_BYTES_MAX};
 use braid_base::{BLOCK_BYTES, BlockRange};
-use braid_wire::Want;
+use braid_blocks::Want;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 

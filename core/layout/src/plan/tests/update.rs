@@ -5,7 +5,8 @@ use super::moving::{BLOCKS, moving};
 use super::{BLOCK, layouts, noise};
 use crate::{Absences, Atomicity, Layout, MovePlan, New, Placement, Share, UpdatePlan, VolumeDescription};
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, VolumeId};
-use braid_wire::{Content, Ordering, Piece, Want};
+use braid_blocks::{Content, Piece, Want};
+use braid_ordering::Ordering;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 

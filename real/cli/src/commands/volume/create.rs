@@ -3,10 +3,10 @@
 use braid_admin::{Array, Failure, NewVolume, parity_site};
 use braid_base::units::format_size;
 use braid_layout::{Atomicity, RaidLevel, SitePolicy};
+use braid_ordering::Ordering;
 use braid_terminal::Common;
 use braid_terminal::arguments::{self, atomicity, ordering, size};
 use braid_terminal::output;
-use braid_wire::Ordering;
 use serde_json::json;
 use std::process::ExitCode;
 

@@ -4,12 +4,12 @@ use braid_admin::write_map::{Cell, MapBand, MapDevice, MapSite, Receiver, Role, 
 use braid_admin::{Array, Failure};
 use braid_base::BlockRange;
 use braid_base::units::{format_size, parse_size};
+use braid_blocks::{Base, Sent};
 use braid_control::ReportedState;
 use braid_layout::{Method, ParitySite, SitePolicy};
 use braid_terminal::Common;
 use braid_terminal::arguments::size;
 use braid_terminal::output::{self, table};
-use braid_wire::{Base, Sent};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::{Value, json};
 use std::process::ExitCode;

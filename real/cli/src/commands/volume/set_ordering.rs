@@ -2,9 +2,9 @@
 
 use braid_admin::volume_operations::OrderingChange;
 use braid_admin::{Array, Failure};
+use braid_ordering::Ordering;
 use braid_terminal::Common;
 use braid_terminal::output;
-use braid_wire::Ordering;
 use serde_json::json;
 use std::process::ExitCode;
 

@@ -4,7 +4,7 @@
 use super::*;
 use braid_base::{BLOCK_BYTES, DeviceId, VolumeId};
 use braid_layout::{Atomicity, Layout, RaidLevel, VolumeDescription};
-use braid_wire::Ordering;
+use braid_ordering::Ordering;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 

@@ -13,8 +13,8 @@
 //! | 5 XOR incoming data with local old data or parity | [`ParityRows`] |
 //! | 6 write | [`Column::pieces`] and [`ParityRows`], in one intent |
 
-use crate::message::{Content, Piece};
-use braid_base::{BLOCK_BYTES, BlockRange, DeviceId};
+use crate::Piece;
+use braid_base::{BlockRange, DeviceId};
 
 /// What one device does in a write. Deviation from the paper: there, each node fills in its own column. Here the originator does, so that
 /// devices need not know layouts, and no two nodes can disagree.
@@ -91,21 +91,6 @@ impl Column {
         from.sort_unstable();
         from.dedup();
         from
-    }
-}
-
-impl Piece {
-    /// The part of a piece in `range`. Data is shared, not copied.
-    pub fn clip(&self, range: BlockRange) -> Piece {
-        let kept = self.range.intersection(range);
-        let content = match &self.content {
-            Content::Data(data) => {
-                let skip = (kept.start - self.range.start) as usize * BLOCK_BYTES;
-                Content::Data(data.slice(skip..skip + kept.count as usize * BLOCK_BYTES))
-            }
-            other => other.clone(),
-        };
-        Piece { range: kept, content }
     }
 }
 
