@@ -8,7 +8,7 @@ use braid_base::{
 use braid_blocks::{Content, Piece};
 use braid_host::{Host, HostConfig};
 use braid_layout::{Atomicity, Layout, VolumeDescription};
-use braid_machine::{Effect, Effects, HostRequest, Input, Machine, OpId, Patience};
+use braid_machine::{Effect, HostEffects, HostInput, Input, Machine, OpId, Patience, VolumeRequest};
 use braid_ordering::Ordering;
 use braid_wire::{Answer, Command, Message, Reply, Request};
 use bytes::Bytes;
@@ -23,7 +23,7 @@ const PAUSE: u64 = 100_000;
 
 pub(crate) fn workloads() -> Vec<Workload> {
     // The effects at the end of a round: requests to this many devices, or one reply.
-    let of = |name, prepare: fn(&mut Stage) -> Vec<Input>, effects| {
+    let of = |name, prepare: fn(&mut Stage) -> Vec<HostInput>, effects| {
         let run = move |stage: &mut Stage, inputs| assert_eq!(stage.take_all(inputs), effects);
         Workload::new(name, Stage::new, prepare, run).of_bytes(BLOCK_BYTES)
     };
@@ -40,7 +40,7 @@ pub(crate) fn workloads() -> Vec<Workload> {
 struct Stage {
     host: Host,
     now: Now,
-    out: Effects,
+    out: HostEffects,
     /// Requests to devices that are not answered yet.
     asked: VecDeque<(DeviceId, Request)>,
     data: Bytes,
@@ -77,7 +77,7 @@ impl Stage {
         let mut stage = Stage {
             host: Host::new(config),
             now: Now { time: Time(second), clock: Clock(1000 * second) },
-            out: Effects::new(),
+            out: HostEffects::new(),
             asked: VecDeque::new(),
             data: pattern(BLOCK_BYTES),
             next: 0,
@@ -86,30 +86,30 @@ impl Stage {
         stage
     }
 
-    fn read(&mut self) -> Input {
+    fn read(&mut self) -> HostInput {
         let offset = self.begin();
-        self.request(HostRequest::Read { volume: VOLUME, offset, length: BLOCK_BYTES, patience: Patience::Host })
+        self.request(VolumeRequest::Read { volume: VOLUME, offset, length: BLOCK_BYTES, patience: Patience::Host })
     }
 
-    fn write(&mut self) -> Input {
+    fn write(&mut self) -> HostInput {
         let offset = self.begin();
-        self.request(HostRequest::Write { volume: VOLUME, offset, data: self.data.clone(), patience: Patience::Host })
+        self.request(VolumeRequest::Write { volume: VOLUME, offset, data: self.data.clone(), patience: Patience::Host })
     }
 
     /// The devices' answers to a read.
-    fn reading(&mut self) -> Vec<Input> {
+    fn reading(&mut self) -> Vec<HostInput> {
         let read = self.read();
         self.after(vec![read])
     }
 
     /// The devices' answers to the pre-writes of a write.
-    fn prewritten(&mut self) -> Vec<Input> {
+    fn prewritten(&mut self) -> Vec<HostInput> {
         let write = self.write();
         self.after(vec![write])
     }
 
     /// The devices' answers to the devwrites of a write.
-    fn writing(&mut self) -> Vec<Input> {
+    fn writing(&mut self) -> Vec<HostInput> {
         let old = self.prewritten();
         self.after(old)
     }
@@ -128,24 +128,24 @@ impl Stage {
         self.next % BLOCKS * BLOCK_BYTES as u64
     }
 
-    fn request(&self, request: HostRequest) -> Input {
-        Input::Request { op: OpId(self.next), request }
+    fn request(&self, request: VolumeRequest) -> HostInput {
+        Input::Request { op: OpId(self.next), request: request.into() }
     }
 
     /// Hands these inputs to the host; returns the devices' answers to the requests that the host then sends.
-    fn after(&mut self, inputs: Vec<Input>) -> Vec<Input> {
+    fn after(&mut self, inputs: Vec<HostInput>) -> Vec<HostInput> {
         self.take_all(inputs);
         let asked = std::mem::take(&mut self.asked);
         assert!(!asked.is_empty(), "the host sends requests to its devices");
         asked.into_iter().map(|(device, request)| answer(device, request)).collect()
     }
 
-    fn take_all(&mut self, inputs: Vec<Input>) -> usize {
+    fn take_all(&mut self, inputs: Vec<HostInput>) -> usize {
         inputs.into_iter().map(|input| self.take(input)).sum()
     }
 
     /// One step. Returns the number of effects.
-    fn take(&mut self, input: Input) -> usize {
+    fn take(&mut self, input: HostInput) -> usize {
         self.host.step(self.now, input, &mut self.out);
         let effects = self.out.as_slice().len();
         for effect in self.out.drain() {
@@ -162,7 +162,7 @@ impl Stage {
 }
 
 /// The answer of a device that grants every request.
-fn answer(device: DeviceId, request: Request) -> Input {
+fn answer(device: DeviceId, request: Request) -> HostInput {
     let reply = match request.command {
         Command::Heartbeat => Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new(), busy: false },
         Command::Prewrite { transaction, reads: extents, .. } | Command::Read { transaction, extents, .. } => {

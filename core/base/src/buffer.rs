@@ -65,6 +65,15 @@ impl AlignedBuffer {
     }
 }
 
+impl Clone for AlignedBuffer {
+    /// As large as the original can become, and aligned, too.
+    fn clone(&self) -> AlignedBuffer {
+        let mut clone = AlignedBuffer::with_capacity(self.memory.capacity() - self.skip);
+        clone.append(self);
+        clone
+    }
+}
+
 impl fmt::Debug for AlignedBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "AlignedBuffer of {} bytes", self.len())

@@ -17,7 +17,7 @@ impl From<TryGetError> for DecodeError {
     }
 }
 
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Writer(Vec<u8>);
 
 impl Writer {
@@ -71,6 +71,7 @@ impl Writer {
     }
 }
 
+#[derive(Clone, Debug)]
 pub(crate) struct Reader(Bytes);
 
 impl Reader {

@@ -1,7 +1,7 @@
 //! The requests of a host that wait because their volume is on hold.
 
 use braid_base::VolumeId;
-use braid_machine::{HostError, HostRequest, OpId};
+use braid_machine::{ArrayRequest, HostError, HostRequest, OpId};
 use std::collections::BTreeSet;
 
 /// The volumes on hold, and the requests that wait, in the order of their arrival.
@@ -48,9 +48,9 @@ impl HeldRequests {
         let mut ends_hold_of = None;
         let mut abandoned = Vec::new();
         match &request {
-            HostRequest::AdoptVolume { volume } => ends_hold_of = Some(volume.id),
-            HostRequest::DropVolume { volume } => ends_hold_of = Some(*volume),
-            HostRequest::Abandon { ops } => {
+            HostRequest::Array(ArrayRequest::AdoptVolume { volume }) => ends_hold_of = Some(volume.id),
+            HostRequest::Array(ArrayRequest::DropVolume { volume }) => ends_hold_of = Some(*volume),
+            HostRequest::Array(ArrayRequest::Abandon { ops }) => {
                 let gone = self.waiting.extract_if(.., |(_, op, _)| ops.contains(op));
                 abandoned.extend(gone.map(|(_, op, _)| (op, HostError::Abandoned)));
             }

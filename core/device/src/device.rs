@@ -9,7 +9,7 @@ use crate::sessions::{PATROLS_PER_LEASE, Sessions};
 use crate::tickets::{Ticket, Tickets};
 use braid_base::limits::Settings;
 use braid_base::{DeviceId, Generation, MemberState, Membership, NodeId, Now, Time, TransactionId};
-use braid_machine::{Effects, Ignored, Input, Machine};
+use braid_machine::{Effects, Ignored, Input, Machine, Never, OneDisk};
 use braid_membership::client::MonitorClient;
 use braid_store::{Medium, Recovered, Storage, Store, StoreConfig, StoreError, StoreEvent};
 use braid_wire::{Answer, Command, Message, Partial, Rejection, Reply, Request, Task};
@@ -28,6 +28,7 @@ pub struct DeviceConfig {
 }
 
 /// A storage device.
+#[derive(Clone, Debug)]
 pub struct Device {
     pub(crate) config: DeviceConfig,
     pub(crate) service: Service,
@@ -418,6 +419,10 @@ impl Device {
 }
 
 impl Machine for Device {
+    type Request = Never;
+    type Outcome = Never;
+    type Disk = OneDisk;
+
     fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
         match input {
             Input::Start => {
@@ -433,7 +438,6 @@ impl Machine for Device {
                 self.on_message(now, from, message, out);
             }
             Input::DiskDone { tag, result } => self.store.on_disk_done(now, tag, result, out),
-            Input::Request { .. } => panic!("a device takes no requests of front ends"),
             Input::Wake => {}
         }
         if self.store.deadline().is_some_and(|deadline| deadline <= now.time) {

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// The requests under way, and the watchers.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Requests {
     /// The requests that the store is executing, and what each of their commands may change.
     executing: BTreeMap<TransactionId, Vec<MayChange>>,
@@ -264,6 +264,7 @@ impl Device {
 }
 
 /// A wait for a change of an attribute, as requested.
+#[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     pub object: ObjectId,
     pub name: AttributeName,

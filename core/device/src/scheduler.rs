@@ -59,7 +59,7 @@ use stamp_reservation::Reservation;
 use waiting::Waiting;
 
 /// The scheduler's state.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Scheduler {
     order: Order,
     reservation: Reservation,

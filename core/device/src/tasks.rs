@@ -11,6 +11,7 @@ use braid_wire::{Failure, Inspection, Managed, ObjectDescription, Reply, Task};
 const NANOS_PER_MILLI: u64 = 1_000_000;
 
 /// How a task is executed.
+#[derive(Clone, Debug)]
 enum Plan {
     /// Answer it at once.
     Answer(Result<Managed, Failure>),

@@ -24,7 +24,7 @@ pub(crate) enum Ticket {
 const CHECKED_MAX: usize = 16;
 
 /// The open tickets, by number.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Tickets {
     pending: BTreeMap<u64, Ticket>,
     last: u64,

@@ -31,7 +31,7 @@ use std::collections::BTreeMap;
 /// An owner on one inode.
 type Place = (InodeId, AdvisoryOwner);
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct AdvisoryLocks {
     owners: BTreeMap<Place, OwnerLocks>,
     /// Requests that the server has not granted, by the number of their hold.

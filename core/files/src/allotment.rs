@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 /// More blocks are reserved in advance when fewer than this part of the next portion are left.
 const LOW: u64 = 8;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Allotment {
     free: Extents,
     free_count: u64,

@@ -7,7 +7,7 @@ use braid_base::{BLOCK_BYTES, BlockRange, Extents, limits};
 use braid_wire::FileExtent;
 use std::collections::BTreeMap;
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct BlockMap {
     /// By the first block in the file: the blocks of the volume.
     extents: BTreeMap<u64, BlockRange>,

@@ -4,8 +4,8 @@ use crate::shard::ShardClient;
 use braid_base::limits::{self, Settings};
 use braid_base::{BlockRange, FileSystemId, Generation, NodeId, Now, ObjectId, ShardId, Time, VolumeId};
 use braid_machine::{
-    Effect, Effects, FileHandle, FilesError, FilesRequest, FilesSuccess, HostError, HostOutcome, HostRequest,
-    HostSuccess, Input, Machine, OpId,
+    ArrayRequest, Effect, FileHandle, FilesError, FilesRequest, FilesSuccess, HostEffects, HostError, HostOutcome,
+    HostRequest, HostSuccess, Input, Machine, MountRequest, NoDisk, OpId,
 };
 use braid_wire::{FileCommand, FileError, FileResult, FileSystemStatus, LockExtent};
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ pub struct FileClientConfig {
 }
 
 /// A host with a file system mounted. Inputs that are not for the file system reach the host unchanged.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct FileClient<H> {
     host: H,
     file_system: FileSystemId,
@@ -39,7 +39,7 @@ pub struct FileClient<H> {
     /// Requests to the host that are not made yet.
     asked: Vec<(OpId, HostRequest)>,
     /// Effects of the host that are not routed yet.
-    host_effects: Effects,
+    host_effects: HostEffects,
 }
 
 /// What is under way in a client, and what it waits for.
@@ -60,7 +60,7 @@ pub struct FileWaits {
 }
 
 /// What the shards answer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Survey {
     /// Answers that are missing.
     left: usize,
@@ -70,7 +70,7 @@ struct Survey {
     failed: Option<HostError>,
 }
 
-impl<H: Machine> FileClient<H> {
+impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> FileClient<H> {
     pub fn new(host: H, config: FileClientConfig) -> FileClient<H> {
         let names = &config.shards;
         assert!((1..=limits::SHARDS_MAX).contains(&names.len()) && names[0] == config.file_system, "{names:?}");
@@ -83,7 +83,7 @@ impl<H: Machine> FileClient<H> {
             disconnecting: None,
             surveys: BTreeMap::new(),
             asked: Vec::new(),
-            host_effects: Effects::new(),
+            host_effects: HostEffects::new(),
         }
     }
 
@@ -123,16 +123,23 @@ impl<H: Machine> FileClient<H> {
         self.shards.iter().flat_map(|shard| shard.files.allotment.free())
     }
 
-    fn on_request(&mut self, now: Now, op: OpId, request: HostRequest, out: &mut Effects) {
+    fn on_request(&mut self, now: Now, op: OpId, request: MountRequest, out: &mut HostEffects) {
         match request {
-            HostRequest::Files { file_system, request } if file_system == self.file_system => {
+            MountRequest::Files { file_system, request } if file_system == self.file_system => {
                 self.on_files(now, op, request, out);
             }
-            HostRequest::Abandon { ops } => {
+            MountRequest::Files { .. } => out.reply(op, Err(HostError::Files(FilesError::NotMounted))),
+            MountRequest::Host(request) => self.on_host_request(now, op, request),
+        }
+    }
+
+    fn on_host_request(&mut self, now: Now, op: OpId, request: HostRequest) {
+        match request {
+            HostRequest::Array(ArrayRequest::Abandon { ops }) => {
                 self.shards.iter_mut().for_each(|shard| shard.abandon(now, &ops));
-                self.ask_host(now, op, HostRequest::Abandon { ops });
+                self.ask_host(now, op, ArrayRequest::Abandon { ops }.into());
             }
-            HostRequest::Disconnect if self.shards.iter().any(ShardClient::is_mounted) => {
+            HostRequest::Array(ArrayRequest::Disconnect) if self.shards.iter().any(ShardClient::is_mounted) => {
                 let mounted = self.shards.iter_mut().filter(|shard| shard.is_mounted());
                 mounted.for_each(|shard| shard.begin_unmounting(now));
                 self.disconnecting = Some(op);
@@ -141,7 +148,7 @@ impl<H: Machine> FileClient<H> {
         }
     }
 
-    fn on_files(&mut self, now: Now, op: OpId, request: FilesRequest, out: &mut Effects) {
+    fn on_files(&mut self, now: Now, op: OpId, request: FilesRequest, out: &mut HostEffects) {
         let ask = FilesRequest::Command(FileCommand::StatFileSystem);
         let is_sum = request == ask;
         if request == FilesRequest::StatShards || is_sum && self.shards.len() > 1 {
@@ -170,13 +177,12 @@ impl<H: Machine> FileClient<H> {
     }
 
     /// Passes on the host's effects, but for the outcomes of this client's own requests.
-    fn route_host_effects(&mut self, now: Now, out: &mut Effects) {
+    fn route_host_effects(&mut self, now: Now, out: &mut HostEffects) {
         let mut effects = std::mem::take(&mut self.host_effects);
         effects.drain_ignored().for_each(|why| out.ignore(why));
         for effect in effects.drain() {
             match effect {
                 Effect::Send { to, message } => out.send(to, message),
-                Effect::Disk { tag, command } => out.disk(tag, command),
                 Effect::Reply { op, outcome } => match self.shards.iter_mut().find(|shard| shard.files.io.is_own(op)) {
                     Some(shard) => shard.on_outcome(now, op, outcome),
                     None => out.reply(op, outcome),
@@ -186,7 +192,7 @@ impl<H: Machine> FileClient<H> {
     }
 
     /// Goes on with everything that follows from an input.
-    fn settle(&mut self, now: Now, out: &mut Effects) {
+    fn settle(&mut self, now: Now, out: &mut HostEffects) {
         loop {
             self.route_host_effects(now, out);
             if self.is_fenced() {
@@ -214,7 +220,7 @@ impl<H: Machine> FileClient<H> {
     }
 
     /// Passes on the outcome of an operation of this shard.
-    fn end(&mut self, shard: usize, op: OpId, outcome: HostOutcome, out: &mut Effects) {
+    fn end(&mut self, shard: usize, op: OpId, outcome: HostOutcome, out: &mut HostEffects) {
         let Some(survey) = self.surveys.get_mut(&op) else { return out.reply(op, outcome) };
         survey.left -= 1;
         match outcome {
@@ -242,7 +248,7 @@ impl<H: Machine> FileClient<H> {
         let Some(op) = self.disconnecting.take() else { return false };
         match self.is_fenced() {
             true => self.host_effects.reply(op, Err(HostError::Fenced)),
-            false => self.ask_host(now, op, HostRequest::Disconnect),
+            false => self.ask_host(now, op, ArrayRequest::Disconnect.into()),
         }
         true
     }
@@ -284,8 +290,12 @@ fn shard_of(request: &FilesRequest) -> Result<ShardId, FileHandle> {
     Ok(inode.map_or(ShardId(0), |inode| inode.shard()))
 }
 
-impl<H: Machine> Machine for FileClient<H> {
-    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> Machine for FileClient<H> {
+    type Request = MountRequest;
+    type Outcome = HostOutcome;
+    type Disk = NoDisk;
+
+    fn step(&mut self, now: Now, input: Input<MountRequest, NoDisk>, out: &mut HostEffects) {
         match input {
             Input::Start => {
                 self.host.step(now, Input::Start, &mut self.host_effects);
@@ -299,8 +309,8 @@ impl<H: Machine> Machine for FileClient<H> {
             }
             Input::Request { op, request } => self.on_request(now, op, request, out),
             Input::Wake => {}
-            input @ (Input::Message { .. } | Input::DiskDone { .. }) => {
-                self.host.step(now, input, &mut self.host_effects);
+            Input::Message { from, message } => {
+                self.host.step(now, Input::Message { from, message }, &mut self.host_effects);
             }
         }
         self.wake(now);

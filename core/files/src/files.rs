@@ -15,7 +15,7 @@ use braid_locks::client::{Event, Part};
 use braid_machine::OpId;
 use braid_wire::FileReply;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Files {
     pub operations: Operations,
     pub inodes: Inodes,

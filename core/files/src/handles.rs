@@ -12,7 +12,7 @@ use braid_machine::{FileHandle, FilesError, HostError};
 use braid_wire::{FileError, LockMode};
 use std::collections::BTreeMap;
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Handles {
     by_number: BTreeMap<u64, InodeId>,
     /// The last handle that was given out.
@@ -21,7 +21,7 @@ pub struct Handles {
     progress: Vec<Progress>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct OpenFile {
     handles: usize,
     /// Operations that use the inode.

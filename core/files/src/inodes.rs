@@ -25,7 +25,7 @@ use std::time::Duration;
 /// How long the time of a write that only overwrites may remain unpublished.
 const PUBLISHED_WITHIN: Duration = Duration::from_secs(1);
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Inodes {
     by_id: BTreeMap<InodeId, Inode>,
     /// Operations that have entered.
@@ -41,7 +41,7 @@ pub struct Inodes {
     progress: Vec<Progress>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Inode {
     data_lock: DataLock,
     is_revoked: bool,
@@ -58,7 +58,7 @@ struct Inode {
 }
 
 /// The time of the last write, as far as the server does not know it.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Publication {
     unpublished: Option<FileTime>,
     is_sent: bool,
@@ -75,7 +75,7 @@ enum DataLock {
     Held(LockMode),
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct User {
     inode: InodeId,
     mode: LockMode,

@@ -6,6 +6,7 @@
 //! | module | what |
 //! | --- | --- |
 //! | `client` | the machine: routes inputs to the host, and to the part for a shard |
+//! | `unmounted` | a host without a mounted file system, for the same front ends |
 //! | `shard` | the part for one shard of the file system, with all that follow |
 //! | `files` | the parts that serve operations on files |
 //! | `operations` | the operations: opening, reading, writing, truncating, commands |
@@ -44,7 +45,9 @@ mod packer;
 mod progress;
 mod range_locks;
 mod shard;
+mod unmounted;
 mod unmounting;
 mod volume_io;
 
 pub use client::{FileClient, FileClientConfig, FileWaits};
+pub use unmounted::Unmounted;

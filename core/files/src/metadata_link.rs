@@ -44,7 +44,7 @@ pub enum Heard {
     Nothing,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct MetadataLink {
     host: Generation,
     settings: Settings,
@@ -63,7 +63,7 @@ pub struct MetadataLink {
     outbox: Vec<FileRequest>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Pending {
     asker: Asker,
     command: FileCommand,

@@ -29,7 +29,7 @@ use step::{Input, Step};
 use truncate::TruncateTask;
 use write::WriteTask;
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Operations {
     by_number: BTreeMap<u64, Operation>,
     next: u64,
@@ -39,7 +39,7 @@ pub struct Operations {
     ended: Vec<(OpId, HostOutcome)>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Operation {
     /// The number that the front end gave it; none if the client itself began it.
     op: Option<OpId>,
@@ -50,7 +50,7 @@ struct Operation {
     task: Task,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Task {
     Command(CommandTask),
     Open(OpenTask),

@@ -12,7 +12,7 @@ use braid_machine::HostError;
 use bytes::{Bytes, BytesMut};
 use std::collections::{BTreeMap, VecDeque};
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Packer {
     /// The most blocks in a batch.
     batch_blocks: u64,
@@ -26,14 +26,14 @@ pub struct Packer {
 }
 
 /// New blocks of an operation, which has reserved as many.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Item {
     op: u64,
     blocks: u64,
     data: Vec<Bytes>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Batch {
     /// The operations and their numbers of blocks, in order.
     items: Vec<(u64, u64)>,

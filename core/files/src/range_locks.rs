@@ -11,7 +11,7 @@
 use braid_base::limits::Settings;
 use braid_base::{BlockRange, Generation, InodeId, LockServerId, Now, ObjectId, Time};
 use braid_locks::client::{Acquisition, Ctx, Event, LockClient, LockClientConfig, Part, Wanted};
-use braid_machine::{Effect, Effects};
+use braid_machine::{Effect, HostEffects};
 use braid_wire::{
     ADVISORY_LOCKS, DATA_LOCK, EXISTENCE_LOCK, LockAnswer, LockExtent, LockMode, LockReply, LockRequest, Message,
     Rejection,
@@ -38,18 +38,18 @@ pub enum BytesLock {
     Over(Vec<u64>),
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct RangeLocks {
     client: LockClient,
     settings: Settings,
     next_number: u64,
-    effects: Effects,
+    effects: HostEffects,
 }
 
 impl RangeLocks {
     pub fn new(host: Generation, settings: Settings) -> RangeLocks {
         let config = LockClientConfig { host, servers: vec![SERVER], acquisition: Acquisition::Ordered };
-        RangeLocks { client: LockClient::new(config), settings, next_number: 1, effects: Effects::new() }
+        RangeLocks { client: LockClient::new(config), settings, next_number: 1, effects: HostEffects::new() }
     }
 
     /// Requests the data lock of an inode, or its existence lock. The holder is the inode's number. The lock is cached until it is revoked.

@@ -11,10 +11,10 @@ use crate::unmounting::Unmounting;
 use crate::volume_io::IoEnd;
 use braid_base::{FileSystemId, NodeId, Now, ShardId, Time};
 use braid_locks::client::{Event, Part};
-use braid_machine::{Effects, FilesRequest, HostError, HostOutcome, HostRequest, Ignored, OpId};
+use braid_machine::{FilesRequest, HostEffects, HostError, HostOutcome, HostRequest, Ignored, OpId};
 use braid_wire::Message;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ShardClient {
     config: FileClientConfig,
     shard: ShardId,
@@ -31,7 +31,7 @@ pub(crate) struct ShardClient {
     ended: Vec<(OpId, HostOutcome)>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Phase {
     Off,
     Mounted,
@@ -124,7 +124,7 @@ impl ShardClient {
         self.phase = Phase::Unmounting(Unmounting::new(until));
     }
 
-    pub fn on_message(&mut self, now: Now, message: Message, out: &mut Effects) {
+    pub fn on_message(&mut self, now: Now, message: Message, out: &mut HostEffects) {
         if !matches!(self.phase, Phase::Mounted | Phase::Unmounting(_)) {
             return out.ignore(Ignored::NotAwaited);
         }
@@ -211,7 +211,7 @@ impl ShardClient {
         is_done &= !self.files.go_on(now, &mut self.link, &mut self.locks);
         let requests = self.files.io.take_asked();
         is_done &= requests.is_empty();
-        asked.extend(requests);
+        asked.extend(requests.into_iter().map(|(op, request)| (op, request.into())));
         is_done &= !self.unmount(now);
         !is_done
     }
@@ -238,7 +238,7 @@ impl ShardClient {
     }
 
     /// Sends what the parts have to say to the server.
-    pub fn send(&mut self, out: &mut Effects) {
+    pub fn send(&mut self, out: &mut HostEffects) {
         let server = NodeId::MetadataServer(self.file_system);
         for request in self.link.drain() {
             out.send(server, Message::FileRequest(request));

@@ -8,7 +8,7 @@ use crate::range_locks::{MOUNT, RangeLocks};
 use braid_base::{Now, Time};
 use braid_wire::FileCommand;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Unmounting {
     /// When the host disconnects even if the server is silent.
     pub until: Time,

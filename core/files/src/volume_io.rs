@@ -6,7 +6,7 @@
 
 use braid_base::limits::Settings;
 use braid_base::{BLOCK_BYTES, Backoff, BlockRange, Time, Timers, VolumeId};
-use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId, Patience};
+use braid_machine::{HostError, HostOutcome, HostSuccess, OpId, Patience, VolumeRequest};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub enum IoOwner {
 pub type IoResult = Result<Vec<Bytes>, HostError>;
 
 /// What follows from the host's answer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum IoEnd {
     Ended(IoOwner, IoResult),
     Fenced,
@@ -31,7 +31,7 @@ pub enum IoEnd {
     Nothing,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct VolumeIo {
     volume: VolumeId,
     /// Numbers below belong to other users of the host.
@@ -41,13 +41,13 @@ pub struct VolumeIo {
     /// When requests are made again.
     timers: Timers<u64>,
     settings: Settings,
-    asked: Vec<(OpId, HostRequest)>,
+    asked: Vec<(OpId, VolumeRequest)>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Io {
     owner: IoOwner,
-    request: HostRequest,
+    request: VolumeRequest,
     again: Backoff,
 }
 
@@ -62,11 +62,11 @@ impl VolumeIo {
     }
 
     pub fn read(&mut self, owner: IoOwner, offset: u64, length: usize) {
-        self.ask(owner, HostRequest::Read { volume: self.volume, offset, length, patience: Patience::Endless });
+        self.ask(owner, VolumeRequest::Read { volume: self.volume, offset, length, patience: Patience::Endless });
     }
 
     pub fn write(&mut self, owner: IoOwner, offset: u64, data: Bytes) {
-        self.ask(owner, HostRequest::Write { volume: self.volume, offset, data, patience: Patience::Endless });
+        self.ask(owner, VolumeRequest::Write { volume: self.volume, offset, data, patience: Patience::Endless });
     }
 
     /// Writes whole blocks.
@@ -118,11 +118,11 @@ impl VolumeIo {
     }
 
     /// Takes out the requests to make of the host.
-    pub fn take_asked(&mut self) -> Vec<(OpId, HostRequest)> {
+    pub fn take_asked(&mut self) -> Vec<(OpId, VolumeRequest)> {
         std::mem::take(&mut self.asked)
     }
 
-    fn ask(&mut self, owner: IoOwner, request: HostRequest) {
+    fn ask(&mut self, owner: IoOwner, request: VolumeRequest) {
         let number = self.next;
         self.next += 1;
         self.pending.insert(number, Io { owner, request: request.clone(), again: self.settings.backoff() });

@@ -18,7 +18,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 /// The background jobs of a host; see the [crate](crate).
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Healing {
     recoveries: Recoveries,
     workers: Workers,

@@ -4,7 +4,7 @@ use crate::placements::Placement;
 use crate::stripe_run::StripeRun;
 use braid_base::{BlockRange, DeviceId, TransactionId, VolumeId};
 use braid_layout::StripeRows;
-use braid_machine::{HostRequest, OpId};
+use braid_machine::{ArrayRequest, HostRequest, JobRequest, OpId};
 use braid_wire::Task;
 
 /// A step, with the job that it belongs to.
@@ -36,7 +36,7 @@ pub(crate) enum RecoveryStep {
 impl RecoveryStep {
     /// The host request that executes the step.
     pub fn request(&self, device: DeviceId) -> HostRequest {
-        let manage = |device, task| HostRequest::Manage { device, task };
+        let manage = |device, task| ArrayRequest::Manage { device, task }.into();
         match self {
             RecoveryStep::Survey { of } => manage(*of, Task::ListObjects),
             RecoveryStep::Object(task) => manage(device, task.clone()),
@@ -50,13 +50,8 @@ impl RecoveryStep {
                 manage(*of, Task::ListAllocated { object: placement.volume.object(), range: *range })
             }
             RecoveryStep::Restore { placement: Placement { volume, target }, stripes, salvage } => {
-                HostRequest::Restore {
-                    volume: *volume,
-                    device,
-                    blocks: stripes.blocks,
-                    salvage: *salvage,
-                    target: *target,
-                }
+                let (volume, blocks) = (*volume, stripes.blocks);
+                JobRequest::Restore { volume, device, blocks, salvage: *salvage, target: *target }.into()
             }
         }
     }
@@ -110,14 +105,14 @@ impl ScrubStep {
     }
 
     /// The host request that executes the step.
-    pub fn request(self, volume: VolumeId) -> HostRequest {
+    pub fn request(self, volume: VolumeId) -> JobRequest {
         match self {
-            ScrubStep::Check { rows, .. } => HostRequest::CheckRows { volume, rows },
+            ScrubStep::Check { rows, .. } => JobRequest::CheckRows { volume, rows },
             ScrubStep::Repair { device, block, .. } => {
                 let blocks = BlockRange::new(block, 1);
-                HostRequest::Restore { volume, device, blocks, salvage: false, target: false }
+                JobRequest::Restore { volume, device, blocks, salvage: false, target: false }
             }
-            ScrubStep::Recompute { rows, .. } => HostRequest::Recompute { volume, rows },
+            ScrubStep::Recompute { rows, .. } => JobRequest::Recompute { volume, rows },
         }
     }
 }

@@ -17,7 +17,9 @@ use crate::steps::{Shared, Timer};
 use crate::throttle::{Throttle, Urgency};
 use braid_base::{BLOCK_BYTES, BlockRange, Time, VolumeId, limits};
 use braid_layout::{Layout, VolumeDescription};
-use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, MigrationReport, OpId, Patience};
+use braid_machine::{
+    HostError, HostOutcome, HostRequest, HostSuccess, JobRequest, MigrationReport, OpId, Patience, VolumeRequest,
+};
 use braid_wire::Failure;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -35,13 +37,13 @@ const PAUSE: Duration = Duration::from_millis(500);
 const MIGRATIONS_MAX: usize = 16;
 
 /// All migrations of a host.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Migrations {
     /// By the request of the front end.
     under_way: BTreeMap<OpId, Migration>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Migration {
     volume: VolumeId,
     /// All blocks before this one were looked at.
@@ -219,7 +221,7 @@ impl Migration {
                     return false;
                 }
                 self.copying.push(blocks);
-                (MigrationStep::Copy(blocks), HostRequest::Copy { volume: self.volume, blocks })
+                (MigrationStep::Copy(blocks), HostRequest::from(JobRequest::Copy { volume: self.volume, blocks }))
             }
             None if self.looking || self.looked >= volume.blocks() => return false,
             None => {
@@ -230,7 +232,7 @@ impl Migration {
                 let range = BlockRange::between(self.looked, end);
                 (
                     MigrationStep::Look(range),
-                    HostRequest::Allocation { volume: self.volume, range, patience: Patience::Host },
+                    VolumeRequest::Allocation { volume: self.volume, range, patience: Patience::Host }.into(),
                 )
             }
         };

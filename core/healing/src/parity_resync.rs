@@ -21,7 +21,7 @@ use crate::steps::Shared;
 use braid_base::{BlockRange, DeviceId, TransactionId};
 use braid_blocks::Linkage;
 use braid_layout::{StripeRows, VolumeDescription};
-use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess};
+use braid_machine::{HostError, HostOutcome, HostSuccess, JobRequest};
 use braid_wire::{Failure, Suspect, SuspectBlocks};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
@@ -31,12 +31,12 @@ use std::rc::Rc;
 const RESYNCS_MAX: usize = 16;
 
 /// All parity resyncs of a host.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Resyncs {
     under_way: BTreeMap<Interrupted, Resync>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Resync {
     volume: Rc<VolumeDescription>,
     /// Blocks whose rows were not checked yet.
@@ -124,8 +124,8 @@ impl Resyncs {
         let Some(rows) = resync.rows.front().copied() else { return self.end(ctx, name, true) };
         let (volume, known) = (resync.volume.id, name.1.is_none());
         let request = match resync.recomputing {
-            false => HostRequest::CrossCheck { volume, rows, transaction: name.0, known },
-            true => HostRequest::Recompute { volume, rows },
+            false => JobRequest::CrossCheck { volume, rows, transaction: name.0, known },
+            true => JobRequest::Recompute { volume, rows },
         };
         shared.ask(ctx, Job::Resync(name), request);
     }

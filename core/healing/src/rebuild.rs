@@ -33,14 +33,14 @@ const BLOCKS_AT_ONCE: u64 = 256;
 const HOLES_AT_ONCE: u64 = 1024;
 
 /// The rebuild of one placement of a volume.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct PlacementRebuild {
     pub placement: Placement,
     pub phase: RebuildPhase,
 }
 
 /// The phase of the rebuild of one placement.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum RebuildPhase {
     /// The device lists its absent blocks from this block on.
     ListAbsent { from: u64 },
@@ -51,7 +51,7 @@ pub(crate) enum RebuildPhase {
 }
 
 /// Some absent blocks of the device.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Region {
     /// The absent blocks, in ascending order.
     absent: Vec<BlockRange>,

@@ -42,13 +42,13 @@ const PAUSE: Duration = Duration::from_millis(100);
 const LINGER: Duration = Duration::from_millis(20);
 
 /// All returning devices on which this host works for another recovery coordinator.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Workers {
     by_device: BTreeMap<DeviceId, RebuildWorker>,
 }
 
 /// The work on one device.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct RebuildWorker {
     device: DeviceId,
     /// The epoch of its return.

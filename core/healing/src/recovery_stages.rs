@@ -42,13 +42,13 @@ const PAUSE: Duration = Duration::from_millis(500);
 const LINGER: Duration = Duration::from_millis(20);
 
 /// All recoveries of this host.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Recoveries {
     by_device: BTreeMap<DeviceId, Recovery>,
 }
 
 /// The recovery of one device.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Recovery {
     pub device: DeviceId,
     /// The epoch of its return.

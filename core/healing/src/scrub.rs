@@ -37,12 +37,12 @@ const SCRUBS_MAX: usize = 16;
 const STRIPES_MAX: usize = 16;
 
 /// All scrubs of a host.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Scrubs {
     under_way: BTreeMap<ScrubId, Scrub>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Scrub {
     volume: VolumeId,
     repair: bool,

@@ -32,7 +32,7 @@ pub(crate) enum Timer {
 }
 
 /// The state that all jobs share.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Shared {
     pub steps: Steps,
     pub timers: Timers<Timer>,
@@ -42,10 +42,10 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// Asks the host to execute a step.
-    pub fn ask(&mut self, ctx: &mut Ctx, job: Job, request: HostRequest) {
+    pub fn ask(&mut self, ctx: &mut Ctx, job: Job, request: impl Into<HostRequest>) {
         let step = StepId(self.steps.take_number());
         self.steps.pending.insert(step, Pending { job, since: ctx.now });
-        ctx.events.push(Event::Ask { step, request });
+        ctx.events.push(Event::Ask { step, request: request.into() });
     }
 
     /// How much work may be done on a volume now.
@@ -55,13 +55,13 @@ impl Shared {
 }
 
 /// Steps that the host was asked to execute.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Steps {
     pending: BTreeMap<StepId, Pending>,
     next: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Pending {
     pub job: Job,
     pub since: Time,

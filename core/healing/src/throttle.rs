@@ -30,7 +30,7 @@ const REST_MAX: Duration = Duration::from_secs(1);
 const BURST: Duration = Duration::from_millis(250);
 
 /// Where users are at work.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Users {
     /// When the last request arrived here.
     here_at: Option<Time>,

@@ -4,7 +4,7 @@ use braid_base::{BlockRange, DeviceId, Epoch, Generation, MemberState, Membershi
 use braid_blocks::Linkage;
 use braid_healing::{Ctx, Event, Healing, StepId, Volumes};
 use braid_layout::{Atomicity, Layout, Placement, VolumeDescription};
-use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
+use braid_machine::{ArrayRequest, HostError, HostOutcome, HostRequest, HostSuccess, JobRequest, OpId};
 use braid_ordering::Ordering;
 use braid_wire::{Failure, Managed, RecoveryThrottle, Task};
 use std::collections::{BTreeMap, BTreeSet};
@@ -152,8 +152,8 @@ fn a_scrub_checks_every_stripe_and_ends_with_its_report() {
     while !stage.asked.is_empty() {
         // The redundancy of stripe 3 does not match.
         let stripe = match stage.asked.first_key_value().unwrap().1 {
-            HostRequest::CheckRows { rows, .. } => Some(rows.stripe),
-            HostRequest::Recompute { rows, .. } => {
+            HostRequest::Job(JobRequest::CheckRows { rows, .. }) => Some(rows.stripe),
+            HostRequest::Job(JobRequest::Recompute { rows, .. }) => {
                 assert_eq!(rows.stripe, 3);
                 None
             }
@@ -221,10 +221,10 @@ fn redundancy_of_an_interrupted_write_is_computed_unless_its_records_agree() {
         let mut stage = Stage::new();
         stage.interrupt(transaction);
         assert!(stage.healing.resyncs(transaction));
-        assert!(matches!(stage.answer(checked(whole)), HostRequest::CrossCheck { known: true, .. }));
+        assert!(matches!(stage.answer(checked(whole)), HostRequest::Job(JobRequest::CrossCheck { known: true, .. })));
         if !whole {
             assert!(stage.told.is_empty());
-            assert!(matches!(stage.answer(Ok(HostSuccess::Done)), HostRequest::Recompute { .. }));
+            assert!(matches!(stage.answer(Ok(HostSuccess::Done)), HostRequest::Job(JobRequest::Recompute { .. })));
         }
         assert!(
             matches!(&stage.told[..], [Event::Forget { devices, .. }, Event::Resynced { .. }] if devices.len() == 4),
@@ -269,7 +269,7 @@ fn objects_of_a_new_disk_are_changed_one_step_after_the_other() {
     (0..4).for_each(|_| drop(stage.answer(Ok(HostSuccess::Managed(Managed::Objects(Vec::new()))))));
     let task_under_way = |stage: &Stage| {
         let mut tasks = stage.asked.values().filter_map(|request| match request {
-            HostRequest::Manage { device: DeviceId(3), task } => Some(task.clone()),
+            HostRequest::Array(ArrayRequest::Manage { device: DeviceId(3), task }) => Some(task.clone()),
             _ => None,
         });
         (tasks.next().expect("a step for the device"), tasks.next())
@@ -305,7 +305,7 @@ fn extents(extents: &[(u64, u64)]) -> HostOutcome {
 }
 
 fn is_question(request: &HostRequest) -> bool {
-    matches!(request, HostRequest::Manage { device: DeviceId(3), task: Task::ListAbsent { .. } })
+    matches!(request, HostRequest::Array(ArrayRequest::Manage { device: DeviceId(3), task: Task::ListAbsent { .. } }))
 }
 
 /// Answers until restores are under way: all 32 blocks of the device are absent.
@@ -313,12 +313,15 @@ fn begin_restores(stage: &mut Stage) {
     assert!(is_question(&stage.answer(extents(&[(0, 32)]))));
     for _ in 0..3 {
         let request = stage.answer(extents(&[(0, 32)]));
-        assert!(matches!(request, HostRequest::Manage { task: Task::ListAllocated { .. }, .. }), "{request:?}");
+        assert!(
+            matches!(request, HostRequest::Array(ArrayRequest::Manage { task: Task::ListAllocated { .. }, .. })),
+            "{request:?}"
+        );
     }
 }
 
 fn stripes_restored(request: &HostRequest) -> Range<u64> {
-    let HostRequest::Restore { device: DeviceId(3), blocks, salvage: false, .. } = request else {
+    let HostRequest::Job(JobRequest::Restore { device: DeviceId(3), blocks, salvage: false, .. }) = request else {
         panic!("a rebuild worker asks for no {request:?}")
     };
     blocks.start / 12..blocks.end() / 12
@@ -333,11 +336,11 @@ fn a_rebuild_worker_restores_what_is_not_left_to_the_coordinator_and_reports_not
         let contiguous: Vec<_> =
             listed.chunk_by(|a, b| a.0 + 1 == b.0).map(|run| (run[0].0, run.len() as u64)).collect();
         let request = stage.answer(match stage.asked.values().next().unwrap() {
-            HostRequest::Restore { .. } => Ok(HostSuccess::Done),
+            HostRequest::Job(JobRequest::Restore { .. }) => Ok(HostSuccess::Done),
             request if is_question(request) => extents(&contiguous),
             _ => extents(&[(0, 32)]),
         });
-        if let HostRequest::Restore { .. } = request {
+        if let HostRequest::Job(JobRequest::Restore { .. }) = request {
             for stripe in stripes_restored(&request) {
                 assert!((4 * stripe..4 * stripe + 4).all(|block| absent.remove(&block)), "{stripe} is restored once");
             }

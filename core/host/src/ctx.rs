@@ -4,7 +4,7 @@ use crate::counters::HostCounters;
 use braid_base::limits::Settings;
 use braid_base::{Epoch, Generation, Now, Rng};
 use braid_healing::StepId;
-use braid_machine::{Effects, HostOutcome};
+use braid_machine::{HostEffects, HostOutcome};
 use braid_transactions::{LinkTimer, OperationId, Outbound, Timer as TransactionTimer};
 
 /// The parts of the host that a request to a device may use.
@@ -18,7 +18,7 @@ pub(crate) struct Ctx<'a> {
     pub counters: &'a mut HostCounters,
     /// Steps of background jobs that have ended.
     pub steps_done: &'a mut Vec<(StepId, HostOutcome)>,
-    pub out: &'a mut Effects,
+    pub out: &'a mut HostEffects,
 }
 
 impl Ctx<'_> {

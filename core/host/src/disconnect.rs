@@ -13,14 +13,14 @@
 
 use crate::ctx::Ctx;
 use braid_base::{Backoff, DeviceId, Time, TransactionId};
-use braid_machine::{HostRequest, HostSuccess, OpId};
+use braid_machine::{ArrayRequest, HostRequest, HostSuccess, JobRequest, OpId, VolumeRequest};
 use braid_transactions::Links;
 use braid_wire::Command;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// A disconnect under way.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Disconnect {
     /// The front end's request. `None` once it is answered: the host has disconnected.
     op: Option<OpId>,
@@ -36,6 +36,7 @@ pub(crate) struct Disconnect {
 }
 
 /// The rest of the host that a disconnect waits for, beside requests to devices.
+#[derive(Clone, Debug)]
 pub(crate) struct Rest {
     pub operations: bool,
     pub transactions: bool,
@@ -58,13 +59,12 @@ const AGAIN_MAX: Duration = Duration::from_millis(100);
 pub(crate) fn begins_something(request: &HostRequest) -> bool {
     !matches!(
         request,
-        HostRequest::Abandon { .. }
-            | HostRequest::AdoptVolume { .. }
-            | HostRequest::DropVolume { .. }
-            | HostRequest::NoteGenerations { .. }
-            | HostRequest::Flush { .. }
-            | HostRequest::StopMigrating { .. }
-            | HostRequest::Disconnect
+        HostRequest::Array(ArrayRequest::Abandon { .. })
+            | HostRequest::Array(ArrayRequest::AdoptVolume { .. })
+            | HostRequest::Array(ArrayRequest::DropVolume { .. })
+            | HostRequest::Volume(VolumeRequest::Flush { .. })
+            | HostRequest::Job(JobRequest::StopMigrating { .. })
+            | HostRequest::Array(ArrayRequest::Disconnect)
     )
 }
 

@@ -3,13 +3,13 @@
 use crate::host::Host;
 use braid_base::{DeviceId, Now, VolumeId};
 use braid_healing::{Ctx, Event, Healing, MigrationProgress};
-use braid_machine::Effects;
+use braid_machine::HostEffects;
 use braid_transactions::OperationId;
 use braid_wire::{Command, HealingProgress, Suspect};
 
 impl Host {
     /// Runs `what` on the background jobs, and then executes the events that they emitted, in order.
-    pub(crate) fn heal(&mut self, now: Now, out: &mut Effects, what: impl FnOnce(&mut Healing, &mut Ctx)) {
+    pub(crate) fn heal(&mut self, now: Now, out: &mut HostEffects, what: impl FnOnce(&mut Healing, &mut Ctx)) {
         let Host { config, monitor, volumes, coordinator, healing, .. } = self;
         let mut ctx = Ctx {
             now: now.time,
@@ -43,7 +43,13 @@ impl Host {
 
     /// A device names interrupted transactions. This host's own that are still under way are skipped: they may yet
     /// complete.
-    pub(crate) fn on_suspects(&mut self, now: Now, device: DeviceId, mut suspects: Vec<Suspect>, out: &mut Effects) {
+    pub(crate) fn on_suspects(
+        &mut self,
+        now: Now,
+        device: DeviceId,
+        mut suspects: Vec<Suspect>,
+        out: &mut HostEffects,
+    ) {
         suspects.retain(|Suspect { transaction, .. }| {
             transaction.host != self.config.generation || !self.coordinator.has(transaction.sequence)
         });

@@ -12,7 +12,8 @@ use braid_healing::{Healing, StepId};
 use braid_layout::VolumeDescription;
 use braid_locks::client::{Acquisition, Ctx as LockCtx, LockClient, LockClientConfig, Part};
 use braid_machine::{
-    Effects, FilesError, HostError, HostOutcome, HostRequest, HostSuccess, Ignored, Input, Machine, OpId,
+    ArrayRequest, HostEffects, HostError, HostInput, HostOutcome, HostRequest, HostSuccess, Ignored, Input, JobRequest,
+    Machine, NoDisk, ObjectsRequest, OpId, VolumeRequest,
 };
 use braid_membership::client::MonitorClient;
 use braid_transactions::{
@@ -48,6 +49,7 @@ pub struct HostConfig {
 /// The part of the host whose lock holders are transactions.
 const TRANSACTIONS: Part = Part(0);
 
+#[derive(Clone, Debug)]
 pub struct Host {
     pub(crate) config: HostConfig,
     rng: Rng,
@@ -164,7 +166,7 @@ impl Host {
         self.monitor.view().unavailable().iter().copied()
     }
 
-    fn on_start(&mut self, now: Now, out: &mut Effects) {
+    fn on_start(&mut self, now: Now, out: &mut HostEffects) {
         if self.monitor.has_monitor() {
             return self.monitor.start(now.time);
         }
@@ -173,70 +175,64 @@ impl Host {
         }
     }
 
-    pub(crate) fn on_request(&mut self, now: Now, op: OpId, request: HostRequest, out: &mut Effects) {
-        if let HostRequest::Abandon { ops } = &request {
+    pub(crate) fn on_request(&mut self, now: Now, op: OpId, request: HostRequest, out: &mut HostEffects) {
+        if let HostRequest::Array(ArrayRequest::Abandon { ops }) = &request {
             self.coordinate(now, out, |coordinator, ctx| coordinator.abandon(ctx, Abandoned::Users(ops)));
             return out.reply(op, Ok(HostSuccess::Done));
         }
-        if !matches!(
-            request,
-            HostRequest::Scrub { .. }
-                | HostRequest::Manage { .. }
-                | HostRequest::Administer { .. }
-                | HostRequest::Ownership { .. }
-        ) {
+        if is_of_user(&request) {
             self.healing.on_user(now.time);
         }
         match request {
-            HostRequest::AdoptVolume { volume } => out.reply(op, self.adopt(volume)),
-            HostRequest::DropVolume { volume } => {
+            HostRequest::Array(ArrayRequest::AdoptVolume { volume }) => out.reply(op, self.adopt(volume)),
+            HostRequest::Array(ArrayRequest::DropVolume { volume }) => {
                 self.volumes.remove(&volume);
                 out.reply(op, Ok(HostSuccess::Done));
             }
-            HostRequest::Fence { below, except } => self.start_fence(now, op, below, except, out),
-            HostRequest::Scrub { volume, stripes, repair, recompute } => {
+            HostRequest::Array(ArrayRequest::Fence { below, except }) => self.start_fence(now, op, below, except, out),
+            HostRequest::Job(JobRequest::Scrub { volume, stripes, repair, recompute }) => {
                 self.heal(now, out, |healing, ctx| healing.scrub(ctx, op, volume, stripes, (repair, recompute)));
             }
-            HostRequest::Migrate { volume, from, bytes_per_second } => {
+            HostRequest::Job(JobRequest::Migrate { volume, from, bytes_per_second }) => {
                 self.heal(now, out, |healing, ctx| healing.migrate(ctx, op, volume, from, bytes_per_second));
             }
-            HostRequest::StopMigrating { volume } => {
+            HostRequest::Job(JobRequest::StopMigrating { volume }) => {
                 self.heal(now, out, |healing, ctx| healing.stop_migrating(ctx, volume));
                 out.reply(op, Ok(HostSuccess::Done));
             }
-            HostRequest::Administer { request } => self.start_administration(now, op, request, out),
-            HostRequest::Ownership { file_system, request } => {
+            HostRequest::Array(ArrayRequest::Administer { request }) => {
+                self.start_administration(now, op, request, out)
+            }
+            HostRequest::Array(ArrayRequest::Ownership { file_system, request }) => {
                 self.start_ownership(now, op, (file_system, request), out);
             }
-            HostRequest::Objects { device, request, patience } => {
+            HostRequest::Objects(ObjectsRequest::Execute { device, request, patience }) => {
                 self.start_objects(now, op, device, RequestContent::Commands(request), patience, out);
             }
-            HostRequest::Await { device, object, name, seen, patience } => {
+            HostRequest::Objects(ObjectsRequest::Await { device, object, name, seen, patience }) => {
                 self.start_objects(now, op, device, RequestContent::Change { object, name, seen }, patience, out);
             }
-            HostRequest::Disconnect => {
+            HostRequest::Array(ArrayRequest::Disconnect) => {
                 self.coordinate(now, out, |coordinator, ctx| coordinator.abandon(ctx, Abandoned::Endless));
                 let (requests, _, mut ctx) = self.requests(now, out);
                 if requests.disconnect(&mut ctx, op) {
                     self.tell_disconnect(now, out);
                 }
             }
-            // Nothing to do: every write is durable when it is answered, and only the monitor needs to know of generations.
-            HostRequest::Flush { .. } | HostRequest::NoteGenerations { .. } => out.reply(op, Ok(HostSuccess::Done)),
-            // The client of the file system serves these requests, and does not pass them on.
-            HostRequest::Files { .. } => out.reply(op, Err(HostError::Files(FilesError::NotMounted))),
+            // Nothing to do: every write is durable when it is answered.
+            HostRequest::Volume(VolumeRequest::Flush { .. }) => out.reply(op, Ok(HostSuccess::Done)),
             request => self.start(now, OperationId::User(op), request, out),
         }
     }
 
     /// Starts an operation that users and background jobs may ask for: a storage transaction, or a task for a device.
-    pub(crate) fn start(&mut self, now: Now, op: OperationId, request: HostRequest, out: &mut Effects) {
-        if let HostRequest::Manage { device, task } = request {
+    pub(crate) fn start(&mut self, now: Now, op: OperationId, request: HostRequest, out: &mut HostEffects) {
+        if let HostRequest::Array(ArrayRequest::Manage { device, task }) = request {
             let (requests, links, mut ctx) = self.requests(now, out);
             return requests.start_task(&mut ctx, links, op, device, task);
         }
         let volume = request.volume().expect("all other requests are served by on_request");
-        let moves = matches!(&request, HostRequest::Restore { target: true, .. });
+        let moves = matches!(&request, HostRequest::Job(JobRequest::Restore { target: true, .. }));
         let volume = match self.volumes.get(&volume) {
             _ if self.is_fenced() => Err(HostError::Fenced),
             None => Err(HostError::NoSuchVolume),
@@ -258,7 +254,7 @@ impl Host {
         Ok(HostSuccess::Done)
     }
 
-    fn on_message(&mut self, now: Now, from: NodeId, message: Message, out: &mut Effects) {
+    fn on_message(&mut self, now: Now, from: NodeId, message: Message, out: &mut HostEffects) {
         let (device, answer) = match (from, message) {
             (NodeId::Device(device), Message::Answer(answer)) => (device, answer),
             (NodeId::LockServer(server), Message::LockAnswer(answer)) => {
@@ -314,7 +310,7 @@ impl Host {
 
     /// A device has rejected a request: because this host is fenced, because its epoch is another, or because the
     /// device has no room for another host at present.
-    fn on_rejected(&mut self, now: Now, device: DeviceId, rejection: Rejection, out: &mut Effects) {
+    fn on_rejected(&mut self, now: Now, device: DeviceId, rejection: Rejection, out: &mut HostEffects) {
         match rejection {
             Rejection::Fenced => self.on_fenced(now, out),
             // A device with an earlier epoch asks for the newer membership itself.
@@ -330,7 +326,7 @@ impl Host {
     }
 
     /// This host is fenced: the array refuses it for good.
-    pub(crate) fn on_fenced(&mut self, now: Now, out: &mut Effects) {
+    pub(crate) fn on_fenced(&mut self, now: Now, out: &mut HostEffects) {
         let (requests, links, mut ctx) = self.requests(now, out);
         requests.on_fenced(&mut ctx, links);
         self.coordinate(now, out, Coordinator::on_fenced);
@@ -350,7 +346,7 @@ impl Host {
         transactions.into_iter().chain(link).chain(request).chain(locks).chain(monitor).min()
     }
 
-    fn on_wake(&mut self, now: Now, out: &mut Effects) {
+    fn on_wake(&mut self, now: Now, out: &mut HostEffects) {
         loop {
             // Background jobs come after other timers that are due at the same time.
             let (own, jobs) = (self.next_timer(), self.healing.deadline());
@@ -389,7 +385,7 @@ impl Host {
     pub(crate) fn coordinate(
         &mut self,
         now: Now,
-        out: &mut Effects,
+        out: &mut HostEffects,
         what: impl FnOnce(&mut Coordinator, &mut TransactionCtx),
     ) {
         self.lend_to_coordinator(now, out, what);
@@ -399,7 +395,7 @@ impl Host {
     fn lend_to_coordinator(
         &mut self,
         now: Now,
-        out: &mut Effects,
+        out: &mut HostEffects,
         what: impl FnOnce(&mut Coordinator, &mut TransactionCtx),
     ) {
         let Host { config, monitor, coordinator, links, locks, rng, .. } = self;
@@ -408,7 +404,7 @@ impl Host {
         what(coordinator, &mut TransactionCtx { now, host, settings, view, links, locks, rng, out });
     }
 
-    fn on_transaction_events(&mut self, now: Now, out: &mut Effects) {
+    fn on_transaction_events(&mut self, now: Now, out: &mut HostEffects) {
         while let Some(event) = self.coordinator.pop_event() {
             match event {
                 Event::Ended { op, outcome } => self.reply(op, outcome, out),
@@ -424,14 +420,14 @@ impl Host {
 
     /// Runs `act` on the client of the lock servers, for events that belong to no part. Each part asks for its own
     /// results.
-    fn lock<R>(&mut self, now: Now, out: &mut Effects, act: impl FnOnce(&mut LockClient, &mut LockCtx) -> R) -> R {
+    fn lock<R>(&mut self, now: Now, out: &mut HostEffects, act: impl FnOnce(&mut LockClient, &mut LockCtx) -> R) -> R {
         let Host { config, links, locks, .. } = self;
         let mut number = || links.take_sequence();
         act(locks, &mut LockCtx { now, settings: &config.settings, number: &mut number, out })
     }
 
     /// Continues with lock holders of this host whose turn has come.
-    fn take_turns(&mut self, now: Now, out: &mut Effects) {
+    fn take_turns(&mut self, now: Now, out: &mut HostEffects) {
         while self.lock(now, out, LockClient::take_turn) {
             self.lend_to_coordinator(now, out, Coordinator::on_lock_events);
         }
@@ -442,7 +438,7 @@ impl Host {
     pub(crate) fn requests<'a>(
         &'a mut self,
         now: Now,
-        out: &'a mut Effects,
+        out: &'a mut HostEffects,
     ) -> (&'a mut DeviceRequests, &'a mut Links, Ctx<'a>) {
         let Host { config, monitor, links, requests, rng, counters, steps_done, .. } = self;
         let (host, epoch, settings) = (config.generation, monitor.epoch(), &config.settings);
@@ -456,7 +452,7 @@ impl Host {
         device: DeviceId,
         content: RequestContent,
         patience: Duration,
-        out: &mut Effects,
+        out: &mut HostEffects,
     ) {
         if self.is_fenced() {
             return out.reply(op, Err(HostError::Fenced));
@@ -466,7 +462,7 @@ impl Host {
     }
 
     /// Continues a graceful disconnect as far as possible. Called whenever something has ended.
-    fn go_on_disconnecting(&mut self, now: Now, out: &mut Effects) {
+    fn go_on_disconnecting(&mut self, now: Now, out: &mut HostEffects) {
         if !self.requests.awaits_disconnect() {
             return;
         }
@@ -484,20 +480,20 @@ impl Host {
         }
     }
 
-    fn tell_disconnect(&mut self, now: Now, out: &mut Effects) {
+    fn tell_disconnect(&mut self, now: Now, out: &mut HostEffects) {
         let before = self.requests.disconnect_ticket();
         self.go_on_disconnecting(now, out);
         let (requests, links, mut ctx) = self.requests(now, out);
         requests.tell_disconnect(&mut ctx, links, before);
     }
 
-    pub(crate) fn send_heartbeat(&mut self, now: Now, device: DeviceId, out: &mut Effects) {
+    pub(crate) fn send_heartbeat(&mut self, now: Now, device: DeviceId, out: &mut HostEffects) {
         let (_, links, mut ctx) = self.requests(now, out);
         links.send_heartbeat(&mut ctx.outbound(), device);
     }
 
     /// Answers the front end or the background job that asked.
-    pub(crate) fn reply(&mut self, op: OperationId, outcome: HostOutcome, out: &mut Effects) {
+    pub(crate) fn reply(&mut self, op: OperationId, outcome: HostOutcome, out: &mut HostEffects) {
         match op {
             OperationId::User(op) => out.reply(op, outcome),
             OperationId::Job(step) => self.steps_done.push((StepId(step), outcome)),
@@ -505,8 +501,23 @@ impl Host {
     }
 }
 
+/// True for a request of a user, whom background jobs must not slow down.
+fn is_of_user(request: &HostRequest) -> bool {
+    !matches!(
+        request,
+        HostRequest::Job(JobRequest::Scrub { .. })
+            | HostRequest::Array(
+                ArrayRequest::Manage { .. } | ArrayRequest::Administer { .. } | ArrayRequest::Ownership { .. }
+            )
+    )
+}
+
 impl Machine for Host {
-    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+    type Request = HostRequest;
+    type Outcome = HostOutcome;
+    type Disk = NoDisk;
+
+    fn step(&mut self, now: Now, input: HostInput, out: &mut HostEffects) {
         match input {
             Input::Start => self.on_start(now, out),
             Input::Message { from, message } => self.on_message(now, from, message, out),
@@ -514,7 +525,6 @@ impl Machine for Host {
                 out.reply(op, Err(HostError::Disconnecting));
             }
             Input::Request { op, request } => self.on_request(now, op, request, out),
-            Input::DiskDone { .. } => panic!("a host has no disk"),
             Input::Wake => {}
         }
         // Ended steps can lead to timers that are due now, and these to more ended steps.

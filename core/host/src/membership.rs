@@ -2,7 +2,7 @@
 
 use crate::host::Host;
 use braid_base::{DeviceId, FileSystemId, Generation, MemberState, Membership, Now};
-use braid_machine::{Effects, HostError, HostSuccess, OpId};
+use braid_machine::{HostEffects, HostError, HostSuccess, OpId};
 use braid_membership::client::{Ctx, Event, FenceRequest, MembershipView, Persistence, Report};
 use braid_transactions::Coordinator;
 use braid_wire::{Administration, MonitorAnswer, OwnershipRefused, OwnershipRequest};
@@ -26,7 +26,7 @@ impl Host {
     }
 
     /// Reports to the monitor: that this host is alive, and which devices it can't reach.
-    fn report(&mut self, now: Now, out: &mut Effects) {
+    fn report(&mut self, now: Now, out: &mut HostEffects) {
         let settings = &self.config.settings;
         let patience = settings.heartbeat * HEARTBEATS_MISSED;
         // Heartbeats go to all devices, also to those that are out: the monitor admits no device that hosts can't
@@ -44,13 +44,13 @@ impl Host {
     }
 
     /// Reports to the monitor at once.
-    pub(crate) fn report_at_once(&mut self, now: Now, out: &mut Effects) {
+    pub(crate) fn report_at_once(&mut self, now: Now, out: &mut HostEffects) {
         self.monitor.put_off_report(&Ctx { now, settings: &self.config.settings, out });
         self.report(now, out);
     }
 
     /// Asks the monitor for a newer membership, after a device has answered with a later epoch.
-    pub(crate) fn ask_for_news(&mut self, now: Now, out: &mut Effects) {
+    pub(crate) fn ask_for_news(&mut self, now: Now, out: &mut HostEffects) {
         if self.monitor.seeks_news(now.time) {
             self.report(now, out);
         }
@@ -63,7 +63,7 @@ impl Host {
         op: OpId,
         below: Generation,
         except: Vec<Generation>,
-        out: &mut Effects,
+        out: &mut HostEffects,
     ) {
         if !self.monitor.has_monitor() {
             return out.reply(op, Err(HostError::NoMonitor));
@@ -74,7 +74,7 @@ impl Host {
     }
 
     /// A front end asks to change the monitor's record.
-    pub(crate) fn start_administration(&mut self, now: Now, op: OpId, request: Administration, out: &mut Effects) {
+    pub(crate) fn start_administration(&mut self, now: Now, op: OpId, request: Administration, out: &mut HostEffects) {
         if !self.monitor.has_monitor() {
             return out.reply(op, Err(HostError::NoMonitor));
         }
@@ -88,7 +88,7 @@ impl Host {
         now: Now,
         op: OpId,
         (file_system, request): (FileSystemId, OwnershipRequest),
-        out: &mut Effects,
+        out: &mut HostEffects,
     ) {
         if !self.monitor.has_monitor() {
             return out.reply(op, Err(HostError::NoMonitor));
@@ -101,20 +101,20 @@ impl Host {
         self.monitor.own(cx, ticket, op.0, file_system, request);
     }
 
-    pub(crate) fn on_monitor_timer(&mut self, now: Now, out: &mut Effects) {
+    pub(crate) fn on_monitor_timer(&mut self, now: Now, out: &mut HostEffects) {
         if let Some(event) = self.monitor.wake(&mut Ctx { now, settings: &self.config.settings, out }) {
             self.on_monitor_event(now, event, out);
         }
     }
 
-    pub(crate) fn on_monitor(&mut self, now: Now, answer: MonitorAnswer, out: &mut Effects) {
+    pub(crate) fn on_monitor(&mut self, now: Now, answer: MonitorAnswer, out: &mut HostEffects) {
         self.monitor.on_answer(now.time, answer);
         while let Some(event) = self.monitor.next_event(&Ctx { now, settings: &self.config.settings, out }) {
             self.on_monitor_event(now, event, out);
         }
     }
 
-    fn on_monitor_event(&mut self, now: Now, event: Event, out: &mut Effects) {
+    fn on_monitor_event(&mut self, now: Now, event: Event, out: &mut HostEffects) {
         match event {
             Event::NewView { before } => self.on_new_view(now, before, out),
             Event::Unavailable => self.on_unavailable(now, out),
@@ -141,7 +141,7 @@ impl Host {
 
     /// A device is in an earlier epoch, and so has dropped the requests of this epoch. While the epoch is new, the
     /// device is asked again soon, so that these requests need not wait for their ordinary repetition.
-    pub(crate) fn await_adoption(&mut self, now: Now, device: DeviceId, out: &mut Effects) {
+    pub(crate) fn await_adoption(&mut self, now: Now, device: DeviceId, out: &mut HostEffects) {
         let is_new = now.time.since(self.view().since()) <= self.config.settings.resend_max;
         if is_new && self.view().state(device).is_some_and(|member_state| member_state != MemberState::Out) {
             let (_, links, mut ctx) = self.requests(now, out);
@@ -156,7 +156,7 @@ impl Host {
     }
 
     /// A new epoch has begun.
-    fn on_new_view(&mut self, now: Now, before: Option<Membership>, out: &mut Effects) {
+    fn on_new_view(&mut self, now: Now, before: Option<Membership>, out: &mut HostEffects) {
         self.counters.epochs += 1;
         let membership = self.membership().expect("just adopted");
         if membership.fence.refuses(self.config.generation) {
@@ -194,7 +194,7 @@ impl Host {
 
     /// The set of unavailable devices has changed. Operations that wait for such devices are tried without them, or
     /// fail.
-    fn on_unavailable(&mut self, now: Now, out: &mut Effects) {
+    fn on_unavailable(&mut self, now: Now, out: &mut HostEffects) {
         self.coordinate(now, out, Coordinator::on_unavailable);
         self.heal(now, out, |healing, ctx| healing.on_availability(ctx));
         self.drop_unawaited_tasks();

@@ -21,14 +21,14 @@ use std::time::Duration;
 const CHANGE_GRACE: Duration = Duration::from_secs(1);
 
 /// The requests that devices have not answered, by sequence.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ObjectRequests {
     pending: BTreeMap<u64, PendingRequest>,
     /// When each is sent again or its time is up.
     timers: Timers<u64>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct PendingRequest {
     op: OpId,
     device: DeviceId,

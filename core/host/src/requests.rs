@@ -12,7 +12,7 @@ use braid_wire::{Reply, Task};
 use std::time::Duration;
 
 /// The requests of a host to devices, outside of transactions.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct DeviceRequests {
     tasks: Tasks,
     objects: ObjectRequests,

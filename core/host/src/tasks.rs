@@ -10,14 +10,14 @@ use braid_wire::{Command, Failure, Managed, Task};
 use std::collections::BTreeMap;
 
 /// The tasks that devices have not answered, by ticket.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Tasks {
     pending: BTreeMap<u64, PendingTask>,
     /// When each is sent again or its time is up.
     timers: Timers<u64>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct PendingTask {
     op: OperationId,
     device: DeviceId,

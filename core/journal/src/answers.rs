@@ -49,7 +49,7 @@ const INTERVAL_BYTES: usize = 16;
 const HOST_BYTES: usize = 24;
 
 /// The stored answers of all hosts, and the requests that are over.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Answers {
     hosts: BTreeMap<Generation, HostAnswers>,
     kept: usize,
@@ -59,7 +59,7 @@ pub struct Answers {
     touches: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct HostAnswers {
     /// The mark: all requests below are over.
     settled: u64,

@@ -2,7 +2,7 @@
 //! is worthwhile.
 
 /// The state of the log.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct CircularLog {
     capacity: u64,
     /// Batches begin at multiples of this, so that a batch never shares an atomic unit of the disk with a durable one.

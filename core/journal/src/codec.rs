@@ -37,7 +37,7 @@ pub trait Entry {
 }
 
 /// The payload of a batch, from which records take their blocks when they are decoded.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Payload {
     bytes: Bytes,
     whole: bool,

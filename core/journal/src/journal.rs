@@ -18,7 +18,7 @@ const LINGER: Duration = Duration::from_millis(10);
 const MARK_AFTER: Duration = Duration::from_millis(50);
 
 /// A part of a snapshot.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Carried<E> {
     /// Small records, encoded.
     Notes(Vec<u8>),
@@ -27,7 +27,7 @@ pub enum Carried<E> {
 }
 
 /// A batch that is being written.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Flight<E, D> {
     /// New entries. Their payload is in the batch's buffer.
     pub entries: Vec<E>,
@@ -43,7 +43,7 @@ pub struct Flight<E, D> {
 }
 
 /// A journal of entries `E`. A value of `D` describes what its owner does when a batch is durable.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Journal<E, D> {
     log: CircularLog,
     seal: u32,
@@ -63,14 +63,14 @@ pub struct Journal<E, D> {
 }
 
 /// The sequences of the last durable batch and of the next one.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Sequences {
     last: u64,
     next: u64,
 }
 
 /// The space reservation for entries that are not in a batch yet.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Promised {
     entries: usize,
     bytes: u64,
@@ -79,7 +79,7 @@ struct Promised {
 }
 
 /// When the next batch is written.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct BatchTimer {
     /// As soon as no batch is in flight.
     urgent: bool,
@@ -90,7 +90,7 @@ struct BatchTimer {
 }
 
 /// A batch to be written.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Assembled {
     /// The offset in the journal.
     pub offset: u64,

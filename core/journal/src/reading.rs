@@ -7,7 +7,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 
 /// What recovery found in a journal.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Found<R> {
     /// The records from the tail on, in order.
     pub records: Vec<R>,

@@ -12,7 +12,7 @@ use std::time::Duration;
 const LOG_WITHIN: Duration = Duration::from_secs(1);
 
 /// The unlogged acknowledgements of all hosts.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Unlogged {
     /// By host: the acknowledged answers above the settled mark. An empty list means that answers below the mark were acknowledged.
     hosts: BTreeMap<Generation, Vec<u64>>,

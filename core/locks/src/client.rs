@@ -27,7 +27,7 @@ mod stripe_hashing;
 use crate::table::{LockTable, Locked};
 use braid_base::limits::{self, Settings};
 use braid_base::{Generation, LockServerId, Now, ObjectId, Time, Timers};
-use braid_machine::Effects;
+use braid_machine::HostEffects;
 use braid_wire::locking::{LockCommand, LockExtent, LockRefusal};
 use cache::Cache;
 use requests::Request;
@@ -36,7 +36,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use stripe_hashing::by_server;
 
 /// A host's client of the lock servers.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct LockClient {
     config: LockClientConfig,
     holders: BTreeMap<HolderId, Holder>,
@@ -84,7 +84,7 @@ pub struct Ctx<'a> {
     /// Numbers a request. No number is used twice.
     pub number: &'a mut dyn FnMut() -> u64,
     /// The effects of this step.
-    pub out: &'a mut Effects,
+    pub out: &'a mut HostEffects,
 }
 
 /// A part of the owner that has lock holders. The owner gives each of its parts its own number.

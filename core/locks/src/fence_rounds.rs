@@ -19,7 +19,7 @@ const _: () = assert!(limits::HOSTS_MAX < limits::FENCED_MAX);
 const DOOMED_MAX: usize = limits::FENCED_MAX - limits::HOSTS_MAX;
 
 /// The hosts that a lock server refuses.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Fencing {
     monitor: MonitorClient,
     /// Hosts that are to be fenced, and that some device may still serve.

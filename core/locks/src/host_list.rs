@@ -59,7 +59,7 @@ impl TwoCopyRecord for Hosts {
 }
 
 /// The list, in memory and on disk.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct HostList {
     record: StoredRecord<Hosts>,
     /// What is on disk is not up to date.

@@ -7,7 +7,7 @@ use crate::sessions::{LockDetails, LockName, Session};
 use crate::table::{LockState, LockTable};
 use braid_base::limits::Settings;
 use braid_base::{Generation, LockServerId, NodeId, Now, Time, Timers};
-use braid_machine::{Effects, Ignored, Input, Machine};
+use braid_machine::{Effects, Ignored, Input, Machine, Never, OneDisk};
 use braid_two_copy_record::Progress;
 use braid_wire::{LockAnswer, LockCommand, LockReply, LockRequest, LockTerm, Message, Rejection};
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,6 +53,7 @@ impl LockServerConfig {
 }
 
 /// A lock server.
+#[derive(Clone, Debug)]
 pub struct LockServer {
     pub(crate) config: LockServerConfig,
     pub(crate) service: LockService,
@@ -70,7 +71,7 @@ pub struct LockServer {
 }
 
 /// The search for silent hosts.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Patrol {
     next: Time,
     /// A host was rejected for lack of room since the last time.
@@ -441,6 +442,10 @@ impl LockServer {
 }
 
 impl Machine for LockServer {
+    type Request = Never;
+    type Outcome = Never;
+    type Disk = OneDisk;
+
     fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
         if let LockService::Unusable(_) = self.service {
             return self.ignore(Ignored::NotStarted, out);
@@ -463,7 +468,6 @@ impl Machine for LockServer {
                     self.service = LockService::Unusable(error);
                 }
             },
-            Input::Request { .. } => panic!("a lock server takes no requests of front ends"),
             Input::Wake => {}
         }
         self.wake(now, out);

@@ -1,6 +1,53 @@
 //! Commands that a machine gives to its disk. A machine has at most one disk.
 
+use crate::Never;
 use bytes::Bytes;
+use std::fmt::Debug;
+
+/// Whether a machine has a disk.
+pub trait Disk: Clone + Copy + Debug {
+    type Command: Clone + Debug;
+    type Result: Clone + Debug;
+
+    /// The command to the disk.
+    fn command(command: Self::Command) -> DiskCommand;
+    /// The result for the machine; none if it has no disk.
+    fn result(result: DiskResult) -> Option<Self::Result>;
+}
+
+/// A machine with a disk.
+#[derive(Clone, Copy, Debug)]
+pub enum OneDisk {}
+
+/// A machine without one: it gives no commands, and is handed no results.
+#[derive(Clone, Copy, Debug)]
+pub enum NoDisk {}
+
+impl Disk for OneDisk {
+    type Command = DiskCommand;
+    type Result = DiskResult;
+
+    fn command(command: DiskCommand) -> DiskCommand {
+        command
+    }
+
+    fn result(result: DiskResult) -> Option<DiskResult> {
+        Some(result)
+    }
+}
+
+impl Disk for NoDisk {
+    type Command = Never;
+    type Result = Never;
+
+    fn command(command: Never) -> DiskCommand {
+        match command {}
+    }
+
+    fn result(_: DiskResult) -> Option<Never> {
+        None
+    }
+}
 
 /// Identifies a disk command in its result. Unique among the commands in flight of one machine.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -1,12 +1,12 @@
 //! Effects are the requests of a machine to its environment. A step collects them in a buffer that is reused.
 
-use crate::{DiskCommand, DiskTag, HostOutcome, OpId};
+use crate::{Disk, DiskTag, Never, OneDisk, OpId};
 use braid_base::NodeId;
 use braid_wire::Message;
 
 /// An action that the environment must perform.
 #[derive(Clone, Debug)]
-pub enum Effect {
+pub enum Effect<O = Never, D: Disk = OneDisk> {
     Send {
         /// The receiver.
         to: NodeId,
@@ -16,14 +16,14 @@ pub enum Effect {
     Disk {
         /// Identifies the command in its result.
         tag: DiskTag,
-        command: DiskCommand,
+        command: D::Command,
     },
     /// Answer a request of a front end or workload.
     Reply {
         /// The request.
         op: OpId,
         /// Its outcome.
-        outcome: HostOutcome,
+        outcome: O,
     },
 }
 
@@ -47,20 +47,41 @@ pub enum Ignored {
 }
 
 /// The effects of a step, and the inputs that it ignored.
-#[derive(Clone, Debug, Default)]
-pub struct Effects {
-    effects: Vec<Effect>,
+#[derive(Clone, Debug)]
+pub struct Effects<O = Never, D: Disk = OneDisk> {
+    effects: Vec<Effect<O, D>>,
     ignored: Vec<Ignored>,
 }
 
-impl Effects {
+impl<O, D: Disk> Default for Effects<O, D> {
+    fn default() -> Self {
+        Effects { effects: Vec::new(), ignored: Vec::new() }
+    }
+}
+
+impl<O, D: Disk> Effects<O, D> {
     /// An empty buffer.
-    pub fn new() -> Effects {
+    pub fn new() -> Self {
         Effects::default()
     }
 
+    /// Takes over the effects of a machine of other types, which this one runs.
+    pub fn absorb<P, E: Disk>(
+        &mut self,
+        inner: &mut Effects<P, E>,
+        outcome: impl Fn(P) -> O,
+        command: impl Fn(E::Command) -> D::Command,
+    ) {
+        self.ignored.append(&mut inner.ignored);
+        self.effects.extend(inner.effects.drain(..).map(|effect| match effect {
+            Effect::Send { to, message } => Effect::Send { to, message },
+            Effect::Disk { tag, command: given } => Effect::Disk { tag, command: command(given) },
+            Effect::Reply { op, outcome: answer } => Effect::Reply { op, outcome: outcome(answer) },
+        }));
+    }
+
     /// Adds an effect.
-    pub fn push(&mut self, effect: Effect) {
+    pub fn push(&mut self, effect: Effect<O, D>) {
         self.effects.push(effect);
     }
 
@@ -70,12 +91,12 @@ impl Effects {
     }
 
     /// Gives the disk a command.
-    pub fn disk(&mut self, tag: DiskTag, command: DiskCommand) {
+    pub fn disk(&mut self, tag: DiskTag, command: D::Command) {
         self.effects.push(Effect::Disk { tag, command });
     }
 
     /// Answers request `op`.
-    pub fn reply(&mut self, op: OpId, outcome: HostOutcome) {
+    pub fn reply(&mut self, op: OpId, outcome: O) {
         self.effects.push(Effect::Reply { op, outcome });
     }
 
@@ -85,7 +106,7 @@ impl Effects {
     }
 
     /// Removes all effects, to perform them.
-    pub fn drain(&mut self) -> impl Iterator<Item = Effect> + '_ {
+    pub fn drain(&mut self) -> impl Iterator<Item = Effect<O, D>> + '_ {
         self.effects.drain(..)
     }
 
@@ -95,7 +116,7 @@ impl Effects {
     }
 
     /// The effects, without removing them.
-    pub fn as_slice(&self) -> &[Effect] {
+    pub fn as_slice(&self) -> &[Effect<O, D>] {
         &self.effects
     }
 

@@ -3,7 +3,8 @@
 //! An inode is named by its number, which a `Lookup` or `Create` returns; a file that is read or written is open, and named by its handle.
 //! A handle belongs to one start of the host: when the host is fenced, all of its handles are dead, and the locks of their owners with them.
 
-use braid_base::InodeId;
+use crate::{Abandon, HostRequest, OpId, Patience};
+use braid_base::{FileSystemId, InodeId};
 use braid_wire::{FileAttributes, FileCommand, FileError, FileResult, FileSystemStatus, LockMode};
 use bytes::Bytes;
 use std::ops::Range;
@@ -49,7 +50,7 @@ pub enum FilesRequest {
         /// In bytes. To lock all that may follow, end at `u64::MAX`.
         range: Range<u64>,
         mode: LockMode,
-        /// Waits until no other owner has a conflicting lock; [`HostRequest::Abandon`](crate::HostRequest::Abandon) ends the wait.
+        /// Waits until no other owner has a conflicting lock; [`ArrayRequest::Abandon`](crate::ArrayRequest::Abandon) ends the wait.
         /// Otherwise such a request fails with [`FilesError::Locked`].
         wait: bool,
     },
@@ -61,6 +62,39 @@ pub enum FilesRequest {
     ReleaseOwner { handle: FileHandle, owner: AdvisoryOwner },
     /// Asks the metadata server of each shard what the shard contains.
     StatShards,
+}
+
+/// A request to a host that may have a file system mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MountRequest {
+    Host(HostRequest),
+    /// An operation on a file system. The client of that file system (`braid_files`) serves it.
+    Files {
+        file_system: FileSystemId,
+        request: FilesRequest,
+    },
+}
+
+impl MountRequest {
+    /// How long the request waits.
+    pub fn patience(&self) -> Patience {
+        match self {
+            MountRequest::Host(request) => request.patience(),
+            MountRequest::Files { .. } => Patience::Host,
+        }
+    }
+}
+
+impl Abandon for MountRequest {
+    fn abandon(ops: Vec<OpId>) -> Option<MountRequest> {
+        HostRequest::abandon(ops).map(MountRequest::Host)
+    }
+}
+
+impl<R: Into<HostRequest>> From<R> for MountRequest {
+    fn from(request: R) -> MountRequest {
+        MountRequest::Host(request.into())
+    }
 }
 
 /// The result of an operation on a file system.

@@ -16,31 +16,49 @@
 //! | --- | --- |
 //! | `disk` | disk commands and their results |
 //! | `effects` | the effects of a step |
+//! | `request` | requests of front ends to a host, in families, and to a monitor |
+//! | `outcome` | the outcomes of requests to a host |
+//! | `host_error` | why a request to a host failed |
 //! | `files` | requests to the client of a file system, and their outcomes |
+//! | `one_type` | machines of several types as one type, for worlds |
 //! | `on_volume` | a combinator that runs machines on windows of volumes |
-//! | `request` | requests of front ends to a host, and their outcomes |
 
 mod disk;
 mod effects;
 mod files;
+mod host_error;
 pub mod on_volume;
+pub mod one_type;
+mod outcome;
 mod request;
 
-pub use disk::{DiskCommand, DiskError, DiskResult, DiskTag};
+pub use disk::{Disk, DiskCommand, DiskError, DiskResult, DiskTag, NoDisk, OneDisk};
 pub use effects::{Effect, Effects, Ignored};
-pub use files::{AdvisoryOwner, FileHandle, FilesError, FilesRequest, FilesSuccess};
+pub use files::{AdvisoryOwner, FileHandle, FilesError, FilesRequest, FilesSuccess, MountRequest};
+pub use host_error::{ClockCause, HostError, rough};
+pub use outcome::{Finding, Found, HostOutcome, HostSuccess, MigrationReport, ScrubReport};
 pub use request::{
-    ClockCause, Finding, Found, HostError, HostOutcome, HostRequest, HostSuccess, MigrationReport, OpId, Patience,
-    ScrubReport, rough,
+    Abandon, ArrayRequest, ControlOutcome, ControlRequest, HostRequest, JobRequest, ObjectsRequest, OpId, Patience,
+    VolumeRequest,
 };
 
 use braid_base::{NodeId, Now, Time};
 use braid_wire::Message;
 
 /// A protocol role as a state machine. It has no state outside itself.
+///
+/// The types say what a machine can be handed and what it can do: one that takes no requests has [`Never`] for them, and one without a
+/// disk has [`NoDisk`]. The machines of the protocols are `Clone` and `Debug`; machines around them, which share them with a view, are not.
 pub trait Machine {
+    /// What front ends and workloads ask of it.
+    type Request;
+    /// The answer to a request.
+    type Outcome;
+    /// [`OneDisk`] or [`NoDisk`].
+    type Disk: Disk;
+
     /// Processes one input, and adds to `out` what the environment must do.
-    fn step(&mut self, now: Now, input: Input, out: &mut Effects);
+    fn step(&mut self, now: Now, input: InputOf<Self>, out: &mut EffectsOf<Self>);
 
     /// When to call `step` with [`Input::Wake`] if there is no input before.
     fn deadline(&self) -> Option<Time>;
@@ -49,9 +67,18 @@ pub trait Machine {
     fn invariants(&self);
 }
 
-/// An input of a machine.
+/// An input of this machine.
+pub type InputOf<M> = Input<<M as Machine>::Request, <M as Machine>::Disk>;
+/// The effects of a step of this machine.
+pub type EffectsOf<M> = Effects<<M as Machine>::Outcome, <M as Machine>::Disk>;
+
+/// What a machine never gets and never gives, such as requests of front ends to a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Never {}
+
+/// An input of a machine that takes requests `R`. A machine of which nothing else is said has a disk, and takes none.
 #[derive(Clone, Debug)]
-pub enum Input {
+pub enum Input<R = Never, D: Disk = OneDisk> {
     /// The machine starts. Its memory is empty; its disk is as the last crash left it.
     Start,
     /// A message arrived.
@@ -61,13 +88,37 @@ pub enum Input {
         message: Message,
     },
     /// A disk command completed.
-    DiskDone { tag: DiskTag, result: DiskResult },
-    /// A front end or workload makes a request to a host.
+    DiskDone { tag: DiskTag, result: D::Result },
+    /// A front end or workload makes a request.
     Request {
         /// Identifies the request in its reply.
         op: OpId,
-        request: HostRequest,
+        request: R,
     },
     /// The deadline has passed.
     Wake,
+}
+
+/// An input of a host.
+pub type HostInput = Input<HostRequest, NoDisk>;
+/// The effects of a monitor's step.
+pub type MonitorEffects = Effects<ControlOutcome>;
+/// The effects of a host's step.
+pub type HostEffects = Effects<HostOutcome, NoDisk>;
+
+impl<R, D: Disk> Input<R, D> {
+    /// The same input for a machine of other types.
+    pub fn convert<S, E: Disk>(
+        self,
+        request: impl FnOnce(R) -> S,
+        result: impl FnOnce(D::Result) -> E::Result,
+    ) -> Input<S, E> {
+        match self {
+            Input::Start => Input::Start,
+            Input::Message { from, message } => Input::Message { from, message },
+            Input::DiskDone { tag, result: done } => Input::DiskDone { tag, result: result(done) },
+            Input::Request { op, request: asked } => Input::Request { op, request: request(asked) },
+            Input::Wake => Input::Wake,
+        }
+    }
 }

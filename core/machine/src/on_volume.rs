@@ -25,8 +25,12 @@
 
 mod flights;
 
-use crate::{Effect, Effects, HostError, HostOutcome, HostRequest, Ignored, Input, Machine, OpId, Patience};
-use braid_base::{BLOCK_BYTES, Now, Time, VolumeId};
+use crate::{
+    Effect, Effects, HostEffects, HostError, HostInput, HostOutcome, HostRequest, Ignored, Input, Machine, NoDisk,
+    OneDisk, OpId, Patience, VolumeRequest,
+};
+use braid_base::{BLOCK_BYTES, NodeId, Now, Time, VolumeId};
+use braid_wire::Message;
 use flights::{Flights, Landed};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
@@ -48,31 +52,49 @@ pub struct Window {
     pub length: u64,
 }
 
-/// The machine that an input from outside is for.
+/// A request to machines on volumes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OnVolumeRequest<R> {
+    Host(HostRequest),
+    Guest {
+        /// Its index.
+        guest: usize,
+        request: R,
+    },
+}
+
+/// The outcome of such a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OnVolumeOutcome<O> {
+    Host(HostOutcome),
+    /// An error means that the guest did not get the request, or has ended: see [`OnVolume::ended`].
+    Guest(Result<O, HostError>),
+}
+
+/// The machine that a message is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receiver {
     Host,
-    /// The guest with this index. If there is none, the input is ignored.
+    /// The guest with this index. If there is none, the message is ignored.
     Guest(usize),
-    /// The host and all guests. Only for messages.
+    /// The host and all guests.
     Everyone,
 }
 
-/// Decides which machine gets a message or a request.
+/// Decides which machine gets a message.
 pub trait Route {
-    /// `input` is an [`Input::Message`] or an [`Input::Request`].
-    fn receiver(&self, input: &Input) -> Receiver;
+    fn receiver(&self, from: NodeId, message: &Message) -> Receiver;
 }
 
-impl<F: Fn(&Input) -> Receiver> Route for F {
-    fn receiver(&self, input: &Input) -> Receiver {
-        self(input)
+impl<F: Fn(NodeId, &Message) -> Receiver> Route for F {
+    fn receiver(&self, from: NodeId, message: &Message) -> Receiver {
+        self(from, message)
     }
 }
 
 /// Machines on windows of volumes; see the module.
-#[derive(Debug)]
-pub struct OnVolume<M, H, R> {
+#[derive(Clone, Debug)]
+pub struct OnVolume<M: Machine, H, R> {
     host: H,
     guests: Vec<M>,
     route: R,
@@ -87,10 +109,20 @@ pub struct OnVolume<M, H, R> {
     /// Requests to guests that are not answered.
     open: BTreeSet<OpId>,
     /// Inputs of this step that are still to be processed.
-    inputs: VecDeque<(Receiver, Input)>,
-    /// The effects of the machine that processes one.
-    effects: Effects,
+    inputs: VecDeque<Next<M::Request>>,
+    /// The effects of a step of the host, and of a guest.
+    effects: (HostEffects, Effects<M::Outcome>),
 }
+
+/// An input that is still to be processed.
+#[derive(Clone, Debug)]
+enum Next<R> {
+    Host(HostInput),
+    Guest(usize, Input<R>),
+}
+
+/// What this combinator gives its environment.
+type Out<M> = Effects<OnVolumeOutcome<<M as Machine>::Outcome>, NoDisk>;
 
 /// Guests that have ended.
 #[derive(Clone, Debug)]
@@ -109,10 +141,15 @@ struct Asked {
     /// Which part of the flight.
     part: usize,
     /// To repeat it.
-    request: HostRequest,
+    request: VolumeRequest,
 }
 
-impl<M: Machine, H: Machine, R: Route> OnVolume<M, H, R> {
+impl<M, H, R> OnVolume<M, H, R>
+where
+    M: Machine<Request: Clone, Disk = OneDisk>,
+    H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>,
+    R: Route,
+{
     /// Guests that have not started, with their windows, over a host that has not started.
     pub fn new(host: H, guests: Vec<(Window, M)>, route: R) -> OnVolume<M, H, R> {
         let (windows, guests): (Vec<_>, Vec<_>) = guests.into_iter().unzip();
@@ -138,7 +175,7 @@ impl<M: Machine, H: Machine, R: Route> OnVolume<M, H, R> {
             ended: None,
             open: BTreeSet::new(),
             inputs: VecDeque::new(),
-            effects: Effects::new(),
+            effects: Default::default(),
         }
     }
 
@@ -162,7 +199,7 @@ impl<M: Machine, H: Machine, R: Route> OnVolume<M, H, R> {
 
     /// Ends the guests for this reason: they get no further input, and give no further command. What the host does for them already, it
     /// finishes: see [`OnVolume::is_settled`].
-    pub fn retire(&mut self, why: HostError, out: &mut Effects) {
+    pub fn retire(&mut self, why: HostError, out: &mut Out<M>) {
         if self.ended.is_some() {
             return;
         }
@@ -187,65 +224,82 @@ impl<M: Machine, H: Machine, R: Route> OnVolume<M, H, R> {
         self.ended() == Some(&HostError::Fenced)
     }
 
-    /// Gives an input from outside to its machine.
-    fn route(&mut self, input: Input, out: &mut Effects) {
-        let guest = match self.route.receiver(&input) {
-            Receiver::Guest(guest) => guest,
-            Receiver::Host => return self.inputs.push_back((Receiver::Host, input)),
+    fn on_message(&mut self, from: NodeId, message: Message, out: &mut Out<M>) {
+        match self.route.receiver(from, &message) {
+            Receiver::Host => self.inputs.push_back(Next::Host(Input::Message { from, message })),
+            Receiver::Guest(guest) if self.ended.is_none() && guest < self.guests.len() => {
+                self.inputs.push_back(Next::Guest(guest, Input::Message { from, message }));
+            }
+            Receiver::Guest(_) => out.ignore(Ignored::NotForUs),
             Receiver::Everyone => {
-                let guests = (0..self.guests.len()).filter(|_| self.ended.is_none()).map(Receiver::Guest);
-                let all = [Receiver::Host].into_iter().chain(guests);
-                return self.inputs.extend(all.map(|to| (to, input.clone())));
-            }
-        };
-        let error = match &self.ended {
-            Some(ended) => ended.why.clone(),
-            None if guest < self.guests.len() => {
-                if let Input::Request { op, .. } = &input {
-                    self.open.insert(*op);
+                self.inputs.push_back(Next::Host(Input::Message { from, message: message.clone() }));
+                for guest in (0..self.guests.len()).filter(|_| self.ended.is_none()) {
+                    self.inputs.push_back(Next::Guest(guest, Input::Message { from, message: message.clone() }));
                 }
-                return self.inputs.push_back((Receiver::Guest(guest), input));
             }
-            None => HostError::NoSuchVolume,
-        };
-        match input {
-            Input::Request { op, .. } => out.reply(op, Err(error)),
-            _ => out.ignore(Ignored::NotForUs),
+        }
+    }
+
+    fn on_request(&mut self, op: OpId, request: OnVolumeRequest<M::Request>, out: &mut Out<M>) {
+        assert!(!OPS.contains(&op.0), "{op:?} is not a number of front ends");
+        match (request, &self.ended) {
+            (OnVolumeRequest::Host(request), _) => self.inputs.push_back(Next::Host(Input::Request { op, request })),
+            (OnVolumeRequest::Guest { guest, request }, None) if guest < self.guests.len() => {
+                self.open.insert(op);
+                self.inputs.push_back(Next::Guest(guest, Input::Request { op, request }));
+            }
+            (OnVolumeRequest::Guest { .. }, ended) => {
+                let error = ended.as_ref().map_or(HostError::NoSuchVolume, |ended| ended.why.clone());
+                out.reply(op, OnVolumeOutcome::Guest(Err(error)));
+            }
         }
     }
 
     /// Lets one machine process an input, and handles the effects.
-    fn process(&mut self, now: Now, to: Receiver, input: Input, out: &mut Effects) {
-        let mut effects = std::mem::take(&mut self.effects);
-        match to {
-            Receiver::Host => self.host.step(now, input, &mut effects),
-            Receiver::Guest(_) if self.ended.is_some() => {}
-            Receiver::Guest(guest) => self.guests[guest].step(now, input, &mut effects),
-            Receiver::Everyone => unreachable!("an input for all is given to each"),
+    fn process(&mut self, now: Now, next: Next<M::Request>, out: &mut Out<M>) {
+        match next {
+            Next::Host(input) => self.step_host(now, input, out),
+            Next::Guest(_, _) if self.ended.is_some() => {}
+            Next::Guest(guest, input) => self.step_guest(now, guest, input, out),
         }
+    }
+
+    fn step_host(&mut self, now: Now, input: HostInput, out: &mut Out<M>) {
+        let mut effects = std::mem::take(&mut self.effects.0);
+        self.host.step(now, input, &mut effects);
         effects.drain_ignored().for_each(|why| out.ignore(why));
         for effect in effects.drain() {
-            match (to, effect) {
-                (_, Effect::Send { to, message }) => out.send(to, message),
-                (Receiver::Guest(guest), Effect::Disk { tag, command }) => {
+            match effect {
+                Effect::Send { to, message } => out.send(to, message),
+                Effect::Reply { op, outcome } if OPS.contains(&op.0) => self.on_outcome(now, op, outcome, out),
+                Effect::Reply { op, outcome } => out.reply(op, OnVolumeOutcome::Host(outcome)),
+            }
+        }
+        self.effects.0 = effects;
+    }
+
+    fn step_guest(&mut self, now: Now, guest: usize, input: Input<M::Request>, out: &mut Out<M>) {
+        let mut effects = std::mem::take(&mut self.effects.1);
+        self.guests[guest].step(now, input, &mut effects);
+        effects.drain_ignored().for_each(|why| out.ignore(why));
+        for effect in effects.drain() {
+            match effect {
+                Effect::Send { to, message } => out.send(to, message),
+                Effect::Disk { tag, command } => {
                     self.flights.command(guest, tag, command);
                     self.take_off();
                 }
-                (_, Effect::Disk { .. }) => panic!("a host has no disk"),
-                (Receiver::Host, Effect::Reply { op, outcome }) if OPS.contains(&op.0) => {
-                    self.on_outcome(now, op, outcome, out);
-                }
-                (_, Effect::Reply { op, outcome }) => {
+                Effect::Reply { op, outcome } => {
                     self.open.remove(&op);
-                    out.reply(op, outcome);
+                    out.reply(op, OnVolumeOutcome::Guest(Ok(outcome)));
                 }
             }
         }
-        self.effects = effects;
+        self.effects.1 = effects;
     }
 
     /// The host has answered an operation.
-    fn on_outcome(&mut self, now: Now, op: OpId, outcome: HostOutcome, out: &mut Effects) {
+    fn on_outcome(&mut self, now: Now, op: OpId, outcome: HostOutcome, out: &mut Out<M>) {
         let Some(asked) = self.asked.get(&op) else {
             let ended = self.ended.as_mut().expect("an operation is answered once");
             if ended.unfinished.remove(&op)
@@ -277,10 +331,10 @@ impl<M: Machine, H: Machine, R: Route> OnVolume<M, H, R> {
             self.next_op += 1;
             assert!(OPS.contains(&op.0), "a host does not live that long");
             self.asked.insert(op, Asked { flight, part, request: request.clone() });
-            self.inputs.push_back((Receiver::Host, Input::Request { op, request }));
+            self.inputs.push_back(Next::Host(Input::Request { op, request: request.into() }));
         }
         for Landed { guest, tag, result } in self.flights.pop_landed() {
-            self.inputs.push_back((Receiver::Guest(guest), Input::DiskDone { tag, result }));
+            self.inputs.push_back(Next::Guest(guest, Input::DiskDone { tag, result }));
         }
     }
 
@@ -288,22 +342,25 @@ impl<M: Machine, H: Machine, R: Route> OnVolume<M, H, R> {
     fn repeat(&mut self) {
         self.again_at = None;
         for op in std::mem::take(&mut self.refused) {
-            self.inputs.push_back((Receiver::Host, Input::Request { op, request: self.asked[&op].request.clone() }));
+            let request = self.asked[&op].request.clone().into();
+            self.inputs.push_back(Next::Host(Input::Request { op, request }));
         }
     }
 
     /// The guests' disk is gone for good.
-    fn end(&mut self, ended: Ended, out: &mut Effects) {
-        std::mem::take(&mut self.open).into_iter().for_each(|op| out.reply(op, Err(ended.why.clone())));
+    fn end(&mut self, ended: Ended, out: &mut Out<M>) {
+        std::mem::take(&mut self.open).into_iter().for_each(|op| {
+            out.reply(op, OnVolumeOutcome::Guest(Err(ended.why.clone())));
+        });
         self.ended = Some(ended);
         self.flights.clear();
         self.asked.clear();
         self.refused.clear();
         self.again_at = None;
-        self.inputs.retain(|(to, input)| match (to, input) {
-            (Receiver::Guest(_), _) => false,
-            (Receiver::Host, Input::Request { op, .. }) => !OPS.contains(&op.0),
-            (_, _) => true,
+        self.inputs.retain(|next| match next {
+            Next::Guest(_, _) => false,
+            Next::Host(Input::Request { op, .. }) => !OPS.contains(&op.0),
+            Next::Host(_) => true,
         });
     }
 
@@ -313,27 +370,35 @@ impl<M: Machine, H: Machine, R: Route> OnVolume<M, H, R> {
             self.repeat();
         }
         if is_due(self.host.deadline()) {
-            self.inputs.push_back((Receiver::Host, Input::Wake));
+            self.inputs.push_back(Next::Host(Input::Wake));
         }
         let due = (0..self.guests.len()).filter(|guest| is_due(self.guests[*guest].deadline()));
-        self.inputs.extend(due.map(|guest| (Receiver::Guest(guest), Input::Wake)));
+        self.inputs.extend(due.map(|guest| Next::Guest(guest, Input::Wake)));
     }
 }
 
-impl<M: Machine, H: Machine, R: Route> Machine for OnVolume<M, H, R> {
-    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+impl<M, H, R> Machine for OnVolume<M, H, R>
+where
+    M: Machine<Request: Clone, Disk = OneDisk>,
+    H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>,
+    R: Route,
+{
+    type Request = OnVolumeRequest<M::Request>;
+    type Outcome = OnVolumeOutcome<M::Outcome>;
+    type Disk = NoDisk;
+
+    fn step(&mut self, now: Now, input: Input<Self::Request, NoDisk>, out: &mut Out<M>) {
         match input {
             Input::Start => {
-                let guests = (0..self.guests.len()).map(Receiver::Guest);
-                self.inputs.extend([Receiver::Host].into_iter().chain(guests).map(|to| (to, Input::Start)));
+                self.inputs.push_back(Next::Host(Input::Start));
+                self.inputs.extend((0..self.guests.len()).map(|guest| Next::Guest(guest, Input::Start)));
             }
-            Input::Request { op, .. } if OPS.contains(&op.0) => panic!("{op:?} is not a number of front ends"),
-            Input::Message { .. } | Input::Request { .. } => self.route(input, out),
-            Input::DiskDone { .. } => panic!("a machine on a volume has no other disk"),
+            Input::Request { op, request } => self.on_request(op, request, out),
+            Input::Message { from, message } => self.on_message(from, message, out),
             Input::Wake => self.wake(now),
         }
-        while let Some((to, input)) = self.inputs.pop_front() {
-            self.process(now, to, input, out);
+        while let Some(next) = self.inputs.pop_front() {
+            self.process(now, next, out);
         }
     }
 
@@ -352,7 +417,7 @@ impl<M: Machine, H: Machine, R: Route> Machine for OnVolume<M, H, R> {
 }
 
 /// A read of a volume, with endless patience.
-fn read(volume: VolumeId, range: Range<u64>) -> HostRequest {
+fn read(volume: VolumeId, range: Range<u64>) -> VolumeRequest {
     let length = (range.end - range.start) as usize;
-    HostRequest::Read { volume, offset: range.start, length, patience: Patience::Endless }
+    VolumeRequest::Read { volume, offset: range.start, length, patience: Patience::Endless }
 }

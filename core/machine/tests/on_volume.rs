@@ -1,12 +1,13 @@
 //! Machines on volumes, over a host that the tests play: it answers when they say so, in any order.
 
-use braid_base::{BLOCK_BYTES, Now, Rng, Time, VolumeId};
-use braid_machine::on_volume::{OnVolume, Receiver, Window};
+use braid_base::{BLOCK_BYTES, NodeId, Now, Rng, Time, VolumeId};
+use braid_machine::on_volume::{OnVolume, OnVolumeOutcome, OnVolumeRequest, Receiver, Window};
 use braid_machine::{
-    DiskCommand, DiskError, DiskResult, DiskTag, Effect, Effects, HostError, HostOutcome, HostRequest, HostSuccess,
-    Input, Machine, OpId, Patience,
+    DiskCommand, DiskError, DiskResult, DiskTag, Effect, Effects, EffectsOf, HostEffects, HostError, HostInput,
+    HostOutcome, HostRequest, HostSuccess, Input, InputOf, JobRequest, Machine, NoDisk, OneDisk, OpId, Patience,
+    VolumeRequest,
 };
-use braid_wire::Failure;
+use braid_wire::{Failure, Message};
 use bytes::Bytes;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -14,7 +15,6 @@ use std::rc::Rc;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 const VOLUME: VolumeId = VolumeId(5);
-const OTHER: VolumeId = VolumeId(9);
 const WINDOW: Window = Window { volume: VOLUME, offset: 8 * BLOCK, length: 4096 * BLOCK };
 
 /// What the test sees of the host: its content by block, and the requests that it has not answered.
@@ -27,10 +27,14 @@ struct Volume {
 struct Host(Rc<RefCell<Volume>>);
 
 impl Machine for Host {
-    fn step(&mut self, _: Now, input: Input, out: &mut Effects) {
+    type Request = HostRequest;
+    type Outcome = HostOutcome;
+    type Disk = NoDisk;
+
+    fn step(&mut self, _: Now, input: HostInput, out: &mut HostEffects) {
         match input {
             Input::Request { op, request } => self.0.borrow_mut().asked.push_back((op, request)),
-            Input::Message { message: braid_wire::Message::MonitorAnswer(_), .. } => {}
+            Input::Message { message: Message::MonitorAnswer(_), .. } => {}
             Input::Wake => {
                 let answers: Vec<_> = ANSWERS.with_borrow_mut(std::mem::take);
                 answers.into_iter().for_each(|(op, outcome)| out.reply(op, outcome));
@@ -55,13 +59,13 @@ impl Volume {
     fn serve(&mut self, request: &HostRequest) -> HostOutcome {
         assert_eq!((request.patience(), request.volume()), (Patience::Endless, Some(VOLUME)));
         match request {
-            HostRequest::Read { offset, length, .. } => {
+            HostRequest::Volume(VolumeRequest::Read { offset, length, .. }) => {
                 let mut bytes =
                     Bytes::from((*offset..offset + *length as u64).map(|at| self.byte(at)).collect::<Vec<u8>>());
                 let first = bytes.split_to(length / 2);
                 Ok(HostSuccess::Data(vec![first, bytes]))
             }
-            HostRequest::Write { offset, data, .. } => {
+            HostRequest::Volume(VolumeRequest::Write { offset, data, .. }) => {
                 assert!(data.len() as u64 <= 1024 * BLOCK);
                 for (at, byte) in data.iter().enumerate() {
                     let at = offset + at as u64;
@@ -70,7 +74,7 @@ impl Volume {
                 }
                 Ok(HostSuccess::Done)
             }
-            HostRequest::Allocation { range, .. } => {
+            HostRequest::Volume(VolumeRequest::Allocation { range, .. }) => {
                 // A host may tell only the first part.
                 let told = range.count.min(300);
                 let runs = (range.start..range.start + told).map(|block| (1, self.blocks.contains_key(&block)));
@@ -85,6 +89,10 @@ impl Volume {
     }
 }
 
+/// Asks a guest to issue the commands of the test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Issue;
+
 /// Issues the commands of the test.
 #[derive(Default)]
 struct Guest {
@@ -94,14 +102,18 @@ struct Guest {
 }
 
 impl Machine for Guest {
-    fn step(&mut self, _: Now, input: Input, out: &mut Effects) {
+    type Request = Issue;
+    type Outcome = ();
+    type Disk = OneDisk;
+
+    fn step(&mut self, _: Now, input: Input<Issue>, out: &mut Effects<()>) {
         match input {
             Input::Request { op, .. } => {
                 for command in self.commands.take() {
                     out.disk(DiskTag(self.next), command);
                     self.next += 1;
                 }
-                out.reply(op, Ok(HostSuccess::Done));
+                out.reply(op, ());
             }
             Input::DiskDone { tag, result } => self.done.borrow_mut().push((tag, result)),
             _ => {}
@@ -115,21 +127,20 @@ impl Machine for Guest {
     fn invariants(&self) {}
 }
 
-fn by_volume(input: &Input) -> Receiver {
-    match input {
-        Input::Request { request: HostRequest::Flush { volume: OTHER }, .. } => Receiver::Guest(0),
-        Input::Request { request: HostRequest::Flush { .. }, .. } => Receiver::Guest(7),
-        _ => Receiver::Host,
-    }
+fn to_host(_: NodeId, _: &Message) -> Receiver {
+    Receiver::Host
 }
 
+type Machines = OnVolume<Guest, Host, fn(NodeId, &Message) -> Receiver>;
+type Outcome = OnVolumeOutcome<()>;
+
 struct Bench {
-    machine: OnVolume<Guest, Host, fn(&Input) -> Receiver>,
+    machine: Machines,
     volume: Rc<RefCell<Volume>>,
     commands: Rc<RefCell<Vec<DiskCommand>>>,
     done: Rc<RefCell<Vec<(DiskTag, DiskResult)>>>,
     now: Now,
-    replies: Vec<(OpId, HostOutcome)>,
+    replies: Vec<(OpId, Outcome)>,
     next_op: u64,
 }
 
@@ -137,15 +148,15 @@ impl Bench {
     fn new() -> Bench {
         let (volume, guest) = (Rc::<RefCell<Volume>>::default(), Guest::default());
         let (commands, done) = (guest.commands.clone(), guest.done.clone());
-        let route: fn(&Input) -> Receiver = by_volume;
+        let route: fn(NodeId, &Message) -> Receiver = to_host;
         let machine = OnVolume::new(Host(volume.clone()), vec![(WINDOW, guest)], route);
         let mut bench = Bench { machine, volume, commands, done, now: Now::default(), replies: Vec::new(), next_op: 0 };
         bench.take(Input::Start);
         bench
     }
 
-    fn take(&mut self, input: Input) {
-        let mut out = Effects::new();
+    fn take(&mut self, input: InputOf<Machines>) {
+        let mut out = EffectsOf::<Machines>::new();
         self.machine.step(self.now, input, &mut out);
         self.machine.invariants();
         for effect in out.drain() {
@@ -154,7 +165,7 @@ impl Bench {
         }
     }
 
-    fn ask(&mut self, request: HostRequest) -> OpId {
+    fn ask(&mut self, request: OnVolumeRequest<Issue>) -> OpId {
         self.next_op += 1;
         self.take(Input::Request { op: OpId(self.next_op), request });
         OpId(self.next_op)
@@ -163,8 +174,8 @@ impl Bench {
     /// The guest issues these commands.
     fn command(&mut self, commands: impl IntoIterator<Item = DiskCommand>) {
         self.commands.borrow_mut().extend(commands);
-        let op = self.ask(HostRequest::Flush { volume: OTHER });
-        assert_eq!(self.replies.pop(), Some((op, Ok(HostSuccess::Done))), "replies of guests pass through");
+        let op = self.ask(OnVolumeRequest::Guest { guest: 0, request: Issue });
+        assert_eq!(self.replies.pop(), Some((op, Outcome::Guest(Ok(())))), "replies of guests pass through");
     }
 
     fn asked(&self) -> usize {
@@ -309,9 +320,9 @@ fn a_fence_ends_the_guests_and_not_the_host() {
         }
         assert_eq!(bench.results(), [], "not even of what has happened");
         assert_eq!(bench.machine.deadline(), None);
-        let op = bench.ask(HostRequest::Flush { volume: OTHER });
-        assert_eq!(bench.replies.pop(), Some((op, Err(error))));
-        bench.ask(HostRequest::Check { volume: VOLUME, stripe: 0 });
+        let op = bench.ask(OnVolumeRequest::Guest { guest: 0, request: Issue });
+        assert_eq!(bench.replies.pop(), Some((op, Outcome::Guest(Err(error)))));
+        bench.ask(OnVolumeRequest::Host(JobRequest::Check { volume: VOLUME, stripe: 0 }.into()));
         assert_eq!(bench.asked(), 1, "the host goes on");
     }
 }
@@ -319,8 +330,8 @@ fn a_fence_ends_the_guests_and_not_the_host() {
 #[test]
 fn a_request_for_a_guest_that_does_not_exist_is_answered() {
     let mut bench = Bench::new();
-    let op = bench.ask(HostRequest::Flush { volume: VOLUME });
-    assert_eq!(bench.replies.pop(), Some((op, Err(HostError::NoSuchVolume))));
+    let op = bench.ask(OnVolumeRequest::Guest { guest: 7, request: Issue });
+    assert_eq!(bench.replies.pop(), Some((op, Outcome::Guest(Err(HostError::NoSuchVolume)))));
 }
 
 #[test]
@@ -394,7 +405,7 @@ fn a_window_is_a_disk() {
 fn windows_that_overlap_are_a_mistake() {
     let host = Host(Rc::default());
     let other = Window { offset: 0, length: 9 * BLOCK, ..WINDOW };
-    let route: fn(&Input) -> Receiver = by_volume;
+    let route: fn(NodeId, &Message) -> Receiver = to_host;
     OnVolume::new(host, vec![(WINDOW, Guest::default()), (other, Guest::default())], route);
 }
 
@@ -403,7 +414,7 @@ fn guests_that_retire_leave_nothing_undecided() {
     let mut bench = Bench::new();
     bench.command([write(0, BLOCK, 1), write(BLOCK, BLOCK, 2)]);
     assert_eq!(bench.asked(), 2);
-    let mut out = Effects::new();
+    let mut out = EffectsOf::<Machines>::new();
     bench.machine.retire(HostError::Disconnecting, &mut out);
     assert!(!bench.machine.is_settled(), "two writes are at the host");
     bench.answer(0, None);
@@ -411,8 +422,8 @@ fn guests_that_retire_leave_nothing_undecided() {
     bench.answer(0, None);
     assert!(bench.machine.is_settled() && bench.machine.failed().is_none());
     assert_eq!(bench.results(), [], "the guest hears nothing any more");
-    let refused = bench.ask(HostRequest::Flush { volume: OTHER });
-    assert_eq!(bench.replies.pop(), Some((refused, Err(HostError::Disconnecting))));
+    let refused = bench.ask(OnVolumeRequest::Guest { guest: 0, request: Issue });
+    assert_eq!(bench.replies.pop(), Some((refused, Outcome::Guest(Err(HostError::Disconnecting)))));
 }
 
 #[test]

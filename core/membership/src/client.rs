@@ -26,7 +26,7 @@ use braid_base::{
     Backoff, Clock, DeviceId, DiskId, Epoch, FileSystemId, Generation, MemberState, Membership, NodeId, Now, Ownership,
     Time, Timers,
 };
-use braid_machine::{Effects, Ignored};
+use braid_machine::{Disk, Effects, Ignored, Never, OneDisk};
 use braid_wire::{
     AdminError, Administration, HealingProgress, JoinRefused, Message, MonitorAnswer, MonitorCommand, MonitorReply,
     MonitorRequest, OwnershipRefused, OwnershipRequest, RecoveryThrottle,
@@ -62,12 +62,12 @@ pub struct MonitorClient {
 }
 
 /// What the owner lends to the client for one call.
-pub struct Ctx<'a> {
+pub struct Ctx<'a, O = Never, D: Disk = OneDisk> {
     pub now: Now,
     /// Timeouts, intervals and limits.
     pub settings: &'a Settings,
     /// Receives the requests to the monitor.
-    pub out: &'a mut Effects,
+    pub out: &'a mut Effects<O, D>,
 }
 
 /// An event for a device.
@@ -230,7 +230,7 @@ impl MonitorClient {
     }
 
     /// Handles the first deadline that is due.
-    pub fn wake(&mut self, cx: &mut Ctx) -> Option<Event> {
+    pub fn wake<O, D: Disk>(&mut self, cx: &mut Ctx<'_, O, D>) -> Option<Event> {
         match self.timers.pop_due(cx.now.time)? {
             Deadline::Report => {
                 self.put_off_report(cx);
@@ -255,14 +255,14 @@ impl MonitorClient {
     }
 
     /// Sets the next report one interval from now. To be called when a report is sent.
-    pub fn put_off_report(&mut self, cx: &Ctx) {
+    pub fn put_off_report<O, D: Disk>(&mut self, cx: &Ctx<'_, O, D>) {
         let heartbeat = cx.settings.heartbeat;
         let wait = if self.view.membership().is_some() { heartbeat } else { heartbeat / STARTING };
         self.timers.set(Deadline::Report, cx.now.time.after(wait));
     }
 
     /// Reports to the monitor, and repeats the requests that it has not answered.
-    pub fn report(&mut self, cx: &mut Ctx, report: Report) {
+    pub fn report<O, D: Disk>(&mut self, cx: &mut Ctx<'_, O, D>, report: Report) {
         let (now, settings) = (cx.now.time, cx.settings);
         self.last_report = Some(now);
         let Report { mut silent, bad_slots, failing, undecided, stamps, healing, resynchronised } = report;
@@ -285,7 +285,7 @@ impl MonitorClient {
         }
     }
 
-    fn tell(&self, cx: &mut Ctx, command: MonitorCommand) {
+    fn tell<O, D: Disk>(&self, cx: &mut Ctx<'_, O, D>, command: MonitorCommand) {
         let request = MonitorRequest { epoch: self.view.epoch(), command };
         cx.out.send(NodeId::Monitor, Message::MonitorRequest(request));
     }
@@ -297,7 +297,14 @@ impl MonitorClient {
     }
 
     /// Requests that hosts be fenced.
-    pub fn fence(&mut self, cx: &mut Ctx, ticket: u64, asker: u64, request: FenceRequest, persistence: Persistence) {
+    pub fn fence<O, D: Disk>(
+        &mut self,
+        cx: &mut Ctx<'_, O, D>,
+        ticket: u64,
+        asker: u64,
+        request: FenceRequest,
+        persistence: Persistence,
+    ) {
         let mut resend = (persistence == Persistence::Forever).then(|| cx.settings.resend());
         let wait = resend.as_mut().map_or(cx.settings.request_timeout, Backoff::next_wait);
         self.timers.set(Deadline::Fence(ticket), cx.now.time.after(wait));
@@ -312,16 +319,23 @@ impl MonitorClient {
     }
 
     /// Requests a change of the monitor's record.
-    pub fn administer(&mut self, cx: &mut Ctx, ticket: u64, asker: u64, request: Administration) {
+    pub fn administer<O, D: Disk>(&mut self, cx: &mut Ctx<'_, O, D>, ticket: u64, asker: u64, request: Administration) {
         self.change(cx, ticket, asker, MonitorCommand::Administer { ticket, request });
     }
 
     /// Requests, or asks for, the ownership of a file system.
-    pub fn own(&mut self, cx: &mut Ctx, ticket: u64, asker: u64, file_system: FileSystemId, request: OwnershipRequest) {
+    pub fn own<O, D: Disk>(
+        &mut self,
+        cx: &mut Ctx<'_, O, D>,
+        ticket: u64,
+        asker: u64,
+        file_system: FileSystemId,
+        request: OwnershipRequest,
+    ) {
         self.change(cx, ticket, asker, MonitorCommand::Ownership { ticket, file_system, request });
     }
 
-    fn change(&mut self, cx: &mut Ctx, ticket: u64, asker: u64, command: MonitorCommand) {
+    fn change<O, D: Disk>(&mut self, cx: &mut Ctx<'_, O, D>, ticket: u64, asker: u64, command: MonitorCommand) {
         self.timers.set(Deadline::Change(ticket), cx.now.time.after(cx.settings.request_timeout));
         self.tell(cx, command.clone());
         self.pending.changes.insert(ticket, PendingChange { asker, command, since: cx.now.time });
@@ -344,7 +358,7 @@ impl MonitorClient {
     }
 
     /// Takes over the next change of an answer, for a host or a lock server; none if that was all.
-    pub fn next_event(&mut self, cx: &Ctx) -> Option<Event> {
+    pub fn next_event<O, D: Disk>(&mut self, cx: &Ctx<'_, O, D>) -> Option<Event> {
         if self.drop_unasked() {
             return Some(Event::Ignored(Ignored::NotForUs));
         }
@@ -408,7 +422,7 @@ impl MonitorClient {
 /// The part that only devices need.
 impl MonitorClient {
     /// Takes over the next change of an answer, for a device; none if that was all.
-    pub fn next_device_event(&mut self, cx: &Ctx) -> Option<DeviceEvent> {
+    pub fn next_device_event<O, D: Disk>(&mut self, cx: &Ctx<'_, O, D>) -> Option<DeviceEvent> {
         if self.drop_unasked() {
             return Some(DeviceEvent::Ignored(Ignored::NotForUs));
         }

@@ -21,7 +21,7 @@ const WAITING_MAX: usize = 64;
 pub(crate) type FenceName = (NodeId, u64);
 
 /// A request that is not answered yet.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct FenceRequest {
     /// The current epoch of the node that sent it.
     asker: Epoch,
@@ -42,7 +42,7 @@ pub(crate) enum Taken {
 }
 
 /// The requests to fence hosts.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Fences {
     /// Those that are not answered yet.
     waiting: BTreeMap<FenceName, FenceRequest>,

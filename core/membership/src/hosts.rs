@@ -10,7 +10,7 @@ use std::time::Duration;
 const LOCK_SERVER_SILENT_MAX: Duration = Duration::from_secs(10);
 
 /// The hosts that reported within their lease, and the lock servers.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Hosts {
     known: BTreeMap<Generation, Host>,
     /// The last generation that the control plane has given out. No host has a later one, whatever a message says.
@@ -19,7 +19,7 @@ pub(crate) struct Hosts {
     lock_servers: BTreeMap<LockServerId, Time>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Host {
     heard: Time,
     /// Devices that do not answer it.

@@ -17,7 +17,9 @@ use braid_base::{
     Ownership, Time,
 };
 use braid_layout::VolumeDescription;
-use braid_machine::{DiskResult, Effects, HostError, HostOutcome, HostRequest, HostSuccess, Ignored, Input, Machine};
+use braid_machine::{
+    ControlOutcome, ControlRequest, DiskResult, HostError, Ignored, Input, Machine, MonitorEffects, OneDisk,
+};
 use braid_two_copy_record::{Progress, StoredRecord};
 use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, OwnershipRequest};
 use std::collections::BTreeMap;
@@ -29,14 +31,15 @@ pub struct MonitorConfig {
     pub array: ArrayId,
     /// The devices of a new array. Later the record says which devices there are.
     pub devices: Vec<DeviceId>,
-    /// The last generation that the control plane has given out. The monitor is told of later ones (`HostRequest::NoteGenerations`).
+    /// The last generation that the control plane has given out. The monitor is told of later ones (`ControlRequest::NoteGenerations`).
     pub last_generation: Generation,
     /// Timeouts, intervals and limits.
     pub settings: Settings,
 }
 
-/// The array's monitor. Immediately after its start, it must be given all volumes (`HostRequest::AdoptVolume`): it must know every volume
+/// The array's monitor. Immediately after its start, it must be given all volumes (`ControlRequest::AdoptVolume`): it must know every volume
 /// of a device before it marks the device out.
+#[derive(Clone, Debug)]
 pub struct Monitor {
     pub(crate) config: MonitorConfig,
     service: MonitorService,
@@ -56,7 +59,7 @@ pub struct Monitor {
 }
 
 /// Requests of hosts and lock servers that are not answered yet. Most are answered when devices have adopted an epoch.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct HostRequests {
     /// Requests to fence hosts.
     pub fences: Fences,
@@ -152,14 +155,14 @@ impl Monitor {
         not_out(self.membership()) && self.record.writing().is_none_or(|next| not_out(&next.membership))
     }
 
-    fn start(&mut self, now: Now, out: &mut Effects) {
+    fn start(&mut self, now: Now, out: &mut MonitorEffects) {
         assert_eq!(self.service, MonitorService::Off, "a monitor is started once");
         self.service = MonitorService::Reading;
         self.watch.start(now.time, &self.config.settings);
         self.record.start(out);
     }
 
-    fn on_disk_done(&mut self, now: Now, result: DiskResult, out: &mut Effects) -> Result<(), MonitorError> {
+    fn on_disk_done(&mut self, now: Now, result: DiskResult, out: &mut MonitorEffects) -> Result<(), MonitorError> {
         let before = self.record.durable().clone();
         match self.record.on_disk_done(result, out)? {
             Progress::Read => {
@@ -186,7 +189,7 @@ impl Monitor {
     }
 
     /// Answers the devices whose disks have just been recorded.
-    fn greet_learned(&mut self, now: Now, before: &Recorded, out: &mut Effects) {
+    fn greet_learned(&mut self, now: Now, before: &Recorded, out: &mut MonitorEffects) {
         let devices: Vec<_> = self.devices.keys().copied().collect();
         for device in devices {
             if before.slot(device).disk.is_none() && self.slot(device).disk.is_some() && self.is_to_hear(device) {
@@ -224,7 +227,7 @@ impl Monitor {
         self.watch.plan_first_patrol(now.time, settings);
     }
 
-    fn on_message(&mut self, now: Now, from: NodeId, message: Message, out: &mut Effects) {
+    fn on_message(&mut self, now: Now, from: NodeId, message: Message, out: &mut MonitorEffects) {
         let Message::MonitorRequest(MonitorRequest { epoch, command }) = message else {
             return self.ignore(Ignored::NotForUs, out);
         };
@@ -289,7 +292,7 @@ impl Monitor {
     }
 
     /// A device asks for a lease. If it reports that it cannot serve, its lease is not extended, so that it is soon marked out.
-    fn on_device(&mut self, now: Now, device: DeviceId, renewal: Renewal, out: &mut Effects) {
+    fn on_device(&mut self, now: Now, device: DeviceId, renewal: Renewal, out: &mut MonitorEffects) {
         let Renewal { epoch, sent, disk, unable, .. } = renewal;
         let ours = self.membership().epoch;
         if !self.devices.contains_key(&device) {
@@ -337,7 +340,7 @@ impl Monitor {
     }
 
     /// A device names an epoch that the record does not know. It gets no lease.
-    fn on_later_epoch(&mut self, now: Now, device: DeviceId, theirs: Epoch, out: &mut Effects) {
+    fn on_later_epoch(&mut self, now: Now, device: DeviceId, theirs: Epoch, out: &mut MonitorEffects) {
         self.counters.ahead += 1;
         let known = self.devices.get_mut(&device).expect("the caller has looked it up");
         known.ahead = Some((theirs, now.time));
@@ -362,7 +365,7 @@ impl Monitor {
     }
 
     /// All devices have been heard, or have had time to be heard: their deferred requests for leases are handled now.
-    fn grant_deferred(&mut self, now: Now, out: &mut Effects) {
+    fn grant_deferred(&mut self, now: Now, out: &mut MonitorEffects) {
         if !self.watch.is_new() || self.awaits_others() {
             return;
         }
@@ -376,7 +379,7 @@ impl Monitor {
         }
     }
 
-    fn on_fence(&mut self, name: (NodeId, u64), asker: Epoch, mut wanted: FenceTable, out: &mut Effects) {
+    fn on_fence(&mut self, name: (NodeId, u64), asker: Epoch, mut wanted: FenceTable, out: &mut MonitorEffects) {
         if !self.hosts.may_fence(&wanted) {
             self.counters.fences_ahead += 1;
             if wanted.below > Generation(0) {
@@ -400,7 +403,7 @@ impl Monitor {
         name: OwnershipName,
         asker: Epoch,
         (file_system, request): (FileSystemId, OwnershipRequest),
-        out: &mut Effects,
+        out: &mut MonitorEffects,
     ) {
         if request == OwnershipRequest::Inquire {
             let result = Ok(self.record.durable().owners.of(file_system));
@@ -417,7 +420,7 @@ impl Monitor {
         }
     }
 
-    pub(crate) fn answer_ownership(&mut self, now: Now, answers: Vec<OwnershipAnswer>, out: &mut Effects) {
+    pub(crate) fn answer_ownership(&mut self, now: Now, answers: Vec<OwnershipAnswer>, out: &mut MonitorEffects) {
         for OwnershipAnswer { ticket, host, asker, result } in answers {
             match result {
                 Ok(_) => self.counters.ownership_answers += 1,
@@ -428,7 +431,7 @@ impl Monitor {
     }
 
     /// Answers the fences and take-overs that are complete.
-    fn answer_fences(&mut self, now: Now, out: &mut Effects) {
+    fn answer_fences(&mut self, now: Now, out: &mut MonitorEffects) {
         if self.requests.fences.is_empty() && self.requests.ownership.is_empty() {
             return;
         }
@@ -450,7 +453,7 @@ impl Monitor {
     }
 
     /// Answers a node whose current epoch is `epoch`.
-    pub(crate) fn answer(&mut self, now: Now, to: NodeId, epoch: Epoch, reply: MonitorReply, out: &mut Effects) {
+    pub(crate) fn answer(&mut self, now: Now, to: NodeId, epoch: Epoch, reply: MonitorReply, out: &mut MonitorEffects) {
         self.watch.step(now.time);
         let durable = self.membership();
         let membership = (durable.epoch != epoch).then(|| durable.clone());
@@ -460,7 +463,7 @@ impl Monitor {
     }
 
     /// Tells all hosts, lock servers and devices of a new epoch.
-    pub(crate) fn tell_all(&mut self, now: Now, out: &mut Effects) {
+    pub(crate) fn tell_all(&mut self, now: Now, out: &mut MonitorEffects) {
         let devices = self.devices.keys().filter(|device| self.is_to_hear(**device));
         let devices = devices.map(|device| NodeId::Device(*device));
         let all: Vec<_> = devices.chain(self.hosts.all(now.time)).collect();
@@ -469,14 +472,13 @@ impl Monitor {
         }
     }
 
-    fn on_request(&mut self, request: HostRequest) -> HostOutcome {
+    fn on_request(&mut self, request: ControlRequest) -> ControlOutcome {
         match request {
-            HostRequest::AdoptVolume { volume } => self.adopt(volume)?,
-            HostRequest::DropVolume { volume } => self.stripes.drop(volume),
-            HostRequest::NoteGenerations { last } => self.hosts.note_given(last),
-            other => panic!("a monitor is not asked for this: {other:?}"),
+            ControlRequest::AdoptVolume { volume } => self.adopt(volume)?,
+            ControlRequest::DropVolume { volume } => self.stripes.drop(volume),
+            ControlRequest::NoteGenerations { last } => self.hosts.note_given(last),
         }
-        Ok(HostSuccess::Done)
+        Ok(())
     }
 
     fn adopt(&mut self, volume: VolumeDescription) -> Result<(), HostError> {
@@ -508,14 +510,18 @@ impl Monitor {
         self.watch.end();
     }
 
-    pub(crate) fn ignore(&mut self, why: Ignored, out: &mut Effects) {
+    pub(crate) fn ignore(&mut self, why: Ignored, out: &mut MonitorEffects) {
         self.counters.ignored += 1;
         out.ignore(why);
     }
 }
 
 impl Machine for Monitor {
-    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+    type Request = ControlRequest;
+    type Outcome = ControlOutcome;
+    type Disk = OneDisk;
+
+    fn step(&mut self, now: Now, input: Input<ControlRequest>, out: &mut MonitorEffects) {
         self.watch.step(now.time);
         match input {
             Input::Request { op, request } => out.reply(op, self.on_request(request)),

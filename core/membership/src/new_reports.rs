@@ -4,7 +4,7 @@ use braid_base::{DeviceId, DiskId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the next decision has to take into account.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct NewReports {
     /// Returning devices that were reported to be completely resynchronised.
     resynchronised: BTreeSet<DeviceId>,

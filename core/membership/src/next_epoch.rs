@@ -5,11 +5,11 @@ use crate::monitor::Monitor;
 use crate::monitor_record::Recorded;
 use crate::record_draft::Draft;
 use braid_base::{DeviceId, Epoch, Generation, MemberState, Membership, Now, Time};
-use braid_machine::Effects;
+use braid_machine::MonitorEffects;
 
 impl Monitor {
     /// Decides what is due, and begins to write the record.
-    pub(crate) fn decide(&mut self, now: Now, out: &mut Effects) {
+    pub(crate) fn decide(&mut self, now: Now, out: &mut MonitorEffects) {
         if self.record.writing().is_some() {
             return;
         }
@@ -74,7 +74,7 @@ impl Monitor {
     }
 
     /// Applies operators' requests to the next record, and answers those that are refused.
-    fn administer(&mut self, now: Now, next: &mut Recorded, out: &mut Effects) {
+    fn administer(&mut self, now: Now, next: &mut Recorded, out: &mut MonitorEffects) {
         for (name, request) in self.administrations.undecided() {
             match self.draft(now, next).change(request) {
                 Ok(()) => self.administrations.decide(name),
@@ -89,7 +89,7 @@ impl Monitor {
     }
 
     /// Both copies of the record have the next epoch: all nodes are told of it.
-    pub(crate) fn on_epoch_durable(&mut self, now: Now, before: &Membership, out: &mut Effects) {
+    pub(crate) fn on_epoch_durable(&mut self, now: Now, before: &Membership, out: &mut MonitorEffects) {
         let now_in = self.membership().devices(|member_state| member_state != MemberState::Out);
         let back = now_in
             .filter(|device| before.member(*device).is_some_and(|member| member.member_state == MemberState::Out));

@@ -14,7 +14,7 @@ const ANSWERED_MAX: usize = 256;
 pub(crate) type AdministrationName = (NodeId, u64);
 
 /// The requests of operators.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Administrations {
     requests: BTreeMap<AdministrationName, Request>,
     /// The last refused ticket of each sender.
@@ -22,7 +22,7 @@ pub(crate) struct Administrations {
 }
 
 /// A request that is not answered yet.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Request {
     /// The current epoch of the node that sent it.
     asker: Epoch,

@@ -20,7 +20,7 @@ const WAITING_MAX: usize = 64;
 pub(crate) type OwnershipName = (Generation, u64);
 
 /// A request that is not answered yet.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Waiting {
     /// The current epoch of the host that sent it.
     asker: Epoch,
@@ -39,7 +39,7 @@ struct Decided {
 }
 
 /// An answer to a request.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct OwnershipAnswer {
     pub ticket: u64,
     pub host: NodeId,
@@ -49,7 +49,7 @@ pub(crate) struct OwnershipAnswer {
 }
 
 /// The requests about the ownership of file systems.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct OwnershipRequests {
     waiting: BTreeMap<OwnershipName, Waiting>,
 }
@@ -137,6 +137,7 @@ impl OwnershipRequests {
 }
 
 /// What becomes of a request in the next record.
+#[derive(Clone, Debug)]
 enum Verdict {
     Decided(Decided),
     Refused(OwnershipRefused),

@@ -7,7 +7,7 @@ use crate::monitor_record::Recorded;
 use crate::operator_requests::AdministrationName;
 use crate::slot_record::{Change, Slot, SlotShown};
 use braid_base::{DeviceId, DiskId, Epoch, NodeId, Now};
-use braid_machine::Effects;
+use braid_machine::MonitorEffects;
 use braid_wire::{AdminError, Administration, Message, MonitorAnswer, MonitorReply, RecoveryThrottle};
 
 impl Monitor {
@@ -39,7 +39,14 @@ impl Monitor {
 
     /// A device asks for a lease with this disk. True if the disk may serve, so that the request is handled as usual; otherwise it is
     /// answered here.
-    pub(crate) fn admits(&mut self, now: Now, device: DeviceId, disk: DiskId, epoch: Epoch, out: &mut Effects) -> bool {
+    pub(crate) fn admits(
+        &mut self,
+        now: Now,
+        device: DeviceId,
+        disk: DiskId,
+        epoch: Epoch,
+        out: &mut MonitorEffects,
+    ) -> bool {
         let slot = self.slot(device);
         let known = self.devices.get_mut(&device).expect("just seen");
         known.join_refused = slot.objects_to(disk, epoch);
@@ -75,7 +82,7 @@ impl Monitor {
         name: AdministrationName,
         asker: Epoch,
         request: Administration,
-        out: &mut Effects,
+        out: &mut MonitorEffects,
     ) {
         match self.administrations.take(name, asker, request) {
             Ok(true) => self.new_reports.demand(),
@@ -85,7 +92,7 @@ impl Monitor {
     }
 
     /// The record with the decided requests is durable: they are answered.
-    pub(crate) fn on_administered(&mut self, now: Now, out: &mut Effects) {
+    pub(crate) fn on_administered(&mut self, now: Now, out: &mut MonitorEffects) {
         for name in self.administrations.decided() {
             self.answer_administered(now, name, Ok(()), out);
         }
@@ -96,7 +103,7 @@ impl Monitor {
         now: Now,
         name: AdministrationName,
         result: Result<(), AdminError>,
-        out: &mut Effects,
+        out: &mut MonitorEffects,
     ) {
         let asker = self.administrations.end(name, result.is_err());
         let reply = MonitorReply::Administered { ticket: name.1, result };

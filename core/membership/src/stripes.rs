@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const CHUNK_BLOCKS: u64 = 16;
 
 /// The descriptions of all volumes.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Stripes(BTreeMap<VolumeId, VolumeDescription>);
 
 impl Stripes {

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// How often leases are checked.
 const PATROLS_PER_HEARTBEAT: u32 = 4;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Watch {
     started: Time,
     /// It has just started, and has neither heard all devices nor waited long enough for them: it grants no lease yet.

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 const LEASES: u32 = 10;
 
 /// The hosts without a session that the last look has found.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct AbsentHosts {
     found: BTreeSet<Generation>,
     /// When to look again. Set when the server serves.

@@ -56,7 +56,7 @@ pub struct Undecided {
 }
 
 /// A check, or a collection, and the pages that it reads.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct CheckRun {
     work: Work,
     pages: Pages,
@@ -64,7 +64,7 @@ pub(crate) struct CheckRun {
     is_complete: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Work {
     Check(Check),
     Collect {
@@ -76,7 +76,7 @@ enum Work {
 }
 
 /// The part of the map that is at hand.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Pages {
     /// The oldest first.
     pages: VecDeque<Page>,
@@ -85,7 +85,7 @@ struct Pages {
 }
 
 /// Keys in a row, all of one kind.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Page {
     from: Key,
     values: BTreeMap<Key, Bytes>,
@@ -104,7 +104,7 @@ enum PageEnd {
 }
 
 /// Reads a page, as a procedure of the store.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct ReadPage {
     from: Key,
     last: Key,

@@ -20,6 +20,7 @@ use braid_wire::{
 use bytes::Bytes;
 
 /// What became of an operation at its coordinator.
+#[derive(Clone, Debug)]
 enum Ended {
     Reply(FileReply),
     /// It has changed nothing, and is to be planned anew.

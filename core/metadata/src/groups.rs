@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 const GROUP_BYTES_MAX: usize = 16 << 10;
 
 /// The transactions under way with each worker, and what waits for them.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Groups {
     grouping: Grouping,
     under_way: BTreeMap<ShardId, TransactionName>,

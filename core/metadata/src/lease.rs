@@ -18,7 +18,7 @@ const HELD_MAX: usize = 4096;
 const HELD_BYTES_MAX: usize = 16 << 20;
 
 /// The lease, and what waits for it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Lease {
     span: Duration,
     until: Time,

@@ -15,8 +15,11 @@
 use crate::check::Purpose;
 use crate::server::{MetadataServer, MetadataServerConfig};
 use braid_base::{Epoch, Generation, Membership, NodeId, Now, Ownership, Time, VolumeId};
-use braid_machine::on_volume::{OnVolume, Receiver, Route, Window};
-use braid_machine::{Effect, Effects, HostError, HostOutcome, HostRequest, HostSuccess, Input, Machine, OpId};
+use braid_machine::on_volume::{OnVolume, OnVolumeOutcome, OnVolumeRequest, Receiver, Route, Window};
+use braid_machine::{
+    ArrayRequest, Effect, Effects, EffectsOf, HostEffects, HostError, HostInput, HostOutcome, HostRequest, HostSuccess,
+    Input, InputOf, Machine, Never, NoDisk, OpId,
+};
 use braid_wire::{Message, OwnershipRefused, OwnershipRequest};
 use std::time::Duration;
 
@@ -26,6 +29,7 @@ const OP: OpId = OpId(1 << 60);
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// The process of a metadata server, over its host.
+#[derive(Clone, Debug)]
 pub struct MetadataNode<H> {
     config: MetadataServerConfig,
     volume: VolumeId,
@@ -36,6 +40,8 @@ pub struct MetadataNode<H> {
     release: Option<(OpId, OwnershipRequest)>,
     /// The latest membership that the monitor sent before the process owned the file system.
     membership: Option<Membership>,
+    /// The effects of the owner, on their way out.
+    effects: Effects<OnVolumeOutcome<Never>, NoDisk>,
 }
 
 /// What the process does.
@@ -49,6 +55,7 @@ pub enum NodeState {
     Ended(HostError),
 }
 
+#[derive(Clone, Debug)]
 enum Stage<H> {
     TakesOver {
         host: H,
@@ -56,7 +63,7 @@ enum Stage<H> {
         /// When the request is made again.
         again_at: Option<Time>,
     },
-    Owns(Box<OnVolume<MetadataServer, Started<H>, BySender>>),
+    Owns(Box<Owner<H>>),
     Ended {
         host: H,
         error: HostError,
@@ -66,17 +73,29 @@ enum Stage<H> {
 }
 
 /// A host that was started before.
+#[derive(Clone, Debug)]
 struct Started<H>(H);
 
+type Owner<H> = OnVolume<MetadataServer, Started<H>, BySender>;
+
 /// Hosts and other metadata servers speak to the metadata server, the monitor to both, and everybody else to the host.
+#[derive(Clone, Debug)]
 struct BySender;
 
-impl<H: Machine> MetadataNode<H> {
+impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> MetadataNode<H> {
     /// A process that has not started. `host` is its host, which knows `volume`. `config.start` and `config.serve_from` are set by the
     /// take-over.
     pub fn new(host: H, volume: VolumeId, config: MetadataServerConfig) -> MetadataNode<H> {
         let stage = Stage::TakesOver { host, request: OwnershipRequest::Inquire, again_at: None };
-        MetadataNode { config, volume, purpose: Purpose::Serves, stage, release: None, membership: None }
+        MetadataNode {
+            config,
+            volume,
+            purpose: Purpose::Serves,
+            stage,
+            release: None,
+            membership: None,
+            effects: Effects::new(),
+        }
     }
 
     /// The same process, which takes over the file system to check it, and does not serve it.
@@ -127,17 +146,17 @@ impl<H: Machine> MetadataNode<H> {
     }
 
     /// Asks the monitor, through the host.
-    fn ask(&mut self, now: Now, out: &mut Effects) {
+    fn ask(&mut self, now: Now, out: &mut HostEffects) {
         let Stage::TakesOver { host, request, again_at } = &mut self.stage else { return };
         *again_at = None;
-        let request = HostRequest::Ownership { file_system: self.config.file_system, request: *request };
-        host.step(now, Input::Request { op: OP, request }, out);
+        let request = ArrayRequest::Ownership { file_system: self.config.file_system, request: *request };
+        host.step(now, Input::Request { op: OP, request: request.into() }, out);
     }
 
     /// Takes the answer to the process's own request out of the effects of its host.
-    fn take_answer(&mut self, now: Now, out: &mut Effects) {
+    fn take_answer(&mut self, now: Now, out: &mut HostEffects) {
         let mut answer = None;
-        let effects: Vec<Effect> = out.drain().collect();
+        let effects: Vec<_> = out.drain().collect();
         for effect in effects {
             match effect {
                 Effect::Reply { op: OP, outcome } => answer = Some(outcome),
@@ -149,7 +168,7 @@ impl<H: Machine> MetadataNode<H> {
         }
     }
 
-    fn on_answer(&mut self, now: Now, outcome: HostOutcome, out: &mut Effects) {
+    fn on_answer(&mut self, now: Now, outcome: HostOutcome, out: &mut HostEffects) {
         let Stage::TakesOver { host, request, .. } = std::mem::replace(&mut self.stage, Stage::Between) else {
             panic!("the process asks only until it owns the file system");
         };
@@ -173,7 +192,7 @@ impl<H: Machine> MetadataNode<H> {
 
     /// Gives up the file system, once all that the server has asked of its host is done: the next owner fences nobody. If the outcome of a
     /// write is unknown, the file system is not released, and the next owner takes over.
-    fn release_when_settled(&mut self, now: Now, out: &mut Effects) {
+    fn release_when_settled(&mut self, now: Now, out: &mut HostEffects) {
         let Stage::Owns(on_volume) = &mut self.stage else { return };
         if !on_volume.is_settled() {
             return;
@@ -182,14 +201,25 @@ impl<H: Machine> MetadataNode<H> {
         match on_volume.failed() {
             Some(error) => out.reply(op, Err(error.clone())),
             None => {
-                let request = HostRequest::Ownership { file_system: self.config.file_system, request };
-                on_volume.step(now, Input::Request { op, request }, out);
+                let request = ArrayRequest::Ownership { file_system: self.config.file_system, request };
+                self.step_owner(now, Input::Request { op, request: request.into() }, out);
             }
         }
     }
 
+    /// Lets the owner of the file system process an input. Requests are for its host: the metadata server takes none.
+    fn step_owner(&mut self, now: Now, input: HostInput, out: &mut HostEffects) {
+        let Stage::Owns(owner) = &mut self.stage else { unreachable!("only an owner is stepped so") };
+        owner.step(now, input.convert(OnVolumeRequest::Host, |never| never), &mut self.effects);
+        let outcome = |outcome| match outcome {
+            OnVolumeOutcome::Host(outcome) => outcome,
+            OnVolumeOutcome::Guest(Err(error)) => Err(error),
+        };
+        out.absorb(&mut self.effects, outcome, |never| never);
+    }
+
     /// Keeps the latest membership for the server: it names hosts that earlier owners had fenced.
-    fn note_membership(&mut self, input: &Input) {
+    fn note_membership(&mut self, input: &HostInput) {
         if let Stage::TakesOver { .. } = self.stage
             && let Input::Message { from: NodeId::Monitor, message: Message::MonitorAnswer(answer) } = input
             && let Some(membership) = &answer.membership
@@ -198,14 +228,14 @@ impl<H: Machine> MetadataNode<H> {
         }
     }
 
-    fn take_over(&mut self, now: Now, host: H, from: Ownership, out: &mut Effects) {
+    fn take_over(&mut self, now: Now, host: H, from: Ownership, out: &mut HostEffects) {
         self.stage = Stage::TakesOver { host, request: OwnershipRequest::TakeOver { from }, again_at: None };
         self.ask(now, out);
         self.take_answer(now, out);
     }
 
     /// The process owns the file system.
-    fn begin(&mut self, now: Now, host: H, from: Ownership, own: Ownership, out: &mut Effects) {
+    fn begin(&mut self, now: Now, host: H, from: Ownership, own: Ownership, out: &mut HostEffects) {
         // Epochs order the owners of a file system; generations don't.
         self.config.start = Generation(own.since.0);
         if from.owner.is_some() {
@@ -216,27 +246,33 @@ impl<H: Machine> MetadataNode<H> {
         if let Some(membership) = &self.membership {
             server.hear(membership);
         }
-        let mut on_volume = OnVolume::new(Started(host), vec![(window, server)], BySender);
-        on_volume.step(now, Input::Start, out);
+        let on_volume = OnVolume::new(Started(host), vec![(window, server)], BySender);
         self.stage = Stage::Owns(Box::new(on_volume));
+        self.step_owner(now, Input::Start, out);
     }
 }
 
-impl<H: Machine> Machine for MetadataNode<H> {
-    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> Machine for MetadataNode<H> {
+    type Request = HostRequest;
+    type Outcome = HostOutcome;
+    type Disk = NoDisk;
+
+    fn step(&mut self, now: Now, input: HostInput, out: &mut HostEffects) {
         let is_start = matches!(input, Input::Start);
         self.note_membership(&input);
         match &mut self.stage {
             Stage::Owns(on_volume) => {
                 match input {
-                    Input::Request { op, request: HostRequest::Ownership { file_system, request } }
-                        if file_system == self.config.file_system
-                            && matches!(request, OwnershipRequest::Release { .. }) =>
+                    Input::Request {
+                        op,
+                        request: HostRequest::Array(ArrayRequest::Ownership { file_system, request }),
+                    } if file_system == self.config.file_system
+                        && matches!(request, OwnershipRequest::Release { .. }) =>
                     {
-                        on_volume.retire(HostError::Disconnecting, out);
+                        on_volume.retire(HostError::Disconnecting, &mut self.effects);
                         self.release = Some((op, request));
                     }
-                    input => on_volume.step(now, input, out),
+                    input => self.step_owner(now, input, out),
                 }
                 return self.release_when_settled(now, out);
             }
@@ -275,7 +311,11 @@ impl<H: Machine> Machine for MetadataNode<H> {
 }
 
 impl<H: Machine> Machine for Started<H> {
-    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+    type Request = H::Request;
+    type Outcome = H::Outcome;
+    type Disk = H::Disk;
+
+    fn step(&mut self, now: Now, input: InputOf<H>, out: &mut EffectsOf<H>) {
         if !matches!(input, Input::Start) {
             self.0.step(now, input, out);
         }
@@ -291,10 +331,10 @@ impl<H: Machine> Machine for Started<H> {
 }
 
 impl Route for BySender {
-    fn receiver(&self, input: &Input) -> Receiver {
-        match input {
-            Input::Message { from: NodeId::Host(_) | NodeId::MetadataServer(_), .. } => Receiver::Guest(0),
-            Input::Message { from: NodeId::Monitor, message: Message::MonitorAnswer(_) } => Receiver::Everyone,
+    fn receiver(&self, from: NodeId, message: &Message) -> Receiver {
+        match (from, message) {
+            (NodeId::Host(_) | NodeId::MetadataServer(_), _) => Receiver::Guest(0),
+            (NodeId::Monitor, Message::MonitorAnswer(_)) => Receiver::Everyone,
             _ => Receiver::Host,
         }
     }

@@ -19,7 +19,7 @@ const OWNER_VERSION: u8 = 1;
 const FOUND_MAX: usize = 256;
 
 /// An operation.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Operation {
     work: Work,
     context: Context,
@@ -27,7 +27,7 @@ pub(crate) struct Operation {
     unless_short: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Work {
     /// A command of a host.
     Command(FileCommand),

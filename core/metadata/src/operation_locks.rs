@@ -28,7 +28,7 @@ pub(crate) enum Owner {
 }
 
 /// The locks that are held, and requests for some.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct OperationLocks {
     held: BTreeMap<Owner, Vec<Lock>>,
     waiting: VecDeque<(Owner, Vec<Lock>)>,

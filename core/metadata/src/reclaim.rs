@@ -66,7 +66,7 @@ pub(crate) enum Progress {
 }
 
 /// The job.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Reclaim {
     /// All inodes that are known to need the job.
     inodes: BTreeMap<InodeId, Need>,

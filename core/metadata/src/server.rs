@@ -16,7 +16,7 @@ use braid_base::{
 };
 use braid_commit::{Grouping, Protocol, RecordKind, TransactionName};
 use braid_locks::{FenceCause, ListError, LockServer, LockServerConfig, LockService};
-use braid_machine::{DiskResult, DiskTag, Effect, Effects, Ignored, Input, Machine};
+use braid_machine::{DiskResult, DiskTag, Effect, Effects, Ignored, Input, Machine, Never, OneDisk};
 use braid_namespace::Parameters;
 use braid_namespace::check::Finding;
 use braid_objects::Procedure;
@@ -61,6 +61,7 @@ const KEPT_SHARE: u64 = 16;
 const KEPT_BLOCKS_MIN: u64 = 1024;
 
 /// A metadata server.
+#[derive(Clone, Debug)]
 pub struct MetadataServer {
     pub(crate) config: MetadataServerConfig,
     pub(crate) service: MetadataService,
@@ -124,7 +125,7 @@ braid_base::counters! {
 }
 
 /// What the server does by itself.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct OwnOperations {
     /// The check of the file system, if this server checks it instead of serving it.
     check: Option<CheckRun>,
@@ -696,6 +697,10 @@ impl MetadataServer {
 }
 
 impl Machine for MetadataServer {
+    type Request = Never;
+    type Outcome = Never;
+    type Disk = OneDisk;
+
     fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
         if let MetadataService::Unusable(_) = self.service {
             return out.ignore(Ignored::NotStarted);
@@ -712,7 +717,6 @@ impl Machine for MetadataServer {
             }
             Input::Message { from, message } => self.on_message(now, from, message, out),
             Input::DiskDone { tag, result } => self.on_disk_done(now, tag, result, out),
-            Input::Request { .. } => panic!("a metadata server takes no requests of front ends"),
             Input::Wake => {}
         }
         self.wake(now, out);

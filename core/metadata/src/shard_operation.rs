@@ -23,7 +23,7 @@ const PAGE_MAX: usize = 64;
 const WORKED: u64 = 256;
 
 /// Makes the plan of a command.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct MakePlan {
     pub command: FileCommand,
     pub known: Known,
@@ -31,25 +31,25 @@ pub(crate) struct MakePlan {
 }
 
 /// Evaluates the parts of each operation of a transaction, as if those before were done.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct EvaluateParts {
     pub operations: Vec<ShardParts>,
     pub is_nearly_full: bool,
 }
 
 /// Answers a question.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct AnswerQuestion(pub ShardQuestion);
 
 /// A command that was executed otherwise: only its answer is left.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Answered {
     pub reply: FileReply,
     pub only_asks: bool,
 }
 
 /// A command whose parts are all of this shard.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct RunParts {
     pub command: FileCommand,
     pub parts: ShardParts,
@@ -57,7 +57,7 @@ pub(crate) struct RunParts {
 }
 
 /// Writes records of the commit protocol, and executes what is decided with them.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Write {
     pub records: Vec<(RecordKey, Option<Record>)>,
     /// The parts that are executed, and the inode in another shard that they refer to.
@@ -65,7 +65,7 @@ pub(crate) struct Write {
 }
 
 /// Reads records from this key on.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct LoadRecords {
     pub from: Key,
 }
@@ -239,6 +239,7 @@ pub(crate) fn first_record() -> Key {
 }
 
 /// A page of records.
+#[derive(Clone, Debug)]
 pub(crate) struct Records {
     pub found: Vec<(RecordKey, Record)>,
     /// The key from which to continue.

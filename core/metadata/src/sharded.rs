@@ -47,7 +47,7 @@ const AGAIN_MIN: Duration = Duration::from_millis(5);
 const AGAIN_MAX: Duration = Duration::from_millis(500);
 
 /// The state.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Sharded {
     pub shard: ShardId,
     /// The names of the metadata servers, by shard.
@@ -76,7 +76,7 @@ pub(crate) struct ShardSettings {
 }
 
 /// A command of a host.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Command {
     settled: u64,
     command: FileCommand,
@@ -87,7 +87,7 @@ pub(crate) struct Command {
     again: Backoff,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Stage {
     /// It waits for the locks of its names.
     AwaitsNames,
@@ -124,7 +124,7 @@ enum Want {
 }
 
 /// Requests of a transaction of another server.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Evaluating {
     /// The parts of each operation.
     pub operations: Vec<ShardParts>,
@@ -133,7 +133,7 @@ pub(crate) struct Evaluating {
 }
 
 /// Questions to other servers, and to the store, and those of other servers.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Asking {
     /// Those of other servers that wait for locks.
     received: BTreeMap<(ShardId, Generation, u64), ShardQuestion>,
@@ -142,7 +142,7 @@ struct Asking {
     tickets: BTreeMap<u64, Ticket>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Question {
     command: TransactionId,
     to: ShardId,

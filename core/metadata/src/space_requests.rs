@@ -27,7 +27,7 @@ const FIRST_ROUND: u64 = 1;
 const RESERVATIONS_MAX: usize = 8192;
 
 /// The state. What follows from an input is a list of actions, which the server carries out in order.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct SpaceRequests {
     own: ShardId,
     /// The start of this server.
@@ -52,7 +52,7 @@ pub(crate) struct SpaceRequests {
 }
 
 /// A reservation of a host.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Reservation {
     settled: u64,
     blocks: u64,
@@ -61,7 +61,7 @@ struct Reservation {
 }
 
 /// What the server is to do.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum SpaceAction {
     /// Evaluate a reservation. If it is not the last time, and no block is free here, it has no effect.
     Evaluate {

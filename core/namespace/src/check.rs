@@ -44,14 +44,14 @@ impl Default for Windows {
 }
 
 /// A check under way.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Check {
     windows: Windows,
     stage: Stage,
     report: Report,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Stage {
     Records,
     Inodes(Parameters, InodeWindow),

@@ -103,6 +103,7 @@ fn count(work: &mut Work, parent: InodeId, entries: i64, directories: i32) -> Re
 }
 
 /// The entries of a directory whose names have the same hash.
+#[derive(Clone, Debug)]
 struct Group {
     /// The lowest possible cookie of the group.
     first: u64,

@@ -238,6 +238,7 @@ fn place(parameters: &Parameters, parent: InodeId, name: &Bytes, node: &NewInode
 }
 
 /// The parts of each shard.
+#[derive(Clone, Debug)]
 struct Assembly {
     own: ShardParts,
     shard: ShardId,

@@ -8,7 +8,7 @@ use braid_objects::{Key, Kind};
 use braid_wire::FileError;
 
 /// A set of runs.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub enum Runs {
     Free,
     AllottedTo(Generation),

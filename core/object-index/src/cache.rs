@@ -10,7 +10,7 @@ use std::ops::Bound;
 const OVERHEAD: usize = 128;
 
 /// The cached leaves, by slot.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Cache {
     leaves: BTreeMap<u32, Cached>,
     bytes: usize,
@@ -19,7 +19,7 @@ pub(crate) struct Cache {
     hand: u32,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Cached {
     leaf: Leaf,
     used: bool,

@@ -8,7 +8,7 @@ use crate::types::Settings;
 use braid_objects::{Key, Obstacle};
 use bytes::Bytes;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Contents {
     pub settings: Settings,
     pub tables: Tables,

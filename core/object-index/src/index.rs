@@ -31,7 +31,7 @@ pub(crate) struct Position {
 }
 
 /// The index. It is never empty: its first leaf covers all keys below the second leaf's first key.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Index {
     nodes: Vec<Node>,
     /// The number of leaves that have a slot.

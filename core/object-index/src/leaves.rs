@@ -17,7 +17,7 @@ pub struct Wanted {
 }
 
 /// The leaves of an object index.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Leaves {
     pub cache: Cache,
     /// Slots whose leaf can't be read, or is damaged.

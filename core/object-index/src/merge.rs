@@ -30,7 +30,7 @@ const ENTRIES_PER_STEP: usize = 1024;
 const RUN_MAX: usize = 256;
 
 /// The result of a step.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Step {
     /// Write this.
     Write(Write),
@@ -43,7 +43,7 @@ pub enum Step {
 }
 
 /// A leaf or an index node to be written to one of the round's slots.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Write {
     pub slot: u32,
     /// The bytes, from the slot's start.
@@ -51,7 +51,7 @@ pub struct Write {
 }
 
 /// The slots that an installed round gives back.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Installed {
     /// Slots of replaced leaves and nodes. They are free when the new roots are durable.
     pub released: Vec<u32>,
@@ -60,7 +60,7 @@ pub struct Installed {
 }
 
 /// A round under way.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Round {
     slots: RoundSlots,
     packer: Packer,
@@ -81,7 +81,7 @@ pub(crate) struct Round {
 }
 
 /// The slots of a round.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct RoundSlots {
     total: usize,
     spare: VecDeque<u32>,
@@ -92,20 +92,20 @@ struct RoundSlots {
 }
 
 /// The next leaves that have changes.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Plan {
     leaves: VecDeque<Planned>,
     /// The key from which to look for more.
     from: Option<Bound<Key>>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Planned {
     position: Position,
     state: Arrival,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Arrival {
     NotAsked,
     Reading(SlotRef),
@@ -115,7 +115,7 @@ enum Arrival {
 }
 
 /// The leaf whose entries are being taken.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Current {
     leaf: Option<Leaf>,
     /// The index of its next entry, and the bytes of the entries that are left.
@@ -127,7 +127,7 @@ struct Current {
 }
 
 /// A run of neighbouring leaves that pass through the packer as one stream.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct LeafRun {
     /// The leaves taken so far.
     taken: Vec<Position>,
@@ -140,7 +140,7 @@ struct LeafRun {
 }
 
 /// The index nodes that a round makes.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Nodes {
     touched: VecDeque<usize>,
     /// The first old node and the leaves of small nodes, which are joined with the next node.

@@ -27,6 +27,7 @@ pub struct Needs {
     pub rounds: u64,
 }
 
+#[derive(Clone, Debug)]
 struct Merge {
     leaves: u64,
     rounds: u64,

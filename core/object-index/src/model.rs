@@ -37,6 +37,7 @@ enum Lookup {
     First(Key, Key),
 }
 
+#[derive(Clone, Debug)]
 struct Run {
     rng: Rng,
     object_index: ObjectIndex,

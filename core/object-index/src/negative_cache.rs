@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// The most ranges. When there are more, all of them are forgotten.
 const NEGATIVE_CACHE_MAX: usize = 1024;
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct NegativeCache {
     /// The first key of each range, and the first key behind it that may have a value. No two ranges touch.
     negative_cache: BTreeMap<Key, Key>,

@@ -20,7 +20,7 @@ const LOOKED_AT: usize = 256;
 const WALK_MIN: usize = 32;
 
 /// An object index; see the [crate](crate).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ObjectIndex {
     pub(crate) contents: Contents,
     negative_cache: NegativeCache,

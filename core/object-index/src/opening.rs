@@ -15,7 +15,7 @@ pub struct Damaged {
 }
 
 /// An object index that is being opened.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Opening {
     settings: Settings,
     roots: Vec<Root>,

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use std::ops::Range;
 
 /// The entries that are not in a leaf yet.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Packer {
     /// The most bytes of entries in a leaf.
     payload: usize,

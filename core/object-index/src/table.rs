@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
 
 /// Changes by key.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
     entries: BTreeMap<Key, Option<Bytes>>,
     /// How much these changes may make the leaves grow.
@@ -59,7 +59,7 @@ impl Table {
 const FORGOTTEN_AT_ONCE: usize = 64;
 
 /// All changes in memory, by their state.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Tables {
     pub active: Table,
     /// Changes that are being merged.

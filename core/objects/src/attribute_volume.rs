@@ -55,7 +55,7 @@ pub fn place_of(request: &ObjectRequest, buckets: u64) -> Result<BucketAddress, 
 }
 
 /// Attributes that are always in the same bucket.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Group {
     object: ObjectId,
     /// Zero for all attributes of an object that is not spread.

@@ -42,11 +42,29 @@ pub const ANSWER_BYTES_MAX: usize =
 
 /// A request whose effect on the map can be computed: object commands, or an operation of a program that stores its own kinds of keys,
 /// such as a metadata server. It may be evaluated several times before it takes effect once.
-pub trait Procedure: Debug + Send {
+pub trait Procedure: CloneProcedure + Debug + Send {
     /// Computes the answer and the changes. `Err` if keys are needed that are not in memory.
     fn evaluate(&self, map: &mut dyn View) -> Result<Evaluation, NotHere>;
     /// Approximate bytes of memory of the request.
     fn memory_bytes(&self) -> usize;
+}
+
+/// Clones a procedure of any type: a machine in which it waits can be cloned.
+pub trait CloneProcedure {
+    fn clone_boxed(&self) -> Box<dyn Procedure>;
+}
+
+impl<P: Procedure + Clone + 'static> CloneProcedure for P {
+    fn clone_boxed(&self) -> Box<dyn Procedure> {
+        Box::new(self.clone())
+    }
+}
+
+impl Clone for Box<dyn Procedure> {
+    fn clone(&self) -> Self {
+        // Not that of the box.
+        (**self).clone_boxed()
+    }
 }
 
 impl Procedure for ObjectRequest {
@@ -86,6 +104,7 @@ pub fn evaluate(request: &ObjectRequest, view: &mut dyn View) -> Result<Evaluati
 pub struct NotHere;
 
 /// Why a command is not executed.
+#[derive(Clone, Debug)]
 pub(crate) enum EvaluationError {
     NotHere,
     Fails(ObjectFailure),

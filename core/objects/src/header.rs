@@ -10,7 +10,7 @@ use bytes::Bytes;
 pub(crate) const HEADER_BYTES: usize = 16;
 
 /// The header of an object.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Header {
     pub incarnation: u64,
     pub length: u64,

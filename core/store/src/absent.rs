@@ -11,7 +11,7 @@ use braid_base::{BlockRange, Extents, ObjectId};
 use std::collections::BTreeMap;
 
 /// The absent blocks of each object.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Absent {
     /// No entry is empty. As a rule there are no entries at all, and then a commit costs nothing here.
     objects: BTreeMap<ObjectId, Extents>,

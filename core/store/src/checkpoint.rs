@@ -49,7 +49,7 @@ enum Phase {
 }
 
 /// A block to be written to its slot.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct HomeBlock {
     object: ObjectId,
     block: u64,
@@ -57,7 +57,7 @@ struct HomeBlock {
 }
 
 /// A checkpoint and its phase.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Compaction {
     superblock: Superblock,
     phase: Phase,
@@ -71,7 +71,7 @@ pub(crate) struct Compaction {
     pub counters: CompactionCounters,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct CompactionCounters {
     pub checkpoints: u64,
     pub blocks_homed: u64,

@@ -14,7 +14,7 @@ struct ChunkReservation {
 }
 
 /// The reservations, by object and chunk.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ChunkReservations {
     chunks: BTreeMap<(ObjectId, u32), ChunkReservation>,
 }

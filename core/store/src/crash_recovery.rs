@@ -21,7 +21,7 @@ use braid_object_index::{Damaged, Opening};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Stage {
     Superblock,
     Reserving,
@@ -34,7 +34,7 @@ enum Stage {
 }
 
 /// A recovery under way.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Recovery {
     config: StoreConfig,
     object_memory: u64,
@@ -53,6 +53,7 @@ pub(crate) struct Recovery {
 }
 
 /// The state of a recovery after a step.
+#[derive(Clone, Debug)]
 pub(crate) enum Progress {
     Goes,
     Ready(Box<Serving>, DiskId),

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 pub(crate) type Journal = braid_journal::Journal<Queued, Due>;
 
 /// What to do when a batch is durable.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Due {
     /// Events to be sent.
     pub events: Vec<StoreEvent>,
@@ -26,7 +26,7 @@ pub(crate) struct Due {
 }
 
 /// Events for the device.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Outbox {
     pub events: VecDeque<StoreEvent>,
     /// The store has failed.
@@ -42,7 +42,7 @@ impl Outbox {
 }
 
 /// The shared state.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Shared {
     pub state: State,
     pub slots: Slots,

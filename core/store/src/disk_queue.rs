@@ -10,7 +10,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 
 /// The purpose of a disk command.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Io {
     /// The batch in flight.
     Batch,
@@ -37,7 +37,7 @@ pub(crate) enum Io {
 }
 
 /// Whole chunks that are being written.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Written {
     pub places: BlockRange,
     /// The content with headers, as on the disk.
@@ -65,7 +65,7 @@ impl Io {
 }
 
 /// The commands in flight.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct DiskQueue {
     geometry: Geometry,
     next_id: u64,

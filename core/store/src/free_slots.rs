@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// A set of small numbers. It finds the next member in a few steps, whatever its size.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Bits {
     /// The lowest level has a bit for each number; each level above has a bit for each word of the level below that is not empty, up to a
     /// single word.
@@ -72,7 +72,7 @@ impl Bits {
 }
 
 /// The slots of a device.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Slots {
     free: Bits,
     total: u32,

@@ -30,6 +30,7 @@ pub(crate) enum Wait {
 }
 
 /// Whether the object index has slots for changes.
+#[derive(Clone, Debug)]
 pub(crate) enum Growable {
     /// There are enough slots. Merging will need this much.
     Enough(Needs),

@@ -25,7 +25,7 @@ use bytes::Bytes;
 const IN_FLIGHT_MAX: usize = 8;
 
 /// The progress of merging.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Merging {
     /// A checkpoint waits for merging.
     is_due: bool,

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 /// The most leaves that are read at once.
 const IN_FLIGHT_MAX: usize = 64;
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Leaves {
     in_flight: usize,
 }

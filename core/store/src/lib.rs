@@ -79,7 +79,7 @@ mod write_queue;
 pub use api::*;
 pub use block::CHUNK_BLOCKS;
 pub use journal_view::JournalView;
-pub use storage::Storage;
+pub use storage::{CloneStorage, Storage};
 pub use store::Store;
 pub use superblock::{FORMAT, Geometry, SIZE_MIN, Superblock};
 pub use waiting_requests::OnBehalf;

@@ -39,7 +39,7 @@ impl Entry {
 }
 
 /// The map in memory. Entries are packed into numbers that are zero at first, so that those never touched cost no memory.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ChunkMap {
     entries: Vec<u64>,
     mapped: u32,
@@ -128,7 +128,7 @@ impl ChunkMap {
 }
 
 /// A page as read from the disk.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Page {
     pub number: u32,
     /// The checkpoint that wrote it.

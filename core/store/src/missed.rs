@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 const EXTENTS_MAX: usize = 16_384;
 
 /// What each device has missed of each object.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Missed {
     /// All members other than this device that are out or returning. As a rule there are none, and then a commit costs nothing here.
     absent: Vec<Member>,

@@ -17,7 +17,7 @@ const FREE_PART_FOR_COLLECTION: u64 = 8;
 const BATCHES_PER_COLLECTION: u64 = 8;
 
 /// The progress of garbage collection.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ObjectGc {
     /// Incarnations from this one on may have left garbage.
     pub from: Option<u64>,

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
 /// The object table.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Objects {
     objects: BTreeMap<ObjectId, Object>,
     /// Free entries of the map: first entry and count. No two runs touch.
@@ -20,7 +20,7 @@ pub(crate) struct Objects {
     journal_len: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Object {
     record: ObjectRecord,
     /// The first chunk of each extent, counted from the object's first chunk.

@@ -27,12 +27,12 @@ pub(crate) enum ReadKind {
 }
 
 /// Reads that wait for the disk.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ReadQueue {
     reads: BTreeMap<u64, ReadOperation>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct ReadOperation {
     ticket: u64,
     object: ObjectId,
@@ -42,7 +42,7 @@ struct ReadOperation {
 }
 
 /// A part of a read's blocks.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum ReadPart {
     Ready(Piece),
     /// In a slot, at these places.

@@ -30,7 +30,7 @@ impl Span {
 }
 
 /// A span that could not be read as a whole.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Salvage {
     bytes: Vec<u8>,
     /// Bytes that have not been read yet, and are not known to be unreadable.
@@ -38,7 +38,7 @@ struct Salvage {
 }
 
 /// The reads of a recovery.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Reader {
     last_tag: u64,
     /// The span that each command reads, and the requested span that it belongs to.

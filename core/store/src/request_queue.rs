@@ -31,7 +31,7 @@ use std::collections::BTreeSet;
 const AHEAD: usize = 64;
 
 /// The queue, and what it waits for.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct RequestQueue {
     waiting: WaitingRequests,
     leaves: Leaves,

@@ -24,14 +24,14 @@ use braid_journal::Flight;
 use braid_machine::{DiskError, DiskResult, DiskTag, Effects};
 use bytes::Bytes;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Serving {
     pub shared: Shared,
     pub queues: Queues,
 }
 
 /// The queues. A queue is lent what all of them share, and sees nothing of the others.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Queues {
     pub reads: ReadQueue,
     pub writes: WriteQueue,

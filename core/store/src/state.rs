@@ -48,7 +48,7 @@ pub(crate) struct Forgotten {
 }
 
 /// Whether this device is in, and since which epoch.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Presence {
     own: DeviceId,
     /// The membership that was adopted last.
@@ -59,7 +59,7 @@ pub(crate) struct Presence {
 }
 
 /// The state of a store.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct State {
     pub objects: Objects,
     pub map: ChunkMap,

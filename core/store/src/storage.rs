@@ -7,10 +7,11 @@ use braid_blocks::Piece;
 use braid_machine::{DiskResult, DiskTag, Effects};
 use braid_ordering::Ordering;
 use braid_wire::{ObjectDescription, ObjectRequest};
+use std::fmt::Debug;
 
 /// Durable blocks by object, with intents. Requests are answered by events ([`Storage::pop_event`]). They are ignored before
 /// [`StoreEvent::Ready`] and after [`StoreEvent::Unusable`]. [`Store`](crate::Store) is the implementation on a disk.
-pub trait Storage {
+pub trait Storage: CloneStorage + Debug {
     /// Reads what is on the disk; ends with [`StoreEvent::Ready`] or [`StoreEvent::Unusable`].
     fn start(&mut self, out: &mut Effects);
     /// A disk command has ended.
@@ -108,4 +109,22 @@ pub trait Storage {
     fn counters(&self) -> Vec<(&'static str, u64)>;
     /// Asserts what must hold between steps.
     fn invariants(&self);
+}
+
+/// Clones a storage of any type: a machine that has one can be cloned.
+pub trait CloneStorage {
+    fn clone_boxed(&self) -> Box<dyn Storage>;
+}
+
+impl<S: Storage + Clone + 'static> CloneStorage for S {
+    fn clone_boxed(&self) -> Box<dyn Storage> {
+        Box::new(self.clone())
+    }
+}
+
+impl Clone for Box<dyn Storage> {
+    fn clone(&self) -> Self {
+        // Not that of the box.
+        (**self).clone_boxed()
+    }
 }

@@ -28,7 +28,7 @@ const WIPE_BYTES: usize = 1 << 20;
 
 /// A device's store. Requests are answered by events ([`Store::pop_event`]); until [`StoreEvent::Ready`], and after
 /// [`StoreEvent::Unusable`], they are ignored.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Store {
     config: StoreConfig,
     object_memory: u64,
@@ -39,7 +39,7 @@ pub struct Store {
     events: VecDeque<StoreEvent>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Phase {
     New,
     Recovering(Box<Recovery>),

@@ -5,7 +5,7 @@ use crate::journal_format::{Decision, IntentRecord};
 use braid_base::{DeviceId, Generation, ObjectId, TransactionId};
 use std::collections::BTreeMap;
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Transactions {
     intents: BTreeMap<TransactionId, IntentRecord>,
     decisions: BTreeMap<TransactionId, Decision>,

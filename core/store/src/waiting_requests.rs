@@ -25,7 +25,7 @@ pub(crate) enum Asker {
 }
 
 /// Requests that wait for room, first come, first served.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct WaitingRequests {
     queue: VecDeque<Requested>,
     /// The requests of hosts that are to be executed. Other requests of hosts are over, and are dropped at their turn.
@@ -135,7 +135,7 @@ pub struct OnBehalf {
 }
 
 /// A request that waits for room.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Requested {
     pub asker: Asker,
     /// The answers of hosts that are kept with it.

@@ -36,7 +36,7 @@ const BAD_PER_WRITE_MAX: u32 = 4;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The queue, and the writes whose chunks are being written.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct WriteQueue {
     waiting: VecDeque<Waiting>,
     /// Bytes of the records of waiting writes.
@@ -47,7 +47,7 @@ pub(crate) struct WriteQueue {
     pub counters: WriteCounters,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct WriteCounters {
     /// Bytes of the blocks in accepted writes. The disk writes more than that for them.
     pub bytes_accepted: u64,
@@ -55,7 +55,7 @@ pub(crate) struct WriteCounters {
 }
 
 /// A write that waits for room.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Waiting {
     /// All its data is inline, not yet split.
     intent: IntentRecord,
@@ -64,7 +64,7 @@ struct Waiting {
 }
 
 /// A write whose whole chunks are being written to their slots.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Preparing {
     queued: Queued,
     outstanding: usize,
@@ -74,7 +74,7 @@ struct Preparing {
 }
 
 /// The slots and the room that a write needs.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Needs {
     /// Slots for chunks that have none.
     new: u32,
@@ -86,6 +86,7 @@ struct Needs {
 }
 
 /// The outcome of an attempt to admit the first waiting write.
+#[derive(Clone, Debug)]
 enum Admission {
     Admitted,
     Waits,
@@ -374,6 +375,7 @@ fn needs(intent: &IntentRecord, ctx: &Ctx) -> Needs {
 }
 
 /// A write that is admitted: the intent with its slots, and the chunks to be written there.
+#[derive(Clone, Debug)]
 struct Entering {
     intent: IntentRecord,
     writes: Vec<(BlockRange, Bytes)>,

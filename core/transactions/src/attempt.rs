@@ -8,7 +8,7 @@ use braid_base::limits;
 use braid_base::{BlockRange, DeviceId, Stamp, TransactionId};
 use braid_blocks::{Piece, Want};
 use braid_layout::Old;
-use braid_machine::{HostError, HostRequest, HostSuccess, Ignored};
+use braid_machine::{HostError, HostRequest, HostSuccess, Ignored, VolumeRequest};
 use braid_ordering::WriteMode;
 use braid_wire::Failure;
 use std::collections::BTreeSet;
@@ -145,7 +145,7 @@ impl Coordinator {
     fn on_short_answer(&mut self, ctx: &mut Ctx, device: DeviceId, sequence: u64) {
         let op = self.transactions.of(sequence).op;
         if let Some(operation) = op.map(|op| self.operations.of_mut(op))
-            && let HostRequest::Allocation { range, .. } = &mut operation.request
+            && let HostRequest::Volume(VolumeRequest::Allocation { range, .. }) = &mut operation.request
             && range.count > limits::EXTENTS_MAX as u64
         {
             *range = BlockRange::new(range.start, limits::EXTENTS_MAX as u64);

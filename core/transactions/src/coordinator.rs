@@ -11,7 +11,7 @@ use crate::work::{plan, plan_whole};
 use braid_base::limits::Settings;
 use braid_base::{Clock, DeviceId, Generation, Now, StampSource, Time, TransactionId, VolumeId, limits};
 use braid_layout::{Old, VolumeDescription};
-use braid_machine::{HostError, HostOutcome, HostRequest, OpId, Patience};
+use braid_machine::{HostError, HostOutcome, HostRequest, ObjectsRequest, OpId, Patience};
 use braid_wire::Reply;
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -101,7 +101,9 @@ impl Coordinator {
             }
         };
         let patience = match &request {
-            HostRequest::AttributeVolume { patience, .. } => ctx.settings.request_timeout.min(*patience),
+            HostRequest::Objects(ObjectsRequest::ExecuteOnVolume { patience, .. }) => {
+                ctx.settings.request_timeout.min(*patience)
+            }
             _ => ctx.settings.request_timeout,
         };
         self.counters.operations += 1;

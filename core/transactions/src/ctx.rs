@@ -6,7 +6,7 @@ use braid_base::{DeviceId, Generation, Now, Rng, TransactionId};
 use braid_blocks::Linkage;
 use braid_layout::VolumeDescription;
 use braid_locks::client::{Ctx as LockCtx, PartLocks};
-use braid_machine::{Effects, HostOutcome, OpId};
+use braid_machine::{HostEffects, HostOutcome, OpId};
 use braid_membership::client::MembershipView;
 use braid_wire::Command;
 use std::rc::Rc;
@@ -27,7 +27,7 @@ pub struct Ctx<'a> {
     /// The random source for the back-off.
     pub rng: &'a mut Rng,
     /// The effects of this step.
-    pub out: &'a mut Effects,
+    pub out: &'a mut HostEffects,
 }
 
 /// An event for the owner.

@@ -5,7 +5,7 @@ use crate::ctx::{Ctx, Event, OperationId};
 use crate::locking::why_no_locks;
 use crate::transaction::{Phase, Transaction};
 use braid_base::{DeviceId, TransactionId};
-use braid_machine::{HostError, HostRequest, Ignored};
+use braid_machine::{HostError, HostRequest, Ignored, VolumeRequest};
 use braid_ordering::WriteMode;
 use braid_ordering::{AbortNotice, RefusedWrite};
 use braid_wire::{Failure, Outcome, Rejection};
@@ -73,7 +73,12 @@ impl Coordinator {
         // An abandoned operation does not write again.
         let op = transaction.op.filter(|op| !self.operations.is_abandoned(*op));
         match op.map(|op| self.operations.of_mut(op)) {
-            Some(operation) if matches!(operation.request, HostRequest::Write { .. } | HostRequest::Zero { .. }) => {
+            Some(operation)
+                if matches!(
+                    operation.request,
+                    HostRequest::Volume(VolumeRequest::Write { .. } | VolumeRequest::Zero { .. })
+                ) =>
+            {
                 // Forces a new plan.
                 operation.damaged.extend(back);
                 operation.view = 0;

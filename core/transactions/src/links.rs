@@ -16,7 +16,7 @@ mod request_window;
 
 use braid_base::limits::Settings;
 use braid_base::{DeviceId, Epoch, Generation, NodeId, Now, Time, Timers};
-use braid_machine::Effects;
+use braid_machine::HostEffects;
 use braid_wire::Command;
 use link::Link;
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,7 +42,7 @@ pub struct Outbound<'a> {
     /// Time-outs, intervals and limits.
     pub settings: &'a Settings,
     /// The effects of this step.
-    pub out: &'a mut Effects,
+    pub out: &'a mut HostEffects,
 }
 
 /// The end of a request for objects.

@@ -25,7 +25,7 @@ use crate::work::{Work, plan};
 use braid_base::limits::Settings;
 use braid_base::{Clock, DeviceId, Now, Stamp, Time, Timers, TransactionId};
 use braid_layout::{Share, VolumeDescription};
-use braid_machine::{ClockCause, HostError, HostRequest, Patience};
+use braid_machine::{ClockCause, HostError, HostRequest, JobRequest, Patience};
 use braid_membership::client::MembershipView;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -239,11 +239,11 @@ impl Operations {
     pub fn can_do_without(&mut self, view: &MembershipView, op: OperationId, device: DeviceId) -> bool {
         let operation = self.of_mut(op);
         let replaces = match operation.request {
-            HostRequest::Check { .. }
-            | HostRequest::CheckRows { .. }
-            | HostRequest::CrossCheck { .. }
-            | HostRequest::Recompute { .. }
-            | HostRequest::Reconstruct { .. } => false,
+            HostRequest::Job(JobRequest::Check { .. })
+            | HostRequest::Job(JobRequest::CheckRows { .. })
+            | HostRequest::Job(JobRequest::CrossCheck { .. })
+            | HostRequest::Job(JobRequest::Recompute { .. })
+            | HostRequest::Job(JobRequest::Reconstruct { .. }) => false,
             _ => operation.volume.layout.redundancy_units() > 0 && !operation.damaged.contains(&device),
         };
         let mut damaged = operation.damaged.clone();

@@ -60,6 +60,7 @@ enum Phase {
 }
 
 /// The consequence for the transaction, if it is one of this host.
+#[derive(Clone, Debug)]
 pub(crate) enum Resolved {
     /// Nothing yet.
     NotYet,

@@ -8,7 +8,7 @@ use braid_layout::{
     Absences, CheckPlan, CrossCheckPlan, Methods, MovePlan, New, Old, ReadPlan, RecomputePlan, ReconstructError,
     ReconstructPlan, RestorePlan, Share, StripeRows, Unavailable, VolumeDescription, WritePlan,
 };
-use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess};
+use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, JobRequest, ObjectsRequest, VolumeRequest};
 use braid_membership::client::MembershipView;
 use std::collections::BTreeSet;
 
@@ -38,6 +38,7 @@ pub(crate) enum Work {
 }
 
 /// What follows once everything is read.
+#[derive(Clone, Debug)]
 pub(crate) enum Conclusion {
     /// The pieces for each device that writes, and the answer once they are written.
     Write(Vec<(usize, Vec<Piece>)>, HostSuccess),
@@ -71,79 +72,75 @@ impl Work {
                 MovePlan::write(volume, absences, offset, length).map(|plan| Work::Move(plan, new)).map_err(missing)
             }
         };
-        let work = match request {
-            HostRequest::Read { offset, length, .. } => moves(*length)
-                .and_then(|()| fits(*offset, *length as u64))
-                .and_then(|()| read(*offset, *length as u64))
-                .map(Work::Read),
-            HostRequest::Write { offset, data, .. } => moves(data.len())
-                .and_then(|()| fits(*offset, data.len() as u64))
-                .and_then(|()| write(*offset, data.len() as u64, New::Data(data.clone()))),
-            HostRequest::Zero { offset, length, .. } => {
-                fits(*offset, *length).and_then(|()| write(*offset, *length, New::Zeros))
-            }
-            HostRequest::Allocation { range, .. } => {
-                let (offset, length) = (range.start.saturating_mul(block), range.count.saturating_mul(block));
-                fits(offset, length).and_then(|()| read(offset, length)).map(Work::Allocation)
-            }
-            HostRequest::Check { stripe, .. } if *stripe < volume.stripes() => {
-                CheckPlan::new(layout, absence, *stripe).map_err(missing).map(Work::Check)
-            }
-            HostRequest::CheckRows { rows, .. } if exists(volume, rows) => {
-                CheckPlan::of_rows(layout, absence, *rows).map_err(missing).map(Work::Check)
-            }
-            HostRequest::CheckRows { .. } | HostRequest::Check { .. } => Err(HostError::OutOfRange),
-            HostRequest::Reconstruct { offset, length, .. } => fits(*offset, *length as u64).and_then(|()| {
-                match ReconstructPlan::new(layout, absence, *offset, *length as u64) {
-                    Ok(plan) => Ok(Work::Reconstruct(plan)),
-                    Err(ReconstructError::Unavailable(unavailable)) => Err(missing(unavailable)),
-                    Err(_) => Err(HostError::OutOfRange),
+        let work =
+            match request {
+                HostRequest::Volume(VolumeRequest::Read { offset, length, .. }) => moves(*length)
+                    .and_then(|()| fits(*offset, *length as u64))
+                    .and_then(|()| read(*offset, *length as u64))
+                    .map(Work::Read),
+                HostRequest::Volume(VolumeRequest::Write { offset, data, .. }) => moves(data.len())
+                    .and_then(|()| fits(*offset, data.len() as u64))
+                    .and_then(|()| write(*offset, data.len() as u64, New::Data(data.clone()))),
+                HostRequest::Volume(VolumeRequest::Zero { offset, length, .. }) => {
+                    fits(*offset, *length).and_then(|()| write(*offset, *length, New::Zeros))
                 }
-            }),
-            HostRequest::Copy { .. } if volume.moving.is_none() => Err(HostError::NotMoving),
-            HostRequest::Copy { blocks, .. } => {
-                let (offset, length) = (blocks.start.saturating_mul(block), blocks.count.saturating_mul(block));
-                let within = fits(offset, length).and_then(|()| moves(length as usize));
-                within.and_then(|()| {
-                    let plan = MovePlan::copy(volume, absences, *blocks).map_err(missing)?;
-                    Ok(Work::Move(plan, New::Pieces(Vec::new())))
-                })
-            }
-            HostRequest::Restore { device, blocks, salvage, .. } => {
-                match volume.devices.iter().position(|held| held == device) {
-                    Some(position) if blocks.end() <= volume.stripes() * layout.stripe_blocks() => {
-                        let plan = if *salvage { RestorePlan::salvage } else { RestorePlan::new };
-                        plan(layout, absence, position, *blocks).map_err(missing).map(Work::Restore)
+                HostRequest::Volume(VolumeRequest::Allocation { range, .. }) => {
+                    let (offset, length) = (range.start.saturating_mul(block), range.count.saturating_mul(block));
+                    fits(offset, length).and_then(|()| read(offset, length)).map(Work::Allocation)
+                }
+                HostRequest::Job(JobRequest::Check { stripe, .. }) if *stripe < volume.stripes() => {
+                    CheckPlan::new(layout, absence, *stripe).map_err(missing).map(Work::Check)
+                }
+                HostRequest::Job(JobRequest::CheckRows { rows, .. }) if exists(volume, rows) => {
+                    CheckPlan::of_rows(layout, absence, *rows).map_err(missing).map(Work::Check)
+                }
+                HostRequest::Job(JobRequest::CheckRows { .. }) | HostRequest::Job(JobRequest::Check { .. }) => {
+                    Err(HostError::OutOfRange)
+                }
+                HostRequest::Job(JobRequest::Reconstruct { offset, length, .. }) => fits(*offset, *length as u64)
+                    .and_then(|()| match ReconstructPlan::new(layout, absence, *offset, *length as u64) {
+                        Ok(plan) => Ok(Work::Reconstruct(plan)),
+                        Err(ReconstructError::Unavailable(unavailable)) => Err(missing(unavailable)),
+                        Err(_) => Err(HostError::OutOfRange),
+                    }),
+                HostRequest::Job(JobRequest::Copy { .. }) if volume.moving.is_none() => Err(HostError::NotMoving),
+                HostRequest::Job(JobRequest::Copy { blocks, .. }) => {
+                    let (offset, length) = (blocks.start.saturating_mul(block), blocks.count.saturating_mul(block));
+                    let within = fits(offset, length).and_then(|()| moves(length as usize));
+                    within.and_then(|()| {
+                        let plan = MovePlan::copy(volume, absences, *blocks).map_err(missing)?;
+                        Ok(Work::Move(plan, New::Pieces(Vec::new())))
+                    })
+                }
+                HostRequest::Job(JobRequest::Restore { device, blocks, salvage, .. }) => {
+                    match volume.devices.iter().position(|held| held == device) {
+                        Some(position) if blocks.end() <= volume.stripes() * layout.stripe_blocks() => {
+                            let plan = if *salvage { RestorePlan::salvage } else { RestorePlan::new };
+                            plan(layout, absence, position, *blocks).map_err(missing).map(Work::Restore)
+                        }
+                        _ => Err(HostError::OutOfRange),
                     }
-                    _ => Err(HostError::OutOfRange),
                 }
-            }
-            HostRequest::CrossCheck { rows, transaction, known, .. } if exists(volume, rows) => {
-                let plan = CrossCheckPlan::new(layout, absence, *rows).map_err(missing);
-                plan.map(|plan| Work::CrossCheck(plan, *transaction, *known))
-            }
-            HostRequest::Recompute { rows, .. } if exists(volume, rows) => {
-                RecomputePlan::new(layout, absence, *rows).map_err(missing).map(Work::Recompute)
-            }
-            HostRequest::CrossCheck { .. } | HostRequest::Recompute { .. } => Err(HostError::OutOfRange),
-            HostRequest::AttributeVolume { request, .. } => BucketWork::plan(volume, absences, request),
-            HostRequest::AdoptVolume { .. }
-            | HostRequest::Objects { .. }
-            | HostRequest::Await { .. }
-            | HostRequest::Disconnect
-            | HostRequest::Abandon { .. }
-            | HostRequest::DropVolume { .. }
-            | HostRequest::NoteGenerations { .. }
-            | HostRequest::Flush { .. }
-            | HostRequest::Fence { .. }
-            | HostRequest::Administer { .. }
-            | HostRequest::Ownership { .. }
-            | HostRequest::Scrub { .. }
-            | HostRequest::Migrate { .. }
-            | HostRequest::StopMigrating { .. }
-            | HostRequest::Files { .. }
-            | HostRequest::Manage { .. } => return None,
-        };
+                HostRequest::Job(JobRequest::CrossCheck { rows, transaction, known, .. }) if exists(volume, rows) => {
+                    let plan = CrossCheckPlan::new(layout, absence, *rows).map_err(missing);
+                    plan.map(|plan| Work::CrossCheck(plan, *transaction, *known))
+                }
+                HostRequest::Job(JobRequest::Recompute { rows, .. }) if exists(volume, rows) => {
+                    RecomputePlan::new(layout, absence, *rows).map_err(missing).map(Work::Recompute)
+                }
+                HostRequest::Job(JobRequest::CrossCheck { .. }) | HostRequest::Job(JobRequest::Recompute { .. }) => {
+                    Err(HostError::OutOfRange)
+                }
+                HostRequest::Objects(ObjectsRequest::ExecuteOnVolume { request, .. }) => {
+                    BucketWork::plan(volume, absences, request)
+                }
+                HostRequest::Volume(VolumeRequest::Flush { .. })
+                | HostRequest::Objects(ObjectsRequest::Execute { .. } | ObjectsRequest::Await { .. })
+                | HostRequest::Array(_)
+                | HostRequest::Job(
+                    JobRequest::Scrub { .. } | JobRequest::Migrate { .. } | JobRequest::StopMigrating { .. },
+                ) => return None,
+            };
         Some(work.and_then(|work| {
             let listed = |share: &Share| share.reads.len().max(share.prewrites.len()) <= limits::EXTENTS_MAX;
             if work.shares().iter().all(listed) { Ok(work) } else { Err(HostError::OutOfRange) }

@@ -8,7 +8,7 @@ use braid_base::{
 use braid_blocks::{Content, Piece};
 use braid_layout::{Atomicity, Layout, RaidLevel, VolumeDescription};
 use braid_locks::client::{Acquisition, Ctx as LockCtx, LockClient, LockClientConfig, Part};
-use braid_machine::{Effect, Effects, HostError, HostOutcome, HostRequest, HostSuccess, OpId, Patience};
+use braid_machine::{Effect, HostEffects, HostError, HostOutcome, HostSuccess, OpId, Patience, VolumeRequest};
 use braid_membership::client::{Ctx as MonitorCtx, MonitorClient};
 use braid_ordering::Ordering;
 use braid_transactions::{Coordinator, Ctx, Event, Links, OperationId};
@@ -81,7 +81,7 @@ impl Owner {
 
     /// Adopts its membership.
     fn adopt(&mut self) {
-        let (membership, mut out) = (Some(self.membership.clone()), Effects::new());
+        let (membership, mut out) = (Some(self.membership.clone()), HostEffects::new());
         let answer = MonitorAnswer { membership, unavailable: Vec::new(), reply: MonitorReply::Changed };
         self.monitor.on_answer(self.now.time, answer);
         let cx = MonitorCtx { now: self.now, settings: &self.settings, out: &mut out };
@@ -89,7 +89,7 @@ impl Owner {
     }
 
     fn does(&mut self, what: impl FnOnce(&mut Coordinator, &mut Ctx)) {
-        let mut out = Effects::new();
+        let mut out = HostEffects::new();
         let Owner { coordinator, links, locks, monitor, rng, settings, now, .. } = self;
         let locks = locks.of_part(PART);
         let (now, view) = (*now, monitor.view());
@@ -101,7 +101,7 @@ impl Owner {
         self.coordinator.invariants(self.locks.holders(PART));
     }
 
-    fn perform(&mut self, mut out: Effects) {
+    fn perform(&mut self, mut out: HostEffects) {
         for effect in out.drain() {
             match effect {
                 Effect::Send { to: NodeId::Device(device), message: Message::Request(request) } => {
@@ -120,9 +120,9 @@ impl Owner {
         let data = Bytes::from(vec![1; BLOCK_BYTES]);
         let (volume, request) = (
             self.volume.clone(),
-            HostRequest::Write { volume: self.volume.id, offset: 0, data, patience: Patience::Host },
+            VolumeRequest::Write { volume: self.volume.id, offset: 0, data, patience: Patience::Host },
         );
-        self.does(|coordinator, ctx| coordinator.start(ctx, OP, volume, request));
+        self.does(|coordinator, ctx| coordinator.start(ctx, OP, volume, request.into()));
     }
 
     fn replies(&mut self, device: DeviceId, reply: Reply) {
@@ -313,7 +313,7 @@ fn under_a_lock_server_devices_get_no_request_before_the_lock_is_granted() {
     assert!(owner.sent.is_empty());
     let Some(LockCommand::Lock { lock_id, .. }) = owner.asked.pop() else { panic!("{:?}", owner.asked) };
     let answer = LockAnswer { start: Generation(1), reply: LockReply::Granted { lock_id, waited: false } };
-    let mut out = Effects::new();
+    let mut out = HostEffects::new();
     let mut number = || panic!("nothing more is asked for");
     let cx = &mut LockCtx { now: owner.now, settings: &owner.settings, number: &mut number, out: &mut out };
     owner.locks.on_answer(cx, LockServerId(0), answer);

@@ -77,7 +77,7 @@ pub enum Progress {
 }
 
 /// A record in memory, with its state on disk.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct StoredRecord<R> {
     durable: R,
     /// Both copies have the durable record.
@@ -88,7 +88,7 @@ pub struct StoredRecord<R> {
     copies: Option<Vec<Bytes>>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Writing<R> {
     record: R,
     /// One copy has the new record.
@@ -97,12 +97,12 @@ struct Writing<R> {
 
 impl<R: TwoCopyRecord> StoredRecord<R> {
     /// Begins to read the record.
-    pub fn start(&self, out: &mut Effects) {
+    pub fn start<O>(&self, out: &mut Effects<O>) {
         out.disk(READ, DiskCommand::Read { offset: 0, length: R::DISK_BYTES as usize });
     }
 
     /// Handles the completion of a disk command.
-    pub fn on_disk_done(&mut self, result: DiskResult, out: &mut Effects) -> Result<Progress, RecordError> {
+    pub fn on_disk_done<O>(&mut self, result: DiskResult, out: &mut Effects<O>) -> Result<Progress, RecordError> {
         match result {
             DiskResult::Read(read) => self.on_read(read, out),
             DiskResult::Done(done) => {
@@ -119,7 +119,7 @@ impl<R: TwoCopyRecord> StoredRecord<R> {
         }
     }
 
-    fn on_read(&mut self, read: Result<Bytes, DiskError>, out: &mut Effects) -> Result<Progress, RecordError> {
+    fn on_read<O>(&mut self, read: Result<Bytes, DiskError>, out: &mut Effects<O>) -> Result<Progress, RecordError> {
         let image = match (&mut self.copies, read) {
             (None, Ok(both)) => both.to_vec(),
             (None, Err(_)) => {
@@ -149,7 +149,7 @@ impl<R: TwoCopyRecord> StoredRecord<R> {
         Ok(Progress::Read)
     }
 
-    fn read_copy(&self, copy: usize, out: &mut Effects) {
+    fn read_copy<O>(&self, copy: usize, out: &mut Effects<O>) {
         let offset = (copy * R::COPY_BYTES) as u64;
         out.disk(READ, DiskCommand::Read { offset, length: R::COPY_BYTES });
     }
@@ -165,7 +165,7 @@ impl<R: TwoCopyRecord> StoredRecord<R> {
     }
 
     /// Begins to write `record` if no record is being written, and the durable one is different or is in one copy alone. True if it does.
-    pub fn update(&mut self, record: R, out: &mut Effects) -> bool {
+    pub fn update<O>(&mut self, record: R, out: &mut Effects<O>) -> bool {
         if self.writing.is_some() || (self.twice && self.durable == record) {
             return false;
         }
@@ -174,7 +174,7 @@ impl<R: TwoCopyRecord> StoredRecord<R> {
         true
     }
 
-    fn write_copy(&mut self, out: &mut Effects) {
+    fn write_copy<O>(&mut self, out: &mut Effects<O>) {
         let writing = self.writing.as_ref().expect("there is something to write");
         self.sequence += 1;
         let offset = self.sequence % 2 * R::COPY_BYTES as u64;
@@ -259,6 +259,7 @@ fn encode<R: TwoCopyRecord>(sequence: u64, record: &R) -> Bytes {
 mod tests {
     use super::*;
     use braid_machine::Effect;
+    use braid_machine::Never;
     use proptest::prelude::*;
 
     #[derive(Clone, Debug, Default, PartialEq)]
@@ -315,7 +316,7 @@ mod tests {
         let mut stored = StoredRecord::default();
         for round in 1..5 {
             let written = numbers(&[round]);
-            let mut out = Effects::new();
+            let mut out = Effects::<Never>::new();
             assert!(stored.update(written.clone(), &mut out));
             for progress in [Progress::Writing, Progress::Written] {
                 assert_eq!((stored.writing(), stored.durable() == &written), (Some(&written), false));
@@ -340,7 +341,7 @@ mod tests {
     fn a_record_that_only_one_copy_has_is_written_again() {
         let disk = [encode(8, &numbers(&[1])), vec![1; COPY].into()].concat();
         let mut stored = StoredRecord::default();
-        let mut out = Effects::new();
+        let mut out = Effects::<Never>::new();
         assert_eq!(stored.on_disk_done(DiskResult::Read(Ok(disk.into())), &mut out), Ok(Progress::Read));
         assert!(stored.update(numbers(&[1]), &mut out));
         let mut commands = out.drain();
@@ -352,7 +353,7 @@ mod tests {
 
     /// Starts on a disk with one unreadable copy.
     fn start_on(disk: &[u8], unreadable: usize) -> Result<Numbers, RecordError> {
-        let (mut stored, mut out) = (StoredRecord::<Numbers>::default(), Effects::new());
+        let (mut stored, mut out) = (StoredRecord::<Numbers>::default(), Effects::<Never>::new());
         stored.start(&mut out);
         loop {
             let Some(Effect::Disk { command: DiskCommand::Read { offset, length }, .. }) = out.drain().next() else {

@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::volumes;
 use braid_base::DeviceId;
 use braid_layout::VolumeDescription;
-use braid_machine::{HostError, HostRequest, HostSuccess, Patience};
+use braid_machine::{HostError, HostSuccess, JobRequest, Patience, VolumeRequest};
 use braid_session::{Session, require_up};
 use braid_shell::HostClient;
 use std::collections::BTreeSet;
@@ -114,7 +114,7 @@ async fn check_stripe(
     stripe: u64,
     reconstruct: bool,
 ) -> Result<Finding, HostError> {
-    match client.call(HostRequest::Check { volume: volume.id, stripe }).await {
+    match client.call(JobRequest::Check { volume: volume.id, stripe }).await {
         Ok(HostSuccess::Checked { matches: true }) => {}
         Ok(_) => return Ok(Finding::Bad),
         Err(error) => return not_compared(error),
@@ -130,12 +130,12 @@ async fn check_stripe(
         let length = unit.min(end - offset) as usize;
         let mut looks = 0;
         loop {
-            let rebuilt = match client.call(HostRequest::Reconstruct { volume: volume.id, offset, length }).await {
+            let rebuilt = match client.call(JobRequest::Reconstruct { volume: volume.id, offset, length }).await {
                 Ok(success) => content(success),
                 Err(error) => return not_compared(error),
             };
             let there = match client
-                .call(HostRequest::Read { volume: volume.id, offset, length, patience: Patience::Host })
+                .call(VolumeRequest::Read { volume: volume.id, offset, length, patience: Patience::Host })
                 .await
             {
                 Ok(success) => content(success),

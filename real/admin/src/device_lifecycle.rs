@@ -21,7 +21,7 @@ use braid_control::{
     MonitorReport, ReportedState, VolumeEntry, parse_disk,
 };
 use braid_layout::VolumeDescription;
-use braid_machine::{HostError, HostRequest};
+use braid_machine::{ArrayRequest, HostError};
 use braid_session::{HEARTBEAT, Session, blocking};
 use braid_shell::HostClient;
 use braid_store::{Geometry, StoreConfig};
@@ -102,7 +102,7 @@ pub fn readmit_first(folder: &ArrayFolder, devices: &[DeviceId]) -> Option<Strin
 
 /// Sends the monitor a request, through this host.
 pub async fn administer(client: &HostClient, request: Administration) -> Result<(), HostError> {
-    client.call(HostRequest::Administer { request }).await.map(drop)
+    client.call(ArrayRequest::Administer { request }).await.map(drop)
 }
 
 pub fn find(description: &ArrayDescription, id: u16) -> Result<&DeviceEntry, Failure> {

@@ -18,7 +18,7 @@ use crate::health::is_there;
 use braid_base::units::format_size;
 use braid_base::{Now, Time};
 use braid_control::{ArrayFolder, ControlError, FileSystemEntry, Moment};
-use braid_machine::{Effects, HostRequest, Input, Machine};
+use braid_machine::{ArrayRequest, HostEffects, HostInput, HostOutcome, HostRequest, Machine, NoDisk};
 use braid_metadata::{
     Collected, MetadataNode, MetadataServer, MetadataServerConfig, MetadataService, NodeState, check_together,
 };
@@ -193,7 +193,7 @@ async fn own<T>(
     if let (Ok(_), Some(since)) = (&outcome, since) {
         let request = OwnershipRequest::Release { since };
         // If that fails, the next server takes over instead.
-        if let Err(error) = session.client().call(HostRequest::Ownership { file_system, request }).await {
+        if let Err(error) = session.client().call(ArrayRequest::Ownership { file_system, request }).await {
             tracing::warn!("file system {name} is not released: {error}");
         }
     }
@@ -249,7 +249,11 @@ impl ObservedNode {
 }
 
 impl Machine for ObservedNode {
-    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+    type Request = HostRequest;
+    type Outcome = HostOutcome;
+    type Disk = NoDisk;
+
+    fn step(&mut self, now: Now, input: HostInput, out: &mut HostEffects) {
         self.with(|node| node.step(now, input, out));
     }
 

@@ -7,7 +7,7 @@ use crate::file_systems::{self, NewFileSystem};
 use crate::volumes;
 use braid_base::{BLOCK_BYTES, DeviceId};
 use braid_control::{ArrayDescription, FileSystemEntry, HostEntry, Moment};
-use braid_machine::{FilesRequest, FilesSuccess, HostRequest, HostSuccess};
+use braid_machine::{FilesRequest, FilesSuccess, HostSuccess, MountRequest};
 use braid_session::{Session, require_up};
 use braid_wire::FileSystemStatus as Content;
 use std::time::Duration;
@@ -73,7 +73,7 @@ impl Array {
         require_up(self.folder())?;
         file_systems::find(&self.folder().describe()?, name)?;
         let (session, file_system) = Session::mount(self.folder(), ASKS, name, None).await?;
-        let asked = session.client().call(HostRequest::Files { file_system, request: FilesRequest::StatShards });
+        let asked = session.client().call(MountRequest::Files { file_system, request: FilesRequest::StatShards });
         let outcome = tokio::time::timeout(CONTENT_WAIT, asked).await;
         session.end_within(CONTENT_WAIT).await;
         match outcome {

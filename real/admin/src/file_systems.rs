@@ -22,7 +22,7 @@ use braid_control::{
     ArrayDescription, ArrayFolder, ControlError, FileSystemEntry, FileSystemState, HostEntry, Moment, VolumeEntry,
 };
 use braid_layout::{Atomicity, Layout, RaidLevel};
-use braid_machine::{HostError, HostRequest, HostSuccess, Patience};
+use braid_machine::{ArrayRequest, HostError, HostSuccess, Patience, VolumeRequest};
 use braid_metadata::{MetadataServerConfig, VOLUME_BYTES_MIN};
 use braid_namespace::Parameters;
 use braid_ordering::Ordering;
@@ -442,7 +442,10 @@ async fn format(session: &Session, id: FileSystemId, metadata: &VolumeEntry) -> 
     let (nonce, _) = Uuid::new_v4().as_u64_pair();
     let writes = braid_metadata::format(array, id, metadata.bytes, nonce)?;
     for (offset, data) in writes {
-        session.client().call(HostRequest::Write { volume: volume.id, offset, data, patience: Patience::Host }).await?;
+        session
+            .client()
+            .call(VolumeRequest::Write { volume: volume.id, offset, data, patience: Patience::Host })
+            .await?;
     }
     Ok(())
 }
@@ -494,7 +497,7 @@ async fn disown_all(session: &Session, entry: &FileSystemEntry) -> Result<(), Fa
 
 /// Fences the owner of a file system, if it has one, and makes the monitor forget it.
 async fn disown(session: &Session, id: FileSystemId) -> Result<(), Failure> {
-    let ask = async |request| match session.client().call(HostRequest::Ownership { file_system: id, request }).await {
+    let ask = async |request| match session.client().call(ArrayRequest::Ownership { file_system: id, request }).await {
         Ok(HostSuccess::Ownership(now)) => Ok(now),
         Ok(_) => Err(Failure::failed("internal", "the monitor gave an unexpected answer")),
         Err(HostError::Ownership(OwnershipRefused::Differs(now))) => Ok(now),

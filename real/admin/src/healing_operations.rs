@@ -7,7 +7,7 @@ use crate::health::MonitorHealth;
 use crate::snapshot::ArraySnapshot;
 use braid_base::DeviceId;
 use braid_control::{Moment, MonitorEntry};
-use braid_machine::HostRequest;
+use braid_machine::ArrayRequest;
 use braid_session::{Session, require_up};
 use braid_wire::{Administration, RecoveryThrottle};
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ impl Array {
         let session = Session::start(folder, "rebuild").await?;
         let ThrottleReport { bytes_per_second, share, paused } = throttle;
         let request = Administration::RecoveryThrottle(RecoveryThrottle { bytes_per_second, share, paused });
-        let outcome = session.client().call(HostRequest::Administer { request }).await;
+        let outcome = session.client().call(ArrayRequest::Administer { request }).await;
         session.leave();
         outcome?;
         // Wait until the new value is shown, because the next change starts from it.

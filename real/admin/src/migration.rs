@@ -18,7 +18,7 @@ use braid_base::{BLOCK_BYTES, BlockRange, DeviceId};
 use braid_control::{ArrayDescription, Change as EntryChange, PlacementEntry, VolumeEntry};
 use braid_control_protocol::Change;
 use braid_layout::{Atomicity, RaidLevel};
-use braid_machine::{HostRequest, HostSuccess, MigrationReport};
+use braid_machine::{HostSuccess, JobRequest, MigrationReport};
 use braid_ordering::Ordering;
 use braid_session::{Session, require_up};
 use std::time::{Duration, Instant};
@@ -267,7 +267,7 @@ pub async fn copy(
     let volume = session.take_in(name).await?;
     let folder = session.folder();
     let from = volumes::find(&folder.describe()?, name)?.moving.as_ref().map_or(0, |target| target.copied_to);
-    let request = HostRequest::Migrate { volume: volume.id, from, bytes_per_second };
+    let request = JobRequest::Migrate { volume: volume.id, from, bytes_per_second };
     let asked = session.client().call(request);
     tokio::pin!(asked);
     let (mut noted, mut note) = (Instant::now(), from);

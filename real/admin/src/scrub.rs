@@ -6,7 +6,7 @@ use crate::volumes;
 use braid_base::{BLOCK_BYTES, VolumeId};
 use braid_control::{ByteRange, Event, ScrubFindings, ScrubRecord, VolumeState, event_texts, merged, unix_millis_now};
 use braid_layout::VolumeDescription;
-use braid_machine::{Found, HostRequest, HostSuccess, ScrubReport};
+use braid_machine::{Found, HostSuccess, JobRequest, ScrubReport};
 use braid_session::{SCRUB, Session, require_up};
 use std::pin::{Pin, pin};
 use std::time::{Duration, Instant};
@@ -164,7 +164,7 @@ async fn scrub(
     let (mut interrupted, mut noted) = (false, started);
     while record.next_stripe < stripes && !interrupted {
         let some = record.next_stripe..stripes.min(record.next_stripe + at_once);
-        let asked = HostRequest::Scrub { volume: id, stripes: some.clone(), repair, recompute };
+        let asked = JobRequest::Scrub { volume: id, stripes: some.clone(), repair, recompute };
         let answer = tokio::select! {
             answer = session.client().call(asked) => answer,
             loss = session.lost() => return Err(loss.into()),

@@ -8,7 +8,7 @@
 use crate::failure::Failure;
 use braid_base::{FenceTable, Generation};
 use braid_control::{ArrayFolder, ControlError, Expired, Fence, LeaseJudge, Leases, Moment};
-use braid_machine::HostRequest;
+use braid_machine::ArrayRequest;
 use braid_session::{HostView, blocking};
 use braid_shell::HostClient;
 use std::time::{Duration, Instant};
@@ -72,7 +72,7 @@ pub async fn keep_fenced(folder: ArrayFolder, leases: Leases, own: Generation, c
 /// Fences hosts whose leases have ended. When this returns, no request of theirs can take effect any more.
 pub async fn shut_out(folder: &ArrayFolder, client: &HostClient, expired: Expired) -> Result<(), Failure> {
     let Expired { gone, fence: Fence { below, except } } = expired;
-    client.call(HostRequest::Fence { below, except }).await?;
+    client.call(ArrayRequest::Fence { below, except }).await?;
     Ok(blocking(folder, move |folder| folder.forget(&gone)).await?)
 }
 

@@ -9,7 +9,7 @@ use braid_control::{
     ArrayDescription, ArrayFolder, ByteRange, DeviceReport, HostEntry, Moment, MonitorEntry, RunningSet, ScrubRecord,
     ThrottleReport, VolumeEntry, unix_millis_now,
 };
-use braid_machine::{HostRequest, HostSuccess};
+use braid_machine::{ArrayRequest, HostSuccess};
 use braid_session::{CLOCK_COUNTER, Session};
 use braid_wire::{Managed, Task};
 use std::collections::BTreeMap;
@@ -208,7 +208,7 @@ async fn ask(session: &Session, description: &ArrayDescription, wait: Duration) 
         let (id, client) = (DeviceId(entry.id), session.client().clone());
         asked.spawn(async move {
             let asked = unix_millis_now();
-            let answer = client.call(HostRequest::Manage { device: id, task: Task::Inspect }).await;
+            let answer = client.call(ArrayRequest::Manage { device: id, task: Task::Inspect }).await;
             let answered = unix_millis_now();
             let state = match answer {
                 Ok(HostSuccess::Managed(Managed::Inspected(inspection))) => {

@@ -10,7 +10,7 @@ use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Epoch};
 use braid_control::{ArrayDescription, ArrayFolder, FileSystemState, Moment, ReportedState, VolumeEntry, VolumeState};
 use braid_layout::{Atomicity, RaidLevel, SitePolicy, VolumeDescription, ring_of};
-use braid_machine::{HostError, HostRequest, HostSuccess};
+use braid_machine::{ArrayRequest, HostError, HostSuccess};
 use braid_ordering::Ordering;
 use braid_session::Session;
 use braid_shell::HostClient;
@@ -218,7 +218,7 @@ pub async fn room(session: &Session) -> Result<u64, Failure> {
 
 /// The number of blocks that objects can have on a device in addition to the existing ones.
 pub async fn room_on(session: &Session, device: DeviceId) -> Result<u64, Failure> {
-    let inspect = HostRequest::Manage { device, task: Task::Inspect };
+    let inspect = ArrayRequest::Manage { device, task: Task::Inspect };
     let HostSuccess::Managed(Managed::Inspected(inspection)) = session.client().call(inspect).await? else {
         return Err(Failure::failed("internal", "a device gave an unexpected answer"));
     };
@@ -232,7 +232,7 @@ pub async fn room_on(session: &Session, device: DeviceId) -> Result<u64, Failure
 async fn unused_number(session: &Session) -> Result<u64, Failure> {
     let mut highest = 0;
     for device in session.folder().describe()?.ready_devices() {
-        let list = HostRequest::Manage { device: DeviceId(device.id), task: Task::ListObjects };
+        let list = ArrayRequest::Manage { device: DeviceId(device.id), task: Task::ListObjects };
         let HostSuccess::Managed(Managed::Objects(objects)) = session.client().call(list).await? else {
             return Err(Failure::failed("internal", "a device gave an unexpected answer"));
         };
@@ -372,7 +372,7 @@ pub async fn on_devices(
 ) -> Result<(), Failure> {
     let mut tasks = JoinSet::new();
     for (device, task) in devices.iter().filter_map(|device| Some((*device, task(*device)?))) {
-        let (client, request) = (client.clone(), HostRequest::Manage { device, task });
+        let (client, request) = (client.clone(), ArrayRequest::Manage { device, task });
         tasks.spawn(async move {
             let begun = Instant::now();
             loop {

@@ -7,7 +7,7 @@ use braid_admin::failure::Failure;
 use braid_base::{DeviceId, ObjectId, Rng};
 use braid_client::recipes::directory::{Changed, Directory};
 use braid_client::recipes::{Answer, Next, Procedure};
-use braid_machine::{HostRequest, HostSuccess};
+use braid_machine::{HostSuccess, ObjectsRequest};
 use braid_session::Session;
 use braid_shell::HostClient;
 use braid_terminal::Common;
@@ -311,7 +311,7 @@ impl Driven {
 
 async fn ask(client: &HostClient, commands: Vec<ObjectCommand>) -> Result<Vec<CommandResult>, Failure> {
     let request = ObjectRequest { commands };
-    match client.call(HostRequest::Objects { device: DEVICE, request, patience: PATIENCE }).await? {
+    match client.call(ObjectsRequest::Execute { device: DEVICE, request, patience: PATIENCE }).await? {
         HostSuccess::Objects(results) => Ok(results),
         other => panic!("a request for objects brings {other:?}"),
     }

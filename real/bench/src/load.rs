@@ -4,7 +4,7 @@ use super::content::Content;
 use super::settings::{LoadSettings, Pattern};
 use braid_admin::failure::Failure;
 use braid_base::{BLOCK_BYTES, Rng, VolumeId};
-use braid_machine::{HostRequest, HostSuccess, Patience};
+use braid_machine::{HostSuccess, Patience, VolumeRequest};
 use braid_nbd::{Client, ClientError};
 use braid_shell::HostClient;
 use bytes::Bytes;
@@ -200,7 +200,7 @@ impl Target {
         match self {
             Target::Host { client, volume } => {
                 match client
-                    .call(HostRequest::Read { volume: *volume, offset, length, patience: Patience::Host })
+                    .call(VolumeRequest::Read { volume: *volume, offset, length, patience: Patience::Host })
                     .await?
                 {
                     HostSuccess::Data(buffers) => Ok(buffers),
@@ -214,7 +214,7 @@ impl Target {
     async fn write(&self, offset: u64, data: Bytes) -> Result<(), Failure> {
         match self {
             Target::Host { client, volume } => {
-                client.call(HostRequest::Write { volume: *volume, offset, data, patience: Patience::Host }).await?;
+                client.call(VolumeRequest::Write { volume: *volume, offset, data, patience: Patience::Host }).await?;
                 Ok(())
             }
             Target::Nbd(client) => client.write(offset, &data).await.map_err(nbd_failure),

@@ -7,7 +7,7 @@ use crate::volume::Volume;
 use braid_base::{FileSystemId, Generation};
 use braid_control::ArrayFolder;
 use braid_layout::VolumeDescription;
-use braid_machine::{HostOutcome, HostRequest, HostSuccess};
+use braid_machine::{HostOutcome, HostSuccess, ObjectsRequest, VolumeRequest};
 use braid_session::{Session, SessionError, VolumeRegistry};
 use braid_shell::HostClient;
 use std::path::PathBuf;
@@ -183,12 +183,12 @@ impl Array {
     }
 
     /// Sends the host a request that contains its own deadline.
-    pub(crate) async fn call(&self, request: HostRequest) -> HostOutcome {
+    pub(crate) async fn call(&self, request: ObjectsRequest) -> HostOutcome {
         self.inner.client.call(request).await
     }
 
     /// Sends the host a request without a deadline of its own, and waits for the handle's deadline.
-    pub(crate) async fn call_within(&self, request: HostRequest) -> Result<HostSuccess, Error> {
+    pub(crate) async fn call_within(&self, request: VolumeRequest) -> Result<HostSuccess, Error> {
         let (client, waited) = (self.inner.client.clone(), self.deadline);
         self.on_thread(async move {
             match tokio::time::timeout(waited, client.call(request)).await {

@@ -7,7 +7,7 @@ use crate::object::Object;
 use crate::request::{Answers, Request};
 use crate::value::Value;
 use braid_base::{Backoff, DeviceId, ObjectId, VolumeId, limits};
-use braid_machine::{HostRequest, HostSuccess};
+use braid_machine::{HostSuccess, ObjectsRequest};
 use braid_wire::{Action, ActionResult, AttributeName, ObjectCommand, ObjectRequest};
 use std::time::{Duration, Instant};
 
@@ -111,9 +111,9 @@ impl Space {
     pub async fn send(&self, request: ObjectRequest) -> Result<Answers, RequestError> {
         let (asked, patience) = (request.commands.len(), self.array.deadline());
         let outcome = match self.place {
-            SpaceTarget::Device(device) => self.array.call(HostRequest::Objects { device, request, patience }).await,
+            SpaceTarget::Device(device) => self.array.call(ObjectsRequest::Execute { device, request, patience }).await,
             SpaceTarget::AttributeVolume(volume) => {
-                self.array.call(HostRequest::AttributeVolume { volume, request, patience }).await
+                self.array.call(ObjectsRequest::ExecuteOnVolume { volume, request, patience }).await
             }
         };
         match outcome {
@@ -166,7 +166,7 @@ impl Space {
         patience: Duration,
     ) -> Result<Value, Error> {
         let (object, seen) = (ObjectId(object), seen.clone().into_bytes());
-        match self.array.call(HostRequest::Await { device, object, name, seen, patience }).await {
+        match self.array.call(ObjectsRequest::Await { device, object, name, seen, patience }).await {
             Ok(HostSuccess::Value(value)) => Ok(Value::from(value)),
             Ok(_) => Err(Error::ProtocolError),
             Err(error) => Err(error.into()),

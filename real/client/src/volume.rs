@@ -4,7 +4,7 @@ use crate::array::Array;
 use crate::error::Error;
 use braid_base::{BLOCK_BYTES, VolumeId, limits};
 use braid_layout::VolumeDescription;
-use braid_machine::{HostRequest, HostSuccess, Patience};
+use braid_machine::{HostSuccess, Patience, VolumeRequest};
 use bytes::{Bytes, BytesMut};
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ impl Volume {
             let volume = self.id;
             let buffers = match self
                 .array
-                .call_within(HostRequest::Read { volume, offset, length: length as usize, patience: Patience::Host })
+                .call_within(VolumeRequest::Read { volume, offset, length: length as usize, patience: Patience::Host })
                 .await?
             {
                 HostSuccess::Data(buffers) => buffers,
@@ -72,7 +72,7 @@ impl Volume {
             let start = (at - offset) as usize;
             let data = data.slice(start..start + length as usize);
             self.array
-                .call_within(HostRequest::Write { volume: self.id, offset: at, data, patience: Patience::Host })
+                .call_within(VolumeRequest::Write { volume: self.id, offset: at, data, patience: Patience::Host })
                 .await?;
         }
         Ok(())
@@ -87,7 +87,7 @@ impl Volume {
         let most = ZERO_BYTES_MAX.min(self.stripe * (limits::EXTENTS_MAX as u64 - 1));
         for (offset, length) in self.pieces(offset, length, most)? {
             self.array
-                .call_within(HostRequest::Zero { volume: self.id, offset, length, patience: Patience::Host })
+                .call_within(VolumeRequest::Zero { volume: self.id, offset, length, patience: Patience::Host })
                 .await?;
         }
         Ok(())
@@ -95,7 +95,7 @@ impl Volume {
 
     /// Does nothing: acknowledged writes are already durable. It is there for programs that expect such a call.
     pub async fn flush(&self) -> Result<(), Error> {
-        self.array.call_within(HostRequest::Flush { volume: self.id }).await.map(|_| ())
+        self.array.call_within(VolumeRequest::Flush { volume: self.id }).await.map(|_| ())
     }
 
     /// Splits a range into transactions of whole stripes, so that parity need not be read. A range that fits into one transaction is not

@@ -6,10 +6,10 @@ use braid_admin::device_file::{open_failure, open_once_free};
 use braid_admin::failure::Failure;
 use braid_base::NodeId;
 use braid_control::ArrayFolder;
-use braid_machine::Machine;
+use braid_machine::{Abandon, Machine, OneDisk};
 use braid_session::{HEARTBEAT, addresses, blocking, tell};
 use braid_shell::{
-    Address, Addresses, Counters, Disk, DiskOptions, EngineChoice, HostClient, Listener, Node, OwnWaker, run_server,
+    Address, Addresses, ClientOf, Counters, Disk, DiskOptions, EngineChoice, Listener, Node, OwnWaker, run_server,
 };
 use std::io;
 use std::path::Path;
@@ -58,14 +58,14 @@ impl Platform {
     }
 
     /// Runs a machine as the node `us` until `stop` completes. It connects to `nodes`.
-    pub fn run(
+    pub fn run<M: Machine<Request: Abandon, Disk = OneDisk>>(
         self,
-        machine: impl Machine,
+        machine: M,
         us: Node,
         nodes: watch::Receiver<Addresses>,
         counters: Arc<Counters>,
         stop: impl Future<Output = ()>,
-    ) -> (HostClient, impl Future<Output = io::Result<()>>) {
+    ) -> (ClientOf<M>, impl Future<Output = io::Result<()>>) {
         run_server(machine, us, (self.disk, EngineChoice::Automatic), self.listener, nodes, counters, stop)
     }
 
@@ -76,7 +76,7 @@ impl Platform {
         us: Node,
         nodes: watch::Receiver<Addresses>,
         stop: impl Future<Output = ()>,
-    ) -> (ServerView<S>, watch::Receiver<S::Service>, HostClient, impl Future<Output = io::Result<()>>) {
+    ) -> (ServerView<S>, watch::Receiver<S::Service>, ClientOf<S>, impl Future<Output = io::Result<()>>) {
         let counters = Arc::new(Counters::default());
         let (machine, view, seen) = ObservedServer::new(server, counters.clone(), self.own_process);
         let (client, running) = self.run(machine, us, nodes, counters, stop);

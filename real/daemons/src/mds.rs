@@ -12,7 +12,7 @@ use braid_control::{
     event_texts,
 };
 use braid_locks::FenceCause;
-use braid_machine::{Effects, HostError, HostRequest, Input, Machine};
+use braid_machine::{ArrayRequest, HostEffects, HostError, HostInput, HostOutcome, HostRequest, Machine, NoDisk};
 use braid_metadata::{MetadataNode, MetadataServer, MetadataService, NodeState};
 use braid_session::{HEARTBEAT, Metrics, ObservedHost, Service, ServiceReport, Session, addressing, blocking};
 use braid_shell::{Address, Listener};
@@ -204,7 +204,7 @@ impl MetadataDaemon {
     async fn release(&self, session: &Session, node: &Shared) {
         let Some(since) = node.borrow().as_ref().and_then(MetadataNode::owns_since) else { return };
         let request = OwnershipRequest::Release { since };
-        let released = session.client().call(HostRequest::Ownership { file_system: self.id, request });
+        let released = session.client().call(ArrayRequest::Ownership { file_system: self.id, request });
         match tokio::time::timeout(RELEASE_WAIT, released).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => tracing::warn!("file system {} is not released: {error}", self.called),
@@ -361,7 +361,11 @@ impl ObservedNode {
 }
 
 impl Machine for ObservedNode {
-    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+    type Request = HostRequest;
+    type Outcome = HostOutcome;
+    type Disk = NoDisk;
+
+    fn step(&mut self, now: Now, input: HostInput, out: &mut HostEffects) {
         let progress = self.with(|node| {
             node.step(now, input, out);
             match (node.state(), node.server().map(|server| server.service())) {

@@ -15,11 +15,11 @@ use braid_control::{
     ReportedState, SpareReport, ThrottleReport, VolumeState, monitor_file,
 };
 use braid_layout::VolumeDescription;
-use braid_machine::HostRequest;
+use braid_machine::{ControlOutcome, ControlRequest};
 use braid_membership::{DISK_BYTES, Monitor, MonitorConfig, MonitorService};
 use braid_session::addressing::published;
 use braid_session::{HEARTBEAT, blocking};
-use braid_shell::{Address, Addresses, Disk, HostClient, Node};
+use braid_shell::{Address, Addresses, Client, Disk, Node};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -129,7 +129,7 @@ impl MonitorDaemon {
 struct LeaseRenewer {
     folder: ArrayFolder,
     view: ServerView<Monitor>,
-    client: HostClient,
+    client: Client<ControlRequest, ControlOutcome>,
     address: String,
     /// The last generation that the monitor knows to be given out.
     last_generation: Generation,
@@ -209,10 +209,10 @@ impl LeaseRenewer {
             there.insert(volume.id, volume);
         }
         for volume in there.values().filter(|volume| self.known.get(&volume.id) != Some(volume)) {
-            self.client.call(HostRequest::AdoptVolume { volume: volume.clone() }).await?;
+            self.client.call(ControlRequest::AdoptVolume { volume: volume.clone() }).await?;
         }
         for volume in self.known.keys().copied().filter(|id| !there.contains_key(id)) {
-            self.client.call(HostRequest::DropVolume { volume }).await?;
+            self.client.call(ControlRequest::DropVolume { volume }).await?;
         }
         self.known = there;
         Ok(())
@@ -225,7 +225,7 @@ impl LeaseRenewer {
             Err(error) => return tracing::warn!("the monitor can't look up the last generation: {error}"),
         };
         if last > self.last_generation {
-            match self.client.call(HostRequest::NoteGenerations { last }).await {
+            match self.client.call(ControlRequest::NoteGenerations { last }).await {
                 Ok(_) => self.last_generation = last,
                 Err(error) => tracing::warn!("the monitor was not told of the last generation: {error}"),
             }

@@ -7,7 +7,7 @@ use braid_admin::file_systems;
 use braid_base::{ArrayId, FileSystemId, Generation, InodeId};
 use braid_control::{ArrayFolder, Event, FileSystemState, event_texts};
 use braid_fuse::{HostFiles, Mount, MountError};
-use braid_machine::{FilesRequest, HostRequest};
+use braid_machine::{FilesRequest, MountRequest};
 use braid_session::{HEARTBEAT, Session, SessionError, blocking, require_up};
 use braid_wire::FileCommand;
 use std::convert::Infallible;
@@ -176,7 +176,7 @@ async fn start_host(
 /// Waits until the metadata server answers.
 async fn await_answer(session: &Session, name: &str, file_system: FileSystemId) -> Result<(), Failure> {
     let request = FilesRequest::Command(FileCommand::Stat { inode: InodeId::ROOT });
-    let asked = session.client().call(HostRequest::Files { file_system, request });
+    let asked = session.client().call(MountRequest::Files { file_system, request });
     match tokio::time::timeout(SERVED_WAIT, asked).await {
         Ok(answered) => answered.map(|_| ()).map_err(Failure::from),
         Err(_) => {

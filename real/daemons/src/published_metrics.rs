@@ -4,7 +4,7 @@ use braid_admin::snapshot::LEASE_COUNTER;
 use braid_base::{Now, Time};
 use braid_device::{Device, Service};
 use braid_locks::{LockServer, LockService};
-use braid_machine::{Effect, Effects, Input, Machine};
+use braid_machine::{Abandon, Effect, Effects, EffectsOf, Input, InputOf, Machine, Never, OneDisk};
 use braid_membership::{Monitor, MonitorService};
 use braid_session::{Metrics, of_clock, of_process, of_shell};
 use braid_shell::Counters;
@@ -48,7 +48,6 @@ impl ObservedDevice {
                     out.send(to, message);
                 }
                 Effect::Disk { tag, command } => out.disk(tag, command),
-                Effect::Reply { op, outcome } => out.reply(op, outcome),
             }
         }
         effects.drain_ignored().for_each(|why| out.ignore(why));
@@ -56,6 +55,10 @@ impl ObservedDevice {
 }
 
 impl Machine for ObservedDevice {
+    type Request = Never;
+    type Outcome = Never;
+    type Disk = OneDisk;
+
     fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
         if asks_to_inspect(&input) {
             self.inspect(now, input, out);
@@ -81,7 +84,7 @@ impl Machine for ObservedDevice {
 }
 
 /// A machine that serves others, and has metrics.
-pub trait Server: Machine {
+pub trait Server: Machine<Request: Abandon, Disk = OneDisk> {
     /// The state of its service.
     type Service: Copy + PartialEq;
 
@@ -147,7 +150,11 @@ impl<S: Server> ObservedServer<S> {
 }
 
 impl<S: Server> Machine for ObservedServer<S> {
-    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+    type Request = S::Request;
+    type Outcome = S::Outcome;
+    type Disk = S::Disk;
+
+    fn step(&mut self, now: Now, input: InputOf<S>, out: &mut EffectsOf<S>) {
         self.server.borrow_mut().step(now, input, out);
         let service = self.server.borrow().service();
         self.seen.send_if_modified(|seen| std::mem::replace(seen, service) != service);

@@ -12,7 +12,7 @@ use crate::errno::of_host;
 use crate::{Caller, FileSystem, LockRange, OpenFile, Result, WriteAt};
 use braid_base::{FileSystemId, InodeId, limits};
 use braid_machine::{
-    AdvisoryOwner, FileHandle, FilesRequest, FilesSuccess, HostError, HostOutcome, HostRequest, HostSuccess,
+    AdvisoryOwner, FileHandle, FilesRequest, FilesSuccess, HostError, HostOutcome, HostSuccess, MountRequest,
 };
 use braid_shell::{ClientSession, HostClient};
 use braid_wire::{
@@ -168,7 +168,7 @@ impl HostFiles {
     ) -> std::result::Result<FilesSuccess, HostError> {
         let session = AbandonedOnDrop(Some(host.client.session()));
         let wait = wait_after_interruption(&request);
-        let request = HostRequest::Files { file_system: self.file_system, request };
+        let request = MountRequest::Files { file_system: self.file_system, request };
         match session.call(by, request, wait).await {
             Ok(HostSuccess::Files(success)) => Ok(success),
             Ok(other) => unreachable!("a host answers a request about files as such, not with {other:?}"),
@@ -209,7 +209,7 @@ struct AbandonedOnDrop(Option<ClientSession>);
 
 impl AbandonedOnDrop {
     /// `wait`: how long the request goes on after an interruption.
-    async fn call(mut self, by: &Caller, request: HostRequest, wait: Option<Duration>) -> HostOutcome {
+    async fn call(mut self, by: &Caller, request: MountRequest, wait: Option<Duration>) -> HostOutcome {
         let session = self.0.clone().expect("it is taken at the end");
         let mut outcome = std::pin::pin!(session.call(request));
         let outcome = tokio::select! {

@@ -215,6 +215,7 @@ fn by_system_calls(directory: &Path, source: &str) -> Result<OwnedFd, MountError
 mod tests {
     use super::*;
     use braid_base::FileSystemId;
+    use braid_machine::{HostEffects, HostOutcome, Input, MountRequest, NoDisk};
 
     /// The file system is not asked: mounting alone is tested.
     #[test]
@@ -254,7 +255,11 @@ mod tests {
     struct NoMachine;
 
     impl braid_machine::Machine for NoMachine {
-        fn step(&mut self, _: braid_base::Now, _: braid_machine::Input, _: &mut braid_machine::Effects) {}
+        type Request = MountRequest;
+        type Outcome = HostOutcome;
+        type Disk = NoDisk;
+
+        fn step(&mut self, _: braid_base::Now, _: Input<MountRequest, NoDisk>, _: &mut HostEffects) {}
 
         fn deadline(&self) -> Option<braid_base::Time> {
             None

@@ -7,7 +7,7 @@
 use crate::{Backend, Error, ErrorNumber, Export, Space, Volume};
 use braid_base::{BLOCK_BYTES, BlockRange, limits};
 use braid_layout::VolumeDescription;
-use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, Patience};
+use braid_machine::{HostError, HostOutcome, HostSuccess, Patience, VolumeRequest};
 use braid_shell::{ClientSession, HostClient, Warning};
 use braid_wire::Failure;
 use bytes::Bytes;
@@ -87,7 +87,7 @@ impl Volume for HostVolume {
     async fn read(&self, offset: u64, length: usize) -> Result<Vec<Bytes>, Error> {
         let volume = self.volume.id;
         let brought = self
-            .each_piece(offset, length as u64, self.transaction_bytes(), |offset, length| HostRequest::Read {
+            .each_piece(offset, length as u64, self.transaction_bytes(), |offset, length| VolumeRequest::Read {
                 volume,
                 offset,
                 length: length as usize,
@@ -105,7 +105,7 @@ impl Volume for HostVolume {
         let volume = self.volume.id;
         self.each_piece(offset, data.len() as u64, self.transaction_bytes(), |at, length| {
             let start = (at - offset) as usize;
-            HostRequest::Write {
+            VolumeRequest::Write {
                 volume,
                 offset: at,
                 data: data.slice(start..start + length as usize),
@@ -120,7 +120,7 @@ impl Volume for HostVolume {
         let volume = self.volume.id;
         let zeroed = match space {
             Space::GiveBack => {
-                let zero = |offset, length| HostRequest::Zero { volume, offset, length, patience: Patience::Host };
+                let zero = |offset, length| VolumeRequest::Zero { volume, offset, length, patience: Patience::Host };
                 match self.each_piece(offset, length, self.zero_bytes(), zero).await {
                     // The volume may have moved since it was opened, to a layout with smaller units, so that a piece has too many of them.
                     Err(Error { number: ErrorNumber::Invalid, .. }) => {
@@ -130,7 +130,7 @@ impl Volume for HostVolume {
                 }
             }
             Space::Keep => {
-                self.each_piece(offset, length, self.transaction_bytes(), |offset, length| HostRequest::Write {
+                self.each_piece(offset, length, self.transaction_bytes(), |offset, length| VolumeRequest::Write {
                     volume,
                     offset,
                     data: ZEROS.slice(..length as usize),
@@ -150,7 +150,7 @@ impl Volume for HostVolume {
     }
 
     async fn flush(&self) -> Result<(), Error> {
-        self.call(HostRequest::Flush { volume: self.volume.id }, 0).await.map(|_| ()).map_err(error)
+        self.call(VolumeRequest::Flush { volume: self.volume.id }, 0).await.map(|_| ()).map_err(error)
     }
 
     fn abandon(&self) {
@@ -162,7 +162,7 @@ impl Volume for HostVolume {
         let start = offset / block * block;
         let end = (offset + length).next_multiple_of(block).min(start + ALLOCATION_BYTES_MAX);
         let told = self
-            .each_piece(start, end - start, ALLOCATION_BYTES, |offset, length| HostRequest::Allocation {
+            .each_piece(start, end - start, ALLOCATION_BYTES, |offset, length| VolumeRequest::Allocation {
                 volume,
                 range: BlockRange::new(offset / block, length / block),
                 patience: Patience::Host,
@@ -188,7 +188,7 @@ impl HostVolume {
         offset: u64,
         length: u64,
         most: u64,
-        request: impl Fn(u64, u64) -> HostRequest,
+        request: impl Fn(u64, u64) -> VolumeRequest,
     ) -> Result<Vec<HostSuccess>, Error> {
         if length <= most {
             // A range that fits into one transaction is not split, wherever it begins, so that it is atomic.
@@ -199,7 +199,7 @@ impl HostVolume {
         outcomes.into_iter().collect::<Result<_, _>>().map_err(error)
     }
 
-    async fn call(&self, request: HostRequest, length: u64) -> HostOutcome {
+    async fn call(&self, request: VolumeRequest, length: u64) -> HostOutcome {
         let most = limits::TRANSACTION_BYTES_MAX as u64;
         let places = length.min(most).div_ceil(BYTES_PER_PLACE).max(1);
         let _places = self.places.acquire_many(places as u32).await.expect("it is never closed");

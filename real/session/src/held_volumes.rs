@@ -4,7 +4,7 @@ use crate::host_view::HostView;
 use braid_base::{Now, Time, VolumeId};
 use braid_control_protocol::{Admission, HeldRequests};
 use braid_host::Host;
-use braid_machine::{Effects, HostRequest, Input, Machine, OpId};
+use braid_machine::{HostEffects, HostInput, HostOutcome, HostRequest, Input, Machine, NoDisk, OpId};
 use braid_shell::Counters;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -31,7 +31,11 @@ impl ObservedHost {
 }
 
 impl Machine for ObservedHost {
-    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+    type Request = HostRequest;
+    type Outcome = HostOutcome;
+    type Disk = NoDisk;
+
+    fn step(&mut self, now: Now, input: HostInput, out: &mut HostEffects) {
         let mut host = self.host.borrow_mut();
         let Input::Request { op, request } = input else { return host.step(now, input, out) };
         let admission = self.holds.lock().admit(op, request);
@@ -88,8 +92,7 @@ mod tests {
     use braid_base::{DeviceId, Generation, Membership};
     use braid_host::HostConfig;
     use braid_layout::{Atomicity, Layout, RaidLevel, VolumeDescription};
-    use braid_machine::Effect;
-    use braid_machine::Patience;
+    use braid_machine::{ArrayRequest, Effect, Patience, VolumeRequest};
     use braid_ordering::Ordering;
 
     #[test]
@@ -116,29 +119,25 @@ mod tests {
         });
         let (mut observed, view) = ObservedHost::new(host, Arc::default());
         let mut ask = |op: u64, request: HostRequest| {
-            let mut out = Effects::new();
+            let mut out = HostEffects::new();
             let input = Input::Request { op: OpId(op), request };
             observed.step(Now { time: Time(1), clock: braid_base::Clock(1) }, input, &mut out);
             let effects = out.drain();
             effects.filter(|effect| matches!(effect, Effect::Send { .. })).count()
         };
-        let read = |volume: u64| HostRequest::Read {
-            volume: VolumeId(volume),
-            offset: 0,
-            length: 4096,
-            patience: Patience::Host,
-        };
+        let (offset, length, patience) = (0, 4096, Patience::Host);
+        let read = |volume| VolumeRequest::Read { volume: VolumeId(volume), offset, length, patience }.into();
         assert_eq!(ask(1, read(1)), 1);
         view.holds().begin(VolumeId(1));
         assert!(!view.is_idle_for(VolumeId(1)), "an operation is still under way");
         assert_eq!(ask(2, read(1)), 0, "it waits");
         assert_eq!(ask(3, read(2)), 1, "a request for another volume does not wait");
         assert_eq!(
-            ask(4, HostRequest::AdoptVolume { volume: volume(2, Ordering::None) }),
+            ask(4, ArrayRequest::AdoptVolume { volume: volume(2, Ordering::None) }.into()),
             0,
             "its volume is not on hold"
         );
-        assert_eq!(ask(5, HostRequest::AdoptVolume { volume: volume(1, Ordering::None) }), 1, "now it begins");
+        assert_eq!(ask(5, ArrayRequest::AdoptVolume { volume: volume(1, Ordering::None) }.into()), 1, "now it begins");
         assert!(!view.holds().contains(VolumeId(1)));
         assert!(view.is_idle_for(VolumeId(7)), "no operation is under way on another volume");
     }

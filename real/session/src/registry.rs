@@ -11,7 +11,7 @@ use crate::volumes;
 use braid_control::{ArrayDescription, ArrayFolder, VolumeEntry, VolumeState};
 use braid_control_protocol::{Follower, HostStep, Version, VolumeRecord};
 use braid_layout::VolumeDescription;
-use braid_machine::HostRequest;
+use braid_machine::{ArrayRequest, JobRequest};
 use braid_shell::HostClient;
 use std::sync::Arc;
 use tokio::sync::Mutex;
@@ -59,13 +59,13 @@ impl VolumeRegistry {
             match &step {
                 HostStep::Hold(volume) => {
                     self.holds.begin(*volume);
-                    self.client.call(HostRequest::StopMigrating { volume: *volume }).await?;
+                    self.client.call(JobRequest::StopMigrating { volume: *volume }).await?;
                 }
                 // The host's wrapper also ends its hold.
                 HostStep::Adopt(volume) => {
-                    self.client.call(HostRequest::AdoptVolume { volume: volume.clone() }).await?;
+                    self.client.call(ArrayRequest::AdoptVolume { volume: volume.clone() }).await?;
                 }
-                HostStep::Drop(volume) => drop(self.client.call(HostRequest::DropVolume { volume: *volume }).await?),
+                HostStep::Drop(volume) => drop(self.client.call(ArrayRequest::DropVolume { volume: *volume }).await?),
                 // No request waits for it: the host was told that the volume is gone.
                 HostStep::EndHold(volume) => drop(self.holds.end(*volume)),
             }

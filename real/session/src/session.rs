@@ -12,10 +12,10 @@ use braid_base::{DeviceId, FileSystemId, Generation, LockServerId, NodeId, Volum
 use braid_control::{
     ArrayDescription, ArrayFolder, ControlError, LeaseReport, Leases, MetadataService, Moment, MountReport,
 };
-use braid_files::{FileClient, FileClientConfig};
+use braid_files::{FileClient, FileClientConfig, Unmounted};
 use braid_host::{Acquisition, Host, HostConfig};
 use braid_layout::VolumeDescription;
-use braid_machine::{HostRequest, Machine};
+use braid_machine::{ArrayRequest, HostOutcome, HostRequest, Machine, MountRequest, NoDisk};
 use braid_shell::{Addresses, Counters, HostClient, Listener, Node, run_host, run_service};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -78,7 +78,7 @@ impl Session {
     }
 
     /// As [`Session::start`], with a machine that `around` makes of the host. With a `service`, other hosts can connect to the machine.
-    pub async fn start_around<M: Machine + 'static>(
+    pub async fn start_around<M: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk> + 'static>(
         folder: &ArrayFolder,
         role: &str,
         service: Option<Service>,
@@ -86,6 +86,7 @@ impl Session {
     ) -> Result<Session, SessionError> {
         let servers = service.as_ref().map(|service| service.peers.clone()).unwrap_or_default();
         let surroundings = Surroundings { service, mounted: None, servers, directory: None };
+        let around = |host, generation| Unmounted(around(host, generation));
         Session::start_with(folder, role, surroundings, around).await
     }
 
@@ -106,7 +107,7 @@ impl Session {
         Ok((mounted.await?, file_system))
     }
 
-    async fn start_with<M: Machine + 'static>(
+    async fn start_with<M: Machine<Request = MountRequest, Outcome = HostOutcome, Disk = NoDisk> + 'static>(
         folder: &ArrayFolder,
         role: &str,
         Surroundings { service, mounted, servers, directory }: Surroundings,
@@ -221,7 +222,7 @@ impl Session {
         // The renewer would take the host's end for a failure.
         renewer.abort();
         // Disconnect has its own time limits. State on nodes that it could not reach is dropped with the next fence of hosts that ended.
-        let _ = client.call(HostRequest::Disconnect).await;
+        let _ = client.call(ArrayRequest::Disconnect).await;
         let _ = stop.send(());
         let ended = driver.await;
         if let Ok(Err(error)) = ended {
@@ -234,7 +235,7 @@ impl Session {
     /// that it is fenced.
     pub async fn end_within(self, limit: Duration) {
         self.renewer.abort();
-        if tokio::time::timeout(limit, self.client.call(HostRequest::Disconnect)).await.is_err() {
+        if tokio::time::timeout(limit, self.client.call(ArrayRequest::Disconnect)).await.is_err() {
             tracing::warn!("host {} could not disconnect within {limit:?}", self.generation);
             return self.driver.abort();
         }

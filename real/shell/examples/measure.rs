@@ -7,7 +7,7 @@
 mod toy;
 
 use braid_base::{DeviceId, NodeId, Now, Time};
-use braid_machine::{DiskCommand, DiskTag, Effects, Input, Machine};
+use braid_machine::{DiskCommand, DiskTag, Effects, Input, Machine, Never, OneDisk};
 use braid_shell::{Address, Counters, Disk, DiskOptions, EngineChoice, HostClient, Listener, Node, run_device};
 use bytes::Bytes;
 use rustix::time::{ClockId, clock_gettime};
@@ -71,6 +71,10 @@ impl LoadGenerator {
 }
 
 impl Machine for LoadGenerator {
+    type Request = Never;
+    type Outcome = Never;
+    type Disk = OneDisk;
+
     fn step(&mut self, _now: Now, input: Input, out: &mut Effects) {
         match input {
             Input::Start => (0..self.in_flight).for_each(|tag| self.next(DiskTag(tag), out)),

@@ -9,11 +9,13 @@
 use crate::clock;
 use crate::counters::{Counters, add};
 use crate::disk::Engine;
-use crate::host::{Call, Calls, Pending};
+use crate::host::{Call, Calls, Pending, Unanswered};
 use crate::own_waker::OwnWaker;
 use crate::transport::Transport;
 use braid_base::{NodeId, Now, Time};
-use braid_machine::{DiskResult, DiskTag, Effect, Effects, HostError, HostRequest, Input, Machine};
+use braid_machine::{
+    Abandon, Disk, DiskResult, DiskTag, Effect, Effects, EffectsOf, Input, InputOf, Machine, NoDisk, OneDisk,
+};
 use braid_wire::Message;
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -41,13 +43,13 @@ const INVARIANTS_EVERY: u64 = if cfg!(debug_assertions) { 1 } else { 4096 };
 /// How long a machine that is told to stop may take to end its operations.
 const STOP_MAX: Duration = Duration::from_secs(5);
 
-pub(crate) struct Driver<M> {
+pub(crate) struct Driver<M: Machine> {
     machine: M,
-    effects: Effects,
+    effects: EffectsOf<M>,
     transport: Transport,
     disk: Option<Engine>,
-    calls: Option<Calls>,
-    pending: Pending,
+    calls: Option<Calls<M::Request, M::Outcome>>,
+    pending: Pending<M::Outcome>,
     received: Vec<(NodeId, Message)>,
     completions: Vec<(DiskTag, DiskResult)>,
     timer: Timer,
@@ -58,24 +60,39 @@ pub(crate) struct Driver<M> {
     counters: Arc<Counters>,
 }
 
-impl<M: Machine> Driver<M> {
+impl<M: Machine<Request: Abandon, Disk = OneDisk>> Driver<M> {
     pub fn device(machine: M, transport: Transport, disk: Engine, counters: Arc<Counters>) -> Driver<M> {
         Driver::new(machine, transport, Some(disk), None, counters)
     }
 
-    pub fn server(machine: M, transport: Transport, disk: Engine, calls: Calls, counters: Arc<Counters>) -> Driver<M> {
+    pub fn server(
+        machine: M,
+        transport: Transport,
+        disk: Engine,
+        calls: Calls<M::Request, M::Outcome>,
+        counters: Arc<Counters>,
+    ) -> Driver<M> {
         Driver::new(machine, transport, Some(disk), Some(calls), counters)
     }
+}
 
-    pub fn host(machine: M, transport: Transport, calls: Calls, counters: Arc<Counters>) -> Driver<M> {
+impl<M: Machine<Request: Abandon, Disk = NoDisk>> Driver<M> {
+    pub fn host(
+        machine: M,
+        transport: Transport,
+        calls: Calls<M::Request, M::Outcome>,
+        counters: Arc<Counters>,
+    ) -> Driver<M> {
         Driver::new(machine, transport, None, Some(calls), counters)
     }
+}
 
+impl<M: Machine<Request: Abandon>> Driver<M> {
     fn new(
         machine: M,
         transport: Transport,
         disk: Option<Engine>,
-        calls: Option<Calls>,
+        calls: Option<Calls<M::Request, M::Outcome>>,
         counters: Arc<Counters>,
     ) -> Driver<M> {
         Driver {
@@ -84,7 +101,7 @@ impl<M: Machine> Driver<M> {
             transport,
             disk,
             calls,
-            pending: Pending::default(),
+            pending: Pending::new(),
             received: Vec::new(),
             completions: Vec::new(),
             timer: Timer::new(),
@@ -172,7 +189,9 @@ impl<M: Machine> Driver<M> {
             let mut completions = std::mem::take(&mut self.completions);
             disk.poll_take(cx, &mut completions)?;
             for (tag, result) in completions.drain(..) {
-                self.step(now, Input::DiskDone { tag, result });
+                if let Some(result) = M::Disk::result(result) {
+                    self.step(now, Input::DiskDone { tag, result });
+                }
             }
             self.completions = completions;
         }
@@ -185,7 +204,7 @@ impl<M: Machine> Driver<M> {
             let Some(Poll::Ready(Some(Call { request, answer, session }))) = call else { break };
             if session.as_ref().is_some_and(|abandoned| abandoned.load(Ordering::SeqCst)) {
                 // The caller, if any, has gone.
-                let _ = answer.send(Err(HostError::Abandoned));
+                let _ = answer.send(Err(Unanswered::Abandoned));
                 continue;
             }
             let op = self.pending.add(Some(answer), session);
@@ -209,13 +228,15 @@ impl<M: Machine> Driver<M> {
     /// Tells the machine to start nothing more for these sessions, and to abandon their requests.
     fn abandon(&mut self, now: Now, sessions: &[Arc<AtomicBool>]) {
         let ops = self.pending.of(sessions);
-        if !ops.is_empty() {
+        if !ops.is_empty()
+            && let Some(request) = M::Request::abandon(ops)
+        {
             let op = self.pending.add(None, None);
-            self.step(now, Input::Request { op, request: HostRequest::Abandon { ops } });
+            self.step(now, Input::Request { op, request });
         }
     }
 
-    fn step(&mut self, now: Now, input: Input) {
+    fn step(&mut self, now: Now, input: InputOf<M>) {
         let mut effects = std::mem::take(&mut self.effects);
         self.machine.step(now, input, &mut effects);
         self.inputs += 1;
@@ -229,11 +250,12 @@ impl<M: Machine> Driver<M> {
         self.effects = effects;
     }
 
-    fn perform(&mut self, effect: Effect) {
+    fn perform(&mut self, effect: Effect<M::Outcome, M::Disk>) {
         match effect {
             Effect::Send { to, message } => self.transport.send(to, message),
             Effect::Disk { tag, command } => {
-                self.disk.as_mut().expect("only a machine with a disk has disk commands").push(tag, command);
+                let disk = self.disk.as_mut().expect("only a machine with a disk has disk commands");
+                disk.push(tag, M::Disk::command(command));
             }
             Effect::Reply { op, outcome } => self.pending.answer(op, outcome),
         }
@@ -279,6 +301,7 @@ mod tests {
     use crate::pipe;
     use crate::stream::Listener;
     use braid_base::{ArrayId, DeviceId, Epoch, Generation};
+    use braid_machine::Never;
     use braid_wire::{Command, Frame, Request};
     use bytes::Bytes;
     use std::sync::Mutex;
@@ -309,7 +332,11 @@ mod tests {
     }
 
     impl Machine for Noting {
-        fn step(&mut self, now: Now, input: Input, _: &mut Effects) {
+        type Request = Never;
+        type Outcome = Never;
+        type Disk = NoDisk;
+
+        fn step(&mut self, now: Now, input: Input<Never, NoDisk>, _: &mut Effects<Never, NoDisk>) {
             if let Input::Message { message: Message::Request(request), .. } = input {
                 self.messages.push((now.time, Time(request.settled)));
             }

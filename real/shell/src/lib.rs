@@ -38,14 +38,14 @@ pub use clock::now;
 pub use connector::Addresses;
 pub use counters::Counters;
 pub use disk::{Disk, DiskOpenError, DiskOptions, EngineChoice};
-pub use host::{ClientSession, HostClient};
+pub use host::{Client, ClientOf, ClientSession, HostClient, Unanswered};
 pub use inbox::Node;
 pub use own_waker::OwnWaker;
 pub use stream::Listener;
 pub use warning::Warning;
 
 use braid_base::NodeId;
-use braid_machine::Machine;
+use braid_machine::{Abandon, Machine, NoDisk, OneDisk};
 use disk::Engine;
 use driver::Driver;
 use std::io;
@@ -56,7 +56,7 @@ use transport::Transport;
 /// Serves a device until `stop` completes. Then it receives no more messages, waits for its disk commands, and returns.
 ///
 /// An error means that the operating system failed; the disk is then as after a crash.
-pub async fn run_device<M: Machine>(
+pub async fn run_device<M: Machine<Request: Abandon, Disk = OneDisk>>(
     machine: M,
     us: Node,
     disk: Disk,
@@ -72,7 +72,7 @@ pub async fn run_device<M: Machine>(
 
 /// Runs a machine that also sends to others of its own accord: it keeps a connection to each of `nodes`, and reconnects when an address
 /// changes. The future runs the machine until `stop` completes; the client sends it requests, if it is a machine that takes any.
-pub fn run_server<M: Machine>(
+pub fn run_server<M: Machine<Request: Abandon, Disk = OneDisk>>(
     machine: M,
     us: Node,
     (disk, engine): (Disk, EngineChoice),
@@ -80,8 +80,8 @@ pub fn run_server<M: Machine>(
     nodes: watch::Receiver<Addresses>,
     counters: Arc<Counters>,
     stop: impl Future<Output = ()>,
-) -> (HostClient, impl Future<Output = io::Result<()>>) {
-    let (client, calls) = HostClient::new();
+) -> (ClientOf<M>, impl Future<Output = io::Result<()>>) {
+    let (client, calls) = Client::new();
     let running = async move {
         let engine = Engine::start(disk, engine, counters.clone())?;
         let transport = Transport::listen_and_connect(us, us.id, listener, nodes, counters.clone());
@@ -94,14 +94,14 @@ pub fn run_server<M: Machine>(
 /// those it has, and further calls of the client end with `HostError::Stopped`.
 ///
 /// The host keeps a connection to each of `nodes`, and reconnects when an address changes.
-pub fn run_host<M: Machine>(
+pub fn run_host<M: Machine<Request: Abandon, Disk = NoDisk>>(
     machine: M,
     us: Node,
     nodes: watch::Receiver<Addresses>,
     counters: Arc<Counters>,
     stop: impl Future<Output = ()>,
-) -> (HostClient, impl Future<Output = io::Result<()>>) {
-    let (client, calls) = HostClient::new();
+) -> (ClientOf<M>, impl Future<Output = io::Result<()>>) {
+    let (client, calls) = Client::new();
     let running = async move {
         let transport = Transport::connect(us, nodes, counters.clone());
         Driver::host(machine, transport, calls, counters).run(stop).await
@@ -111,15 +111,15 @@ pub fn run_host<M: Machine>(
 
 /// Runs a machine that is the host `us` towards the array, and `service` towards the hosts that connect to `listener`, and towards metadata
 /// servers among `nodes` if it is one. Otherwise as [`run_host`].
-pub fn run_service<M: Machine>(
+pub fn run_service<M: Machine<Request: Abandon, Disk = NoDisk>>(
     machine: M,
     us: Node,
     (service, listener): (NodeId, Listener),
     nodes: watch::Receiver<Addresses>,
     counters: Arc<Counters>,
     stop: impl Future<Output = ()>,
-) -> (HostClient, impl Future<Output = io::Result<()>>) {
-    let (client, calls) = HostClient::new();
+) -> (ClientOf<M>, impl Future<Output = io::Result<()>>) {
+    let (client, calls) = Client::new();
     let running = async move {
         let transport = Transport::listen_and_connect(us, service, listener, nodes, counters.clone());
         Driver::host(machine, transport, calls, counters).run(stop).await

@@ -2,7 +2,7 @@
 //! connection of its own.
 
 use braid_base::{ArrayId, FileSystemId, Generation, NodeId, Now, ShardId, Time};
-use braid_machine::{Effects, HostRequest, HostSuccess, Input, Machine, OpId};
+use braid_machine::{ArrayRequest, HostEffects, HostOutcome, HostSuccess, Input, Machine, MountRequest, NoDisk, OpId};
 use braid_shell::{Address, Addresses, Counters, HostClient, Listener, Node, run_service};
 use braid_wire::{Message, ShardBody, ShardMessage, ShardQuestion, ShardReply};
 use std::io;
@@ -24,11 +24,11 @@ struct ToyShard {
 }
 
 impl ToyShard {
-    fn send(&self, body: ShardBody, out: &mut Effects) {
+    fn send(&self, body: ShardBody, out: &mut HostEffects) {
         out.send(self.other, Message::Shard(ShardMessage { from: self.shard, body }));
     }
 
-    fn ask_all(&mut self, now: Now, out: &mut Effects) {
+    fn ask_all(&mut self, now: Now, out: &mut HostEffects) {
         for op in &self.asked {
             let (start, question) = (Generation(1), ShardQuestion::Moves);
             self.send(ShardBody::Read { start, number: op.0, question }, out);
@@ -38,7 +38,11 @@ impl ToyShard {
 }
 
 impl Machine for ToyShard {
-    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+    type Request = MountRequest;
+    type Outcome = HostOutcome;
+    type Disk = NoDisk;
+
+    fn step(&mut self, now: Now, input: Input<MountRequest, NoDisk>, out: &mut HostEffects) {
         match input {
             Input::Request { op, .. } => {
                 self.asked.push(op);
@@ -104,7 +108,7 @@ impl Server {
     }
 
     async fn asks(&self) {
-        let asked = timeout(LONG, self.client.call(HostRequest::Disconnect)).await.expect("in time");
+        let asked = timeout(LONG, self.client.call(ArrayRequest::Disconnect)).await.expect("in time");
         assert!(asked.is_ok(), "{asked:?}");
     }
 
@@ -128,7 +132,7 @@ async fn metadata_servers_ask_each_other_and_follow_one_that_moves() {
     let heir = Server::start(1).await;
     heir.follow(&first, 0);
     let asking = first.client.clone();
-    let asked = tokio::spawn(async move { asking.call(HostRequest::Disconnect).await });
+    let asked = tokio::spawn(async move { asking.call(ArrayRequest::Disconnect).await });
     first.follow(&heir, 1);
     assert!(timeout(LONG, asked).await.expect("in time").expect("it does not panic").is_ok());
     heir.asks().await;

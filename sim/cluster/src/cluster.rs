@@ -30,7 +30,9 @@ use braid_device::{Device, DeviceConfig, Service};
 use braid_host::Host;
 use braid_layout::{UnitAddress, VolumeDescription};
 use braid_locks::{LockServer, LockServerConfig, LockService, LockState};
-use braid_machine::{DiskError, HostOutcome, HostRequest, HostSuccess, OpId, Patience};
+use braid_machine::{
+    ArrayRequest, DiskError, HostOutcome, HostRequest, HostSuccess, MountRequest, OpId, Patience, VolumeRequest,
+};
 use braid_membership::{Monitor, MonitorConfig};
 use braid_ordering::{Atomicity, Ordering};
 use braid_store::{Geometry, Medium, Store, StoreConfig, StoreError};
@@ -124,7 +126,7 @@ pub struct Cluster {
     pub(crate) disconnected: BTreeMap<Generation, DisconnectedHost>,
     /// When devices were last started.
     pub(crate) started: BTreeMap<DeviceId, Time>,
-    next_op: u64,
+    pub(crate) next_op: u64,
     next_disk: u64,
     disks: BTreeMap<DeviceId, DiskId>,
     next_tag: u64,
@@ -227,7 +229,7 @@ impl Cluster {
             let (ordering, redundant) = (cluster.options.ordering, layout.redundancy_units() > 0);
             let atomicity = cluster.options.atomicity;
             let task = Task::CreateObject { object, first: 0, blocks, ordering, redundant, atomicity, absent: 0 };
-            let asked = cluster.ask(first, HostRequest::Manage { device, task });
+            let asked = cluster.ask(first, ArrayRequest::Manage { device, task });
             cluster.finish(asked).expect("an empty device takes an object");
         }
         if let Some(objects) = cluster.options.objects.clone() {
@@ -464,24 +466,24 @@ impl Cluster {
         let cells_of = |offset, length| Cells::of_bytes(first + offset, length);
         let (request, record) = match operation {
             ClientOperation::Read { offset, length } => (
-                HostRequest::Read { volume, offset, length: length as usize, patience },
+                VolumeRequest::Read { volume, offset, length: length as usize, patience },
                 Record::Read(self.history.read(name, now), cells_of(offset, length)),
             ),
             ClientOperation::Write { offset, length } => {
                 let (tag, cells) = (Tag(self.next_tag), cells_of(offset, length));
                 self.next_tag += 1;
-                let request = HostRequest::Write { volume, offset, data: tag.fill(cells), patience };
+                let request = VolumeRequest::Write { volume, offset, data: tag.fill(cells), patience };
                 (request, Record::Write(self.history.write(name, now, cells, tag)))
             }
             ClientOperation::Zero { offset, length } => (
-                HostRequest::Zero { volume, offset, length, patience },
+                VolumeRequest::Zero { volume, offset, length, patience },
                 Record::Write(self.history.write(name, now, cells_of(offset, length), Tag::ZEROS)),
             ),
             ClientOperation::Allocation { range } => {
                 let range = self.told_at_once(range);
                 let recorded = BlockRange::new(first / BLOCK_BYTES as u64 + range.start, range.count);
                 (
-                    HostRequest::Allocation { volume, range, patience },
+                    VolumeRequest::Allocation { volume, range, patience },
                     Record::Allocation(self.history.read(name, now), recorded),
                 )
             }
@@ -514,17 +516,18 @@ impl Cluster {
             wishes.push((asked.client, ClientOperation::Write { offset, length }));
             ops.push(asked.op);
         }
-        (wishes, self.ask(slot, HostRequest::Abandon { ops }))
+        (wishes, self.ask(slot, ArrayRequest::Abandon { ops }))
     }
 
     /// Sends a request to a host that is not part of the history.
-    pub fn ask(&mut self, slot: HostSlot, request: HostRequest) -> OpId {
-        if request == HostRequest::Disconnect {
+    pub fn ask(&mut self, slot: HostSlot, request: impl Into<MountRequest>) -> OpId {
+        let request = request.into();
+        if request == ArrayRequest::Disconnect.into() {
             self.files.unmounting.insert(self.node(slot));
         }
         let request = match request {
-            HostRequest::AdoptVolume { volume } => {
-                HostRequest::AdoptVolume { volume: self.as_on(self.node(slot), volume) }
+            MountRequest::Host(HostRequest::Array(ArrayRequest::AdoptVolume { volume })) => {
+                ArrayRequest::AdoptVolume { volume: self.as_on(self.node(slot), volume) }.into()
             }
             other => other,
         };
@@ -535,7 +538,7 @@ impl Cluster {
     pub fn fence(&mut self, by: HostSlot, host: Generation) -> OpId {
         let spared =
             (0..=host.0).map(Generation).filter(|other| *other != host && self.hosts.contains(&NodeId::Host(*other)));
-        let request = HostRequest::Fence { below: Generation(host.0 + 1), except: spared.collect() };
+        let request = ArrayRequest::Fence { below: Generation(host.0 + 1), except: spared.collect() };
         self.begin(by, 0, request, Record::Fence(host))
     }
 
@@ -549,7 +552,14 @@ impl Cluster {
         self.operation(slot, 0, ClientOperation::Write { offset, length })
     }
 
-    pub(crate) fn begin(&mut self, slot: HostSlot, client: usize, request: HostRequest, record: Record) -> OpId {
+    pub(crate) fn begin(
+        &mut self,
+        slot: HostSlot,
+        client: usize,
+        request: impl Into<MountRequest>,
+        record: Record,
+    ) -> OpId {
+        let request = request.into();
         let (op, node) = (OpId(self.next_op), self.hosts[slot.0]);
         self.next_op += 1;
         let (since, patience) = (self.world.now(), request.patience());
@@ -763,18 +773,6 @@ impl Cluster {
         let (devices, settings) = (self.devices(), self.options.settings.clone());
         let config = MonitorConfig { array: ARRAY, devices, last_generation: LAST_GENERATION, settings };
         Role::Monitor(Box::new(Monitor::new(config)))
-    }
-
-    pub(crate) fn tell_monitor_of_volume(&mut self) {
-        for volume in self.volumes() {
-            self.tell_monitor(HostRequest::AdoptVolume { volume });
-        }
-    }
-
-    pub(crate) fn tell_monitor(&mut self, request: HostRequest) {
-        let op = OpId(self.next_op);
-        self.next_op += 1;
-        self.world.request(NodeId::Monitor, op, request);
     }
 
     fn add_lock_server(&mut self, server: LockServerId) {

@@ -4,7 +4,7 @@ use crate::cluster::{Cluster, Failed};
 use crate::role::Role;
 use crate::swarm::Run;
 use braid_base::{BLOCK_BYTES, MemberState, NodeId};
-use braid_machine::{HostRequest, HostSuccess, Patience};
+use braid_machine::{ArrayRequest, HostSuccess, Patience, VolumeRequest};
 use braid_wire::Administration;
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ impl Run {
                         let length = length as usize;
                         self.cluster.ask(
                             host,
-                            HostRequest::Read { volume: volume.id, offset, length, patience: Patience::Host },
+                            VolumeRequest::Read { volume: volume.id, offset, length, patience: Patience::Host },
                         )
                     }
                     true => self.cluster.write(host, offset, length),
@@ -75,7 +75,7 @@ impl Run {
             if volume.devices.contains(&device) {
                 let (disk, blocks) = (self.cluster.new_disk(), self.cluster.disk_blocks());
                 let request = Administration::Replace { device, disk, blocks, lose: false };
-                let op = self.cluster.ask(host, HostRequest::Administer { request });
+                let op = self.cluster.ask(host, ArrayRequest::Administer { request });
                 match self.cluster.answer(op, "the disk of a dead device can't be replaced")? {
                     HostSuccess::Done => self.cluster.swap_disk(device, disk),
                     other => return Err(Failed { check: "unexpected-answer", details: format!("{other:?}") }),

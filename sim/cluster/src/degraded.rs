@@ -8,7 +8,7 @@ use crate::fault_events::FaultEvent;
 use crate::options::{Choices, Options};
 use crate::swarm::{FOR_EVER, Run};
 use braid_base::{BLOCK_BYTES, DeviceId, MemberState, Rng};
-use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
+use braid_machine::{HostError, HostOutcome, HostSuccess, JobRequest, OpId};
 use braid_ordering::Atomicity;
 use braid_wire::Failure;
 use braid_world::FaultKind;
@@ -94,7 +94,7 @@ impl Run {
         let host = self.cluster.add_host();
         let volume = self.cluster.volume().clone();
         let rows = self.cluster.rows();
-        let scrub = HostRequest::Scrub { volume: volume.id, stripes: 0..u64::MAX, repair: true, recompute: false };
+        let scrub = JobRequest::Scrub { volume: volume.id, stripes: 0..u64::MAX, repair: true, recompute: false };
         let scrubbed = self.cluster.outcome_at_rest(|array| array.ask(host, scrub.clone()))?;
         if !matches!(scrubbed, Ok(HostSuccess::Scrubbed(_))) {
             return Err(Failed { check: "not-scrubbed", details: format!("{scrubbed:?}") });

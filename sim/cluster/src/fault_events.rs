@@ -6,7 +6,7 @@ use crate::damage;
 use crate::swarm::{AFTERMATH, FAULTS_OF_MESSAGES, FOR_EVER, Replacement, Run, ScheduledEvent, Takeover};
 use crate::workload::ClientOperation;
 use braid_base::{BLOCK_BYTES, NodeId, Time};
-use braid_machine::{HostError, HostOutcome, HostRequest, OpId};
+use braid_machine::{ArrayRequest, HostError, HostOutcome, JobRequest, OpId};
 use braid_wire::{Administration, RecoveryThrottle};
 use braid_world::{Damageable, Fault, FaultKind, Topology};
 use std::collections::BTreeSet;
@@ -247,7 +247,7 @@ impl Run {
                 let volume = self.cluster.volume().id;
                 let op = self
                     .cluster
-                    .ask(slot, HostRequest::Scrub { volume, stripes: 0..u64::MAX, repair: true, recompute: false });
+                    .ask(slot, JobRequest::Scrub { volume, stripes: 0..u64::MAX, repair: true, recompute: false });
                 self.chores.insert(op);
             }
             Fault::Fence { node, device, deaf, dies, unavailable } => {
@@ -325,7 +325,7 @@ impl Run {
         let Some(slot) = self.staying_slots().first().copied() else { return };
         let (disk, blocks) = (self.cluster.new_disk(), self.cluster.disk_blocks());
         let request = Administration::Replace { device, disk, blocks, lose: false };
-        let op = self.cluster.ask(slot, HostRequest::Administer { request });
+        let op = self.cluster.ask(slot, ArrayRequest::Administer { request });
         self.cluster.replacing = true;
         self.replacement = Some(Replacement { op, device, disk, unavailable, refused: None });
     }
@@ -333,7 +333,7 @@ impl Run {
     fn ask_for_pace(&mut self, throttle: RecoveryThrottle) {
         let Some(slot) = self.staying_slots().first().copied() else { return };
         let op =
-            self.cluster.ask(slot, HostRequest::Administer { request: Administration::RecoveryThrottle(throttle) });
+            self.cluster.ask(slot, ArrayRequest::Administer { request: Administration::RecoveryThrottle(throttle) });
         self.chores.insert(op);
         self.paced = Some(op);
     }

@@ -11,7 +11,7 @@ use crate::files::{FileSystem, FileSystemShard};
 use crate::swarm::Run;
 use braid_base::{Clock, Generation, InodeId, Now, Time};
 use braid_check::{FileAction, FileOperation, FileValue, FileVerdict, check_bytes, check_names};
-use braid_machine::{AdvisoryOwner, Effect, Effects, FilesRequest, HostRequest, HostSuccess, Patience};
+use braid_machine::{AdvisoryOwner, ArrayRequest, Effect, Effects, FilesRequest, HostSuccess, Patience, VolumeRequest};
 use braid_metadata::{STORE_OFFSET, is_undecided, store_config, united};
 use braid_namespace::check::{Check, Windows};
 use braid_namespace::{Context, evaluate, keys, reclaim};
@@ -57,7 +57,7 @@ impl Run {
                 continue;
             }
             if self.rng.chance(3, 4) {
-                let op = self.cluster.ask(slot, HostRequest::Disconnect);
+                let op = self.cluster.ask(slot, ArrayRequest::Disconnect);
                 // A host may find out now that it is fenced.
                 let _ = self.cluster.outcome(op, "a host does not unmount the file system")?;
             }
@@ -204,7 +204,7 @@ impl Cluster {
         let mut bytes = Vec::new();
         for offset in (STORE_OFFSET..all).step_by(CHUNK as usize) {
             let length = CHUNK.min(all - offset) as usize;
-            let read = HostRequest::Read { volume, offset, length, patience: Patience::Host };
+            let read = VolumeRequest::Read { volume, offset, length, patience: Patience::Host };
             let op = self.ask(reader, read);
             match self.answer(op, "the metadata volume can't be read")? {
                 HostSuccess::Data(parts) => bytes.extend(parts.concat()),
@@ -284,7 +284,7 @@ fn inspect(map: &mut Map) -> Found {
 const IN_MEMORY: &str = "all keys are in memory";
 
 /// Reads a whole map in one evaluation, which the store repeats until it has all keys in memory.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct ReadAll(Arc<Mutex<Map>>);
 
 impl Procedure for ReadAll {

@@ -12,7 +12,7 @@ use braid_base::{Generation, InodeId, NodeId};
 use braid_check::{
     Client, FileAction, FileFailure, FileHistory, FileOperation, FileOperationId, FileValue, parse_units,
 };
-use braid_machine::{FileHandle, FilesError, FilesSuccess, HostError, HostOutcome, HostRequest, HostSuccess, OpId};
+use braid_machine::{FileHandle, FilesError, FilesSuccess, HostError, HostOutcome, HostSuccess, MountRequest, OpId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -101,7 +101,7 @@ impl Cluster {
         let NodeId::Host(Generation(host)) = node else { unreachable!("host slots hold hosts") };
         let file_system = self.files.system.as_ref().expect("the run has a file system").id;
         let id = self.files.history.begin(Client { host, number: client }, now, action.clone());
-        let op = self.begin(slot, client, HostRequest::Files { file_system, request }, Record::Files(id));
+        let op = self.begin(slot, client, MountRequest::Files { file_system, request }, Record::Files(id));
         self.files.begin(op, node, &action);
         op
     }

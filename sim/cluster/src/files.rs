@@ -8,7 +8,10 @@ use braid_base::{BLOCK_BYTES, FileSystemId, Generation, NodeId, ShardId, Time, V
 use braid_files::{FileClient, FileClientConfig};
 use braid_host::Host;
 use braid_layout::{Layout, VolumeDescription};
-use braid_machine::{FilesRequest, FilesSuccess, HostError, HostOutcome, HostRequest, HostSuccess, OpId, Patience};
+use braid_machine::{
+    ArrayRequest, FilesRequest, FilesSuccess, HostError, HostOutcome, HostSuccess, MountRequest, OpId, Patience,
+    VolumeRequest,
+};
 use braid_metadata::{MetadataNode, MetadataServer, MetadataServerConfig, NodeState, VOLUME_BYTES_MIN};
 use braid_namespace::{Parameters, Shards};
 use braid_ordering::Ordering;
@@ -91,7 +94,7 @@ impl Cluster {
             let nonce = self.rng.next_u64();
             let writes = braid_metadata::format(ARRAY, *id, metadata.bytes, nonce).expect("it is large enough");
             for (offset, data) in writes {
-                let write = HostRequest::Write { volume: metadata.id, offset, data, patience: Patience::Host };
+                let write = VolumeRequest::Write { volume: metadata.id, offset, data, patience: Patience::Host };
                 let asked = self.ask(by, write);
                 self.finish(asked)?;
             }
@@ -124,7 +127,7 @@ impl Cluster {
         let Some(Role::Metadata(node)) = self.world.machine(self.node(slot)) else { panic!("it is down") };
         let since = node.owns_since().expect("it owns the file system");
         let request = OwnershipRequest::Release { since };
-        let asked = self.ask(slot, HostRequest::Ownership { file_system: file_system.id, request });
+        let asked = self.ask(slot, ArrayRequest::Ownership { file_system: file_system.id, request });
         self.finish(asked)
     }
 
@@ -206,7 +209,7 @@ impl Cluster {
 
     /// Begins an operation on files.
     pub fn ask_files(&mut self, slot: HostSlot, file_system: &FileSystem, request: FilesRequest) -> OpId {
-        self.ask(slot, HostRequest::Files { file_system: file_system.id, request })
+        self.ask(slot, MountRequest::Files { file_system: file_system.id, request })
     }
 
     /// Executes an operation on files.

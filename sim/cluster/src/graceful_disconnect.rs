@@ -6,7 +6,7 @@ use crate::role::Role;
 use crate::swarm::Run;
 use braid_base::{DeviceId, Epoch, Generation, NodeId, Rng, Time};
 use braid_device::TransactionView;
-use braid_machine::{HostRequest, OpId};
+use braid_machine::{ArrayRequest, OpId};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ impl Run {
         } else if let Some(slot) = pick(&mut self.disconnect_rng, &staying) {
             self.count_fault("host disconnects");
             let (node, now) = (self.cluster.node(slot), self.cluster.world.now());
-            let op = self.cluster.ask(slot, HostRequest::Disconnect);
+            let op = self.cluster.ask(slot, ArrayRequest::Disconnect);
             self.disconnecting.insert(op, (node, now));
         }
         self.plan_disconnect();
@@ -80,7 +80,7 @@ impl Run {
         let except = self.cluster.living();
         let below = Generation(self.cluster.next_generation);
         self.count_fault("ended hosts fenced");
-        let op = self.cluster.ask(slot, HostRequest::Fence { below, except: except.into_iter().collect() });
+        let op = self.cluster.ask(slot, ArrayRequest::Fence { below, except: except.into_iter().collect() });
         self.chores.insert(op);
     }
 

@@ -1,9 +1,9 @@
 //! Hosts of a cluster: their generations, and clocks with errors within the options.
 
+use crate::role::Composite;
 use crate::{Cluster, HostSlot, Role};
 use braid_base::{Generation, NodeId, Time};
 use braid_host::{Host, HostConfig};
-use braid_machine::Machine;
 use braid_world::LocalClock;
 
 impl Cluster {
@@ -32,7 +32,7 @@ impl Cluster {
     }
 
     /// Adds a host that is a part of another machine.
-    pub fn add_composite(&mut self, machine: impl FnOnce(Host) -> Box<dyn Machine>) -> HostSlot {
+    pub fn add_composite(&mut self, machine: impl FnOnce(Host) -> Box<Composite>) -> HostSlot {
         self.add_host_in(|host| Role::Composite(machine(host)))
     }
 

@@ -18,7 +18,7 @@ use crate::volumes::MoreVolume;
 use braid_base::limits::Settings;
 use braid_base::{NodeId, Rng, Time};
 use braid_layout::Layout;
-use braid_machine::{FilesRequest, HostError, HostRequest};
+use braid_machine::{ArrayRequest, FilesRequest, HostError};
 use braid_metadata::{MetadataService, NodeState};
 use braid_ordering::Ordering;
 use braid_world::{LocalClock, Trace, WorldEvent};
@@ -132,7 +132,7 @@ impl Play {
         let walker = self.cluster.add_file_host(&system);
         self.cluster.walk(walker)?;
         for slot in hosts.into_iter().chain([walker]) {
-            let op = self.cluster.ask(slot, HostRequest::Disconnect);
+            let op = self.cluster.ask(slot, ArrayRequest::Disconnect);
             self.cluster.answer(op, "a host does not unmount the file system")?;
             self.cluster.crash(self.cluster.node(slot));
         }

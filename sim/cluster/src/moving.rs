@@ -6,7 +6,7 @@ use crate::swarm::{AFTERMATH, Run};
 use braid_base::DeviceId;
 use braid_control_protocol::{Change, Error};
 use braid_layout::{Layout, Placement, RaidLevel};
-use braid_machine::{HostRequest, HostSuccess, OpId};
+use braid_machine::{HostSuccess, JobRequest, OpId};
 use braid_ordering::Ordering;
 
 impl Cluster {
@@ -31,7 +31,7 @@ impl Cluster {
 
     /// Starts to copy, from this block on.
     pub fn copy_all(&mut self, by: HostSlot, from: u64) -> OpId {
-        self.ask(by, HostRequest::Migrate { volume: self.volume.id, from, bytes_per_second: 0 })
+        self.ask(by, JobRequest::Migrate { volume: self.volume.id, from, bytes_per_second: 0 })
     }
 
     /// Ends a migration: the volume keeps only its new layout. All blocks must have been copied.

@@ -9,7 +9,7 @@ use braid_check::{
     Client, Linearizability, Moment, ObjectOperation, ObjectOperationId, Objects, check_counters, check_objects,
     is_beyond_the_model,
 };
-use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
+use braid_machine::{HostError, HostOutcome, HostSuccess, ObjectsRequest, OpId};
 use braid_objects::{evaluate, map_access::apply};
 use braid_wire::{
     Action, ActionResult, Answer, AttributeName, Command, CommandResult, LockAnswer, LockReply, Message, ObjectAnswer,
@@ -28,7 +28,7 @@ impl Cluster {
         let commands = numbers.into_iter().map(|number| command(ObjectId(number), Action::Create)).collect();
         let request = ObjectRequest { commands };
         let patience = self.options.settings.request_timeout;
-        let asked = self.ask(by, HostRequest::Objects { device, request: request.clone(), patience });
+        let asked = self.ask(by, ObjectsRequest::Execute { device, request: request.clone(), patience });
         let mut there = Objects::new();
         let evaluation = evaluate(&request, &mut there).expect("all of the map is in memory");
         apply(&evaluation.changes, &mut there);
@@ -47,17 +47,17 @@ impl Cluster {
             ObjectAsks::Request(request) if device == ATTRIBUTE_VOLUME => {
                 let id = self.objects.ask(name, now, device, request.clone());
                 let volume = self.volume.id;
-                (HostRequest::AttributeVolume { volume, request, patience }, Record::AttributeVolume(id))
+                (ObjectsRequest::ExecuteOnVolume { volume, request, patience }, Record::AttributeVolume(id))
             }
             ObjectAsks::Request(request) => {
                 let id = self.objects.ask(name, now, device, request.clone());
-                (HostRequest::Objects { device, request, patience }, Record::Objects(id))
+                (ObjectsRequest::Execute { device, request, patience }, Record::Objects(id))
             }
             ObjectAsks::Change(object, attribute, seen) => {
                 // It counts as a read at the moment of the change.
                 let look = ObjectRequest { commands: vec![get(object, attribute)] };
                 let id = self.objects.ask(name, now, device, look);
-                let request = HostRequest::Await { device, object, name: attribute, seen: seen.clone(), patience };
+                let request = ObjectsRequest::Await { device, object, name: attribute, seen: seen.clone(), patience };
                 (request, Record::Change(id, seen))
             }
         };

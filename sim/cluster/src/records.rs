@@ -14,7 +14,7 @@ use crate::role::Role;
 use crate::swarm::{FOR_EVER, Run};
 use braid_base::{DeviceId, DiskId, MemberState, NodeId, Rng, Time};
 use braid_device::Service;
-use braid_machine::{DiskError, HostRequest, OpId};
+use braid_machine::{ArrayRequest, DiskError, OpId};
 use braid_ordering::Atomicity;
 use braid_store::StoreError;
 use braid_wire::Administration;
@@ -181,7 +181,7 @@ impl Run {
         }
         let disk = disk.unwrap_or_else(|| self.cluster.new_disk());
         let request = Administration::Replace { device, disk, blocks: self.cluster.disk_blocks(), lose: false };
-        let op = self.cluster.ask(host, HostRequest::Administer { request });
+        let op = self.cluster.ask(host, ArrayRequest::Administer { request });
         self.chores.insert(op);
         self.ruined = Some(Ruined { device, disk: Some(disk), asked: Some((op, now)) });
     }

@@ -6,9 +6,14 @@ use braid_device::Device;
 use braid_files::FileClient;
 use braid_host::Host;
 use braid_locks::LockServer;
-use braid_machine::{Effects, Input, Machine};
+use braid_machine::one_type::{step_as, step_server};
+use braid_machine::{
+    ControlOutcome, ControlRequest, EffectsOf, FilesError, HostError, HostOutcome, HostRequest, HostSuccess, Input,
+    InputOf, Machine, MountRequest, NoDisk, OneDisk,
+};
 use braid_membership::Monitor;
 use braid_metadata::MetadataNode;
+use std::fmt::Debug;
 
 /// The machine of a node.
 pub enum Role {
@@ -23,7 +28,37 @@ pub enum Role {
     /// Reads the components of a volume on the devices, for checks.
     Surveyor(Box<Surveyor>),
     /// A machine of a scenario that contains a host.
-    Composite(Box<dyn Machine>),
+    Composite(Box<Composite>),
+}
+
+/// A machine of a scenario that contains a host.
+pub type Composite = dyn Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>;
+
+/// A request to a machine of an array.
+#[derive(Clone, Debug)]
+pub enum RoleRequest {
+    /// To a host.
+    Mount(MountRequest),
+    /// To the monitor.
+    Monitor(ControlRequest),
+}
+
+impl From<MountRequest> for RoleRequest {
+    fn from(request: MountRequest) -> RoleRequest {
+        RoleRequest::Mount(request)
+    }
+}
+
+impl From<HostRequest> for RoleRequest {
+    fn from(request: HostRequest) -> RoleRequest {
+        RoleRequest::Mount(request.into())
+    }
+}
+
+impl From<ControlRequest> for RoleRequest {
+    fn from(request: ControlRequest) -> RoleRequest {
+        RoleRequest::Monitor(request)
+    }
 }
 
 impl Role {
@@ -36,40 +71,94 @@ impl Role {
             _ => None,
         }
     }
+}
 
-    fn machine(&self) -> &dyn Machine {
-        match self {
-            Role::Device(device) => &**device,
-            Role::Host(host) => &**host,
-            Role::FileHost(client) => &**client,
-            Role::Metadata(node) => &**node,
-            Role::LockServer(server) => &**server,
-            Role::Monitor(monitor) => &**monitor,
-            Role::Surveyor(surveyor) => &**surveyor,
-            Role::Composite(machine) => &**machine,
+/// Evaluates an expression with the machine, whatever its type.
+macro_rules! with_machine {
+    ($role:expr, $machine:ident => $result:expr) => {
+        match $role {
+            Role::Device($machine) => $result,
+            Role::Host($machine) => $result,
+            Role::FileHost($machine) => $result,
+            Role::Metadata($machine) => $result,
+            Role::LockServer($machine) => $result,
+            Role::Monitor($machine) => $result,
+            Role::Surveyor($machine) => $result,
+            Role::Composite($machine) => $result,
         }
-    }
+    };
 }
 
 impl Machine for Role {
-    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+    type Request = RoleRequest;
+    type Outcome = HostOutcome;
+    type Disk = OneDisk;
+
+    fn step(&mut self, now: Now, input: InputOf<Self>, out: &mut EffectsOf<Self>) {
         match self {
-            Role::Device(device) => device.step(now, input, out),
-            Role::Host(host) => host.step(now, input, out),
-            Role::FileHost(client) => client.step(now, input, out),
-            Role::Metadata(node) => node.step(now, input, out),
-            Role::LockServer(server) => server.step(now, input, out),
-            Role::Monitor(monitor) => monitor.step(now, input, out),
-            Role::Surveyor(surveyor) => surveyor.step(now, input, out),
-            Role::Composite(machine) => machine.step(now, input, out),
+            Role::Device(device) => step_server(&mut **device, now, input, out),
+            Role::LockServer(server) => step_server(&mut **server, now, input, out),
+            Role::Surveyor(surveyor) => step_server(&mut **surveyor, now, input, out),
+            Role::Host(host) => step_host(&mut **host, now, input, out),
+            Role::Metadata(node) => step_host(&mut **node, now, input, out),
+            Role::Composite(machine) => step_host(&mut **machine, now, input, out),
+            Role::FileHost(client) => {
+                step_as(&mut **client, now, input, out, RoleRequest::into_host, |outcome| outcome);
+            }
+            Role::Monitor(monitor) => {
+                let done = |outcome: ControlOutcome| outcome.map(|()| HostSuccess::Done);
+                step_as(&mut **monitor, now, input, out, RoleRequest::into_monitor, done);
+            }
         }
     }
 
     fn deadline(&self) -> Option<Time> {
-        self.machine().deadline()
+        with_machine!(self, machine => machine.deadline())
     }
 
     fn invariants(&self) {
-        self.machine().invariants();
+        with_machine!(self, machine => machine.invariants());
+    }
+}
+
+/// The machines of the protocols can be cloned and shown, as a replay or a fork of a run needs.
+const _: () = {
+    const fn can_be_cloned_and_shown<M: Machine + Clone + Debug>() {}
+    can_be_cloned_and_shown::<Device>();
+    can_be_cloned_and_shown::<Host>();
+    can_be_cloned_and_shown::<FileClient<Host>>();
+    can_be_cloned_and_shown::<MetadataNode<Host>>();
+    can_be_cloned_and_shown::<LockServer>();
+    can_be_cloned_and_shown::<Monitor>();
+};
+
+/// Steps a host, or a machine around it, that has no file system mounted.
+fn step_host<M>(machine: &mut M, now: Now, input: InputOf<Role>, out: &mut EffectsOf<Role>)
+where
+    M: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk> + ?Sized,
+{
+    if let Input::Request { op, request: RoleRequest::Mount(MountRequest::Files { .. }) } = input {
+        return out.reply(op, Err(HostError::Files(FilesError::NotMounted)));
+    }
+    let request = |request: RoleRequest| match request.into_host() {
+        MountRequest::Host(request) => request,
+        MountRequest::Files { .. } => unreachable!("just seen"),
+    };
+    step_as(machine, now, input, out, request, |outcome| outcome);
+}
+
+impl RoleRequest {
+    fn into_host(self) -> MountRequest {
+        match self {
+            RoleRequest::Mount(request) => request,
+            RoleRequest::Monitor(request) => panic!("a host is not asked for {request:?}"),
+        }
+    }
+
+    fn into_monitor(self) -> ControlRequest {
+        match self {
+            RoleRequest::Monitor(request) => request,
+            RoleRequest::Mount(request) => panic!("a monitor is not asked for {request:?}"),
+        }
     }
 }

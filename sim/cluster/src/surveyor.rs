@@ -6,7 +6,7 @@ use braid_base::{
     BLOCK_BYTES, BlockRange, DeviceId, Epoch, Generation, NodeId, Now, ObjectId, StampSource, Time, TransactionId,
 };
 use braid_blocks::{Content, Piece, Want};
-use braid_machine::{Effects, Input, Machine};
+use braid_machine::{Effects, Input, Machine, Never, OneDisk};
 use braid_ordering::Ordering;
 use braid_wire::{Answer, Command, Message, Refusal, Rejection, Reply, Request};
 use std::collections::BTreeMap;
@@ -113,6 +113,10 @@ fn request(host: Generation, epoch: Epoch, settled: u64, command: Command) -> Re
 }
 
 impl Machine for Surveyor {
+    type Request = Never;
+    type Outcome = Never;
+    type Disk = OneDisk;
+
     fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
         match input {
             Input::Start | Input::Wake => self.ask(now, out),

@@ -10,7 +10,7 @@ use crate::graceful_disconnect::pick;
 use crate::options::{Choices, Options};
 use crate::swarm::{FOR_EVER, Run};
 use braid_base::{Epoch, FileSystemId, Generation, NodeId, Ownership, Rng, Time};
-use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
+use braid_machine::{ArrayRequest, HostError, HostOutcome, HostSuccess, OpId};
 use braid_ordering::Atomicity;
 use braid_wire::{OwnershipRefused, OwnershipRequest};
 use braid_world::FaultKind;
@@ -136,7 +136,7 @@ impl Cluster {
     /// A host sends a request about the ownership of a file system.
     pub fn own(&mut self, slot: HostSlot, file_system: FileSystemId, request: OwnershipRequest) -> OpId {
         let record = Record::Ownership(file_system, request);
-        self.begin(slot, 0, HostRequest::Ownership { file_system, request }, record)
+        self.begin(slot, 0, ArrayRequest::Ownership { file_system, request }, record)
     }
 
     pub(crate) fn on_ownership_reply(

@@ -4,9 +4,9 @@
 use crate::cluster::{Cluster, Failed, HostSlot};
 use crate::options::{Choices, Options};
 use crate::swarm::{AFTERMATH, Run};
-use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Rng, VolumeId};
+use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, NodeId, Rng, VolumeId};
 use braid_layout::{Layout, RaidLevel, VolumeDescription};
-use braid_machine::{HostError, HostRequest};
+use braid_machine::{ArrayRequest, ControlRequest, HostError, OpId};
 use braid_ordering::{Atomicity, Ordering};
 use braid_wire::{Failure, Task};
 use braid_world::FaultKind;
@@ -125,26 +125,38 @@ impl Cluster {
             self.manage(by, device, task)?;
         }
         self.others.push(volume.clone());
-        self.tell_monitor(HostRequest::AdoptVolume { volume: volume.clone() });
-        self.tell_hosts(&HostRequest::AdoptVolume { volume })
+        self.tell_monitor(ControlRequest::AdoptVolume { volume: volume.clone() });
+        self.tell_hosts(&ArrayRequest::AdoptVolume { volume })
     }
 
     /// Removes a volume without users: first at the hosts, last at the monitor.
     pub(crate) fn remove_volume(&mut self, by: HostSlot, number: usize) -> Result<(), HostError> {
         let volume = self.others[number].clone();
-        self.tell_hosts(&HostRequest::DropVolume { volume: volume.id })?;
+        self.tell_hosts(&ArrayRequest::DropVolume { volume: volume.id })?;
         for device in &volume.devices {
             self.manage(by, *device, Task::RemoveObject { object: volume.id.object() })?;
         }
-        self.tell_monitor(HostRequest::DropVolume { volume: volume.id });
+        self.tell_monitor(ControlRequest::DropVolume { volume: volume.id });
         self.removed.push(self.others.remove(number));
         Ok(())
+    }
+
+    pub(crate) fn tell_monitor_of_volume(&mut self) {
+        for volume in self.volumes() {
+            self.tell_monitor(ControlRequest::AdoptVolume { volume });
+        }
+    }
+
+    pub(crate) fn tell_monitor(&mut self, request: ControlRequest) {
+        let op = OpId(self.next_op);
+        self.next_op += 1;
+        self.world.request(NodeId::Monitor, op, request);
     }
 
     fn manage(&mut self, by: HostSlot, device: DeviceId, task: Task) -> Result<(), HostError> {
         let until = self.world.now().after(AFTERMATH);
         loop {
-            let asked = self.ask(by, HostRequest::Manage { device, task: task.clone() });
+            let asked = self.ask(by, ArrayRequest::Manage { device, task: task.clone() });
             match self.finish(asked) {
                 // The state of the last reads goes when devices have learned that the reads are answered.
                 Err(HostError::Device { failure: Failure::InUse, .. }) if self.world.now() < until => {
@@ -155,7 +167,7 @@ impl Cluster {
         }
     }
 
-    fn tell_hosts(&mut self, request: &HostRequest) -> Result<(), HostError> {
+    fn tell_hosts(&mut self, request: &ArrayRequest) -> Result<(), HostError> {
         for slot in self.slots().collect::<Vec<_>>() {
             if self.world.machine(self.node(slot)).is_some_and(|role| role.host().is_some()) {
                 let asked = self.ask(slot, request.clone());

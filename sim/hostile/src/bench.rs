@@ -3,13 +3,16 @@
 use crate::choices::Choices;
 use crate::grammar::Grammar;
 use crate::known::Known;
-use crate::subject::{DEVICES, Role, Subject, VOLUME_BLOCKS, disk, settings, volumes};
+use crate::subject::{DEVICES, HonestRequest, Role, Subject, VOLUME_BLOCKS, disk, settings, volumes};
 use braid_base::limits::Settings;
 use braid_base::{
     BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, Membership, NodeId, Now, ObjectId, Time, VolumeId,
 };
 use braid_layout::StripeRows;
-use braid_machine::{Effect, Effects, HostRequest, Input, Machine, OpId, Patience};
+use braid_machine::{
+    ArrayRequest, ControlRequest, Effect, EffectsOf, HostRequest, Input, InputOf, JobRequest, Machine, OpId, Patience,
+    VolumeRequest,
+};
 use braid_ordering::{Atomicity, Ordering};
 use braid_wire::{Command, Message, MonitorAnswer, MonitorReply, RecoveryThrottle, Request, Task};
 use braid_world::MemoryDisk;
@@ -32,7 +35,7 @@ pub struct Bench {
     next_op: u64,
     /// How many hostile messages it was given.
     pub messages: u64,
-    effects: Effects,
+    effects: EffectsOf<Subject>,
 }
 
 impl Bench {
@@ -51,7 +54,7 @@ impl Bench {
             starts: 1,
             next_op: 1,
             messages: 0,
-            effects: Effects::new(),
+            effects: EffectsOf::<Subject>::new(),
         };
         bench.take(Input::Start);
         bench.run_disk();
@@ -125,7 +128,7 @@ impl Bench {
             }
             Role::Monitor => {
                 let volumes: Vec<_> = volumes().into_iter().take(6).collect();
-                volumes.into_iter().for_each(|volume| self.ask(HostRequest::AdoptVolume { volume }));
+                volumes.into_iter().for_each(|volume| self.ask_monitor(ControlRequest::AdoptVolume { volume }));
             }
             Role::LockServer | Role::MetadataServer => {
                 for object in 1..5 {
@@ -146,22 +149,22 @@ impl Bench {
             }
             Role::Monitor => {
                 let request = match self.grammar.choices.below(4) {
-                    0 => HostRequest::DropVolume { volume: VolumeId(self.grammar.choices.below(7)) },
-                    1 => HostRequest::NoteGenerations { last: self.grammar.generation() },
+                    0 => ControlRequest::DropVolume { volume: VolumeId(self.grammar.choices.below(7)) },
+                    1 => ControlRequest::NoteGenerations { last: self.grammar.generation() },
                     _ => {
                         let all = volumes();
                         let at = self.grammar.choices.below(all.len() as u64) as usize;
-                        HostRequest::AdoptVolume { volume: all[at].clone() }
+                        ControlRequest::AdoptVolume { volume: all[at].clone() }
                     }
                 };
-                self.ask(request);
+                self.ask_monitor(request);
             }
             Role::Host => {
                 if self.grammar.choices.chance(30) {
                     self.be_monitor(None);
                 }
                 let request = self.host_request();
-                self.ask(request);
+                self.ask(HonestRequest::Host(request));
             }
             Role::LockServer | Role::MetadataServer => {
                 let ticket = self.grammar.ticket();
@@ -216,21 +219,25 @@ impl Bench {
         let (offset, length) = (start * BLOCK_BYTES as u64, count as usize * BLOCK_BYTES);
         let rows = StripeRows { stripe: grammar.choices.below(16), rows: BlockRange::new(0, 2) };
         match grammar.choices.below(20) {
-            0..=6 => HostRequest::Read { volume, offset, length, patience },
+            0..=6 => VolumeRequest::Read { volume, offset, length, patience }.into(),
             7..=13 => {
                 let data = Bytes::from(vec![grammar.choices.below(256) as u8; length]);
-                HostRequest::Write { volume, offset, data, patience }
+                VolumeRequest::Write { volume, offset, data, patience }.into()
             }
-            14 => HostRequest::Zero { volume, offset, length: length as u64, patience },
-            15 => HostRequest::Allocation { volume, range: BlockRange::new(start, count), patience },
-            16 => HostRequest::Scrub { volume, stripes: 0..4, repair: true, recompute: true },
-            17 => HostRequest::CheckRows { volume, rows },
-            18 => HostRequest::Fence { below: Generation(3), except: Vec::new() },
-            _ => HostRequest::Manage { device: grammar.device(), task: Task::ListObjects },
+            14 => VolumeRequest::Zero { volume, offset, length: length as u64, patience }.into(),
+            15 => VolumeRequest::Allocation { volume, range: BlockRange::new(start, count), patience }.into(),
+            16 => JobRequest::Scrub { volume, stripes: 0..4, repair: true, recompute: true }.into(),
+            17 => JobRequest::CheckRows { volume, rows }.into(),
+            18 => ArrayRequest::Fence { below: Generation(3), except: Vec::new() }.into(),
+            _ => ArrayRequest::Manage { device: grammar.device(), task: Task::ListObjects }.into(),
         }
     }
 
-    fn ask(&mut self, request: HostRequest) {
+    fn ask_monitor(&mut self, request: ControlRequest) {
+        self.ask(HonestRequest::Monitor(request));
+    }
+
+    fn ask(&mut self, request: HonestRequest) {
         let op = OpId(self.next_op);
         self.next_op += 1;
         self.take(Input::Request { op, request });
@@ -272,7 +279,7 @@ impl Bench {
         true
     }
 
-    fn take(&mut self, input: Input) {
+    fn take(&mut self, input: InputOf<Subject>) {
         let mut effects = std::mem::take(&mut self.effects);
         self.subject.step(self.grammar.known.now, input, &mut effects);
         self.subject.invariants();

@@ -15,7 +15,7 @@
 use crate::choices::Choices;
 use crate::grammar::{Grammar, legal};
 use crate::known::Known;
-use crate::subject::{DEVICES, HOST, device, device_disk, host, volume};
+use crate::subject::{DEVICES, HOST, HonestRequest, Subject, device, device_disk, host, volume};
 use braid_base::limits::Settings;
 use braid_base::{
     BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, LockServerId, Membership, NodeId, Now, Stamp, Time,
@@ -24,7 +24,7 @@ use braid_base::{
 use braid_blocks::{Content, Want};
 use braid_layout::{SitePolicy, VolumeDescription};
 use braid_locks::{LockServer, LockServerConfig};
-use braid_machine::{Effect, Effects, HostOutcome, HostRequest, Input, Machine, OpId, Patience};
+use braid_machine::{Effect, EffectsOf, Input, InputOf, Machine, OpId, Patience, VolumeRequest};
 use braid_ordering::{Atomicity, Ordering};
 use braid_wire::{
     Answer, Command, Message, MonitorAnswer, MonitorCommand, MonitorReply, RecoveryThrottle, Reply, Request, Task,
@@ -50,7 +50,7 @@ const END_WITHIN: Duration = Duration::from_secs(120);
 const LOCK_SERVER: NodeId = NodeId::LockServer(LockServerId(0));
 
 struct Node {
-    machine: Box<dyn Machine>,
+    machine: Subject,
     disk: MemoryDisk,
 }
 
@@ -107,13 +107,13 @@ impl LyingDevice {
         let liar = DeviceId(choices.below(3) as u16);
         let mut nodes: BTreeMap<NodeId, Node> = BTreeMap::new();
         for number in (0..DEVICES).map(DeviceId) {
-            let machine = Box::new(device(number, settings.clone()));
+            let machine = Subject::Device(Box::new(device(number, settings.clone())));
             nodes.insert(NodeId::Device(number), Node { machine, disk: device_disk(number) });
         }
         let config = LockServerConfig::of_volumes(LockServerId(0), Generation(1), BTreeSet::new(), settings.clone());
         let disk = MemoryDisk::new(braid_locks::DISK_BYTES);
-        nodes.insert(LOCK_SERVER, Node { machine: Box::new(LockServer::new(config)), disk });
-        let machine = Box::new(host(settings.clone(), volumes.clone(), 5));
+        nodes.insert(LOCK_SERVER, Node { machine: Subject::LockServer(Box::new(LockServer::new(config))), disk });
+        let machine = Subject::Host(Box::new(host(settings.clone(), volumes.clone(), 5)));
         nodes.insert(NodeId::Host(HOST), Node { machine, disk: MemoryDisk::new(0) });
         let mut known = Known::new(now);
         volumes.iter().for_each(|volume| _ = known.objects.insert(volume.id.object(), volume.ordering));
@@ -193,8 +193,8 @@ impl LyingDevice {
         let value = self.grammar.choices.chance(75).then(|| 1 + self.grammar.choices.below(255) as u8);
         let patience = Patience::Host;
         let request = match value {
-            Some(value) => HostRequest::Write { volume, offset, data: Bytes::from(vec![value; length]), patience },
-            None => HostRequest::Read { volume, offset, length, patience },
+            Some(value) => VolumeRequest::Write { volume, offset, data: Bytes::from(vec![value; length]), patience },
+            None => VolumeRequest::Read { volume, offset, length, patience },
         };
         for block in blocks.blocks().filter(|_| value.is_some()) {
             self.possible.entry((volume, block)).or_insert_with(|| [0].into()).extend(value);
@@ -202,12 +202,12 @@ impl LyingDevice {
         let op = OpId(self.next_op);
         self.next_op += 1;
         self.under_way.insert(op, Write { volume, blocks, value });
-        self.step(NodeId::Host(HOST), Input::Request { op, request });
+        self.step(NodeId::Host(HOST), Input::Request { op, request: HonestRequest::Host(request.into()) });
     }
 
-    fn on_reply(&mut self, op: OpId, outcome: &HostOutcome) {
+    fn on_reply(&mut self, op: OpId, is_done: bool) {
         let Some(Write { volume, blocks, value: Some(value) }) = self.under_way.remove(&op) else { return };
-        if outcome.is_ok() {
+        if is_done {
             self.acknowledged += 1;
             for block in blocks.blocks() {
                 self.possible.insert((volume, block), [value].into());
@@ -311,11 +311,11 @@ impl LyingDevice {
         self.grammar.known.now = self.now;
     }
 
-    fn step(&mut self, node: NodeId, input: Input) {
+    fn step(&mut self, node: NodeId, input: InputOf<Subject>) {
         let mut inputs = VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
             let Some(held) = self.nodes.get_mut(&node) else { return };
-            let mut effects = Effects::new();
+            let mut effects = EffectsOf::<Subject>::new();
             held.machine.step(self.now, input, &mut effects);
             held.machine.invariants();
             let (mut sent, mut replies) = (Vec::new(), Vec::new());
@@ -332,7 +332,7 @@ impl LyingDevice {
             for (to, message) in sent {
                 self.send(node, to, message);
             }
-            replies.iter().for_each(|(op, outcome)| self.on_reply(*op, outcome));
+            replies.iter().for_each(|(op, outcome)| self.on_reply(*op, *outcome));
         }
     }
 

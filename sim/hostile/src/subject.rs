@@ -10,7 +10,8 @@ use braid_device::{Device, DeviceConfig, Service};
 use braid_host::{Acquisition, Host, HostConfig};
 use braid_layout::{Layout, SitePolicy, VolumeDescription};
 use braid_locks::{LockServer, LockServerConfig, LockService};
-use braid_machine::{Effects, Input, Machine};
+use braid_machine::one_type::{step_as, step_server};
+use braid_machine::{ControlRequest, EffectsOf, HostRequest, InputOf, Machine, OneDisk};
 use braid_membership::{Monitor, MonitorConfig, MonitorError, MonitorService};
 use braid_metadata::{
     Grouping, MetadataServer, MetadataServerConfig, MetadataService, Protocol, VOLUME_BYTES_MIN, format,
@@ -200,16 +201,6 @@ impl Subject {
         }
     }
 
-    fn machine(&self) -> &dyn Machine {
-        match self {
-            Subject::Device(machine) => &**machine,
-            Subject::Monitor(machine) => &**machine,
-            Subject::LockServer(machine) => &**machine,
-            Subject::MetadataServer(machine, _) => &**machine,
-            Subject::Host(machine) => &**machine,
-        }
-    }
-
     /// Asserts that the machine has not given up: its disk is sound. True if the monitor has told it that its record is old, or that
     /// its host is fenced, which it can't judge.
     pub fn is_misled(&self) -> bool {
@@ -245,22 +236,62 @@ impl Subject {
     }
 }
 
+/// A request of an honest front end.
+#[derive(Clone, Debug)]
+pub(crate) enum HonestRequest {
+    Host(HostRequest),
+    Monitor(ControlRequest),
+}
+
 impl Machine for Subject {
-    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+    type Request = HonestRequest;
+    /// Whether the request succeeded.
+    type Outcome = bool;
+    type Disk = OneDisk;
+
+    fn step(&mut self, now: Now, input: InputOf<Self>, out: &mut EffectsOf<Self>) {
         match self {
-            Subject::Device(machine) => machine.step(now, input, out),
-            Subject::Monitor(machine) => machine.step(now, input, out),
-            Subject::LockServer(machine) => machine.step(now, input, out),
-            Subject::MetadataServer(machine, _) => machine.step(now, input, out),
-            Subject::Host(machine) => machine.step(now, input, out),
+            Subject::Device(machine) => step_server(&mut **machine, now, input, out),
+            Subject::LockServer(machine) => step_server(&mut **machine, now, input, out),
+            Subject::MetadataServer(machine, _) => step_server(&mut **machine, now, input, out),
+            Subject::Monitor(machine) => {
+                step_as(&mut **machine, now, input, out, HonestRequest::into_monitor, |outcome| outcome.is_ok())
+            }
+            Subject::Host(machine) => {
+                step_as(&mut **machine, now, input, out, HonestRequest::into_host, |outcome| outcome.is_ok())
+            }
         }
     }
 
     fn deadline(&self) -> Option<Time> {
-        self.machine().deadline()
+        match self {
+            Subject::Device(machine) => machine.deadline(),
+            Subject::Monitor(machine) => machine.deadline(),
+            Subject::LockServer(machine) => machine.deadline(),
+            Subject::MetadataServer(machine, _) => machine.deadline(),
+            Subject::Host(machine) => machine.deadline(),
+        }
     }
 
     fn invariants(&self) {
-        self.machine().invariants();
+        match self {
+            Subject::Device(machine) => machine.invariants(),
+            Subject::Monitor(machine) => machine.invariants(),
+            Subject::LockServer(machine) => machine.invariants(),
+            Subject::MetadataServer(machine, _) => machine.invariants(),
+            Subject::Host(machine) => machine.invariants(),
+        }
+    }
+}
+
+impl HonestRequest {
+    fn into_host(self) -> HostRequest {
+        let HonestRequest::Host(request) = self else { panic!("a host is not asked for {self:?}") };
+        request
+    }
+
+    fn into_monitor(self) -> ControlRequest {
+        let HonestRequest::Monitor(request) = self else { panic!("a monitor is not asked for {self:?}") };
+        request
     }
 }

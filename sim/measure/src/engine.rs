@@ -7,14 +7,17 @@
 
 use crate::disk_latency::DiskModel;
 use crate::hardware::{Link, NetworkModel, ProcessorCosts, Server};
+use crate::locking::manager::LockManager;
 use crate::sampler::Sampler;
 use braid_base::{BLOCK_BYTES, NodeId, Now, Time};
 use braid_blocks::{Content, Piece};
 use braid_device::Device;
 use braid_host::Host;
 use braid_locks::LockServer;
+use braid_machine::one_type::{step_as, step_server};
 use braid_machine::{
-    DiskCommand, DiskResult, DiskTag, Effect, Effects, HostOutcome, HostRequest, Input, Machine, OpId,
+    DiskCommand, DiskResult, DiskTag, Effect, Effects, EffectsOf, HostOutcome, HostRequest, Input, InputOf, Machine,
+    OneDisk, OpId,
 };
 use braid_wire::{Action, ActionResult, Command, LockReply, Message, ObjectAnswer, ObjectRequest, Reply};
 use braid_world::{Due, EventLoop, LocalClock, NodeIndex};
@@ -35,7 +38,7 @@ pub struct Engine<A> {
     network: NetworkModel,
     /// For the hardware.
     sampler: Sampler,
-    effects: Effects,
+    effects: EffectsOf<Role>,
     handled: u64,
     messages: u64,
     results: VecDeque<EngineResult>,
@@ -62,36 +65,41 @@ pub enum Role {
     Device(Box<Device>),
     LockServer(Box<LockServer>),
     /// Another kind of lock server.
-    LockManager(Box<dyn Machine>),
-}
-
-impl Role {
-    fn machine(&self) -> &dyn Machine {
-        match self {
-            Role::Host(host) | Role::Client(host) => &**host,
-            Role::Device(device) => &**device,
-            Role::LockServer(server) => &**server,
-            Role::LockManager(manager) => &**manager,
-        }
-    }
+    LockManager(Box<LockManager>),
 }
 
 impl Machine for Role {
-    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+    type Request = HostRequest;
+    type Outcome = HostOutcome;
+    type Disk = OneDisk;
+
+    fn step(&mut self, now: Now, input: InputOf<Self>, out: &mut EffectsOf<Self>) {
         match self {
-            Role::Host(host) | Role::Client(host) => host.step(now, input, out),
-            Role::Device(device) => device.step(now, input, out),
-            Role::LockServer(server) => server.step(now, input, out),
-            Role::LockManager(manager) => manager.step(now, input, out),
+            Role::Host(host) | Role::Client(host) => {
+                step_as(&mut **host, now, input, out, |request| request, |outcome| outcome);
+            }
+            Role::Device(device) => step_server(&mut **device, now, input, out),
+            Role::LockServer(server) => step_server(&mut **server, now, input, out),
+            Role::LockManager(manager) => step_server(&mut **manager, now, input, out),
         }
     }
 
     fn deadline(&self) -> Option<Time> {
-        self.machine().deadline()
+        match self {
+            Role::Host(host) | Role::Client(host) => host.deadline(),
+            Role::Device(device) => device.deadline(),
+            Role::LockServer(server) => server.deadline(),
+            Role::LockManager(manager) => manager.deadline(),
+        }
     }
 
     fn invariants(&self) {
-        self.machine().invariants();
+        match self {
+            Role::Host(host) | Role::Client(host) => host.invariants(),
+            Role::Device(device) => device.invariants(),
+            Role::LockServer(server) => server.invariants(),
+            Role::LockManager(manager) => manager.invariants(),
+        }
     }
 }
 
@@ -221,8 +229,8 @@ impl<A> Engine<A> {
     }
 
     /// Sends a request to a host.
-    pub fn ask(&mut self, host: usize, op: OpId, request: HostRequest) {
-        self.step(host, Input::Request { op, request });
+    pub fn ask(&mut self, host: usize, op: OpId, request: impl Into<HostRequest>) {
+        self.step(host, Input::Request { op, request: request.into() });
     }
 
     /// Sends a message in place of a node's machine.
@@ -265,7 +273,7 @@ impl<A> Engine<A> {
         self.step(node, Input::DiskDone { tag, result });
     }
 
-    fn step(&mut self, node: NodeIndex, input: Input) {
+    fn step(&mut self, node: NodeIndex, input: InputOf<Role>) {
         let mut effects = std::mem::take(&mut self.effects);
         let machine = self.events.step(node, input, &mut effects);
         if self.handled.is_multiple_of(EVENTS_PER_INSPECTION) {
@@ -279,7 +287,7 @@ impl<A> Engine<A> {
         self.events.arm(node);
     }
 
-    fn perform(&mut self, node: NodeIndex, effect: Effect) {
+    fn perform(&mut self, node: NodeIndex, effect: Effect<HostOutcome>) {
         let (now, place) = (self.events.now(), &mut self.nodes[node]);
         match effect {
             Effect::Send { to, message } => {

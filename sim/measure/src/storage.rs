@@ -17,6 +17,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 
 /// See the module's description.
+#[derive(Clone, Debug)]
 pub struct ModelStorage {
     object: ObjectDescription,
     /// Objects that hold bytes and attributes. They do have content, because it determines the answers.
@@ -29,6 +30,7 @@ pub struct ModelStorage {
 }
 
 /// The purpose of a disk access.
+#[derive(Clone, Debug)]
 enum Access {
     Read { ticket: u64, pieces: Vec<Piece> },
     Prepare(TransactionId),

@@ -3,7 +3,7 @@
 use crate::parameters::{Alignment, Parameters, Workload, milliseconds};
 use crate::sampler::Sampler;
 use braid_base::{BLOCK_BYTES, VolumeId};
-use braid_machine::{HostRequest, Patience};
+use braid_machine::{Patience, VolumeRequest};
 use std::time::Duration;
 
 /// A generator of requests.
@@ -35,14 +35,14 @@ impl Requests {
     }
 
     /// Draws the next request. A hostwrite carries zeros: its devwrites are the same as for other content, and no bytes are copied.
-    pub fn next(&self, sampler: &mut Sampler) -> HostRequest {
+    pub fn next(&self, sampler: &mut Sampler) -> VolumeRequest {
         let (start, count) = self.blocks(sampler);
         let volume = VolumeId(1 + sampler.below(self.volumes));
         let (offset, length) = (start * BLOCK_BYTES as u64, count * BLOCK_BYTES as u64);
         if sampler.chance(self.workload.read_fraction) {
-            HostRequest::Read { volume, offset, length: length as usize, patience: Patience::Host }
+            VolumeRequest::Read { volume, offset, length: length as usize, patience: Patience::Host }
         } else {
-            HostRequest::Zero { volume, offset, length, patience: Patience::Host }
+            VolumeRequest::Zero { volume, offset, length, patience: Patience::Host }
         }
     }
 

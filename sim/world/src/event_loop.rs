@@ -12,7 +12,7 @@
 use crate::clock::LocalClock;
 use crate::queue::EventQueue;
 use braid_base::Time;
-use braid_machine::{Effects, Input, Machine};
+use braid_machine::{EffectsOf, InputOf, Machine};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -251,7 +251,7 @@ impl<M: Machine, E> EventLoop<M, E> {
     }
 
     /// Makes a machine that is up take an input. The owner performs the effects, then [arms](EventLoop::arm) it.
-    pub fn step(&mut self, node: NodeIndex, input: Input, effects: &mut Effects) -> &M {
+    pub fn step(&mut self, node: NodeIndex, input: InputOf<M>, effects: &mut EffectsOf<M>) -> &M {
         let place = &mut self.nodes[node];
         let now = place.clock.now(self.now);
         let machine = place.machine.as_mut().expect("the node is up");
@@ -275,11 +275,16 @@ impl<M: Machine, E> EventLoop<M, E> {
 mod tests {
     use super::*;
     use braid_base::Now;
+    use braid_machine::{Never, NoDisk};
 
     struct Idle;
 
     impl Machine for Idle {
-        fn step(&mut self, _: Now, _: Input, _: &mut Effects) {}
+        type Request = Never;
+        type Outcome = Never;
+        type Disk = NoDisk;
+
+        fn step(&mut self, _: Now, _: InputOf<Self>, _: &mut EffectsOf<Self>) {}
         fn deadline(&self) -> Option<Time> {
             None
         }

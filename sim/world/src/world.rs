@@ -7,10 +7,13 @@ use crate::event_loop::{Due, EventLoop, NodeIndex};
 use crate::network::{Network, NetworkOptions};
 use crate::trace::Trace;
 use braid_base::{ArrayId, NodeId, Now, Rng, Time};
-use braid_machine::{DiskTag, Effect, Effects, HostOutcome, HostRequest, Ignored, Input, Machine, OpId};
+use braid_machine::{
+    Disk as _, DiskTag, Effect, Effects, EffectsOf, HostOutcome, Ignored, Input, InputOf, Machine, OpId,
+};
 use braid_wire::{Frame, Message};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
 /// The resources that a run may use. A run that exceeds them counts as one that does not terminate, and panics. Machines that send each
@@ -43,9 +46,9 @@ pub enum WorldEvent {
 }
 
 /// Nodes, the network between them, and the events to come.
-pub struct World<M> {
+pub struct World<M: Machine> {
     array: ArrayId,
-    events: EventLoop<M, Event>,
+    events: EventLoop<M, Event<M::Request>>,
     bounded: Option<Bounded>,
     nodes: BTreeMap<NodeId, Node>,
     /// The nodes, by their numbers in the event loop.
@@ -54,7 +57,7 @@ pub struct World<M> {
     pub trace: Trace,
     ignored: BTreeMap<Ignored, u64>,
     rng: Rng,
-    effects: Effects,
+    effects: EffectsOf<M>,
     world_events: VecDeque<WorldEvent>,
     watched: BTreeSet<NodeId>,
     /// The nodes that serve under a further name.
@@ -99,11 +102,11 @@ struct Node {
 }
 
 #[derive(Debug)]
-enum Event {
+enum Event<R> {
     Start,
     Arrival { frame: Bytes },
     DiskDone(DiskTag),
-    Request(OpId, HostRequest),
+    Request(OpId, R),
     Alarm(u64),
 }
 
@@ -121,7 +124,7 @@ impl Bounded {
     }
 }
 
-impl<M: Machine> World<M> {
+impl<M: Machine<Request: Debug, Outcome = HostOutcome>> World<M> {
     /// Creates an empty world; `seed` determines every random choice.
     pub fn new(array: ArrayId, seed: u64, network: NetworkOptions, trace: Trace) -> World<M> {
         let mut rng = Rng::new(seed);
@@ -279,9 +282,9 @@ impl<M: Machine> World<M> {
     }
 
     /// Sends a request to a machine. If the node is down, there will be no answer.
-    pub fn request(&mut self, node: NodeId, op: OpId, request: HostRequest) {
+    pub fn request(&mut self, node: NodeId, op: OpId, request: impl Into<M::Request>) {
         if self.machine(node).is_some() {
-            self.events.schedule_own(self.node(node).index, self.now(), Event::Request(op, request));
+            self.events.schedule_own(self.node(node).index, self.now(), Event::Request(op, request.into()));
         }
     }
 
@@ -340,7 +343,7 @@ impl<M: Machine> World<M> {
     }
 
     /// Handles an event at a node that is up, or its deadline.
-    fn happen(&mut self, index: NodeIndex, event: Option<Event>) {
+    fn happen(&mut self, index: NodeIndex, event: Option<Event<M::Request>>) {
         let node = self.ids[index];
         let place = self.node_mut(node);
         if place.crash_before.is_some_and(|count| place.inputs + 1 >= count) {
@@ -357,7 +360,7 @@ impl<M: Machine> World<M> {
     }
 
     /// The input that the event is to the machine; `None` if it does not reach the machine.
-    fn input(&mut self, node: NodeId, event: Option<Event>) -> Option<Input> {
+    fn input(&mut self, node: NodeId, event: Option<Event<M::Request>>) -> Option<InputOf<M>> {
         let (now, to) = (self.now(), Some(node));
         let Some(event) = event else {
             self.trace.event(now, to, &[10], format_args!("wake"));
@@ -385,7 +388,7 @@ impl<M: Machine> World<M> {
             Event::DiskDone(tag) => {
                 let result = self.disk_mut(node).expect("a command went to it").complete(tag);
                 self.trace.event(now, to, &[8, tag.0], format_args!("disk {}: {result:?}", tag.0));
-                Some(Input::DiskDone { tag, result })
+                Some(Input::DiskDone { tag, result: M::Disk::result(result)? })
             }
             Event::Request(op, request) => {
                 self.trace.event(now, to, &[9, op.0], format_args!("request {}: {request:?}", op.0));
@@ -394,7 +397,7 @@ impl<M: Machine> World<M> {
         }
     }
 
-    fn step(&mut self, node: NodeId, input: Input) {
+    fn step(&mut self, node: NodeId, input: InputOf<M>) {
         let now = self.now();
         let place = self.node_mut(node);
         place.inputs += 1;
@@ -418,7 +421,7 @@ impl<M: Machine> World<M> {
         }
     }
 
-    fn perform(&mut self, node: NodeId, effect: Effect) {
+    fn perform(&mut self, node: NodeId, effect: Effect<HostOutcome, M::Disk>) {
         // Power failed at an earlier effect of the same step: the later effects never happened.
         if self.machine(node).is_none() {
             return;
@@ -435,7 +438,7 @@ impl<M: Machine> World<M> {
                 self.trace.note(now, Some(node), format_args!("to disk {}: {command:?}", tag.0));
                 let place = self.node_mut(node);
                 let disk = place.disk.as_mut().expect("only machines with a disk command it");
-                let (takes, power_fails) = disk.issue(tag, command);
+                let (takes, power_fails) = disk.issue(tag, M::Disk::command(command));
                 let index = place.index;
                 self.events.schedule_own(index, now.after(takes), Event::DiskDone(tag));
                 if power_fails {

@@ -1,7 +1,10 @@
 //! Tests of the world with a toy machine: a counter on disk that others increment by messages.
 
 use braid_base::{ArrayId, DeviceId, Epoch, Generation, NodeId, Now, Rng, Time};
-use braid_machine::{DiskCommand, DiskResult, DiskTag, Effects, HostRequest, HostSuccess, Input, Machine, OpId};
+use braid_machine::{
+    DiskCommand, DiskResult, DiskTag, Effects, HostOutcome, HostRequest, HostSuccess, Input, Machine, OneDisk, OpId,
+    VolumeRequest,
+};
 use braid_wire::{Answer, Command, Message, Reply, Request};
 use braid_world::{
     Bound, CrashPoint, Disk, DiskOptions, LocalClock, NetworkOptions, Trace, Verdict, World, WorldEvent,
@@ -25,7 +28,7 @@ struct Toy {
 }
 
 impl Toy {
-    fn ask(&mut self, now: Now, out: &mut Effects) {
+    fn ask(&mut self, now: Now, out: &mut Effects<HostOutcome>) {
         self.ask_again = Some(now.time.after(Duration::from_millis(10)));
         out.send(
             DEVICE,
@@ -40,12 +43,12 @@ impl Toy {
         );
     }
 
-    fn disk(&mut self, command: DiskCommand, out: &mut Effects) {
+    fn disk(&mut self, command: DiskCommand, out: &mut Effects<HostOutcome>) {
         self.tag += 1;
         out.disk(DiskTag(self.tag), command);
     }
 
-    fn count_up(&mut self, out: &mut Effects) {
+    fn count_up(&mut self, out: &mut Effects<HostOutcome>) {
         self.busy = true;
         self.count += 1;
         let mut sector = vec![0; 512];
@@ -55,7 +58,11 @@ impl Toy {
 }
 
 impl Machine for Toy {
-    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+    type Request = HostRequest;
+    type Outcome = HostOutcome;
+    type Disk = OneDisk;
+
+    fn step(&mut self, now: Now, input: Input<HostRequest>, out: &mut Effects<HostOutcome>) {
         match input {
             Input::Start => {}
             Input::Request { op, .. } => {
@@ -108,7 +115,7 @@ fn world(seed: u64, network: NetworkOptions) -> World<Toy> {
 }
 
 fn ask(world: &mut World<Toy>, op: u64) -> Option<WorldEvent> {
-    world.request(HOST, OpId(op), HostRequest::Flush { volume: braid_base::VolumeId(1) });
+    world.request(HOST, OpId(op), VolumeRequest::Flush { volume: braid_base::VolumeId(1) });
     world.next(Time(world.now().0 + 10_000_000_000))
 }
 
@@ -199,7 +206,7 @@ fn a_run_of_which_time_passes_and_nothing_comes_of_it_ends() {
     let mut world = world(3, NetworkOptions::clean());
     world.network.cut(HOST, DEVICE);
     world.bound(Bound { events: 500, real_time: Duration::MAX });
-    world.request(HOST, OpId(1), HostRequest::Flush { volume: braid_base::VolumeId(1) });
+    world.request(HOST, OpId(1), VolumeRequest::Flush { volume: braid_base::VolumeId(1) });
     world.next(Time(u64::MAX));
 }
 
@@ -252,7 +259,7 @@ fn a_timer_on_a_slow_clock_fires_later() {
         let mut world = world(1, NetworkOptions::clean());
         world.crash(DEVICE);
         world.set_clock_rate(HOST, 0);
-        world.request(HOST, OpId(1), HostRequest::Flush { volume: braid_base::VolumeId(1) });
+        world.request(HOST, OpId(1), VolumeRequest::Flush { volume: braid_base::VolumeId(1) });
         world.next(Time(1_000_000));
         // The deadline is armed already, by the clock's old rate.
         world.set_clock_rate(HOST, ppm);

@@ -42,7 +42,7 @@ use execution::Execution;
 use std::collections::BTreeMap;
 
 /// The columns that a device is executing, and early partials.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Columns {
     executions: BTreeMap<TransactionId, Execution>,
     /// What the executions take in memory.

@@ -15,7 +15,7 @@ use braid_wire::{Orphan, Outcome, Reply, Suspect, SuspectBlocks, Vote};
 use std::collections::BTreeMap;
 
 /// The transactions of a device.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Ledger {
     transactions: Transactions,
     orphans: RoundRobin,

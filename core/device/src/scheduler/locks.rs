@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 const OVER_MAX: usize = 4096;
 
 /// The locks of a device.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Locks {
     table: LockTable<TransactionId>,
     /// Requests that wait for their locks.

@@ -17,7 +17,7 @@ use braid_store::Intent;
 use braid_wire::{Refusal, Step};
 use std::collections::BTreeSet;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Order {
     pub ledger: Ledger,
     pub stamps: Stamps,

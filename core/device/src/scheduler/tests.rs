@@ -30,6 +30,7 @@ impl Objects for BTreeMap<ObjectId, ObjectDescription> {
     }
 }
 
+#[derive(Clone, Debug)]
 struct Bench {
     scheduler: Scheduler,
     settings: Settings,

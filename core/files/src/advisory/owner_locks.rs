@@ -4,7 +4,7 @@ use braid_base::{BlockRange, Extents};
 use braid_wire::LockMode;
 use std::collections::BTreeMap;
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct OwnerLocks {
     shared: Extents,
     exclusive: Extents,
@@ -12,7 +12,7 @@ pub struct OwnerLocks {
 }
 
 /// A lock that the server has granted.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Hold {
     ranges: Vec<BlockRange>,
     mode: LockMode,

@@ -5,7 +5,7 @@ use braid_base::InodeId;
 use braid_machine::{FilesError, FilesSuccess, HostError};
 use braid_wire::{FileCommand, FileError};
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct CommandTask {
     /// None for `Sync`.
     command: Option<FileCommand>,

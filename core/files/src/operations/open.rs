@@ -6,7 +6,7 @@ use braid_machine::{FilesSuccess, HostError};
 use braid_wire::{FileCommand, FileError, FileResult, FileType};
 
 /// Opens a file. Its existence is held when it begins; the server then says whether there is such a file.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct OpenTask {
     inode: InodeId,
 }
@@ -40,7 +40,7 @@ impl OpenTask {
 }
 
 /// Closes a file: the time of its last write is published, and after the last handle its data lock is given back.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct CloseTask {
     inode: InodeId,
     has_published: bool,

@@ -12,7 +12,7 @@ use bytes::Bytes;
 ///
 /// What a device has read is as new as the moment of reading: a fenced host reads nothing. The size and holes are remembered, so a read
 /// that no device answers asks the metadata server whether the host still has its data lock.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ReadTask {
     inode: InodeId,
     /// In bytes.
@@ -21,7 +21,7 @@ pub struct ReadTask {
     state: State,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum State {
     Preparing,
     Reading {

@@ -29,7 +29,7 @@ pub struct Parts<'a> {
 }
 
 /// How far an operation has come.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Step {
     /// It waits for a part.
     Waits,
@@ -38,7 +38,7 @@ pub enum Step {
 }
 
 /// Something that an operation waited for has ended.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Input {
     Reply(FileReply),
     Io {

@@ -11,7 +11,7 @@ use braid_wire::{FileCommand, FileError, FileResult, LockMode};
 /// The last block may have bytes behind the size: of a write whose host died before the size was set, or from before the file became
 /// shorter. They are overwritten with zeros before the file becomes longer. They are not when it becomes shorter: if this host died between
 /// the two steps, the file would have its old size and zeros that nobody wrote.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct TruncateTask {
     inode: InodeId,
     size: u64,

@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 /// Writes bytes, piece after piece, each of at most a transaction's bytes. Blocks that the file has are overwritten in place. Other blocks
 /// are new: a new block is written as a whole, with zeros around the bytes, and belongs to the file when the server has attached it. By
 /// then it is durable. The range stays locked until the last piece is written.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct WriteTask {
     inode: InodeId,
     /// The first byte; none for an append, until its place is known.
@@ -23,7 +23,7 @@ pub struct WriteTask {
     state: State,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum State {
     Preparing,
     /// The bytes between the end of the file and the write are overwritten.
@@ -36,7 +36,7 @@ enum State {
 }
 
 /// A piece whose bytes are being written.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Piece {
     end: u64,
     /// New blocks of the file.
@@ -48,7 +48,7 @@ struct Piece {
 }
 
 /// A piece whose new blocks are being attached.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Attachment {
     end: u64,
     mtime: FileTime,

@@ -3,7 +3,7 @@
 use crate::bench::{BAD, Bench, GOOD};
 use braid_base::{Generation, Rng};
 use braid_machine::{
-    AdvisoryOwner, FileHandle, FilesError, FilesRequest, FilesSuccess, HostError, HostRequest, HostSuccess, OpId,
+    AdvisoryOwner, ArrayRequest, FileHandle, FilesError, FilesRequest, FilesSuccess, HostError, HostSuccess, OpId,
 };
 use braid_wire::LockMode::{self, Exclusive, Shared};
 use std::collections::BTreeMap;
@@ -80,7 +80,7 @@ fn a_waiting_lock_is_granted_in_its_turn_or_abandoned() {
     let abandoned = pair.ask(TWO, 1, 5..6, Exclusive, true);
     pair.bench.pass(Duration::from_secs(30));
     assert!(!pair.bench.ended.contains_key(&other_owner) && !pair.bench.ended.contains_key(&abandoned));
-    pair.bench.ask_host(TWO, HostRequest::Abandon { ops: vec![abandoned] });
+    pair.bench.ask_host(TWO, ArrayRequest::Abandon { ops: vec![abandoned] });
     assert_eq!(pair.bench.finish(abandoned), Err(HostError::Abandoned));
     pair.unlock(ONE, 0..10);
     assert_eq!(pair.bench.finish(other_owner), Ok(HostSuccess::Files(FilesSuccess::Done)));

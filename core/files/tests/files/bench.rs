@@ -6,8 +6,8 @@ use braid_base::limits::Settings;
 use braid_base::{Clock, FileSystemId, Generation, InodeId, NodeId, Now, Rng, Time, VolumeId};
 use braid_files::{FileClient, FileClientConfig};
 use braid_machine::{
-    Effect, Effects, FileHandle, FilesRequest, FilesSuccess, HostError, HostOutcome, HostRequest, HostSuccess, Input,
-    Machine, OpId,
+    ArrayRequest, Effect, FileHandle, FilesRequest, FilesSuccess, HostEffects, HostError, HostOutcome, HostSuccess,
+    Input, Machine, MountRequest, NoDisk, OpId,
 };
 use braid_wire::{FileCommand, FileResult, Message, NewInode, Owner};
 use bytes::Bytes;
@@ -108,19 +108,19 @@ impl Bench {
 
     /// Makes a request.
     pub fn ask(&mut self, host: Generation, request: FilesRequest) -> OpId {
-        self.ask_host(host, HostRequest::Files { file_system: FILE_SYSTEM, request })
+        self.ask_host(host, MountRequest::Files { file_system: FILE_SYSTEM, request })
     }
 
-    pub fn ask_host(&mut self, host: Generation, request: HostRequest) -> OpId {
+    pub fn ask_host(&mut self, host: Generation, request: impl Into<MountRequest>) -> OpId {
         let op = OpId(self.next);
         self.next += 1;
-        self.step(host, Input::Request { op, request });
+        self.step(host, Input::Request { op, request: request.into() });
         op
     }
 
-    fn step(&mut self, host: Generation, input: Input) {
+    fn step(&mut self, host: Generation, input: Input<MountRequest, NoDisk>) {
         let Some(client) = self.clients.get_mut(&host) else { return };
-        let mut effects = Effects::new();
+        let mut effects = HostEffects::new();
         client.step(self.now, input, &mut effects);
         client.invariants();
         assert_eq!(client.deadline().filter(|deadline| *deadline <= self.now.time), None, "it has done what is due");
@@ -264,7 +264,7 @@ impl Bench {
     /// Unmounts all clients, and asserts that nothing is left of them.
     pub fn unmount_all(&mut self) {
         for host in self.clients.keys().copied().collect::<Vec<_>>() {
-            let op = self.ask_host(host, HostRequest::Disconnect);
+            let op = self.ask_host(host, ArrayRequest::Disconnect);
             assert_eq!(self.finish(op), Ok(HostSuccess::Done));
         }
         self.pass(Duration::from_secs(1));

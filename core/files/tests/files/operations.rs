@@ -3,7 +3,7 @@
 use crate::bench::{Bench, GOOD, STRIPE_BYTES};
 use braid_base::{Generation, InodeId, limits};
 use braid_files::FileWaits;
-use braid_machine::{FilesError, FilesRequest, FilesSuccess, HostError, HostRequest};
+use braid_machine::{ArrayRequest, FilesError, FilesRequest, FilesSuccess, HostError};
 use braid_wire::{AttributeChange, FileAttributes, FileCommand, FileError, FileResult, FileTime, NewTime};
 use bytes::Bytes;
 use std::time::Duration;
@@ -105,7 +105,7 @@ fn without_space_nothing_shows_and_later_it_works_again() {
     assert_eq!(bench.read(TWO, two, 0, 100_000), [1; 4096]);
     // The first host has all blocks in its allotment.
     bench.write(ONE, one, 0, &[3; 60 * 4096]);
-    let op = bench.ask_host(ONE, HostRequest::Disconnect);
+    let op = bench.ask_host(ONE, ArrayRequest::Disconnect);
     bench.finish(op).expect("disconnected");
     bench.write(TWO, two, 60 * 4096, &[4; 4 * 4096]);
     assert_eq!(
@@ -187,12 +187,12 @@ fn a_lock_is_not_given_back_while_a_hostwrite_is_under_way() {
     bench.write(ONE, one, 0, b"aaaa");
     bench.volume.borrow_mut().is_held = true;
     let write = bench.ask(ONE, FilesRequest::Write { handle: one, offset: 0, data: Bytes::from_static(b"bbbb") });
-    let abandon = bench.ask_host(ONE, HostRequest::Abandon { ops: vec![write] });
+    let abandon = bench.ask_host(ONE, ArrayRequest::Abandon { ops: vec![write] });
     let read = bench.ask(TWO, FilesRequest::Read { handle: two, offset: 0, length: 4 });
     let waiting = bench.ask(TWO, FilesRequest::Read { handle: two, offset: 0, length: 4 });
     bench.pass(Duration::from_secs(30));
     assert!(!bench.ended.contains_key(&read) && !bench.ended.contains_key(&write));
-    let abandon_waiting = bench.ask_host(TWO, HostRequest::Abandon { ops: vec![waiting] });
+    let abandon_waiting = bench.ask_host(TWO, ArrayRequest::Abandon { ops: vec![waiting] });
     assert_eq!(bench.finish(waiting), Err(HostError::Abandoned), "one that has written nothing ends at once");
     bench.volume.borrow_mut().is_held = false;
     for op in [abandon, abandon_waiting, write, read] {
@@ -360,7 +360,7 @@ fn operations_that_wait_are_bounded_and_shown() {
     assert_eq!(waits(&bench).bytes, limits::FILE_OPERATIONS_BYTES_MAX);
     let beyond = bench.ask(ONE, write(&Bytes::from_static(b"x")));
     assert_eq!(bench.finish(beyond), Err(HostError::Busy));
-    bench.ask_host(ONE, HostRequest::Abandon { ops: vec![last, open] });
+    bench.ask_host(ONE, ArrayRequest::Abandon { ops: vec![last, open] });
     assert_eq!(waits(&bench).bytes, limits::FILE_OPERATIONS_BYTES_MAX - data.len());
     let now = bench.ask(ONE, write(&Bytes::from_static(b"x")));
     assert!(!bench.ended.contains_key(&now), "there is room again");

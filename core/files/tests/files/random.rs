@@ -4,7 +4,7 @@
 use crate::bench::{BAD, Bench, GOOD, Network};
 use crate::history::{Action, Entry, check};
 use braid_base::{Generation, InodeId, Rng, Time};
-use braid_machine::{FileHandle, FilesRequest, FilesSuccess, HostError, HostRequest, HostSuccess, OpId};
+use braid_machine::{ArrayRequest, FileHandle, FilesRequest, FilesSuccess, HostError, HostSuccess, OpId};
 use braid_wire::FileCommand;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -95,7 +95,7 @@ impl Run {
         let op = self.bench.ask(host, request);
         self.pending.insert(op, Pending { host, file, start, action });
         if self.rng.chance(1, 30) {
-            self.bench.ask_host(host, HostRequest::Abandon { ops: vec![op] });
+            self.bench.ask_host(host, ArrayRequest::Abandon { ops: vec![op] });
         }
     }
 

@@ -1,7 +1,10 @@
 //! A volume in memory, and a host that does nothing but read and write it. A request takes effect at one moment, and is answered later.
 
 use braid_base::{Generation, Now, Rng, Time};
-use braid_machine::{Effects, HostError, HostRequest, HostSuccess, Input, Machine, OpId};
+use braid_machine::{
+    ArrayRequest, HostEffects, HostError, HostInput, HostOutcome, HostRequest, HostSuccess, Input, Machine, NoDisk,
+    OpId, VolumeRequest,
+};
 use braid_wire::Failure;
 use bytes::Bytes;
 use std::cell::RefCell;
@@ -74,27 +77,33 @@ impl VolumeHost {
         }
         let range = |offset: u64, length: usize| offset as usize..offset as usize + length;
         match request {
-            HostRequest::Read { offset, length, .. } => {
+            HostRequest::Volume(VolumeRequest::Read { offset, length, .. }) => {
                 assert!(length > 0 && length <= 4 << 20, "a hostread has at most a transaction's bytes");
                 Ok(HostSuccess::Data(vec![Bytes::copy_from_slice(&volume.bytes[range(offset, length)])]))
             }
-            HostRequest::Write { .. } if volume.fails => {
+            HostRequest::Volume(VolumeRequest::Write { .. }) if volume.fails => {
                 Err(HostError::Device { device: braid_base::DeviceId(0), failure: Failure::NoSpace })
             }
-            HostRequest::Write { offset, data, .. } => {
+            HostRequest::Volume(VolumeRequest::Write { offset, data, .. }) => {
                 assert!(!data.is_empty() && data.len() <= 4 << 20, "a hostwrite has at most a transaction's bytes");
                 volume.bytes[range(offset, data.len())].copy_from_slice(&data);
                 volume.writes.push((offset, data.len()));
                 Ok(HostSuccess::Done)
             }
-            HostRequest::Disconnect | HostRequest::Abandon { .. } => Ok(HostSuccess::Done),
+            HostRequest::Array(ArrayRequest::Disconnect) | HostRequest::Array(ArrayRequest::Abandon { .. }) => {
+                Ok(HostSuccess::Done)
+            }
             other => panic!("not a request of a file system: {other:?}"),
         }
     }
 }
 
 impl Machine for VolumeHost {
-    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+    type Request = HostRequest;
+    type Outcome = HostOutcome;
+    type Disk = NoDisk;
+
+    fn step(&mut self, now: Now, input: HostInput, out: &mut HostEffects) {
         if let Input::Request { op, request } = input {
             self.later(now.time, Event::Effect(op, request));
         }

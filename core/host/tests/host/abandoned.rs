@@ -3,7 +3,7 @@
 use crate::stage::{Stage, subject};
 use braid_base::DeviceId;
 use braid_layout::Atomicity;
-use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
+use braid_machine::{ArrayRequest, HostError, HostOutcome, HostSuccess, OpId};
 use braid_ordering::Ordering;
 use braid_wire::{Command, Outcome, Refusal, Reply, Step};
 use std::time::Duration;
@@ -12,7 +12,7 @@ const ABANDONED: Option<HostOutcome> = Some(Err(HostError::Abandoned));
 const DONE: Option<HostOutcome> = Some(Ok(HostSuccess::Done));
 
 fn abandon(stage: &mut Stage, ops: &[OpId]) {
-    let op = stage.ask(HostRequest::Abandon { ops: ops.to_vec() });
+    let op = stage.ask(ArrayRequest::Abandon { ops: ops.to_vec() });
     assert_eq!(stage.outcome(op), DONE);
 }
 

@@ -3,7 +3,7 @@
 use crate::stage::{HOST, Stage, VOLUME, subject};
 use braid_base::{BLOCK_BYTES, BlockRange, Clock, DeviceId, Generation, LockServerId, MemberState, ObjectId, Stamp};
 use braid_blocks::{Content, Piece};
-use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
+use braid_machine::{HostError, HostOutcome, HostSuccess, ObjectsRequest, OpId};
 use braid_ordering::{Atomicity, Ordering};
 use braid_wire::locking::{LockCommand, LockReply};
 use braid_wire::{
@@ -93,7 +93,7 @@ fn attribute_volume() -> Stage {
 }
 
 fn ask(stage: &mut Stage, request: ObjectRequest) -> OpId {
-    stage.ask(HostRequest::AttributeVolume { volume: VOLUME, request, patience: LONG })
+    stage.ask(ObjectsRequest::ExecuteOnVolume { volume: VOLUME, request, patience: LONG })
 }
 
 fn command(action: Action) -> ObjectCommand {
@@ -413,7 +413,7 @@ fn one_without_space_fails_once_it_is_known_to_have_had_no_effect() {
 fn its_time_is_up_when_its_asker_says_so() {
     let mut stage = attribute_volume();
     let patience = Duration::from_millis(700);
-    let op = stage.ask(HostRequest::AttributeVolume { volume: VOLUME, request: add(), patience });
+    let op = stage.ask(ObjectsRequest::ExecuteOnVolume { volume: VOLUME, request: add(), patience });
     stage.pass(patience - Duration::from_millis(1));
     assert_eq!(stage.outcome(op), None);
     stage.pass(Duration::from_millis(1));

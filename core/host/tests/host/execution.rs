@@ -2,7 +2,7 @@
 
 use crate::stage::{Stage, VOLUME, subject};
 use braid_base::{BLOCK_BYTES, DeviceId, Epoch, MemberState, Membership, TransactionId};
-use braid_machine::{HostOutcome, HostRequest, HostSuccess, OpId, Patience};
+use braid_machine::{HostOutcome, HostSuccess, OpId, Patience, VolumeRequest};
 use braid_wire::{Command, Failure, Progress, Refusal, Reply, Step, Vote};
 use bytes::Bytes;
 use std::time::Duration;
@@ -52,7 +52,7 @@ fn a_small_write_takes_one_message_to_each_of_two_devices() {
 fn only_what_must_read_is_executed_by_devices() {
     let mut stage = Stage::at_parity();
     let mut write = |bytes: usize, offset: u64| {
-        stage.ask(HostRequest::Write {
+        stage.ask(VolumeRequest::Write {
             volume: VOLUME,
             offset,
             data: Bytes::from(vec![1; bytes]),
@@ -102,7 +102,7 @@ fn devices_that_can_t_reach_each_other_are_not_needed_to() {
     let writes = stage.commands();
     stage.accept_all(&writes, 0);
     assert_eq!(stage.outcome(op), DONE);
-    stage.ask(HostRequest::Write {
+    stage.ask(VolumeRequest::Write {
         volume: VOLUME,
         offset: 0,
         data: Bytes::from(vec![1; BLOCK_BYTES]),
@@ -118,7 +118,7 @@ fn devices_that_can_t_reach_each_other_are_not_needed_to() {
         let idle = stage.commands();
         stage.accept_all(&idle, 0);
     }
-    stage.ask(HostRequest::Write {
+    stage.ask(VolumeRequest::Write {
         volume: VOLUME,
         offset: 0,
         data: Bytes::from(vec![1; BLOCK_BYTES]),
@@ -144,7 +144,7 @@ fn a_device_that_waits_is_not_hurried() {
 fn a_refusal_by_a_device_that_only_contributes_promises_nothing() {
     let mut stage = Stage::at_parity();
     let data = Bytes::from(vec![1; 3 * BLOCK_BYTES]);
-    stage.ask(HostRequest::Write { volume: VOLUME, offset: 0, data, patience: Patience::Host });
+    stage.ask(VolumeRequest::Write { volume: VOLUME, offset: 0, data, patience: Patience::Host });
     let columns = stage.commands();
     let (transaction, stamp) = subject(&columns[0].1);
     let refusal = Refusal::TooLate { seen: stamp };
@@ -159,7 +159,7 @@ fn a_refusal_by_a_device_that_only_contributes_promises_nothing() {
 fn what_a_contributor_can_t_read_is_written_without_it() {
     let mut stage = Stage::at_parity();
     let data = Bytes::from(vec![1; 3 * BLOCK_BYTES]);
-    stage.ask(HostRequest::Write { volume: VOLUME, offset: 0, data, patience: Patience::Host });
+    stage.ask(VolumeRequest::Write { volume: VOLUME, offset: 0, data, patience: Patience::Host });
     let columns = stage.commands();
     let (transaction, _) = subject(&columns[0].1);
     let lost = Failure::Lost { block: 0 };

@@ -2,7 +2,7 @@
 
 use crate::stage::{HOST, Stage, VOLUME};
 use braid_base::{DeviceId, LockServerId, MemberState, limits};
-use braid_machine::{HostError, HostRequest, HostSuccess, OpId};
+use braid_machine::{ArrayRequest, HostError, HostSuccess, JobRequest, ObjectsRequest, OpId, VolumeRequest};
 use braid_ordering::Ordering;
 use braid_wire::locking::{LockCommand, LockReply};
 use braid_wire::{Command, ObjectRequest, Rejection, Reply, Task};
@@ -61,7 +61,7 @@ fn left(stage: &mut Stage, op: OpId) -> bool {
 #[test]
 fn a_host_ends_when_its_commits_are_confirmed_and_their_devices_know_that_they_are_over() {
     let (mut stage, devices) = wrote(Ordering::Timestamp);
-    let op = stage.ask(HostRequest::Disconnect);
+    let op = stage.ask(ArrayRequest::Disconnect);
     let sent = std::mem::take(&mut stage.sent);
     let told: BTreeSet<_> = sent.iter().filter(|(_, request)| request.commits == [1]).map(|sent| sent.0).collect();
     assert_eq!(told, devices, "the commits are told at once");
@@ -103,7 +103,7 @@ fn a_recovery_coordinator_that_disconnects_abandons_its_requests_and_reports_the
     }
     assert_eq!(stage.outcome(op), Some(Ok(HostSuccess::Done)));
     assert!(!devices.is_disjoint(&asked), "one of {devices:?} has an unanswered task, of {asked:?}");
-    let op = stage.ask(HostRequest::Disconnect);
+    let op = stage.ask(ArrayRequest::Disconnect);
     for device in &devices {
         stage.answer_with(*device, (1..20).collect(), HEARTBEAT);
     }
@@ -115,7 +115,7 @@ fn a_recovery_coordinator_that_disconnects_abandons_its_requests_and_reports_the
 #[test]
 fn a_host_asks_for_confirmations_again_and_again_but_not_for_long() {
     let (mut stage, devices) = wrote(Ordering::Timestamp);
-    let op = stage.ask(HostRequest::Disconnect);
+    let op = stage.ask(ArrayRequest::Disconnect);
     stage.sent.clear();
     stage.pass(Duration::from_millis(50));
     let asked: BTreeSet<_> = stage.sent.iter().map(|(device, _)| *device).collect();
@@ -131,7 +131,7 @@ fn only_devices_that_have_not_confirmed_every_commit_are_asked_for_confirmations
     let asked = |stage: &mut Stage| -> BTreeSet<DeviceId> {
         std::mem::take(&mut stage.sent).into_iter().map(|(device, _)| device).collect()
     };
-    let op = stage.ask(HostRequest::Disconnect);
+    let op = stage.ask(ArrayRequest::Disconnect);
     assert_eq!(asked(&mut stage), waiting, "the other devices know of no commit");
     let confirms = waiting.pop_first().expect("a write has participants");
     stage.answer_with(confirms, vec![1], HEARTBEAT);
@@ -148,7 +148,7 @@ fn a_host_that_keeps_nothing_anywhere_ends_at_once() {
     let commands = stage.commands();
     stage.accept_all(&commands, 0);
     assert!(stage.outcome(op).is_some());
-    let op = stage.ask(HostRequest::Disconnect);
+    let op = stage.ask(ArrayRequest::Disconnect);
     assert!(left(&mut stage, op));
 }
 
@@ -156,7 +156,7 @@ fn a_host_that_keeps_nothing_anywhere_ends_at_once() {
 fn cached_locks_are_given_back_until_that_is_confirmed() {
     let (mut stage, devices) = wrote(Ordering::CallbackLock);
     stage.lock_commands();
-    let op = stage.ask(HostRequest::Disconnect);
+    let op = stage.ask(ArrayRequest::Disconnect);
     for device in &devices {
         stage.answer_with(*device, vec![1], HEARTBEAT);
     }
@@ -190,7 +190,7 @@ fn many_cached_locks_are_given_back_in_few_messages_each_of_which_is_repeated_wh
         stage.accept_all(&commands, 0);
         assert!(stage.outcome(op).is_some());
     }
-    let op = stage.ask(HostRequest::Disconnect);
+    let op = stage.ask(ArrayRequest::Disconnect);
     let given_back = |stage: &mut Stage| -> (u64, BTreeSet<u64>) {
         match &std::mem::take(&mut stage.asked)[..] {
             [(SERVER, request)] => match request.command {
@@ -238,20 +238,20 @@ fn where_there_is_no_room_for_a_host_it_tries_again_until_its_time_is_up() {
 #[test]
 fn what_is_asked_of_a_host_that_is_about_to_end_is_refused_and_leaves_nothing() {
     let (mut stage, devices) = wrote(Ordering::Timestamp);
-    let op = stage.ask(HostRequest::Disconnect);
+    let op = stage.ask(ArrayRequest::Disconnect);
     stage.sent.clear();
     let (device, request, patience) = (DeviceId(0), ObjectRequest { commands: Vec::new() }, Duration::from_secs(1));
     let refused = [
         stage.read_block(0),
         stage.write_block(8, 2),
-        stage.ask(HostRequest::Objects { device, request, patience }),
-        stage.ask(HostRequest::Scrub { volume: VOLUME, stripes: 0..1, repair: true, recompute: false }),
+        stage.ask(ObjectsRequest::Execute { device, request, patience }),
+        stage.ask(JobRequest::Scrub { volume: VOLUME, stripes: 0..1, repair: true, recompute: false }),
     ];
     for asked in refused {
         assert_eq!(stage.outcome(asked), Some(Err(HostError::Disconnecting)));
     }
     assert!(stage.sent.is_empty(), "nothing is sent to devices: {:?}", stage.sent);
-    let flush = stage.ask(HostRequest::Flush { volume: VOLUME });
+    let flush = stage.ask(VolumeRequest::Flush { volume: VOLUME });
     assert_eq!(stage.outcome(flush), Some(Ok(HostSuccess::Done)), "every write is durable");
     for device in &devices {
         stage.answer_with(*device, vec![1], HEARTBEAT);

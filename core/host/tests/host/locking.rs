@@ -138,7 +138,7 @@ fn several_servers_are_asked_in_turn_or_all_at_once() {
     let bytes = 200 * 4096;
     for (acquisition, at_once) in [(Acquisition::Ordered, 1), (Acquisition::Timeout, 3)] {
         let mut stage = Stage::with_lock_servers(Ordering::ServerLock, 3, acquisition);
-        stage.ask(braid_machine::HostRequest::Read {
+        stage.ask(braid_machine::VolumeRequest::Read {
             volume: crate::stage::VOLUME,
             offset: 0,
             length: bytes,
@@ -162,7 +162,7 @@ fn several_servers_are_asked_in_turn_or_all_at_once() {
 #[test]
 fn a_refused_lock_request_returns_the_others_and_all_are_retried_later() {
     let mut stage = Stage::with_lock_servers(Ordering::ServerLock, 3, Acquisition::Timeout);
-    stage.ask(braid_machine::HostRequest::Read {
+    stage.ask(braid_machine::VolumeRequest::Read {
         volume: crate::stage::VOLUME,
         offset: 0,
         length: 200 * 4096,

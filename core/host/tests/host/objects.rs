@@ -2,7 +2,7 @@
 
 use crate::stage::Stage;
 use braid_base::{DeviceId, Epoch, ObjectId, limits};
-use braid_machine::{HostError, HostRequest, HostSuccess, OpId};
+use braid_machine::{ArrayRequest, HostError, HostSuccess, ObjectsRequest, OpId};
 use braid_ordering::Ordering;
 use braid_wire::{
     Action, ActionResult, AttributeName, Command, CommandResult, ObjectCommand, ObjectFailure, ObjectRefusal,
@@ -34,7 +34,7 @@ fn adds(stage: &mut Stage, patience: Duration) -> OpId {
         gets: Vec::new(),
     };
     let request = ObjectRequest { commands: vec![add] };
-    stage.ask(HostRequest::Objects { device: DEVICE, request, patience })
+    stage.ask(ObjectsRequest::Execute { device: DEVICE, request, patience })
 }
 
 /// The requests for objects that the host sends, and the requests that each names as abandoned.
@@ -90,7 +90,7 @@ fn rides(stage: &mut Stage) -> (u64, Vec<u64>) {
 fn a_wait_for_a_change_holds_back_no_mark() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
     let (name, patience) = (AttributeName::new(1, 1), Duration::from_secs(600));
-    stage.ask(HostRequest::Await { device: DEVICE, object: ObjectId(1), name, seen: Default::default(), patience });
+    stage.ask(ObjectsRequest::Await { device: DEVICE, object: ObjectId(1), name, seen: Default::default(), patience });
     assert_eq!(rides(&mut stage), (2, vec![]));
 }
 
@@ -140,7 +140,7 @@ fn nothing_is_begun_that_has_no_room_to_say_what_was_given_up() {
 #[test]
 fn a_disconnecting_host_repeats_its_settled_mark_until_it_is_confirmed() {
     let (mut stage, op, sequence) = asked();
-    let leaves = stage.ask(HostRequest::Disconnect);
+    let leaves = stage.ask(ArrayRequest::Disconnect);
     assert_eq!((stage.outcome(leaves), stage.requests(DEVICE).len()), (None, 0), "a request is under way");
     let results = vec![CommandResult { action: ActionResult::Added { original: Some(4) }, values: Vec::new() }];
     stage.answer(DEVICE, Reply::Objects { sequence, answer: Ok(results) });
@@ -166,7 +166,7 @@ fn a_disconnecting_host_repeats_its_settled_mark_until_it_is_confirmed() {
 #[test]
 fn a_host_that_leaves_waits_for_no_device_for_long() {
     let (mut stage, op, _) = asked();
-    let leaves = stage.ask(HostRequest::Disconnect);
+    let leaves = stage.ask(ArrayRequest::Disconnect);
     stage.pass(Duration::from_secs(4));
     assert!(matches!(stage.outcome(op), Some(Err(HostError::TimedOut { .. }))));
     assert_eq!(stage.outcome(leaves), Some(Ok(HostSuccess::Done)));
@@ -176,7 +176,7 @@ fn a_host_that_leaves_waits_for_no_device_for_long() {
 fn waits(patience: Duration) -> (Stage, OpId) {
     let mut stage = Stage::raid5(Ordering::Timestamp);
     let (object, name, seen) = (ObjectId(1), AttributeName::new(1, 1), Bytes::from_static(b"seen"));
-    let op = stage.ask(HostRequest::Await { device: DEVICE, object, name, seen, patience });
+    let op = stage.ask(ObjectsRequest::Await { device: DEVICE, object, name, seen, patience });
     (stage, op)
 }
 

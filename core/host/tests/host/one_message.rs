@@ -2,7 +2,7 @@
 
 use crate::stage::{HOST, Stage, VOLUME, subject};
 use braid_base::{BLOCK_BYTES, Clock, DeviceId, Generation, Stamp, TransactionId};
-use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId, Patience};
+use braid_machine::{HostError, HostOutcome, HostSuccess, OpId, Patience, VolumeRequest};
 use braid_ordering::Ordering;
 use braid_wire::{Command, Outcome, Refusal, Reply, Step, Vote};
 use bytes::Bytes;
@@ -14,7 +14,7 @@ const OTHER: Generation = Generation(9);
 /// Writes the first stripe, or another one: four blocks of data.
 fn write_stripe(stage: &mut Stage, stripe: u64) -> OpId {
     let data = Bytes::from(vec![0x5a; 4 * BLOCK_BYTES]);
-    stage.ask(HostRequest::Write {
+    stage.ask(VolumeRequest::Write {
         volume: VOLUME,
         offset: stripe * 4 * BLOCK_BYTES as u64,
         data,

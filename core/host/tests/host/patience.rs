@@ -6,7 +6,7 @@
 use crate::stage::{Stage, VOLUME, subject};
 use braid_base::{BLOCK_BYTES, DeviceId, LockServerId, MemberState, Membership};
 use braid_layout::Atomicity;
-use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId, Patience};
+use braid_machine::{ArrayRequest, HostError, HostOutcome, HostSuccess, OpId, Patience, VolumeRequest};
 use braid_ordering::Ordering;
 use braid_wire::locking::{LockCommand, LockReply};
 use braid_wire::{Command, Failure, Refusal, Reply, Step, Vote};
@@ -188,10 +188,10 @@ fn what_can_never_happen_is_refused_at_once_even_without_devices() {
     let mut stage = Stage::with_monitor(Ordering::Timestamp);
     stage.lack(&[0, 4]);
     let (length, patience) = (BLOCK_BYTES, Patience::Endless);
-    let beyond = stage.ask(HostRequest::Read { volume: VOLUME, offset: 1 << 40, length, patience });
+    let beyond = stage.ask(VolumeRequest::Read { volume: VOLUME, offset: 1 << 40, length, patience });
     assert_eq!(stage.outcome(beyond), Some(Err(HostError::OutOfRange)));
     let other = braid_base::VolumeId(9);
-    let nowhere = stage.ask(HostRequest::Zero { volume: other, offset: 0, length: 4096, patience });
+    let nowhere = stage.ask(VolumeRequest::Zero { volume: other, offset: 0, length: 4096, patience });
     assert_eq!(stage.outcome(nowhere), Some(Err(HostError::NoSuchVolume)));
 }
 
@@ -268,11 +268,11 @@ fn it_ends_when_its_user_is_gone_or_the_host_disconnects() {
         stage.pass(Duration::from_secs(20));
         let error = match disconnects {
             false => {
-                stage.ask(HostRequest::Abandon { ops: vec![sent, waits] });
+                stage.ask(ArrayRequest::Abandon { ops: vec![sent, waits] });
                 HostError::Abandoned
             }
             true => {
-                stage.ask(HostRequest::Disconnect);
+                stage.ask(ArrayRequest::Disconnect);
                 HostError::Disconnecting
             }
         };

@@ -8,7 +8,9 @@ use braid_base::{
 use braid_blocks::{Content, Piece};
 use braid_host::{Acquisition, Host, HostConfig};
 use braid_layout::{Atomicity, Layout, RaidLevel, SitePolicy, VolumeDescription};
-use braid_machine::{Effect, Effects, HostOutcome, HostRequest, Input, Machine, OpId, Patience};
+use braid_machine::{
+    Effect, HostEffects, HostInput, HostOutcome, HostRequest, Input, Machine, OpId, Patience, VolumeRequest,
+};
 use braid_ordering::Ordering;
 use braid_wire::locking::{LockAnswer, LockCommand, LockReply, LockRequest};
 use braid_wire::{Answer, Command, Message, MonitorAnswer, MonitorReply, MonitorRequest, Outcome, Reply, Request};
@@ -156,8 +158,8 @@ impl Stage {
         self.take(Input::Message { from: NodeId::Monitor, message: Message::MonitorAnswer(answer) });
     }
 
-    pub fn take(&mut self, input: Input) {
-        let mut effects = Effects::new();
+    pub fn take(&mut self, input: HostInput) {
+        let mut effects = HostEffects::new();
         self.host.step(self.now, input, &mut effects);
         self.host.invariants();
         for effect in effects.drain() {
@@ -178,16 +180,16 @@ impl Stage {
     }
 
     /// Sends the host a request.
-    pub fn ask(&mut self, request: HostRequest) -> OpId {
+    pub fn ask(&mut self, request: impl Into<HostRequest>) -> OpId {
         self.next_op += 1;
         let op = OpId(self.next_op);
-        self.take(Input::Request { op, request });
+        self.take(Input::Request { op, request: request.into() });
         op
     }
 
     pub fn write_block(&mut self, block: u64, fill: u8) -> OpId {
         let offset = block * BLOCK_BYTES as u64;
-        self.ask(HostRequest::Write {
+        self.ask(VolumeRequest::Write {
             volume: VOLUME,
             offset,
             data: Bytes::from(vec![fill; BLOCK_BYTES]),
@@ -197,19 +199,19 @@ impl Stage {
 
     pub fn read_block(&mut self, block: u64) -> OpId {
         let offset = block * BLOCK_BYTES as u64;
-        self.ask(HostRequest::Read { volume: VOLUME, offset, length: BLOCK_BYTES, patience: Patience::Host })
+        self.ask(VolumeRequest::Read { volume: VOLUME, offset, length: BLOCK_BYTES, patience: Patience::Host })
     }
 
     /// A write of endless patience.
     pub fn write_endless(&mut self, block: u64, fill: u8) -> OpId {
         let (offset, data) = (block * BLOCK_BYTES as u64, Bytes::from(vec![fill; BLOCK_BYTES]));
-        self.ask(HostRequest::Write { volume: VOLUME, offset, data, patience: Patience::Endless })
+        self.ask(VolumeRequest::Write { volume: VOLUME, offset, data, patience: Patience::Endless })
     }
 
     /// A read of endless patience.
     pub fn read_endless(&mut self, block: u64) -> OpId {
         let offset = block * BLOCK_BYTES as u64;
-        self.ask(HostRequest::Read { volume: VOLUME, offset, length: BLOCK_BYTES, patience: Patience::Endless })
+        self.ask(VolumeRequest::Read { volume: VOLUME, offset, length: BLOCK_BYTES, patience: Patience::Endless })
     }
 
     /// Lets time pass, and fires every timer that becomes due.

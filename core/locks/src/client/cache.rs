@@ -5,7 +5,7 @@ use braid_wire::locking::{LockExtent, LockMode};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The extents of cached locks. An extent is identified by the number of its lock request and its index in that request.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Cache {
     by_place: BTreeMap<(ObjectId, u16), RangeTable<(u64, u16), LockMode>>,
 }

@@ -7,7 +7,8 @@
 use crate::bench::{OBJECT, config, fence, fenced, settings};
 use braid_base::{ArrayId, BlockRange, Generation, LockServerId, NodeId, Now, Rng, Time};
 use braid_locks::{DISK_BYTES, LockServer, LockServerConfig, LockServerCounters, LockService};
-use braid_machine::{Effects, Input, Machine};
+use braid_machine::one_type::step_server;
+use braid_machine::{EffectsOf, HostOutcome, Input, Machine, Never, OneDisk};
 use braid_wire::{LockAnswer, LockCommand, LockExtent, LockMode, LockReply, LockRequest, LockTerm, Message, Rejection};
 use braid_world::{Disk, DiskOptions, LocalClock, NetworkOptions, Trace, World, WorldEvent};
 use proptest::prelude::*;
@@ -59,9 +60,13 @@ impl Actor {
 }
 
 impl Machine for Actor {
-    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+    type Request = Never;
+    type Outcome = HostOutcome;
+    type Disk = OneDisk;
+
+    fn step(&mut self, now: Now, input: Input, out: &mut EffectsOf<Self>) {
         match self {
-            Actor::Server(server) => server.step(now, input, out),
+            Actor::Server(server) => step_server(&mut **server, now, input, out),
             Actor::Host(host) => host.step(now, input, out),
             Actor::Monitor(monitor) => monitor.step(input, out),
         }
@@ -89,7 +94,7 @@ struct Monitor {
 }
 
 impl Monitor {
-    fn step(&mut self, input: Input, out: &mut Effects) {
+    fn step(&mut self, input: Input, out: &mut EffectsOf<Actor>) {
         let Input::Message { from, message: Message::MonitorRequest(request) } = input else { return };
         let (ticket, hosts) = fence(request);
         self.fenced.extend(hosts);
@@ -287,7 +292,7 @@ impl Swarm {
 }
 
 impl Host {
-    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+    fn step(&mut self, now: Now, input: Input, out: &mut EffectsOf<Actor>) {
         if self.fenced {
             return;
         }

@@ -1,7 +1,9 @@
 //! The disk commands of guests that are under way: what they ask of the host, and their results.
 
 use super::{Window, read};
-use crate::{DiskCommand, DiskError, DiskResult, DiskTag, HostError, HostOutcome, HostRequest, HostSuccess, Patience};
+use crate::{
+    DiskCommand, DiskError, DiskResult, DiskTag, HostError, HostOutcome, HostSuccess, Patience, VolumeRequest,
+};
 use braid_base::{BLOCK_BYTES, BlockRange, limits};
 use braid_wire::Failure;
 use bytes::{Bytes, BytesMut};
@@ -13,26 +15,26 @@ const PART_BYTES: u64 = limits::TRANSACTION_BYTES_MAX as u64;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// The disk commands under way.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Flights {
     windows: Vec<Window>,
     /// In the order in which they began.
     under_way: BTreeMap<u64, Flight>,
     next: u64,
     /// What the host is to be asked: the flight, the part of it, and the request.
-    requests: Vec<(u64, usize, HostRequest)>,
+    requests: Vec<(u64, usize, VolumeRequest)>,
     landed: Vec<Landed>,
 }
 
 /// The result of a disk command.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Landed {
     pub guest: usize,
     pub tag: DiskTag,
     pub result: DiskResult,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Flight {
     guest: usize,
     tag: DiskTag,
@@ -44,7 +46,7 @@ struct Flight {
     failed: Option<DiskError>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Kind {
     Read {
         parts: BTreeMap<usize, Vec<Bytes>>,
@@ -130,7 +132,7 @@ impl Flights {
     }
 
     /// What the host is to be asked.
-    pub fn pop_requests(&mut self) -> Vec<(u64, usize, HostRequest)> {
+    pub fn pop_requests(&mut self) -> Vec<(u64, usize, VolumeRequest)> {
         std::mem::take(&mut self.requests)
     }
 
@@ -162,14 +164,14 @@ impl Flights {
                 let start = flight.range.start;
                 let write = |part: Range<u64>| {
                     let data = data.slice((part.start - start) as usize..(part.end - start) as usize);
-                    HostRequest::Write { volume, offset: part.start, data, patience }
+                    VolumeRequest::Write { volume, offset: part.start, data, patience }
                 };
                 asks = parts_of(&flight.range).map(write).collect();
             }
             Kind::Reserve { holes, .. } if !holes.is_empty() => {
                 let hole = holes[0].clone();
                 let data = Bytes::from(vec![0; (hole.end - hole.start) as usize]);
-                asks.push(HostRequest::Write { volume, offset: hole.start, data, patience });
+                asks.push(VolumeRequest::Write { volume, offset: hole.start, data, patience });
             }
             Kind::Reserve { done, step, .. } => {
                 let from = step.as_ref().map_or(*done, |step| step.end);
@@ -178,7 +180,7 @@ impl Flights {
                     if self.is_blocked(name, &next) {
                         return self.pause(name, from);
                     }
-                    asks.push(HostRequest::Allocation { volume, range: blocks(&next), patience });
+                    asks.push(VolumeRequest::Allocation { volume, range: blocks(&next), patience });
                 }
             }
             Kind::Read { .. } | Kind::Write { .. } => {}
@@ -193,7 +195,7 @@ impl Flights {
             Kind::Reserve { done, step, holes } => {
                 if holes.pop_front().is_none() {
                     *done = step.as_ref().map_or(*done, |step| step.end);
-                    let HostRequest::Allocation { range, .. } = &asks[0] else { unreachable!("a step begins so") };
+                    let VolumeRequest::Allocation { range, .. } = &asks[0] else { unreachable!("a step begins so") };
                     *step = Some(*done..flight.range.end.min(range.end() * BLOCK));
                 }
             }

@@ -6,7 +6,7 @@ use braid_base::{
     VolumeId,
 };
 use braid_layout::{Atomicity, Layout, RaidLevel, VolumeDescription};
-use braid_machine::{Effect, Effects, HostOutcome, HostRequest, HostSuccess, Input, Machine, OpId};
+use braid_machine::{ControlOutcome, ControlRequest, Effect, Input, Machine, MonitorEffects, OpId};
 use braid_membership::{DISK_BYTES, Monitor, MonitorConfig, MonitorService};
 use braid_ordering::Ordering;
 use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest};
@@ -42,7 +42,7 @@ pub struct Bench {
     pub failing: Vec<DeviceId>,
     /// The disks of devices whose first disks were replaced. First disks have the numbers of their devices.
     pub disks: BTreeMap<DeviceId, DiskId>,
-    outcome: Option<HostOutcome>,
+    outcome: Option<ControlOutcome>,
 }
 
 pub fn config(devices: u16) -> MonitorConfig {
@@ -150,16 +150,16 @@ impl Bench {
     }
 
     pub fn adopt(&mut self, volume: VolumeDescription) {
-        assert_eq!(self.request(HostRequest::AdoptVolume { volume }), Ok(HostSuccess::Done));
+        assert_eq!(self.request(ControlRequest::AdoptVolume { volume }), Ok(()));
     }
 
-    pub fn request(&mut self, request: HostRequest) -> HostOutcome {
+    pub fn request(&mut self, request: braid_machine::ControlRequest) -> ControlOutcome {
         self.take(Input::Request { op: OpId(1), request });
         self.outcome.take().expect("it is answered at once")
     }
 
     /// One step, and all disk commands that follow from it.
-    pub fn take(&mut self, input: Input) {
+    pub fn take(&mut self, input: Input<braid_machine::ControlRequest>) {
         self.step(input);
         self.run_disk();
     }
@@ -175,8 +175,8 @@ impl Bench {
         true
     }
 
-    fn step(&mut self, input: Input) {
-        let mut effects = Effects::new();
+    fn step(&mut self, input: Input<braid_machine::ControlRequest>) {
+        let mut effects = MonitorEffects::new();
         self.monitor.step(self.now, input, &mut effects);
         self.monitor.invariants();
         for effect in effects.drain() {

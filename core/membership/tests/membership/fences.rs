@@ -2,7 +2,7 @@
 
 use crate::bench::*;
 use braid_base::{DeviceId, Epoch, Generation, MemberState, limits};
-use braid_machine::HostRequest;
+use braid_machine::ControlRequest;
 use braid_wire::{MonitorCommand, MonitorReply};
 
 const ALL: [u16; 5] = [0, 1, 2, 3, 4];
@@ -216,12 +216,12 @@ fn hosts_that_do_not_exist_yet_are_not_fenced() {
     // Every host that was given out can be fenced, and the next one once it is given out.
     bench.say(host(7), fence(3, next, &[7], &[]));
     assert_eq!(fence_of(&bench).below, Generation(next));
-    bench.request(HostRequest::NoteGenerations { last: Generation(next) }).expect("it is told");
+    bench.request(ControlRequest::NoteGenerations { last: Generation(next) }).expect("it is told");
     bench.say(host(7), fence(4, next + 1, &[7], &[]));
     bench.pass_with(SECOND, &nodes(&ALL, &[7]));
     assert_eq!(fence_of(&bench).below, Generation(next + 1));
     // A late word of an earlier generation changes nothing.
-    bench.request(HostRequest::NoteGenerations { last: Generation(3) }).expect("it is told");
+    bench.request(ControlRequest::NoteGenerations { last: Generation(3) }).expect("it is told");
     bench.say(host(7), fence(5, 9, &[7], &[]));
     bench.pass_with(SECOND, &nodes(&ALL, &[7]));
     assert_eq!((fence_of(&bench).below, bench.monitor.counters().fences_ahead), (Generation(next + 1), 3));

@@ -2,7 +2,7 @@
 
 use braid_base::limits::Settings;
 use braid_base::{Clock, DeviceId, Epoch, Membership, Now, Time};
-use braid_machine::Effects;
+use braid_machine::{Effects, Never};
 use braid_membership::client::{Ctx, MonitorClient};
 use braid_wire::{MonitorAnswer, MonitorReply, RecoveryThrottle};
 use std::time::Duration;
@@ -14,7 +14,7 @@ fn hear(client: &mut MonitorClient, sent: u64, membership: Option<Membership>, u
     let reply =
         MonitorReply::Lease { sent: Time(sent), length, throttle: RecoveryThrottle::default(), stamps: Clock(0) };
     client.on_answer(Time(9), MonitorAnswer { membership, unavailable, reply });
-    let (settings, mut out) = (Settings::default(), Effects::new());
+    let (settings, mut out) = (Settings::default(), Effects::<Never>::new());
     let now = Now { time: Time(9), clock: Clock(9) };
     while client.next_event(&Ctx { now, settings: &settings, out: &mut out }).is_some() {}
 }

@@ -3,7 +3,7 @@
 use crate::bench::*;
 use braid_base::{DeviceId, MemberState};
 use braid_layout::RaidLevel;
-use braid_machine::HostRequest;
+use braid_machine::ControlRequest;
 use braid_wire::MonitorReply;
 use std::time::Duration;
 
@@ -92,7 +92,7 @@ fn a_silent_device_without_redundant_volumes_is_only_unavailable() {
     assert_eq!((bench.epoch(), bench.unavailable()), (1, vec![0]));
     bench.pass_with(LEASE * 2, &nodes(&[0, 1], &[]));
     assert_eq!((bench.member_state(2), bench.unavailable()), (MemberState::Out, vec![]));
-    bench.request(HostRequest::DropVolume { volume: braid_base::VolumeId(2) }).expect("it is forgotten");
+    bench.request(ControlRequest::DropVolume { volume: braid_base::VolumeId(2) }).expect("it is forgotten");
     bench.pass_with(LEASE * 2, &nodes(&[0], &[]));
     assert_eq!((bench.member_state(1), bench.unavailable()), (MemberState::In, vec![1]));
 }

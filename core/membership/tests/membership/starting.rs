@@ -3,7 +3,7 @@
 use crate::bench::*;
 use braid_base::{ArrayId, DeviceId, Epoch, Generation, MemberState, VolumeId};
 use braid_layout::RaidLevel;
-use braid_machine::{DiskError, DiskResult, DiskTag, Effects, HostError, HostRequest, Input, Machine};
+use braid_machine::{ControlRequest, DiskError, DiskResult, DiskTag, HostError, Input, Machine, MonitorEffects};
 use braid_membership::{DISK_BYTES, MonitorConfig, MonitorError, MonitorService};
 use braid_wire::MonitorReply;
 
@@ -195,7 +195,7 @@ fn a_monitor_whose_disk_fails_stops() {
     bench.fence(1, &[1]);
     bench.take(Input::DiskDone { tag: DiskTag(1), result: DiskResult::Done(Err(DiskError::Failed)) });
     assert_eq!(bench.monitor.service(), MonitorService::Unusable(MonitorError::Disk(DiskError::Failed)));
-    let mut effects = Effects::new();
+    let mut effects = MonitorEffects::new();
     bench.monitor.step(bench.now, Input::Wake, &mut effects);
     assert!(effects.is_empty() && bench.monitor.deadline().is_none());
 }
@@ -203,7 +203,7 @@ fn a_monitor_whose_disk_fails_stops() {
 #[test]
 fn volumes_that_make_no_sense_are_not_adopted() {
     let mut bench = Bench::of(3);
-    let mut ask = |volume| bench.request(HostRequest::AdoptVolume { volume });
+    let mut ask = |volume| bench.request(ControlRequest::AdoptVolume { volume });
     let one = volume(1, RaidLevel::Raid1 { copies: 2 }, &[0, 7]);
     assert_eq!(ask(one), Err(HostError::NoSuchDevice { device: DeviceId(7) }));
     let twice = volume(1, RaidLevel::Raid1 { copies: 2 }, &[1, 1]);
@@ -212,10 +212,10 @@ fn volumes_that_make_no_sense_are_not_adopted() {
         bench.adopt(volume(id, RaidLevel::Raid1 { copies: 2 }, &[0, 1]));
     }
     bench.adopt(volume(0, RaidLevel::Raid1 { copies: 2 }, &[0, 2]));
-    let mut ask = |volume| bench.request(HostRequest::AdoptVolume { volume });
+    let mut ask = |volume| bench.request(ControlRequest::AdoptVolume { volume });
     let more = volume(5_000, RaidLevel::Raid1 { copies: 2 }, &[0, 1]);
     assert_eq!(ask(more.clone()), Err(HostError::Busy));
-    bench.request(HostRequest::DropVolume { volume: VolumeId(0) }).expect("it is forgotten");
+    bench.request(ControlRequest::DropVolume { volume: VolumeId(0) }).expect("it is forgotten");
     bench.adopt(more);
 }
 

@@ -12,7 +12,10 @@ use braid_base::{
     Rng, Time,
 };
 use braid_layout::RaidLevel;
-use braid_machine::{Effect, Effects, HostRequest, Input, Machine, OpId};
+use braid_machine::one_type::step_as;
+use braid_machine::{
+    ControlOutcome, ControlRequest, Effect, EffectsOf, HostOutcome, HostSuccess, Input, InputOf, Machine, OneDisk, OpId,
+};
 use braid_membership::{DISK_BYTES, Monitor, MonitorCounters, MonitorService};
 use braid_wire::{
     Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, OwnershipRefused, OwnershipRequest,
@@ -69,10 +72,15 @@ enum Actor {
 }
 
 impl Machine for Actor {
-    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+    type Request = ControlRequest;
+    type Outcome = HostOutcome;
+    type Disk = OneDisk;
+
+    fn step(&mut self, now: Now, input: InputOf<Self>, out: &mut EffectsOf<Self>) {
         match self {
             Actor::Monitor { monitor, record } => {
-                monitor.step(now, input, out);
+                let done = |outcome: ControlOutcome| outcome.map(|()| HostSuccess::Done);
+                step_as(&mut **monitor, now, input, out, |request| request, done);
                 record.look(monitor, out.as_slice());
             }
             Actor::Device(device) => device.step(now, input, out),
@@ -109,7 +117,7 @@ struct Record {
 }
 
 impl Record {
-    fn look(&mut self, monitor: &Monitor, effects: &[Effect]) {
+    fn look(&mut self, monitor: &Monitor, effects: &[Effect<HostOutcome>]) {
         let service = monitor.service();
         assert!(!matches!(service, MonitorService::Unusable(_)), "{service:?}");
         if service == MonitorService::Serving {
@@ -218,7 +226,7 @@ struct Device {
 }
 
 impl Device {
-    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+    fn step(&mut self, now: Now, input: InputOf<Actor>, out: &mut EffectsOf<Actor>) {
         while let Some(entry) = self.adoptions.first_entry().filter(|entry| entry.key().0 <= now.time) {
             let (membership, sent) = entry.remove();
             if membership.epoch > self.durable.epoch {
@@ -301,7 +309,7 @@ fn wanted(ticket: u64) -> Generation {
 }
 
 impl Host {
-    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+    fn step(&mut self, now: Now, input: InputOf<Actor>, out: &mut EffectsOf<Actor>) {
         if let Input::Message { message: Message::MonitorAnswer(answer), .. } = input {
             return self.hear(answer);
         }
@@ -465,7 +473,7 @@ impl Swarm {
 
     fn adopt_volume(&mut self) {
         let volume = volume(1, RaidLevel::Raid5 { data: 2 }, &[0, 1, 2, 3, 4, 5]);
-        self.world.request(NodeId::Monitor, OpId(1), HostRequest::AdoptVolume { volume });
+        self.world.request(NodeId::Monitor, OpId(1), ControlRequest::AdoptVolume { volume });
     }
 
     fn monitor(&self) -> Option<&Monitor> {

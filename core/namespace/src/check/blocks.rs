@@ -12,7 +12,7 @@ use bytes::Bytes;
 const WORD_BITS: u64 = u64::BITS as u64;
 
 /// Blocks of the volume, and which of them have been found.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct BlockWindow {
     blocks: BlockRange,
     /// The blocks of the whole volume.

@@ -55,7 +55,7 @@ pub enum Finding {
 }
 
 /// The findings of a check, and what it has counted.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Report {
     pub findings: Vec<Finding>,
     /// Findings beyond those that are listed.

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 
 /// Inodes with neighbouring numbers.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct InodeWindow {
     first: InodeId,
     /// Known once the inodes have been read.
@@ -38,7 +38,7 @@ enum Pass {
 }
 
 /// An inode, and what was found of it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Tally {
     attributes: FileAttributes,
     /// Entries that refer to it.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use std::ops::RangeInclusive;
 
 /// A scan of a range of keys.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Scan {
     next: Option<Key>,
     last: Key,

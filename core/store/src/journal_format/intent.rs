@@ -179,7 +179,7 @@ impl IntentRecord {
 }
 
 /// An intent to be written into the journal.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Queued {
     pub intent: IntentRecord,
     /// The write takes effect at once: snapshots do not repeat it.

@@ -28,7 +28,7 @@ fn on_behalf() -> Vec<OnBehalf> {
 }
 
 /// Sets a value, or looks whether it is set.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Value {
     is_set: bool,
 }

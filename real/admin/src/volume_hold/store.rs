@@ -8,7 +8,7 @@ use braid_control::{
     ArrayDescription, ArrayFolder, ControlError, DeviceState, Ending, HostEntry, LeaseJudge, Moment, VolumeEntry,
 };
 use braid_control_protocol::{Answer, Command, Fence, HostLease, LeaseEnd, Question, Version, VolumeRecord};
-use braid_machine::{HostError, HostRequest};
+use braid_machine::{ArrayRequest, HostError};
 use braid_session::{SessionError, record, set_record};
 use braid_shell::HostClient;
 use braid_wire::{Failure as DeviceFailure, Task};
@@ -82,7 +82,7 @@ impl Questions {
                 Err(missing) => (Answer::No, Some(missing)),
             }),
             Question::Fence(Fence { below, except }) => {
-                let fenced = self.client.call(HostRequest::Fence { below, except }).await;
+                let fenced = self.client.call(ArrayRequest::Fence { below, except }).await;
                 fenced.map(|_| (Answer::Yes, None)).map_err(Failure::from)
             }
             Question::Manage { device, task } => Ok(self.manage(device, task).await),
@@ -162,7 +162,7 @@ impl Questions {
     }
 
     async fn manage(&self, device: DeviceId, task: Task) -> (Answer, Option<Failure>) {
-        let error = match self.client.call(HostRequest::Manage { device, task }).await {
+        let error = match self.client.call(ArrayRequest::Manage { device, task }).await {
             Ok(_) => return (Answer::Yes, None),
             // An object that does not exist has been removed already.
             Err(HostError::Device { failure: DeviceFailure::NoSuchObject, .. }) => return (Answer::Yes, None),

@@ -7,7 +7,7 @@ use braid_base::limits::OBJECT_COMMANDS_MAX;
 use braid_base::{BLOCK_BYTES, DeviceId, ObjectId, Rng, VolumeId};
 use braid_benchkit::locking::locker::WAITING;
 use braid_benchkit::locking::{Counts, Habit, LockAddress, LockOwner, Locker, LockerEvent, Step, Strategy};
-use braid_machine::{HostRequest, HostSuccess, Patience};
+use braid_machine::{HostSuccess, ObjectsRequest, Patience, VolumeRequest};
 use braid_shell::HostClient;
 use braid_wire::{Action, ActionResult, CommandResult, ObjectCommand, ObjectRequest, SetAttribute, When};
 use bytes::Bytes;
@@ -150,7 +150,12 @@ impl Locking {
             let offset = rng.below(set) * BLOCK_BYTES as u64;
             let begun = Instant::now();
             self.client
-                .call(HostRequest::Write { volume: self.volume, offset, data: data.clone(), patience: Patience::Host })
+                .call(VolumeRequest::Write {
+                    volume: self.volume,
+                    offset,
+                    data: data.clone(),
+                    patience: Patience::Host,
+                })
                 .await?;
             latencies.record(begun.elapsed().as_nanos() as u64).expect("the histogram grows as needed");
         }
@@ -159,7 +164,7 @@ impl Locking {
 }
 
 async fn ask(client: &HostClient, device: DeviceId, request: ObjectRequest) -> Result<Vec<CommandResult>, Failure> {
-    match client.call(HostRequest::Objects { device, request, patience: PATIENCE }).await? {
+    match client.call(ObjectsRequest::Execute { device, request, patience: PATIENCE }).await? {
         HostSuccess::Objects(results) => Ok(results),
         other => unreachable!("a host answers a request for objects with results, not {other:?}"),
     }

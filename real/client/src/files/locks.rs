@@ -3,7 +3,7 @@
 use super::error::FilesError;
 use super::file::File;
 use super::on_thread;
-use braid_machine::{AdvisoryOwner, FilesRequest, FilesSuccess, HostError, HostRequest};
+use braid_machine::{AdvisoryOwner, FilesRequest, FilesSuccess, HostError, MountRequest};
 use braid_shell::ClientSession;
 use braid_wire::LockMode;
 use std::ops::Range;
@@ -36,7 +36,7 @@ impl File {
         let request = self.lock_request(owner, range, kind, true)?;
         let (mount, waited) = (&self.open.mount, self.files.deadline());
         let (request, pending) =
-            (HostRequest::Files { file_system: mount.file_system, request }, Pending(mount.client.session()));
+            (MountRequest::Files { file_system: mount.file_system, request }, Pending(mount.client.session()));
         on_thread(mount.runtime.spawn(async move {
             let mut asked = pin!(pending.0.call(request));
             let outcome = match tokio::time::timeout(waited, &mut asked).await {

@@ -3,7 +3,7 @@
 use super::error::FilesError;
 use super::locks::LockOwner;
 use braid_base::{Backoff, FileSystemId, InodeId};
-use braid_machine::{AdvisoryOwner, FileHandle, FilesRequest, FilesSuccess, HostRequest, HostSuccess};
+use braid_machine::{AdvisoryOwner, FileHandle, FilesRequest, FilesSuccess, HostSuccess, MountRequest};
 use braid_shell::HostClient;
 use braid_wire::{FileAttributes, FileCommand, FileResult, NewInode, Owner};
 use bytes::Bytes;
@@ -42,7 +42,7 @@ impl Mount {
     pub async fn ask(&self, request: FilesRequest) -> Result<FilesSuccess, FilesError> {
         let mut pause = Backoff::new(BUSY_PAUSE_MIN, BUSY_PAUSE_MAX);
         loop {
-            let request = HostRequest::Files { file_system: self.file_system, request: request.clone() };
+            let request = MountRequest::Files { file_system: self.file_system, request: request.clone() };
             match self.client.call(request).await.map_err(FilesError::from) {
                 Ok(HostSuccess::Files(success)) => return Ok(success),
                 Ok(_) => return Err(FilesError::ProtocolError),

@@ -6,7 +6,7 @@ use crate::volume::{Volume, VolumeHost};
 use braid_base::limits::Settings;
 use braid_base::{FileSystemId, Generation, NodeId, Now, Time, VolumeId};
 use braid_files::{FileClient, FileClientConfig};
-use braid_machine::{Effect, Effects, HostRequest, Input, Machine, OpId};
+use braid_machine::{Effect, HostEffects, HostOutcome, Input, Machine, MountRequest, NoDisk, OpId};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -36,7 +36,7 @@ pub struct TwoHosts {
 }
 
 enum Event {
-    Client(usize, Input),
+    Client(usize, Input<MountRequest, NoDisk>),
     Server(usize, braid_wire::Message),
 }
 
@@ -65,18 +65,18 @@ impl TwoHosts {
         FileSystemId(host as u16)
     }
 
-    fn events(&mut self, now: Now, input: Input) -> VecDeque<Event> {
-        let both = |input: Input| (0..2).map(|host| Event::Client(host, input.clone())).collect();
+    fn events(&mut self, now: Now, input: Input<MountRequest, NoDisk>) -> VecDeque<Event> {
+        let both = |input: Input<MountRequest, NoDisk>| (0..2).map(|host| Event::Client(host, input.clone())).collect();
         match input {
             Input::Start => {
                 self.server.begin(now);
                 both(Input::Start)
             }
-            Input::Request { op, request: HostRequest::Files { file_system, request } } => {
+            Input::Request { op, request: MountRequest::Files { file_system, request } } => {
                 if matches!(request, braid_machine::FilesRequest::Lock { .. }) {
                     self.controls.lock_requests.fetch_add(1, Ordering::SeqCst);
                 }
-                let request = HostRequest::Files { file_system: FILE_SYSTEM, request };
+                let request = MountRequest::Files { file_system: FILE_SYSTEM, request };
                 VecDeque::from([Event::Client(usize::from(file_system.0), Input::Request { op, request })])
             }
             Input::Wake => {
@@ -89,7 +89,11 @@ impl TwoHosts {
 }
 
 impl Machine for TwoHosts {
-    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+    type Request = MountRequest;
+    type Outcome = HostOutcome;
+    type Disk = NoDisk;
+
+    fn step(&mut self, now: Now, input: Input<MountRequest, NoDisk>, out: &mut HostEffects) {
         if self.controls.fence.swap(false, Ordering::SeqCst) {
             self.server.fence(Generation(1));
         }
@@ -98,7 +102,7 @@ impl Machine for TwoHosts {
             for (host, message) in std::mem::take(&mut self.server.outbox) {
                 events.push_back(Event::Client(host.0 as usize - 1, Input::Message { from: SERVER, message }));
             }
-            let mut effects = Effects::new();
+            let mut effects = HostEffects::new();
             let host = match events.pop_front() {
                 None => return,
                 Some(Event::Server(host, message)) => {
@@ -119,7 +123,6 @@ impl Machine for TwoHosts {
                         self.ended.remove(&op);
                         out.reply(op, outcome);
                     }
-                    Effect::Disk { .. } => unreachable!("hosts have no disk"),
                 }
             }
         }

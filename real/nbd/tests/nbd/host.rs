@@ -4,7 +4,10 @@
 use crate::running::{Running, scratch};
 use braid_base::{ArrayId, BLOCK_BYTES, DeviceId, Generation, NodeId, Now, Time, VolumeId, limits};
 use braid_layout::{Atomicity, Layout, RaidLevel, VolumeDescription};
-use braid_machine::{Effects, HostError, HostRequest, HostSuccess, Input, Machine, OpId};
+use braid_machine::{
+    HostEffects, HostError, HostOutcome, HostRequest, HostSuccess, Input, Machine, MountRequest, NoDisk, OpId,
+    VolumeRequest,
+};
 use braid_nbd::{Backend, Error, ErrorNumber, HostBackend, HostVolume, ServedVolume, Settings, Space, Volume};
 use braid_ordering::Ordering;
 use braid_shell::{Address, Counters, Node, run_host};
@@ -24,15 +27,22 @@ const FULL: VolumeId = VolumeId(2);
 #[derive(Default)]
 struct NaiveHost {
     blocks: BTreeMap<u64, Vec<u8>>,
-    asked: Vec<(OpId, HostRequest)>,
+    asked: Vec<(OpId, VolumeRequest)>,
     time: Option<Time>,
 }
 
 impl Machine for NaiveHost {
-    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+    type Request = MountRequest;
+    type Outcome = HostOutcome;
+    type Disk = NoDisk;
+
+    fn step(&mut self, now: Now, input: Input<MountRequest, NoDisk>, out: &mut HostEffects) {
         self.time = Some(now.time);
         match input {
             Input::Request { op, request } => {
+                let MountRequest::Host(HostRequest::Volume(request)) = request else {
+                    unreachable!("no client requests {request:?}")
+                };
                 self.asked.push((op, request));
                 assert!(self.asked.len() <= limits::OPERATIONS_MAX);
             }
@@ -54,22 +64,22 @@ impl Machine for NaiveHost {
 }
 
 impl NaiveHost {
-    fn answer(&mut self, request: HostRequest) -> Result<HostSuccess, HostError> {
+    fn answer(&mut self, request: VolumeRequest) -> Result<HostSuccess, HostError> {
         match request {
-            HostRequest::Write { volume: FULL, .. } => {
+            VolumeRequest::Write { volume: FULL, .. } => {
                 Err(HostError::Device { device: DeviceId(3), failure: Failure::NoSpace })
             }
-            HostRequest::Read { offset, length, .. } => {
+            VolumeRequest::Read { offset, length, .. } => {
                 assert!(0 < length && length <= limits::TRANSACTION_BYTES_MAX);
                 let (start, end) = (offset, offset + length as u64);
                 Ok(HostSuccess::Data(blocks(start, end).map(|block| self.read(block, start, end)).collect()))
             }
-            HostRequest::Write { offset, data, .. } => {
+            VolumeRequest::Write { offset, data, .. } => {
                 assert!(!data.is_empty() && data.len() <= limits::TRANSACTION_BYTES_MAX);
                 self.put(offset, &data);
                 Ok(HostSuccess::Done)
             }
-            HostRequest::Zero { offset, length, .. } => {
+            VolumeRequest::Zero { offset, length, .. } => {
                 assert!(0 < length && length <= 64 << 20);
                 let end = offset + length;
                 for block in blocks(offset, end) {
@@ -83,13 +93,12 @@ impl NaiveHost {
                 }
                 Ok(HostSuccess::Done)
             }
-            HostRequest::Allocation { range, .. } => {
+            VolumeRequest::Allocation { range, .. } => {
                 assert!(0 < range.count && range.count <= limits::EXTENTS_MAX as u64);
                 assert!(range.end() <= VOLUME_BYTES / BLOCK);
                 Ok(HostSuccess::Allocation(range.blocks().map(|block| (1, self.blocks.contains_key(&block))).collect()))
             }
-            HostRequest::Flush { .. } => Ok(HostSuccess::Done),
-            other => unreachable!("no client requests {other:?}"),
+            VolumeRequest::Flush { .. } => Ok(HostSuccess::Done),
         }
     }
 

@@ -7,8 +7,8 @@ use braid_base::{ArrayId, BLOCK_BYTES, BlockRange, DeviceId, Epoch, Generation, 
 use braid_base::{TransactionId, VolumeId};
 use braid_blocks::{Content, Linkage, Piece, Want};
 use braid_machine::{
-    DiskCommand, DiskResult, DiskTag, Effects, HostError, HostOutcome, HostRequest, HostSuccess, Input, Machine, OpId,
-    Patience,
+    ArrayRequest, DiskCommand, DiskResult, DiskTag, Effects, HostEffects, HostError, HostOutcome, HostRequest,
+    HostSuccess, Input, Machine, MountRequest, Never, NoDisk, OneDisk, OpId, Patience, VolumeRequest,
 };
 use braid_ordering::{Ordering, WriteMode};
 use braid_shell::{
@@ -35,6 +35,10 @@ pub struct ToyDevice {
 }
 
 impl Machine for ToyDevice {
+    type Request = Never;
+    type Outcome = Never;
+    type Disk = OneDisk;
+
     fn step(&mut self, _now: Now, input: Input, out: &mut Effects) {
         match input {
             Input::Message { from, message: Message::Request(request) } => match request.command {
@@ -100,6 +104,10 @@ pub struct ToyRelay {
 }
 
 impl Machine for ToyRelay {
+    type Request = Never;
+    type Outcome = Never;
+    type Disk = OneDisk;
+
     fn step(&mut self, _now: Now, input: Input, out: &mut Effects) {
         let Input::Message { from, message: Message::Request(request) } = input else { return };
         if let Command::Manage { ticket, .. } = request.command {
@@ -129,7 +137,7 @@ impl ToyHost {
         ToyHost { generation, asked: BTreeMap::new(), resend_at: None }
     }
 
-    fn command(&self, op: OpId, request: HostRequest) -> (DeviceId, Command) {
+    fn command(&self, op: OpId, request: MountRequest) -> (DeviceId, Command) {
         let transaction = TransactionId { host: self.generation, sequence: op.0 };
         let stamp = Stamp::default();
         let object = ObjectId(1);
@@ -137,8 +145,9 @@ impl ToyHost {
             start: offset / BLOCK_BYTES as u64,
             count: (length / BLOCK_BYTES) as u64,
         };
+        let MountRequest::Host(request) = request else { panic!("the toy host has no files") };
         match request {
-            HostRequest::Read { volume, offset, length, .. } => {
+            HostRequest::Volume(VolumeRequest::Read { volume, offset, length, .. }) => {
                 let extents = vec![blocks(offset, length)];
                 let command = Command::Read {
                     transaction,
@@ -150,7 +159,7 @@ impl ToyHost {
                 };
                 (DeviceId(volume.0 as u16), command)
             }
-            HostRequest::Write { volume, offset, data, .. } => {
+            HostRequest::Volume(VolumeRequest::Write { volume, offset, data, .. }) => {
                 let range = blocks(offset, data.len());
                 let command = Command::Write {
                     transaction,
@@ -164,12 +173,14 @@ impl ToyHost {
                 };
                 (DeviceId(volume.0 as u16), command)
             }
-            HostRequest::Manage { device, task } => (device, Command::Manage { ticket: op.0, task }),
+            HostRequest::Array(ArrayRequest::Manage { device, task }) => {
+                (device, Command::Manage { ticket: op.0, task })
+            }
             other => panic!("the toy host knows no {other:?}"),
         }
     }
 
-    fn ask(&self, to: NodeId, command: Command, out: &mut Effects) {
+    fn ask(&self, to: NodeId, command: Command, out: &mut HostEffects) {
         let (host, epoch) = (self.generation, Epoch(1));
         out.send(
             to,
@@ -179,7 +190,11 @@ impl ToyHost {
 }
 
 impl Machine for ToyHost {
-    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+    type Request = MountRequest;
+    type Outcome = HostOutcome;
+    type Disk = NoDisk;
+
+    fn step(&mut self, now: Now, input: Input<MountRequest, NoDisk>, out: &mut HostEffects) {
         match input {
             Input::Request { op, request } => {
                 let (device, command) = self.command(op, request);
@@ -296,7 +311,7 @@ pub fn start_host(
 /// Reads from a device's disk.
 pub async fn read(client: &HostClient, device: u16, offset: u64, length: usize) -> Result<Bytes, HostError> {
     match client
-        .call(HostRequest::Read { volume: VolumeId(device.into()), offset, length, patience: Patience::Host })
+        .call(VolumeRequest::Read { volume: VolumeId(device.into()), offset, length, patience: Patience::Host })
         .await?
     {
         HostSuccess::Data(data) => Ok(data[0].clone()),
@@ -306,12 +321,12 @@ pub async fn read(client: &HostClient, device: u16, offset: u64, length: usize) 
 
 /// Writes to a device's disk.
 pub async fn write(client: &HostClient, device: u16, offset: u64, data: Bytes) -> HostOutcome {
-    client.call(HostRequest::Write { volume: VolumeId(device.into()), offset, data, patience: Patience::Host }).await
+    client.call(VolumeRequest::Write { volume: VolumeId(device.into()), offset, data, patience: Patience::Host }).await
 }
 
 /// Goes to the device and back without using its disk.
 pub async fn echo(client: &HostClient, device: u16) -> HostOutcome {
-    client.call(HostRequest::Manage { device: DeviceId(device), task: Task::Flush }).await
+    client.call(ArrayRequest::Manage { device: DeviceId(device), task: Task::Flush }).await
 }
 
 /// A folder that is removed at the end of the test.

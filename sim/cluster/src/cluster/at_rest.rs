@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::surveyor::Surveyor;
+use braid_machine::JobRequest;
 
 /// After this many heartbeats without another message, a device with a full table forgets a host for which it keeps nothing.
 const HEARTBEATS_MISSED: u32 = 3;
@@ -45,7 +46,7 @@ impl Cluster {
                     let length = length as usize;
                     self.ask(
                         reader,
-                        HostRequest::Read {
+                        VolumeRequest::Read {
                             volume: self.volume.id,
                             offset,
                             length,
@@ -188,7 +189,7 @@ impl Cluster {
     /// Checks the redundancy of a larger volume through a host under test.
     pub(super) fn check_stripes_by(&mut self, reader: HostSlot, volume: &VolumeDescription) -> Result<(), Failed> {
         for stripe in 0..volume.stripes() {
-            let op = self.ask(reader, HostRequest::Check { volume: volume.id, stripe });
+            let op = self.ask(reader, JobRequest::Check { volume: volume.id, stripe });
             let outcome = self.answer(op, "a stripe can't be checked")?;
             if outcome != (HostSuccess::Checked { matches: true }) {
                 let details = format!("stripe {stripe} of {:?}: {outcome:?}", volume.id);
@@ -206,7 +207,7 @@ impl Cluster {
         for (number, expected) in (0..).zip(content.chunks(BLOCK_BYTES)) {
             if layout.redundancy_units() > 0 {
                 let offset = number * BLOCK_BYTES as u64;
-                let request = HostRequest::Reconstruct { volume: self.volume.id, offset, length: BLOCK_BYTES };
+                let request = JobRequest::Reconstruct { volume: self.volume.id, offset, length: BLOCK_BYTES };
                 let op = self.ask(reader, request);
                 match self.answer(op, "a block can't be reconstructed")? {
                     HostSuccess::Data(parts) if parts.concat() == expected => {}

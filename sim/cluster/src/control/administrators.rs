@@ -6,7 +6,7 @@ use crate::cluster::{Cluster, HostSlot, Record};
 use crate::role::Role;
 use braid_base::{Generation, MemberState, NodeId};
 use braid_control_protocol::{Administrator, Answer, Change, Done, Effect, Error, Input, Question, Tag, Timing};
-use braid_machine::{HostError, HostOutcome, HostRequest};
+use braid_machine::{ArrayRequest, HostError, HostOutcome};
 use braid_wire::Failure;
 use std::time::Duration;
 
@@ -144,10 +144,10 @@ impl Cluster {
             }
             Question::Fence(fence) => {
                 let (below, except) = (fence.below, fence.except);
-                return self.ask_host(control, own, tag, HostRequest::Fence { below, except });
+                return self.ask_host(control, own, tag, ArrayRequest::Fence { below, except });
             }
             Question::Manage { device, task } => {
-                return self.ask_host(control, own, tag, HostRequest::Manage { device, task });
+                return self.ask_host(control, own, tag, ArrayRequest::Manage { device, task });
             }
         };
         let way = control.way();
@@ -158,7 +158,7 @@ impl Cluster {
         if yes { Answer::Yes } else { Answer::No }
     }
 
-    fn ask_host(&mut self, control: &mut ControlPlane, own: Generation, tag: Tag, request: HostRequest) {
+    fn ask_host(&mut self, control: &mut ControlPlane, own: Generation, tag: Tag, request: ArrayRequest) {
         if let Some(slot) = self.slot_of(own) {
             let op = self.begin(slot, 0, request, Record::Nothing);
             control.asked.insert(op, Purpose::Question(own, tag));

@@ -4,7 +4,7 @@ use super::{ControlPlane, Event, Purpose};
 use crate::cluster::Cluster;
 use braid_base::{Generation, NodeId};
 use braid_control_protocol::{Admission, Follower, HeldRequests, HostStep, Version};
-use braid_machine::{HostRequest, OpId};
+use braid_machine::{ArrayRequest, HostRequest, JobRequest, MountRequest, OpId};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -47,12 +47,14 @@ impl Cluster {
     }
 
     /// Passes a request to its host, now or when the hold of its volume ends.
-    pub(crate) fn pass_request(&mut self, node: NodeId, op: OpId, request: HostRequest) {
+    pub(crate) fn pass_request(&mut self, node: NodeId, op: OpId, request: MountRequest) {
         let part = match (node, &mut self.control) {
             (NodeId::Host(host), Some(control)) => control.hosts.get_mut(&host),
             _ => None,
         };
         let Some(part) = part else { return self.world.request(node, op, request) };
+        // Clients have no file systems in runs with a control plane.
+        let MountRequest::Host(request) = request else { return self.world.request(node, op, request) };
         match part.held.admit(op, request) {
             Admission::Held => {}
             Admission::Passed { request, abandoned, .. } => {
@@ -115,15 +117,15 @@ impl Cluster {
         let request = match &step {
             HostStep::Hold(volume) => {
                 part.held.begin(*volume);
-                HostRequest::StopMigrating { volume: *volume }
+                HostRequest::from(JobRequest::StopMigrating { volume: *volume })
             }
             HostStep::Adopt(volume) => {
                 released = part.held.end(volume.id);
-                HostRequest::AdoptVolume { volume: volume.clone() }
+                ArrayRequest::AdoptVolume { volume: volume.clone() }.into()
             }
             HostStep::Drop(volume) | HostStep::EndHold(volume) => {
                 released = part.held.end(*volume);
-                HostRequest::DropVolume { volume: *volume }
+                ArrayRequest::DropVolume { volume: *volume }.into()
             }
         };
         let op = self.ask(slot, request);

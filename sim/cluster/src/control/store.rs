@@ -7,7 +7,7 @@ use braid_base::{Generation, Time};
 use braid_control_protocol::{
     Answer, Change, Command, Fence, HostLease, LeaseEnd, Tag, Version, VolumeRecord, VolumeState,
 };
-use braid_machine::HostRequest;
+use braid_machine::ControlRequest;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -170,7 +170,7 @@ impl Cluster {
             | VolumeState::Reordering { to: to @ Change::Move(_), .. } => to.applied_to(&self.volume),
             _ => self.volume.clone(),
         };
-        self.tell_monitor(HostRequest::AdoptVolume { volume });
+        self.tell_monitor(ControlRequest::AdoptVolume { volume });
     }
 
     /// A host that is silent for longer is presumed dead.

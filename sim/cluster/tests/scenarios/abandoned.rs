@@ -4,7 +4,7 @@ use crate::story::*;
 use braid_base::{DeviceId, NodeId, ObjectId};
 use braid_cluster::object_workload::{COUNTER, command, get};
 use braid_cluster::{Cluster, HostSlot, Options};
-use braid_machine::{HostError, HostRequest, HostSuccess, OpId};
+use braid_machine::{HostError, HostSuccess, ObjectsRequest, OpId};
 use braid_ordering::Ordering;
 use braid_wire::{Action, Command, Message, ObjectCommand, ObjectRequest};
 use braid_world::Verdict;
@@ -27,7 +27,7 @@ fn array_with_object() -> (Cluster, HostSlot, HostSlot) {
 
 fn asks(array: &mut Cluster, host: HostSlot, command: ObjectCommand, patience: Duration) -> OpId {
     let request = ObjectRequest { commands: vec![command] };
-    array.ask(host, HostRequest::Objects { device: HERE, request, patience })
+    array.ask(host, ObjectsRequest::Execute { device: HERE, request, patience })
 }
 
 fn addition() -> ObjectCommand {

@@ -3,7 +3,7 @@
 use crate::story::*;
 use braid_base::{DeviceId, MemberState, NodeId, ObjectId, Rng, VolumeId};
 use braid_cluster::{Cluster, HostSlot, Options, Role};
-use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId, ScrubReport};
+use braid_machine::{HostError, HostOutcome, HostSuccess, JobRequest, ObjectsRequest, OpId, ScrubReport};
 use braid_ordering::Ordering;
 use braid_wire::{
     Action, ActionResult, AttributeName, CommandResult, ObjectCommand, ObjectFailure, ObjectRefusal, ObjectRequest,
@@ -30,9 +30,9 @@ fn command(action: Action) -> ObjectCommand {
     ObjectCommand { object: OBJECT, when, action, sets: Vec::new(), sets_when, gets: Vec::new() }
 }
 
-fn request(array: &Cluster, command: ObjectCommand, patience: Duration) -> HostRequest {
+fn request(array: &Cluster, command: ObjectCommand, patience: Duration) -> ObjectsRequest {
     let volume: VolumeId = array.volume().id;
-    HostRequest::AttributeVolume { volume, request: ObjectRequest { commands: vec![command] }, patience }
+    ObjectsRequest::ExecuteOnVolume { volume, request: ObjectRequest { commands: vec![command] }, patience }
 }
 
 fn counter(number: u32) -> AttributeName {
@@ -76,7 +76,7 @@ fn all_is_well(array: &mut Cluster, host: HostSlot) {
     array.world.network.heal();
     array.run_for(A_WHILE);
     let volume = array.volume();
-    let scrub = HostRequest::Scrub { volume: volume.id, stripes: 0..volume.stripes(), repair: false, recompute: false };
+    let scrub = JobRequest::Scrub { volume: volume.id, stripes: 0..volume.stripes(), repair: false, recompute: false };
     let op = array.ask(host, scrub);
     match array.finish(op) {
         Ok(HostSuccess::Scrubbed(ScrubReport { lost: 0, mismatched: 0, .. })) => {}

@@ -4,7 +4,7 @@ use crate::story::*;
 use braid_base::DeviceId;
 use braid_cluster::{Cluster, HostSlot, Options};
 use braid_layout::VolumeDescription;
-use braid_machine::{HostError, HostRequest, Patience};
+use braid_machine::{ArrayRequest, HostError, Patience, VolumeRequest};
 use braid_ordering::Ordering;
 use braid_wire::{Command, Failure, Message, Task};
 use braid_world::Verdict;
@@ -23,12 +23,12 @@ fn a_host_with_an_old_ordering_is_refused_and_harms_no_data() {
             assert_eq!(array.finish(before), DONE);
             let volume = VolumeDescription { ordering: mistaken, ..array.volume().clone() };
             let id = volume.id;
-            let adopted = array.ask(b, HostRequest::AdoptVolume { volume });
+            let adopted = array.ask(b, ArrayRequest::AdoptVolume { volume });
             assert_eq!(array.finish(adopted), DONE);
             for request in [
-                HostRequest::Read { volume: id, offset: 0, length: BLOCK as usize, patience: Patience::Host },
-                HostRequest::Zero { volume: id, offset: 0, length: BLOCK, patience: Patience::Host },
-                HostRequest::Zero { volume: id, offset: 0, length: 4 * BLOCK, patience: Patience::Host },
+                VolumeRequest::Read { volume: id, offset: 0, length: BLOCK as usize, patience: Patience::Host },
+                VolumeRequest::Zero { volume: id, offset: 0, length: BLOCK, patience: Patience::Host },
+                VolumeRequest::Zero { volume: id, offset: 0, length: 4 * BLOCK, patience: Patience::Host },
             ] {
                 let asked = array.ask(b, request);
                 let outcome = array.finish(asked);
@@ -60,7 +60,7 @@ fn an_ordering_does_not_change_under_a_transaction() {
         let other = if ordering == Ordering::Timestamp { Ordering::DeviceLock } else { Ordering::Timestamp };
         let (device, object) = (DeviceId(0), array.volume().id.object());
         let task = Task::SetOrdering { object, ordering: other };
-        let asked = array.ask(b, HostRequest::Manage { device, task });
+        let asked = array.ask(b, ArrayRequest::Manage { device, task });
         assert_eq!(array.finish(asked), Err(HostError::Device { device, failure: Failure::InUse }), "{ordering}");
         array.world.network.heal();
         assert_eq!(array.finish(write), DONE);

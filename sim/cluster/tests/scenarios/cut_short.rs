@@ -164,7 +164,7 @@ fn read_what_was_not_being_written(atomicity: Atomicity) -> (Vec<u8>, Vec<u8>) {
     array.run_for(A_LEASE * 2);
     // The block as reconstructed from the others of its stripe, whatever the result; it need not be in the history.
     let volume = array.volume().id;
-    let request = braid_machine::HostRequest::Read {
+    let request = braid_machine::VolumeRequest::Read {
         volume,
         offset: 2 * BLOCK,
         length: BLOCK as usize,

@@ -3,13 +3,13 @@
 use crate::story::*;
 use braid_base::{DeviceId, NodeId};
 use braid_cluster::{Cluster, HostSlot};
-use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess};
+use braid_machine::{ArrayRequest, HostError, HostOutcome, HostSuccess};
 use braid_ordering::Ordering;
 use braid_wire::{AdminError, Administration, Task};
 use std::time::Duration;
 
 fn administer(array: &mut Cluster, host: HostSlot, request: Administration) -> HostOutcome {
-    let asked = array.ask(host, HostRequest::Administer { request });
+    let asked = array.ask(host, ArrayRequest::Administer { request });
     array.finish(asked)
 }
 
@@ -31,7 +31,7 @@ fn a_device_is_added_and_removed_under_load_and_nothing_changes_for_the_volume()
     array.world.network.heal();
     for host in [a, b, c] {
         write(&mut array, host, 5 * BLOCK, BLOCK);
-        let inspect = HostRequest::Manage { device: DeviceId(9), task: Task::Inspect };
+        let inspect = ArrayRequest::Manage { device: DeviceId(9), task: Task::Inspect };
         wait_knows(&mut array, host, &inspect);
     }
     let refused = administer(&mut array, a, Administration::RemoveDevice { device: DeviceId(4) });
@@ -40,7 +40,7 @@ fn a_device_is_added_and_removed_under_load_and_nothing_changes_for_the_volume()
     assert_eq!(administer(&mut array, a, Administration::RemoveDevice { device: DeviceId(9) }), DONE);
     assert_eq!((array.finish(under_way), member_state(&array, 9)), (DONE, None));
     array.run_for(A_WHILE);
-    let inspect = HostRequest::Manage { device: DeviceId(9), task: Task::Inspect };
+    let inspect = ArrayRequest::Manage { device: DeviceId(9), task: Task::Inspect };
     for host in [a, b, c] {
         let asked = array.ask(host, inspect.clone());
         assert_eq!(array.finish(asked), Err(HostError::NoSuchDevice { device: DeviceId(9) }));
@@ -53,7 +53,7 @@ fn a_device_is_added_and_removed_under_load_and_nothing_changes_for_the_volume()
 }
 
 /// Asks repeatedly until the host knows the device and the device answers.
-fn wait_knows(array: &mut Cluster, host: HostSlot, inspect: &HostRequest) {
+fn wait_knows(array: &mut Cluster, host: HostSlot, inspect: &ArrayRequest) {
     for _ in 0..100 {
         let asked = array.ask(host, inspect.clone());
         match array.finish(asked) {

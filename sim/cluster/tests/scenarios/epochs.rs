@@ -4,7 +4,7 @@
 use crate::story::*;
 use braid_base::{DeviceId, Generation, MemberState, NodeId};
 use braid_cluster::{Cluster, HostSlot, Role};
-use braid_machine::HostRequest;
+use braid_machine::ArrayRequest;
 use braid_ordering::Ordering;
 use braid_wire::{Command, Message, Reply};
 use braid_world::{LocalClock, Verdict};
@@ -329,7 +329,7 @@ fn an_epoch_that_only_fences_gives_up_nothing_that_is_under_way() {
     let NodeId::Host(out) = array.node(c) else { unreachable!("a host") };
     let all_but_one = array.slots().map(|slot| array.node(slot)).filter(|node| *node != NodeId::Host(out));
     let except = all_but_one.map(|node| if let NodeId::Host(host) = node { host } else { unreachable!() }).collect();
-    let request = HostRequest::Fence { below: Generation(out.0 + 1), except };
+    let request = ArrayRequest::Fence { below: Generation(out.0 + 1), except };
     let fence = array.ask(b, request);
     assert_eq!(array.finish(fence), DONE);
     assert_eq!(array.finish(asked), DONE);

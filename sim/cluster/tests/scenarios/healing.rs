@@ -4,7 +4,7 @@
 use crate::story::*;
 use braid_base::{DeviceId, DiskId, MemberState, NodeId};
 use braid_cluster::{Cluster, HostSlot, Options, Role};
-use braid_machine::{Found, HostError, HostOutcome, HostRequest, HostSuccess, ScrubReport};
+use braid_machine::{ArrayRequest, Found, HostError, HostOutcome, HostSuccess, JobRequest, ScrubReport};
 use braid_ordering::{Ordering, WriteMode};
 use braid_wire::{AdminError, Administration, Command, HealingProgress, JoinRefused, Message, RecoveryThrottle, Task};
 use braid_world::{FaultKind, Verdict};
@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 pub fn administer(array: &mut Cluster, host: HostSlot, request: Administration) -> HostOutcome {
-    let asked = array.ask(host, HostRequest::Administer { request });
+    let asked = array.ask(host, ArrayRequest::Administer { request });
     array.finish(asked)
 }
 
@@ -302,7 +302,7 @@ fn unwritten_blocks_take_no_time() {
     assert!(took < Duration::from_secs(12), "{took:?}");
     assert!(restored.get() >= 60_000, "every block was restored");
     for number in [0, 17, 18, 3_000, 3_749] {
-        let outcome = array.ask(a, HostRequest::Check { volume: array.volume().id, stripe: number });
+        let outcome = array.ask(a, JobRequest::Check { volume: array.volume().id, stripe: number });
         let outcome = array.finish(outcome);
         assert_eq!(outcome, Ok(HostSuccess::Checked { matches: true }));
     }
@@ -376,7 +376,7 @@ fn scrub(array: &mut Cluster, host: HostSlot, repair: bool) -> ScrubReport {
 
 fn scrub_stripes(array: &mut Cluster, host: HostSlot, stripes: Range<u64>, repair: bool) -> ScrubReport {
     let volume = array.volume().id;
-    let asked = array.ask(host, HostRequest::Scrub { volume, stripes, repair, recompute: false });
+    let asked = array.ask(host, JobRequest::Scrub { volume, stripes, repair, recompute: false });
     match array.finish(asked) {
         Ok(HostSuccess::Scrubbed(report)) => report,
         other => panic!("not the answer to a scrub: {other:?}"),
@@ -552,7 +552,7 @@ fn a_device_that_missed_ten_seconds_of_small_writes_is_current_soon_and_is_sent_
     assert!((1..2 * 2 * 10_000 / 5).contains(&restored.get()), "{}", restored.get());
     array.run_for(A_WHILE);
     for stripe in (0..625).step_by(25) {
-        let asked = array.ask(b, HostRequest::Check { volume: array.volume().id, stripe });
+        let asked = array.ask(b, JobRequest::Check { volume: array.volume().id, stripe });
         assert_eq!(array.finish(asked), Ok(HostSuccess::Checked { matches: true }));
     }
 }

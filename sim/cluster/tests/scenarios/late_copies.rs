@@ -5,7 +5,7 @@ use crate::story::*;
 use braid_base::{DeviceId, Generation, NodeId, ObjectId, Time};
 use braid_cluster::object_workload::{COUNTER, command, get, set};
 use braid_cluster::{Cluster, HostSlot, Options, Role};
-use braid_machine::{HostRequest, HostSuccess, OpId};
+use braid_machine::{ArrayRequest, HostSuccess, OpId};
 use braid_ordering::Ordering;
 use braid_wire::{Action, ActionResult, AttributeName, Command, Message, ObjectCommand, Reply, Undefined};
 use braid_world::{Keeps, Verdict};
@@ -229,7 +229,7 @@ fn keep_out(array: &mut Cluster, by: HostSlot, node: NodeId) {
         NodeId::Host(generation) => Some(generation),
         _ => None,
     });
-    let request = HostRequest::Fence { below: Generation(out.0 + 1), except: except.collect() };
+    let request = ArrayRequest::Fence { below: Generation(out.0 + 1), except: except.collect() };
     let asked = array.ask(by, request);
     assert_eq!(array.finish(asked), DONE);
     let now = array.world.now();

@@ -3,7 +3,7 @@
 use crate::story::*;
 use braid_base::{LockServerId, NodeId};
 use braid_cluster::{Cluster, HostSlot, Options, Role};
-use braid_machine::{HostError, HostRequest, Patience};
+use braid_machine::{HostError, Patience, VolumeRequest};
 use braid_ordering::Ordering;
 use braid_wire::{LockReply, Message};
 use braid_world::{LocalClock, Verdict};
@@ -129,7 +129,7 @@ fn a_host_cut_off_from_the_lock_server_alone_is_shut_out_everywhere() {
         array.run_for(Duration::from_secs(1));
         let volume = array.volume().id;
         let asked =
-            array.ask(a, HostRequest::Read { volume, offset: 0, length: BLOCK as usize, patience: Patience::Host });
+            array.ask(a, VolumeRequest::Read { volume, offset: 0, length: BLOCK as usize, patience: Patience::Host });
         let outcome = array.finish(asked);
         assert!(matches!(outcome, Err(HostError::Fenced)), "{outcome:?}");
         replace_fenced(&mut array, a);
@@ -242,7 +242,7 @@ fn a_volume_that_needs_a_lock_server_says_so_where_there_is_none() {
         let (mut array, a, _) = array_of(options);
         let volume = array.volume().id;
         let asked =
-            array.ask(a, HostRequest::Read { volume, offset: 0, length: BLOCK as usize, patience: Patience::Host });
+            array.ask(a, VolumeRequest::Read { volume, offset: 0, length: BLOCK as usize, patience: Patience::Host });
         assert_eq!(array.finish(asked), Err(HostError::NoLockServer));
     }
 }

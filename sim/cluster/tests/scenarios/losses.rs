@@ -4,7 +4,7 @@
 use crate::story::*;
 use braid_base::{DeviceId, MemberState};
 use braid_cluster::{Cluster, HostSlot, Options};
-use braid_machine::{HostError, HostOutcome, HostRequest, Patience};
+use braid_machine::{ArrayRequest, HostError, HostOutcome, Patience, VolumeRequest};
 use braid_ordering::Ordering;
 use braid_wire::{AdminError, Administration, Failure};
 use std::time::Duration;
@@ -25,7 +25,7 @@ fn is(array: &Cluster, number: u16, wanted: MemberState) -> bool {
 fn ask_to_replace(array: &mut Cluster, host: HostSlot, number: u16, lose: bool) -> HostOutcome {
     let (disk, blocks) = (array.new_disk(), array.disk_blocks());
     let request = Administration::Replace { device: DeviceId(number), disk, blocks, lose };
-    let asked = array.ask(host, HostRequest::Administer { request });
+    let asked = array.ask(host, ArrayRequest::Administer { request });
     let outcome = array.finish(asked);
     if outcome.is_ok() {
         array.swap_disk(DeviceId(number), disk);
@@ -225,7 +225,7 @@ fn what_two_disks_of_a_longer_ring_had_alone_is_given_up_and_the_rest_heals() {
             for (number, place) in (stripe * blocks..).zip(data) {
                 let (offset, length) = (number * BLOCK, BLOCK as usize);
                 let read =
-                    array.ask(a, HostRequest::Read { volume: volume.id, offset, length, patience: Patience::Host });
+                    array.ask(a, VolumeRequest::Read { volume: volume.id, offset, length, patience: Patience::Host });
                 let outcome = array.finish(read);
                 if is_broken && [0, 1].contains(&place) {
                     let lost = matches!(outcome, Err(HostError::Device { failure: Failure::Lost { .. }, .. }));

@@ -4,7 +4,7 @@
 use crate::story::*;
 use braid_base::{DeviceId, ObjectId};
 use braid_cluster::{Cluster, HostSlot};
-use braid_machine::{HostError, HostRequest, HostSuccess};
+use braid_machine::{HostError, HostSuccess, ObjectsRequest};
 use braid_ordering::Ordering;
 use braid_wire::{Action, ActionResult, AttributeName, Message, ObjectCommand, ObjectRequest, Reply, Undefined, When};
 use braid_world::Verdict;
@@ -19,16 +19,16 @@ fn command(object: u64, action: Action) -> ObjectCommand {
     ObjectCommand { object: ObjectId(object), when, action, sets: Vec::new(), sets_when, gets: Vec::new() }
 }
 
-fn request(device: u16, object: u64, action: Action) -> HostRequest {
+fn request(device: u16, object: u64, action: Action) -> ObjectsRequest {
     let request = ObjectRequest { commands: vec![command(object, action)] };
-    HostRequest::Objects { device: DeviceId(device), request, patience: LONG }
+    ObjectsRequest::Execute { device: DeviceId(device), request, patience: LONG }
 }
 
-fn add(object: u64) -> HostRequest {
+fn add(object: u64) -> ObjectsRequest {
     request(0, object, Action::FetchAndAdd { name: COUNTER, add: 1, original: true })
 }
 
-fn done(array: &mut Cluster, host: HostSlot, request: HostRequest) -> ActionResult {
+fn done(array: &mut Cluster, host: HostSlot, request: ObjectsRequest) -> ActionResult {
     let op = array.ask(host, request);
     result(array.finish(op))
 }
@@ -68,7 +68,7 @@ fn an_addition_whose_answer_was_lost_is_not_done_again_not_even_by_a_device_that
 fn a_wait_for_an_attribute_ends_with_its_change() {
     let (mut array, a, b) = array_by(Ordering::Timestamp);
     done(&mut array, a, request(0, 0, Action::Create));
-    let wait = |seen: Bytes, patience| HostRequest::Await {
+    let wait = |seen: Bytes, patience| ObjectsRequest::Await {
         device: DeviceId(0),
         object: ObjectId(1),
         name: COUNTER,

@@ -6,11 +6,14 @@ use braid_base::{ArrayId, DeviceId, DiskId, Generation, NodeId, Now, ObjectId, R
 use braid_cluster::object_workload::{COUNTER, command, get};
 use braid_cluster::{Cluster, HostSlot, Options};
 use braid_host::Host;
-use braid_machine::on_volume::{OnVolume, Receiver, Window};
-use braid_machine::{Effects, HostError, HostOutcome, HostRequest, HostSuccess, Input, Machine, OpId, Patience};
+use braid_machine::on_volume::{OnVolume, OnVolumeOutcome, OnVolumeRequest, Receiver, Window};
+use braid_machine::{
+    Effects, HostEffects, HostError, HostInput, HostOutcome, HostRequest, HostSuccess, Input, Machine, NoDisk,
+    ObjectsRequest, OneDisk, OpId, Patience, VolumeRequest,
+};
 use braid_store::{Storage, Store, StoreConfig, StoreEvent};
 use braid_two_copy_record::{Progress, StoredRecord, TwoCopyRecord};
-use braid_wire::{Action, ObjectRequest};
+use braid_wire::{Action, Message, ObjectRequest};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -52,14 +55,16 @@ impl TwoCopyRecord for Number {
 }
 
 impl Owner {
-    fn serve(&mut self, out: &mut Effects) {
+    fn serve(&mut self, out: &mut Effects<HostOutcome>) {
         while self.is_ready
             && self.writing.is_none()
             && let Some((op, request)) = self.waiting.pop_front()
         {
             match request {
-                HostRequest::Zero { offset, .. } if self.record.update(Number(offset), out) => self.writing = Some(op),
-                HostRequest::Zero { .. } => out.reply(op, Ok(HostSuccess::Done)),
+                HostRequest::Volume(VolumeRequest::Zero { offset, .. }) if self.record.update(Number(offset), out) => {
+                    self.writing = Some(op)
+                }
+                HostRequest::Volume(VolumeRequest::Zero { .. }) => out.reply(op, Ok(HostSuccess::Done)),
                 _ => out.reply(op, Ok(HostSuccess::Allocation(vec![(self.record.durable().0, true)]))),
             }
         }
@@ -67,7 +72,11 @@ impl Owner {
 }
 
 impl Machine for Owner {
-    fn step(&mut self, _: Now, input: Input, out: &mut Effects) {
+    type Request = HostRequest;
+    type Outcome = HostOutcome;
+    type Disk = OneDisk;
+
+    fn step(&mut self, _: Now, input: Input<HostRequest>, out: &mut Effects<HostOutcome>) {
         match input {
             Input::Start => self.record.start(out),
             Input::Request { op, request } => self.waiting.push_back((op, request)),
@@ -108,7 +117,7 @@ impl ObjectStore {
         ObjectStore { store, host, is_ready: false, next: 1, waiting, asked: BTreeMap::new() }
     }
 
-    fn take_events(&mut self, out: &mut Effects) {
+    fn take_events(&mut self, out: &mut Effects<HostOutcome>) {
         while let Some(event) = self.store.pop_event() {
             match event {
                 StoreEvent::Ready(_) => self.is_ready = true,
@@ -124,12 +133,19 @@ impl ObjectStore {
 }
 
 impl Machine for ObjectStore {
-    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+    type Request = HostRequest;
+    type Outcome = HostOutcome;
+    type Disk = OneDisk;
+
+    fn step(&mut self, now: Now, input: Input<HostRequest>, out: &mut Effects<HostOutcome>) {
+        let mut commands = Effects::new();
         match input {
-            Input::Start => self.store.start(out),
-            Input::Request { op, request: HostRequest::Objects { request, .. } } => self.waiting.push((op, request)),
-            Input::DiskDone { tag, result } => self.store.on_disk_done(now, tag, result, out),
-            Input::Wake => self.store.wake(now, out),
+            Input::Start => self.store.start(&mut commands),
+            Input::Request { op, request: HostRequest::Objects(ObjectsRequest::Execute { request, .. }) } => {
+                self.waiting.push((op, request));
+            }
+            Input::DiskDone { tag, result } => self.store.on_disk_done(now, tag, result, &mut commands),
+            Input::Wake => self.store.wake(now, &mut commands),
             other => panic!("not for a store: {other:?}"),
         }
         self.take_events(out);
@@ -139,10 +155,11 @@ impl Machine for ObjectStore {
                 self.next += 1;
                 self.asked.insert(name.sequence, op);
                 let settled = *self.asked.keys().next().expect("just inserted");
-                assert!(self.store.execute(now, name, settled, Vec::new(), request, out));
+                assert!(self.store.execute(now, name, settled, Vec::new(), request, &mut commands));
             }
         }
         self.take_events(out);
+        out.absorb(&mut commands, |never| match never {}, |command| command);
     }
 
     fn deadline(&self) -> Option<Time> {
@@ -161,7 +178,7 @@ enum Guest {
 }
 
 impl Guest {
-    fn machine(&self) -> &dyn Machine {
+    fn machine(&self) -> &dyn Machine<Request = HostRequest, Outcome = HostOutcome, Disk = OneDisk> {
         match self {
             Guest::Owner(owner) => owner,
             Guest::Store(store) => &**store,
@@ -170,7 +187,11 @@ impl Guest {
 }
 
 impl Machine for Guest {
-    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+    type Request = HostRequest;
+    type Outcome = HostOutcome;
+    type Disk = OneDisk;
+
+    fn step(&mut self, now: Now, input: Input<HostRequest>, out: &mut Effects<HostOutcome>) {
         match self {
             Guest::Owner(owner) => owner.step(now, input, out),
             Guest::Store(store) => store.step(now, input, out),
@@ -186,12 +207,42 @@ impl Machine for Guest {
     }
 }
 
-fn receiver(input: &Input) -> Receiver {
-    match input {
-        Input::Request { request: HostRequest::Objects { device: STORE, .. }, .. } => Receiver::Guest(1),
-        Input::Request { request: HostRequest::Flush { volume: RECORD }, .. }
-        | Input::Request { request: HostRequest::Zero { volume: RECORD, .. }, .. } => Receiver::Guest(0),
-        _ => Receiver::Host,
+/// The host with both guests; requests of the tests say by a name for whom they are.
+struct Node(OnVolume<Guest, Host, fn(NodeId, &Message) -> Receiver>);
+
+impl Machine for Node {
+    type Request = HostRequest;
+    type Outcome = HostOutcome;
+    type Disk = NoDisk;
+
+    fn step(&mut self, now: Now, input: HostInput, out: &mut HostEffects) {
+        let mut effects = Effects::new();
+        self.0.step(now, input.convert(addressed, |never| never), &mut effects);
+        let outcome = |outcome| match outcome {
+            OnVolumeOutcome::Host(outcome) | OnVolumeOutcome::Guest(Ok(outcome)) => outcome,
+            OnVolumeOutcome::Guest(Err(error)) => Err(error),
+        };
+        out.absorb(&mut effects, outcome, |never| never);
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.0.deadline()
+    }
+
+    fn invariants(&self) {
+        self.0.invariants();
+    }
+}
+
+fn addressed(request: HostRequest) -> OnVolumeRequest<HostRequest> {
+    match request {
+        HostRequest::Objects(ObjectsRequest::Execute { device: STORE, .. }) => {
+            OnVolumeRequest::Guest { guest: 1, request }
+        }
+        HostRequest::Volume(VolumeRequest::Flush { volume: RECORD } | VolumeRequest::Zero { volume: RECORD, .. }) => {
+            OnVolumeRequest::Guest { guest: 0, request }
+        }
+        request => OnVolumeRequest::Host(request),
     }
 }
 
@@ -205,7 +256,7 @@ fn formatted_array(seed: u64) -> (Cluster, HostSlot) {
     let (mut array, a, _) = array_of(options);
     let volume = array.volume().id;
     for (at, data) in Store::format_with(&store_config(), DiskId(1), 77, Some(512 << 10)).expect("it is large enough") {
-        let write = HostRequest::Write { volume, offset: MIB + at, data, patience: Patience::Host };
+        let write = VolumeRequest::Write { volume, offset: MIB + at, data, patience: Patience::Host };
         let asked = array.ask(a, write);
         assert_eq!(array.finish(asked), DONE);
     }
@@ -221,7 +272,8 @@ fn start(array: &mut Cluster) -> HostSlot {
         let store = Window { volume, offset: MIB, length: STORE_BYTES };
         let guests =
             vec![(record, Guest::Owner(Owner::default())), (store, Guest::Store(Box::new(ObjectStore::new(number))))];
-        Box::new(OnVolume::new(host, guests, receiver as fn(&Input) -> Receiver))
+        let to_host: fn(NodeId, &Message) -> Receiver = |_, _| Receiver::Host;
+        Box::new(Node(OnVolume::new(host, guests, to_host)))
     })
 }
 
@@ -232,13 +284,13 @@ fn fence(array: &mut Cluster, by: HostSlot, of: HostSlot) {
 }
 
 fn set_number(array: &mut Cluster, host: HostSlot, number: u64) -> OpId {
-    let zero = HostRequest::Zero { volume: RECORD, offset: number, length: 0, patience: Patience::Endless };
+    let zero = VolumeRequest::Zero { volume: RECORD, offset: number, length: 0, patience: Patience::Endless };
     array.ask(host, zero)
 }
 
 fn ask_objects(array: &mut Cluster, host: HostSlot, commands: Vec<braid_wire::ObjectCommand>) -> OpId {
     let (request, patience) = (ObjectRequest { commands }, Duration::from_secs(30));
-    array.ask(host, HostRequest::Objects { device: STORE, request, patience })
+    array.ask(host, ObjectsRequest::Execute { device: STORE, request, patience })
 }
 
 fn add_one(array: &mut Cluster, host: HostSlot) -> OpId {
@@ -246,7 +298,7 @@ fn add_one(array: &mut Cluster, host: HostSlot) -> OpId {
 }
 
 fn read_number(array: &mut Cluster, host: HostSlot) -> u64 {
-    let asked = array.ask(host, HostRequest::Flush { volume: RECORD });
+    let asked = array.ask(host, VolumeRequest::Flush { volume: RECORD });
     match array.finish(asked) {
         Ok(HostSuccess::Allocation(runs)) => runs[0].0,
         other => panic!("{other:?}"),
@@ -375,7 +427,7 @@ fn a_guest_of_a_fenced_host_ends_and_its_other_requests_are_answered() {
     assert_eq!(array.finish(waits), DONE);
     fence(&mut array, a, host);
     let after =
-        array.ask(host, HostRequest::Read { volume: VolumeId(1), offset: 0, length: 512, patience: Patience::Host });
+        array.ask(host, VolumeRequest::Read { volume: VolumeId(1), offset: 0, length: 512, patience: Patience::Host });
     assert_eq!(array.finish(after), Err(HostError::Fenced), "the host itself answers");
     let next = start(&mut array);
     assert_eq!(read_number(&mut array, next), 6);

@@ -4,7 +4,7 @@
 use crate::story::*;
 use braid_base::{DeviceId, MemberState, NodeId};
 use braid_cluster::{Cluster, HostSlot, Options};
-use braid_machine::HostRequest;
+use braid_machine::ArrayRequest;
 use braid_ordering::Ordering;
 use braid_wire::{Command, Message, MonitorCommand, Task};
 use braid_world::{LocalClock, Verdict};
@@ -203,14 +203,14 @@ fn a_recovery_coordinator_that_does_not_know_the_volume_does_not_finish() {
     let (mut array, a, b) = long_list(Ordering::Timestamp);
     let volume = array.volume().clone();
     for host in [a, b] {
-        let dropped = array.ask(host, HostRequest::DropVolume { volume: volume.id });
+        let dropped = array.ask(host, ArrayRequest::DropVolume { volume: volume.id });
         assert_eq!(array.finish(dropped), DONE);
     }
     array.restart_device(DeviceId(4));
     array.run_for(A_WHILE);
     assert!(matches!(member_state(&array, 4), Some(MemberState::Returning { .. })), "{:?}", member_state(&array, 4));
     for host in [a, b] {
-        let adopted = array.ask(host, HostRequest::AdoptVolume { volume: volume.clone() });
+        let adopted = array.ask(host, ArrayRequest::AdoptVolume { volume: volume.clone() });
         assert_eq!(array.finish(adopted), DONE);
     }
     wait_in(&mut array, 4);

@@ -112,7 +112,7 @@ impl Play {
 
     /// Everything is given back, and the maps of all shards fit together.
     pub fn check(mut self) {
-        let op = self.array.ask(self.host, braid_machine::HostRequest::Disconnect);
+        let op = self.array.ask(self.host, braid_machine::ArrayRequest::Disconnect);
         self.array.finish(op).expect("the host unmounts the file system");
         let node = self.array.node(self.host);
         self.array.world.crash(node);
@@ -272,7 +272,7 @@ fn directories_that_are_moved_into_each_other_at_once_make_no_cycle() {
                     .expect("it moves");
             }
         }
-        let op = play.array.ask(other, braid_machine::HostRequest::Disconnect);
+        let op = play.array.ask(other, braid_machine::ArrayRequest::Disconnect);
         play.array.finish(op).expect("the host unmounts the file system");
         play.check();
     }
@@ -299,7 +299,7 @@ fn names_that_change_places_between_two_servers_do_not_wait_for_each_other() {
             let (parent, name) = if left[0].is_ok() { (ROOT, "x") } else { (d, "y") };
             play.run(FileCommand::Unlink { parent, name: self::name(name) }).expect("it is removed");
         }
-        let op = play.array.ask(other, braid_machine::HostRequest::Disconnect);
+        let op = play.array.ask(other, braid_machine::ArrayRequest::Disconnect);
         play.array.finish(op).expect("the host unmounts the file system");
         play.check();
     }
@@ -425,7 +425,7 @@ fn what_is_undecided_stays_locked_when_its_coordinator_has_restarted() {
         let made = ends.iter().filter(|end| matches!(end, Ok(FileResult::Created { is_new: true, .. }))).count();
         assert_eq!(made, 1, "{protocol}: {ends:?}");
         assert!(ends.contains(&Err(FileError::Exists)), "{protocol}: {ends:?}");
-        let op = play.array.ask(other, braid_machine::HostRequest::Disconnect);
+        let op = play.array.ask(other, braid_machine::ArrayRequest::Disconnect);
         play.array.finish(op).expect("the host unmounts the file system");
         play.check();
     }
@@ -650,7 +650,7 @@ fn names_after_many_commands(protocol: Protocol, grouping: Grouping) -> (BTreeMa
         }
     }
     for host in &hosts[1..] {
-        let op = play.array.ask(*host, braid_machine::HostRequest::Disconnect);
+        let op = play.array.ask(*host, braid_machine::ArrayRequest::Disconnect);
         play.array.finish(op).expect("the host unmounts the file system");
     }
     play.check();
@@ -694,7 +694,7 @@ fn commands_that_are_committed_together_survive_the_death_of_either_server_at_an
                 }
             }
         }
-        let op = play.array.ask(hosts[1], braid_machine::HostRequest::Disconnect);
+        let op = play.array.ask(hosts[1], braid_machine::ArrayRequest::Disconnect);
         play.array.finish(op).expect("the host unmounts the file system");
         play.check();
     }
@@ -721,7 +721,7 @@ fn every_answer_to_commands_that_were_committed_together_is_kept() {
             let created = play.end(op);
             assert!(matches!(created, Ok(FileResult::Created { is_new: true, .. })), "{protocol}: {created:?}");
         }
-        let op = play.array.ask(hosts[1], braid_machine::HostRequest::Disconnect);
+        let op = play.array.ask(hosts[1], braid_machine::ArrayRequest::Disconnect);
         play.array.finish(op).expect("the host unmounts the file system");
         play.check();
     }

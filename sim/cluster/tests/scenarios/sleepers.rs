@@ -4,7 +4,7 @@
 use crate::story::*;
 use braid_base::{DeviceId, NodeId};
 use braid_cluster::{Cluster, HostSlot, Options};
-use braid_machine::{HostError, HostRequest, Patience};
+use braid_machine::{HostError, Patience, VolumeRequest};
 use braid_ordering::{Atomicity, Ordering};
 use braid_world::{LocalClock, Verdict};
 use std::cell::Cell;
@@ -66,7 +66,7 @@ fn a_host_that_sleeps_for_an_hour_with_locks_is_kept_out_when_it_wakes() {
         wait_in(&mut array, 4);
         let volume = array.volume().id;
         let asked =
-            array.ask(a, HostRequest::Read { volume, offset: 0, length: BLOCK as usize, patience: Patience::Host });
+            array.ask(a, VolumeRequest::Read { volume, offset: 0, length: BLOCK as usize, patience: Patience::Host });
         assert_eq!(array.finish(asked), Err(HostError::Fenced), "{ordering}");
         array.crash(array.node(a));
         array.replace_host(a, LocalClock::exact(array.world.now()));
@@ -101,7 +101,7 @@ fn a_device_suspended_past_its_lease_serves_no_request_before_it_is_renewed() {
 fn refused_for_its_clock(array: &mut Cluster, host: HostSlot) {
     let volume = array.volume().id;
     let asked =
-        array.ask(host, HostRequest::Zero { volume, offset: 9 * BLOCK, length: BLOCK, patience: Patience::Host });
+        array.ask(host, VolumeRequest::Zero { volume, offset: 9 * BLOCK, length: BLOCK, patience: Patience::Host });
     let outcome = array.finish(asked);
     assert!(matches!(outcome, Err(HostError::ClockApart { .. })), "{outcome:?}");
 }

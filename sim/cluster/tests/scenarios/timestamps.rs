@@ -198,7 +198,7 @@ fn a_host_whose_clock_is_an_hour_ahead_gets_the_error_that_clocks_differ() {
     clock.step(3_600 * SECOND);
     let fast = array.add_host_with(clock);
     let volume = array.volume().id;
-    let request = braid_machine::HostRequest::Read {
+    let request = braid_machine::VolumeRequest::Read {
         volume,
         offset: 0,
         length: BLOCK_BYTES,

@@ -17,7 +17,7 @@
 //! does not change the table (its process would ask again after a restart), and a lock that is passed on is released first.
 
 use braid_base::{Generation, NodeId, Now, ObjectId, Time};
-use braid_machine::{DiskCommand, DiskTag, Effects, Input, Machine};
+use braid_machine::{DiskCommand, DiskTag, Effects, Input, Machine, Never, OneDisk};
 use braid_wire::{LockAnswer, LockCommand, LockReply, LockRequest, Message};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
@@ -92,6 +92,10 @@ impl LockManager {
 }
 
 impl Machine for LockManager {
+    type Request = Never;
+    type Outcome = Never;
+    type Disk = OneDisk;
+
     fn step(&mut self, _: Now, input: Input, out: &mut Effects) {
         match input {
             Input::Start | Input::Wake => {}

@@ -13,7 +13,7 @@ use braid_benchkit::locking::{LockAddress, LockOwner, Locker, LockerEvent, Step,
 use braid_device::{Device, DeviceConfig};
 use braid_host::{Acquisition, Host, HostConfig};
 use braid_layout::Atomicity;
-use braid_machine::{HostOutcome, HostRequest, HostSuccess, OpId};
+use braid_machine::{HostOutcome, HostSuccess, ObjectsRequest, OpId};
 use braid_ordering::Ordering;
 use braid_store::StoreConfig;
 use braid_wire::{
@@ -49,7 +49,7 @@ struct Process {
     left: u64,
     since: Time,
     /// The request that the processor is receiving.
-    request: Option<HostRequest>,
+    request: Option<ObjectsRequest>,
     /// The number of the process's lock request at the lock manager.
     lock_id: u64,
 }
@@ -110,7 +110,7 @@ impl LockingSystem {
         if parameters.system.locks == LockOwner::Manager {
             let costs = ProcessorCosts::lock_server(&parameters.processor);
             let disk = Some(DiskModel::new(&parameters.lock_server_disk));
-            let manager = Role::LockManager(Box::new(LockManager::default()));
+            let manager = Role::LockManager(Box::<LockManager>::default());
             system.engine.add(NodeId::LockServer(MANAGER), manager, costs, disk, clock());
         }
         system.populate();
@@ -187,7 +187,7 @@ impl LockingSystem {
             }
         }
         for (device, request) in batches {
-            self.engine.ask(0, OpId(0), HostRequest::Objects { device, request, patience: NEVER });
+            self.engine.ask(0, OpId(0), ObjectsRequest::Execute { device, request, patience: NEVER });
             loop {
                 let event = self.engine.advance();
                 assert!(event.is_none(), "no process has started");
@@ -227,7 +227,7 @@ impl LockingSystem {
         match step {
             Step::Ask { device, request } => {
                 let taken = self.engine.take_in(process);
-                let request = HostRequest::Objects { device, request, patience: NEVER };
+                let request = ObjectsRequest::Execute { device, request, patience: NEVER };
                 if taken > self.engine.now() {
                     self.processes[process].request = Some(request);
                     self.engine.foresee(taken, Event::Taken { process });

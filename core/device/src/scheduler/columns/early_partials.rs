@@ -11,7 +11,7 @@ const KEPT_FOR: Duration = Duration::from_secs(1);
 /// The most arrivals that are listed, with those of partials that were taken out.
 const LISTED_MAX: usize = 2 * limits::WAITING_MAX;
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct EarlyPartials {
     by_transaction: BTreeMap<(TransactionId, DeviceId), (Time, Partial)>,
     /// When each one came. Those that were taken out meanwhile are still listed.

@@ -15,7 +15,7 @@ use braid_ordering::Policy;
 use braid_store::Intent;
 use bytes::Bytes;
 /// A column that is being executed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Execution {
     pub stamp: Stamp,
     pub object: ObjectId,
@@ -37,7 +37,7 @@ pub(super) struct Execution {
 }
 
 /// Some rows of parity that are being added up.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Sum {
     rows: BlockRange,
     /// Empty until something is added.

@@ -73,6 +73,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 }
 
 /// An operation of the store.
+#[derive(Clone, Debug)]
 enum Pending {
     Read(TransactionId, Step, Vec<BlockRange>),
     Prepare(TransactionId),
@@ -81,6 +82,7 @@ enum Pending {
     Abort(TransactionId),
 }
 
+#[derive(Clone, Debug)]
 struct AnyHost {
     bench: Bench,
     pending: Vec<Pending>,

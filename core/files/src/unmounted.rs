@@ -1,0 +1,37 @@
+//! A host that has no file system mounted, for front ends that do not know: it refuses their operations on files.
+
+use braid_base::{Now, Time};
+use braid_machine::{
+    FilesError, HostEffects, HostError, HostOutcome, HostRequest, Input, Machine, MountRequest, NoDisk,
+};
+
+/// The machine: a host, or a machine around it that takes the same requests.
+#[derive(Clone, Debug)]
+pub struct Unmounted<H>(pub H);
+
+impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> Machine for Unmounted<H> {
+    type Request = MountRequest;
+    type Outcome = HostOutcome;
+    type Disk = NoDisk;
+
+    fn step(&mut self, now: Now, input: Input<MountRequest, NoDisk>, out: &mut HostEffects) {
+        let input = match input {
+            Input::Request { op, request: MountRequest::Host(request) } => Input::Request { op, request },
+            Input::Request { op, request: MountRequest::Files { .. } } => {
+                return out.reply(op, Err(HostError::Files(FilesError::NotMounted)));
+            }
+            Input::Start => Input::Start,
+            Input::Message { from, message } => Input::Message { from, message },
+            Input::Wake => Input::Wake,
+        };
+        self.0.step(now, input, out);
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.0.deadline()
+    }
+
+    fn invariants(&self) {
+        self.0.invariants();
+    }
+}
