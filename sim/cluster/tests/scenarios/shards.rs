@@ -580,7 +580,7 @@ fn a_rename_finds_the_replaced_inode_gone_and_is_planned_anew() {
         assert!(matches!(ends, (Ok(_), Ok(_) | Err(FileError::NoSuchName))), "{step}: {ends:?}");
         let _ = play.run(FileCommand::Unlink { parent: ROOT, name: name("y") });
     }
-    let op = play.array.ask(other, braid_machine::HostRequest::Disconnect);
+    let op = play.array.ask(other, braid_machine::ArrayRequest::Disconnect);
     play.array.finish(op).expect("the host unmounts the file system");
     play.check();
 }
