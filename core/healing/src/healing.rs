@@ -38,6 +38,11 @@ impl Healing {
         self.on_availability(ctx);
     }
 
+    /// A known volume has another placement or ordering.
+    pub fn on_volume_changed(&mut self, ctx: &mut Ctx) {
+        self.recoveries.restart(ctx, &mut self.shared);
+    }
+
     /// The set of unavailable devices has changed.
     pub fn on_availability(&mut self, ctx: &mut Ctx) {
         self.recoveries.review(ctx, &mut self.shared);

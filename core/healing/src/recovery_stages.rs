@@ -2,6 +2,7 @@
 //! recovery coordinator (`docs/membership.md`).
 //!
 //! ```text
+//!   Outdated   a volume has changed: waits for the last change of an object under way, which may go by the volume as it was
 //!   Survey     the devices that are in list their objects. Every redundant object must belong to a known volume first (the front end
 //!              announces volumes). Objects that the returning device lacks are created there; objects that no other device has are
 //!              removed. An unavailable device is waited for only if it is on the ring of a redundant volume of the returning device
@@ -74,6 +75,7 @@ pub(crate) struct Recovery {
 /// The stages, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RecoveryStage {
+    Outdated,
     Survey,
     ListMissed,
     Resync,
@@ -112,6 +114,11 @@ impl Recoveries {
             recovery.survey(ctx);
             recovery.go_on(ctx, shared);
         }
+    }
+
+    /// A volume has another placement or ordering: all recoveries begin anew.
+    pub fn restart(&mut self, ctx: &mut Ctx, shared: &mut Shared) {
+        self.by_device.values_mut().for_each(|recovery| recovery.restart(ctx, shared));
     }
 
     /// The devices that are in, or available, have changed.
@@ -191,6 +198,19 @@ impl Recovery {
             self.waiting.retain(needed);
             shared.steps.keep_of_recovery(device, needed);
         }
+        self.go_on(ctx, shared);
+    }
+
+    /// What was planned for the device, and partly done, may go by a volume as it was. The administrator that has changed the volume has
+    /// told the device, and a change of an object that was under way may have undone that.
+    fn restart(&mut self, ctx: &mut Ctx, shared: &mut Shared) {
+        self.stage = RecoveryStage::Outdated;
+        self.waiting.clear();
+        self.missed.clear();
+        self.whole.clear();
+        (self.rebuilding, self.progress.left) = (None, 0);
+        // What has been sent may still arrive, and must not follow what the new survey finds to be done.
+        shared.steps.keep_of_recovery(self.device, RecoveryStep::changes_objects);
         self.go_on(ctx, shared);
     }
 
@@ -297,6 +317,10 @@ impl Recovery {
     fn enter_next_stage(&mut self, ctx: &mut Ctx, shared: &mut Shared) -> bool {
         let timer = Timer::Recover(self.device);
         match self.stage {
+            RecoveryStage::Outdated => {
+                self.stage = RecoveryStage::Survey;
+                self.survey(ctx);
+            }
             RecoveryStage::Survey => match self.after_survey(ctx) {
                 Some(steps) => (self.stage, self.waiting) = (RecoveryStage::ListMissed, steps),
                 None => {
@@ -338,6 +362,9 @@ impl Recovery {
     /// A step that began at `since` has ended.
     pub fn answered(&mut self, ctx: &Ctx, shared: &mut Shared, step: RecoveryStep, since: Time, outcome: HostOutcome) {
         let timer = Timer::Recover(self.device);
+        if self.stage == RecoveryStage::Outdated {
+            return shared.timers.set(timer, ctx.now);
+        }
         if let RecoveryStep::Restore { placement, stripes, .. } = step {
             let budget = shared.budget(ctx, placement.volume, self.urgency());
             self.throttle.ended(ctx.now, &budget, ctx.now.since(since), stripes.bytes());

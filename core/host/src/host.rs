@@ -184,7 +184,13 @@ impl Host {
             self.healing.on_user(now.time);
         }
         match request {
-            HostRequest::Array(ArrayRequest::AdoptVolume { volume }) => out.reply(op, self.adopt(volume)),
+            HostRequest::Array(ArrayRequest::AdoptVolume { volume }) => {
+                let (id, before) = (volume.id, self.volumes.get(&volume.id).cloned());
+                out.reply(op, self.adopt(volume));
+                if before.is_some_and(|before| self.volumes.get(&id) != Some(&before)) {
+                    self.heal(now, out, |healing, ctx| healing.on_volume_changed(ctx));
+                }
+            }
             HostRequest::Array(ArrayRequest::DropVolume { volume }) => {
                 self.volumes.remove(&volume);
                 out.reply(op, Ok(HostSuccess::Done));
