@@ -55,7 +55,12 @@ impl HeldRequests {
                 abandoned.extend(gone.map(|(_, op, _)| (op, HostError::Abandoned)));
             }
             other => {
-                if let Some(volume) = other.volume().filter(|volume| self.held.contains(volume)) {
+                let volume = match other {
+                    // It consists of the host's own requests, which are not held back.
+                    HostRequest::Migrate { volume, .. } => Some(*volume),
+                    other => other.volume(),
+                };
+                if let Some(volume) = volume.filter(|volume| self.held.contains(volume)) {
                     self.waiting.push((volume, op, request));
                     return Admission::Held;
                 }
