@@ -1,8 +1,5 @@
 //! An administrator changes one volume while hosts use it, or settles the change of an administrator that has died.
 
-#[cfg(test)]
-mod tests;
-
 use crate::contract::{Done, Effect, Error, Input, Stage, Timing};
 use crate::device_tasks::holders;
 use crate::drain::{Drain, DrainProgress, ShutOut, ShutOutEnd};
@@ -82,6 +79,16 @@ impl Administrator {
         Administrator { own, task, timing, phase: Phase::New, questions: Questions::default() }
     }
 
+    /// The same administrator as a part of an operation, whose questions it continues.
+    pub(crate) fn within(self, questions: &mut Questions) -> Administrator {
+        Administrator { questions: std::mem::take(questions), ..self }
+    }
+
+    /// Its questions, for the operation that it was a part of.
+    pub(crate) fn into_questions(self) -> Questions {
+        self.questions
+    }
+
     /// The time of the next [`Input::Wake`].
     pub fn deadline(&self) -> Option<Time> {
         match &self.phase {
@@ -94,11 +101,6 @@ impl Administrator {
             Phase::Telling(telling) => telling.deadline(),
             _ => None,
         }
-    }
-
-    /// True if the change can no longer be reverted: devices may have been told.
-    pub fn is_committed(&self) -> bool {
-        matches!(self.phase, Phase::Telling(_) | Phase::Releasing(..))
     }
 
     /// Takes one input, and returns what follows.
@@ -172,6 +174,7 @@ impl Administrator {
             (Phase::Holding(_), Some(Err(error))) => self.end(Err(match error {
                 EditError::Held(by) => Error::Held(by),
                 EditError::Migration => Error::Migration,
+                EditError::NotCopied => Error::NotCopied,
                 EditError::NoSuchDevice(device) => Error::NoSuchDevice(device),
                 EditError::NotUsable | EditError::Store(_) => Error::NotUsable,
             })),

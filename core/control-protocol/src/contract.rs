@@ -1,4 +1,4 @@
-//! The inputs and effects of an administrator, how it ends, and its time limits.
+//! The inputs and effects of an operation, how it ends, and its time limits.
 
 use crate::interface::{Answer, Question, Tag};
 use braid_base::{DeviceId, Generation};
@@ -36,6 +36,9 @@ pub enum Stage {
     Draining,
     AwaitingLockServers,
     TellingDevices,
+    Copying,
+    /// Everything is copied; not all devices are in.
+    AwaitingDevices,
 }
 
 /// What an administrator has done.
@@ -56,8 +59,12 @@ pub enum Error {
     NotUsable,
     /// Another administrator is changing the volume.
     Held(Generation),
-    /// A migration of the volume has begun or ended meanwhile.
+    /// A migration of the volume has begun or ended meanwhile, or its target does not fit the volume any more.
     Migration,
+    /// A migration can't end: not everything is copied.
+    NotCopied,
+    /// Some blocks can't be read, and are not at the target. The question's tag leads to them.
+    BlocksLost(Tag),
     /// A device of the target is not ready.
     NoSuchDevice(DeviceId),
     /// A device of the volume is not in. The question's tag leads to the devices.
@@ -91,6 +98,10 @@ pub struct Timing {
     pub in_use: Duration,
     /// How long answers of the store may be missing.
     pub store: Duration,
+    /// How long the end of a migration waits for devices that are not in.
+    pub members: Duration,
+    /// The interval at which the progress of a migration is recorded.
+    pub note: Duration,
     /// The interval of repeated questions.
     pub pause: Duration,
 }
@@ -103,6 +114,8 @@ impl Default for Timing {
             lock_servers: Duration::from_secs(10),
             in_use: Duration::from_secs(10),
             store: Duration::from_secs(10),
+            members: Duration::from_secs(60),
+            note: Duration::from_secs(3),
             pause: Duration::from_millis(20),
         }
     }

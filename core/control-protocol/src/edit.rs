@@ -3,7 +3,7 @@
 
 use crate::interface::{Answer, Command, Tag};
 use crate::questions::Questions;
-use crate::record::{Change, Version, VolumeRecord, VolumeState};
+use crate::record::{Change, CopyRecord, Version, VolumeRecord, VolumeState};
 use braid_base::{DeviceId, Generation, Time};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,6 +21,8 @@ pub(crate) enum Edit {
     Revert { by: Generation },
     /// Another administrator completes the change.
     TakeOver { from: Generation, by: Generation },
+    /// Blocks were copied by the migration that began after this version.
+    NoteCopied(CopyRecord),
 }
 
 /// Why a transition does not apply to the record.
@@ -30,8 +32,10 @@ pub(crate) enum EditError {
     NotUsable,
     /// The volume is on hold for another administrator.
     Held(Generation),
-    /// A migration has begun or ended.
+    /// A migration has begun or ended, or its target does not fit the volume any more.
     Migration,
+    /// Not everything is at the target of the migration.
+    NotCopied,
     /// A device of the target is not ready.
     NoSuchDevice(DeviceId),
     /// The question of this tag has failed, or has had no answer for long.
@@ -96,7 +100,7 @@ impl RecordEdit {
                 if self.is_uncertain && self.edit.has_happened(&record) {
                     return Some(Ok((version, *record)));
                 }
-                match self.edit.applied_to(&record, &ready_devices) {
+                match self.edit.applied_to(version, &record, &ready_devices) {
                     Ok(Some(record)) => {
                         let command = Command::Replace { after: version, record: record.clone() };
                         self.step = Step::Replacing(questions.command(command), record);
@@ -127,8 +131,13 @@ impl RecordEdit {
 }
 
 impl Edit {
-    /// The record after the edit; `None` if it has the edit already.
-    fn applied_to(&self, record: &VolumeRecord, ready: &BTreeSet<DeviceId>) -> Result<Option<VolumeRecord>, EditError> {
+    /// The record of version `after` with the edit; `None` if it has the edit already.
+    fn applied_to(
+        &self,
+        after: Version,
+        record: &VolumeRecord,
+        ready: &BTreeSet<DeviceId>,
+    ) -> Result<Option<VolumeRecord>, EditError> {
         let state = record.state.clone();
         let other = |holder: Option<Generation>| holder.map_or(EditError::NotUsable, EditError::Held);
         Ok(Some(match (self, state) {
@@ -144,13 +153,16 @@ impl Edit {
                 if !to.fits(&record.volume) {
                     return Err(EditError::Migration);
                 }
+                if *to == Change::EndMove && !record.is_copied() {
+                    return Err(EditError::NotCopied);
+                }
                 record.in_state(VolumeState::Draining { to: to.clone(), by: *by })
             }
             (Edit::Commit { by }, VolumeState::Draining { to, by: holder }) if *by == holder => {
                 record.in_state(VolumeState::Reordering { to, by: *by })
             }
             (Edit::Release { by, to }, VolumeState::Reordering { by: holder, .. }) if *by == holder => {
-                VolumeRecord { volume: to.clone(), state: VolumeState::Ready }
+                record.ready_as(to, after)
             }
             (Edit::Revert { by }, VolumeState::Draining { by: holder, .. }) if *by == holder => {
                 record.in_state(VolumeState::Ready)
@@ -158,6 +170,16 @@ impl Edit {
             (Edit::TakeOver { from, by }, VolumeState::Reordering { to, by: holder }) if *from == holder => {
                 record.in_state(VolumeState::Reordering { to, by: *by })
             }
+            (Edit::NoteCopied(noted), _) => match record.copied {
+                Some(CopyRecord { begun, copied_to }) if begun == noted.begun => {
+                    let state = record.state.clone();
+                    match copied_to < noted.copied_to {
+                        true => VolumeRecord { copied: Some(*noted), ..record.in_state(state) },
+                        false => return Ok(None),
+                    }
+                }
+                _ => return Err(EditError::Migration),
+            },
             // What its own commit has decided is not reverted.
             (Edit::Commit { by } | Edit::Revert { by }, VolumeState::Reordering { by: holder, .. })
                 if *by == holder =>

@@ -1,7 +1,7 @@
 //! The requests of a host that wait because their volume is on hold.
 
 use braid_base::VolumeId;
-use braid_machine::{ArrayRequest, HostError, HostRequest, OpId};
+use braid_machine::{ArrayRequest, HostError, HostRequest, JobRequest, OpId};
 use std::collections::BTreeSet;
 
 /// The volumes on hold, and the requests that wait, in the order of their arrival.
@@ -57,7 +57,7 @@ impl HeldRequests {
             other => {
                 let volume = match other {
                     // It consists of the host's own requests, which are not held back.
-                    HostRequest::Migrate { volume, .. } => Some(*volume),
+                    HostRequest::Job(JobRequest::Migrate { volume, .. }) => Some(*volume),
                     other => other.volume(),
                 };
                 if let Some(volume) = volume.filter(|volume| self.held.contains(volume)) {

@@ -25,6 +25,11 @@ pub enum Question {
     Fence(Fence),
     /// Send a task to a device.
     Manage { device: DeviceId, task: Task },
+    /// Have the administrator's own host copy the migrating volume to its target, from this block on. Answered when all is copied, or when
+    /// the host has stopped because the volume was put on hold.
+    Copy { from: u64 },
+    /// What has the host copied so far?
+    CopyProgress,
 }
 
 /// A command for the store. All of them are about one volume, or about leases of hosts.
@@ -63,6 +68,9 @@ pub enum Answer {
     AllIn(Epoch),
     /// To [`Question::AreIn`]: one of them is not, in this epoch.
     NotIn(Epoch),
+    /// To [`Question::Copy`] and [`Question::CopyProgress`]: every block below `copied_to` is at the target, except so many that can't be
+    /// read.
+    Copied { copied_to: u64, lost: u64 },
     /// Yes, or: it is done.
     Yes,
     /// No, or: not yet.

@@ -38,13 +38,17 @@
 //! 3. *A change is reverted only if no device was told*, that is in `Draining`; in `Reordering` it is completed.
 //! 4. *A hold ends*: by its administrator, or by the next one that settles it when its lease is over.
 //! 5. *An administrator that was taken over changes nothing*: its replacements are superseded, its requests to devices refused.
-//! 6. *A host confirms a version only when it has applied it and has no operation under way on volumes that are on hold there.*
+//! 6. *A migration ends when everything is at its target.* The record says so, in the name of that migration: whoever ends it need not have
+//!    copied it, and whoever has copied another migration can't end it.
+//! 7. *A host confirms a version only when it has applied it and has no operation under way on volumes that are on hold there.*
 //!
 //! | module | what |
 //! | --- | --- |
 //! | `record` | what the store records of a volume |
 //! | `interface` | questions and answers: the store, the monitor, lock servers, devices |
-//! | `contract` | inputs and effects of an administrator, how it ends, time limits |
+//! | `contract` | inputs and effects of an operation, how it ends, time limits |
+//! | `operation` | what drivers run: one of the machines below |
+//! | `migration` | a whole migration: its beginning, the copy, its end; or the rest of one |
 //! | `administrator` | the administrator: the order of the steps |
 //! | `edit` | one replacement of a record, with lost answers |
 //! | `drain` | waiting for hosts; fencing silent ones |
@@ -54,6 +58,7 @@
 //! | `questions` | tags, and the effects of a step |
 //! | `follower` | the part of a host: it follows the records, and confirms |
 //! | `held_requests` | the requests that wait at a host |
+//! | `tests` | small worlds, in which every order of events is tried |
 
 mod administrator;
 mod contract;
@@ -63,9 +68,13 @@ mod edit;
 mod follower;
 mod held_requests;
 mod interface;
+mod migration;
+mod operation;
 mod questions;
 mod record;
 mod telling;
+#[cfg(test)]
+mod tests;
 mod waiting;
 
 pub use administrator::Administrator;
@@ -74,4 +83,6 @@ pub use device_tasks::{holders, task_for};
 pub use follower::{Follower, HostStep};
 pub use held_requests::{Admission, HeldRequests};
 pub use interface::{Answer, Command, Fence, HostLease, LeaseEnd, Question, Tag};
-pub use record::{Change, Version, VolumeRecord, VolumeState};
+pub use migration::Migration;
+pub use operation::Operation;
+pub use record::{Change, CopyRecord, Version, VolumeRecord, VolumeState};

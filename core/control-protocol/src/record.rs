@@ -13,6 +13,17 @@ pub struct Version(pub u64);
 pub struct VolumeRecord {
     pub volume: VolumeDescription,
     pub state: VolumeState,
+    /// The progress of its migration: there exactly while the volume has a target.
+    pub copied: Option<CopyRecord>,
+}
+
+/// The progress of a migration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyRecord {
+    /// Names the migration: the version after which it began. Another migration of the volume has another one, even to the same target.
+    pub begun: Version,
+    /// All blocks of the volume below this one have been copied.
+    pub copied_to: u64,
 }
 
 /// The life cycle of a volume.
@@ -64,7 +75,23 @@ impl VolumeRecord {
 
     /// The same volume in this state.
     pub(crate) fn in_state(&self, state: VolumeState) -> VolumeRecord {
-        VolumeRecord { volume: self.volume.clone(), state }
+        VolumeRecord { volume: self.volume.clone(), state, copied: self.copied }
+    }
+
+    /// The ready volume with this description, replaced after version `after`.
+    pub(crate) fn ready_as(&self, volume: &VolumeDescription, after: Version) -> VolumeRecord {
+        let copied = match &volume.moving {
+            None => None,
+            // An undone end of a migration: what was copied is still there.
+            Some(_) if volume.moving == self.volume.moving => self.copied,
+            Some(_) => Some(CopyRecord { begun: after, copied_to: 0 }),
+        };
+        VolumeRecord { volume: volume.clone(), state: VolumeState::Ready, copied }
+    }
+
+    /// True if everything is at the target of its migration.
+    pub(crate) fn is_copied(&self) -> bool {
+        self.copied.is_some_and(|copied| copied.copied_to >= self.volume.blocks())
     }
 }
 
@@ -80,10 +107,15 @@ impl Change {
         }
     }
 
-    /// True if the change fits the volume: one migration at a time, and no change of the ordering during one.
+    /// True if the change fits the volume: one migration at a time, to a place that the volume does not use, with an ordering that keeps
+    /// copies and writes apart, and no change of the ordering meanwhile.
     pub(crate) fn fits(&self, volume: &VolumeDescription) -> bool {
         match self {
-            Change::Ordering(_) | Change::Move(_) => volume.moving.is_none(),
+            Change::Ordering(_) => volume.moving.is_none(),
+            Change::Move(_) => {
+                let is_ordered = volume.ordering != Ordering::None;
+                volume.moving.is_none() && is_ordered && self.applied_to(volume).check().is_ok()
+            }
             Change::EndMove | Change::GiveUpMove => volume.moving.is_some(),
         }
     }

@@ -5,29 +5,28 @@
 //!         ─► on hold: devices free space ─► Ready
 //! ```
 //!
-//! If the migrating process dies while the volume is on hold, [`crate::volume_hold`] completes or reverts the change. A volume that is
-//! moving is fully usable; the same command again continues the migration from about where the previous one stopped.
+//! The order of the steps is the core's (`braid_control_protocol::Migration`). If the migrating process dies while the volume is on hold,
+//! [`crate::volume_hold`] completes or reverts the change. A volume that is moving is fully usable; the same command again continues the
+//! migration from about where the previous one stopped.
 
 use crate::array::Array;
 use crate::creation;
 use crate::failure::Failure;
-use crate::volume_hold;
+use crate::volume_hold::{self, Answered};
 use crate::volumes;
 use braid_base::units::format_size;
-use braid_base::{BLOCK_BYTES, BlockRange, DeviceId};
+use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, VolumeId};
 use braid_control::{ArrayDescription, Change as EntryChange, PlacementEntry, VolumeEntry};
-use braid_control_protocol::Change;
+use braid_control_protocol::{Administrator, Answer, Change, Migration, Timing};
 use braid_layout::{Atomicity, RaidLevel};
-use braid_machine::{HostSuccess, JobRequest, MigrationReport};
+use braid_machine::{HostError, HostSuccess, JobRequest, MigrationReport};
 use braid_ordering::Ordering;
 use braid_session::{Session, require_up};
-use std::time::{Duration, Instant};
+use std::cell::Cell;
+use std::time::Duration;
 
-/// The interval at which progress is reported, and recorded in the description.
+/// The interval at which progress is reported.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-const NOTE_EVERY: Duration = Duration::from_secs(3);
-/// How long to wait for devices that must be in at the end.
-const IN_WAIT: Duration = Duration::from_secs(60);
 
 /// The target of a migration, as far as specified.
 #[derive(Clone, Debug, Default)]
@@ -95,7 +94,7 @@ impl Array {
         let session = self.migrating().await?;
         let outcome = migrate(&session, &entry, to, bytes_per_second, watcher).await;
         session.end().await;
-        let copied = Some(outcome?.copied * BLOCK_BYTES as u64);
+        let copied = Some(outcome? * BLOCK_BYTES as u64);
         Ok(Migrated { volume: volumes::find(&self.folder().describe()?, name)?.clone(), copied })
     }
 
@@ -123,31 +122,100 @@ async fn migrate(
     to: Option<PlacementEntry>,
     bytes_per_second: u64,
     watcher: &impl Watcher,
-) -> Result<MigrationReport, Failure> {
-    if let Some(to) = to {
-        begin(session, entry, to, watcher).await?;
+) -> Result<u64, Failure> {
+    let (name, own, timing) = (&entry.name, session.generation(), Timing::default());
+    let migration = match to {
+        Some(to) => {
+            check_room(session, entry, &to).await?;
+            let Change::Move(target) = braid_session::change(&EntryChange::Move(to))? else {
+                unreachable!("a target is a move")
+            };
+            Migration::to(own, target, timing)
+        }
+        None => Migration::continuing(own, timing),
+    };
+    let what = format!("volume '{name}' can't be migrated");
+    let copier = Copier { session, name, bytes_per_second, watcher, copied: Cell::new(0), is_done: Cell::new(false) };
+    let stage = |what: &str| watcher.stage(what);
+    match volume_hold::perform(session, name, what, migration, Some(&copier), stage).await {
+        Err(failure) if failure.code == volumes::DEGRADED && copier.is_done.get() => {
+            let hint = format!(
+                "everything is copied, and the volume is usable: `braid volume migrate {name}` ends the migration when every device is in"
+            );
+            Err(failure.hint(hint))
+        }
+        outcome => outcome.map(|()| copier.copied.get()),
     }
-    let report = copy(session, &entry.name, bytes_per_second, watcher).await?;
-    if report.lost > 0 {
-        let bytes = BLOCK_BYTES as u64;
-        let places: Vec<String> = runs(&report.lost_blocks)
-            .iter()
-            .take(8)
-            .map(|run| format!("bytes {} to {}", run.start * bytes, run.end() * bytes))
-            .collect();
-        let message = format!(
-            "{} of volume '{}' can't be read: {}",
-            format_size(report.lost * bytes),
-            entry.name,
-            places.join(", ")
-        );
-        let hint = format!(
-            "overwrite them, or bring their devices back, and continue with `braid volume migrate {0}`; or go back with --abort",
-            entry.name
-        );
-        return Err(Failure::data_lost("block-lost", message).hint(hint));
+}
+
+/// Copies with the session's own host.
+pub struct Copier<'a> {
+    session: &'a Session,
+    name: &'a str,
+    bytes_per_second: u64,
+    watcher: &'a dyn Watcher,
+    /// The number of blocks copied.
+    copied: Cell<u64>,
+    /// Everything was copied.
+    is_done: Cell<bool>,
+}
+
+impl Copier<'_> {
+    /// Copies all content from this block on, until all is copied or the host has stopped.
+    pub async fn copy(&self, from: u64) -> Answered {
+        self.try_copy(from).await.unwrap_or_else(|failure| (Answer::Failed, Some(failure)))
     }
-    end(session, &entry.name, watcher).await.map(|()| report)
+
+    async fn try_copy(&self, from: u64) -> Result<Answered, Failure> {
+        let volume = self.session.take_in(self.name).await?;
+        let request = JobRequest::Migrate { volume: volume.id, from, bytes_per_second: self.bytes_per_second };
+        let asked = self.session.client().call(request);
+        tokio::pin!(asked);
+        let report = loop {
+            tokio::select! {
+                outcome = &mut asked => match outcome {
+                    Ok(HostSuccess::Migrated(report)) => break report,
+                    Ok(_) => return Err(Failure::failed("internal", "a host gave an unexpected answer")),
+                    Err(HostError::NotMoving) => return Ok((Answer::No, Some(HostError::NotMoving.into()))),
+                    Err(error) => return Err(error.into()),
+                },
+                loss = self.session.lost() => return Err(loss.into()),
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+            let Some(progress) = self.session.view().migrating(volume.id) else { continue };
+            let bytes = BLOCK_BYTES as u64;
+            self.watcher.progress(volume.bytes, progress.cursor * bytes, progress.copied * bytes);
+        };
+        self.copied.set(self.copied.get() + report.copied);
+        self.is_done.set(report.copied_to >= volume.blocks() && report.lost == 0);
+        let reason = (report.lost > 0).then(|| blocks_lost(self.name, &report));
+        Ok((Answer::Copied { copied_to: report.copied_to, lost: report.lost }, reason))
+    }
+
+    /// What is copied so far.
+    pub fn progress(&self) -> Answer {
+        let Ok(description) = self.session.folder().describe() else { return Answer::Unknown };
+        let id = description.volume(self.name).map(|entry| VolumeId(entry.id));
+        match id.and_then(|id| self.session.view().migrating(id)) {
+            Some(progress) => Answer::Copied { copied_to: progress.cursor, lost: progress.lost.into() },
+            None => Answer::No,
+        }
+    }
+}
+
+fn blocks_lost(name: &str, report: &MigrationReport) -> Failure {
+    let bytes = BLOCK_BYTES as u64;
+    let places: Vec<String> = runs(&report.lost_blocks)
+        .iter()
+        .take(8)
+        .map(|run| format!("bytes {} to {}", run.start * bytes, run.end() * bytes))
+        .collect();
+    let message =
+        format!("{} of volume '{name}' can't be read: {}", format_size(report.lost * bytes), places.join(", "));
+    let hint = format!(
+        "overwrite them, or bring their devices back, and continue with `braid volume migrate {name}`; or go back with --abort"
+    );
+    Failure::data_lost("block-lost", message).hint(hint)
 }
 
 /// Adjacent blocks combined into ranges.
@@ -226,25 +294,16 @@ pub fn target(
     }
     let devices = volumes::ring(&domains, scheme)?;
     let first_block = volume.place_for(&layout);
-    Ok(PlacementEntry { layout: scheme.to_string(), unit, devices, first_block, copied_to: 0 })
+    Ok(PlacementEntry { layout: scheme.to_string(), unit, devices, first_block, copied_to: 0, begun: 0 })
 }
 
-/// Begins a migration; afterwards the volume is written on both sides.
-pub async fn begin(
-    session: &Session,
-    entry: &VolumeEntry,
-    to: PlacementEntry,
-    watcher: &impl Watcher,
-) -> Result<(), Failure> {
-    let to = braid_session::change(&EntryChange::Move(to))?;
+/// Fails if a device has too little space for its part of the target.
+async fn check_room(session: &Session, entry: &VolumeEntry, to: &PlacementEntry) -> Result<(), Failure> {
     let before = volumes::describe(entry)?;
-    let after = to.applied_to(&before);
+    let after = braid_session::change(&EntryChange::Move(to.clone()))?.applied_to(&before);
     after.check()?;
-    volumes::require_in(
-        session.folder(),
-        &after.holders(),
-        &format!("migration of volume '{}' can't begin", entry.name),
-    )?;
+    let what = format!("migration of volume '{}' can't begin", entry.name);
+    volumes::require_in(session.folder(), &after.holders(), &what)?;
     for device in after.holders() {
         let blocks = |volume: &braid_layout::VolumeDescription| {
             volume.object_on(device).map_or(0, |range| range.count.next_multiple_of(volumes::CHUNK_BLOCKS))
@@ -254,87 +313,14 @@ pub async fn begin(
             return Err(no_room(device, needed, room));
         }
     }
-    volume_hold::apply(session, &entry.name, to, |what| watcher.stage(what)).await
-}
-
-/// Copies all that is not copied yet. The report lists what could not be read.
-pub async fn copy(
-    session: &Session,
-    name: &str,
-    bytes_per_second: u64,
-    watcher: &impl Watcher,
-) -> Result<MigrationReport, Failure> {
-    let volume = session.take_in(name).await?;
-    let folder = session.folder();
-    let from = volumes::find(&folder.describe()?, name)?.moving.as_ref().map_or(0, |target| target.copied_to);
-    let request = JobRequest::Migrate { volume: volume.id, from, bytes_per_second };
-    let asked = session.client().call(request);
-    tokio::pin!(asked);
-    let (mut noted, mut note) = (Instant::now(), from);
-    loop {
-        tokio::select! {
-            outcome = &mut asked => {
-                let HostSuccess::Migrated(report) = outcome? else {
-                    return Err(Failure::failed("internal", "a host gave an unexpected answer"));
-                };
-                if report.copied_to < volume.blocks() {
-                    let message = format!("the migration of volume '{name}' was ended or abandoned by another command");
-                    return Err(Failure::failed("volume-moving", message).hint("`braid volume info` shows its state"));
-                }
-                return Ok(report);
-            }
-            loss = session.lost() => return Err(loss.into()),
-            () = tokio::time::sleep(LOOK_EVERY) => {}
-        }
-        let Some(progress) = session.view().migrating(volume.id) else { continue };
-        let bytes = BLOCK_BYTES as u64;
-        watcher.progress(volume.bytes, progress.cursor * bytes, progress.copied * bytes);
-        if noted.elapsed() >= NOTE_EVERY && progress.cursor > note && !progress.lost {
-            (noted, note) = (Instant::now(), progress.cursor);
-            note_progress(session, name, &volume, progress.cursor)?;
-        }
-    }
-}
-
-/// Ends a migration: frees the source.
-pub async fn end(session: &Session, name: &str, watcher: &impl Watcher) -> Result<(), Failure> {
-    let begun = Instant::now();
-    loop {
-        match volume_hold::apply(session, name, Change::EndMove, |what| watcher.stage(what)).await {
-            Err(failure) if failure.code == volumes::DEGRADED && begun.elapsed() < IN_WAIT => {
-                watcher.stage("everything is copied: waiting until every device is in");
-                tokio::time::sleep(Duration::from_millis(500)).await;
-            }
-            Err(failure) if failure.code == volumes::DEGRADED => {
-                let hint = format!(
-                    "everything is copied, and the volume is usable: `braid volume migrate {name}` ends the migration when every device is in"
-                );
-                return Err(failure.hint(hint));
-            }
-            outcome => return outcome,
-        }
-    }
+    Ok(())
 }
 
 /// Abandons a migration: frees the target.
-pub async fn give_up(session: &Session, name: &str, watcher: &impl Watcher) -> Result<(), Failure> {
-    volume_hold::apply(session, name, Change::GiveUpMove, |what| watcher.stage(what)).await
-}
-
-/// Records the progress in the description, for a later process that continues the migration.
-fn note_progress(
-    session: &Session,
-    name: &str,
-    volume: &braid_layout::VolumeDescription,
-    cursor: u64,
-) -> Result<(), Failure> {
-    session.folder().update(|description| {
-        let entry = description.volume_mut(name).filter(|entry| entry.id == volume.id.0);
-        if let Some(target) = entry.and_then(|entry| entry.moving.as_mut()) {
-            target.copied_to = target.copied_to.max(cursor);
-        }
-        Ok(())
-    })
+async fn give_up(session: &Session, name: &str, watcher: &impl Watcher) -> Result<(), Failure> {
+    let what = format!("migration of volume '{name}' can't be abandoned");
+    let administrator = Administrator::changing(session.generation(), Change::GiveUpMove, Timing::default());
+    volume_hold::perform(session, name, what, administrator, None, |what| watcher.stage(what)).await
 }
 
 fn no_room(device: DeviceId, needed: u64, room: u64) -> Failure {

@@ -9,16 +9,22 @@
 mod store;
 
 use crate::failure::Failure;
+use crate::migration::Copier;
 use crate::volumes;
 use braid_base::{Generation, LockServerId, VolumeId};
 use braid_control::{ArrayFolder, Change as EntryChange, HostEntry, LeaseJudge, Moment, VolumeEntry, VolumeState};
-use braid_control_protocol::{Administrator, Change, Done, Effect, Error, Input, Stage, Tag, Timing};
+use braid_control_protocol::{
+    Administrator, Change, Done, Effect, Error, Input, Operation, Question, Stage, Tag, Timing,
+};
 use braid_ordering::Ordering;
 use braid_session::{HEARTBEAT, Session};
 use braid_shell::HostClient;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::pin::Pin;
 use std::time::{Duration, Instant};
 use store::{Judge, Questions};
+
+pub use store::Answered;
 use tokio::task::JoinSet;
 
 /// The failure code if a device has no space.
@@ -44,20 +50,22 @@ pub async fn change(session: &Session, name: &str, to: Ordering, progress: impl 
         return Err(Failure::failed("volume-moving", message)
             .hint(format!("complete the migration with `braid volume migrate {name}`")));
     }
-    apply(session, name, Change::Ordering(to), progress).await.map(|()| true)
+    let what = format!("the ordering of volume '{name}' can't be changed");
+    let administrator = Administrator::changing(session.generation(), Change::Ordering(to), Timing::default());
+    perform(session, name, what, administrator, None, progress).await.map(|()| true)
 }
 
-/// Puts a volume on hold, applies a change, and ends the hold.
-pub async fn apply(session: &Session, name: &str, to: Change, progress: impl Fn(&str)) -> Result<(), Failure> {
+/// Performs an operation on a volume. `what` can't be done while a device is not in.
+pub async fn perform(
+    session: &Session,
+    name: &str,
+    what: String,
+    operation: impl Into<Operation>,
+    copier: Option<&Copier<'_>>,
+    progress: impl Fn(&str),
+) -> Result<(), Failure> {
     settle_all(session).await?;
     let entry = volumes::find(&session.folder().describe()?, name)?.clone();
-    let what = match to {
-        Change::Ordering(_) => format!("the ordering of volume '{name}' can't be changed"),
-        Change::Move(_) => format!("migration of volume '{name}' can't begin"),
-        Change::EndMove => format!("migration of volume '{name}' can't end"),
-        Change::GiveUpMove => format!("migration of volume '{name}' can't be abandoned"),
-    };
-    let administrator = Administrator::changing(session.generation(), to, Timing::default());
     let questions = Questions {
         folder: session.folder().clone(),
         client: session.client().clone(),
@@ -65,7 +73,7 @@ pub async fn apply(session: &Session, name: &str, to: Change, progress: impl Fn(
         what,
         judge: Judge::new(LeaseJudge::new(HEARTBEAT)),
     };
-    let Ended { result, reasons, is_committed } = run(administrator, &questions, progress).await;
+    let Ended { result, reasons, is_committed } = run(operation.into(), &questions, copier, progress).await;
     let Err(error) = result else { return Ok(()) };
     let failure = explain(session.folder(), name, error, reasons)?;
     if !is_committed {
@@ -141,7 +149,7 @@ async fn settle(folder: &ArrayFolder, client: &HostClient, own: Generation, judg
             judge: judge.clone(),
         };
         let administrator = Administrator::settling(own, Timing::default());
-        let Ended { result, reasons, .. } = run(administrator, &questions, |_| {}).await;
+        let Ended { result, reasons, .. } = run(administrator.into(), &questions, None, |_| {}).await;
         match result {
             // Another host has taken it over, or completed it.
             Ok(_) | Err(Error::Lost) => {}
@@ -151,7 +159,7 @@ async fn settle(folder: &ArrayFolder, client: &HostClient, own: Generation, judg
     Ok(())
 }
 
-/// How an administrator ended.
+/// How an operation ended.
 struct Ended {
     result: Result<Done, Error>,
     /// Why questions failed.
@@ -160,38 +168,68 @@ struct Ended {
     is_committed: bool,
 }
 
-/// Runs an administrator to its end.
-async fn run(mut administrator: Administrator, questions: &Questions, progress: impl Fn(&str)) -> Ended {
+/// The copy that an operation has asked for.
+type CopyUnderWay<'a> = Pin<Box<dyn Future<Output = (Tag, Answered)> + 'a>>;
+
+/// Runs an operation to its end. The copier answers what the own host is asked.
+async fn run(
+    mut operation: Operation,
+    questions: &Questions,
+    copier: Option<&Copier<'_>>,
+    progress: impl Fn(&str),
+) -> Ended {
     let mut asked = JoinSet::new();
+    let mut copying: Option<CopyUnderWay<'_>> = None;
     let (mut reasons, mut is_committed) = (BTreeMap::new(), false);
-    let mut input = Input::Start;
+    let mut inputs = VecDeque::from([Input::Start]);
     loop {
-        for effect in administrator.step(braid_shell::now().time, input) {
-            match effect {
-                Effect::Ask { tag, question } => {
-                    let questions = questions.clone();
-                    asked.spawn(async move { (tag, questions.answer(question).await) });
+        while let Some(input) = inputs.pop_front() {
+            for effect in operation.step(braid_shell::now().time, input) {
+                match (effect, copier) {
+                    (Effect::Ask { tag, question: Question::Copy { from } }, Some(copier)) => {
+                        copying = Some(Box::pin(async move { (tag, copier.copy(from).await) }));
+                    }
+                    (Effect::Ask { tag, question: Question::CopyProgress }, Some(copier)) => {
+                        inputs.push_back(Input::Answer { tag, answer: copier.progress() });
+                    }
+                    (Effect::Ask { tag, question }, _) => {
+                        let questions = questions.clone();
+                        asked.spawn(async move { (tag, questions.answer(question).await) });
+                    }
+                    (Effect::Began(stage), _) => {
+                        is_committed = stage == Stage::TellingDevices;
+                        progress(name_of(stage));
+                    }
+                    (Effect::Ended(result), _) => return Ended { result, reasons, is_committed },
                 }
-                Effect::Began(stage) => {
-                    is_committed |= stage == Stage::TellingDevices;
-                    progress(match stage {
-                        Stage::Draining => "waiting for hosts to end their operations",
-                        Stage::AwaitingLockServers => "waiting for the lock server",
-                        Stage::TellingDevices => "telling the devices",
-                    });
-                }
-                Effect::Ended(result) => return Ended { result, reasons, is_committed },
             }
         }
-        let deadline = administrator.deadline().map(|at| at.since(braid_shell::now().time));
-        input = tokio::select! {
-            Some(answered) = asked.join_next() => {
-                let (tag, (answer, reason)) = answered.expect("answering a question does not panic");
+        let deadline = operation.deadline().map(|at| at.since(braid_shell::now().time));
+        let answered = tokio::select! {
+            Some(answered) = asked.join_next() => Some(answered.expect("answering a question does not panic")),
+            copied = async { copying.as_mut().expect("it copies").await }, if copying.is_some() => {
+                copying = None;
+                Some(copied)
+            }
+            () = tokio::time::sleep(deadline.unwrap_or(Duration::MAX)), if deadline.is_some() => None,
+        };
+        inputs.push_back(match answered {
+            None => Input::Wake,
+            Some((tag, (answer, reason))) => {
                 reasons.extend(reason.map(|reason| (tag, reason)));
                 Input::Answer { tag, answer }
             }
-            () = tokio::time::sleep(deadline.unwrap_or(Duration::MAX)), if deadline.is_some() => Input::Wake,
-        };
+        });
+    }
+}
+
+fn name_of(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Draining => "waiting for hosts to end their operations",
+        Stage::AwaitingLockServers => "waiting for the lock server",
+        Stage::TellingDevices => "telling the devices",
+        Stage::Copying => "copying",
+        Stage::AwaitingDevices => "everything is copied: waiting until every device is in",
     }
 }
 
@@ -221,6 +259,10 @@ fn explain(
             let message = format!("a migration of volume '{name}' has begun or ended meanwhile");
             Failure::failed("volume-moving", message).hint("`braid volume info` shows its state")
         }
+        Error::NotCopied => {
+            let message = format!("volume '{name}' is not copied to its target yet, and its migration can't end");
+            Failure::failed("volume-moving", message).hint(format!("continue with `braid volume migrate {name}`"))
+        }
         Error::NoSuchDevice(device) => {
             let message = format!("device {device} has just been removed, or is being removed");
             Failure::unreachable("no-such-device", message)
@@ -238,7 +280,7 @@ fn explain(
         }
         Error::Lost => lost(),
         Error::NotIn(tag) | Error::NoLockServer(tag) => reason(tag),
-        Error::Question(tag) | Error::NoSpace(tag) | Error::Incomplete(tag) => reason(tag),
+        Error::Question(tag) | Error::NoSpace(tag) | Error::Incomplete(tag) | Error::BlocksLost(tag) => reason(tag),
     })
 }
 

@@ -141,6 +141,9 @@ pub struct PlacementEntry {
     /// All blocks of the volume below this one have been copied. Updated from time to time.
     #[serde(default)]
     pub copied_to: u64,
+    /// The revision after which the migration began: it names the migration. 0 for migrations that an older release has begun.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub begun: u64,
 }
 
 /// A change that is made while a volume is on hold.

@@ -379,7 +379,7 @@ impl Array {
         let client = session.client().clone();
         let view = session.view().clone();
         watching.spawn_local(keep_fenced(self.folder.clone(), leases, session.generation(), client.clone(), view));
-        watching.spawn(volume_hold::keep_settled(self.folder.clone(), client.clone(), session.generation()));
+        watching.spawn_local(volume_hold::keep_settled(self.folder.clone(), client.clone(), session.generation()));
         watching.spawn(device_lifecycle::keep_settled(self.folder.clone(), client));
         watching.spawn(copies::keep_copied(self.folder.clone()));
         watching

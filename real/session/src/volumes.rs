@@ -5,7 +5,7 @@ use crate::error::SessionError;
 use braid_base::{BLOCK_BYTES, DeviceId, Generation, VolumeId};
 use braid_control::{ArrayDescription, Change, PlacementEntry, VolumeEntry, VolumeState};
 use braid_control_protocol as protocol;
-use braid_control_protocol::VolumeRecord;
+use braid_control_protocol::{CopyRecord, Version, VolumeRecord};
 use braid_layout::{Layout, Placement, RaidLevel, VolumeDescription};
 
 /// The volume of an entry, as hosts know it.
@@ -28,7 +28,7 @@ pub fn describe(entry: &VolumeEntry) -> Result<VolumeDescription, SessionError> 
 
 /// The volume of an entry, including the target of a migration that is under way or about to begin.
 pub fn describe_widest(entry: &VolumeEntry) -> Result<VolumeDescription, SessionError> {
-    let VolumeRecord { volume, state } = record(entry)?;
+    let VolumeRecord { volume, state, .. } = record(entry)?;
     Ok(match state {
         protocol::VolumeState::Draining { to: to @ protocol::Change::Move(_), .. }
         | protocol::VolumeState::Reordering { to: to @ protocol::Change::Move(_), .. } => to.applied_to(&volume),
@@ -47,12 +47,14 @@ pub fn record(entry: &VolumeEntry) -> Result<VolumeRecord, SessionError> {
         }
         VolumeState::Deleting => protocol::VolumeState::Deleting,
     };
-    Ok(VolumeRecord { volume: describe(entry)?, state })
+    let copied =
+        entry.moving.as_ref().map(|target| CopyRecord { begun: Version(target.begun), copied_to: target.copied_to });
+    Ok(VolumeRecord { volume: describe(entry)?, state, copied })
 }
 
-/// Gives an entry the state, the ordering and the placements of a record. The progress of a migration under way stays.
+/// Gives an entry the state, the ordering, the placements and the progress of a record.
 pub fn set_record(entry: &mut VolumeEntry, record: &VolumeRecord) -> Result<(), SessionError> {
-    let VolumeRecord { volume, state } = record;
+    let VolumeRecord { volume, state, copied } = record;
     entry.state = match state {
         protocol::VolumeState::Creating => VolumeState::Creating,
         protocol::VolumeState::Ready => VolumeState::Ready,
@@ -64,11 +66,14 @@ pub fn set_record(entry: &mut VolumeEntry, record: &VolumeRecord) -> Result<(), 
     let before = describe(entry)?;
     if (&before.layout, &before.devices) != (&volume.layout, &volume.devices) {
         let own = Placement { layout: volume.layout, devices: volume.devices.clone() };
-        let PlacementEntry { layout, unit, devices, first_block, copied_to: _ } = placement_entry(&own);
+        let PlacementEntry { layout, unit, devices, first_block, .. } = placement_entry(&own);
         (entry.layout, entry.unit, entry.devices, entry.first_block) = (layout, unit, devices, first_block);
     }
     if before.moving != volume.moving {
         entry.moving = volume.moving.as_deref().map(placement_entry);
+    }
+    if let (Some(target), Some(copied)) = (&mut entry.moving, copied) {
+        (target.begun, target.copied_to) = (copied.begun.0, copied.copied_to);
     }
     Ok(())
 }
@@ -99,6 +104,7 @@ fn placement_entry(placement: &Placement) -> PlacementEntry {
         devices: placement.devices.iter().map(|device| device.0).collect(),
         first_block: placement.layout.first_block(),
         copied_to: 0,
+        begun: 0,
     }
 }
 
@@ -162,7 +168,14 @@ mod tests {
     }
 
     fn target(copied_to: u64) -> PlacementEntry {
-        PlacementEntry { layout: "raid1:2".into(), unit: 8192, devices: vec![3, 4], first_block: 256, copied_to }
+        PlacementEntry {
+            layout: "raid1:2".into(),
+            unit: 8192,
+            devices: vec![3, 4],
+            first_block: 256,
+            copied_to,
+            begun: 41,
+        }
     }
 
     #[test]
@@ -187,11 +200,13 @@ mod tests {
     fn a_migration_that_begins_or_ends_changes_the_placements_of_the_entry() {
         let mut moving = entry(VolumeState::Ready, None);
         let begun = change(&Change::Move(target(0))).unwrap().applied_to(&record(&moving).unwrap().volume);
-        set_record(&mut moving, &VolumeRecord { volume: begun, state: protocol::VolumeState::Ready }).unwrap();
+        let state = protocol::VolumeState::Ready;
+        let copied = Some(CopyRecord { begun: Version(41), copied_to: 0 });
+        set_record(&mut moving, &VolumeRecord { volume: begun, state: state.clone(), copied }).unwrap();
         assert_eq!(moving, entry(VolumeState::Ready, Some(target(0))));
         moving.moving = Some(target(9));
         let ended = protocol::Change::EndMove.applied_to(&record(&moving).unwrap().volume);
-        set_record(&mut moving, &VolumeRecord { volume: ended, state: protocol::VolumeState::Ready }).unwrap();
+        set_record(&mut moving, &VolumeRecord { volume: ended, state, copied: None }).unwrap();
         let there = target(0);
         let expected = VolumeEntry {
             layout: there.layout,

@@ -560,11 +560,17 @@ impl Cluster {
         record: Record,
     ) -> OpId {
         let request = request.into();
+        let op = self.expect(slot, client, request.patience(), record);
+        self.pass_request(self.hosts[slot.0], op, request);
+        op
+    }
+
+    /// Expects the answer to a request that is about to be passed on.
+    pub(crate) fn expect(&mut self, slot: HostSlot, client: usize, patience: Patience, record: Record) -> OpId {
         let (op, node) = (OpId(self.next_op), self.hosts[slot.0]);
         self.next_op += 1;
-        let (since, patience) = (self.world.now(), request.patience());
+        let since = self.world.now();
         self.asked.insert(op, PendingOperation { node, op, client, since, patience, abandoned: false, record });
-        self.pass_request(node, op, request);
         op
     }
 

@@ -1,17 +1,18 @@
-//! The control plane of a simulated array: a store with leases, hosts that follow it, and administrators that change the volume while
-//! clients use it. The protocol is that of real arrays (`braid_control_protocol`); only the store and the ways to it are simulated.
+//! The control plane of a simulated array: a store with leases, hosts that follow it, and administrators that change and move the volume
+//! while clients use it. The protocol is that of real arrays (`braid_control_protocol`); only the store and the ways to it are simulated.
 //!
 //! It begins when it is needed. Until then, hosts know the volume as it was when they started.
 
 mod administrators;
+mod changes;
 mod hosts;
 mod options;
 mod store;
 
 use crate::cluster::{Cluster, HostSlot};
-use administrators::Process;
-use braid_base::{Generation, NodeId, Rng, Time};
-use braid_control_protocol::{Answer, Change, Command, Done, Error, HostStep, Tag, Version};
+use administrators::{Name, Process};
+use braid_base::{Generation, NodeId, Rng, Time, VolumeId};
+use braid_control_protocol::{Answer, Command, Done, Error, HostStep, Operation, Tag, Version};
 use braid_machine::{HostOutcome, OpId};
 use braid_ordering::Ordering;
 use hosts::HostPart;
@@ -19,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use store::Store;
 
-pub use options::ReorderOptions;
+pub use options::ChangeOptions;
 
 /// Alarms of the control plane have tokens from this one on.
 const TOKENS: u64 = 1 << 62;
@@ -32,7 +33,8 @@ const CHANGE_MAX: Duration = Duration::from_secs(120);
 pub(crate) struct ControlPlane {
     store: Store,
     hosts: BTreeMap<Generation, HostPart>,
-    administrators: BTreeMap<Generation, Process>,
+    administrators: BTreeMap<Name, Process>,
+    last_administrator: u64,
     /// How administrators ended.
     ended: Vec<(Generation, Result<Done, Error>)>,
     /// What happens at each alarm.
@@ -43,7 +45,7 @@ pub(crate) struct ControlPlane {
     /// The orderings that the volume has had.
     pub orderings: BTreeSet<Ordering>,
     /// The faults, while there are any.
-    pub faults: Option<ReorderOptions>,
+    pub faults: Option<ChangeOptions>,
     rng: Rng,
     /// Hosts that died as administrators, or lost their leases.
     killed: Vec<NodeId>,
@@ -57,17 +59,17 @@ enum Event {
     /// A renewal arrives at the store.
     Renewal { host: Generation, confirmed: Option<Version> },
     /// A command arrives at the store. Its answer goes back, unless it is lost.
-    Command { by: Generation, command: Command, answered: Option<Tag> },
+    Command { by: Name, volume: VolumeId, command: Command, answered: Option<Tag> },
     /// An answer arrives.
-    Answer { to: Generation, tag: Tag, answer: Answer },
+    Answer { to: Name, tag: Tag, answer: Answer },
     /// The deadline of an administrator has passed.
-    Wake(Generation),
+    Wake(Name),
 }
 
 /// What a request to a host is for.
 enum Purpose {
     Step(Generation, HostStep),
-    Question(Generation, Tag),
+    Question(Name, Tag),
 }
 
 impl ControlPlane {
@@ -81,6 +83,11 @@ impl ControlPlane {
         Duration::from_nanos(self.rng.below(WAY_MAX.as_nanos() as u64) + 1)
     }
 
+    /// True if a host has an administrator that performs an operation of its own, or one that settles.
+    fn has_administrator(&self, host: Generation, is_own: bool) -> bool {
+        self.administrators.iter().any(|(name, process)| name.host == host && process.is_own == is_own)
+    }
+
     fn count(&mut self, what: &'static str) {
         *self.counts.entry(what).or_default() += 1;
     }
@@ -88,12 +95,13 @@ impl ControlPlane {
 
 impl Cluster {
     /// Begins the control plane: all living hosts have leases, and follow it.
-    pub(crate) fn begin_control(&mut self, faults: Option<ReorderOptions>) {
+    pub(crate) fn begin_control(&mut self, faults: Option<ChangeOptions>) {
         let rng = Rng::new(self.options.seed ^ 0xc0_0741);
         self.control = Some(Box::new(ControlPlane {
-            store: Store::new(),
+            store: Store::new(self.volumes()),
             hosts: BTreeMap::new(),
             administrators: BTreeMap::new(),
+            last_administrator: 0,
             ended: Vec::new(),
             queue: BTreeMap::new(),
             next_token: 0,
@@ -111,23 +119,24 @@ impl Cluster {
         }
     }
 
-    /// Makes a change of the volume, until all hosts know of it. Unless a run has a control plane, there is one for this change only.
-    pub(crate) fn change(&mut self, by: HostSlot, change: Change) -> Result<(), Error> {
+    /// Performs an operation on the volume, until all hosts know of it. Unless a run has a control plane, there is one for this operation
+    /// only.
+    pub(crate) fn operate(&mut self, by: HostSlot, operation: impl Into<Operation>) -> Result<(), Error> {
         let is_for_this = self.control.is_none();
         if is_for_this {
             self.begin_control(None);
         }
-        let NodeId::Host(own) = self.node(by) else { unreachable!("host slots hold hosts") };
+        let own = self.generation(by);
         let until = self.world.now().after(CHANGE_MAX);
         while self.administers(by) && self.pass(until) {}
         let before = self.control.as_ref().map_or(0, |control| control.ended.len());
-        self.begin_change(by, change);
+        self.begin_operation(by, operation.into());
         let ended = |cluster: &Cluster| {
             let control = cluster.control.as_ref()?;
             control.ended[before..].iter().find(|(by, _)| *by == own).map(|(_, result)| result.clone())
         };
         while ended(self).is_none() && self.pass(until) {}
-        let result = ended(self).unwrap_or_else(|| panic!("a change did not end within {CHANGE_MAX:?}"));
+        let result = ended(self).unwrap_or_else(|| panic!("an operation did not end within {CHANGE_MAX:?}"));
         while !self.is_followed() && self.pass(until) {}
         if is_for_this {
             self.control = None;
@@ -169,8 +178,8 @@ impl Cluster {
             match event {
                 Event::Tick(host) => cluster.tick(control, host),
                 Event::Renewal { host, confirmed } => control.store.renew(cluster.world.now(), host, confirmed),
-                Event::Command { by, command, answered } => {
-                    let answer = cluster.on_command(control, command);
+                Event::Command { by, volume, command, answered } => {
+                    let answer = cluster.on_command(control, volume, command);
                     if let Some(tag) = answered {
                         let way = control.way();
                         cluster.schedule(control, way, Event::Answer { to: by, tag, answer });
@@ -204,7 +213,19 @@ impl Cluster {
 
     /// True if the volume is on hold, according to the store.
     fn is_on_hold(&self) -> bool {
-        self.control.as_ref().is_some_and(|control| control.store.is_on_hold())
+        self.control.as_ref().is_some_and(|control| control.store.held_by(self.volume.id).is_some())
+    }
+
+    /// The records of the store and the administrators at work, for failures.
+    pub(crate) fn control_state(&self) -> String {
+        let Some(control) = &self.control else { return String::new() };
+        format!("{:?}\n{:?}", control.store.records(), control.administrators)
+    }
+
+    /// The generation that is in a host's slot now.
+    pub(crate) fn generation(&self, slot: HostSlot) -> Generation {
+        let NodeId::Host(own) = self.node(slot) else { unreachable!("host slots hold hosts") };
+        own
     }
 
     /// The hosts that died as administrators, or lost their leases, since the last call.

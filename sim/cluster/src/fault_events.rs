@@ -36,8 +36,6 @@ pub(crate) enum FaultEvent {
     SetClocks,
     /// Disks for which slots wait are brought, and damaged devices are checked.
     Disks,
-    /// A host is asked to copy the volume during a migration.
-    Copy,
     /// The recovery throttle is set to its default.
     UsualPace,
     /// Devices that have stopped are restarted.
@@ -46,8 +44,8 @@ pub(crate) enum FaultEvent {
     Reconnect,
     /// A host disconnects gracefully.
     Disconnect,
-    /// A host changes the ordering of the volume.
-    Reorder,
+    /// A host changes the volume.
+    Change,
     /// A host asks for a file system.
     TakeOver,
     /// A metadata server dies, or is taken over from.
@@ -64,8 +62,6 @@ pub(crate) enum FaultEvent {
     RecordDamage,
 }
 
-/// How often the run checks that a host copies the volume.
-const COPY_EVERY: Duration = Duration::from_millis(300);
 /// How often the run looks for devices to be restarted.
 const START_AGAIN_EVERY: Duration = Duration::from_millis(100);
 /// The largest number of bad sectors of a disk.
@@ -125,10 +121,6 @@ impl Run {
             FaultEvent::Space(node) => self.cluster.world.disk_mut(node).expect("the node has a disk").set_full(false),
             FaultEvent::SetClock(node) => self.set_clock(node),
             FaultEvent::SetClocks => self.set_clocks(),
-            FaultEvent::Copy => {
-                self.keep_copying();
-                self.plan_fault(COPY_EVERY, FaultEvent::Copy);
-            }
             FaultEvent::UsualPace => self.set_usual_pace(),
             FaultEvent::StartAgain => {
                 self.start_broken();
@@ -139,7 +131,7 @@ impl Run {
                 self.plan_reconnect();
             }
             FaultEvent::Disconnect => self.disconnect_and_plan_next(),
-            FaultEvent::Reorder => self.reorder_and_plan_next(),
+            FaultEvent::Change => self.change_and_plan_next(),
             FaultEvent::TakeOver => self.contend_and_plan_next(),
             FaultEvent::MetadataServer => self.disturb_metadata_and_plan_next(),
             FaultEvent::StartMetadataServer => self.start_metadata_if_none(),
@@ -516,9 +508,6 @@ impl Run {
         }
         if self.cluster.options.faults.has(FaultKind::Replace) || self.cluster.options.record_damage.is_some() {
             self.plan_fault(DISKS_EVERY, FaultEvent::Disks);
-        }
-        if self.cluster.options.moves {
-            self.plan_fault(COPY_EVERY, FaultEvent::Copy);
         }
         if !self.cluster.options.dying.is_empty() {
             let wait = self.cluster.options.swarm / 4;

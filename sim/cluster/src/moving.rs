@@ -1,13 +1,17 @@
-//! Changes of a volume by the control plane, as operations of scenarios; and migrations of swarm runs.
+//! Changes of a volume by the control plane, as operations of scenarios; and the end of the last migration of a run.
 
 use crate::cluster::{Cluster, Failed, HostSlot};
 use crate::role::Role;
-use crate::swarm::{AFTERMATH, Run};
+use crate::swarm::Run;
 use braid_base::DeviceId;
-use braid_control_protocol::{Change, Error};
-use braid_layout::{Layout, Placement, RaidLevel};
-use braid_machine::{HostSuccess, JobRequest, OpId};
+use braid_control_protocol::{Administrator, Change, Error, Migration, Timing};
+use braid_layout::{Layout, Placement};
+use braid_machine::{JobRequest, OpId};
 use braid_ordering::Ordering;
+use std::time::Duration;
+
+/// The longest time until a migration has ended on a healthy array.
+const END_MAX: Duration = Duration::from_secs(120);
 
 impl Cluster {
     /// Changes the ordering of the volume. Operations may be in progress: they end, and later ones wait.
@@ -20,7 +24,9 @@ impl Cluster {
         if self.control.is_none() {
             self.begin_control(None);
         }
-        self.begin_change(by, Change::Ordering(ordering));
+        let own = self.generation(by);
+        let administrator = Administrator::changing(own, Change::Ordering(ordering), Timing::default());
+        self.begin_operation(by, administrator.into());
     }
 
     /// Begins a migration: devices make room for the second layout, then all nodes learn of it.
@@ -34,14 +40,20 @@ impl Cluster {
         self.ask(by, JobRequest::Migrate { volume: self.volume.id, from, bytes_per_second: 0 })
     }
 
-    /// Ends a migration: the volume keeps only its new layout. All blocks must have been copied.
+    /// Continues a migration to its end: copies what is not copied, and then the volume keeps only its new layout.
     pub fn end_move(&mut self, by: HostSlot) -> Result<(), Error> {
-        self.change(by, Change::EndMove)
+        let own = self.generation(by);
+        self.operate(by, Migration::continuing(own, Timing::default()))
     }
 
     /// Cancels a migration: the volume keeps only its old layout.
     pub fn give_up_move(&mut self, by: HostSlot) -> Result<(), Error> {
         self.change(by, Change::GiveUpMove)
+    }
+
+    fn change(&mut self, by: HostSlot, change: Change) -> Result<(), Error> {
+        let own = self.generation(by);
+        self.operate(by, Administrator::changing(own, change, Timing::default()))
     }
 
     /// True if no host has an operation on the volume in progress.
@@ -55,53 +67,24 @@ impl Cluster {
 }
 
 impl Run {
-    /// Between two swarm runs, begins a migration to a random layout on random devices.
-    pub(crate) fn begin_move(&mut self) -> Result<(), Failed> {
-        let mut devices = self.cluster.devices();
-        let redundant = self.cluster.volume.layout.redundancy_units() > 0;
-        let schemes: Vec<RaidLevel> = match redundant {
-            true => vec![RaidLevel::Raid1 { copies: 2 }, RaidLevel::Raid5 { data: 2 }, RaidLevel::Raid5 { data: 3 }],
-            false => vec![RaidLevel::Raid0 { data: 1 }, RaidLevel::Raid0 { data: 2 }, RaidLevel::Raid0 { data: 3 }],
-        };
-        let fitting: Vec<RaidLevel> = schemes.into_iter().filter(|scheme| scheme.width() <= devices.len()).collect();
-        let scheme = fitting[self.rng.below(fitting.len() as u64) as usize];
-        while devices.len() as u64 > self.rng.between(scheme.width() as u64, devices.len() as u64) {
-            devices.remove(self.rng.below(devices.len() as u64) as usize);
+    /// After the faults, ends the migration that the run has left, in half of the seeds.
+    pub(crate) fn end_last_move(&mut self) -> Result<(), Failed> {
+        if self.cluster.volume.moving.is_none() || !self.change_rng.chance(1, 2) {
+            return Ok(());
         }
-        let by = self.rng.below(devices.len() as u64) as usize;
-        devices.rotate_left(by);
-        let unit = [1, 2, 4, 16][self.rng.below(4) as usize];
-        let layout = Layout::new(scheme, devices.len(), unit).expect("a ring that is wide enough");
-        // Messages of dead hosts have arrived after this time.
-        self.cluster.run_for(AFTERMATH);
-        self.cluster.begin_move(HostSlot(0), layout, devices).map_err(|error| refused(&error))
-    }
-
-    /// Makes sure that a host copies, if there is anything to copy.
-    pub(crate) fn keep_copying(&mut self) {
-        let is_asked = |op: OpId| self.cluster.asked().any(|asked| asked.op == op);
-        if self.cluster.volume.moving.is_none() || self.copying.is_some_and(is_asked) {
-            return;
-        }
-        self.copying = self.staying_slots().first().copied().map(|slot| self.cluster.copy_all(slot, 0));
-    }
-
-    /// Between two swarm runs, copies the rest and ends the migration, or sometimes cancels it.
-    pub(crate) fn end_move(&mut self) -> Result<(), Failed> {
         let by = HostSlot(0);
-        let copy = self.cluster.copy_all(by, 0);
-        match self.cluster.finish(copy) {
-            Ok(HostSuccess::Migrated(report)) if report.lost == 0 => {}
-            other => return Err(Failed { check: "not-copied", details: format!("{other:?}") }),
+        let own = self.cluster.generation(by);
+        self.count_fault("last migration ended");
+        self.cluster.begin_operation(by, Migration::continuing(own, Timing::default()).into());
+        let until = self.cluster.world.now().after(END_MAX);
+        while self.cluster.administers(by)
+            && let Some(event) = self.cluster.world.next(until)
+        {
+            self.on_world_event(event)?;
         }
-        self.cluster.run_for(AFTERMATH);
-        let stays = self.rng.below(4) == 0;
-        self.count_fault(if stays { "move given up" } else { "volume moved" });
-        let ended = if stays { self.cluster.give_up_move(by) } else { self.cluster.end_move(by) };
-        ended.map_err(|error| refused(&error))
+        match &self.cluster.volume.moving {
+            Some(target) => Err(Failed { check: "left-moving", details: format!("to {target:?}") }),
+            None => self.come_to_rest(),
+        }
     }
-}
-
-fn refused(error: &Error) -> Failed {
-    Failed { check: "move-refused", details: format!("{error:?}") }
 }

@@ -1,6 +1,6 @@
 //! The options of a run. The seed determines all of them, except those that are chosen ([`Choices`]).
 
-use crate::control::ReorderOptions;
+use crate::control::ChangeOptions;
 use crate::file_options::FileOptions;
 use crate::object_workload::ObjectOptions;
 use crate::volumes::MoreVolume;
@@ -32,7 +32,7 @@ pub struct Options {
     pub reconnects: Option<Duration>,
     /// More volumes on the same devices; in the middle of the run the last of them is removed, and another one is created.
     pub more_volumes: Vec<MoreVolume>,
-    /// Whether the volume is migrated in the middle of the run.
+    /// Whether the volume is migrated during the run.
     pub moves: bool,
     /// Devices that die for good during the swarm run, one after the other: no stripe has more of them than redundancy units.
     pub dying: Vec<DeviceId>,
@@ -74,8 +74,8 @@ pub struct Options {
     pub attribute_volume: Option<ObjectOptions>,
     /// If set, hosts disconnect gracefully, with this mean time between two, and others take their places.
     pub disconnects: Option<Duration>,
-    /// If set, the ordering of the volume changes during the run.
-    pub reorders: Option<ReorderOptions>,
+    /// If set, the ordering of the volume changes, or the volume moves, during the run.
+    pub changes: Option<ChangeOptions>,
     /// If set, hosts take file systems over from each other, with this mean time between two requests.
     pub take_overs: Option<Duration>,
     /// If set, hosts have a file system mounted.
@@ -124,7 +124,7 @@ impl Options {
             objects: None,
             attribute_volume: None,
             disconnects: None,
-            reorders: None,
+            changes: None,
             take_overs: None,
             files: None,
             settings: Settings::default(),
@@ -174,7 +174,7 @@ impl Options {
             .with_degraded_damage(choices)
             .with_record_damage(choices)
             .with_files(choices)
-            .with_reorders(choices)
+            .with_changes(choices)
     }
 
     /// In some seeds, gives disks physical sectors of 4 KiB, or a page cache.
@@ -483,7 +483,7 @@ impl Options {
             objects: None,
             attribute_volume: None,
             disconnects: None,
-            reorders: None,
+            changes: None,
             take_overs: None,
             files: None,
             faults: FaultOptions::draw(rng, &budget),
@@ -622,7 +622,7 @@ impl Options {
             HostError::LockServerSilent { .. } => self.lock_servers > 0,
             // So do metadata servers.
             HostError::Fenced => {
-                let by_host = has(FaultKind::Fence) || self.take_overs.is_some() || self.reorders.is_some();
+                let by_host = has(FaultKind::Fence) || self.take_overs.is_some() || self.changes.is_some();
                 self.lock_servers > 0 || by_host || self.files.is_some()
             }
             // Session tables are full until devices have forgotten hosts that have ended.
@@ -724,8 +724,8 @@ impl fmt::Display for Options {
         if let Some(every) = &self.disconnects {
             writeln!(f, "  hosts disconnect gracefully, one every {every:?}")?;
         }
-        if let Some(reorders) = &self.reorders {
-            writeln!(f, "  the ordering changes: {reorders:?}")?;
+        if let Some(changes) = &self.changes {
+            writeln!(f, "  the volume changes: {changes:?}")?;
         }
         if let Some(every) = &self.take_overs {
             writeln!(f, "  hosts contend for file systems, one every {every:?}")?;

@@ -110,8 +110,6 @@ pub(crate) struct Run {
     pub(crate) crash_plans: BTreeMap<NodeId, (Duration, bool)>,
     /// The disk replacement in progress.
     pub(crate) replacement: Option<Replacement>,
-    /// The request that copies the volume during a migration.
-    pub(crate) copying: Option<OpId>,
     /// Other requests of the operator.
     pub(crate) chores: BTreeSet<OpId>,
     /// The operator's last request to set the recovery throttle; a copy of an earlier one may still arrive.
@@ -120,8 +118,8 @@ pub(crate) struct Run {
     pub(crate) disconnecting: BTreeMap<OpId, (NodeId, Time)>,
     /// Decides which host disconnects.
     pub(crate) disconnect_rng: Rng,
-    /// Decides which host changes the ordering, and when.
-    pub(crate) reorder_rng: Rng,
+    /// Decides which host changes the volume, how, and when.
+    pub(crate) change_rng: Rng,
     /// Decides which host asks for which file system.
     pub(crate) take_over_rng: Rng,
     /// The operations on files, if the run has a file system.
@@ -202,20 +200,20 @@ impl Run {
         let record_rng = Rng::new(options.seed ^ 0x04ec_04d6);
         let disconnect_rng = Rng::new(options.seed ^ 0x1ea4f);
         let take_over_rng = Rng::new(options.seed ^ 0x0f5_07e5);
-        let reorder_rng = Rng::new(options.seed ^ 0x4e_04de5);
+        let change_rng = Rng::new(options.seed ^ 0x4e_04de5);
         let (file_rng, metadata) = (Rng::new(options.seed ^ 0xf11e6), MetadataFaults::new(options.seed));
         let of_files = Rng::new(options.seed ^ 0xf11e7);
         let file_workload = options.files.as_ref().map(|files| FileWorkload::new(files, of_files));
         let mut cluster = Cluster::new(options, trace);
         cluster.world.bound(RUN_MAX);
-        if let Some(reorders) = cluster.options.reorders.clone() {
-            cluster.begin_control(Some(reorders));
+        if let Some(changes) = cluster.options.changes.clone() {
+            cluster.begin_control(Some(changes));
         }
         Run {
             availability,
             disconnecting: BTreeMap::new(),
             disconnect_rng,
-            reorder_rng,
+            change_rng,
             take_over_rng,
             file_workload,
             file_rng,
@@ -238,7 +236,6 @@ impl Run {
             next_token: 0,
             crash_plans: BTreeMap::new(),
             replacement: None,
-            copying: None,
             chores: BTreeSet::new(),
             paced: None,
             takeovers: BTreeMap::new(),
@@ -255,12 +252,9 @@ impl Run {
             let by = self.swarm.skew();
             self.cluster.world.step_clock(node, by);
         }
-        // A volume that is migrated moves during the second of three swarm runs. Other volumes are created and removed between two.
+        // Other volumes are created and removed between two swarm runs.
         let changes = !self.cluster.options.more_volumes.is_empty();
-        let swarms = match self.cluster.options.moves {
-            true => 3,
-            false => 1 + u32::from(changes),
-        };
+        let swarms = 1 + u32::from(changes);
         for swarm in 1..=swarms {
             self.rise();
             let options = &self.cluster.options;
@@ -282,13 +276,11 @@ impl Run {
                 self.make_whole()?;
                 self.come_to_rest()?;
             }
-            match swarm {
-                _ if swarm == swarms => {}
-                _ if changes => self.change_volumes()?,
-                1 => self.begin_move()?,
-                _ => self.end_move()?,
+            if swarm < swarms {
+                self.change_volumes()?;
             }
         }
+        self.end_last_move()?;
         self.check_files()?;
         self.count_machines();
         self.count_changes();
@@ -329,7 +321,7 @@ impl Run {
         self.look_after_disks();
         self.plan_reconnect();
         self.plan_disconnect();
-        self.plan_reorder();
+        self.plan_change();
         self.plan_take_over();
         self.plan_metadata_fault();
         self.plan_damage();
@@ -360,7 +352,10 @@ impl Run {
                 let late: Vec<&PendingOperation> = self.cluster.asked().collect();
                 let files: Vec<_> =
                     late.iter().filter_map(|asked| self.cluster.file_operation_of(&asked.record)).collect();
-                return Err(Failed { check: "unanswered", details: format!("{late:?}\n{files:?}") });
+                return Err(Failed {
+                    check: "unanswered",
+                    details: format!("{late:?}\n{files:?}\n{}", self.cluster.control_state()),
+                });
             };
             self.on_world_event(event)?;
         }
@@ -470,14 +465,13 @@ impl Run {
         Ok(())
     }
 
-    fn on_world_event(&mut self, event: WorldEvent) -> Result<(), Failed> {
+    pub(crate) fn on_world_event(&mut self, event: WorldEvent) -> Result<(), Failed> {
         self.cluster.check_moment()?;
         self.look_after_metadata()?;
         self.availability.observe(&self.cluster);
         match event {
             WorldEvent::Reply { op, outcome, .. } => {
-                let is_operators =
-                    self.on_replacement(op, &outcome) | self.chores.remove(&op) | (self.copying == Some(op));
+                let is_operators = self.on_replacement(op, &outcome) | self.chores.remove(&op);
                 let answered = self.cluster.on_reply(op, &outcome)?;
                 let is_operators = is_operators | self.cluster.on_control_reply(op, &outcome);
                 let is_operators = is_operators | self.on_takeover(op, &outcome);
@@ -548,10 +542,9 @@ impl Run {
         if self.cluster.file_operation_of(&asked.record).is_some() {
             return self.judge_files(asked, outcome);
         }
-        // Objects of a device are unavailable with it, and requests for them or for an attribute volume may have short time-outs. A
-        // volume that is migrated is written twice.
-        // And requests wait while a volume is on hold.
-        let is_changing = self.cluster.volume().moving.is_some() || self.cluster.control.is_some();
+        // Objects of a device are unavailable with it, and requests for them or for an attribute volume may have short time-outs. And
+        // requests wait while a volume is on hold.
+        let is_changing = self.cluster.control.is_some();
         if self.cluster.object_operation(asked).is_some() || is_changing {
             return Ok(());
         }

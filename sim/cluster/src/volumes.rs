@@ -142,7 +142,7 @@ impl Cluster {
     }
 
     pub(crate) fn tell_monitor_of_volume(&mut self) {
-        for volume in self.volumes() {
+        for volume in self.volumes_for_monitor() {
             self.tell_monitor(ControlRequest::AdoptVolume { volume });
         }
     }

@@ -61,7 +61,8 @@ pub enum FaultKind {
     Misdirected,
     /// The disk of a device fails for good, and the operator replaces it with an empty one.
     Replace,
-    /// The volume is migrated. Not drawn as an event: a migration begins before a swarm run and ends after it.
+    /// No fault: the volume is migrated while clients use it. Those who migrate it die, or are suspended, at every step. Not drawn as an
+    /// event.
     Migrate,
     /// No fault: an operator has the volume scrubbed and repaired, or sets or pauses the recovery throttle for a while.
     Chore,

@@ -15,6 +15,9 @@ use braid_wire::{Failure as DeviceFailure, Task};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+/// An answer, and the reason if the question has failed.
+pub type Answered = (Answer, Option<Failure>);
+
 /// Answers the questions of one administrator.
 #[derive(Clone)]
 pub(super) struct Questions {
@@ -58,8 +61,7 @@ impl Judge {
 }
 
 impl Questions {
-    /// The answer to a question, and the reason if it failed.
-    pub async fn answer(&self, question: Question) -> (Answer, Option<Failure>) {
+    pub async fn answer(&self, question: Question) -> Answered {
         let answered = match question {
             Question::Store(Command::Watch) => {
                 tokio::time::sleep(LOOK_PAUSE).await;
@@ -86,11 +88,12 @@ impl Questions {
                 fenced.map(|_| (Answer::Yes, None)).map_err(Failure::from)
             }
             Question::Manage { device, task } => Ok(self.manage(device, task).await),
+            Question::Copy { .. } | Question::CopyProgress => unreachable!("a copier answers"),
         };
         answered.unwrap_or_else(|failure| (Answer::Failed, Some(failure)))
     }
 
-    fn command(&self, command: Command) -> Result<(Answer, Option<Failure>), Failure> {
+    fn command(&self, command: Command) -> Result<Answered, Failure> {
         let answer = match command {
             Command::Read => {
                 let description = self.folder.describe()?;
@@ -155,13 +158,13 @@ impl Questions {
         Ok(Epoch(monitor.map_or(0, |monitor| monitor.report.epoch)))
     }
 
-    fn monitor_knows(&self, version: Version) -> Result<(Answer, Option<Failure>), Failure> {
+    fn monitor_knows(&self, version: Version) -> Result<Answered, Failure> {
         let monitor = self.folder.monitor(&Moment::now())?;
         let knows = monitor.is_some_and(|monitor| Version(monitor.report.revision) >= version);
         Ok((if knows { Answer::Yes } else { Answer::No }, None))
     }
 
-    async fn manage(&self, device: DeviceId, task: Task) -> (Answer, Option<Failure>) {
+    async fn manage(&self, device: DeviceId, task: Task) -> Answered {
         let error = match self.client.call(ArrayRequest::Manage { device, task }).await {
             Ok(_) => return (Answer::Yes, None),
             // An object that does not exist has been removed already.

@@ -139,6 +139,7 @@ fn only_of(name: &str) -> Option<&'static str> {
         FaultKind::Calm,
         FaultKind::Reconnect,
         FaultKind::Reorder,
+        FaultKind::Migrate,
         FaultKind::Disconnect,
         FaultKind::Fence,
         FaultKind::Dead,

@@ -4,90 +4,100 @@
 use super::{ControlPlane, Event, Purpose};
 use crate::cluster::{Cluster, HostSlot, Record};
 use crate::role::Role;
-use braid_base::{Generation, MemberState, NodeId};
-use braid_control_protocol::{Administrator, Answer, Change, Done, Effect, Error, Input, Question, Tag, Timing};
-use braid_machine::{ArrayRequest, HostError, HostOutcome};
+use braid_base::{Generation, MemberState, NodeId, VolumeId};
+use braid_control_protocol::{
+    Administrator, Answer, Done, Effect, Error, Input, Operation, Question, Stage, Tag, Timing,
+};
+use braid_machine::{ArrayRequest, HostError, HostOutcome, HostRequest, HostSuccess, JobRequest, Patience};
 use braid_wire::Failure;
 use std::time::Duration;
 
 /// The pause before something is looked at again.
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// Names an administrator: a host may have two, one of which settles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Name {
+    pub host: Generation,
+    number: u64,
+}
+
+#[derive(Debug)]
 pub(super) struct Process {
-    machine: Administrator,
-    /// It makes a change of its own.
-    changes: bool,
+    operation: Operation,
+    volume: VolumeId,
+    /// It does not settle what another one has begun.
+    pub is_own: bool,
 }
 
 impl Cluster {
-    /// Has a host change the volume.
-    pub(crate) fn begin_change(&mut self, by: HostSlot, change: Change) {
-        let NodeId::Host(own) = self.node(by) else { unreachable!("host slots hold hosts") };
+    /// Has a host perform an operation on the volume.
+    pub(crate) fn begin_operation(&mut self, by: HostSlot, operation: Operation) {
+        let (own, volume) = (self.generation(by), self.volume.id);
         self.with_control(|cluster, control| {
-            let machine = Administrator::changing(own, change, Timing::default());
-            cluster.begin_administrator(control, own, Process { machine, changes: true });
+            cluster.begin_administrator(control, own, Process { operation, volume, is_own: true });
         });
     }
 
-    /// True if a host administers the volume, or has not heard how that ended.
+    /// True if a host performs an operation of its own, or has not heard how that ended.
     pub(crate) fn administers(&self, slot: HostSlot) -> bool {
-        let NodeId::Host(own) = self.node(slot) else { return false };
-        self.control.as_ref().is_some_and(|control| control.administrators.contains_key(&own))
+        let own = self.generation(slot);
+        self.control.as_ref().is_some_and(|control| control.has_administrator(own, true))
     }
 
     /// A host that sees the volume on hold for a dead administrator settles that, in some cases.
     pub(super) fn settle_sometimes(&mut self, control: &mut ControlPlane, own: Generation) {
-        let held_by_other =
-            control.store.held_by().is_some_and(|by| by != own || !control.administrators.contains_key(&by));
-        if held_by_other && !control.administrators.contains_key(&own) && control.rng.below(8) == 0 {
-            let machine = Administrator::settling(own, Timing::default());
-            self.begin_administrator(control, own, Process { machine, changes: false });
+        let is_of_other = |by: Generation| by != own || !control.has_administrator(own, true);
+        let held = control.store.held().find(|(_, by)| is_of_other(*by));
+        if let Some((volume, _)) = held
+            && !control.has_administrator(own, false)
+            && control.rng.below(8) == 0
+        {
+            let operation = Administrator::settling(own, Timing::default()).into();
+            self.begin_administrator(control, own, Process { operation, volume, is_own: false });
         }
     }
 
-    fn begin_administrator(&mut self, control: &mut ControlPlane, own: Generation, process: Process) {
+    fn begin_administrator(&mut self, control: &mut ControlPlane, host: Generation, process: Process) {
+        control.last_administrator += 1;
+        let own = Name { host, number: control.last_administrator };
         control.administrators.insert(own, process);
         self.give(control, own, Input::Start);
     }
 
-    pub(super) fn answer_administrator(
-        &mut self,
-        control: &mut ControlPlane,
-        own: Generation,
-        tag: Tag,
-        answer: Answer,
-    ) {
-        if self.world.is_stalled(NodeId::Host(own)) {
+    pub(super) fn answer_administrator(&mut self, control: &mut ControlPlane, own: Name, tag: Tag, answer: Answer) {
+        if self.world.is_stalled(NodeId::Host(own.host)) {
             return self.schedule(control, PAUSE, Event::Answer { to: own, tag, answer });
         }
         self.give(control, own, Input::Answer { tag, answer });
     }
 
-    pub(super) fn wake_administrator(&mut self, control: &mut ControlPlane, own: Generation) {
-        if self.world.is_stalled(NodeId::Host(own)) {
+    pub(super) fn wake_administrator(&mut self, control: &mut ControlPlane, own: Name) {
+        if self.world.is_stalled(NodeId::Host(own.host)) {
             return self.schedule(control, PAUSE, Event::Wake(own));
         }
         self.give(control, own, Input::Wake);
     }
 
-    fn give(&mut self, control: &mut ControlPlane, own: Generation, input: Input) {
-        if self.slot_of(own).is_none() {
+    fn give(&mut self, control: &mut ControlPlane, own: Name, input: Input) {
+        if self.slot_of(own.host).is_none() {
             // Its host has died.
             control.administrators.remove(&own);
             return;
         }
         let now = self.time();
         let Some(process) = control.administrators.get_mut(&own) else { return };
-        let effects = process.machine.step(now, input);
-        let deadline = process.machine.deadline();
+        let effects = process.operation.step(now, input);
+        let (volume, deadline) = (process.volume, process.operation.deadline());
         for effect in effects {
             match effect {
-                Effect::Ask { tag, question } => self.route(control, own, tag, question),
+                Effect::Ask { tag, question } => self.route(control, (own, volume), tag, question),
+                Effect::Began(Stage::Copying) => control.count("copy of the volume begun"),
                 Effect::Began(_) => {}
                 Effect::Ended(result) => {
                     let process = control.administrators.remove(&own).expect("it is there");
-                    control.count(name_of(&result, process.changes));
-                    control.ended.push((own, result));
+                    control.count(name_of(&result, &process));
+                    control.ended.push((own.host, result));
                 }
             }
         }
@@ -98,15 +108,15 @@ impl Cluster {
         self.harm(control, own);
     }
 
-    /// An administrator that makes a change dies, or is suspended, at any of its steps.
-    fn harm(&mut self, control: &mut ControlPlane, own: Generation) {
+    /// An administrator with an operation of its own dies, or is suspended, at any of its steps.
+    fn harm(&mut self, control: &mut ControlPlane, own: Name) {
         let Some(faults) = &control.faults else { return };
         let (deaths, pauses) = (faults.deaths, faults.pauses);
         let longest = 4 * self.control_lease().as_millis() as u64;
-        if !control.administrators.get(&own).is_some_and(|process| process.changes) {
+        if !control.administrators.get(&own).is_some_and(|process| process.is_own) {
             return;
         }
-        let node = NodeId::Host(own);
+        let node = NodeId::Host(own.host);
         let drawn = control.rng.below(1000);
         if drawn < deaths {
             control.count("administrator died");
@@ -120,9 +130,9 @@ impl Cluster {
     }
 
     /// Passes a question on to where it is answered.
-    fn route(&mut self, control: &mut ControlPlane, own: Generation, tag: Tag, question: Question) {
+    fn route(&mut self, control: &mut ControlPlane, (own, volume): (Name, VolumeId), tag: Tag, question: Question) {
         let answer = match question {
-            Question::Store(command) => return self.send_command(control, own, tag, command),
+            Question::Store(command) => return self.send_command(control, (own, volume), tag, command),
             Question::AreIn { devices } => {
                 let members = self.membership();
                 let is_in = |device| {
@@ -149,6 +159,19 @@ impl Cluster {
             Question::Manage { device, task } => {
                 return self.ask_host(control, own, tag, ArrayRequest::Manage { device, task });
             }
+            Question::Copy { from } => {
+                let bytes_per_second = control.faults.as_ref().map_or(0, |faults| faults.copy_rate);
+                let request = JobRequest::Migrate { volume, from, bytes_per_second };
+                return self.ask_host(control, own, tag, request);
+            }
+            Question::CopyProgress => {
+                let host = self.world.machine(NodeId::Host(own.host)).and_then(Role::host);
+                let progress = host.and_then(|host| host.migrating().find(|progress| progress.volume == volume));
+                match progress {
+                    Some(progress) => Answer::Copied { copied_to: progress.cursor, lost: progress.lost.into() },
+                    None => Answer::No,
+                }
+            }
         };
         let way = control.way();
         self.schedule(control, way, Event::Answer { to: own, tag, answer });
@@ -158,18 +181,29 @@ impl Cluster {
         if yes { Answer::Yes } else { Answer::No }
     }
 
-    fn ask_host(&mut self, control: &mut ControlPlane, own: Generation, tag: Tag, request: ArrayRequest) {
-        if let Some(slot) = self.slot_of(own) {
-            let op = self.begin(slot, 0, request, Record::Nothing);
+    fn ask_host(&mut self, control: &mut ControlPlane, own: Name, tag: Tag, request: impl Into<HostRequest>) {
+        if let Some(slot) = self.slot_of(own.host) {
+            let op = self.expect(slot, 0, Patience::Host, Record::Nothing);
             control.asked.insert(op, Purpose::Question(own, tag));
+            self.admit(control, own.host, op, request.into());
         }
     }
 }
 
 /// How an administrator ended, for the report.
-fn name_of(result: &Result<Done, Error>, changes: bool) -> &'static str {
+fn name_of(result: &Result<Done, Error>, process: &Process) -> &'static str {
+    if let Operation::Migration(_) = process.operation {
+        return match result {
+            Ok(_) => "migration ended",
+            Err(Error::Migration | Error::NotCopied) => "migration ended by another",
+            Err(Error::BlocksLost(_)) => "migration with lost blocks",
+            Err(Error::NotIn(_)) => "migration without a device",
+            Err(Error::Held(_) | Error::Lost) => "migration while another administrator is at work",
+            Err(_) => "migration without answers",
+        };
+    }
     match result {
-        Ok(Done::Changed) if changes => "change made",
+        Ok(Done::Changed) if process.is_own => "change made",
         Ok(Done::Changed) => "change of another host completed",
         Ok(Done::Reverted) => "change reverted",
         Ok(Done::Nothing) => "nothing to settle",
@@ -180,6 +214,8 @@ fn name_of(result: &Result<Done, Error>, changes: bool) -> &'static str {
         Err(Error::Incomplete(_)) => "change incomplete",
         Err(Error::Question(_)) => "change without answers",
         Err(Error::NoLockServer(_)) => "change without a lock server",
+        Err(Error::Migration) => "change that does not fit a migration",
+        Err(Error::NoSpace(_)) => "change without space",
         Err(_) => "change failed otherwise",
     }
 }
@@ -187,7 +223,9 @@ fn name_of(result: &Result<Done, Error>, changes: bool) -> &'static str {
 /// The answer to a question that a host was asked.
 pub(super) fn answer_of(outcome: &HostOutcome) -> Answer {
     match outcome {
+        Ok(HostSuccess::Migrated(report)) => Answer::Copied { copied_to: report.copied_to, lost: report.lost },
         Ok(_) => Answer::Yes,
+        Err(HostError::NotMoving) => Answer::No,
         // An object that does not exist has been removed already.
         Err(HostError::Device { failure: Failure::NoSuchObject, .. }) => Answer::Yes,
         Err(HostError::Device { failure: Failure::InUse, .. }) => Answer::InUse,

@@ -2,8 +2,10 @@
 
 use super::{ControlPlane, Event, Purpose};
 use crate::cluster::Cluster;
+use crate::role::Role;
 use braid_base::{Generation, NodeId};
 use braid_control_protocol::{Admission, Follower, HeldRequests, HostStep, Version};
+use braid_host::Host;
 use braid_machine::{ArrayRequest, HostRequest, JobRequest, MountRequest, OpId};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -32,8 +34,8 @@ impl Cluster {
         self.with_control(|cluster, control| {
             control.store.begin_lease(cluster.time(), host);
             // It is created with the volume as it is now.
-            let record = cluster.record(&control.store);
-            let follower = Follower::new(control.store.version(), [&record]);
+            let records = control.store.records();
+            let follower = Follower::new(control.store.version(), &records);
             let mut held = HeldRequests::default();
             follower.held().iter().for_each(|volume| held.begin(*volume));
             control.hosts.insert(host, HostPart { follower, held, applying: None });
@@ -64,6 +66,14 @@ impl Cluster {
         }
     }
 
+    /// Passes a request of an administrator on to its host, as those of users.
+    pub(super) fn admit(&mut self, control: &mut ControlPlane, host: Generation, op: OpId, request: HostRequest) {
+        let part = control.hosts.get_mut(&host).expect("a host with an administrator has a part");
+        if let Admission::Passed { request, .. } = part.held.admit(op, request) {
+            self.world.request(NodeId::Host(host), op, request);
+        }
+    }
+
     /// A host renews its lease, and reads the store.
     pub(super) fn tick(&mut self, control: &mut ControlPlane, host: Generation) {
         let node = NodeId::Host(host);
@@ -79,8 +89,9 @@ impl Cluster {
         if self.world.is_stalled(node) {
             return;
         }
-        if !control.store.has_lease(host) {
-            // It learns that its lease is over, and its process ends.
+        let is_fenced = self.world.machine(node).and_then(Role::host).is_some_and(Host::is_fenced);
+        if !control.store.has_lease(host) || is_fenced {
+            // It learns that its lease is over, or that devices refuse it, and its process ends.
             control.count("host lost its lease");
             control.killed.push(node);
             return self.crash(node);
@@ -91,9 +102,9 @@ impl Cluster {
         if control.faults.as_ref().is_some_and(|faults| control.rng.below(1000) < faults.store_faults) {
             return;
         }
-        let (version, record) = (control.store.version(), self.record(&control.store));
+        let (version, records) = (control.store.version(), control.store.records());
         let part = control.hosts.get_mut(&host).expect("it is there");
-        let steps = part.follower.follow(version, &[record]);
+        let steps = part.follower.follow(version, &records);
         part.applying = Some((version, steps.into()));
         self.apply(control, host);
         self.settle_sometimes(control, host);

@@ -1,12 +1,14 @@
-//! The store of the control plane: one record with versions, and leases. Commands take effect in the order of their arrival. Answers are
+//! The store of the control plane: the records of volumes with one version, and leases. Commands take effect in the order of their arrival. Answers are
 //! lost, and commands arrive late, on the way to it.
 
+use super::administrators::Name;
 use super::{ControlPlane, Event};
 use crate::cluster::Cluster;
-use braid_base::{Generation, Time};
+use braid_base::{Generation, Time, VolumeId};
 use braid_control_protocol::{
-    Answer, Change, Command, Fence, HostLease, LeaseEnd, Tag, Version, VolumeRecord, VolumeState,
+    Answer, Change, Command, CopyRecord, Fence, HostLease, LeaseEnd, Tag, Version, VolumeRecord, VolumeState,
 };
+use braid_layout::VolumeDescription;
 use braid_machine::ControlRequest;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +21,7 @@ const WATCHED: Duration = Duration::from_millis(20);
 
 pub(super) struct Store {
     version: Version,
-    state: VolumeState,
+    records: BTreeMap<VolumeId, VolumeRecord>,
     leases: BTreeMap<Generation, Lease>,
 }
 
@@ -31,27 +33,35 @@ struct Lease {
 }
 
 impl Store {
-    pub fn new() -> Store {
-        Store { version: Version(1), state: VolumeState::Ready, leases: BTreeMap::new() }
+    /// A store with these volumes, which are ready. Nothing is recorded of the progress of a migration.
+    pub fn new(volumes: Vec<VolumeDescription>) -> Store {
+        let record = |volume: VolumeDescription| {
+            let copied = volume.moving.as_ref().map(|_| CopyRecord { begun: Version(0), copied_to: 0 });
+            (volume.id, VolumeRecord { volume, state: VolumeState::Ready, copied })
+        };
+        let records = volumes.into_iter().map(record).collect();
+        Store { version: Version(1), records, leases: BTreeMap::new() }
     }
 
     pub fn version(&self) -> Version {
         self.version
     }
 
-    pub fn state(&self) -> &VolumeState {
-        &self.state
+    pub fn records(&self) -> Vec<VolumeRecord> {
+        self.records.values().cloned().collect()
     }
 
-    pub fn is_on_hold(&self) -> bool {
-        self.held_by().is_some()
+    pub fn record(&self, volume: VolumeId) -> Option<&VolumeRecord> {
+        self.records.get(&volume)
     }
 
-    pub fn held_by(&self) -> Option<Generation> {
-        match self.state {
-            VolumeState::Draining { by, .. } | VolumeState::Reordering { by, .. } => Some(by),
-            _ => None,
-        }
+    pub fn held_by(&self, volume: VolumeId) -> Option<Generation> {
+        self.record(volume)?.held_by()
+    }
+
+    /// The volumes on hold, and by whom.
+    pub fn held(&self) -> impl Iterator<Item = (VolumeId, Generation)> + '_ {
+        self.records.iter().filter_map(|(volume, record)| Some((*volume, record.held_by()?)))
     }
 
     pub fn begin_lease(&mut self, now: Time, host: Generation) {
@@ -77,13 +87,14 @@ impl Store {
 }
 
 impl Cluster {
-    /// The record in the store.
-    pub(super) fn record(&self, store: &Store) -> VolumeRecord {
-        VolumeRecord { volume: self.volume.clone(), state: store.state.clone() }
-    }
-
     /// Sends a command to the store; in most cases, its answer comes back.
-    pub(super) fn send_command(&mut self, control: &mut ControlPlane, by: Generation, tag: Tag, command: Command) {
+    pub(super) fn send_command(
+        &mut self,
+        control: &mut ControlPlane,
+        (by, volume): (Name, VolumeId),
+        tag: Tag,
+        command: Command,
+    ) {
         // A watch answers after a while, whatever has happened.
         let way = control.way() + if command == Command::Watch { WATCHED } else { Duration::ZERO };
         let fate = match &control.faults {
@@ -94,28 +105,28 @@ impl Cluster {
         match fate {
             // The answer is lost, the command is lost, or the command arrives after it was given up.
             0 => {
-                self.schedule(control, way, Event::Command { by, command, answered: None });
+                self.schedule(control, way, Event::Command { by, volume, command, answered: None });
                 self.schedule(control, UNANSWERED, unknown);
                 control.count("answers of the store lost");
             }
             1 => self.schedule(control, UNANSWERED, unknown),
             2 => {
                 let late = UNANSWERED + Duration::from_millis(control.rng.below(2_000));
-                self.schedule(control, late, Event::Command { by, command, answered: None });
+                self.schedule(control, late, Event::Command { by, volume, command, answered: None });
                 self.schedule(control, UNANSWERED, unknown);
                 control.count("commands for the store late");
             }
-            _ => self.schedule(control, way, Event::Command { by, command, answered: Some(tag) }),
+            _ => self.schedule(control, way, Event::Command { by, volume, command, answered: Some(tag) }),
         }
     }
 
     /// Executes a command.
-    pub(super) fn on_command(&mut self, control: &mut ControlPlane, command: Command) -> Answer {
+    pub(super) fn on_command(&mut self, control: &mut ControlPlane, volume: VolumeId, command: Command) -> Answer {
         let (now, lease) = (self.time(), self.control_lease());
         match command {
             Command::Read => Answer::Record {
                 version: control.store.version,
-                record: Some(Box::new(self.record(&control.store))),
+                record: control.store.record(volume).cloned().map(Box::new),
                 ready_devices: self.devices().into_iter().collect(),
             },
             Command::Replace { after, .. } | Command::Confirm { version: after } if after != control.store.version => {
@@ -156,25 +167,35 @@ impl Cluster {
     fn replace_record(&mut self, control: &mut ControlPlane, record: VolumeRecord) {
         let store = &mut control.store;
         store.version = Version(store.version.0 + 1);
-        store.state = record.state;
-        control.orderings.insert(record.volume.ordering);
-        self.options.ordering = record.volume.ordering;
-        self.volume = record.volume;
-        self.tell_monitor_of_volume_as(&control.store.state);
+        let volume = record.volume.clone();
+        if volume.id == self.volume.id {
+            control.orderings.insert(volume.ordering);
+            self.options.ordering = volume.ordering;
+            self.volume = volume.clone();
+        }
+        self.tell_monitor(ControlRequest::AdoptVolume { volume: widest(&record) });
+        store.records.insert(volume.id, record);
     }
 
-    /// The monitor takes the target of a migration that is about to begin into account.
-    fn tell_monitor_of_volume_as(&mut self, state: &VolumeState) {
-        let volume = match state {
-            VolumeState::Draining { to: to @ Change::Move(_), .. }
-            | VolumeState::Reordering { to: to @ Change::Move(_), .. } => to.applied_to(&self.volume),
-            _ => self.volume.clone(),
-        };
-        self.tell_monitor(ControlRequest::AdoptVolume { volume });
+    /// The volumes as the monitor must know them.
+    pub(crate) fn volumes_for_monitor(&self) -> Vec<VolumeDescription> {
+        match &self.control {
+            Some(control) => control.store.records.values().map(widest).collect(),
+            None => self.volumes(),
+        }
     }
 
     /// A host that is silent for longer is presumed dead.
     pub(super) fn control_lease(&self) -> Duration {
         self.options.settings.host_lease.max(Duration::from_millis(500))
+    }
+}
+
+/// The volume, including the target of a migration that is about to begin.
+fn widest(record: &VolumeRecord) -> VolumeDescription {
+    match &record.state {
+        VolumeState::Draining { to: to @ Change::Move(_), .. }
+        | VolumeState::Reordering { to: to @ Change::Move(_), .. } => to.applied_to(&record.volume),
+        _ => record.volume.clone(),
     }
 }

@@ -1,0 +1,45 @@
+//! What an administrator does, as its driver sees it: one machine with one kind of inputs and effects, whatever the operation is.
+
+use crate::administrator::Administrator;
+use crate::contract::{Effect, Input};
+use crate::migration::Migration;
+use braid_base::Time;
+
+/// An operation on one volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// A change of the volume, or its settlement.
+    Change(Administrator),
+    /// A whole migration, or the rest of one.
+    Migration(Migration),
+}
+
+impl Operation {
+    /// The time of the next [`Input::Wake`].
+    pub fn deadline(&self) -> Option<Time> {
+        match self {
+            Operation::Change(administrator) => administrator.deadline(),
+            Operation::Migration(migration) => migration.deadline(),
+        }
+    }
+
+    /// Takes one input, and returns what follows.
+    pub fn step(&mut self, now: Time, input: Input) -> Vec<Effect> {
+        match self {
+            Operation::Change(administrator) => administrator.step(now, input),
+            Operation::Migration(migration) => migration.step(now, input),
+        }
+    }
+}
+
+impl From<Administrator> for Operation {
+    fn from(administrator: Administrator) -> Operation {
+        Operation::Change(administrator)
+    }
+}
+
+impl From<Migration> for Operation {
+    fn from(migration: Migration) -> Operation {
+        Operation::Migration(migration)
+    }
+}

@@ -1,0 +1,91 @@
+//! Changes of a volume, and their settlement.
+
+use super::world::*;
+use super::*;
+use braid_base::Generation;
+
+fn reorder() -> Change {
+    Change::Ordering(Ordering::DeviceLock)
+}
+
+/// All changes, with volumes that they fit.
+fn changes() -> [(VolumeDescription, Change); 4] {
+    [
+        (volume(), reorder()),
+        (volume(), Change::Move(target())),
+        (moving(), Change::EndMove),
+        (moving(), Change::GiveUpMove),
+    ]
+}
+
+fn world(volume: VolumeDescription, change: Change, budget: Budget) -> World {
+    World::new(volume, Administrator::changing(FIRST, change, Timing::default()), budget)
+}
+
+#[test]
+fn a_change_ends_whatever_hosts_do_meanwhile() {
+    for (volume, change) in changes() {
+        let mut world = world(volume, change, QUIET);
+        // It has its lease, and has not read the store yet.
+        world.add_host(LATE_USER, None);
+        ends_with("all is well", world, &["Ok(Changed)", "Ok(Nothing)"]);
+    }
+}
+
+#[test]
+fn answers_may_be_lost_and_questions_take_effect_late() {
+    for (volume, change) in changes() {
+        let budget = Budget { lost: 2, operations: 1, ..QUIET };
+        let ends = ends_with("lost answers", world(volume, change, budget), &["Ok(Changed)", "Incomplete"]);
+        assert!(!ends.contains("Err(Lost)"), "nobody takes over from a living administrator");
+    }
+}
+
+#[test]
+fn an_administrator_may_die_at_every_step() {
+    for (volume, change) in changes() {
+        let budget = Budget { deaths: 1, settlers: 2, operations: 1, ..QUIET };
+        ends_with("deaths", world(volume, change, budget), &["Ok(Changed)", "Ok(Reverted)", "Ok(Nothing)"]);
+    }
+}
+
+#[test]
+fn an_administrator_that_was_suspended_and_taken_over_changes_nothing() {
+    for (volume, change) in changes() {
+        let budget = Budget { silences: 1, settlers: 1, operations: 1, ..QUIET };
+        let expected = ["Ok(Changed)", "Ok(Reverted)", "Err(Lost)", "Incomplete"];
+        ends_with("suspended", world(volume, change, budget), &expected);
+    }
+}
+
+#[test]
+fn silence_death_and_lost_answers_may_come_together() {
+    let budget = Budget { lost: 1, deaths: 0, silences: 1, settlers: 1, operations: 0, ..QUIET };
+    ends_with("all at once", world(volume(), reorder(), budget), &["Ok(Changed)", "Ok(Reverted)"]);
+}
+
+#[test]
+fn a_change_that_a_device_has_no_space_for_is_undone() {
+    for device in DEVICES {
+        let mut world = world(volume(), Change::Move(target()), Budget { deaths: 1, operations: 0, ..QUIET });
+        world.full = Some(device);
+        ends_with("no space", world, &["NoSpace", "Ok(Changed)"]);
+    }
+}
+
+#[test]
+fn a_device_that_returns_during_a_change_is_told_again() {
+    for (volume, change) in changes() {
+        let budget = Budget { returns: 1, operations: 0, ..QUIET };
+        ends_with("returns", world(volume, change, budget), &["Ok(Changed)"]);
+    }
+}
+
+#[test]
+fn one_of_two_administrators_changes_a_volume() {
+    let mut world = world(volume(), reorder(), Budget { settlers: 0, operations: 1, ..QUIET });
+    let second = Generation(12);
+    let change = Change::Ordering(Ordering::None);
+    world.begin(second, Administrator::changing(second, change, Timing::default()));
+    ends_with("two", world, &["Err(Held(", "Ok(Changed)"]);
+}

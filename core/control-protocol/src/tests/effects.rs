@@ -1,0 +1,134 @@
+//! What questions do in the small world, and their answers.
+
+use super::world::*;
+use crate::*;
+use braid_base::{DeviceId, Generation};
+use braid_wire::Task;
+
+impl World {
+    /// What a question does, and its answer.
+    pub fn perform(&mut self, own: Generation, question: &Question) -> Answer {
+        match question {
+            Question::AreIn { .. } => Answer::AllIn(self.epoch),
+            Question::MonitorKnows { .. } | Question::LockServersServe => Answer::Yes,
+            Question::Store(command) => self.on_command(command),
+            Question::Fence(Fence { below, except }) => {
+                let all = (0..below.0).map(Generation);
+                self.refused.extend(all.filter(|host| !except.contains(host)));
+                Answer::Yes
+            }
+            Question::Copy { from } => self.on_copy(*from),
+            Question::CopyProgress => {
+                let half = self.record.volume.blocks() / 2;
+                let pending = &self.administrators[&own].pending;
+                let from = pending.values().find_map(|asked| match asked {
+                    Question::Copy { from } => Some(*from),
+                    _ => None,
+                });
+                if let Some(from) = from.filter(|_| self.record.held_by().is_none()) {
+                    self.copy(from, half);
+                }
+                Answer::Copied { copied_to: half, lost: 0 }
+            }
+            Question::Manage { .. } if self.refused.contains(&own) => Answer::Failed,
+            Question::Manage { device, task } => self.on_task(own, *device, task),
+        }
+    }
+
+    fn on_command(&mut self, command: &Command) -> Answer {
+        match command {
+            Command::Read => Answer::Record {
+                version: self.version,
+                record: Some(Box::new(self.record.clone())),
+                ready_devices: DEVICES.into(),
+            },
+            Command::Replace { after, .. } | Command::Confirm { version: after } if *after != self.version => {
+                Answer::Superseded
+            }
+            Command::Replace { record, .. } => {
+                self.version = Version(self.version.0 + 1);
+                self.record = record.clone();
+                Answer::Replaced { version: self.version }
+            }
+            Command::Confirm { .. } | Command::Watch => Answer::Yes,
+            Command::ListHosts => Answer::Hosts(
+                self.leases
+                    .iter()
+                    .map(|(host, lease)| HostLease {
+                        host: *host,
+                        is_live: !lease.is_silent,
+                        // Other administrators don't use the volume here.
+                        uses_volumes: self.hosts.contains_key(host),
+                        confirmed: lease.confirmed,
+                    })
+                    .collect(),
+            ),
+            Command::EndLease { host } => {
+                if self.leases.get(host).is_some_and(|lease| !lease.is_silent) {
+                    return Answer::Lease(LeaseEnd::Lives);
+                }
+                let others = self.leases.keys().copied().filter(|other| other < host);
+                let except = others.collect();
+                // The process can't renew its lease; it may go on, and ask devices.
+                if let Some(lease) = self.leases.get_mut(host) {
+                    lease.is_over = true;
+                }
+                Answer::Lease(LeaseEnd::Ended(Fence { below: Generation(host.0 + 1), except }))
+            }
+            Command::ForgetLease { host } => {
+                assert!(self.refused.contains(host), "{host} is forgotten when it is fenced");
+                self.leases.remove(host);
+                Answer::Yes
+            }
+        }
+    }
+
+    fn on_copy(&mut self, from: u64) -> Answer {
+        if self.record.volume.moving.is_none() {
+            return Answer::No;
+        }
+        let copied_to = self.record.volume.blocks();
+        self.copy(from, copied_to);
+        Answer::Copied { copied_to, lost: 0 }
+    }
+
+    /// The host copies from one block to another. If the migration is not the one that the operation means, what is before may be missing.
+    fn copy(&mut self, from: u64, to: u64) {
+        let Some(CopyRecord { begun, .. }) = self.record.copied else { return };
+        let before = if self.copied.begun == begun { self.copied.copied_to } else { 0 };
+        if from <= before {
+            self.copied = CopyRecord { begun, copied_to: before.max(to) };
+        }
+    }
+
+    fn on_task(&mut self, own: Generation, device: DeviceId, task: &Task) -> Answer {
+        // Devices change only when nobody uses the volume, and only for the administrator that holds it.
+        for (host, state) in self.hosts.iter().filter(|(host, _)| !self.refused.contains(host)) {
+            assert!(state.operation.is_none(), "{host} uses the volume while {device} is told {task:?}");
+        }
+        let holds = matches!(self.record.state, VolumeState::Reordering { by, .. } if by == own);
+        assert!(holds, "{own} tells {device} {task:?}, but the volume is {:?}", self.record.state);
+        if matches!(self.record.state, VolumeState::Reordering { to: Change::EndMove, .. }) {
+            let all = CopyRecord { copied_to: self.record.volume.blocks(), ..self.record.copied.expect("it moves") };
+            assert_eq!(self.copied, all, "a migration ends when everything is copied");
+        }
+        if self.full == Some(device) {
+            self.full = None;
+            return Answer::NoSpace;
+        }
+        match task {
+            Task::SetOrdering { ordering, .. } => {
+                self.devices.get_mut(&device).expect("it exists").ordering = *ordering
+            }
+            Task::CreateObject { ordering, blocks, .. } => {
+                self.devices.insert(device, Held { ordering: *ordering, blocks: *blocks });
+            }
+            Task::ResizeObject { range, .. } => {
+                self.devices.get_mut(&device).expect("it exists").blocks = range.count;
+            }
+            Task::RemoveObject { .. } => drop(self.devices.remove(&device)),
+            other => panic!("{other:?}"),
+        }
+        Answer::Yes
+    }
+}
