@@ -12,7 +12,7 @@
 //!
 //! The store evaluates in order. Therefore an operation of one shard alone holds its locks only until the store has it.
 
-use braid_base::{Generation, ShardId, TransactionId};
+use braid_base::{Generation, InodeId, ShardId, TransactionId};
 use braid_commit::TransactionName;
 use braid_namespace::parts::Lock;
 use std::collections::{BTreeMap, VecDeque};
@@ -82,6 +82,13 @@ impl OperationLocks {
         self.waiting.iter().any(|(waiting, _)| *waiting == owner)
     }
 
+    /// True if a transaction of another server changes the inode. It may be committed there, and its host may be answered.
+    pub fn is_changed_from_elsewhere(&self, own: ShardId, inode: InodeId) -> bool {
+        let is_of_other = |owner: &Owner| matches!(owner, Owner::Transaction(name) if name.shard != own);
+        let others = self.held.iter().filter(|(owner, _)| is_of_other(owner));
+        others.flat_map(|(_, held)| held).any(|lock| lock.conflicts(&Lock::Read(inode)))
+    }
+
     /// Behind how many of the first requests of the queue an owner is.
     fn first_of(&self, owner: Owner, at: usize) -> usize {
         if self.held.contains_key(&owner) { 0 } else { at }
@@ -106,7 +113,6 @@ impl OperationLocks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use braid_base::InodeId;
     use bytes::Bytes;
 
     fn command(sequence: u64) -> Owner {

@@ -403,8 +403,18 @@ impl MetadataServer {
         let Some(begun) = self.shards().commands.get_mut(&name) else { return };
         match finding {
             ShardFinding::Local { ref inodes } => {
-                let locks = inodes.iter().map(|inode| Lock::Inode(*inode)).collect();
+                let inodes = inodes.clone();
                 begun.stage = Stage::AwaitsInodes(finding);
+                let locks = match begun.command {
+                    // These only read the inode, and the store evaluates in order.
+                    FileCommand::Lookup { .. } | FileCommand::Create { .. } => {
+                        let sharded = self.shards();
+                        let is_changed =
+                            |inode: &InodeId| sharded.locks.is_changed_from_elsewhere(sharded.shard, *inode);
+                        inodes.into_iter().filter(is_changed).map(Lock::Read).collect()
+                    }
+                    _ => inodes.into_iter().map(Lock::Inode).collect(),
+                };
                 self.lock_inodes(now, name, locks, out);
             }
             ShardFinding::Parts { ref own, .. } => {

@@ -96,16 +96,13 @@ fn make(command: &FileCommand, known: &Known, work: &mut Work) -> Result<ShardFi
     let nothing = ShardFinding::Local { inodes: Vec::new() };
     match command {
         FileCommand::Lookup { parent, name } => match entries::find(work, *parent, name)? {
-            Some(entry) if entry.inode.shard() != own => Ok(ShardFinding::Elsewhere { inode: entry.inode }),
-            _ => Ok(nothing),
+            Some(entry) => Ok(found(entry.inode, own)),
+            None => Ok(nothing),
         },
         FileCommand::Create { parent, name, node, exclusive, owner, mode } => {
             if let Some(entry) = inodes::find_or_admit(work, *parent, name)? {
                 let is_refused = *exclusive || *node != NewInode::Regular || entry.file_type == FileType::Directory;
-                return match is_refused || entry.inode.shard() == own {
-                    true => Ok(nothing),
-                    false => Ok(ShardFinding::Elsewhere { inode: entry.inode }),
-                };
+                return Ok(if is_refused { nothing } else { found(entry.inode, own) });
             }
             let new = New { node, owner: *owner, mode: *mode }.below(&work.directory(*parent)?);
             let (parent, node, owner, mode) = (*parent, node.clone(), new.owner, new.mode);
@@ -149,6 +146,11 @@ fn make(command: &FileCommand, known: &Known, work: &mut Work) -> Result<ShardFi
         }
         _ => Ok(nothing),
     }
+}
+
+/// The plan of a command that is answered by an inode.
+fn found(inode: InodeId, own: ShardId) -> ShardFinding {
+    if inode.shard() == own { ShardFinding::Local { inodes: vec![inode] } } else { ShardFinding::Elsewhere { inode } }
 }
 
 /// The plan of a rename. Its coordinator has the old name.

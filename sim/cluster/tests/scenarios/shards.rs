@@ -586,6 +586,34 @@ fn a_rename_finds_the_replaced_inode_gone_and_is_planned_anew() {
 }
 
 #[test]
+fn a_lookup_waits_for_what_another_server_has_committed() {
+    for protocol in Protocol::ALL {
+        let mut play = play(2, protocol);
+        let d = play.made(ROOT, "d", NewInode::Directory);
+        let x = play.made(ROOT, "x", NewInode::Regular);
+        assert_eq!((d.shard(), x.shard()), (ShardId(1), ShardId(1)));
+        let link = |parent, name| FileCommand::Link { inode: x, parent, name: self::name(name) };
+        play.run(link(d, "here")).expect("it is a file");
+        play.array.world.network.set_rule(|_, _, message| {
+            let is_commit = commit_message(message).is_some_and(|(_, body)| body == Body::Commit);
+            if is_commit { Verdict::Drop } else { Verdict::Pass }
+        });
+        let linked = play.begin(link(ROOT, "there"));
+        play.array.run_for(Duration::from_millis(200));
+        let is_linked = play.array.is_answered(linked);
+        let looked_up = play.begin(FileCommand::Lookup { parent: d, name: name("here") });
+        play.array.run_for(Duration::from_millis(200));
+        play.array.world.network.heal();
+        play.end(linked).expect("it is a file");
+        match play.end(looked_up) {
+            Ok(FileResult::Attributes(found)) => assert!(!is_linked || found.links == 3, "{protocol}: {found:?}"),
+            other => panic!("{protocol}: {other:?}"),
+        }
+        play.check();
+    }
+}
+
+#[test]
 fn what_one_server_has_told_another_one_outlives_it() {
     let mut play = play(2, Protocol::OnePhase);
     let x = play.made(ROOT, "x", NewInode::Regular);
