@@ -1,9 +1,10 @@
 //! Identifiers of arrays, devices, hosts, file systems, objects, volumes and transactions.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Identifies an array: sixteen random bytes, chosen when the array is created.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ArrayId(pub [u8; 16]);
 
 impl fmt::Debug for ArrayId {
@@ -26,7 +27,7 @@ impl fmt::Display for ArrayId {
 }
 
 /// Identifies a device in its array. The number names a slot, which different disks may fill one after the other.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct DeviceId(pub u16);
 
 impl fmt::Display for DeviceId {
@@ -37,7 +38,7 @@ impl fmt::Display for DeviceId {
 
 /// Identifies a disk. The number is drawn at random when the disk is formatted, and is never used again. Zero is a disk that was
 /// formatted before disks had identifiers.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct DiskId(pub u64);
 
 impl fmt::Display for DiskId {
@@ -47,7 +48,7 @@ impl fmt::Display for DiskId {
 }
 
 /// Identifies a lock server in its array.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct LockServerId(pub u16);
 
 impl fmt::Display for LockServerId {
@@ -57,7 +58,7 @@ impl fmt::Display for LockServerId {
 }
 
 /// Identifies a file system in its array.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct FileSystemId(pub u16);
 
 impl fmt::Display for FileSystemId {
@@ -67,7 +68,7 @@ impl fmt::Display for FileSystemId {
 }
 
 /// Identifies a shard of a file system's namespace: one metadata server at a time owns it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct ShardId(pub u8);
 
 impl fmt::Display for ShardId {
@@ -77,7 +78,7 @@ impl fmt::Display for ShardId {
 }
 
 /// Identifies an inode in its file system. Numbers are never reused.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct InodeId(pub u64);
 
 impl InodeId {
@@ -112,7 +113,7 @@ impl ShardId {
 
 /// Identifies one start of one host process. The control plane issues each generation once, so that it also identifies the host in
 /// stamps, requests and linkage records.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Generation(pub u32);
 
 impl fmt::Display for Generation {
@@ -122,7 +123,7 @@ impl fmt::Display for Generation {
 }
 
 /// A participant in the protocols.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum NodeId {
     Host(Generation),
     Device(DeviceId),
@@ -145,7 +146,7 @@ impl fmt::Display for NodeId {
 }
 
 /// Identifies an object on a device. The components of a volume have the volume's number on every device.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct ObjectId(pub u64);
 
 impl fmt::Display for ObjectId {
@@ -155,7 +156,7 @@ impl fmt::Display for ObjectId {
 }
 
 /// Identifies a volume. Its component on each device is the object of the same number.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct VolumeId(pub u64);
 
 impl VolumeId {
@@ -166,7 +167,7 @@ impl VolumeId {
 }
 
 /// The number of a [`Membership`](crate::Membership). Requests and answers of any other epoch than the receiver's are refused.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Epoch(pub u32);
 
 impl Epoch {
@@ -183,7 +184,7 @@ impl fmt::Display for Epoch {
 
 /// Identifies a storage transaction by the host that began it and a sequence number of that host. A stamp alone would not identify it,
 /// because clocks can step back.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct TransactionId {
     /// The host that began it.
     pub host: Generation,

@@ -1,6 +1,7 @@
 //! All bounds and default settings. A full table refuses with *busy*; it does not grow.
 
 use crate::Backoff;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// The most bytes of data in one storage transaction. Front ends split larger requests.
@@ -141,7 +142,7 @@ pub const LOCK_EXTENTS_MAX: usize = 4 << 20;
 pub const HEARTBEATS_PER_LEASE: u32 = 8;
 
 /// Time-outs and other settings. An array may change them; tests do.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Settings {
     /// How long a device remembers the stamps of a block, at least (T of the shared-array paper).
     pub stamps_kept: Duration,

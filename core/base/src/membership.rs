@@ -2,10 +2,11 @@
 //! the last one that it adopted; a host uses the last one that it received. The protocol is described in `docs/membership.md`.
 
 use crate::{DeviceId, Epoch, Generation};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// The devices of the array and the fenced hosts in one epoch.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Membership {
     /// The number of this membership. Every change of the other fields increments it.
     pub epoch: Epoch,
@@ -16,7 +17,7 @@ pub struct Membership {
 }
 
 /// The state of one device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Member {
     pub device: DeviceId,
     pub member_state: MemberState,
@@ -25,7 +26,7 @@ pub struct Member {
 }
 
 /// Whether a device is in the array.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum MemberState {
     /// It has all data, and is read and written.
     In,
@@ -39,7 +40,7 @@ pub enum MemberState {
 }
 
 /// A set of fenced hosts.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FenceTable {
     /// Every generation below this one is fenced…
     pub below: Generation,

@@ -1,9 +1,10 @@
 //! Ranges of blocks.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// `count` blocks from block `start` on.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct BlockRange {
     pub start: u64,
     /// The number of blocks. A range of none overlaps nothing.

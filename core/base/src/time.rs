@@ -1,10 +1,11 @@
 //! Time as the protocols see it: two clock readings that are part of every input.
 
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Nanoseconds on a monotonic clock that also runs while the machine is suspended. Timers and leases use only this clock. Readings of
 /// different nodes can't be compared.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Time(pub u64);
 
 impl Time {
@@ -20,7 +21,7 @@ impl Time {
 }
 
 /// Nanoseconds of wall time since 1970, from a clock that may be skewed, drift, jump and step back. Only stamps use it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Clock(pub u64);
 
 impl Clock {
@@ -36,7 +37,7 @@ impl Clock {
 }
 
 /// Both clocks at the moment of an input.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Now {
     /// For timers and leases.
     pub time: Time,

@@ -13,11 +13,12 @@ use braid_machine::{Effects, Ignored, Input, Machine, Never, OneDisk};
 use braid_membership::client::MonitorClient;
 use braid_store::{Medium, Recovered, Storage, Store, StoreConfig, StoreError, StoreEvent};
 use braid_wire::{Answer, Command, Message, Partial, Rejection, Reply, Request, Task};
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Configuration of a device.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DeviceConfig {
     /// The identity of the device, and its size.
     pub store: StoreConfig,

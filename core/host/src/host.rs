@@ -21,12 +21,13 @@ use braid_transactions::{
 };
 use braid_wire::locking::LockExtent;
 use braid_wire::{Answer, Message, Rejection, Reply};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
 /// Configuration of a host.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HostConfig {
     /// A new generation from the control plane, never used by another host.
     pub generation: Generation,

@@ -18,9 +18,10 @@
 use crate::{RaidLevel, RaidLevelError};
 use braid_base::limits::PARTICIPANTS_MAX;
 use braid_base::{BLOCK_BYTES, BlockRange};
+use serde::{Deserialize, Serialize};
 
 /// The arrangement of a volume on its ring of devices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Layout {
     scheme: RaidLevel,
     devices: usize,

@@ -1,11 +1,12 @@
 //! A RAID level with its parameters, also called a layout's scheme. In commands it is written `raid0:5`, `raid1:2` or `raid5:4+1`.
 
 use braid_base::limits::PARTICIPANTS_MAX;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
 /// The units of a stripe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum RaidLevel {
     /// Striping: data units without redundancy.
     Raid0 {

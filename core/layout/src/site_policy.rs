@@ -1,10 +1,11 @@
 //! Where the parity of a volume is computed: a setting of the volume.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
 /// Where the parity of a volume is computed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum SitePolicy {
     /// At the host that writes. That of volumes whose description names none.
     #[default]

@@ -3,11 +3,12 @@
 use crate::{Absence, Layout, SitePolicy};
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, VolumeId};
 use braid_ordering::{Atomicity, Ordering, WriteMode};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// The description of a volume: everything that a host must know to serve it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct VolumeDescription {
     /// The number of the volume, and of its component objects.
     pub id: VolumeId,
@@ -27,7 +28,7 @@ pub struct VolumeDescription {
 }
 
 /// The location of a volume: a layout, and the devices of its ring.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Placement {
     pub layout: Layout,
     /// The ring: each device that holds a component, once.

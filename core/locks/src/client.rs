@@ -31,6 +31,7 @@ use braid_machine::HostEffects;
 use braid_wire::locking::{LockCommand, LockExtent, LockRefusal};
 use cache::Cache;
 use requests::Request;
+use serde::{Deserialize, Serialize};
 use server_links::ServerLink;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use stripe_hashing::by_server;
@@ -66,7 +67,7 @@ pub struct LockClientConfig {
 }
 
 /// How a holder acquires locks of several lock servers without deadlock (shared-array paper, section 4.3).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Acquisition {
     /// One server after the other, in the order of their numbers: no deadlock, at the cost of one round trip for each.
     #[default]

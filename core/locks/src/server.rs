@@ -10,11 +10,12 @@ use braid_base::{Generation, LockServerId, NodeId, Now, Time, Timers};
 use braid_machine::{Effects, Ignored, Input, Machine, Never, OneDisk};
 use braid_two_copy_record::Progress;
 use braid_wire::{LockAnswer, LockCommand, LockReply, LockRequest, LockTerm, Message, Rejection};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Configuration of a lock server.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LockServerConfig {
     /// Its number in the array.
     pub id: LockServerId,

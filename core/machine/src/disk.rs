@@ -13,6 +13,8 @@ pub trait Disk: Clone + Copy + Debug {
     fn command(command: Self::Command) -> DiskCommand;
     /// The result for the machine; none if it has no disk.
     fn result(result: DiskResult) -> Option<Self::Result>;
+    /// The result as the disk gave it.
+    fn recorded(result: &Self::Result) -> &DiskResult;
 }
 
 /// A machine with a disk.
@@ -34,6 +36,10 @@ impl Disk for OneDisk {
     fn result(result: DiskResult) -> Option<DiskResult> {
         Some(result)
     }
+
+    fn recorded(result: &DiskResult) -> &DiskResult {
+        result
+    }
 }
 
 impl Disk for NoDisk {
@@ -46,6 +52,10 @@ impl Disk for NoDisk {
 
     fn result(_: DiskResult) -> Option<Never> {
         None
+    }
+
+    fn recorded(result: &Never) -> &DiskResult {
+        match *result {}
     }
 }
 

@@ -1,8 +1,8 @@
 //! Effects are the requests of a machine to its environment. A step collects them in a buffer that is reused.
 
 use crate::{Disk, DiskTag, Never, OneDisk, OpId};
-use braid_base::NodeId;
-use braid_wire::Message;
+use braid_base::{DeviceId, NodeId, TransactionId};
+use braid_wire::{Message, Outcome, Refusal, Step};
 
 /// An action that the environment must perform.
 #[derive(Clone, Debug)]
@@ -46,16 +46,31 @@ pub enum Ignored {
     NoLease,
 }
 
+/// Why a machine decided as it did: for logs and traces alone, nothing depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// A device has refused a request of a transaction.
+    Refused { transaction: TransactionId, device: DeviceId, step: Step, refusal: Refusal },
+    /// An operation is tried again, as a new transaction, after its back-off; none: a step of a background job.
+    Retried { op: Option<OpId> },
+    /// The outcome of a transaction was found out by asking its participants.
+    Resolved { transaction: TransactionId, outcome: Outcome },
+}
+
+/// The most notes of a step. Further ones are dropped, so that an environment need not look at them.
+const NOTES_MAX: usize = 64;
+
 /// The effects of a step, and the inputs that it ignored.
 #[derive(Clone, Debug)]
 pub struct Effects<O = Never, D: Disk = OneDisk> {
     effects: Vec<Effect<O, D>>,
     ignored: Vec<Ignored>,
+    notes: Vec<Note>,
 }
 
 impl<O, D: Disk> Default for Effects<O, D> {
     fn default() -> Self {
-        Effects { effects: Vec::new(), ignored: Vec::new() }
+        Effects { effects: Vec::new(), ignored: Vec::new(), notes: Vec::new() }
     }
 }
 
@@ -73,6 +88,7 @@ impl<O, D: Disk> Effects<O, D> {
         command: impl Fn(E::Command) -> D::Command,
     ) {
         self.ignored.append(&mut inner.ignored);
+        inner.drain_notes().for_each(|note| self.note(note));
         self.effects.extend(inner.effects.drain(..).map(|effect| match effect {
             Effect::Send { to, message } => Effect::Send { to, message },
             Effect::Disk { tag, command: given } => Effect::Disk { tag, command: command(given) },
@@ -105,6 +121,13 @@ impl<O, D: Disk> Effects<O, D> {
         self.ignored.push(why);
     }
 
+    /// Notes a decision.
+    pub fn note(&mut self, note: Note) {
+        if self.notes.len() < NOTES_MAX {
+            self.notes.push(note);
+        }
+    }
+
     /// Removes all effects, to perform them.
     pub fn drain(&mut self) -> impl Iterator<Item = Effect<O, D>> + '_ {
         self.effects.drain(..)
@@ -113,6 +136,11 @@ impl<O, D: Disk> Effects<O, D> {
     /// Removes the records of ignored inputs.
     pub fn drain_ignored(&mut self) -> impl Iterator<Item = Ignored> + '_ {
         self.ignored.drain(..)
+    }
+
+    /// Removes the notes.
+    pub fn drain_notes(&mut self) -> impl Iterator<Item = Note> + '_ {
+        self.notes.drain(..)
     }
 
     /// The effects, without removing them.

@@ -7,19 +7,20 @@ use crate::{Abandon, HostRequest, OpId, Patience};
 use braid_base::{FileSystemId, InodeId};
 use braid_wire::{FileAttributes, FileCommand, FileError, FileResult, FileSystemStatus, LockMode};
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 /// A file that is open on this host.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct FileHandle(pub u64);
 
 /// The owner of advisory locks on this host, such as a process. The front end numbers them.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct AdvisoryOwner(pub u64);
 
 /// An operation on a file system. At most [`limits::FILE_IO_BYTES_MAX`](braid_base::limits::FILE_IO_BYTES_MAX) bytes are read or written
 /// by one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FilesRequest {
     /// A command about names and attributes. Commands about blocks and sizes are refused: they belong to the client itself.
     Command(FileCommand),
@@ -65,7 +66,7 @@ pub enum FilesRequest {
 }
 
 /// A request to a host that may have a file system mounted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MountRequest {
     Host(HostRequest),
     /// An operation on a file system. The client of that file system (`braid_files`) serves it.

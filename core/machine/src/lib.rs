@@ -33,7 +33,7 @@ mod outcome;
 mod request;
 
 pub use disk::{Disk, DiskCommand, DiskError, DiskResult, DiskTag, NoDisk, OneDisk};
-pub use effects::{Effect, Effects, Ignored};
+pub use effects::{Effect, Effects, Ignored, Note};
 pub use files::{AdvisoryOwner, FileHandle, FilesError, FilesRequest, FilesSuccess, MountRequest};
 pub use host_error::{ClockCause, HostError, rough};
 pub use outcome::{Finding, Found, HostOutcome, HostSuccess, MigrationReport, ScrubReport};
@@ -44,6 +44,7 @@ pub use request::{
 
 use braid_base::{NodeId, Now, Time};
 use braid_wire::Message;
+use serde::{Deserialize, Serialize};
 
 /// A protocol role as a state machine. It has no state outside itself.
 ///
@@ -73,7 +74,7 @@ pub type InputOf<M> = Input<<M as Machine>::Request, <M as Machine>::Disk>;
 pub type EffectsOf<M> = Effects<<M as Machine>::Outcome, <M as Machine>::Disk>;
 
 /// What a machine never gets and never gives, such as requests of front ends to a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Never {}
 
 /// An input of a machine that takes requests `R`. A machine of which nothing else is said has a disk, and takes none.

@@ -268,6 +268,7 @@ where
         let mut effects = std::mem::take(&mut self.effects.0);
         self.host.step(now, input, &mut effects);
         effects.drain_ignored().for_each(|why| out.ignore(why));
+        effects.drain_notes().for_each(|note| out.note(note));
         for effect in effects.drain() {
             match effect {
                 Effect::Send { to, message } => out.send(to, message),
@@ -282,6 +283,7 @@ where
         let mut effects = std::mem::take(&mut self.effects.1);
         self.guests[guest].step(now, input, &mut effects);
         effects.drain_ignored().for_each(|why| out.ignore(why));
+        effects.drain_notes().for_each(|note| out.note(note));
         for effect in effects.drain() {
             match effect {
                 Effect::Send { to, message } => out.send(to, message),

@@ -5,15 +5,16 @@ use braid_base::{BlockRange, DeviceId, FileSystemId, Generation, ObjectId, Trans
 use braid_layout::{StripeRows, VolumeDescription};
 use braid_wire::{Administration, AttributeName, ObjectRequest, OwnershipRequest, Task};
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::time::Duration;
 
 /// Identifies a request of a front end to its host.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct OpId(pub u64);
 
 /// A request to a host.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HostRequest {
     Volume(VolumeRequest),
     Objects(ObjectsRequest),
@@ -23,7 +24,7 @@ pub enum HostRequest {
 
 /// A request about the blocks of a volume. Requests that read or write are one storage transaction each, with a `length` of at most
 /// `limits::TRANSACTION_BYTES_MAX` if data is transferred.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum VolumeRequest {
     /// A hostread: `length` bytes at `offset`.
     Read {
@@ -64,7 +65,7 @@ pub enum VolumeRequest {
 }
 
 /// A request about objects that hold bytes and attributes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ObjectsRequest {
     /// Executes commands on a device's objects, once or not at all.
     Execute {
@@ -93,7 +94,7 @@ pub enum ObjectsRequest {
 }
 
 /// A request about the host, its devices, or the array.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ArrayRequest {
     /// Makes a volume known to the host, which can then read and write it. Replaces an earlier description.
     AdoptVolume {
@@ -133,7 +134,7 @@ pub enum ArrayRequest {
 
 /// A job that checks, repairs or moves a volume, or a step of one. [`Scrub`](JobRequest::Scrub) and [`Migrate`](JobRequest::Migrate) consist
 /// of many transactions, the others of one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobRequest {
     /// Compares the parity of a stripe with its data.
     Check {
@@ -204,7 +205,7 @@ pub enum JobRequest {
 }
 
 /// How long a request waits that reads, writes or zeroes a volume, or asks for its allocation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Patience {
     /// The host's time-out. When it has passed, or too many devices are unavailable, the request fails, and the outcome of a write may be
     /// unknown.
@@ -221,7 +222,7 @@ pub enum Patience {
 }
 
 /// A request of the control plane to a monitor.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ControlRequest {
     /// Makes a volume known. Replaces an earlier description.
     AdoptVolume { volume: VolumeDescription },

@@ -22,10 +22,11 @@ use braid_machine::{
 };
 use braid_two_copy_record::{Progress, StoredRecord};
 use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, OwnershipRequest};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Configuration of a monitor.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MonitorConfig {
     /// The array. At most one process may be its monitor at a time.
     pub array: ArrayId,

@@ -2,11 +2,12 @@
 
 use crate::policy::Policy;
 use crate::{callback_lock, device_lock, none, server_lock, timestamp};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
 /// How the requests to an object are kept apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Ordering {
     /// Timestamp ordering: devices serve transactions in the order of their stamps (shared-array paper, section 4.5).
     Timestamp,
@@ -69,7 +70,7 @@ impl FromStr for Ordering {
 pub struct UnknownOrdering(pub String);
 
 /// What a volume guarantees for hostwrites that a failure interrupts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Atomicity {
     /// They happen as a whole or not at all: each devwrite is an intent until all of them are durable.
     #[default]

@@ -3,9 +3,10 @@
 use braid_base::{ArrayId, BlockRange, Clock, DeviceId, DiskId, Epoch, Membership, ObjectId, Stamp, TransactionId};
 use braid_blocks::{Linkage, Piece};
 use braid_wire::{Failure, ObjectAnswer};
+use serde::{Deserialize, Serialize};
 
 /// The identity that a store is created or opened with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreConfig {
     /// The array that the device belongs to.
     pub array: ArrayId,
@@ -16,7 +17,7 @@ pub struct StoreConfig {
 }
 
 /// Properties of the disk that the store depends on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Medium {
     /// The physical sector size in bytes: the unit that the disk writes at once. If it is larger than a logical sector, a loss of power
     /// during a write may damage the sectors beside those that were written. A power of two, up to 4096.

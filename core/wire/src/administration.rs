@@ -2,9 +2,10 @@
 //! durable when it is answered, and idempotent.
 
 use braid_base::{DeviceId, DiskId, Epoch, VolumeId, limits};
+use serde::{Deserialize, Serialize};
 
 /// A change that an operator asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Administration {
     /// Takes a device out, as soon as the other devices can serve without it, and keeps it out.
     Fail { device: DeviceId },
@@ -45,7 +46,7 @@ pub enum Administration {
 }
 
 /// The recovery throttle: how fast devices are resynchronised.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RecoveryThrottle {
     /// Bytes a second, for each device that is resynchronised; zero: no limit.
     pub bytes_per_second: u64,

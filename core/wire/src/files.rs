@@ -26,6 +26,7 @@
 use crate::rejection::Rejection;
 use braid_base::{BLOCK_BYTES, BlockRange, Generation, InodeId, limits};
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 /// A message from a host to a metadata server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,11 +57,11 @@ pub struct FileAnswer {
 pub type FileReply = Result<FileResult, FileError>;
 
 /// A point in time, as files carry it: nanoseconds since 1970, negative before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct FileTime(pub i64);
 
 /// A command to a metadata server.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum FileCommand {
     /// Nothing: shows that the host is alive, and carries its settled mark.
     Nothing,
@@ -251,7 +252,7 @@ pub enum FileType {
 }
 
 /// The type of a special file. Its name is all that the file system keeps: what programs do with it is the concern of each host's kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum SpecialType {
     /// A named pipe.
     Fifo,
@@ -271,14 +272,14 @@ impl SpecialType {
 }
 
 /// The owner of an inode.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Owner {
     pub uid: u32,
     pub gid: u32,
 }
 
 /// An inode to create.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum NewInode {
     Regular,
     Directory,
@@ -315,7 +316,7 @@ impl NewInode {
 }
 
 /// Attributes to set.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct AttributeChange {
     pub mode: Option<u16>,
     pub uid: Option<u32>,
@@ -325,7 +326,7 @@ pub struct AttributeChange {
 }
 
 /// A time to set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum NewTime {
     /// The present time of the server.
     Now,
@@ -342,7 +343,7 @@ pub struct DirectoryEntry {
 }
 
 /// Blocks of a file, and where they lie in the volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FileExtent {
     /// The first block of the file.
     pub at: u64,

@@ -39,6 +39,7 @@
 //! ```
 
 use braid_base::{BlockRange, Generation, ObjectId};
+use serde::{Deserialize, Serialize};
 
 use crate::rejection::Rejection;
 
@@ -119,7 +120,7 @@ pub struct LockExtent {
 }
 
 /// Which other locks a lock excludes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum LockMode {
     /// Others may hold the same blocks shared: for reading.
     Shared,

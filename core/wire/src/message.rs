@@ -27,6 +27,7 @@ use braid_base::{BlockRange, Clock, DeviceId, Epoch, Generation, ObjectId, Stamp
 use braid_blocks::{Column, Linkage, Piece, Want};
 use braid_ordering::{Atomicity, Ordering, WriteMode};
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 /// A message between two nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -218,7 +219,7 @@ pub enum Outcome {
 }
 
 /// A request about the device as a whole.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Task {
     /// Creates an object of this many blocks, all of them holes. Idempotent for the same description.
     CreateObject {

@@ -12,9 +12,10 @@
 
 use braid_base::{ObjectId, limits};
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 /// Commands that are executed atomically.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ObjectRequest {
     /// At most [`limits::OBJECT_COMMANDS_MAX`].
     pub commands: Vec<ObjectCommand>,
@@ -50,7 +51,7 @@ impl ObjectRequest {
 }
 
 /// One command on one object.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ObjectCommand {
     /// The object. For [`Action::Create`]: the number that it should have, at most [`limits::OBJECT_WISHED_MAX`], or zero to let the
     /// device choose a number that was never used before. In later commands of the same request, zero means the object created last.
@@ -138,7 +139,7 @@ fn check_value(value: &Bytes) -> Result<(), ObjectFailure> {
 /// A condition on the earlier commands of the same request. The device-atomics paper omits such conditions for want of an example
 /// (section 5). There are two: acquiring, using and releasing a lock in one round trip, and writes of a leader that must have no effect
 /// after it was replaced.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum When {
     /// The command is always executed.
     #[default]
@@ -150,7 +151,7 @@ pub enum When {
 }
 
 /// The name of an attribute in its object.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct AttributeName {
     /// The page. Pages from [`AttributeName::RESERVED_PAGES`] on belong to the device.
     pub page: u32,
@@ -180,7 +181,7 @@ impl AttributeName {
 }
 
 /// A new value for an attribute.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SetAttribute {
     pub name: AttributeName,
     /// At most [`limits::ATTRIBUTE_BYTES_MAX`] bytes. An empty value makes the attribute undefined.
@@ -188,7 +189,7 @@ pub struct SetAttribute {
 }
 
 /// What a command does before its sets and gets.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Action {
     /// Nothing, but fails if the object does not exist.
     Nothing,
@@ -266,7 +267,7 @@ pub enum Action {
 }
 
 /// What an undefined attribute is equal to in a comparison.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Undefined {
     /// To every value, as in the device-atomics paper (section 4), so that a lock need not be initialized.
     #[default]

@@ -1,9 +1,10 @@
 //! Requests of hosts about the ownership of file systems (`docs/membership.md`). The sender of a request is the host that it is about.
 
 use braid_base::{Epoch, Ownership, limits};
+use serde::{Deserialize, Serialize};
 
 /// What a host asks of the monitor about a file system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OwnershipRequest {
     /// Asks for the present ownership.
     Inquire,

@@ -170,6 +170,8 @@ impl From<&SessionError> for Failure {
             SessionError::Host(error) => Failure::from(error.clone()),
             SessionError::NotUp { dir } => Failure::unreachable("not-up", message)
                 .hint(format!("start it with `braid up --dir {}`", dir.display())),
+            SessionError::Recording { .. } => Failure::failed("recording-failed", message)
+                .hint("the file of --record must not exist, and its folder must"),
             SessionError::NoSuchVolume { others, .. } => {
                 let hint = match others.as_slice() {
                     [] => "there are none: create one with `braid volume create`".to_string(),

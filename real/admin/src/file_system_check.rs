@@ -184,7 +184,7 @@ async fn own<T>(
         });
         ObservedNode(node.clone())
     };
-    let session = Session::start_around(folder, &role(name), None, around).await?;
+    let session = Session::start_around(folder, &role(name), None, None, around).await?;
     let outcome = tokio::select! {
         outcome = follow(&node, name, result) => outcome,
         loss = session.lost() => Err(loss.into()),

@@ -72,7 +72,7 @@ impl Array {
     pub async fn content_of_file_system(&self, name: &str) -> Result<FileSystemContent, Failure> {
         require_up(self.folder())?;
         file_systems::find(&self.folder().describe()?, name)?;
-        let (session, file_system) = Session::mount(self.folder(), ASKS, name, None).await?;
+        let (session, file_system) = Session::mount(self.folder(), ASKS, name, None, None).await?;
         let asked = session.client().call(MountRequest::Files { file_system, request: FilesRequest::StatShards });
         let outcome = tokio::time::timeout(CONTENT_WAIT, asked).await;
         session.end_within(CONTENT_WAIT).await;

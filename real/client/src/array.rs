@@ -266,7 +266,7 @@ fn run(folder: ArrayFolder, name: String, file_system: Option<String>, tell: Syn
             match file_system {
                 None => Ok((Session::start(&folder, &name).await?, None)),
                 Some(mounted) => {
-                    let (session, mounted) = Session::mount(&folder, &name, &mounted, None).await?;
+                    let (session, mounted) = Session::mount(&folder, &name, &mounted, None, None).await?;
                     Ok::<_, SessionError>((session, Some(mounted)))
                 }
             }

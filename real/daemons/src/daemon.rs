@@ -7,6 +7,7 @@ use braid_admin::failure::Failure;
 use braid_base::NodeId;
 use braid_control::ArrayFolder;
 use braid_machine::{Abandon, Machine, OneDisk};
+use braid_recording::Recorder;
 use braid_session::{HEARTBEAT, addresses, blocking, tell};
 use braid_shell::{
     Address, Addresses, ClientOf, Counters, Disk, DiskOptions, EngineChoice, Listener, Node, OwnWaker, run_server,
@@ -73,12 +74,12 @@ impl Platform {
     pub fn serve<S: Server>(
         self,
         server: S,
+        (recorder, counters): (Option<Recorder>, Arc<Counters>),
         us: Node,
         nodes: watch::Receiver<Addresses>,
         stop: impl Future<Output = ()>,
     ) -> (ServerView<S>, watch::Receiver<S::Service>, ClientOf<S>, impl Future<Output = io::Result<()>>) {
-        let counters = Arc::new(Counters::default());
-        let (machine, view, seen) = ObservedServer::new(server, counters.clone(), self.own_process);
+        let (machine, view, seen) = ObservedServer::new(server, recorder, counters.clone(), self.own_process);
         let (client, running) = self.run(machine, us, nodes, counters, stop);
         (view, seen, client, running)
     }

@@ -2,11 +2,13 @@
 
 use crate::daemon::{self, MonitorAt, Platform, Stage};
 use crate::published_metrics::ObservedDevice;
+use crate::recording;
 use braid_admin::device_file::DeviceFile;
 use braid_admin::failure::Failure;
 use braid_base::NodeId;
 use braid_base::limits::Settings;
 use braid_device::{Device, DeviceConfig, Service};
+use braid_recording::RecordingRequest;
 use braid_shell::{Address, Counters, Node};
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -16,12 +18,18 @@ pub struct DeviceDaemon {
     file: DeviceFile,
     /// Bytes of memory in which objects' content is cached; none for the default.
     object_memory: Option<u64>,
+    recording: Option<RecordingRequest>,
 }
 
 impl DeviceDaemon {
     /// A device on an open file or disk. `object_memory` is the size of the cache for objects' content in bytes; none for the default.
     pub fn new(file: DeviceFile, object_memory: Option<u64>) -> DeviceDaemon {
-        DeviceDaemon { file, object_memory }
+        DeviceDaemon { file, object_memory, recording: None }
+    }
+
+    /// The same, recorded.
+    pub fn recorded(self, recording: Option<RecordingRequest>) -> DeviceDaemon {
+        DeviceDaemon { recording, ..self }
     }
 
     /// Serves the device at `listen`, whenever it has the monitor's lease, until `stop` completes. Calls `serving` with the address once
@@ -46,9 +54,11 @@ impl DeviceDaemon {
         };
         let object_memory = self.object_memory.unwrap_or(Settings::default().object_memory);
         let settings = Settings { object_memory, ..leases };
-        let device = Device::on(medium, DeviceConfig { store, membership: None, settings });
+        let config = DeviceConfig { store, membership: None, settings };
         let counters = Arc::new(Counters::default());
-        let (machine, seen) = ObservedDevice::new(device, counters.clone(), own_process);
+        let recorder = recording::begin(self.recording.as_ref(), recording::DEVICE, &(medium, &config), &counters)?;
+        let device = Device::on(medium, config);
+        let (machine, seen) = ObservedDevice::new(device, recorder, counters.clone(), own_process);
         let (follow, nodes) = watch::channel(monitor.known(us.id));
         let (_, running) = platform.run(machine, us, nodes, counters, stop);
         let stage = |service: &Service| match service {

@@ -4,6 +4,7 @@ use crate::exports::Exports;
 use braid_admin::failure::Failure;
 use braid_control::{ArrayDescription, ArrayFolder, VolumeEntry, VolumeState};
 use braid_nbd::{BindError, Server, Settings, uri};
+use braid_recording::RecordingRequest;
 use braid_session::{Session, require_up};
 use braid_shell::Address;
 use std::sync::Arc;
@@ -57,7 +58,12 @@ impl NbdFrontEnd {
     /// Starts a server at `listen` for a running array, with a host of its own. It serves the volumes named in `only`, or all if it is
     /// empty. Errors: `no-such-volume`, `is-an-attribute-volume`,
     /// `belongs-to-file-system`, `not-up`, `port-taken`.
-    pub async fn open(folder: &ArrayFolder, listen: &Address, only: Vec<String>) -> Result<NbdFrontEnd, Failure> {
+    pub async fn open(
+        folder: &ArrayFolder,
+        listen: &Address,
+        only: Vec<String>,
+        recording: Option<RecordingRequest>,
+    ) -> Result<NbdFrontEnd, Failure> {
         let description = folder.describe()?;
         for name in &only {
             if braid_session::find_for_programs(&description, name)?.attribute_volume {
@@ -68,7 +74,7 @@ impl NbdFrontEnd {
         require_up(folder)?;
         let server = bind(listen).await?;
         let role = format!("nbd {}", server.address());
-        Ok(NbdFrontEnd::start(Session::start(folder, &role).await?, server, only))
+        Ok(NbdFrontEnd::start(Session::start_recorded(folder, &role, recording).await?, server, only))
     }
 
     /// Serves until `stop` completes, and then ends after the requests in flight. Fails if its host is fenced.

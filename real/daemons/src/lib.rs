@@ -14,6 +14,7 @@
 //! | [`up`] | a whole array on this machine: what `braid up` runs |
 //! | [`daemon`] | the common parts of devices, lock servers and the monitor |
 //! | [`membership_events`] | derives events and rates from successive reports of the monitor |
+//! | [`recording`] | recordings of daemons, and their replay |
 //! | [`published_metrics`] | devices and servers whose state other tasks can read while they run |
 
 pub mod daemon;
@@ -27,5 +28,6 @@ pub mod monitord;
 pub mod mount;
 pub mod mounts;
 pub mod published_metrics;
+pub mod recording;
 pub mod supervisor;
 pub mod up;

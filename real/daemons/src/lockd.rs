@@ -2,15 +2,18 @@
 
 use crate::daemon::{self, MonitorAt, Platform, Stage};
 use crate::published_metrics::ServerView;
+use crate::recording;
 use braid_admin::failure::Failure;
 use braid_base::{ArrayId, Generation, LockServerId, NodeId, limits};
 use braid_control::{
     ArrayFolder, ControlError, HostEntry, LeaseReport, Leases, LockService as Published, Moment, lock_server_file,
 };
 use braid_locks::{DISK_BYTES, LockServer, LockServerConfig, LockService};
+use braid_recording::RecordingRequest;
 use braid_session::{Metrics, addressing, blocking};
-use braid_shell::{Address, Disk, Node};
+use braid_shell::{Address, Counters, Disk, Node};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use tokio::sync::watch;
 
 /// A lock server. The lock on its state file keeps other processes from running the same lock server.
@@ -53,6 +56,7 @@ impl LockDaemon {
         self,
         listen: &Address,
         own_process: bool,
+        recording: Option<RecordingRequest>,
         serving: impl FnOnce(&Address),
         stop: impl Future<Output = ()>,
     ) -> Result<(), Failure> {
@@ -64,12 +68,15 @@ impl LockDaemon {
         let leases = folder.describe()?.leases();
         let settings = leases.settings();
         let unlisted = if is_blank { may_hold(&folder, start, leases).await? } else { BTreeSet::new() };
-        let server = LockServer::new(LockServerConfig::of_volumes(id, start, unlisted, settings));
+        let config = LockServerConfig::of_volumes(id, start, unlisted, settings);
+        let counters = Arc::new(Counters::default());
+        let recorder = recording::begin(recording.as_ref(), recording::LOCK_SERVER, &config, &counters)?;
+        let server = LockServer::new(config);
         let us = Node { array, id: NodeId::LockServer(id) };
         // The lock server has hosts fenced by the monitor.
         let monitor = MonitorAt::Folder(folder.clone());
         let (follow, nodes) = watch::channel(monitor.known(us.id));
-        let (view, seen, _, running) = platform.serve(server, us, nodes, stop);
+        let (view, seen, _, running) = platform.serve(server, (recorder, counters), us, nodes, stop);
         let published = Published { id: id.0, address: addressing::published(&folder, &address) };
         let keeping = async {
             tokio::select! {

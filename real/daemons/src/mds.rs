@@ -14,6 +14,7 @@ use braid_control::{
 use braid_locks::FenceCause;
 use braid_machine::{ArrayRequest, HostEffects, HostError, HostInput, HostOutcome, HostRequest, Machine, NoDisk};
 use braid_metadata::{MetadataNode, MetadataServer, MetadataService, NodeState};
+use braid_recording::RecordingRequest;
 use braid_session::{HEARTBEAT, Metrics, ObservedHost, Service, ServiceReport, Session, addressing, blocking};
 use braid_shell::{Address, Listener};
 use braid_wire::OwnershipRequest;
@@ -43,6 +44,8 @@ pub struct MetadataDaemon {
     servers: Vec<FileSystemId>,
     /// What this one is called.
     called: String,
+    /// Taken by the first host.
+    recording: RefCell<Option<RecordingRequest>>,
 }
 
 /// What the process does, as far as others must know.
@@ -98,7 +101,13 @@ impl MetadataDaemon {
             id: shards::server(entry, shard)?,
             servers: entry.servers(),
             called: entry.server_name(shard),
+            recording: RefCell::default(),
         })
+    }
+
+    /// The same, with its host recorded.
+    pub fn recorded(self, recording: Option<RecordingRequest>) -> MetadataDaemon {
+        MetadataDaemon { recording: RefCell::new(recording), ..self }
     }
 
     /// What it is called: by its file system, and by its shard if there are several.
@@ -176,7 +185,9 @@ impl MetadataDaemon {
             ObservedNode { node: node.clone(), seen }
         };
         let role = file_system_status::server_role(&self.called);
-        let session = Session::start_around(&self.folder, &role, Some(service), around).await?;
+        let session =
+            Session::start_around(&self.folder, &role, Some(service), self.recording.borrow_mut().take(), around)
+                .await?;
         let ended = async {
             loop {
                 if let Some(failure) = self.failure(&seeing.borrow_and_update()) {

@@ -3,6 +3,7 @@
 use crate::daemon::{self, Platform, Stage};
 use crate::membership_events::MembershipEvents;
 use crate::published_metrics::ServerView;
+use crate::recording;
 use braid_admin::failure::Failure;
 use braid_admin::state_from_devices;
 use braid_admin::volumes;
@@ -17,10 +18,12 @@ use braid_control::{
 use braid_layout::VolumeDescription;
 use braid_machine::{ControlOutcome, ControlRequest};
 use braid_membership::{DISK_BYTES, Monitor, MonitorConfig, MonitorService};
+use braid_recording::RecordingRequest;
 use braid_session::addressing::published;
 use braid_session::{HEARTBEAT, blocking};
-use braid_shell::{Address, Addresses, Client, Disk, Node};
+use braid_shell::{Address, Addresses, Client, Counters, Disk, Node};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -80,17 +83,21 @@ impl MonitorDaemon {
         self,
         listen: &Address,
         own_process: bool,
+        recording: Option<RecordingRequest>,
         serving: impl FnOnce(&Address),
         stop: impl Future<Output = ()>,
     ) -> Result<(), Failure> {
         let MonitorDaemon { folder, array, devices, last_generation, settings, disk } = self;
         let platform = Platform::bind(disk, listen, own_process).await?;
         let (address, path) = (platform.address(), platform.disk_path());
-        let monitor = Monitor::new(MonitorConfig { array, devices, last_generation, settings });
+        let config = MonitorConfig { array, devices, last_generation, settings };
+        let counters = Arc::new(Counters::default());
+        let recorder = recording::begin(recording.as_ref(), recording::MONITOR, &config, &counters)?;
+        let monitor = Monitor::new(config);
         let us = Node { array, id: NodeId::Monitor };
         // The monitor makes no connections: all others connect to it.
         let (_, nobody) = watch::channel(Addresses::new());
-        let (view, seen, client, running) = platform.serve(monitor, us, nobody, stop);
+        let (view, seen, client, running) = platform.serve(monitor, (recorder, counters), us, nobody, stop);
         // A killed monitor has left its last report.
         let last = folder.monitor(&Moment::now())?.map(|entry| entry.report);
         let renewer = LeaseRenewer {

@@ -8,6 +8,7 @@ use braid_base::{ArrayId, FileSystemId, Generation, InodeId};
 use braid_control::{ArrayFolder, Event, FileSystemState, event_texts};
 use braid_fuse::{HostFiles, Mount, MountError};
 use braid_machine::{FilesRequest, MountRequest};
+use braid_recording::RecordingRequest;
 use braid_session::{HEARTBEAT, Session, SessionError, blocking, require_up};
 use braid_wire::FileCommand;
 use std::convert::Infallible;
@@ -41,16 +42,21 @@ struct Hosts {
 }
 
 impl MountDaemon {
-    /// Mounts a file system of a running array in an empty directory. Errors: `no-such-file-system`, `not-up`, `file-system-not-served`, and
+    /// Mounts a file system of a running array in an empty directory; its first host is recorded if that is asked for. Errors: `no-such-file-system`, `not-up`, `file-system-not-served`, and
     /// those of [`failure_of`].
-    pub async fn open(folder: &ArrayFolder, name: &str, directory: &Path) -> Result<MountDaemon, Failure> {
+    pub async fn open(
+        folder: &ArrayFolder,
+        name: &str,
+        directory: &Path,
+        recording: Option<RecordingRequest>,
+    ) -> Result<MountDaemon, Failure> {
         let description = folder.describe()?;
         file_systems::find(&description, name)?;
         require_up(folder)?;
         let mount_name = mount_name(name, description.array);
         let directory = braid_fuse::check(directory, &mount_name).map_err(failure_of)?;
         let shown = directory.to_string_lossy().into_owned();
-        let (session, id) = start_host(folder, name, &shown).await?;
+        let (session, id) = start_host(folder, name, &shown, recording).await?;
         let mounted = async {
             await_answer(&session, name, id).await?;
             let files = HostFiles::new(id, session.client().clone());
@@ -135,7 +141,7 @@ impl Hosts {
 
     async fn next(&self) -> Session {
         loop {
-            match start_host(&self.folder, &self.name, &self.directory).await {
+            match start_host(&self.folder, &self.name, &self.directory, None).await {
                 Ok((session, id)) if id == self.id => return session,
                 Ok((session, _)) => {
                     tracing::error!("file system {} is another one now", self.name);
@@ -169,8 +175,9 @@ async fn start_host(
     folder: &ArrayFolder,
     name: &str,
     directory: &str,
+    recording: Option<RecordingRequest>,
 ) -> Result<(Session, FileSystemId), SessionError> {
-    Session::mount(folder, &role(name, directory), name, Some(directory.to_string())).await
+    Session::mount(folder, &role(name, directory), name, Some(directory.to_string()), recording).await
 }
 
 /// Waits until the metadata server answers.

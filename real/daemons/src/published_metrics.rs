@@ -6,9 +6,11 @@ use braid_device::{Device, Service};
 use braid_locks::{LockServer, LockService};
 use braid_machine::{Abandon, Effect, Effects, EffectsOf, Input, InputOf, Machine, Never, OneDisk};
 use braid_membership::{Monitor, MonitorService};
+use braid_recording::{RecordedOutcome, Recorder};
 use braid_session::{Metrics, of_clock, of_process, of_shell};
 use braid_shell::Counters;
 use braid_wire::{Command, Managed, Message, Reply, Task};
+use serde::Serialize;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,6 +19,7 @@ use tokio::sync::watch;
 /// A device that publishes whether it serves, and adds the metrics of its shell and process to answers to [`Task::Inspect`].
 pub struct ObservedDevice {
     device: Device,
+    recorder: Option<Recorder>,
     seen: watch::Sender<Service>,
     shell: Arc<Counters>,
     own_process: bool,
@@ -24,15 +27,20 @@ pub struct ObservedDevice {
 
 impl ObservedDevice {
     /// `own_process` says that the process runs this device alone, so that the process's metrics are the device's.
-    pub fn new(device: Device, shell: Arc<Counters>, own_process: bool) -> (Self, watch::Receiver<Service>) {
+    pub fn new(
+        device: Device,
+        recorder: Option<Recorder>,
+        shell: Arc<Counters>,
+        own_process: bool,
+    ) -> (Self, watch::Receiver<Service>) {
         let (seen, service) = watch::channel(Service::Off);
-        (ObservedDevice { device, seen, shell, own_process }, service)
+        (ObservedDevice { device, recorder, seen, shell, own_process }, service)
     }
 
     /// Steps the machine with a request to inspect, and adds metrics to the answer.
     fn inspect(&mut self, now: Now, input: Input, out: &mut Effects) {
         let mut effects = Effects::new();
-        self.device.step(now, input, &mut effects);
+        braid_recording::step(&mut self.recorder, &mut self.device, now, input, &mut effects);
         for effect in effects.drain() {
             match effect {
                 Effect::Send { to, mut message } => {
@@ -63,7 +71,7 @@ impl Machine for ObservedDevice {
         if asks_to_inspect(&input) {
             self.inspect(now, input, out);
         } else {
-            self.device.step(now, input, out);
+            braid_recording::step(&mut self.recorder, &mut self.device, now, input, out);
         }
         self.seen.send_if_modified(|seen| {
             let changed = seen != self.device.service();
@@ -84,7 +92,7 @@ impl Machine for ObservedDevice {
 }
 
 /// A machine that serves others, and has metrics.
-pub trait Server: Machine<Request: Abandon, Disk = OneDisk> {
+pub trait Server: Machine<Request: Abandon + Clone + Serialize, Outcome: RecordedOutcome, Disk = OneDisk> {
     /// The state of its service.
     type Service: Copy + PartialEq;
 
@@ -125,6 +133,7 @@ impl Server for Monitor {
 /// A server that publishes the state of its service and its metrics.
 pub struct ObservedServer<S: Server> {
     server: Rc<RefCell<S>>,
+    recorder: Option<Recorder>,
     seen: watch::Sender<S::Service>,
 }
 
@@ -139,13 +148,14 @@ impl<S: Server> ObservedServer<S> {
     /// `own_process` says that the process runs this server alone, so that the process's metrics are the server's.
     pub fn new(
         server: S,
+        recorder: Option<Recorder>,
         shell: Arc<Counters>,
         own_process: bool,
     ) -> (Self, ServerView<S>, watch::Receiver<S::Service>) {
         let (seen, service) = watch::channel(server.service());
         let server = Rc::new(RefCell::new(server));
         let view = ServerView { server: server.clone(), shell, own_process };
-        (ObservedServer { server, seen }, view, service)
+        (ObservedServer { server, recorder, seen }, view, service)
     }
 }
 
@@ -155,7 +165,7 @@ impl<S: Server> Machine for ObservedServer<S> {
     type Disk = S::Disk;
 
     fn step(&mut self, now: Now, input: InputOf<S>, out: &mut EffectsOf<S>) {
-        self.server.borrow_mut().step(now, input, out);
+        braid_recording::step(&mut self.recorder, &mut *self.server.borrow_mut(), now, input, out);
         let service = self.server.borrow().service();
         self.seen.send_if_modified(|seen| std::mem::replace(seen, service) != service);
     }

@@ -19,6 +19,9 @@ pub enum SessionError {
     /// The array's devices are not running.
     #[error("the array in {} is not up", .dir.display())]
     NotUp { dir: PathBuf },
+    /// The recording can't be created.
+    #[error("{}: {error}", .file.display())]
+    Recording { file: PathBuf, error: String },
     /// The array has no volume of this name.
     #[error("there is no volume '{name}'")]
     NoSuchVolume {

@@ -5,6 +5,7 @@ use braid_base::{Now, Time, VolumeId};
 use braid_control_protocol::{Admission, HeldRequests};
 use braid_host::Host;
 use braid_machine::{HostEffects, HostInput, HostOutcome, HostRequest, Input, Machine, NoDisk, OpId};
+use braid_recording::Recorder;
 use braid_shell::Counters;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// A host that runs in a task of this thread, and starts no operation on volumes that are on hold.
 pub struct ObservedHost {
     host: Rc<RefCell<Host>>,
+    recorder: Option<Recorder>,
     holds: Holds,
 }
 
@@ -23,10 +25,10 @@ pub struct Holds(Arc<Mutex<HeldRequests>>);
 
 impl ObservedHost {
     /// Wraps a host, and returns it with its view.
-    pub fn new(host: Host, shell: Arc<Counters>) -> (ObservedHost, HostView) {
+    pub fn new(host: Host, recorder: Option<Recorder>, shell: Arc<Counters>) -> (ObservedHost, HostView) {
         let (host, holds) = (Rc::new(RefCell::new(host)), Holds::default());
         let view = HostView::new(host.clone(), holds.clone(), shell);
-        (ObservedHost { host, holds }, view)
+        (ObservedHost { host, recorder, holds }, view)
     }
 }
 
@@ -37,15 +39,17 @@ impl Machine for ObservedHost {
 
     fn step(&mut self, now: Now, input: HostInput, out: &mut HostEffects) {
         let mut host = self.host.borrow_mut();
-        let Input::Request { op, request } = input else { return host.step(now, input, out) };
+        let mut step =
+            |input, out: &mut HostEffects| braid_recording::step(&mut self.recorder, &mut *host, now, input, out);
+        let Input::Request { op, request } = input else { return step(input, out) };
         let admission = self.holds.lock().admit(op, request);
         match admission {
             Admission::Held => {}
             Admission::Passed { request, ends_hold_of, abandoned } => {
                 abandoned.into_iter().for_each(|(op, error)| out.reply(op, Err(error)));
-                host.step(now, Input::Request { op, request }, out);
+                step(Input::Request { op, request }, out);
                 for (op, request) in ends_hold_of.into_iter().flat_map(|volume| self.holds.end(volume)) {
-                    host.step(now, Input::Request { op, request }, out);
+                    step(Input::Request { op, request }, out);
                 }
             }
         }
@@ -117,7 +121,7 @@ mod tests {
             settings: Settings::default(),
             seed: 1,
         });
-        let (mut observed, view) = ObservedHost::new(host, Arc::default());
+        let (mut observed, view) = ObservedHost::new(host, None, Arc::default());
         let mut ask = |op: u64, request: HostRequest| {
             let mut out = HostEffects::new();
             let input = Input::Request { op: OpId(op), request };

@@ -30,5 +30,7 @@ pub use held_volumes::{Holds, ObservedHost};
 pub use host_view::{CLOCK_COUNTER, HostView, cpu_micros, of_clock, of_process, of_shell};
 pub use metrics::{Metrics, ratio};
 pub use registry::{VolumeRegistry, is_usable, usable};
-pub use session::{HEARTBEAT, SCRUB, Service, ServiceReport, Session, addresses, blocking, require_up, tell};
+pub use session::{
+    HEARTBEAT, HOST_ROLE, SCRUB, Service, ServiceReport, Session, addresses, blocking, require_up, tell,
+};
 pub use volumes::{change, describe, describe_widest, find, find_for_programs, layout, record, set_record};

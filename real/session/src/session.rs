@@ -16,6 +16,7 @@ use braid_files::{FileClient, FileClientConfig, Unmounted};
 use braid_host::{Acquisition, Host, HostConfig};
 use braid_layout::VolumeDescription;
 use braid_machine::{ArrayRequest, HostOutcome, HostRequest, Machine, MountRequest, NoDisk};
+use braid_recording::{Recorder, RecordingRequest};
 use braid_shell::{Addresses, Counters, HostClient, Listener, Node, run_host, run_service};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -53,6 +54,9 @@ pub struct Service {
     pub report: Box<dyn Fn() -> ServiceReport>,
 }
 
+/// The role of a host in the header of its recording.
+pub const HOST_ROLE: &str = "host";
+
 /// What a lease reports of a service, beside its host.
 #[derive(Clone, Debug, Default)]
 pub struct ServiceReport {
@@ -69,12 +73,22 @@ struct Surroundings {
     servers: Vec<FileSystemId>,
     /// The directory in which it is mounted, if programs use it there.
     directory: Option<String>,
+    recording: Option<RecordingRequest>,
 }
 
 impl Session {
     /// Takes a generation for a host of this role, and starts a host that knows all volumes.
     pub async fn start(folder: &ArrayFolder, role: &str) -> Result<Session, SessionError> {
-        Session::start_around(folder, role, None, |host, _| host).await
+        Session::start_recorded(folder, role, None).await
+    }
+
+    /// As [`Session::start`], with the host recorded if that is asked for.
+    pub async fn start_recorded(
+        folder: &ArrayFolder,
+        role: &str,
+        recording: Option<RecordingRequest>,
+    ) -> Result<Session, SessionError> {
+        Session::start_around(folder, role, None, recording, |host, _| host).await
     }
 
     /// As [`Session::start`], with a machine that `around` makes of the host. With a `service`, other hosts can connect to the machine.
@@ -82,10 +96,11 @@ impl Session {
         folder: &ArrayFolder,
         role: &str,
         service: Option<Service>,
+        recording: Option<RecordingRequest>,
         around: impl FnOnce(ObservedHost, Generation) -> M,
     ) -> Result<Session, SessionError> {
         let servers = service.as_ref().map(|service| service.peers.clone()).unwrap_or_default();
-        let surroundings = Surroundings { service, mounted: None, servers, directory: None };
+        let surroundings = Surroundings { service, mounted: None, servers, directory: None, recording };
         let around = |host, generation| Unmounted(around(host, generation));
         Session::start_with(folder, role, surroundings, around).await
     }
@@ -97,10 +112,11 @@ impl Session {
         role: &str,
         name: &str,
         directory: Option<String>,
+        recording: Option<RecordingRequest>,
     ) -> Result<(Session, FileSystemId), SessionError> {
         let (file_system, config) = mounts::describe(&folder.describe()?, name)?;
         let servers = config.shards.clone();
-        let surroundings = Surroundings { service: None, mounted: Some(file_system), servers, directory };
+        let surroundings = Surroundings { service: None, mounted: Some(file_system), servers, directory, recording };
         let mounted = Session::start_with(folder, role, surroundings, |host, generation| {
             FileClient::new(host, FileClientConfig { host: generation, ..config })
         });
@@ -110,13 +126,13 @@ impl Session {
     async fn start_with<M: Machine<Request = MountRequest, Outcome = HostOutcome, Disk = NoDisk> + 'static>(
         folder: &ArrayFolder,
         role: &str,
-        Surroundings { service, mounted, servers, directory }: Surroundings,
+        Surroundings { service, mounted, servers, directory, recording }: Surroundings,
         around: impl FnOnce(ObservedHost, Generation) -> M,
     ) -> Result<Session, SessionError> {
         // The order matters: a process that puts a volume on hold either sees this host and waits for it, or this host sees the hold.
         let generation = folder.take_generation(role, &Moment::now())?;
         let description = folder.describe().inspect_err(|_| release(folder, generation))?;
-        let host = Host::new(HostConfig {
+        let config = HostConfig {
             generation,
             membership: None,
             devices: description.devices.iter().map(|device| DeviceId(device.id)).collect(),
@@ -125,12 +141,17 @@ impl Session {
             volumes: registry::usable(&description)?,
             settings: description.leases().settings(),
             seed: braid_shell::now().clock.0,
-        });
+        };
         let us = Node { array: description.array, id: NodeId::Host(generation) };
         let (addresses, followed) = watch::channel(addresses_with(folder, &servers)?);
         let (stop, stopped) = oneshot::channel();
         let counters = Arc::new(Counters::default());
-        let (host, view) = ObservedHost::new(host, counters.clone());
+        let recorder = recording.map(|request| {
+            Recorder::create(&request, env!("CARGO_PKG_VERSION"), HOST_ROLE, &config, counters.clone())
+                .map_err(|error| SessionError::Recording { file: request.file, error: error.to_string() })
+        });
+        let recorder = recorder.transpose().inspect_err(|_| release(folder, generation))?;
+        let (host, view) = ObservedHost::new(Host::new(config), recorder, counters.clone());
         let machine = around(host, generation);
         let stopped = async {
             let _ = stopped.await;

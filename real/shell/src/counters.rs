@@ -33,9 +33,23 @@ braid_base::counters! {
     disk_commands,
     /// System calls that pass disk commands to io_uring.
     ring_enters,
+    /// Bytes written to the recording.
+    recorded_bytes,
+    /// 1 if the recording has stopped before the process: at its limit, or because its file can't be written.
+    recording_stopped,
 }
 
 impl Counters {
+    /// Notes bytes of a recording.
+    pub fn add_recorded(&self, bytes: usize) {
+        add(&self.recorded_bytes, bytes);
+    }
+
+    /// Notes that a recording has stopped.
+    pub fn note_recording_stopped(&self) {
+        self.recording_stopped.store(1, Relaxed);
+    }
+
     /// The value of one counter; zero if there is no counter of this name.
     pub fn value(&self, name: &str) -> u64 {
         self.list().into_iter().find(|(known, _)| *known == name).map_or(0, |(_, value)| value)

@@ -11,9 +11,10 @@ use super::{Share, Shares};
 use crate::{Absence, Layout, Unavailable};
 use braid_base::{BlockRange, TransactionId};
 use braid_blocks::{Content, Linkage, Piece};
+use serde::{Deserialize, Serialize};
 
 /// Some rows of a stripe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct StripeRows {
     pub stripe: u64,
     /// Rows of the stripe's units.

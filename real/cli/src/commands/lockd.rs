@@ -29,6 +29,8 @@ pub struct Arguments {
     /// The address to listen on: HOST:PORT, with port 0 for any free port, or unix:PATH [default: a Unix socket in the array's folder]
     #[arg(long, value_name = "ADDR")]
     listen: Option<Address>,
+    #[command(flatten)]
+    recording: super::recording::Options,
     /// Die with this process, which must be the parent
     #[arg(long, hide = true)]
     child_of: Option<u32>,
@@ -47,6 +49,6 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         let id = arguments.id;
         report::announce(common.json, &format!("lock server {id}"), address, json!({"id": id}));
     };
-    daemon.serve(&listen, true, serving, signals.asked_to_end()).await?;
+    daemon.serve(&listen, true, arguments.recording.request(), serving, signals.asked_to_end()).await?;
     Ok(ExitCode::SUCCESS)
 }

@@ -35,6 +35,8 @@ pub struct Arguments {
     /// The address to listen on: HOST:PORT, with port 0 for any free port, or unix:PATH [default: a Unix socket in the array's folder]
     #[arg(long, value_name = "ADDR")]
     listen: Option<Address>,
+    #[command(flatten)]
+    recording: super::recording::Options,
     /// Die with this process, which must be the parent
     #[arg(long, hide = true)]
     child_of: Option<u32>,
@@ -48,7 +50,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let mut signals = Signals::catch()?;
     let name = &arguments.name;
     let folder = common.folder();
-    let daemon = MetadataDaemon::open(&folder, name, arguments.shard)?;
+    let daemon = MetadataDaemon::open(&folder, name, arguments.shard)?.recorded(arguments.recording.request());
     let called = daemon.called().to_string();
     let listen = super::listen_at(arguments.listen, &folder, NodeId::MetadataServer(daemon.id()))?;
     let listening = |address: &Address| {

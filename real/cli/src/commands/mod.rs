@@ -16,6 +16,8 @@ mod nbd;
 mod object;
 mod rebuild;
 mod recipe;
+mod recording;
+mod replay;
 mod scrub;
 mod sim;
 mod status;
@@ -77,6 +79,7 @@ enum Command {
     Mds(mds::Arguments),
     Bench(Box<braid_bench::Arguments>),
     Sim(sim::Arguments),
+    Replay(replay::Arguments),
     Completions(completions::Arguments),
 }
 
@@ -166,6 +169,7 @@ async fn execute(command: Command, common: &Common) -> Result<ExitCode, Failure>
         Command::Nbd(arguments) => nbd::run(arguments, common).await,
         Command::Bench(arguments) => braid_bench::run(*arguments, common).await,
         Command::Sim(arguments) => sim::run(arguments, common),
+        Command::Replay(arguments) => replay::run(&arguments, common),
         Command::Completions(arguments) => completions::run(arguments, Cli::command()),
     }
 }

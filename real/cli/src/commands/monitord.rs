@@ -30,6 +30,8 @@ pub struct Arguments {
     /// How long a device must be out before a spare fills its slot [default: 10m]
     #[arg(long, value_name = "TIME", value_parser = braid_terminal::arguments::span)]
     spare_after: Option<Duration>,
+    #[command(flatten)]
+    recording: super::recording::Options,
     /// Die with this process, which must be the parent
     #[arg(long, hide = true)]
     child_of: Option<u32>,
@@ -45,6 +47,6 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let monitor = MonitorDaemon::open(&folder, arguments.spare_after)?;
     let listen = super::listen_at(arguments.listen, &folder, NodeId::Monitor)?;
     let serving = |address: &Address| report::announce(common.json, "the monitor", address, json!({}));
-    monitor.serve(&listen, true, serving, signals.asked_to_end()).await?;
+    monitor.serve(&listen, true, arguments.recording.request(), serving, signals.asked_to_end()).await?;
     Ok(ExitCode::SUCCESS)
 }

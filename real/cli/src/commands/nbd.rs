@@ -24,6 +24,8 @@ pub struct Arguments {
     /// The address to listen on: HOST:PORT, with port 0 for any free port, or unix:PATH
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     listen: Address,
+    #[command(flatten)]
+    recording: super::recording::Options,
     /// Die with this process, which must be the parent
     #[arg(long, hide = true, env = braid_bench::CHILD_OF)]
     child_of: Option<u32>,
@@ -36,7 +38,8 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     }
     let mut signals = Signals::catch()?;
     let folder = common.folder();
-    let front = NbdFrontEnd::open(&folder, &arguments.listen, arguments.volumes.clone()).await?;
+    let front =
+        NbdFrontEnd::open(&folder, &arguments.listen, arguments.volumes.clone(), arguments.recording.request()).await?;
     let exported = front_end::exported(&folder.describe()?, &arguments.volumes, front.address(), None);
     output::print(
         common.json,

@@ -46,7 +46,7 @@ impl ServerTask {
             let outcome = async {
                 match assignment {
                     Assignment::Monitor { folder, spare_after } => {
-                        MonitorDaemon::open(&folder, spare_after)?.serve(&listen, false, told, stopped).await
+                        MonitorDaemon::open(&folder, spare_after)?.serve(&listen, false, None, told, stopped).await
                     }
                     Assignment::Device { folder, array, id, file, object_memory } => {
                         let expected = Expected { array: Some(array), id: Some(id) };
@@ -56,7 +56,7 @@ impl ServerTask {
                         device.serve(&listen, monitor, false, told, stopped).await
                     }
                     Assignment::LockServer { folder, id } => {
-                        LockDaemon::open(&folder, id)?.serve(&listen, false, told, stopped).await
+                        LockDaemon::open(&folder, id)?.serve(&listen, false, None, told, stopped).await
                     }
                     Assignment::MetadataServer { folder, name, shard, .. } => {
                         MetadataDaemon::open(&folder, &name, shard)?.serve(&listen, false, told, stopped).await

@@ -35,6 +35,7 @@
 //! | `parity_sites` | parity that devices compute: its site changes under load while devices are killed; maps of writes |
 //! | `random_operations` | random operations on a file through two mounts, compared with one in memory |
 //! | `reconnects` | clients that reconnect while a device is suspended |
+//! | `recording` | recordings of a device and a host, and their replay |
 //! | `recipes` | queues, lists and directories, while their device and the processes that change them are killed |
 //! | `rebuilding` | a rebuild under load, while its host, another device and all processes are killed |
 //! | `shards` | file systems with several metadata servers, one of which is killed under load |
@@ -81,6 +82,7 @@ mod random_operations;
 mod rebuilding;
 mod recipes;
 mod reconnects;
+mod recording;
 mod shards;
 mod state_from_devices;
 mod strangers;

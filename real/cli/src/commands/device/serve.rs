@@ -47,6 +47,8 @@ pub struct Arguments {
     /// Memory in which the device caches objects' content, 64MiB or more; the rest is read from disk on demand [default: 128MiB]
     #[arg(long, value_name = "SIZE", value_parser = super::object_memory)]
     object_memory: Option<u64>,
+    #[command(flatten)]
+    recording: crate::commands::recording::Options,
     /// Die with this process, which must be the parent
     #[arg(long, hide = true)]
     child_of: Option<u32>,
@@ -88,7 +90,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
             (MonitorAt::Folder(folder), listen)
         }
     };
-    let device = DeviceDaemon::new(device, arguments.object_memory);
+    let device = DeviceDaemon::new(device, arguments.object_memory).recorded(arguments.recording.request());
     device.serve(&listen, monitor, true, serving, signals.asked_to_end()).await?;
     Ok(ExitCode::SUCCESS)
 }

@@ -30,6 +30,8 @@ pub struct Mount {
     /// Serve one folder in this process, until Ctrl-C, SIGTERM or the end of the mount
     #[arg(long)]
     foreground: bool,
+    #[command(flatten)]
+    recording: crate::commands::recording::Options,
     /// Leave the terminal of the process that started this one
     #[arg(long, hide = true, requires = "foreground")]
     detached: bool,
@@ -50,7 +52,11 @@ pub struct Unmount {
 
 /// Mounts the file system.
 pub async fn mount(arguments: Mount, common: &Common) -> Result<ExitCode, Failure> {
-    let Mount { name, directories, foreground, detached } = &arguments;
+    let Mount { name, directories, foreground, recording, detached } = &arguments;
+    let recording = recording.request();
+    if recording.is_some() && !foreground {
+        return Err(Failure::usage("usage", "--record needs --foreground: it records the host of one process"));
+    }
     let folder = common.folder();
     if *foreground {
         let [directory] = directories.as_slice() else {
@@ -62,7 +68,7 @@ pub async fn mount(arguments: Mount, common: &Common) -> Result<ExitCode, Failur
             let _ = rustix::process::setsid();
         }
         let mut signals = Signals::catch()?;
-        let daemon = MountDaemon::open(&folder, name, directory).await?;
+        let daemon = MountDaemon::open(&folder, name, directory, recording).await?;
         let (directory, generation) = (daemon.directory().display().to_string(), daemon.generation().0);
         output::print(
             common.json,

@@ -1,0 +1,130 @@
+//! The recorder: it writes the inputs of one machine to a file, by a thread of its own, until a limit is reached.
+
+use crate::format::{Entry, Header, MAGIC, RecordedInput, RecordedOutcome, VERSION, digest, put_record};
+use braid_base::Now;
+use braid_machine::{EffectsOf, InputOf, Machine};
+use braid_shell::Counters;
+use serde::Serialize;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+/// The most records that wait for the disk. The machine then waits, too.
+const WAITING_MAX: usize = 256;
+
+/// Where a run is to be recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordingRequest {
+    /// The file, which must not exist.
+    pub file: PathBuf,
+    /// The most bytes of the file.
+    pub limit: u64,
+}
+
+/// A recording under way.
+#[derive(Debug)]
+pub struct Recorder {
+    /// None once the limit is reached, or the file can't be written.
+    records: Option<SyncSender<Vec<u8>>>,
+    writer: Option<JoinHandle<()>>,
+    file: PathBuf,
+    limit: u64,
+    written: u64,
+    counters: Arc<Counters>,
+    scratch: Vec<u8>,
+}
+
+impl Recorder {
+    /// Begins a recording of a machine that has not started.
+    pub fn create(
+        request: &RecordingRequest,
+        build: &str,
+        role: &str,
+        config: &impl Serialize,
+        counters: Arc<Counters>,
+    ) -> io::Result<Recorder> {
+        // A recording contains blocks of the array.
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&request.file)?;
+        let config = postcard::to_allocvec(config).map_err(io::Error::other)?;
+        let mut first = [&MAGIC[..], &VERSION.to_le_bytes()].concat();
+        put_record(&Header { build: build.to_string(), role: role.to_string(), config }, &mut first);
+        let (records, received) = sync_channel(WAITING_MAX);
+        let writer = {
+            let counters = counters.clone();
+            std::thread::Builder::new().name("recording".into()).spawn(move || write_all(file, &received, &counters))?
+        };
+        let (file, limit) = (request.file.clone(), request.limit);
+        tracing::info!("recording to {} (which will contain blocks of the array)", file.display());
+        let (records, writer, scratch) = (Some(records), Some(writer), Vec::new());
+        let mut recorder = Recorder { records, writer, file, limit, written: 0, counters, scratch };
+        recorder.append(first);
+        Ok(recorder)
+    }
+
+    fn put<R: Serialize>(&mut self, entry: &Entry<R>) {
+        let mut record = Vec::new();
+        put_record(entry, &mut record);
+        self.append(record);
+    }
+
+    fn append(&mut self, record: Vec<u8>) {
+        let Some(records) = &self.records else { return };
+        self.written += record.len() as u64;
+        if self.written > self.limit {
+            return self.stop("it has reached its limit");
+        }
+        if records.send(record).is_err() {
+            self.stop("the file can't be written");
+        }
+    }
+
+    fn stop(&mut self, why: &str) {
+        self.records = None;
+        self.counters.note_recording_stopped();
+        tracing::warn!("the recording {} stops: {why}", self.file.display());
+    }
+}
+
+impl Drop for Recorder {
+    /// Waits until everything is in the file.
+    fn drop(&mut self) {
+        self.records = None;
+        if let Some(writer) = self.writer.take() {
+            let _ = writer.join();
+        }
+    }
+}
+
+fn write_all(mut file: File, records: &Receiver<Vec<u8>>, counters: &Counters) {
+    while let Ok(mut batch) = records.recv() {
+        // One system call for all that wait.
+        while let Ok(next) = records.try_recv() {
+            batch.extend_from_slice(&next);
+        }
+        if let Err(error) = file.write_all(&batch) {
+            return tracing::warn!("the recording can't be written: {error}");
+        }
+        counters.add_recorded(batch.len());
+    }
+}
+
+/// Steps a machine, and records that if there is a recorder.
+pub fn step<M>(recorder: &mut Option<Recorder>, machine: &mut M, now: Now, input: InputOf<M>, out: &mut EffectsOf<M>)
+where
+    M: Machine<Request: Clone + Serialize, Outcome: RecordedOutcome>,
+{
+    let Some(recorder) = recorder.as_mut().filter(|recorder| recorder.records.is_some()) else {
+        return machine.step(now, input, out);
+    };
+    recorder.put(&Entry::Input { now, input: RecordedInput::of(&input) });
+    let before = out.as_slice().len();
+    machine.step(now, input, out);
+    let mut scratch = std::mem::take(&mut recorder.scratch);
+    let effects = digest(&out.as_slice()[before..], &mut scratch);
+    recorder.scratch = scratch;
+    recorder.put(&Entry::<M::Request>::Effects(effects));
+}
