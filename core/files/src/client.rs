@@ -180,6 +180,7 @@ impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> Fi
     fn route_host_effects(&mut self, now: Now, out: &mut HostEffects) {
         let mut effects = std::mem::take(&mut self.host_effects);
         effects.drain_ignored().for_each(|why| out.ignore(why));
+        effects.drain_notes().for_each(|note| out.note(note));
         for effect in effects.drain() {
             match effect {
                 Effect::Send { to, message } => out.send(to, message),

@@ -5,7 +5,7 @@ use crate::ctx::{Ctx, Event, OperationId};
 use crate::locking::why_no_locks;
 use crate::transaction::{Phase, Transaction};
 use braid_base::{DeviceId, TransactionId};
-use braid_machine::{HostError, HostRequest, Ignored, VolumeRequest};
+use braid_machine::{HostError, HostRequest, Ignored, Note, VolumeRequest};
 use braid_ordering::WriteMode;
 use braid_ordering::{AbortNotice, RefusedWrite};
 use braid_wire::{Failure, Outcome, Rejection};
@@ -136,6 +136,8 @@ impl Coordinator {
     /// Retries an operation after its back-off.
     pub(crate) fn try_again(&mut self, ctx: &mut Ctx, op: OperationId) {
         self.counters.retries += 1;
+        let user = if let OperationId::User(op) = op { Some(op) } else { None };
+        ctx.out.note(Note::Retried { op: user });
         self.operations.try_again(ctx.now, ctx.settings, ctx.rng, op);
     }
 

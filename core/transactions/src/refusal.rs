@@ -4,7 +4,7 @@ use crate::coordinator::Coordinator;
 use crate::ctx::{Ctx, Event};
 use crate::transaction::Transaction;
 use braid_base::{DeviceId, TransactionId};
-use braid_machine::{HostError, Ignored};
+use braid_machine::{HostError, Ignored, Note};
 use braid_ordering::RefusedWrite;
 use braid_wire::{Command, Failure, Refusal, Step};
 
@@ -21,6 +21,7 @@ impl Coordinator {
         if !self.transactions.own(ctx, id).is_some_and(|transaction| transaction.awaits_answer(device, step)) {
             return ctx.out.ignore(Ignored::NotAwaited);
         }
+        ctx.out.note(Note::Refused { transaction: id, device, step, refusal });
         if let Refusal::TooLate { seen } = refusal {
             self.stamps.learn(ctx.now.clock, seen);
         }

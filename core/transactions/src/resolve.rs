@@ -6,7 +6,7 @@ use crate::ctx::Ctx;
 use crate::resolutions::Resolved;
 use crate::transaction::Phase;
 use braid_base::{DeviceId, TransactionId};
-use braid_machine::HostError;
+use braid_machine::{HostError, Note};
 use braid_wire::{Orphan, Outcome, Vote};
 
 impl Coordinator {
@@ -78,6 +78,7 @@ impl Coordinator {
     /// The outcome of a transaction of this host is known, and durable on all devices with a vote.
     fn on_own_resolved(&mut self, ctx: &mut Ctx, sequence: u64, outcome: Outcome) {
         self.counters.resolved += 1;
+        ctx.out.note(Note::Resolved { transaction: ctx.id(sequence), outcome });
         match outcome {
             Outcome::Abort | Outcome::Interrupted => self.end_aborted(ctx, sequence),
             Outcome::Commit => {

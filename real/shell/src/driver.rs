@@ -247,6 +247,7 @@ impl<M: Machine<Request: Abandon>> Driver<M> {
             self.perform(effect);
         }
         drop(effects.drain_ignored());
+        effects.drain_notes().for_each(|note| tracing::debug!("{note:?}"));
         self.effects = effects;
     }
 

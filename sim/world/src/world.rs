@@ -411,6 +411,9 @@ impl<M: Machine<Request: Debug, Outcome = HostOutcome>> World<M> {
             *self.ignored.entry(why).or_default() += 1;
             self.trace.note(now, Some(node), format_args!("ignored: {why:?}"));
         }
+        for note in effects.drain_notes() {
+            self.trace.note(now, Some(node), format_args!("{note:?}"));
+        }
         for effect in effects.drain() {
             self.perform(node, effect);
         }
