@@ -1,5 +1,6 @@
 //! The machine of the client. It routes each input to the part that handles it: to the host, or to the part for the shard that it concerns.
 
+use crate::handles::Handles;
 use crate::shard::ShardClient;
 use braid_base::limits::{self, Settings};
 use braid_base::{BlockRange, FileSystemId, Generation, NodeId, Now, ObjectId, ShardId, Time, VolumeId};
@@ -162,8 +163,8 @@ impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> Fi
         let shard = match shard_of(&request) {
             Ok(shard) => self.shards.get_mut(usize::from(shard.0)).ok_or(FilesError::Refused(FileError::Stale)),
             Err(handle) => {
-                let shard = (handle.0 >> ShardId::SHIFT) as usize;
-                self.shards.get_mut(shard).ok_or(FilesError::NotOpen)
+                let shard = Handles::shard_of(handle);
+                self.shards.get_mut(usize::from(shard.0)).ok_or(FilesError::NotOpen)
             }
         };
         match shard {

@@ -12,6 +12,9 @@ use braid_machine::{FileHandle, FilesError, HostError};
 use braid_wire::{FileError, LockMode};
 use std::collections::BTreeMap;
 
+/// Where a handle names the shard of its file. Front ends have the bits from [`FileHandle::BITS`] on.
+const SHARD_SHIFT: u32 = FileHandle::BITS - 8;
+
 #[derive(Clone, Debug, Default)]
 pub struct Handles {
     by_number: BTreeMap<u64, InodeId>,
@@ -33,7 +36,12 @@ struct OpenFile {
 impl Handles {
     /// The handles of a shard's files. Their numbers name the shard, so that an operation on one finds its way.
     pub fn of(shard: ShardId) -> Handles {
-        Handles { given: u64::from(shard.0) << ShardId::SHIFT, ..Handles::default() }
+        Handles { given: u64::from(shard.0) << SHARD_SHIFT, ..Handles::default() }
+    }
+
+    /// The shard of an open file.
+    pub fn shard_of(handle: FileHandle) -> ShardId {
+        ShardId((handle.0 >> SHARD_SHIFT) as u8)
     }
 
     /// The inode of an open file.

@@ -14,6 +14,11 @@ use std::ops::Range;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct FileHandle(pub u64);
 
+impl FileHandle {
+    /// Handles are below 2 to the power of this: a front end may number its hosts above.
+    pub const BITS: u32 = 48;
+}
+
 /// The owner of advisory locks on this host, such as a process. The front end numbers them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct AdvisoryOwner(pub u64);

@@ -25,8 +25,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// The bits of a handle. The number of its host's start is above them.
-const HANDLE_BITS: u32 = 48;
+/// The number of a handle's host is above the handle.
+const HANDLE_BITS: u32 = FileHandle::BITS;
 /// Locks of whole files, by `flock`, are locks on the last byte that a file can have. Locks by `fcntl` end before it, so that the kinds do
 /// not conflict.
 const FILE_LOCK: Range<u64> = limits::FILE_BYTES_MAX - 1..limits::FILE_BYTES_MAX;

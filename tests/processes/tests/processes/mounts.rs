@@ -441,6 +441,21 @@ fn programs_go_on_when_the_metadata_server_is_killed() {
 }
 
 #[test]
+fn files_of_every_shard_are_opened_through_mounts() {
+    let Some(mounts) = Mounts::on_two_servers() else { return };
+    // The inodes of files in the root are in the second shard, and those of files in this directory in the first one.
+    fs::create_dir(mounts.path(0, "inner")).expect("it is new");
+    for name in ["file", "inner/file"] {
+        fs::write(mounts.path(0, name), name).expect("it is written");
+        assert_eq!(fs::read_to_string(mounts.path(1, name)).expect("it is there"), name);
+        let open = fs::File::open(mounts.path(1, name)).expect("it is there");
+        fs::remove_file(mounts.path(0, name)).expect("it is there");
+        assert_eq!(std::io::read_to_string(open).expect("it is open"), name);
+    }
+    mounts.end();
+}
+
+#[test]
 fn programs_go_on_when_one_of_two_metadata_servers_is_killed() {
     // The short form of this is the test of the library, in `shards`.
     if !soak() {
