@@ -666,10 +666,6 @@ impl MetadataServer {
             self.with_store(now, out, |store, out| store.wake(now, out));
         }
         if self.serves(now.time) {
-            if self.absent.deadline().is_none() {
-                // It serves from now on.
-                self.locks.hear_all(now.time);
-            }
             if self.locks.deadline().is_some_and(|deadline| deadline <= now.time) {
                 if self.lease.is_stuck(now.time) {
                     // Hosts may wait for answers before they can give back a lock.
@@ -704,6 +700,10 @@ impl Machine for MetadataServer {
     fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
         if let MetadataService::Unusable(_) = self.service {
             return out.ignore(Ignored::NotStarted);
+        }
+        if self.absent.deadline().is_none() {
+            // No host can be heard before the server serves, so none is silent. Its lock server may have other inputs before.
+            self.locks.hear_all(now.time);
         }
         match input {
             Input::Start => {
