@@ -4,6 +4,7 @@
 //! [`Cluster::check_all`], like a swarm run.
 
 mod at_rest;
+mod scenario_time;
 
 use crate::attribute_volumes::{self, Open};
 use crate::control::ControlPlane;
@@ -631,25 +632,6 @@ impl Cluster {
         if self.last_unavailable.is_none_or(|unavailable| unavailable < asked) {
             self.history.fenced(host.0, self.world.now());
         }
-    }
-
-    /// Runs until this request is answered.
-    pub fn finish(&mut self, op: OpId) -> HostOutcome {
-        let until = self.world.now().after(PATIENCE);
-        while !self.answered.contains_key(&op) && self.pass(until) {}
-        let answer = self.answered.remove(&op);
-        answer.unwrap_or_else(|| panic!("request {} was not answered within {PATIENCE:?}", op.0))
-    }
-
-    /// True if a request was answered, and its answer was not fetched yet.
-    pub fn is_answered(&self, op: OpId) -> bool {
-        self.answered.contains_key(&op)
-    }
-
-    /// Runs for a while.
-    pub fn run_for(&mut self, span: Duration) {
-        let until = self.world.now().after(span);
-        while self.pass(until) {}
     }
 
     /// Advances a scenario to the next event; false if there is no event until `until`.

@@ -49,7 +49,7 @@ const CIRCLES_OF_METHODS: &[(&str, &[&str], &str)] = &[
     ),
     (
         "core/metadata",
-        &["absent_hosts", "commit_steps", "server", "sharded"],
+        &["absent_hosts", "commit_steps", "server", "sharded", "sharded::questions"],
         "one server: commands, locks and the commit protocols lead to each other; to be cut into parts that return what follows",
     ),
     (
