@@ -185,9 +185,8 @@ impl MetadataDaemon {
             ObservedNode { node: node.clone(), seen }
         };
         let role = file_system_status::server_role(&self.called);
-        let session =
-            Session::start_around(&self.folder, &role, Some(service), self.recording.borrow_mut().take(), around)
-                .await?;
+        let recording = self.recording.borrow_mut().take();
+        let session = Session::start_around(&self.folder, &role, Some(service), recording, around).await?;
         let ended = async {
             loop {
                 if let Some(failure) = self.failure(&seeing.borrow_and_update()) {

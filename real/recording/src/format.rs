@@ -112,7 +112,7 @@ impl<R: Clone> RecordedInput<R> {
 
 impl<R> RecordedInput<R> {
     /// The input; none if the machine can't get such a one.
-    pub fn to_input<D: Disk>(self) -> Option<Input<R, D>> {
+    pub fn into_input<D: Disk>(self) -> Option<Input<R, D>> {
         Some(match self {
             RecordedInput::Start => Input::Start,
             RecordedInput::Message(bytes) => {
@@ -120,7 +120,7 @@ impl<R> RecordedInput<R> {
                 Input::Message { from, message }
             }
             RecordedInput::DiskDone(tag, result) => {
-                Input::DiskDone { tag: DiskTag(tag), result: D::result(result.to_result())? }
+                Input::DiskDone { tag: DiskTag(tag), result: D::result(result.into_result())? }
             }
             RecordedInput::Request(op, request) => Input::Request { op: OpId(op), request },
             RecordedInput::Wake => Input::Wake,
@@ -138,7 +138,7 @@ impl RecordedResult {
         }
     }
 
-    fn to_result(self) -> DiskResult {
+    fn into_result(self) -> DiskResult {
         match self {
             RecordedResult::Read(bytes) => DiskResult::Read(Ok(bytes)),
             RecordedResult::ReadFailed(error) => DiskResult::Read(Err(error.to_error())),

@@ -100,7 +100,7 @@ where
         };
         match (entry, taken.take()) {
             (Entry::Input { now, input }, None) => {
-                let Some(input) = input.to_input() else { break End::Damaged };
+                let Some(input) = input.into_input() else { break End::Damaged };
                 steps += 1;
                 let mut effects = EffectsOf::<M>::new();
                 machine.step(now, input.clone(), &mut effects);

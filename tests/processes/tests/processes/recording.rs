@@ -21,22 +21,24 @@ fn start(arguments: &[&str], log: &Path) -> Daemon {
 fn a_device_and_a_host_are_replayed_though_another_device_was_killed_meanwhile() {
     let mut array = Array::small();
     array.down();
-    let (dir, scratch) = (path_text(array.dir()).to_string(), array.scratch());
+    let dir = path_text(array.dir()).to_string();
+    let [log_of_monitor, log_of_device, log_of_host] =
+        ["monitord.log", "device.log", "nbd.log"].map(|name| array.scratch().path(name));
+    let (of_device, of_host) = (array.scratch().path("device.rec"), array.scratch().path("host.rec"));
     let description = array.dir().join("array.json");
     let mut said: serde_json::Value =
         serde_json::from_slice(&std::fs::read(&description).expect("it exists")).expect("JSON");
-    let address = format!("unix:{}", scratch.text("device.sock"));
+    let address = format!("unix:{}", array.scratch().text("device.sock"));
     said["devices"][DEVICE]["address"] = address.clone().into();
     std::fs::write(&description, said.to_string()).expect("it can be written");
-    let monitor = start(&["monitord", "--array", &dir, "--json"], &scratch.path("monitord.log"));
-    let (of_device, of_host) = (scratch.path("device.rec"), scratch.path("host.rec"));
+    let monitor = start(&["monitord", "--array", &dir, "--json"], &log_of_monitor);
     let file = array.device_file(DEVICE);
     let arguments = ["device", "serve", path_text(&file), "--array", &dir, "--listen", &address, "--json"];
-    let device = start(&[&arguments[..], &["--record", path_text(&of_device)]].concat(), &scratch.path("device.log"));
+    let device = start(&[&arguments[..], &["--record", path_text(&of_device)]].concat(), &log_of_device);
     array.start(&[]);
     array.await_volume(0, "healthy");
     let arguments = ["nbd", "--array", &dir, "--json", "--record", path_text(&of_host)];
-    let host = start(&arguments, &scratch.path("nbd.log"));
+    let host = start(&arguments, &log_of_host);
     let uri = host.ready["volumes"][0]["nbd"].as_str().expect("a URI").to_string();
     let plan = Plan {
         hosts: vec![uri.clone()],
@@ -73,7 +75,7 @@ fn a_device_and_a_host_are_replayed_though_another_device_was_killed_meanwhile()
     let mut bytes = std::fs::read(&of_host).expect("it can be read");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
-    let damaged = scratch.path("damaged.rec");
+    let damaged = array.scratch().path("damaged.rec");
     std::fs::write(&damaged, bytes).expect("it can be written");
     let outcome = braid(&["replay", path_text(&damaged), "--json"]);
     assert_eq!((outcome.status, &outcome.json()["end"]), (Some(4), &"damaged".into()));
