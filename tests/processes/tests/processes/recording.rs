@@ -79,6 +79,6 @@ fn a_device_and_a_host_are_replayed_though_another_device_was_killed_meanwhile()
     std::fs::write(&damaged, bytes).expect("it can be written");
     let outcome = braid(&["replay", path_text(&damaged), "--json"]);
     assert_eq!((outcome.status, &outcome.json()["end"]), (Some(4), &"damaged".into()));
-    braid(&["nbd", "--array", &dir, "--record", path_text(&of_host)]).refused(1, "recording-failed");
+    braid(&["nbd", "--array", &dir, "--record", path_text(&of_host), "--json"]).refused(1, "recording-failed");
     drop(monitor);
 }
