@@ -9,6 +9,9 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+/// How many attempts of a hostwrite that never completed may be seen in part. More are possible, but each needs a fault of its own.
+const ATTEMPTS_SEEN: usize = 3;
+
 /// Bytes of a cell. The bounds of reads and writes are multiples of it.
 pub const CELL_BYTES: usize = 16;
 /// Cells of a block; devices order operations by blocks.
@@ -234,7 +237,8 @@ impl History {
     /// The history for volumes on which an interrupted hostwrite may be visible in part. For each hostwrite that did not complete,
     /// the part on one device may have been written independently of the rest, once, at any later time, or never. The same holds for
     /// a hostwrite of which an earlier attempt may have been interrupted (`tried_again` tells this for its invocation and its
-    /// completion), in addition to what its last attempt has done. `device` is the device of a block.
+    /// completion), in addition to what its last attempt has done. One that was tried again and never completed may have had many
+    /// interrupted attempts. `device` is the device of a block.
     pub fn in_parts(&self, tried_again: impl Fn(Time, Option<Time>) -> bool, device: impl Fn(u64) -> usize) -> History {
         let seen = self.operations.iter().filter(|operation| operation.action == Action::Read);
         let mut seen: Vec<Run> = seen.flat_map(|operation| operation.runs.iter().copied()).collect();
@@ -251,7 +255,11 @@ impl History {
             }
             let completed = operation.completed.map(|completed| completed.time);
             let was_tried_again = tried_again(operation.invoked.time, completed);
-            let attempts = usize::from(operation.completed.is_none()) + usize::from(was_tried_again);
+            let attempts = match (operation.completed, was_tried_again) {
+                (Some(_), again) => usize::from(again),
+                (None, false) => 1,
+                (None, true) => ATTEMPTS_SEEN,
+            };
             if operation.action == Action::Read || attempts == 0 {
                 continue;
             }
@@ -338,6 +346,7 @@ mod tests {
             (true, vec![run(0, 4, 2)]),
             (false, vec![run(1, 2, 2), run(3, 4, 2)]),
             (false, vec![run(0, 1, 3), run(2, 3, 3), run(4, 5, 3)]),
+            (false, vec![run(3, 4, 5)]),
             (false, vec![run(3, 4, 5)]),
             (false, vec![run(3, 4, 5)]),
             (true, vec![run(0, 1, 1), run(1, 2, 2), run(2, 3, 3), run(3, 4, 5)]),
