@@ -41,7 +41,7 @@ pub enum Due<E> {
     Outside(E),
     /// An event for a machine that is up and not stalled.
     For(NodeIndex, E),
-    /// A machine's deadline: it takes [`Input::Wake`].
+    /// A machine's deadline: it takes [`braid_machine::Input::Wake`].
     Wake(NodeIndex),
 }
 
@@ -109,7 +109,7 @@ impl<M: Machine, E> EventLoop<M, E> {
         self.nodes.len() - 1
     }
 
-    /// Brings up a node. The owner then has it step with [`Input::Start`].
+    /// Brings up a node. The owner then has it step with [`braid_machine::Input::Start`].
     pub fn start(&mut self, node: NodeIndex, machine: M) {
         let place = &mut self.nodes[node];
         assert!(place.machine.is_none(), "a node that starts is down");
