@@ -128,7 +128,7 @@ fn volumes_move_while_administrators_die() {
         ("migration ended", 50),
         ("migration continued", 50),
         ("migration given up", 10),
-        ("last migration ended", 5),
+        ("last migration ended", 1),
         ("administrator died", 20),
         ("administrator suspended", 20),
     ] {
