@@ -186,7 +186,8 @@ mod tests {
             entry(VolumeState::Creating, None),
             entry(VolumeState::Deleting, Some(target(5))),
             entry(draining(Change::Ordering("device-lock".into())), None),
-            entry(draining(Change::Move(target(0))), None),
+            // It gets its name when it begins.
+            entry(draining(Change::Move(PlacementEntry { begun: 0, ..target(0) })), None),
             entry(VolumeState::Reordering { to: Change::EndMove, by: 4 }, Some(target(5))),
             entry(VolumeState::Reordering { to: Change::GiveUpMove, by: 4 }, Some(target(5))),
         ] {
