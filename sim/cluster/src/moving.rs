@@ -40,7 +40,7 @@ impl Cluster {
         self.ask(by, JobRequest::Migrate { volume: self.volume.id, from, bytes_per_second: 0 })
     }
 
-    /// Continues a migration to its end: copies what is not copied, and then the volume keeps only its new layout.
+    /// Continues a migration to its end: copies the remaining blocks. Afterwards the volume has only its new layout.
     pub fn end_move(&mut self, by: HostSlot) -> Result<(), Error> {
         let own = self.generation(by);
         self.operate(by, Migration::continuing(own, Timing::default()))
