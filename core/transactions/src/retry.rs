@@ -1,11 +1,18 @@
 //! Retries of operations, and their back-off. An operation whose attempt was refused is retried as a new transaction: the first time at
-//! once, since it knows the stamp to beat, and later after a random wait that grows with each refusal.
+//! once, since it knows the stamp to beat, and later after a random wait that grows with each refusal. An operation that was refused
+//! often waits less again: otherwise one with a clock behind those of the others, or on many blocks, would be overtaken by new ones each
+//! time it waits.
 
 use crate::ctx::OperationId;
 use crate::operations::Operations;
 use braid_base::limits::Settings;
 use braid_base::{Now, Rng};
 use std::time::Duration;
+
+/// The refusal after which waits become shorter again,
+const LONGEST_WAIT_AFTER: u32 = 10;
+/// until they are as long as after this many refusals.
+const SHORT_WAIT_AFTER: u32 = 3;
 
 impl Operations {
     /// Schedules a retry after the back-off, because an attempt was refused.
@@ -20,7 +27,10 @@ impl Operations {
         let wait = match operation.refusals {
             _ if is_abandoned => Duration::ZERO,
             1 => Duration::ZERO,
-            more => settings.backoff().after(more).next_random_wait(settings.backoff_min, rng),
+            more => {
+                let steps = more.min((2 * LONGEST_WAIT_AFTER).saturating_sub(more).max(SHORT_WAIT_AFTER));
+                settings.backoff().after(steps).next_random_wait(settings.backoff_min, rng)
+            }
         };
         self.retry_at(op, now.time.after(wait));
     }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// How many attempts of a hostwrite that never completed may be seen in part. More are possible, but each needs a fault of its own.
-const ATTEMPTS_SEEN: usize = 3;
+const ATTEMPTS_SEEN: usize = 5;
 
 /// Bytes of a cell. The bounds of reads and writes are multiples of it.
 pub const CELL_BYTES: usize = 16;
