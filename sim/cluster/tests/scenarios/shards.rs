@@ -33,6 +33,10 @@ pub fn play(count: u8, protocol: Protocol) -> Play {
 
 fn play_with(count: u8, protocol: Protocol, grouping: Grouping) -> Play {
     let options = Options { device_bytes: 128 << 20, ..Options::calm("raid5:4+1", 5, 1, 3) };
+    play_in(options, count, protocol, grouping)
+}
+
+fn play_in(options: Options, count: u8, protocol: Protocol, grouping: Grouping) -> Play {
     let layout = Options::calm("raid5:4+1", 5, 4, 1).layout;
     let (mut array, a, _) = array_of(options);
     let shards = ShardOptions { count, placement: Placement::Spread, protocol, grouping };
@@ -326,6 +330,25 @@ fn a_command_survives_the_death_of_either_server_at_any_moment() {
         }
         play.check();
     }
+}
+
+#[test]
+fn no_host_is_silent_to_a_server_that_does_not_serve_yet() {
+    let mut options = Options { device_bytes: 128 << 20, ..Options::calm("raid5:4+1", 5, 1, 3) };
+    options.settings.host_lease = Duration::from_millis(300);
+    let mut play = play_in(options, 2, Protocol::OnePhase, Grouping::Log);
+    play.made(ROOT, "x", NewInode::Regular);
+    play.crash(0);
+    play.start(0);
+    let heir = play.array.node(play.servers[0]);
+    play.array.world.network.set_rule(move |from, to, _| {
+        let is_slow = to == heir && matches!(from, NodeId::Device(_));
+        if is_slow { Verdict::Delay(Duration::from_millis(250)) } else { Verdict::Pass }
+    });
+    let op = play.begin(create(ROOT, "y", NewInode::Regular));
+    assert!(matches!(play.end(op), Ok(FileResult::Created { is_new: true, .. })));
+    play.array.world.network.heal();
+    play.check();
 }
 
 #[test]
