@@ -3,6 +3,7 @@
 
 use crate::record::{Version, VolumeRecord};
 use braid_base::{DeviceId, Epoch, Generation};
+pub use braid_host_leases::{Fence, LeaseEnd};
 use braid_wire::Task;
 use std::collections::BTreeSet;
 
@@ -96,21 +97,4 @@ pub struct HostLease {
     /// What it confirmed with its lease: it has applied the description of this version, and has no operation under way on volumes that are
     /// on hold there.
     pub confirmed: Version,
-}
-
-/// The answer to [`Command::EndLease`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LeaseEnd {
-    /// The host has renewed its lease.
-    Lives,
-    /// The lease is over for good, or was released. Requests of the host may still be on their way: the devices must refuse these
-    /// generations before others act in its place.
-    Ended(Fence),
-}
-
-/// The generations that devices must refuse: every generation below a number, except live ones.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fence {
-    pub below: Generation,
-    pub except: Vec<Generation>,
 }

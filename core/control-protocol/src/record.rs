@@ -1,12 +1,9 @@
 //! What the control plane records of a volume: its description, and the state of a change under way.
 
 use braid_base::Generation;
+pub use braid_host_leases::Version;
 use braid_layout::{Placement, VolumeDescription};
 use braid_ordering::Ordering;
-
-/// The version of the array's description. Every change of the description has a higher version than the one before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Version(pub u64);
 
 /// The record of one volume.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,10 +12,11 @@ use crate::failure::Failure;
 use crate::migration::Copier;
 use crate::volumes;
 use braid_base::{Generation, LockServerId, VolumeId};
-use braid_control::{ArrayFolder, Change as EntryChange, HostEntry, LeaseJudge, Moment, VolumeEntry, VolumeState};
+use braid_control::{ArrayFolder, Change as EntryChange, HostEntry, Moment, VolumeEntry, VolumeState};
 use braid_control_protocol::{
     Administrator, Change, Done, Effect, Error, Input, Operation, Question, Stage, Tag, Timing,
 };
+use braid_host_leases::LeaseJudge;
 use braid_ordering::Ordering;
 use braid_session::{HEARTBEAT, Session};
 use braid_shell::HostClient;

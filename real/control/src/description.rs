@@ -1,9 +1,9 @@
 //! The array's description: its devices and volumes, and the parameters it was created with.
 
 use crate::file_systems::FileSystemEntry;
-use crate::lease_durations::{LEASE_MILLIS_DEFAULT, Leases};
 use crate::trust::lies_in_folder;
 use braid_base::{ArrayId, DiskId, LockServerId};
+use braid_host_leases::{LEASE_MILLIS_DEFAULT, Leases};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::path::{Path, PathBuf};

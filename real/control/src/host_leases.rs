@@ -1,148 +1,20 @@
-//! Host leases: each start of a host takes a fresh generation, with a lease that the host renews while it is alive.
+//! The array's folder as the backend of host leases (`braid_host_leases`): it reads files into the table of leases, applies a transition,
+//! and makes the writes that follow.
 //!
-//! A lease ends when it is released, when it was not renewed for its length, or at the next boot of the machine. A generation
-//! without a live lease may be fenced: [`ArrayFolder::expire`] first ends the lease for good, so that its host can no longer renew
-//! it, and then returns the generations that the devices must refuse.
-//!
-//! A lease consists of two files. `17.json` says that host 17 has a lease, and whether the lease has expired; it is changed only under
+//! A lease consists of two files. `17.json` says that host 17 has a lease, and whether the lease is over; it is changed only under
 //! the folder's lock. `17.heartbeat` contains the time of the last renewal and the host's report; only the host writes it, without the
-//! lock. Therefore a process that is suspended while it holds the lock does not prevent renewals. A renewal that was itself
-//! suspended, and completes late, does not revive an expired lease, because `17.json` decides.
+//! lock. Therefore a process that is suspended while it holds the lock does not prevent renewals.
 
 use crate::file::{self, Durability};
 use crate::folder::HOSTS;
 use crate::trust::create_private_folder;
-use crate::{ArrayFolder, ByteRange, ControlError, Moment};
+use crate::{ArrayFolder, ControlError, HostEntry, LeaseReport, Moment};
 use braid_base::Generation;
+use braid_host_leases::{self as leases, Expired, LeaseEnd, LeaseLost, LeaseTable, LeaseTime, Version, Write};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
-
-/// A host that has a lease, live or expired.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostEntry {
-    pub generation: Generation,
-    pub pid: u32,
-    /// Its role, for display.
-    pub role: String,
-    /// True if it has renewed its lease within the length given by the caller.
-    pub live: bool,
-    /// The time since it last renewed its lease; none if that was in another boot.
-    pub silent: Option<Duration>,
-    /// The report that it published with its last renewal.
-    pub report: LeaseReport,
-}
-
-/// What a host reports with each renewal of its lease.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LeaseReport {
-    /// Its metrics, by name.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub counters: BTreeMap<String, u64>,
-    /// The newest revision of the description that it has applied: it has no operation under way on volumes that are on hold there.
-    #[serde(default)]
-    pub revision: u64,
-    /// The resynchronisation that it coordinates, if any.
-    #[serde(default, alias = "helps", skip_serializing_if = "Option::is_none")]
-    pub coordinates_recovery: Option<RecoveryReport>,
-    /// The number and address, if it is a lock server.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lock_server: Option<LockService>,
-    /// The file system and the address, if it is a metadata server that owns one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metadata_server: Option<MetadataService>,
-    /// Where a file system is mounted, if it is the host of a mount.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mount: Option<MountReport>,
-}
-
-/// Progress of a host that resynchronises a returning device.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RecoveryReport {
-    /// The returning device.
-    pub device: u16,
-    /// Bytes of volumes that are still to be examined; none while that is being determined.
-    pub left: Option<u64>,
-    /// Ranges that can't be restored, by volume, as far as known; the first ranges of each volume.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub lost: BTreeMap<u64, Vec<ByteRange>>,
-}
-
-/// A lock server that is running.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LockService {
-    pub id: u16,
-    /// Its address: `HOST:PORT` or `unix:PATH`.
-    pub address: String,
-}
-
-/// A metadata server that owns its file system.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MetadataService {
-    /// The number of the file system.
-    pub file_system: u16,
-    /// Its address: `HOST:PORT` or `unix:PATH`.
-    pub address: String,
-    /// True if it answers hosts; otherwise it still reads its journal, or waits for the lease of the owner before.
-    #[serde(default)]
-    pub serves: bool,
-    /// True if it begins no further operations because a check is to begin, and none among several shards is under way here.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub settled: bool,
-    /// The generations of the hosts that it has heard of lately, or that may hold locks.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub hosts: Vec<u32>,
-    /// The locks of these hosts, in the same order.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub locks: Vec<LockCounts>,
-}
-
-/// The locks of a host.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LockCounts {
-    pub held: u64,
-    /// Those that it waits for.
-    pub waiting: u64,
-}
-
-/// A file system that is mounted in a directory.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MountReport {
-    /// The number of the file system.
-    pub file_system: u16,
-    /// The directory, without symbolic links.
-    pub directory: String,
-}
-
-/// Leases that have expired.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Expired {
-    /// The generations that held them, and that can no longer renew them.
-    pub gone: Vec<Generation>,
-    /// The generations that the devices must refuse. The devices need to be told only if `gone` is not empty: a host that
-    /// disconnected gracefully has left no request that could arrive late.
-    pub fence: Fence,
-}
-
-/// The outcome of [`ArrayFolder::expire_one`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// The host renews its lease.
-    Lives,
-    /// The host has no lease: it has disconnected, or has been fenced already.
-    Ended,
-    /// The lease expired, and can no longer be renewed.
-    Expired(Expired),
-}
-
-/// The generations that devices must refuse: every generation below a number, except live ones.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fence {
-    pub below: Generation,
-    /// The live generations, ascending.
-    pub except: Vec<Generation>,
-}
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -179,126 +51,197 @@ struct Heartbeat {
     report: LeaseReport,
 }
 
+/// The leases that were read, and who holds them.
+struct ReadLeases {
+    table: LeaseTable<LeaseReport>,
+    holders: BTreeMap<Generation, Holder>,
+}
+
+/// The process that took a lease.
+struct Holder {
+    pid: u32,
+    role: String,
+}
+
 impl ArrayFolder {
     /// Takes a generation that was never used before, with a lease that starts at `now`.
     pub fn take_generation(&self, role: &str, now: &Moment) -> Result<Generation, ControlError> {
         let lock = self.lock()?;
         let hosts = self.path(HOSTS);
         create_private_folder(&hosts).map_err(ControlError::file("create", &hosts))?;
-        let last = self.last_generation()?;
-        let generation = last.checked_add(1).ok_or(ControlError::GenerationsExhausted)?;
+        let last = self.leased()?.into_iter().chain([Generation(self.last_generation()?)]).max();
+        let mut read = ReadLeases::new(last.unwrap_or_default());
+        let taken = read.table.take(now, LeaseReport::default());
+        let (generation, writes) = taken.ok_or(ControlError::GenerationsExhausted)?;
+        read.holders.insert(generation, Holder { pid: std::process::id(), role: role.to_string() });
         self.require_lock(&lock)?;
-        self.replace(
-            &self.path(GENERATIONS),
-            &Generations { schema: file::SCHEMA, last: generation },
-            Durability::Durable,
-        )?;
-        let lease = Lease {
-            schema: file::SCHEMA,
-            pid: std::process::id(),
-            role: role.to_string(),
-            boot: now.boot.clone(),
-            renewed_nanos: nanos(now.elapsed),
-            report: LeaseReport::default(),
-            expired: false,
-        };
-        // Under the same lock: otherwise another process could see the generation without its lease, and fence it.
-        self.replace(&self.lease_path(Generation(generation)), &lease, Durability::ThisBoot)?;
-        Ok(Generation(generation))
+        // Both under the same lock: otherwise another process could see the generation without its lease, and fence it.
+        self.write(&read, writes, now)?;
+        Ok(generation)
     }
 
-    /// Renews a lease, unless it has expired, and publishes the host's report. This needs no lock, because only the host itself calls it,
+    /// Renews a lease, unless it is over, and publishes the host's report. This needs no lock, because only the host itself calls it,
     /// and never twice concurrently.
     pub fn renew(&self, generation: Generation, now: &Moment, report: LeaseReport) -> Result<(), ControlError> {
-        self.require_lease(generation)?;
-        self.write_heartbeat(generation, now, report)?;
-        // If the lease has expired meanwhile, the heartbeat is ignored.
-        self.require_lease(generation).inspect_err(|_| drop(file::remove(&self.heartbeat_path(generation))))
-    }
-
-    fn write_heartbeat(&self, generation: Generation, now: &Moment, report: LeaseReport) -> Result<(), ControlError> {
-        let (schema, boot, renewed_nanos) = (file::SCHEMA, now.boot.clone(), nanos(now.elapsed));
-        let heartbeat = Heartbeat { schema, boot, renewed_nanos, report };
-        self.replace(&self.heartbeat_path(generation), &heartbeat, Durability::ThisBoot)
-    }
-
-    /// Fails if a host has no lease, or an expired one.
-    fn require_lease(&self, generation: Generation) -> Result<(), ControlError> {
-        let lease = file::read::<Lease>(&self.lease_path(generation))?.filter(|lease| !lease.expired);
-        lease.map(drop).ok_or(ControlError::LeaseLost { generation })
+        let mut read = self.read_lease_alone(generation)?;
+        let write = read.table.renew(generation, heartbeat(Some(LeaseTime::clone(now)), report))?;
+        self.write(&read, [write], now)?;
+        // If the lease is over meanwhile, the heartbeat is ignored.
+        let again = self.read_lease_alone(generation)?.table.require(generation);
+        again.inspect_err(|_| drop(file::remove(&self.heartbeat_path(generation))))?;
+        Ok(())
     }
 
     /// Releases a lease: the host has ended, and all its transactions are decided.
     pub fn release(&self, generation: Generation) -> Result<(), ControlError> {
-        let _lock = self.lock()?;
-        self.remove_lease(generation)
+        let lock = self.lock()?;
+        let mut read = ReadLeases::new(Generation(0));
+        let writes = read.table.release(generation);
+        self.write(&read, writes, &Moment::now()).inspect(|()| drop(lock))
     }
 
     /// The hosts that have leases, ascending by generation.
     pub fn hosts(&self, now: &Moment, length: Duration) -> Result<Vec<HostEntry>, ControlError> {
-        let dir = self.path(HOSTS);
-        let mut hosts = Vec::new();
-        for entry in std::fs::read_dir(&dir).map_err(ControlError::file("list", &dir))? {
-            let entry = entry.map_err(ControlError::file("list", &dir))?;
-            let name = entry.file_name();
-            let number = name.to_str().and_then(|name| name.strip_suffix(".json"));
-            let Some(generation) = number.and_then(|number| number.parse().ok()).map(Generation) else { continue };
-            // A file whose name has the number in another form is a copy, and ignored.
-            if number != Some(generation.0.to_string().as_str()) {
-                continue;
+        let ReadLeases { table, mut holders } = self.read_leases(Generation(0))?;
+        let entry = |(generation, lease): (Generation, &leases::Lease<LeaseReport>)| {
+            let Holder { pid, role } = holders.remove(&generation).expect("it was read with the lease");
+            let (live, silent) = (table.is_live(generation, now, length), table.silent(generation, now));
+            HostEntry { generation, pid, role, live, silent, report: lease.heartbeat.report.clone() }
+        };
+        Ok(table.leases().map(entry).collect())
+    }
+
+    /// Ends the leases that were not renewed for `length`, for good, and returns the generations that the devices must refuse
+    /// ([`LeaseTable::expire`]).
+    pub fn expire(&self, by: Generation, now: &Moment, length: Duration) -> Result<Expired, ControlError> {
+        let _lock = self.lock()?;
+        let mut read = self.read_leases(Generation(self.last_generation()?))?;
+        let (expired, writes) = read.table.expire(by, now, length)?;
+        self.write(&read, writes, now)?;
+        self.sweep()?;
+        Ok(expired)
+    }
+
+    /// Ends the lease of one host for good if it was not renewed for `length` ([`LeaseTable::expire_one`]).
+    pub fn expire_one(&self, host: Generation, now: &Moment, length: Duration) -> Result<LeaseEnd, ControlError> {
+        let _lock = self.lock()?;
+        let mut read = self.read_leases(Generation(0))?;
+        let (end, writes) = read.table.expire_one(host, now, length);
+        self.write(&read, writes, now)?;
+        Ok(end)
+    }
+
+    /// Removes the leases of hosts that have been fenced.
+    pub fn forget(&self, gone: &[Generation]) -> Result<(), ControlError> {
+        let _lock = self.lock()?;
+        let mut read = ReadLeases::new(Generation(0));
+        for host in gone {
+            if let Some((holder, lease)) = self.read_lease(*host)? {
+                read.insert(*host, holder, lease, None);
             }
-            // The file is not synced, so a power loss may leave it empty. Then its boot is over, and the lease has expired.
-            match file::read::<Lease>(&entry.path()) {
+        }
+        let writes = read.table.forget(gone);
+        self.write(&read, writes, &Moment::now())
+    }
+
+    /// Makes the writes of a transition, in their order. The folder is locked, unless only a heartbeat is written.
+    fn write(
+        &self,
+        read: &ReadLeases,
+        writes: impl IntoIterator<Item = Write>,
+        now: &Moment,
+    ) -> Result<(), ControlError> {
+        writes.into_iter().try_for_each(|write| match write {
+            Write::Counter(Generation(last)) => {
+                self.replace(&self.path(GENERATIONS), &Generations { schema: file::SCHEMA, last }, Durability::Durable)
+            }
+            Write::Lease(host) => {
+                self.replace(&self.lease_path(host), &read.lease_file(host, now), Durability::ThisBoot)
+            }
+            Write::Heartbeat(host) => {
+                let lease = read.table.lease(host).expect("a lease that is renewed");
+                self.write_heartbeat(host, &lease.heartbeat)
+            }
+            Write::RemoveLease(host) => file::remove(&self.lease_path(host)),
+            Write::RemoveHeartbeat(host) => file::remove(&self.heartbeat_path(host)),
+        })
+    }
+
+    fn write_heartbeat(
+        &self,
+        host: Generation,
+        heartbeat: &leases::Heartbeat<LeaseReport>,
+    ) -> Result<(), ControlError> {
+        let (boot, renewed_nanos) = in_file(heartbeat.renewed.as_ref());
+        let heartbeat = Heartbeat { schema: file::SCHEMA, boot, renewed_nanos, report: heartbeat.report.clone() };
+        self.replace(&self.heartbeat_path(host), &heartbeat, Durability::ThisBoot)
+    }
+
+    /// The whole table. `last` is the last generation that was given, as far as the caller needs it.
+    fn read_leases(&self, last: Generation) -> Result<ReadLeases, ControlError> {
+        let mut read = ReadLeases::new(last);
+        for generation in self.leased()? {
+            match self.read_lease(generation) {
                 Ok(None) => {}
-                Ok(Some(mut lease)) => {
-                    self.take_in_heartbeat(generation, &mut lease)?;
-                    let renewed = Moment { boot: lease.boot, elapsed: Duration::from_nanos(lease.renewed_nanos) };
-                    let silent = now.since(&renewed);
-                    let live = !lease.expired && silent.is_some_and(|age| age <= length);
-                    let Lease { pid, role, report, .. } = lease;
-                    hosts.push(HostEntry { generation, pid, role, live, silent, report });
+                Ok(Some((holder, lease))) => {
+                    let heartbeat = if lease.is_over { None } else { self.read_heartbeat(generation)? };
+                    read.insert(generation, holder, lease, heartbeat);
                 }
+                // The file is not synced, so a power loss may leave it empty. Then its boot is over, and so is the lease.
                 Err(ControlError::Damaged { .. }) => {
-                    let role = "unreadable lease".to_string();
-                    let report = LeaseReport::default();
-                    hosts.push(HostEntry { generation, pid: 0, role, live: false, silent: None, report });
+                    let holder = Holder { pid: 0, role: "unreadable lease".to_string() };
+                    let lease = leases::Lease { is_over: false, heartbeat: heartbeat(None, LeaseReport::default()) };
+                    read.insert(generation, holder, lease, None);
                 }
                 Err(error) => return Err(error),
             }
         }
-        hosts.sort_by_key(|host| host.generation);
-        Ok(hosts)
+        Ok(read)
     }
 
-    /// Takes the time of the last renewal, and the report, from the heartbeat file.
-    fn take_in_heartbeat(&self, generation: Generation, lease: &mut Lease) -> Result<(), ControlError> {
-        if lease.expired {
-            return Ok(());
+    /// The lease of one host without its heartbeat.
+    fn read_lease_alone(&self, generation: Generation) -> Result<ReadLeases, ControlError> {
+        let mut read = ReadLeases::new(Generation(0));
+        if let Some((holder, lease)) = self.read_lease(generation)? {
+            read.insert(generation, holder, lease, None);
         }
+        Ok(read)
+    }
+
+    fn read_lease(&self, generation: Generation) -> Result<Option<(Holder, leases::Lease<LeaseReport>)>, ControlError> {
+        let file = file::read::<Lease>(&self.lease_path(generation))?;
+        Ok(file.map(|Lease { pid, role, boot, renewed_nanos, report, expired, .. }| {
+            let lease =
+                leases::Lease { is_over: expired, heartbeat: heartbeat(Some(time(boot, renewed_nanos)), report) };
+            (Holder { pid, role }, lease)
+        }))
+    }
+
+    fn read_heartbeat(&self, generation: Generation) -> Result<Option<leases::Heartbeat<LeaseReport>>, ControlError> {
         match file::read::<Heartbeat>(&self.heartbeat_path(generation)) {
-            Ok(Some(Heartbeat { boot, renewed_nanos, report, .. })) => {
-                (lease.boot, lease.renewed_nanos, lease.report) = (boot, renewed_nanos, report);
-                Ok(())
-            }
+            Ok(file) => Ok(file.map(|Heartbeat { boot, renewed_nanos, report, .. }| {
+                heartbeat(Some(time(boot, renewed_nanos)), report)
+            })),
             // A power loss may leave the file empty. Then the lease is of an earlier boot, too.
-            Ok(None) | Err(ControlError::Damaged { .. }) => Ok(()),
+            Err(ControlError::Damaged { .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Ends the leases that have expired, for good, and returns the generations that the devices must refuse. Expired hosts are returned
-    /// again by every call until the caller has fenced them and [forgets](ArrayFolder::forget) them. The calling host `by` counts as
-    /// live, even if it was suspended and could not renew its lease. If its own lease has been ended, the call fails.
-    pub fn expire(&self, by: Generation, now: &Moment, length: Duration) -> Result<Expired, ControlError> {
-        let _lock = self.lock()?;
-        self.require_lease(by)?;
-        let below = Generation(self.last_generation()?.saturating_add(1));
-        let lives = |host: &HostEntry| host.live || host.generation == by;
-        let (live, gone): (Vec<_>, Vec<_>) = self.hosts(now, length)?.into_iter().partition(lives);
-        gone.iter().try_for_each(|host| self.end_lease(host, now))?;
-        self.sweep()?;
-        let generations = |hosts: Vec<HostEntry>| hosts.into_iter().map(|host| host.generation).collect();
-        Ok(Expired { gone: generations(gone), fence: Fence { below, except: generations(live) } })
+    /// The hosts with lease files.
+    fn leased(&self) -> Result<Vec<Generation>, ControlError> {
+        let dir = self.path(HOSTS);
+        let mut leased = Vec::new();
+        for entry in std::fs::read_dir(&dir).map_err(ControlError::file("list", &dir))? {
+            let name = entry.map_err(ControlError::file("list", &dir))?.file_name();
+            let number = name.to_str().and_then(|name| name.strip_suffix(".json"));
+            let Some(generation) = number.and_then(|number| number.parse().ok()).map(Generation) else { continue };
+            // A file whose name has the number in another form is a copy, and ignored.
+            if number == Some(generation.0.to_string().as_str()) {
+                leased.push(generation);
+            }
+        }
+        Ok(leased)
     }
 
     /// Removes heartbeat files without a lease, left by hosts that were suspended or killed during a renewal. The folder is locked.
@@ -315,45 +258,6 @@ impl ArrayFolder {
             }
         }
         Ok(())
-    }
-
-    /// Ends the lease of one host for good if it was not renewed for `length`, and returns the generations that the devices must refuse.
-    pub fn expire_one(&self, host: Generation, now: &Moment, length: Duration) -> Result<Ending, ControlError> {
-        let _lock = self.lock()?;
-        let hosts = self.hosts(now, length)?;
-        let Some(entry) = hosts.iter().find(|entry| entry.generation == host) else { return Ok(Ending::Ended) };
-        if entry.live {
-            return Ok(Ending::Lives);
-        }
-        self.end_lease(entry, now)?;
-        let others = hosts.iter().map(|entry| entry.generation).filter(|other| *other < host);
-        let fence = Fence { below: Generation(host.0.saturating_add(1)), except: others.collect() };
-        Ok(Ending::Expired(Expired { gone: vec![host], fence }))
-    }
-
-    /// Marks a lease as expired. The folder is locked.
-    fn end_lease(&self, host: &HostEntry, now: &Moment) -> Result<(), ControlError> {
-        let path = self.lease_path(host.generation);
-        if file::read::<Lease>(&path).is_ok_and(|lease| lease.is_some_and(|lease| lease.expired)) {
-            return Ok(());
-        }
-        let HostEntry { pid, role, report, .. } = host.clone();
-        let (schema, boot, renewed_nanos) = (file::SCHEMA, now.boot.clone(), 0);
-        let ended = Lease { schema, pid, role, boot, renewed_nanos, report, expired: true };
-        self.replace(&path, &ended, Durability::ThisBoot)?;
-        file::remove(&self.heartbeat_path(host.generation))
-    }
-
-    /// Removes the leases of hosts that have been fenced.
-    pub fn forget(&self, gone: &[Generation]) -> Result<(), ControlError> {
-        let _lock = self.lock()?;
-        gone.iter().try_for_each(|host| self.remove_lease(*host))
-    }
-
-    /// Removes the lease file first, because a heartbeat without a lease is ignored. The folder is locked.
-    fn remove_lease(&self, generation: Generation) -> Result<(), ControlError> {
-        file::remove(&self.lease_path(generation))?;
-        file::remove(&self.heartbeat_path(generation))
     }
 
     pub(crate) fn begin_generations(&self) -> Result<(), ControlError> {
@@ -385,6 +289,51 @@ impl ArrayFolder {
 
 pub(crate) const GENERATIONS: &str = "generations";
 
+impl ReadLeases {
+    fn new(last: Generation) -> ReadLeases {
+        ReadLeases { table: LeaseTable::new(last), holders: BTreeMap::new() }
+    }
+
+    fn insert(
+        &mut self,
+        generation: Generation,
+        holder: Holder,
+        lease: leases::Lease<LeaseReport>,
+        heartbeat: Option<leases::Heartbeat<LeaseReport>>,
+    ) {
+        self.table.insert(generation, lease, heartbeat);
+        self.holders.insert(generation, holder);
+    }
+
+    fn lease_file(&self, host: Generation, now: &Moment) -> Lease {
+        let leases::Lease { is_over: expired, heartbeat } = self.table.lease(host).expect("a lease that is written");
+        let Holder { pid, role } = &self.holders[&host];
+        // The time of a lease that is over says nothing.
+        let over = LeaseTime { boot: now.boot.clone(), elapsed: Duration::ZERO };
+        let (boot, renewed_nanos) = in_file(if *expired { Some(&over) } else { heartbeat.renewed.as_ref() });
+        let (pid, role, report) = (*pid, role.clone(), heartbeat.report.clone());
+        Lease { schema: file::SCHEMA, pid, role, boot, renewed_nanos, report, expired: *expired }
+    }
+}
+
+impl From<LeaseLost> for ControlError {
+    fn from(LeaseLost(generation): LeaseLost) -> ControlError {
+        ControlError::LeaseLost { generation }
+    }
+}
+
+fn heartbeat(renewed: Option<LeaseTime>, report: LeaseReport) -> leases::Heartbeat<LeaseReport> {
+    leases::Heartbeat { renewed, confirmed: Version(report.revision), report }
+}
+
+fn time(boot: String, renewed_nanos: u64) -> LeaseTime {
+    LeaseTime { boot, elapsed: Duration::from_nanos(renewed_nanos) }
+}
+
+fn in_file(time: Option<&LeaseTime>) -> (String, u64) {
+    time.map_or_else(Default::default, |time| (time.boot.clone(), nanos(time.elapsed)))
+}
+
 fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -393,12 +342,13 @@ fn nanos(span: Duration) -> u64 {
 mod tests {
     use super::*;
     use crate::folder::tests::Scratch;
+    use braid_host_leases::Fence;
     use std::collections::BTreeSet;
 
     const LEASE: Duration = Duration::from_secs(4);
 
     fn at(seconds: u64) -> Moment {
-        Moment { boot: "this".into(), elapsed: Duration::from_secs(seconds) }
+        LeaseTime { boot: "this".into(), elapsed: Duration::from_secs(seconds) }.into()
     }
 
     fn told() -> LeaseReport {
@@ -456,7 +406,7 @@ mod tests {
         assert!(live(&at(18)));
         assert_eq!(folder.hosts(&at(18), LEASE).unwrap()[0].report, report);
         assert!(!live(&at(19)));
-        assert!(!live(&Moment { boot: "next".into(), elapsed: Duration::from_secs(15) }), "another boot");
+        assert!(!live(&LeaseTime { boot: "next".into(), elapsed: Duration::from_secs(15) }.into()), "another boot");
         folder.release(generation).unwrap();
         assert_eq!(folder.hosts(&at(15), LEASE).unwrap(), []);
     }
@@ -491,16 +441,16 @@ mod tests {
         let folder = scratch.array();
         let take = |what| folder.take_generation(what, &at(10)).unwrap();
         let (silent, changer, later) = (take("silent"), take("changer"), take("later"));
-        assert_eq!(folder.expire_one(changer, &at(14), LEASE).unwrap(), Ending::Lives);
+        assert_eq!(folder.expire_one(changer, &at(14), LEASE).unwrap(), LeaseEnd::Lives);
         let fence = Fence { below: later, except: vec![silent] };
-        let expired = Ending::Expired(Expired { gone: vec![changer], fence });
+        let expired = LeaseEnd::Ended(fence);
         assert_eq!(folder.expire_one(changer, &at(15), LEASE).unwrap(), expired);
         assert!(matches!(folder.renew(changer, &at(15), told()), Err(ControlError::LeaseLost { .. })));
         folder.renew(silent, &at(15), told()).unwrap();
         // It is returned until it is forgotten.
         assert_eq!(folder.expire_one(changer, &at(15), LEASE).unwrap(), expired);
         folder.forget(&[changer]).unwrap();
-        assert_eq!(folder.expire_one(changer, &at(15), LEASE).unwrap(), Ending::Ended);
+        assert_eq!(folder.expire_one(changer, &at(15), LEASE).unwrap(), expired, "also if it is forgotten");
     }
 
     #[test]
@@ -545,13 +495,13 @@ mod tests {
         let live =
             || folder.hosts(&at(15), LEASE).unwrap().into_iter().filter(|host| host.live).map(|host| host.generation);
         assert_eq!(folder.expire(judge, &at(15), LEASE).unwrap().gone, [late]);
-        folder.write_heartbeat(late, &at(15), told()).unwrap();
-        folder.write_heartbeat(ended, &at(15), told()).unwrap();
+        folder.write_heartbeat(late, &heartbeat(Some(at(15).into()), told())).unwrap();
+        folder.write_heartbeat(ended, &heartbeat(Some(at(15).into()), told())).unwrap();
         assert_eq!(live().collect::<Vec<_>>(), [judge]);
         assert_eq!(folder.expire(judge, &at(15), LEASE).unwrap().gone, [late]);
         assert!(folder.renew(late, &at(15), told()).is_err());
         folder.forget(&[late]).unwrap();
-        folder.write_heartbeat(late, &at(15), told()).unwrap();
+        folder.write_heartbeat(late, &heartbeat(Some(at(15).into()), told())).unwrap();
         assert_eq!(live().collect::<Vec<_>>(), [judge]);
         std::fs::write(file::temporary(&folder.heartbeat_path(ended)), "{").unwrap();
         assert_eq!(folder.expire(judge, &at(15), LEASE).unwrap().gone, []);
@@ -566,7 +516,7 @@ mod tests {
         let (judge, other) =
             (folder.take_generation("judge", &at(10)).unwrap(), folder.take_generation("other", &at(10)).unwrap());
         assert_eq!(folder.expire(judge, &at(20), LEASE).unwrap().gone, [other]);
-        assert!(matches!(folder.expire_one(judge, &at(20), LEASE).unwrap(), Ending::Expired(_)));
+        assert!(matches!(folder.expire_one(judge, &at(20), LEASE).unwrap(), LeaseEnd::Ended(_)));
         let refused = folder.expire(judge, &at(20), LEASE);
         assert!(matches!(refused, Err(ControlError::LeaseLost { generation }) if generation == judge));
     }

@@ -32,8 +32,7 @@ mod file;
 mod file_systems;
 mod folder;
 mod host_leases;
-mod lease_durations;
-mod lease_judge;
+mod lease_reports;
 mod lost_files;
 mod moment;
 mod monitor;
@@ -42,6 +41,7 @@ mod run;
 mod scrubs;
 mod trust;
 
+pub use braid_host_leases::{LEASE_MILLIS_MAX, LEASE_MILLIS_MIN, Leases};
 pub use description::{
     ArrayDescription, Change, Creation, DeviceEntry, DeviceState, DiskEntry, PlacementEntry, VolumeEntry, VolumeState,
     lock_server_file, parse_array_id, parse_disk,
@@ -50,12 +50,9 @@ pub use error::ControlError;
 pub use event_log::{Event, EventCursor, EventKind, unix_millis_now, utc_now};
 pub use file_systems::{FileSystemEntry, FileSystemState, ShardsEntry};
 pub use folder::{ArrayFolder, SOCKETS, Supervision};
-pub use host_leases::{
-    Ending, Expired, Fence, HostEntry, LeaseReport, LockCounts, LockService, MetadataService, MountReport,
-    RecoveryReport,
+pub use lease_reports::{
+    HostEntry, LeaseReport, LockCounts, LockService, MetadataService, MountReport, RecoveryReport,
 };
-pub use lease_durations::{LEASE_MILLIS_MAX, LEASE_MILLIS_MIN, Leases};
-pub use lease_judge::LeaseJudge;
 pub use moment::Moment;
 pub use monitor::{
     DeviceReport, FileSystemReport, HealingReport, MonitorEntry, MonitorReport, ReportedState, SpareReport,

@@ -65,15 +65,15 @@ const MONITOR_STATE: &str = "monitor.state";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Moment;
     use crate::folder::tests::Scratch;
+    use braid_host_leases::LeaseTime;
 
     #[test]
     fn what_was_lost_is_put_back_and_generations_never_go_back() {
         let scratch = Scratch::new("restore");
         let folder = scratch.array();
         let description = folder.describe().unwrap();
-        let now = Moment { boot: "this".into(), elapsed: std::time::Duration::from_secs(1) };
+        let now = LeaseTime { boot: "this".into(), elapsed: std::time::Duration::from_secs(1) }.into();
         folder.take_generation("test", &now).unwrap();
         let supervision = folder.supervise().unwrap();
         assert!(matches!(supervision.restore_description(&description), Err(ControlError::ArrayExists { .. })));

@@ -5,6 +5,7 @@
 
 use crate::file::{self, Durability};
 use crate::{ArrayFolder, ControlError, Moment};
+use braid_host_leases::LeaseTime;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -187,7 +188,7 @@ impl ArrayFolder {
     pub fn monitor(&self, now: &Moment) -> Result<Option<MonitorEntry>, ControlError> {
         match file::read::<Shown>(&self.path(MONITOR)) {
             Ok(shown) => Ok(shown.map(|Shown { pid, boot, said_nanos, report, .. }| {
-                let age = now.since(&Moment { boot, elapsed: Duration::from_nanos(said_nanos) });
+                let age = now.since(&LeaseTime { boot, elapsed: Duration::from_nanos(said_nanos) });
                 MonitorEntry { pid, age, report }
             })),
             // The file is not synced, so a power loss may leave it empty; or an earlier release wrote it. The monitor soon replaces it.
@@ -271,7 +272,7 @@ mod tests {
     fn a_monitor_is_seen_while_it_says_so_and_its_silence_is_noticed() {
         let scratch = Scratch::new("monitor");
         let folder = scratch.array();
-        let at = |seconds| Moment { boot: "this".into(), elapsed: Duration::from_secs(seconds) };
+        let at = |seconds| Moment::from(LeaseTime { boot: "this".into(), elapsed: Duration::from_secs(seconds) });
         assert_eq!(folder.monitor(&at(1)).unwrap(), None);
         let device = DeviceReport {
             id: 3,
@@ -303,7 +304,7 @@ mod tests {
         folder.publish_monitor(&at(1), report.clone()).unwrap();
         let seen = folder.monitor(&at(3)).unwrap().unwrap();
         assert_eq!((seen.age, seen.report), (Some(Duration::from_secs(2)), report));
-        let next = Moment { boot: "next".into(), elapsed: Duration::from_secs(3) };
+        let next = Moment::from(LeaseTime { boot: "next".into(), elapsed: Duration::from_secs(3) });
         assert_eq!(folder.monitor(&next).unwrap().unwrap().age, None, "another boot");
         std::fs::write(folder.path(MONITOR), "").unwrap();
         assert_eq!(folder.monitor(&at(3)).unwrap(), None, "as a power loss leaves it");

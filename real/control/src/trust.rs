@@ -186,7 +186,8 @@ pub fn private_file() -> std::fs::OpenOptions {
 mod tests {
     use super::*;
     use crate::folder::tests::Scratch;
-    use crate::{EventKind, Moment, RunningSet};
+    use crate::{EventKind, RunningSet};
+    use braid_host_leases::LeaseTime;
 
     fn set_mode(path: &Path, mode: u32) {
         std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
@@ -212,7 +213,7 @@ mod tests {
     /// An array that has been used.
     fn used(scratch: &Scratch) -> ArrayFolder {
         let folder = scratch.array();
-        let now = Moment { boot: "this".into(), elapsed: std::time::Duration::from_secs(1) };
+        let now = LeaseTime { boot: "this".into(), elapsed: std::time::Duration::from_secs(1) }.into();
         let host = folder.take_generation("test", &now).unwrap();
         folder.renew(host, &now, crate::LeaseReport::default()).unwrap();
         folder.note_scrub(1, &crate::ScrubRecord::default()).unwrap();
@@ -270,7 +271,7 @@ mod tests {
             assert!(refused(folder.describe().unwrap_err()));
             assert!(refused(folder.supervise().unwrap_err()));
             assert!(refused(folder.update(|_| Ok::<_, ControlError>(())).unwrap_err()));
-            let now = Moment { boot: "this".into(), elapsed: std::time::Duration::from_secs(2) };
+            let now = LeaseTime { boot: "this".into(), elapsed: std::time::Duration::from_secs(2) }.into();
             assert!(refused(folder.take_generation("test", &now).unwrap_err()));
             assert_eq!((all(&folder), mode(&path)), (files, open), "nothing was written, and no mode changed");
             set_mode(&path, before);

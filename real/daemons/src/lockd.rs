@@ -5,12 +5,11 @@ use crate::published_metrics::ServerView;
 use crate::recording;
 use braid_admin::failure::Failure;
 use braid_base::{ArrayId, Generation, LockServerId, NodeId, limits};
-use braid_control::{
-    ArrayFolder, ControlError, HostEntry, LeaseReport, Leases, LockService as Published, Moment, lock_server_file,
-};
+use braid_control::{ArrayFolder, HostEntry, LeaseReport, Leases, LockService as Published, Moment, lock_server_file};
+use braid_host_leases::{Renewer, RenewerInput, RenewerStep, StopReason};
 use braid_locks::{DISK_BYTES, LockServer, LockServerConfig, LockService};
 use braid_recording::RecordingRequest;
-use braid_session::{Metrics, addressing, blocking};
+use braid_session::{Metrics, addressing, blocking, renewal_input};
 use braid_shell::{Address, Counters, Disk, Node};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -64,8 +63,10 @@ impl LockDaemon {
         let platform = Platform::bind(disk, listen, own_process).await?;
         let (address, path) = (platform.address(), platform.disk_path());
         // Taken after the state file is locked: otherwise another process could take a later generation without holding the file.
-        let start = folder.take_generation(&format!("lock server {}", id.0), &Moment::now())?;
+        let taken = Moment::now();
+        let start = folder.take_generation(&format!("lock server {}", id.0), &taken)?;
         let leases = folder.describe()?.leases();
+        let renewer = Renewer::new(taken.into(), leases.host());
         let settings = leases.settings();
         let unlisted = if is_blank { may_hold(&folder, start, leases).await? } else { BTreeSet::new() };
         let config = LockServerConfig::of_volumes(id, start, unlisted, settings);
@@ -80,7 +81,7 @@ impl LockDaemon {
         let published = Published { id: id.0, address: addressing::published(&folder, &address) };
         let keeping = async {
             tokio::select! {
-                failure = keep(&folder, start, leases, &view, published) => failure,
+                failure = keep(&folder, start, leases, renewer, &view, published) => failure,
                 never = monitor.follow(us.id, follow) => never,
             }
         };
@@ -137,23 +138,28 @@ async fn keep(
     folder: &ArrayFolder,
     start: Generation,
     leases: Leases,
+    mut renewer: Renewer,
     view: &ServerView<LockServer>,
     published: Published,
 ) -> Failure {
-    let mut renewed = Moment::now();
     loop {
         let now = Moment::now();
+        renewer.step(&now, RenewerInput::Wake { is_fenced: false });
         let counters: Metrics = view.counters();
         let lock_server = Some(published.clone());
         let report = LeaseReport { counters: counters.into_map(), lock_server, ..LeaseReport::default() };
-        let renew = move |folder: &ArrayFolder| folder.renew(start, &now, report).map(|()| now);
-        match blocking(folder, renew).await {
-            Ok(now) => renewed = now,
-            Err(error @ ControlError::LeaseLost { .. }) => return error.into(),
-            Err(error) if Moment::now().since(&renewed).is_none_or(|age| age > leases.host()) => {
-                return Failure::from(error).of("the lock server's lease could not be renewed");
+        let renewal = blocking(folder, move |folder| folder.renew(start, &now, report)).await;
+        let step = renewer.step(&Moment::now(), renewal_input(&renewal));
+        if let Err(error) = renewal {
+            match step {
+                RenewerStep::Stop(StopReason::LeaseLost) => return error.into(),
+                RenewerStep::Stop(_) => {
+                    return Failure::from(error).of("the lock server's lease could not be renewed");
+                }
+                RenewerStep::Renew | RenewerStep::Wait => {
+                    tracing::warn!("the lock server can't renew its lease: {error}");
+                }
             }
-            Err(error) => tracing::warn!("the lock server can't renew its lease: {error}"),
         }
         tokio::time::sleep(leases.heartbeat()).await;
     }

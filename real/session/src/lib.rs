@@ -31,6 +31,6 @@ pub use host_view::{CLOCK_COUNTER, HostView, cpu_micros, of_clock, of_process, o
 pub use metrics::{Metrics, ratio};
 pub use registry::{VolumeRegistry, is_usable, usable};
 pub use session::{
-    HEARTBEAT, HOST_ROLE, SCRUB, Service, ServiceReport, Session, addresses, blocking, require_up, tell,
+    HEARTBEAT, HOST_ROLE, SCRUB, Service, ServiceReport, Session, addresses, blocking, renewal_input, require_up, tell,
 };
 pub use volumes::{change, describe, describe_widest, find, find_for_programs, layout, record, set_record};

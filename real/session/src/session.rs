@@ -14,6 +14,7 @@ use braid_control::{
 };
 use braid_files::{FileClient, FileClientConfig, Unmounted};
 use braid_host::{Acquisition, Host, HostConfig};
+use braid_host_leases::{Renewer, RenewerInput, RenewerStep, StopReason};
 use braid_layout::VolumeDescription;
 use braid_machine::{ArrayRequest, HostOutcome, HostRequest, Machine, MountRequest, NoDisk};
 use braid_recording::{Recorder, RecordingRequest};
@@ -130,7 +131,8 @@ impl Session {
         around: impl FnOnce(ObservedHost, Generation) -> M,
     ) -> Result<Session, SessionError> {
         // The order matters: a process that puts a volume on hold either sees this host and waits for it, or this host sees the hold.
-        let generation = folder.take_generation(role, &Moment::now())?;
+        let taken = Moment::now();
+        let generation = folder.take_generation(role, &taken)?;
         let description = folder.describe().inspect_err(|_| release(folder, generation))?;
         let config = HostConfig {
             generation,
@@ -173,6 +175,7 @@ impl Session {
             folder: folder.clone(),
             generation,
             leases: description.leases(),
+            machine: Renewer::new(taken.into(), description.leases().host()),
             view: view.clone(),
             registry: registry.clone(),
             // A scrub reports its findings itself.
@@ -291,6 +294,7 @@ struct LeaseRenewer {
     folder: ArrayFolder,
     generation: Generation,
     leases: Leases,
+    machine: Renewer,
     view: HostView,
     registry: VolumeRegistry,
     corruption_reporter: Option<CorruptionReporter>,
@@ -304,19 +308,16 @@ impl LeaseRenewer {
     /// Renews the lease, and with it reports the host's metrics and the revision of the description that it has applied; follows the
     /// addresses of devices and lock servers, and the volumes.
     async fn keep(self, follow: watch::Sender<Addresses>, losing: watch::Sender<Option<Loss>>) {
-        let LeaseRenewer { folder, generation, leases, view, registry, report, servers, mount, .. } = self;
+        let LeaseRenewer { folder, generation, leases, mut machine, view, registry, report, servers, mount, .. } = self;
         let mut corruption_reporter = self.corruption_reporter;
-        // By the clock that leases are measured with, which also advances while the machine sleeps.
-        let mut renewed = Moment::now();
         let mut revision = 0;
         let mut telling: Option<JoinHandle<()>> = None;
         loop {
-            if view.is_fenced() {
-                // A lock server did not hear from the host for a lease, or its lease in the folder expired.
+            let now = Moment::now();
+            if let RenewerStep::Stop(_) = machine.step(&now, RenewerInput::Wake { is_fenced: view.is_fenced() }) {
                 losing.send_replace(Some(Loss::Fenced));
                 return;
             }
-            let now = Moment::now();
             let (counters, coordinates_recovery) = (view.counters(), view.coordinates_recovery());
             // The log needs the folder's lock, which another process may hold for long; the renewal does not wait for it.
             let is_told = telling.as_ref().is_none_or(JoinHandle::is_finished);
@@ -330,18 +331,21 @@ impl LeaseRenewer {
             let mount = mount.clone();
             let report =
                 LeaseReport { counters, revision, coordinates_recovery, lock_server: None, metadata_server, mount };
-            let renew = move |folder: &ArrayFolder| folder.renew(generation, &now, report).map(|()| now);
-            match blocking(&folder, renew).await {
-                Ok(now) => renewed = now,
-                Err(error @ ControlError::LeaseLost { .. }) => {
-                    losing.send_replace(Some(Loss::LeaseLost(Arc::new(error))));
-                    return;
-                }
-                Err(error) => {
-                    tracing::warn!("host {generation} can't renew its lease: {error}");
-                    if Moment::now().since(&renewed).is_none_or(|age| age > leases.host()) {
-                        losing.send_replace(Some(Loss::Unrenewed(Arc::new(error))));
+            let renewal = blocking(&folder, move |folder| folder.renew(generation, &now, report)).await;
+            let step = machine.step(&Moment::now(), renewal_input(&renewal));
+            if let Err(error) = renewal {
+                let error = Arc::new(error);
+                match step {
+                    RenewerStep::Stop(StopReason::LeaseLost) => {
+                        losing.send_replace(Some(Loss::LeaseLost(error)));
                         return;
+                    }
+                    RenewerStep::Stop(_) => {
+                        losing.send_replace(Some(Loss::Unrenewed(error)));
+                        return;
+                    }
+                    RenewerStep::Renew | RenewerStep::Wait => {
+                        tracing::warn!("host {generation} can't renew its lease: {error}");
                     }
                 }
             }
@@ -409,6 +413,15 @@ fn addresses_with(folder: &ArrayFolder, servers: &[FileSystemId]) -> Result<Addr
     let mut found = addresses(folder)?;
     found.retain(|node, _| !matches!(node, NodeId::MetadataServer(id) if !servers.contains(id)));
     Ok(found)
+}
+
+/// What a host hears of the renewal of its lease.
+pub fn renewal_input(renewal: &Result<(), ControlError>) -> RenewerInput {
+    match renewal {
+        Ok(()) => RenewerInput::Renewed,
+        Err(ControlError::LeaseLost { .. }) => RenewerInput::Refused,
+        Err(_) => RenewerInput::Unknown,
+    }
 }
 
 /// Passes addresses on to the tasks that keep connections, if they have changed.

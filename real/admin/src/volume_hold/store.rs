@@ -3,11 +3,10 @@
 use super::{LOOK_PAUSE, NO_ROOM, lock_servers_serve};
 use crate::failure::Failure;
 use crate::volumes;
-use braid_base::{DeviceId, Epoch, Generation, VolumeId};
-use braid_control::{
-    ArrayDescription, ArrayFolder, ControlError, DeviceState, Ending, HostEntry, LeaseJudge, Moment, VolumeEntry,
-};
-use braid_control_protocol::{Answer, Command, Fence, HostLease, LeaseEnd, Question, Version, VolumeRecord};
+use braid_base::{DeviceId, Epoch, VolumeId};
+use braid_control::{ArrayDescription, ArrayFolder, ControlError, DeviceState, HostEntry, Moment, VolumeEntry};
+use braid_control_protocol::{Answer, Command, Fence, HostLease, Question, Version, VolumeRecord};
+use braid_host_leases::LeaseJudge;
 use braid_machine::{ArrayRequest, HostError};
 use braid_session::{SessionError, record, set_record};
 use braid_shell::HostClient;
@@ -119,7 +118,9 @@ impl Questions {
                 let (now, allowed) = self.judge.look(self.folder.describe()?.leases().lease());
                 Answer::Hosts(self.folder.hosts(&now, allowed)?.iter().map(as_seen).collect())
             }
-            Command::EndLease { host } => Answer::Lease(self.end_lease(host)?),
+            Command::EndLease { host } => {
+                Answer::Lease(self.folder.expire_one(host, &Moment::now(), self.judge.allowed())?)
+            }
             Command::ForgetLease { host } => {
                 self.folder.forget(&[host])?;
                 Answer::Yes
@@ -137,20 +138,6 @@ impl Questions {
             set_record(entry.ok_or(Refused::Superseded)?, record)?;
             Ok(Version(revision + 1))
         })
-    }
-
-    fn end_lease(&self, host: Generation) -> Result<LeaseEnd, Failure> {
-        let (now, allowed) = (Moment::now(), self.judge.allowed());
-        let fence = match self.folder.expire_one(host, &now, allowed)? {
-            Ending::Lives => return Ok(LeaseEnd::Lives),
-            Ending::Expired(expired) => expired.fence,
-            Ending::Ended => {
-                let others = self.folder.hosts(&now, allowed)?.into_iter().map(|other| other.generation);
-                let except = others.filter(|other| *other < host).collect();
-                braid_control::Fence { below: Generation(host.0.saturating_add(1)), except }
-            }
-        };
-        Ok(LeaseEnd::Ended(Fence { below: fence.below, except: fence.except }))
     }
 
     fn epoch(&self) -> Result<Epoch, Failure> {

@@ -4,15 +4,15 @@
 //! renew it. Therefore a judge records when it last checked. A long gap between two checks means that the judge itself was
 //! suspended, and the judge extends all leases by that time.
 
-use crate::Moment;
+use crate::LeaseTime;
 use std::time::Duration;
 
 /// Decides which leases have expired, over a sequence of checks.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseJudge {
     /// A longer gap between two checks means that the judge was suspended.
     longest: Duration,
-    last: Option<Moment>,
+    last: Option<LeaseTime>,
     /// When each gap ended and how long it was, oldest first.
     gaps: Vec<(Duration, Duration)>,
 }
@@ -26,7 +26,7 @@ impl LeaseJudge {
     /// How long a host may be silent now if leases last for `length`. To be called at every check. The result is longer than `length` by
     /// the time for which the judge was suspended within the last `length`: it is at most twice `length` plus one gap, however often the
     /// judge is suspended.
-    pub fn allowed(&mut self, now: &Moment, length: Duration) -> Duration {
+    pub fn allowed(&mut self, now: &LeaseTime, length: Duration) -> Duration {
         match self.last.replace(now.clone()).map(|last| now.since(&last)) {
             Some(Some(gap)) if gap > self.longest => self.gaps.push((now.elapsed, gap)),
             // Leases of another boot have expired anyhow.
@@ -45,8 +45,8 @@ mod tests {
     const LENGTH: Duration = Duration::from_secs(60);
     const HEARTBEAT: Duration = Duration::from_millis(500);
 
-    fn at(millis: u64) -> Moment {
-        Moment { boot: "this".into(), elapsed: Duration::from_millis(millis) }
+    fn at(millis: u64) -> LeaseTime {
+        LeaseTime { boot: "this".into(), elapsed: Duration::from_millis(millis) }
     }
 
     /// Checks every half second, and returns what is allowed at the end.
@@ -86,7 +86,7 @@ mod tests {
     fn a_gap_over_a_boot_is_none() {
         let mut judge = LeaseJudge::new(HEARTBEAT);
         judge.allowed(&at(1_000), LENGTH);
-        let next = Moment { boot: "next".into(), elapsed: Duration::from_secs(100) };
+        let next = LeaseTime { boot: "next".into(), elapsed: Duration::from_secs(100) };
         assert_eq!(judge.allowed(&next, LENGTH), LENGTH);
     }
 }

@@ -1,0 +1,103 @@
+//! What hosts report with their leases.
+
+use crate::ByteRange;
+use braid_base::Generation;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A host that has a lease, live or expired.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostEntry {
+    pub generation: Generation,
+    pub pid: u32,
+    /// Its role, for display.
+    pub role: String,
+    /// True if it has renewed its lease within the length given by the caller.
+    pub live: bool,
+    /// The time since it last renewed its lease; none if that was in another boot.
+    pub silent: Option<Duration>,
+    /// The report that it published with its last renewal.
+    pub report: LeaseReport,
+}
+
+/// What a host reports with each renewal of its lease.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseReport {
+    /// Its metrics, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub counters: BTreeMap<String, u64>,
+    /// The newest revision of the description that it has applied: it has no operation under way on volumes that are on hold there.
+    #[serde(default)]
+    pub revision: u64,
+    /// The resynchronisation that it coordinates, if any.
+    #[serde(default, alias = "helps", skip_serializing_if = "Option::is_none")]
+    pub coordinates_recovery: Option<RecoveryReport>,
+    /// The number and address, if it is a lock server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lock_server: Option<LockService>,
+    /// The file system and the address, if it is a metadata server that owns one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata_server: Option<MetadataService>,
+    /// Where a file system is mounted, if it is the host of a mount.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mount: Option<MountReport>,
+}
+
+/// Progress of a host that resynchronises a returning device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecoveryReport {
+    /// The returning device.
+    pub device: u16,
+    /// Bytes of volumes that are still to be examined; none while that is being determined.
+    pub left: Option<u64>,
+    /// Ranges that can't be restored, by volume, as far as known; the first ranges of each volume.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub lost: BTreeMap<u64, Vec<ByteRange>>,
+}
+
+/// A lock server that is running.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockService {
+    pub id: u16,
+    /// Its address: `HOST:PORT` or `unix:PATH`.
+    pub address: String,
+}
+
+/// A metadata server that owns its file system.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MetadataService {
+    /// The number of the file system.
+    pub file_system: u16,
+    /// Its address: `HOST:PORT` or `unix:PATH`.
+    pub address: String,
+    /// True if it answers hosts; otherwise it still reads its journal, or waits for the lease of the owner before.
+    #[serde(default)]
+    pub serves: bool,
+    /// True if it begins no further operations because a check is to begin, and none among several shards is under way here.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub settled: bool,
+    /// The generations of the hosts that it has heard of lately, or that may hold locks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<u32>,
+    /// The locks of these hosts, in the same order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub locks: Vec<LockCounts>,
+}
+
+/// The locks of a host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockCounts {
+    pub held: u64,
+    /// Those that it waits for.
+    pub waiting: u64,
+}
+
+/// A file system that is mounted in a directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountReport {
+    /// The number of the file system.
+    pub file_system: u16,
+    /// The directory, without symbolic links.
+    pub directory: String,
+}
