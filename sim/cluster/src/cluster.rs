@@ -658,6 +658,7 @@ impl Cluster {
         self.check_inode_locks()?;
         self.note_kept_out();
         self.check_taken_over()?;
+        self.check_leases()?;
         self.check_answers()?;
         self.check_membership()
     }
@@ -666,6 +667,7 @@ impl Cluster {
     /// if that search or the search for object requests was abandoned.
     pub fn check_all(&mut self) -> Result<Option<u64>, Failed> {
         self.check_nothing_is_left()?;
+        self.end_fencers();
         let old_hosts: Vec<HostSlot> = self.slots().collect();
         let reader = self.add_host();
         self.check_volume(reader, &old_hosts)?;

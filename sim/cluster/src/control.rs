@@ -6,21 +6,26 @@
 mod administrators;
 mod changes;
 mod hosts;
+mod leases;
 mod options;
+mod silent_hosts;
 mod store;
 
-use crate::cluster::{Cluster, HostSlot};
+use crate::cluster::{Cluster, Failed, HostSlot};
 use administrators::{Name, Process};
 use braid_base::{Generation, NodeId, Rng, Time, VolumeId};
-use braid_control_protocol::{Answer, Command, Done, Error, HostStep, Operation, Tag, Version};
+use braid_control_protocol::{Answer, Command, Done, Error, HostStep, Operation, Tag};
+use braid_host_leases::{Answer as FencerAnswer, Heartbeat, Question as FencerQuestion, RenewerInput};
 use braid_machine::{HostOutcome, OpId};
 use braid_ordering::Ordering;
 use hosts::HostPart;
+use leases::LeaseStore;
+use silent_hosts::Fencing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use store::Store;
 
-pub use options::ChangeOptions;
+pub use options::{ChangeOptions, SilenceOptions};
 
 /// Alarms of the control plane have tokens from this one on.
 const TOKENS: u64 = 1 << 62;
@@ -47,7 +52,11 @@ pub(crate) struct ControlPlane {
     /// The faults, while there are any.
     pub faults: Option<ChangeOptions>,
     rng: Rng,
-    /// Hosts that died as administrators, or lost their leases.
+    /// Fencers of silent hosts, in runs that have them.
+    fencing: Option<Fencing>,
+    /// A condition that did not hold.
+    failed: Option<Failed>,
+    /// Hosts that died as administrators or fencers, or lost their leases.
     killed: Vec<NodeId>,
     pub counts: BTreeMap<&'static str, u64>,
 }
@@ -57,7 +66,19 @@ enum Event {
     /// A host renews its lease, and reads the store.
     Tick(Generation),
     /// A renewal arrives at the store.
-    Renewal { host: Generation, confirmed: Option<Version> },
+    Renewal { host: Generation, heartbeat: Heartbeat<()> },
+    /// A host that looked at its lease before writes its heartbeat.
+    LateHeartbeat { host: Generation, heartbeat: Heartbeat<()> },
+    /// A host hears of a renewal, or not.
+    RenewalAnswer { host: Generation, input: RenewerInput },
+    /// A fencer begins, if there is none.
+    LookForFencer,
+    /// A fencer begins a round.
+    FencerTick(Generation),
+    /// A question of a fencer arrives.
+    FencerQuestion { by: Generation, number: u64, question: FencerQuestion },
+    /// An answer arrives at a fencer.
+    FencerAnswer { to: Generation, number: u64, answer: FencerAnswer },
     /// A command arrives at the store. Its answer goes back, unless it is lost.
     Command { by: Name, volume: VolumeId, command: Command, answered: Option<Tag> },
     /// An answer arrives.
@@ -70,6 +91,8 @@ enum Event {
 enum Purpose {
     Step(Generation, HostStep),
     Question(Name, Tag),
+    /// The fence of a fencer, in its question of this number.
+    Fencing(Generation, u64),
 }
 
 impl ControlPlane {
@@ -97,8 +120,17 @@ impl Cluster {
     /// Begins the control plane: all living hosts have leases, and follow it.
     pub(crate) fn begin_control(&mut self, faults: Option<ChangeOptions>) {
         let rng = Rng::new(self.options.seed ^ 0xc0_0741);
+        let living: Vec<NodeId> =
+            self.slots().map(|slot| self.node(slot)).filter(|node| self.world.machine(*node).is_some()).collect();
+        let hosts = living.iter().filter_map(|node| match node {
+            NodeId::Host(host) => Some(*host),
+            _ => None,
+        });
+        let leases = LeaseStore::new(Generation(self.next_generation - 1), hosts, &self.lease_time());
+        let silences = self.options.silences.clone();
+        let fencing = silences.map(|silences| Fencing::new(silences, self.options.seed));
         self.control = Some(Box::new(ControlPlane {
-            store: Store::new(self.volumes()),
+            store: Store::new(self.volumes(), leases),
             hosts: BTreeMap::new(),
             administrators: BTreeMap::new(),
             last_administrator: 0,
@@ -109,14 +141,17 @@ impl Cluster {
             orderings: [self.volume.ordering].into(),
             faults,
             rng,
+            fencing,
+            failed: None,
             killed: Vec::new(),
             counts: BTreeMap::new(),
         }));
-        for node in self.slots().map(|slot| self.node(slot)).collect::<Vec<_>>() {
-            if self.world.machine(node).is_some() {
-                self.lease_host(node);
+        living.into_iter().for_each(|node| self.lease_host(node));
+        self.with_control(|cluster, control| {
+            if control.fencing.is_some() {
+                cluster.look_for_fencer(control);
             }
-        }
+        });
     }
 
     /// Performs an operation on the volume, until all hosts know of it. Unless a run has a control plane, there is one for this operation
@@ -177,7 +212,15 @@ impl Cluster {
             let Some(event) = control.queue.remove(&token) else { return };
             match event {
                 Event::Tick(host) => cluster.tick(control, host),
-                Event::Renewal { host, confirmed } => control.store.renew(cluster.world.now(), host, confirmed),
+                Event::Renewal { host, heartbeat } => cluster.on_renewal(control, host, heartbeat),
+                Event::LateHeartbeat { host, heartbeat } => cluster.on_late_heartbeat(control, host, heartbeat),
+                Event::RenewalAnswer { host, input } => cluster.on_renewal_answer(control, host, input),
+                Event::LookForFencer => cluster.look_for_fencer(control),
+                Event::FencerTick(own) => cluster.on_fencer_tick(control, own),
+                Event::FencerQuestion { by, number, question } => {
+                    cluster.on_fencer_question(control, by, number, question);
+                }
+                Event::FencerAnswer { to, number, answer } => cluster.answer_fencer(control, to, number, answer),
                 Event::Command { by, volume, command, answered } => {
                     let answer = cluster.on_command(control, volume, command);
                     if let Some(tag) = answered {
@@ -201,6 +244,7 @@ impl Cluster {
                 let answer = administrators::answer_of(outcome);
                 cluster.answer_administrator(control, own, tag, answer);
             }
+            Purpose::Fencing(own, number) => cluster.on_fence_outcome(control, (own, number), outcome),
         });
         true
     }
@@ -237,6 +281,9 @@ impl Cluster {
     pub(crate) fn heal_control(&mut self) {
         if let Some(control) = &mut self.control {
             control.faults = None;
+            if let Some(fencing) = &mut control.fencing {
+                fencing.heal();
+            }
         }
     }
 

@@ -76,6 +76,10 @@ impl Run {
 
     /// The control plane fences all hosts that have ended, through any host.
     fn sweep(&mut self) {
+        // Fencers do it in runs that have them.
+        if self.cluster.has_fencers() {
+            return;
+        }
         let Some(slot) = self.staying_slots().first().copied() else { return };
         let except = self.cluster.living();
         let below = Generation(self.cluster.next_generation);
@@ -93,7 +97,7 @@ impl Run {
         if !swept && !asked {
             self.sweep();
         }
-        swept
+        swept && self.cluster.has_fenced_the_silent()
     }
 }
 

@@ -13,8 +13,8 @@ impl Cluster {
 
     /// Starts a new host, perhaps as a part of another machine.
     pub(crate) fn new_host_in(&mut self, clock: LocalClock, role: impl FnOnce(Host) -> Role) -> NodeId {
-        let generation = self.fresh_generation();
-        self.hosts_ever.insert(generation);
+        let generation = self.take_generation();
+        assert!(self.hosts_ever.insert(generation), "{generation} is given twice");
         let node = NodeId::Host(generation);
         let config = HostConfig {
             generation,
@@ -50,7 +50,9 @@ impl Cluster {
         LocalClock::exact(Time(self.rng.below(1_000_000_000_000))).drifting(drift)
     }
 
+    /// A generation without a lease.
     pub(crate) fn fresh_generation(&mut self) -> Generation {
+        self.take_unleased();
         self.next_generation += 1;
         Generation(self.next_generation - 1)
     }

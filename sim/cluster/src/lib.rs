@@ -49,7 +49,7 @@ pub mod volumes;
 pub mod workload;
 
 pub use cluster::{Cluster, Failed, HostSlot};
-pub use control::ChangeOptions;
+pub use control::{ChangeOptions, SilenceOptions};
 pub use file_options::ShardOptions;
 pub use files::{FileSystem, FileSystemShard};
 pub use options::{Choices, Options};

@@ -1,6 +1,6 @@
 //! The options of a run. The seed determines all of them, except those that are chosen ([`Choices`]).
 
-use crate::control::ChangeOptions;
+use crate::control::{ChangeOptions, SilenceOptions};
 use crate::file_options::FileOptions;
 use crate::object_workload::ObjectOptions;
 use crate::volumes::MoreVolume;
@@ -76,6 +76,8 @@ pub struct Options {
     pub disconnects: Option<Duration>,
     /// If set, the ordering of the volume changes, or the volume moves, during the run.
     pub changes: Option<ChangeOptions>,
+    /// If set, hosts are silent for longer than they may be, and are fenced.
+    pub silences: Option<SilenceOptions>,
     /// If set, hosts take file systems over from each other, with this mean time between two requests.
     pub take_overs: Option<Duration>,
     /// If set, hosts have a file system mounted.
@@ -125,6 +127,7 @@ impl Options {
             attribute_volume: None,
             disconnects: None,
             changes: None,
+            silences: None,
             take_overs: None,
             files: None,
             settings: Settings::default(),
@@ -175,6 +178,7 @@ impl Options {
             .with_record_damage(choices)
             .with_files(choices)
             .with_changes(choices)
+            .with_silences(choices)
     }
 
     /// In some seeds, gives disks physical sectors of 4 KiB, or a page cache.
@@ -484,6 +488,7 @@ impl Options {
             attribute_volume: None,
             disconnects: None,
             changes: None,
+            silences: None,
             take_overs: None,
             files: None,
             faults: FaultOptions::draw(rng, &budget),
@@ -599,7 +604,9 @@ impl Options {
                 FaultKind::Fence,
             ])
             || !self.dying.is_empty();
-        let silence = has(&[FaultKind::Stall, FaultKind::SlowNode, FaultKind::Cut]) || self.faults.network.delay > 0;
+        let silence = has(&[FaultKind::Stall, FaultKind::SlowNode, FaultKind::Cut])
+            || self.faults.network.delay > 0
+            || self.silences.is_some();
         let locks_last = match ordering {
             Ordering::ServerLock | Ordering::CallbackLock => true,
             Ordering::DeviceLock => !silence && !restarts,
@@ -622,7 +629,10 @@ impl Options {
             HostError::LockServerSilent { .. } => self.lock_servers > 0,
             // So do metadata servers.
             HostError::Fenced => {
-                let by_host = has(FaultKind::Fence) || self.take_overs.is_some() || self.changes.is_some();
+                let by_host = has(FaultKind::Fence)
+                    || self.take_overs.is_some()
+                    || self.changes.is_some()
+                    || self.silences.is_some();
                 self.lock_servers > 0 || by_host || self.files.is_some()
             }
             // Session tables are full until devices have forgotten hosts that have ended.
@@ -726,6 +736,9 @@ impl fmt::Display for Options {
         }
         if let Some(changes) = &self.changes {
             writeln!(f, "  the volume changes: {changes:?}")?;
+        }
+        if let Some(silences) = &self.silences {
+            writeln!(f, "  hosts are silent: {silences:?}")?;
         }
         if let Some(every) = &self.take_overs {
             writeln!(f, "  hosts contend for file systems, one every {every:?}")?;

@@ -120,6 +120,8 @@ pub(crate) struct Run {
     pub(crate) disconnect_rng: Rng,
     /// Decides which host changes the volume, how, and when.
     pub(crate) change_rng: Rng,
+    /// Decides which host is silent, and when.
+    pub(crate) silence_rng: Rng,
     /// Decides which host asks for which file system.
     pub(crate) take_over_rng: Rng,
     /// The operations on files, if the run has a file system.
@@ -201,19 +203,21 @@ impl Run {
         let disconnect_rng = Rng::new(options.seed ^ 0x1ea4f);
         let take_over_rng = Rng::new(options.seed ^ 0x0f5_07e5);
         let change_rng = Rng::new(options.seed ^ 0x4e_04de5);
+        let silence_rng = Rng::new(options.seed ^ 0x511e_2706);
         let (file_rng, metadata) = (Rng::new(options.seed ^ 0xf11e6), MetadataFaults::new(options.seed));
         let of_files = Rng::new(options.seed ^ 0xf11e7);
         let file_workload = options.files.as_ref().map(|files| FileWorkload::new(files, of_files));
         let mut cluster = Cluster::new(options, trace);
         cluster.world.bound(RUN_MAX);
-        if let Some(changes) = cluster.options.changes.clone() {
-            cluster.begin_control(Some(changes));
+        if cluster.options.changes.is_some() || cluster.options.silences.is_some() {
+            cluster.begin_control(cluster.options.changes.clone());
         }
         Run {
             availability,
             disconnecting: BTreeMap::new(),
             disconnect_rng,
             change_rng,
+            silence_rng,
             take_over_rng,
             file_workload,
             file_rng,
@@ -322,6 +326,7 @@ impl Run {
         self.plan_reconnect();
         self.plan_disconnect();
         self.plan_change();
+        self.plan_silence();
         self.plan_take_over();
         self.plan_metadata_fault();
         self.plan_damage();

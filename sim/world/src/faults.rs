@@ -101,10 +101,13 @@ pub enum FaultKind {
     Files,
     /// No fault: such a file system has several shards, each with a metadata server of its own. Not drawn as an event.
     Shards,
+    /// Hosts are silent for longer than their leases: they are suspended, or can't renew. They are fenced by others, who die, or are
+    /// suspended, at every step. Not drawn as an event.
+    SilentHosts,
 }
 
 impl FaultKind {
-    pub const ALL: [FaultKind; 38] = [
+    pub const ALL: [FaultKind; 39] = [
         FaultKind::HostCrash,
         FaultKind::DeviceCrash,
         FaultKind::ServerCrash,
@@ -143,6 +146,7 @@ impl FaultKind {
         FaultKind::TakeOver,
         FaultKind::Files,
         FaultKind::Shards,
+        FaultKind::SilentHosts,
     ];
 
     /// The name of the kind on the command line.
@@ -186,6 +190,7 @@ impl FaultKind {
             FaultKind::TakeOver => "take-over",
             FaultKind::Files => "files",
             FaultKind::Shards => "shards",
+            FaultKind::SilentHosts => "silent-hosts",
         }
     }
 
@@ -505,6 +510,7 @@ impl FaultOptions {
             FaultKind::TakeOver,
             FaultKind::Files,
             FaultKind::Shards,
+            FaultKind::SilentHosts,
         ];
         let faults = FaultKind::ALL.into_iter().filter(|kind| !apart.contains(kind));
         let mut weights: Vec<_> = faults.map(|kind| (kind, weight(kind.weight_max()))).collect();

@@ -159,7 +159,8 @@ impl Swarm {
             | FaultKind::Reorder
             | FaultKind::TakeOver
             | FaultKind::Files
-            | FaultKind::Shards => {
+            | FaultKind::Shards
+            | FaultKind::SilentHosts => {
                 unreachable!("these kinds are not faults of a moment")
             }
             FaultKind::Fence => Fault::Fence {
@@ -333,6 +334,7 @@ mod tests {
             FaultKind::TakeOver,
             FaultKind::Files,
             FaultKind::Shards,
+            FaultKind::SilentHosts,
         ];
         for kind in FaultKind::ALL.into_iter().filter(|kind| !lasting.contains(kind)) {
             let mut swarm = swarm([kind], 7);

@@ -151,6 +151,7 @@ fn only_of(name: &str) -> Option<&'static str> {
         FaultKind::TakeOver,
         FaultKind::Files,
         FaultKind::Shards,
+        FaultKind::SilentHosts,
     ];
     let names = names.chain(kinds.map(FaultKind::name));
     names.into_iter().find(|word| name.starts_with(word))

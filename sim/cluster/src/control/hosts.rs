@@ -6,16 +6,21 @@ use crate::role::Role;
 use braid_base::{Generation, NodeId};
 use braid_control_protocol::{Admission, Follower, HeldRequests, HostStep, Version};
 use braid_host::Host;
+use braid_host_leases::{Renewer, RenewerInput, RenewerStep, StopReason};
 use braid_machine::{ArrayRequest, HostRequest, JobRequest, MountRequest, OpId};
 use std::collections::VecDeque;
 use std::time::Duration;
 
 /// How often leases are renewed while the volume is on hold.
 const HOLD_HEARTBEAT: Duration = Duration::from_millis(25);
+/// The pause before a suspended host is looked at again.
+const PAUSE: Duration = Duration::from_millis(20);
 
 pub(super) struct HostPart {
     pub follower: Follower,
     held: HeldRequests,
+    /// It has its lease from the start.
+    renewer: Renewer,
     /// The version that is being applied, and the steps that are left.
     applying: Option<(Version, VecDeque<HostStep>)>,
 }
@@ -32,20 +37,20 @@ impl Cluster {
     pub(crate) fn lease_host(&mut self, node: NodeId) {
         let NodeId::Host(host) = node else { return };
         self.with_control(|cluster, control| {
-            control.store.begin_lease(cluster.time(), host);
             // It is created with the volume as it is now.
             let records = control.store.records();
             let follower = Follower::new(control.store.version(), &records);
             let mut held = HeldRequests::default();
             follower.held().iter().for_each(|volume| held.begin(*volume));
-            control.hosts.insert(host, HostPart { follower, held, applying: None });
+            let renewer = Renewer::new(cluster.lease_time(), cluster.silence_allowed());
+            control.hosts.insert(host, HostPart { follower, held, renewer, applying: None });
             cluster.schedule(control, Duration::ZERO, Event::Tick(host));
         });
     }
 
     /// A host has disconnected gracefully.
     pub(crate) fn release_lease(&mut self, host: Generation) {
-        self.with_control(|_, control| control.store.release(host));
+        self.with_control(|_, control| control.store.leases.release(host));
     }
 
     /// Passes a request to its host, now or when the hold of its volume ends.
@@ -89,12 +94,9 @@ impl Cluster {
         if self.world.is_stalled(node) {
             return;
         }
-        let is_fenced = self.world.machine(node).and_then(Role::host).is_some_and(Host::is_fenced);
-        if !control.store.has_lease(host) || is_fenced {
-            // It learns that its lease is over, or that devices refuse it, and its process ends.
-            control.count("host lost its lease");
-            control.killed.push(node);
-            return self.crash(node);
+        if self.is_fenced(host) {
+            // Devices refuse it.
+            return self.keep_lease(control, host, RenewerInput::Wake { is_fenced: true });
         }
         if is_busy {
             return self.renew(control, host, None);
@@ -153,8 +155,46 @@ impl Cluster {
         }
     }
 
+    /// Renews the lease. While the host applies a version, it renews more than once before it hears an answer.
     fn renew(&mut self, control: &mut ControlPlane, host: Generation, confirmed: Option<Version>) {
-        let way = control.way();
-        self.schedule(control, way, Event::Renewal { host, confirmed });
+        let Some(part) = control.hosts.get(&host) else { return };
+        if part.renewer.is_renewing() {
+            return self.send_renewal(control, host, confirmed);
+        }
+        let is_fenced = self.is_fenced(host);
+        self.keep_lease(control, host, RenewerInput::Wake { is_fenced });
+        if !is_fenced {
+            self.send_renewal(control, host, confirmed);
+        }
+    }
+
+    /// A host hears of a renewal, or does not.
+    pub(super) fn on_renewal_answer(&mut self, control: &mut ControlPlane, host: Generation, input: RenewerInput) {
+        let Some(part) = control.hosts.get(&host).filter(|_| self.slot_of(host).is_some()) else { return };
+        if self.world.is_stalled(NodeId::Host(host)) {
+            return self.schedule(control, PAUSE, Event::RenewalAnswer { host, input });
+        }
+        if part.renewer.is_renewing() || input == RenewerInput::Refused {
+            self.keep_lease(control, host, input);
+        }
+    }
+
+    fn keep_lease(&mut self, control: &mut ControlPlane, host: Generation, input: RenewerInput) {
+        let now = self.lease_time();
+        let part = control.hosts.get_mut(&host).expect("a host that keeps a lease has a part");
+        if let RenewerStep::Stop(reason) = part.renewer.step(&now, input) {
+            control.count(match reason {
+                StopReason::Fenced | StopReason::LeaseLost => "host lost its lease",
+                StopReason::Unrenewed => "host could not renew its lease",
+            });
+            let node = NodeId::Host(host);
+            control.hosts.remove(&host);
+            control.killed.push(node);
+            self.crash(node);
+        }
+    }
+
+    fn is_fenced(&self, host: Generation) -> bool {
+        self.world.machine(NodeId::Host(host)).and_then(Role::host).is_some_and(Host::is_fenced)
     }
 }

@@ -1,5 +1,5 @@
 //! The options of runs in which the ordering of the volume changes, or the volume moves, while clients use it, and administrators die or
-//! are suspended at every step.
+//! are suspended at every step; and of runs with silent hosts.
 
 use crate::options::{Choices, Options};
 use braid_base::Rng;
@@ -20,6 +20,23 @@ const WITH_ALL_DEVICES: [FaultKind; 9] = [
     FaultKind::Corruption,
     FaultKind::Disconnect,
 ];
+
+/// How often hosts are silent, and what happens to those that fence them.
+#[derive(Clone, Debug)]
+pub struct SilenceOptions {
+    /// The mean time between two silences.
+    pub every: Duration,
+    /// A host may be silent for so many leases.
+    pub leases: u32,
+    /// Hosts that have ended are fenced after this time, though none was silent.
+    pub sweep: Duration,
+    /// At so many of a thousand steps, a fencer dies.
+    pub deaths: u64,
+    /// At so many of a thousand steps, a fencer is suspended.
+    pub pauses: u64,
+    /// So many of a thousand renewals, and of the questions of fencers, are lost, late or unanswered.
+    pub store_faults: u64,
+}
 
 /// How often a host changes the volume, and what happens to those that do.
 #[derive(Clone, Debug)]
@@ -98,5 +115,47 @@ impl Options {
             ..options.settings
         };
         Options { settings, ..options }
+    }
+    /// In some seeds, hosts are silent for longer than they may be, and fencers look for them; if the choices name this, in all seeds in which
+    /// it can be.
+    pub(crate) fn with_silences(self, choices: &Choices) -> Options {
+        let kind = FaultKind::SilentHosts;
+        // The leases are those of hosts that use one volume; clients that reconnect would abandon requests that wait.
+        let is_plain = self.atomicity == Atomicity::Implied
+            && self.attribute_volume.is_none()
+            && self.more_volumes.is_empty()
+            && self.dying.is_empty()
+            && self.damage_degraded.is_none()
+            && self.record_damage.is_none()
+            && self.files.is_none()
+            && !self.faults.has(FaultKind::Calm);
+        let named = choices.only.contains(&kind) || choices.also.contains(&kind);
+        // A random source of its own, so that all other seeds are unchanged.
+        let rng = &mut Rng::new(self.seed ^ 0x511e_2705);
+        if !choices.kinds().contains(&kind) || !is_plain || !(rng.below(10) == 0 || named) {
+            return self;
+        }
+        let silences = SilenceOptions {
+            every: Duration::from_millis([300, 1_000, 3_000][rng.below(3) as usize]),
+            leases: rng.between(1, 2) as u32,
+            sweep: Duration::from_millis([200, 2_000][rng.below(2) as usize]),
+            deaths: [0, 5, 30][rng.below(3) as usize],
+            pauses: [0, 5, 30][rng.below(3) as usize],
+            store_faults: [0, 10, 50][rng.below(3) as usize],
+        };
+        let hosts = self.hosts.max(3);
+        let more_hosts = hosts - self.hosts;
+        let settings = Settings { hosts_max: self.settings.hosts_max + more_hosts, ..self.settings };
+        let swarm = self.swarm.max(Duration::from_secs(10));
+        Options {
+            silences: Some(silences),
+            reconnects: None,
+            hosts,
+            swarm,
+            // The operations are spread over the whole run.
+            think_max: 2 * swarm * (hosts * self.clients) as u32 / self.operations as u32,
+            settings,
+            ..self
+        }
     }
 }

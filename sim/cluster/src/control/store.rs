@@ -2,12 +2,12 @@
 //! lost, and commands arrive late, on the way to it.
 
 use super::administrators::Name;
+use super::leases::LeaseStore;
 use super::{ControlPlane, Event};
 use crate::cluster::Cluster;
-use braid_base::{Generation, Time, VolumeId};
-use braid_control_protocol::{
-    Answer, Change, Command, CopyRecord, Fence, HostLease, LeaseEnd, Tag, Version, VolumeRecord, VolumeState,
-};
+use braid_base::{Generation, VolumeId};
+use braid_control_protocol::{Answer, Change, Command, CopyRecord, HostLease, Tag, Version, VolumeRecord, VolumeState};
+use braid_host_leases::Lease;
 use braid_layout::VolumeDescription;
 use braid_machine::ControlRequest;
 use std::collections::BTreeMap;
@@ -22,25 +22,18 @@ const WATCHED: Duration = Duration::from_millis(20);
 pub(super) struct Store {
     version: Version,
     records: BTreeMap<VolumeId, VolumeRecord>,
-    leases: BTreeMap<Generation, Lease>,
-}
-
-struct Lease {
-    renewed: Time,
-    confirmed: Version,
-    /// It can't be renewed any more.
-    is_over: bool,
+    pub leases: LeaseStore,
 }
 
 impl Store {
     /// A store with these volumes, which are ready. Nothing is recorded of the progress of a migration.
-    pub fn new(volumes: Vec<VolumeDescription>) -> Store {
+    pub fn new(volumes: Vec<VolumeDescription>, leases: LeaseStore) -> Store {
         let record = |volume: VolumeDescription| {
             let copied = volume.moving.as_ref().map(|_| CopyRecord { begun: Version(0), copied_to: 0 });
             (volume.id, VolumeRecord { volume, state: VolumeState::Ready, copied })
         };
         let records = volumes.into_iter().map(record).collect();
-        Store { version: Version(1), records, leases: BTreeMap::new() }
+        Store { version: Version(1), records, leases }
     }
 
     pub fn version(&self) -> Version {
@@ -62,27 +55,6 @@ impl Store {
     /// The volumes on hold, and by whom.
     pub fn held(&self) -> impl Iterator<Item = (VolumeId, Generation)> + '_ {
         self.records.iter().filter_map(|(volume, record)| Some((*volume, record.held_by()?)))
-    }
-
-    pub fn begin_lease(&mut self, now: Time, host: Generation) {
-        self.leases.insert(host, Lease { renewed: now, confirmed: Version(0), is_over: false });
-    }
-
-    /// A host has disconnected gracefully.
-    pub fn release(&mut self, host: Generation) {
-        self.leases.remove(&host);
-    }
-
-    /// True if a host has a lease that it can still renew.
-    pub fn has_lease(&self, host: Generation) -> bool {
-        self.leases.get(&host).is_some_and(|lease| !lease.is_over)
-    }
-
-    pub fn renew(&mut self, now: Time, host: Generation, confirmed: Option<Version>) {
-        if let Some(lease) = self.leases.get_mut(&host).filter(|lease| !lease.is_over) {
-            lease.renewed = lease.renewed.max(now);
-            lease.confirmed = confirmed.unwrap_or(lease.confirmed).max(lease.confirmed);
-        }
     }
 }
 
@@ -122,7 +94,7 @@ impl Cluster {
 
     /// Executes a command.
     pub(super) fn on_command(&mut self, control: &mut ControlPlane, volume: VolumeId, command: Command) -> Answer {
-        let (now, lease) = (self.time(), self.control_lease());
+        let (now, lease) = (self.lease_time(), self.control_lease());
         match command {
             Command::Read => Answer::Record {
                 version: control.store.version,
@@ -138,27 +110,23 @@ impl Cluster {
             }
             Command::Confirm { .. } | Command::Watch => Answer::Yes,
             Command::ListHosts => {
-                let as_seen = |(host, seen): (&Generation, &Lease)| HostLease {
-                    host: *host,
-                    is_live: !seen.is_over && now.since(seen.renewed) <= lease,
+                let table = control.store.leases.table();
+                let as_seen = |(host, seen): (Generation, &Lease<()>)| HostLease {
+                    host,
+                    is_live: table.is_live(host, &now, lease),
                     uses_volumes: true,
-                    confirmed: seen.confirmed,
+                    confirmed: seen.heartbeat.confirmed,
                 };
-                Answer::Hosts(control.store.leases.iter().map(as_seen).collect())
+                Answer::Hosts(table.leases().map(as_seen).collect())
             }
             Command::EndLease { host } => {
-                let leases = &mut control.store.leases;
-                if let Some(held) = leases.get_mut(&host) {
-                    if !held.is_over && now.since(held.renewed) <= lease {
-                        return Answer::Lease(LeaseEnd::Lives);
-                    }
-                    held.is_over = true;
-                }
-                let except = leases.keys().copied().filter(|other| *other < host).collect();
-                Answer::Lease(LeaseEnd::Ended(Fence { below: Generation(host.0 + 1), except }))
+                let mut table = control.store.leases.table();
+                let (end, writes) = table.expire_one(host, &now, lease);
+                control.store.leases.make(&table, writes);
+                Answer::Lease(end)
             }
             Command::ForgetLease { host } => {
-                control.store.leases.remove(&host);
+                self.forget_leases(control, &[host], usize::MAX);
                 Answer::Yes
             }
         }
