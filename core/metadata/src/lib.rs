@@ -23,7 +23,8 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`node`] | the process: takes over, and runs the server over its host |
+//! | [`node`] | the host of a process: takes over, and runs the server over its host |
+//! | `process` | the course of a process: when it takes over, releases and begins anew |
 //! | [`server`] | the machine: checks who may speak, and routes each input |
 //! | `disk` | the parts of the volume, and the disk commands of each part of the server |
 //! | `operation` | operations of the namespace as procedures of the store |
@@ -47,6 +48,7 @@ mod lease;
 pub mod node;
 mod operation;
 mod operation_locks;
+mod process;
 mod reclaim;
 pub mod server;
 mod shard_operation;
@@ -58,5 +60,6 @@ pub use check::{Collected, Purpose, Undecided, check_together, united};
 pub use commit_steps::is_done_with;
 pub use disk::{STORE_OFFSET, VOLUME_BYTES_MIN, format, store_config};
 pub use node::{MetadataNode, NodeState};
+pub use process::{EntryState, Observation, Pause, ProcessInput, ProcessStep, RELEASE_WAIT, ServerProcess};
 pub use server::{MetadataServer, MetadataServerConfig, MetadataService};
 pub use shard_operation::is_undecided;

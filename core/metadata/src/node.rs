@@ -14,7 +14,7 @@
 
 use crate::check::Purpose;
 use crate::server::{MetadataServer, MetadataServerConfig};
-use braid_base::{Epoch, Generation, Membership, NodeId, Now, Ownership, Time, VolumeId};
+use braid_base::{Epoch, FileSystemId, Generation, Membership, NodeId, Now, Ownership, Time, VolumeId};
 use braid_machine::on_volume::{OnVolume, OnVolumeOutcome, OnVolumeRequest, Receiver, Route, Window};
 use braid_machine::{
     ArrayRequest, Effect, Effects, EffectsOf, HostEffects, HostError, HostInput, HostOutcome, HostRequest, HostSuccess,
@@ -130,6 +130,11 @@ impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> Me
             Stage::Owns(on_volume) => on_volume.guests_mut().first_mut(),
             _ => None,
         }
+    }
+
+    /// The file system, or the shard of it.
+    pub fn file_system(&self) -> FileSystemId {
+        self.config.file_system
     }
 
     /// Since when the process owns the file system, if it does.

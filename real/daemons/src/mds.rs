@@ -6,14 +6,17 @@
 use braid_admin::failure::Failure;
 use braid_admin::shards::{self, Grouping};
 use braid_admin::{file_system_check, file_system_status, file_systems};
-use braid_base::{FileSystemId, Generation, Now, Time};
+use braid_base::{Epoch, FileSystemId, Generation, Now, Time};
 use braid_control::{
-    ArrayFolder, DeviceReport, Event, FileSystemState, LockCounts, MetadataService as Published, Moment, ReportedState,
-    event_texts,
+    ArrayDescription, ArrayFolder, DeviceReport, Event, FileSystemState, LockCounts, MetadataService as Published,
+    Moment, ReportedState, event_texts,
 };
 use braid_locks::FenceCause;
 use braid_machine::{ArrayRequest, HostEffects, HostError, HostInput, HostOutcome, HostRequest, Machine, NoDisk};
-use braid_metadata::{MetadataNode, MetadataServer, MetadataService, NodeState};
+use braid_metadata::{
+    EntryState, MetadataNode, MetadataServer, MetadataService, NodeState, Observation, Pause, ProcessInput,
+    ProcessStep, RELEASE_WAIT, ServerProcess,
+};
 use braid_recording::RecordingRequest;
 use braid_session::{HEARTBEAT, Metrics, ObservedHost, Service, ServiceReport, Session, addressing, blocking};
 use braid_shell::{Address, Listener};
@@ -22,11 +25,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::time::Duration;
 use tokio::sync::watch;
 
-/// How long the release of the file system may take, before the process ends without it.
-const RELEASE_WAIT: Duration = Duration::from_secs(4);
 /// The most hosts that a lease lists.
 const HOSTS_SHOWN_MAX: usize = 256;
 
@@ -46,6 +46,8 @@ pub struct MetadataDaemon {
     called: String,
     /// Taken by the first host.
     recording: RefCell<Option<RecordingRequest>>,
+    /// Decides when it takes over, releases and begins anew.
+    process: RefCell<ServerProcess>,
 }
 
 /// What the process does, as far as others must know.
@@ -55,18 +57,6 @@ enum Progress {
     Owns,
     Unusable(String),
     Ended(HostError),
-}
-
-/// Why a metadata server stops without an error.
-enum Pause {
-    /// It is asked to end.
-    Stop,
-    /// The file system is to be checked.
-    Check,
-    /// The settings of the server have changed: it begins anew.
-    Settings,
-    /// The file system is deleted.
-    Deleted,
 }
 
 /// The machine, which the lease and this daemon read while it runs.
@@ -102,6 +92,7 @@ impl MetadataDaemon {
             servers: entry.servers(),
             called: entry.server_name(shard),
             recording: RefCell::default(),
+            process: RefCell::default(),
         })
     }
 
@@ -136,7 +127,7 @@ impl MetadataDaemon {
         loop {
             tokio::select! {
                 () = &mut stop => return Ok(()),
-                waited = self.await_end_of_check() => waited?,
+                waited = self.await_begin() => waited?,
             }
             match self.own_and_serve(listener, stop.as_mut()).await? {
                 Pause::Stop => return Ok(()),
@@ -197,22 +188,30 @@ impl MetadataDaemon {
                 }
             }
         };
-        let outcome = tokio::select! {
-            () = &mut stop => Ok(Pause::Stop),
+        let mut step = tokio::select! {
+            () = &mut stop => Ok(self.step(&node, ProcessInput::Stop)),
             failure = ended => Err(failure),
             loss = session.lost() => Err(Failure::from(loss)),
-            pause = self.watch(&node, grouping) => pause,
+            step = self.watch(&node, grouping) => step,
         };
-        if outcome.is_ok() {
-            self.release(&session, &node).await;
+        if let Ok(ProcessStep::Release { since }) = step {
+            self.release(&session, since).await;
+            step = Ok(self.step(&node, ProcessInput::Released));
         }
         session.end().await;
-        outcome
+        match step? {
+            ProcessStep::End(pause) => Ok(pause),
+            other => unreachable!("a process that has released ends: {other:?}"),
+        }
     }
 
-    /// Gives up the file system, if this process owns it.
-    async fn release(&self, session: &Session, node: &Shared) {
-        let Some(since) = node.borrow().as_ref().and_then(MetadataNode::owns_since) else { return };
+    fn step(&self, node: &Shared, input: ProcessInput) -> ProcessStep {
+        let owns_since = node.borrow().as_ref().and_then(MetadataNode::owns_since);
+        self.process.borrow_mut().step(braid_shell::now().time, owns_since, input)
+    }
+
+    /// Gives up the file system.
+    async fn release(&self, session: &Session, since: Epoch) {
         let request = OwnershipRequest::Release { since };
         let released = session.client().call(ArrayRequest::Ownership { file_system: self.id, request });
         match tokio::time::timeout(RELEASE_WAIT, released).await {
@@ -242,9 +241,9 @@ impl MetadataDaemon {
         }
     }
 
-    /// Returns when the file system is to be checked, or is deleted, or the server is to begin anew. Passes on changes of settings that a
-    /// running server can follow, and records which hosts it has fenced.
-    async fn watch(&self, node: &Shared, grouping: Grouping) -> Result<Pause, Failure> {
+    /// Returns when the process has to give up the file system. Passes on changes of settings that a running server can follow, and records
+    /// which hosts it has fenced.
+    async fn watch(&self, node: &Shared, grouping: Grouping) -> Result<ProcessStep, Failure> {
         // A host that is fenced may have released its lease.
         let mut roles = BTreeMap::new();
         loop {
@@ -252,33 +251,43 @@ impl MetadataDaemon {
             tokio::time::sleep(HEARTBEAT).await;
             self.record_fences(node, &roles).await;
             self.pardon_if_devices_are_unavailable(node).await;
-            match blocking(&self.folder, ArrayFolder::describe).await {
-                Ok(description) => {
-                    let is_ours = |entry: &&braid_control::FileSystemEntry| entry.servers() == self.servers;
-                    let entry = description.file_system(&self.name).filter(is_ours);
-                    if entry.is_none_or(|entry| entry.state != FileSystemState::Ready) {
-                        return Ok(Pause::Deleted);
-                    }
-                    if let Some(entry) = entry {
-                        if shards::grouping(entry)? != grouping {
-                            return Ok(Pause::Settings);
-                        }
-                        let protocol = shards::protocol(entry)?;
-                        let name = self.name.clone();
-                        let settles = blocking(&self.folder, move |folder| file_system_check::settles(folder, &name));
-                        let settles = settles.await?;
-                        with_server(node, |server| {
-                            server.set_lock_eviction(entry.evict_after());
-                            server.follow_shard_settings(protocol, settles);
-                        });
-                    }
+            let entry = match blocking(&self.folder, ArrayFolder::describe).await {
+                Ok(description) => self.follow(node, grouping, &description).await?,
+                Err(error) => {
+                    tracing::warn!("can't look up file system {}: {error}", self.name);
+                    EntryState::Ready
                 }
-                Err(error) => tracing::warn!("can't look up file system {}: {error}", self.name),
-            }
-            if self.is_checked().await? {
-                return Ok(Pause::Check);
+            };
+            let seen = Observation { entry, is_checked: self.is_checked().await? };
+            match self.step(node, ProcessInput::Observed(seen)) {
+                ProcessStep::Nothing => {}
+                step => return Ok(step),
             }
         }
+    }
+
+    /// Follows the settings of the file system, as far as a running server can.
+    async fn follow(
+        &self,
+        node: &Shared,
+        grouping: Grouping,
+        description: &ArrayDescription,
+    ) -> Result<EntryState, Failure> {
+        let is_ours = |entry: &&braid_control::FileSystemEntry| {
+            entry.servers() == self.servers && entry.state == FileSystemState::Ready
+        };
+        let Some(entry) = description.file_system(&self.name).filter(is_ours) else { return Ok(EntryState::Gone) };
+        if shards::grouping(entry)? != grouping {
+            return Ok(EntryState::Changed);
+        }
+        let protocol = shards::protocol(entry)?;
+        let name = self.name.clone();
+        let settles = blocking(&self.folder, move |folder| file_system_check::settles(folder, &name)).await?;
+        with_server(node, |server| {
+            server.set_lock_eviction(entry.evict_after());
+            server.follow_shard_settings(protocol, settles);
+        });
+        Ok(EntryState::Ready)
     }
 
     async fn look_up_roles(&self, roles: &mut BTreeMap<Generation, String>) {
@@ -317,11 +326,16 @@ impl MetadataDaemon {
         }
     }
 
-    async fn await_end_of_check(&self) -> Result<(), Failure> {
-        while self.is_checked().await? {
+    /// Waits until the process may take over.
+    async fn await_begin(&self) -> Result<(), Failure> {
+        let none = Shared::default();
+        loop {
+            let seen = Observation { entry: EntryState::Ready, is_checked: self.is_checked().await? };
+            if self.step(&none, ProcessInput::Observed(seen)) == ProcessStep::Begin {
+                return Ok(());
+            }
             tokio::time::sleep(HEARTBEAT).await;
         }
-        Ok(())
     }
 
     async fn is_checked(&self) -> Result<bool, Failure> {

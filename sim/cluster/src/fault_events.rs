@@ -54,6 +54,12 @@ pub(crate) enum FaultEvent {
     MetadataServer,
     /// A metadata server is started, if there is none.
     StartMetadataServer,
+    /// A check of the file system is announced.
+    AnnounceCheck,
+    /// It is over.
+    EndCheck,
+    /// Metadata servers look whether one is announced.
+    ObserveCheck,
     /// All hosts hear which metadata server owns the file system.
     EndDetours,
     /// A device dies for good, if all others are in.
@@ -138,6 +144,9 @@ impl Run {
             FaultEvent::TakeOver => self.contend_and_plan_next(),
             FaultEvent::MetadataServer => self.disturb_metadata_and_plan_next(),
             FaultEvent::StartMetadataServer => self.start_metadata_if_none(),
+            FaultEvent::AnnounceCheck => self.announce_check(),
+            FaultEvent::EndCheck => self.end_check(),
+            FaultEvent::ObserveCheck => self.observe_check(),
             FaultEvent::EndDetours => self.end_detours(),
             FaultEvent::Fence { host, device, dies, unavailable } => self.fence(host, device, dies, unavailable),
             FaultEvent::Death => {
@@ -292,6 +301,7 @@ impl Run {
             }
         }
         self.end_detours();
+        self.end_checks();
         self.start_metadata_if_none();
         self.leapt = 0;
         let options = &self.cluster.options.faults;

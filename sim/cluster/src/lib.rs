@@ -26,6 +26,7 @@ mod fault_events;
 mod file_checks;
 mod file_options;
 mod file_records;
+mod file_system_checks;
 mod file_workload;
 mod files;
 mod graceful_disconnect;

@@ -4,11 +4,12 @@
 use crate::availability::Cause;
 use crate::cluster::{Failed, HostSlot, PendingOperation};
 use crate::fault_events::FaultEvent;
+use crate::file_system_checks::FileSystemChecks;
 use crate::swarm::Run;
 use braid_base::{NodeId, Rng, Time};
 use braid_check::FileAction;
 use braid_machine::{HostError, HostOutcome};
-use braid_metadata::{MetadataService, NodeState};
+use braid_metadata::{MetadataService, NodeState, ProcessInput};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -33,13 +34,23 @@ pub(crate) struct MetadataFaults {
     changed: Time,
     /// The file system is not used any more.
     pub is_over: bool,
+    /// Checks of the file system, in runs that have them.
+    pub checks: FileSystemChecks,
 }
 
 impl MetadataFaults {
     pub fn new(seed: u64) -> MetadataFaults {
         // A random source of its own, so that all other seeds are unchanged.
         let rng = Rng::new(seed ^ 0x0e7a_da7a);
-        MetadataFaults { rng, is_restart_planned: false, named: BTreeMap::new(), changed: Time(0), is_over: false }
+        let checks = FileSystemChecks::new(seed);
+        MetadataFaults {
+            rng,
+            is_restart_planned: false,
+            named: BTreeMap::new(),
+            changed: Time(0),
+            is_over: false,
+            checks,
+        }
     }
 }
 
@@ -146,7 +157,7 @@ impl Run {
     }
 
     /// The slots with a process that is up.
-    fn up_servers(&self) -> Vec<HostSlot> {
+    pub(crate) fn up_servers(&self) -> Vec<HostSlot> {
         (0..self.cluster.files.servers.len()).flat_map(|shard| self.up_servers_of(shard)).collect()
     }
 
@@ -184,6 +195,8 @@ impl Run {
                     self.crash_plans.remove(&node);
                     self.crash(node);
                 }
+                // It releases the file system.
+                Some(NodeState::Ended(HostError::Disconnecting)) => self.step_process(slot, ProcessInput::Wake),
                 Some(NodeState::Ended(error)) => {
                     return Err(Failed { check: "metadata-ended", details: format!("{node}: {error}") });
                 }

@@ -329,6 +329,7 @@ impl Run {
         self.plan_silence();
         self.plan_take_over();
         self.plan_metadata_fault();
+        self.plan_checks_of_files();
         self.plan_damage();
         self.plan_record_damage();
     }
@@ -479,7 +480,7 @@ impl Run {
                 let is_operators = self.on_replacement(op, &outcome) | self.chores.remove(&op);
                 let answered = self.cluster.on_reply(op, &outcome)?;
                 let is_operators = is_operators | self.cluster.on_control_reply(op, &outcome);
-                let is_operators = is_operators | self.on_takeover(op, &outcome);
+                let is_operators = is_operators | self.on_takeover(op, &outcome) | self.on_release(op);
                 if let Some(asked) = answered
                     && !is_operators
                 {
@@ -671,7 +672,8 @@ impl Run {
     }
 
     pub(crate) fn replace_if_down(&mut self, slot: HostSlot) {
-        if self.cluster.world.machine(self.cluster.node(slot)).is_none() {
+        let waits = self.cluster.files.is_server(slot) && !self.may_serve();
+        if self.cluster.world.machine(self.cluster.node(slot)).is_none() && !waits {
             let boot = Time(self.rng.below(1_000_000_000_000));
             self.cluster.replace_host(slot, LocalClock::exact(boot).drifting(self.swarm.drift_ppm()));
             let (node, by) = (self.cluster.node(slot), self.swarm.skew() + self.leapt);
