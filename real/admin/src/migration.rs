@@ -16,13 +16,14 @@ use crate::volume_hold::{self, Answered};
 use crate::volumes;
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, VolumeId};
-use braid_control::{ArrayDescription, Change as EntryChange, PlacementEntry, VolumeEntry};
+use braid_control::{ArrayDescription, Change as EntryChange, PlacementEntry, VolumeEntry, VolumeState};
 use braid_control_protocol::{Administrator, Answer, Change, Migration, Timing};
 use braid_layout::{Atomicity, RaidLevel};
 use braid_machine::{HostError, HostSuccess, JobRequest, MigrationReport};
 use braid_ordering::Ordering;
 use braid_session::{Session, require_up};
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// The interval at which progress is reported.
@@ -43,6 +44,14 @@ impl MigrationTarget {
     /// True if nothing is specified.
     pub fn is_none(&self) -> bool {
         self.scheme.is_none() && self.unit.is_none() && self.devices.is_none()
+    }
+
+    /// True if it specifies the target of a migration that is under way.
+    fn is(&self, current: &PlacementEntry, description: &ArrayDescription, entry: &VolumeEntry) -> bool {
+        let set = |devices: &[u16]| devices.iter().copied().collect::<BTreeSet<u16>>();
+        target(description, entry, self).is_ok_and(|to| {
+            to.layout == current.layout && to.unit == current.unit && set(&to.devices) == set(&current.devices)
+        })
     }
 }
 
@@ -65,9 +74,9 @@ pub struct Migrated {
 
 impl Array {
     /// Migrates a volume to other devices or another layout while it is in use, or continues an interrupted migration (then `wish` must
-    /// be empty). Copies at most `bytes_per_second`; zero means as fast as a rebuild. Returns when the volume lies at the target alone.
-    /// Errors: `no-target`, `cannot-move`, `same-place`, `already-moving`, `volume-degraded`, `device-full`, `block-lost` (some blocks
-    /// can't be read), `not-up`.
+    /// be empty, or the target of that migration). Copies at most `bytes_per_second`; zero means as fast as a rebuild. Returns when the
+    /// volume lies at the target alone. Errors: `no-target`, `cannot-move`, `same-place`, `already-moving`, `volume-degraded`,
+    /// `device-full`, `block-lost` (some blocks can't be read), `volume-reordering`, `not-up`.
     pub async fn migrate_volume(
         &self,
         name: &str,
@@ -75,17 +84,20 @@ impl Array {
         bytes_per_second: u64,
         watcher: &impl Watcher,
     ) -> Result<Migrated, Failure> {
+        let (entry, completed) = self.settled(name).await?;
         let description = self.folder().describe()?;
-        let entry = volumes::find(&description, name)?.clone();
         let to = match &entry.moving {
-            Some(target) if !wish.is_none() => {
-                let message = format!("volume '{name}' is already being migrated, to {}", target.layout);
+            Some(current) if !wish.is_none() && !wish.is(current, &description, &entry) => {
+                let message = format!("volume '{name}' is already being migrated, to {}", current.layout);
                 let hint = format!(
                     "continue with `braid volume migrate {name}`, or go back with `braid volume migrate {name} --abort`"
                 );
                 return Err(Failure::failed("already-moving", message).hint(hint));
             }
             Some(_) => None,
+            None if wish.is_none() && completed == Some(EntryChange::EndMove) => {
+                return Ok(Migrated { volume: entry, copied: Some(0) });
+            }
             None if wish.is_none() => {
                 return Err(Failure::usage("no-target", "no target was given: use --layout, --unit or --devices"));
             }
@@ -98,9 +110,14 @@ impl Array {
         Ok(Migrated { volume: volumes::find(&self.folder().describe()?, name)?.clone(), copied })
     }
 
-    /// Aborts a migration: the volume stays where it was, and what was copied is discarded. Errors: `not-moving`, `not-up`.
+    /// Aborts a migration: the volume stays where it was, and what was copied is discarded. Errors: `not-moving`, `volume-reordering`,
+    /// `not-up`.
     pub async fn abort_migration(&self, name: &str, watcher: &impl Watcher) -> Result<Migrated, Failure> {
-        if volumes::find(&self.folder().describe()?, name)?.moving.is_none() {
+        let (entry, completed) = self.settled(name).await?;
+        if entry.moving.is_none() && completed == Some(EntryChange::GiveUpMove) {
+            return Ok(Migrated { volume: entry, copied: None });
+        }
+        if entry.moving.is_none() {
             return Err(Failure::usage("not-moving", format!("volume '{name}' is not being migrated")));
         }
         let session = self.migrating().await?;
@@ -108,6 +125,21 @@ impl Array {
         session.end().await;
         outcome?;
         Ok(Migrated { volume: volumes::find(&self.folder().describe()?, name)?.clone(), copied: None })
+    }
+
+    /// The volume, after a change of it that was interrupted has been completed or reverted; and the change that was completed. Without
+    /// this, a command that follows one that was killed would judge by a state that is about to change.
+    async fn settled(&self, name: &str) -> Result<(VolumeEntry, Option<EntryChange>), Failure> {
+        let entry = volumes::find(&self.folder().describe()?, name)?.clone();
+        let completed = match &entry.state {
+            VolumeState::Draining { .. } => None,
+            VolumeState::Reordering { to, .. } => Some(to.clone()),
+            _ => return Ok((entry, None)),
+        };
+        let session = self.migrating().await?;
+        let settled = volume_hold::settled(&session, name).await;
+        session.end().await;
+        Ok((settled?, completed))
     }
 
     async fn migrating(&self) -> Result<Session, Failure> {

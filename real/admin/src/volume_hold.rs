@@ -137,6 +137,17 @@ async fn settle_all(session: &Session) -> Result<(), Failure> {
     settle(session.folder(), session.client(), session.generation(), &judge).await
 }
 
+/// The volume of this name, after a change of it that was interrupted has been completed or reverted. Errors: `volume-reordering` (the host
+/// that changes it has a lease).
+pub async fn settled(session: &Session, name: &str) -> Result<VolumeEntry, Failure> {
+    settle_all(session).await?;
+    let entry = volumes::find(&session.folder().describe()?, name)?.clone();
+    match entry.state {
+        VolumeState::Draining { by, .. } | VolumeState::Reordering { by, .. } => Err(held(name, Generation(by))),
+        _ => Ok(entry),
+    }
+}
+
 /// Completes or reverts the changes begun by hosts that have died, and those that this host has taken over and could not complete.
 async fn settle(folder: &ArrayFolder, client: &HostClient, own: Generation, judge: &Judge) -> Result<(), Failure> {
     let description = folder.describe()?;
@@ -252,10 +263,7 @@ fn explain(
             Err(failure) => failure.into(),
             Ok(_) => lost(),
         },
-        Error::Held(other) => {
-            let message = format!("host {other} is changing volume '{name}'");
-            Failure::failed(CHANGING, message).hint("try again when it is done")
-        }
+        Error::Held(other) => held(name, other),
         Error::Migration => {
             let message = format!("a migration of volume '{name}' has begun or ended meanwhile");
             Failure::failed("volume-moving", message).hint("`braid volume info` shows its state")
@@ -283,6 +291,10 @@ fn explain(
         Error::NotIn(tag) | Error::NoLockServer(tag) => reason(tag),
         Error::Question(tag) | Error::NoSpace(tag) | Error::Incomplete(tag) | Error::BlocksLost(tag) => reason(tag),
     })
+}
+
+fn held(name: &str, by: Generation) -> Failure {
+    Failure::failed(CHANGING, format!("host {by} is changing volume '{name}'")).hint("try again when it is done")
 }
 
 fn served_by(host: &HostEntry) -> Option<LockServerId> {
