@@ -22,6 +22,7 @@
 //! | `leaving` | graceful disconnect of hosts |
 //! | `doctor` | what `braid doctor` finds, and folders that others can change |
 //! | `kept_arrays` | arrays of earlier builds |
+//! | `killed_changes` | changes of the ordering and migrations that are killed at random moments under load |
 //! | `json` | the keys of JSON output are those of docs/json.md |
 //! | `library` | the client library: its examples, its deadlines, futures that are dropped |
 //! | `lifecycle` | up, status, volumes, down, signals |
@@ -66,6 +67,7 @@ mod hostile;
 mod hosts;
 mod json;
 mod kept_arrays;
+mod killed_changes;
 mod leaving;
 mod library;
 mod lifecycle;

@@ -1,0 +1,549 @@
+//! Commands that change the ordering of a volume, or migrate it, are killed at random moments, while two hosts write and verify the same
+//! blocks. The next command completes or reverts the change: with `braid up`, which does so, too, and with daemons alone.
+
+use braid_base::Rng;
+use braid_processes::array::{Array, number, text};
+use braid_processes::daemon::Daemon;
+use braid_processes::data::{noise, seed};
+use braid_processes::load::{Load, Plan};
+use braid_processes::program::{braid, braid_bin};
+use braid_processes::scratch::path_text;
+use braid_processes::{Client, Outcome, soak, wait_until};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long the next command may be refused, because the killed one still has a lease.
+const REFUSED_MAX: Duration = Duration::from_secs(15);
+/// The longest pause of a writer: the lease of the killed command, two changes, and a busy machine.
+const PAUSE_MAX: Duration = Duration::from_secs(20);
+/// Kills that wait for a stage come within this time.
+const STAGE_MAX: Duration = Duration::from_millis(10);
+/// Where the content begins that no writer changes; behind the cells of the writers.
+const STILL_BEGIN: u64 = 4 << 20;
+
+/// The places of the volume: layout, unit and devices. The first one is where it is created.
+const PLACES: [(&str, &str, u64, &str); 3] = [
+    ("raid5:4+1", "4KiB", 4096, "0,1,2,3,4"),
+    ("raid1:2", "16KiB", 16384, "1,3"),
+    ("raid5:2+1", "64KiB", 65536, "0,2,4"),
+];
+const ORDERINGS: [&str; 4] = ["timestamp", "device-lock", "server-lock", "callback-lock"];
+
+#[test]
+fn changes_of_the_ordering_that_are_killed_are_settled_by_the_next_command() {
+    Bed::with_up().kill_changes(Kind::Ordering, if soak() { 20 } else { 4 });
+}
+
+#[test]
+fn migrations_that_are_killed_are_settled_by_the_next_command() {
+    Bed::with_up().kill_changes(Kind::Migration, if soak() { 20 } else { 3 });
+}
+
+#[test]
+fn without_braid_up_changes_of_the_ordering_are_settled_by_the_next_command() {
+    Bed::of_daemons().kill_changes(Kind::Ordering, if soak() { 20 } else { 4 });
+}
+
+#[test]
+fn without_braid_up_migrations_are_settled_by_the_next_command() {
+    Bed::of_daemons().kill_changes(Kind::Migration, if soak() { 20 } else { 3 });
+}
+
+#[test]
+fn changes_are_settled_by_braid_up_after_all_processes_were_killed() {
+    let mut bed = Bed::with_up();
+    let unclaimed = bed.unclaimed();
+    for round in 0..if soak() { 12 } else { 2 } {
+        let kind = if round % 2 == 0 { Kind::Migration } else { Kind::Ordering };
+        // Writers expect zeros where they begin.
+        let begin = STILL_BEGIN + bed.still.len() as u64 + round * (1 << 20) + 100;
+        let load = bed.load(begin, true);
+        load.go_on();
+        let before = bed.described();
+        let (found, _) = bed.kill_one(kind, &before, Duration::from_millis(1500));
+        // While the volume is on hold, or is being settled, or later.
+        std::thread::sleep(Duration::from_millis(bed.rng.below(1600)));
+        let left = bed.kill_all(&found);
+        let mut record = load.ended();
+        bed.restart();
+        let mut expected = left.settled();
+        wait_until("the change is settled", REFUSED_MAX, || bed.described().hold.is_none());
+        assert_eq!(bed.described(), expected, "after {left:?}");
+        if let Some(target) = expected.target.take() {
+            bed.next(&["volume", "migrate", "vol0"]);
+            expected.place = target;
+        }
+        bed.assert_is(&expected);
+        for uri in &bed.hosts {
+            record.verify(uri);
+        }
+        bed.verify_still();
+        bed.array.assert_sound("vol0");
+    }
+    bed.assert_nothing_left(&unclaimed);
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Ordering,
+    Migration,
+}
+
+/// An array with two hosts that serve its volume.
+struct Bed {
+    // Fields are dropped in this order: the folder last.
+    daemons: Vec<Daemon>,
+    hosts: Vec<String>,
+    rng: Rng,
+    /// The content that no writer changes.
+    still: Vec<u8>,
+    array: Array,
+    /// `braid up` runs the array.
+    is_up: bool,
+    seed: u64,
+}
+
+/// What the array's folder says of the volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Described {
+    ordering: String,
+    place: Place,
+    /// The target of a migration.
+    target: Option<Place>,
+    hold: Option<Hold>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    layout: String,
+    unit: u64,
+    devices: BTreeSet<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Hold {
+    /// Nothing can be reverted any more.
+    is_committed: bool,
+    change: Change,
+}
+
+/// A part of a change.
+#[derive(Clone, Copy, Debug)]
+struct Stage {
+    is_committed: bool,
+    /// It ends a migration.
+    is_end: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Change {
+    Ordering(String),
+    Move(Place),
+    EndMove,
+    GiveUpMove,
+}
+
+impl Bed {
+    fn new(array: Array, is_up: bool, daemons: Vec<Daemon>, hosts: Vec<String>) -> Bed {
+        let seed = seed();
+        let still = noise(!seed, if soak() { 12 << 20 } else { 4 << 20 });
+        Client::open(&hosts[0]).write(STILL_BEGIN, &still).expect("a write works");
+        Bed { daemons, hosts, rng: Rng::new(seed), still, array, is_up, seed }
+    }
+
+    /// An array that `braid up` runs. One of the hosts is its own.
+    fn with_up() -> Bed {
+        let array = up();
+        let (host, other) = array.host();
+        let hosts = vec![array.nbd(), other];
+        Bed::new(array, true, vec![host], hosts)
+    }
+
+    /// An array of daemons that were started one by one: a change that was interrupted is settled by commands alone.
+    fn of_daemons() -> Bed {
+        let mut array = up();
+        array.down();
+        let description = array.dir().join("array.json");
+        let mut said = read_json(&description);
+        let addresses: Vec<String> =
+            (0..5).map(|device| format!("unix:{}", array.scratch().text(&format!("d{device}.sock")))).collect();
+        for (device, address) in addresses.iter().enumerate() {
+            said["devices"][device]["address"] = address.clone().into();
+        }
+        std::fs::write(&description, said.to_string()).expect("it can be written");
+        let dir = path_text(array.dir()).to_string();
+        let start = |name: &str, arguments: &[&str]| {
+            let log = array.scratch().path(&format!("{name}.log"));
+            let all = [arguments, &["--array", &dir, "--json"]].concat();
+            Daemon::start(&all, &log).unwrap_or_else(|outcome| panic!("{outcome}"))
+        };
+        let mut daemons = vec![start("monitord", &["monitord"]), start("lockd", &["lockd"])];
+        for (device, address) in addresses.iter().enumerate() {
+            let file = array.device_file(device);
+            let name = format!("device-{device}");
+            daemons.push(start(&name, &["device", "serve", path_text(&file), "--listen", address]));
+        }
+        let mut hosts = Vec::new();
+        for name in ["nbd-0", "nbd-1"] {
+            let host = start(name, &["nbd", "--listen", "127.0.0.1:0"]);
+            hosts.push(text(&host.ready["volumes"][0]["nbd"]));
+            daemons.push(host);
+        }
+        Bed::new(array, false, daemons, hosts)
+    }
+
+    /// Starts changes and kills them, under load.
+    fn kill_changes(mut self, kind: Kind, kills: usize) {
+        let unclaimed = self.unclaimed();
+        let load = self.load(100, false);
+        load.go_on();
+        // As long as a change takes, so that kills hit all of it.
+        let begun = Instant::now();
+        match kind {
+            Kind::Ordering => self.change_ordering_to("device-lock"),
+            Kind::Migration => self.move_to(1),
+        }
+        let whole = begun.elapsed();
+        let (mut found, mut pauses) = (BTreeMap::<String, usize>::new(), Vec::new());
+        let mut killed = 0;
+        while killed < kills {
+            if self.is_up || self.described().hold.is_none() {
+                load.go_on();
+                load.take_longest();
+            }
+            let before = self.described();
+            let (state, was_killed) = self.kill_one(kind, &before, whole);
+            if !was_killed {
+                continue;
+            }
+            killed += 1;
+            *found.entry(state.name()).or_default() += 1;
+            // Once in a while the command that settles is killed, too.
+            if killed < kills && self.rng.chance(1, 4) {
+                continue;
+            }
+            self.settle(kind, &state);
+            load.go_on();
+            pauses.push(load.take_longest());
+            if soak() {
+                self.verify_still();
+            }
+        }
+        pauses.sort();
+        println!("the kills found the volume: {found:?}; {whole:?} is one change");
+        println!("pauses of writers: {pauses:?}");
+        assert!(pauses.iter().all(|pause| *pause <= PAUSE_MAX), "{pauses:?}");
+        let mut record = load.stop();
+        println!("{} operations of clients were verified; the longest took {:?}", record.operations, record.longest);
+        for uri in &self.hosts {
+            record.verify(uri);
+        }
+        self.verify_still();
+        self.array.assert_sound("vol0");
+        self.assert_nothing_left(&unclaimed);
+    }
+
+    /// Writers that use both hosts, and share blocks.
+    fn load(&self, begin: u64, hosts_may_go: bool) -> Load {
+        let (hosts, seed) = (self.hosts.clone(), self.seed);
+        Load::start(Plan { hosts, workers: 4, cells: 300, cell_bytes: 3000, begin, hosts_may_go, apart: false, seed })
+    }
+
+    /// Kills all processes. Returns what they leave.
+    fn kill_all(&mut self, found: &Described) -> Described {
+        self.daemons.drain(..).for_each(Daemon::kill);
+        self.array.kill();
+        let left = self.described();
+        println!("all processes are killed: {} before, {} now", found.name(), left.name());
+        left
+    }
+
+    /// Starts `braid up` and the other host again.
+    fn restart(&mut self) {
+        self.array.start(&[]);
+        let (host, other) = self.array.host();
+        (self.daemons, self.hosts) = (vec![host], vec![self.array.nbd(), other]);
+    }
+
+    /// Starts one change, and kills it at a random moment. Returns what it leaves, and false if it had ended before.
+    fn kill_one(&mut self, kind: Kind, before: &Described, whole: Duration) -> (Described, bool) {
+        let arguments = match kind {
+            Kind::Ordering => {
+                let others: Vec<_> = ORDERINGS.into_iter().filter(|other| *other != before.ordering).collect();
+                let to = others[self.rng.below(others.len() as u64) as usize];
+                ["volume", "set-ordering", "vol0", to].map(str::to_string).to_vec()
+            }
+            Kind::Migration => self.migration(before),
+        };
+        // At any moment, or soon after a stage has begun: the stages are short, and most kills would miss them.
+        let upon = self.rng.chance(1, 2).then(|| Stage {
+            is_committed: self.rng.chance(2, 3),
+            is_end: before.target.is_some() || kind == Kind::Migration && self.rng.chance(1, 2),
+        });
+        let within = if upon.is_some() { STAGE_MAX } else { whole };
+        let moment = within.mul_f64(self.rng.below(1100) as f64 / 1000.0);
+        let mut command = Command::new(braid_bin());
+        command.args(&arguments).args(["--json", "--array", path_text(self.array.dir())]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("braid can be started");
+        while let Some(stage) = &upon
+            && !stage.has_begun(&self.described())
+            && child.try_wait().expect("it can be asked").is_none()
+        {}
+        std::thread::sleep(moment);
+        let had_ended = child.try_wait().expect("it can be asked").is_some();
+        child.kill().expect("it was not waited for, or has ended");
+        let output = child.wait_with_output().expect("it can be waited for");
+        let after = self.described();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let ended = if had_ended { "had ended; " } else { "" };
+        println!("{arguments:?} {moment:?} after {upon:?}: {ended}{}", after.name());
+        if had_ended && !output.status.success() {
+            // A change that was killed before holds the volume until the end of its lease.
+            let code = serde_json::from_str::<Value>(&said).unwrap_or_default()["error"]["code"].clone();
+            assert!(code == "volume-reordering", "{arguments:?}: {said} {}", String::from_utf8_lossy(&output.stderr));
+        }
+        (after, !had_ended)
+    }
+
+    /// A command that begins a migration, or continues or aborts the one under way.
+    fn migration(&mut self, before: &Described) -> Vec<String> {
+        let migrate =
+            |more: &[&str]| [&["volume", "migrate", "vol0"], more].concat().iter().map(|w| w.to_string()).collect();
+        if before.target.is_some() {
+            return if self.rng.chance(1, 2) { migrate(&[]) } else { migrate(&["--abort"]) };
+        }
+        let others: Vec<_> = PLACES.iter().filter(|place| Place::of(place) != before.place).collect();
+        let (layout, unit, _, devices) = others[self.rng.below(others.len() as u64) as usize];
+        let to = ["--layout", layout, "--unit", unit, "--devices", devices];
+        // Some take longer, so that they are killed while they copy.
+        let rate: &[&str] = if self.rng.chance(1, 2) { &["--rate", "8MiB"] } else { &[] };
+        migrate(&[&to[..], rate].concat())
+    }
+
+    /// Runs the next command after a change was killed, and checks what becomes of that.
+    fn settle(&mut self, kind: Kind, found: &Described) {
+        let mut expected = found.settled();
+        let change = found.hold.as_ref().map(|hold| &hold.change);
+        match (kind, expected.target.clone(), change) {
+            (Kind::Ordering, ..) => {
+                let said = self.next(&["volume", "set-ordering", "vol0", &expected.ordering]);
+                assert_eq!(said["changed"], false, "{found:?}");
+            }
+            (Kind::Migration, Some(target), _) => match self.rng.below(3) {
+                0 => {
+                    self.next(&["volume", "migrate", "vol0", "--abort"]);
+                    expected.target = None;
+                }
+                1 => {
+                    self.next(&["volume", "migrate", "vol0"]);
+                    (expected.place, expected.target) = (target, None);
+                }
+                _ => {
+                    self.next(&target.migrate());
+                    (expected.place, expected.target) = (target, None);
+                }
+            },
+            // It was reverted, and begins again.
+            (Kind::Migration, None, Some(Change::Move(target))) => {
+                self.next(&target.migrate());
+                expected.place = target.clone();
+            }
+            (Kind::Migration, None, Some(Change::EndMove)) => drop(self.next(&["volume", "migrate", "vol0"])),
+            (Kind::Migration, None, Some(Change::GiveUpMove)) => {
+                drop(self.next(&["volume", "migrate", "vol0", "--abort"]));
+            }
+            (Kind::Migration, None, _) => {}
+        }
+        self.assert_is(&expected);
+    }
+
+    /// Folder and status say this of the volume.
+    #[track_caller]
+    fn assert_is(&self, expected: &Described) {
+        assert_eq!(self.described(), *expected);
+        let volume = self.volume_shown();
+        assert_eq!(volume["ordering"], expected.ordering, "{volume:#}");
+        assert_eq!(volume["layout"], expected.place.layout, "{volume:#}");
+    }
+
+    /// Runs a command, which must succeed once no killed one has a lease. Returns its output.
+    #[track_caller]
+    fn next(&self, arguments: &[impl AsRef<str>]) -> Value {
+        let arguments: Vec<&str> = arguments.iter().map(AsRef::as_ref).collect();
+        let begun = Instant::now();
+        loop {
+            let outcome: Outcome = self.array.braid(&arguments);
+            let refused = outcome.status == Some(1) && outcome.json()["error"]["code"] == "volume-reordering";
+            if !refused || begun.elapsed() > REFUSED_MAX {
+                println!("    then {arguments:?}: {:?} after {:?}", outcome.status, begun.elapsed());
+                return outcome.done().json();
+            }
+        }
+    }
+
+    fn change_ordering_to(&self, ordering: &str) {
+        self.next(&["volume", "set-ordering", "vol0", ordering]);
+    }
+
+    fn move_to(&self, place: usize) {
+        self.next(&Place::of(&PLACES[place]).migrate());
+    }
+
+    fn described(&self) -> Described {
+        Described::of(&read_json(&self.array.dir().join("array.json"))["volumes"][0])
+    }
+
+    /// What `braid status` says of the volume.
+    fn volume_shown(&self) -> Value {
+        if !self.is_up {
+            // It can't tell whether daemons serve that it did not start.
+            let outcome = self.array.braid(&["status"]);
+            assert_eq!(outcome.status, Some(3), "{outcome}");
+            return outcome.json()["volumes"][0].clone();
+        }
+        let volume = self.array.status()["volumes"][0].clone();
+        assert_eq!(volume["state"], "healthy", "{volume:#}");
+        volume
+    }
+
+    /// The blocks that no object has, on each device. Only `braid up` tells.
+    fn unclaimed(&self) -> Vec<u64> {
+        if !self.is_up {
+            return Vec::new();
+        }
+        let status = self.array.status();
+        let devices = status["devices"].as_array().expect("devices are listed").clone();
+        devices.iter().map(|device| number(&device["counters"]["blocks_unclaimed"])).collect()
+    }
+
+    fn verify_still(&self) {
+        for uri in &self.hosts {
+            let there = Client::open(uri).read(STILL_BEGIN, self.still.len()).expect("a read works");
+            assert!(there == self.still, "content that no client changed is the same");
+        }
+    }
+
+    /// The volume has its place, and no device has anything else: at home as at the beginning, and at two devices alone.
+    fn assert_nothing_left(mut self, unclaimed: &[u64]) {
+        if self.described().place != Place::of(&PLACES[0]) {
+            self.move_to(0);
+        }
+        assert_eq!(self.unclaimed(), unclaimed, "as much space is free as at the beginning");
+        self.move_to(1);
+        self.verify_still();
+        self.array.assert_sound("vol0");
+        let found = self.array.braid(&["doctor"]).json();
+        assert_eq!(number(&found["errors"]), 0, "{found:#}");
+        // Hosts end first.
+        while let Some(daemon) = self.daemons.pop() {
+            daemon.end(Signal::TERM);
+        }
+        if self.is_up {
+            self.array.down();
+        }
+        for device in 0..5 {
+            let file = self.array.device_file(device);
+            let found = braid(&["device", "check", path_text(&file), "--json"]).done().json();
+            let has_part = Place::of(&PLACES[1]).devices.contains(&(device as u64));
+            assert_eq!(number(&found["objects"]), u64::from(has_part), "device {device}: {found}");
+            assert_eq!(number(&found["undecided"]), 0, "device {device}: {found}");
+        }
+    }
+}
+
+impl Described {
+    fn of(entry: &Value) -> Described {
+        let state = &entry["state"];
+        let hold = ["draining", "reordering"].into_iter().find_map(|name| {
+            let to = &state.get(name)?["to"];
+            Some(Hold { is_committed: name == "reordering", change: Change::of(to) })
+        });
+        let target = entry.get("moving").map(Place::described);
+        Described { ordering: text(&entry["ordering"]), place: Place::described(entry), target, hold }
+    }
+
+    /// The same, once a change that was interrupted is completed or reverted.
+    fn settled(&self) -> Described {
+        let mut settled = Described { hold: None, ..self.clone() };
+        if let Some(Hold { is_committed: true, change }) = self.hold.clone() {
+            match change {
+                Change::Ordering(to) => settled.ordering = to,
+                Change::Move(to) => settled.target = Some(to),
+                Change::EndMove => settled.place = settled.target.take().expect("a migration that ends was under way"),
+                Change::GiveUpMove => settled.target = None,
+            }
+        }
+        settled
+    }
+
+    /// The state, in words.
+    fn name(&self) -> String {
+        let Some(Hold { is_committed, change }) = &self.hold else {
+            return if self.target.is_some() { "moving" } else { "ready" }.to_string();
+        };
+        let change = match change {
+            Change::Ordering(_) => "ordering",
+            Change::Move(_) => "move",
+            Change::EndMove => "end of move",
+            Change::GiveUpMove => "abort of move",
+        };
+        format!("{} for {change}", if *is_committed { "reordering" } else { "draining" })
+    }
+}
+
+impl Stage {
+    fn has_begun(self, described: &Described) -> bool {
+        described.hold.as_ref().is_some_and(|hold| {
+            let is_end = matches!(hold.change, Change::EndMove | Change::GiveUpMove);
+            hold.is_committed == self.is_committed && is_end == self.is_end
+        })
+    }
+}
+
+impl Change {
+    fn of(to: &Value) -> Change {
+        match to.as_str() {
+            Some("end-move") => return Change::EndMove,
+            Some("give-up-move") => return Change::GiveUpMove,
+            Some(other) => panic!("an unknown change: {other}"),
+            None => {}
+        }
+        match to.get("ordering") {
+            Some(ordering) => Change::Ordering(text(ordering)),
+            None => Change::Move(Place::described(to.get("move").unwrap_or_else(|| panic!("an unknown change: {to}")))),
+        }
+    }
+}
+
+impl Place {
+    fn of((layout, _, unit, devices): &(&str, &str, u64, &str)) -> Place {
+        let devices = devices.split(',').map(|device| device.parse().expect("a number")).collect();
+        Place { layout: layout.to_string(), unit: *unit, devices }
+    }
+
+    fn described(entry: &Value) -> Place {
+        let devices = entry["devices"].as_array().expect("devices are listed").iter().map(number).collect();
+        Place { layout: text(&entry["layout"]), unit: number(&entry["unit"]), devices }
+    }
+
+    /// The command that moves the volume there.
+    fn migrate(&self) -> Vec<String> {
+        let devices: Vec<String> = self.devices.iter().map(u64::to_string).collect();
+        let (unit, devices) = (self.unit.to_string(), devices.join(","));
+        let words = ["volume", "migrate", "vol0", "--layout", &self.layout, "--unit", &unit, "--devices", &devices];
+        words.map(str::to_string).to_vec()
+    }
+}
+
+fn up() -> Array {
+    // During a migration a device reserves space for the source, the target, and the gap between them.
+    Array::up(&["--size", "256MiB", "--volume", "vol0:32MiB", "--unit", "4KiB"])
+}
+
+fn read_json(path: &std::path::Path) -> Value {
+    serde_json::from_slice(&std::fs::read(path).expect("it is always there")).expect("it is replaced as a whole")
+}
