@@ -41,9 +41,8 @@ const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
 /// Changes a volume's ordering to `to`. `progress` is called with each step. Returns false if the volume has that ordering already.
 pub async fn change(session: &Session, name: &str, to: Ordering, progress: impl Fn(&str)) -> Result<bool, Failure> {
-    settle_all(session).await?;
-    let entry = volumes::find(&session.folder().describe()?, name)?.clone();
-    if entry.state == VolumeState::Ready && entry.ordering == to.name() {
+    let entry = settled(session, name).await?;
+    if entry.ordering == to.name() {
         return Ok(false);
     }
     if entry.moving.is_some() {

@@ -2,10 +2,10 @@
 
 use crate::exports::Exports;
 use braid_admin::failure::Failure;
-use braid_control::{ArrayDescription, ArrayFolder, VolumeEntry, VolumeState};
+use braid_control::{ArrayDescription, ArrayFolder, VolumeEntry};
 use braid_nbd::{BindError, Server, Settings, uri};
 use braid_recording::RecordingRequest;
-use braid_session::{Session, require_up};
+use braid_session::{Session, is_usable, require_up};
 use braid_shell::Address;
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -43,7 +43,8 @@ pub fn exported(
     address: &Address,
     socket: Option<&Address>,
 ) -> Vec<ExportedVolume> {
-    let volumes = description.volumes.iter().filter(|volume| volume.state == VolumeState::Ready);
+    // Requests for volumes that are on hold wait.
+    let volumes = description.volumes.iter().filter(|volume| is_usable(volume));
     let volumes = volumes.filter(|volume| is_for_nbd(description, volume));
     let volumes = volumes.filter(|volume| only.is_empty() || only.contains(&volume.name));
     let exported = volumes.map(|volume| {

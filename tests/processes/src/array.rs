@@ -239,6 +239,38 @@ impl Array {
         gone(&pids);
     }
 
+    /// Ends `braid up`, and starts the monitor, a lock server and the devices one by one instead. Nothing restarts them, and interrupted
+    /// changes are settled by commands alone. The devices are the last ones.
+    #[track_caller]
+    pub fn start_daemons(&mut self) -> Vec<Daemon> {
+        self.down();
+        let file = self.dir.join("array.json");
+        let mut description: Value =
+            serde_json::from_slice(&std::fs::read(&file).expect("it is always there")).expect("JSON");
+        let devices = description["devices"].as_array_mut().expect("devices are listed");
+        let address = |device: usize| format!("unix:{}", self.scratch.text(&format!("d{device}.sock")));
+        for (device, entry) in devices.iter_mut().enumerate() {
+            entry["address"] = address(device).into();
+        }
+        let devices = devices.len();
+        std::fs::write(&file, description.to_string()).expect("it can be written");
+        let mut daemons = vec![self.daemon("monitord", &["monitord"]), self.daemon("lockd", &["lockd"])];
+        for device in 0..devices {
+            let (file, address) = (self.device_file(device), address(device));
+            let arguments = ["device", "serve", path_text(&file), "--listen", &address];
+            daemons.push(self.daemon(&format!("device-{device}"), &arguments));
+        }
+        daemons
+    }
+
+    /// Starts a daemon of the array. Its log gets this name.
+    #[track_caller]
+    pub fn daemon(&self, name: &str, arguments: &[&str]) -> Daemon {
+        let log = self.scratch.path(&format!("{name}.log"));
+        let all = [arguments, &["--array", path_text(&self.dir), "--json"]].concat();
+        Daemon::start(&all, &log).unwrap_or_else(|outcome| panic!("{outcome}"))
+    }
+
     /// `kill -9` of all processes.
     pub fn kill(&mut self) {
         let status = self.status();
