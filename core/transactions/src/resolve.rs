@@ -67,18 +67,21 @@ impl Coordinator {
         match self.resolutions.on_decided(ctx, device, id, decided) {
             Resolved::Otherwise if own => self.resolve_own(ctx, id.sequence),
             Resolved::NotYet | Resolved::Otherwise => {}
-            Resolved::Known(outcome) if own => {
-                self.resolutions.end(id);
-                self.on_own_resolved(ctx, id.sequence, outcome);
+            Resolved::Known(outcome) => {
+                ctx.out.note(Note::Resolved { transaction: id, outcome });
+                if own {
+                    self.resolutions.end(id);
+                    self.on_own_resolved(ctx, id.sequence, outcome);
+                } else {
+                    self.resolutions.forget(ctx, id);
+                }
             }
-            Resolved::Known(_) => self.resolutions.forget(ctx, id),
         }
     }
 
     /// The outcome of a transaction of this host is known, and durable on all devices with a vote.
     fn on_own_resolved(&mut self, ctx: &mut Ctx, sequence: u64, outcome: Outcome) {
         self.counters.resolved += 1;
-        ctx.out.note(Note::Resolved { transaction: ctx.id(sequence), outcome });
         match outcome {
             Outcome::Abort | Outcome::Interrupted => self.end_aborted(ctx, sequence),
             Outcome::Commit => {

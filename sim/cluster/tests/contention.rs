@@ -53,6 +53,19 @@ fn nobody_starves(ordering: Ordering, acquisition: Acquisition, most: Duration) 
 }
 
 #[test]
+fn the_trace_notes_why_transactions_are_refused_retried_and_resolved() {
+    let notes =
+        |trace: &[String], note: &str| trace.iter().filter(|line| line.contains(&format!(" {note} {{ "))).count();
+    let crowded = run(crowd(0, Ordering::Timestamp, Acquisition::Ordered), usize::MAX).expect("no fault happens");
+    // The trace keeps every line, and no host is restarted, which would begin its counters anew.
+    assert_eq!(notes(&crowded.trace, "Retried") as u64, crowded.hosts.retries);
+    assert!(notes(&crowded.trace, "Refused") > 100, "{crowded}");
+    // Of hosts that crash, others find out what has become of their transactions.
+    let resolved = |seed: u64| notes(&run(Options::of_seed(seed), usize::MAX).expect("it is right").trace, "Resolved");
+    assert!((0..5).map(resolved).sum::<usize>() > 0);
+}
+
+#[test]
 fn timestamps_starve_no_transaction() {
     nobody_starves(Ordering::Timestamp, Acquisition::Ordered, Duration::from_millis(500));
 }
