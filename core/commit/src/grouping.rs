@@ -1,9 +1,10 @@
 //! How a server combines what it commits for several operations at once.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// What operations that are under way at the same time share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Grouping {
     /// Nothing: each operation has its own transaction, and each record of the log is a write of its own.
     None,

@@ -1,9 +1,10 @@
 //! The four commit protocols by name.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// A commit protocol. Each transaction names its own, so that a file system may change it while transactions are under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Protocol {
     /// Two-phase commit, which presumes nothing (`prn`).
     PresumeNothing,

@@ -9,10 +9,11 @@ use braid_machine::{
     HostRequest, HostSuccess, Input, Machine, MountRequest, NoDisk, OpId,
 };
 use braid_wire::{FileCommand, FileError, FileResult, FileSystemStatus, LockExtent};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Configuration of a client.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FileClientConfig {
     pub file_system: FileSystemId,
     /// The names of the metadata servers, one for each shard. That of the first shard is the name of the file system.

@@ -25,11 +25,12 @@ use braid_wire::{
     DATA_LOCK, EXISTENCE_LOCK, FileAnswer, FileCommand, FileError, FileReply, FileRequest, FileResult, LockAnswer,
     LockExtent, LockMode, LockReply, Message, MonitorAnswer, ObjectAnswer, Owner, Rejection,
 };
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The configuration of a metadata server.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MetadataServerConfig {
     pub array: ArrayId,
     pub file_system: FileSystemId,

@@ -17,6 +17,7 @@ use braid_base::{BlockRange, InodeId, ShardId, limits};
 use braid_objects::Key;
 use braid_wire::{DirectoryEntry, FileAttributes, FileExtent, FileTime, FileType, Owner, SpecialType};
 use bytes::{Buf, BufMut, Bytes, BytesMut, TryGetError};
+use serde::{Deserialize, Serialize};
 
 const VERSION: u8 = 1;
 
@@ -31,7 +32,7 @@ impl From<TryGetError> for Damaged {
 }
 
 /// What is decided about a file system when it is made.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parameters {
     /// The blocks of the volume that holds the bytes of files.
     pub blocks: u64,
@@ -45,7 +46,7 @@ pub struct Parameters {
 }
 
 /// The shards of a file system, as one of them sees them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shards {
     /// This shard.
     pub own: ShardId,
@@ -55,7 +56,7 @@ pub struct Shards {
 }
 
 /// Where new inodes are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Placement {
     /// In the shard of their directory; directories in any shard.
     #[default]

@@ -3,6 +3,7 @@
 //! It keeps nothing in the array's folder but its lease, which publishes its address while it owns the file system. When it ends cleanly, it
 //! releases the file system, so that the next one serves at once. It also releases it for a check (`braid fs check`), and waits for its end.
 
+use crate::recording::{METADATA_SERVER, ServerAdjustment};
 use braid_admin::failure::Failure;
 use braid_admin::shards::{self, Grouping};
 use braid_admin::{file_system_check, file_system_status, file_systems};
@@ -17,8 +18,11 @@ use braid_metadata::{
     EntryState, MetadataNode, MetadataServer, MetadataService, NodeState, Observation, Pause, ProcessInput,
     ProcessStep, RELEASE_WAIT, ServerProcess,
 };
-use braid_recording::RecordingRequest;
-use braid_session::{HEARTBEAT, Metrics, ObservedHost, Service, ServiceReport, Session, addressing, blocking};
+use braid_recording::{Recording, RecordingRequest, encode};
+use braid_session::{
+    Adjustment, HEARTBEAT, Metrics, ObservedHost, Service, ServiceReport, Session, SessionRecording, addressing,
+    blocking,
+};
 use braid_shell::{Address, Listener};
 use braid_wire::OwnershipRequest;
 use std::cell::RefCell;
@@ -44,7 +48,7 @@ pub struct MetadataDaemon {
     servers: Vec<FileSystemId>,
     /// What this one is called.
     called: String,
-    /// Taken by the first host.
+    /// Taken when the process serves first.
     recording: RefCell<Option<RecordingRequest>>,
     /// Decides when it takes over, releases and begins anew.
     process: RefCell<ServerProcess>,
@@ -96,7 +100,7 @@ impl MetadataDaemon {
         })
     }
 
-    /// The same, with its host recorded.
+    /// The same, recorded with its host until it stops serving.
     pub fn recorded(self, recording: Option<RecordingRequest>) -> MetadataDaemon {
         MetadataDaemon { recording: RefCell::new(recording), ..self }
     }
@@ -170,13 +174,14 @@ impl MetadataDaemon {
         let peers = self.servers.iter().copied().filter(|id| *id != self.id).collect();
         let id = braid_base::NodeId::MetadataServer(self.id);
         let service = Service { id, peers, listener, report: Box::new(report) };
+        let request = self.recording.borrow_mut().take();
+        let recording = request.map(|request| SessionRecording::around(request, METADATA_SERVER, &(volume, &config)));
         let around = |host, generation| {
             let config = braid_metadata::MetadataServerConfig { generation, ..config };
             *node.borrow_mut() = Some(MetadataNode::new(host, volume, config));
             ObservedNode { node: node.clone(), seen }
         };
         let role = file_system_status::server_role(&self.called);
-        let recording = self.recording.borrow_mut().take();
         let session = Session::start_around(&self.folder, &role, Some(service), recording, around).await?;
         let ended = async {
             loop {
@@ -192,7 +197,7 @@ impl MetadataDaemon {
             () = &mut stop => Ok(self.step(&node, ProcessInput::Stop)),
             failure = ended => Err(failure),
             loss = session.lost() => Err(Failure::from(loss)),
-            step = self.watch(&node, grouping) => step,
+            step = self.watch(&node, session.recording(), grouping) => step,
         };
         if let Ok(ProcessStep::Release { since }) = step {
             self.release(&session, since).await;
@@ -243,16 +248,30 @@ impl MetadataDaemon {
 
     /// Returns when the process has to give up the file system. Passes on changes of settings that a running server can follow, and records
     /// which hosts it has fenced.
-    async fn watch(&self, node: &Shared, grouping: Grouping) -> Result<ProcessStep, Failure> {
+    async fn watch(
+        &self,
+        node: &Shared,
+        recording: Option<&Recording>,
+        grouping: Grouping,
+    ) -> Result<ProcessStep, Failure> {
         // A host that is fenced may have released its lease.
         let mut roles = BTreeMap::new();
+        let mut followed = None;
         loop {
             self.look_up_roles(&mut roles).await;
             tokio::time::sleep(HEARTBEAT).await;
-            self.record_fences(node, &roles).await;
-            self.pardon_if_devices_are_unavailable(node).await;
+            self.record_fences(node, recording, &roles).await;
+            self.pardon_if_devices_are_unavailable(node, recording).await;
             let entry = match blocking(&self.folder, ArrayFolder::describe).await {
-                Ok(description) => self.follow(node, grouping, &description).await?,
+                Ok(description) => match self.look_up(grouping, &description).await? {
+                    Ok(settings) => {
+                        if followed.as_ref() != Some(&settings) && adjust(node, recording, &settings).is_some() {
+                            followed = Some(settings);
+                        }
+                        EntryState::Ready
+                    }
+                    Err(state) => state,
+                },
                 Err(error) => {
                     tracing::warn!("can't look up file system {}: {error}", self.name);
                     EntryState::Ready
@@ -266,28 +285,23 @@ impl MetadataDaemon {
         }
     }
 
-    /// Follows the settings of the file system, as far as a running server can.
-    async fn follow(
+    /// The settings of the file system that a running server can follow, unless the process has to give it up.
+    async fn look_up(
         &self,
-        node: &Shared,
         grouping: Grouping,
         description: &ArrayDescription,
-    ) -> Result<EntryState, Failure> {
+    ) -> Result<Result<ServerAdjustment, EntryState>, Failure> {
         let is_ours = |entry: &&braid_control::FileSystemEntry| {
             entry.servers() == self.servers && entry.state == FileSystemState::Ready
         };
-        let Some(entry) = description.file_system(&self.name).filter(is_ours) else { return Ok(EntryState::Gone) };
+        let Some(entry) = description.file_system(&self.name).filter(is_ours) else { return Ok(Err(EntryState::Gone)) };
         if shards::grouping(entry)? != grouping {
-            return Ok(EntryState::Changed);
+            return Ok(Err(EntryState::Changed));
         }
         let protocol = shards::protocol(entry)?;
         let name = self.name.clone();
         let settles = blocking(&self.folder, move |folder| file_system_check::settles(folder, &name)).await?;
-        with_server(node, |server| {
-            server.set_lock_eviction(entry.evict_after());
-            server.follow_shard_settings(protocol, settles);
-        });
-        Ok(EntryState::Ready)
+        Ok(Ok(ServerAdjustment::Settings { evict_after: entry.evict_after(), protocol, settles }))
     }
 
     async fn look_up_roles(&self, roles: &mut BTreeMap<Generation, String>) {
@@ -299,11 +313,12 @@ impl MetadataDaemon {
         }
     }
 
-    async fn record_fences(&self, node: &Shared, roles: &BTreeMap<Generation, String>) {
+    async fn record_fences(&self, node: &Shared, recording: Option<&Recording>, roles: &BTreeMap<Generation, String>) {
         let decisions = with_server(node, MetadataServer::take_fence_decisions).unwrap_or_default();
         if decisions.is_empty() {
             return;
         }
+        note_adjustment(recording, &ServerAdjustment::TakeFenceDecisions);
         let event = |(generation, cause)| {
             let role = roles.get(&generation).map(String::as_str).unwrap_or_default();
             event_texts::host_fenced(&self.called, generation, role, words(cause))
@@ -317,12 +332,12 @@ impl MetadataDaemon {
     }
 
     /// A host that waits for devices can't give back locks.
-    async fn pardon_if_devices_are_unavailable(&self, node: &Shared) {
+    async fn pardon_if_devices_are_unavailable(&self, node: &Shared, recording: Option<&Recording>) {
         let reported = blocking(&self.folder, |folder| folder.monitor(&Moment::now())).await.ok().flatten();
         let devices = reported.iter().flat_map(|monitor| &monitor.report.devices);
         let is_unavailable = |device: &DeviceReport| device.member_state == ReportedState::Unavailable;
         if devices.into_iter().any(is_unavailable) {
-            with_server(node, MetadataServer::pardon);
+            adjust(node, recording, &ServerAdjustment::Pardon);
         }
     }
 
@@ -347,6 +362,20 @@ impl MetadataDaemon {
 /// Lends the server to `act`, if the process owns the file system.
 fn with_server<T>(node: &Shared, act: impl FnOnce(&mut MetadataServer) -> T) -> Option<T> {
     node.borrow_mut().as_mut().and_then(MetadataNode::server_mut).map(act)
+}
+
+/// Changes the server, if the process owns the file system, and records that.
+fn adjust(node: &Shared, recording: Option<&Recording>, adjustment: &ServerAdjustment) -> Option<()> {
+    with_server(node, |server| {
+        note_adjustment(recording, adjustment);
+        adjustment.apply(server);
+    })
+}
+
+fn note_adjustment(recording: Option<&Recording>, adjustment: &ServerAdjustment) {
+    if let Some(recording) = recording {
+        recording.put_adjustment(&Adjustment::Around(encode(adjustment)));
+    }
 }
 
 /// Why a host is fenced, for people.

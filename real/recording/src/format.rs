@@ -7,13 +7,14 @@
 //! ```
 //!
 //! Numbers are little-endian. A payload is encoded with `postcard`, except that messages are frames of the wire. An input is recorded before
-//! its step, and the effects after it: if the machine panics, the input that led to that is there.
+//! its step, and the effects after it: if the machine panics, the input that led to that is there. Some machines are also changed by other
+//! means than inputs, between steps: such an *adjustment* is a record, too.
 
 use braid_base::checksum::crc32c;
 use braid_base::{ArrayId, NodeId, Now};
 use braid_machine::{
-    ControlOutcome, Disk, DiskCommand, DiskError, DiskResult, DiskTag, Effect, HostOutcome, HostSuccess, Input, Never,
-    OpId,
+    ControlOutcome, Disk, DiskCommand, DiskError, DiskResult, DiskTag, Effect, FilesSuccess, HostOutcome, HostSuccess,
+    Input, Never, OpId,
 };
 use braid_wire::Frame;
 use bytes::Bytes;
@@ -21,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt::{Debug, Write as _};
 
 /// The version of the format.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 pub(crate) const MAGIC: [u8; 8] = *b"braidrec";
 /// The bytes before the first record.
 pub(crate) const PREFIX_BYTES: usize = 12;
@@ -53,15 +54,30 @@ pub enum HeaderError {
 impl Header {
     /// The machine's configuration.
     pub fn config<C: for<'de> Deserialize<'de>>(&self) -> Result<C, HeaderError> {
-        postcard::from_bytes(&self.config).map_err(|_| HeaderError::Damaged)
+        decode(&self.config)
     }
+}
+
+/// Encodes a part of a configuration, or an adjustment, which a role keeps as bytes.
+pub fn encode(value: &impl Serialize) -> Vec<u8> {
+    postcard::to_allocvec(value).expect("memory is all that it needs")
+}
+
+/// Reads what [`encode`] has written.
+pub fn decode<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<T, HeaderError> {
+    postcard::from_bytes(bytes).map_err(|_| HeaderError::Damaged)
 }
 
 /// A record after the header.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Entry<R> {
-    Input { now: Now, input: RecordedInput<R> },
+    Input {
+        now: Now,
+        input: RecordedInput<R>,
+    },
     Effects(EffectsDigest),
+    /// A change of the machine that is not an input, as its role encodes it.
+    Adjustment(Vec<u8>),
 }
 
 /// An input of a machine.
@@ -191,7 +207,9 @@ impl RecordedOutcome for HostOutcome {
     fn put(&self, to: &mut Vec<u8>) {
         match self {
             // As text, bytes would take several times as long.
-            Ok(HostSuccess::Data(buffers)) => put_buffers(buffers, to),
+            Ok(HostSuccess::Data(buffers) | HostSuccess::Files(FilesSuccess::Data(buffers))) => {
+                put_buffers(buffers, to)
+            }
             other => put_text(other, to),
         }
     }
@@ -253,7 +271,7 @@ fn put_command(command: &DiskCommand, to: &mut Vec<u8>) {
 
 /// Appends a record.
 pub(crate) fn put_record(value: &impl Serialize, to: &mut Vec<u8>) {
-    let payload = postcard::to_allocvec(value).expect("memory is all that it needs");
+    let payload = encode(value);
     to.extend_from_slice(&(payload.len() as u32).to_le_bytes());
     to.extend_from_slice(&crc32c(&payload).to_le_bytes());
     to.extend_from_slice(&payload);

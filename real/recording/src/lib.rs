@@ -8,12 +8,15 @@
 //! | --- | --- |
 //! | `format` | the records of the file, and the checksum of effects |
 //! | `recorder` | writes a recording while a machine runs |
+//! | `recorded` | a machine whose steps are recorded, and which is also changed by other means than inputs |
 //! | `replay` | runs a machine again |
 
 mod format;
+mod recorded;
 mod recorder;
 mod replay;
 
-pub use format::{Header, HeaderError, RecordedOutcome, VERSION};
+pub use format::{Header, HeaderError, RecordedOutcome, VERSION, decode, encode};
+pub use recorded::{Recorded, Recording};
 pub use recorder::{Recorder, RecordingRequest, step};
-pub use replay::{Difference, End, Opened, Replayed, replay};
+pub use replay::{Difference, End, Opened, Replayed, replay, replay_adjusted};

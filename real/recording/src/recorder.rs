@@ -1,9 +1,9 @@
 //! The recorder: it writes the inputs of one machine to a file, by a thread of its own, until a limit is reached.
 
-use crate::format::{Entry, Header, MAGIC, RecordedInput, RecordedOutcome, VERSION, digest, put_record};
+use crate::format::{Entry, Header, MAGIC, RecordedInput, RecordedOutcome, VERSION, digest, encode, put_record};
 use braid_base::Now;
-use braid_machine::{EffectsOf, InputOf, Machine};
-use braid_shell::Counters;
+use braid_machine::{Effect, EffectsOf, InputOf, Machine, Never};
+use braid_shell::{Counters, StoppedRecording};
 use serde::Serialize;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -49,7 +49,7 @@ impl Recorder {
     ) -> io::Result<Recorder> {
         // A recording contains blocks of the array.
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&request.file)?;
-        let config = postcard::to_allocvec(config).map_err(io::Error::other)?;
+        let config = encode(config);
         let mut first = [&MAGIC[..], &VERSION.to_le_bytes()].concat();
         put_record(&Header { build: build.to_string(), role: role.to_string(), config }, &mut first);
         let (records, received) = sync_channel(WAITING_MAX);
@@ -71,21 +71,46 @@ impl Recorder {
         self.append(record);
     }
 
+    /// Records an input, before its step.
+    pub(crate) fn put_input<M: Machine<Request: Clone + Serialize>>(&mut self, now: Now, input: &InputOf<M>) {
+        if self.records.is_some() {
+            self.put(&Entry::Input { now, input: RecordedInput::of(input) });
+        }
+    }
+
+    /// Records the effects of a step.
+    pub(crate) fn put_effects<M: Machine<Request: Serialize, Outcome: RecordedOutcome>>(
+        &mut self,
+        effects: &[Effect<M::Outcome, M::Disk>],
+    ) {
+        if self.records.is_some() {
+            let mut scratch = std::mem::take(&mut self.scratch);
+            let effects = digest(effects, &mut scratch);
+            self.scratch = scratch;
+            self.put(&Entry::<M::Request>::Effects(effects));
+        }
+    }
+
+    /// Records a change of the machine that is not an input.
+    pub(crate) fn put_adjustment(&mut self, adjustment: Vec<u8>) {
+        self.put(&Entry::<Never>::Adjustment(adjustment));
+    }
+
     fn append(&mut self, record: Vec<u8>) {
         let Some(records) = &self.records else { return };
         self.written += record.len() as u64;
         if self.written > self.limit {
-            return self.stop("it has reached its limit");
+            return self.stop(StoppedRecording::AtLimit);
         }
         if records.send(record).is_err() {
-            self.stop("the file can't be written");
+            self.stop(StoppedRecording::Unwritable);
         }
     }
 
-    fn stop(&mut self, why: &str) {
+    fn stop(&mut self, why: StoppedRecording) {
         self.records = None;
-        self.counters.note_recording_stopped();
-        tracing::warn!("the recording {} stops: {why}", self.file.display());
+        self.counters.note_recording_stopped(why);
+        tracing::warn!("the recording {} stops: {}", self.file.display(), why.words());
     }
 }
 
@@ -120,11 +145,8 @@ where
     let Some(recorder) = recorder.as_mut().filter(|recorder| recorder.records.is_some()) else {
         return machine.step(now, input, out);
     };
-    recorder.put(&Entry::Input { now, input: RecordedInput::of(&input) });
+    recorder.put_input::<M>(now, &input);
     let before = out.as_slice().len();
     machine.step(now, input, out);
-    let mut scratch = std::mem::take(&mut recorder.scratch);
-    let effects = digest(&out.as_slice()[before..], &mut scratch);
-    recorder.scratch = scratch;
-    recorder.put(&Entry::<M::Request>::Effects(effects));
+    recorder.put_effects::<M>(&out.as_slice()[before..]);
 }

@@ -1,11 +1,12 @@
 //! A replay runs a machine again, input by input, and compares the effects of each step with the recorded ones.
 
 use crate::format::{
-    EffectsDigest, Entry, Header, HeaderError, MAGIC, PAYLOAD_BYTES_MAX, PREFIX_BYTES, RecordedOutcome, VERSION, digest,
+    EffectsDigest, Entry, Header, HeaderError, MAGIC, PAYLOAD_BYTES_MAX, PREFIX_BYTES, RecordedOutcome, VERSION,
+    decode, digest,
 };
 use braid_base::Now;
 use braid_base::checksum::crc32c;
-use braid_machine::{EffectsOf, InputOf, Machine};
+use braid_machine::{EffectsOf, InputOf, Machine, Never};
 use serde::Deserialize;
 use std::fmt::Debug;
 use std::fs::File;
@@ -26,6 +27,8 @@ pub struct Opened {
 pub struct Replayed {
     /// The steps that were run again, with that of the difference.
     pub steps: u64,
+    /// The changes that were made again and are not inputs.
+    pub adjustments: u64,
     pub end: End,
 }
 
@@ -83,13 +86,22 @@ impl Opened {
     }
 }
 
-/// Runs a machine that has not started.
-pub fn replay<M>(opened: Opened, mut machine: M) -> io::Result<Replayed>
+/// Runs a machine that has not started, and that is changed by inputs alone.
+pub fn replay<M>(opened: Opened, machine: M) -> io::Result<Replayed>
 where
     M: Machine<Request: Clone + Debug + for<'de> Deserialize<'de>, Outcome: RecordedOutcome + Debug>,
 {
+    replay_adjusted(opened, machine, |_, never: Never| match never {})
+}
+
+/// Runs a machine that has not started. `adjust` makes the changes that are not inputs.
+pub fn replay_adjusted<M, A>(opened: Opened, mut machine: M, adjust: impl Fn(&mut M, A)) -> io::Result<Replayed>
+where
+    M: Machine<Request: Clone + Debug + for<'de> Deserialize<'de>, Outcome: RecordedOutcome + Debug>,
+    A: for<'de> Deserialize<'de>,
+{
     let Opened { mut records, .. } = opened;
-    let (mut steps, mut scratch) = (0, Vec::new());
+    let (mut steps, mut adjustments, mut scratch) = (0, 0, Vec::new());
     let mut taken: Option<(Now, InputOf<M>, EffectsOf<M>, EffectsDigest)> = None;
     let end = loop {
         let entry = match next::<Entry<M::Request>>(&mut records)? {
@@ -114,10 +126,17 @@ where
                 break End::Differs(Box::new(Difference { step: steps, now, input, recorded, effects }));
             }
             (Entry::Effects(_), Some(_)) => {}
-            (Entry::Input { .. }, Some(_)) | (Entry::Effects(_), None) => break End::Damaged,
+            (Entry::Adjustment(bytes), None) => match decode(&bytes) {
+                Ok(adjustment) => {
+                    adjustments += 1;
+                    adjust(&mut machine, adjustment);
+                }
+                Err(_) => break End::Damaged,
+            },
+            (Entry::Input { .. } | Entry::Adjustment(_), Some(_)) | (Entry::Effects(_), None) => break End::Damaged,
         }
     };
-    Ok(Replayed { steps, end })
+    Ok(Replayed { steps, adjustments, end })
 }
 
 /// Reads the next record.

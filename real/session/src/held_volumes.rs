@@ -4,9 +4,10 @@ use crate::host_view::HostView;
 use braid_base::{Now, Time, VolumeId};
 use braid_control_protocol::{Admission, HeldRequests};
 use braid_host::Host;
-use braid_machine::{HostEffects, HostInput, HostOutcome, HostRequest, Input, Machine, NoDisk, OpId};
-use braid_recording::Recorder;
+use braid_machine::{HostEffects, HostInput, HostOutcome, HostRequest, Input, Machine, NoDisk};
+use braid_recording::Recording;
 use braid_shell::Counters;
+use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,21 +15,35 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// A host that runs in a task of this thread, and starts no operation on volumes that are on hold.
 pub struct ObservedHost {
     host: Rc<RefCell<Host>>,
-    recorder: Option<Recorder>,
     holds: Holds,
 }
 
 /// The volumes on hold, with the requests that wait for them. A hold ends when the host adopts the volume's new description, or is told that
 /// the volume has been deleted.
 #[derive(Clone, Debug, Default)]
-pub struct Holds(Arc<Mutex<HeldRequests>>);
+pub struct Holds {
+    requests: Arc<Mutex<HeldRequests>>,
+    recording: Option<Recording>,
+}
+
+/// A change of an observed host, or of the machine around it, that is not an input of the machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Adjustment {
+    /// A volume is put on hold.
+    Hold(VolumeId),
+    /// The hold of a volume that is gone ends.
+    EndHold(VolumeId),
+    /// Of the machine around the host, as its role encodes it.
+    Around(Vec<u8>),
+}
 
 impl ObservedHost {
-    /// Wraps a host, and returns it with its view.
-    pub fn new(host: Host, recorder: Option<Recorder>, shell: Arc<Counters>) -> (ObservedHost, HostView) {
-        let (host, holds) = (Rc::new(RefCell::new(host)), Holds::default());
+    /// Wraps a host, and returns it with its view. A recording gets its adjustments, and its steps from the caller.
+    pub fn new(host: Host, recording: Option<Recording>, shell: Arc<Counters>) -> (ObservedHost, HostView) {
+        let host = Rc::new(RefCell::new(host));
+        let holds = Holds { requests: Arc::default(), recording };
         let view = HostView::new(host.clone(), holds.clone(), shell);
-        (ObservedHost { host, recorder, holds }, view)
+        (ObservedHost { host, holds }, view)
     }
 }
 
@@ -39,17 +54,15 @@ impl Machine for ObservedHost {
 
     fn step(&mut self, now: Now, input: HostInput, out: &mut HostEffects) {
         let mut host = self.host.borrow_mut();
-        let mut step =
-            |input, out: &mut HostEffects| braid_recording::step(&mut self.recorder, &mut *host, now, input, out);
-        let Input::Request { op, request } = input else { return step(input, out) };
+        let Input::Request { op, request } = input else { return host.step(now, input, out) };
         let admission = self.holds.lock().admit(op, request);
         match admission {
             Admission::Held => {}
             Admission::Passed { request, ends_hold_of, abandoned } => {
                 abandoned.into_iter().for_each(|(op, error)| out.reply(op, Err(error)));
-                step(Input::Request { op, request }, out);
-                for (op, request) in ends_hold_of.into_iter().flat_map(|volume| self.holds.end(volume)) {
-                    step(Input::Request { op, request }, out);
+                host.step(now, Input::Request { op, request }, out);
+                for (op, request) in ends_hold_of.into_iter().flat_map(|volume| self.holds.lock().end(volume)) {
+                    host.step(now, Input::Request { op, request }, out);
                 }
             }
         }
@@ -67,7 +80,24 @@ impl Machine for ObservedHost {
 impl Holds {
     /// Puts a volume on hold.
     pub fn begin(&self, volume: VolumeId) {
-        self.lock().begin(volume);
+        self.adjust(&Adjustment::Hold(volume));
+    }
+
+    /// Ends the hold of a volume that is gone. No request waits for it: the host was told so.
+    pub(crate) fn end(&self, volume: VolumeId) {
+        self.adjust(&Adjustment::EndHold(volume));
+    }
+
+    /// Changes the holds, and records that.
+    pub fn adjust(&self, adjustment: &Adjustment) {
+        if let Some(recording) = &self.recording {
+            recording.put_adjustment(adjustment);
+        }
+        match adjustment {
+            Adjustment::Hold(volume) => self.lock().begin(*volume),
+            Adjustment::EndHold(volume) => drop(self.lock().end(*volume)),
+            Adjustment::Around(_) => {}
+        }
     }
 
     pub fn contains(&self, volume: VolumeId) -> bool {
@@ -79,13 +109,8 @@ impl Holds {
         self.lock().volumes().next().is_none()
     }
 
-    /// Ends a volume's hold. Returns the requests that have waited.
-    pub(crate) fn end(&self, volume: VolumeId) -> Vec<(OpId, HostRequest)> {
-        self.lock().end(volume)
-    }
-
     fn lock(&self) -> MutexGuard<'_, HeldRequests> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -96,7 +121,7 @@ mod tests {
     use braid_base::{DeviceId, Generation, Membership};
     use braid_host::HostConfig;
     use braid_layout::{Atomicity, Layout, RaidLevel, VolumeDescription};
-    use braid_machine::{ArrayRequest, Effect, Patience, VolumeRequest};
+    use braid_machine::{ArrayRequest, Effect, OpId, Patience, VolumeRequest};
     use braid_ordering::Ordering;
 
     #[test]

@@ -7,6 +7,7 @@
 //! | [`addressing`] | where daemons listen, and how their addresses are written in the folder |
 //! | `held_volumes` | wraps the host's state machine, and starts no operation on volumes that are on hold: requests for them are queued |
 //! | `host_view` | lets other tasks read the host's metrics and jobs |
+//! | `recording` | what is recorded of a host, and of the machine around it |
 //! | `registry` | the volumes that a host knows, and which of them are on hold |
 //! | `corruption_events` | records checksum errors and lost ranges in the event log |
 //! | `volumes` | converts entries of the description to the descriptions that a host needs, and to the records of the control protocol |
@@ -21,16 +22,18 @@ mod held_volumes;
 mod host_view;
 mod metrics;
 mod mounts;
+mod recording;
 mod registry;
 mod session;
 mod volumes;
 
 pub use error::{Loss, SessionError};
-pub use held_volumes::{Holds, ObservedHost};
+pub use held_volumes::{Adjustment, Holds, ObservedHost};
 pub use host_view::{CLOCK_COUNTER, HostView, cpu_micros, of_clock, of_process, of_shell};
 pub use metrics::{Metrics, ratio};
+pub use recording::{HOST_ROLE, MOUNT_ROLE, SessionRecording};
 pub use registry::{VolumeRegistry, is_usable, usable};
 pub use session::{
-    HEARTBEAT, HOST_ROLE, SCRUB, Service, ServiceReport, Session, addresses, blocking, renewal_input, require_up, tell,
+    HEARTBEAT, SCRUB, Service, ServiceReport, Session, addresses, blocking, renewal_input, require_up, tell,
 };
 pub use volumes::{change, describe, describe_widest, find, find_for_programs, layout, record, set_record};

@@ -66,8 +66,7 @@ impl VolumeRegistry {
                     self.client.call(ArrayRequest::AdoptVolume { volume: volume.clone() }).await?;
                 }
                 HostStep::Drop(volume) => drop(self.client.call(ArrayRequest::DropVolume { volume: *volume }).await?),
-                // No request waits for it: the host was told that the volume is gone.
-                HostStep::EndHold(volume) => drop(self.holds.end(*volume)),
+                HostStep::EndHold(volume) => self.holds.end(*volume),
             }
             follower.did(&step);
         }

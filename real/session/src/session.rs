@@ -7,6 +7,7 @@ use crate::held_volumes::ObservedHost;
 use crate::host_view::HostView;
 use crate::metrics::Metrics;
 use crate::mounts;
+use crate::recording::{MOUNT_ROLE, SessionRecording};
 use crate::registry::{self, VolumeRegistry};
 use braid_base::{DeviceId, FileSystemId, Generation, LockServerId, NodeId, VolumeId};
 use braid_control::{
@@ -17,7 +18,7 @@ use braid_host::{Acquisition, Host, HostConfig};
 use braid_host_leases::{Renewer, RenewerInput, RenewerStep, StopReason};
 use braid_layout::VolumeDescription;
 use braid_machine::{ArrayRequest, HostOutcome, HostRequest, Machine, MountRequest, NoDisk};
-use braid_recording::{Recorder, RecordingRequest};
+use braid_recording::{Recorded, Recording, RecordingRequest};
 use braid_shell::{Addresses, Counters, HostClient, Listener, Node, run_host, run_service};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,6 +39,7 @@ pub struct Session {
     client: HostClient,
     view: HostView,
     registry: VolumeRegistry,
+    recording: Option<Recording>,
     stop: oneshot::Sender<()>,
     driver: JoinHandle<std::io::Result<()>>,
     renewer: JoinHandle<()>,
@@ -55,9 +57,6 @@ pub struct Service {
     pub report: Box<dyn Fn() -> ServiceReport>,
 }
 
-/// The role of a host in the header of its recording.
-pub const HOST_ROLE: &str = "host";
-
 /// What a lease reports of a service, beside its host.
 #[derive(Clone, Debug, Default)]
 pub struct ServiceReport {
@@ -74,7 +73,7 @@ struct Surroundings {
     servers: Vec<FileSystemId>,
     /// The directory in which it is mounted, if programs use it there.
     directory: Option<String>,
-    recording: Option<RecordingRequest>,
+    recording: Option<SessionRecording>,
 }
 
 impl Session {
@@ -89,15 +88,17 @@ impl Session {
         role: &str,
         recording: Option<RecordingRequest>,
     ) -> Result<Session, SessionError> {
+        let recording = recording.map(SessionRecording::of_host);
         Session::start_around(folder, role, None, recording, |host, _| host).await
     }
 
-    /// As [`Session::start`], with a machine that `around` makes of the host. With a `service`, other hosts can connect to the machine.
+    /// As [`Session::start`], with a machine that `around` makes of the host, and that is recorded if that is asked for. With a `service`,
+    /// other hosts can connect to the machine.
     pub async fn start_around<M: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk> + 'static>(
         folder: &ArrayFolder,
         role: &str,
         service: Option<Service>,
-        recording: Option<RecordingRequest>,
+        recording: Option<SessionRecording>,
         around: impl FnOnce(ObservedHost, Generation) -> M,
     ) -> Result<Session, SessionError> {
         let servers = service.as_ref().map(|service| service.peers.clone()).unwrap_or_default();
@@ -117,6 +118,7 @@ impl Session {
     ) -> Result<(Session, FileSystemId), SessionError> {
         let (file_system, config) = mounts::describe(&folder.describe()?, name)?;
         let servers = config.shards.clone();
+        let recording = recording.map(|request| SessionRecording::around(request, MOUNT_ROLE, &config));
         let surroundings = Surroundings { service: None, mounted: Some(file_system), servers, directory, recording };
         let mounted = Session::start_with(folder, role, surroundings, |host, generation| {
             FileClient::new(host, FileClientConfig { host: generation, ..config })
@@ -148,13 +150,10 @@ impl Session {
         let (addresses, followed) = watch::channel(addresses_with(folder, &servers)?);
         let (stop, stopped) = oneshot::channel();
         let counters = Arc::new(Counters::default());
-        let recorder = recording.map(|request| {
-            Recorder::create(&request, env!("CARGO_PKG_VERSION"), HOST_ROLE, &config, counters.clone())
-                .map_err(|error| SessionError::Recording { file: request.file, error: error.to_string() })
-        });
-        let recorder = recorder.transpose().inspect_err(|_| release(folder, generation))?;
-        let (host, view) = ObservedHost::new(Host::new(config), recorder, counters.clone());
-        let machine = around(host, generation);
+        let recording = recording.map(|recording| recording.begin(&config, &counters));
+        let recording = recording.transpose().inspect_err(|_| release(folder, generation))?;
+        let (host, view) = ObservedHost::new(Host::new(config), recording.clone(), counters.clone());
+        let machine = Recorded::new(around(host, generation), recording.clone());
         let stopped = async {
             let _ = stopped.await;
         };
@@ -185,7 +184,8 @@ impl Session {
             mount: mounted.zip(directory).map(|(id, directory)| MountReport { file_system: id.0, directory }),
         };
         let renewer = tokio::task::spawn_local(renewer.keep(addresses, losing));
-        Ok(Session { folder: folder.clone(), generation, client, view, registry, stop, driver, renewer, lost })
+        let folder = folder.clone();
+        Ok(Session { folder, generation, client, view, registry, recording, stop, driver, renewer, lost })
     }
 
     pub fn folder(&self) -> &ArrayFolder {
@@ -205,6 +205,11 @@ impl Session {
     /// The state of the host.
     pub fn view(&self) -> &HostView {
         &self.view
+    }
+
+    /// The recording of the host and the machine around it, if there is one.
+    pub fn recording(&self) -> Option<&Recording> {
+        self.recording.as_ref()
     }
 
     pub fn registry(&self) -> &VolumeRegistry {

@@ -35,8 +35,29 @@ braid_base::counters! {
     ring_enters,
     /// Bytes written to the recording.
     recorded_bytes,
-    /// 1 if the recording has stopped before the process: at its limit, or because its file can't be written.
+    /// Not zero if the recording has stopped before the process: the number of a [`StoppedRecording`].
     recording_stopped,
+}
+
+/// Why a recording has stopped before its process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoppedRecording {
+    AtLimit = 1,
+    Unwritable = 2,
+}
+
+impl StoppedRecording {
+    /// The reason that a counter tells; none if the recording has not stopped, or there is none.
+    pub fn of(counter: u64) -> Option<StoppedRecording> {
+        [StoppedRecording::AtLimit, StoppedRecording::Unwritable].into_iter().find(|why| *why as u64 == counter)
+    }
+
+    pub fn words(self) -> &'static str {
+        match self {
+            StoppedRecording::AtLimit => "it has reached its limit (`--record-limit`)",
+            StoppedRecording::Unwritable => "its file can't be written",
+        }
+    }
 }
 
 impl Counters {
@@ -46,8 +67,8 @@ impl Counters {
     }
 
     /// Notes that a recording has stopped.
-    pub fn note_recording_stopped(&self) {
-        self.recording_stopped.store(1, Relaxed);
+    pub fn note_recording_stopped(&self, why: StoppedRecording) {
+        self.recording_stopped.store(why as u64, Relaxed);
     }
 
     /// The value of one counter; zero if there is no counter of this name.

@@ -36,7 +36,7 @@ pub use address::{Address, AddressError};
 pub use budget::{Account, BUDGET_MIN, Budget, Charge, DEFAULT_BUDGET};
 pub use clock::now;
 pub use connector::Addresses;
-pub use counters::Counters;
+pub use counters::{Counters, StoppedRecording};
 pub use disk::{Disk, DiskOpenError, DiskOptions, EngineChoice};
 pub use host::{Client, ClientOf, ClientSession, HostClient, Unanswered};
 pub use inbox::Node;

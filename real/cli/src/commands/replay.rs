@@ -56,6 +56,7 @@ fn to_json(file: &ReplayedFile) -> serde_json::Value {
         "role": file.role,
         "build": file.build,
         "steps": file.replayed.steps,
+        "adjustments": file.replayed.adjustments,
         "end": end,
         "difference": difference,
     })

@@ -1,20 +1,43 @@
-//! Recordings: a device and a host are recorded while another device is killed under load; both replays have the same effects.
+//! Recordings of daemons, and their replay: it has the same effects, or says which step has others. Decision notes in logs.
 
-use braid_processes::Daemon;
-use braid_processes::array::{Array, number};
+use braid_base::checksum::crc32c;
+use braid_processes::array::{Array, LEASE, number, text};
 use braid_processes::daemon::signal;
-use braid_processes::data::seed;
+use braid_processes::data::{noise, seed};
 use braid_processes::load::{Load, Plan};
 use braid_processes::program::braid;
 use braid_processes::scratch::path_text;
+use braid_processes::{Client, Daemon, wait_until};
 use rustix::process::Signal;
+use serde_json::Value;
+use std::fs;
+use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 const DEVICE: usize = 2;
+/// How long the array may take to notice something.
+const LIMIT: Duration = Duration::from_secs(30);
+/// The bytes before the first record of a recording.
+const PREFIX_BYTES: usize = 12;
 
 fn start(arguments: &[&str], log: &Path) -> Daemon {
     Daemon::start(arguments, log).unwrap_or_else(|outcome| panic!("{outcome}"))
+}
+
+fn plan(hosts: Vec<String>, hosts_may_go: bool) -> Plan {
+    Plan { hosts, workers: 4, cells: 300, cell_bytes: 3000, begin: 100, hosts_may_go, apart: false, seed: seed() }
+}
+
+/// Runs a recording again, which must have the same effects to its end.
+#[track_caller]
+fn replayed(recording: &Path, role: &str) -> Value {
+    let replayed = braid(&["replay", path_text(recording), "--json"]).done().json();
+    assert_eq!(replayed["role"], role);
+    assert!(number(&replayed["steps"]) > 300, "{replayed}");
+    assert_eq!(replayed["difference"], Value::Null);
+    replayed
 }
 
 #[test]
@@ -26,11 +49,10 @@ fn a_device_and_a_host_are_replayed_though_another_device_was_killed_meanwhile()
         ["monitord.log", "device.log", "nbd.log"].map(|name| array.scratch().path(name));
     let (of_device, of_host) = (array.scratch().path("device.rec"), array.scratch().path("host.rec"));
     let description = array.dir().join("array.json");
-    let mut said: serde_json::Value =
-        serde_json::from_slice(&std::fs::read(&description).expect("it exists")).expect("JSON");
+    let mut said: Value = serde_json::from_slice(&fs::read(&description).expect("it exists")).expect("JSON");
     let address = format!("unix:{}", array.scratch().text("device.sock"));
     said["devices"][DEVICE]["address"] = address.clone().into();
-    std::fs::write(&description, said.to_string()).expect("it can be written");
+    fs::write(&description, said.to_string()).expect("it can be written");
     let monitor = start(&["monitord", "--array", &dir, "--json"], &log_of_monitor);
     let file = array.device_file(DEVICE);
     let arguments = ["device", "serve", path_text(&file), "--array", &dir, "--listen", &address, "--json"];
@@ -40,45 +62,243 @@ fn a_device_and_a_host_are_replayed_though_another_device_was_killed_meanwhile()
     let arguments = ["nbd", "--array", &dir, "--json", "--record", path_text(&of_host)];
     let host = start(&arguments, &log_of_host);
     let uri = host.ready["volumes"][0]["nbd"].as_str().expect("a URI").to_string();
-    let plan = Plan {
-        hosts: vec![uri.clone()],
-        workers: 4,
-        cells: 300,
-        cell_bytes: 3000,
-        begin: 100,
-        hosts_may_go: false,
-        apart: true,
-        seed: seed(),
-    };
-    let load = Load::start(plan);
+    let load = Load::start(plan(vec![uri.clone()], false));
     load.go_on();
     array.kill_device(3);
+    load.go_on();
+    // Requests of the host wait meanwhile.
+    array.braid(&["volume", "set-ordering", "vol0", "device-lock"]).done();
     load.go_on();
     let mut record = load.stop();
     record.verify(&uri);
 
     for recording in [&of_device, &of_host] {
-        let mode = std::fs::metadata(recording).expect("it exists").permissions().mode();
+        let mode = fs::metadata(recording).expect("it exists").permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "only its owner reads the blocks");
     }
     host.end(Signal::TERM);
     // A device that is killed leaves a recording up to then.
     signal(device.pid(), Signal::KILL);
     device.ended();
-    for (recording, role) in [(&of_device, "device"), (&of_host, "host")] {
-        let replayed = braid(&["replay", path_text(recording), "--json"]).done().json();
-        assert_eq!(replayed["role"], role);
-        assert!(number(&replayed["steps"]) > 300, "{replayed}");
-        assert_eq!(replayed["difference"], serde_json::Value::Null);
-    }
+    assert_eq!(replayed(&of_device, "device")["adjustments"], 0, "a device is changed by inputs alone");
+    assert!(number(&replayed(&of_host, "host")["adjustments"]) > 0, "a volume was on hold");
     // A byte in the middle of the file.
-    let mut bytes = std::fs::read(&of_host).expect("it can be read");
+    let mut bytes = fs::read(&of_host).expect("it can be read");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     let damaged = array.scratch().path("damaged.rec");
-    std::fs::write(&damaged, bytes).expect("it can be written");
+    fs::write(&damaged, bytes).expect("it can be written");
     let outcome = braid(&["replay", path_text(&damaged), "--json"]);
     assert_eq!((outcome.status, &outcome.json()["end"]), (Some(4), &"damaged".into()));
     braid(&["nbd", "--array", &dir, "--record", path_text(&of_host), "--json"]).refused(1, "recording-failed");
     drop(monitor);
+    says_which_step_has_other_effects(&of_host);
+}
+
+/// Changes a recording of a host, so that its replay differs.
+fn says_which_step_has_other_effects(recording: &Path) {
+    let recorded = fs::read(recording).expect("it can be read");
+    let records = records(&recorded);
+    let is_input = |record: &Range<usize>| recorded[record.start] == 0;
+    // The checksum of the effects of a step in the middle.
+    let middle = records.len() / 2;
+    let effects = middle + records[middle..].iter().position(|record| recorded[record.start] == 1).expect("effects");
+    let mut changed = recorded.clone();
+    let Range { start, end } = records[effects].clone();
+    changed[end - 1] ^= 1;
+    let checksum = crc32c(&changed[start..end]);
+    changed[start - 4..start].copy_from_slice(&checksum.to_le_bytes());
+    let file = recording.with_extension("changed");
+    fs::write(&file, changed).expect("it can be written");
+    let outcome = braid(&["replay", path_text(&file), "--json"]);
+    let said = outcome.json();
+    assert_eq!((outcome.status, &said["end"]), (Some(4), &"differs".into()), "{outcome}");
+    // The first record is the header.
+    let step = records[1..=effects].iter().filter(|record| is_input(record)).count() as u64;
+    let difference = &said["difference"];
+    assert_eq!((number(&difference["step"]), number(&said["steps"])), (step, step), "{said}");
+    assert!(!text(&difference["input"]).is_empty() && number(&difference["time"]) > 0, "{said}");
+    let shown = difference["effects"].as_array().expect("effects are listed").len() as u64;
+    assert_eq!(number(&difference["recorded_effects"]), shown, "only their content differs: {said}");
+    let outcome = braid(&["replay", path_text(&file)]);
+    assert_eq!(outcome.status, Some(4), "{outcome}");
+    assert!(outcome.stdout.contains(&format!("step {step} has other effects")), "{outcome}");
+
+    // A machine that did not get its largest request, with its step.
+    let inputs = (middle..records.len() - 1).filter(|record| is_input(&records[*record]));
+    let lost = inputs.max_by_key(|record| records[*record].len()).expect("there are inputs");
+    let [from, to] = [records[lost].start - 8, records[lost + 1].end];
+    fs::write(&file, [&recorded[..from], &recorded[to..]].concat()).expect("it can be written");
+    let outcome = braid(&["replay", path_text(&file), "--json"]);
+    assert_eq!((outcome.status, &outcome.json()["end"]), (Some(4), &"differs".into()), "{outcome}");
+}
+
+/// The payloads of the records of a recording, the header's first.
+fn records(recorded: &[u8]) -> Vec<Range<usize>> {
+    let (mut records, mut at) = (Vec::new(), PREFIX_BYTES);
+    while let Some(length) = recorded.get(at..at + 4) {
+        let start = at + 8;
+        at = start + u32::from_le_bytes(length.try_into().expect("four bytes")) as usize;
+        records.push(start..at);
+    }
+    records.retain(|record| record.end <= recorded.len());
+    records
+}
+
+#[test]
+fn metadata_servers_and_a_mount_are_replayed_with_their_hosts() {
+    if !Path::new("/dev/fuse").exists() {
+        return eprintln!("skipped: there is no /dev/fuse");
+    }
+    let mut array = Array::up(&["--size", "512MiB", "--volume", "vol0:1MiB"]);
+    // No inode is in the shard of its name.
+    array.braid(&["fs", "create", "home", "--size", "256MiB", "--servers", "2", "--placement", "spread"]).done();
+    let daemons = array.start_daemons();
+    let recording = |name: &str| array.scratch().text(&format!("{name}.rec"));
+    let server = |shard: &str| {
+        let name = format!("mds-{shard}");
+        array.daemon(&name, &["mds", "home", "--shard", shard, "--record", &recording(&name)])
+    };
+    let servers = [server("0"), server("1")];
+    let directories = ["a", "b"].map(|name| array.scratch().path(name));
+    directories.iter().for_each(|directory| fs::create_dir(directory).expect("it is new"));
+    let [a, b] = directories.each_ref().map(|directory| path_text(directory));
+    let recorded = ["fs", "mount", "home", a, "--foreground", "--record", &recording("mount")];
+    let mounts = [array.daemon("a", &recorded), array.daemon("b", &["fs", "mount", "home", b, "--foreground"])];
+
+    let mut work = Work { directories: [Path::new(a), Path::new(b)], round: 0 };
+    work.go_on_for(LEASE);
+    // The servers follow another protocol, by which they send each other other messages.
+    array.braid(&["fs", "set-commit-protocol", "home", "prn"]).done();
+    work.go_on_for(2 * LEASE);
+    // All hosts put the volume on hold.
+    array.braid(&["volume", "set-ordering", "vol0", "device-lock"]).done();
+    work.go_on_for(LEASE);
+    // Devices that are unavailable give hosts more time.
+    let is_in = || array.braid(&["status"]).json()["devices"][DEVICE]["member_state"] == "in";
+    let device = daemons[daemons.len() - 5 + DEVICE].pid();
+    signal(device, Signal::STOP);
+    wait_until("a device is not in", LIMIT, || !is_in());
+    work.go_on_for(LEASE);
+    signal(device, Signal::CONT);
+    wait_until("it is in", LIMIT, is_in);
+    work.go_on_for(LEASE);
+
+    for daemon in mounts.into_iter().chain(servers) {
+        assert_eq!(daemon.end(Signal::TERM), Some(0));
+    }
+    for (name, role) in [("mount", "mount"), ("mds-0", "metadata-server"), ("mds-1", "metadata-server")] {
+        let replayed = replayed(Path::new(&recording(name)), role);
+        println!("{name}: {replayed}");
+        assert_eq!(replayed["end"], "complete", "{replayed}");
+        // One hold at least; of a server also the first settings and the next, and a pardon.
+        let least = if name == "mount" { 1 } else { 4 };
+        assert!(number(&replayed["adjustments"]) >= least, "{replayed}");
+    }
+}
+
+/// Work in two mounts of a file system.
+struct Work<'a> {
+    directories: [&'a Path; 2],
+    round: u64,
+}
+
+impl Work<'_> {
+    fn go_on_for(&mut self, span: Duration) {
+        let begun = Instant::now();
+        while begun.elapsed() < span {
+            self.round += 1;
+            self.go_round();
+        }
+    }
+
+    /// What one mount writes, the other one reads and removes.
+    fn go_round(&self) {
+        let [one, other] = self.directories;
+        let content = noise(self.round, 1000 + 50_000 * (self.round % 5) as usize);
+        let directory = format!("d{}", self.round % 7);
+        // It exists from the eighth round on.
+        let _ = fs::create_dir(one.join(&directory));
+        let file = format!("{directory}/f{}", self.round);
+        fs::write(one.join(&file), &content).expect("it can be written");
+        assert!(fs::read(other.join(&file)).expect("it can be read") == content, "{file}");
+        let renamed = format!("g{}", self.round);
+        fs::rename(other.join(&file), other.join(&renamed)).expect("it can be renamed");
+        assert!(fs::read(one.join(&renamed)).expect("it can be read") == content, "{renamed}");
+        if self.round.is_multiple_of(2) {
+            fs::remove_file(other.join(&renamed)).expect("it can be removed");
+        }
+        assert!(fs::read_dir(one).expect("it can be read").count() > 0);
+    }
+}
+
+#[test]
+fn status_says_that_a_recording_has_stopped_at_its_limit() {
+    let array = Array::small();
+    let file = array.scratch().path("host.rec");
+    let record = ["--record", path_text(&file), "--record-limit", "1MiB"];
+    let host = array.daemon("nbd", &[&["nbd", "--listen", "127.0.0.1:0"], &record[..]].concat());
+    let status = || braid(&["status", "--array", path_text(array.dir())]).done().stdout;
+    assert!(!status().contains("recording:"), "{}", status());
+    let mut client = Client::open(&text(&host.ready["volumes"][0]["nbd"]));
+    let content = noise(seed(), 64 << 10);
+    for piece in 0..32 {
+        client.write(piece * (64 << 10), &content).expect("a write works");
+    }
+    wait_until("the status says it", LIMIT, || status().contains("recording: that of "));
+    let status = status();
+    let line = status.lines().find(|line| line.starts_with("recording: ")).expect("it was found");
+    let reason = "it has reached its limit (`--record-limit`)";
+    assert!(line.contains(" has stopped after ") && line.ends_with(reason), "{line}");
+    let hosts = array.status()["hosts"].clone();
+    let is_recorded = |entry: &&Value| number(&entry["pid"]) as u32 == host.pid();
+    let counters = &hosts.as_array().expect("hosts are listed").iter().find(is_recorded).expect("it lives")["counters"];
+    assert_eq!(counters["recording_stopped"], 1);
+    let (recorded, length) = (number(&counters["recorded_bytes"]), fs::metadata(&file).expect("it exists").len());
+    assert_eq!(recorded, length);
+    assert!((512 << 10..=1 << 20).contains(&length), "{length}");
+    // The server goes on.
+    assert!(client.read(31 * (64 << 10), 64 << 10).expect("a read works") == content);
+    assert_eq!(host.end(Signal::TERM), Some(0));
+    let replayed = braid(&["replay", path_text(&file), "--json"]).done().json();
+    assert!(number(&replayed["steps"]) > 10, "{replayed}");
+}
+
+#[test]
+fn hosts_log_why_transactions_are_refused_retried_and_resolved() {
+    let array = Array::small();
+    let log = |name: &str| array.scratch().path(&format!("{name}.log"));
+    let start = |name: &str, level: &str| {
+        let arguments = ["nbd", "--array", path_text(array.dir()), "--listen", "127.0.0.1:0", "--json"];
+        let host = Daemon::start_by(&["env", &format!("RUST_LOG={level}")], &arguments, &log(name));
+        let host = host.unwrap_or_else(|outcome| panic!("{outcome}"));
+        let uri = text(&host.ready["volumes"][0]["nbd"]);
+        (host, uri)
+    };
+    let (noted, uri) = start("noted", "debug");
+    let (quiet, other) = start("quiet", "info");
+    let has = |host: &Daemon, note: &str| host.log().contains(&format!("DEBUG {note} {{ "));
+    // They write the same stripes.
+    let load = Load::start(plan(vec![uri.clone(), other.clone()], false));
+    for note in ["Refused", "Retried"] {
+        wait_until(note, LIMIT, || has(&noted, note));
+    }
+    load.stop();
+    assert!(!["Refused", "Retried"].into_iter().any(|note| has(&quiet, note)), "{}", quiet.log());
+    assert_eq!(quiet.end(Signal::TERM), Some(0));
+    let begun = Instant::now();
+    // Of a host that is killed, the others find out what has become of its writes, when its lease has expired.
+    while !has(&noted, "Resolved") {
+        assert!(begun.elapsed() < LIMIT, "{}", noted.log());
+        let (killed, its) = start("killed", "info");
+        let load = Load::start(Plan { begin: 2 << 20, ..plan(vec![uri.clone(), its], true) });
+        load.go_on();
+        killed.kill();
+        let gone = Instant::now();
+        while gone.elapsed() < 3 * LEASE && !has(&noted, "Resolved") {
+            load.go_on();
+        }
+        load.stop();
+        Client::open(&uri).trim(2 << 20, 2 << 20).expect("space can be discarded");
+    }
 }

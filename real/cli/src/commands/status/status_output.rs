@@ -10,6 +10,7 @@ use braid_base::units::format_size;
 use braid_base::{DeviceId, FileSystemId, Generation, LockServerId};
 use braid_control::ThrottleReport;
 use braid_ordering::Atomicity;
+use braid_shell::StoppedRecording;
 use braid_terminal::output::table;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -59,6 +60,7 @@ impl<'a> View<'a> {
             text += &format!("doctor: {}: `braid doctor --array {dir}` says what to do\n", status.doctor.words());
         }
         text += &memory_words(status);
+        text += &recording_words(status);
         text += "\n";
         text += &volume_table(status);
         text += "\n";
@@ -136,16 +138,31 @@ impl<'a> View<'a> {
     }
 }
 
-/// The process that holds most of its memory budget for its peers, if that is more than half.
-fn memory_words(status: &Status) -> String {
+/// The processes with metrics, by their names.
+fn all_with_counters(status: &Status) -> impl Iterator<Item = (String, &BTreeMap<String, u64>)> {
     let devices = status.devices.iter().map(|device| (DeviceId(device.id).to_string(), device.counters.as_ref()));
     let servers = status.lock_servers.iter();
     let servers = servers.map(|server| (LockServerId(server.id).to_string(), server.counters.as_ref()));
     let hosts = status.hosts.iter().map(|host| (Generation(host.generation).to_string(), Some(&host.counters)));
     let monitor = std::iter::once(("the monitor".to_string(), status.monitor.counters.as_ref()));
     let all = monitor.chain(devices).chain(servers).chain(hosts);
-    let held = all.filter_map(|(name, counters)| {
-        let (used, budget) = (*counters?.get("memory_used_bytes")?, *counters?.get("memory_budget_bytes")?);
+    all.filter_map(|(name, counters)| Some((name, counters?)))
+}
+
+/// The recordings that have stopped before their processes.
+fn recording_words(status: &Status) -> String {
+    let stopped = all_with_counters(status).filter_map(|(name, counters)| {
+        let why = StoppedRecording::of(*counters.get("recording_stopped")?)?;
+        let size = format_size(*counters.get("recorded_bytes")?);
+        Some(format!("recording: that of {name} has stopped after {size}: {}\n", why.words()))
+    });
+    stopped.collect()
+}
+
+/// The process that holds most of its memory budget for its peers, if that is more than half.
+fn memory_words(status: &Status) -> String {
+    let held = all_with_counters(status).filter_map(|(name, counters)| {
+        let (used, budget) = (*counters.get("memory_used_bytes")?, *counters.get("memory_budget_bytes")?);
         (used > budget / 2).then_some((used, budget, name))
     });
     let most = held.max().map(|(used, budget, name)| {
