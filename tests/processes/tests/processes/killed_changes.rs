@@ -322,8 +322,10 @@ impl Bed {
         (after, !had_ended)
     }
 
-    /// A command that begins a migration, or continues or aborts the one under way.
+    /// A command that begins a migration, or continues or aborts the one under way: by the state that it finds once an interrupted change is
+    /// settled.
     fn migration(&mut self, before: &Described) -> Vec<String> {
+        let before = before.settled();
         let migrate =
             |more: &[&str]| [&["volume", "migrate", "vol0"], more].concat().iter().map(|w| w.to_string()).collect();
         if before.target.is_some() {
