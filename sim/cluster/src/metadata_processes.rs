@@ -124,6 +124,10 @@ impl Run {
     fn take_over_from_the_living(&mut self, shard: usize) -> Option<HostSlot> {
         let up = self.up_servers_of(shard);
         let free = self.cluster.files.servers[shard].into_iter().find(|slot| !up.contains(slot))?;
+        if !self.may_serve() {
+            // A process that starts during a check waits for its end.
+            return None;
+        }
         self.count_fault("metadata server taken over from");
         let now = self.cluster.world.now();
         let lease = self.cluster.options.settings.host_lease;
