@@ -176,7 +176,7 @@ impl Administrator {
                 EditError::Migration => Error::Migration,
                 EditError::NotCopied => Error::NotCopied,
                 EditError::NoSuchDevice(device) => Error::NoSuchDevice(device),
-                EditError::NotUsable | EditError::Store(_) => Error::NotUsable,
+                EditError::NotUsable | EditError::NumberUsed | EditError::Store(_) => Error::NotUsable,
             })),
             // Another administrator settles the change, or its own administrator has ended it.
             (Phase::TakingOver(_) | Phase::Reverting(_, None), Some(Err(_))) => self.end(Ok(Done::Nothing)),
@@ -229,7 +229,7 @@ impl Administrator {
 
     /// Asks whether all devices are in that hold the volume before or after the change.
     fn check_members(&mut self, record: &VolumeRecord, change: &Change) -> Tag {
-        let devices = holders(&record.volume, &change.applied_to(&record.volume));
+        let devices = holders([&record.volume, &change.applied_to(&record.volume)]);
         self.questions.ask(Question::AreIn { devices })
     }
 
@@ -324,11 +324,12 @@ impl Administrator {
         match end {
             None => self.phase = Phase::Telling(telling),
             Some(TellingEnd::Told { volume, undone_for }) => {
+                let volume = volume.expect("a change leaves a volume");
                 let editing = self.edit(now, Edit::Release { by: self.own, to: volume });
                 self.phase = Phase::Releasing(editing, undone_for.map(Error::NoSpace));
             }
             Some(TellingEnd::Lost) => self.end(Err(Error::Lost)),
-            Some(TellingEnd::Failed(tag)) => self.end(Err(Error::Incomplete(tag))),
+            Some(TellingEnd::Failed(tag) | TellingEnd::NoSpace(tag)) => self.end(Err(Error::Incomplete(tag))),
         }
     }
 

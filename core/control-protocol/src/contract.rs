@@ -57,15 +57,17 @@ pub enum Done {
 pub enum Error {
     /// There is no such volume, or it is being created or deleted.
     NotUsable,
-    /// Another administrator is changing the volume.
+    /// Another administrator is at work on the volume.
     Held(Generation),
+    /// Another volume has had this number.
+    NumberUsed,
     /// A migration of the volume has begun or ended meanwhile, or its target does not fit the volume any more.
     Migration,
     /// A migration can't end: not everything is copied.
     NotCopied,
     /// Some blocks can't be read, and are not at the target. The question's tag leads to them.
     BlocksLost(Tag),
-    /// A device of the target is not ready.
+    /// A device of the new volume, or of the target, is not ready.
     NoSuchDevice(DeviceId),
     /// A device of the volume is not in. The question's tag leads to the devices.
     NotIn(Tag),
@@ -100,6 +102,8 @@ pub struct Timing {
     pub store: Duration,
     /// How long the end of a migration waits for devices that are not in.
     pub members: Duration,
+    /// How long an administrator waits for another one that is at work on the same volume.
+    pub turn: Duration,
     /// The interval at which the progress of a migration is recorded.
     pub note: Duration,
     /// The interval of repeated questions.
@@ -115,6 +119,7 @@ impl Default for Timing {
             in_use: Duration::from_secs(10),
             store: Duration::from_secs(10),
             members: Duration::from_secs(60),
+            turn: Duration::from_secs(30),
             note: Duration::from_secs(3),
             pause: Duration::from_millis(20),
         }

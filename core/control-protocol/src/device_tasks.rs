@@ -8,14 +8,21 @@ use braid_layout::VolumeDescription;
 use braid_wire::Task;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The task that turns what a device holds of the volume `before` into what it holds of it `after`; none if there is nothing to tell.
-pub fn task_for(device: DeviceId, before: &VolumeDescription, after: &VolumeDescription) -> Option<Task> {
-    let object = after.id.object();
-    match (before.object_on(device), after.object_on(device)) {
-        (Some(_), Some(_)) if before.ordering != after.ordering => {
-            Some(Task::SetOrdering { object, ordering: after.ordering })
+/// The task that turns what a device holds of the volume `before` into what it holds of it `after`; none if there is nothing to tell. There
+/// is no volume before its creation, and none after its deletion.
+pub fn task_for(
+    device: DeviceId,
+    before: Option<&VolumeDescription>,
+    after: Option<&VolumeDescription>,
+) -> Option<Task> {
+    let object = after.or(before)?.id.object();
+    let held = |volume: Option<&VolumeDescription>| volume?.object_on(device);
+    match (held(before), held(after)) {
+        (Some(_), Some(_)) if before?.ordering != after?.ordering => {
+            Some(Task::SetOrdering { object, ordering: after?.ordering })
         }
         (None, Some(BlockRange { start: first, count: blocks })) => {
+            let after = after?;
             let (ordering, atomicity) = (after.ordering, after.atomicity);
             let redundant = after.layout.redundancy_units() > 0;
             Some(Task::CreateObject { object, first, blocks, ordering, redundant, atomicity, absent: 0 })
@@ -28,8 +35,8 @@ pub fn task_for(device: DeviceId, before: &VolumeDescription, after: &VolumeDesc
 }
 
 /// All devices that hold a part of the volume before or after a change.
-pub fn holders(before: &VolumeDescription, after: &VolumeDescription) -> BTreeSet<DeviceId> {
-    before.holders().into_iter().chain(after.holders()).collect()
+pub fn holders<'a>(volumes: impl IntoIterator<Item = &'a VolumeDescription>) -> BTreeSet<DeviceId> {
+    volumes.into_iter().flat_map(VolumeDescription::holders).collect()
 }
 
 /// The tasks of one change, as far as they are not done.
@@ -61,8 +68,8 @@ pub(crate) enum TaskProgress {
 }
 
 impl DeviceTasks {
-    pub fn new(before: &VolumeDescription, after: &VolumeDescription, until: Time) -> DeviceTasks {
-        let devices = holders(before, after).into_iter();
+    pub fn new(before: Option<&VolumeDescription>, after: Option<&VolumeDescription>, until: Time) -> DeviceTasks {
+        let devices = holders(before.into_iter().chain(after)).into_iter();
         let left = devices.filter_map(|device| Some((device, task_for(device, before, after)?))).collect();
         DeviceTasks { left, sent: BTreeMap::new(), failed: None, until }
     }

@@ -4,25 +4,34 @@
 use crate::interface::{Answer, Command, Tag};
 use crate::questions::Questions;
 use crate::record::{Change, CopyRecord, Version, VolumeRecord, VolumeState};
-use braid_base::{DeviceId, Generation, Time};
+use braid_base::{DeviceId, Generation, Time, VolumeId};
+use braid_layout::VolumeDescription;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// A transition of a volume's record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Edit {
+    /// Enters a new volume: from no record to `Creating`.
+    Enter { volume: Box<VolumeDescription>, by: Generation },
+    /// All devices have the volume: `Creating` to `Ready`.
+    Finish { by: Generation },
     /// Puts the volume on hold for a change: `Ready` to `Draining`.
     Hold { to: Change, by: Generation },
     /// All hosts have drained: `Draining` to `Reordering`. From here on the change must be completed.
     Commit { by: Generation },
     /// The devices have the change, or have it no more: `Reordering` to `Ready`, with the description `to`.
-    Release { by: Generation, to: braid_layout::VolumeDescription },
+    Release { by: Generation, to: VolumeDescription },
     /// Nothing has changed yet: `Draining` to `Ready`, as it was.
     Revert { by: Generation },
-    /// Another administrator completes the change.
+    /// Another administrator completes the change or the creation.
     TakeOver { from: Generation, by: Generation },
     /// Blocks were copied by the migration that began after this version.
     NoteCopied(CopyRecord),
+    /// Begins to delete the volume on which `from` is at work, and nobody if there is none: to `Deleting`.
+    Delete { from: Option<Generation>, by: Generation },
+    /// No device has a part of this volume any more: from `Deleting` to no record.
+    Remove { by: Generation, record: Box<VolumeRecord> },
 }
 
 /// Why a transition does not apply to the record.
@@ -30,13 +39,15 @@ pub(crate) enum Edit {
 pub(crate) enum EditError {
     /// There is no such volume, or it is being created or deleted.
     NotUsable,
-    /// The volume is on hold for another administrator.
+    /// Another administrator is at work on the volume.
     Held(Generation),
+    /// Another volume has had the number.
+    NumberUsed,
     /// A migration has begun or ended, or its target does not fit the volume any more.
     Migration,
     /// Not everything is at the target of the migration.
     NotCopied,
-    /// A device of the target is not ready.
+    /// A device of the new volume, or of the target, is not ready.
     NoSuchDevice(DeviceId),
     /// The question of this tag has failed, or has had no answer for long.
     Store(Tag),
@@ -56,8 +67,25 @@ pub(crate) struct RecordEdit {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
     Reading(Tag),
+    /// With the record as it will be; as it was, if it is removed.
     Replacing(Tag, VolumeRecord),
     Pausing(Time),
+}
+
+/// What the store has said of a volume.
+struct Found<'a> {
+    version: Version,
+    record: Option<&'a VolumeRecord>,
+    ready: &'a BTreeSet<DeviceId>,
+    next_volume: VolumeId,
+}
+
+/// What is to be done with a record.
+enum Next {
+    Replace(VolumeRecord),
+    Remove(VolumeRecord),
+    /// Nothing: it is so already.
+    Done(VolumeRecord),
 }
 
 /// The pause after a lost answer.
@@ -93,22 +121,16 @@ impl RecordEdit {
         questions: &mut Questions,
     ) -> Option<Result<(Version, VolumeRecord), EditError>> {
         match (&self.step, answer) {
-            (Step::Reading(asked), Answer::Record { version, record, ready_devices }) if *asked == tag => {
-                let Some(record) = record.filter(|record| record.is_usable()) else {
-                    return Some(Err(EditError::NotUsable));
+            (Step::Reading(asked), Answer::Record { version, record, ready_devices, next_volume }) if *asked == tag => {
+                let (record, ready) = (record.as_deref(), &ready_devices);
+                let (command, record) = match self.next(&Found { version, record, ready, next_volume }) {
+                    Ok(Next::Replace(record)) => (Command::Replace { after: version, record: record.clone() }, record),
+                    Ok(Next::Remove(record)) => (Command::Remove { after: version }, record),
+                    Ok(Next::Done(record)) => return Some(Ok((version, record))),
+                    Err(error) => return Some(Err(error)),
                 };
-                if self.is_uncertain && self.edit.has_happened(&record) {
-                    return Some(Ok((version, *record)));
-                }
-                match self.edit.applied_to(version, &record, &ready_devices) {
-                    Ok(Some(record)) => {
-                        let command = Command::Replace { after: version, record: record.clone() };
-                        self.step = Step::Replacing(questions.command(command), record);
-                        None
-                    }
-                    Ok(None) => Some(Ok((version, *record))),
-                    Err(error) => Some(Err(error)),
-                }
+                self.step = Step::Replacing(questions.command(command), record);
+                None
             }
             (Step::Replacing(asked, record), Answer::Replaced { version }) if *asked == tag => {
                 Some(Ok((version, record.clone())))
@@ -128,25 +150,46 @@ impl RecordEdit {
             _ => None,
         }
     }
+
+    fn next(&self, found: &Found) -> Result<Next, EditError> {
+        match (&self.edit, found.record) {
+            (Edit::Remove { record, .. }, None) if self.is_uncertain => Ok(Next::Done(VolumeRecord::clone(record))),
+            (edit, Some(record)) if self.is_uncertain && edit.has_happened(record) => Ok(Next::Done(record.clone())),
+            (Edit::Enter { volume, by }, None) if volume.id >= found.next_volume => {
+                if let Some(gone) = volume.devices.iter().find(|device| !found.ready.contains(device)) {
+                    return Err(EditError::NoSuchDevice(*gone));
+                }
+                let state = VolumeState::Creating { by: *by };
+                Ok(Next::Replace(VolumeRecord { volume: VolumeDescription::clone(volume), state, copied: None }))
+            }
+            (Edit::Enter { .. }, _) => Err(EditError::NumberUsed),
+            (_, None) => Err(EditError::NotUsable),
+            (edit, Some(record)) if edit.needs_usable() && !record.is_usable() => Err(EditError::NotUsable),
+            (edit, Some(record)) => edit.applied_to(found, record),
+        }
+    }
 }
 
 impl Edit {
-    /// The record of version `after` with the edit; `None` if it has the edit already.
-    fn applied_to(
-        &self,
-        after: Version,
-        record: &VolumeRecord,
-        ready: &BTreeSet<DeviceId>,
-    ) -> Result<Option<VolumeRecord>, EditError> {
-        let state = record.state.clone();
-        let other = |holder: Option<Generation>| holder.map_or(EditError::NotUsable, EditError::Held);
-        Ok(Some(match (self, state) {
+    /// True for edits of volumes that hosts know.
+    fn needs_usable(&self) -> bool {
+        !matches!(self, Edit::Finish { .. } | Edit::TakeOver { .. } | Edit::Delete { .. } | Edit::Remove { .. })
+    }
+
+    /// What becomes of a record with the edit.
+    fn applied_to(&self, found: &Found, record: &VolumeRecord) -> Result<Next, EditError> {
+        let (after, state) = (found.version, record.state.clone());
+        let done = || Ok(Next::Done(record.clone()));
+        Ok(Next::Replace(match (self, state) {
+            (Edit::Finish { by }, VolumeState::Creating { by: holder }) if *by == holder => {
+                record.in_state(VolumeState::Ready)
+            }
             (Edit::Hold { .. }, VolumeState::Draining { by, .. } | VolumeState::Reordering { by, .. }) => {
                 return Err(EditError::Held(by));
             }
             (Edit::Hold { to, by }, VolumeState::Ready) => {
                 if let Change::Move(target) = to
-                    && let Some(gone) = target.devices.iter().find(|device| !ready.contains(device))
+                    && let Some(gone) = target.devices.iter().find(|device| !found.ready.contains(device))
                 {
                     return Err(EditError::NoSuchDevice(*gone));
                 }
@@ -170,38 +213,50 @@ impl Edit {
             (Edit::TakeOver { from, by }, VolumeState::Reordering { to, by: holder }) if *from == holder => {
                 record.in_state(VolumeState::Reordering { to, by: *by })
             }
-            (Edit::NoteCopied(noted), _) => match record.copied {
-                Some(CopyRecord { begun, copied_to }) if begun == noted.begun => {
-                    let state = record.state.clone();
-                    match copied_to < noted.copied_to {
-                        true => VolumeRecord { copied: Some(*noted), ..record.in_state(state) },
-                        false => return Ok(None),
-                    }
-                }
+            (Edit::TakeOver { from, by }, VolumeState::Creating { by: holder }) if *from == holder => {
+                record.in_state(VolumeState::Creating { by: *by })
+            }
+            (Edit::NoteCopied(noted), state) => match record.copied {
+                Some(CopyRecord { begun, copied_to }) if begun == noted.begun => match copied_to < noted.copied_to {
+                    true => VolumeRecord { copied: Some(*noted), ..record.in_state(state) },
+                    false => return done(),
+                },
                 _ => return Err(EditError::Migration),
             },
+            (Edit::Delete { from, by }, _) if *from == record.administrator() => record.deleting(*by, after),
+            (Edit::Remove { by, .. }, VolumeState::Deleting { by: holder }) if *by == holder => {
+                return Ok(Next::Remove(record.clone()));
+            }
             // What its own commit has decided is not reverted.
             (Edit::Commit { by } | Edit::Revert { by }, VolumeState::Reordering { by: holder, .. })
                 if *by == holder =>
             {
-                return Ok(None);
+                return done();
             }
-            (Edit::TakeOver { by, .. }, VolumeState::Reordering { by: holder, .. }) if *by == holder => {
-                return Ok(None);
-            }
-            _ => return Err(other(record.held_by())),
+            (
+                Edit::TakeOver { by, .. },
+                VolumeState::Reordering { by: holder, .. } | VolumeState::Creating { by: holder },
+            ) if *by == holder => return done(),
+            _ => return Err(record.administrator().map_or(EditError::NotUsable, EditError::Held)),
         }))
     }
 
     /// True if a record shows that the edit has happened, though its answer was lost.
     fn has_happened(&self, record: &VolumeRecord) -> bool {
         match (self, &record.state) {
+            (Edit::Enter { volume, by }, VolumeState::Creating { by: holder }) => {
+                **volume == record.volume && by == holder
+            }
             (Edit::Hold { to, by }, VolumeState::Draining { to: held, by: holder }) => to == held && by == holder,
             (Edit::Commit { by } | Edit::TakeOver { by, .. }, VolumeState::Reordering { by: holder, .. }) => {
                 by == holder
             }
+            (Edit::TakeOver { by, .. }, VolumeState::Creating { by: holder }) => by == holder,
+            (Edit::Delete { by, .. }, VolumeState::Deleting { by: holder }) => by == holder,
             (Edit::Release { to, .. }, VolumeState::Ready) => *to == record.volume,
             (Edit::Revert { .. }, VolumeState::Ready) => true,
+            // Another administrator may have begun to change it since.
+            (Edit::Finish { .. }, _) => record.is_usable(),
             _ => false,
         }
     }

@@ -1,5 +1,5 @@
 //! The part of a host: it follows the records of volumes, and confirms a version when it has no operation under way on volumes that are on
-//! hold there.
+//! hold there, nor on volumes that are gone.
 
 use crate::record::{Version, VolumeRecord, VolumeState};
 use braid_base::VolumeId;
@@ -13,6 +13,8 @@ pub struct Follower {
     version: Version,
     known: BTreeMap<VolumeId, VolumeDescription>,
     held: BTreeSet<VolumeId>,
+    /// Volumes that the host has forgotten, and on which it may still have operations under way.
+    leaving: BTreeSet<VolumeId>,
 }
 
 /// A step that the host performs, in this order, before it confirms.
@@ -22,7 +24,7 @@ pub enum HostStep {
     Hold(VolumeId),
     /// Adopt this description, and begin the operations that have waited.
     Adopt(VolumeDescription),
-    /// Forget the volume; operations that have waited fail.
+    /// Forget the volume; operations that have waited fail, and those under way end.
     Drop(VolumeId),
     /// The volume was deleted while it was on hold.
     EndHold(VolumeId),
@@ -32,7 +34,8 @@ impl Follower {
     /// A host that was started with the usable volumes of these records. It must have taken its lease before the records were read: an
     /// administrator that holds a volume afterwards waits for it.
     pub fn new<'a>(version: Version, records: impl IntoIterator<Item = &'a VolumeRecord>) -> Follower {
-        let mut follower = Follower { version, known: BTreeMap::new(), held: BTreeSet::new() };
+        let mut follower =
+            Follower { version, known: BTreeMap::new(), held: BTreeSet::new(), leaving: BTreeSet::new() };
         for record in records.into_iter().filter(|record| record.is_usable()) {
             let id = record.volume.id;
             follower.known.insert(id, record.volume.clone());
@@ -88,15 +91,20 @@ impl Follower {
                 self.held.remove(&volume.id);
                 self.known.insert(volume.id, volume.clone());
             }
-            HostStep::Drop(volume) => drop(self.known.remove(volume)),
+            HostStep::Drop(volume) => {
+                self.known.remove(volume);
+                self.leaving.insert(*volume);
+            }
             HostStep::EndHold(volume) => drop(self.held.remove(volume)),
         }
     }
 
     /// The version to confirm with the lease, when all steps up to `version` are done. None while an operation is under way on a volume
-    /// that is on hold.
-    pub fn confirmable(&self, version: Version, is_idle: impl Fn(VolumeId) -> bool) -> Option<Version> {
+    /// that is on hold, or gone.
+    pub fn confirmable(&mut self, version: Version, is_idle: impl Fn(VolumeId) -> bool) -> Option<Version> {
         assert!(version <= self.version, "a host confirms what it has applied");
-        self.held.iter().all(|volume| is_idle(*volume)).then_some(version)
+        self.leaving.retain(|volume| !is_idle(*volume));
+        let is_drained = self.leaving.is_empty() && self.held.iter().all(|volume| is_idle(*volume));
+        is_drained.then_some(version)
     }
 }

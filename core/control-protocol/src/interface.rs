@@ -2,7 +2,7 @@
 //! and watches offers: the array's folder, etcd and the simulation can each implement it.
 
 use crate::record::{Version, VolumeRecord};
-use braid_base::{DeviceId, Epoch, Generation};
+use braid_base::{DeviceId, Epoch, Generation, VolumeId};
 pub use braid_host_leases::{Fence, LeaseEnd};
 use braid_wire::Task;
 use std::collections::BTreeSet;
@@ -38,8 +38,10 @@ pub enum Question {
 pub enum Command {
     /// The record of the volume. Linearizable: it contains all changes that were answered before.
     Read,
-    /// Replaces the record, if nothing in the description has changed since version `after`.
+    /// Replaces the record, if nothing in the description has changed since version `after`. If there is no such volume, it is entered.
     Replace { after: Version, record: VolumeRecord },
+    /// Removes the record, under the same condition: there is no such volume any more. Its number is not used again.
+    Remove { after: Version },
     /// Is this still the version of the description? Linearizable, too.
     Confirm { version: Version },
     /// The hosts with leases.
@@ -55,11 +57,16 @@ pub enum Command {
 /// The answer to a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// To [`Command::Read`]: the record, if there is such a volume.
-    Record { version: Version, record: Option<Box<VolumeRecord>>, ready_devices: BTreeSet<DeviceId> },
-    /// To [`Command::Replace`]: the record is replaced, durably; the description has this version.
+    /// To [`Command::Read`]: the record, if there is such a volume. No volume has had the number `next_volume`, or a higher one.
+    Record {
+        version: Version,
+        record: Option<Box<VolumeRecord>>,
+        ready_devices: BTreeSet<DeviceId>,
+        next_volume: VolumeId,
+    },
+    /// To [`Command::Replace`] and [`Command::Remove`]: it is done, durably; the description has this version.
     Replaced { version: Version },
-    /// To [`Command::Replace`] and [`Command::Confirm`]: the description has another version.
+    /// To [`Command::Replace`], [`Command::Remove`] and [`Command::Confirm`]: the description has another version.
     Superseded,
     /// To [`Command::ListHosts`].
     Hosts(Vec<HostLease>),

@@ -1,7 +1,7 @@
-//! The protocol by which a volume is changed while hosts use it: its ordering, and the beginning and end of a migration. An *administrator*
-//! puts the volume on hold, waits until all hosts have drained it, tells the devices, and ends the hold. If it dies, another one settles
-//! the change. All of it is pure: the store of the control plane, the clock and the devices are reached by questions and answers, so that
-//! the array's folder, another store and the simulation drive the same code.
+//! The protocol by which volumes are created, changed and deleted while hosts use the array: changes are those of a volume's ordering, and the
+//! beginning and end of a migration. An *administrator* puts the volume on hold, waits until all hosts have drained it, tells the devices,
+//! and ends the hold. If it dies, another one settles the change. All of it is pure: the store of the control plane, the clock and the
+//! devices are reached by questions and answers, so that the array's folder, another store and the simulation drive the same code.
 //!
 //! ```text
 //!   administrator                      store                    hosts                        devices
@@ -25,22 +25,34 @@
 //! | revert | `Read`, `Replace` by `Ready` as before | ends | |
 //! | settle | `Read`, `ListHosts`: is its administrator alive? | in `Draining`: revert. In `Reordering`: `EndLease`, `Fence`, take over, tell | ends |
 //!
+//! The steps of a creation and of a deletion, which no step of another administrator follows:
+//!
+//! | operation | steps |
+//! | --- | --- |
+//! | creation | are all devices in? `Replace`: `Creating`; wait for the monitor; `Manage`: `CreateObject`, within one epoch; wait for lock servers; `Replace`: `Ready`. If a step fails, the volume is deleted |
+//! | deletion | are all devices in? `Replace`: `Deleting`, and hosts forget the volume; drain; `Manage`: `RemoveObject`, within one epoch; `Remove` |
+//!
+//! Another administrator that finds the volume in one of these states waits while the first one lives. Then it fences it, and goes on.
+//!
 //! Any answer may be lost, and its question may still take effect later ([`Answer::Unknown`]). A replacement whose answer was lost is
 //! followed by a read: the record shows that it has happened, or it is made again after the version that was read. Whatever is still under
 //! way then is superseded by it, or supersedes it.
 //!
 //! Invariants:
 //!
-//! 1. *Devices are told only when every host has drained.* A host that may use the volume without the hold has a lease, and is waited for
-//!    or fenced. The commit is reached only through the drain, and `Telling` asserts the state of the record.
+//! 1. *Devices are told only when every host has drained*, or no host knows the volume yet. A host that may use the volume without the hold,
+//!    or has not forgotten it, has a lease, and is waited for or fenced. The commit is reached only through the drain, and `Telling` asserts the state of the record.
 //! 2. *One administrator tells devices at a time.* The store says which one; the one before it is fenced before another one takes over, so
 //!    that devices refuse its late requests.
-//! 3. *A change is reverted only if no device was told*, that is in `Draining`; in `Reordering` it is completed.
+//!    A host performs one operation on a volume at a time: what its own generation has begun there is over.
+//! 3. *A change is reverted only if no device was told*, that is in `Draining`; in `Reordering` it is completed. A deletion is always
+//!    completed. A creation is completed or undone.
 //! 4. *A hold ends*: by its administrator, or by the next one that settles it when its lease is over.
 //! 5. *An administrator that was taken over changes nothing*: its replacements are superseded, its requests to devices refused.
 //! 6. *A migration ends when everything is at its target.* The record says so, in the name of that migration: whoever ends it need not have
 //!    copied it, and whoever has copied another migration can't end it.
-//! 7. *A host confirms a version only when it has applied it and has no operation under way on volumes that are on hold there.*
+//! 7. *A host confirms a version only when it has applied it and has no operation under way on volumes that are on hold there, or gone.*
+//! 8. *A volume is ready when every one of its devices has its part, and has no record when none has one.* Its number is not used again.
 //!
 //! | module | what |
 //! | --- | --- |
@@ -49,7 +61,9 @@
 //! | `contract` | inputs and effects of an operation, how it ends, time limits |
 //! | `operation` | what drivers run: one of the machines below |
 //! | `migration` | a whole migration: its beginning, the copy, its end; or the rest of one |
-//! | `administrator` | the administrator: the order of the steps |
+//! | `administrator` | the administrator of a change: the order of the steps |
+//! | `creation`, `deletion` | those of a creation and a deletion |
+//! | `turns` | whose turn it is: an administrator that lives is waited for, a dead one is fenced |
 //! | `edit` | one replacement of a record, with lost answers |
 //! | `drain` | waiting for hosts; fencing silent ones |
 //! | `waiting` | a question that is repeated until the answer is yes |
@@ -62,6 +76,8 @@
 
 mod administrator;
 mod contract;
+mod creation;
+mod deletion;
 mod device_tasks;
 mod drain;
 mod edit;
@@ -75,10 +91,13 @@ mod record;
 mod telling;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod waiting;
 
 pub use administrator::Administrator;
 pub use contract::{Done, Effect, Error, Input, Stage, Timing};
+pub use creation::Creation;
+pub use deletion::Deletion;
 pub use device_tasks::{holders, task_for};
 pub use follower::{Follower, HostStep};
 pub use held_requests::{Admission, HeldRequests};

@@ -2,6 +2,8 @@
 
 use crate::administrator::Administrator;
 use crate::contract::{Effect, Input};
+use crate::creation::Creation;
+use crate::deletion::Deletion;
 use crate::migration::Migration;
 use braid_base::Time;
 
@@ -12,6 +14,10 @@ pub enum Operation {
     Change(Administrator),
     /// A whole migration, or the rest of one.
     Migration(Migration),
+    /// The creation of the volume, or the rest of it.
+    Creation(Creation),
+    /// The deletion of the volume, or the rest of it.
+    Deletion(Deletion),
 }
 
 impl Operation {
@@ -20,6 +26,8 @@ impl Operation {
         match self {
             Operation::Change(administrator) => administrator.deadline(),
             Operation::Migration(migration) => migration.deadline(),
+            Operation::Creation(creation) => creation.deadline(),
+            Operation::Deletion(deletion) => deletion.deadline(),
         }
     }
 
@@ -28,6 +36,8 @@ impl Operation {
         match self {
             Operation::Change(administrator) => administrator.step(now, input),
             Operation::Migration(migration) => migration.step(now, input),
+            Operation::Creation(creation) => creation.step(now, input),
+            Operation::Deletion(deletion) => deletion.step(now, input),
         }
     }
 }
@@ -41,5 +51,17 @@ impl From<Administrator> for Operation {
 impl From<Migration> for Operation {
     fn from(migration: Migration) -> Operation {
         Operation::Migration(migration)
+    }
+}
+
+impl From<Creation> for Operation {
+    fn from(creation: Creation) -> Operation {
+        Operation::Creation(creation)
+    }
+}
+
+impl From<Deletion> for Operation {
+    fn from(deletion: Deletion) -> Operation {
+        Operation::Deletion(deletion)
     }
 }

@@ -27,20 +27,22 @@ pub struct CopyRecord {
 ///
 /// ```text
 ///   Creating ──► Ready ──► Draining ──► Reordering ──► Ready         Draining ──► Ready: the change was reverted
-///                  └─────► Deleting
+///                  └─────► Deleting ──► no record                    Creating ──► Deleting: the creation was undone
 /// ```
+///
+/// In each state but `Ready`, one administrator is at work on the volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VolumeState {
-    /// Components may be missing on some devices.
-    Creating,
+    /// Components may be missing on some devices. No host knows the volume.
+    Creating { by: Generation },
     /// All components exist.
     Ready,
     /// On hold, and nothing has changed yet: hosts end their operations and begin none.
     Draining { to: Change, by: Generation },
     /// On hold, and all hosts have drained: devices may have been told.
     Reordering { to: Change, by: Generation },
-    /// Components may be gone from some devices.
-    Deleting,
+    /// Components may be gone from some devices, when all hosts have drained. Hosts forget the volume.
+    Deleting { by: Generation },
 }
 
 /// A change that is made while the volume is on hold.
@@ -61,7 +63,15 @@ impl VolumeRecord {
     pub fn held_by(&self) -> Option<Generation> {
         match self.state {
             VolumeState::Draining { by, .. } | VolumeState::Reordering { by, .. } => Some(by),
-            VolumeState::Creating | VolumeState::Ready | VolumeState::Deleting => None,
+            VolumeState::Creating { .. } | VolumeState::Ready | VolumeState::Deleting { .. } => None,
+        }
+    }
+
+    /// The administrator that is at work on the volume: it holds, creates or deletes it.
+    pub fn administrator(&self) -> Option<Generation> {
+        match self.state {
+            VolumeState::Creating { by } | VolumeState::Deleting { by } => Some(by),
+            _ => self.held_by(),
         }
     }
 
@@ -84,6 +94,28 @@ impl VolumeRecord {
             Some(_) => Some(CopyRecord { begun: after, copied_to: 0 }),
         };
         VolumeRecord { volume: volume.clone(), state: VolumeState::Ready, copied }
+    }
+
+    /// The volume that is being deleted, replaced after version `after`. Devices that were told of a migration have their part of it.
+    pub(crate) fn deleting(&self, by: Generation, after: Version) -> VolumeRecord {
+        let volume = match &self.state {
+            VolumeState::Reordering { to: to @ Change::Move(_), .. } => to.applied_to(&self.volume),
+            _ => self.volume.clone(),
+        };
+        let unknown = CopyRecord { begun: after, copied_to: 0 };
+        let copied = volume.moving.as_ref().map(|_| self.copied.unwrap_or(unknown));
+        VolumeRecord { volume, state: VolumeState::Deleting { by }, copied }
+    }
+
+    /// What devices hold of the volume before and after the step that is under way, if they may have been told of it.
+    pub(crate) fn told(&self) -> Option<(Option<VolumeDescription>, Option<VolumeDescription>)> {
+        let volume = || Some(self.volume.clone());
+        match &self.state {
+            VolumeState::Creating { .. } => Some((None, volume())),
+            VolumeState::Reordering { to, .. } => Some((volume(), Some(to.applied_to(&self.volume)))),
+            VolumeState::Deleting { .. } => Some((volume(), None)),
+            VolumeState::Ready | VolumeState::Draining { .. } => None,
+        }
     }
 
     /// True if everything is at the target of its migration.

@@ -1,8 +1,9 @@
-//! Telling the devices: the last step of a change, which is repeated until it is done.
+//! Telling the devices: a step of a change, a creation or a deletion, which is repeated until it is done.
 //!
 //! The epoch must be the same before the first device is told and after the last has answered. A device that was out and returned meanwhile
 //! was resynchronised by a host that knows the volume as it was before the change: it is told again. Devices need not be in: one that
-//! returns is told, too, because its recovery can't end while the others have the new ordering, and hosts the old one.
+//! returns is told, too, because its recovery can't end while the others have the new ordering, and hosts the old one. Nor can it end while
+//! the others have a part of a volume that hosts do not know; and it removes a part that the others do not have.
 //!
 //! Before devices are told again, the administrator confirms that it still holds the volume. That spares requests which the devices would
 //! refuse; they refuse those of a fenced host.
@@ -10,7 +11,7 @@
 use crate::device_tasks::{DeviceTasks, TaskProgress, holders};
 use crate::interface::{Answer, Command, Question, Tag};
 use crate::questions::Questions;
-use crate::record::{Version, VolumeRecord, VolumeState};
+use crate::record::{Version, VolumeRecord};
 use braid_base::{Epoch, Generation, Time};
 use braid_layout::VolumeDescription;
 use std::time::Duration;
@@ -24,8 +25,11 @@ pub(crate) struct Telling {
     own: Generation,
     /// A version in which the administrator holds the volume.
     version: Version,
-    from: VolumeDescription,
-    to: VolumeDescription,
+    /// The volume before and after; none before its creation, and none after its deletion.
+    from: Option<VolumeDescription>,
+    to: Option<VolumeDescription>,
+    /// The volume is being created: if a device has no space, that is undone by another step.
+    is_new: bool,
     tasks: DeviceTasks,
     /// A device had too little space for the change: all are told to undo it.
     undone_for: Option<Tag>,
@@ -49,16 +53,18 @@ enum Step {
 /// How it ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TellingEnd {
-    /// The devices hold the volume as this description says.
-    Told { volume: VolumeDescription, undone_for: Option<Tag> },
-    /// Another administrator holds the volume.
+    /// The devices hold the volume as this description says; none if it is deleted.
+    Told { volume: Option<VolumeDescription>, undone_for: Option<Tag> },
+    /// Another administrator is at work on the volume.
     Lost,
+    /// A device has too little space for a new volume.
+    NoSpace(Tag),
     /// A device can't be told.
     Failed(Tag),
 }
 
 impl Telling {
-    /// Tells the devices of a volume that is in state `Reordering` for `own`.
+    /// Tells the devices of a volume that `own` changes, creates or deletes.
     pub fn new(
         own: Generation,
         version: Version,
@@ -66,14 +72,14 @@ impl Telling {
         until: Time,
         questions: &mut Questions,
     ) -> Telling {
-        let VolumeState::Reordering { to, by } = &record.state else {
-            panic!("devices are told when the store says that the volume is being changed")
+        let Some((from, to)) = record.told() else {
+            panic!("devices are told when the store says that the volume is being changed, created or deleted")
         };
-        assert_eq!(*by, own, "devices are told by the administrator that holds the volume");
-        let (from, to) = (record.volume.clone(), to.applied_to(&record.volume));
-        let tasks = DeviceTasks::new(&from, &to, until);
+        assert_eq!(record.administrator(), Some(own), "devices are told by the administrator that holds the volume");
+        let is_new = from.is_none();
+        let tasks = DeviceTasks::new(from.as_ref(), to.as_ref(), until);
         let step = Step::Checking(ask_members(&from, &to, questions));
-        Telling { own, version, from, to, tasks, undone_for: None, step, until }
+        Telling { own, version, from, to, is_new, tasks, undone_for: None, step, until }
     }
 
     pub fn deadline(&self) -> Option<Time> {
@@ -107,19 +113,20 @@ impl Telling {
                 return Some(TellingEnd::Told { volume: self.to.clone(), undone_for: self.undone_for });
             }
             (Step::CheckingAgain(..), _) => {
-                self.tasks = DeviceTasks::new(&self.from, &self.to, self.until);
+                self.tasks = DeviceTasks::new(self.from.as_ref(), self.to.as_ref(), self.until);
                 self.step = Step::Pausing(now.after(PAUSE));
             }
             (Step::Confirming(_), Answer::Yes) => self.check(questions),
             // Perhaps something else has changed.
             (Step::Confirming(_), _) => self.step = Step::Reading(questions.command(Command::Read)),
-            (Step::Reading(_), Answer::Record { version, record, .. }) => match record.map(|record| record.state) {
-                Some(VolumeState::Reordering { by, .. }) if by == self.own => {
-                    self.version = version;
-                    self.check(questions);
+            (Step::Reading(_), Answer::Record { version, record, .. }) => {
+                let is_own = |record: &VolumeRecord| record.administrator() == Some(self.own);
+                if !record.is_some_and(|record| is_own(&record) && record.told().is_some()) {
+                    return Some(TellingEnd::Lost);
                 }
-                _ => return Some(TellingEnd::Lost),
-            },
+                self.version = version;
+                self.check(questions);
+            }
             (Step::Checking(_) | Step::Reading(_), Answer::Unknown) if now < self.until => {
                 self.step = Step::Pausing(now.after(PAUSE));
             }
@@ -140,10 +147,13 @@ impl Telling {
             TaskProgress::Done => {
                 self.step = Step::CheckingAgain(ask_members(&self.from, &self.to, questions), epoch);
             }
+            TaskProgress::Failed(failure) if failure.no_space && self.is_new => {
+                return Some(TellingEnd::NoSpace(failure.tag));
+            }
             TaskProgress::Failed(failure) if failure.no_space && self.undone_for.is_none() => {
                 self.undone_for = Some(failure.tag);
                 std::mem::swap(&mut self.from, &mut self.to);
-                self.tasks = DeviceTasks::new(&self.from, &self.to, self.until);
+                self.tasks = DeviceTasks::new(self.from.as_ref(), self.to.as_ref(), self.until);
                 self.check(questions);
             }
             TaskProgress::Failed(failure) => return Some(TellingEnd::Failed(failure.tag)),
@@ -153,6 +163,6 @@ impl Telling {
 }
 
 /// Asks for the epoch, and whether all devices are in that are told.
-fn ask_members(from: &VolumeDescription, to: &VolumeDescription, questions: &mut Questions) -> Tag {
-    questions.ask(Question::AreIn { devices: holders(from, to) })
+fn ask_members(from: &Option<VolumeDescription>, to: &Option<VolumeDescription>, questions: &mut Questions) -> Tag {
+    questions.ask(Question::AreIn { devices: holders(from.iter().chain(to)) })
 }

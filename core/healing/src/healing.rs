@@ -43,6 +43,12 @@ impl Healing {
         self.recoveries.restart(ctx, &mut self.shared);
     }
 
+    /// A volume is not known any more.
+    pub fn on_volume_dropped(&mut self, ctx: &mut Ctx, volume: VolumeId) {
+        self.stop_migrating(ctx, volume);
+        self.recoveries.restart(ctx, &mut self.shared);
+    }
+
     /// The set of unavailable devices has changed.
     pub fn on_availability(&mut self, ctx: &mut Ctx) {
         self.recoveries.review(ctx, &mut self.shared);

@@ -193,8 +193,11 @@ impl Host {
                 }
             }
             HostRequest::Array(ArrayRequest::DropVolume { volume }) => {
-                self.volumes.remove(&volume);
+                let was_known = self.volumes.remove(&volume).is_some();
                 out.reply(op, Ok(HostSuccess::Done));
+                if was_known {
+                    self.heal(now, out, |healing, ctx| healing.on_volume_dropped(ctx, volume));
+                }
             }
             HostRequest::Array(ArrayRequest::Fence { below, except }) => self.start_fence(now, op, below, except, out),
             HostRequest::Job(JobRequest::Scrub { volume, stripes, repair, recompute }) => {

@@ -575,6 +575,7 @@ mod tests {
                 ordering: "timestamp".into(),
                 atomicity: Atomicity::Implied.to_string(),
                 state: braid_control::VolumeState::Ready,
+                by: None,
             })
             .unwrap()
         };

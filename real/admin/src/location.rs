@@ -249,6 +249,7 @@ mod tests {
                 ordering: "timestamp".into(),
                 atomicity: "implied".into(),
                 state: VolumeState::Ready,
+                by: None,
             };
             let volume = volumes::describe(&entry).unwrap();
             let parts = (0..devices).filter_map(|id| VolumePart::of("v", volume.clone(), false, DeviceId(id)));

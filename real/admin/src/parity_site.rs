@@ -116,6 +116,7 @@ mod tests {
             parity_site: "at-parity".into(),
             moving: None,
             state: VolumeState::Ready,
+            by: None,
         }
     }
 

@@ -316,7 +316,7 @@ fn difference(description: &ArrayDescription, device: DeviceId, view: &JournalVi
         let also = match &state {
             VolumeState::Ready | VolumeState::Draining { .. } => is,
             VolumeState::Reordering { to, .. } => as_described(&to.applied_to(&volume)),
-            VolumeState::Creating | VolumeState::Deleting => None,
+            VolumeState::Creating { .. } | VolumeState::Deleting { .. } => None,
         };
         let there = strangers.remove(&volume.id.object()).map(|object| (object.range(), object.ordering));
         if there != is && there != also {

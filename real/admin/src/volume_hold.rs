@@ -6,7 +6,7 @@
 //!
 //! While a device is out, no change begins: the device would not get the new ordering, and hosts would wait until it is back.
 
-mod store;
+pub(crate) mod store;
 
 use crate::failure::Failure;
 use crate::migration::Copier;
@@ -23,7 +23,7 @@ use braid_shell::HostClient;
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
 use std::time::{Duration, Instant};
-use store::{Judge, Questions};
+pub(crate) use store::{Judge, Questions};
 
 pub use store::Answered;
 use tokio::task::JoinSet;
@@ -70,8 +70,9 @@ pub async fn perform(
         folder: session.folder().clone(),
         client: session.client().clone(),
         volume: VolumeId(entry.id),
+        entry: None,
         what,
-        judge: Judge::new(LeaseJudge::new(HEARTBEAT)),
+        judge: Judge::begin(),
     };
     let Ended { result, reasons, is_committed } = run(operation.into(), &questions, copier, progress).await;
     let Err(error) = result else { return Ok(()) };
@@ -122,7 +123,7 @@ fn lock_servers_serve(folder: &ArrayFolder) -> Result<Result<(), Failure>, Failu
 
 /// Runs until dropped, with the host `own`: completes or reverts changes begun by hosts that have died.
 pub async fn keep_settled(folder: ArrayFolder, client: HostClient, own: Generation) {
-    let judge = Judge::new(LeaseJudge::new(HEARTBEAT));
+    let judge = Judge::begin();
     loop {
         if let Err(failure) = settle(&folder, &client, own, &judge).await {
             tracing::warn!("can't complete a change of a volume; trying again: {failure}");
@@ -132,8 +133,7 @@ pub async fn keep_settled(folder: ArrayFolder, client: HostClient, own: Generati
 }
 
 async fn settle_all(session: &Session) -> Result<(), Failure> {
-    let judge = Judge::new(LeaseJudge::new(HEARTBEAT));
-    settle(session.folder(), session.client(), session.generation(), &judge).await
+    settle(session.folder(), session.client(), session.generation(), &Judge::begin()).await
 }
 
 /// The volume of this name, after a change of it that was interrupted has been completed or reverted. Errors: `volume-reordering` (the host
@@ -156,6 +156,7 @@ async fn settle(folder: &ArrayFolder, client: &HostClient, own: Generation, judg
             folder: folder.clone(),
             client: client.clone(),
             volume: VolumeId(entry.id),
+            entry: None,
             what: format!("the change of volume '{}' can't be completed", entry.name),
             judge: judge.clone(),
         };
@@ -171,19 +172,19 @@ async fn settle(folder: &ArrayFolder, client: &HostClient, own: Generation, judg
 }
 
 /// How an operation ended.
-struct Ended {
-    result: Result<Done, Error>,
+pub(crate) struct Ended {
+    pub result: Result<Done, Error>,
     /// Why questions failed.
-    reasons: BTreeMap<Tag, Failure>,
+    pub reasons: BTreeMap<Tag, Failure>,
     /// The change could no longer be reverted.
-    is_committed: bool,
+    pub is_committed: bool,
 }
 
 /// The copy that an operation has asked for.
 type CopyUnderWay<'a> = Pin<Box<dyn Future<Output = (Tag, Answered)> + 'a>>;
 
 /// Runs an operation to its end. The copier answers what the own host is asked.
-async fn run(
+pub(crate) async fn run(
     mut operation: Operation,
     questions: &Questions,
     copier: Option<&Copier<'_>>,
@@ -245,7 +246,7 @@ fn name_of(stage: Stage) -> &'static str {
 }
 
 /// The failure of an operation whose change was not made.
-fn explain(
+pub(crate) fn explain(
     folder: &ArrayFolder,
     name: &str,
     error: Error,
@@ -266,6 +267,10 @@ fn explain(
         Error::Migration => {
             let message = format!("a migration of volume '{name}' has begun or ended meanwhile");
             Failure::failed("volume-moving", message).hint("`braid volume info` shows its state")
+        }
+        Error::NumberUsed => {
+            let message = format!("other volumes were created at the same time as volume '{name}'");
+            Failure::failed("no-number", message).hint("try again")
         }
         Error::NotCopied => {
             let message = format!("volume '{name}' is not copied to its target yet, and its migration can't end");

@@ -5,30 +5,25 @@ use crate::failure::Failure;
 use crate::file_systems::{self, NewFileSystem};
 use crate::parity_site;
 use crate::shards::ShardChoice;
-use crate::volume_hold;
+use crate::volume_hold::{self, Ended, Judge, Questions};
 use braid_base::units::format_size;
-use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Epoch};
+use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Epoch, VolumeId};
 use braid_control::{ArrayDescription, ArrayFolder, FileSystemState, Moment, ReportedState, VolumeEntry, VolumeState};
+use braid_control_protocol::{Creation, Deletion, Error, Operation, Timing};
 use braid_layout::{Atomicity, RaidLevel, SitePolicy, VolumeDescription, ring_of};
-use braid_machine::{ArrayRequest, HostError, HostSuccess};
+use braid_machine::{ArrayRequest, HostSuccess};
 use braid_ordering::Ordering;
 use braid_session::Session;
-use braid_shell::HostClient;
 use braid_wire::{Managed, Task};
-use std::time::{Duration, Instant};
-use tokio::task::JoinSet;
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 pub use braid_session::{describe, describe_widest, find};
 
-/// How long other hosts' transactions may delay the removal of an object.
-const IN_USE_WAIT: Duration = Duration::from_secs(10);
-/// The wait before the removal is retried.
-const IN_USE_PAUSE: Duration = Duration::from_millis(50);
-
-/// How long the monitor may take to adopt a volume.
-const MONITOR_WAIT: Duration = Duration::from_secs(10);
-/// The interval of the check for it.
-const MONITOR_PAUSE: Duration = Duration::from_millis(10);
+/// So many numbers are tried for a new volume, if others are created at the same time.
+const NUMBERS_TRIED: u32 = 10;
+/// The failure code if a name is taken.
+const EXISTS: &str = "volume-exists";
 
 /// The failure code if the initial volumes of an array do not fit on its devices.
 pub const NO_ROOM: &str = "no-room";
@@ -81,37 +76,42 @@ pub fn require_in(folder: &ArrayFolder, devices: &[DeviceId], what: &str) -> Res
 pub async fn create(session: &Session, plan: &Plan) -> Result<VolumeEntry, Failure> {
     creation::check_name(&plan.name)?;
     creation::check_multiple("--size", plan.bytes)?;
-    let unused = unused_number(session).await?;
-    let (entry, revision) = session
-        .folder()
-        .update(|description| Ok::<_, Failure>((enter(description, plan, unused)?, description.revision + 1)))?;
-    let volume = describe(&entry)?;
-    let made = async {
-        create_components(session.client(), &volume).await?;
-        await_monitor(session.folder(), revision).await?;
-        // The process that runs the array starts them when it sees the entry.
-        if volume.ordering.needs_lock_server() {
-            volume_hold::await_lock_servers(session.folder()).await
-        } else {
-            Ok(())
-        }
-    };
-    if let Err(failure) = made.await {
-        // If the removal fails now, `volume delete` can complete it, because the entry remains. If another command with the same
-        // parameters has completed the creation meanwhile, the volume stays.
-        if let Ok(true) = change_state(session.folder(), entry.id, is_being_made, VolumeState::Deleting) {
-            let _ = remove(session, &entry).await;
-        }
-        return Err(failure.of(format!("volume {}", plan.name)));
+    for _ in 0..NUMBERS_TRIED {
+        let unused = unused_number(session).await?;
+        let entry = planned(&session.folder().describe()?, plan, unused)?;
+        let what = "a volume can't be created".to_string();
+        let questions = questions(session, &entry, what);
+        let creation = Creation::of(session.generation(), describe(&entry)?, Timing::default());
+        let Ended { result, reasons, .. } = volume_hold::run(creation.into(), &questions, None, |_| {}).await;
+        return match result {
+            Ok(_) => Ok(VolumeEntry { state: VolumeState::Ready, by: None, ..entry }),
+            // Another volume was created since.
+            Err(Error::NumberUsed) => continue,
+            Err(Error::Lost) => {
+                let message =
+                    format!("volume {} was deleted, or its creation abandoned, by another command", plan.name);
+                Err(Failure::failed("volume-gone", message).hint("create it again"))
+            }
+            Err(error) => {
+                let failure = volume_hold::explain(session.folder(), &plan.name, error, reasons)?;
+                let is_plain = [EXISTS, DEGRADED].contains(&failure.code.as_str());
+                Err(if is_plain { failure } else { failure.of(format!("volume {}", plan.name)) })
+            }
+        };
     }
-    let is_ready = |state: &VolumeState| is_being_made(state) || matches!(state, VolumeState::Ready);
-    if !change_state(session.folder(), entry.id, is_ready, VolumeState::Ready)? {
-        // Components that were created after the other command had removed them belong to no volume: the number is not used again.
-        let _ = remove(session, &entry).await;
-        let message = format!("volume {} was deleted, or its creation abandoned, by another command", plan.name);
-        return Err(Failure::failed("volume-gone", message).hint("create it again"));
+    volume_hold::explain(session.folder(), &plan.name, Error::NumberUsed, BTreeMap::new()).and_then(Err)
+}
+
+/// The questions of an operation on a volume that this session performs. `what` can't be done while a device is not in.
+fn questions(session: &Session, entry: &VolumeEntry, what: String) -> Questions {
+    Questions {
+        folder: session.folder().clone(),
+        client: session.client().clone(),
+        volume: VolumeId(entry.id),
+        entry: Some(entry.clone()),
+        what,
+        judge: Judge::begin(),
     }
-    Ok(VolumeEntry { state: VolumeState::Ready, ..entry })
 }
 
 /// Creates the initial volumes of the array, and its initial file system, at its first start.
@@ -170,17 +170,20 @@ pub async fn create_initial(session: &Session) -> Result<(), Failure> {
 /// Completes operations interrupted by a crash: creates half-created volumes, deletes half-deleted ones. Changes of volumes are completed
 /// by [`crate::volume_hold::keep_settled`].
 pub async fn settle(session: &Session) -> Result<(), Failure> {
+    let (own, timing) = (session.generation(), Timing::default());
     for entry in session.folder().describe()?.volumes {
-        match entry.state {
-            VolumeState::Ready | VolumeState::Draining { .. } | VolumeState::Reordering { .. } => {}
-            VolumeState::Deleting => remove(session, &entry).await?,
-            VolumeState::Creating => {
-                let volume = describe(&entry)?;
-                create_components(session.client(), &volume).await?;
-                await_monitor(session.folder(), session.folder().describe()?.revision).await?;
-                // If that fails, the creating command has completed the creation itself.
-                change_state(session.folder(), entry.id, is_being_made, VolumeState::Ready)?;
-            }
+        let (operation, what): (Operation, _) = match entry.state {
+            VolumeState::Ready | VolumeState::Draining { .. } | VolumeState::Reordering { .. } => continue,
+            VolumeState::Deleting => (Deletion::continuing(own, timing).into(), "deleted"),
+            VolumeState::Creating => (Creation::continuing(own, timing).into(), "created"),
+        };
+        let what = format!("volume '{}' can't be {what}", entry.name);
+        let Ended { result, reasons, .. } =
+            volume_hold::run(operation, &questions(session, &entry, what), None, |_| {}).await;
+        match result {
+            // Another host is at work on it.
+            Ok(_) | Err(Error::Lost) => {}
+            Err(error) => return Err(volume_hold::explain(session.folder(), &entry.name, error, reasons)?),
         }
     }
     Ok(())
@@ -194,10 +197,20 @@ pub async fn delete(session: &Session, name: &str) -> Result<(), Failure> {
         // The error lists the volumes.
         None => find(&description, name)?.clone(),
     };
-    if !change_state(session.folder(), entry.id, |_| true, VolumeState::Deleting)? {
+    let deletion = Deletion::of(session.generation(), Timing::default());
+    let questions = questions(session, &entry, format!("volume '{name}' can't be deleted"));
+    let Ended { result, reasons, is_committed } = volume_hold::run(deletion.into(), &questions, None, |_| {}).await;
+    let Err(error) = result else { return Ok(()) };
+    if error == Error::NotUsable {
         return Err(Failure::unreachable("no-such-volume", format!("volume '{name}' was deleted meanwhile")));
     }
-    remove(session, &entry).await.map_err(|failure| failure.of(format!("volume {name}")))
+    let failure = volume_hold::explain(session.folder(), name, error, reasons)?;
+    if !is_committed && failure.code == DEGRADED {
+        return Err(failure);
+    }
+    let hint = "the volume is gone for hosts; `braid volume delete` again, or the next `braid up`, removes the rest";
+    let failure = if is_committed { failure.hint(hint) } else { failure };
+    Err(failure.of(format!("volume {name}")))
 }
 
 /// The usable bytes that another volume with this layout can have.
@@ -253,9 +266,8 @@ fn check_size(volume: &VolumeDescription) -> Result<(), Failure> {
     Err(Failure::usage("too-large", message).hint("choose a smaller size, or create several volumes"))
 }
 
-/// Adds a new volume to the description, or finds the entry of an interrupted creation with the same parameters. A new volume has the
-/// number `unused` or a higher one.
-fn enter(description: &mut ArrayDescription, plan: &Plan, unused: u64) -> Result<VolumeEntry, Failure> {
+/// The entry of a new volume, or of an interrupted creation with the same parameters. A new volume has the number `unused` or a higher one.
+fn planned(description: &ArrayDescription, plan: &Plan, unused: u64) -> Result<VolumeEntry, Failure> {
     let domains: Vec<(u16, String)> = description.ready_devices().map(|d| (d.id, d.domain.clone())).collect();
     let devices = ring(&domains, plan.scheme)?;
     let layout = creation::layout(plan.scheme, devices.len(), plan.unit)?;
@@ -273,6 +285,7 @@ fn enter(description: &mut ArrayDescription, plan: &Plan, unused: u64) -> Result
         parity_site: plan.parity_site.unwrap_or(SitePolicy::OF_NEW_VOLUMES).to_string(),
         moving: None,
         state: VolumeState::Creating,
+        by: None,
     };
     if plan.parity_site.is_none() && parity_site::without_effect(&entry)?.is_some() {
         entry.parity_site = SitePolicy::Originator.to_string();
@@ -280,68 +293,28 @@ fn enter(description: &mut ArrayDescription, plan: &Plan, unused: u64) -> Result
     match description.volume(&plan.name) {
         None => {}
         Some(begun)
-            if begun.state == VolumeState::Creating && *begun == (VolumeEntry { id: begun.id, ..entry.clone() }) =>
+            if begun.state == VolumeState::Creating
+                && *begun == (VolumeEntry { id: begun.id, by: begun.by, ..entry.clone() }) =>
         {
             return Ok(begun.clone());
         }
         Some(_) => {
-            return Err(Failure::failed("volume-exists", format!("there is already a volume '{}'", plan.name)));
+            return Err(exists(&plan.name));
         }
     }
     check_size(&describe(&entry)?)?;
-    description.next_volume = entry.id + 1;
-    description.volumes.push(entry.clone());
     Ok(entry)
+}
+
+/// The failure if a volume has this name.
+pub(crate) fn exists(name: &str) -> Failure {
+    Failure::failed(EXISTS, format!("there is already a volume '{name}'"))
 }
 
 /// The devices in an order in which no stripe has two units in one failure domain.
 pub fn ring(domains: &[(u16, String)], scheme: RaidLevel) -> Result<Vec<u16>, Failure> {
     let devices: Vec<(DeviceId, String)> = domains.iter().map(|(id, domain)| (DeviceId(*id), domain.clone())).collect();
     Ok(ring_of(&devices, scheme.width())?.into_iter().map(|id| id.0).collect())
-}
-
-async fn remove(session: &Session, entry: &VolumeEntry) -> Result<(), Failure> {
-    let volume = describe(entry)?;
-    let object = volume.id.object();
-    on_devices(session.client(), &volume.holders(), |_| Some(Task::RemoveObject { object })).await?;
-    session.folder().update(|description| {
-        description.volumes.retain(|other| other.id != entry.id);
-        Ok(())
-    })
-}
-
-/// Changes the state of a volume if it exists and its state permits the change; otherwise changes nothing and returns false. The volume is
-/// identified by its number, because another volume may have its name by now.
-fn change_state(
-    folder: &ArrayFolder,
-    id: u64,
-    from: impl Fn(&VolumeState) -> bool,
-    to: VolumeState,
-) -> Result<bool, Failure> {
-    folder.update(|description| {
-        let entry = description.volumes.iter_mut().find(|entry| entry.id == id && from(&entry.state));
-        let found = entry.map(|entry| entry.state = to.clone());
-        Ok(found.is_some())
-    })
-}
-
-fn is_being_made(state: &VolumeState) -> bool {
-    matches!(state, VolumeState::Creating)
-}
-
-/// Waits until the monitor knows the volumes of this revision: it must not take a device out without which a new volume can't be served.
-pub async fn await_monitor(folder: &ArrayFolder, revision: u64) -> Result<(), Failure> {
-    let begun = Instant::now();
-    loop {
-        let monitor = folder.monitor(&Moment::now())?;
-        if monitor.is_some_and(|monitor| monitor.report.revision >= revision) {
-            return Ok(());
-        }
-        if begun.elapsed() > MONITOR_WAIT {
-            return Err(monitor_silent(MONITOR_WAIT));
-        }
-        tokio::time::sleep(MONITOR_PAUSE).await;
-    }
 }
 
 /// The failure if the monitor has not adopted a volume within this time.
@@ -351,64 +324,14 @@ pub fn monitor_silent(wait: Duration) -> Failure {
         .hint("`braid status` shows whether it runs; `braid up` or `braid monitord` starts it")
 }
 
-async fn create_components(client: &HostClient, volume: &VolumeDescription) -> Result<(), Failure> {
-    let task = Task::CreateObject {
-        object: volume.id.object(),
-        first: volume.component().start,
-        blocks: volume.component_blocks(),
-        ordering: volume.ordering,
-        redundant: volume.layout.redundancy_units() > 0,
-        atomicity: volume.atomicity,
-        absent: 0,
-    };
-    on_devices(client, &volume.devices, |_| Some(task.clone())).await
-}
-
-/// Sends each of these devices its task, if it has one, concurrently. Returns the first failure.
-pub async fn on_devices(
-    client: &HostClient,
-    devices: &[DeviceId],
-    task: impl Fn(DeviceId) -> Option<Task>,
-) -> Result<(), Failure> {
-    let mut tasks = JoinSet::new();
-    for (device, task) in devices.iter().filter_map(|device| Some((*device, task(*device)?))) {
-        let (client, request) = (client.clone(), ArrayRequest::Manage { device, task });
-        tasks.spawn(async move {
-            let begun = Instant::now();
-            loop {
-                let outcome = client.call(request.clone()).await;
-                let in_use = matches!(outcome, Err(HostError::Device { failure: braid_wire::Failure::InUse, .. }));
-                if !in_use || begun.elapsed() > IN_USE_WAIT {
-                    return outcome;
-                }
-                tokio::time::sleep(IN_USE_PAUSE).await;
-            }
-        });
-    }
-    let mut outcome = Ok(());
-    while let Some(done) = tasks.join_next().await {
-        let done = done.map_err(|error| Failure::failed("internal", error.to_string()))?;
-        // An object that does not exist has been removed already.
-        let gone = matches!(done, Err(HostError::Device { failure: braid_wire::Failure::NoSuchObject, .. }));
-        if let (Err(error), false, Ok(())) = (done, gone, &outcome) {
-            outcome = Err(error.into());
-        }
-    }
-    outcome
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn what_another_command_has_finished_is_not_given_up_by_one_that_fails_late() {
-        let dir = std::env::temp_dir().join(format!("braid-volumes-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
-        std::fs::create_dir_all(&dir).unwrap();
-        let folder = ArrayFolder::at(&dir);
+    fn two_commands_with_the_same_parameters_create_one_volume() {
         let creation = creation::CreateOptions { devices: Some(5), ..Default::default() }.creation().unwrap();
-        folder.create(&ArrayDescription::new(creation::device_entries(&creation), creation)).unwrap();
+        let mut description = ArrayDescription::new(creation::device_entries(&creation), creation);
         let scheme = "raid5:4+1".parse().unwrap();
         let (ordering, atomicity) = (Ordering::Timestamp, Atomicity::Implied);
         let plan = Plan {
@@ -421,23 +344,17 @@ mod tests {
             parity_site: None,
             attribute_volume: false,
         };
-        let entered = || folder.update(|description| enter(description, &plan, 7)).unwrap();
-        let state = || folder.describe().unwrap().volume("one").map(|entry| entry.state.clone());
-        // Two commands with the same parameters create one volume.
-        let (first, second) = (entered(), entered());
-        assert_eq!((first.id, second.id), (7, 7), "devices have objects up to 6");
-        assert!(change_state(&folder, second.id, is_being_made, VolumeState::Ready).unwrap());
-        assert!(!change_state(&folder, first.id, is_being_made, VolumeState::Deleting).unwrap());
-        assert_eq!(state(), Some(VolumeState::Ready));
-        // A volume of the same name that was created later is not the same either.
-        let clear = |description: &mut ArrayDescription| {
-            description.volumes.clear();
-            Ok::<_, Failure>(())
-        };
-        folder.update(clear).unwrap();
-        assert_eq!(entered().id, first.id + 1);
-        assert!(!change_state(&folder, first.id, |_| true, VolumeState::Deleting).unwrap());
-        assert_eq!(state(), Some(VolumeState::Creating));
-        std::fs::remove_dir_all(&dir).unwrap();
+        let first = planned(&description, &plan, 7).unwrap();
+        assert_eq!(first.id, 7, "devices have objects up to 6");
+        let begun = VolumeEntry { by: Some(3), ..first.clone() };
+        (description.next_volume, description.volumes) = (8, vec![begun.clone()]);
+        assert_eq!(planned(&description, &plan, 9).unwrap(), begun, "it is continued");
+        let wider = Plan { bytes: 2 << 20, ..plan.clone() };
+        assert_eq!(planned(&description, &wider, 9).unwrap_err().code, EXISTS);
+        description.volumes[0].state = VolumeState::Ready;
+        assert_eq!(planned(&description, &plan, 9).unwrap_err().code, EXISTS);
+        // A volume of the same name that is created later is not the same.
+        description.volumes.clear();
+        assert_eq!(planned(&description, &plan, 7).unwrap().id, 8);
     }
 }

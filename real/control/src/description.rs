@@ -124,6 +124,9 @@ pub struct VolumeEntry {
     pub moving: Option<PlacementEntry>,
     /// Whether its components exist on all devices and have the same ordering.
     pub state: VolumeState,
+    /// The generation of the host that creates or deletes it. Absent if an older release has begun that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<u32>,
 }
 
 /// The target of a migration, and its progress.

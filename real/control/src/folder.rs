@@ -389,6 +389,7 @@ pub(crate) mod tests {
             parity_site: "originator".into(),
             moving: None,
             state: VolumeState::Ready,
+            by: None,
         }
     }
 

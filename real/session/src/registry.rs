@@ -74,9 +74,9 @@ impl VolumeRegistry {
     }
 
     /// The revision to report with the lease, after it was followed; none while the host has operations under way on volumes that are on
-    /// hold.
+    /// hold, or gone.
     pub async fn confirmable(&self, revision: u64, view: &HostView) -> Option<u64> {
-        let follower = self.follower.lock().await;
+        let mut follower = self.follower.lock().await;
         follower.confirmable(Version(revision), |volume| view.is_idle_for(volume)).map(|Version(revision)| revision)
     }
 }

@@ -38,14 +38,16 @@ pub fn describe_widest(entry: &VolumeEntry) -> Result<VolumeDescription, Session
 
 /// The record of an entry.
 pub fn record(entry: &VolumeEntry) -> Result<VolumeRecord, SessionError> {
+    // No host has generation 0: whoever began in an older release is dead.
+    let by = Generation(entry.by.unwrap_or_default());
     let state = match &entry.state {
-        VolumeState::Creating => protocol::VolumeState::Creating,
+        VolumeState::Creating => protocol::VolumeState::Creating { by },
         VolumeState::Ready => protocol::VolumeState::Ready,
         VolumeState::Draining { to, by } => protocol::VolumeState::Draining { to: change(to)?, by: Generation(*by) },
         VolumeState::Reordering { to, by } => {
             protocol::VolumeState::Reordering { to: change(to)?, by: Generation(*by) }
         }
-        VolumeState::Deleting => protocol::VolumeState::Deleting,
+        VolumeState::Deleting => protocol::VolumeState::Deleting { by },
     };
     let copied =
         entry.moving.as_ref().map(|target| CopyRecord { begun: Version(target.begun), copied_to: target.copied_to });
@@ -56,11 +58,15 @@ pub fn record(entry: &VolumeEntry) -> Result<VolumeRecord, SessionError> {
 pub fn set_record(entry: &mut VolumeEntry, record: &VolumeRecord) -> Result<(), SessionError> {
     let VolumeRecord { volume, state, copied } = record;
     entry.state = match state {
-        protocol::VolumeState::Creating => VolumeState::Creating,
+        protocol::VolumeState::Creating { .. } => VolumeState::Creating,
         protocol::VolumeState::Ready => VolumeState::Ready,
         protocol::VolumeState::Draining { to, by } => VolumeState::Draining { to: change_entry(to), by: by.0 },
         protocol::VolumeState::Reordering { to, by } => VolumeState::Reordering { to: change_entry(to), by: by.0 },
-        protocol::VolumeState::Deleting => VolumeState::Deleting,
+        protocol::VolumeState::Deleting { .. } => VolumeState::Deleting,
+    };
+    entry.by = match state {
+        protocol::VolumeState::Creating { by } | protocol::VolumeState::Deleting { by } => Some(by.0),
+        _ => None,
     };
     entry.ordering = volume.ordering.name().to_string();
     let before = describe(entry)?;
@@ -164,6 +170,7 @@ mod tests {
             first_block: 0,
             moving,
             state,
+            by: None,
         }
     }
 

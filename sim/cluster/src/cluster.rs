@@ -32,7 +32,8 @@ use braid_host::Host;
 use braid_layout::{UnitAddress, VolumeDescription};
 use braid_locks::{LockServer, LockServerConfig, LockService, LockState};
 use braid_machine::{
-    ArrayRequest, DiskError, HostOutcome, HostRequest, HostSuccess, MountRequest, OpId, Patience, VolumeRequest,
+    ArrayRequest, DiskError, HostError, HostOutcome, HostRequest, HostSuccess, MountRequest, OpId, Patience,
+    VolumeRequest,
 };
 use braid_membership::{Monitor, MonitorConfig};
 use braid_ordering::{Atomicity, Ordering};
@@ -620,10 +621,23 @@ impl Cluster {
             }
             (Record::Nothing | Record::Fence(_), Err(_)) | (Record::Nothing, _) => {}
             (Record::Fence(host), Ok(HostSuccess::Done)) => self.note_fence(host, asked.since),
+            (record, Err(HostError::NoSuchVolume)) if self.may_be_deleted(&record) => {}
             (_, Err(error)) if self.options.excuses(error) => {}
             (record, outcome) => return failed("unexpected-answer", format!("{record:?}: {outcome:?}")),
         }
         Ok(Some(asked))
+    }
+
+    /// True for an operation on a volume that is created or deleted during the run: its host may not know it.
+    fn may_be_deleted(&self, record: &Record) -> bool {
+        let has_lives = self.options.changes.as_ref().is_some_and(|changes| changes.lives.is_some());
+        let first = match record {
+            Record::Read(_, cells) => cells.start * CELL_BYTES as u64,
+            Record::Write(id) => self.history.operation(*id).runs[0].cells.start * CELL_BYTES as u64,
+            Record::Allocation(_, range) => range.start * BLOCK_BYTES as u64,
+            _ => return false,
+        };
+        has_lives && first >= first_byte(VolumeId(VOLUME.0 + 1))
     }
 
     /// A request to fence a host, which was made at `asked`, is answered now.

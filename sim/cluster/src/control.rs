@@ -1,5 +1,5 @@
-//! The control plane of a simulated array: a store with leases, hosts that follow it, and administrators that change and move the volume
-//! while clients use it. The protocol is that of real arrays (`braid_control_protocol`); only the store and the ways to it are simulated.
+//! The control plane of a simulated array: a store with leases, hosts that follow it, and administrators that change and move the volume,
+//! create and delete others, while clients use them. The protocol is that of real arrays (`braid_control_protocol`); only the store and the ways to it are simulated.
 //!
 //! It begins when it is needed. Until then, hosts know the volume as it was when they started.
 
@@ -7,6 +7,7 @@ mod administrators;
 mod changes;
 mod hosts;
 mod leases;
+mod lives;
 mod options;
 mod silent_hosts;
 mod store;

@@ -48,6 +48,8 @@ pub(crate) enum FaultEvent {
     Change,
     /// A host is silent for a while.
     Silence,
+    /// A host creates or deletes a volume.
+    Life,
     /// A host asks for a file system.
     TakeOver,
     /// A metadata server dies, or is taken over from.
@@ -141,6 +143,7 @@ impl Run {
             FaultEvent::Disconnect => self.disconnect_and_plan_next(),
             FaultEvent::Change => self.change_and_plan_next(),
             FaultEvent::Silence => self.silence_and_plan_next(),
+            FaultEvent::Life => self.create_or_delete_and_plan_next(),
             FaultEvent::TakeOver => self.contend_and_plan_next(),
             FaultEvent::MetadataServer => self.disturb_metadata_and_plan_next(),
             FaultEvent::StartMetadataServer => self.start_metadata_if_none(),

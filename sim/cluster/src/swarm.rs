@@ -122,6 +122,8 @@ pub(crate) struct Run {
     pub(crate) change_rng: Rng,
     /// Decides which host is silent, and when.
     pub(crate) silence_rng: Rng,
+    /// Decides which volumes are created, deleted and used then, by which host, and when.
+    pub(crate) life_rng: Rng,
     /// Decides which host asks for which file system.
     pub(crate) take_over_rng: Rng,
     /// The operations on files, if the run has a file system.
@@ -204,6 +206,7 @@ impl Run {
         let take_over_rng = Rng::new(options.seed ^ 0x0f5_07e5);
         let change_rng = Rng::new(options.seed ^ 0x4e_04de5);
         let silence_rng = Rng::new(options.seed ^ 0x511e_2706);
+        let life_rng = Rng::new(options.seed ^ 0xc4ea7f);
         let (file_rng, metadata) = (Rng::new(options.seed ^ 0xf11e6), MetadataFaults::new(options.seed));
         let of_files = Rng::new(options.seed ^ 0xf11e7);
         let file_workload = options.files.as_ref().map(|files| FileWorkload::new(files, of_files));
@@ -218,6 +221,7 @@ impl Run {
             disconnect_rng,
             change_rng,
             silence_rng,
+            life_rng,
             take_over_rng,
             file_workload,
             file_rng,
@@ -327,6 +331,7 @@ impl Run {
         self.plan_disconnect();
         self.plan_change();
         self.plan_silence();
+        self.plan_life();
         self.plan_take_over();
         self.plan_metadata_fault();
         self.plan_checks_of_files();
@@ -352,6 +357,10 @@ impl Run {
         let answered = self.cluster.world.now().after(patience);
         while self.cluster.asked().next().is_some() {
             self.set_usual_pace();
+            if self.cluster.control.is_some() {
+                // Requests may wait for an administrator, and that one for a device whose slot waits for its disk.
+                self.change_disks();
+            }
             self.look_after_metadata()?;
             self.cluster.release_advisory_locks();
             let Some(event) = self.cluster.world.next(answered) else {
@@ -621,6 +630,9 @@ impl Run {
 
     /// A client issues an operation on one of the volumes.
     fn wish_of_a_volume(&mut self, slot: HostSlot, client: usize) {
+        if self.wish_of_a_created_volume(slot, client) {
+            return;
+        }
         let number = match self.other_workloads.len() as u64 {
             0 => 0,
             others => self.which_volume.below(others + 1) as usize,

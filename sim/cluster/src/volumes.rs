@@ -26,7 +26,7 @@ pub struct MoreVolume {
 
 impl MoreVolume {
     /// Draws a volume on some of `devices` devices.
-    fn draw(rng: &mut Rng, devices: usize, redundant: bool) -> MoreVolume {
+    pub(crate) fn draw(rng: &mut Rng, devices: usize, redundant: bool) -> MoreVolume {
         let schemes = match redundant && devices > 1 {
             true => [RaidLevel::Raid1 { copies: 2 }, RaidLevel::Raid5 { data: 2 }, RaidLevel::Raid5 { data: 3 }],
             false => [RaidLevel::Raid0 { data: 1 }, RaidLevel::Raid0 { data: 2 }, RaidLevel::Raid0 { data: 3 }],

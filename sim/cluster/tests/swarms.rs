@@ -160,6 +160,31 @@ fn orderings_change_while_administrators_die() {
 }
 
 #[test]
+fn volumes_are_created_and_deleted_while_administrators_die() {
+    let choices =
+        Choices { also: vec![FaultKind::CreateDelete], atomicity: Some(Atomicity::Implied), ..Choices::default() };
+    let attack = Attack { seed: 0, runs: Some(60), until: None, choices, threads: None, keep_going: false };
+    let outcome = attack.run(|_, _| ());
+    if let Some(failure) = outcome.failures.first() {
+        panic!("{failure}");
+    }
+    let sum = &outcome.sum;
+    println!("{sum}");
+    for (what, least) in [
+        ("volume created", 60),
+        ("volume deleted", 50),
+        ("creation of another host completed", 3),
+        ("deletion of another host completed", 10),
+        ("creation with a used number", 10),
+        ("administrator died", 20),
+        ("administrator suspended", 20),
+        ("answers of the store lost", 30),
+    ] {
+        assert!(sum.faults.get(what).is_some_and(|count| *count >= least), "{what}: too rarely: {sum}");
+    }
+}
+
+#[test]
 fn volumes_on_the_same_devices_keep_apart() {
     let choices = Choices { also: vec![FaultKind::Volumes], atomicity: Some(Atomicity::Implied), ..Choices::default() };
     let attack = Attack { seed: 0, runs: Some(60), until: None, choices, threads: None, keep_going: false };

@@ -94,6 +94,9 @@ pub enum FaultKind {
     /// No fault: the ordering of the volume changes while clients use it. Those who change it die, or are suspended, at every step. Not
     /// drawn as an event.
     Reorder,
+    /// No fault: volumes are created and deleted while clients use them. Those who do that die, or are suspended, at every step. Not drawn
+    /// as an event.
+    CreateDelete,
     /// No fault: hosts take file systems over from each other; the previous owner is fenced. Not drawn as an event.
     TakeOver,
     /// No fault: hosts have a file system mounted, which processes use; its metadata server is taken over again and again. Not drawn as an
@@ -143,6 +146,7 @@ impl FaultKind {
         FaultKind::DamageDegraded,
         FaultKind::RecordDamage,
         FaultKind::Reorder,
+        FaultKind::CreateDelete,
         FaultKind::TakeOver,
         FaultKind::Files,
         FaultKind::Shards,
@@ -187,6 +191,7 @@ impl FaultKind {
             FaultKind::DamageDegraded => "damage-degraded",
             FaultKind::RecordDamage => "record-damage",
             FaultKind::Reorder => "reorder",
+            FaultKind::CreateDelete => "create-delete",
             FaultKind::TakeOver => "take-over",
             FaultKind::Files => "files",
             FaultKind::Shards => "shards",
@@ -507,6 +512,7 @@ impl FaultOptions {
             FaultKind::Reconnect,
             FaultKind::Disconnect,
             FaultKind::Reorder,
+            FaultKind::CreateDelete,
             FaultKind::TakeOver,
             FaultKind::Files,
             FaultKind::Shards,

@@ -157,6 +157,7 @@ impl Swarm {
             | FaultKind::Reconnect
             | FaultKind::Disconnect
             | FaultKind::Reorder
+            | FaultKind::CreateDelete
             | FaultKind::TakeOver
             | FaultKind::Files
             | FaultKind::Shards
@@ -331,6 +332,7 @@ mod tests {
             FaultKind::Reconnect,
             FaultKind::Disconnect,
             FaultKind::Reorder,
+            FaultKind::CreateDelete,
             FaultKind::TakeOver,
             FaultKind::Files,
             FaultKind::Shards,

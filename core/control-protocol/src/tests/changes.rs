@@ -68,7 +68,7 @@ fn silence_death_and_lost_answers_may_come_together() {
 fn a_change_that_a_device_has_no_space_for_is_undone() {
     for device in DEVICES {
         let mut world = world(volume(), Change::Move(target()), Budget { deaths: 1, operations: 0, ..QUIET });
-        world.full = Some(device);
+        world.budget.full = Some(device);
         ends_with("no space", world, &["NoSpace", "Ok(Changed)"]);
     }
 }

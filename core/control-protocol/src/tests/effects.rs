@@ -2,7 +2,7 @@
 
 use super::world::*;
 use crate::*;
-use braid_base::{DeviceId, Generation};
+use braid_base::{DeviceId, Generation, VolumeId};
 use braid_wire::Task;
 
 impl World {
@@ -31,7 +31,14 @@ impl World {
                 Answer::Copied { copied_to: half, lost: 0 }
             }
             Question::Manage { .. } if self.refused.contains(&own) => Answer::Failed,
-            Question::Manage { device, task } => self.on_task(own, *device, task),
+            Question::Manage { device, task } => {
+                // A task that its host no longer waits for is dropped when the device gets another one of that host.
+                let is_older = |(host, asked): &mut (Generation, Question)| {
+                    *host == own && matches!(asked, Question::Manage { device: of, .. } if of == device)
+                };
+                self.stray.extract_if(.., is_older).for_each(drop);
+                self.on_task(own, *device, task)
+            }
         }
     }
 
@@ -39,15 +46,27 @@ impl World {
         match command {
             Command::Read => Answer::Record {
                 version: self.version,
-                record: Some(Box::new(self.record.clone())),
+                record: self.record().cloned().map(Box::new),
                 ready_devices: DEVICES.into(),
+                next_volume: self.life.next_volume,
             },
-            Command::Replace { after, .. } | Command::Confirm { version: after } if *after != self.version => {
+            Command::Replace { after, .. } | Command::Remove { after } | Command::Confirm { version: after }
+                if *after != self.version =>
+            {
                 Answer::Superseded
             }
             Command::Replace { record, .. } => {
                 self.version = Version(self.version.0 + 1);
-                self.record = record.clone();
+                if !self.life.is_there {
+                    assert_eq!(record.volume.id, self.life.next_volume, "numbers are not used again");
+                    self.life.next_volume = VolumeId(record.volume.id.0 + 1);
+                }
+                (self.record, self.life.is_there) = (record.clone(), true);
+                Answer::Replaced { version: self.version }
+            }
+            Command::Remove { .. } => {
+                self.version = Version(self.version.0 + 1);
+                self.life.is_there = false;
                 Answer::Replaced { version: self.version }
             }
             Command::Confirm { .. } | Command::Watch => Answer::Yes,
@@ -106,14 +125,15 @@ impl World {
         for (host, state) in self.hosts.iter().filter(|(host, _)| !self.refused.contains(host)) {
             assert!(state.operation.is_none(), "{host} uses the volume while {device} is told {task:?}");
         }
-        let holds = matches!(self.record.state, VolumeState::Reordering { by, .. } if by == own);
+        let is_told = !matches!(self.record.state, VolumeState::Ready | VolumeState::Draining { .. });
+        let holds = self.record().and_then(VolumeRecord::administrator) == Some(own) && is_told;
         assert!(holds, "{own} tells {device} {task:?}, but the volume is {:?}", self.record.state);
         if matches!(self.record.state, VolumeState::Reordering { to: Change::EndMove, .. }) {
             let all = CopyRecord { copied_to: self.record.volume.blocks(), ..self.record.copied.expect("it moves") };
             assert_eq!(self.copied, all, "a migration ends when everything is copied");
         }
-        if self.full == Some(device) {
-            self.full = None;
+        if self.budget.full == Some(device) {
+            self.budget.full = None;
             return Answer::NoSpace;
         }
         match task {

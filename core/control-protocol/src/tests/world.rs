@@ -1,10 +1,11 @@
 //! A small world: the store, two devices, hosts and administrators, and all that may happen next in it.
 
 use crate::*;
-use braid_base::{DeviceId, Epoch, Generation, Time};
+use braid_base::{DeviceId, Epoch, Generation, Time, VolumeId};
 use braid_layout::VolumeDescription;
 use braid_ordering::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 pub const DEVICES: [DeviceId; 2] = [DeviceId(0), DeviceId(1)];
 pub const USER: Generation = Generation(1);
@@ -16,6 +17,7 @@ pub const FIRST: Generation = Generation(11);
 pub struct World {
     pub version: Version,
     pub record: VolumeRecord,
+    pub life: Life,
     pub leases: BTreeMap<Generation, Lease>,
     pub refused: BTreeSet<Generation>,
     pub epoch: Epoch,
@@ -25,8 +27,6 @@ pub struct World {
     pub administrators: BTreeMap<Generation, Process>,
     /// Questions that may take effect late; nobody waits for an answer.
     pub stray: Vec<(Generation, Question)>,
-    /// The tasks of the change are refused by this device for lack of space.
-    pub full: Option<DeviceId>,
     /// What is really copied, and by which migration.
     pub copied: CopyRecord,
     pub budget: Budget,
@@ -53,6 +53,17 @@ pub struct Budget {
     pub notes: u32,
     /// Somebody gives the migration up, and begins it again.
     pub restarts: u32,
+    /// A task is refused by this device for lack of space.
+    pub full: Option<DeviceId>,
+}
+
+/// Whether the volume exists.
+#[derive(Clone, Debug)]
+pub struct Life {
+    /// False before the volume is entered, and after it is removed: the record is only remembered.
+    pub is_there: bool,
+    /// Above the numbers of all volumes that there were.
+    pub next_volume: VolumeId,
 }
 
 #[derive(Clone, Debug)]
@@ -110,6 +121,7 @@ impl World {
         let devices = DEVICES.into_iter().filter_map(|device| Some((device, held(&record.volume, device)?))).collect();
         let mut world = World {
             version: Version(1),
+            life: Life { is_there: true, next_volume: VolumeId(record.volume.id.0 + 1) },
             record,
             leases: BTreeMap::new(),
             refused: BTreeSet::new(),
@@ -118,7 +130,6 @@ impl World {
             hosts: BTreeMap::new(),
             administrators: BTreeMap::new(),
             stray: Vec::new(),
-            full: None,
             copied,
             budget,
         };
@@ -126,6 +137,29 @@ impl World {
         world.add_host(USER, Some(follower));
         world.begin(FIRST, first);
         world
+    }
+
+    /// A world without the volume, in which the first administrator creates it.
+    pub fn before_creation(volume: VolumeDescription, budget: Budget) -> World {
+        let timing = Timing { turn: Duration::from_millis(50), ..Timing::default() };
+        let creation = Creation::of(FIRST, volume.clone(), timing);
+        let next_volume = volume.id;
+        let mut world = World::new(volume, creation, budget);
+        world.life = Life { is_there: false, next_volume };
+        world.devices.clear();
+        world.hosts.clear();
+        world.add_host(USER, Some(Follower::new(world.version, [])));
+        world
+    }
+
+    /// The record of the volume, if there is one.
+    pub fn record(&self) -> Option<&VolumeRecord> {
+        Some(&self.record).filter(|_| self.life.is_there)
+    }
+
+    /// All records of the store.
+    fn records(&self) -> Vec<VolumeRecord> {
+        self.record().cloned().into_iter().collect()
     }
 
     pub fn add_host(&mut self, host: Generation, follower: Option<Follower>) {
@@ -198,17 +232,20 @@ impl World {
                 self.leases.iter().filter(|(_, lease)| !lease.is_silent).map(|(host, _)| Event::Silence(*host)),
             );
         }
-        if self.budget.settlers > 0 && self.record.held_by().is_some() {
+        if self.budget.settlers > 0 && self.record().is_some_and(|record| record.administrator().is_some()) {
             events.push(Event::Settle);
         }
-        if self.record.state == VolumeState::Ready && self.record.volume.moving.is_some() {
+        let is_ready = self.record().is_some_and(|record| record.state == VolumeState::Ready);
+        if is_ready && self.record.volume.moving.is_some() {
             let may = [(self.budget.continuers, Event::Continue), (self.budget.restarts, Event::Restart)];
             events.extend(may.into_iter().filter(|(left, _)| *left > 0).map(|(_, event)| event));
         }
         // One that goes out after the last check of the members is not back before hosts adopt the new description.
-        let is_checked = |process: &Process| format!("{:?}", process.machine).contains("Releasing");
-        let is_ready = self.record.state == VolumeState::Ready;
-        if self.budget.returns > 0 && !is_ready && !self.administrators.values().any(is_checked) {
+        let is_checked = |process: &Process| {
+            let state = format!("{:?}", process.machine);
+            ["Releasing", "Finishing", "Removing"].iter().any(|phase| state.contains(phase))
+        };
+        if self.budget.returns > 0 && self.life.is_there && !is_ready && !self.administrators.values().any(is_checked) {
             events.extend(self.devices.keys().map(|device| Event::Return(*device)));
         }
         events.extend((0..self.stray.len()).map(Event::Stray));
@@ -219,22 +256,20 @@ impl World {
                 continue;
             };
             let id = self.record.volume.id;
-            if !follower
-                .clone()
-                .follow(self.version, std::slice::from_ref(&self.record))
-                .iter()
-                .all(|step| is_known(follower, step))
-            {
+            if !follower.clone().follow(self.version, &self.records()).iter().all(|step| is_known(follower, step)) {
                 events.push(Event::Follow(*host));
             }
             if let Some(lease) = self.leases.get(host).filter(|lease| !lease.is_over)
                 && let Some(version) = self.seen(*host).filter(|version| lease.confirmed < *version)
-                && follower.confirmable(version, |_| state.operation.is_none()).is_some()
+                && follower.clone().confirmable(version, |_| state.operation.is_none()).is_some()
             {
                 events.push(Event::Confirm(*host));
             }
             match &state.operation {
-                None if self.budget.operations > 0 && !follower.held().contains(&id) => {
+                None if self.budget.operations > 0
+                    && follower.known(id).is_some()
+                    && !follower.held().contains(&id) =>
+                {
                     events.push(Event::Begin(*host))
                 }
                 None => {}
@@ -291,7 +326,12 @@ impl World {
             Event::Settle => {
                 self.budget.settlers -= 1;
                 let own = Generation(20 + self.budget.settlers);
-                self.begin(own, Administrator::settling(own, Timing::default()));
+                let timing = Timing { turn: Duration::ZERO, ..Timing::default() };
+                match self.record.state {
+                    VolumeState::Creating { .. } => self.begin(own, Creation::continuing(own, timing)),
+                    VolumeState::Deleting { .. } => self.begin(own, Deletion::continuing(own, timing)),
+                    _ => self.begin(own, Administrator::settling(own, timing)),
+                }
             }
             Event::Continue => {
                 self.budget.continuers -= 1;
@@ -307,21 +347,26 @@ impl World {
             Event::Return(device) => {
                 self.budget.returns -= 1;
                 self.epoch = Epoch(self.epoch.0 + 2);
-                let known = self.hosts[&USER].follower.as_ref().unwrap().known(self.record.volume.id).unwrap();
-                match held(known, device) {
-                    Some(held) => drop(self.devices.insert(device, held)),
-                    None => drop(self.devices.remove(&device)),
+                let known = self.hosts[&USER].follower.as_ref().unwrap().known(self.record.volume.id);
+                match (known.and_then(|known| held(known, device)), &self.record.state) {
+                    (Some(held), _) => drop(self.devices.insert(device, held)),
+                    // It is as it was; but if it has a new disk, a volume that hosts do not know is not there.
+                    (None, VolumeState::Deleting { .. }) => {}
+                    (None, _) => drop(self.devices.remove(&device)),
                 }
             }
             Event::Follow(host) => {
-                let (version, record) = (self.version, self.record.clone());
+                let (version, records) = (self.version, self.records());
                 match &mut self.hosts.get_mut(&host).unwrap().follower {
-                    none @ None => *none = Some(Follower::new(version, [&record])),
-                    Some(follower) => follower.follow(version, &[record]).iter().for_each(|step| follower.did(step)),
+                    none @ None => *none = Some(Follower::new(version, &records)),
+                    Some(follower) => follower.follow(version, &records).iter().for_each(|step| follower.did(step)),
                 }
             }
             Event::Confirm(host) => {
                 let seen = self.seen(host).unwrap();
+                let state = self.hosts.get_mut(&host).unwrap();
+                let is_idle = state.operation.is_none();
+                state.follower.as_mut().unwrap().confirmable(seen, |_| is_idle);
                 self.leases.get_mut(&host).unwrap().confirmed = seen;
             }
             Event::Begin(host) => {
@@ -349,9 +394,11 @@ impl World {
         self.hosts[&host].follower.as_ref().map(Follower::version)
     }
 
-    /// What must hold at every moment: a volume that is ready is the same everywhere.
+    /// What must hold at every moment: a volume that is ready is the same everywhere, and one that does not exist is nowhere.
     fn check(&self) {
-        if self.record.state == VolumeState::Ready {
+        if !self.life.is_there {
+            assert!(self.devices.is_empty(), "a part of no volume: {self:#?}");
+        } else if self.record.state == VolumeState::Ready {
             for device in DEVICES {
                 assert_eq!(
                     held(&self.record.volume, device).as_ref(),
@@ -366,7 +413,7 @@ impl World {
 pub fn has_effect(question: &Question) -> bool {
     matches!(
         question,
-        Question::Store(Command::Replace { .. } | Command::EndLease { .. })
+        Question::Store(Command::Replace { .. } | Command::Remove { .. } | Command::EndLease { .. })
             | Question::Fence(_)
             | Question::Manage { .. }
     )

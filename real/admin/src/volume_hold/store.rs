@@ -8,7 +8,7 @@ use braid_control::{ArrayDescription, ArrayFolder, ControlError, DeviceState, Ho
 use braid_control_protocol::{Answer, Command, Fence, HostLease, Question, Version, VolumeRecord};
 use braid_host_leases::LeaseJudge;
 use braid_machine::{ArrayRequest, HostError};
-use braid_session::{SessionError, record, set_record};
+use braid_session::{HEARTBEAT, SessionError, record, set_record};
 use braid_shell::HostClient;
 use braid_wire::{Failure as DeviceFailure, Task};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,10 +19,12 @@ pub type Answered = (Answer, Option<Failure>);
 
 /// Answers the questions of one administrator.
 #[derive(Clone)]
-pub(super) struct Questions {
+pub(crate) struct Questions {
     pub folder: ArrayFolder,
     pub client: HostClient,
     pub volume: VolumeId,
+    /// The entry of the volume, if it is to be created.
+    pub entry: Option<VolumeEntry>,
     /// What can't be done while a device is not in.
     pub what: String,
     pub judge: Judge,
@@ -30,7 +32,7 @@ pub(super) struct Questions {
 
 /// A judge of leases, over several looks at them.
 #[derive(Clone)]
-pub(super) struct Judge(Arc<Mutex<(LeaseJudge, Duration)>>);
+pub(crate) struct Judge(Arc<Mutex<(LeaseJudge, Duration)>>);
 
 /// Why a record was not replaced.
 enum Refused {
@@ -41,8 +43,9 @@ enum Refused {
 }
 
 impl Judge {
-    pub fn new(judge: LeaseJudge) -> Judge {
-        Judge(Arc::new(Mutex::new((judge, Duration::ZERO))))
+    /// A judge that has not looked yet.
+    pub fn begin() -> Judge {
+        Judge(Arc::new(Mutex::new((LeaseJudge::new(HEARTBEAT), Duration::ZERO))))
     }
 
     /// How long hosts may be silent now. To be called regularly.
@@ -102,14 +105,11 @@ impl Questions {
                     version: Version(description.revision),
                     record: entry.map(record).transpose()?.map(Box::new),
                     ready_devices: ready_devices.map(|device| DeviceId(device.id)).collect(),
+                    next_volume: VolumeId(description.next_volume),
                 }
             }
-            Command::Replace { after, record } => match self.replace(after, &record) {
-                Ok(version) => Answer::Replaced { version },
-                Err(Refused::Superseded) => Answer::Superseded,
-                Err(Refused::Failed(failure)) => return Err(failure),
-                Err(Refused::Unknown(failure)) => return Ok((Answer::Unknown, Some(failure))),
-            },
+            Command::Replace { after, record } => return answer_to(self.replace(after, &record)),
+            Command::Remove { after } => return answer_to(self.remove(after)),
             Command::Confirm { version: Version(version) } => match self.folder.describe()?.revision {
                 revision if revision == version => Answer::Yes,
                 _ => Answer::Superseded,
@@ -133,9 +133,25 @@ impl Questions {
     fn replace(&self, after: Version, record: &VolumeRecord) -> Result<Version, Refused> {
         self.folder.update(|description: &mut ArrayDescription| {
             let revision = description.revision;
+            if Version(revision) != after {
+                return Err(Refused::Superseded);
+            }
+            if !description.volumes.iter().any(|entry| entry.id == self.volume.0) {
+                enter(description, self.entry.clone().ok_or(Refused::Superseded)?)?;
+            }
             let is_this = |entry: &&mut VolumeEntry| entry.id == self.volume.0;
-            let entry = description.volumes.iter_mut().find(is_this).filter(|_| Version(revision) == after);
-            set_record(entry.ok_or(Refused::Superseded)?, record)?;
+            set_record(description.volumes.iter_mut().find(is_this).ok_or(Refused::Superseded)?, record)?;
+            Ok(Version(revision + 1))
+        })
+    }
+
+    fn remove(&self, after: Version) -> Result<Version, Refused> {
+        self.folder.update(|description: &mut ArrayDescription| {
+            let revision = description.revision;
+            if Version(revision) != after {
+                return Err(Refused::Superseded);
+            }
+            description.volumes.retain(|entry| entry.id != self.volume.0);
             Ok(Version(revision + 1))
         })
     }
@@ -167,6 +183,25 @@ impl Questions {
         };
         (answer, Some(reason))
     }
+}
+
+fn answer_to(replaced: Result<Version, Refused>) -> Result<Answered, Failure> {
+    match replaced {
+        Ok(version) => Ok((Answer::Replaced { version }, None)),
+        Err(Refused::Superseded) => Ok((Answer::Superseded, None)),
+        Err(Refused::Failed(failure)) => Err(failure),
+        Err(Refused::Unknown(failure)) => Ok((Answer::Unknown, Some(failure))),
+    }
+}
+
+/// Adds a new volume to the description, if its name is free.
+fn enter(description: &mut ArrayDescription, entry: VolumeEntry) -> Result<(), Refused> {
+    if description.volume(&entry.name).is_some() {
+        return Err(Refused::Failed(volumes::exists(&entry.name)));
+    }
+    description.next_volume = description.next_volume.max(entry.id + 1);
+    description.volumes.push(entry);
+    Ok(())
 }
 
 /// A host as the protocol sees it.

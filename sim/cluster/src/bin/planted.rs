@@ -139,6 +139,7 @@ fn only_of(name: &str) -> Option<&'static str> {
         FaultKind::Calm,
         FaultKind::Reconnect,
         FaultKind::Reorder,
+        FaultKind::CreateDelete,
         FaultKind::Migrate,
         FaultKind::Disconnect,
         FaultKind::Fence,

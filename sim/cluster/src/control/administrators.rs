@@ -6,7 +6,8 @@ use crate::cluster::{Cluster, HostSlot, Record};
 use crate::role::Role;
 use braid_base::{Generation, MemberState, NodeId, VolumeId};
 use braid_control_protocol::{
-    Administrator, Answer, Done, Effect, Error, Input, Operation, Question, Stage, Tag, Timing,
+    Administrator, Answer, Creation, Deletion, Done, Effect, Error, Input, Operation, Question, Stage, Tag, Timing,
+    VolumeState,
 };
 use braid_machine::{ArrayRequest, HostError, HostOutcome, HostRequest, HostSuccess, JobRequest, Patience};
 use braid_wire::Failure;
@@ -33,7 +34,12 @@ pub(super) struct Process {
 impl Cluster {
     /// Has a host perform an operation on the volume.
     pub(crate) fn begin_operation(&mut self, by: HostSlot, operation: Operation) {
-        let (own, volume) = (self.generation(by), self.volume.id);
+        self.begin_operation_on(by, self.volume.id, operation);
+    }
+
+    /// The same for any volume.
+    pub(crate) fn begin_operation_on(&mut self, by: HostSlot, volume: VolumeId, operation: Operation) {
+        let own = self.generation(by);
         self.with_control(|cluster, control| {
             cluster.begin_administrator(control, own, Process { operation, volume, is_own: true });
         });
@@ -45,15 +51,25 @@ impl Cluster {
         self.control.as_ref().is_some_and(|control| control.has_administrator(own, true))
     }
 
-    /// A host that sees the volume on hold for a dead administrator settles that, in some cases.
+    /// The same, also for operations that settle what another host has begun.
+    pub(super) fn has_administrators(&self, slot: HostSlot) -> bool {
+        let own = self.generation(slot);
+        let has = |is_own| self.control.as_ref().is_some_and(|control| control.has_administrator(own, is_own));
+        has(true) || has(false)
+    }
+
+    /// A host that sees what a dead administrator has begun completes or reverts that, in some cases.
     pub(super) fn settle_sometimes(&mut self, control: &mut ControlPlane, own: Generation) {
         let is_of_other = |by: Generation| by != own || !control.has_administrator(own, true);
-        let held = control.store.held().find(|(_, by)| is_of_other(*by));
-        if let Some((volume, _)) = held
-            && !control.has_administrator(own, false)
-            && control.rng.below(8) == 0
-        {
-            let operation = Administrator::settling(own, Timing::default()).into();
+        let held = control.store.unsettled().find(|(_, by)| is_of_other(*by));
+        let Some((volume, state)) = held.map(|(record, _)| (record.volume.id, record.state.clone())) else { return };
+        if !control.has_administrator(own, false) && control.rng.below(8) == 0 {
+            let timing = Timing { turn: Duration::ZERO, ..Timing::default() };
+            let operation = match state {
+                VolumeState::Creating { .. } => Creation::continuing(own, timing).into(),
+                VolumeState::Deleting { .. } => Deletion::continuing(own, timing).into(),
+                _ => Administrator::settling(own, timing).into(),
+            };
             self.begin_administrator(control, own, Process { operation, volume, is_own: false });
         }
     }
@@ -157,6 +173,9 @@ impl Cluster {
                 return self.ask_host(control, own, tag, ArrayRequest::Fence { below, except });
             }
             Question::Manage { device, task } => {
+                if !self.world.is_stalled(NodeId::Host(own.host)) && control.store.has_lease(own.host) {
+                    self.assert_unused(control, volume, &task);
+                }
                 return self.ask_host(control, own, tag, ArrayRequest::Manage { device, task });
             }
             Question::Copy { from } => {
@@ -200,6 +219,24 @@ fn name_of(result: &Result<Done, Error>, process: &Process) -> &'static str {
             Err(Error::NotIn(_)) => "migration without a device",
             Err(Error::Held(_) | Error::Lost) => "migration while another administrator is at work",
             Err(_) => "migration without answers",
+        };
+    }
+    let is_creation = matches!(process.operation, Operation::Creation(_));
+    if is_creation || matches!(process.operation, Operation::Deletion(_)) {
+        return match (result, process.is_own) {
+            (Ok(Done::Changed), true) if is_creation => "volume created",
+            (Ok(Done::Changed), true) => "volume deleted",
+            (Ok(Done::Changed), false) if is_creation => "creation of another host completed",
+            (Ok(Done::Changed), false) => "deletion of another host completed",
+            (Ok(_), _) => "nothing to create or delete",
+            (Err(Error::NumberUsed), _) => "creation with a used number",
+            (Err(Error::Lost), _) if is_creation => "creation taken over",
+            (Err(Error::Lost), _) => "deletion taken over",
+            (Err(Error::NotIn(_)), _) => "creation or deletion without a device",
+            (Err(Error::NotDrained(_)), _) => "deletion not drained",
+            (Err(Error::Held(_)), _) => "creation or deletion while another is under way",
+            (Err(_), _) if is_creation => "creation failed otherwise",
+            (Err(_), _) => "deletion failed otherwise",
         };
     }
     match result {

@@ -26,13 +26,14 @@ impl Cluster {
     /// Checks that no hold is left: at rest, every change is complete or reverted, all hosts know it, and no administrator is at work.
     pub(crate) fn check_hold(&self) -> Result<(), Failed> {
         match &self.control {
-            Some(control) if control.store.held().next().is_some() => {
-                let details = format!("a volume is still on hold: {:?}", control.store.records());
+            Some(control) if control.store.unsettled().next().is_some() => {
+                let details =
+                    format!("a volume is still on hold, or half created or deleted: {:?}", control.store.records());
                 Err(Failed { check: "left-hold", details })
             }
             Some(control) => match control.administrators.keys().find(|own| self.slot_of(own.host).is_some()) {
                 Some(own) => Err(Failed { check: "left-administrator", details: format!("{own:?} is still at work") }),
-                None => Ok(()),
+                None => self.check_parts(),
             },
             None => Ok(()),
         }
@@ -62,7 +63,9 @@ impl Cluster {
 impl Run {
     /// Schedules changes of the volume, if the run has them.
     pub(crate) fn plan_change(&mut self) {
-        if let Some(changes) = &self.cluster.options.changes {
+        if let Some(changes) =
+            self.cluster.options.changes.as_ref().filter(|changes| changes.orderings || changes.moves)
+        {
             let mean = changes.every.as_nanos() as u64;
             let pause = Duration::from_nanos(self.change_rng.below(2 * mean) + 1);
             self.plan_fault(pause, FaultEvent::Change);

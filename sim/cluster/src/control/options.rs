@@ -1,5 +1,5 @@
-//! The options of runs in which the ordering of the volume changes, or the volume moves, while clients use it, and administrators die or
-//! are suspended at every step; and of runs with silent hosts.
+//! The options of runs in which the ordering of the volume changes, the volume moves, or volumes are created and deleted, while clients use
+//! them, and administrators die or are suspended at every step; and of runs with silent hosts.
 
 use crate::options::{Choices, Options};
 use braid_base::Rng;
@@ -47,6 +47,8 @@ pub struct ChangeOptions {
     pub orderings: bool,
     /// The volume moves.
     pub moves: bool,
+    /// If set, volumes are created and deleted, with this mean time between two.
+    pub lives: Option<Duration>,
     /// The most bytes of it that a host copies in a second; 0: as many as it can.
     pub copy_rate: u64,
     /// At so many of a thousand steps, an administrator dies.
@@ -77,19 +79,25 @@ impl Options {
         let rng = &mut Rng::new(self.seed ^ 0x4e_04de4);
         let orderings = choices.kinds().contains(&kind) && is_plain && (rng.below(10) == 0 || named);
         let moves = self.moves;
-        if !orderings && !moves {
+        let lives = self.draws_lives(choices, is_plain);
+        if !orderings && !moves && lives.is_none() {
             return self;
         }
         let changes = ChangeOptions {
             every: Duration::from_millis([50, 300, 1_000][rng.below(3) as usize]),
             orderings,
             moves,
+            lives,
             copy_rate: [0, 1 << 16, 1 << 18][Rng::new(self.seed ^ 0xc0_947a7e).below(3) as usize],
             deaths: [0, 3, 15][rng.below(3) as usize],
             pauses: [0, 3, 30][rng.below(3) as usize],
             store_faults: [0, 5, 30][rng.below(3) as usize],
         };
         let mut faults = self.faults;
+        if lives.is_some() {
+            // Such damage is placed for one volume only.
+            faults.weights.remove(&FaultKind::Misdirected);
+        }
         if rng.chance(2, 3) {
             // While a device is out, no change begins.
             faults.weights.retain(|kind, _| WITH_ALL_DEVICES.contains(kind));
@@ -157,5 +165,17 @@ impl Options {
             settings,
             ..self
         }
+    }
+
+    /// In some seeds, volumes are created and deleted; if the choices name that, in all seeds in which it may be. All of them have
+    /// redundancy: the others prevent their devices from being taken out.
+    fn draws_lives(&self, choices: &Choices, is_plain: bool) -> Option<Duration> {
+        let kind = FaultKind::CreateDelete;
+        let named = choices.only.contains(&kind) || choices.also.contains(&kind);
+        // A random source of its own, so that all other seeds are unchanged.
+        let rng = &mut Rng::new(self.seed ^ 0xc4ea7e);
+        let may = choices.kinds().contains(&kind) && is_plain && self.layout.redundancy_units() > 0;
+        let is_chosen = may && (rng.below(12) == 0 || named);
+        is_chosen.then(|| Duration::from_millis([50, 300, 1_000][rng.below(3) as usize]))
     }
 }

@@ -22,6 +22,8 @@ const WATCHED: Duration = Duration::from_millis(20);
 pub(super) struct Store {
     version: Version,
     records: BTreeMap<VolumeId, VolumeRecord>,
+    /// Above the numbers of all volumes that there were.
+    next_volume: VolumeId,
     pub leases: LeaseStore,
 }
 
@@ -32,8 +34,9 @@ impl Store {
             let copied = volume.moving.as_ref().map(|_| CopyRecord { begun: Version(0), copied_to: 0 });
             (volume.id, VolumeRecord { volume, state: VolumeState::Ready, copied })
         };
-        let records = volumes.into_iter().map(record).collect();
-        Store { version: Version(1), records, leases }
+        let records: BTreeMap<_, _> = volumes.into_iter().map(record).collect();
+        let next_volume = VolumeId(records.keys().last().map_or(1, |volume| volume.0 + 1));
+        Store { version: Version(1), records, next_volume, leases }
     }
 
     pub fn version(&self) -> Version {
@@ -48,13 +51,17 @@ impl Store {
         self.records.get(&volume)
     }
 
+    pub fn next_volume(&self) -> VolumeId {
+        self.next_volume
+    }
+
     pub fn held_by(&self, volume: VolumeId) -> Option<Generation> {
         self.record(volume)?.held_by()
     }
 
-    /// The volumes on hold, and by whom.
-    pub fn held(&self) -> impl Iterator<Item = (VolumeId, Generation)> + '_ {
-        self.records.iter().filter_map(|(volume, record)| Some((*volume, record.held_by()?)))
+    /// The volumes on which an administrator is at work, and that administrator.
+    pub fn unsettled(&self) -> impl Iterator<Item = (&VolumeRecord, Generation)> + '_ {
+        self.records.values().filter_map(|record| Some((record, record.administrator()?)))
     }
 }
 
@@ -100,12 +107,22 @@ impl Cluster {
                 version: control.store.version,
                 record: control.store.record(volume).cloned().map(Box::new),
                 ready_devices: self.devices().into_iter().collect(),
+                next_volume: control.store.next_volume,
             },
-            Command::Replace { after, .. } | Command::Confirm { version: after } if after != control.store.version => {
+            Command::Replace { after, .. } | Command::Remove { after } | Command::Confirm { version: after }
+                if after != control.store.version =>
+            {
                 Answer::Superseded
             }
             Command::Replace { record, .. } => {
                 self.replace_record(control, record);
+                Answer::Replaced { version: control.store.version }
+            }
+            Command::Remove { .. } => {
+                let store = &mut control.store;
+                store.version = Version(store.version.0 + 1);
+                store.records.remove(&volume);
+                self.note_record(volume, None);
                 Answer::Replaced { version: control.store.version }
             }
             Command::Confirm { .. } | Command::Watch => Answer::Yes,
@@ -141,14 +158,22 @@ impl Cluster {
             self.options.ordering = volume.ordering;
             self.volume = volume.clone();
         }
-        self.tell_monitor(ControlRequest::AdoptVolume { volume: widest(&record) });
-        store.records.insert(volume.id, record);
+        store.next_volume = store.next_volume.max(VolumeId(volume.id.0 + 1));
+        store.records.insert(volume.id, record.clone());
+        self.note_record(volume.id, Some(&record));
+        self.tell_monitor(match record.state {
+            VolumeState::Deleting { .. } => ControlRequest::DropVolume { volume: volume.id },
+            _ => ControlRequest::AdoptVolume { volume: widest(&record) },
+        });
     }
 
     /// The volumes as the monitor must know them.
     pub(crate) fn volumes_for_monitor(&self) -> Vec<VolumeDescription> {
         match &self.control {
-            Some(control) => control.store.records.values().map(widest).collect(),
+            Some(control) => {
+                let is_deleting = |record: &&VolumeRecord| matches!(record.state, VolumeState::Deleting { .. });
+                control.store.records.values().filter(|record| !is_deleting(record)).map(widest).collect()
+            }
             None => self.volumes(),
         }
     }

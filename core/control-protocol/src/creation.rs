@@ -1,0 +1,267 @@
+//! The creation of a volume: its record is entered, the devices get their parts, and then hosts may use it. A creation that can't be
+//! completed is undone; one whose administrator has died is completed by another one, or its volume is deleted.
+//!
+//! ```text
+//!   inspecting ◄──────► waiting for another administrator that creates the same volume (`turns`)
+//!       │ there is no such volume, or its administrator is dead, and shut out
+//!       ▼
+//!   entering: Creating ─► the monitor knows it ─► telling: CreateObject ─► lock servers serve ─► finishing: Ready
+//!                                  └────────────────────┴────────────────────────┴─► undoing (a deletion)
+//! ```
+
+use crate::contract::{Done, Effect, Error, Input, Stage, Timing};
+use crate::deletion::Deletion;
+use crate::device_tasks::holders;
+use crate::edit::{Edit, EditError, RecordEdit};
+use crate::interface::{Answer, Command, Question, Tag};
+use crate::questions::Questions;
+use crate::record::{Version, VolumeRecord, VolumeState};
+use crate::telling::{Telling, TellingEnd};
+use crate::turns::{Turn, TurnEnd};
+use crate::waiting::{WaitEnd, Waiting};
+use braid_base::{Generation, Time};
+use braid_layout::VolumeDescription;
+
+/// A creation, and its state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Creation {
+    own: Generation,
+    /// None if it completes what another administrator has begun.
+    volume: Option<Box<VolumeDescription>>,
+    timing: Timing,
+    /// Other administrators are waited for until then.
+    until: Time,
+    phase: Phase,
+    questions: Questions,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Phase {
+    New,
+    /// All devices of the volume must be in.
+    CheckingMembers(Tag),
+    /// It reads the record, until this time.
+    Inspecting(Tag, Time),
+    Waiting(Turn),
+    Entering(RecordEdit),
+    AwaitingMonitor(Waiting, Version, VolumeRecord),
+    Telling(Telling, VolumeRecord),
+    AwaitingLockServers(Waiting),
+    Finishing(RecordEdit),
+    /// With the error because of which it is undone.
+    Undoing(Box<Deletion>, Error),
+    Ended,
+}
+
+impl Creation {
+    /// The creation by `own` of this volume. If its record is there already, in the same words, the creation is continued.
+    pub fn of(own: Generation, volume: VolumeDescription, timing: Timing) -> Creation {
+        Creation::new(own, Some(Box::new(volume)), timing)
+    }
+
+    /// The operation of `own` that completes a creation, if its administrator has died.
+    pub fn continuing(own: Generation, timing: Timing) -> Creation {
+        Creation::new(own, None, timing)
+    }
+
+    fn new(own: Generation, volume: Option<Box<VolumeDescription>>, timing: Timing) -> Creation {
+        Creation { own, volume, timing, until: Time(0), phase: Phase::New, questions: Questions::default() }
+    }
+
+    /// The time of the next [`Input::Wake`].
+    pub fn deadline(&self) -> Option<Time> {
+        match &self.phase {
+            Phase::Waiting(turn) => turn.deadline(),
+            Phase::Entering(editing) | Phase::Finishing(editing) => editing.deadline(),
+            Phase::AwaitingMonitor(waiting, ..) | Phase::AwaitingLockServers(waiting) => waiting.deadline(),
+            Phase::Telling(telling, _) => telling.deadline(),
+            Phase::Undoing(deletion, _) => deletion.deadline(),
+            _ => None,
+        }
+    }
+
+    /// Takes one input, and returns what follows.
+    pub fn step(&mut self, now: Time, input: Input) -> Vec<Effect> {
+        match (std::mem::replace(&mut self.phase, Phase::Ended), input) {
+            (Phase::Undoing(deletion, why), input) => self.undo(now, *deletion, why, input),
+            (Phase::New, Input::Start) => {
+                self.until = now.after(self.timing.turn);
+                match &self.volume {
+                    None => self.inspect(now),
+                    Some(volume) => {
+                        let devices = holders([&**volume]);
+                        self.phase = Phase::CheckingMembers(self.questions.ask(Question::AreIn { devices }));
+                    }
+                }
+            }
+            (_, Input::Start) => panic!("a creation begins once"),
+            (phase, Input::Answer { tag, answer }) => self.on_answer(now, phase, tag, answer),
+            (phase, Input::Wake) => self.on_wake(now, phase),
+        }
+        self.questions.take()
+    }
+
+    fn on_wake(&mut self, now: Time, mut phase: Phase) {
+        match &mut phase {
+            Phase::Waiting(turn) if turn.on_wake(now).is_some() => return self.inspect(now),
+            Phase::Entering(editing) | Phase::Finishing(editing) => editing.on_wake(now, &mut self.questions),
+            Phase::AwaitingMonitor(waiting, ..) | Phase::AwaitingLockServers(waiting) => {
+                waiting.on_wake(now, &mut self.questions);
+            }
+            Phase::Telling(telling, _) => telling.on_wake(now, &mut self.questions),
+            _ => {}
+        }
+        self.phase = phase;
+    }
+
+    fn on_answer(&mut self, now: Time, phase: Phase, tag: Tag, answer: Answer) {
+        match phase {
+            Phase::CheckingMembers(asked) if asked == tag => match answer {
+                Answer::AllIn(_) => self.inspect(now),
+                Answer::NotIn(_) => self.end(Err(Error::NotIn(tag))),
+                _ => self.end(Err(Error::Question(tag))),
+            },
+            Phase::Inspecting(asked, until) if asked == tag => match answer {
+                Answer::Record { version, record, .. } => self.on_record(now, version, record.map(|record| *record)),
+                Answer::Unknown if now < until => {
+                    self.phase = Phase::Inspecting(self.questions.command(Command::Read), until);
+                }
+                _ => self.end(Err(Error::Question(tag))),
+            },
+            Phase::Waiting(mut turn) => match turn.on_answer(now, self.until, tag, answer, &mut self.questions) {
+                None => self.phase = Phase::Waiting(turn),
+                Some(TurnEnd::Look) => self.inspect(now),
+                Some(TurnEnd::Busy(_)) if self.volume.is_none() => self.end(Ok(Done::Nothing)),
+                Some(TurnEnd::Busy(by)) => self.end(Err(Error::Held(by))),
+                Some(TurnEnd::Over(from)) => self.enter(now, Edit::TakeOver { from, by: self.own }),
+                Some(TurnEnd::Failed(tag)) => self.end(Err(Error::Question(tag))),
+            },
+            Phase::Entering(mut editing) => match editing.on_answer(now, tag, answer, &mut self.questions) {
+                None => self.phase = Phase::Entering(editing),
+                Some(Ok((version, record))) => self.await_monitor(now, version, record),
+                Some(Err(EditError::Store(tag))) => self.end(Err(Error::Question(tag))),
+                Some(Err(EditError::NumberUsed)) => self.end(Err(Error::NumberUsed)),
+                Some(Err(EditError::NoSuchDevice(device))) => self.end(Err(Error::NoSuchDevice(device))),
+                // Another administrator has taken over first.
+                Some(Err(_)) => self.inspect(now),
+            },
+            Phase::AwaitingMonitor(mut waiting, version, record) => match waiting.on_answer(now, tag, &answer) {
+                None => self.phase = Phase::AwaitingMonitor(waiting, version, record),
+                Some(WaitEnd::Yes) => self.tell(now, version, record),
+                Some(WaitEnd::TimedOut(_)) => self.fail(now, Error::MonitorSilent),
+                Some(WaitEnd::Failed(tag)) => self.fail(now, Error::Question(tag)),
+            },
+            Phase::Telling(mut telling, record) => match telling.on_answer(now, tag, answer, &mut self.questions) {
+                None => self.phase = Phase::Telling(telling, record),
+                Some(TellingEnd::Told { .. }) => self.await_lock_servers(now, &record),
+                Some(TellingEnd::Lost) => self.end(Err(Error::Lost)),
+                Some(TellingEnd::NoSpace(tag)) => self.fail(now, Error::NoSpace(tag)),
+                Some(TellingEnd::Failed(tag)) => self.fail(now, Error::Incomplete(tag)),
+            },
+            Phase::AwaitingLockServers(mut waiting) => match waiting.on_answer(now, tag, &answer) {
+                None => self.phase = Phase::AwaitingLockServers(waiting),
+                Some(WaitEnd::Yes) => self.finish(now),
+                Some(WaitEnd::TimedOut(tag)) => self.fail(now, Error::NoLockServer(tag)),
+                Some(WaitEnd::Failed(tag)) => self.fail(now, Error::Question(tag)),
+            },
+            Phase::Finishing(mut editing) => match editing.on_answer(now, tag, answer, &mut self.questions) {
+                None => self.phase = Phase::Finishing(editing),
+                Some(Ok(_)) => self.end(Ok(Done::Changed)),
+                // It may be ready.
+                Some(Err(EditError::Store(tag))) => self.end(Err(Error::Question(tag))),
+                Some(Err(_)) => self.end(Err(Error::Lost)),
+            },
+            // The answer to a question that is no longer waited for.
+            phase => self.phase = phase,
+        }
+    }
+
+    fn inspect(&mut self, now: Time) {
+        let until = now.after(self.timing.store);
+        self.phase = Phase::Inspecting(self.questions.command(Command::Read), until);
+    }
+
+    fn on_record(&mut self, now: Time, version: Version, record: Option<VolumeRecord>) {
+        let Some(record) = record else {
+            return match self.volume.clone() {
+                Some(volume) => self.enter(now, Edit::Enter { volume, by: self.own }),
+                None => self.end(Ok(Done::Nothing)),
+            };
+        };
+        let is_this = self.volume.as_ref().is_none_or(|volume| **volume == record.volume);
+        match record.state {
+            _ if !is_this => self.end(Err(Error::NumberUsed)),
+            VolumeState::Creating { by } if by == self.own => self.await_monitor(now, version, record),
+            VolumeState::Creating { by } => self.phase = Phase::Waiting(Turn::new(by, &mut self.questions)),
+            VolumeState::Deleting { .. } if self.volume.is_some() => self.end(Err(Error::Lost)),
+            // Another administrator has completed it.
+            _ => self.end(Ok(Done::Nothing)),
+        }
+    }
+
+    fn enter(&mut self, now: Time, edit: Edit) {
+        self.phase = Phase::Entering(self.edit(now, edit));
+    }
+
+    /// The monitor must not take a device out without which the new volume can't be served.
+    fn await_monitor(&mut self, now: Time, version: Version, record: VolumeRecord) {
+        let (question, until) = (Question::MonitorKnows { version }, now.after(self.timing.monitor));
+        let waiting = Waiting::new(question, &self.timing, until, &mut self.questions);
+        self.phase = Phase::AwaitingMonitor(waiting, version, record);
+    }
+
+    fn tell(&mut self, now: Time, version: Version, record: VolumeRecord) {
+        self.questions.push(Effect::Began(Stage::TellingDevices));
+        let until = now.after(self.timing.in_use);
+        let telling = Telling::new(self.own, version, &record, until, &mut self.questions);
+        self.phase = Phase::Telling(telling, record);
+    }
+
+    fn await_lock_servers(&mut self, now: Time, record: &VolumeRecord) {
+        if !record.volume.ordering.needs_lock_server() {
+            return self.finish(now);
+        }
+        self.questions.push(Effect::Began(Stage::AwaitingLockServers));
+        let (question, until) = (Question::LockServersServe, now.after(self.timing.lock_servers));
+        let waiting = Waiting::new(question, &self.timing, until, &mut self.questions);
+        self.phase = Phase::AwaitingLockServers(waiting);
+    }
+
+    fn finish(&mut self, now: Time) {
+        self.phase = Phase::Finishing(self.edit(now, Edit::Finish { by: self.own }));
+    }
+
+    /// The creation can't be completed now. What another administrator has begun is undone only if it can never be completed.
+    fn fail(&mut self, now: Time, why: Error) {
+        if self.volume.is_none() && !matches!(why, Error::NoSpace(_)) {
+            return self.end(Err(why));
+        }
+        let deletion = Deletion::undoing(self.own, self.timing, &mut self.questions);
+        self.undo(now, deletion, why, Input::Start);
+    }
+
+    /// Gives an input to the deletion that undoes the creation. If it fails, the record says that the volume is being deleted.
+    fn undo(&mut self, now: Time, mut deletion: Deletion, why: Error, input: Input) {
+        let effects = deletion.step(now, input);
+        let has_ended = matches!(effects.last(), Some(Effect::Ended(_)));
+        if has_ended {
+            self.questions = deletion.into_questions();
+        } else {
+            self.phase = Phase::Undoing(Box::new(deletion), why.clone());
+        }
+        let others = effects.into_iter().filter(|effect| !matches!(effect, Effect::Ended(_)));
+        others.for_each(|effect| self.questions.push(effect));
+        if has_ended {
+            self.end(Err(why));
+        }
+    }
+
+    fn edit(&mut self, now: Time, edit: Edit) -> RecordEdit {
+        RecordEdit::new(edit, now.after(self.timing.store), &mut self.questions)
+    }
+
+    fn end(&mut self, result: Result<Done, Error>) {
+        self.phase = Phase::Ended;
+        self.questions.push(Effect::Ended(result));
+    }
+}

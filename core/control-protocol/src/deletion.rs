@@ -1,0 +1,246 @@
+//! The deletion of a volume: hosts forget it, then its parts on the devices are removed, then its record. A deletion that was begun is
+//! completed, by its administrator or by another one.
+//!
+//! ```text
+//!   inspecting ◄──────► waiting for another administrator (`turns`)
+//!       │ nobody is at work on the volume, or a dead administrator, which is shut out
+//!       ▼
+//!   marking: Deleting ─► draining: every host has forgotten it ─► telling: RemoveObject ─► removing: no record
+//! ```
+
+use crate::contract::{Done, Effect, Error, Input, Stage, Timing};
+use crate::device_tasks::holders;
+use crate::drain::{Drain, DrainProgress};
+use crate::edit::{Edit, EditError, RecordEdit};
+use crate::interface::{Answer, Command, Question, Tag};
+use crate::questions::Questions;
+use crate::record::{Version, VolumeRecord, VolumeState};
+use crate::telling::{Telling, TellingEnd};
+use crate::turns::{Turn, TurnEnd};
+use braid_base::{Generation, Time};
+
+/// A deletion, and its state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deletion {
+    own: Generation,
+    work: Work,
+    timing: Timing,
+    /// Other administrators are waited for until then.
+    until: Time,
+    phase: Phase,
+    questions: Questions,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Work {
+    /// To delete the volume, whatever its state is.
+    Delete,
+    /// To complete a deletion that has begun.
+    Continue,
+    /// To undo the own creation of the volume, which no host knows.
+    Undo,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Phase {
+    New,
+    /// It reads the record, until this time.
+    Inspecting(Tag, Time),
+    /// All devices of the volume must be in.
+    CheckingMembers(Tag),
+    Waiting(Turn, VolumeRecord),
+    /// True if hosts may know the volume.
+    Marking(RecordEdit, bool),
+    Draining(Drain, Version, VolumeRecord),
+    Telling(Telling, VolumeRecord),
+    Removing(RecordEdit),
+    Ended,
+}
+
+impl Deletion {
+    /// The deletion by `own` of a volume.
+    pub fn of(own: Generation, timing: Timing) -> Deletion {
+        Deletion::new(own, Work::Delete, timing)
+    }
+
+    /// The operation of `own` that completes a deletion, if its administrator has died.
+    pub fn continuing(own: Generation, timing: Timing) -> Deletion {
+        Deletion::new(own, Work::Continue, timing)
+    }
+
+    /// The end of a creation of `own` that can't be completed, whose questions it continues.
+    pub(crate) fn undoing(own: Generation, timing: Timing, questions: &mut Questions) -> Deletion {
+        Deletion { questions: std::mem::take(questions), ..Deletion::new(own, Work::Undo, timing) }
+    }
+
+    fn new(own: Generation, work: Work, timing: Timing) -> Deletion {
+        Deletion { own, work, timing, until: Time(0), phase: Phase::New, questions: Questions::default() }
+    }
+
+    /// Its questions, for the operation that it was a part of.
+    pub(crate) fn into_questions(self) -> Questions {
+        self.questions
+    }
+
+    /// The time of the next [`Input::Wake`].
+    pub fn deadline(&self) -> Option<Time> {
+        match &self.phase {
+            Phase::Waiting(turn, _) => turn.deadline(),
+            Phase::Marking(editing, _) | Phase::Removing(editing) => editing.deadline(),
+            Phase::Draining(drain, ..) => drain.deadline(),
+            Phase::Telling(telling, _) => telling.deadline(),
+            _ => None,
+        }
+    }
+
+    /// Takes one input, and returns what follows.
+    pub fn step(&mut self, now: Time, input: Input) -> Vec<Effect> {
+        match input {
+            Input::Start => {
+                assert_eq!(self.phase, Phase::New, "a deletion begins once");
+                self.until = now.after(self.timing.turn);
+                match self.work {
+                    Work::Undo => self.mark(now, Some(self.own), false),
+                    Work::Delete | Work::Continue => self.inspect(now),
+                }
+            }
+            Input::Answer { tag, answer } => self.on_answer(now, tag, answer),
+            Input::Wake => self.on_wake(now),
+        }
+        self.questions.take()
+    }
+
+    fn on_wake(&mut self, now: Time) {
+        match &mut self.phase {
+            Phase::Waiting(turn, _) if turn.on_wake(now).is_some() => self.inspect(now),
+            Phase::Marking(editing, _) | Phase::Removing(editing) => editing.on_wake(now, &mut self.questions),
+            Phase::Draining(drain, ..) => {
+                if let DrainProgress::Late(hosts) = drain.on_wake(now, &mut self.questions) {
+                    self.end(Err(Error::NotDrained(hosts)));
+                }
+            }
+            Phase::Telling(telling, _) => telling.on_wake(now, &mut self.questions),
+            _ => {}
+        }
+    }
+
+    fn on_answer(&mut self, now: Time, tag: Tag, answer: Answer) {
+        match std::mem::replace(&mut self.phase, Phase::Ended) {
+            Phase::Inspecting(asked, until) if asked == tag => match answer {
+                Answer::Record { version, record, .. } => self.on_record(now, version, record.map(|record| *record)),
+                Answer::Unknown if now < until => self.phase = Phase::Inspecting(self.read(), until),
+                _ => self.end(Err(Error::Question(tag))),
+            },
+            Phase::CheckingMembers(asked) if asked == tag => match answer {
+                Answer::AllIn(_) => self.mark(now, None, true),
+                Answer::NotIn(_) => self.end(Err(Error::NotIn(tag))),
+                _ => self.end(Err(Error::Question(tag))),
+            },
+            Phase::Waiting(mut turn, record) => {
+                match turn.on_answer(now, self.until, tag, answer, &mut self.questions) {
+                    None => self.phase = Phase::Waiting(turn, record),
+                    Some(TurnEnd::Look) => self.inspect(now),
+                    Some(TurnEnd::Busy(_)) if self.work == Work::Continue => self.end(Ok(Done::Nothing)),
+                    Some(TurnEnd::Busy(by)) => self.end(Err(Error::Held(by))),
+                    Some(TurnEnd::Over(by)) => {
+                        let is_known = !matches!(record.state, VolumeState::Creating { .. });
+                        self.mark(now, Some(by), is_known);
+                    }
+                    Some(TurnEnd::Failed(tag)) => self.end(Err(Error::Question(tag))),
+                }
+            }
+            Phase::Marking(mut editing, is_known) => {
+                match editing.on_answer(now, tag, answer, &mut self.questions) {
+                    None => self.phase = Phase::Marking(editing, is_known),
+                    Some(Ok((version, record))) if is_known => self.drain(now, version, record),
+                    Some(Ok((version, record))) => self.tell(now, version, record),
+                    Some(Err(EditError::Store(tag))) => self.end(Err(Error::Question(tag))),
+                    Some(Err(_)) if self.work == Work::Undo => self.end(Err(Error::Lost)),
+                    // Another administrator has begun something since.
+                    Some(Err(_)) => self.inspect(now),
+                }
+            }
+            Phase::Draining(mut drain, version, record) => {
+                match drain.on_answer(now, tag, answer, &mut self.questions) {
+                    DrainProgress::Waiting => self.phase = Phase::Draining(drain, version, record),
+                    DrainProgress::Drained => self.tell(now, version, record),
+                    DrainProgress::Late(hosts) => self.end(Err(Error::NotDrained(hosts))),
+                    DrainProgress::Failed(tag) => self.end(Err(Error::Question(tag))),
+                }
+            }
+            Phase::Telling(mut telling, record) => match telling.on_answer(now, tag, answer, &mut self.questions) {
+                None => self.phase = Phase::Telling(telling, record),
+                Some(TellingEnd::Told { .. }) => {
+                    let edit = Edit::Remove { by: self.own, record: Box::new(record) };
+                    self.phase = Phase::Removing(self.edit(now, edit));
+                }
+                Some(TellingEnd::Lost) => self.end(Err(Error::Lost)),
+                Some(TellingEnd::Failed(tag) | TellingEnd::NoSpace(tag)) => {
+                    self.end(Err(Error::Incomplete(tag)));
+                }
+            },
+            Phase::Removing(mut editing) => match editing.on_answer(now, tag, answer, &mut self.questions) {
+                None => self.phase = Phase::Removing(editing),
+                Some(Ok(_)) => self.end(Ok(Done::Changed)),
+                Some(Err(EditError::Store(tag))) => self.end(Err(Error::Question(tag))),
+                Some(Err(_)) => self.end(Err(Error::Lost)),
+            },
+            // The answer to a question that is no longer waited for.
+            phase => self.phase = phase,
+        }
+    }
+
+    fn read(&mut self) -> Tag {
+        self.questions.command(Command::Read)
+    }
+
+    fn inspect(&mut self, now: Time) {
+        self.phase = Phase::Inspecting(self.read(), now.after(self.timing.store));
+    }
+
+    fn on_record(&mut self, now: Time, version: Version, record: Option<VolumeRecord>) {
+        let is_deleting = |record: &VolumeRecord| matches!(record.state, VolumeState::Deleting { .. });
+        let Some(record) = record.filter(|record| self.work == Work::Delete || is_deleting(record)) else {
+            return self.end(if self.work == Work::Delete { Err(Error::NotUsable) } else { Ok(Done::Nothing) });
+        };
+        match record.administrator() {
+            None => {
+                let devices = holders([&record.volume]);
+                self.phase = Phase::CheckingMembers(self.questions.ask(Question::AreIn { devices }));
+            }
+            Some(by) if by == self.own && is_deleting(&record) => self.drain(now, version, record),
+            Some(by) if by == self.own => {
+                let is_known = !matches!(record.state, VolumeState::Creating { .. });
+                self.mark(now, Some(by), is_known);
+            }
+            Some(by) => self.phase = Phase::Waiting(Turn::new(by, &mut self.questions), record),
+        }
+    }
+
+    fn mark(&mut self, now: Time, from: Option<Generation>, is_known: bool) {
+        let editing = self.edit(now, Edit::Delete { from, by: self.own });
+        self.phase = Phase::Marking(editing, is_known);
+    }
+
+    fn drain(&mut self, now: Time, version: Version, record: VolumeRecord) {
+        self.questions.push(Effect::Began(Stage::Draining));
+        let drain = Drain::new(version, now.after(self.timing.drain), &mut self.questions);
+        self.phase = Phase::Draining(drain, version, record);
+    }
+
+    fn tell(&mut self, now: Time, version: Version, record: VolumeRecord) {
+        self.questions.push(Effect::Began(Stage::TellingDevices));
+        let until = now.after(self.timing.in_use);
+        let telling = Telling::new(self.own, version, &record, until, &mut self.questions);
+        self.phase = Phase::Telling(telling, record);
+    }
+
+    fn edit(&mut self, now: Time, edit: Edit) -> RecordEdit {
+        RecordEdit::new(edit, now.after(self.timing.store), &mut self.questions)
+    }
+
+    fn end(&mut self, result: Result<Done, Error>) {
+        self.phase = Phase::Ended;
+        self.questions.push(Effect::Ended(result));
+    }
+}
