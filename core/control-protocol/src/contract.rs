@@ -69,6 +69,12 @@ pub enum Error {
     BlocksLost(Tag),
     /// A device of the new volume, or of the target, is not ready.
     NoSuchDevice(DeviceId),
+    /// The array has no such device.
+    NoDevice,
+    /// The monitor has refused the request. The question's tag leads to the reason.
+    Refused(Tag),
+    /// The monitor has recorded the request, but the device is not as requested yet. The question's tag leads to the device.
+    NotYet(Tag),
     /// A device of the volume is not in. The question's tag leads to the devices.
     NotIn(Tag),
     /// The monitor has not adopted the description in time.
@@ -104,6 +110,10 @@ pub struct Timing {
     pub members: Duration,
     /// How long an administrator waits for another one that is at work on the same volume.
     pub turn: Duration,
+    /// How long a device may take to be as the monitor has recorded.
+    pub device: Duration,
+    /// How long devices that have just returned may take to count as in for the monitor.
+    pub steady: Duration,
     /// The interval at which the progress of a migration is recorded.
     pub note: Duration,
     /// The interval of repeated questions.
@@ -120,6 +130,8 @@ impl Default for Timing {
             store: Duration::from_secs(10),
             members: Duration::from_secs(60),
             turn: Duration::from_secs(30),
+            device: Duration::from_secs(60),
+            steady: Duration::from_secs(3),
             note: Duration::from_secs(3),
             pause: Duration::from_millis(20),
         }

@@ -1,10 +1,10 @@
 //! What the protocols ask of the world, and the answers. The store is asked only for what a key-value store with compare-and-swap, leases
 //! and watches offers: the array's folder, etcd and the simulation can each implement it.
 
-use crate::record::{Version, VolumeRecord};
-use braid_base::{DeviceId, Epoch, Generation, VolumeId};
+use crate::record::{DeviceRecord, Version, VolumeRecord};
+use braid_base::{DeviceId, DiskId, Epoch, Generation, VolumeId};
 pub use braid_host_leases::{Fence, LeaseEnd};
-use braid_wire::Task;
+use braid_wire::{AdminError, Administration, Task};
 use std::collections::BTreeSet;
 
 /// Names a question. Answers to questions that are no longer waited for are ignored.
@@ -26,6 +26,10 @@ pub enum Question {
     Fence(Fence),
     /// Send a task to a device.
     Manage { device: DeviceId, task: Task },
+    /// Send the monitor a request, which is idempotent.
+    Administer { request: Administration },
+    /// Does the device run on this disk, according to the monitor; if `is_whole`, with all its content?
+    RunsOn { device: DeviceId, disk: DiskId, is_whole: bool },
     /// Have the administrator's own host copy the migrating volume to its target, from this block on. Answered when all is copied, or when
     /// the host has stopped because the volume was put on hold.
     Copy { from: u64 },
@@ -33,7 +37,7 @@ pub enum Question {
     CopyProgress,
 }
 
-/// A command for the store. All of them are about one volume, or about leases of hosts.
+/// A command for the store. Each is about one volume, about one device, or about leases of hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// The record of the volume. Linearizable: it contains all changes that were answered before.
@@ -42,6 +46,10 @@ pub enum Command {
     Replace { after: Version, record: VolumeRecord },
     /// Removes the record, under the same condition: there is no such volume any more. Its number is not used again.
     Remove { after: Version },
+    /// The record of the device. Linearizable, too.
+    ReadDevice,
+    /// Replaces the record of the device, under the condition of [`Command::Replace`].
+    ReplaceDevice { after: Version, record: DeviceRecord },
     /// Is this still the version of the description? Linearizable, too.
     Confirm { version: Version },
     /// The hosts with leases.
@@ -64,10 +72,14 @@ pub enum Answer {
         ready_devices: BTreeSet<DeviceId>,
         next_volume: VolumeId,
     },
-    /// To [`Command::Replace`] and [`Command::Remove`]: it is done, durably; the description has this version.
+    /// To commands that replace or remove records: it is done, durably; the description has this version.
     Replaced { version: Version },
-    /// To [`Command::Replace`], [`Command::Remove`] and [`Command::Confirm`]: the description has another version.
+    /// To the same, and to [`Command::Confirm`]: the description has another version.
     Superseded,
+    /// To [`Command::ReadDevice`]: the record, if there is such a device.
+    Device { version: Version, record: Option<DeviceRecord> },
+    /// To [`Question::Administer`]: the monitor refuses the request, and nothing has changed.
+    Refused(AdminError),
     /// To [`Command::ListHosts`].
     Hosts(Vec<HostLease>),
     /// To [`Command::EndLease`].

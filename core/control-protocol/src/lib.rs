@@ -34,6 +34,9 @@
 //!
 //! Another administrator that finds the volume in one of these states waits while the first one lives. Then it fences it, and goes on.
 //!
+//! The disk of a device is replaced by the monitor: the store only records which disks may fill a slot, before the monitor is asked
+//! (`replacement`).
+//!
 //! Any answer may be lost, and its question may still take effect later ([`Answer::Unknown`]). A replacement whose answer was lost is
 //! followed by a read: the record shows that it has happened, or it is made again after the version that was read. Whatever is still under
 //! way then is superseded by it, or supersedes it.
@@ -56,13 +59,15 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | `record` | what the store records of a volume |
+//! | `record` | what the store records of a volume, and of a device |
 //! | `interface` | questions and answers: the store, the monitor, lock servers, devices |
 //! | `contract` | inputs and effects of an operation, how it ends, time limits |
 //! | `operation` | what drivers run: one of the machines below |
 //! | `migration` | a whole migration: its beginning, the copy, its end; or the rest of one |
 //! | `administrator` | the administrator of a change: the order of the steps |
 //! | `creation`, `deletion` | those of a creation and a deletion |
+//! | `replacement` | the disk of a device is replaced |
+//! | `device_edit` | one replacement of the record of a device |
 //! | `turns` | whose turn it is: an administrator that lives is waited for, a dead one is fenced |
 //! | `edit` | one replacement of a record, with lost answers |
 //! | `drain` | waiting for hosts; fencing silent ones |
@@ -78,6 +83,7 @@ mod administrator;
 mod contract;
 mod creation;
 mod deletion;
+mod device_edit;
 mod device_tasks;
 mod drain;
 mod edit;
@@ -88,6 +94,7 @@ mod migration;
 mod operation;
 mod questions;
 mod record;
+mod replacement;
 mod telling;
 #[cfg(test)]
 mod tests;
@@ -104,4 +111,5 @@ pub use held_requests::{Admission, HeldRequests};
 pub use interface::{Answer, Command, Fence, HostLease, LeaseEnd, Question, Tag};
 pub use migration::Migration;
 pub use operation::Operation;
-pub use record::{Change, CopyRecord, Version, VolumeRecord, VolumeState};
+pub use record::{Change, CopyRecord, DeviceRecord, Version, VolumeRecord, VolumeState};
+pub use replacement::{NextDisk, Replacement};

@@ -5,19 +5,22 @@ use crate::contract::{Effect, Input};
 use crate::creation::Creation;
 use crate::deletion::Deletion;
 use crate::migration::Migration;
+use crate::replacement::Replacement;
 use braid_base::Time;
 
-/// An operation on one volume.
+/// An operation on one volume, or on one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// A change of the volume, or its settlement.
     Change(Administrator),
     /// A whole migration, or the rest of one.
-    Migration(Migration),
+    Migration(Box<Migration>),
     /// The creation of the volume, or the rest of it.
     Creation(Creation),
     /// The deletion of the volume, or the rest of it.
     Deletion(Deletion),
+    /// The disk of a device is replaced.
+    Replacement(Replacement),
 }
 
 impl Operation {
@@ -28,6 +31,7 @@ impl Operation {
             Operation::Migration(migration) => migration.deadline(),
             Operation::Creation(creation) => creation.deadline(),
             Operation::Deletion(deletion) => deletion.deadline(),
+            Operation::Replacement(replacement) => replacement.deadline(),
         }
     }
 
@@ -38,6 +42,7 @@ impl Operation {
             Operation::Migration(migration) => migration.step(now, input),
             Operation::Creation(creation) => creation.step(now, input),
             Operation::Deletion(deletion) => deletion.step(now, input),
+            Operation::Replacement(replacement) => replacement.step(now, input),
         }
     }
 }
@@ -50,7 +55,7 @@ impl From<Administrator> for Operation {
 
 impl From<Migration> for Operation {
     fn from(migration: Migration) -> Operation {
-        Operation::Migration(migration)
+        Operation::Migration(Box::new(migration))
     }
 }
 
@@ -63,5 +68,11 @@ impl From<Creation> for Operation {
 impl From<Deletion> for Operation {
     fn from(deletion: Deletion) -> Operation {
         Operation::Deletion(deletion)
+    }
+}
+
+impl From<Replacement> for Operation {
+    fn from(replacement: Replacement) -> Operation {
+        Operation::Replacement(replacement)
     }
 }

@@ -1,9 +1,10 @@
-//! What the control plane records of a volume: its description, and the state of a change under way.
+//! What the control plane records of a volume: its description, and the state of a change under way; and of a device.
 
-use braid_base::Generation;
+use braid_base::{DiskId, Generation};
 pub use braid_host_leases::Version;
 use braid_layout::{Placement, VolumeDescription};
 use braid_ordering::Ordering;
+use std::collections::BTreeSet;
 
 /// The record of one volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,6 +13,15 @@ pub struct VolumeRecord {
     pub state: VolumeState,
     /// The progress of its migration: there exactly while the volume has a target.
     pub copied: Option<CopyRecord>,
+}
+
+/// The record of one device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceRecord {
+    /// The disk that the device is started on; none until it has been made.
+    pub disk: Option<DiskId>,
+    /// Disks that may fill the slot, or that filled it before.
+    pub others: BTreeSet<DiskId>,
 }
 
 /// The progress of a migration.

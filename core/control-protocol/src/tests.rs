@@ -5,6 +5,7 @@ mod changes;
 mod effects;
 mod lives;
 mod migrations;
+mod replacements;
 mod world;
 
 use crate::*;

@@ -1,5 +1,6 @@
-//! The steps of adding, removing and replacing devices and spares, for `device_operations.rs` and `replacement.rs`. Each operation changes the description and the monitor's membership. If the
-//! process dies in between, another process brings both into agreement.
+//! The steps of adding and removing devices and spares, for `device_operations.rs`, and what replacements share with them. Each operation
+//! changes the description and the monitor's membership. If the process dies in between, another process brings both into agreement. The
+//! replacement of a disk is an operation of `braid_control_protocol` (`replacement.rs`).
 //!
 //! ```text
 //!   add       create disk ─► entry, Adding ─► monitor: AddDevice    ─► Ready ─► `braid up` runs it ─► it is in
@@ -138,13 +139,18 @@ pub async fn await_report(
             return Ok(());
         }
         if let Some(limit) = limit.filter(|limit| begun.elapsed() > *limit) {
-            let member_state = report.map_or("unknown to the monitor", |report| report.member_state.name());
-            let message = format!("the request is recorded, but after {limit:?} device {id} is still {member_state}");
-            return Err(Failure::unreachable("not-yet", message)
-                .hint("it continues without this command; `braid status` shows what it waits for"));
+            return Err(not_yet(id, report.as_ref(), limit));
         }
         tokio::time::sleep(LOOK_PAUSE).await;
     }
+}
+
+/// The failure if the monitor has recorded a request, but the device is not as requested after this time.
+pub fn not_yet(id: u16, report: Option<&DeviceReport>, limit: Duration) -> Failure {
+    let member_state = report.map_or("unknown to the monitor", |report| report.member_state.name());
+    let message = format!("the request is recorded, but after {limit:?} device {id} is still {member_state}");
+    Failure::unreachable("not-yet", message)
+        .hint("it continues without this command; `braid status` shows what it waits for")
 }
 
 /// Creates a disk for any slot of the array. A disk that was created before and has never been served is used again.
@@ -254,30 +260,6 @@ async fn finish_removal(folder: &ArrayFolder, client: &HostClient, id: u16) -> R
         description.devices.retain(|device| device.id != id);
         Ok(())
     })
-}
-
-/// Has a disk fill a device's slot: one that was just created, or a spare. A request that the monitor refuses changes nothing.
-pub async fn replace(session: &Session, id: u16, disk: &DiskEntry, lose: bool) -> Result<(), Failure> {
-    let folder = session.folder();
-    folder.update(|description| {
-        find(description, id)?;
-        if !description.spares.contains(disk)
-            && description.device(id).is_some_and(|device| device.disk != Some(disk.disk))
-        {
-            description.device_mut(id).expect("the device exists").remember(disk.clone());
-        }
-        Ok::<_, Failure>(())
-    })?;
-    let (device, name, blocks) = (DeviceId(id), disk.disk, room(disk.size)?);
-    let asked = administer_soon(session, Administration::Replace { device, disk: name, blocks, lose }).await;
-    if asked.as_ref().is_err_and(is_refused) {
-        folder.update(|description| {
-            let others = description.device_mut(id).map(|device| &mut device.others);
-            others.into_iter().for_each(|others| others.retain(|other| other.disk != name));
-            Ok::<_, Failure>(())
-        })?;
-    }
-    asked.map_err(|error| explain(folder, error))
 }
 
 /// Adds a disk that was created as a spare.

@@ -3,11 +3,14 @@
 use crate::array::Array;
 use crate::device_lifecycle::{self, ACT_WAIT, NewDisk};
 use crate::failure::Failure;
+use crate::volume_hold::{self, Ended, Judge, Questions, Subject};
 use crate::{creation, volumes};
 use braid_base::DeviceId;
 use braid_base::units::format_size;
 use braid_control::{ArrayDescription, ArrayFolder, DeviceReport, DiskEntry, ReportedState};
+use braid_control_protocol::{Error, NextDisk, Timing};
 use braid_layout::VolumeDescription;
+use braid_session::Session;
 use std::path::PathBuf;
 
 /// The parameters of a replacement.
@@ -72,26 +75,44 @@ impl Array {
             if device_lifecycle::room(disk.size)? < needed {
                 return Err(too_small(id, disk.size));
             }
-            if let Err(failure) = device_lifecycle::replace(session, id, &disk, lose).await {
+            let next = NextDisk {
+                disk: disk.disk,
+                blocks: device_lifecycle::room(disk.size)?,
+                is_spare: folder.describe()?.spares.contains(&disk),
+                lose,
+                until_rebuilt: wait,
+            };
+            if let Err(failure) = perform(session, id, &disk, next).await {
                 return Err(if lose { failure } else { with_losses(folder, id, failure)? });
             }
-            let name = disk.disk.to_string();
-            let has_it = |device: Option<&DeviceReport>| {
-                device.is_some_and(|device| {
-                    let there = match device.member_state {
-                        ReportedState::In => true,
-                        ReportedState::Returning => !wait,
-                        ReportedState::Unavailable | ReportedState::Out => false,
-                    };
-                    device.disk.as_ref() == Some(&name) && device.awaited_disk.is_none() && there
-                })
-            };
-            device_lifecycle::await_report(folder, id, (!wait).then_some(ACT_WAIT), has_it).await?;
             let member_state =
                 device_lifecycle::report_of(folder, id)?.map_or(ReportedState::Returning, |device| device.member_state);
             Ok((disk, member_state))
         })
         .await
+    }
+}
+
+/// Has the disk fill the slot, and waits until the device runs on it.
+async fn perform(session: &Session, id: u16, disk: &DiskEntry, next: NextDisk) -> Result<(), Failure> {
+    let (folder, device) = (session.folder(), DeviceId(id));
+    let questions = Questions {
+        folder: folder.clone(),
+        client: session.client().clone(),
+        subject: Subject::Device(device, disk.clone()),
+        what: format!("the disk of device {id} can't be replaced"),
+        judge: Judge::begin(),
+    };
+    let timing = Timing { device: ACT_WAIT, ..Timing::default() };
+    let operation = braid_control_protocol::Replacement::of(device, next, timing);
+    let Ended { result, reasons, .. } = volume_hold::run(operation.into(), &questions, None, |_| {}).await;
+    match result {
+        Ok(_) => Ok(()),
+        // The device was removed meanwhile.
+        Err(Error::NoDevice) => Err(device_lifecycle::find(&folder.describe()?, id)
+            .err()
+            .unwrap_or_else(|| Failure::unreachable("no-such-device", format!("the array has no device {id}")))),
+        Err(error) => Err(volume_hold::explain(folder, &format!("device {id}"), error, reasons)?),
     }
 }
 

@@ -16,14 +16,13 @@ use braid_control::{ArrayFolder, Change as EntryChange, HostEntry, Moment, Volum
 use braid_control_protocol::{
     Administrator, Change, Done, Effect, Error, Input, Operation, Question, Stage, Tag, Timing,
 };
-use braid_host_leases::LeaseJudge;
 use braid_ordering::Ordering;
 use braid_session::{HEARTBEAT, Session};
 use braid_shell::HostClient;
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
 use std::time::{Duration, Instant};
-pub(crate) use store::{Judge, Questions};
+pub(crate) use store::{Judge, Questions, Subject};
 
 pub use store::Answered;
 use tokio::task::JoinSet;
@@ -69,8 +68,7 @@ pub async fn perform(
     let questions = Questions {
         folder: session.folder().clone(),
         client: session.client().clone(),
-        volume: VolumeId(entry.id),
-        entry: None,
+        subject: Subject::Volume(VolumeId(entry.id), None),
         what,
         judge: Judge::begin(),
     };
@@ -155,8 +153,7 @@ async fn settle(folder: &ArrayFolder, client: &HostClient, own: Generation, judg
         let questions = Questions {
             folder: folder.clone(),
             client: client.clone(),
-            volume: VolumeId(entry.id),
-            entry: None,
+            subject: Subject::Volume(VolumeId(entry.id), None),
             what: format!("the change of volume '{}' can't be completed", entry.name),
             judge: judge.clone(),
         };
@@ -292,7 +289,8 @@ pub(crate) fn explain(
             Failure::unreachable("not-drained", message).hint("nothing was changed: end these hosts, or try again")
         }
         Error::Lost => lost(),
-        Error::NotIn(tag) | Error::NoLockServer(tag) => reason(tag),
+        Error::NoDevice => Failure::unreachable("no-such-device", "the array has no such device"),
+        Error::NotIn(tag) | Error::NoLockServer(tag) | Error::Refused(tag) | Error::NotYet(tag) => reason(tag),
         Error::Question(tag) | Error::NoSpace(tag) | Error::Incomplete(tag) | Error::BlocksLost(tag) => reason(tag),
     })
 }

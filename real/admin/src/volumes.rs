@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::file_systems::{self, NewFileSystem};
 use crate::parity_site;
 use crate::shards::ShardChoice;
-use crate::volume_hold::{self, Ended, Judge, Questions};
+use crate::volume_hold::{self, Ended, Judge, Questions, Subject};
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Epoch, VolumeId};
 use braid_control::{ArrayDescription, ArrayFolder, FileSystemState, Moment, ReportedState, VolumeEntry, VolumeState};
@@ -107,8 +107,7 @@ fn questions(session: &Session, entry: &VolumeEntry, what: String) -> Questions 
     Questions {
         folder: session.folder().clone(),
         client: session.client().clone(),
-        volume: VolumeId(entry.id),
-        entry: Some(entry.clone()),
+        subject: Subject::Volume(VolumeId(entry.id), Some(Box::new(entry.clone()))),
         what,
         judge: Judge::begin(),
     }

@@ -13,8 +13,9 @@ mod silent_hosts;
 mod store;
 
 use crate::cluster::{Cluster, Failed, HostSlot};
+pub(crate) use administrators::Subject;
 use administrators::{Name, Process};
-use braid_base::{Generation, NodeId, Rng, Time, VolumeId};
+use braid_base::{DeviceId, DiskId, Generation, NodeId, Rng, Time};
 use braid_control_protocol::{Answer, Command, Done, Error, HostStep, Operation, Tag};
 use braid_host_leases::{Answer as FencerAnswer, Heartbeat, Question as FencerQuestion, RenewerInput};
 use braid_machine::{HostOutcome, OpId};
@@ -60,6 +61,8 @@ pub(crate) struct ControlPlane {
     /// Hosts that died as administrators or fencers, or lost their leases.
     killed: Vec<NodeId>,
     pub counts: BTreeMap<&'static str, u64>,
+    /// The administrator that was to replace a disk has died, or could not do it.
+    replacement_ended: bool,
 }
 
 /// Something that happens later.
@@ -81,7 +84,7 @@ enum Event {
     /// An answer arrives at a fencer.
     FencerAnswer { to: Generation, number: u64, answer: FencerAnswer },
     /// A command arrives at the store. Its answer goes back, unless it is lost.
-    Command { by: Name, volume: VolumeId, command: Command, answered: Option<Tag> },
+    Command { by: Name, subject: Subject, command: Command, answered: Option<Tag> },
     /// An answer arrives.
     Answer { to: Name, tag: Tag, answer: Answer },
     /// The deadline of an administrator has passed.
@@ -131,7 +134,11 @@ impl Cluster {
         let silences = self.options.silences.clone();
         let fencing = silences.map(|silences| Fencing::new(silences, self.options.seed));
         self.control = Some(Box::new(ControlPlane {
-            store: Store::new(self.volumes(), leases),
+            store: Store::new(
+                self.volumes(),
+                self.devices().into_iter().map(|device| (device, self.disk_of(device))),
+                leases,
+            ),
             hosts: BTreeMap::new(),
             administrators: BTreeMap::new(),
             last_administrator: 0,
@@ -146,6 +153,7 @@ impl Cluster {
             failed: None,
             killed: Vec::new(),
             counts: BTreeMap::new(),
+            replacement_ended: false,
         }));
         living.into_iter().for_each(|node| self.lease_host(node));
         self.with_control(|cluster, control| {
@@ -222,8 +230,8 @@ impl Cluster {
                     cluster.on_fencer_question(control, by, number, question);
                 }
                 Event::FencerAnswer { to, number, answer } => cluster.answer_fencer(control, to, number, answer),
-                Event::Command { by, volume, command, answered } => {
-                    let answer = cluster.on_command(control, volume, command);
+                Event::Command { by, subject, command, answered } => {
+                    let answer = cluster.on_command(control, subject, command);
                     if let Some(tag) = answered {
                         let way = control.way();
                         cluster.schedule(control, way, Event::Answer { to: by, tag, answer });
@@ -276,6 +284,18 @@ impl Cluster {
     /// The hosts that died as administrators, or lost their leases, since the last call.
     fn take_killed(&mut self) -> Vec<NodeId> {
         self.control.as_mut().map(|control| std::mem::take(&mut control.killed)).unwrap_or_default()
+    }
+
+    /// True, once, if the administrator that was to replace a disk has died, or could not do it.
+    pub(crate) fn take_replacement_end(&mut self) -> bool {
+        self.control.as_mut().is_some_and(|control| std::mem::take(&mut control.replacement_ended))
+    }
+
+    /// The operator has brought the disk that fills a slot: the description names it.
+    pub(crate) fn note_disk(&mut self, device: DeviceId, disk: DiskId) {
+        if let Some(control) = &mut self.control {
+            control.store.fill_slot(device, disk);
+        }
     }
 
     /// Ends the faults of the control plane.

@@ -2,10 +2,12 @@
 
 use crate::availability::Cause;
 use crate::cluster::{Cluster, HostSlot};
+use crate::control::Subject;
 use crate::damage;
 use crate::swarm::{AFTERMATH, FAULTS_OF_MESSAGES, FOR_EVER, Replacement, Run, ScheduledEvent, Takeover};
 use crate::workload::ClientOperation;
 use braid_base::{BLOCK_BYTES, NodeId, Time};
+use braid_control_protocol::{NextDisk, Timing};
 use braid_machine::{ArrayRequest, HostError, HostOutcome, JobRequest, OpId};
 use braid_wire::{Administration, RecoveryThrottle};
 use braid_world::{Damageable, Fault, FaultKind, Topology};
@@ -332,8 +334,16 @@ impl Run {
         let NodeId::Device(device) = node else { unreachable!("only devices are replaced") };
         let Some(slot) = self.staying_slots().first().copied() else { return };
         let (disk, blocks) = (self.cluster.new_disk(), self.cluster.disk_blocks());
-        let request = Administration::Replace { device, disk, blocks, lose: false };
-        let op = self.cluster.ask(slot, ArrayRequest::Administer { request });
+        let op = if self.cluster.control.is_some() {
+            // An administrator has it replaced, which may die.
+            let next = NextDisk { disk, blocks, is_spare: false, lose: false, until_rebuilt: false };
+            let operation = braid_control_protocol::Replacement::of(device, next, Timing::default());
+            self.cluster.begin_operation_on(slot, Subject::Device(device), operation.into());
+            None
+        } else {
+            let request = Administration::Replace { device, disk, blocks, lose: false };
+            Some(self.cluster.ask(slot, ArrayRequest::Administer { request }))
+        };
         self.cluster.replacing = true;
         self.replacement = Some(Replacement { op, device, disk, unavailable, refused: None });
     }
@@ -412,7 +422,7 @@ impl Run {
 
     /// The request for a new disk was answered. If it was refused, it will not happen; after any other error it may still happen.
     pub(crate) fn on_replacement(&mut self, op: OpId, outcome: &HostOutcome) -> bool {
-        let Some(replacement) = self.replacement.as_mut().filter(|replacement| replacement.op == op) else {
+        let Some(replacement) = self.replacement.as_mut().filter(|replacement| replacement.op == Some(op)) else {
             return false;
         };
         if let Err(HostError::AdminError(_)) = outcome {
@@ -429,6 +439,7 @@ impl Run {
                 self.crash(node);
             }
             self.cluster.swap_disk(device, disk);
+            self.cluster.note_disk(device, disk);
             let unavailable = self.replacement.as_ref().map_or(Duration::ZERO, |replacement| replacement.unavailable);
             if self.storming {
                 self.plan_fault(unavailable, FaultEvent::Return { node, reboot: false });
@@ -436,6 +447,12 @@ impl Run {
                 self.cluster.world.disk_mut(node).expect("the node has a disk").heal();
                 self.restart(node);
             }
+        }
+        let has_ended = self.cluster.take_replacement_end();
+        let now = self.cluster.world.now();
+        if let Some(replacement) = self.replacement.as_mut().filter(|replacement| has_ended && replacement.op.is_none())
+        {
+            replacement.refused = Some(now);
         }
         let Some(Replacement { device, disk, refused, .. }) = &self.replacement else { return };
         let late = |refused: Time| self.cluster.world.now().since(refused) > AFTERMATH;

@@ -151,7 +151,8 @@ pub(crate) struct Run {
 
 /// A disk that the operator wants to replace.
 pub(crate) struct Replacement {
-    pub op: OpId,
+    /// The request; none if an administrator of the control plane makes it.
+    pub op: Option<OpId>,
     pub device: DeviceId,
     pub disk: DiskId,
     /// How long the device is down during the replacement.

@@ -30,6 +30,9 @@ impl World {
                 }
                 Answer::Copied { copied_to: half, lost: 0 }
             }
+            Question::Administer { .. } | Question::RunsOn { .. } => {
+                unreachable!("disks are replaced in another world")
+            }
             Question::Manage { .. } if self.refused.contains(&own) => Answer::Failed,
             Question::Manage { device, task } => {
                 // A task that its host no longer waits for is dropped when the device gets another one of that host.
@@ -68,6 +71,9 @@ impl World {
                 self.version = Version(self.version.0 + 1);
                 self.life.is_there = false;
                 Answer::Replaced { version: self.version }
+            }
+            Command::ReadDevice | Command::ReplaceDevice { .. } => {
+                unreachable!("disks are replaced in another world")
             }
             Command::Confirm { .. } | Command::Watch => Answer::Yes,
             Command::ListHosts => Answer::Hosts(

@@ -1,16 +1,20 @@
 //! The array's folder as the store of the control protocol, and the array's nodes behind its other questions.
 
 use super::{LOOK_PAUSE, NO_ROOM, lock_servers_serve};
+use crate::device_lifecycle::{self, ACT_WAIT};
 use crate::failure::Failure;
 use crate::volumes;
-use braid_base::{DeviceId, Epoch, VolumeId};
-use braid_control::{ArrayDescription, ArrayFolder, ControlError, DeviceState, HostEntry, Moment, VolumeEntry};
-use braid_control_protocol::{Answer, Command, Fence, HostLease, Question, Version, VolumeRecord};
+use braid_base::{DeviceId, DiskId, Epoch, VolumeId};
+use braid_control::{
+    ArrayDescription, ArrayFolder, ControlError, DeviceEntry, DeviceState, DiskEntry, HostEntry, Moment, ReportedState,
+    VolumeEntry,
+};
+use braid_control_protocol::{Answer, Command, DeviceRecord, Fence, HostLease, Question, Version, VolumeRecord};
 use braid_host_leases::LeaseJudge;
 use braid_machine::{ArrayRequest, HostError};
 use braid_session::{HEARTBEAT, SessionError, record, set_record};
 use braid_shell::HostClient;
-use braid_wire::{Failure as DeviceFailure, Task};
+use braid_wire::{Administration, Failure as DeviceFailure, Task};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -22,12 +26,19 @@ pub type Answered = (Answer, Option<Failure>);
 pub(crate) struct Questions {
     pub folder: ArrayFolder,
     pub client: HostClient,
-    pub volume: VolumeId,
-    /// The entry of the volume, if it is to be created.
-    pub entry: Option<VolumeEntry>,
+    pub subject: Subject,
     /// What can't be done while a device is not in.
     pub what: String,
     pub judge: Judge,
+}
+
+/// What an operation is about.
+#[derive(Clone)]
+pub(crate) enum Subject {
+    /// A volume, and its entry if it is to be created.
+    Volume(VolumeId, Option<Box<VolumeEntry>>),
+    /// A device, and the disk that is to fill its slot.
+    Device(DeviceId, DiskEntry),
 }
 
 /// A judge of leases, over several looks at them.
@@ -90,6 +101,8 @@ impl Questions {
                 fenced.map(|_| (Answer::Yes, None)).map_err(Failure::from)
             }
             Question::Manage { device, task } => Ok(self.manage(device, task).await),
+            Question::Administer { request } => Ok(self.administer(request).await),
+            Question::RunsOn { device, disk, is_whole } => self.runs_on(device, disk, is_whole),
             Question::Copy { .. } | Question::CopyProgress => unreachable!("a copier answers"),
         };
         answered.unwrap_or_else(|failure| (Answer::Failed, Some(failure)))
@@ -99,7 +112,7 @@ impl Questions {
         let answer = match command {
             Command::Read => {
                 let description = self.folder.describe()?;
-                let entry = description.volumes.iter().find(|entry| entry.id == self.volume.0);
+                let entry = description.volumes.iter().find(|entry| entry.id == self.volume().0);
                 let ready_devices = description.devices.iter().filter(|device| device.state == DeviceState::Ready);
                 Answer::Record {
                     version: Version(description.revision),
@@ -110,6 +123,16 @@ impl Questions {
             }
             Command::Replace { after, record } => return answer_to(self.replace(after, &record)),
             Command::Remove { after } => return answer_to(self.remove(after)),
+            Command::ReadDevice => {
+                let description = self.folder.describe()?;
+                let record = |device: &DeviceEntry| DeviceRecord {
+                    disk: device.disk,
+                    others: device.others.iter().map(|other| other.disk).collect(),
+                };
+                let record = description.device(self.device().0.0).map(record);
+                Answer::Device { version: Version(description.revision), record }
+            }
+            Command::ReplaceDevice { after, record } => return answer_to(self.replace_device(after, &record)),
             Command::Confirm { version: Version(version) } => match self.folder.describe()?.revision {
                 revision if revision == version => Answer::Yes,
                 _ => Answer::Superseded,
@@ -130,16 +153,46 @@ impl Questions {
         Ok((answer, None))
     }
 
+    fn volume(&self) -> VolumeId {
+        match &self.subject {
+            Subject::Volume(volume, _) => *volume,
+            Subject::Device(..) => unreachable!("operations on devices have no volume"),
+        }
+    }
+
+    /// The device, and the disk that is to fill its slot.
+    fn device(&self) -> (DeviceId, &DiskEntry) {
+        match &self.subject {
+            Subject::Device(device, disk) => (*device, disk),
+            Subject::Volume(..) => unreachable!("operations on volumes have no device"),
+        }
+    }
+
+    fn replace_device(&self, after: Version, record: &DeviceRecord) -> Result<Version, Refused> {
+        self.folder.update(|description: &mut ArrayDescription| {
+            let revision = description.revision;
+            let (id, disk) = self.device();
+            let device = description.device_mut(id.0).filter(|_| Version(revision) == after);
+            let device = device.ok_or(Refused::Superseded)?;
+            device.others.retain(|other| record.others.contains(&other.disk));
+            if record.others.contains(&disk.disk) {
+                device.remember(disk.clone());
+            }
+            Ok(Version(revision + 1))
+        })
+    }
+
     fn replace(&self, after: Version, record: &VolumeRecord) -> Result<Version, Refused> {
         self.folder.update(|description: &mut ArrayDescription| {
             let revision = description.revision;
             if Version(revision) != after {
                 return Err(Refused::Superseded);
             }
-            if !description.volumes.iter().any(|entry| entry.id == self.volume.0) {
-                enter(description, self.entry.clone().ok_or(Refused::Superseded)?)?;
+            let Subject::Volume(VolumeId(id), entry) = &self.subject else { return Err(Refused::Superseded) };
+            if !description.volumes.iter().any(|entry| entry.id == *id) {
+                enter(description, *entry.clone().ok_or(Refused::Superseded)?)?;
             }
-            let is_this = |entry: &&mut VolumeEntry| entry.id == self.volume.0;
+            let is_this = |entry: &&mut VolumeEntry| entry.id == *id;
             set_record(description.volumes.iter_mut().find(is_this).ok_or(Refused::Superseded)?, record)?;
             Ok(Version(revision + 1))
         })
@@ -151,7 +204,7 @@ impl Questions {
             if Version(revision) != after {
                 return Err(Refused::Superseded);
             }
-            description.volumes.retain(|entry| entry.id != self.volume.0);
+            description.volumes.retain(|entry| entry.id != self.volume().0);
             Ok(Version(revision + 1))
         })
     }
@@ -165,6 +218,35 @@ impl Questions {
         let monitor = self.folder.monitor(&Moment::now())?;
         let knows = monitor.is_some_and(|monitor| Version(monitor.report.revision) >= version);
         Ok((if knows { Answer::Yes } else { Answer::No }, None))
+    }
+
+    async fn administer(&self, request: Administration) -> Answered {
+        match device_lifecycle::administer(&self.client, request).await {
+            Ok(()) => (Answer::Yes, None),
+            Err(error) => {
+                let answer = match &error {
+                    HostError::AdminError(refusal) => Answer::Refused(refusal.clone()),
+                    _ => Answer::Unknown,
+                };
+                (answer, Some(device_lifecycle::explain(&self.folder, error)))
+            }
+        }
+    }
+
+    fn runs_on(&self, device: DeviceId, disk: DiskId, is_whole: bool) -> Result<Answered, Failure> {
+        let report = device_lifecycle::report_of(&self.folder, device.0)?;
+        let has_it = report.as_ref().is_some_and(|report| {
+            let is_there = match report.member_state {
+                ReportedState::In => true,
+                ReportedState::Returning => !is_whole,
+                ReportedState::Unavailable | ReportedState::Out => false,
+            };
+            report.disk == Some(disk.to_string()) && report.awaited_disk.is_none() && is_there
+        });
+        Ok(match has_it {
+            true => (Answer::Yes, None),
+            false => (Answer::No, Some(device_lifecycle::not_yet(device.0, report.as_ref(), ACT_WAIT))),
+        })
     }
 
     async fn manage(&self, device: DeviceId, task: Task) -> Answered {

@@ -4,7 +4,7 @@
 use super::{ControlPlane, Event, Purpose};
 use crate::cluster::{Cluster, HostSlot, Record};
 use crate::role::Role;
-use braid_base::{Generation, MemberState, NodeId, VolumeId};
+use braid_base::{DeviceId, Generation, MemberState, NodeId, VolumeId};
 use braid_control_protocol::{
     Administrator, Answer, Creation, Deletion, Done, Effect, Error, Input, Operation, Question, Stage, Tag, Timing,
     VolumeState,
@@ -23,25 +23,42 @@ pub(super) struct Name {
     number: u64,
 }
 
+/// What an operation is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subject {
+    Volume(VolumeId),
+    Device(DeviceId),
+}
+
 #[derive(Debug)]
 pub(super) struct Process {
     operation: Operation,
-    volume: VolumeId,
+    subject: Subject,
     /// It does not settle what another one has begun.
     pub is_own: bool,
+}
+
+impl Subject {
+    /// The volume; for a device one that there is not.
+    pub fn volume(self) -> VolumeId {
+        match self {
+            Subject::Volume(volume) => volume,
+            Subject::Device(_) => VolumeId(0),
+        }
+    }
 }
 
 impl Cluster {
     /// Has a host perform an operation on the volume.
     pub(crate) fn begin_operation(&mut self, by: HostSlot, operation: Operation) {
-        self.begin_operation_on(by, self.volume.id, operation);
+        self.begin_operation_on(by, Subject::Volume(self.volume.id), operation);
     }
 
-    /// The same for any volume.
-    pub(crate) fn begin_operation_on(&mut self, by: HostSlot, volume: VolumeId, operation: Operation) {
+    /// The same for any volume, or for a device.
+    pub(crate) fn begin_operation_on(&mut self, by: HostSlot, subject: Subject, operation: Operation) {
         let own = self.generation(by);
         self.with_control(|cluster, control| {
-            cluster.begin_administrator(control, own, Process { operation, volume, is_own: true });
+            cluster.begin_administrator(control, own, Process { operation, subject, is_own: true });
         });
     }
 
@@ -70,7 +87,11 @@ impl Cluster {
                 VolumeState::Deleting { .. } => Deletion::continuing(own, timing).into(),
                 _ => Administrator::settling(own, timing).into(),
             };
-            self.begin_administrator(control, own, Process { operation, volume, is_own: false });
+            self.begin_administrator(
+                control,
+                own,
+                Process { operation, subject: Subject::Volume(volume), is_own: false },
+            );
         }
     }
 
@@ -98,21 +119,26 @@ impl Cluster {
     fn give(&mut self, control: &mut ControlPlane, own: Name, input: Input) {
         if self.slot_of(own.host).is_none() {
             // Its host has died.
-            control.administrators.remove(&own);
+            let process = control.administrators.remove(&own);
+            control.replacement_ended |=
+                process.is_some_and(|process| matches!(process.operation, Operation::Replacement(_)));
             return;
         }
         let now = self.time();
         let Some(process) = control.administrators.get_mut(&own) else { return };
         let effects = process.operation.step(now, input);
-        let (volume, deadline) = (process.volume, process.operation.deadline());
+        let (subject, deadline) = (process.subject, process.operation.deadline());
         for effect in effects {
             match effect {
-                Effect::Ask { tag, question } => self.route(control, (own, volume), tag, question),
+                Effect::Ask { tag, question } => self.route(control, (own, subject), tag, question),
                 Effect::Began(Stage::Copying) => control.count("copy of the volume begun"),
                 Effect::Began(_) => {}
                 Effect::Ended(result) => {
                     let process = control.administrators.remove(&own).expect("it is there");
                     control.count(name_of(&result, &process));
+                    if let Operation::Replacement(_) = process.operation {
+                        control.replacement_ended |= result.is_err();
+                    }
                     control.ended.push((own.host, result));
                 }
             }
@@ -146,9 +172,22 @@ impl Cluster {
     }
 
     /// Passes a question on to where it is answered.
-    fn route(&mut self, control: &mut ControlPlane, (own, volume): (Name, VolumeId), tag: Tag, question: Question) {
+    fn route(&mut self, control: &mut ControlPlane, (own, subject): (Name, Subject), tag: Tag, question: Question) {
+        let volume = subject.volume();
         let answer = match question {
-            Question::Store(command) => return self.send_command(control, (own, volume), tag, command),
+            Question::Store(command) => return self.send_command(control, (own, subject), tag, command),
+            Question::Administer { request } => {
+                return self.ask_host(control, own, tag, ArrayRequest::Administer { request });
+            }
+            Question::RunsOn { device, disk, is_whole } => {
+                let member = self.membership().and_then(|members| members.member(device));
+                let is_there = member.is_some_and(|member| match member.member_state {
+                    MemberState::In => true,
+                    MemberState::Returning { .. } => !is_whole,
+                    MemberState::Out => false,
+                });
+                self.answered_by(is_there && self.disk_of(device) == disk)
+            }
             Question::AreIn { devices } => {
                 let members = self.membership();
                 let is_in = |device| {
@@ -173,7 +212,7 @@ impl Cluster {
                 return self.ask_host(control, own, tag, ArrayRequest::Fence { below, except });
             }
             Question::Manage { device, task } => {
-                if !self.world.is_stalled(NodeId::Host(own.host)) && control.store.has_lease(own.host) {
+                if !self.world.is_stalled(NodeId::Host(own.host)) && control.store.leases.has_lease(own.host) {
                     self.assert_unused(control, volume, &task);
                 }
                 return self.ask_host(control, own, tag, ArrayRequest::Manage { device, task });
@@ -221,6 +260,14 @@ fn name_of(result: &Result<Done, Error>, process: &Process) -> &'static str {
             Err(_) => "migration without answers",
         };
     }
+    if let Operation::Replacement(_) = process.operation {
+        return match result {
+            Ok(_) => "disk replaced by an administrator",
+            Err(Error::Refused(_)) => "replacement refused",
+            Err(Error::NotYet(_)) => "replacement without its device",
+            Err(_) => "replacement without answers",
+        };
+    }
     let is_creation = matches!(process.operation, Operation::Creation(_));
     if is_creation || matches!(process.operation, Operation::Deletion(_)) {
         return match (result, process.is_own) {
@@ -263,6 +310,7 @@ pub(super) fn answer_of(outcome: &HostOutcome) -> Answer {
         Ok(HostSuccess::Migrated(report)) => Answer::Copied { copied_to: report.copied_to, lost: report.lost },
         Ok(_) => Answer::Yes,
         Err(HostError::NotMoving) => Answer::No,
+        Err(HostError::AdminError(error)) => Answer::Refused(error.clone()),
         // An object that does not exist has been removed already.
         Err(HostError::Device { failure: Failure::NoSuchObject, .. }) => Answer::Yes,
         Err(HostError::Device { failure: Failure::InUse, .. }) => Answer::InUse,

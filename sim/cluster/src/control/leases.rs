@@ -58,6 +58,11 @@ impl LeaseStore {
         self.over.insert(host);
     }
 
+    /// True if a host has a lease that it can still renew.
+    pub fn has_lease(&self, host: Generation) -> bool {
+        self.table().require(host).is_ok()
+    }
+
     /// A lease that is over stays over.
     fn check(&mut self) {
         let table = self.table();

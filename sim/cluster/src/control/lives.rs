@@ -1,6 +1,6 @@
 //! Volumes that are created and deleted during a run, beside the first one, while clients use them.
 
-use super::ControlPlane;
+use super::{ControlPlane, Subject};
 use crate::cluster::{Cluster, Failed, HostSlot};
 use crate::fault_events::FaultEvent;
 use crate::graceful_disconnect::pick;
@@ -43,7 +43,7 @@ impl Cluster {
         for node in self.hosts.iter().copied() {
             let NodeId::Host(generation) = node else { continue };
             let Some(host) = self.world.machine(node).and_then(Role::host) else { continue };
-            let is_served = control.store.has_lease(generation) && !host.is_fenced();
+            let is_served = control.store.leases.has_lease(generation) && !host.is_fenced();
             assert!(!is_served || host.is_idle_for(volume), "{node} still uses {volume:?}, which is being removed");
         }
     }
@@ -100,7 +100,7 @@ impl Run {
         let idle: Vec<HostSlot> = staying.filter(|slot| !self.cluster.has_administrators(*slot)).collect();
         if let Some(by) = pick(&mut self.life_rng, &idle) {
             let (volume, operation) = self.draw_life(by);
-            self.cluster.begin_operation_on(by, volume, operation);
+            self.cluster.begin_operation_on(by, Subject::Volume(volume), operation);
         }
         self.plan_life();
     }

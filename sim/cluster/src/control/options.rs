@@ -124,6 +124,7 @@ impl Options {
         };
         Options { settings, ..options }
     }
+
     /// In some seeds, hosts are silent for longer than they may be, and fencers look for them; if the choices name this, in all seeds in which
     /// it can be.
     pub(crate) fn with_silences(self, choices: &Choices) -> Options {

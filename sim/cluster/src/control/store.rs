@@ -1,16 +1,18 @@
 //! The store of the control plane: the records of volumes with one version, and leases. Commands take effect in the order of their arrival. Answers are
 //! lost, and commands arrive late, on the way to it.
 
-use super::administrators::Name;
+use super::administrators::{Name, Subject};
 use super::leases::LeaseStore;
 use super::{ControlPlane, Event};
 use crate::cluster::Cluster;
-use braid_base::{Generation, VolumeId};
-use braid_control_protocol::{Answer, Change, Command, CopyRecord, HostLease, Tag, Version, VolumeRecord, VolumeState};
+use braid_base::{DeviceId, DiskId, Generation, VolumeId};
+use braid_control_protocol::{
+    Answer, Change, Command, CopyRecord, DeviceRecord, HostLease, Tag, Version, VolumeRecord, VolumeState,
+};
 use braid_host_leases::Lease;
 use braid_layout::VolumeDescription;
 use braid_machine::ControlRequest;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// A command whose answer is missing for so long counts as unanswered.
@@ -24,19 +26,29 @@ pub(super) struct Store {
     records: BTreeMap<VolumeId, VolumeRecord>,
     /// Above the numbers of all volumes that there were.
     next_volume: VolumeId,
+    devices: BTreeMap<DeviceId, DeviceRecord>,
     pub leases: LeaseStore,
 }
 
 impl Store {
     /// A store with these volumes, which are ready. Nothing is recorded of the progress of a migration.
-    pub fn new(volumes: Vec<VolumeDescription>, leases: LeaseStore) -> Store {
+    pub fn new(
+        volumes: Vec<VolumeDescription>,
+        devices: impl Iterator<Item = (DeviceId, DiskId)>,
+        leases: LeaseStore,
+    ) -> Store {
         let record = |volume: VolumeDescription| {
             let copied = volume.moving.as_ref().map(|_| CopyRecord { begun: Version(0), copied_to: 0 });
             (volume.id, VolumeRecord { volume, state: VolumeState::Ready, copied })
         };
         let records: BTreeMap<_, _> = volumes.into_iter().map(record).collect();
         let next_volume = VolumeId(records.keys().last().map_or(1, |volume| volume.0 + 1));
-        Store { version: Version(1), records, next_volume, leases }
+        let ready = |(device, disk)| {
+            let (disk, others) = (Some(disk), BTreeSet::new());
+            (device, DeviceRecord { disk, others })
+        };
+        let devices = devices.map(ready).collect();
+        Store { version: Version(1), records, next_volume, devices, leases }
     }
 
     pub fn version(&self) -> Version {
@@ -51,6 +63,16 @@ impl Store {
         self.records.get(&volume)
     }
 
+    /// A disk fills a slot: the record must know it.
+    pub fn fill_slot(&mut self, device: DeviceId, disk: DiskId) {
+        let record = self.devices.get_mut(&device).expect("devices have records");
+        if record.disk != Some(disk) {
+            assert!(record.others.remove(&disk), "{device} has {disk}, of which the store does not know");
+            record.others.extend(record.disk.replace(disk));
+            self.version = Version(self.version.0 + 1);
+        }
+    }
+
     pub fn next_volume(&self) -> VolumeId {
         self.next_volume
     }
@@ -63,6 +85,20 @@ impl Store {
     pub fn unsettled(&self) -> impl Iterator<Item = (&VolumeRecord, Generation)> + '_ {
         self.records.values().filter_map(|record| Some((record, record.administrator()?)))
     }
+
+    /// Executes a command about a device.
+    fn on_device_command(&mut self, device: DeviceId, command: Command) -> Answer {
+        match command {
+            Command::ReadDevice => Answer::Device { version: self.version, record: self.devices.get(&device).cloned() },
+            Command::ReplaceDevice { after, .. } if after != self.version => Answer::Superseded,
+            Command::ReplaceDevice { record, .. } => {
+                self.version = Version(self.version.0 + 1);
+                self.devices.insert(device, record);
+                Answer::Replaced { version: self.version }
+            }
+            other => unreachable!("only disks are replaced: {other:?}"),
+        }
+    }
 }
 
 impl Cluster {
@@ -70,7 +106,7 @@ impl Cluster {
     pub(super) fn send_command(
         &mut self,
         control: &mut ControlPlane,
-        (by, volume): (Name, VolumeId),
+        (by, subject): (Name, Subject),
         tag: Tag,
         command: Command,
     ) {
@@ -84,24 +120,27 @@ impl Cluster {
         match fate {
             // The answer is lost, the command is lost, or the command arrives after it was given up.
             0 => {
-                self.schedule(control, way, Event::Command { by, volume, command, answered: None });
+                self.schedule(control, way, Event::Command { by, subject, command, answered: None });
                 self.schedule(control, UNANSWERED, unknown);
                 control.count("answers of the store lost");
             }
             1 => self.schedule(control, UNANSWERED, unknown),
             2 => {
                 let late = UNANSWERED + Duration::from_millis(control.rng.below(2_000));
-                self.schedule(control, late, Event::Command { by, volume, command, answered: None });
+                self.schedule(control, late, Event::Command { by, subject, command, answered: None });
                 self.schedule(control, UNANSWERED, unknown);
                 control.count("commands for the store late");
             }
-            _ => self.schedule(control, way, Event::Command { by, volume, command, answered: Some(tag) }),
+            _ => self.schedule(control, way, Event::Command { by, subject, command, answered: Some(tag) }),
         }
     }
 
     /// Executes a command.
-    pub(super) fn on_command(&mut self, control: &mut ControlPlane, volume: VolumeId, command: Command) -> Answer {
-        let (now, lease) = (self.lease_time(), self.control_lease());
+    pub(super) fn on_command(&mut self, control: &mut ControlPlane, subject: Subject, command: Command) -> Answer {
+        if let Subject::Device(device) = subject {
+            return control.store.on_device_command(device, command);
+        }
+        let (now, lease, volume) = (self.lease_time(), self.control_lease(), subject.volume());
         match command {
             Command::Read => Answer::Record {
                 version: control.store.version,
@@ -124,6 +163,9 @@ impl Cluster {
                 store.records.remove(&volume);
                 self.note_record(volume, None);
                 Answer::Replaced { version: control.store.version }
+            }
+            Command::ReadDevice | Command::ReplaceDevice { .. } => {
+                unreachable!("operations on devices have no volume")
             }
             Command::Confirm { .. } | Command::Watch => Answer::Yes,
             Command::ListHosts => {

@@ -1,0 +1,182 @@
+//! The replacement of a device's disk. The store records the disk before the monitor is told of it, so that the place of every disk that fills
+//! a slot is known. The monitor decides, and the device follows.
+//!
+//! ```text
+//!   remembering the disk ─► Replace ─► waiting: the device runs on the disk
+//!                              └─► refused: forgetting the disk
+//! ```
+//!
+//! The request to the monitor is idempotent. Without an answer it may have its effect later, and the record keeps the disk. If the
+//! administrator dies, nothing need be completed: either the monitor has the request, or the disk is one that may fill the slot and does not.
+
+use crate::contract::{Done, Effect, Error, Input, Timing};
+use crate::device_edit::{DeviceEdit, DeviceEditError, DeviceRecordEdit};
+use crate::interface::{Answer, Question, Tag};
+use crate::questions::Questions;
+use crate::waiting::{WaitEnd, Waiting};
+use braid_base::{DeviceId, DiskId, Time};
+use braid_wire::{AdminError, Administration};
+use std::time::Duration;
+
+/// The pause before the monitor is asked again, or the device is looked at again.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The disk that is to fill the slot of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NextDisk {
+    pub disk: DiskId,
+    /// The room on it for objects.
+    pub blocks: u64,
+    /// It is a spare, which the store knows as such.
+    pub is_spare: bool,
+    /// Data may be lost that nothing can restore.
+    pub lose: bool,
+    /// The operation waits until the device is rebuilt, not only until it runs on the disk.
+    pub until_rebuilt: bool,
+}
+
+/// A replacement, and its state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replacement {
+    device: DeviceId,
+    next: NextDisk,
+    timing: Timing,
+    phase: Phase,
+    questions: Questions,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Phase {
+    New,
+    Remembering(DeviceRecordEdit),
+    /// The monitor is asked; again until this time if other devices are not in for long enough.
+    Asking(Tag, Time),
+    /// Are the devices in that the monitor needs? The refusal, and until when.
+    CheckingOthers(Tag, Tag, Time),
+    Pausing(Time, Time),
+    /// The monitor has refused the disk for the reason under this tag.
+    Forgetting(DeviceRecordEdit, Tag),
+    AwaitingDevice(Waiting),
+    Ended,
+}
+
+impl Replacement {
+    /// Has another disk fill the slot of a device.
+    pub fn of(device: DeviceId, next: NextDisk, timing: Timing) -> Replacement {
+        Replacement { device, next, timing, phase: Phase::New, questions: Questions::default() }
+    }
+
+    /// The time of the next [`Input::Wake`].
+    pub fn deadline(&self) -> Option<Time> {
+        match &self.phase {
+            Phase::Remembering(editing) | Phase::Forgetting(editing, _) => editing.deadline(),
+            Phase::Pausing(at, _) => Some(*at),
+            Phase::AwaitingDevice(waiting) => waiting.deadline(),
+            _ => None,
+        }
+    }
+
+    /// Takes one input, and returns what follows.
+    pub fn step(&mut self, now: Time, input: Input) -> Vec<Effect> {
+        match input {
+            Input::Start => {
+                assert_eq!(self.phase, Phase::New, "a replacement begins once");
+                let NextDisk { disk, is_spare, .. } = self.next;
+                self.phase = Phase::Remembering(self.edit(now, DeviceEdit::Remember { disk, is_spare }));
+            }
+            Input::Answer { tag, answer } => self.on_answer(now, tag, answer),
+            Input::Wake => self.on_wake(now),
+        }
+        self.questions.take()
+    }
+
+    fn on_wake(&mut self, now: Time) {
+        match &mut self.phase {
+            Phase::Remembering(editing) | Phase::Forgetting(editing, _) => editing.on_wake(now, &mut self.questions),
+            Phase::Pausing(at, until) if *at <= now => {
+                let until = *until;
+                self.ask(until);
+            }
+            Phase::AwaitingDevice(waiting) => waiting.on_wake(now, &mut self.questions),
+            _ => {}
+        }
+    }
+
+    fn on_answer(&mut self, now: Time, tag: Tag, answer: Answer) {
+        match std::mem::replace(&mut self.phase, Phase::Ended) {
+            Phase::Remembering(mut editing) => match editing.on_answer(now, tag, answer, &mut self.questions) {
+                None => self.phase = Phase::Remembering(editing),
+                Some(Ok(())) => self.ask(now.after(self.timing.steady)),
+                Some(Err(error)) => self.end(Err(error.into())),
+            },
+            Phase::Asking(asked, until) if asked == tag => match answer {
+                Answer::Yes => self.await_device(now),
+                Answer::Refused(AdminError::NeedsOthers { others }) if now < until => {
+                    let devices = others.into_iter().collect();
+                    let asked = self.questions.ask(Question::AreIn { devices });
+                    self.phase = Phase::CheckingOthers(asked, tag, until);
+                }
+                Answer::Refused(_) => self.forget(now, tag),
+                // It may be done later.
+                _ => self.end(Err(Error::Question(tag))),
+            },
+            Phase::CheckingOthers(asked, refusal, until) if asked == tag => match answer {
+                // The monitor has not seen them in for long enough.
+                Answer::AllIn(_) => self.phase = Phase::Pausing(now.after(PAUSE), until),
+                _ => self.forget(now, refusal),
+            },
+            Phase::Forgetting(mut editing, refusal) => match editing.on_answer(now, tag, answer, &mut self.questions) {
+                None => self.phase = Phase::Forgetting(editing, refusal),
+                Some(Ok(())) => self.end(Err(Error::Refused(refusal))),
+                Some(Err(error)) => self.end(Err(error.into())),
+            },
+            Phase::AwaitingDevice(mut waiting) => match waiting.on_answer(now, tag, &answer) {
+                None => self.phase = Phase::AwaitingDevice(waiting),
+                Some(WaitEnd::Yes) => self.end(Ok(Done::Changed)),
+                Some(WaitEnd::TimedOut(tag)) => self.end(Err(Error::NotYet(tag))),
+                Some(WaitEnd::Failed(tag)) => self.end(Err(Error::Question(tag))),
+            },
+            // The answer to a question that is no longer waited for.
+            phase => self.phase = phase,
+        }
+    }
+
+    fn ask(&mut self, until: Time) {
+        let NextDisk { disk, blocks, lose, .. } = self.next;
+        let request = Administration::Replace { device: self.device, disk, blocks, lose };
+        self.phase = Phase::Asking(self.questions.ask(Question::Administer { request }), until);
+    }
+
+    /// The monitor has refused the request, for the reason under this tag.
+    fn forget(&mut self, now: Time, refusal: Tag) {
+        self.phase = Phase::Forgetting(self.edit(now, DeviceEdit::Forget(self.next.disk)), refusal);
+    }
+
+    /// The monitor has recorded the disk: the device follows.
+    fn await_device(&mut self, now: Time) {
+        let NextDisk { disk, until_rebuilt: is_whole, .. } = self.next;
+        // A rebuild takes as long as it takes.
+        let until = if is_whole { Time(u64::MAX) } else { now.after(self.timing.device) };
+        let question = Question::RunsOn { device: self.device, disk, is_whole };
+        let timing = Timing { pause: PAUSE, ..self.timing };
+        self.phase = Phase::AwaitingDevice(Waiting::new(question, &timing, until, &mut self.questions));
+    }
+
+    fn edit(&mut self, now: Time, edit: DeviceEdit) -> DeviceRecordEdit {
+        DeviceRecordEdit::new(edit, now.after(self.timing.store), &mut self.questions)
+    }
+
+    fn end(&mut self, result: Result<Done, Error>) {
+        self.phase = Phase::Ended;
+        self.questions.push(Effect::Ended(result));
+    }
+}
+
+impl From<DeviceEditError> for Error {
+    fn from(error: DeviceEditError) -> Error {
+        match error {
+            DeviceEditError::NoSuchDevice => Error::NoDevice,
+            DeviceEditError::Store(tag) => Error::Question(tag),
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Disks that are replaced: a small world with a store, the monitor, and administrators.
+
+use crate::*;
+use braid_base::{DeviceId, DiskId, Epoch, Generation, Time};
+use braid_wire::{AdminError, Administration};
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+
+const DEVICE: DeviceId = DeviceId(3);
+const OLD: DiskId = DiskId(1);
+const NEW: DiskId = DiskId(2);
+
+#[derive(Clone, Debug)]
+struct World {
+    version: Version,
+    record: Option<DeviceRecord>,
+    /// The disk that fills the slot according to the monitor.
+    member: DiskId,
+    /// The monitor refuses requests so many more times.
+    refusals: u32,
+    administrators: BTreeMap<Generation, (Operation, BTreeMap<Tag, Question>, Time)>,
+    stray: Vec<Question>,
+    ends: Vec<Result<Done, Error>>,
+    budget: Budget,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    lost: u32,
+    deaths: u32,
+    /// Administrators that repeat the replacement.
+    repetitions: u32,
+}
+
+const QUIET: Budget = Budget { lost: 0, deaths: 0, repetitions: 0 };
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Answer(Generation, Tag),
+    Lose(Generation, Tag),
+    Stray(usize),
+    Wake(Generation),
+    Die(Generation),
+    Repeat,
+}
+
+/// The requests of administrators that wait for a device are not lost without end.
+fn timing() -> Timing {
+    Timing { device: Duration::ZERO, steady: Duration::from_millis(50), ..Timing::default() }
+}
+
+impl World {
+    fn new(record: Option<DeviceRecord>, operation: Replacement, budget: Budget) -> World {
+        let mut world = World {
+            version: Version(1),
+            member: OLD,
+            record,
+            refusals: 0,
+            administrators: BTreeMap::new(),
+            stray: Vec::new(),
+            ends: Vec::new(),
+            budget,
+        };
+        world.begin(operation);
+        world
+    }
+
+    fn begin(&mut self, operation: Replacement) {
+        let own = Generation(10 - self.budget.repetitions);
+        self.administrators.insert(own, (operation.into(), BTreeMap::new(), Time(0)));
+        self.give(own, Input::Start);
+    }
+
+    fn give(&mut self, own: Generation, input: Input) {
+        let (operation, pending, now) = self.administrators.get_mut(&own).expect("it lives");
+        let mut ended = None;
+        for effect in operation.step(*now, input) {
+            match effect {
+                Effect::Ask { tag, question } => drop(pending.insert(tag, question)),
+                Effect::Began(_) => {}
+                Effect::Ended(result) => ended = Some(result),
+            }
+        }
+        if let Some(result) = ended {
+            self.administrators.remove(&own);
+            self.ends.push(result);
+        }
+    }
+
+    fn events(&self) -> Vec<Event> {
+        let mut events = Vec::new();
+        for (own, (operation, pending, _)) in &self.administrators {
+            for (tag, question) in pending {
+                events.push(Event::Answer(*own, *tag));
+                if self.budget.lost > 0 && !matches!(question, Question::AreIn { .. } | Question::RunsOn { .. }) {
+                    events.push(Event::Lose(*own, *tag));
+                }
+            }
+            if operation.deadline().is_some() {
+                events.push(Event::Wake(*own));
+            }
+            if self.budget.deaths > 0 {
+                events.push(Event::Die(*own));
+            }
+        }
+        events.extend((0..self.stray.len()).map(Event::Stray));
+        if self.budget.repetitions > 0 {
+            events.push(Event::Repeat);
+        }
+        events
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Answer(own, tag) => {
+                let question = self.administrators.get_mut(&own).unwrap().1.remove(&tag).unwrap();
+                let answer = self.perform(&question);
+                self.give(own, Input::Answer { tag, answer });
+            }
+            Event::Lose(own, tag) => {
+                self.budget.lost -= 1;
+                let question = self.administrators.get_mut(&own).unwrap().1.remove(&tag).unwrap();
+                self.stray.push(question);
+                self.give(own, Input::Answer { tag, answer: Answer::Unknown });
+            }
+            Event::Stray(number) => {
+                let question = self.stray.remove(number);
+                self.perform(&question);
+            }
+            Event::Wake(own) => {
+                let (operation, _, now) = self.administrators.get_mut(&own).unwrap();
+                *now = (*now).max(operation.deadline().unwrap());
+                self.give(own, Input::Wake);
+            }
+            Event::Die(own) => {
+                self.budget.deaths -= 1;
+                let (_, pending, _) = self.administrators.remove(&own).unwrap();
+                self.stray.extend(pending.into_values());
+            }
+            Event::Repeat => {
+                self.budget.repetitions -= 1;
+                self.begin(replacement(false));
+            }
+        }
+        self.check();
+    }
+
+    fn perform(&mut self, question: &Question) -> Answer {
+        match question {
+            Question::Store(Command::ReadDevice) => {
+                Answer::Device { version: self.version, record: self.record.clone() }
+            }
+            Question::Store(Command::ReplaceDevice { after, .. }) if *after != self.version => Answer::Superseded,
+            Question::Store(Command::ReplaceDevice { record, .. }) => {
+                (self.version, self.record) = (Version(self.version.0 + 1), Some(record.clone()));
+                Answer::Replaced { version: self.version }
+            }
+            Question::AreIn { .. } => Answer::AllIn(Epoch(1)),
+            Question::RunsOn { disk, .. } if self.member == *disk => Answer::Yes,
+            Question::RunsOn { .. } => Answer::No,
+            Question::Administer { .. } if self.refusals > 0 => {
+                self.refusals -= 1;
+                Answer::Refused(AdminError::NeedsOthers { others: vec![DeviceId(1)] })
+            }
+            Question::Administer { request: Administration::Replace { disk, .. } } => {
+                self.member = *disk;
+                Answer::Yes
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What must hold at every moment.
+    fn check(&self) {
+        let mut known = self.record.iter().flat_map(|record| record.others.iter().copied().chain(record.disk));
+        assert!(
+            known.any(|disk| disk == self.member),
+            "the store does not know the disk that fills the slot: {self:#?}"
+        );
+    }
+}
+
+fn record() -> DeviceRecord {
+    DeviceRecord { disk: Some(OLD), others: BTreeSet::new() }
+}
+
+fn replacement(until_rebuilt: bool) -> Replacement {
+    let next = NextDisk { disk: NEW, blocks: 9, is_spare: false, lose: false, until_rebuilt };
+    Replacement::of(DEVICE, next, timing())
+}
+
+/// Visits every world that can come about, and checks those in which nothing can happen any more. Returns how operations ended.
+fn explore(world: World, at_rest: impl Fn(&World)) -> BTreeSet<String> {
+    let fingerprint = |world: &World| {
+        let mut hasher = DefaultHasher::new();
+        format!("{world:?}").hash(&mut hasher);
+        hasher.finish()
+    };
+    let (mut visited, mut ends, mut next) = (BTreeSet::from([fingerprint(&world)]), BTreeSet::new(), vec![world]);
+    while let Some(world) = next.pop() {
+        ends.extend(world.ends.iter().map(|end| format!("{end:?}")));
+        let events = world.events();
+        if events.is_empty() {
+            at_rest(&world);
+        }
+        for event in events {
+            let mut after = world.clone();
+            after.happen(event);
+            if visited.insert(fingerprint(&after)) {
+                next.push(after);
+            }
+        }
+    }
+    println!("{} worlds, {ends:?}", visited.len());
+    ends
+}
+
+#[track_caller]
+fn ends_with(ends: &BTreeSet<String>, expected: &[&str]) {
+    for end in expected {
+        assert!(ends.iter().any(|found| found.contains(end)), "{end} never happened: {ends:?}");
+    }
+}
+
+#[test]
+fn the_disk_that_fills_a_slot_is_known_whoever_replaces_it() {
+    for until_rebuilt in [false, true] {
+        let world = |budget| World::new(Some(record()), replacement(until_rebuilt), budget);
+        let ends = explore(world(QUIET), |world| assert_eq!(world.member, NEW));
+        assert_eq!(ends, ["Ok(Changed)".to_string()].into());
+        ends_with(&explore(world(Budget { deaths: 1, repetitions: 1, ..QUIET }), |_| ()), &["Ok(Changed)"]);
+        let lost = Budget { lost: 2, repetitions: 1, ..QUIET };
+        ends_with(&explore(world(lost), |_| ()), &["Ok(Changed)", "Err(Question"]);
+    }
+}
+
+#[test]
+fn a_refused_disk_is_forgotten_and_one_that_needs_others_is_asked_for_again() {
+    let world = |refusals| {
+        let mut world = World::new(Some(record()), replacement(false), QUIET);
+        world.refusals = refusals;
+        world
+    };
+    let ends = explore(world(1), |world| assert_eq!(world.member, NEW));
+    assert_eq!(ends, ["Ok(Changed)".to_string()].into());
+    let ends = explore(world(9), |world| assert_eq!(world.record, Some(record())));
+    ends_with(&ends, &["Err(Refused"]);
+    assert_eq!(ends.len(), 1, "{ends:?}");
+}
+
+#[test]
+fn a_device_that_there_is_not_gets_no_disk() {
+    let mut world = World::new(None, replacement(false), QUIET);
+    let (own, tag) = (Generation(10), Tag(1));
+    let answer = world.perform(&Question::Store(Command::ReadDevice));
+    world.give(own, Input::Answer { tag, answer });
+    assert_eq!(world.ends, [Err(Error::NoDevice)]);
+}
