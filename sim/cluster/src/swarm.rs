@@ -1,6 +1,8 @@
 //! A swarm run executes one seed, from options to verdict. Clients work while faults happen. Then everything heals, and the array
 //! must come to rest without any loss.
 
+mod counting;
+
 use crate::availability::{Availability, Cause, Judged};
 use crate::cluster::{Cluster, Failed, HostSlot, PendingOperation};
 use crate::damage::Row;
@@ -12,15 +14,13 @@ use crate::object_workload::{ObjectOptions, ObjectWorkload};
 use crate::options::Options;
 use crate::records::Ruined;
 use crate::report::{Failure, Report};
-use crate::role::Role;
 use crate::workload::{ClientOperation, Workload};
 use braid_base::{BLOCK_BYTES, DeviceId, DiskId, NodeId, Rng, Time};
 use braid_check::{FileHistory, ObjectOperation, count_outcomes};
-use braid_host::Host;
 use braid_layout::VolumeDescription;
 use braid_machine::{FilesRequest, HostError, HostOutcome, OpId, Patience};
 use braid_wire::Failure as WireFailure;
-use braid_world::{Bound, CrashPoint, DiskCounts, Fault, FaultKind, LocalClock, Swarm, Trace, WorldEvent};
+use braid_world::{Bound, CrashPoint, Fault, FaultKind, LocalClock, Swarm, Trace, WorldEvent};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -715,61 +715,6 @@ impl Run {
         self.next_token += 1;
         self.schedule.insert(self.next_token, schedule);
         self.cluster.world.alarm(at, self.next_token);
-    }
-
-    pub(crate) fn count_fault(&mut self, kind: &'static str) {
-        *self.report.faults.entry(kind).or_default() += 1;
-    }
-
-    fn count_answer(&mut self, outcome: &HostOutcome) {
-        let error = match outcome {
-            Ok(_) => return self.report.done += 1,
-            Err(HostError::TimedOut { .. }) => "timed out",
-            Err(HostError::Contended { .. }) => "contended",
-            Err(HostError::LockServerSilent { .. }) => "lock server silent",
-            Err(HostError::Fenced) => "fenced",
-            Err(HostError::Abandoned) => "abandoned",
-            Err(HostError::Unavailable { .. }) => "unavailable",
-            Err(HostError::ClockApart { .. }) => "clock apart",
-            Err(HostError::Device { failure: WireFailure::NoSpace, .. }) => "device full",
-            Err(HostError::Device { failure: WireFailure::Lost { .. } | WireFailure::Disk, .. }) => "block lost",
-            Err(_) => "other error",
-        };
-        *self.report.unknown.entry(error).or_default() += 1;
-    }
-
-    fn count_machines(&mut self) {
-        self.cluster.world.up().into_iter().for_each(|node| self.count_machine(node));
-    }
-
-    /// Adds a machine's counters to the report, before the machine dies or the run ends.
-    pub(crate) fn count_machine(&mut self, node: NodeId) {
-        match self.cluster.world.machine(node) {
-            Some(Role::Device(device)) => {
-                for (name, count) in device.store().counters().into_iter().filter(|(name, _)| COUNTED.contains(name)) {
-                    *self.report.stores.entry(name).or_default() += count;
-                }
-            }
-            Some(Role::LockServer(server)) => self.report.lock_servers.add(server.counters()),
-            Some(role) => self.report.hosts.add(&role.host().map(Host::counters).unwrap_or_default()),
-            None => {}
-        }
-    }
-
-    fn report(self) -> Report {
-        let world = &self.cluster.world;
-        let mut disks = DiskCounts::default();
-        self.cluster.nodes_with_disks().filter_map(|node| world.disk(node)).for_each(|disk| disks.add(&disk.counts()));
-        Report {
-            disks,
-            simulated: world.now().since(Time(0)),
-            events: world.trace.events(),
-            network: world.network.counts(),
-            ignored: world.ignored().clone(),
-            digest: world.trace.digest(),
-            trace: world.trace.lines().map(str::to_string).collect(),
-            ..self.report
-        }
     }
 }
 
