@@ -190,8 +190,8 @@ mod tests {
         let draining = |to: Change| VolumeState::Draining { to, by: 3 };
         for entry in [
             entry(VolumeState::Ready, None),
-            entry(VolumeState::Creating, None),
-            entry(VolumeState::Deleting, Some(target(5))),
+            VolumeEntry { by: Some(4), ..entry(VolumeState::Creating, None) },
+            VolumeEntry { by: Some(4), ..entry(VolumeState::Deleting, Some(target(5))) },
             entry(draining(Change::Ordering("device-lock".into())), None),
             // It gets its name when it begins.
             entry(draining(Change::Move(PlacementEntry { begun: 0, ..target(0) })), None),

@@ -7,7 +7,7 @@ use crate::role::Role;
 use braid_base::{DeviceId, Generation, MemberState, NodeId, VolumeId};
 use braid_control_protocol::{
     Administrator, Answer, Creation, Deletion, Done, Effect, Error, Input, Operation, Question, Stage, Tag, Timing,
-    VolumeState,
+    VolumeRecord, VolumeState,
 };
 use braid_machine::{ArrayRequest, HostError, HostOutcome, HostRequest, HostSuccess, JobRequest, Patience};
 use braid_wire::Failure;
@@ -78,7 +78,13 @@ impl Cluster {
     /// A host that sees what a dead administrator has begun completes or reverts that, in some cases.
     pub(super) fn settle_sometimes(&mut self, control: &mut ControlPlane, own: Generation) {
         let is_of_other = |by: Generation| by != own || !control.has_administrator(own, true);
-        let held = control.store.unsettled().find(|(_, by)| is_of_other(*by));
+        // A host performs one operation on a volume at a time.
+        let is_at_work = |volume: VolumeId| {
+            let mut processes = control.administrators.iter();
+            processes.any(|(name, process)| name.host == own && process.subject == Subject::Volume(volume))
+        };
+        let may_settle = |record: &VolumeRecord, by| is_of_other(by) && !is_at_work(record.volume.id);
+        let held = control.store.unsettled().find(|(record, by)| may_settle(record, *by));
         let Some((volume, state)) = held.map(|(record, _)| (record.volume.id, record.state.clone())) else { return };
         if !control.has_administrator(own, false) && control.rng.below(8) == 0 {
             let timing = Timing { turn: Duration::ZERO, ..Timing::default() };
