@@ -16,12 +16,15 @@ use braid_ordering::Ordering;
 use braid_session::Session;
 use braid_wire::{Managed, Task};
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use braid_session::{describe, describe_widest, find};
 
 /// So many numbers are tried for a new volume, if others are created at the same time.
 const NUMBERS_TRIED: u32 = 10;
+/// The first start of an array waits so long for devices that are not in yet, and looks for them in this interval.
+const MEMBERS_WAIT: Duration = Duration::from_secs(30);
+const MEMBERS_PAUSE: Duration = Duration::from_millis(100);
 /// The failure code if a name is taken.
 const EXISTS: &str = "volume-exists";
 
@@ -151,7 +154,7 @@ pub async fn create_initial(session: &Session) -> Result<(), Failure> {
     for plan in plans {
         // A volume may have been created before the first start was interrupted.
         if description.volume(&plan.name).is_none() {
-            create(session, &plan).await?;
+            create_when_in(session, &plan).await?;
         }
     }
     if let Some(name) = &creation.file_system
@@ -164,6 +167,19 @@ pub async fn create_initial(session: &Session) -> Result<(), Failure> {
         description.populated = true;
         Ok(())
     })
+}
+
+/// Creates a volume. While the array starts, a busy machine may delay the first leases of devices: they are waited for.
+async fn create_when_in(session: &Session, plan: &Plan) -> Result<VolumeEntry, Failure> {
+    let begun = Instant::now();
+    loop {
+        match create(session, plan).await {
+            Err(failure) if failure.code == DEGRADED && begun.elapsed() < MEMBERS_WAIT => {
+                tokio::time::sleep(MEMBERS_PAUSE).await;
+            }
+            created => return created,
+        }
+    }
 }
 
 /// Completes operations interrupted by a crash: creates half-created volumes, deletes half-deleted ones. Changes of volumes are completed
