@@ -78,12 +78,15 @@ impl Cluster {
     /// A host that sees what a dead administrator has begun completes or reverts that, in some cases.
     pub(super) fn settle_sometimes(&mut self, control: &mut ControlPlane, own: Generation) {
         let is_of_other = |by: Generation| by != own || !control.has_administrator(own, true);
-        // A host performs one operation on a volume at a time.
+        // A host performs one creation or deletion of a volume at a time.
         let is_at_work = |volume: VolumeId| {
             let mut processes = control.administrators.iter();
             processes.any(|(name, process)| name.host == own && process.subject == Subject::Volume(volume))
         };
-        let may_settle = |record: &VolumeRecord, by| is_of_other(by) && !is_at_work(record.volume.id);
+        let may_settle = |record: &VolumeRecord, by| {
+            let is_new_or_gone = matches!(record.state, VolumeState::Creating { .. } | VolumeState::Deleting { .. });
+            is_of_other(by) && !(is_new_or_gone && is_at_work(record.volume.id))
+        };
         let held = control.store.unsettled().find(|(record, by)| may_settle(record, *by));
         let Some((volume, state)) = held.map(|(record, _)| (record.volume.id, record.state.clone())) else { return };
         if !control.has_administrator(own, false) && control.rng.below(8) == 0 {
