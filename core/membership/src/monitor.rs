@@ -263,8 +263,12 @@ impl Monitor {
                 let wanted = FenceTable { below, except, also };
                 self.on_fence((from, ticket), epoch, wanted, out);
             }
+            // What another administrator has taken over is not done in the name of the fenced one.
+            (NodeId::Host(host), MonitorCommand::Administer { .. }) if self.membership().fence.refuses(host) => {
+                self.ignore(Ignored::NotForUs, out);
+            }
             (NodeId::Host(_), MonitorCommand::Administer { ticket, request }) => {
-                self.on_administer((from, ticket), epoch, request, out);
+                self.on_administer(now, (from, ticket), epoch, request, out);
             }
             (NodeId::Host(host), MonitorCommand::Ownership { ticket, file_system, request }) => {
                 self.on_ownership(now, (host, ticket), epoch, (file_system, request), out);

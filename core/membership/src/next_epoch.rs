@@ -4,7 +4,7 @@ use crate::dependence::Dependence;
 use crate::monitor::Monitor;
 use crate::monitor_record::Recorded;
 use crate::record_draft::Draft;
-use braid_base::{DeviceId, Epoch, Generation, MemberState, Membership, Now, Time};
+use braid_base::{DeviceId, Epoch, Generation, MemberState, Membership, NodeId, Now, Time};
 use braid_machine::MonitorEffects;
 
 impl Monitor {
@@ -73,8 +73,11 @@ impl Monitor {
         }
     }
 
-    /// Applies operators' requests to the next record, and answers those that are refused.
+    /// Applies operators' requests to the next record, and answers those that are refused. Those of fenced hosts are dropped: the fence was
+    /// answered, or will be, and then they must have no effect.
     fn administer(&mut self, now: Now, next: &mut Recorded, out: &mut MonitorEffects) {
+        let fence = &self.record.durable().membership.fence;
+        self.administrations.retain(|sender| !matches!(sender, NodeId::Host(host) if fence.refuses(host)));
         for (name, request) in self.administrations.undecided() {
             match self.draft(now, next).change(request) {
                 Ok(()) => self.administrations.decide(name),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// The most requests that wait at a time. Requests beyond that are dropped; their senders repeat them.
 const REQUESTS_MAX: usize = 64;
-/// The most senders whose last refusal is remembered: those of the latest generations.
+/// The most senders whose last answer is remembered: those of the latest generations.
 const ANSWERED_MAX: usize = 256;
 
 /// Identifies a request: the node that sent it, and its ticket.
@@ -17,8 +17,25 @@ pub(crate) type AdministrationName = (NodeId, u64);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Administrations {
     requests: BTreeMap<AdministrationName, Request>,
-    /// The last refused ticket of each sender.
-    refused: BTreeMap<NodeId, u64>,
+    /// The last ticket of each sender that was answered.
+    answered: BTreeMap<NodeId, Answered>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Answered {
+    ticket: u64,
+    is_refused: bool,
+}
+
+/// What happens to a request that arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Admitted {
+    /// It waits for the next record.
+    Waits,
+    /// It was granted before: it is only answered again.
+    Granted,
+    /// There is no room.
+    Dropped,
 }
 
 /// A request that is not answered yet.
@@ -32,20 +49,28 @@ struct Request {
 }
 
 impl Administrations {
-    /// Takes in a request. False if there is no room.
-    pub fn take(&mut self, name: AdministrationName, asker: Epoch, request: Administration) -> Result<bool, Ignored> {
+    /// Takes in a request.
+    pub fn take(
+        &mut self,
+        name: AdministrationName,
+        asker: Epoch,
+        request: Administration,
+    ) -> Result<Admitted, Ignored> {
         if self.requests.contains_key(&name) {
             return Err(Ignored::InProgress);
         }
-        // The sender was told of the refusal, and may have decided otherwise: a late duplicate of its request must not take effect.
-        if self.refused.get(&name.0).is_some_and(|last| name.1 <= *last) {
-            return Err(Ignored::Settled);
+        // The sender was told of the refusal, or has repeated the request, and may have decided otherwise since; or it was granted, and
+        // another host has undone it since: a late request must not take effect.
+        match self.answered.get(&name.0) {
+            Some(last) if name.1 == last.ticket && !last.is_refused => return Ok(Admitted::Granted),
+            Some(last) if name.1 <= last.ticket => return Err(Ignored::Settled),
+            _ => {}
         }
         let has_room = self.requests.len() < REQUESTS_MAX;
         if has_room {
             self.requests.insert(name, Request { asker, request, decided: false });
         }
-        Ok(has_room)
+        Ok(if has_room { Admitted::Waits } else { Admitted::Dropped })
     }
 
     /// Those that are not part of a record yet.
@@ -67,14 +92,18 @@ impl Administrations {
     /// Removes a request that is answered. Returns the epoch of its sender.
     pub fn end(&mut self, name: AdministrationName, is_refused: bool) -> Epoch {
         let request = self.requests.remove(&name).expect("it has not been answered");
-        if is_refused {
-            let last = self.refused.entry(name.0).or_default();
-            *last = name.1.max(*last);
-            if self.refused.len() > ANSWERED_MAX {
-                self.refused.pop_first();
-            }
+        if self.answered.get(&name.0).is_none_or(|last| last.ticket < name.1) {
+            self.answered.insert(name.0, Answered { ticket: name.1, is_refused });
+        }
+        if self.answered.len() > ANSWERED_MAX {
+            self.answered.pop_first();
         }
         request.asker
+    }
+
+    /// Removes the undecided requests of fenced hosts, which are never answered.
+    pub fn retain(&mut self, may_ask: impl Fn(NodeId) -> bool) {
+        self.requests.retain(|(sender, _), held| held.decided || may_ask(*sender));
     }
 
     /// Asserts that the table has its bound.

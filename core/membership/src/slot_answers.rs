@@ -4,7 +4,7 @@
 use crate::device_leases::Device;
 use crate::monitor::Monitor;
 use crate::monitor_record::Recorded;
-use crate::operator_requests::AdministrationName;
+use crate::operator_requests::{AdministrationName, Admitted};
 use crate::slot_record::{Change, Slot, SlotShown};
 use braid_base::{DeviceId, DiskId, Epoch, NodeId, Now};
 use braid_machine::MonitorEffects;
@@ -79,14 +79,19 @@ impl Monitor {
 
     pub(crate) fn on_administer(
         &mut self,
+        now: Now,
         name: AdministrationName,
         asker: Epoch,
         request: Administration,
         out: &mut MonitorEffects,
     ) {
         match self.administrations.take(name, asker, request) {
-            Ok(true) => self.new_reports.demand(),
-            Ok(false) => {}
+            Ok(Admitted::Waits) => self.new_reports.demand(),
+            Ok(Admitted::Granted) => {
+                let reply = MonitorReply::Administered { ticket: name.1, result: Ok(()) };
+                self.answer(now, name.0, asker, reply, out);
+            }
+            Ok(Admitted::Dropped) => {}
             Err(why) => self.ignore(why, out),
         }
     }

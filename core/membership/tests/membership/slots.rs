@@ -251,6 +251,33 @@ fn what_was_refused_does_not_happen_later() {
     assert_eq!(slot(&bench, 2).next_disk, Some(NEW));
 }
 
+#[test]
+fn a_late_request_has_no_effect_when_another_one_was_answered_or_its_host_is_fenced() {
+    let mut bench = steady();
+    let remove = Administration::RemoveDevice { device: DeviceId(7) };
+    assert_eq!(ask_again(&mut bench, 50, add(7, NEW)), Some(Ok(())));
+    assert_eq!(ask_again(&mut bench, 51, remove), Some(Ok(())));
+    assert_eq!(ask_again(&mut bench, 50, add(7, NEW)), None, "it comes late");
+    assert_eq!(bench.membership().member(DeviceId(7)), None);
+    assert_eq!(ask_again(&mut bench, 52, add(7, NEW)), Some(Ok(())));
+    bench.say(host(HOST + 1), MonitorCommand::Administer { ticket: 3, request: remove });
+    assert_eq!(bench.membership().member(DeviceId(7)), None);
+    // A duplicate of what was granted, and is undone: it is only answered again.
+    assert_eq!(ask_again(&mut bench, 52, add(7, NEW)), Some(Ok(())));
+    assert_eq!(bench.membership().member(DeviceId(7)), None);
+    // One request waits while the record with the fence is written; another one comes later.
+    bench.stalled = true;
+    bench.fence(6, &[HOST]);
+    bench.say(host(HOST), MonitorCommand::Administer { ticket: 53, request: add(7, NEW) });
+    while bench.run_command() {}
+    bench.stalled = false;
+    bench.pass_with(SECOND, &nodes(&ALL, &[]));
+    assert!(bench.membership().fence.refuses(braid_base::Generation(HOST)));
+    assert_eq!(ask_again(&mut bench, 54, add(7, NEW)), None);
+    bench.pass_with(SECOND, &nodes(&ALL, &[]));
+    assert_eq!(bench.membership().member(DeviceId(7)), None);
+}
+
 fn add(device: u16, disk: DiskId) -> Administration {
     Administration::AddDevice { device: DeviceId(device), disk }
 }
@@ -295,8 +322,8 @@ fn a_device_is_added_and_removed_while_all_goes_on() {
 #[test]
 fn a_device_that_is_awaited_or_on_its_way_back_is_removed_like_any() {
     let mut bench = steady();
-    for awaited in [true, false] {
-        assert_eq!(ask(&mut bench, add(9, NEW)), Some(Ok(())));
+    for (awaited, ticket) in [(true, 1_000), (false, 2_000)] {
+        assert_eq!(ask_again(&mut bench, ticket - 1, add(9, NEW)), Some(Ok(())));
         if !awaited {
             put(&mut bench, 9, NEW);
             bench.pass_with(SECOND * 3, &nodes(&[0, 1, 2, 3, 4, 9], &[HOST]));
@@ -307,7 +334,7 @@ fn a_device_that_is_awaited_or_on_its_way_back_is_removed_like_any() {
         }
         bench.say(
             host(HOST),
-            MonitorCommand::Administer { ticket: 3, request: Administration::RemoveDevice { device: DeviceId(9) } },
+            MonitorCommand::Administer { ticket, request: Administration::RemoveDevice { device: DeviceId(9) } },
         );
         while bench.run_command() {}
         bench.stalled = false;
