@@ -1,7 +1,7 @@
 //! The inputs and effects of an operation, how it ends, and its time limits.
 
 use crate::interface::{Answer, Question, Tag};
-use braid_base::{DeviceId, Generation};
+use braid_base::{DeviceId, Generation, VolumeId};
 use std::time::Duration;
 
 /// Something that happens to an administrator.
@@ -57,9 +57,9 @@ pub enum Done {
 pub enum Error {
     /// There is no such volume, or it is being created or deleted.
     NotUsable,
-    /// Another administrator is at work on the volume.
+    /// Another administrator is at work on the volume, or on the device.
     Held(Generation),
-    /// Another volume has had this number.
+    /// Another volume, or another device, has had this number.
     NumberUsed,
     /// A migration of the volume has begun or ended meanwhile, or its target does not fit the volume any more.
     Migration,
@@ -71,6 +71,8 @@ pub enum Error {
     NoSuchDevice(DeviceId),
     /// The array has no such device.
     NoDevice,
+    /// These volumes lie on the device, or migrate to it: it can't be removed.
+    HoldsVolumes(Vec<VolumeId>),
     /// The monitor has refused the request. The question's tag leads to the reason.
     Refused(Tag),
     /// The monitor has recorded the request, but the device is not as requested yet. The question's tag leads to the device.
@@ -83,7 +85,7 @@ pub enum Error {
     NotDrained(Vec<Generation>),
     /// The lock servers do not serve. The question's tag leads to the missing one.
     NoLockServer(Tag),
-    /// The volume was taken over by another administrator, which completes or reverts the change, or was deleted.
+    /// The volume, or the device, was taken over by another administrator, which completes or reverts the change, or was deleted.
     Lost,
     /// The question of this tag has failed. The volume may still be on hold.
     Question(Tag),
@@ -108,7 +110,7 @@ pub struct Timing {
     pub store: Duration,
     /// How long the end of a migration waits for devices that are not in.
     pub members: Duration,
-    /// How long an administrator waits for another one that is at work on the same volume.
+    /// How long an administrator waits for another one that is at work on the same volume or device.
     pub turn: Duration,
     /// How long a device may take to be as the monitor has recorded.
     pub device: Duration,

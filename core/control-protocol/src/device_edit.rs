@@ -2,8 +2,9 @@
 
 use crate::interface::{Answer, Command, Tag};
 use crate::questions::Questions;
-use crate::record::DeviceRecord;
-use braid_base::{DiskId, Time};
+use crate::record::{DeviceRecord, DeviceState};
+use braid_base::{DiskId, Generation, Time, VolumeId};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// A transition of a device's record.
@@ -13,12 +14,32 @@ pub(crate) enum DeviceEdit {
     Remember { disk: DiskId, is_spare: bool },
     /// The monitor has refused the disk.
     Forget(DiskId),
+    /// Enters a new device with this disk: from no record to `Adding`.
+    Enter { disk: DiskId, by: Generation },
+    /// No volume lies on the device, and none may from now on: from this state to `Removing`.
+    Leave { from: DeviceState, by: Generation },
+    /// Another administrator is shut out, which has left this state.
+    TakeOver { from: DeviceState, by: Generation },
+    /// The monitor has the device: `Adding` to `Ready`.
+    Added { by: Generation },
+    /// The monitor has refused it: `Adding` to no record.
+    NotAdded { by: Generation },
+    /// The monitor has it no more: `Removing` to no record.
+    Removed { by: Generation },
+    /// The monitor has refused to remove it: `Removing` to `Ready`.
+    Stay { by: Generation },
 }
 
 /// Why a transition does not apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DeviceEditError {
     NoSuchDevice,
+    /// Another device has had the number.
+    NumberUsed,
+    /// These volumes lie on the device.
+    HoldsVolumes(Vec<VolumeId>),
+    /// Another administrator has begun something since, or ended it.
+    Lost,
     /// The question of this tag has failed, or has had no answer for long.
     Store(Tag),
 }
@@ -28,6 +49,8 @@ pub(crate) enum DeviceEditError {
 pub(crate) struct DeviceRecordEdit {
     edit: DeviceEdit,
     step: Step,
+    /// An earlier replacement may have happened, or may still happen.
+    is_uncertain: bool,
     /// Lost answers are made up for until then.
     until: Time,
 }
@@ -39,12 +62,22 @@ enum Step {
     Pausing(Time),
 }
 
+/// What is to be done with a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Next {
+    Replace(DeviceRecord),
+    Remove,
+    /// Nothing: it is so already.
+    Done,
+}
+
 /// The pause after a lost answer.
 const PAUSE: Duration = Duration::from_millis(20);
 
 impl DeviceRecordEdit {
     pub fn new(edit: DeviceEdit, until: Time, questions: &mut Questions) -> DeviceRecordEdit {
-        DeviceRecordEdit { edit, step: Step::Reading(questions.command(Command::ReadDevice)), until }
+        let step = Step::Reading(questions.command(Command::ReadDevice));
+        DeviceRecordEdit { edit, step, is_uncertain: false, until }
     }
 
     pub fn deadline(&self) -> Option<Time> {
@@ -70,10 +103,13 @@ impl DeviceRecordEdit {
     ) -> Option<Result<(), DeviceEditError>> {
         match (self.step, answer) {
             (Step::Reading(asked) | Step::Replacing(asked), _) if asked != tag => None,
-            (Step::Reading(_), Answer::Device { version, record }) => {
-                let Some(record) = record else { return Some(Err(DeviceEditError::NoSuchDevice)) };
-                let Some(record) = self.edit.applied_to(record) else { return Some(Ok(())) };
-                let command = Command::ReplaceDevice { after: version, record };
+            (Step::Reading(_), Answer::Device { version, record, is_used, volumes }) => {
+                let command = match self.next(record, is_used, volumes) {
+                    Ok(Next::Replace(record)) => Command::ReplaceDevice { after: version, record },
+                    Ok(Next::Remove) => Command::RemoveDevice { after: version },
+                    Ok(Next::Done) => return Some(Ok(())),
+                    Err(error) => return Some(Err(error)),
+                };
                 self.step = Step::Replacing(questions.command(command));
                 None
             }
@@ -83,6 +119,7 @@ impl DeviceRecordEdit {
                 None
             }
             (Step::Reading(_) | Step::Replacing(_), Answer::Unknown) if now < self.until => {
+                self.is_uncertain |= matches!(self.step, Step::Replacing(_));
                 self.step = Step::Pausing(now.after(PAUSE));
                 None
             }
@@ -90,16 +127,70 @@ impl DeviceRecordEdit {
             (Step::Pausing(_), _) => None,
         }
     }
+
+    fn next(
+        &self,
+        record: Option<DeviceRecord>,
+        is_used: bool,
+        volumes: BTreeSet<VolumeId>,
+    ) -> Result<Next, DeviceEditError> {
+        let Some(record) = record else {
+            return match &self.edit {
+                DeviceEdit::NotAdded { .. } | DeviceEdit::Removed { .. } if self.is_uncertain => Ok(Next::Done),
+                // Its own entry was completed, or undone, by another administrator.
+                DeviceEdit::Enter { .. } if self.is_uncertain && is_used => Err(DeviceEditError::Lost),
+                DeviceEdit::Enter { .. } if is_used => Err(DeviceEditError::NumberUsed),
+                DeviceEdit::Enter { disk, by } => {
+                    let (disk, others, state) = (Some(*disk), BTreeSet::new(), DeviceState::Adding { by: *by });
+                    Ok(Next::Replace(DeviceRecord { disk, others, state }))
+                }
+                DeviceEdit::Forget(_) | DeviceEdit::Remember { .. } => Err(DeviceEditError::NoSuchDevice),
+                _ => Err(DeviceEditError::Lost),
+            };
+        };
+        if self.is_uncertain && self.edit.has_happened(&record) {
+            return Ok(Next::Done);
+        }
+        self.edit.applied_to(record, volumes)
+    }
 }
 
 impl DeviceEdit {
-    /// The record with the edit; none if it has it already.
-    fn applied_to(&self, mut record: DeviceRecord) -> Option<DeviceRecord> {
-        let is_changed = match self {
-            DeviceEdit::Remember { is_spare: true, .. } => false,
-            DeviceEdit::Remember { disk, .. } => record.disk != Some(*disk) && record.others.insert(*disk),
-            DeviceEdit::Forget(disk) => record.others.remove(disk),
-        };
-        is_changed.then_some(record)
+    fn applied_to(&self, mut record: DeviceRecord, volumes: BTreeSet<VolumeId>) -> Result<Next, DeviceEditError> {
+        let state = record.state;
+        match *self {
+            DeviceEdit::Remember { disk, is_spare } => {
+                let is_new = !is_spare && record.disk != Some(disk) && record.others.insert(disk);
+                return Ok(if is_new { Next::Replace(record) } else { Next::Done });
+            }
+            DeviceEdit::Forget(disk) => {
+                let is_known = record.others.remove(&disk);
+                return Ok(if is_known { Next::Replace(record) } else { Next::Done });
+            }
+            DeviceEdit::Leave { from, .. } if from == state && !volumes.is_empty() => {
+                return Err(DeviceEditError::HoldsVolumes(volumes.into_iter().collect()));
+            }
+            DeviceEdit::Leave { from, by } if from == state => record.state = DeviceState::Removing { by },
+            DeviceEdit::TakeOver { from, by } if from == state => record.state = state.taken_over(by),
+            DeviceEdit::Added { by } if state == (DeviceState::Adding { by }) => record.state = DeviceState::Ready,
+            DeviceEdit::Stay { by } if state == (DeviceState::Removing { by }) => record.state = DeviceState::Ready,
+            DeviceEdit::NotAdded { by } if state == (DeviceState::Adding { by }) => return Ok(Next::Remove),
+            DeviceEdit::Removed { by } if state == (DeviceState::Removing { by }) => return Ok(Next::Remove),
+            _ => return Err(DeviceEditError::Lost),
+        }
+        Ok(Next::Replace(record))
+    }
+
+    /// True if a record shows that the edit has happened, though its answer was lost.
+    fn has_happened(&self, record: &DeviceRecord) -> bool {
+        match *self {
+            DeviceEdit::Enter { disk, by } => record.disk == Some(disk) && record.state == (DeviceState::Adding { by }),
+            DeviceEdit::Leave { by, .. } => record.state == (DeviceState::Removing { by }),
+            DeviceEdit::TakeOver { from, by } => record.state == from.taken_over(by),
+            // Another administrator may have begun to remove it since.
+            DeviceEdit::Added { .. } => !matches!(record.state, DeviceState::Adding { .. }),
+            DeviceEdit::Stay { .. } => record.state == DeviceState::Ready,
+            _ => false,
+        }
     }
 }

@@ -26,7 +26,8 @@ pub enum Question {
     Fence(Fence),
     /// Send a task to a device.
     Manage { device: DeviceId, task: Task },
-    /// Send the monitor a request, which is idempotent.
+    /// Send the monitor a request, which is idempotent. It has no effect any more if the administrator is fenced before, or if the monitor
+    /// has answered a later request of the administrator.
     Administer { request: Administration },
     /// Does the device run on this disk, according to the monitor; if `is_whole`, with all its content?
     RunsOn { device: DeviceId, disk: DiskId, is_whole: bool },
@@ -48,8 +49,10 @@ pub enum Command {
     Remove { after: Version },
     /// The record of the device. Linearizable, too.
     ReadDevice,
-    /// Replaces the record of the device, under the condition of [`Command::Replace`].
+    /// Replaces the record of the device, under the condition of [`Command::Replace`]. If there is no such device, it is entered.
     ReplaceDevice { after: Version, record: DeviceRecord },
+    /// Removes the record of the device, under the same condition. Its number is not used again.
+    RemoveDevice { after: Version },
     /// Is this still the version of the description? Linearizable, too.
     Confirm { version: Version },
     /// The hosts with leases.
@@ -76,8 +79,9 @@ pub enum Answer {
     Replaced { version: Version },
     /// To the same, and to [`Command::Confirm`]: the description has another version.
     Superseded,
-    /// To [`Command::ReadDevice`]: the record, if there is such a device.
-    Device { version: Version, record: Option<DeviceRecord> },
+    /// To [`Command::ReadDevice`]: the record, if there is such a device; whether a device has had its number; and the volumes that lie
+    /// on it, or migrate to it.
+    Device { version: Version, record: Option<DeviceRecord>, is_used: bool, volumes: BTreeSet<VolumeId> },
     /// To [`Question::Administer`]: the monitor refuses the request, and nothing has changed.
     Refused(AdminError),
     /// To [`Command::ListHosts`].

@@ -34,7 +34,15 @@
 //!
 //! Another administrator that finds the volume in one of these states waits while the first one lives. Then it fences it, and goes on.
 //!
-//! The disk of a device is replaced by the monitor: the store only records which disks may fill a slot, before the monitor is asked
+//! Devices are added and removed by the monitor. The store says which, and which administrator is at work on them (`device_change`); with the
+//! same turns as for volumes:
+//!
+//! | operation | steps |
+//! | --- | --- |
+//! | addition | `ReplaceDevice`: `Adding`; `Administer`: `AddDevice`; `ReplaceDevice`: `Ready`; wait until it is in. If the monitor refuses: `RemoveDevice` |
+//! | removal | does no volume lie there? `ReplaceDevice`: `Removing`; `Administer`: `RemoveDevice`; `RemoveDevice`. If the monitor refuses: `ReplaceDevice`: `Ready` |
+//!
+//! The disk of a device is replaced by the monitor, too: the store only records which disks may fill a slot, before the monitor is asked
 //! (`replacement`).
 //!
 //! Any answer may be lost, and its question may still take effect later ([`Answer::Unknown`]). A replacement whose answer was lost is
@@ -56,6 +64,8 @@
 //!    copied it, and whoever has copied another migration can't end it.
 //! 7. *A host confirms a version only when it has applied it and has no operation under way on volumes that are on hold there, or gone.*
 //! 8. *A volume is ready when every one of its devices has its part, and has no record when none has one.* Its number is not used again.
+//! 9. *A device is ready when the monitor has it, and has no record when the monitor does not have it.* No volume lies on it otherwise. Its
+//!    number is not used again.
 //!
 //! | module | what |
 //! | --- | --- |
@@ -67,6 +77,7 @@
 //! | `administrator` | the administrator of a change: the order of the steps |
 //! | `creation`, `deletion` | those of a creation and a deletion |
 //! | `replacement` | the disk of a device is replaced |
+//! | `device_change` | a device is added or removed |
 //! | `device_edit` | one replacement of the record of a device |
 //! | `turns` | whose turn it is: an administrator that lives is waited for, a dead one is fenced |
 //! | `edit` | one replacement of a record, with lost answers |
@@ -83,6 +94,7 @@ mod administrator;
 mod contract;
 mod creation;
 mod deletion;
+mod device_change;
 mod device_edit;
 mod device_tasks;
 mod drain;
@@ -105,11 +117,12 @@ pub use administrator::Administrator;
 pub use contract::{Done, Effect, Error, Input, Stage, Timing};
 pub use creation::Creation;
 pub use deletion::Deletion;
+pub use device_change::DeviceChange;
 pub use device_tasks::{holders, task_for};
 pub use follower::{Follower, HostStep};
 pub use held_requests::{Admission, HeldRequests};
 pub use interface::{Answer, Command, Fence, HostLease, LeaseEnd, Question, Tag};
 pub use migration::Migration;
 pub use operation::Operation;
-pub use record::{Change, CopyRecord, DeviceRecord, Version, VolumeRecord, VolumeState};
+pub use record::{Change, CopyRecord, DeviceRecord, DeviceState, Version, VolumeRecord, VolumeState};
 pub use replacement::{NextDisk, Replacement};

@@ -4,6 +4,7 @@ use crate::administrator::Administrator;
 use crate::contract::{Effect, Input};
 use crate::creation::Creation;
 use crate::deletion::Deletion;
+use crate::device_change::DeviceChange;
 use crate::migration::Migration;
 use crate::replacement::Replacement;
 use braid_base::Time;
@@ -21,6 +22,8 @@ pub enum Operation {
     Deletion(Deletion),
     /// The disk of a device is replaced.
     Replacement(Replacement),
+    /// A device is added or removed, or the rest of that.
+    DeviceChange(DeviceChange),
 }
 
 impl Operation {
@@ -32,6 +35,7 @@ impl Operation {
             Operation::Creation(creation) => creation.deadline(),
             Operation::Deletion(deletion) => deletion.deadline(),
             Operation::Replacement(replacement) => replacement.deadline(),
+            Operation::DeviceChange(change) => change.deadline(),
         }
     }
 
@@ -43,6 +47,7 @@ impl Operation {
             Operation::Creation(creation) => creation.step(now, input),
             Operation::Deletion(deletion) => deletion.step(now, input),
             Operation::Replacement(replacement) => replacement.step(now, input),
+            Operation::DeviceChange(change) => change.step(now, input),
         }
     }
 }
@@ -74,5 +79,11 @@ impl From<Deletion> for Operation {
 impl From<Replacement> for Operation {
     fn from(replacement: Replacement) -> Operation {
         Operation::Replacement(replacement)
+    }
+}
+
+impl From<DeviceChange> for Operation {
+    fn from(change: DeviceChange) -> Operation {
+        Operation::DeviceChange(change)
     }
 }

@@ -22,6 +22,25 @@ pub struct DeviceRecord {
     pub disk: Option<DiskId>,
     /// Disks that may fill the slot, or that filled it before.
     pub others: BTreeSet<DiskId>,
+    pub state: DeviceState,
+}
+
+/// Whether the monitor's membership contains a device.
+///
+/// ```text
+///   Adding ──► Ready ──► Removing ──► no record        Adding ──► Removing: the addition was abandoned
+///      └─► no record        └─► Ready                  the monitor has refused the request
+/// ```
+///
+/// In each state but `Ready`, one administrator is at work on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceState {
+    /// The membership may not contain it yet.
+    Adding { by: Generation },
+    /// The membership contains it.
+    Ready,
+    /// No volume lies on it, and the membership may no longer contain it.
+    Removing { by: Generation },
 }
 
 /// The progress of a migration.
@@ -66,6 +85,25 @@ pub enum Change {
     EndMove,
     /// Abandons a migration: the volume lies at its source alone.
     GiveUpMove,
+}
+
+impl DeviceState {
+    /// The administrator that is at work on the device.
+    pub fn administrator(self) -> Option<Generation> {
+        match self {
+            DeviceState::Adding { by } | DeviceState::Removing { by } => Some(by),
+            DeviceState::Ready => None,
+        }
+    }
+
+    /// The same state, with this administrator at work.
+    pub(crate) fn taken_over(self, by: Generation) -> DeviceState {
+        match self {
+            DeviceState::Adding { .. } => DeviceState::Adding { by },
+            DeviceState::Ready => DeviceState::Ready,
+            DeviceState::Removing { .. } => DeviceState::Removing { by },
+        }
+    }
 }
 
 impl VolumeRecord {

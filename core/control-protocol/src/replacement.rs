@@ -176,6 +176,9 @@ impl From<DeviceEditError> for Error {
     fn from(error: DeviceEditError) -> Error {
         match error {
             DeviceEditError::NoSuchDevice => Error::NoDevice,
+            DeviceEditError::NumberUsed => Error::NumberUsed,
+            DeviceEditError::HoldsVolumes(volumes) => Error::HoldsVolumes(volumes),
+            DeviceEditError::Lost => Error::Lost,
             DeviceEditError::Store(tag) => Error::Question(tag),
         }
     }

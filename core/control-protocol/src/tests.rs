@@ -2,6 +2,7 @@
 //! effect late.
 
 mod changes;
+mod device_changes;
 mod effects;
 mod lives;
 mod migrations;

@@ -1,4 +1,4 @@
-//! Whose turn it is: a volume that another administrator creates, changes or deletes is left to it while it lives. When it is dead, it is
+//! Whose turn it is: a volume or device that another administrator creates, changes or deletes is left to it while it lives. When it is dead, it is
 //! shut out, so that nothing that it has sent takes effect later.
 
 use crate::drain::{ShutOut, ShutOutEnd};

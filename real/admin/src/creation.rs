@@ -170,6 +170,7 @@ pub fn device_entries(creation: &Creation) -> Vec<DeviceEntry> {
             domain: format!("device-{id}"),
             address: None,
             state: DeviceState::Ready,
+            by: None,
             others: Vec::new(),
         })
         .collect()

@@ -1,6 +1,6 @@
-//! The steps of adding and removing devices and spares, for `device_operations.rs`, and what replacements share with them. Each operation
-//! changes the description and the monitor's membership. If the process dies in between, another process brings both into agreement. The
-//! replacement of a disk is an operation of `braid_control_protocol` (`replacement.rs`).
+//! Devices and spares that come and go, for `device_operations.rs`: disks are prepared here, and additions and removals of devices are
+//! operations of `braid_control_protocol` (`device_change.rs`), as the replacement of a disk is (`replacement.rs`). If a process dies in
+//! between, [`keep_settled`] completes what it has begun.
 //!
 //! ```text
 //!   add       create disk ─► entry, Adding ─► monitor: AddDevice    ─► Ready ─► `braid up` runs it ─► it is in
@@ -15,18 +15,21 @@
 
 use crate::device_file::{self, DeviceFile, Expected, UNASSIGNED};
 use crate::failure::Failure;
+use crate::volume_hold::{self, Ended, Judge, Questions, Subject};
 use braid_base::units::format_size;
-use braid_base::{ArrayId, DeviceId, DiskId, VolumeId};
+use braid_base::{ArrayId, DeviceId, DiskId, Generation, VolumeId};
 use braid_control::{
     ArrayDescription, ArrayFolder, ControlError, DeviceEntry, DeviceReport, DeviceState, DiskEntry, Moment,
     MonitorReport, ReportedState, VolumeEntry, parse_disk,
 };
+use braid_control_protocol::{DeviceChange, Done, Error, Tag, Timing};
 use braid_layout::VolumeDescription;
 use braid_machine::{ArrayRequest, HostError};
 use braid_session::{HEARTBEAT, Session, blocking};
 use braid_shell::HostClient;
 use braid_store::{Geometry, StoreConfig};
 use braid_wire::{AdminError, Administration};
+use std::collections::BTreeMap;
 use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -35,6 +38,8 @@ use std::time::{Duration, Instant};
 pub const ACT_WAIT: Duration = Duration::from_secs(60);
 /// How long devices that have just returned may take to count as in.
 const STEADY_WAIT: Duration = Duration::from_secs(3);
+/// How many numbers an addition tries while other devices are added.
+const NUMBERS_TRIED: usize = 8;
 /// The interval of checks while waiting.
 const LOOK_PAUSE: Duration = Duration::from_millis(50);
 
@@ -194,72 +199,104 @@ pub fn room(size: u64) -> Result<u64, Failure> {
     Ok(Geometry::room(size)?)
 }
 
-/// Adds a disk that was created as a device of its own, to the description and to the membership.
+/// Adds a disk that was created as a device of its own, and waits until it is in. Returns its number.
 pub async fn add(session: &Session, disk: DiskEntry, domain: Option<String>) -> Result<u16, Failure> {
-    let name = disk.disk;
-    let id = session.folder().update(|description| {
-        if let Some(device) = description.devices.iter().find(|device| device.disk == Some(name)) {
-            return Ok::<_, Failure>(device.id);
+    let (own, timing) = (session.generation(), Timing { device: ACT_WAIT, ..Timing::default() });
+    for _ in 0..NUMBERS_TRIED {
+        let entry = planned(&session.folder().describe()?, &disk, domain.as_deref())?;
+        let id = entry.id;
+        let operation = DeviceChange::adding(own, DeviceId(id), disk.disk, timing);
+        let subject = Subject::NewDevice(Box::new(entry));
+        match change(session.folder(), session.client(), subject, operation, &Judge::begin()).await {
+            Ok(_) => return Ok(id),
+            // Another device was added since.
+            Err((Error::NumberUsed, _)) => {}
+            Err((error, reasons)) => return Err(why_not(session.folder(), id, error, reasons)?),
         }
-        let id = description.unused_device();
-        // The highest number means that none was assigned.
-        if id == UNASSIGNED.0 {
-            return Err(Failure::failed("no-number", "all numbers of devices have been used"));
-        }
-        description.next_device = id + 1;
-        description.spares.retain(|spare| spare.disk != name);
-        description.devices.push(DeviceEntry {
-            id,
-            file: disk.file,
-            size: disk.size,
-            disk: Some(name),
-            domain: domain.unwrap_or_else(|| format!("device-{id}")),
-            address: None,
-            state: DeviceState::Adding,
-            others: Vec::new(),
-        });
-        Ok(id)
-    })?;
-    let asked = administer(session.client(), Administration::AddDevice { device: DeviceId(id), disk: name }).await;
-    if asked.as_ref().is_err_and(is_refused) {
-        session.folder().update(|description| {
-            description.devices.retain(|device| device.id != id || device.state != DeviceState::Adding);
-            Ok::<_, Failure>(())
-        })?;
     }
-    asked.map_err(|error| explain(session.folder(), error))?;
-    set_state(session.folder(), id, DeviceState::Ready)?;
-    Ok(id)
+    let message = "other devices were added at the same time";
+    Err(Failure::failed("no-number", message).hint("try again"))
+}
+
+/// The entry of a new device, or of an addition of this disk that has begun.
+fn planned(description: &ArrayDescription, disk: &DiskEntry, domain: Option<&str>) -> Result<DeviceEntry, Failure> {
+    if let Some(device) = description.devices.iter().find(|device| device.disk == Some(disk.disk)) {
+        return Ok(device.clone());
+    }
+    let id = description.unused_device();
+    // The highest number means that none was assigned.
+    if id == UNASSIGNED.0 {
+        return Err(Failure::failed("no-number", "all numbers of devices have been used"));
+    }
+    Ok(DeviceEntry {
+        id,
+        file: disk.file.clone(),
+        size: disk.size,
+        disk: Some(disk.disk),
+        domain: domain.map_or_else(|| format!("device-{id}"), str::to_string),
+        address: None,
+        state: DeviceState::Adding,
+        by: None,
+        others: Vec::new(),
+    })
 }
 
 /// Removes a device from the array. No volume may lie on it.
 pub async fn remove(session: &Session, id: u16) -> Result<(), Failure> {
-    session.folder().update(|description| {
-        find(description, id)?;
-        let held: Vec<String> = volumes_on(description, id).map(|volume| format!("'{}'", volume.name)).collect();
-        if !held.is_empty() {
-            let (noun, verb) = if held.len() == 1 { ("volume", "lies") } else { ("volumes", "lie") };
-            let message = format!("{noun} {} {verb} on device {id}", held.join(", "));
-            return Err(Failure::failed("holds-volumes", message)
-                .hint("migrate them to other devices with `braid volume migrate`; to give the device another disk, use `braid device replace`"));
-        }
-        description.device_mut(id).expect("the device exists").state = DeviceState::Removing;
-        Ok(())
-    })?;
-    finish_removal(session.folder(), session.client(), id).await
+    let operation = DeviceChange::removing(session.generation(), DeviceId(id), Timing::default());
+    let subject = Subject::Device(DeviceId(id), None);
+    match change(session.folder(), session.client(), subject, operation, &Judge::begin()).await {
+        Ok(_) => Ok(()),
+        Err((error, reasons)) => Err(why_not(session.folder(), id, error, reasons)?),
+    }
 }
 
-async fn finish_removal(folder: &ArrayFolder, client: &HostClient, id: u16) -> Result<(), Failure> {
-    let asked = administer(client, Administration::RemoveDevice { device: DeviceId(id) }).await;
-    if asked.as_ref().is_err_and(is_refused) {
-        set_state(folder, id, DeviceState::Ready)?;
-    }
-    asked.map_err(|error| explain(folder, error))?;
-    folder.update(|description| {
-        description.next_device = description.unused_device();
-        description.devices.retain(|device| device.id != id);
-        Ok(())
+/// How a change of a device ended; with the reasons why questions failed.
+type Changed = Result<Done, (Error, BTreeMap<Tag, Failure>)>;
+
+/// Performs an addition or a removal, or the rest of it.
+async fn change(
+    folder: &ArrayFolder,
+    client: &HostClient,
+    subject: Subject,
+    operation: DeviceChange,
+    judge: &Judge,
+) -> Changed {
+    let (folder, client, judge) = (folder.clone(), client.clone(), judge.clone());
+    let what = "the devices of the array can't change".to_string();
+    let questions = Questions { folder, client, subject, what, judge };
+    let Ended { result, reasons, .. } = volume_hold::run(operation.into(), &questions, None, |_| {}).await;
+    result.map_err(|error| (error, reasons))
+}
+
+/// The failure of an addition or a removal.
+fn why_not(folder: &ArrayFolder, id: u16, error: Error, reasons: BTreeMap<Tag, Failure>) -> Result<Failure, Failure> {
+    Ok(match error {
+        Error::NoDevice => find(&folder.describe()?, id).err().unwrap_or_else(|| gone(id)),
+        Error::Lost => gone(id),
+        Error::Held(by) => {
+            let message = format!("host {by} is adding or removing device {id}");
+            Failure::failed("device-changing", message).hint("try again when it is done")
+        }
+        Error::HoldsVolumes(volumes) => {
+            let description = folder.describe()?;
+            let name = |volume: &VolumeId| match description.volumes.iter().find(|entry| entry.id == volume.0) {
+                Some(entry) => format!("'{}'", entry.name),
+                None => volume.0.to_string(),
+            };
+            let held: Vec<String> = volumes.iter().map(name).collect();
+            let (noun, verb) = if held.len() == 1 { ("volume", "lies") } else { ("volumes", "lie") };
+            let message = format!("{noun} {} {verb} on device {id}", held.join(", "));
+            Failure::failed("holds-volumes", message)
+                .hint("migrate them to other devices with `braid volume migrate`; to give the device another disk, use `braid device replace`")
+        }
+        error => volume_hold::explain(folder, &format!("device {id}"), error, reasons)?,
     })
+}
+
+fn gone(id: u16) -> Failure {
+    let message = format!("another host has taken over the addition or removal of device {id}");
+    Failure::failed("device-changing", message).hint("`braid device list` shows the devices")
 }
 
 /// Adds a disk that was created as a spare.
@@ -311,27 +348,30 @@ pub fn fill(folder: &ArrayFolder, description: ArrayDescription) -> Result<Array
     folder.describe()
 }
 
-/// Runs until dropped: completes operations on devices and spares whose process has died.
-pub async fn keep_settled(folder: ArrayFolder, client: HostClient) {
+/// Runs until dropped, with the host `own`: completes operations on devices and spares whose process has died.
+pub async fn keep_settled(folder: ArrayFolder, client: HostClient, own: Generation) {
+    let judge = Judge::begin();
     loop {
         tokio::time::sleep(HEARTBEAT).await;
-        if let Err(failure) = settle(&folder, &client).await {
+        if let Err(failure) = settle(&folder, &client, own, &judge).await {
             tracing::warn!("can't complete an operation on a device; trying again: {failure}");
         }
     }
 }
 
-async fn settle(folder: &ArrayFolder, client: &HostClient) -> Result<(), Failure> {
+async fn settle(folder: &ArrayFolder, client: &HostClient, own: Generation, judge: &Judge) -> Result<(), Failure> {
     let look = |folder: &ArrayFolder| Ok((folder.describe()?, folder.monitor(&Moment::now())?));
     let (description, monitor) = blocking(folder, look).await?;
-    for device in &description.devices {
-        match (device.state, device.disk) {
-            (DeviceState::Adding, Some(disk)) => {
-                administer(client, Administration::AddDevice { device: DeviceId(device.id), disk }).await?;
-                set_state(folder, device.id, DeviceState::Ready)?;
-            }
-            (DeviceState::Removing, _) => finish_removal(folder, client, device.id).await?,
-            _ => {}
+    judge.look(description.leases().lease());
+    for device in description.devices.iter().filter(|device| device.state != DeviceState::Ready) {
+        let id = DeviceId(device.id);
+        // An administrator that lives is not waited for: it is looked at again soon.
+        let timing = Timing { turn: Duration::ZERO, ..Timing::default() };
+        let operation = DeviceChange::continuing(own, id, timing);
+        match change(folder, client, Subject::Device(id, None), operation, judge).await {
+            // Another host has taken it over, or the monitor has refused it, and it is as before.
+            Ok(_) | Err((Error::Lost | Error::Refused(_), _)) => {}
+            Err((error, reasons)) => return Err(why_not(folder, device.id, error, reasons)?),
         }
     }
     let Some(monitor) = monitor else { return Ok(()) };
@@ -382,13 +422,6 @@ pub fn devices_of_block(volume: &VolumeDescription, block: u64) -> (DeviceId, u6
 /// True if the monitor has refused the request, so that retrying is useless.
 fn is_refused(error: &HostError) -> bool {
     matches!(error, HostError::AdminError(_))
-}
-
-fn set_state(folder: &ArrayFolder, id: u16, state: DeviceState) -> Result<(), Failure> {
-    folder.update(|description| {
-        description.device_mut(id).into_iter().for_each(|device| device.state = state);
-        Ok(())
-    })
 }
 
 fn forget_spare(folder: &ArrayFolder, disk: DiskId) -> Result<(), Failure> {

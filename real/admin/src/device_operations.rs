@@ -33,8 +33,6 @@ impl Array {
             let stem = format!("device-{}", session.folder().describe()?.unused_device());
             let disk = prepare(session, new, stem)?;
             let id = device_lifecycle::add(session, disk.clone(), domain).await?;
-            let is_in = |device: Option<&DeviceReport>| stands(device, ReportedState::In);
-            device_lifecycle::await_report(session.folder(), id, Some(ACT_WAIT), is_in).await?;
             Ok((id, disk))
         })
         .await

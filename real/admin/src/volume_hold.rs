@@ -289,6 +289,7 @@ pub(crate) fn explain(
             Failure::unreachable("not-drained", message).hint("nothing was changed: end these hosts, or try again")
         }
         Error::Lost => lost(),
+        Error::HoldsVolumes(_) => Failure::failed("holds-volumes", "volumes lie on the device"),
         Error::NoDevice => Failure::unreachable("no-such-device", "the array has no such device"),
         Error::NotIn(tag) | Error::NoLockServer(tag) | Error::Refused(tag) | Error::NotYet(tag) => reason(tag),
         Error::Question(tag) | Error::NoSpace(tag) | Error::Incomplete(tag) | Error::BlocksLost(tag) => reason(tag),

@@ -59,6 +59,9 @@ pub struct DeviceEntry {
     pub address: Option<String>,
     #[serde(default)]
     pub state: DeviceState,
+    /// The generation of the host that adds or removes it. Absent otherwise, and if an older release has begun that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<u32>,
     /// Disks that are to fill its slot, or that filled it before. The device is started on the disk that fills the slot according to the
     /// monitor.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -527,6 +530,7 @@ mod tests {
             domain: format!("device-{id}"),
             address: None,
             state: DeviceState::Ready,
+            by: None,
             others: Vec::new(),
         };
         let creation = Creation {

@@ -356,6 +356,7 @@ pub(crate) mod tests {
             domain: format!("device-{id}"),
             address: None,
             state: DeviceState::Ready,
+            by: None,
             others: Vec::new(),
         });
         let creation = Creation {

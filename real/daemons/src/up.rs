@@ -380,7 +380,7 @@ impl Array {
         let view = session.view().clone();
         watching.spawn_local(keep_fenced(self.folder.clone(), leases, session.generation(), client.clone(), view));
         watching.spawn_local(volume_hold::keep_settled(self.folder.clone(), client.clone(), session.generation()));
-        watching.spawn(device_lifecycle::keep_settled(self.folder.clone(), client));
+        watching.spawn_local(device_lifecycle::keep_settled(self.folder.clone(), client, session.generation()));
         watching.spawn(copies::keep_copied(self.folder.clone()));
         watching
     }

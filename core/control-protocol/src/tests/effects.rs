@@ -31,7 +31,7 @@ impl World {
                 Answer::Copied { copied_to: half, lost: 0 }
             }
             Question::Administer { .. } | Question::RunsOn { .. } => {
-                unreachable!("disks are replaced in another world")
+                unreachable!("devices change in another world")
             }
             Question::Manage { .. } if self.refused.contains(&own) => Answer::Failed,
             Question::Manage { device, task } => {
@@ -72,7 +72,7 @@ impl World {
                 self.life.is_there = false;
                 Answer::Replaced { version: self.version }
             }
-            Command::ReadDevice | Command::ReplaceDevice { .. } => {
+            Command::ReadDevice | Command::ReplaceDevice { .. } | Command::RemoveDevice { .. } => {
                 unreachable!("disks are replaced in another world")
             }
             Command::Confirm { .. } | Command::Watch => Answer::Yes,

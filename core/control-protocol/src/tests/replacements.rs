@@ -149,7 +149,8 @@ impl World {
     fn perform(&mut self, question: &Question) -> Answer {
         match question {
             Question::Store(Command::ReadDevice) => {
-                Answer::Device { version: self.version, record: self.record.clone() }
+                let (version, record) = (self.version, self.record.clone());
+                Answer::Device { version, record, is_used: true, volumes: BTreeSet::new() }
             }
             Question::Store(Command::ReplaceDevice { after, .. }) if *after != self.version => Answer::Superseded,
             Question::Store(Command::ReplaceDevice { record, .. }) => {
@@ -182,7 +183,7 @@ impl World {
 }
 
 fn record() -> DeviceRecord {
-    DeviceRecord { disk: Some(OLD), others: BTreeSet::new() }
+    DeviceRecord { disk: Some(OLD), others: BTreeSet::new(), state: DeviceState::Ready }
 }
 
 fn replacement(until_rebuilt: bool) -> Replacement {

@@ -4,12 +4,14 @@ use super::{LOOK_PAUSE, NO_ROOM, lock_servers_serve};
 use crate::device_lifecycle::{self, ACT_WAIT};
 use crate::failure::Failure;
 use crate::volumes;
-use braid_base::{DeviceId, DiskId, Epoch, VolumeId};
+use braid_base::{DeviceId, DiskId, Epoch, Generation, VolumeId};
 use braid_control::{
     ArrayDescription, ArrayFolder, ControlError, DeviceEntry, DeviceState, DiskEntry, HostEntry, Moment, ReportedState,
     VolumeEntry,
 };
-use braid_control_protocol::{Answer, Command, DeviceRecord, Fence, HostLease, Question, Version, VolumeRecord};
+use braid_control_protocol::{
+    self as protocol, Answer, Command, DeviceRecord, Fence, HostLease, Question, Version, VolumeRecord,
+};
 use braid_host_leases::LeaseJudge;
 use braid_machine::{ArrayRequest, HostError};
 use braid_session::{HEARTBEAT, SessionError, record, set_record};
@@ -37,8 +39,10 @@ pub(crate) struct Questions {
 pub(crate) enum Subject {
     /// A volume, and its entry if it is to be created.
     Volume(VolumeId, Option<Box<VolumeEntry>>),
-    /// A device, and the disk that is to fill its slot.
-    Device(DeviceId, DiskEntry),
+    /// A device, and the disk that is to fill its slot, if there is one.
+    Device(DeviceId, Option<DiskEntry>),
+    /// A device that is to be added, as its entry will be.
+    NewDevice(Box<DeviceEntry>),
 }
 
 /// A judge of leases, over several looks at them.
@@ -125,14 +129,16 @@ impl Questions {
             Command::Remove { after } => return answer_to(self.remove(after)),
             Command::ReadDevice => {
                 let description = self.folder.describe()?;
-                let record = |device: &DeviceEntry| DeviceRecord {
-                    disk: device.disk,
-                    others: device.others.iter().map(|other| other.disk).collect(),
-                };
-                let record = description.device(self.device().0.0).map(record);
-                Answer::Device { version: Version(description.revision), record }
+                let DeviceId(id) = self.device();
+                Answer::Device {
+                    version: Version(description.revision),
+                    record: description.device(id).map(device_record),
+                    is_used: id < description.unused_device(),
+                    volumes: device_lifecycle::volumes_on(&description, id).map(|volume| VolumeId(volume.id)).collect(),
+                }
             }
             Command::ReplaceDevice { after, record } => return answer_to(self.replace_device(after, &record)),
+            Command::RemoveDevice { after } => return answer_to(self.remove_device(after)),
             Command::Confirm { version: Version(version) } => match self.folder.describe()?.revision {
                 revision if revision == version => Answer::Yes,
                 _ => Answer::Superseded,
@@ -156,14 +162,14 @@ impl Questions {
     fn volume(&self) -> VolumeId {
         match &self.subject {
             Subject::Volume(volume, _) => *volume,
-            Subject::Device(..) => unreachable!("operations on devices have no volume"),
+            Subject::Device(..) | Subject::NewDevice(_) => unreachable!("operations on devices have no volume"),
         }
     }
 
-    /// The device, and the disk that is to fill its slot.
-    fn device(&self) -> (DeviceId, &DiskEntry) {
+    fn device(&self) -> DeviceId {
         match &self.subject {
-            Subject::Device(device, disk) => (*device, disk),
+            Subject::Device(device, _) => *device,
+            Subject::NewDevice(entry) => DeviceId(entry.id),
             Subject::Volume(..) => unreachable!("operations on volumes have no device"),
         }
     }
@@ -171,13 +177,37 @@ impl Questions {
     fn replace_device(&self, after: Version, record: &DeviceRecord) -> Result<Version, Refused> {
         self.folder.update(|description: &mut ArrayDescription| {
             let revision = description.revision;
-            let (id, disk) = self.device();
-            let device = description.device_mut(id.0).filter(|_| Version(revision) == after);
-            let device = device.ok_or(Refused::Superseded)?;
+            if Version(revision) != after {
+                return Err(Refused::Superseded);
+            }
+            let DeviceId(id) = self.device();
+            if let Subject::NewDevice(entry) = &self.subject
+                && description.device(id).is_none()
+            {
+                description.next_device = id + 1;
+                description.spares.retain(|spare| Some(spare.disk) != entry.disk);
+                description.devices.push(DeviceEntry::clone(entry));
+            }
+            let device = description.device_mut(id).ok_or(Refused::Superseded)?;
+            (device.state, device.by) = device_state(record.state);
             device.others.retain(|other| record.others.contains(&other.disk));
-            if record.others.contains(&disk.disk) {
+            if let Subject::Device(_, Some(disk)) = &self.subject
+                && record.others.contains(&disk.disk)
+            {
                 device.remember(disk.clone());
             }
+            Ok(Version(revision + 1))
+        })
+    }
+
+    fn remove_device(&self, after: Version) -> Result<Version, Refused> {
+        self.folder.update(|description: &mut ArrayDescription| {
+            let revision = description.revision;
+            if Version(revision) != after {
+                return Err(Refused::Superseded);
+            }
+            description.next_device = description.unused_device();
+            description.devices.retain(|device| device.id != self.device().0);
             Ok(Version(revision + 1))
         })
     }
@@ -284,6 +314,31 @@ fn enter(description: &mut ArrayDescription, entry: VolumeEntry) -> Result<(), R
     description.next_volume = description.next_volume.max(entry.id + 1);
     description.volumes.push(entry);
     Ok(())
+}
+
+/// A device as the protocol sees it.
+fn device_record(device: &DeviceEntry) -> DeviceRecord {
+    // No host has generation 0: whoever began in an older release is dead.
+    let by = Generation(device.by.unwrap_or_default());
+    DeviceRecord {
+        disk: device.disk,
+        others: device.others.iter().map(|other| other.disk).collect(),
+        state: match device.state {
+            DeviceState::Adding => protocol::DeviceState::Adding { by },
+            DeviceState::Ready => protocol::DeviceState::Ready,
+            DeviceState::Removing => protocol::DeviceState::Removing { by },
+        },
+    }
+}
+
+/// The state of a record as the description has it, and the host that is at work.
+fn device_state(state: protocol::DeviceState) -> (DeviceState, Option<u32>) {
+    let name = match state {
+        protocol::DeviceState::Adding { .. } => DeviceState::Adding,
+        protocol::DeviceState::Ready => DeviceState::Ready,
+        protocol::DeviceState::Removing { .. } => DeviceState::Removing,
+    };
+    (name, state.administrator().map(|by| by.0))
 }
 
 /// A host as the protocol sees it.

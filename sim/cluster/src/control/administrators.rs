@@ -277,6 +277,19 @@ fn name_of(result: &Result<Done, Error>, process: &Process) -> &'static str {
             Err(_) => "replacement without answers",
         };
     }
+    if let Operation::DeviceChange(_) = process.operation {
+        return match (result, process.is_own) {
+            (Ok(Done::Changed), true) => "device added or removed",
+            (Ok(Done::Changed), false) => "addition or removal of another host completed",
+            (Ok(_), _) => "nothing to complete on a device",
+            (Err(Error::Refused(_)), _) => "addition or removal refused",
+            (Err(Error::NotYet(_)), _) => "added device not in yet",
+            (Err(Error::HoldsVolumes(_)), _) => "removal of a device with volumes",
+            (Err(Error::Held(_)), _) => "addition or removal while another is under way",
+            (Err(Error::Lost | Error::NoDevice), _) => "addition or removal taken over",
+            (Err(_), _) => "addition or removal without answers",
+        };
+    }
     let is_creation = matches!(process.operation, Operation::Creation(_));
     if is_creation || matches!(process.operation, Operation::Deletion(_)) {
         return match (result, process.is_own) {

@@ -7,7 +7,7 @@ use super::{ControlPlane, Event};
 use crate::cluster::Cluster;
 use braid_base::{DeviceId, DiskId, Generation, VolumeId};
 use braid_control_protocol::{
-    Answer, Change, Command, CopyRecord, DeviceRecord, HostLease, Tag, Version, VolumeRecord, VolumeState,
+    Answer, Change, Command, CopyRecord, DeviceRecord, DeviceState, HostLease, Tag, Version, VolumeRecord, VolumeState,
 };
 use braid_host_leases::Lease;
 use braid_layout::VolumeDescription;
@@ -27,6 +27,8 @@ pub(super) struct Store {
     /// Above the numbers of all volumes that there were.
     next_volume: VolumeId,
     devices: BTreeMap<DeviceId, DeviceRecord>,
+    /// Above the numbers of all devices that there were.
+    next_device: DeviceId,
     pub leases: LeaseStore,
 }
 
@@ -44,11 +46,12 @@ impl Store {
         let records: BTreeMap<_, _> = volumes.into_iter().map(record).collect();
         let next_volume = VolumeId(records.keys().last().map_or(1, |volume| volume.0 + 1));
         let ready = |(device, disk)| {
-            let (disk, others) = (Some(disk), BTreeSet::new());
-            (device, DeviceRecord { disk, others })
+            let (disk, others, state) = (Some(disk), BTreeSet::new(), DeviceState::Ready);
+            (device, DeviceRecord { disk, others, state })
         };
-        let devices = devices.map(ready).collect();
-        Store { version: Version(1), records, next_volume, devices, leases }
+        let devices: BTreeMap<_, _> = devices.map(ready).collect();
+        let next_device = DeviceId(devices.keys().last().map_or(0, |device| device.0 + 1));
+        Store { version: Version(1), records, next_volume, devices, next_device, leases }
     }
 
     pub fn version(&self) -> Version {
@@ -89,15 +92,34 @@ impl Store {
     /// Executes a command about a device.
     fn on_device_command(&mut self, device: DeviceId, command: Command) -> Answer {
         match command {
-            Command::ReadDevice => Answer::Device { version: self.version, record: self.devices.get(&device).cloned() },
-            Command::ReplaceDevice { after, .. } if after != self.version => Answer::Superseded,
+            Command::ReadDevice => Answer::Device {
+                version: self.version,
+                record: self.devices.get(&device).cloned(),
+                is_used: device < self.next_device,
+                volumes: self.volumes_on(device),
+            },
+            Command::ReplaceDevice { after, .. } | Command::RemoveDevice { after } if after != self.version => {
+                Answer::Superseded
+            }
             Command::ReplaceDevice { record, .. } => {
                 self.version = Version(self.version.0 + 1);
+                self.next_device = self.next_device.max(DeviceId(device.0 + 1));
                 self.devices.insert(device, record);
                 Answer::Replaced { version: self.version }
             }
-            other => unreachable!("only disks are replaced: {other:?}"),
+            Command::RemoveDevice { .. } => {
+                self.version = Version(self.version.0 + 1);
+                self.devices.remove(&device);
+                Answer::Replaced { version: self.version }
+            }
+            other => unreachable!("operations on devices have no volume: {other:?}"),
         }
+    }
+
+    /// The volumes that lie on a device, or are about to migrate to it.
+    fn volumes_on(&self, device: DeviceId) -> BTreeSet<VolumeId> {
+        let is_there = |record: &&VolumeRecord| widest(record).holders().contains(&device);
+        self.records.values().filter(is_there).map(|record| record.volume.id).collect()
     }
 }
 
@@ -164,7 +186,7 @@ impl Cluster {
                 self.note_record(volume, None);
                 Answer::Replaced { version: control.store.version }
             }
-            Command::ReadDevice | Command::ReplaceDevice { .. } => {
+            Command::ReadDevice | Command::ReplaceDevice { .. } | Command::RemoveDevice { .. } => {
                 unreachable!("operations on devices have no volume")
             }
             Command::Confirm { .. } | Command::Watch => Answer::Yes,

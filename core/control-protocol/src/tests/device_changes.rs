@@ -1,0 +1,508 @@
+//! Devices that are added and removed: a small world with a store, leases, the monitor, administrators, and whoever completes what they
+//! have begun.
+
+use crate::*;
+use braid_base::{DeviceId, DiskId, Generation, Time, VolumeId};
+use braid_wire::{AdminError, Administration};
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+
+const DEVICE: DeviceId = DeviceId(3);
+const DISK: DiskId = DiskId(1);
+const FIRST: Generation = Generation(10);
+const SECOND: Generation = Generation(11);
+/// Completes what others have begun, and stays.
+const SETTLER: Generation = Generation(20);
+
+#[derive(Clone, Debug)]
+struct World {
+    version: Version,
+    record: Option<DeviceRecord>,
+    is_used: bool,
+    has_volume: bool,
+    leases: BTreeMap<Generation, Lease>,
+    monitor: Monitor,
+    administrators: BTreeMap<Generation, Process>,
+    /// Questions that may take effect late; nobody waits for an answer.
+    stray: Vec<(Generation, Asked)>,
+    /// The requests that administrators have sent to the monitor so far.
+    tickets: u64,
+    ends: BTreeSet<String>,
+    budget: Budget,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Monitor {
+    /// The disk of the device, if the membership contains it.
+    member: Option<DiskId>,
+    fenced: BTreeSet<Generation>,
+    /// The last request of each host that was answered.
+    answered: BTreeMap<Generation, u64>,
+    /// Requests are refused so many more times.
+    refusals: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Lease {
+    is_silent: bool,
+    is_over: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Process {
+    operation: Operation,
+    pending: BTreeMap<Tag, Asked>,
+    now: Time,
+}
+
+#[derive(Clone, Debug)]
+struct Asked {
+    question: Question,
+    ticket: u64,
+}
+
+/// How often each kind of event may still happen.
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    lost: u32,
+    deaths: u32,
+    silences: u32,
+    settlers: u32,
+    volumes: u32,
+}
+
+const QUIET: Budget = Budget { lost: 0, deaths: 0, silences: 0, settlers: 1, volumes: 0 };
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Answer(Generation, Tag),
+    Lose(Generation, Tag),
+    Stray(usize),
+    Wake(Generation),
+    Die(Generation),
+    Silence(Generation),
+    Settle,
+    CreateVolume,
+}
+
+/// Administrators do not wait for each other, or for the device, for long.
+fn timing() -> Timing {
+    Timing { device: Duration::ZERO, turn: Duration::from_millis(50), ..Timing::default() }
+}
+
+fn adding(own: Generation) -> DeviceChange {
+    DeviceChange::adding(own, DEVICE, DISK, timing())
+}
+
+fn removing(own: Generation) -> DeviceChange {
+    DeviceChange::removing(own, DEVICE, timing())
+}
+
+impl World {
+    /// A world in which the first administrator adds the device.
+    fn of_addition(budget: Budget) -> World {
+        let mut world = World::new(None, budget);
+        world.begin(FIRST, adding(FIRST));
+        world
+    }
+
+    /// A world in which it removes it.
+    fn of_removal(budget: Budget) -> World {
+        let mut world = World::new(Some(DeviceState::Ready), budget);
+        world.begin(FIRST, removing(FIRST));
+        world
+    }
+
+    fn new(state: Option<DeviceState>, budget: Budget) -> World {
+        World {
+            version: Version(1),
+            record: state.map(|state| DeviceRecord { disk: Some(DISK), others: BTreeSet::new(), state }),
+            is_used: state.is_some(),
+            has_volume: false,
+            leases: BTreeMap::new(),
+            monitor: Monitor { member: state.map(|_| DISK), ..Monitor::default() },
+            administrators: BTreeMap::new(),
+            stray: Vec::new(),
+            tickets: 0,
+            ends: BTreeSet::new(),
+            budget,
+        }
+    }
+
+    fn begin(&mut self, own: Generation, operation: DeviceChange) {
+        self.leases.entry(own).or_default();
+        let process = Process { operation: operation.into(), pending: BTreeMap::new(), now: Time(0) };
+        self.administrators.insert(own, process);
+        self.give(own, Input::Start);
+    }
+
+    fn give(&mut self, own: Generation, input: Input) {
+        let process = self.administrators.get_mut(&own).expect("it lives");
+        let mut ended = None;
+        for effect in process.operation.step(process.now, input) {
+            match effect {
+                Effect::Ask { tag, question } => {
+                    self.tickets += u64::from(matches!(question, Question::Administer { .. }));
+                    process.pending.insert(tag, Asked { question, ticket: self.tickets });
+                }
+                Effect::Began(_) => {}
+                Effect::Ended(result) => ended = Some(result),
+            }
+        }
+        if let Some(result) = ended {
+            self.administrators.remove(&own);
+            self.ends.insert(format!("{result:?}"));
+            if own != SETTLER {
+                self.leases.remove(&own);
+            }
+        }
+    }
+
+    fn events(&self) -> Vec<Event> {
+        let mut events = Vec::new();
+        for (own, process) in &self.administrators {
+            for (tag, asked) in &process.pending {
+                events.push(Event::Answer(*own, *tag));
+                if self.budget.lost > 0 && has_effect(asked) {
+                    events.push(Event::Lose(*own, *tag));
+                }
+            }
+            if process.operation.deadline().is_some() {
+                events.push(Event::Wake(*own));
+            }
+            if self.budget.deaths > 0 {
+                events.push(Event::Die(*own));
+            }
+            if self.budget.silences > 0 && self.leases.get(own).is_some_and(|lease| !lease.is_silent) {
+                events.push(Event::Silence(*own));
+            }
+        }
+        events.extend((0..self.stray.len()).map(Event::Stray));
+        let may_settle = self.budget.settlers > 0 && !self.administrators.contains_key(&SETTLER);
+        if may_settle && self.administrator().is_some() && self.is_alive(SETTLER) {
+            events.push(Event::Settle);
+        }
+        let is_ready = self.record.as_ref().is_some_and(|record| record.state == DeviceState::Ready);
+        if self.budget.volumes > 0 && is_ready {
+            events.push(Event::CreateVolume);
+        }
+        events
+    }
+
+    fn is_alive(&self, host: Generation) -> bool {
+        self.leases.get(&host).is_none_or(|lease| !lease.is_silent) && !self.monitor.fenced.contains(&host)
+    }
+
+    fn administrator(&self) -> Option<Generation> {
+        self.record.as_ref()?.state.administrator()
+    }
+
+    fn happen(&mut self, event: Event) {
+        let pending = |world: &mut World, own: Generation, tag| {
+            world.administrators.get_mut(&own).and_then(|process| process.pending.remove(&tag)).expect("it was asked")
+        };
+        match event {
+            Event::Answer(own, tag) => {
+                let asked = pending(self, own, tag);
+                let answer = self.perform(own, &asked);
+                self.give(own, Input::Answer { tag, answer });
+            }
+            Event::Lose(own, tag) => {
+                self.budget.lost -= 1;
+                let asked = pending(self, own, tag);
+                self.stray.push((own, asked));
+                self.give(own, Input::Answer { tag, answer: Answer::Unknown });
+            }
+            Event::Stray(number) => {
+                let (own, asked) = self.stray.remove(number);
+                self.perform(own, &asked);
+            }
+            Event::Wake(own) => {
+                let process = self.administrators.get_mut(&own).expect("it lives");
+                process.now = process.now.max(process.operation.deadline().expect("it waits"));
+                self.give(own, Input::Wake);
+            }
+            Event::Die(own) => {
+                self.budget.deaths -= 1;
+                let process = self.administrators.remove(&own).expect("it lives");
+                let left = process.pending.into_values().filter(has_effect);
+                self.stray.extend(left.map(|asked| (own, asked)));
+                self.silence(own);
+            }
+            Event::Silence(host) => {
+                self.budget.silences -= 1;
+                self.silence(host);
+            }
+            Event::Settle => {
+                self.budget.settlers -= 1;
+                self.begin(SETTLER, DeviceChange::continuing(SETTLER, DEVICE, timing()));
+            }
+            Event::CreateVolume => {
+                self.budget.volumes -= 1;
+                self.has_volume = true;
+                self.version = Version(self.version.0 + 1);
+            }
+        }
+        self.check();
+    }
+
+    fn silence(&mut self, host: Generation) {
+        if let Some(lease) = self.leases.get_mut(&host) {
+            lease.is_silent = true;
+        }
+    }
+
+    fn perform(&mut self, own: Generation, asked: &Asked) -> Answer {
+        match &asked.question {
+            Question::Store(command) => self.on_command(command),
+            Question::RunsOn { disk, .. } if self.monitor.member == Some(*disk) => Answer::Yes,
+            Question::RunsOn { .. } => Answer::No,
+            Question::Fence(Fence { below, except }) => {
+                let all = (0..below.0).map(Generation);
+                self.monitor.fenced.extend(all.filter(|host| !except.contains(host)));
+                Answer::Yes
+            }
+            Question::Administer { request } => self.monitor.administer(own, asked.ticket, *request),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn on_command(&mut self, command: &Command) -> Answer {
+        match command {
+            Command::ReadDevice => Answer::Device {
+                version: self.version,
+                record: self.record.clone(),
+                is_used: self.is_used,
+                volumes: self.has_volume.then_some(VolumeId(1)).into_iter().collect(),
+            },
+            Command::ReplaceDevice { after, .. } | Command::RemoveDevice { after } if *after != self.version => {
+                Answer::Superseded
+            }
+            Command::ReplaceDevice { record, .. } => {
+                assert!(self.record.is_some() || !self.is_used, "numbers are not used again");
+                (self.record, self.is_used) = (Some(record.clone()), true);
+                self.version = Version(self.version.0 + 1);
+                Answer::Replaced { version: self.version }
+            }
+            Command::RemoveDevice { .. } => {
+                self.record = None;
+                self.version = Version(self.version.0 + 1);
+                Answer::Replaced { version: self.version }
+            }
+            Command::ListHosts => {
+                let as_seen = |(host, lease): (&Generation, &Lease)| HostLease {
+                    host: *host,
+                    is_live: !lease.is_silent,
+                    uses_volumes: true,
+                    confirmed: Version(0),
+                };
+                Answer::Hosts(self.leases.iter().map(as_seen).collect())
+            }
+            Command::EndLease { host } => {
+                if self.leases.get(host).is_some_and(|lease| !lease.is_silent) {
+                    return Answer::Lease(LeaseEnd::Lives);
+                }
+                let except = self.leases.keys().copied().filter(|other| other < host).collect();
+                if let Some(lease) = self.leases.get_mut(host) {
+                    lease.is_over = true;
+                }
+                Answer::Lease(LeaseEnd::Ended(Fence { below: Generation(host.0 + 1), except }))
+            }
+            Command::ForgetLease { host } => {
+                assert!(self.monitor.fenced.contains(host), "{host} is forgotten when it is fenced");
+                self.leases.remove(host);
+                Answer::Yes
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What must hold at every moment.
+    fn check(&self) {
+        let is_member = self.monitor.member.is_some();
+        match self.record.as_ref().map(|record| record.state) {
+            None => assert!(!is_member, "the monitor has a device of which the store does not know: {self:#?}"),
+            Some(DeviceState::Ready) => assert!(is_member, "the monitor lacks a device that is ready: {self:#?}"),
+            Some(_) => {}
+        }
+        assert!(is_member || !self.has_volume, "a volume lies on a device that was removed: {self:#?}");
+    }
+}
+
+impl Monitor {
+    fn administer(&mut self, host: Generation, ticket: u64, request: Administration) -> Answer {
+        let answered = self.answered.entry(host).or_default();
+        if self.fenced.contains(&host) || ticket <= *answered {
+            return Answer::Unknown;
+        }
+        *answered = ticket;
+        if self.refusals > 0 {
+            self.refusals -= 1;
+            return Answer::Refused(AdminError::TooManyChanges);
+        }
+        match request {
+            Administration::AddDevice { disk, .. } => match self.member {
+                Some(there) if there != disk => return Answer::Refused(AdminError::DeviceExists { device: DEVICE }),
+                _ => self.member = Some(disk),
+            },
+            Administration::RemoveDevice { .. } => self.member = None,
+            other => panic!("{other:?}"),
+        }
+        Answer::Yes
+    }
+}
+
+fn has_effect(asked: &Asked) -> bool {
+    let is_change = |command: &Command| matches!(command, Command::ReplaceDevice { .. } | Command::RemoveDevice { .. });
+    match &asked.question {
+        Question::Store(command) => is_change(command),
+        Question::Administer { .. } | Question::Fence(_) => true,
+        _ => false,
+    }
+}
+
+/// Visits every world that can come about. Returns how operations ended.
+fn explore(what: &str, world: World) -> BTreeSet<String> {
+    let fingerprint = |world: &World| {
+        let mut hasher = DefaultHasher::new();
+        format!("{world:?}").hash(&mut hasher);
+        hasher.finish()
+    };
+    let (mut visited, mut ends, mut next) = (BTreeSet::from([fingerprint(&world)]), BTreeSet::new(), vec![world]);
+    while let Some(world) = next.pop() {
+        let events = world.events();
+        if events.is_empty() {
+            ends.extend(world.ends.iter().cloned());
+            // Whoever was to complete it has had its turn.
+            let is_settled = world.budget.settlers == 0 || !world.is_alive(SETTLER) || world.administrator().is_none();
+            assert!(is_settled, "nobody completes what a dead administrator has begun: {world:#?}");
+        }
+        for event in events {
+            let mut after = world.clone();
+            after.happen(event);
+            if visited.insert(fingerprint(&after)) {
+                next.push(after);
+            }
+        }
+    }
+    println!("{what}: {} worlds, {ends:?}", visited.len());
+    ends
+}
+
+#[track_caller]
+fn ends_with(what: &str, world: World, expected: &[&str]) -> BTreeSet<String> {
+    let ends = explore(what, world);
+    for end in expected {
+        assert!(ends.iter().any(|found| found.contains(end)), "{what}: {end} never happened: {ends:?}");
+    }
+    ends
+}
+
+#[test]
+fn a_device_is_added() {
+    let ends = ends_with("alone", World::of_addition(Budget { settlers: 0, ..QUIET }), &["Ok(Changed)"]);
+    assert_eq!(ends.len(), 1, "{ends:?}");
+    ends_with("watched", World::of_addition(QUIET), &["Ok(Changed)", "Ok(Nothing)"]);
+}
+
+#[test]
+fn an_addition_with_lost_and_late_answers_is_completed() {
+    let budget = Budget { lost: 2, settlers: 2, ..QUIET };
+    ends_with("lost", World::of_addition(budget), &["Ok(Changed)", "Err(Question"]);
+}
+
+#[test]
+fn an_addition_whose_administrator_dies_or_is_suspended_is_completed() {
+    let budget = Budget { deaths: 1, settlers: 2, ..QUIET };
+    ends_with("deaths", World::of_addition(budget), &["Ok(Changed)", "Ok(Nothing)"]);
+    let budget = Budget { silences: 1, lost: 1, ..QUIET };
+    ends_with("suspended", World::of_addition(budget), &["Ok(Changed)", "Err(Lost)", "Err(Question"]);
+}
+
+#[test]
+fn a_refused_addition_is_undone_unless_another_administrator_completes_it() {
+    for refusals in [1, 2] {
+        let repeated = Budget { deaths: 1, lost: 1, settlers: 3, ..QUIET };
+        for budget in [QUIET, Budget { silences: 1, lost: 1, settlers: 2, ..QUIET }, repeated] {
+            let mut world = World::of_addition(budget);
+            world.monitor.refusals = refusals;
+            ends_with("refused", world, &["Err(Refused"]);
+        }
+    }
+}
+
+#[test]
+fn a_device_is_removed_unless_a_volume_lies_on_it() {
+    let budget = Budget { volumes: 1, ..QUIET };
+    ends_with("watched", World::of_removal(budget), &["Ok(Changed)", "Ok(Nothing)", "HoldsVolumes"]);
+    let budget = Budget { lost: 2, volumes: 1, settlers: 2, ..QUIET };
+    ends_with("lost", World::of_removal(budget), &["Ok(Changed)", "Err(Question", "HoldsVolumes"]);
+}
+
+#[test]
+fn a_removal_whose_administrator_dies_or_is_suspended_is_completed() {
+    let budget = Budget { deaths: 1, settlers: 2, volumes: 1, ..QUIET };
+    ends_with("deaths", World::of_removal(budget), &["Ok(Changed)", "Ok(Nothing)", "HoldsVolumes"]);
+    let budget = Budget { silences: 1, lost: 1, volumes: 1, ..QUIET };
+    ends_with("suspended", World::of_removal(budget), &["Ok(Changed)", "Err(Lost)", "Err(Question"]);
+}
+
+#[test]
+fn a_refused_removal_is_undone_unless_another_administrator_completes_it() {
+    for refusals in [1, 2] {
+        let settled_late = Budget { silences: 1, lost: 1, volumes: 1, settlers: 2, ..QUIET };
+        let repeated = Budget { deaths: 1, lost: 1, settlers: 3, ..QUIET };
+        for budget in [QUIET, settled_late, repeated] {
+            let mut world = World::of_removal(budget);
+            world.monitor.refusals = refusals;
+            ends_with("refused", world, &["Err(Refused"]);
+        }
+    }
+}
+
+#[test]
+fn a_device_may_be_removed_while_it_is_added() {
+    for budget in [Budget { deaths: 1, ..QUIET }, Budget { silences: 1, ..QUIET }, Budget { lost: 1, ..QUIET }] {
+        let mut world = World::of_addition(budget);
+        world.begin(SECOND, removing(SECOND));
+        ends_with("both", world, &["Ok(Changed)", "Err(NoDevice)"]);
+    }
+}
+
+#[test]
+fn an_administrator_may_remove_what_it_has_not_heard_to_be_added() {
+    let mut world = World::new(Some(DeviceState::Adding { by: FIRST }), QUIET);
+    (world.monitor.member, world.tickets) = (None, 1);
+    let request = Administration::AddDevice { device: DEVICE, disk: DISK };
+    world.stray.push((FIRST, Asked { question: Question::Administer { request }, ticket: 1 }));
+    world.begin(FIRST, removing(FIRST));
+    assert_eq!(explore("own", world).into_iter().next(), Some("Ok(Changed)".to_string()));
+}
+
+#[test]
+fn two_additions_of_one_disk_add_one_device() {
+    let mut world = World::of_addition(Budget { deaths: 1, ..QUIET });
+    world.begin(SECOND, adding(SECOND));
+    ends_with("two", world, &["Ok(Changed)"]);
+}
+
+#[test]
+fn a_number_that_another_device_has_had_is_refused() {
+    let mut world = World::of_addition(QUIET);
+    world.is_used = true;
+    assert_eq!(explore("used", world), ["Err(NumberUsed)".to_string()].into());
+    let mut world = World::new(Some(DeviceState::Ready), QUIET);
+    world.begin(FIRST, DeviceChange::adding(FIRST, DEVICE, DiskId(9), timing()));
+    assert_eq!(explore("another disk", world), ["Err(NumberUsed)".to_string()].into());
+}
+
+#[test]
+fn what_an_older_release_has_begun_is_completed() {
+    let by = Generation(0);
+    for (state, is_member) in [(DeviceState::Adding { by }, false), (DeviceState::Removing { by }, true)] {
+        let mut world = World::new(Some(state), Budget { settlers: 2, ..QUIET });
+        world.monitor.member = is_member.then_some(DISK);
+        ends_with("older", world, &["Ok(Changed)"]);
+    }
+}
