@@ -21,7 +21,7 @@ use crate::operation_locks::{OperationLocks, Owner};
 use crate::server::MetadataServer;
 use crate::shard_operation::{Answered, EvaluateParts, MakePlan, RunParts, findings_of, is_outdated};
 use crate::space_requests::SpaceRequests;
-use braid_base::{Backoff, FileSystemId, Generation, InodeId, NodeId, Now, ShardId, Time, Timers, TransactionId};
+use braid_base::{Backoff, FileSystemId, Generation, InodeId, NodeId, Now, Rng, ShardId, Time, Timers, TransactionId};
 use braid_commit::{Commits, Event, Grouping, Protocol, Timing, Transaction, TransactionName};
 use braid_machine::{Effects, Ignored};
 use braid_namespace::Context;
@@ -521,7 +521,9 @@ impl MetadataServer {
         }
         let Some(begun) = self.shards().commands.get_mut(&name) else { return };
         (begun.stage, begun.known) = (Stage::Paused, Known::default());
-        let wait = begun.again.next_wait();
+        // Random: commands that were waiting for each other, and pause at the same moment, must not meet again.
+        let rng = &mut Rng::new((u64::from(name.host.0) << 40) ^ name.sequence ^ now.time.0);
+        let wait = begun.again.next_random_wait(AGAIN_MIN, rng);
         self.shards().timers.set(ShardTimer::Again(name), now.time.after(wait));
         self.shards().asking.questions.retain(|_, question| question.command != name);
         self.release(now, Owner::Command(name), out);
