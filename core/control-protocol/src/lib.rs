@@ -52,7 +52,8 @@
 //! Invariants:
 //!
 //! 1. *Devices are told only when every host has drained*, or no host knows the volume yet. A host that may use the volume without the hold,
-//!    or has not forgotten it, has a lease, and is waited for or fenced. The commit is reached only through the drain, and `Telling` asserts the state of the record.
+//!    or has not forgotten it, has a lease, and is waited for or fenced. The commit is reached only through the drain, and `Telling` asserts
+//!    the state of the record.
 //! 2. *One administrator tells devices at a time.* The store says which one; the one before it is fenced before another one takes over, so
 //!    that devices refuse its late requests.
 //!    A host performs one operation on a volume at a time: what its own generation has begun there is over.
