@@ -65,15 +65,7 @@ impl Options {
     pub(crate) fn with_changes(self, choices: &Choices) -> Options {
         let kind = FaultKind::Reorder;
         // Changes need all devices, and one volume; clients that reconnect would abandon requests that wait.
-        let is_plain = self.atomicity == Atomicity::Implied
-            && self.ordering != Ordering::None
-            && self.attribute_volume.is_none()
-            && self.more_volumes.is_empty()
-            && self.dying.is_empty()
-            && self.damage_degraded.is_none()
-            && self.record_damage.is_none()
-            && self.files.is_none()
-            && !self.faults.has(FaultKind::Calm);
+        let is_plain = self.is_plain() && self.ordering != Ordering::None;
         let named = choices.only.contains(&kind) || choices.also.contains(&kind);
         // A random source of its own, so that all other seeds are unchanged.
         let rng = &mut Rng::new(self.seed ^ 0x4e_04de4);
@@ -125,19 +117,24 @@ impl Options {
         Options { settings, ..options }
     }
 
-    /// In some seeds, hosts are silent for longer than they may be, and fencers look for them; if the choices name this, in all seeds in which
-    /// it can be.
-    pub(crate) fn with_silences(self, choices: &Choices) -> Options {
-        let kind = FaultKind::SilentHosts;
-        // The leases are those of hosts that use one volume; clients that reconnect would abandon requests that wait.
-        let is_plain = self.atomicity == Atomicity::Implied
+    /// True if the run has one volume whose writes are atomic, and no faults that the control plane of the simulation does not cover.
+    fn is_plain(&self) -> bool {
+        self.atomicity == Atomicity::Implied
             && self.attribute_volume.is_none()
             && self.more_volumes.is_empty()
             && self.dying.is_empty()
             && self.damage_degraded.is_none()
             && self.record_damage.is_none()
             && self.files.is_none()
-            && !self.faults.has(FaultKind::Calm);
+            && !self.faults.has(FaultKind::Calm)
+    }
+
+    /// In some seeds, hosts are silent for longer than they may be, and fencers look for them; if the choices name this, in all seeds in which
+    /// it can be.
+    pub(crate) fn with_silences(self, choices: &Choices) -> Options {
+        let kind = FaultKind::SilentHosts;
+        // The leases are those of hosts that use one volume; clients that reconnect would abandon requests that wait.
+        let is_plain = self.is_plain();
         let named = choices.only.contains(&kind) || choices.also.contains(&kind);
         // A random source of its own, so that all other seeds are unchanged.
         let rng = &mut Rng::new(self.seed ^ 0x511e_2705);
