@@ -13,6 +13,7 @@ use braid_ordering::WriteMode;
 use braid_wire::Failure;
 use std::collections::BTreeSet;
 use std::rc::Rc;
+use std::time::Duration;
 
 impl Coordinator {
     /// Begins a new transaction for an operation.
@@ -90,7 +91,9 @@ impl Coordinator {
 
     /// Sends the first requests to devices, once all locks of lock servers are granted.
     pub(crate) fn begin(&mut self, ctx: &mut Ctx, sequence: u64) {
-        let stamp = self.stamps.next(ctx.now.clock);
+        let op = self.transactions.of(sequence).op;
+        let head_start = op.map_or(Duration::ZERO, |op| self.operations.of(op).head_start);
+        let stamp = self.stamps.next(ctx.now.clock.ahead(head_start));
         let transaction = self.transactions.of_mut(sequence);
         transaction.stamp = stamp;
         // A refusal costs more than with pre-writes: the devices that have accepted the write must undo an intent.

@@ -67,6 +67,8 @@ pub(crate) struct Operation {
     pub since: Time,
     /// The number of refusals in a row.
     pub refusals: u32,
+    /// How far its next stamp is put ahead of the clock (see [retries](crate::retry)).
+    pub head_start: Duration,
     /// When a device first refused its stamp as too far ahead, and when one last did.
     pub too_far_ahead: Option<(Time, Time)>,
     /// The sequence of its transaction under way. `None` while it backs off.
@@ -301,6 +303,7 @@ impl Operation {
             since: now.time,
             damaged: BTreeSet::new(),
             refusals: 0,
+            head_start: Duration::ZERO,
             too_far_ahead: None,
             attempt: None,
             awaits_resync: None,

@@ -24,6 +24,10 @@ impl Coordinator {
         ctx.out.note(Note::Refused { transaction: id, device, step, refusal });
         if let Refusal::TooLate { seen } = refusal {
             self.stamps.learn(ctx.now.clock, seen);
+            let transaction = self.transactions.of(id.sequence);
+            if let Some(op) = transaction.op {
+                self.operations.of_mut(op).on_too_late(seen.clock.since(transaction.stamp.clock));
+            }
         }
         let resends = |transaction: &mut Transaction| transaction.policy().refused_write == RefusedWrite::Resend;
         if self.transactions.own(ctx, id).is_some_and(resends) && step == Step::Write {

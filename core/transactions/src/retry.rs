@@ -1,10 +1,10 @@
 //! Retries of operations, and their back-off. An operation whose attempt was refused is retried as a new transaction: the first time at
 //! once, since it knows the stamp to beat, and later after a random wait that grows with each refusal. An operation that was refused
-//! often waits less again: otherwise one with a clock behind those of the others, or on many blocks, would be overtaken by new ones each
-//! time it waits.
+//! often waits less again, and takes stamps ahead of its host's clock: otherwise one with a clock behind those of the others, or on many
+//! blocks, would be overtaken by new ones each time.
 
 use crate::ctx::OperationId;
-use crate::operations::Operations;
+use crate::operations::{Operation, Operations};
 use braid_base::limits::Settings;
 use braid_base::{Now, Rng};
 use std::time::Duration;
@@ -13,6 +13,8 @@ use std::time::Duration;
 const LONGEST_WAIT_AFTER: u32 = 10;
 /// until they are as long as after this many refusals.
 const SHORT_WAIT_AFTER: u32 = 3;
+/// The most that an operation's stamp is put ahead of the clock.
+const LONGEST_HEAD_START: Duration = Duration::from_millis(100);
 
 impl Operations {
     /// Schedules a retry after the back-off, because an attempt was refused.
@@ -41,5 +43,15 @@ impl Operations {
         operation.attempt = None;
         operation.delayed = true;
         self.retry_at(op, now.time);
+    }
+}
+
+impl Operation {
+    /// Notes by how much the stamp of its attempt was too low. What the host learns of the other clock is less, by the time that the
+    /// refusal took: in that time the other host has taken higher stamps.
+    pub fn on_too_late(&mut self, by: Duration) {
+        if self.refusals >= LONGEST_WAIT_AFTER {
+            self.head_start = (self.head_start + by).min(LONGEST_HEAD_START);
+        }
     }
 }

@@ -259,6 +259,37 @@ fn what_is_refused_for_a_low_stamp_is_aborted_and_tried_again_above_it() {
 }
 
 #[test]
+fn an_operation_that_a_host_with_a_clock_ahead_overtakes_each_time_gets_a_head_start() {
+    let (lead, round_trip) = (Duration::from_millis(20), Duration::from_millis(10));
+    let mut owner = Owner::new(Ordering::Timestamp);
+    owner.write_block();
+    for attempt in 0..20 {
+        while owner.sent.is_empty() {
+            owner.pass(Duration::from_millis(1));
+        }
+        let commands = owner.take_sent();
+        owner.pass(round_trip);
+        // The other host has stamped its own write a few milliseconds ago.
+        let age = Duration::from_millis(if attempt % 2 == 0 { 8 } else { 4 });
+        let seen = Stamp { clock: Clock(owner.now.clock.ahead(lead).0 - age.as_nanos() as u64), host: Generation(8) };
+        let (id, stamp) = id_of(commands.values().next().expect("a participant"));
+        if stamp > seen {
+            assert!(attempt > 10, "the operation waits first: {attempt}");
+            return;
+        }
+        for (device, command) in &commands {
+            let (step, refusal) = (Step::Prewrite, Refusal::TooLate { seen });
+            assert!(matches!(command, Command::Prewrite { .. }), "{command:?}");
+            owner.replies(*device, Reply::Refused { transaction: id, step, refusal });
+        }
+        for (device, command) in owner.take_sent() {
+            owner.replies(device, taken(&command));
+        }
+    }
+    panic!("refused each time");
+}
+
+#[test]
 fn the_others_decide_what_a_device_does_not_answer_that_is_out_by_then() {
     let mut owner = Owner::new(Ordering::Timestamp);
     let writes = written(&mut owner);
