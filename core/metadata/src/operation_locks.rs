@@ -6,8 +6,8 @@
 //!                                                 └──► at several:   held until the transaction says so
 //! ```
 //!
-//! Who has locks already, and needs more, does not queue behind those who have none: they may wait for it. Still two may wait for each other,
-//! also at different servers. So a command that has locks waits for more, or for the answer of another server, for a limited time only, and is
+//! A command that has locks and needs more does not queue behind those that have none: they may wait for it. Still two may wait for each
+//! other, also at different servers. So a command that has locks waits for more, or for the answer of another server, for a limited time only, and is
 //! then planned anew; the parts of another server's transaction are refused then.
 //!
 //! The store evaluates in order. Therefore an operation of one shard alone holds its locks only until the store has it.
@@ -15,9 +15,9 @@
 use braid_base::{Generation, InodeId, ShardId, TransactionId};
 use braid_commit::TransactionName;
 use braid_namespace::parts::Lock;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
-/// Who holds locks.
+/// The holder of locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Owner {
     /// A command of a host.
@@ -31,42 +31,54 @@ pub(crate) enum Owner {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OperationLocks {
     held: BTreeMap<Owner, Vec<Lock>>,
-    waiting: VecDeque<(Owner, Vec<Lock>)>,
+    waiting: Vec<(Owner, Vec<Lock>)>,
+    /// How often each lock is held, and is waited for.
+    held_counts: Counts,
+    waiting_counts: Counts,
 }
 
 impl OperationLocks {
     /// Requests locks, besides those that the owner holds. True if they are granted at once. Otherwise [`OperationLocks::release`] of others
     /// returns the owner when they are.
     pub fn acquire(&mut self, owner: Owner, locks: Vec<Lock>) -> bool {
-        let first = self.first_of(owner, self.waiting.len());
-        let is_free = self.is_free(owner, &locks, first);
-        match is_free {
-            true => self.held.entry(owner).or_default().extend(locks),
-            false => self.waiting.push_back((owner, locks)),
+        let is_free = self.is_free(owner, &locks, &self.waiting_counts);
+        if is_free {
+            self.grant(owner, locks);
+        } else {
+            self.waiting_counts.add(&locks);
+            self.waiting.push((owner, locks));
         }
         is_free
     }
 
     /// Takes locks that no other owner has: before the server serves.
     pub fn hold(&mut self, owner: Owner, locks: Vec<Lock>) {
-        assert!(self.is_free(owner, &locks, 0), "undecided transactions have their locks: {owner:?}");
-        self.held.entry(owner).or_default().extend(locks);
+        let is_free = self.held_counts.allow(&locks, self.held_by(owner));
+        assert!(is_free, "undecided transactions have their locks: {owner:?}");
+        self.grant(owner, locks);
     }
 
     /// Releases all locks of an owner, and ends its waits. Returns those whose locks are granted now, in order.
     pub fn release(&mut self, owner: Owner) -> Vec<Owner> {
-        self.held.remove(&owner);
-        self.waiting.retain(|(waiting, _)| *waiting != owner);
-        let mut granted = Vec::new();
-        let mut at = 0;
-        while at < self.waiting.len() {
-            let (waiting, locks) = &self.waiting[at];
-            if self.is_free(*waiting, locks, self.first_of(*waiting, at)) {
-                let (waiting, locks) = self.waiting.remove(at).expect("it is in the queue");
-                self.held.entry(waiting).or_default().extend(locks);
+        let mut freed = self.held.remove(&owner).unwrap_or_default();
+        self.held_counts.remove(&freed);
+        for (_, locks) in self.waiting.extract_if(.., |(waiting, _)| *waiting == owner) {
+            self.waiting_counts.remove(&locks);
+            freed.extend(locks);
+        }
+        let rivals = freed.iter().flat_map(Lock::rivals);
+        if rivals.into_iter().all(|rival| self.waiting_counts.of(&rival) == 0) {
+            return Vec::new();
+        }
+        let (mut granted, mut before) = (Vec::new(), Counts::default());
+        for (waiting, locks) in std::mem::take(&mut self.waiting) {
+            if self.is_free(waiting, &locks, &before) {
+                self.waiting_counts.remove(&locks);
+                self.grant(waiting, locks);
                 granted.push(waiting);
             } else {
-                at += 1;
+                before.add(&locks);
+                self.waiting.push((waiting, locks));
             }
         }
         granted
@@ -84,29 +96,69 @@ impl OperationLocks {
 
     /// True if a transaction of another server changes the inode. It may be committed there, and its host may be answered.
     pub fn is_changed_from_elsewhere(&self, own: ShardId, inode: InodeId) -> bool {
+        let read = Lock::Read(inode);
         let is_of_other = |owner: &Owner| matches!(owner, Owner::Transaction(name) if name.shard != own);
-        let others = self.held.iter().filter(|(owner, _)| is_of_other(owner));
-        others.flat_map(|(_, held)| held).any(|lock| lock.conflicts(&Lock::Read(inode)))
+        let mut others = self.held.iter().filter(|(owner, _)| is_of_other(owner));
+        !self.held_counts.allow(std::slice::from_ref(&read), &[])
+            && others.any(|(_, held)| held.iter().any(|lock| lock.conflicts(&read)))
     }
 
-    /// Behind how many of the first requests of the queue an owner is.
-    fn first_of(&self, owner: Owner, at: usize) -> usize {
-        if self.held.contains_key(&owner) { 0 } else { at }
+    fn grant(&mut self, owner: Owner, locks: Vec<Lock>) {
+        self.held_counts.add(&locks);
+        self.held.entry(owner).or_default().extend(locks);
     }
 
-    /// True if no other owner holds a conflicting lock, nor waits for one among the first of the queue.
-    fn is_free(&self, owner: Owner, locks: &[Lock], first: usize) -> bool {
-        let others = self.held.iter().filter(|(other, _)| **other != owner);
-        let before = self.waiting.iter().take(first).filter(|(other, _)| *other != owner);
-        let taken = others.flat_map(|(_, held)| held).chain(before.flat_map(|(_, wanted)| wanted));
-        taken.into_iter().all(|taken| locks.iter().all(|lock| !lock.conflicts(taken)))
+    fn held_by(&self, owner: Owner) -> &[Lock] {
+        self.held.get(&owner).map_or(&[], Vec::as_slice)
     }
 
-    /// Asserts that no two owners have conflicting locks.
+    /// True if no other owner holds a conflicting lock, nor has waited for one before. An owner that has locks is behind no other.
+    fn is_free(&self, owner: Owner, locks: &[Lock], before: &Counts) -> bool {
+        let has_locks = self.held.contains_key(&owner);
+        self.held_counts.allow(locks, self.held_by(owner)) && (has_locks || before.allow(locks, &[]))
+    }
+
+    /// Asserts that no two owners have conflicting locks, and that the counts are true.
     pub fn invariants(&self) {
+        let (mut held_counts, mut waiting_counts) = (Counts::default(), Counts::default());
         for (owner, locks) in &self.held {
-            assert!(self.is_free(*owner, locks, 0), "conflicting locks: {owner:?}");
+            assert!(self.held_counts.allow(locks, locks), "conflicting locks: {owner:?}");
+            held_counts.add(locks);
         }
+        self.waiting.iter().for_each(|(_, locks)| waiting_counts.add(locks));
+        assert_eq!((&held_counts, &waiting_counts), (&self.held_counts, &self.waiting_counts), "locks are counted");
+    }
+}
+
+/// How often each lock occurs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Counts(BTreeMap<Lock, usize>);
+
+impl Counts {
+    fn of(&self, lock: &Lock) -> usize {
+        self.0.get(lock).copied().unwrap_or(0)
+    }
+
+    fn add(&mut self, locks: &[Lock]) {
+        for lock in locks {
+            *self.0.entry(lock.clone()).or_default() += 1;
+        }
+    }
+
+    fn remove(&mut self, locks: &[Lock]) {
+        for lock in locks {
+            let count = self.0.get_mut(lock).expect("it was added");
+            *count -= 1;
+            if *count == 0 {
+                self.0.remove(lock);
+            }
+        }
+    }
+
+    /// True if none of these locks conflicts with a counted one. The counts include the owner's own locks.
+    fn allow(&self, locks: &[Lock], own: &[Lock]) -> bool {
+        let is_own = |rival: &Lock| own.iter().filter(|lock| *lock == rival).count();
+        locks.iter().flat_map(Lock::rivals).all(|rival| self.of(&rival) == is_own(&rival))
     }
 }
 
@@ -124,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_served_in_turn_and_overtaken_by_nobody_whom_it_would_keep_out() {
+    fn requests_are_granted_in_turn_and_pass_only_those_that_they_do_not_conflict_with() {
         let mut locks = OperationLocks::default();
         assert!(locks.acquire(command(1), entry("a")) && locks.acquire(command(2), entry("b")));
         assert!(!locks.acquire(command(3), vec![Lock::Read(InodeId(1))]), "entries change");
@@ -137,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_locks_does_not_queue_behind_who_waits_for_them() {
+    fn an_owner_with_locks_does_not_queue_behind_one_that_waits_for_them() {
         let mut locks = OperationLocks::default();
         assert!(locks.acquire(command(1), entry("a")));
         assert!(!locks.acquire(command(2), vec![Lock::Inode(InodeId(1)), Lock::Inode(InodeId(2))]));
@@ -161,7 +213,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "undecided transactions have their locks")]
-    fn a_lock_that_is_held_again_after_a_restart_is_nobody_elses() {
+    fn a_lock_held_again_after_a_restart_has_one_owner() {
         let mut locks = OperationLocks::default();
         assert!(locks.acquire(command(1), entry("a")));
         locks.hold(Owner::Transaction(TransactionName { shard: ShardId(1), sequence: 7 }), entry("a"));

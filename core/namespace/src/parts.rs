@@ -38,20 +38,23 @@ pub enum Lock {
 impl Lock {
     /// True if two operations can't hold these at a time.
     pub fn conflicts(&self, other: &Lock) -> bool {
-        match (self, other) {
-            (Lock::Name(parent, name), Lock::Name(other_parent, other) | Lock::NameToRead(other_parent, other))
-            | (Lock::NameToRead(parent, name), Lock::Name(other_parent, other)) => {
-                (parent, name) == (other_parent, other)
+        self.rivals().contains(other)
+    }
+
+    /// All locks that conflict with this one.
+    pub fn rivals(&self) -> Vec<Lock> {
+        match self {
+            Lock::Name(parent, name) => {
+                vec![Lock::Name(*parent, name.clone()), Lock::NameToRead(*parent, name.clone())]
             }
-            (
-                Lock::Inode(inode),
-                Lock::Entries(other) | Lock::Read(other) | Lock::Place(other) | Lock::Inode(other),
-            )
-            | (Lock::Entries(inode), Lock::Read(other) | Lock::Inode(other))
-            | (Lock::Place(inode), Lock::Inode(other))
-            | (Lock::Read(inode), Lock::Entries(other) | Lock::Inode(other)) => inode == other,
-            (Lock::Moves, Lock::Moves) => true,
-            _ => false,
+            Lock::NameToRead(parent, name) => vec![Lock::Name(*parent, name.clone())],
+            Lock::Inode(inode) => {
+                vec![Lock::Entries(*inode), Lock::Read(*inode), Lock::Place(*inode), Lock::Inode(*inode)]
+            }
+            Lock::Entries(inode) => vec![Lock::Read(*inode), Lock::Inode(*inode)],
+            Lock::Read(inode) => vec![Lock::Entries(*inode), Lock::Inode(*inode)],
+            Lock::Place(inode) => vec![Lock::Inode(*inode)],
+            Lock::Moves => vec![Lock::Moves],
         }
     }
 }
