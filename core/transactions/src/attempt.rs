@@ -57,7 +57,7 @@ impl Coordinator {
         let insists = volume.ordering.policy().reads_insist
             && work.want() == Want::Data
             && !work.writes()
-            && operation.refusals >= patience;
+            && operation.refusals.in_a_row >= patience;
         let (mut asked, mut participants) = (BTreeSet::new(), BTreeSet::new());
         for share in work.shares() {
             let device = volume.device_at(share.position);
@@ -92,13 +92,13 @@ impl Coordinator {
     /// Sends the first requests to devices, once all locks of lock servers are granted.
     pub(crate) fn begin(&mut self, ctx: &mut Ctx, sequence: u64) {
         let op = self.transactions.of(sequence).op;
-        let head_start = op.map_or(Duration::ZERO, |op| self.operations.of(op).head_start);
+        let head_start = op.map_or(Duration::ZERO, |op| self.operations.of(op).refusals.head_start);
         let stamp = self.stamps.next(ctx.now.clock.ahead(head_start));
         let transaction = self.transactions.of_mut(sequence);
         transaction.stamp = stamp;
         // A refusal costs more than with pre-writes: the devices that have accepted the write must undo an intent.
         let can_be_at_once = transaction.can_write_at_once()
-            && transaction.op.is_some_and(|op| self.operations.of(op).refusals == 0)
+            && transaction.op.is_some_and(|op| self.operations.of(op).refusals.in_a_row == 0)
             && !self.contention.is_likely(ctx.now.time, transaction.volume.id, &transaction.stripes());
         if can_be_at_once
             && let Some(columns) = transaction.columns()

@@ -100,7 +100,7 @@ impl Coordinator {
     pub(crate) fn count_restart(&mut self, sequence: u64) {
         self.counters.restarts += 1;
         if let Some(op) = self.transactions.of(sequence).op {
-            self.operations.of_mut(op).refusals += 1;
+            self.operations.of_mut(op).refusals.in_a_row += 1;
         }
     }
 

@@ -19,6 +19,7 @@
 //! that the background jobs that bring devices back always have room.
 
 use crate::ctx::OperationId;
+use crate::retry::Refusals;
 use crate::transaction::Transaction;
 use crate::transactions::Transactions;
 use crate::work::{Work, plan};
@@ -65,12 +66,7 @@ pub(crate) struct Operation {
     pub damaged: BTreeSet<DeviceId>,
     /// When it was started.
     pub since: Time,
-    /// The number of refusals in a row.
-    pub refusals: u32,
-    /// How far its next stamp is put ahead of the clock (see [retries](crate::retry)).
-    pub head_start: Duration,
-    /// When a device first refused its stamp as too far ahead, and when one last did.
-    pub too_far_ahead: Option<(Time, Time)>,
+    pub refusals: Refusals,
     /// The sequence of its transaction under way. `None` while it backs off.
     pub attempt: Option<u64>,
     /// Its interrupted transaction whose parity resync it waits for.
@@ -302,9 +298,7 @@ impl Operation {
             view,
             since: now.time,
             damaged: BTreeSet::new(),
-            refusals: 0,
-            head_start: Duration::ZERO,
-            too_far_ahead: None,
+            refusals: Refusals::default(),
             attempt: None,
             awaits_resync: None,
             delayed: false,
@@ -338,9 +332,9 @@ impl Operation {
         let limit = settings.stamp_ahead_max;
         let patience = settings.device_lease * LEASES_ASKED;
         // After a lease without such a refusal, the operation has waited for something else since.
-        let before = self.too_far_ahead.filter(|(_, last)| now.time.since(*last) <= settings.device_lease);
+        let before = self.refusals.too_far_ahead.filter(|(_, last)| now.time.since(*last) <= settings.device_lease);
         let first = before.map_or(now.time, |(first, _)| first);
-        self.too_far_ahead = Some((first, now.time));
+        self.refusals.too_far_ahead = Some((first, now.time));
         let (cause, ours, fails) = if now.clock > theirs.ahead(limit) {
             (ClockCause::Host, now.clock, before.is_some() || announced)
         } else {

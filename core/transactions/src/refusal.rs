@@ -26,7 +26,7 @@ impl Coordinator {
             self.stamps.learn(ctx.now.clock, seen);
             let transaction = self.transactions.of(id.sequence);
             if let Some(op) = transaction.op {
-                self.operations.of_mut(op).on_too_late(seen.clock.since(transaction.stamp.clock));
+                self.operations.of_mut(op).refusals.on_too_late(seen.clock.since(transaction.stamp.clock));
             }
         }
         let resends = |transaction: &mut Transaction| transaction.policy().refused_write == RefusedWrite::Resend;

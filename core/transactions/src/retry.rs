@@ -4,9 +4,9 @@
 //! blocks, would be overtaken by new ones each time.
 
 use crate::ctx::OperationId;
-use crate::operations::{Operation, Operations};
+use crate::operations::Operations;
 use braid_base::limits::Settings;
-use braid_base::{Now, Rng};
+use braid_base::{Now, Rng, Time};
 use std::time::Duration;
 
 /// The refusal after which waits become shorter again,
@@ -16,17 +16,37 @@ const SHORT_WAIT_AFTER: u32 = 3;
 /// The most that an operation's stamp is put ahead of the clock.
 const LONGEST_HEAD_START: Duration = Duration::from_millis(100);
 
+/// The refusals that an operation has met.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Refusals {
+    pub in_a_row: u32,
+    /// How far its next stamp is put ahead of the clock.
+    pub head_start: Duration,
+    /// When a device first refused its stamp as too far ahead, and when one last did.
+    pub too_far_ahead: Option<(Time, Time)>,
+}
+
+impl Refusals {
+    /// Notes by how much the stamp of its attempt was too low. What the host learns of the other clock is less, by the time that the
+    /// refusal took: in that time the other host has taken higher stamps.
+    pub fn on_too_late(&mut self, by: Duration) {
+        if self.in_a_row >= LONGEST_WAIT_AFTER {
+            self.head_start = (self.head_start + by).min(LONGEST_HEAD_START);
+        }
+    }
+}
+
 impl Operations {
     /// Schedules a retry after the back-off, because an attempt was refused.
     pub fn try_again(&mut self, now: Now, settings: &Settings, rng: &mut Rng, op: OperationId) {
         let is_abandoned = self.is_abandoned(op);
         let operation = self.of_mut(op);
         operation.attempt = None;
-        operation.refusals += 1;
+        operation.refusals.in_a_row += 1;
         operation.delayed = true;
         // The first retry knows the stamp to beat, so it need not wait. Later retries back off, so that operations get
         // out of each other's way.
-        let wait = match operation.refusals {
+        let wait = match operation.refusals.in_a_row {
             _ if is_abandoned => Duration::ZERO,
             1 => Duration::ZERO,
             more => {
@@ -43,15 +63,5 @@ impl Operations {
         operation.attempt = None;
         operation.delayed = true;
         self.retry_at(op, now.time);
-    }
-}
-
-impl Operation {
-    /// Notes by how much the stamp of its attempt was too low. What the host learns of the other clock is less, by the time that the
-    /// refusal took: in that time the other host has taken higher stamps.
-    pub fn on_too_late(&mut self, by: Duration) {
-        if self.refusals >= LONGEST_WAIT_AFTER {
-            self.head_start = (self.head_start + by).min(LONGEST_HEAD_START);
-        }
     }
 }

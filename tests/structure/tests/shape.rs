@@ -21,7 +21,6 @@ const MANY_FIELDS: &[(&str, &str, usize, &str)] = &[
     ("core/device", "Transaction", 13, "what a device knows of one transaction, with four notes of one bit each"),
     ("core/transactions", "Transaction", 14, "what one attempt knows; its phase holds what is still missing"),
     ("core/object-index", "Run", 18, "a test's bench: an object index with its disk, its journal and its model"),
-    ("core/transactions", "Operation", 13, "what was asked for, and how its attempts have gone so far"),
 ];
 
 /// Types with more methods than permitted.
