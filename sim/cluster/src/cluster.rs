@@ -273,8 +273,9 @@ impl Cluster {
 
     /// All nodes with durable state on a disk.
     pub fn nodes_with_disks(&self) -> impl Iterator<Item = NodeId> + use<> {
-        let devices = self.devices().into_iter().map(NodeId::Device);
-        devices.chain(self.lock_servers().into_iter().map(NodeId::LockServer)).chain([NodeId::Monitor])
+        // Also devices that were added during the run.
+        let devices: Vec<NodeId> = self.disks.keys().copied().map(NodeId::Device).collect();
+        devices.into_iter().chain(self.lock_servers().into_iter().map(NodeId::LockServer)).chain([NodeId::Monitor])
     }
 
     pub fn volume(&self) -> &VolumeDescription {
@@ -339,7 +340,7 @@ impl Cluster {
             Some(Role::Device(machine)) => *machine.service() == failed,
             _ => false,
         };
-        self.devices().into_iter().filter(broken).collect()
+        self.disks.keys().copied().filter(broken).collect()
     }
 
     /// Ends the machine of a device without a loss of power, and starts it again.

@@ -1,10 +1,11 @@
 //! The control plane of a simulated array: a store with leases, hosts that follow it, and administrators that change and move the volume,
-//! create and delete others, while clients use them. The protocol is that of real arrays (`braid_control_protocol`); only the store and the ways to it are simulated.
+//! create and delete others, and add and remove devices, while clients use them. The protocol is that of real arrays (`braid_control_protocol`); only the store and the ways to it are simulated.
 //!
 //! It begins when it is needed. Until then, hosts know the volume as it was when they started.
 
 mod administrators;
 mod changes;
+mod comings;
 mod hosts;
 mod leases;
 mod lives;

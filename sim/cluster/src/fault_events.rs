@@ -52,6 +52,8 @@ pub(crate) enum FaultEvent {
     Silence,
     /// A host creates or deletes a volume.
     Life,
+    /// A host adds or removes a device.
+    Coming,
     /// A host asks for a file system.
     TakeOver,
     /// A metadata server dies, or is taken over from.
@@ -145,6 +147,7 @@ impl Run {
             FaultEvent::Disconnect => self.disconnect_and_plan_next(),
             FaultEvent::Change => self.change_and_plan_next(),
             FaultEvent::Silence => self.silence_and_plan_next(),
+            FaultEvent::Coming => self.add_or_remove_and_plan_next(),
             FaultEvent::Life => self.create_or_delete_and_plan_next(),
             FaultEvent::TakeOver => self.contend_and_plan_next(),
             FaultEvent::MetadataServer => self.disturb_metadata_and_plan_next(),

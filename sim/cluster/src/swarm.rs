@@ -124,6 +124,8 @@ pub(crate) struct Run {
     pub(crate) silence_rng: Rng,
     /// Decides which volumes are created, deleted and used then, by which host, and when.
     pub(crate) life_rng: Rng,
+    /// Draws the devices that are added and removed.
+    pub(crate) coming_rng: Rng,
     /// Decides which host asks for which file system.
     pub(crate) take_over_rng: Rng,
     /// The operations on files, if the run has a file system.
@@ -208,6 +210,7 @@ impl Run {
         let change_rng = Rng::new(options.seed ^ 0x4e_04de5);
         let silence_rng = Rng::new(options.seed ^ 0x511e_2706);
         let life_rng = Rng::new(options.seed ^ 0xc4ea7f);
+        let coming_rng = Rng::new(options.seed ^ 0xa_dd4f);
         let (file_rng, metadata) = (Rng::new(options.seed ^ 0xf11e6), MetadataFaults::new(options.seed));
         let of_files = Rng::new(options.seed ^ 0xf11e7);
         let file_workload = options.files.as_ref().map(|files| FileWorkload::new(files, of_files));
@@ -223,6 +226,7 @@ impl Run {
             change_rng,
             silence_rng,
             life_rng,
+            coming_rng,
             take_over_rng,
             file_workload,
             file_rng,
@@ -333,6 +337,7 @@ impl Run {
         self.plan_change();
         self.plan_silence();
         self.plan_life();
+        self.plan_coming();
         self.plan_take_over();
         self.plan_metadata_fault();
         self.plan_checks_of_files();

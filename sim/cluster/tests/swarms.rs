@@ -255,3 +255,25 @@ fn threads_change_nothing_in_what_is_found() {
     let (one, three) = (attack(40, 12, 1).sum, attack(40, 12, 3).sum);
     assert_eq!((one.digest, one.runs, one.done), (three.digest, three.runs, three.done));
 }
+
+#[test]
+fn devices_are_added_and_removed_while_administrators_die() {
+    let choices =
+        Choices { also: vec![FaultKind::AddRemove], atomicity: Some(Atomicity::Implied), ..Choices::default() };
+    let attack = Attack { seed: 0, runs: Some(60), until: None, choices, threads: None, keep_going: false };
+    let outcome = attack.run(|_, _| ());
+    if let Some(failure) = outcome.failures.first() {
+        panic!("{failure}");
+    }
+    let sum = &outcome.sum;
+    println!("{sum}");
+    for (what, least) in [
+        ("device added or removed", 100),
+        ("addition or removal of another host completed", 10),
+        ("addition or removal taken over", 5),
+        ("administrator died", 10),
+        ("answers of the store lost", 20),
+    ] {
+        assert!(sum.faults.get(what).is_some_and(|count| *count >= least), "{what}: too rarely: {sum}");
+    }
+}

@@ -97,6 +97,9 @@ pub enum FaultKind {
     /// No fault: volumes are created and deleted while clients use them. Those who do that die, or are suspended, at every step. Not drawn
     /// as an event.
     CreateDelete,
+    /// No fault: devices are added and removed while clients use the array. Those who do that die, or are suspended, at every step. Not
+    /// drawn as an event.
+    AddRemove,
     /// No fault: hosts take file systems over from each other; the previous owner is fenced. Not drawn as an event.
     TakeOver,
     /// No fault: hosts have a file system mounted, which processes use; its metadata server is taken over again and again. Not drawn as an
@@ -110,7 +113,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    pub const ALL: [FaultKind; 40] = [
+    pub const ALL: [FaultKind; 41] = [
         FaultKind::HostCrash,
         FaultKind::DeviceCrash,
         FaultKind::ServerCrash,
@@ -147,6 +150,7 @@ impl FaultKind {
         FaultKind::RecordDamage,
         FaultKind::Reorder,
         FaultKind::CreateDelete,
+        FaultKind::AddRemove,
         FaultKind::TakeOver,
         FaultKind::Files,
         FaultKind::Shards,
@@ -192,6 +196,7 @@ impl FaultKind {
             FaultKind::RecordDamage => "record-damage",
             FaultKind::Reorder => "reorder",
             FaultKind::CreateDelete => "create-delete",
+            FaultKind::AddRemove => "add-remove",
             FaultKind::TakeOver => "take-over",
             FaultKind::Files => "files",
             FaultKind::Shards => "shards",
@@ -513,6 +518,7 @@ impl FaultOptions {
             FaultKind::Disconnect,
             FaultKind::Reorder,
             FaultKind::CreateDelete,
+            FaultKind::AddRemove,
             FaultKind::TakeOver,
             FaultKind::Files,
             FaultKind::Shards,

@@ -158,6 +158,7 @@ impl Swarm {
             | FaultKind::Disconnect
             | FaultKind::Reorder
             | FaultKind::CreateDelete
+            | FaultKind::AddRemove
             | FaultKind::TakeOver
             | FaultKind::Files
             | FaultKind::Shards
@@ -333,6 +334,7 @@ mod tests {
             FaultKind::Disconnect,
             FaultKind::Reorder,
             FaultKind::CreateDelete,
+            FaultKind::AddRemove,
             FaultKind::TakeOver,
             FaultKind::Files,
             FaultKind::Shards,

@@ -140,6 +140,7 @@ fn only_of(name: &str) -> Option<&'static str> {
         FaultKind::Reconnect,
         FaultKind::Reorder,
         FaultKind::CreateDelete,
+        FaultKind::AddRemove,
         FaultKind::Migrate,
         FaultKind::Disconnect,
         FaultKind::Fence,

@@ -17,6 +17,11 @@ impl Cluster {
         self.disks[&device]
     }
 
+    /// True if a device that there is has this disk.
+    pub(crate) fn has_disk(&self, device: DeviceId, disk: DiskId) -> bool {
+        self.disks.get(&device) == Some(&disk)
+    }
+
     /// Devices whose slots wait for another disk than the present one, according to the monitor's record.
     pub fn awaited_disks(&self) -> Vec<(DeviceId, DiskId)> {
         let Some(Role::Monitor(monitor)) = self.world.machine(NodeId::Monitor) else { return Vec::new() };

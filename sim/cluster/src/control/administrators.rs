@@ -6,8 +6,8 @@ use crate::cluster::{Cluster, HostSlot, Record};
 use crate::role::Role;
 use braid_base::{DeviceId, Generation, MemberState, NodeId, VolumeId};
 use braid_control_protocol::{
-    Administrator, Answer, Creation, Deletion, Done, Effect, Error, Input, Operation, Question, Stage, Tag, Timing,
-    VolumeRecord, VolumeState,
+    Administrator, Answer, Creation, Deletion, DeviceChange, Done, Effect, Error, Input, Operation, Question, Stage,
+    Tag, Timing, VolumeRecord, VolumeState,
 };
 use braid_machine::{ArrayRequest, HostError, HostOutcome, HostRequest, HostSuccess, JobRequest, Patience};
 use braid_wire::Failure;
@@ -77,7 +77,18 @@ impl Cluster {
 
     /// A host that sees what a dead administrator has begun completes or reverts that, in some cases.
     pub(super) fn settle_sometimes(&mut self, control: &mut ControlPlane, own: Generation) {
-        let is_of_other = |by: Generation| by != own || !control.has_administrator(own, true);
+        let is_busy = control.has_administrator(own, true);
+        let is_of_other = |by: Generation| by != own || !is_busy;
+        let device = control.store.unsettled_devices().find(|(_, by)| is_of_other(*by)).map(|(device, _)| device);
+        if let Some(device) = device
+            && !control.has_administrator(own, false)
+            && control.rng.below(8) == 0
+        {
+            let timing = Timing { turn: Duration::ZERO, ..Timing::default() };
+            let operation = DeviceChange::continuing(own, device, timing).into();
+            let subject = Subject::Device(device);
+            return self.begin_administrator(control, own, Process { operation, subject, is_own: false });
+        }
         // A host performs one creation or deletion of a volume at a time.
         let is_at_work = |volume: VolumeId| {
             let mut processes = control.administrators.iter();
@@ -195,7 +206,7 @@ impl Cluster {
                     MemberState::Returning { .. } => !is_whole,
                     MemberState::Out => false,
                 });
-                self.answered_by(is_there && self.disk_of(device) == disk)
+                self.answered_by(is_there && self.has_disk(device, disk))
             }
             Question::AreIn { devices } => {
                 let members = self.membership();

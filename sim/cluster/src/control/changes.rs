@@ -31,9 +31,13 @@ impl Cluster {
                     format!("a volume is still on hold, or half created or deleted: {:?}", control.store.records());
                 Err(Failed { check: "left-hold", details })
             }
+            Some(control) if control.store.unsettled_devices().next().is_some() => {
+                let devices: Vec<_> = control.store.devices().collect();
+                Err(Failed { check: "left-hold", details: format!("a device is half added or removed: {devices:?}") })
+            }
             Some(control) => match control.administrators.keys().find(|own| self.slot_of(own.host).is_some()) {
                 Some(own) => Err(Failed { check: "left-administrator", details: format!("{own:?} is still at work") }),
-                None => self.check_parts(),
+                None => self.check_devices(control).and_then(|()| self.check_parts()),
             },
             None => Ok(()),
         }

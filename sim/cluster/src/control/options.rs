@@ -49,6 +49,8 @@ pub struct ChangeOptions {
     pub moves: bool,
     /// If set, volumes are created and deleted, with this mean time between two.
     pub lives: Option<Duration>,
+    /// If set, devices are added and removed, with this mean time between two.
+    pub comings: Option<Duration>,
     /// The most bytes of it that a host copies in a second; 0: as many as it can.
     pub copy_rate: u64,
     /// At so many of a thousand steps, an administrator dies.
@@ -72,7 +74,8 @@ impl Options {
         let orderings = choices.kinds().contains(&kind) && is_plain && (rng.below(10) == 0 || named);
         let moves = self.moves;
         let lives = self.draws_lives(choices, is_plain);
-        if !orderings && !moves && lives.is_none() {
+        let comings = self.draws_comings(choices, is_plain);
+        if !orderings && !moves && lives.is_none() && comings.is_none() {
             return self;
         }
         let changes = ChangeOptions {
@@ -80,6 +83,7 @@ impl Options {
             orderings,
             moves,
             lives,
+            comings,
             copy_rate: [0, 1 << 16, 1 << 18][Rng::new(self.seed ^ 0xc0_947a7e).below(3) as usize],
             deaths: [0, 3, 15][rng.below(3) as usize],
             pauses: [0, 3, 30][rng.below(3) as usize],
@@ -175,5 +179,15 @@ impl Options {
         let may = choices.kinds().contains(&kind) && is_plain && self.layout.redundancy_units() > 0;
         let is_chosen = may && (rng.below(12) == 0 || named);
         is_chosen.then(|| Duration::from_millis([50, 300, 1_000][rng.below(3) as usize]))
+    }
+
+    /// In some seeds, devices are added and removed; if the choices name that, in all seeds in which it may be.
+    fn draws_comings(&self, choices: &Choices, is_plain: bool) -> Option<Duration> {
+        let kind = FaultKind::AddRemove;
+        let named = choices.only.contains(&kind) || choices.also.contains(&kind);
+        // A random source of its own, so that all other seeds are unchanged.
+        let rng = &mut Rng::new(self.seed ^ 0xa_dd4e);
+        let is_chosen = choices.kinds().contains(&kind) && is_plain && (rng.below(12) == 0 || named);
+        is_chosen.then(|| Duration::from_millis([200, 500, 1_000][rng.below(3) as usize]))
     }
 }

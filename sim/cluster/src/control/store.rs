@@ -76,6 +76,20 @@ impl Store {
         }
     }
 
+    /// The records of devices, ascending.
+    pub fn devices(&self) -> impl Iterator<Item = (DeviceId, &DeviceRecord)> + '_ {
+        self.devices.iter().map(|(device, record)| (*device, record))
+    }
+
+    pub fn next_device(&self) -> DeviceId {
+        self.next_device
+    }
+
+    /// The devices on which an administrator is at work, and that administrator.
+    pub fn unsettled_devices(&self) -> impl Iterator<Item = (DeviceId, Generation)> + '_ {
+        self.devices().filter_map(|(device, record)| Some((device, record.state.administrator()?)))
+    }
+
     pub fn next_volume(&self) -> VolumeId {
         self.next_volume
     }
@@ -159,7 +173,11 @@ impl Cluster {
 
     /// Executes a command.
     pub(super) fn on_command(&mut self, control: &mut ControlPlane, subject: Subject, command: Command) -> Answer {
-        if let Subject::Device(device) = subject {
+        let is_of_device =
+            matches!(command, Command::ReadDevice | Command::ReplaceDevice { .. } | Command::RemoveDevice { .. });
+        if let Subject::Device(device) = subject
+            && is_of_device
+        {
             return control.store.on_device_command(device, command);
         }
         let (now, lease, volume) = (self.lease_time(), self.control_lease(), subject.volume());
