@@ -25,6 +25,7 @@
 //! | [`slot_record`](SlotShown) | the record of one slot and its disk |
 //! | `slot_answers` | which disk fills each slot, and what devices and operators are told of it |
 //! | `operator_requests` | operators' requests that are not answered yet |
+//! | `answered_requests` | the table of the last of them that were answered |
 //! | `fence_requests` | requests to fence hosts that are not answered yet, and when each is done |
 //! | `owners` | the table of the owners of file systems |
 //! | `ownership_requests` | hosts' requests about these owners that are not answered yet, and when each is done |
@@ -38,6 +39,7 @@
 //!   expired at the device, too. From that decision on the device gets no lease, until an epoch in which it has returned is durable.
 //! * A restart loses the memory, and with it who holds a lease: the monitor then assumes that every device holds one.
 
+mod answered_requests;
 pub mod client;
 mod counters;
 mod dependence;

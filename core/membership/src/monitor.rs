@@ -267,8 +267,8 @@ impl Monitor {
             (NodeId::Host(host), MonitorCommand::Administer { .. }) if self.membership().fence.refuses(host) => {
                 self.ignore(Ignored::NotForUs, out);
             }
-            (NodeId::Host(_), MonitorCommand::Administer { ticket, request }) => {
-                self.on_administer(now, (from, ticket), epoch, request, out);
+            (NodeId::Host(host), MonitorCommand::Administer { ticket, request }) => {
+                self.on_administer(now, (host, ticket), epoch, request, out);
             }
             (NodeId::Host(host), MonitorCommand::Ownership { ticket, file_system, request }) => {
                 self.on_ownership(now, (host, ticket), epoch, (file_system, request), out);

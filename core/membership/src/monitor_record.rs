@@ -1,5 +1,6 @@
 //! The monitor's record: the content and format of its disk.
 
+use crate::answered_requests::AnsweredRequests;
 use crate::owners::Owners;
 use crate::slot_record::{CHANGES_MAX, Change, Slot};
 use braid_base::{ArrayId, DeviceId, DiskId, Epoch, FenceTable, Generation, Member, MemberState, Membership, limits};
@@ -63,14 +64,15 @@ pub(crate) struct Recorded {
     pub spares: BTreeMap<DiskId, u64>,
     pub throttle: RecoveryThrottle,
     pub owners: Owners,
+    pub answered: AnsweredRequests,
 }
 
 impl Recorded {
-    /// A record of this membership, with nothing known of slots, spares and file systems.
+    /// A record of this membership, with nothing known of slots, spares, file systems and requests.
     pub fn of(array: ArrayId, membership: Membership) -> Recorded {
         let (slots, spares) = (BTreeMap::new(), BTreeMap::new());
         let (throttle, owners) = (RecoveryThrottle::default(), Owners::default());
-        Recorded { array, membership, slots, spares, throttle, owners }
+        Recorded { array, membership, slots, spares, throttle, owners, answered: AnsweredRequests::default() }
     }
 
     pub fn slot(&self, device: DeviceId) -> Slot {
@@ -114,6 +116,7 @@ const _: () = assert!(
         + CHANGES_MAX * CHANGE_BYTES
         + limits::SPARES_MAX * SPARE_BYTES
         + Owners::BYTES_MAX
+        + AnsweredRequests::BYTES_MAX
         <= Recorded::COPY_BYTES - Recorded::EXTRA_BYTES
 );
 
@@ -131,13 +134,13 @@ const AWAITED_AFTER: u32 = 3;
 
 impl TwoCopyRecord for Recorded {
     const MAGIC: [u8; 8] = *b"BraidMon";
-    /// Format 1 did not name disks, and format 2 did not name the owners of file systems.
-    const FORMAT: u32 = 3;
+    /// Format 1 did not name disks, format 2 did not name the owners of file systems, and format 3 did not name answered requests.
+    const FORMAT: u32 = 4;
     const COPY_BYTES: usize = 64 << 10;
 
     fn put(&self, to: &mut Vec<u8>) {
-        let Recorded { array, membership: Membership { epoch, members, fence }, slots: _, spares, throttle, owners } =
-            self;
+        let Recorded { array, membership, slots: _, spares, throttle, owners, answered } = self;
+        let Membership { epoch, members, fence } = membership;
         to.put_slice(&array.0);
         to.put_u32_le(epoch.0);
         to.put_u32_le(members.len() as u32);
@@ -184,12 +187,13 @@ impl TwoCopyRecord for Recorded {
         to.put_u64_le(throttle.bytes_per_second);
         to.put_u32_le(u32::from(throttle.paused) | u32::from(throttle.share) << 8);
         owners.put(to);
+        answered.put(to);
     }
 
     fn take(from: &mut &[u8]) -> Option<Recorded> {
-        let recorded = Recorded::take_older(2, from)?;
-        let owners = Owners::take(recorded.membership.epoch, from)?;
-        Some(Recorded { owners, ..recorded })
+        let recorded = Recorded::take_older(3, from)?;
+        let answered = AnsweredRequests::take(from)?;
+        Some(Recorded { answered, ..recorded })
     }
 
     fn take_older(format: u32, from: &mut &[u8]) -> Option<Recorded> {
@@ -221,6 +225,9 @@ impl TwoCopyRecord for Recorded {
         let (paused, share) = (rest & 0xff, u8::try_from(rest >> 8).ok()?);
         recorded.throttle = RecoveryThrottle { bytes_per_second, share, paused: paused == 1 };
         let sound = paused <= 1 && recorded.changes() <= CHANGES_MAX && recorded.spares.len() <= limits::SPARES_MAX;
+        if format > 2 {
+            recorded.owners = Owners::take(recorded.membership.epoch, from)?;
+        }
         sound.then_some(recorded)
     }
 }
@@ -279,6 +286,7 @@ fn take_generations(from: &mut &[u8]) -> Option<BTreeSet<Generation>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::answered_requests::{ANSWERED_MAX, AnsweredRequest};
     use braid_base::FileSystemId;
 
     fn bytes_of(recorded: &Recorded) -> Vec<u8> {
@@ -322,6 +330,11 @@ mod tests {
             let (from, owner) = (recorded.owners.of(file_system), Generation(file_system.0.into()));
             recorded.owners.take_over(file_system, owner, from, Epoch(2_000)).expect("there is room");
         }
+        for host in 0..ANSWERED_MAX as u32 {
+            let answered =
+                AnsweredRequest { host: Generation(host), ticket: u64::MAX, is_refused: host.is_multiple_of(2) };
+            recorded.answered.note(answered, |_| false);
+        }
         let bytes = bytes_of(&recorded);
         assert!(bytes.len() + Recorded::EXTRA_BYTES <= Recorded::COPY_BYTES);
         let mut from = &bytes[..];
@@ -333,8 +346,8 @@ mod tests {
         let mut recorded = Recorded::of(ArrayId([7; 16]), Membership::first([DeviceId(1), DeviceId(2)]));
         recorded.slot_mut(DeviceId(2)).lived_by = Epoch(1);
         let bytes = bytes_of(&recorded);
-        // Two disk names, two counts, the throttle and a table without owners were added since.
-        let older = &bytes[..bytes.len() - 2 * 8 - 2 * 4 - 12 - 8];
+        // Two disk names, two counts, the throttle, a table without owners and one without answers were added since.
+        let older = &bytes[..bytes.len() - 2 * 8 - 2 * 4 - 12 - 8 - 4];
         let mut from = older;
         assert_eq!((Recorded::take_older(1, &mut from), from.len()), (Some(recorded), 0));
         assert_eq!(Recorded::take(&mut &older[..]), None);
@@ -361,6 +374,20 @@ mod tests {
         .concat();
         let mut from = &older[..];
         assert_eq!((Recorded::take_older(2, &mut from), from.len()), (Some(recorded), 0));
+        assert_eq!(Recorded::take(&mut &older[..]), None);
+    }
+
+    #[test]
+    fn one_of_before_answers_were_kept_is_read() {
+        let mut recorded = Recorded::of(ArrayId([7; 16]), Membership::first([DeviceId(1), DeviceId(2)]));
+        recorded.membership.epoch = Epoch(3);
+        let none = recorded.owners.of(FileSystemId(4));
+        recorded.owners.take_over(FileSystemId(4), Generation(5), none, Epoch(3)).expect("there is room");
+        let bytes = bytes_of(&recorded);
+        // A table without answers was added since.
+        let older = &bytes[..bytes.len() - 4];
+        let mut from = older;
+        assert_eq!((Recorded::take_older(3, &mut from), from.len()), (Some(recorded), 0));
         assert_eq!(Recorded::take(&mut &older[..]), None);
     }
 

@@ -1,10 +1,11 @@
 //! Decides the next epoch. All changes that are due together make one epoch; nothing is decided while a record is being written.
 
+use crate::answered_requests::AnsweredRequest;
 use crate::dependence::Dependence;
 use crate::monitor::Monitor;
 use crate::monitor_record::Recorded;
 use crate::record_draft::Draft;
-use braid_base::{DeviceId, Epoch, Generation, MemberState, Membership, NodeId, Now, Time};
+use braid_base::{DeviceId, Epoch, Generation, MemberState, Membership, Now, Time};
 use braid_machine::MonitorEffects;
 
 impl Monitor {
@@ -20,7 +21,7 @@ impl Monitor {
         let has_heard_all = self.watch.has_heard_all(now.time);
         self.draft(now, &mut next).learn(&new_reports);
         if has_heard_all {
-            self.administer(now, &mut next, out);
+            self.administer(now, &mut next);
         }
         let mut draft = self.draft(now, &mut next);
         if has_heard_all {
@@ -73,16 +74,16 @@ impl Monitor {
         }
     }
 
-    /// Applies operators' requests to the next record, and answers those that are refused. Those of fenced hosts are dropped: the fence was
-    /// answered, or will be, and then they must have no effect.
-    fn administer(&mut self, now: Now, next: &mut Recorded, out: &mut MonitorEffects) {
-        let fence = &self.record.durable().membership.fence;
-        self.administrations.retain(|sender| !matches!(sender, NodeId::Host(host) if fence.refuses(host)));
+    /// Applies operators' requests to the next record, which also says which of them are refused. Those of fenced hosts are dropped: the
+    /// fence was answered, or will be, and then they must have no effect.
+    fn administer(&mut self, now: Now, next: &mut Recorded) {
+        let fence = self.record.durable().membership.fence.clone();
+        self.administrations.retain(|sender| !fence.refuses(sender));
         for (name, request) in self.administrations.undecided() {
-            match self.draft(now, next).change(request) {
-                Ok(()) => self.administrations.decide(name),
-                Err(admin_error) => self.answer_administered(now, name, Err(admin_error), out),
-            }
+            let answer = self.draft(now, next).change(request);
+            let answered = AnsweredRequest { host: name.0, ticket: name.1, is_refused: answer.is_err() };
+            next.answered.note(answered, |host| fence.refuses(host));
+            self.administrations.decide(name, answer);
         }
     }
 

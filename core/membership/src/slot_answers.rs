@@ -8,7 +8,7 @@ use crate::operator_requests::{AdministrationName, Admitted};
 use crate::slot_record::{Change, Slot, SlotShown};
 use braid_base::{DeviceId, DiskId, Epoch, NodeId, Now};
 use braid_machine::MonitorEffects;
-use braid_wire::{AdminError, Administration, Message, MonitorAnswer, MonitorReply, RecoveryThrottle};
+use braid_wire::{Administration, Message, MonitorAnswer, MonitorReply, RecoveryThrottle};
 
 impl Monitor {
     /// The record of a slot.
@@ -85,11 +85,11 @@ impl Monitor {
         request: Administration,
         out: &mut MonitorEffects,
     ) {
-        match self.administrations.take(name, asker, request) {
+        match self.administrations.take(&self.record.durable().answered, name, asker, request) {
             Ok(Admitted::Waits) => self.new_reports.demand(),
             Ok(Admitted::Granted) => {
                 let reply = MonitorReply::Administered { ticket: name.1, result: Ok(()) };
-                self.answer(now, name.0, asker, reply, out);
+                self.answer(now, NodeId::Host(name.0), asker, reply, out);
             }
             Ok(Admitted::Dropped) => {}
             Err(why) => self.ignore(why, out),
@@ -98,21 +98,9 @@ impl Monitor {
 
     /// The record with the decided requests is durable: they are answered.
     pub(crate) fn on_administered(&mut self, now: Now, out: &mut MonitorEffects) {
-        for name in self.administrations.decided() {
-            self.answer_administered(now, name, Ok(()), out);
+        for ((host, ticket), asker, result) in self.administrations.take_decided() {
+            self.answer(now, NodeId::Host(host), asker, MonitorReply::Administered { ticket, result }, out);
         }
-    }
-
-    pub(crate) fn answer_administered(
-        &mut self,
-        now: Now,
-        name: AdministrationName,
-        result: Result<(), AdminError>,
-        out: &mut MonitorEffects,
-    ) {
-        let asker = self.administrations.end(name, result.is_err());
-        let reply = MonitorReply::Administered { ticket: name.1, result };
-        self.answer(now, name.0, asker, reply, out);
     }
 
     /// Follows the record: devices that it adds or removes.

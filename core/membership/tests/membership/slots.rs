@@ -278,6 +278,39 @@ fn a_late_request_has_no_effect_when_another_one_was_answered_or_its_host_is_fen
     assert_eq!(bench.membership().member(DeviceId(7)), None);
 }
 
+/// Restarts the monitor, which hears all nodes.
+fn restart(bench: &mut Bench) {
+    bench.restart(config(5));
+    bench.adopt(volume(1, RaidLevel::Raid5 { data: 4 }, &ALL));
+    bench.pass_with(SECOND * 2, &nodes(&ALL, &[HOST]));
+}
+
+#[test]
+fn a_late_copy_has_no_effect_after_a_restart_of_the_monitor() {
+    let mut bench = steady();
+    let remove = Administration::RemoveDevice { device: DeviceId(7) };
+    assert_eq!(ask_again(&mut bench, 50, add(7, NEW)), Some(Ok(())));
+    restart(&mut bench);
+    bench.say(host(HOST + 1), MonitorCommand::Administer { ticket: 3, request: remove });
+    restart(&mut bench);
+    assert_eq!(ask_again(&mut bench, 50, add(7, NEW)), Some(Ok(())), "it was granted, and is only answered again");
+    assert_eq!(bench.membership().member(DeviceId(7)), None);
+    // A refusal is durable before it is answered.
+    let of_used = add(8, DiskId(3));
+    bench.stalled = true;
+    assert_eq!(ask_again(&mut bench, 51, of_used), None);
+    while bench.run_command() {}
+    bench.stalled = false;
+    let refused = |answer: MonitorReply| {
+        matches!(answer, MonitorReply::Administered { ticket: 51, result: Err(AdminError::DiskInUse { .. }) })
+    };
+    assert!(std::iter::from_fn(|| bench.hear(host(HOST))).any(|answer| refused(answer.reply)));
+    restart(&mut bench);
+    assert_eq!(ask_again(&mut bench, 51, add(8, NEW)), None, "it was refused");
+    assert_eq!(bench.membership().member(DeviceId(8)), None);
+    assert_eq!(ask_again(&mut bench, 52, add(8, NEW)), Some(Ok(())));
+}
+
 fn add(device: u16, disk: DiskId) -> Administration {
     Administration::AddDevice { device: DeviceId(device), disk }
 }
