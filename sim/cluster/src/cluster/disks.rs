@@ -17,6 +17,11 @@ impl Cluster {
         self.disks[&device]
     }
 
+    /// True if a device has been started, as a part of the array or not.
+    pub(crate) fn has_device(&self, device: DeviceId) -> bool {
+        self.disks.contains_key(&device)
+    }
+
     /// True if a device that there is has this disk.
     pub(crate) fn has_disk(&self, device: DeviceId, disk: DiskId) -> bool {
         self.disks.get(&device) == Some(&disk)

@@ -5,7 +5,7 @@ use crate::cluster::{Cluster, Failed, HostSlot};
 use crate::fault_events::FaultEvent;
 use crate::graceful_disconnect::pick;
 use crate::swarm::Run;
-use braid_base::{DeviceId, NodeId};
+use braid_base::DeviceId;
 use braid_control_protocol::{DeviceChange, Operation, Timing};
 use std::time::Duration;
 
@@ -70,8 +70,8 @@ impl Run {
             let (device, disk) = (DeviceId(unused.0 - 1), self.cluster.new_disk());
             return (device, DeviceChange::adding(own, device, disk, timing).into());
         }
-        // Its process was started for an addition that was never entered, or is started now.
-        if self.cluster.world.machine(NodeId::Device(unused)).is_none() {
+        // Its process was started for an addition that was never entered, and may be down; or it is started now.
+        if !self.cluster.has_device(unused) {
             self.cluster.add_device(unused);
         }
         let disk = self.cluster.disk_of(unused);
