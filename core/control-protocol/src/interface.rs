@@ -2,7 +2,7 @@
 //! and watches offers: the array's folder, etcd and the simulation can each implement it.
 
 use crate::record::{DeviceRecord, Version, VolumeRecord};
-use braid_base::{DeviceId, DiskId, Epoch, Generation, VolumeId};
+use braid_base::{DeviceId, DiskId, Epoch, Generation, MemberState, Membership, VolumeId};
 pub use braid_host_leases::{Fence, LeaseEnd};
 use braid_wire::{AdminError, Administration, Task};
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ pub struct Tag(pub u64);
 pub enum Question {
     /// A command for the store of the control plane.
     Store(Command),
-    /// Are all of these devices in, according to the monitor, and in which epoch?
+    /// Are all of these devices in, and in which epoch? The monitor is asked: the answer is not older than the question.
     AreIn { devices: BTreeSet<DeviceId> },
     /// Has the monitor adopted the description of this version?
     MonitorKnows { version: Version },
@@ -107,6 +107,18 @@ pub enum Answer {
     Unknown,
     /// The question can't be answered, and asking again would not help. Whoever answers keeps the reason under the question's tag.
     Failed,
+}
+
+impl Answer {
+    /// The answer to [`Question::AreIn`], by a membership that the monitor had after the question.
+    pub fn of_members(membership: &Membership, devices: &BTreeSet<DeviceId>) -> Answer {
+        let is_in =
+            |device: &DeviceId| membership.member(*device).is_some_and(|member| member.member_state == MemberState::In);
+        match devices.iter().all(is_in) {
+            true => Answer::AllIn(membership.epoch),
+            false => Answer::NotIn(membership.epoch),
+        }
+    }
 }
 
 /// A host with a lease, as others see it.

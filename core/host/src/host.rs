@@ -216,6 +216,7 @@ impl Host {
             HostRequest::Array(ArrayRequest::Ownership { file_system, request }) => {
                 self.start_ownership(now, op, (file_system, request), out);
             }
+            HostRequest::Array(ArrayRequest::Membership) => self.start_inquiry(now, op, out),
             HostRequest::Objects(ObjectsRequest::Execute { device, request, patience }) => {
                 self.start_objects(now, op, device, RequestContent::Commands(request), patience, out);
             }
@@ -517,7 +518,10 @@ fn is_of_user(request: &HostRequest) -> bool {
         request,
         HostRequest::Job(JobRequest::Scrub { .. })
             | HostRequest::Array(
-                ArrayRequest::Manage { .. } | ArrayRequest::Administer { .. } | ArrayRequest::Ownership { .. }
+                ArrayRequest::Manage { .. }
+                    | ArrayRequest::Administer { .. }
+                    | ArrayRequest::Ownership { .. }
+                    | ArrayRequest::Membership
             )
     )
 }

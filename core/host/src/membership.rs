@@ -101,6 +101,15 @@ impl Host {
         self.monitor.own(cx, ticket, op.0, file_system, request);
     }
 
+    /// A front end asks for the membership.
+    pub(crate) fn start_inquiry(&mut self, now: Now, op: OpId, out: &mut HostEffects) {
+        if !self.monitor.has_monitor() {
+            return out.reply(op, Err(HostError::NoMonitor));
+        }
+        let ticket = self.links.take_sequence();
+        self.monitor.inquire(&mut Ctx { now, settings: &self.config.settings, out }, ticket, op.0);
+    }
+
     pub(crate) fn on_monitor_timer(&mut self, now: Now, out: &mut HostEffects) {
         if let Some(event) = self.monitor.wake(&mut Ctx { now, settings: &self.config.settings, out }) {
             self.on_monitor_event(now, event, out);
@@ -132,6 +141,11 @@ impl Host {
                     Err(OwnershipRefused::Fenced) => Err(HostError::Fenced),
                     Err(why) => Err(HostError::Ownership(why)),
                 };
+                out.reply(OpId(asker), outcome);
+            }
+            Event::Inquired { asker } => {
+                let membership = self.membership().cloned().filter(|_| !self.is_fenced());
+                let outcome = membership.map(HostSuccess::Membership).ok_or(HostError::Fenced);
                 out.reply(OpId(asker), outcome);
             }
             Event::Expired { asker, waited } => out.reply(OpId(asker), Err(HostError::MonitorSilent { waited })),

@@ -1,7 +1,7 @@
 //! The outcomes of requests to a host.
 
 use crate::{FilesSuccess, HostError};
-use braid_base::Ownership;
+use braid_base::{Membership, Ownership};
 use braid_wire::{CommandResult, Managed};
 use bytes::Bytes;
 
@@ -32,6 +32,8 @@ pub enum HostSuccess {
     Value(Bytes),
     /// The ownership of the file system, after the change that was requested.
     Ownership(Ownership),
+    /// The membership, as the monitor knows it.
+    Membership(Membership),
     Files(FilesSuccess),
 }
 

@@ -130,6 +130,8 @@ pub enum ArrayRequest {
     /// that would begin something are refused with [`HostError::Disconnecting`]. So are operations of endless patience that have sent no
     /// write; the others make no further attempt, as if they were abandoned.
     Disconnect,
+    /// Asks the monitor for the membership. The answer is not older than the request.
+    Membership,
 }
 
 /// A job that checks, repairs or moves a volume, or a step of one. [`Scrub`](JobRequest::Scrub) and [`Migrate`](JobRequest::Migrate) consist

@@ -121,6 +121,11 @@ pub enum Event {
         asker: u64,
         result: Result<Ownership, OwnershipRefused>,
     },
+    /// The monitor has answered an inquiry: the membership is adopted that it has.
+    Inquired {
+        /// The requester, as given to [`MonitorClient::inquire`].
+        asker: u64,
+    },
     /// The monitor did not answer a request in time.
     Expired {
         /// The requester.
@@ -335,10 +340,16 @@ impl MonitorClient {
         self.change(cx, ticket, asker, MonitorCommand::Ownership { ticket, file_system, request });
     }
 
+    /// Asks the monitor whether there is another membership: every answer brings it, so the question may be about any file system.
+    pub fn inquire<O, D: Disk>(&mut self, cx: &mut Ctx<'_, O, D>, ticket: u64, asker: u64) {
+        self.own(cx, ticket, asker, FileSystemId(0), OwnershipRequest::Inquire);
+        self.pending.changes.entry(ticket).and_modify(|pending| pending.is_inquiry = true);
+    }
+
     fn change<O, D: Disk>(&mut self, cx: &mut Ctx<'_, O, D>, ticket: u64, asker: u64, command: MonitorCommand) {
         self.timers.set(Deadline::Change(ticket), cx.now.time.after(cx.settings.request_timeout));
         self.tell(cx, command.clone());
-        self.pending.changes.insert(ticket, PendingChange { asker, command, since: cx.now.time });
+        self.pending.changes.insert(ticket, PendingChange { asker, command, is_inquiry: false, since: cx.now.time });
     }
 
     /// Takes in an answer of the monitor. [`MonitorClient::next_event`] returns what it changes.
@@ -388,7 +399,9 @@ impl MonitorClient {
                 Some(Event::Administered { asker: self.take_change(ticket)?, result })
             }
             MonitorReply::Ownership { ticket, result } => {
-                Some(Event::Ownership { asker: self.take_change(ticket)?, result })
+                let is_inquiry = self.pending.changes.get(&ticket).is_some_and(|pending| pending.is_inquiry);
+                let asker = self.take_change(ticket)?;
+                Some(if is_inquiry { Event::Inquired { asker } } else { Event::Ownership { asker, result } })
             }
             MonitorReply::Changed | MonitorReply::JoinRefused(_) => None,
         }

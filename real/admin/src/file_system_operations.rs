@@ -53,7 +53,7 @@ impl Array {
                 .hint("end these programs, or use --force: then they get errors"));
         }
         let what = format!("file system '{name}' can't be deleted");
-        volumes::require_in(self.folder(), &ready_devices(&description), &what).map(drop)
+        volumes::require_in(self.folder(), &ready_devices(&description), &what)
     }
 
     /// Deletes a file system with all its files.

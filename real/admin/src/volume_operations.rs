@@ -131,7 +131,7 @@ impl Array {
             _ => volumes::describe(braid_session::find_for_programs(&description, name)?)?,
         };
         require_up(self.folder())?;
-        volumes::require_in(self.folder(), &volume.devices, &format!("volume '{name}' can't be deleted")).map(drop)
+        volumes::require_in(self.folder(), &volume.devices, &format!("volume '{name}' can't be deleted"))
     }
 
     /// Deletes a volume with its content. Clients that have it open get errors from then on.

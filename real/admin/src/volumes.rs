@@ -7,7 +7,7 @@ use crate::parity_site;
 use crate::shards::ShardChoice;
 use crate::volume_hold::{self, Ended, Judge, Questions, Subject};
 use braid_base::units::format_size;
-use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Epoch, VolumeId};
+use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, VolumeId};
 use braid_control::{ArrayDescription, ArrayFolder, FileSystemState, Moment, ReportedState, VolumeEntry, VolumeState};
 use braid_control_protocol::{Creation, Deletion, Error, Operation, Timing};
 use braid_layout::{Atomicity, RaidLevel, SitePolicy, VolumeDescription, ring_of};
@@ -60,19 +60,22 @@ pub struct Plan {
     pub attribute_volume: bool,
 }
 
-/// Fails if one of the devices that an operation needs is not in. Returns the epoch in which they are.
-pub fn require_in(folder: &ArrayFolder, devices: &[DeviceId], what: &str) -> Result<Epoch, Failure> {
-    // Without a monitor devices have no leases; the requests to the devices will fail.
-    let Some(monitor) = folder.monitor(&Moment::now())? else { return Ok(Epoch(0)) };
+/// Fails if one of the devices that an operation needs is not in, by the monitor's report: before anything is begun. The protocol asks the
+/// monitor itself.
+pub fn require_in(folder: &ArrayFolder, devices: &[DeviceId], what: &str) -> Result<(), Failure> {
+    // Without a monitor devices have no leases; the operation will fail.
+    let Some(monitor) = folder.monitor(&Moment::now())? else { return Ok(()) };
     let there = monitor.report.devices.iter().filter(|device| devices.contains(&DeviceId(device.id)));
     let missing = there.filter(|device| device.member_state != ReportedState::In);
     let missing: Vec<String> =
         missing.map(|device| format!("device {} is {}", device.id, device.member_state.name())).collect();
-    if missing.is_empty() {
-        return Ok(Epoch(monitor.report.epoch));
-    }
+    if missing.is_empty() { Ok(()) } else { Err(degraded(what, &missing)) }
+}
+
+/// The failure of an operation that needs devices of which some are not in.
+pub(crate) fn degraded(what: &str, missing: &[String]) -> Failure {
     let hint = "nothing was changed: try again when `braid status` shows all devices as in";
-    Err(Failure::unreachable(DEGRADED, format!("{what} while {}", missing.join(" and "))).hint(hint))
+    Failure::unreachable(DEGRADED, format!("{what} while {}", missing.join(" and "))).hint(hint)
 }
 
 /// Creates a volume: its entry, then its components; then it is ready. If the devices have too little space, nothing of it remains.

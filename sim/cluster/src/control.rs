@@ -19,7 +19,7 @@ use administrators::{Name, Process};
 use braid_base::{DeviceId, DiskId, Generation, NodeId, Rng, Time};
 use braid_control_protocol::{Answer, Command, Done, Error, HostStep, Operation, Tag};
 use braid_host_leases::{Answer as FencerAnswer, Heartbeat, Question as FencerQuestion, RenewerInput};
-use braid_machine::{HostOutcome, OpId};
+use braid_machine::{HostOutcome, HostSuccess, OpId};
 use braid_ordering::Ordering;
 use hosts::HostPart;
 use leases::LeaseStore;
@@ -96,6 +96,8 @@ enum Event {
 enum Purpose {
     Step(Generation, HostStep),
     Question(Name, Tag),
+    /// Are these devices in?
+    Members(Name, Tag, BTreeSet<DeviceId>),
     /// The fence of a fencer, in its question of this number.
     Fencing(Generation, u64),
 }
@@ -252,6 +254,13 @@ impl Cluster {
             Purpose::Step(host, step) => cluster.on_step_done(control, host, &step),
             Purpose::Question(own, tag) => {
                 let answer = administrators::answer_of(outcome);
+                cluster.answer_administrator(control, own, tag, answer);
+            }
+            Purpose::Members(own, tag, devices) => {
+                let answer = match outcome {
+                    Ok(HostSuccess::Membership(membership)) => Answer::of_members(membership, &devices),
+                    _ => administrators::answer_of(outcome),
+                };
                 cluster.answer_administrator(control, own, tag, answer);
             }
             Purpose::Fencing(own, number) => cluster.on_fence_outcome(control, (own, number), outcome),

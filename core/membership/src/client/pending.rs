@@ -38,6 +38,8 @@ pub(super) struct PendingFence {
 pub(super) struct PendingChange {
     pub asker: u64,
     pub command: MonitorCommand,
+    /// It is not about the file system that it names, but about the membership.
+    pub is_inquiry: bool,
     pub since: Time,
 }
 

@@ -4,7 +4,7 @@ use super::{LOOK_PAUSE, NO_ROOM, lock_servers_serve};
 use crate::device_lifecycle::{self, ACT_WAIT};
 use crate::failure::Failure;
 use crate::volumes;
-use braid_base::{DeviceId, DiskId, Epoch, Generation, VolumeId};
+use braid_base::{DeviceId, DiskId, Generation, MemberState, VolumeId};
 use braid_control::{
     ArrayDescription, ArrayFolder, ControlError, DeviceEntry, DeviceState, DiskEntry, HostEntry, Moment, ReportedState,
     VolumeEntry,
@@ -13,12 +13,13 @@ use braid_control_protocol::{
     self as protocol, Answer, Command, DeviceRecord, Fence, HostLease, Question, Version, VolumeRecord,
 };
 use braid_host_leases::LeaseJudge;
-use braid_machine::{ArrayRequest, HostError};
+use braid_machine::{ArrayRequest, HostError, HostSuccess};
 use braid_session::{HEARTBEAT, SessionError, record, set_record};
 use braid_shell::HostClient;
 use braid_wire::{Administration, Failure as DeviceFailure, Task};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// An answer, and the reason if the question has failed.
 pub type Answered = (Answer, Option<Failure>);
@@ -47,7 +48,11 @@ pub(crate) enum Subject {
 
 /// A judge of leases, over several looks at them.
 #[derive(Clone)]
-pub(crate) struct Judge(Arc<Mutex<(LeaseJudge, Duration)>>);
+pub(crate) struct Judge {
+    /// With how long hosts were allowed to be silent at the last look.
+    leases: Arc<Mutex<(LeaseJudge, Duration)>>,
+    began: Instant,
+}
 
 /// Why a record was not replaced.
 enum Refused {
@@ -60,20 +65,26 @@ enum Refused {
 impl Judge {
     /// A judge that has not looked yet.
     pub fn begin() -> Judge {
-        Judge(Arc::new(Mutex::new((LeaseJudge::new(HEARTBEAT), Duration::ZERO))))
+        let leases = Arc::new(Mutex::new((LeaseJudge::new(HEARTBEAT), Duration::ZERO)));
+        Judge { leases, began: Instant::now() }
     }
 
     /// How long hosts may be silent now. To be called regularly.
     pub fn look(&self, lease: Duration) -> (Moment, Duration) {
         let now = Moment::now();
-        let mut judge = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut judge = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
         judge.1 = judge.0.allowed(&now, lease);
         (now, judge.1)
     }
 
+    /// How long it must watch before it may call a host dead. In this time each living host renews its lease.
+    fn must_watch(&self) -> Option<Duration> {
+        (2 * HEARTBEAT).checked_sub(self.began.elapsed()).filter(|longer| !longer.is_zero())
+    }
+
     /// How long hosts were allowed to be silent at the last look.
     fn allowed(&self) -> Duration {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).1
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner).1
     }
 }
 
@@ -84,17 +95,9 @@ impl Questions {
                 tokio::time::sleep(LOOK_PAUSE).await;
                 Ok((Answer::Yes, None))
             }
-            Question::Store(command) => self.command(command),
-            Question::AreIn { devices } => {
-                let devices: Vec<DeviceId> = devices.into_iter().collect();
-                match volumes::require_in(&self.folder, &devices, &self.what) {
-                    Ok(epoch) => Ok((Answer::AllIn(epoch), None)),
-                    Err(failure) if failure.code == volumes::DEGRADED => {
-                        self.epoch().map(|epoch| (Answer::NotIn(epoch), Some(failure)))
-                    }
-                    Err(failure) => Err(failure),
-                }
-            }
+            Question::Store(Command::ListHosts) => self.list_hosts().await,
+            Question::Store(command) => self.blocking(move |questions| questions.command(command)).await,
+            Question::AreIn { devices } => self.are_in(&devices).await,
             Question::MonitorKnows { version } => self.monitor_knows(version),
             Question::LockServersServe => lock_servers_serve(&self.folder).map(|serve| match serve {
                 Ok(()) => (Answer::Yes, None),
@@ -110,6 +113,46 @@ impl Questions {
             Question::Copy { .. } | Question::CopyProgress => unreachable!("a copier answers"),
         };
         answered.unwrap_or_else(|failure| (Answer::Failed, Some(failure)))
+    }
+
+    /// Works with the folder on a thread of its own: another process may hold a lock there, and hosts renew their leases meanwhile.
+    async fn blocking<T: Send + 'static>(&self, work: impl FnOnce(&Questions) -> T + Send + 'static) -> T {
+        let own = self.clone();
+        tokio::task::spawn_blocking(move || work(&own)).await.expect("it does not panic")
+    }
+
+    /// The hosts, as a judge sees them that has watched for a while: after a sleep of the machine every host seems to be silent.
+    async fn list_hosts(&self) -> Result<Answered, Failure> {
+        loop {
+            let hosts = self.blocking(Questions::hosts).await?;
+            match self.judge.must_watch() {
+                Some(longer) if hosts.iter().any(|host| !host.live) => tokio::time::sleep(longer).await,
+                _ => return Ok((Answer::Hosts(hosts.iter().map(as_seen).collect()), None)),
+            }
+        }
+    }
+
+    fn hosts(&self) -> Result<Vec<HostEntry>, Failure> {
+        let (now, allowed) = self.judge.look(self.folder.describe()?.leases().lease());
+        Ok(self.folder.hosts(&now, allowed)?)
+    }
+
+    async fn are_in(&self, devices: &BTreeSet<DeviceId>) -> Result<Answered, Failure> {
+        let membership = match self.client.call(ArrayRequest::Membership).await {
+            Ok(HostSuccess::Membership(membership)) => membership,
+            Ok(other) => return Err(Failure::failed("internal", format!("not a membership: {other:?}"))),
+            Err(error @ HostError::MonitorSilent { .. }) => return Ok((Answer::Unknown, Some(error.into()))),
+            Err(error) => return Err(error.into()),
+        };
+        let members = membership.members.iter().filter(|member| devices.contains(&member.device));
+        let missing = members.filter_map(|member| match member.member_state {
+            MemberState::In => None,
+            MemberState::Returning { .. } => Some(format!("device {} is returning", member.device)),
+            MemberState::Out => Some(format!("device {} is out", member.device)),
+        });
+        let missing: Vec<String> = missing.collect();
+        let reason = (!missing.is_empty()).then(|| volumes::degraded(&self.what, &missing));
+        Ok((Answer::of_members(&membership, devices), reason))
     }
 
     fn command(&self, command: Command) -> Result<Answered, Failure> {
@@ -143,10 +186,6 @@ impl Questions {
                 revision if revision == version => Answer::Yes,
                 _ => Answer::Superseded,
             },
-            Command::ListHosts => {
-                let (now, allowed) = self.judge.look(self.folder.describe()?.leases().lease());
-                Answer::Hosts(self.folder.hosts(&now, allowed)?.iter().map(as_seen).collect())
-            }
             Command::EndLease { host } => {
                 Answer::Lease(self.folder.expire_one(host, &Moment::now(), self.judge.allowed())?)
             }
@@ -154,7 +193,7 @@ impl Questions {
                 self.folder.forget(&[host])?;
                 Answer::Yes
             }
-            Command::Watch => unreachable!("a watch waits"),
+            Command::ListHosts | Command::Watch => unreachable!("they wait"),
         };
         Ok((answer, None))
     }
@@ -237,11 +276,6 @@ impl Questions {
             description.volumes.retain(|entry| entry.id != self.volume().0);
             Ok(Version(revision + 1))
         })
-    }
-
-    fn epoch(&self) -> Result<Epoch, Failure> {
-        let monitor = self.folder.monitor(&Moment::now())?;
-        Ok(Epoch(monitor.map_or(0, |monitor| monitor.report.epoch)))
     }
 
     fn monitor_knows(&self, version: Version) -> Result<Answered, Failure> {

@@ -209,16 +209,8 @@ impl Cluster {
                 self.answered_by(is_there && self.has_disk(device, disk))
             }
             Question::AreIn { devices } => {
-                let members = self.membership();
-                let is_in = |device| {
-                    let member = members.and_then(|members| members.member(device));
-                    member.is_some_and(|member| member.member_state == MemberState::In)
-                };
-                match members {
-                    Some(members) if devices.into_iter().all(is_in) => Answer::AllIn(members.epoch),
-                    Some(members) => Answer::NotIn(members.epoch),
-                    None => Answer::Unknown,
-                }
+                let purpose = Purpose::Members(own, tag, devices);
+                return self.request(control, own.host, purpose, ArrayRequest::Membership);
             }
             Question::MonitorKnows { .. } => self.answered_by(self.membership().is_some()),
             Question::LockServersServe => {
@@ -260,10 +252,20 @@ impl Cluster {
     }
 
     fn ask_host(&mut self, control: &mut ControlPlane, own: Name, tag: Tag, request: impl Into<HostRequest>) {
-        if let Some(slot) = self.slot_of(own.host) {
+        self.request(control, own.host, Purpose::Question(own, tag), request);
+    }
+
+    fn request(
+        &mut self,
+        control: &mut ControlPlane,
+        host: Generation,
+        purpose: Purpose,
+        request: impl Into<HostRequest>,
+    ) {
+        if let Some(slot) = self.slot_of(host) {
             let op = self.expect(slot, 0, Patience::Host, Record::Nothing);
-            control.asked.insert(op, Purpose::Question(own, tag));
-            self.admit(control, own.host, op, request.into());
+            control.asked.insert(op, purpose);
+            self.admit(control, host, op, request.into());
         }
     }
 }
