@@ -167,7 +167,11 @@ impl Administrator {
                 self.tell(now, version, &record);
             }
             (Phase::Releasing(_, None), Some(Ok(_))) => self.end(Ok(Done::Changed)),
-            (Phase::Reverting(_, None), Some(Ok(_))) => self.end(Ok(Done::Reverted)),
+            (Phase::Reverting(_, None), Some(Ok((_, record)))) => {
+                // Its administrator lived, and has committed it since.
+                let is_reverted = record.state == VolumeState::Ready;
+                self.end(Ok(if is_reverted { Done::Reverted } else { Done::Nothing }));
+            }
             (Phase::Releasing(_, Some(why)) | Phase::Reverting(_, Some(why)), Some(Ok(_))) => self.end(Err(why)),
             (Phase::Committing(_), Some(Err(EditError::Store(tag)))) => self.revert(now, Some(Error::Question(tag))),
             (_, Some(Err(EditError::Store(tag)))) => self.end(Err(Error::Question(tag))),

@@ -162,7 +162,7 @@ impl DeviceChange {
             Phase::Marking(mut editing, request, past) => {
                 match editing.on_answer(now, tag, answer, &mut self.questions) {
                     None => self.phase = Phase::Marking(editing, request, past),
-                    Some(Ok(())) => self.ask(request, past),
+                    Some(Ok(_)) => self.ask(request, past),
                     Some(Err(DeviceEditError::Lost)) => self.inspect(now),
                     Some(Err(error)) => self.end(Err(error.into())),
                 }
@@ -170,7 +170,7 @@ impl DeviceChange {
             Phase::Asking(asked, request, past) if asked == tag => self.on_asked(now, tag, (request, past), answer),
             Phase::Finishing(mut editing, request) => match editing.on_answer(now, tag, answer, &mut self.questions) {
                 None => self.phase = Phase::Finishing(editing, request),
-                Some(Ok(())) => match (self.work, request) {
+                Some(Ok(_)) => match (self.work, request) {
                     (Work::Add(disk), Request::Add(_)) => self.await_device(now, disk),
                     _ => self.end(Ok(Done::Changed)),
                 },
@@ -178,7 +178,7 @@ impl DeviceChange {
             },
             Phase::Undoing(mut editing, refusal) => match editing.on_answer(now, tag, answer, &mut self.questions) {
                 None => self.phase = Phase::Undoing(editing, refusal),
-                Some(Ok(())) => self.end(Err(Error::Refused(refusal))),
+                Some(Ok(_)) => self.end(Err(Error::Refused(refusal))),
                 Some(Err(error)) => self.end(Err(error.into())),
             },
             Phase::AwaitingDevice(mut waiting) => match waiting.on_answer(now, tag, &answer) {

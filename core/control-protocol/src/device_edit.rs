@@ -2,7 +2,7 @@
 
 use crate::interface::{Answer, Command, Tag};
 use crate::questions::Questions;
-use crate::record::{DeviceRecord, DeviceState};
+use crate::record::{DeviceRecord, DeviceState, Version};
 use braid_base::{DiskId, Generation, Time, VolumeId};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,10 +10,12 @@ use std::time::Duration;
 /// A transition of a device's record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DeviceEdit {
-    /// The disk may fill the slot. A spare is known anyhow.
+    /// The disk may fill the slot. A spare is known anyhow. If the record knows the disk, it is written again: then another administrator
+    /// that has remembered the disk does not forget it.
     Remember { disk: DiskId, is_spare: bool },
-    /// The monitor has refused the disk.
-    Forget(DiskId),
+    /// The monitor has refused the disk, which this administrator has entered in this version; nothing is forgotten if it has not, or if
+    /// anything has changed since.
+    Forget { disk: DiskId, after: Option<Version> },
     /// Enters a new device with this disk: from no record to `Adding`.
     Enter { disk: DiskId, by: Generation },
     /// No volume lies on the device, and none may from now on: from this state to `Removing`.
@@ -59,6 +61,7 @@ pub(crate) struct DeviceRecordEdit {
 enum Step {
     Reading(Tag),
     Replacing(Tag),
+    Rewriting(Tag),
     Pausing(Time),
 }
 
@@ -66,6 +69,8 @@ enum Step {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Next {
     Replace(DeviceRecord),
+    /// It is so already, and is written all the same.
+    Rewrite(DeviceRecord),
     Remove,
     /// Nothing: it is so already.
     Done,
@@ -93,43 +98,50 @@ impl DeviceRecordEdit {
         }
     }
 
-    /// Handles an answer. Returns whether the edit is made; the record may have had it before.
+    /// Handles an answer. Returns whether the edit is made, and in which version; none if the record had it before.
     pub fn on_answer(
         &mut self,
         now: Time,
         tag: Tag,
         answer: Answer,
         questions: &mut Questions,
-    ) -> Option<Result<(), DeviceEditError>> {
+    ) -> Option<Result<Option<Version>, DeviceEditError>> {
         match (self.step, answer) {
-            (Step::Reading(asked) | Step::Replacing(asked), _) if asked != tag => None,
+            (Step::Reading(asked) | Step::Replacing(asked) | Step::Rewriting(asked), _) if asked != tag => None,
             (Step::Reading(_), Answer::Device { version, record, is_used, volumes }) => {
-                let command = match self.next(record, is_used, volumes) {
-                    Ok(Next::Replace(record)) => Command::ReplaceDevice { after: version, record },
-                    Ok(Next::Remove) => Command::RemoveDevice { after: version },
-                    Ok(Next::Done) => return Some(Ok(())),
+                let after = version;
+                self.step = match self.next(version, record, is_used, volumes) {
+                    Ok(Next::Replace(record)) => {
+                        Step::Replacing(questions.command(Command::ReplaceDevice { after, record }))
+                    }
+                    Ok(Next::Rewrite(record)) => {
+                        Step::Rewriting(questions.command(Command::ReplaceDevice { after, record }))
+                    }
+                    Ok(Next::Remove) => Step::Replacing(questions.command(Command::RemoveDevice { after })),
+                    Ok(Next::Done) => return Some(Ok(None)),
                     Err(error) => return Some(Err(error)),
                 };
-                self.step = Step::Replacing(questions.command(command));
                 None
             }
-            (Step::Replacing(_), Answer::Replaced { .. }) => Some(Ok(())),
-            (Step::Replacing(_), Answer::Superseded) => {
+            (Step::Replacing(_), Answer::Replaced { version }) => Some(Ok(Some(version))),
+            (Step::Rewriting(_), Answer::Replaced { .. }) => Some(Ok(None)),
+            (Step::Replacing(_) | Step::Rewriting(_), Answer::Superseded) => {
                 self.step = Step::Reading(questions.command(Command::ReadDevice));
                 None
             }
-            (Step::Reading(_) | Step::Replacing(_), Answer::Unknown) if now < self.until => {
+            (Step::Reading(_) | Step::Replacing(_) | Step::Rewriting(_), Answer::Unknown) if now < self.until => {
                 self.is_uncertain |= matches!(self.step, Step::Replacing(_));
                 self.step = Step::Pausing(now.after(PAUSE));
                 None
             }
-            (Step::Reading(_) | Step::Replacing(_), _) => Some(Err(DeviceEditError::Store(tag))),
+            (Step::Reading(_) | Step::Replacing(_) | Step::Rewriting(_), _) => Some(Err(DeviceEditError::Store(tag))),
             (Step::Pausing(_), _) => None,
         }
     }
 
     fn next(
         &self,
+        version: Version,
         record: Option<DeviceRecord>,
         is_used: bool,
         volumes: BTreeSet<VolumeId>,
@@ -144,28 +156,36 @@ impl DeviceRecordEdit {
                     let (disk, others, state) = (Some(*disk), BTreeSet::new(), DeviceState::Adding { by: *by });
                     Ok(Next::Replace(DeviceRecord { disk, others, state }))
                 }
-                DeviceEdit::Forget(_) | DeviceEdit::Remember { .. } => Err(DeviceEditError::NoSuchDevice),
+                DeviceEdit::Forget { .. } | DeviceEdit::Remember { .. } => Err(DeviceEditError::NoSuchDevice),
                 _ => Err(DeviceEditError::Lost),
             };
         };
         if self.is_uncertain && self.edit.has_happened(&record) {
             return Ok(Next::Done);
         }
-        self.edit.applied_to(record, volumes)
+        self.edit.applied_to(version, record, volumes)
     }
 }
 
 impl DeviceEdit {
-    fn applied_to(&self, mut record: DeviceRecord, volumes: BTreeSet<VolumeId>) -> Result<Next, DeviceEditError> {
+    fn applied_to(
+        &self,
+        version: Version,
+        mut record: DeviceRecord,
+        volumes: BTreeSet<VolumeId>,
+    ) -> Result<Next, DeviceEditError> {
         let state = record.state;
         match *self {
             DeviceEdit::Remember { disk, is_spare } => {
-                let is_new = !is_spare && record.disk != Some(disk) && record.others.insert(disk);
-                return Ok(if is_new { Next::Replace(record) } else { Next::Done });
+                if is_spare || record.disk == Some(disk) {
+                    return Ok(Next::Done);
+                }
+                let is_new = record.others.insert(disk);
+                return Ok(if is_new { Next::Replace(record) } else { Next::Rewrite(record) });
             }
-            DeviceEdit::Forget(disk) => {
-                let is_known = record.others.remove(&disk);
-                return Ok(if is_known { Next::Replace(record) } else { Next::Done });
+            DeviceEdit::Forget { disk, after } => {
+                let is_own = after == Some(version) && record.others.remove(&disk);
+                return Ok(if is_own { Next::Replace(record) } else { Next::Done });
             }
             DeviceEdit::Leave { from, .. } if from == state && !volumes.is_empty() => {
                 return Err(DeviceEditError::HoldsVolumes(volumes.into_iter().collect()));

@@ -13,6 +13,7 @@ use crate::contract::{Done, Effect, Error, Input, Timing};
 use crate::device_edit::{DeviceEdit, DeviceEditError, DeviceRecordEdit};
 use crate::interface::{Answer, Question, Tag};
 use crate::questions::Questions;
+use crate::record::Version;
 use crate::waiting::{WaitEnd, Waiting};
 use braid_base::{DeviceId, DiskId, Time};
 use braid_wire::{AdminError, Administration};
@@ -41,6 +42,8 @@ pub struct Replacement {
     device: DeviceId,
     next: NextDisk,
     timing: Timing,
+    /// The version in which it has remembered the disk.
+    remembered: Option<Version>,
     phase: Phase,
     questions: Questions,
 }
@@ -63,7 +66,7 @@ enum Phase {
 impl Replacement {
     /// Has another disk fill the slot of a device.
     pub fn of(device: DeviceId, next: NextDisk, timing: Timing) -> Replacement {
-        Replacement { device, next, timing, phase: Phase::New, questions: Questions::default() }
+        Replacement { device, next, timing, remembered: None, phase: Phase::New, questions: Questions::default() }
     }
 
     /// The time of the next [`Input::Wake`].
@@ -106,7 +109,10 @@ impl Replacement {
         match std::mem::replace(&mut self.phase, Phase::Ended) {
             Phase::Remembering(mut editing) => match editing.on_answer(now, tag, answer, &mut self.questions) {
                 None => self.phase = Phase::Remembering(editing),
-                Some(Ok(())) => self.ask(now.after(self.timing.steady)),
+                Some(Ok(version)) => {
+                    self.remembered = version;
+                    self.ask(now.after(self.timing.steady));
+                }
                 Some(Err(error)) => self.end(Err(error.into())),
             },
             Phase::Asking(asked, until) if asked == tag => match answer {
@@ -127,7 +133,7 @@ impl Replacement {
             },
             Phase::Forgetting(mut editing, refusal) => match editing.on_answer(now, tag, answer, &mut self.questions) {
                 None => self.phase = Phase::Forgetting(editing, refusal),
-                Some(Ok(())) => self.end(Err(Error::Refused(refusal))),
+                Some(Ok(_)) => self.end(Err(Error::Refused(refusal))),
                 Some(Err(error)) => self.end(Err(error.into())),
             },
             Phase::AwaitingDevice(mut waiting) => match waiting.on_answer(now, tag, &answer) {
@@ -149,7 +155,8 @@ impl Replacement {
 
     /// The monitor has refused the request, for the reason under this tag.
     fn forget(&mut self, now: Time, refusal: Tag) {
-        self.phase = Phase::Forgetting(self.edit(now, DeviceEdit::Forget(self.next.disk)), refusal);
+        let edit = DeviceEdit::Forget { disk: self.next.disk, after: self.remembered };
+        self.phase = Phase::Forgetting(self.edit(now, edit), refusal);
     }
 
     /// The monitor has recorded the disk: the device follows.

@@ -251,6 +251,13 @@ fn a_refused_disk_is_forgotten_and_one_that_needs_others_is_asked_for_again() {
 }
 
 #[test]
+fn a_refused_replacement_does_not_forget_the_disk_of_another_one() {
+    let mut world = World::new(Some(record()), replacement(false), Budget { repetitions: 1, ..QUIET });
+    world.refusals = 2;
+    ends_with(&explore(world, |_| ()), &["Ok(Changed)", "Err(Refused"]);
+}
+
+#[test]
 fn a_device_that_there_is_not_gets_no_disk() {
     let mut world = World::new(None, replacement(false), QUIET);
     let (own, tag) = (Generation(10), Tag(1));
