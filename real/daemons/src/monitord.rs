@@ -100,7 +100,7 @@ impl MonitorDaemon {
         let (view, seen, client, running) = platform.serve(monitor, (recorder, counters), us, nobody, stop);
         // A killed monitor has left its last report.
         let last = folder.monitor(&Moment::now())?.map(|entry| entry.report);
-        let renewer = LeaseRenewer {
+        let publisher = ReportPublisher {
             folder: folder.clone(),
             view,
             client,
@@ -124,7 +124,7 @@ impl MonitorDaemon {
                     )))
                 }
             };
-        let outcome = daemon::run(running, renewer.keep(), seen, stage, || serving(&address)).await;
+        let outcome = daemon::run(running, publisher.keep(), seen, stage, || serving(&address)).await;
         if let Err(error) = folder.withdraw_monitor() {
             tracing::warn!("monitor: {error}");
         }
@@ -133,7 +133,7 @@ impl MonitorDaemon {
 }
 
 /// Keeps the monitor's knowledge of volumes up to date, and publishes its report.
-struct LeaseRenewer {
+struct ReportPublisher {
     folder: ArrayFolder,
     view: ServerView<Monitor>,
     client: Client<ControlRequest, ControlOutcome>,
@@ -151,7 +151,7 @@ struct LeaseRenewer {
     telling: Option<JoinHandle<()>>,
 }
 
-impl LeaseRenewer {
+impl ReportPublisher {
     /// Tells the monitor about new and deleted volumes, and publishes how it sees the devices. Never returns.
     async fn keep(mut self) -> Failure {
         let mut revision = None;
@@ -171,9 +171,9 @@ impl LeaseRenewer {
                 let leases = monitor.leases().filter(|lease| lease.runs_until.is_some()).count();
                 (revision.unwrap_or_default(), monitor.membership().epoch, leases)
             });
-            let diff = shown.is_none_or(|(when, last)| when.elapsed() >= HEARTBEAT || last != now);
+            let is_due = shown.is_none_or(|(when, last)| when.elapsed() >= HEARTBEAT || last != now);
             // Until the membership has been read there is nothing to publish.
-            if diff && now.1 != Epoch(0) {
+            if is_due && now.1 != Epoch(0) {
                 let mut report = self.report(now.0);
                 self.warn(&report);
                 let events = self.membership_events.take(&mut report, Instant::now());
