@@ -268,7 +268,7 @@ impl Administrator {
                 None => Ok(Preparation::AwaitingMonitor(waiting)),
                 Some(WaitEnd::Yes) => Ok(self.drain(now, hold)),
                 Some(WaitEnd::TimedOut(_)) => Err(Error::MonitorSilent),
-                Some(WaitEnd::Failed(tag)) => Err(Error::Question(tag)),
+                Some(WaitEnd::Superseded(tag) | WaitEnd::Failed(tag)) => Err(Error::Question(tag)),
             },
             Preparation::Draining(mut drain) => match drain.on_answer(now, tag, answer, &mut self.questions) {
                 DrainProgress::Waiting => Ok(Preparation::Draining(drain)),
@@ -286,7 +286,7 @@ impl Administrator {
                 None => Ok(Preparation::AwaitingLockServers(waiting)),
                 Some(WaitEnd::Yes) => Ok(Preparation::CheckingMembers(self.check_members(&record, to))),
                 Some(WaitEnd::TimedOut(tag)) => Err(Error::NoLockServer(tag)),
-                Some(WaitEnd::Failed(tag)) => Err(Error::Question(tag)),
+                Some(WaitEnd::Superseded(tag) | WaitEnd::Failed(tag)) => Err(Error::Question(tag)),
             },
             Preparation::CheckingMembers(asked) if asked != tag => Ok(Preparation::CheckingMembers(asked)),
             Preparation::CheckingMembers(_) => match answer {

@@ -149,7 +149,7 @@ impl Creation {
                 None => self.phase = Phase::AwaitingMonitor(waiting, version, record),
                 Some(WaitEnd::Yes) => self.tell(now, version, record),
                 Some(WaitEnd::TimedOut(_)) => self.fail(now, Error::MonitorSilent),
-                Some(WaitEnd::Failed(tag)) => self.fail(now, Error::Question(tag)),
+                Some(WaitEnd::Superseded(tag) | WaitEnd::Failed(tag)) => self.fail(now, Error::Question(tag)),
             },
             Phase::Telling(mut telling, record) => match telling.on_answer(now, tag, answer, &mut self.questions) {
                 None => self.phase = Phase::Telling(telling, record),
@@ -162,7 +162,7 @@ impl Creation {
                 None => self.phase = Phase::AwaitingLockServers(waiting),
                 Some(WaitEnd::Yes) => self.finish(now),
                 Some(WaitEnd::TimedOut(tag)) => self.fail(now, Error::NoLockServer(tag)),
-                Some(WaitEnd::Failed(tag)) => self.fail(now, Error::Question(tag)),
+                Some(WaitEnd::Superseded(tag) | WaitEnd::Failed(tag)) => self.fail(now, Error::Question(tag)),
             },
             Phase::Finishing(mut editing) => match editing.on_answer(now, tag, answer, &mut self.questions) {
                 None => self.phase = Phase::Finishing(editing),

@@ -185,6 +185,8 @@ impl DeviceChange {
                 None => self.phase = Phase::AwaitingDevice(waiting),
                 Some(WaitEnd::Yes) => self.end(Ok(Done::Changed)),
                 Some(WaitEnd::TimedOut(tag)) => self.end(Err(Error::NotYet(tag))),
+                // Another disk was requested for its slot since.
+                Some(WaitEnd::Superseded(_)) => self.end(Err(Error::Lost)),
                 Some(WaitEnd::Failed(tag)) => self.end(Err(Error::Question(tag))),
             },
             // The answer to a question that is no longer waited for.

@@ -77,7 +77,8 @@ pub enum Answer {
     },
     /// To commands that replace or remove records: it is done, durably; the description has this version.
     Replaced { version: Version },
-    /// To the same, and to [`Command::Confirm`]: the description has another version.
+    /// To the same, and to [`Command::Confirm`]: the description has another version. To [`Question::RunsOn`]: the device is to run on
+    /// another disk, unless the answer is about an earlier time.
     Superseded,
     /// To [`Command::ReadDevice`]: the record, if there is such a device; whether a device has had its number; and the volumes that lie
     /// on it, or migrate to it.

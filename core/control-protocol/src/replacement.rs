@@ -139,6 +139,8 @@ impl Replacement {
             Phase::AwaitingDevice(mut waiting) => match waiting.on_answer(now, tag, &answer) {
                 None => self.phase = Phase::AwaitingDevice(waiting),
                 Some(WaitEnd::Yes) => self.end(Ok(Done::Changed)),
+                // Another disk was requested for the slot since.
+                Some(WaitEnd::Superseded(_)) => self.end(Err(Error::Lost)),
                 Some(WaitEnd::TimedOut(tag)) => self.end(Err(Error::NotYet(tag))),
                 Some(WaitEnd::Failed(tag)) => self.end(Err(Error::Question(tag))),
             },

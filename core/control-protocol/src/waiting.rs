@@ -13,6 +13,10 @@ pub(crate) struct Waiting {
     step: Step,
     pause: Duration,
     until: Time,
+    /// The answer may be about something earlier, until it has been no, or until this time.
+    is_current: bool,
+    current_from: Option<Time>,
+    settles: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +29,8 @@ enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitEnd {
     Yes,
+    /// Something else is awaited now.
+    Superseded(Tag),
     /// Time is up. This was the last question.
     TimedOut(Tag),
     /// The question of this tag has failed.
@@ -34,7 +40,8 @@ pub(crate) enum WaitEnd {
 impl Waiting {
     pub fn new(question: Question, timing: &Timing, until: Time, questions: &mut Questions) -> Waiting {
         let step = Step::Asked(questions.ask(question.clone()));
-        Waiting { question, step, pause: timing.pause, until }
+        let (pause, settles) = (timing.pause, timing.steady);
+        Waiting { question, step, pause, until, is_current: false, current_from: None, settles }
     }
 
     pub fn deadline(&self) -> Option<Time> {
@@ -54,10 +61,13 @@ impl Waiting {
         if self.step != Step::Asked(tag) {
             return None;
         }
+        self.is_current |= *answer == Answer::No;
+        let current_from = *self.current_from.get_or_insert(now.after(self.settles));
         match answer {
             Answer::Yes => Some(WaitEnd::Yes),
-            Answer::No | Answer::Unknown if now > self.until => Some(WaitEnd::TimedOut(tag)),
-            Answer::No | Answer::Unknown => {
+            Answer::Superseded if self.is_current || now >= current_from => Some(WaitEnd::Superseded(tag)),
+            Answer::No | Answer::Unknown | Answer::Superseded if now > self.until => Some(WaitEnd::TimedOut(tag)),
+            Answer::No | Answer::Unknown | Answer::Superseded => {
                 self.step = Step::Pausing(now.after(self.pause));
                 None
             }

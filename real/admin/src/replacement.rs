@@ -112,6 +112,10 @@ async fn perform(session: &Session, id: u16, disk: &DiskEntry, next: NextDisk) -
         Err(Error::NoDevice) => Err(device_lifecycle::find(&folder.describe()?, id)
             .err()
             .unwrap_or_else(|| Failure::unreachable("no-such-device", format!("the array has no device {id}")))),
+        Err(Error::Lost) => {
+            let message = format!("another disk was requested for device {id} since, and this one is not used");
+            Err(Failure::failed("superseded", message).hint("`braid device list` shows the disk of each device"))
+        }
         Err(error) => Err(volume_hold::explain(folder, &format!("device {id}"), error, reasons)?),
     }
 }

@@ -17,6 +17,8 @@ struct World {
     record: Option<DeviceRecord>,
     /// The disk that fills the slot according to the monitor.
     member: DiskId,
+    /// What another administrator requests.
+    next: Replacement,
     /// The monitor refuses requests so many more times.
     refusals: u32,
     administrators: BTreeMap<Generation, (Operation, BTreeMap<Tag, Question>, Time)>,
@@ -56,6 +58,7 @@ impl World {
             version: Version(1),
             member: OLD,
             record,
+            next: replacement(false),
             refusals: 0,
             administrators: BTreeMap::new(),
             stray: Vec::new(),
@@ -140,7 +143,7 @@ impl World {
             }
             Event::Repeat => {
                 self.budget.repetitions -= 1;
-                self.begin(replacement(false));
+                self.begin(self.next.clone());
             }
         }
         self.check();
@@ -159,7 +162,7 @@ impl World {
             }
             Question::AreIn { .. } => Answer::AllIn(Epoch(1)),
             Question::RunsOn { disk, .. } if self.member == *disk => Answer::Yes,
-            Question::RunsOn { .. } => Answer::No,
+            Question::RunsOn { .. } => Answer::Superseded,
             Question::Administer { .. } if self.refusals > 0 => {
                 self.refusals -= 1;
                 Answer::Refused(AdminError::NeedsOthers { others: vec![DeviceId(1)] })
@@ -186,9 +189,12 @@ fn record() -> DeviceRecord {
     DeviceRecord { disk: Some(OLD), others: BTreeSet::new(), state: DeviceState::Ready }
 }
 
+fn next_disk(until_rebuilt: bool) -> NextDisk {
+    NextDisk { disk: NEW, blocks: 9, is_spare: false, lose: false, until_rebuilt }
+}
+
 fn replacement(until_rebuilt: bool) -> Replacement {
-    let next = NextDisk { disk: NEW, blocks: 9, is_spare: false, lose: false, until_rebuilt };
-    Replacement::of(DEVICE, next, timing())
+    Replacement::of(DEVICE, next_disk(until_rebuilt), timing())
 }
 
 /// Visits every world that can come about, and checks those in which nothing can happen any more. Returns how operations ended.
@@ -255,6 +261,14 @@ fn a_refused_replacement_does_not_forget_the_disk_of_another_one() {
     let mut world = World::new(Some(record()), replacement(false), Budget { repetitions: 1, ..QUIET });
     world.refusals = 2;
     ends_with(&explore(world, |_| ()), &["Ok(Changed)", "Err(Refused"]);
+}
+
+#[test]
+fn a_replacement_ends_when_another_disk_was_requested_since() {
+    let mut world = World::new(Some(record()), replacement(true), Budget { repetitions: 1, ..QUIET });
+    world.next = Replacement::of(DEVICE, NextDisk { disk: DiskId(7), ..next_disk(true) }, timing());
+    let ends = explore(world, |world| assert_eq!(world.ends.len(), 2, "{world:#?}"));
+    ends_with(&ends, &["Ok(Changed)", "Err(Lost)"]);
 }
 
 #[test]

@@ -307,9 +307,14 @@ impl Questions {
             };
             report.disk == Some(disk.to_string()) && report.awaited_disk.is_none() && is_there
         });
+        let is_to_have_it = report.as_ref().is_none_or(|report| {
+            let disks = [&report.disk, &report.next_disk, &report.awaited_disk];
+            disks.into_iter().flatten().any(|named| *named == disk.to_string())
+        });
+        let answer = if is_to_have_it { Answer::No } else { Answer::Superseded };
         Ok(match has_it {
             true => (Answer::Yes, None),
-            false => (Answer::No, Some(device_lifecycle::not_yet(device.0, report.as_ref(), ACT_WAIT))),
+            false => (answer, Some(device_lifecycle::not_yet(device.0, report.as_ref(), ACT_WAIT))),
         })
     }
 
