@@ -181,7 +181,8 @@ impl ServerStatus {
             owner: report.map(|report| report.owner),
             since: report.map(|report| report.since),
             address: server.map(|server| addressing::absolute(&look.folder, &server.address)),
-            pid: lease.map(|host| host.pid).or(running.and_then(|running| running.pid)),
+            // The process that owned it last may be dead.
+            pid: lease.map(|host| host.pid).filter(|pid| is_there(*pid)).or(running.and_then(|running| running.pid)),
             restarts: running.map(|running| running.restarts),
             journal_used_bytes: counter("metadata_journal_bytes_used"),
             journal_bytes: counter("metadata_journal_capacity"),

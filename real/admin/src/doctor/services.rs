@@ -42,7 +42,8 @@ pub fn daemons(examination: &Examination, found: &mut Findings) {
         let (severity, action) = match &file_system.health {
             FileSystemHealth::Serving => (None, ""),
             FileSystemHealth::Down(_) | FileSystemHealth::NotUp => {
-                (Some(Severity::Error), "see the log of `braid up`, which restarts it; until then programs wait")
+                let action = "programs wait: resume its process if it is suspended; otherwise see the log of `braid up`, which restarts it";
+                (Some(Severity::Error), action)
             }
             _ => (Some(Severity::Note), ""),
         };
