@@ -1,7 +1,7 @@
 //! The inputs and effects of an operation, how it ends, and its time limits.
 
 use crate::interface::{Answer, Question, Tag};
-use braid_base::{DeviceId, Generation, VolumeId};
+use braid_base::{DeviceId, FileSystemId, Generation, VolumeId};
 use std::time::Duration;
 
 /// Something that happens to an administrator.
@@ -39,6 +39,10 @@ pub enum Stage {
     Copying,
     /// Everything is copied; not all devices are in.
     AwaitingDevices,
+    /// A metadata server has not released its file system in time.
+    FencingServers,
+    /// The metadata servers do not serve again yet. The operation ends all the same.
+    Unserved,
 }
 
 /// What an administrator has done.
@@ -93,6 +97,14 @@ pub enum Error {
     NoSpace(Tag),
     /// A device could not be told. The volume is on hold until the change is completed.
     Incomplete(Tag),
+    /// There is no such file system.
+    NoFileSystem,
+    /// Other processes take over the file system again and again.
+    Contended,
+    /// Another process checks the file system.
+    CheckUnderWay,
+    /// The metadata servers of these shards have not ended their operations in time.
+    NotSettled(Vec<FileSystemId>),
 }
 
 /// The time limits of an administrator.
@@ -135,6 +147,33 @@ impl Default for Timing {
             device: Duration::from_secs(60),
             steady: Duration::from_secs(3),
             note: Duration::from_secs(3),
+            pause: Duration::from_millis(20),
+        }
+    }
+}
+
+/// The time limits of operations on file systems.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileSystemTiming {
+    /// How long metadata servers may take to release their shards.
+    pub release: Duration,
+    /// How long metadata servers may take to settle. One that died is replaced meanwhile.
+    pub settle: Duration,
+    /// How long metadata servers may take to serve again after a check.
+    pub serve: Duration,
+    /// How long answers of the store may be missing.
+    pub store: Duration,
+    /// The interval of repeated questions.
+    pub pause: Duration,
+}
+
+impl Default for FileSystemTiming {
+    fn default() -> FileSystemTiming {
+        FileSystemTiming {
+            release: Duration::from_secs(5),
+            settle: Duration::from_secs(30),
+            serve: Duration::from_secs(10),
+            store: Duration::from_secs(10),
             pause: Duration::from_millis(20),
         }
     }

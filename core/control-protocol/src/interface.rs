@@ -1,10 +1,11 @@
 //! What the protocols ask of the world, and the answers. The store is asked only for what a key-value store with compare-and-swap, leases
 //! and watches offers: the array's folder, etcd and the simulation can each implement it.
 
+use crate::file_systems::{Announcement, FileSystemRecord, FileSystemState, ServerLease};
 use crate::record::{DeviceRecord, Version, VolumeRecord};
-use braid_base::{DeviceId, DiskId, Epoch, Generation, MemberState, Membership, VolumeId};
+use braid_base::{DeviceId, DiskId, Epoch, FileSystemId, Generation, MemberState, Membership, Ownership, VolumeId};
 pub use braid_host_leases::{Fence, LeaseEnd};
-use braid_wire::{AdminError, Administration, Task};
+use braid_wire::{AdminError, Administration, OwnershipRequest, Task};
 use std::collections::BTreeSet;
 
 /// Names a question. Answers to questions that are no longer waited for are ignored.
@@ -36,9 +37,19 @@ pub enum Question {
     Copy { from: u64 },
     /// What has the host copied so far?
     CopyProgress,
+    /// Send the monitor a request about the ownership of a shard. It takes effect at most once, and only in the state that it names.
+    Ownership { file_system: FileSystemId, request: OwnershipRequest },
+    /// Delete a volume of a file system that is being deleted. Also answered with yes if another administrator has deleted it.
+    DeleteVolume { volume: VolumeId },
+    /// Have metadata servers see this, until it is withdrawn or the administrator is dead.
+    Announce(Announcement),
+    /// End an announcement, if there is one.
+    Withdraw(Announcement),
+    /// Take over the shard of this number, fencing its owner if it has one; read it, and release it. Answered when that is done.
+    Examine { shard: usize },
 }
 
-/// A command for the store. Each is about one volume, about one device, or about leases of hosts.
+/// A command for the store. Each is about one volume, one device or one file system, or about leases of hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// The record of the volume. Linearizable: it contains all changes that were answered before.
@@ -53,6 +64,14 @@ pub enum Command {
     ReplaceDevice { after: Version, record: DeviceRecord },
     /// Removes the record of the device, under the same condition. Its number is not used again.
     RemoveDevice { after: Version },
+    /// The record of the file system. Linearizable, too.
+    ReadFileSystem,
+    /// Changes the state of the file system, under the condition of [`Command::Replace`].
+    ReplaceFileSystem { after: Version, state: FileSystemState },
+    /// Removes the record of the file system, under the same condition. Its numbers are not used again.
+    RemoveFileSystem { after: Version },
+    /// The metadata servers with leases, and what is announced to those of the file system.
+    ListServers,
     /// Is this still the version of the description? Linearizable, too.
     Confirm { version: Version },
     /// The hosts with leases.
@@ -83,6 +102,12 @@ pub enum Answer {
     /// To [`Command::ReadDevice`]: the record, if there is such a device; whether a device has had its number; and the volumes that lie
     /// on it, or migrate to it.
     Device { version: Version, record: Option<DeviceRecord>, is_used: bool, volumes: BTreeSet<VolumeId> },
+    /// To [`Command::ReadFileSystem`]: the record, if there is such a file system.
+    FileSystem { version: Version, record: Option<FileSystemRecord> },
+    /// To [`Command::ListServers`]: the leases, in the order of the generations, and what living processes announce.
+    Servers { leases: Vec<ServerLease>, announced: BTreeSet<Announcement> },
+    /// To [`Question::Ownership`]: the ownership after the request, or the one because of which it had no effect.
+    Ownership(Ownership),
     /// To [`Question::Administer`]: the monitor refuses the request, and nothing has changed.
     Refused(AdminError),
     /// To [`Command::ListHosts`].

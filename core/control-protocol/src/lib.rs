@@ -45,6 +45,13 @@
 //! The disk of a device is replaced by the monitor, too: the store only records which disks may fill a slot, before the monitor is asked
 //! (`replacement`).
 //!
+//! File systems are deleted and checked with metadata servers that follow the record, and announcements (`file_systems`):
+//!
+//! | operation | steps |
+//! | --- | --- |
+//! | deletion of a file system | `ReplaceFileSystem`: `Deleting`; `ListServers` until no server is left, or time is up; `Ownership`: fence the owner of each shard; `DeleteVolume` for each volume; `Ownership` again; `RemoveFileSystem` |
+//! | check of a file system | is one under way? With several shards: `Announce`: `Settle`, and `ListServers` until all servers have settled. `Announce`: `Check`; `ListServers` until all have released, or time is up; `Examine` each shard; `Withdraw`; `ListServers` until all serve again, or time is up |
+//!
 //! Any answer may be lost, and its question may still take effect later ([`Answer::Unknown`]). A replacement whose answer was lost is
 //! followed by a read: the record shows that it has happened, or it is made again after the version that was read. Whatever is still under
 //! way then is superseded by it, or supersedes it.
@@ -68,6 +75,11 @@
 //! 9. *A device is ready when the monitor has it, and has no record when the monitor does not have it.* No volume lies on it otherwise. Its
 //!    number is not used again.
 //!
+//! 10. *The volumes of a file system are deleted only when its record says so*, and its owners are fenced or have released it. It has no
+//!     record when it has neither volumes nor owners.
+//! 11. *A check examines nothing before its servers were told*, and with several shards only when all of them have settled. What it has
+//!     announced is withdrawn when it ends.
+//!
 //! | module | what |
 //! | --- | --- |
 //! | `record` | what the store records of a volume, and of a device |
@@ -80,6 +92,11 @@
 //! | `replacement` | the disk of a device is replaced |
 //! | `device_change` | a device is added or removed |
 //! | `device_edit` | one replacement of the record of a device |
+//! | `file_systems` | the record of a file system, and the leases of its metadata servers |
+//! | `server_wait` | waiting for metadata servers |
+//! | `file_system_deletion` | the deletion of a file system |
+//! | `disowning` | fencing the owners of its shards |
+//! | `file_system_check` | the check of a file system |
 //! | `turns` | whose turn it is: an administrator that lives is waited for, a dead one is fenced |
 //! | `edit` | one replacement of a record, with lost answers |
 //! | `drain` | waiting for hosts; fencing silent ones |
@@ -98,8 +115,12 @@ mod deletion;
 mod device_change;
 mod device_edit;
 mod device_tasks;
+mod disowning;
 mod drain;
 mod edit;
+mod file_system_check;
+mod file_system_deletion;
+mod file_systems;
 mod follower;
 mod held_requests;
 mod interface;
@@ -108,6 +129,7 @@ mod operation;
 mod questions;
 mod record;
 mod replacement;
+mod server_wait;
 mod telling;
 #[cfg(test)]
 mod tests;
@@ -115,11 +137,14 @@ mod turns;
 mod waiting;
 
 pub use administrator::Administrator;
-pub use contract::{Done, Effect, Error, Input, Stage, Timing};
+pub use contract::{Done, Effect, Error, FileSystemTiming, Input, Stage, Timing};
 pub use creation::Creation;
 pub use deletion::Deletion;
 pub use device_change::DeviceChange;
 pub use device_tasks::{holders, task_for};
+pub use file_system_check::FileSystemCheck;
+pub use file_system_deletion::FileSystemDeletion;
+pub use file_systems::{Announcement, FileSystemRecord, FileSystemState, ServerLease, latest_server};
 pub use follower::{Follower, HostStep};
 pub use held_requests::{Admission, HeldRequests};
 pub use interface::{Answer, Command, Fence, HostLease, LeaseEnd, Question, Tag};

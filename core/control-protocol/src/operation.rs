@@ -5,11 +5,13 @@ use crate::contract::{Effect, Input};
 use crate::creation::Creation;
 use crate::deletion::Deletion;
 use crate::device_change::DeviceChange;
+use crate::file_system_check::FileSystemCheck;
+use crate::file_system_deletion::FileSystemDeletion;
 use crate::migration::Migration;
 use crate::replacement::Replacement;
 use braid_base::Time;
 
-/// An operation on one volume, or on one device.
+/// An operation on one volume, one device or one file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// A change of the volume, or its settlement.
@@ -24,6 +26,10 @@ pub enum Operation {
     Replacement(Replacement),
     /// A device is added or removed, or the rest of that.
     DeviceChange(DeviceChange),
+    /// The deletion of the file system, or the rest of it.
+    FileSystemDeletion(FileSystemDeletion),
+    /// The file system is checked.
+    FileSystemCheck(FileSystemCheck),
 }
 
 impl Operation {
@@ -36,6 +42,8 @@ impl Operation {
             Operation::Deletion(deletion) => deletion.deadline(),
             Operation::Replacement(replacement) => replacement.deadline(),
             Operation::DeviceChange(change) => change.deadline(),
+            Operation::FileSystemDeletion(deletion) => deletion.deadline(),
+            Operation::FileSystemCheck(check) => check.deadline(),
         }
     }
 
@@ -48,6 +56,8 @@ impl Operation {
             Operation::Deletion(deletion) => deletion.step(now, input),
             Operation::Replacement(replacement) => replacement.step(now, input),
             Operation::DeviceChange(change) => change.step(now, input),
+            Operation::FileSystemDeletion(deletion) => deletion.step(now, input),
+            Operation::FileSystemCheck(check) => check.step(now, input),
         }
     }
 }
@@ -85,5 +95,17 @@ impl From<Replacement> for Operation {
 impl From<DeviceChange> for Operation {
     fn from(change: DeviceChange) -> Operation {
         Operation::DeviceChange(change)
+    }
+}
+
+impl From<FileSystemDeletion> for Operation {
+    fn from(deletion: FileSystemDeletion) -> Operation {
+        Operation::FileSystemDeletion(deletion)
+    }
+}
+
+impl From<FileSystemCheck> for Operation {
+    fn from(check: FileSystemCheck) -> Operation {
+        Operation::FileSystemCheck(check)
     }
 }

@@ -262,7 +262,7 @@ async fn change(
     operation: DeviceChange,
     judge: &Judge,
 ) -> Changed {
-    let (folder, client, judge) = (folder.clone(), client.clone(), judge.clone());
+    let (folder, client, judge) = (folder.clone(), Some(client.clone()), judge.clone());
     let what = "the devices of the array can't change".to_string();
     let questions = Questions { folder, client, subject, what, judge };
     let Ended { result, reasons, .. } = volume_hold::run(operation.into(), &questions, None, |_| {}).await;

@@ -1,23 +1,21 @@
 //! The check of a file system. The process that checks takes the place of the metadata server meanwhile: a file system that nobody serves
 //! does not change.
 //!
-//! The lease of the check tells the metadata server to release the file system, and to wait with the next take-over until the check is over.
-//! Hosts wait meanwhile, as after the death of a metadata server.
+//! The protocol is `braid_control_protocol::FileSystemCheck`. A lease of the check tells the metadata servers to release the file system, and
+//! to wait with the next take-over until the check is over. Hosts wait meanwhile, as after the death of a metadata server.
 //!
-//! With several shards, a name may be in one and its inode in another, so that they are checked as one. First a lease of the check tells the
-//! metadata servers to *settle*: they begin no further operations, and end those under way. Otherwise one shard might have done its part of
-//! an operation, and another one not yet. Then the check reads the maps of all shards, one after the other, into memory.
-//!
-//! ```text
-//!   lease "settles" ─► all servers have settled ─► lease "fs check NAME" ─► they release their shards ─► maps ─► check
-//! ```
+//! With several shards, a name may be in one and its inode in another, so that they are checked as one: the maps of all shards are read,
+//! one after the other, into memory. Before that, another lease tells the metadata servers to *settle*: they begin no further operations,
+//! and end those under way.
 
 use crate::failure::Failure;
 use crate::file_systems;
 use crate::health::is_there;
+use crate::volume_hold::{self, Ended, Judge, Questions, Subject, Work, Worker};
 use braid_base::units::format_size;
 use braid_base::{Now, Time};
 use braid_control::{ArrayFolder, ControlError, FileSystemEntry, Moment};
+use braid_control_protocol::{Announcement, Answer, Error, FileSystemCheck, FileSystemTiming, Question};
 use braid_machine::{ArrayRequest, HostEffects, HostInput, HostOutcome, HostRequest, Machine, NoDisk};
 use braid_metadata::{
     Collected, MetadataNode, MetadataServer, MetadataServerConfig, MetadataService, NodeState, check_together,
@@ -26,15 +24,13 @@ use braid_namespace::check::Finding;
 use braid_session::{ObservedHost, Session};
 use braid_wire::OwnershipRequest;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The interval of the check whether the check is complete.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
-/// How long metadata servers may take to settle. One that died is replaced meanwhile.
-const SETTLE_WAIT: Duration = Duration::from_secs(30);
-/// How long metadata servers may take to serve again after a check.
-const SERVED_AGAIN: Duration = Duration::from_secs(10);
 /// The memory for the maps of all shards together.
 const MAPS_BYTES_MAX: usize = 2 << 30;
 
@@ -58,7 +54,7 @@ pub fn is_under_way(folder: &ArrayFolder, name: &str) -> Result<bool, ControlErr
 
 /// True if the metadata servers of this file system are to settle.
 pub fn settles(folder: &ArrayFolder, name: &str) -> Result<bool, ControlError> {
-    has_live_host(folder, &settling_role(name))
+    has_live_host(folder, &role_of(name, Announcement::Settle))
 }
 
 fn has_live_host(folder: &ArrayFolder, role: &str) -> Result<bool, ControlError> {
@@ -69,77 +65,96 @@ fn has_live_host(folder: &ArrayFolder, role: &str) -> Result<bool, ControlError>
 /// Checks a file system that is ready.
 pub async fn check(folder: &ArrayFolder, name: &str) -> Result<FileSystemFindings, Failure> {
     let entry = file_systems::find(&folder.describe()?, name)?.clone();
-    if is_under_way(folder, name)? || settles(folder, name)? {
-        return Err(Failure::failed("check-under-way", format!("file system {name} is being checked already")));
-    }
-    if entry.shards.is_none() {
-        return announced(folder, &entry, async { own(folder, &entry, 0, None, findings_of).await }).await;
-    }
-    let settling = Session::start(folder, &settling_role(name)).await?;
-    let checked = async {
-        await_settled(folder, &entry).await?;
-        announced(folder, &entry, check_shards(folder, &entry)).await
+    let questions = Questions {
+        folder: folder.clone(),
+        client: None,
+        subject: Subject::FileSystem(entry.id),
+        what: format!("file system '{name}' can't be checked"),
+        judge: Judge::begin(),
     };
-    let outcome = checked.await;
-    settling.end().await;
-    outcome
-}
-
-/// Runs a check, of which a lease tells the metadata servers.
-async fn announced(
-    folder: &ArrayFolder,
-    entry: &FileSystemEntry,
-    run: impl Future<Output = Result<FileSystemFindings, Failure>>,
-) -> Result<FileSystemFindings, Failure> {
-    // Its lease is what the metadata server sees.
-    let was_served = file_systems::await_served(folder, entry, Duration::ZERO).await?;
-    let announcement = Session::start(folder, &role(&entry.name)).await?;
-    let checked = async {
-        // A server that does not release the file system is fenced by the take-over.
-        file_systems::await_released(folder, entry).await?;
-        run.await
-    };
-    let outcome = checked.await;
-    announcement.end().await;
-    if was_served && !file_systems::await_served(folder, entry, SERVED_AGAIN).await? {
-        tracing::warn!("file system {} is not served again yet: `braid fs status` shows why", entry.name);
-    }
-    outcome
-}
-
-/// Waits until all metadata servers have settled.
-async fn await_settled(folder: &ArrayFolder, entry: &FileSystemEntry) -> Result<(), Failure> {
-    let begun = Instant::now();
-    loop {
-        let mut open = Vec::new();
-        for (id, server) in entry.named_servers() {
-            let lease = file_systems::server_of(folder, id)?;
-            if !lease.is_some_and(|host| host.report.metadata_server.is_some_and(|server| server.settled)) {
-                open.push(server);
-            }
+    let checker = Checker { folder, entry: &entry, announced: RefCell::default(), found: RefCell::default() };
+    let unserved = |_: &str| tracing::warn!("file system {name} is not served again yet: `braid fs status` shows why");
+    let timing = FileSystemTiming::default();
+    let operation = FileSystemCheck::of(entry.servers(), timing);
+    let Ended { result, reasons, .. } = volume_hold::run(operation.into(), &questions, Some(&checker), unserved).await;
+    match result {
+        Ok(_) => checker.findings(),
+        Err(Error::CheckUnderWay) => {
+            Err(Failure::failed("check-under-way", format!("file system {name} is being checked already")))
         }
-        if open.is_empty() {
+        Err(Error::NotSettled(shards)) => {
+            let open = entry.named_servers().filter(|(shard, _)| shards.contains(shard));
+            let message = format!(
+                "these metadata servers have not ended their operations within {:?}: {}",
+                timing.settle,
+                open.map(|(_, server)| server).collect::<Vec<_>>().join(", ")
+            );
+            Err(Failure::unreachable("not-settled", message)
+                .hint("with several shards, all metadata servers must run before a check: see `braid fs status`"))
+        }
+        Err(error) => Err(volume_hold::explain(folder, name, error, reasons)?),
+    }
+}
+
+/// Does what a check asks of its process: announcements are leases of hosts, whose roles metadata servers see.
+struct Checker<'a> {
+    folder: &'a ArrayFolder,
+    entry: &'a FileSystemEntry,
+    announced: RefCell<BTreeMap<Announcement, Session>>,
+    found: RefCell<Found>,
+}
+
+/// What the examined shards contain.
+#[derive(Default)]
+struct Found {
+    /// Of a file system with one shard.
+    findings: Option<FileSystemFindings>,
+    /// Of one with several, in the order of the shards.
+    maps: Vec<Collected>,
+}
+
+impl Worker for Checker<'_> {
+    fn begin(&self, question: &Question) -> Option<Work<'_>> {
+        let work: Pin<Box<dyn Future<Output = Result<(), Failure>> + '_>> = match *question {
+            Question::Announce(announcement) => Box::pin(self.announce(announcement)),
+            Question::Withdraw(announcement) => Box::pin(self.withdraw(announcement)),
+            Question::Examine { shard } => Box::pin(self.examine(shard)),
+            _ => return None,
+        };
+        Some(Work::UnderWay(Box::pin(async {
+            match work.await {
+                Ok(()) => (Answer::Yes, None),
+                Err(failure) => (Answer::Failed, Some(failure)),
+            }
+        })))
+    }
+}
+
+impl Checker<'_> {
+    async fn announce(&self, announcement: Announcement) -> Result<(), Failure> {
+        let session = Session::start(self.folder, &role_of(&self.entry.name, announcement)).await?;
+        self.announced.borrow_mut().insert(announcement, session);
+        Ok(())
+    }
+
+    async fn withdraw(&self, announcement: Announcement) -> Result<(), Failure> {
+        let session = self.announced.borrow_mut().remove(&announcement);
+        if let Some(session) = session {
+            session.end().await;
+        }
+        Ok(())
+    }
+
+    /// Checks a shard if it is the only one. Otherwise reads its map, as the maps of all shards are checked as one.
+    async fn examine(&self, shard: usize) -> Result<(), Failure> {
+        let (name, servers) = (&self.entry.name, self.entry.servers().len());
+        if self.entry.shards.is_none() {
+            let findings = own(self.folder, self.entry, shard, None, findings_of).await?;
+            self.found.borrow_mut().findings = Some(findings);
             return Ok(());
         }
-        if begun.elapsed() > SETTLE_WAIT {
-            let message = format!(
-                "these metadata servers have not ended their operations within {SETTLE_WAIT:?}: {}",
-                open.join(", ")
-            );
-            return Err(Failure::unreachable("not-settled", message)
-                .hint("with several shards, all metadata servers must run before a check: see `braid fs status`"));
-        }
-        tokio::time::sleep(LOOK_PAUSE).await;
-    }
-}
-
-/// Reads the maps of all shards, and checks them as one.
-async fn check_shards(folder: &ArrayFolder, entry: &FileSystemEntry) -> Result<FileSystemFindings, Failure> {
-    let name = &entry.name;
-    let mut maps: Vec<Collected> = Vec::new();
-    for shard in 0..entry.servers().len() {
-        let most = MAPS_BYTES_MAX / entry.servers().len();
-        let map = own(folder, entry, shard, Some(most), |server| server.take_collected()).await?;
+        let most = MAPS_BYTES_MAX / servers;
+        let map = own(self.folder, self.entry, shard, Some(most), |server| server.take_collected()).await?;
         if map.is_cut {
             let message = format!(
                 "the metadata of file system {name} shard {shard} takes more than {} of memory: too much for a check of all shards together",
@@ -147,16 +162,25 @@ async fn check_shards(folder: &ArrayFolder, entry: &FileSystemEntry) -> Result<F
             );
             return Err(Failure::failed("too-large", message));
         }
-        maps.push(map);
+        self.found.borrow_mut().maps.push(map);
+        Ok(())
     }
-    let (findings, omitted) = check_together(maps).map_err(|undecided| {
-        let message = format!(
-            "file system {name} can't be checked: {} operations on several shards are neither done nor undone",
-            undecided.transactions
-        );
-        Failure::failed("not-settled", message).hint("try again: its metadata servers decide them")
-    })?;
-    Ok(FileSystemFindings { findings, omitted })
+
+    fn findings(self) -> Result<FileSystemFindings, Failure> {
+        let name = &self.entry.name;
+        let Found { findings, maps } = self.found.into_inner();
+        if let Some(findings) = findings {
+            return Ok(findings);
+        }
+        let (findings, omitted) = check_together(maps).map_err(|undecided| {
+            let message = format!(
+                "file system {name} can't be checked: {} operations on several shards are neither done nor undone",
+                undecided.transactions
+            );
+            Failure::failed("not-settled", message).hint("try again: its metadata servers decide them")
+        })?;
+        Ok(FileSystemFindings { findings, omitted })
+    }
 }
 
 fn findings_of(server: &mut MetadataServer) -> Option<FileSystemFindings> {
@@ -237,9 +261,12 @@ pub fn role(name: &str) -> String {
     format!("fs check {name}")
 }
 
-/// The role of the host that tells metadata servers to settle.
-fn settling_role(name: &str) -> String {
-    format!("fs check {name}: settles")
+/// The role of the host that announces something, as its lease states it.
+pub fn role_of(name: &str, announcement: Announcement) -> String {
+    match announcement {
+        Announcement::Settle => format!("fs check {name}: settles"),
+        Announcement::Check => role(name),
+    }
 }
 
 impl ObservedNode {

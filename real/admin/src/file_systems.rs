@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   create:  entry "creating" ─► NAME.meta, NAME.data ─► the metadata volume is formatted ─► entry "ready" ─► a metadata server serves it
-//!   delete:  entry "deleting" ─► the server releases it, or is fenced ─► the volumes are deleted ─► no entry
+//!   delete:  the protocol is `braid_control_protocol::FileSystemDeletion`
 //! ```
 //!
 //! With several shards there are NAME.meta1, … and as many metadata servers, too (`shards`).
@@ -14,20 +14,22 @@ use crate::creation;
 use crate::failure::Failure;
 use crate::health::is_there;
 use crate::shards::{self, ShardChoice};
+use crate::volume_hold::{self, Answered, Ended, Judge, Questions, Subject, Work, Worker};
 use crate::volumes::{self, CHUNK_BLOCKS, NO_ROOM, Plan, describe};
 use braid_base::limits::Settings;
 use braid_base::units::format_size;
-use braid_base::{BLOCK_BYTES, FileSystemId, Generation, Ownership, Time, VolumeId, limits};
+use braid_base::{BLOCK_BYTES, FileSystemId, Generation, Time, VolumeId, limits};
 use braid_control::{
     ArrayDescription, ArrayFolder, ControlError, FileSystemEntry, FileSystemState, HostEntry, Moment, VolumeEntry,
 };
+use braid_control_protocol::{Answer, Error, FileSystemDeletion, FileSystemTiming, Question};
 use braid_layout::{Atomicity, Layout, RaidLevel};
-use braid_machine::{ArrayRequest, HostError, HostSuccess, Patience, VolumeRequest};
+use braid_machine::{Patience, VolumeRequest};
 use braid_metadata::{MetadataServerConfig, VOLUME_BYTES_MIN};
 use braid_namespace::Parameters;
 use braid_ordering::Ordering;
 use braid_session::Session;
-use braid_wire::{Owner, OwnershipRefused, OwnershipRequest};
+use braid_wire::Owner;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
@@ -48,12 +50,10 @@ const FOR_OBJECTS: u64 = 16;
 const NAME_CHARACTERS_MAX: usize = 59;
 /// How many volumes a failure for lack of space names.
 const LARGEST_NAMED: usize = 3;
-/// How long a metadata server may take to release a file system.
-const RELEASE_WAIT: Duration = Duration::from_secs(5);
-/// The interval of the check for it.
+/// How long the monitor's report may take to name no owner.
+const REPORT_WAIT: Duration = Duration::from_secs(5);
+/// The interval of checks while waiting for other processes.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
-/// How often a take-over is tried again that found another ownership.
-const TAKE_OVERS_MAX: usize = 5;
 
 /// The parameters of a new file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -175,7 +175,7 @@ pub async fn create(session: &Session, new: &NewFileSystem) -> Result<FileSystem
             let undone =
                 change_state(folder, &entry, &[FileSystemState::Creating], FileSystemState::Deleting, |_| true);
             if let Ok(true) = undone {
-                let _ = remove(session, &entry).await;
+                let _ = complete_deletion(session, &entry).await;
             }
             Err(failure)
         }
@@ -184,11 +184,9 @@ pub async fn create(session: &Session, new: &NewFileSystem) -> Result<FileSystem
 
 /// Deletes a file system with all its files.
 pub async fn delete(session: &Session, name: &str) -> Result<(), Failure> {
-    let folder = session.folder();
-    let entry = any(&folder.describe()?, name)?.clone();
-    let all = [FileSystemState::Creating, FileSystemState::Ready, FileSystemState::Deleting];
-    change_state(folder, &entry, &all, FileSystemState::Deleting, |_| true)?;
-    remove(session, &entry).await.map_err(|failure| failure.of(format!("file system {name}")))
+    let entry = any(&session.folder().describe()?, name)?.clone();
+    let deletion = FileSystemDeletion::of(session.generation(), FileSystemTiming::default());
+    remove(session, &entry, deletion).await.map_err(|failure| failure.of(format!("file system {name}")))
 }
 
 /// Sets how long hosts may keep locks of a file system that others wait for, in seconds; 0: for ever. Its metadata server follows soon.
@@ -204,7 +202,7 @@ pub fn set_eviction(folder: &ArrayFolder, name: &str, seconds: u64) -> Result<()
 pub async fn settle(session: &Session) -> Result<(), Failure> {
     let entries = session.folder().describe()?.file_systems;
     for entry in entries.iter().filter(|entry| entry.state == FileSystemState::Deleting) {
-        remove(session, entry).await?;
+        complete_deletion(session, entry).await?;
     }
     Ok(())
 }
@@ -222,42 +220,17 @@ pub fn latest_server(hosts: &[HostEntry], id: FileSystemId) -> Option<&HostEntry
     hosts.iter().rev().find(is_of)
 }
 
-/// Waits until metadata servers serve all shards of a file system. False if that is not so within `limit`.
+/// Waits until metadata servers serve all shards of a new file system. False if that is not so within `limit`.
 pub async fn await_served(folder: &ArrayFolder, entry: &FileSystemEntry, limit: Duration) -> Result<bool, Failure> {
-    let serves = |host: &HostEntry| host.report.metadata_server.as_ref().is_some_and(|server| server.serves);
+    let serves = |host: HostEntry| host.report.metadata_server.is_some_and(|server| server.serves);
     let begun = Instant::now();
     for id in entry.servers() {
-        let left = limit.saturating_sub(begun.elapsed());
-        if !await_server(folder, id, left, |server| server.is_some_and(serves)).await? {
-            return Ok(false);
+        while !server_of(folder, id)?.is_some_and(serves) {
+            if begun.elapsed() > limit {
+                return Ok(false);
+            }
+            tokio::time::sleep(LOOK_PAUSE).await;
         }
-    }
-    Ok(true)
-}
-
-/// Waits until no metadata server owns a part of a file system. False if one still does after a while.
-pub async fn await_released(folder: &ArrayFolder, entry: &FileSystemEntry) -> Result<bool, Failure> {
-    let begun = Instant::now();
-    let mut released = true;
-    for id in entry.servers() {
-        let left = RELEASE_WAIT.saturating_sub(begun.elapsed());
-        released &= await_server(folder, id, left, |server| server.is_none()).await?;
-    }
-    Ok(released)
-}
-
-async fn await_server(
-    folder: &ArrayFolder,
-    id: FileSystemId,
-    limit: Duration,
-    is_so: impl Fn(Option<&HostEntry>) -> bool,
-) -> Result<bool, Failure> {
-    let begun = Instant::now();
-    while !is_so(server_of(folder, id)?.as_ref()) {
-        if begun.elapsed() > limit {
-            return Ok(false);
-        }
-        tokio::time::sleep(LOOK_PAUSE).await;
     }
     Ok(true)
 }
@@ -451,19 +424,62 @@ async fn format(session: &Session, id: FileSystemId, metadata: &VolumeEntry) -> 
 }
 
 /// Removes a file system that is being deleted.
-async fn remove(session: &Session, entry: &FileSystemEntry) -> Result<(), Failure> {
-    if !await_released(session.folder(), entry).await? {
-        tracing::warn!("the metadata server of file system {} does not end, and is fenced", entry.name);
+async fn complete_deletion(session: &Session, entry: &FileSystemEntry) -> Result<(), Failure> {
+    remove(session, entry, FileSystemDeletion::continuing(session.generation(), FileSystemTiming::default())).await
+}
+
+/// Performs a deletion, or the rest of one.
+async fn remove(session: &Session, entry: &FileSystemEntry, deletion: FileSystemDeletion) -> Result<(), Failure> {
+    let folder = session.folder();
+    let questions = Questions {
+        folder: folder.clone(),
+        client: Some(session.client().clone()),
+        subject: Subject::FileSystem(entry.id),
+        what: format!("file system '{}' can't be deleted", entry.name),
+        judge: Judge::begin(),
+    };
+    let fences =
+        |_: &str| tracing::warn!("the metadata server of file system {} does not end, and is fenced", entry.name);
+    let deleter = VolumeDeleter(session);
+    let Ended { result, reasons, .. } = volume_hold::run(deletion.into(), &questions, Some(&deleter), fences).await;
+    match result {
+        Ok(_) => await_unreported(folder, entry).await,
+        // Another process has deleted it meanwhile.
+        Err(Error::NoFileSystem) => Ok(()),
+        Err(Error::Contended) => {
+            Err(Failure::failed("file-system-owned", "other processes take over the file system again and again")
+                .hint("stop them: `braid fs status` shows the owner"))
+        }
+        Err(error) => Err(volume_hold::explain(folder, &entry.name, error, reasons)?),
     }
-    disown_all(session, entry).await?;
-    remove_volumes(session, entry).await?;
-    // A metadata server that read the description before the deletion began may have taken over since.
-    disown_all(session, entry).await?;
-    session.folder().update(|description| {
-        description.file_systems.retain(|other| other.id != entry.id);
-        Ok::<(), Failure>(())
-    })?;
-    await_unreported(session.folder(), entry).await
+}
+
+/// Deletes the volumes of a file system.
+struct VolumeDeleter<'a>(&'a Session);
+
+impl Worker for VolumeDeleter<'_> {
+    fn begin(&self, question: &Question) -> Option<Work<'_>> {
+        match *question {
+            Question::DeleteVolume { volume } => Some(Work::UnderWay(Box::pin(self.delete(volume)))),
+            _ => None,
+        }
+    }
+}
+
+impl VolumeDeleter<'_> {
+    async fn delete(&self, volume: VolumeId) -> Answered {
+        let failed = match self.0.folder().describe() {
+            Ok(description) => match description.volumes.iter().find(|entry| entry.id == volume.0) {
+                Some(entry) => volumes::delete(self.0, &entry.name).await.err(),
+                None => None,
+            },
+            Err(error) => Some(error.into()),
+        };
+        match failed.filter(|failure| failure.code != "no-such-volume") {
+            None => (Answer::Yes, None),
+            Some(failure) => (Answer::Failed, Some(failure)),
+        }
+    }
 }
 
 /// Waits until the monitor's report names no owner any more: status shows it, and the report is renewed now and then.
@@ -472,7 +488,7 @@ async fn await_unreported(folder: &ArrayFolder, entry: &FileSystemEntry) -> Resu
     let is_of = |id: u16| ids.contains(&FileSystemId(id));
     while let Some(monitor) = folder.monitor(&Moment::now())?
         && monitor.report.file_systems.iter().any(|report| is_of(report.id))
-        && begun.elapsed() < RELEASE_WAIT
+        && begun.elapsed() < REPORT_WAIT
     {
         tokio::time::sleep(LOOK_PAUSE).await;
     }
@@ -486,33 +502,6 @@ async fn remove_volumes(session: &Session, entry: &FileSystemEntry) -> Result<()
         }
     }
     Ok(())
-}
-
-async fn disown_all(session: &Session, entry: &FileSystemEntry) -> Result<(), Failure> {
-    for id in entry.servers() {
-        disown(session, id).await?;
-    }
-    Ok(())
-}
-
-/// Fences the owner of a file system, if it has one, and makes the monitor forget it.
-async fn disown(session: &Session, id: FileSystemId) -> Result<(), Failure> {
-    let ask = async |request| match session.client().call(ArrayRequest::Ownership { file_system: id, request }).await {
-        Ok(HostSuccess::Ownership(now)) => Ok(now),
-        Ok(_) => Err(Failure::failed("internal", "the monitor gave an unexpected answer")),
-        Err(HostError::Ownership(OwnershipRefused::Differs(now))) => Ok(now),
-        Err(error) => Err(error.into()),
-    };
-    let mut now: Ownership = ask(OwnershipRequest::Inquire).await?;
-    for _ in 0..TAKE_OVERS_MAX {
-        now = match now.owner {
-            None => return Ok(()),
-            Some(owner) if owner == session.generation() => ask(OwnershipRequest::Release { since: now.since }).await?,
-            Some(_) => ask(OwnershipRequest::TakeOver { from: now }).await?,
-        };
-    }
-    Err(Failure::failed("file-system-owned", "other processes take over the file system again and again")
-        .hint("stop them: `braid fs status` shows the owner"))
 }
 
 #[cfg(test)]

@@ -12,12 +12,12 @@
 use crate::array::Array;
 use crate::creation;
 use crate::failure::Failure;
-use crate::volume_hold::{self, Answered};
+use crate::volume_hold::{self, Answered, Work, Worker};
 use crate::volumes;
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, VolumeId};
 use braid_control::{ArrayDescription, Change as EntryChange, PlacementEntry, VolumeEntry, VolumeState};
-use braid_control_protocol::{Administrator, Answer, Change, Migration, Timing};
+use braid_control_protocol::{Administrator, Answer, Change, Migration, Question, Timing};
 use braid_layout::{Atomicity, RaidLevel};
 use braid_machine::{HostError, HostSuccess, JobRequest, MigrationReport};
 use braid_ordering::Ordering;
@@ -190,6 +190,16 @@ pub struct Copier<'a> {
     copied: Cell<u64>,
     /// Everything was copied.
     is_done: Cell<bool>,
+}
+
+impl Worker for Copier<'_> {
+    fn begin(&self, question: &Question) -> Option<Work<'_>> {
+        match *question {
+            Question::Copy { from } => Some(Work::UnderWay(Box::pin(self.copy(from)))),
+            Question::CopyProgress => Some(Work::Answered(self.progress())),
+            _ => None,
+        }
+    }
 }
 
 impl Copier<'_> {

@@ -98,7 +98,7 @@ async fn perform(session: &Session, id: u16, disk: &DiskEntry, next: NextDisk) -
     let (folder, device) = (session.folder(), DeviceId(id));
     let questions = Questions {
         folder: folder.clone(),
-        client: session.client().clone(),
+        client: Some(session.client().clone()),
         subject: Subject::Device(device, Some(disk.clone())),
         what: format!("the disk of device {id} can't be replaced"),
         judge: Judge::begin(),

@@ -6,15 +6,15 @@
 //!
 //! While a device is out, no change begins: the device would not get the new ordering, and hosts would wait until it is back.
 
+mod file_systems;
 pub(crate) mod store;
 
 use crate::failure::Failure;
-use crate::migration::Copier;
 use crate::volumes;
 use braid_base::{Generation, LockServerId, VolumeId};
 use braid_control::{ArrayFolder, Change as EntryChange, HostEntry, Moment, VolumeEntry, VolumeState};
 use braid_control_protocol::{
-    Administrator, Change, Done, Effect, Error, Input, Operation, Question, Stage, Tag, Timing,
+    Administrator, Answer, Change, Done, Effect, Error, Input, Operation, Question, Stage, Tag, Timing,
 };
 use braid_ordering::Ordering;
 use braid_session::{HEARTBEAT, Session};
@@ -55,24 +55,24 @@ pub async fn change(session: &Session, name: &str, to: Ordering, progress: impl 
 }
 
 /// Performs an operation on a volume. `what` can't be done while a device is not in.
-pub async fn perform(
+pub(crate) async fn perform(
     session: &Session,
     name: &str,
     what: String,
     operation: impl Into<Operation>,
-    copier: Option<&Copier<'_>>,
+    worker: Option<&dyn Worker>,
     progress: impl Fn(&str),
 ) -> Result<(), Failure> {
     settle_all(session).await?;
     let entry = volumes::find(&session.folder().describe()?, name)?.clone();
     let questions = Questions {
         folder: session.folder().clone(),
-        client: session.client().clone(),
+        client: Some(session.client().clone()),
         subject: Subject::Volume(VolumeId(entry.id), None),
         what,
         judge: Judge::begin(),
     };
-    let Ended { result, reasons, is_committed } = run(operation.into(), &questions, copier, progress).await;
+    let Ended { result, reasons, is_committed } = run(operation.into(), &questions, worker, progress).await;
     let Err(error) = result else { return Ok(()) };
     let failure = explain(session.folder(), name, error, reasons)?;
     if !is_committed {
@@ -152,7 +152,7 @@ async fn settle(folder: &ArrayFolder, client: &HostClient, own: Generation, judg
     for entry in description.volumes.into_iter().filter(|entry| entry.state.is_on_hold()) {
         let questions = Questions {
             folder: folder.clone(),
-            client: client.clone(),
+            client: Some(client.clone()),
             subject: Subject::Volume(VolumeId(entry.id), None),
             what: format!("the change of volume '{}' can't be completed", entry.name),
             judge: judge.clone(),
@@ -177,48 +177,57 @@ pub(crate) struct Ended {
     pub is_committed: bool,
 }
 
-/// The copy that an operation has asked for.
-type CopyUnderWay<'a> = Pin<Box<dyn Future<Output = (Tag, Answered)> + 'a>>;
+/// What an operation has asked its own process for.
+pub(crate) enum Work<'a> {
+    Answered(Answer),
+    /// One at a time.
+    UnderWay(WorkUnderWay<'a>),
+}
 
-/// Runs an operation to its end. The copier answers what the own host is asked.
+type WorkUnderWay<'a> = Pin<Box<dyn Future<Output = Answered> + 'a>>;
+
+/// Does what an operation asks of its own process.
+pub(crate) trait Worker {
+    /// None if something else has to answer the question.
+    fn begin(&self, question: &Question) -> Option<Work<'_>>;
+}
+
+/// Runs an operation to its end. The worker answers what the own process is asked.
 pub(crate) async fn run(
     mut operation: Operation,
     questions: &Questions,
-    copier: Option<&Copier<'_>>,
+    worker: Option<&dyn Worker>,
     progress: impl Fn(&str),
 ) -> Ended {
     let mut asked = JoinSet::new();
-    let mut copying: Option<CopyUnderWay<'_>> = None;
+    let mut working: Option<(Tag, WorkUnderWay<'_>)> = None;
     let (mut reasons, mut is_committed) = (BTreeMap::new(), false);
     let mut inputs = VecDeque::from([Input::Start]);
     loop {
         while let Some(input) = inputs.pop_front() {
             for effect in operation.step(braid_shell::now().time, input) {
-                match (effect, copier) {
-                    (Effect::Ask { tag, question: Question::Copy { from } }, Some(copier)) => {
-                        copying = Some(Box::pin(async move { (tag, copier.copy(from).await) }));
-                    }
-                    (Effect::Ask { tag, question: Question::CopyProgress }, Some(copier)) => {
-                        inputs.push_back(Input::Answer { tag, answer: copier.progress() });
-                    }
-                    (Effect::Ask { tag, question }, _) => {
-                        let questions = questions.clone();
-                        asked.spawn(async move { (tag, questions.answer(question).await) });
-                    }
-                    (Effect::Began(stage), _) => {
+                match effect {
+                    Effect::Ask { tag, question } => match worker.and_then(|worker| worker.begin(&question)) {
+                        Some(Work::Answered(answer)) => inputs.push_back(Input::Answer { tag, answer }),
+                        Some(Work::UnderWay(work)) => working = Some((tag, work)),
+                        None => {
+                            let questions = questions.clone();
+                            asked.spawn(async move { (tag, questions.answer(question).await) });
+                        }
+                    },
+                    Effect::Began(stage) => {
                         is_committed = stage == Stage::TellingDevices;
                         progress(name_of(stage));
                     }
-                    (Effect::Ended(result), _) => return Ended { result, reasons, is_committed },
+                    Effect::Ended(result) => return Ended { result, reasons, is_committed },
                 }
             }
         }
         let deadline = operation.deadline().map(|at| at.since(braid_shell::now().time));
         let answered = tokio::select! {
             Some(answered) = asked.join_next() => Some(answered.expect("answering a question does not panic")),
-            copied = async { copying.as_mut().expect("it copies").await }, if copying.is_some() => {
-                copying = None;
-                Some(copied)
+            answered = async { working.as_mut().expect("it works").1.as_mut().await }, if working.is_some() => {
+                working.take().map(|(tag, _)| (tag, answered))
             }
             () = tokio::time::sleep(deadline.unwrap_or(Duration::MAX)), if deadline.is_some() => None,
         };
@@ -238,6 +247,8 @@ fn name_of(stage: Stage) -> &'static str {
         Stage::AwaitingLockServers => "waiting for the lock server",
         Stage::TellingDevices => "telling the devices",
         Stage::Copying => "copying",
+        Stage::FencingServers => "a metadata server does not end, and is fenced",
+        Stage::Unserved => "the metadata servers do not serve again yet",
         Stage::AwaitingDevices => "everything is copied: waiting until every device is in",
     }
 }
@@ -292,6 +303,9 @@ pub(crate) fn explain(
         Error::HoldsVolumes(_) => Failure::failed("holds-volumes", "volumes lie on the device"),
         Error::NoDevice => Failure::unreachable("no-such-device", "the array has no such device"),
         Error::NotIn(tag) | Error::NoLockServer(tag) | Error::Refused(tag) | Error::NotYet(tag) => reason(tag),
+        Error::NoFileSystem | Error::Contended | Error::CheckUnderWay | Error::NotSettled(_) => {
+            Failure::failed("internal", "a file system is concerned")
+        }
         Error::Question(tag) | Error::NoSpace(tag) | Error::Incomplete(tag) | Error::BlocksLost(tag) => reason(tag),
     })
 }

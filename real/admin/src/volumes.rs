@@ -112,7 +112,7 @@ pub async fn create(session: &Session, plan: &Plan) -> Result<VolumeEntry, Failu
 fn questions(session: &Session, entry: &VolumeEntry, what: String) -> Questions {
     Questions {
         folder: session.folder().clone(),
-        client: session.client().clone(),
+        client: Some(session.client().clone()),
         subject: Subject::Volume(VolumeId(entry.id), Some(Box::new(entry.clone()))),
         what,
         judge: Judge::begin(),

@@ -33,6 +33,11 @@ impl World {
             Question::Administer { .. } | Question::RunsOn { .. } => {
                 unreachable!("devices change in another world")
             }
+            Question::Ownership { .. }
+            | Question::DeleteVolume { .. }
+            | Question::Announce(_)
+            | Question::Withdraw(_)
+            | Question::Examine { .. } => unreachable!("file systems are in another world"),
             Question::Manage { .. } if self.refused.contains(&own) => Answer::Failed,
             Question::Manage { device, task } => {
                 // A task that its host no longer waits for is dropped when the device gets another one of that host.
@@ -75,6 +80,10 @@ impl World {
             Command::ReadDevice | Command::ReplaceDevice { .. } | Command::RemoveDevice { .. } => {
                 unreachable!("disks are replaced in another world")
             }
+            Command::ReadFileSystem
+            | Command::ReplaceFileSystem { .. }
+            | Command::RemoveFileSystem { .. }
+            | Command::ListServers => unreachable!("file systems are in another world"),
             Command::Confirm { .. } | Command::Watch => Answer::Yes,
             Command::ListHosts => Answer::Hosts(
                 self.leases

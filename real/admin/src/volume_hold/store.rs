@@ -28,7 +28,8 @@ pub type Answered = (Answer, Option<Failure>);
 #[derive(Clone)]
 pub(crate) struct Questions {
     pub folder: ArrayFolder,
-    pub client: HostClient,
+    /// The host of the administrator; none for operations that ask it for nothing.
+    pub client: Option<HostClient>,
     pub subject: Subject,
     /// What can't be done while a device is not in.
     pub what: String,
@@ -36,7 +37,7 @@ pub(crate) struct Questions {
 }
 
 /// What an operation is about.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) enum Subject {
     /// A volume, and its entry if it is to be created.
     Volume(VolumeId, Option<Box<VolumeEntry>>),
@@ -44,6 +45,8 @@ pub(crate) enum Subject {
     Device(DeviceId, Option<DiskEntry>),
     /// A device that is to be added, as its entry will be.
     NewDevice(Box<DeviceEntry>),
+    /// The file system of this number.
+    FileSystem(u16),
 }
 
 /// A judge of leases, over several looks at them.
@@ -55,7 +58,7 @@ pub(crate) struct Judge {
 }
 
 /// Why a record was not replaced.
-enum Refused {
+pub(super) enum Refused {
     Superseded,
     Failed(Failure),
     /// It may have been replaced.
@@ -103,14 +106,17 @@ impl Questions {
                 Ok(()) => (Answer::Yes, None),
                 Err(missing) => (Answer::No, Some(missing)),
             }),
-            Question::Fence(Fence { below, except }) => {
-                let fenced = self.client.call(ArrayRequest::Fence { below, except }).await;
-                fenced.map(|_| (Answer::Yes, None)).map_err(Failure::from)
-            }
-            Question::Manage { device, task } => Ok(self.manage(device, task).await),
-            Question::Administer { request } => Ok(self.administer(request).await),
+            Question::Fence(Fence { below, except }) => self.fence(below, except).await,
+            Question::Manage { device, task } => self.manage(device, task).await,
+            Question::Administer { request } => self.administer(request).await,
             Question::RunsOn { device, disk, is_whole } => self.runs_on(device, disk, is_whole),
-            Question::Copy { .. } | Question::CopyProgress => unreachable!("a copier answers"),
+            Question::Ownership { file_system, request } => self.ownership(file_system, request).await,
+            Question::Copy { .. }
+            | Question::CopyProgress
+            | Question::DeleteVolume { .. }
+            | Question::Announce(_)
+            | Question::Withdraw(_)
+            | Question::Examine { .. } => unreachable!("the process of the administrator does that"),
         };
         answered.unwrap_or_else(|failure| (Answer::Failed, Some(failure)))
     }
@@ -182,6 +188,10 @@ impl Questions {
             }
             Command::ReplaceDevice { after, record } => return answer_to(self.replace_device(after, &record)),
             Command::RemoveDevice { after } => return answer_to(self.remove_device(after)),
+            Command::ReadFileSystem => self.read_file_system()?,
+            Command::ReplaceFileSystem { after, state } => return self.replace_file_system(after, state),
+            Command::RemoveFileSystem { after } => return self.remove_file_system(after),
+            Command::ListServers => self.list_servers()?,
             Command::Confirm { version: Version(version) } => match self.folder.describe()?.revision {
                 revision if revision == version => Answer::Yes,
                 _ => Answer::Superseded,
@@ -201,7 +211,7 @@ impl Questions {
     fn volume(&self) -> VolumeId {
         match &self.subject {
             Subject::Volume(volume, _) => *volume,
-            Subject::Device(..) | Subject::NewDevice(_) => unreachable!("operations on devices have no volume"),
+            other => unreachable!("no operation on a volume: {other:?}"),
         }
     }
 
@@ -209,8 +219,19 @@ impl Questions {
         match &self.subject {
             Subject::Device(device, _) => *device,
             Subject::NewDevice(entry) => DeviceId(entry.id),
-            Subject::Volume(..) => unreachable!("operations on volumes have no device"),
+            other => unreachable!("no operation on a device: {other:?}"),
         }
+    }
+
+    pub(super) fn file_system(&self) -> u16 {
+        match &self.subject {
+            Subject::FileSystem(id) => *id,
+            other => unreachable!("no operation on a file system: {other:?}"),
+        }
+    }
+
+    pub(super) fn client(&self) -> Result<&HostClient, Failure> {
+        self.client.as_ref().ok_or_else(|| Failure::failed("internal", "the operation has no host"))
     }
 
     fn replace_device(&self, after: Version, record: &DeviceRecord) -> Result<Version, Refused> {
@@ -284,15 +305,20 @@ impl Questions {
         Ok((if knows { Answer::Yes } else { Answer::No }, None))
     }
 
-    async fn administer(&self, request: Administration) -> Answered {
-        match device_lifecycle::administer(&self.client, request).await {
-            Ok(()) => (Answer::Yes, None),
+    async fn fence(&self, below: Generation, except: Vec<Generation>) -> Result<Answered, Failure> {
+        self.client()?.call(ArrayRequest::Fence { below, except }).await?;
+        Ok((Answer::Yes, None))
+    }
+
+    async fn administer(&self, request: Administration) -> Result<Answered, Failure> {
+        match device_lifecycle::administer(self.client()?, request).await {
+            Ok(()) => Ok((Answer::Yes, None)),
             Err(error) => {
                 let answer = match &error {
                     HostError::AdminError(refusal) => Answer::Refused(refusal.clone()),
                     _ => Answer::Unknown,
                 };
-                (answer, Some(device_lifecycle::explain(&self.folder, error)))
+                Ok((answer, Some(device_lifecycle::explain(&self.folder, error))))
             }
         }
     }
@@ -318,11 +344,11 @@ impl Questions {
         })
     }
 
-    async fn manage(&self, device: DeviceId, task: Task) -> Answered {
-        let error = match self.client.call(ArrayRequest::Manage { device, task }).await {
-            Ok(_) => return (Answer::Yes, None),
+    async fn manage(&self, device: DeviceId, task: Task) -> Result<Answered, Failure> {
+        let error = match self.client()?.call(ArrayRequest::Manage { device, task }).await {
+            Ok(_) => return Ok((Answer::Yes, None)),
             // An object that does not exist has been removed already.
-            Err(HostError::Device { failure: DeviceFailure::NoSuchObject, .. }) => return (Answer::Yes, None),
+            Err(HostError::Device { failure: DeviceFailure::NoSuchObject, .. }) => return Ok((Answer::Yes, None)),
             Err(error) => error,
         };
         let is_in_use = matches!(error, HostError::Device { failure: DeviceFailure::InUse, .. });
@@ -332,11 +358,11 @@ impl Questions {
             () if reason.code == NO_ROOM => Answer::NoSpace,
             () => Answer::Failed,
         };
-        (answer, Some(reason))
+        Ok((answer, Some(reason)))
     }
 }
 
-fn answer_to(replaced: Result<Version, Refused>) -> Result<Answered, Failure> {
+pub(super) fn answer_to(replaced: Result<Version, Refused>) -> Result<Answered, Failure> {
     match replaced {
         Ok(version) => Ok((Answer::Replaced { version }, None)),
         Err(Refused::Superseded) => Ok((Answer::Superseded, None)),

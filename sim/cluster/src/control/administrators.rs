@@ -234,6 +234,11 @@ impl Cluster {
                 let request = JobRequest::Migrate { volume, from, bytes_per_second };
                 return self.ask_host(control, own, tag, request);
             }
+            Question::Ownership { .. }
+            | Question::DeleteVolume { .. }
+            | Question::Announce(_)
+            | Question::Withdraw(_)
+            | Question::Examine { .. } => unreachable!("runs with a control plane have no file systems"),
             Question::CopyProgress => {
                 let host = self.world.machine(NodeId::Host(own.host)).and_then(Role::host);
                 let progress = host.and_then(|host| host.migrating().find(|progress| progress.volume == volume));

@@ -207,6 +207,10 @@ impl Cluster {
             Command::ReadDevice | Command::ReplaceDevice { .. } | Command::RemoveDevice { .. } => {
                 unreachable!("operations on devices have no volume")
             }
+            Command::ReadFileSystem
+            | Command::ReplaceFileSystem { .. }
+            | Command::RemoveFileSystem { .. }
+            | Command::ListServers => unreachable!("runs with a control plane have no file systems"),
             Command::Confirm { .. } | Command::Watch => Answer::Yes,
             Command::ListHosts => {
                 let table = control.store.leases.table();

@@ -1,0 +1,183 @@
+//! The check of a file system. The process that checks takes the place of the metadata servers meanwhile: what nobody serves does not
+//! change. Announcements tell the servers of it.
+//!
+//! ```text
+//!   several shards: announce Settle ─► all servers have settled ─┐
+//!   one shard ───────────────────────────────────────────────────┴─► announce Check ─► servers release their shards, or time is up ─►
+//!     examine each shard ─► withdraw Check ─► servers serve again, or time is up ─► withdraw Settle
+//! ```
+//!
+//! With several shards, a name may be in one and its inode in another, and one shard may have done its part of an operation when another one
+//! has not. So nothing is examined unless all servers have settled. A server that does not release its shard is fenced by the take-over of
+//! the process that examines it. Whatever fails, all announcements are withdrawn.
+
+use crate::contract::{Done, Effect, Error, FileSystemTiming, Input, Stage};
+use crate::file_systems::Announcement;
+use crate::interface::{Answer, Command, Question, Tag};
+use crate::questions::Questions;
+use crate::server_wait::{Awaited, ServerWait, ServerWaitEnd};
+use braid_base::{FileSystemId, Time};
+
+/// A check, and its state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileSystemCheck {
+    shards: Vec<FileSystemId>,
+    timing: FileSystemTiming,
+    /// What is announced, or may be; the last one is withdrawn first.
+    announced: Vec<Announcement>,
+    /// All shards were served before the check.
+    was_served: bool,
+    phase: Phase,
+    questions: Questions,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Phase {
+    New,
+    /// Is a check under way?
+    Inspecting(Tag),
+    Announcing(Tag),
+    AwaitingSettled(ServerWait),
+    /// Are all shards served?
+    Looking(ServerWait),
+    AwaitingRelease(ServerWait),
+    /// The shard of this number is examined.
+    Examining(Tag, usize),
+    Withdrawing(Tag, Announcement, Result<Done, Error>),
+    AwaitingServed(ServerWait, Result<Done, Error>),
+    Ended,
+}
+
+impl FileSystemCheck {
+    /// The check of a file system that is ready.
+    pub fn of(shards: Vec<FileSystemId>, timing: FileSystemTiming) -> FileSystemCheck {
+        let (announced, questions) = (Vec::new(), Questions::default());
+        FileSystemCheck { shards, timing, announced, was_served: false, phase: Phase::New, questions }
+    }
+
+    /// The time of the next [`Input::Wake`].
+    pub fn deadline(&self) -> Option<Time> {
+        match &self.phase {
+            Phase::AwaitingSettled(wait) | Phase::Looking(wait) => wait.deadline(),
+            Phase::AwaitingRelease(wait) | Phase::AwaitingServed(wait, _) => wait.deadline(),
+            _ => None,
+        }
+    }
+
+    /// Takes one input, and returns what follows.
+    pub fn step(&mut self, now: Time, input: Input) -> Vec<Effect> {
+        match input {
+            Input::Start => {
+                assert_eq!(self.phase, Phase::New, "a check begins once");
+                self.phase = Phase::Inspecting(self.questions.command(Command::ListServers));
+            }
+            Input::Answer { tag, answer } => self.on_answer(now, tag, answer),
+            Input::Wake => match &mut self.phase {
+                Phase::AwaitingSettled(wait) | Phase::Looking(wait) => wait.on_wake(now, &mut self.questions),
+                Phase::AwaitingRelease(wait) | Phase::AwaitingServed(wait, _) => {
+                    wait.on_wake(now, &mut self.questions);
+                }
+                _ => {}
+            },
+        }
+        self.questions.take()
+    }
+
+    fn on_answer(&mut self, now: Time, tag: Tag, answer: Answer) {
+        match std::mem::replace(&mut self.phase, Phase::Ended) {
+            Phase::Inspecting(asked) if asked == tag => match answer {
+                Answer::Servers { announced, .. } if !announced.is_empty() => self.end(Err(Error::CheckUnderWay)),
+                Answer::Servers { .. } if self.shards.len() > 1 => self.announce(Announcement::Settle),
+                Answer::Servers { .. } => self.look(now),
+                _ => self.end(Err(Error::Question(tag))),
+            },
+            Phase::Announcing(asked) if asked == tag => match (answer, self.announced.last()) {
+                (Answer::Yes, Some(Announcement::Settle)) => {
+                    let wait = self.wait(Awaited::Settled, now.after(self.timing.settle));
+                    self.phase = Phase::AwaitingSettled(wait);
+                }
+                (Answer::Yes, _) => {
+                    let wait = self.wait(Awaited::Released, now.after(self.timing.release));
+                    self.phase = Phase::AwaitingRelease(wait);
+                }
+                _ => self.withdraw(Err(Error::Question(tag))),
+            },
+            Phase::AwaitingSettled(mut wait) => match wait.on_answer(now, tag, answer) {
+                None => self.phase = Phase::AwaitingSettled(wait),
+                Some(ServerWaitEnd::Reached) => self.look(now),
+                Some(ServerWaitEnd::TimedOut(open)) => self.withdraw(Err(Error::NotSettled(open))),
+                Some(ServerWaitEnd::Failed(tag)) => self.withdraw(Err(Error::Question(tag))),
+            },
+            Phase::Looking(mut wait) => match wait.on_answer(now, tag, answer) {
+                None => self.phase = Phase::Looking(wait),
+                Some(ServerWaitEnd::Failed(tag)) => self.withdraw(Err(Error::Question(tag))),
+                Some(end) => {
+                    self.was_served = end == ServerWaitEnd::Reached;
+                    self.announce(Announcement::Check);
+                }
+            },
+            Phase::AwaitingRelease(mut wait) => match wait.on_answer(now, tag, answer) {
+                None => self.phase = Phase::AwaitingRelease(wait),
+                Some(ServerWaitEnd::Reached | ServerWaitEnd::TimedOut(_)) => self.examine(0),
+                Some(ServerWaitEnd::Failed(tag)) => self.withdraw(Err(Error::Question(tag))),
+            },
+            Phase::Examining(asked, shard) if asked == tag => match answer {
+                Answer::Yes => self.examine(shard + 1),
+                _ => self.withdraw(Err(Error::Question(tag))),
+            },
+            Phase::Withdrawing(asked, Announcement::Check, result) if asked == tag && self.was_served => {
+                let wait = self.wait(Awaited::Served, now.after(self.timing.serve));
+                self.phase = Phase::AwaitingServed(wait, result);
+            }
+            Phase::Withdrawing(asked, _, result) if asked == tag => self.withdraw(result),
+            Phase::AwaitingServed(mut wait, result) => match wait.on_answer(now, tag, answer) {
+                None => self.phase = Phase::AwaitingServed(wait, result),
+                Some(ServerWaitEnd::Reached) => self.withdraw(result),
+                Some(ServerWaitEnd::TimedOut(_)) => {
+                    self.questions.push(Effect::Began(Stage::Unserved));
+                    self.withdraw(result);
+                }
+                Some(ServerWaitEnd::Failed(tag)) => self.withdraw(Err(Error::Question(tag))),
+            },
+            // The answer to a question that is no longer waited for.
+            phase => self.phase = phase,
+        }
+    }
+
+    fn announce(&mut self, announcement: Announcement) {
+        // Also if the answer is lost, it is withdrawn.
+        self.announced.push(announcement);
+        self.phase = Phase::Announcing(self.questions.ask(Question::Announce(announcement)));
+    }
+
+    fn look(&mut self, now: Time) {
+        self.phase = Phase::Looking(self.wait(Awaited::Served, now));
+    }
+
+    fn wait(&mut self, awaited: Awaited, until: Time) -> ServerWait {
+        ServerWait::new(awaited, &self.shards, &self.timing, until, &mut self.questions)
+    }
+
+    fn examine(&mut self, shard: usize) {
+        if shard == self.shards.len() {
+            return self.withdraw(Ok(Done::Nothing));
+        }
+        self.phase = Phase::Examining(self.questions.ask(Question::Examine { shard }), shard);
+    }
+
+    /// Withdraws what is announced, and ends.
+    fn withdraw(&mut self, result: Result<Done, Error>) {
+        match self.announced.pop() {
+            Some(announcement) => {
+                let asked = self.questions.ask(Question::Withdraw(announcement));
+                self.phase = Phase::Withdrawing(asked, announcement, result);
+            }
+            None => self.end(result),
+        }
+    }
+
+    fn end(&mut self, result: Result<Done, Error>) {
+        self.phase = Phase::Ended;
+        self.questions.push(Effect::Ended(result));
+    }
+}

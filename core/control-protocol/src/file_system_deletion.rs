@@ -1,0 +1,202 @@
+//! The deletion of a file system with its volumes. A deletion that was begun is completed, by its administrator or by another one. Several
+//! may do it at a time: each step is done once, or finds that it is done.
+//!
+//! ```text
+//!   marking: Deleting ─► servers release it, or are fenced ─► the volumes are deleted ─► fenced again ─► removing: no record
+//! ```
+//!
+//! A metadata server ends when the record says `Deleting`. One that read the record before may take over as long as the volumes exist. So
+//! owners are fenced again when no volume is left.
+
+use crate::contract::{Done, Effect, Error, FileSystemTiming, Input, Stage};
+use crate::disowning::Disowning;
+use crate::file_systems::{FileSystemRecord, FileSystemState};
+use crate::interface::{Answer, Command, Question, Tag};
+use crate::questions::Questions;
+use crate::record::Version;
+use crate::server_wait::{Awaited, ServerWait, ServerWaitEnd};
+use braid_base::{FileSystemId, Generation, Time};
+
+/// A deletion, and its state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileSystemDeletion {
+    own: Generation,
+    work: Work,
+    timing: FileSystemTiming,
+    /// Its shards, once they are known.
+    shards: Vec<FileSystemId>,
+    /// Lost answers of the store are made up for until then.
+    until: Time,
+    phase: Phase,
+    questions: Questions,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Work {
+    /// To delete the file system, whatever its state is.
+    Delete,
+    /// To complete a deletion that has begun.
+    Continue,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Phase {
+    New,
+    /// It reads the record, to do this.
+    Reading(Tag, Next),
+    /// The record is to say that the file system is being deleted.
+    Marking(Tag),
+    AwaitingRelease(ServerWait),
+    /// This follows.
+    Disowning(Disowning, Next),
+    DeletingVolume(Tag),
+    /// There is to be no record.
+    Removing(Tag),
+    Ended,
+}
+
+/// What is done next with the record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Mark,
+    DeleteVolumes,
+    Remove,
+}
+
+impl FileSystemDeletion {
+    /// The deletion by `own` of a file system.
+    pub fn of(own: Generation, timing: FileSystemTiming) -> FileSystemDeletion {
+        FileSystemDeletion::new(own, Work::Delete, timing)
+    }
+
+    /// The operation of `own` that completes a deletion.
+    pub fn continuing(own: Generation, timing: FileSystemTiming) -> FileSystemDeletion {
+        FileSystemDeletion::new(own, Work::Continue, timing)
+    }
+
+    fn new(own: Generation, work: Work, timing: FileSystemTiming) -> FileSystemDeletion {
+        let (until, phase, questions) = (Time(0), Phase::New, Questions::default());
+        FileSystemDeletion { own, work, timing, shards: Vec::new(), until, phase, questions }
+    }
+
+    /// The time of the next [`Input::Wake`].
+    pub fn deadline(&self) -> Option<Time> {
+        match &self.phase {
+            Phase::AwaitingRelease(wait) => wait.deadline(),
+            _ => None,
+        }
+    }
+
+    /// Takes one input, and returns what follows.
+    pub fn step(&mut self, now: Time, input: Input) -> Vec<Effect> {
+        match input {
+            Input::Start => {
+                assert_eq!(self.phase, Phase::New, "a deletion begins once");
+                self.read(now, Next::Mark);
+            }
+            Input::Answer { tag, answer } => self.on_answer(now, tag, answer),
+            Input::Wake => {
+                if let Phase::AwaitingRelease(wait) = &mut self.phase {
+                    wait.on_wake(now, &mut self.questions);
+                }
+            }
+        }
+        self.questions.take()
+    }
+
+    fn on_answer(&mut self, now: Time, tag: Tag, answer: Answer) {
+        match std::mem::replace(&mut self.phase, Phase::Ended) {
+            Phase::Reading(asked, next) if asked == tag => match answer {
+                Answer::FileSystem { version, record } => self.on_record(now, next, version, record),
+                Answer::Unknown if now < self.until => self.read_again(next),
+                _ => self.end(Err(Error::Question(tag))),
+            },
+            Phase::Marking(asked) if asked == tag => match answer {
+                Answer::Replaced { .. } => self.await_release(now),
+                answer => self.on_unreplaced(now, tag, &answer, Next::Mark),
+            },
+            Phase::AwaitingRelease(mut wait) => match wait.on_answer(now, tag, answer) {
+                None => self.phase = Phase::AwaitingRelease(wait),
+                Some(ServerWaitEnd::Reached) => self.disown(Next::DeleteVolumes),
+                Some(ServerWaitEnd::TimedOut(_)) => {
+                    self.questions.push(Effect::Began(Stage::FencingServers));
+                    self.disown(Next::DeleteVolumes);
+                }
+                Some(ServerWaitEnd::Failed(tag)) => self.end(Err(Error::Question(tag))),
+            },
+            Phase::Disowning(mut disowning, next) => match disowning.on_answer(tag, &answer, &mut self.questions) {
+                None => self.phase = Phase::Disowning(disowning, next),
+                Some(Ok(())) => self.read(now, next),
+                Some(Err(error)) => self.end(Err(error)),
+            },
+            Phase::DeletingVolume(asked) if asked == tag => match answer {
+                Answer::Yes => self.read(now, Next::DeleteVolumes),
+                _ => self.end(Err(Error::Question(tag))),
+            },
+            Phase::Removing(asked) if asked == tag => match answer {
+                Answer::Replaced { .. } => self.end(Ok(Done::Changed)),
+                answer => self.on_unreplaced(now, tag, &answer, Next::Remove),
+            },
+            // The answer to a question that is no longer waited for.
+            phase => self.phase = phase,
+        }
+    }
+
+    fn on_record(&mut self, now: Time, next: Next, version: Version, record: Option<FileSystemRecord>) {
+        let Some(FileSystemRecord { servers, volumes, state }) = record else {
+            let is_unknown = next == Next::Mark && self.shards.is_empty() && self.work == Work::Delete;
+            // Otherwise another administrator has completed the deletion.
+            return self.end(if is_unknown { Err(Error::NoFileSystem) } else { Ok(Done::Nothing) });
+        };
+        self.shards = servers;
+        match (next, state, volumes.last()) {
+            (Next::Mark, FileSystemState::Deleting, _) => self.await_release(now),
+            (Next::Mark, ..) if self.work == Work::Continue => self.end(Ok(Done::Nothing)),
+            (Next::Mark, ..) => {
+                let command = Command::ReplaceFileSystem { after: version, state: FileSystemState::Deleting };
+                self.phase = Phase::Marking(self.questions.command(command));
+            }
+            (_, FileSystemState::Creating | FileSystemState::Ready, _) => self.end(Err(Error::Lost)),
+            (_, FileSystemState::Deleting, Some(volume)) => {
+                self.phase = Phase::DeletingVolume(self.questions.ask(Question::DeleteVolume { volume: *volume }));
+            }
+            (Next::DeleteVolumes, FileSystemState::Deleting, None) => self.disown(Next::Remove),
+            (Next::Remove, FileSystemState::Deleting, None) => {
+                self.phase = Phase::Removing(self.questions.command(Command::RemoveFileSystem { after: version }));
+            }
+        }
+    }
+
+    /// The description has changed since, or the answer is lost.
+    fn on_unreplaced(&mut self, now: Time, tag: Tag, answer: &Answer, next: Next) {
+        match answer {
+            Answer::Superseded => self.read(now, next),
+            Answer::Unknown if now < self.until => self.read_again(next),
+            _ => self.end(Err(Error::Question(tag))),
+        }
+    }
+
+    fn read(&mut self, now: Time, next: Next) {
+        self.until = now.after(self.timing.store);
+        self.read_again(next);
+    }
+
+    fn read_again(&mut self, next: Next) {
+        self.phase = Phase::Reading(self.questions.command(Command::ReadFileSystem), next);
+    }
+
+    fn await_release(&mut self, now: Time) {
+        let until = now.after(self.timing.release);
+        let wait = ServerWait::new(Awaited::Released, &self.shards, &self.timing, until, &mut self.questions);
+        self.phase = Phase::AwaitingRelease(wait);
+    }
+
+    fn disown(&mut self, next: Next) {
+        self.phase = Phase::Disowning(Disowning::new(self.own, &self.shards, &mut self.questions), next);
+    }
+
+    fn end(&mut self, result: Result<Done, Error>) {
+        self.phase = Phase::Ended;
+        self.questions.push(Effect::Ended(result));
+    }
+}

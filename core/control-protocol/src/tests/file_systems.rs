@@ -1,0 +1,500 @@
+//! File systems that are deleted and checked: a small world with a store, the monitor, metadata servers and administrators.
+
+use crate::*;
+use braid_base::{Epoch, FileSystemId, Generation, Ownership, Time, VolumeId};
+use braid_wire::OwnershipRequest;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+
+const SHARDS: [FileSystemId; 2] = [FileSystemId(1), FileSystemId(2)];
+const VOLUMES: [VolumeId; 2] = [VolumeId(4), VolumeId(5)];
+/// The generation of the first administrator; those of metadata servers are below.
+const FIRST: Generation = Generation(10);
+
+#[derive(Clone, Debug)]
+struct World {
+    version: Version,
+    record: Option<FileSystemRecord>,
+    volumes: BTreeSet<VolumeId>,
+    /// The metadata server of each shard.
+    servers: BTreeMap<FileSystemId, Server>,
+    monitor: Monitor,
+    announced: BTreeSet<Announcement>,
+    /// Shards that a check has examined.
+    examined: Vec<usize>,
+    administrators: BTreeMap<Generation, (Operation, BTreeMap<Tag, Question>, Time)>,
+    stray: Vec<(Generation, Question)>,
+    ends: BTreeSet<String>,
+    budget: Budget,
+}
+
+#[derive(Clone, Debug)]
+struct Monitor {
+    owners: BTreeMap<FileSystemId, Ownership>,
+    fenced: BTreeSet<Generation>,
+    epoch: Epoch,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Server {
+    /// It has read that the file system is ready, and may take over.
+    Begins(Generation),
+    Serves(Generation),
+    Settled(Generation),
+    /// It does not react any more, and has its lease.
+    Suspended(Generation),
+    Ended,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    lost: u32,
+    deaths: u32,
+    /// Administrators that complete the deletion.
+    settlers: u32,
+    /// Servers that are suspended.
+    suspensions: u32,
+    /// Servers that follow what they see. Otherwise none does anything.
+    follow: bool,
+    /// The time passes.
+    time: bool,
+}
+
+const QUIET: Budget = Budget { lost: 0, deaths: 0, settlers: 0, suspensions: 0, follow: true, time: false };
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Answer(Generation, Tag),
+    Lose(Generation, Tag),
+    Stray(usize),
+    Wake(Generation),
+    Die(Generation),
+    Settle,
+    Follow(FileSystemId),
+    Suspend(FileSystemId),
+}
+
+impl World {
+    fn new(shards: usize, server: fn(Generation) -> Server, operation: impl Into<Operation>, budget: Budget) -> World {
+        let shards = &SHARDS[..shards];
+        let generation = |shard: &FileSystemId| Generation(shard.0.into());
+        let owned = |shard: &FileSystemId| match server(generation(shard)) {
+            Server::Begins(_) | Server::Ended => Ownership::default(),
+            _ => Ownership { since: Epoch(1), owner: Some(generation(shard)) },
+        };
+        let record =
+            FileSystemRecord { servers: shards.to_vec(), volumes: VOLUMES.to_vec(), state: FileSystemState::Ready };
+        let mut world = World {
+            version: Version(1),
+            record: Some(record),
+            volumes: VOLUMES.into(),
+            servers: shards.iter().map(|shard| (*shard, server(generation(shard)))).collect(),
+            monitor: Monitor {
+                owners: shards.iter().map(|shard| (*shard, owned(shard))).collect(),
+                fenced: BTreeSet::new(),
+                epoch: Epoch(1),
+            },
+            announced: BTreeSet::new(),
+            examined: Vec::new(),
+            administrators: BTreeMap::new(),
+            stray: Vec::new(),
+            ends: BTreeSet::new(),
+            budget,
+        };
+        world.begin(FIRST, operation.into());
+        world
+    }
+
+    fn begin(&mut self, own: Generation, operation: Operation) {
+        self.administrators.insert(own, (operation, BTreeMap::new(), Time(0)));
+        self.give(own, Input::Start);
+    }
+
+    fn give(&mut self, own: Generation, input: Input) {
+        let (operation, pending, now) = self.administrators.get_mut(&own).expect("it lives");
+        let mut ended = None;
+        for effect in operation.step(*now, input) {
+            match effect {
+                Effect::Ask { tag, question } => drop(pending.insert(tag, question)),
+                Effect::Began(stage) => drop(self.ends.insert(format!("{stage:?}"))),
+                Effect::Ended(result) => ended = Some(result),
+            }
+        }
+        if let Some(result) = ended {
+            let (operation, ..) = self.administrators.remove(&own).expect("it lives");
+            if let (Operation::FileSystemDeletion(_), Ok(Done::Changed)) = (operation, &result) {
+                self.check_deleted();
+            }
+            self.ends.insert(format!("{result:?}"));
+        }
+    }
+
+    fn check_deleted(&self) {
+        assert!(self.record.is_none() && self.volumes.is_empty(), "it is not deleted: {self:#?}");
+        let is_owned = |owner: &Ownership| owner.owner.is_some_and(|owner| !self.monitor.fenced.contains(&owner));
+        assert!(!self.monitor.owners.values().any(is_owned), "a deleted file system has an owner: {self:#?}");
+    }
+
+    fn events(&self) -> Vec<Event> {
+        let mut events = Vec::new();
+        let is_behind = |shard: &FileSystemId| self.budget.follow && self.followed(*shard) != self.servers[shard];
+        let all_follow = !self.servers.keys().any(is_behind);
+        for (own, (operation, pending, _)) in &self.administrators {
+            for (tag, question) in pending {
+                events.push(Event::Answer(*own, *tag));
+                if self.budget.lost > 0 && matches!(question, Question::Store(_)) {
+                    events.push(Event::Lose(*own, *tag));
+                }
+            }
+            // While no time passes, it looks again when that makes a difference.
+            if operation.deadline().is_some() && (self.budget.time || all_follow) {
+                events.push(Event::Wake(*own));
+            }
+            if self.budget.deaths > 0 {
+                events.push(Event::Die(*own));
+            }
+        }
+        events.extend((0..self.stray.len()).map(Event::Stray));
+        let is_deleting = self.record.as_ref().is_some_and(|record| record.state == FileSystemState::Deleting);
+        if self.budget.settlers > 0 && is_deleting {
+            events.push(Event::Settle);
+        }
+        for shard in self.servers.keys() {
+            if is_behind(shard) {
+                events.push(Event::Follow(*shard));
+            }
+            if self.budget.suspensions > 0 && matches!(self.servers[shard], Server::Serves(_) | Server::Settled(_)) {
+                events.push(Event::Suspend(*shard));
+            }
+        }
+        events
+    }
+
+    /// What a server does next.
+    fn followed(&self, shard: FileSystemId) -> Server {
+        let now = self.servers[&shard];
+        let is_deleting = self.record.as_ref().is_none_or(|record| record.state == FileSystemState::Deleting);
+        let is_checked = self.announced.contains(&Announcement::Check);
+        match now {
+            // It has read the record and the announcements before; its host must know the volumes.
+            Server::Begins(own) if !self.volumes.is_empty() => Server::Serves(own),
+            Server::Begins(_) => Server::Ended,
+            Server::Serves(_) | Server::Settled(_) if is_deleting || is_checked => Server::Ended,
+            Server::Serves(own) if self.announced.contains(&Announcement::Settle) => Server::Settled(own),
+            // Another process begins.
+            Server::Ended if !is_deleting && !is_checked => Server::Serves(Generation(u32::from(shard.0) + 2)),
+            now => now,
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Answer(own, tag) => {
+                let question = self.administrators.get_mut(&own).unwrap().1.remove(&tag).unwrap();
+                let answer = self.perform(own, &question);
+                self.give(own, Input::Answer { tag, answer });
+            }
+            Event::Lose(own, tag) => {
+                self.budget.lost -= 1;
+                let question = self.administrators.get_mut(&own).unwrap().1.remove(&tag).unwrap();
+                self.stray.push((own, question));
+                self.give(own, Input::Answer { tag, answer: Answer::Unknown });
+            }
+            Event::Stray(number) => {
+                let (own, question) = self.stray.remove(number);
+                self.perform(own, &question);
+            }
+            Event::Wake(own) => {
+                let (operation, _, now) = self.administrators.get_mut(&own).unwrap();
+                let until = operation.deadline().unwrap();
+                // Otherwise it looks again, and has all the time that it needs.
+                *now = if self.budget.time { until.after(Duration::from_secs(60)) } else { until };
+                self.give(own, Input::Wake);
+                if !self.budget.time
+                    && let Some((_, _, now)) = self.administrators.get_mut(&own)
+                {
+                    *now = Time(0);
+                }
+            }
+            Event::Die(own) => {
+                self.budget.deaths -= 1;
+                let (_, pending, _) = self.administrators.remove(&own).unwrap();
+                let has_effect = |question: &Question| matches!(question, Question::Store(_));
+                self.stray.extend(pending.into_values().filter(has_effect).map(|question| (own, question)));
+                self.announced.clear();
+            }
+            Event::Settle => {
+                self.budget.settlers -= 1;
+                let own = Generation(FIRST.0 + 1 + self.budget.settlers);
+                self.begin(own, FileSystemDeletion::continuing(own, FileSystemTiming::default()).into());
+            }
+            Event::Follow(shard) => {
+                let (before, after) = (self.servers[&shard], self.followed(shard));
+                self.servers.insert(shard, after);
+                match (before, after) {
+                    // The monitor ignores a fenced one.
+                    (Server::Begins(own), Server::Serves(_)) if self.monitor.fenced.contains(&own) => {
+                        self.servers.insert(shard, Server::Ended);
+                    }
+                    (Server::Begins(_) | Server::Ended, Server::Serves(own)) => self.own(shard, Some(own)),
+                    (Server::Serves(own) | Server::Settled(own), Server::Ended)
+                        if self.monitor.owners[&shard].owner == Some(own) =>
+                    {
+                        self.own(shard, None);
+                    }
+                    _ => {}
+                }
+            }
+            Event::Suspend(shard) => {
+                self.budget.suspensions -= 1;
+                let (Server::Serves(own) | Server::Settled(own)) = self.servers[&shard] else { unreachable!() };
+                self.servers.insert(shard, Server::Suspended(own));
+            }
+        }
+    }
+
+    fn own(&mut self, shard: FileSystemId, owner: Option<Generation>) {
+        self.monitor.epoch = self.monitor.epoch.next();
+        self.monitor.owners.insert(shard, Ownership { since: self.monitor.epoch, owner });
+    }
+
+    /// A host takes a shard over: its owner is fenced.
+    fn take_over(&mut self, shard: FileSystemId, own: Generation) {
+        if let Some(owner) = self.monitor.owners[&shard].owner {
+            self.monitor.fenced.insert(owner);
+            self.servers.insert(shard, Server::Ended);
+        }
+        self.own(shard, Some(own));
+    }
+
+    fn perform(&mut self, own: Generation, question: &Question) -> Answer {
+        match *question {
+            Question::Store(ref command) => self.on_command(command),
+            Question::Ownership { file_system, request } => {
+                let now = self.monitor.owners[&file_system];
+                match request {
+                    OwnershipRequest::TakeOver { from } if from == now => self.take_over(file_system, own),
+                    OwnershipRequest::Release { since } if since == now.since => self.own(file_system, None),
+                    _ => {}
+                }
+                Answer::Ownership(self.monitor.owners[&file_system])
+            }
+            Question::DeleteVolume { volume } => {
+                let state = self.record.as_ref().map(|record| record.state);
+                if self.volumes.contains(&volume) {
+                    assert_eq!(state, Some(FileSystemState::Deleting), "volumes are used until then");
+                }
+                self.volumes.remove(&volume);
+                Answer::Yes
+            }
+            Question::Announce(announcement) => {
+                assert!(self.announced.insert(announcement), "it is announced once");
+                Answer::Yes
+            }
+            Question::Withdraw(announcement) => {
+                self.announced.remove(&announcement);
+                Answer::Yes
+            }
+            Question::Examine { shard } => {
+                assert!(self.announced.contains(&Announcement::Check), "servers know of a check");
+                if self.servers.len() > 1 {
+                    assert!(self.announced.contains(&Announcement::Settle));
+                    let is_at_work = |server: &Server| matches!(server, Server::Serves(_));
+                    assert!(!self.servers.values().any(is_at_work), "a shard changes meanwhile: {self:#?}");
+                }
+                self.take_over(SHARDS[shard], own);
+                self.own(SHARDS[shard], None);
+                self.examined.push(shard);
+                Answer::Yes
+            }
+            ref other => panic!("{other:?}"),
+        }
+    }
+
+    fn on_command(&mut self, command: &Command) -> Answer {
+        match *command {
+            Command::ReadFileSystem => {
+                let volumes = || self.volumes.iter().copied().collect();
+                let record = self.record.clone().map(|record| FileSystemRecord { volumes: volumes(), ..record });
+                Answer::FileSystem { version: self.version, record }
+            }
+            Command::ReplaceFileSystem { after, .. } | Command::RemoveFileSystem { after } if after != self.version => {
+                Answer::Superseded
+            }
+            Command::ReplaceFileSystem { state, .. } => {
+                self.record.as_mut().expect("the version is that of the record").state = state;
+                self.version = Version(self.version.0 + 1);
+                Answer::Replaced { version: self.version }
+            }
+            Command::RemoveFileSystem { .. } => {
+                self.record = None;
+                self.version = Version(self.version.0 + 1);
+                Answer::Replaced { version: self.version }
+            }
+            Command::ListServers => {
+                let lease = |(shard, server): (&FileSystemId, &Server)| {
+                    let (Server::Serves(host) | Server::Settled(host) | Server::Suspended(host)) = *server else {
+                        return None;
+                    };
+                    let settled = matches!(server, Server::Settled(_));
+                    Some(ServerLease { host, file_system: *shard, is_live: true, serves: true, settled })
+                };
+                let leases = self.servers.iter().filter_map(lease).collect();
+                Answer::Servers { leases, announced: self.announced.clone() }
+            }
+            ref other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn deletion() -> FileSystemDeletion {
+    FileSystemDeletion::of(FIRST, FileSystemTiming::default())
+}
+
+fn check(shards: usize) -> FileSystemCheck {
+    FileSystemCheck::of(SHARDS[..shards].to_vec(), FileSystemTiming::default())
+}
+
+/// Visits every world that can come about, and checks those in which nothing can happen any more. Returns how operations ended, and which
+/// stages they reached.
+fn explore(world: World, at_rest: impl Fn(&World)) -> BTreeSet<String> {
+    let fingerprint = |world: &World| {
+        let mut hasher = DefaultHasher::new();
+        // What was seen before does not matter.
+        format!("{:?}", World { ends: BTreeSet::new(), ..world.clone() }).hash(&mut hasher);
+        hasher.finish()
+    };
+    let (mut visited, mut ends, mut next) = (BTreeSet::from([fingerprint(&world)]), BTreeSet::new(), vec![world]);
+    while let Some(world) = next.pop() {
+        ends.extend(world.ends.iter().cloned());
+        let events = world.events();
+        if events.is_empty() {
+            at_rest(&world);
+        }
+        for event in events {
+            let mut after = world.clone();
+            after.happen(event);
+            ends.extend(after.ends.iter().cloned());
+            if visited.insert(fingerprint(&after)) {
+                next.push(after);
+            }
+        }
+    }
+    println!("{} worlds, {ends:?}", visited.len());
+    ends
+}
+
+#[track_caller]
+fn ends_with(ends: &BTreeSet<String>, expected: &[&str]) {
+    for end in expected {
+        assert!(ends.iter().any(|found| found.contains(end)), "{end} never happened: {ends:?}");
+    }
+}
+
+fn nothing_is_left(world: &World) {
+    assert_eq!(world.announced, BTreeSet::new(), "a check is over: {world:#?}");
+}
+
+#[test]
+fn servers_that_release_a_file_system_in_time_are_not_fenced() {
+    for shards in [1, 2] {
+        let world = World::new(shards, Server::Serves, deletion(), QUIET);
+        let ends = explore(world, |world| {
+            world.check_deleted();
+            assert_eq!(world.monitor.fenced, BTreeSet::new());
+        });
+        assert_eq!(ends, ["Ok(Changed)".to_string()].into());
+    }
+}
+
+#[test]
+fn a_server_that_does_not_end_is_fenced_and_one_that_begins_late_is_too() {
+    let world = World::new(1, Server::Serves, deletion(), Budget { suspensions: 1, time: true, ..QUIET });
+    ends_with(&explore(world, World::check_deleted), &["Ok(Changed)", "FencingServers"]);
+    let world = World::new(2, Server::Begins, deletion(), Budget { time: true, ..QUIET });
+    ends_with(&explore(world, World::check_deleted), &["Ok(Changed)", "FencingServers"]);
+}
+
+#[test]
+fn a_deletion_is_completed_by_whoever_continues_it() {
+    for (lost, deaths) in [(2, 0), (0, 1)] {
+        let world = World::new(1, Server::Serves, deletion(), Budget { lost, deaths, settlers: 1, ..QUIET });
+        let ends = explore(world, |world| {
+            let is_left = world.record.as_ref().is_some_and(|record| record.state == FileSystemState::Deleting);
+            let has_died = world.budget.deaths < deaths;
+            assert!(!is_left || (has_died && world.budget.settlers == 0), "nobody completes it: {world:#?}");
+        });
+        ends_with(&ends, &["Ok(Changed)", "Ok(Nothing)"]);
+    }
+}
+
+#[test]
+fn a_file_system_that_there_is_not_is_not_deleted() {
+    let mut world = World::new(1, Server::Serves, deletion(), QUIET);
+    world.record = None;
+    let ends = explore(world, |_| ());
+    assert_eq!(ends, ["Err(NoFileSystem)".to_string()].into());
+    let continuing = FileSystemDeletion::continuing(FIRST, FileSystemTiming::default());
+    let ends = explore(World::new(1, Server::Serves, continuing, QUIET), |world| {
+        assert_eq!(world.record.as_ref().map(|record| record.state), Some(FileSystemState::Ready));
+    });
+    assert_eq!(ends, ["Ok(Nothing)".to_string()].into());
+}
+
+#[test]
+fn processes_that_take_over_again_and_again_end_a_deletion() {
+    let record = FileSystemRecord { servers: vec![SHARDS[0]], volumes: Vec::new(), state: FileSystemState::Deleting };
+    let mut operation = deletion();
+    assert_eq!(operation.step(Time(0), Input::Start).len(), 1);
+    let owned = |owner: u32| Answer::Ownership(Ownership { since: Epoch(owner), owner: Some(Generation(owner)) });
+    let mut effects = Vec::new();
+    let mut give = |answer: Answer, tag: u64| operation.step(Time(0), Input::Answer { tag: Tag(tag), answer });
+    effects.extend(give(Answer::FileSystem { version: Version(1), record: Some(record) }, 1));
+    effects.extend(give(Answer::Servers { leases: Vec::new(), announced: BTreeSet::new() }, 2));
+    for number in 0..6 {
+        effects.extend(give(owned(number + 1), u64::from(number) + 3));
+    }
+    assert_eq!(effects.last(), Some(&Effect::Ended(Err(Error::Contended))));
+}
+
+#[test]
+fn a_check_examines_what_its_servers_have_released() {
+    for shards in [1, 2] {
+        let world = World::new(shards, Server::Serves, check(shards), QUIET);
+        let ends = explore(world, |world| {
+            nothing_is_left(world);
+            assert_eq!(world.examined, (0..shards).collect::<Vec<_>>());
+            assert_eq!(world.monitor.fenced, BTreeSet::new());
+        });
+        ends_with(&ends, &["Ok(Nothing)"]);
+        assert_eq!(ends.len(), 1, "{ends:?}");
+    }
+}
+
+#[test]
+fn a_check_fences_a_server_that_does_not_release_but_examines_nothing_that_has_not_settled() {
+    let budget = Budget { suspensions: 1, time: true, ..QUIET };
+    let ends = explore(World::new(1, Server::Serves, check(1), budget), nothing_is_left);
+    ends_with(&ends, &["Ok(Nothing)", "Unserved"]);
+    let ends = explore(World::new(2, Server::Serves, check(2), budget), nothing_is_left);
+    ends_with(&ends, &["Ok(Nothing)", "Err(NotSettled", "Unserved"]);
+}
+
+#[test]
+fn a_check_withdraws_what_it_has_announced_when_answers_are_lost() {
+    for shards in [1, 2] {
+        let world = World::new(shards, Server::Serves, check(shards), Budget { lost: 2, ..QUIET });
+        ends_with(&explore(world, nothing_is_left), &["Ok(Nothing)", "Err(Question"]);
+    }
+}
+
+#[test]
+fn a_second_check_does_not_begin() {
+    let mut world = World::new(1, Server::Serves, check(1), QUIET);
+    world.announced.insert(Announcement::Check);
+    let (tag, own) = (Tag(1), FIRST);
+    let answer = world.perform(own, &Question::Store(Command::ListServers));
+    world.give(own, Input::Answer { tag, answer });
+    assert_eq!(world.ends, ["Err(CheckUnderWay)".to_string()].into());
+}
