@@ -13,7 +13,7 @@ use std::time::Duration;
 const DEVICES_MAX: usize = 2;
 
 impl Cluster {
-    /// Checks that the monitor has exactly the devices that the store has, with the same disks.
+    /// Checks that the monitor has exactly the devices that the store has.
     pub(super) fn check_devices(&self, control: &ControlPlane) -> Result<(), Failed> {
         let Some(membership) = self.membership() else { return Ok(()) };
         let has: Vec<DeviceId> = membership.members.iter().map(|member| member.device).collect();
