@@ -99,6 +99,10 @@ pub enum Error {
     Incomplete(Tag),
     /// There is no such file system.
     NoFileSystem,
+    /// There is a file system of this name.
+    FileSystemExists,
+    /// A file system of this name is being deleted.
+    BeingDeleted,
     /// Other processes take over the file system again and again.
     Contended,
     /// Another process checks the file system.
@@ -155,6 +159,8 @@ impl Default for Timing {
 /// The time limits of operations on file systems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileSystemTiming {
+    /// How long another administrator that lives is waited for.
+    pub turn: Duration,
     /// How long metadata servers may take to release their shards.
     pub release: Duration,
     /// How long metadata servers may take to settle. One that died is replaced meanwhile.
@@ -170,6 +176,7 @@ pub struct FileSystemTiming {
 impl Default for FileSystemTiming {
     fn default() -> FileSystemTiming {
         FileSystemTiming {
+            turn: Duration::from_secs(30),
             release: Duration::from_secs(5),
             settle: Duration::from_secs(30),
             serve: Duration::from_secs(10),

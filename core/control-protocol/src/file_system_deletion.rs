@@ -7,6 +7,8 @@
 //!
 //! A metadata server ends when the record says `Deleting`. One that read the record before may take over as long as the volumes exist. So
 //! owners are fenced again when no volume is left.
+//!
+//! A file system that another administrator creates is left to it while it lives; a dead one is shut out first (`turns`).
 
 use crate::contract::{Done, Effect, Error, FileSystemTiming, Input, Stage};
 use crate::disowning::Disowning;
@@ -15,6 +17,7 @@ use crate::interface::{Answer, Command, Question, Tag};
 use crate::questions::Questions;
 use crate::record::Version;
 use crate::server_wait::{Awaited, ServerWait, ServerWaitEnd};
+use crate::turns::{Turn, TurnEnd};
 use braid_base::{FileSystemId, Generation, Time};
 
 /// A deletion, and its state.
@@ -25,6 +28,10 @@ pub struct FileSystemDeletion {
     timing: FileSystemTiming,
     /// Its shards, once they are known.
     shards: Vec<FileSystemId>,
+    /// The administrator of its creation, which was shut out.
+    shut_out: Option<Generation>,
+    /// One that lives is waited for until then.
+    turn_until: Time,
     /// Lost answers of the store are made up for until then.
     until: Time,
     phase: Phase,
@@ -44,6 +51,8 @@ enum Phase {
     New,
     /// It reads the record, to do this.
     Reading(Tag, Next),
+    /// For the administrator that creates it.
+    Waiting(Turn),
     /// The record is to say that the file system is being deleted.
     Marking(Tag),
     AwaitingRelease(ServerWait),
@@ -75,14 +84,34 @@ impl FileSystemDeletion {
     }
 
     fn new(own: Generation, work: Work, timing: FileSystemTiming) -> FileSystemDeletion {
-        let (until, phase, questions) = (Time(0), Phase::New, Questions::default());
-        FileSystemDeletion { own, work, timing, shards: Vec::new(), until, phase, questions }
+        FileSystemDeletion {
+            own,
+            work,
+            timing,
+            shards: Vec::new(),
+            shut_out: None,
+            turn_until: Time(0),
+            until: Time(0),
+            phase: Phase::New,
+            questions: Questions::default(),
+        }
+    }
+
+    /// The completion of a deletion as a part of a creation, whose questions it continues.
+    pub(crate) fn as_part(own: Generation, timing: FileSystemTiming, questions: &mut Questions) -> FileSystemDeletion {
+        FileSystemDeletion { questions: std::mem::take(questions), ..FileSystemDeletion::continuing(own, timing) }
+    }
+
+    /// Its questions, for the operation that it was a part of.
+    pub(crate) fn into_questions(self) -> Questions {
+        self.questions
     }
 
     /// The time of the next [`Input::Wake`].
     pub fn deadline(&self) -> Option<Time> {
         match &self.phase {
             Phase::AwaitingRelease(wait) => wait.deadline(),
+            Phase::Waiting(turn) => turn.deadline(),
             _ => None,
         }
     }
@@ -92,14 +121,15 @@ impl FileSystemDeletion {
         match input {
             Input::Start => {
                 assert_eq!(self.phase, Phase::New, "a deletion begins once");
+                self.turn_until = now.after(self.timing.turn);
                 self.read(now, Next::Mark);
             }
             Input::Answer { tag, answer } => self.on_answer(now, tag, answer),
-            Input::Wake => {
-                if let Phase::AwaitingRelease(wait) = &mut self.phase {
-                    wait.on_wake(now, &mut self.questions);
-                }
-            }
+            Input::Wake => match &mut self.phase {
+                Phase::AwaitingRelease(wait) => wait.on_wake(now, &mut self.questions),
+                Phase::Waiting(turn) if turn.on_wake(now).is_some() => self.read(now, Next::Mark),
+                _ => {}
+            },
         }
         self.questions.take()
     }
@@ -110,6 +140,16 @@ impl FileSystemDeletion {
                 Answer::FileSystem { version, record } => self.on_record(now, next, version, record),
                 Answer::Unknown if now < self.until => self.read_again(next),
                 _ => self.end(Err(Error::Question(tag))),
+            },
+            Phase::Waiting(mut turn) => match turn.on_answer(now, self.turn_until, tag, answer, &mut self.questions) {
+                None => self.phase = Phase::Waiting(turn),
+                Some(TurnEnd::Look) => self.read(now, Next::Mark),
+                Some(TurnEnd::Busy(by)) => self.end(Err(Error::Held(by))),
+                Some(TurnEnd::Over(by)) => {
+                    self.shut_out = Some(by);
+                    self.read(now, Next::Mark);
+                }
+                Some(TurnEnd::Failed(tag)) => self.end(Err(Error::Question(tag))),
             },
             Phase::Marking(asked) if asked == tag => match answer {
                 Answer::Replaced { .. } => self.await_release(now),
@@ -152,11 +192,14 @@ impl FileSystemDeletion {
         match (next, state, volumes.last()) {
             (Next::Mark, FileSystemState::Deleting, _) => self.await_release(now),
             (Next::Mark, ..) if self.work == Work::Continue => self.end(Ok(Done::Nothing)),
+            (Next::Mark, FileSystemState::Creating { by }, _) if self.shut_out != Some(by) => {
+                self.phase = Phase::Waiting(Turn::new(by, &mut self.questions));
+            }
             (Next::Mark, ..) => {
                 let command = Command::ReplaceFileSystem { after: version, state: FileSystemState::Deleting };
                 self.phase = Phase::Marking(self.questions.command(command));
             }
-            (_, FileSystemState::Creating | FileSystemState::Ready, _) => self.end(Err(Error::Lost)),
+            (_, FileSystemState::Creating { .. } | FileSystemState::Ready, _) => self.end(Err(Error::Lost)),
             (_, FileSystemState::Deleting, Some(volume)) => {
                 self.phase = Phase::DeletingVolume(self.questions.ask(Question::DeleteVolume { volume: *volume }));
             }

@@ -22,8 +22,8 @@ pub struct FileSystemRecord {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileSystemState {
-    /// Volumes may be missing, or not formatted.
-    Creating,
+    /// Volumes may be missing, or not formatted. This administrator creates it.
+    Creating { by: Generation },
     /// It is served.
     Ready,
     /// No process begins to serve it; volumes may be gone.

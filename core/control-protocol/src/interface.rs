@@ -39,6 +39,11 @@ pub enum Question {
     CopyProgress,
     /// Send the monitor a request about the ownership of a shard. It takes effect at most once, and only in the state that it names.
     Ownership { file_system: FileSystemId, request: OwnershipRequest },
+    /// Create a volume of a file system that this administrator creates: those of its shards, in order, then the one for the content of
+    /// files. It is entered only while the record of the file system names the administrator.
+    CreateVolume { number: usize },
+    /// Make the volume of this number that of an empty shard.
+    Format { file_system: FileSystemId, number: usize },
     /// Delete a volume of a file system that is being deleted. Also answered with yes if another administrator has deleted it.
     DeleteVolume { volume: VolumeId },
     /// Have metadata servers see this, until it is withdrawn or the administrator is dead.
@@ -66,6 +71,9 @@ pub enum Command {
     RemoveDevice { after: Version },
     /// The record of the file system. Linearizable, too.
     ReadFileSystem,
+    /// Enters a file system that is being created, with numbers that none had before, if there is none of its name, under the condition of
+    /// [`Command::Replace`].
+    EnterFileSystem { after: Version, by: Generation },
     /// Changes the state of the file system, under the condition of [`Command::Replace`].
     ReplaceFileSystem { after: Version, state: FileSystemState },
     /// Removes the record of the file system, under the same condition. Its numbers are not used again.

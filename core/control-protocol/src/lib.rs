@@ -49,6 +49,7 @@
 //!
 //! | operation | steps |
 //! | --- | --- |
+//! | creation of a file system | `EnterFileSystem`: `Creating`; `CreateVolume` for each volume; `Format` for each shard; `ReplaceFileSystem`: `Ready`. If a step fails, `ReplaceFileSystem`: `Deleting`, and the deletion |
 //! | deletion of a file system | `ReplaceFileSystem`: `Deleting`; `ListServers` until no server is left, or time is up; `Ownership`: fence the owner of each shard; `DeleteVolume` for each volume; `Ownership` again; `RemoveFileSystem` |
 //! | check of a file system | is one under way? With several shards: `Announce`: `Settle`, and `ListServers` until all servers have settled. `Announce`: `Check`; `ListServers` until all have released, or time is up; `Examine` each shard; `Withdraw`; `ListServers` until all serve again, or time is up |
 //!
@@ -77,6 +78,7 @@
 //!
 //! 10. *The volumes of a file system are deleted only when its record says so*, and its owners are fenced or have released it. It has no
 //!     record when it has neither volumes nor owners.
+//!     A volume of it is entered only while the record names the administrator that creates it; another one shuts that one out first.
 //! 11. *A check examines nothing before its servers were told*, and with several shards only when all of them have settled. What it has
 //!     announced is withdrawn when it ends.
 //!
@@ -94,7 +96,7 @@
 //! | `device_edit` | one replacement of the record of a device |
 //! | `file_systems` | the record of a file system, and the leases of its metadata servers |
 //! | `server_wait` | waiting for metadata servers |
-//! | `file_system_deletion` | the deletion of a file system |
+//! | `file_system_creation`, `file_system_deletion` | the creation and the deletion of a file system |
 //! | `disowning` | fencing the owners of its shards |
 //! | `file_system_check` | the check of a file system |
 //! | `turns` | whose turn it is: an administrator that lives is waited for, a dead one is fenced |
@@ -119,6 +121,7 @@ mod disowning;
 mod drain;
 mod edit;
 mod file_system_check;
+mod file_system_creation;
 mod file_system_deletion;
 mod file_systems;
 mod follower;
@@ -143,6 +146,7 @@ pub use deletion::Deletion;
 pub use device_change::DeviceChange;
 pub use device_tasks::{holders, task_for};
 pub use file_system_check::FileSystemCheck;
+pub use file_system_creation::FileSystemCreation;
 pub use file_system_deletion::FileSystemDeletion;
 pub use file_systems::{Announcement, FileSystemRecord, FileSystemState, ServerLease, latest_server};
 pub use follower::{Follower, HostStep};

@@ -6,6 +6,7 @@ use crate::creation::Creation;
 use crate::deletion::Deletion;
 use crate::device_change::DeviceChange;
 use crate::file_system_check::FileSystemCheck;
+use crate::file_system_creation::FileSystemCreation;
 use crate::file_system_deletion::FileSystemDeletion;
 use crate::migration::Migration;
 use crate::replacement::Replacement;
@@ -26,6 +27,8 @@ pub enum Operation {
     Replacement(Replacement),
     /// A device is added or removed, or the rest of that.
     DeviceChange(DeviceChange),
+    /// The creation of the file system.
+    FileSystemCreation(Box<FileSystemCreation>),
     /// The deletion of the file system, or the rest of it.
     FileSystemDeletion(FileSystemDeletion),
     /// The file system is checked.
@@ -42,6 +45,7 @@ impl Operation {
             Operation::Deletion(deletion) => deletion.deadline(),
             Operation::Replacement(replacement) => replacement.deadline(),
             Operation::DeviceChange(change) => change.deadline(),
+            Operation::FileSystemCreation(creation) => creation.deadline(),
             Operation::FileSystemDeletion(deletion) => deletion.deadline(),
             Operation::FileSystemCheck(check) => check.deadline(),
         }
@@ -56,6 +60,7 @@ impl Operation {
             Operation::Deletion(deletion) => deletion.step(now, input),
             Operation::Replacement(replacement) => replacement.step(now, input),
             Operation::DeviceChange(change) => change.step(now, input),
+            Operation::FileSystemCreation(creation) => creation.step(now, input),
             Operation::FileSystemDeletion(deletion) => deletion.step(now, input),
             Operation::FileSystemCheck(check) => check.step(now, input),
         }
@@ -95,6 +100,12 @@ impl From<Replacement> for Operation {
 impl From<DeviceChange> for Operation {
     fn from(change: DeviceChange) -> Operation {
         Operation::DeviceChange(change)
+    }
+}
+
+impl From<FileSystemCreation> for Operation {
+    fn from(creation: FileSystemCreation) -> Operation {
+        Operation::FileSystemCreation(Box::new(creation))
     }
 }
 

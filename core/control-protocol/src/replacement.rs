@@ -59,7 +59,7 @@ enum Phase {
     Pausing(Time, Time),
     /// The monitor has refused the disk for the reason under this tag.
     Forgetting(DeviceRecordEdit, Tag),
-    AwaitingDevice(Waiting),
+    AwaitingDevice(Box<Waiting>),
     Ended,
 }
 
@@ -168,7 +168,8 @@ impl Replacement {
         let until = if is_whole { Time(u64::MAX) } else { now.after(self.timing.device) };
         let question = Question::RunsOn { device: self.device, disk, is_whole };
         let timing = Timing { pause: PAUSE, ..self.timing };
-        self.phase = Phase::AwaitingDevice(Waiting::new(question, &timing, until, &mut self.questions));
+        let waiting = Waiting::new(question, &timing, until, &mut self.questions);
+        self.phase = Phase::AwaitingDevice(Box::new(waiting));
     }
 
     fn edit(&mut self, now: Time, edit: DeviceEdit) -> DeviceRecordEdit {

@@ -1,20 +1,16 @@
 //! File systems: creating and deleting them, each with its volumes, and the configuration of their metadata servers.
 //!
-//! ```text
-//!   create:  entry "creating" ─► NAME.meta, NAME.data ─► the metadata volume is formatted ─► entry "ready" ─► a metadata server serves it
-//!   delete:  the protocol is `braid_control_protocol::FileSystemDeletion`
-//! ```
+//! A file system NAME has the volumes NAME.meta and NAME.data; with several shards NAME.meta1, … and as many metadata servers, too (`shards`).
+//! The protocols are `FileSystemCreation` and `FileSystemDeletion` of `braid_control_protocol`; this module drives them.
 //!
-//! With several shards there are NAME.meta1, … and as many metadata servers, too (`shards`).
-//!
-//! A creation that was interrupted is begun anew by the next one of the same name, or removed by the deletion. A deletion that was
+//! What a creation has left that was interrupted is removed by the next one of the same name, or by the deletion. A deletion that was
 //! interrupted is completed by the next deletion, or by `braid up`.
 
 use crate::creation;
 use crate::failure::Failure;
 use crate::health::is_there;
 use crate::shards::{self, ShardChoice};
-use crate::volume_hold::{self, Answered, Ended, Judge, Questions, Subject, Work, Worker};
+use crate::volume_hold::{self, Ended, Judge, Questions, Subject, Work, Worker};
 use crate::volumes::{self, CHUNK_BLOCKS, NO_ROOM, Plan, describe};
 use braid_base::limits::Settings;
 use braid_base::units::format_size;
@@ -22,7 +18,9 @@ use braid_base::{BLOCK_BYTES, FileSystemId, Generation, Time, VolumeId, limits};
 use braid_control::{
     ArrayDescription, ArrayFolder, ControlError, FileSystemEntry, FileSystemState, HostEntry, Moment, VolumeEntry,
 };
-use braid_control_protocol::{Answer, Error, FileSystemDeletion, FileSystemTiming, Question};
+use braid_control_protocol::{
+    Answer, Error, FileSystemCreation, FileSystemDeletion, FileSystemTiming, Operation, Question, Tag,
+};
 use braid_layout::{Atomicity, Layout, RaidLevel};
 use braid_machine::{Patience, VolumeRequest};
 use braid_metadata::{MetadataServerConfig, VOLUME_BYTES_MIN};
@@ -30,6 +28,9 @@ use braid_namespace::Parameters;
 use braid_ordering::Ordering;
 use braid_session::Session;
 use braid_wire::Owner;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
@@ -73,6 +74,12 @@ struct Plans {
     /// One for each shard.
     metadata: Vec<Plan>,
     data: Plan,
+}
+
+impl Plans {
+    fn of_volume(&self, number: usize) -> &Plan {
+        self.metadata.get(number).unwrap_or(&self.data)
+    }
 }
 
 /// The file system of this name, if it is ready.
@@ -144,41 +151,24 @@ pub fn server_config(
 pub async fn create(session: &Session, new: &NewFileSystem) -> Result<FileSystemEntry, Failure> {
     check_name(&new.name)?;
     new.shards.check()?;
-    let folder = session.folder();
-    let entry = folder.update(|description| enter(description, new))?;
-    let made = async {
-        // What an earlier creation has left.
-        remove_volumes(session, &entry).await?;
-        let plans = plans(session, new, &entry).await?;
-        let mut made = Vec::new();
-        for plan in plans.metadata.iter().chain([&plans.data]) {
-            made.push(volumes::create(session, plan).await?);
+    let (folder, name) = (session.folder(), &new.name);
+    let subject = Subject::NewFileSystem(Box::new(new.clone()));
+    let operation = FileSystemCreation::of(session.generation(), FileSystemTiming::default());
+    let Ended { result, reasons, .. } = perform(session, subject, name, operation, Some(new)).await;
+    match result {
+        Ok(_) => Ok(find(&folder.describe()?, name)?.clone()),
+        Err(Error::FileSystemExists) => {
+            Err(Failure::failed("file-system-exists", format!("there is already a file system '{name}'")))
         }
-        for (id, metadata) in entry.servers().into_iter().zip(&made) {
-            format(session, id, metadata).await?;
-        }
-        // Another creation of the same name may have replaced the volumes: then it is the one that goes on.
-        let is_ours = |description: &ArrayDescription| {
-            let has = |volume: &VolumeEntry| description.volume(&volume.name).is_some_and(|now| now.id == volume.id);
-            made.iter().all(has)
-        };
-        change_state(folder, &entry, &[FileSystemState::Creating], FileSystemState::Ready, is_ours)
-    };
-    match made.await {
-        Ok(true) => Ok(FileSystemEntry { state: FileSystemState::Ready, ..entry }),
-        Ok(false) => {
-            let message = format!("file system {} was created or deleted by another command", new.name);
+        Err(Error::BeingDeleted) => match find(&folder.describe()?, name) {
+            Err(failure) => Err(failure),
+            Ok(_) => Err(Failure::failed("file-system-gone", format!("file system '{name}' was being deleted"))),
+        },
+        Err(Error::Lost) => {
+            let message = format!("file system {name} was created or deleted by another command");
             Err(Failure::failed("file-system-gone", message).hint("`braid fs status` lists the file systems"))
         }
-        Err(failure) => {
-            // If the removal fails now, `braid fs delete` can complete it, because the entry remains.
-            let undone =
-                change_state(folder, &entry, &[FileSystemState::Creating], FileSystemState::Deleting, |_| true);
-            if let Ok(true) = undone {
-                let _ = complete_deletion(session, &entry).await;
-            }
-            Err(failure)
-        }
+        Err(error) => Err(why_not(folder, name, error, reasons)?),
     }
 }
 
@@ -245,23 +235,13 @@ pub fn check_name(name: &str) -> Result<(), Failure> {
     Err(Failure::usage("bad-name", format!("'{name}' is not a valid name of a file system")).hint(hint))
 }
 
-/// Adds a file system to the description, or finds the entry of an interrupted creation.
-fn enter(description: &mut ArrayDescription, new: &NewFileSystem) -> Result<FileSystemEntry, Failure> {
+/// Adds a file system that the host `by` creates to the description, which has none of its name.
+pub(crate) fn enter(
+    description: &mut ArrayDescription,
+    new: &NewFileSystem,
+    by: Generation,
+) -> Result<FileSystemEntry, Failure> {
     let name = new.name.as_str();
-    if let Some(entry) = description.file_system(name) {
-        return match entry.state {
-            FileSystemState::Creating if new.shards.is_that_of(entry) => Ok(entry.clone()),
-            FileSystemState::Creating => {
-                let message = format!("the creation of file system '{name}' was begun with other metadata servers");
-                let hint = format!("remove what there is with `braid fs delete {name} --yes`");
-                Err(Failure::failed("file-system-creating", message).hint(hint))
-            }
-            FileSystemState::Ready => {
-                Err(Failure::failed("file-system-exists", format!("there is already a file system '{name}'")))
-            }
-            FileSystemState::Deleting => Err(find(description, name).expect_err("it is being deleted")),
-        };
-    }
     let most = limits::FILE_SYSTEMS_MAX;
     let there: usize = description.file_systems.iter().map(|entry| entry.servers().len()).sum();
     if there + usize::from(new.shards.servers) > most {
@@ -276,6 +256,7 @@ fn enter(description: &mut ArrayDescription, new: &NewFileSystem) -> Result<File
         name: name.to_string(),
         id,
         state: FileSystemState::Creating,
+        by: Some(by.0),
         evict_after_seconds: None,
         shards: new.shards.entry(id),
     };
@@ -286,22 +267,6 @@ fn enter(description: &mut ArrayDescription, new: &NewFileSystem) -> Result<File
     description.last_file_system = last;
     description.file_systems.push(entry.clone());
     Ok(entry)
-}
-
-/// Changes the state of a file system if it has one of the states `from`, and `may` allows it; otherwise returns false.
-fn change_state(
-    folder: &ArrayFolder,
-    entry: &FileSystemEntry,
-    from: &[FileSystemState],
-    to: FileSystemState,
-    may: impl Fn(&ArrayDescription) -> bool,
-) -> Result<bool, Failure> {
-    folder.update(|description| {
-        let allowed = may(description);
-        let found = description.file_systems.iter_mut().find(|other| other.id == entry.id);
-        let found = found.filter(|found| allowed && from.contains(&found.state));
-        Ok(found.map(|found| found.state = to).is_some())
-    })
 }
 
 /// The volumes of a new file system, if there is room for all.
@@ -431,53 +396,106 @@ async fn complete_deletion(session: &Session, entry: &FileSystemEntry) -> Result
 /// Performs a deletion, or the rest of one.
 async fn remove(session: &Session, entry: &FileSystemEntry, deletion: FileSystemDeletion) -> Result<(), Failure> {
     let folder = session.folder();
-    let questions = Questions {
-        folder: folder.clone(),
-        client: Some(session.client().clone()),
-        subject: Subject::FileSystem(entry.id),
-        what: format!("file system '{}' can't be deleted", entry.name),
-        judge: Judge::begin(),
-    };
-    let fences =
-        |_: &str| tracing::warn!("the metadata server of file system {} does not end, and is fenced", entry.name);
-    let deleter = VolumeDeleter(session);
-    let Ended { result, reasons, .. } = volume_hold::run(deletion.into(), &questions, Some(&deleter), fences).await;
+    let subject = Subject::FileSystem(entry.id);
+    let Ended { result, reasons, .. } = perform(session, subject, &entry.name, deletion, None).await;
     match result {
         Ok(_) => await_unreported(folder, entry).await,
         // Another process has deleted it meanwhile.
         Err(Error::NoFileSystem) => Ok(()),
-        Err(Error::Contended) => {
-            Err(Failure::failed("file-system-owned", "other processes take over the file system again and again")
-                .hint("stop them: `braid fs status` shows the owner"))
-        }
-        Err(error) => Err(volume_hold::explain(folder, &entry.name, error, reasons)?),
+        Err(error) => Err(why_not(folder, &entry.name, error, reasons)?),
     }
 }
 
-/// Deletes the volumes of a file system.
-struct VolumeDeleter<'a>(&'a Session);
+async fn perform(
+    session: &Session,
+    subject: Subject,
+    name: &str,
+    operation: impl Into<Operation>,
+    new: Option<&NewFileSystem>,
+) -> Ended {
+    let (verb, client) = (if new.is_some() { "created" } else { "deleted" }, Some(session.client().clone()));
+    let what = format!("file system '{name}' can't be {verb}");
+    let questions = Questions { folder: session.folder().clone(), client, subject, what, judge: Judge::begin() };
+    let fences = |_: &str| tracing::warn!("the metadata server of file system {name} does not end, and is fenced");
+    let worker = VolumeWorker::new(session, new);
+    volume_hold::run(operation.into(), &questions, Some(&worker), fences).await
+}
 
-impl Worker for VolumeDeleter<'_> {
+fn why_not(
+    folder: &ArrayFolder,
+    name: &str,
+    error: Error,
+    reasons: BTreeMap<Tag, Failure>,
+) -> Result<Failure, Failure> {
+    Ok(match error {
+        Error::Held(by) => {
+            let message = format!("host {by} is creating file system '{name}'");
+            Failure::failed("file-system-creating", message).hint("try again when it is done")
+        }
+        Error::Contended => {
+            Failure::failed("file-system-owned", "other processes take over the file system again and again")
+                .hint("stop them: `braid fs status` shows the owner")
+        }
+        error => volume_hold::explain(folder, name, error, reasons)?,
+    })
+}
+
+/// Creates and deletes the volumes of a file system.
+struct VolumeWorker<'a> {
+    session: &'a Session,
+    /// The file system that is created, if one is.
+    new: Option<&'a NewFileSystem>,
+    plans: RefCell<Option<Plans>>,
+    /// The volumes that are there.
+    made: RefCell<Vec<VolumeEntry>>,
+}
+
+impl Worker for VolumeWorker<'_> {
     fn begin(&self, question: &Question) -> Option<Work<'_>> {
-        match *question {
-            Question::DeleteVolume { volume } => Some(Work::UnderWay(Box::pin(self.delete(volume)))),
-            _ => None,
-        }
+        let doing: Pin<Box<dyn Future<Output = Result<(), Failure>>>> = match *question {
+            Question::CreateVolume { number } => Box::pin(self.create(number)),
+            Question::Format { file_system, number } => Box::pin(self.format(file_system, number)),
+            Question::DeleteVolume { volume } => Box::pin(self.delete(volume)),
+            _ => return None,
+        };
+        Some(Work::UnderWay(Box::pin(async move {
+            match doing.await {
+                Ok(()) => (Answer::Yes, None),
+                Err(failure) => (Answer::Failed, Some(failure)),
+            }
+        })))
     }
 }
 
-impl VolumeDeleter<'_> {
-    async fn delete(&self, volume: VolumeId) -> Answered {
-        let failed = match self.0.folder().describe() {
-            Ok(description) => match description.volumes.iter().find(|entry| entry.id == volume.0) {
-                Some(entry) => volumes::delete(self.0, &entry.name).await.err(),
-                None => None,
-            },
-            Err(error) => Some(error.into()),
-        };
-        match failed.filter(|failure| failure.code != "no-such-volume") {
-            None => (Answer::Yes, None),
-            Some(failure) => (Answer::Failed, Some(failure)),
+impl<'a> VolumeWorker<'a> {
+    fn new(session: &'a Session, new: Option<&'a NewFileSystem>) -> VolumeWorker<'a> {
+        VolumeWorker { session, new, plans: RefCell::default(), made: RefCell::default() }
+    }
+
+    async fn create(&self, number: usize) -> Result<(), Failure> {
+        let new = self.new.expect("volumes are created for a new file system");
+        if self.plans.borrow().is_none() {
+            let description = self.session.folder().describe()?;
+            let plans = plans(self.session, new, any(&description, &new.name)?).await?;
+            self.plans.replace(Some(plans));
+        }
+        let plan = self.plans.borrow().as_ref().map(|plans| plans.of_volume(number).clone()).expect("just made");
+        let volume = volumes::create(self.session, &plan).await?;
+        self.made.borrow_mut().push(volume);
+        Ok(())
+    }
+
+    async fn format(&self, id: FileSystemId, number: usize) -> Result<(), Failure> {
+        let metadata = self.made.borrow()[number].clone();
+        format(self.session, id, &metadata).await
+    }
+
+    async fn delete(&self, volume: VolumeId) -> Result<(), Failure> {
+        let description = self.session.folder().describe()?;
+        let Some(entry) = description.volumes.iter().find(|entry| entry.id == volume.0) else { return Ok(()) };
+        match volumes::delete_this(self.session, entry).await {
+            Err(failure) if failure.code == "no-such-volume" => Ok(()),
+            deleted => deleted,
         }
     }
 }
@@ -491,15 +509,6 @@ async fn await_unreported(folder: &ArrayFolder, entry: &FileSystemEntry) -> Resu
         && begun.elapsed() < REPORT_WAIT
     {
         tokio::time::sleep(LOOK_PAUSE).await;
-    }
-    Ok(())
-}
-
-async fn remove_volumes(session: &Session, entry: &FileSystemEntry) -> Result<(), Failure> {
-    for name in entry.volumes().into_iter().rev() {
-        if session.folder().describe()?.volume(&name).is_some() {
-            volumes::delete(session, &name).await?;
-        }
     }
     Ok(())
 }
@@ -523,32 +532,26 @@ mod tests {
     fn numbers_of_file_systems_are_not_used_again() {
         let mut description = description();
         let one = new(1);
-        let first = enter(&mut description, &one).unwrap();
-        assert_eq!(enter(&mut description, &one).unwrap(), first, "an interrupted creation is begun anew");
-        assert_eq!(enter(&mut description, &new(2)).unwrap_err().code, "file-system-creating");
+        let first = enter(&mut description, &one, Generation(3)).unwrap();
         description.file_systems.clear();
-        assert_eq!((first.id, enter(&mut description, &one).unwrap().id), (1, 2));
-        description.file_system_mut("home").unwrap().state = FileSystemState::Ready;
-        assert_eq!(enter(&mut description, &one).unwrap_err().code, "file-system-exists");
-        description.file_system_mut("home").unwrap().state = FileSystemState::Deleting;
-        assert_eq!(enter(&mut description, &one).unwrap_err().code, "file-system-deleting");
+        assert_eq!((first.id, enter(&mut description, &one, Generation(3)).unwrap().id), (1, 2));
     }
 
     #[test]
     fn each_shard_has_a_number_and_a_volume_and_one_server_is_written_as_before() {
         let mut description = description();
-        let several = enter(&mut description, &new(3)).unwrap();
+        let several = enter(&mut description, &new(3), Generation(3)).unwrap();
         assert_eq!(several.servers(), [1, 2, 3].map(FileSystemId));
         assert_eq!(several.volumes(), ["home.meta", "home.meta1", "home.meta2", "home.data"]);
-        let after = enter(&mut description, &NewFileSystem { name: "other".into(), ..new(1) }).unwrap();
+        let after = enter(&mut description, &NewFileSystem { name: "other".into(), ..new(1) }, Generation(3)).unwrap();
         assert_eq!(after.id, 4);
         let written = serde_json::to_string(&after).unwrap();
-        assert_eq!(written, r#"{"name":"other","id":4,"state":"creating"}"#);
+        assert_eq!(written, r#"{"name":"other","id":4,"state":"creating","by":3}"#);
         for number in 0..7 {
-            enter(&mut description, &NewFileSystem { name: format!("n{number}"), ..new(8) }).unwrap();
+            enter(&mut description, &NewFileSystem { name: format!("n{number}"), ..new(8) }, Generation(3)).unwrap();
         }
         let too_many = NewFileSystem { name: "more".into(), ..new(8) };
-        assert_eq!(enter(&mut description, &too_many).unwrap_err().code, "too-many-file-systems");
+        assert_eq!(enter(&mut description, &too_many, Generation(3)).unwrap_err().code, "too-many-file-systems");
     }
 
     #[test]

@@ -60,15 +60,6 @@ impl ShardChoice {
             names_key: Uuid::new_v4().simple().to_string(),
         })
     }
-
-    /// True if a creation of this file system was begun with the same choice.
-    pub(crate) fn is_that_of(&self, entry: &FileSystemEntry) -> bool {
-        match (&entry.shards, self.entry(entry.id)) {
-            (None, None) => true,
-            (Some(begun), Some(own)) => ShardsEntry { names_key: begun.names_key.clone(), ..own } == *begun,
-            _ => false,
-        }
-    }
 }
 
 /// Sets how operations on several shards of a file system are committed, as far as that is given. Transactions that are under way end as
@@ -158,7 +149,14 @@ mod tests {
 
     fn entry(choice: &ShardChoice) -> FileSystemEntry {
         let state = FileSystemState::Creating;
-        FileSystemEntry { name: "home".into(), id: 7, state, evict_after_seconds: None, shards: choice.entry(7) }
+        FileSystemEntry {
+            name: "home".into(),
+            id: 7,
+            state,
+            by: None,
+            evict_after_seconds: None,
+            shards: choice.entry(7),
+        }
     }
 
     #[test]
@@ -192,6 +190,5 @@ mod tests {
         assert_eq!([0, 1].map(|shard| server(&entry, shard).unwrap()), [FileSystemId(7), FileSystemId(8)]);
         assert_eq!(server(&entry, 2).unwrap_err().code, "no-such-shard");
         assert_eq!(names_key(&entry).unwrap(), names_key(&entry).unwrap(), "all shards have the same");
-        assert!(choice.is_that_of(&entry) && !ShardChoice { servers: 3, ..choice }.is_that_of(&entry));
     }
 }

@@ -303,9 +303,12 @@ pub(crate) fn explain(
         Error::HoldsVolumes(_) => Failure::failed("holds-volumes", "volumes lie on the device"),
         Error::NoDevice => Failure::unreachable("no-such-device", "the array has no such device"),
         Error::NotIn(tag) | Error::NoLockServer(tag) | Error::Refused(tag) | Error::NotYet(tag) => reason(tag),
-        Error::NoFileSystem | Error::Contended | Error::CheckUnderWay | Error::NotSettled(_) => {
-            Failure::failed("internal", "a file system is concerned")
-        }
+        Error::FileSystemExists
+        | Error::BeingDeleted
+        | Error::NoFileSystem
+        | Error::Contended
+        | Error::CheckUnderWay
+        | Error::NotSettled(_) => Failure::failed("internal", "a file system is concerned"),
         Error::Question(tag) | Error::NoSpace(tag) | Error::Incomplete(tag) | Error::BlocksLost(tag) => reason(tag),
     })
 }

@@ -215,8 +215,14 @@ pub async fn delete(session: &Session, name: &str) -> Result<(), Failure> {
         // The error lists the volumes.
         None => find(&description, name)?.clone(),
     };
+    delete_this(session, &entry).await
+}
+
+/// Deletes this volume, and no other one of its name.
+pub(crate) async fn delete_this(session: &Session, entry: &VolumeEntry) -> Result<(), Failure> {
+    let name = entry.name.as_str();
     let deletion = Deletion::of(session.generation(), Timing::default());
-    let questions = questions(session, &entry, format!("volume '{name}' can't be deleted"));
+    let questions = questions(session, entry, format!("volume '{name}' can't be deleted"));
     let Ended { result, reasons, is_committed } = volume_hold::run(deletion.into(), &questions, None, |_| {}).await;
     let Err(error) = result else { return Ok(()) };
     if error == Error::NotUsable {

@@ -14,6 +14,9 @@ pub struct FileSystemEntry {
     /// Its number, by which the monitor knows its owner.
     pub id: u16,
     pub state: FileSystemState,
+    /// The host that creates it. None for other states, and in folders of earlier releases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<u32>,
     /// After how many seconds a host is fenced that keeps locks which others wait for; 0: never. None for the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evict_after_seconds: Option<u64>,

@@ -34,6 +34,8 @@ impl World {
                 unreachable!("devices change in another world")
             }
             Question::Ownership { .. }
+            | Question::CreateVolume { .. }
+            | Question::Format { .. }
             | Question::DeleteVolume { .. }
             | Question::Announce(_)
             | Question::Withdraw(_)
@@ -81,6 +83,7 @@ impl World {
                 unreachable!("disks are replaced in another world")
             }
             Command::ReadFileSystem
+            | Command::EnterFileSystem { .. }
             | Command::ReplaceFileSystem { .. }
             | Command::RemoveFileSystem { .. }
             | Command::ListServers => unreachable!("file systems are in another world"),

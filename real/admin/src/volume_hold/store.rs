@@ -3,11 +3,12 @@
 use super::{LOOK_PAUSE, NO_ROOM, lock_servers_serve};
 use crate::device_lifecycle::{self, ACT_WAIT};
 use crate::failure::Failure;
+use crate::file_systems::NewFileSystem;
 use crate::volumes;
 use braid_base::{DeviceId, DiskId, Generation, MemberState, VolumeId};
 use braid_control::{
-    ArrayDescription, ArrayFolder, ControlError, DeviceEntry, DeviceState, DiskEntry, HostEntry, Moment, ReportedState,
-    VolumeEntry,
+    ArrayDescription, ArrayFolder, ControlError, DeviceEntry, DeviceState, DiskEntry, FileSystemEntry, FileSystemState,
+    HostEntry, Moment, ReportedState, VolumeEntry,
 };
 use braid_control_protocol::{
     self as protocol, Answer, Command, DeviceRecord, Fence, HostLease, Question, Version, VolumeRecord,
@@ -47,6 +48,8 @@ pub(crate) enum Subject {
     NewDevice(Box<DeviceEntry>),
     /// The file system of this number.
     FileSystem(u16),
+    /// A file system that is to be created.
+    NewFileSystem(Box<NewFileSystem>),
 }
 
 /// A judge of leases, over several looks at them.
@@ -113,6 +116,8 @@ impl Questions {
             Question::Ownership { file_system, request } => self.ownership(file_system, request).await,
             Question::Copy { .. }
             | Question::CopyProgress
+            | Question::CreateVolume { .. }
+            | Question::Format { .. }
             | Question::DeleteVolume { .. }
             | Question::Announce(_)
             | Question::Withdraw(_)
@@ -144,7 +149,7 @@ impl Questions {
     }
 
     async fn are_in(&self, devices: &BTreeSet<DeviceId>) -> Result<Answered, Failure> {
-        let membership = match self.client.call(ArrayRequest::Membership).await {
+        let membership = match self.client()?.call(ArrayRequest::Membership).await {
             Ok(HostSuccess::Membership(membership)) => membership,
             Ok(other) => return Err(Failure::failed("internal", format!("not a membership: {other:?}"))),
             Err(error @ HostError::MonitorSilent { .. }) => return Ok((Answer::Unknown, Some(error.into()))),
@@ -189,6 +194,7 @@ impl Questions {
             Command::ReplaceDevice { after, record } => return answer_to(self.replace_device(after, &record)),
             Command::RemoveDevice { after } => return answer_to(self.remove_device(after)),
             Command::ReadFileSystem => self.read_file_system()?,
+            Command::EnterFileSystem { after, by } => return self.enter_file_system(after, by),
             Command::ReplaceFileSystem { after, state } => return self.replace_file_system(after, state),
             Command::RemoveFileSystem { after } => return self.remove_file_system(after),
             Command::ListServers => self.list_servers()?,
@@ -220,13 +226,6 @@ impl Questions {
             Subject::Device(device, _) => *device,
             Subject::NewDevice(entry) => DeviceId(entry.id),
             other => unreachable!("no operation on a device: {other:?}"),
-        }
-    }
-
-    pub(super) fn file_system(&self) -> u16 {
-        match &self.subject {
-            Subject::FileSystem(id) => *id,
-            other => unreachable!("no operation on a file system: {other:?}"),
         }
     }
 
@@ -280,7 +279,7 @@ impl Questions {
             }
             let Subject::Volume(VolumeId(id), entry) = &self.subject else { return Err(Refused::Superseded) };
             if !description.volumes.iter().any(|entry| entry.id == *id) {
-                enter(description, *entry.clone().ok_or(Refused::Superseded)?)?;
+                enter(description, *entry.clone().ok_or(Refused::Superseded)?, record.administrator())?;
             }
             let is_this = |entry: &&mut VolumeEntry| entry.id == *id;
             set_record(description.volumes.iter_mut().find(is_this).ok_or(Refused::Superseded)?, record)?;
@@ -371,10 +370,17 @@ pub(super) fn answer_to(replaced: Result<Version, Refused>) -> Result<Answered, 
     }
 }
 
-/// Adds a new volume to the description, if its name is free.
-fn enter(description: &mut ArrayDescription, entry: VolumeEntry) -> Result<(), Refused> {
+/// Adds a new volume to the description, if its name is free. The names of the volumes of a file system are free for the host that creates it.
+fn enter(description: &mut ArrayDescription, entry: VolumeEntry, by: Option<Generation>) -> Result<(), Refused> {
     if description.volume(&entry.name).is_some() {
         return Err(Refused::Failed(volumes::exists(&entry.name)));
+    }
+    let creates = |file_system: &FileSystemEntry| {
+        file_system.state == FileSystemState::Creating && file_system.by == by.map(|by| by.0)
+    };
+    if let Some(file_system) = description.file_system_of(&entry).filter(|file_system| !creates(file_system)) {
+        let message = format!("the name '{}' belongs to file system '{}'", entry.name, file_system.name);
+        return Err(Refused::Failed(Failure::failed("volume-exists", message).hint("choose another name")));
     }
     description.next_volume = description.next_volume.max(entry.id + 1);
     description.volumes.push(entry);
@@ -422,6 +428,12 @@ impl From<ControlError> for Refused {
         let is_replaced = matches!(&error, ControlError::File { doing: "sync", path, .. } if path.is_dir());
         let failure = Failure::from(error);
         if is_replaced { Refused::Unknown(failure) } else { Refused::Failed(failure) }
+    }
+}
+
+impl From<Failure> for Refused {
+    fn from(failure: Failure) -> Refused {
+        Refused::Failed(failure)
     }
 }
 

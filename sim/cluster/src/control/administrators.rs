@@ -235,6 +235,8 @@ impl Cluster {
                 return self.ask_host(control, own, tag, request);
             }
             Question::Ownership { .. }
+            | Question::CreateVolume { .. }
+            | Question::Format { .. }
             | Question::DeleteVolume { .. }
             | Question::Announce(_)
             | Question::Withdraw(_)

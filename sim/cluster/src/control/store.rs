@@ -208,6 +208,7 @@ impl Cluster {
                 unreachable!("operations on devices have no volume")
             }
             Command::ReadFileSystem
+            | Command::EnterFileSystem { .. }
             | Command::ReplaceFileSystem { .. }
             | Command::RemoveFileSystem { .. }
             | Command::ListServers => unreachable!("runs with a control plane have no file systems"),

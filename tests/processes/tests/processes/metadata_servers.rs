@@ -4,10 +4,12 @@ use braid_base::limits::Settings;
 use braid_client::{ArrayOptions, Error};
 use braid_processes::array::{Array, number, text};
 use braid_processes::daemon::signal;
+use braid_processes::program::braid_bin;
 use braid_processes::scratch::path_text;
-use braid_processes::{Client, Daemon};
+use braid_processes::{Client, Daemon, wait_until};
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Devices with room for a small volume and a small file system.
@@ -176,4 +178,58 @@ fn a_new_array_may_have_a_file_system() {
     array.down();
     let refused = array.try_start(&["--fs", "other"]).expect_err("it has another file system");
     refused.refused(2, "arguments-differ");
+}
+
+/// The command that creates `home`, as a process of its own.
+fn creating(array: &Array) -> Child {
+    let arguments = ["fs", "create", "home", "--size", "64MiB", "--json", "--array", path_text(array.dir())];
+    let mut command = Command::new(braid_bin());
+    command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("braid can be started")
+}
+
+/// The error that a command ended with; none if it is done.
+fn error_of(child: Child) -> Option<String> {
+    let ended = child.wait_with_output().expect("it ends");
+    let printed: Value =
+        serde_json::from_slice(&ended.stdout).or_else(|_| serde_json::from_slice(&ended.stderr)).unwrap();
+    (!ended.status.success()).then(|| text(&printed["error"]["code"]))
+}
+
+#[test]
+fn one_of_two_creations_at_the_same_time_succeeds_and_nothing_else_remains() {
+    let array = Array::up(&ROOM);
+    for pause in [0, 50, 300] {
+        let first = creating(&array);
+        std::thread::sleep(Duration::from_millis(pause));
+        let mut ends = [error_of(creating(&array)), error_of(first)];
+        ends.sort();
+        assert_eq!(ends, [None, Some("file-system-exists".to_string())], "{pause} ms between them");
+        await_served(&array, None);
+        array.braid(&["fs", "delete", "home", "--yes"]).done();
+        assert_eq!(array.status()["volumes"].as_array().map(Vec::len), Some(1));
+    }
+}
+
+#[test]
+fn a_creation_that_was_suspended_and_replaced_leaves_the_new_file_system_alone() {
+    let array = Array::up(&ROOM);
+    let suspended = creating(&array);
+    let described = || std::fs::read_to_string(array.dir().join("array.json")).expect("the description");
+    wait_until("the creation has begun", Duration::from_secs(20), || described().contains("\"home\""));
+    signal(suspended.id(), Signal::STOP);
+    // It has a lease of four seconds. If it was suspended while it held the folder's lock, others wait for that, and are refused.
+    std::thread::sleep(Duration::from_secs(6));
+    let other = array.braid(&["fs", "create", "home", "--size", "64MiB"]);
+    signal(suspended.id(), Signal::CONT);
+    let late = error_of(suspended);
+    if other.status == Some(0) {
+        assert!(late.is_some(), "two commands have created it");
+    } else {
+        // The suspended command held the folder's lock, or was done already.
+        assert!(late.is_none(), "nobody has created it: {late:?}");
+    }
+    await_served(&array, None);
+    let checked = array.braid(&["fs", "check", "home"]).done().json();
+    assert_eq!(checked["sound"], true);
+    array.assert_sound("home.data");
 }

@@ -1,0 +1,353 @@
+//! File systems that are created: a small world with a store, and administrators that create one of the same name. Each may die, or be silent
+//! for so long that its lease is over, and go on.
+
+use crate::*;
+use braid_base::{FileSystemId, Generation, Ownership, Time, VolumeId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// A volume for the metadata, and one for the content of files.
+const VOLUMES: usize = 2;
+
+#[derive(Clone, Debug)]
+struct World {
+    version: Version,
+    record: Option<FileSystemRecord>,
+    last_number: u16,
+    /// By name. Formatted, or not.
+    volumes: BTreeMap<usize, (VolumeId, bool)>,
+    last_volume: u64,
+    administrators: BTreeMap<Generation, (Operation, BTreeMap<Tag, Question>, Time)>,
+    /// Hosts that have been silent for longer than a lease.
+    silent: BTreeSet<Generation>,
+    fenced: BTreeSet<Generation>,
+    stray: Vec<(Generation, Question)>,
+    ends: BTreeSet<String>,
+    budget: Budget,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    lost: u32,
+    deaths: u32,
+    silences: u32,
+    /// Questions that fail: a device has no space.
+    failures: u32,
+}
+
+const QUIET: Budget = Budget { lost: 0, deaths: 0, silences: 0, failures: 0 };
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Answer(Generation, Tag),
+    Fail(Generation, Tag),
+    Lose(Generation, Tag),
+    Stray(usize),
+    Wake(Generation),
+    Die(Generation),
+    Silence(Generation),
+}
+
+impl World {
+    fn new(administrators: u32, budget: Budget) -> World {
+        let mut world = World {
+            version: Version(1),
+            record: None,
+            last_number: 0,
+            volumes: BTreeMap::new(),
+            last_volume: 0,
+            administrators: BTreeMap::new(),
+            silent: BTreeSet::new(),
+            fenced: BTreeSet::new(),
+            stray: Vec::new(),
+            ends: BTreeSet::new(),
+            budget,
+        };
+        for number in 1..=administrators {
+            let own = Generation(number);
+            let operation = FileSystemCreation::of(own, FileSystemTiming::default()).into();
+            world.administrators.insert(own, (operation, BTreeMap::new(), Time(0)));
+            world.give(own, Input::Start);
+        }
+        world
+    }
+
+    fn give(&mut self, own: Generation, input: Input) {
+        let (operation, pending, now) = self.administrators.get_mut(&own).expect("it lives");
+        let mut ended = None;
+        for effect in operation.step(*now, input) {
+            match effect {
+                Effect::Ask { tag, question } => drop(pending.insert(tag, question)),
+                Effect::Began(_) => {}
+                Effect::Ended(result) => ended = Some(result),
+            }
+        }
+        if let Some(result) = ended {
+            self.administrators.remove(&own);
+            self.ends.insert(format!("{result:?}"));
+        }
+    }
+
+    fn events(&self) -> Vec<Event> {
+        let mut events = Vec::new();
+        for (own, (operation, pending, _)) in &self.administrators {
+            for (tag, question) in pending {
+                events.push(Event::Answer(*own, *tag));
+                if self.budget.failures > 0 && matches!(question, Question::CreateVolume { .. }) {
+                    events.push(Event::Fail(*own, *tag));
+                }
+                let changes = |command: &Command| {
+                    matches!(command, Command::EnterFileSystem { .. } | Command::ReplaceFileSystem { .. })
+                };
+                if self.budget.lost > 0 && matches!(question, Question::Store(command) if changes(command)) {
+                    events.push(Event::Lose(*own, *tag));
+                }
+            }
+            // Otherwise what it looks at is as before.
+            if operation.deadline().is_some() && self.is_over(*own) {
+                events.push(Event::Wake(*own));
+            }
+            if self.budget.deaths > 0 {
+                events.push(Event::Die(*own));
+            }
+            if self.budget.silences > 0 && !self.silent.contains(own) {
+                events.push(Event::Silence(*own));
+            }
+        }
+        events.extend((0..self.stray.len()).map(Event::Stray));
+        events
+    }
+
+    /// True if no other administrator that lives keeps this one waiting.
+    fn is_over(&self, own: Generation) -> bool {
+        !matches!(self.record.as_ref().map(|record| record.state),
+            Some(FileSystemState::Creating { by }) if by != own && self.is_live(by) && self.administrators.contains_key(&by))
+    }
+
+    fn is_live(&self, host: Generation) -> bool {
+        self.administrators.contains_key(&host) && !self.silent.contains(&host)
+    }
+
+    fn happen(&mut self, event: Event) {
+        let take = |world: &mut World, own: Generation, tag: Tag| {
+            world.administrators.get_mut(&own).unwrap().1.remove(&tag).unwrap()
+        };
+        match event {
+            Event::Answer(own, tag) => {
+                let question = take(self, own, tag);
+                let answer = self.perform(own, &question);
+                self.give(own, Input::Answer { tag, answer });
+            }
+            Event::Fail(own, tag) => {
+                self.budget.failures -= 1;
+                take(self, own, tag);
+                self.give(own, Input::Answer { tag, answer: Answer::Failed });
+            }
+            Event::Lose(own, tag) => {
+                self.budget.lost -= 1;
+                let question = take(self, own, tag);
+                self.stray.push((own, question));
+                self.give(own, Input::Answer { tag, answer: Answer::Unknown });
+            }
+            Event::Stray(number) => {
+                let (own, question) = self.stray.remove(number);
+                self.perform(own, &question);
+            }
+            Event::Wake(own) => {
+                let (operation, _, now) = self.administrators.get_mut(&own).unwrap();
+                *now = operation.deadline().unwrap();
+                self.give(own, Input::Wake);
+                if let Some((_, _, now)) = self.administrators.get_mut(&own) {
+                    *now = Time(0);
+                }
+            }
+            Event::Die(own) => {
+                self.budget.deaths -= 1;
+                let (_, pending, _) = self.administrators.remove(&own).unwrap();
+                self.stray.extend(pending.into_values().map(|question| (own, question)));
+            }
+            Event::Silence(own) => {
+                self.budget.silences -= 1;
+                self.silent.insert(own);
+            }
+        }
+        self.check();
+    }
+
+    /// What must hold at every moment.
+    fn check(&self) {
+        if self.record.as_ref().is_some_and(|record| record.state == FileSystemState::Ready) {
+            assert_eq!(self.volumes.len(), VOLUMES, "a volume of a file system in use is gone: {self:#?}");
+            assert!(self.volumes[&0].1, "a file system in use is not formatted: {self:#?}");
+        }
+    }
+
+    fn perform(&mut self, own: Generation, question: &Question) -> Answer {
+        let is_own = |record: &FileSystemRecord| record.state == FileSystemState::Creating { by: own };
+        match *question {
+            Question::Store(ref command) => self.on_command(command),
+            Question::CreateVolume { number } => {
+                if !self.record.as_ref().is_some_and(is_own) || self.volumes.contains_key(&number) {
+                    return Answer::Failed;
+                }
+                self.last_volume += 1;
+                self.volumes.insert(number, (VolumeId(self.last_volume), false));
+                if self.fenced.contains(&own) { Answer::Failed } else { Answer::Yes }
+            }
+            Question::Format { number, .. } => {
+                if self.fenced.contains(&own) {
+                    return Answer::Failed;
+                }
+                let (_, is_formatted) = self.volumes.get_mut(&number).expect("devices have it until others are fenced");
+                *is_formatted = true;
+                Answer::Yes
+            }
+            Question::DeleteVolume { volume } => {
+                if self.fenced.contains(&own) {
+                    return Answer::Failed;
+                }
+                self.volumes.retain(|_, (there, _)| *there != volume);
+                Answer::Yes
+            }
+            Question::Fence(ref fence) => {
+                let hosts = (1..fence.below.0).map(Generation).filter(|host| !fence.except.contains(host));
+                self.fenced.extend(hosts);
+                Answer::Yes
+            }
+            Question::Ownership { .. } => Answer::Ownership(Ownership::default()),
+            ref other => panic!("{other:?}"),
+        }
+    }
+
+    fn on_command(&mut self, command: &Command) -> Answer {
+        match *command {
+            Command::ReadFileSystem => {
+                let volumes = || self.volumes.values().map(|(volume, _)| *volume).collect();
+                let record = self.record.clone().map(|record| FileSystemRecord { volumes: volumes(), ..record });
+                Answer::FileSystem { version: self.version, record }
+            }
+            Command::EnterFileSystem { after, .. }
+            | Command::ReplaceFileSystem { after, .. }
+            | Command::RemoveFileSystem { after }
+                if after != self.version =>
+            {
+                Answer::Superseded
+            }
+            Command::EnterFileSystem { by, .. } => {
+                self.last_number += 1;
+                let (servers, state) = (vec![FileSystemId(self.last_number)], FileSystemState::Creating { by });
+                self.replace(Some(FileSystemRecord { servers, volumes: Vec::new(), state }))
+            }
+            Command::ReplaceFileSystem { state, .. } => {
+                let record = self.record.clone().expect("the version is that of the record");
+                self.replace(Some(FileSystemRecord { state, ..record }))
+            }
+            Command::RemoveFileSystem { .. } => self.replace(None),
+            Command::ListServers => Answer::Servers { leases: Vec::new(), announced: BTreeSet::new() },
+            Command::ListHosts => {
+                let lease = |host: u32| HostLease {
+                    host: Generation(host),
+                    is_live: self.is_live(Generation(host)),
+                    uses_volumes: true,
+                    confirmed: Version(0),
+                };
+                Answer::Hosts((1..=3).filter(|host| self.is_live(Generation(*host))).map(lease).collect())
+            }
+            Command::EndLease { host } if self.is_live(host) => Answer::Lease(LeaseEnd::Lives),
+            Command::EndLease { host } => {
+                let except = (1..=3).map(Generation).filter(|other| *other != host && !self.fenced.contains(other));
+                let below = Generation(4);
+                Answer::Lease(LeaseEnd::Ended(Fence { below, except: except.collect() }))
+            }
+            Command::ForgetLease { .. } => Answer::Yes,
+            ref other => panic!("{other:?}"),
+        }
+    }
+
+    fn replace(&mut self, record: Option<FileSystemRecord>) -> Answer {
+        self.record = record;
+        self.version = Version(self.version.0 + 1);
+        Answer::Replaced { version: self.version }
+    }
+}
+
+/// Visits every world that can come about, and checks those in which nothing can happen any more. Returns how operations ended.
+fn explore(world: World, at_rest: impl Fn(&World)) -> BTreeSet<String> {
+    let fingerprint = |world: &World| {
+        let mut hasher = DefaultHasher::new();
+        // What was seen before does not matter.
+        format!("{:?}", World { ends: BTreeSet::new(), ..world.clone() }).hash(&mut hasher);
+        hasher.finish()
+    };
+    let (mut visited, mut ends, mut next) = (BTreeSet::from([fingerprint(&world)]), BTreeSet::new(), vec![world]);
+    while let Some(world) = next.pop() {
+        ends.extend(world.ends.iter().cloned());
+        let events = world.events();
+        if events.is_empty() {
+            at_rest(&world);
+        }
+        for event in events {
+            let mut after = world.clone();
+            after.happen(event);
+            ends.extend(after.ends.iter().cloned());
+            if visited.insert(fingerprint(&after)) {
+                next.push(after);
+            }
+        }
+    }
+    println!("{} worlds, {ends:?}", visited.len());
+    ends
+}
+
+#[track_caller]
+fn ends_with(ends: &BTreeSet<String>, expected: &[&str]) {
+    for end in expected {
+        assert!(ends.iter().any(|found| found.contains(end)), "{end} never happened: {ends:?}");
+    }
+}
+
+fn nothing_is_left(world: &World) {
+    let is_ready = world.record.as_ref().is_some_and(|record| record.state == FileSystemState::Ready);
+    assert!(is_ready || (world.record.is_none() && world.volumes.is_empty()), "something is left: {world:#?}");
+}
+
+#[test]
+fn one_of_two_administrators_creates_a_file_system_and_the_other_finds_it() {
+    let ends = explore(World::new(1, QUIET), nothing_is_left);
+    assert_eq!(ends, ["Ok(Changed)".to_string()].into());
+    let ends = explore(World::new(2, QUIET), |world| {
+        nothing_is_left(world);
+        assert!(world.record.is_some());
+    });
+    assert_eq!(ends, ["Ok(Changed)".to_string(), "Err(FileSystemExists)".to_string()].into());
+}
+
+#[test]
+fn a_creation_that_fails_leaves_nothing() {
+    let ends = explore(World::new(1, Budget { failures: 1, ..QUIET }), nothing_is_left);
+    ends_with(&ends, &["Ok(Changed)", "Err(Question"]);
+    let ends = explore(World::new(2, Budget { failures: 1, lost: 1, ..QUIET }), nothing_is_left);
+    ends_with(&ends, &["Ok(Changed)", "Err(Question", "Err(FileSystemExists)"]);
+}
+
+#[test]
+fn what_a_dead_administrator_has_left_is_deleted_first() {
+    let ends = explore(World::new(2, Budget { deaths: 1, ..QUIET }), |world| {
+        // Whoever lives has created it, or found it being deleted.
+        if world.ends.contains("Ok(Changed)") {
+            nothing_is_left(world);
+        }
+    });
+    ends_with(&ends, &["Ok(Changed)"]);
+}
+
+#[test]
+fn an_administrator_that_was_shut_out_touches_nothing_when_it_goes_on() {
+    let ends = explore(World::new(2, Budget { silences: 1, ..QUIET }), |world| {
+        assert!(world.record.is_some(), "nobody has created it: {world:#?}");
+        nothing_is_left(world);
+    });
+    ends_with(&ends, &["Ok(Changed)", "Err(Lost)"]);
+    let budget = Budget { silences: 1, failures: 1, ..QUIET };
+    ends_with(&explore(World::new(2, budget), |_| ()), &["Ok(Changed)", "Err(Lost)", "Err(Question"]);
+}
