@@ -105,6 +105,8 @@ pub enum Error {
     BeingDeleted,
     /// Other processes take over the file system again and again.
     Contended,
+    /// Another process has owned a shard while the file system was checked.
+    Interrupted,
     /// Another process checks the file system.
     CheckUnderWay,
     /// The metadata servers of these shards have not ended their operations in time.

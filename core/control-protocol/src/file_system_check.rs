@@ -4,19 +4,21 @@
 //! ```text
 //!   several shards: announce Settle ─► all servers have settled ─┐
 //!   one shard ───────────────────────────────────────────────────┴─► announce Check ─► servers release their shards, or time is up ─►
-//!     examine each shard ─► withdraw Check ─► servers serve again, or time is up ─► withdraw Settle
+//!     examine each shard ─► nobody has owned them since? ─► withdraw Check ─► servers serve again, or time is up ─► withdraw Settle
 //! ```
 //!
 //! With several shards, a name may be in one and its inode in another, and one shard may have done its part of an operation when another one
 //! has not. So nothing is examined unless all servers have settled. A server that does not release its shard is fenced by the take-over of
-//! the process that examines it. Whatever fails, all announcements are withdrawn.
+//! the process that examines it. If the process was suspended, servers may have served meanwhile: then the maps of the shards are of different
+//! times, and the check is interrupted. Whatever fails, all announcements are withdrawn.
 
 use crate::contract::{Done, Effect, Error, FileSystemTiming, Input, Stage};
 use crate::file_systems::Announcement;
 use crate::interface::{Answer, Command, Question, Tag};
 use crate::questions::Questions;
 use crate::server_wait::{Awaited, ServerWait, ServerWaitEnd};
-use braid_base::{FileSystemId, Time};
+use braid_base::{FileSystemId, Ownership, Time};
+use braid_wire::OwnershipRequest;
 
 /// A check, and its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +29,8 @@ pub struct FileSystemCheck {
     announced: Vec<Announcement>,
     /// All shards were served before the check.
     was_served: bool,
+    /// The ownership of the shards after they were examined.
+    examined: Vec<Ownership>,
     phase: Phase,
     questions: Questions,
 }
@@ -43,6 +47,8 @@ enum Phase {
     AwaitingRelease(ServerWait),
     /// The shard of this number is examined.
     Examining(Tag, usize),
+    /// Is its ownership as after the examination?
+    Confirming(Tag, usize),
     Withdrawing(Tag, Announcement, Result<Done, Error>),
     AwaitingServed(ServerWait, Result<Done, Error>),
     Ended,
@@ -52,7 +58,8 @@ impl FileSystemCheck {
     /// The check of a file system that is ready.
     pub fn of(shards: Vec<FileSystemId>, timing: FileSystemTiming) -> FileSystemCheck {
         let (announced, questions) = (Vec::new(), Questions::default());
-        FileSystemCheck { shards, timing, announced, was_served: false, phase: Phase::New, questions }
+        let (was_served, examined, phase) = (false, Vec::new(), Phase::New);
+        FileSystemCheck { shards, timing, announced, was_served, examined, phase, questions }
     }
 
     /// The time of the next [`Input::Wake`].
@@ -122,7 +129,15 @@ impl FileSystemCheck {
                 Some(ServerWaitEnd::Failed(tag)) => self.withdraw(Err(Error::Question(tag))),
             },
             Phase::Examining(asked, shard) if asked == tag => match answer {
-                Answer::Yes => self.examine(shard + 1),
+                Answer::Ownership(ownership) => {
+                    self.examined.push(ownership);
+                    self.examine(shard + 1);
+                }
+                _ => self.withdraw(Err(Error::Question(tag))),
+            },
+            Phase::Confirming(asked, shard) if asked == tag => match answer {
+                Answer::Ownership(now) if now == self.examined[shard] => self.confirm(shard + 1),
+                Answer::Ownership(_) => self.withdraw(Err(Error::Interrupted)),
                 _ => self.withdraw(Err(Error::Question(tag))),
             },
             Phase::Withdrawing(asked, Announcement::Check, result) if asked == tag && self.was_served => {
@@ -160,9 +175,16 @@ impl FileSystemCheck {
 
     fn examine(&mut self, shard: usize) {
         if shard == self.shards.len() {
-            return self.withdraw(Ok(Done::Nothing));
+            // A single shard was examined by the process that owned it.
+            return self.confirm(if shard == 1 { 1 } else { 0 });
         }
         self.phase = Phase::Examining(self.questions.ask(Question::Examine { shard }), shard);
+    }
+
+    fn confirm(&mut self, shard: usize) {
+        let Some(file_system) = self.shards.get(shard).copied() else { return self.withdraw(Ok(Done::Nothing)) };
+        let question = Question::Ownership { file_system, request: OwnershipRequest::Inquire };
+        self.phase = Phase::Confirming(self.questions.ask(question), shard);
     }
 
     /// Withdraws what is announced, and ends.

@@ -50,7 +50,8 @@ pub enum Question {
     Announce(Announcement),
     /// End an announcement, if there is one.
     Withdraw(Announcement),
-    /// Take over the shard of this number, fencing its owner if it has one; read it, and release it. Answered when that is done.
+    /// Take over the shard of this number, fencing its owner if it has one; read it, and release it. Answered when that is done, with the
+    /// ownership since.
     Examine { shard: usize },
 }
 

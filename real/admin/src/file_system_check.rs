@@ -11,12 +11,12 @@
 use crate::failure::Failure;
 use crate::file_systems;
 use crate::health::is_there;
-use crate::volume_hold::{self, Ended, Judge, Questions, Subject, Work, Worker};
+use crate::volume_hold::{self, Ended, Judge, Questions, Subject, Work, Worker, ask_ownership};
 use braid_base::units::format_size;
-use braid_base::{Now, Time};
+use braid_base::{FileSystemId, Now, Ownership, Time};
 use braid_control::{ArrayFolder, ControlError, FileSystemEntry, Moment};
 use braid_control_protocol::{Announcement, Answer, Error, FileSystemCheck, FileSystemTiming, Question};
-use braid_machine::{ArrayRequest, HostEffects, HostInput, HostOutcome, HostRequest, Machine, NoDisk};
+use braid_machine::{HostEffects, HostInput, HostOutcome, HostRequest, Machine, NoDisk};
 use braid_metadata::{
     Collected, MetadataNode, MetadataServer, MetadataServerConfig, MetadataService, NodeState, check_together,
 };
@@ -79,6 +79,11 @@ pub async fn check(folder: &ArrayFolder, name: &str) -> Result<FileSystemFinding
     let Ended { result, reasons, .. } = volume_hold::run(operation.into(), &questions, Some(&checker), unserved).await;
     match result {
         Ok(_) => checker.findings(),
+        Err(Error::Interrupted) => {
+            let message =
+                format!("the check of file system {name} was interrupted, because other processes served it meanwhile");
+            Err(Failure::failed("ownership-lost", message).hint("try again"))
+        }
         Err(Error::CheckUnderWay) => {
             Err(Failure::failed("check-under-way", format!("file system {name} is being checked already")))
         }
@@ -115,15 +120,16 @@ struct Found {
 
 impl Worker for Checker<'_> {
     fn begin(&self, question: &Question) -> Option<Work<'_>> {
-        let work: Pin<Box<dyn Future<Output = Result<(), Failure>> + '_>> = match *question {
+        let work: Pin<Box<dyn Future<Output = Result<Answer, Failure>> + '_>> = match *question {
             Question::Announce(announcement) => Box::pin(self.announce(announcement)),
             Question::Withdraw(announcement) => Box::pin(self.withdraw(announcement)),
             Question::Examine { shard } => Box::pin(self.examine(shard)),
+            Question::Ownership { file_system, request } => Box::pin(self.ownership(file_system, request)),
             _ => return None,
         };
         Some(Work::UnderWay(Box::pin(async {
             match work.await {
-                Ok(()) => (Answer::Yes, None),
+                Ok(answer) => (answer, None),
                 Err(failure) => (Answer::Failed, Some(failure)),
             }
         })))
@@ -131,30 +137,37 @@ impl Worker for Checker<'_> {
 }
 
 impl Checker<'_> {
-    async fn announce(&self, announcement: Announcement) -> Result<(), Failure> {
+    async fn announce(&self, announcement: Announcement) -> Result<Answer, Failure> {
         let session = Session::start(self.folder, &role_of(&self.entry.name, announcement)).await?;
         self.announced.borrow_mut().insert(announcement, session);
-        Ok(())
+        Ok(Answer::Yes)
     }
 
-    async fn withdraw(&self, announcement: Announcement) -> Result<(), Failure> {
+    /// Asks the monitor by a host that announces the check. If it has lost its lease, the check has lapsed.
+    async fn ownership(&self, file_system: FileSystemId, request: OwnershipRequest) -> Result<Answer, Failure> {
+        let client = self.announced.borrow().values().next().map(|session| session.client().clone());
+        let client = client.ok_or_else(|| Failure::failed("internal", "the check is not announced"))?;
+        ask_ownership(&client, file_system, request).await
+    }
+
+    async fn withdraw(&self, announcement: Announcement) -> Result<Answer, Failure> {
         let session = self.announced.borrow_mut().remove(&announcement);
         if let Some(session) = session {
             session.end().await;
         }
-        Ok(())
+        Ok(Answer::Yes)
     }
 
     /// Checks a shard if it is the only one. Otherwise reads its map, as the maps of all shards are checked as one.
-    async fn examine(&self, shard: usize) -> Result<(), Failure> {
+    async fn examine(&self, shard: usize) -> Result<Answer, Failure> {
         let (name, servers) = (&self.entry.name, self.entry.servers().len());
         if self.entry.shards.is_none() {
-            let findings = own(self.folder, self.entry, shard, None, findings_of).await?;
+            let (findings, released) = own(self.folder, self.entry, shard, None, findings_of).await?;
             self.found.borrow_mut().findings = Some(findings);
-            return Ok(());
+            return Ok(released);
         }
         let most = MAPS_BYTES_MAX / servers;
-        let map = own(self.folder, self.entry, shard, Some(most), |server| server.take_collected()).await?;
+        let (map, released) = own(self.folder, self.entry, shard, Some(most), |server| server.take_collected()).await?;
         if map.is_cut {
             let message = format!(
                 "the metadata of file system {name} shard {shard} takes more than {} of memory: too much for a check of all shards together",
@@ -163,7 +176,7 @@ impl Checker<'_> {
             return Err(Failure::failed("too-large", message));
         }
         self.found.borrow_mut().maps.push(map);
-        Ok(())
+        Ok(released)
     }
 
     fn findings(self) -> Result<FileSystemFindings, Failure> {
@@ -194,7 +207,7 @@ async fn own<T>(
     shard: usize,
     collects: Option<usize>,
     result: impl FnMut(&mut MetadataServer) -> Option<T>,
-) -> Result<T, Failure> {
+) -> Result<(T, Answer), Failure> {
     let name = &entry.name;
     let (volume, config) = file_systems::server_config(&folder.describe()?, name, shard)?;
     let file_system = config.file_system;
@@ -214,15 +227,23 @@ async fn own<T>(
         loss = session.lost() => Err(loss.into()),
     };
     let since = node.borrow().as_ref().and_then(MetadataNode::owns_since);
-    if let (Ok(_), Some(since)) = (&outcome, since) {
-        let request = OwnershipRequest::Release { since };
-        // If that fails, the next server takes over instead.
-        if let Err(error) = session.client().call(ArrayRequest::Ownership { file_system, request }).await {
-            tracing::warn!("file system {name} is not released: {error}");
+    let released = match (&outcome, since) {
+        (Ok(_), Some(since)) => {
+            let request = OwnershipRequest::Release { since };
+            match ask_ownership(session.client(), file_system, request).await {
+                // What a single shard contains is known. The next server takes over.
+                Err(error) if collects.is_none() => {
+                    tracing::warn!("file system {name} is not released: {error}");
+                    Ok(Answer::Ownership(Ownership::default()))
+                }
+                released => released,
+            }
         }
-    }
+        // The node has ended.
+        _ => Err(Failure::failed("ownership-lost", format!("file system {name} is not owned any more"))),
+    };
     session.end().await;
-    outcome
+    Ok((outcome?, released?))
 }
 
 /// Returns when there is a result, or none is possible.

@@ -19,6 +19,7 @@ use braid_control_protocol::{
 use braid_ordering::Ordering;
 use braid_session::{HEARTBEAT, Session};
 use braid_shell::HostClient;
+pub(crate) use file_systems::ask_ownership;
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
 use std::time::{Duration, Instant};
@@ -305,6 +306,7 @@ pub(crate) fn explain(
         Error::NotIn(tag) | Error::NoLockServer(tag) | Error::Refused(tag) | Error::NotYet(tag) => reason(tag),
         Error::FileSystemExists
         | Error::BeingDeleted
+        | Error::Interrupted
         | Error::NoFileSystem
         | Error::Contended
         | Error::CheckUnderWay

@@ -21,6 +21,10 @@ struct World {
     servers: BTreeMap<FileSystemId, Server>,
     monitor: Monitor,
     announced: BTreeSet<Announcement>,
+    /// What was announced has lapsed, because the process was suspended; and a server has served an
+    /// examined shard before the next one was examined.
+    lapsed: bool,
+    changed: bool,
     /// Shards that a check has examined.
     examined: Vec<usize>,
     administrators: BTreeMap<Generation, (Operation, BTreeMap<Tag, Question>, Time)>,
@@ -55,13 +59,15 @@ struct Budget {
     settlers: u32,
     /// Servers that are suspended.
     suspensions: u32,
+    /// Checks that are suspended.
+    lapses: u32,
     /// Servers that follow what they see. Otherwise none does anything.
     follow: bool,
     /// The time passes.
     time: bool,
 }
 
-const QUIET: Budget = Budget { lost: 0, deaths: 0, settlers: 0, suspensions: 0, follow: true, time: false };
+const QUIET: Budget = Budget { lost: 0, deaths: 0, settlers: 0, suspensions: 0, lapses: 0, follow: true, time: false };
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
@@ -73,6 +79,7 @@ enum Event {
     Settle,
     Follow(FileSystemId),
     Suspend(FileSystemId),
+    Lapse,
 }
 
 impl World {
@@ -96,6 +103,8 @@ impl World {
                 epoch: Epoch(1),
             },
             announced: BTreeSet::new(),
+            lapsed: false,
+            changed: false,
             examined: Vec::new(),
             administrators: BTreeMap::new(),
             stray: Vec::new(),
@@ -125,6 +134,9 @@ impl World {
             let (operation, ..) = self.administrators.remove(&own).expect("it lives");
             if let (Operation::FileSystemDeletion(_), Ok(Done::Changed)) = (operation, &result) {
                 self.check_deleted();
+            }
+            if let Ok(Done::Nothing) = result {
+                assert!(!self.changed, "the shards were examined at different times: {self:#?}");
             }
             self.ends.insert(format!("{result:?}"));
         }
@@ -159,6 +171,9 @@ impl World {
         let is_deleting = self.record.as_ref().is_some_and(|record| record.state == FileSystemState::Deleting);
         if self.budget.settlers > 0 && is_deleting {
             events.push(Event::Settle);
+        }
+        if self.budget.lapses > 0 && !self.announced.is_empty() {
+            events.push(Event::Lapse);
         }
         for shard in self.servers.keys() {
             if is_behind(shard) {
@@ -232,6 +247,10 @@ impl World {
             Event::Follow(shard) => {
                 let (before, after) = (self.servers[&shard], self.followed(shard));
                 self.servers.insert(shard, after);
+                // A shard alone, without those that were examined, can't do operations that concern them.
+                let is_between = (1..self.servers.len()).contains(&self.examined.len());
+                let was_examined = SHARDS.iter().take(self.examined.len()).any(|examined| *examined == shard);
+                self.changed |= self.lapsed && is_between && was_examined && matches!(after, Server::Serves(_));
                 match (before, after) {
                     // The monitor ignores a fenced one.
                     (Server::Begins(own), Server::Serves(_)) if self.monitor.fenced.contains(&own) => {
@@ -245,6 +264,11 @@ impl World {
                     }
                     _ => {}
                 }
+            }
+            Event::Lapse => {
+                self.budget.lapses -= 1;
+                self.lapsed = true;
+                self.announced.clear();
             }
             Event::Suspend(shard) => {
                 self.budget.suspensions -= 1;
@@ -297,8 +321,8 @@ impl World {
                 Answer::Yes
             }
             Question::Examine { shard } => {
-                assert!(self.announced.contains(&Announcement::Check), "servers know of a check");
-                if self.servers.len() > 1 {
+                assert!(self.announced.contains(&Announcement::Check) || self.lapsed, "servers know of a check");
+                if self.servers.len() > 1 && !self.lapsed {
                     assert!(self.announced.contains(&Announcement::Settle));
                     let is_at_work = |server: &Server| matches!(server, Server::Serves(_));
                     assert!(!self.servers.values().any(is_at_work), "a shard changes meanwhile: {self:#?}");
@@ -306,7 +330,7 @@ impl World {
                 self.take_over(SHARDS[shard], own);
                 self.own(SHARDS[shard], None);
                 self.examined.push(shard);
-                Answer::Yes
+                Answer::Ownership(self.monitor.owners[&SHARDS[shard]])
             }
             ref other => panic!("{other:?}"),
         }
@@ -487,6 +511,12 @@ fn a_check_withdraws_what_it_has_announced_when_answers_are_lost() {
         let world = World::new(shards, Server::Serves, check(shards), Budget { lost: 2, ..QUIET });
         ends_with(&explore(world, nothing_is_left), &["Ok(Nothing)", "Err(Question"]);
     }
+}
+
+#[test]
+fn a_check_that_was_suspended_does_not_join_maps_of_different_times() {
+    let world = World::new(2, Server::Serves, check(2), Budget { lapses: 1, time: true, ..QUIET });
+    ends_with(&explore(world, nothing_is_left), &["Ok(Nothing)", "Err(Interrupted)"]);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use braid_base::{FileSystemId, Generation, VolumeId};
 use braid_control::{ArrayDescription, FileSystemEntry, FileSystemState, HostEntry, Moment};
 use braid_control_protocol::{self as protocol, Announcement, Answer, FileSystemRecord, ServerLease, Version};
 use braid_machine::{ArrayRequest, HostError, HostSuccess};
+use braid_shell::HostClient;
 use braid_wire::{OwnershipRefused, OwnershipRequest};
 
 impl Questions {
@@ -90,12 +91,22 @@ impl Questions {
         file_system: FileSystemId,
         request: OwnershipRequest,
     ) -> Result<Answered, Failure> {
-        match self.client()?.call(ArrayRequest::Ownership { file_system, request }).await {
-            Ok(HostSuccess::Ownership(now)) => Ok((Answer::Ownership(now), None)),
-            Ok(_) => Err(Failure::failed("internal", "the monitor gave an unexpected answer")),
-            Err(HostError::Ownership(OwnershipRefused::Differs(now))) => Ok((Answer::Ownership(now), None)),
-            Err(error) => Err(error.into()),
+        Ok((ask_ownership(self.client()?, file_system, request).await?, None))
+    }
+}
+
+/// Asks the monitor about the ownership of a shard.
+pub(crate) async fn ask_ownership(
+    client: &HostClient,
+    file_system: FileSystemId,
+    request: OwnershipRequest,
+) -> Result<Answer, Failure> {
+    match client.call(ArrayRequest::Ownership { file_system, request }).await {
+        Ok(HostSuccess::Ownership(now)) | Err(HostError::Ownership(OwnershipRefused::Differs(now))) => {
+            Ok(Answer::Ownership(now))
         }
+        Ok(_) => Err(Failure::failed("internal", "the monitor gave an unexpected answer")),
+        Err(error) => Err(error.into()),
     }
 }
 
