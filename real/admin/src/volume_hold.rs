@@ -14,7 +14,8 @@ use crate::volumes;
 use braid_base::{Generation, LockServerId, VolumeId};
 use braid_control::{ArrayFolder, Change as EntryChange, HostEntry, Moment, VolumeEntry, VolumeState};
 use braid_control_protocol::{
-    Administrator, Answer, Change, Done, Effect, Error, Input, Operation, Question, Stage, Tag, Timing,
+    Administrator, Answer, Change, Creation, Deletion, Done, Effect, Error, Input, Operation, Question, Stage, Tag,
+    Timing,
 };
 use braid_ordering::Ordering;
 use braid_session::{HEARTBEAT, Session};
@@ -146,20 +147,32 @@ pub async fn settled(session: &Session, name: &str) -> Result<VolumeEntry, Failu
     }
 }
 
-/// Completes or reverts the changes begun by hosts that have died, and those that this host has taken over and could not complete.
+/// Completes or reverts the changes begun by hosts that have died, and those that this host has taken over and could not complete; then
+/// completes creations and deletions, for which no request waits.
 async fn settle(folder: &ArrayFolder, client: &HostClient, own: Generation, judge: &Judge) -> Result<(), Failure> {
     let description = folder.describe()?;
     judge.look(description.leases().lease());
-    for entry in description.volumes.into_iter().filter(|entry| entry.state.is_on_hold()) {
+    let (on_hold, others): (Vec<_>, Vec<_>) =
+        description.volumes.into_iter().partition(|entry| entry.state.is_on_hold());
+    for entry in on_hold.into_iter().chain(others) {
+        // An administrator that lives is not waited for: the volume is looked at again soon.
+        let timing = Timing { turn: Duration::ZERO, ..Timing::default() };
+        let (operation, what): (Operation, _) = match entry.state {
+            VolumeState::Ready => continue,
+            VolumeState::Draining { .. } | VolumeState::Reordering { .. } => {
+                (Administrator::settling(own, timing).into(), "the change")
+            }
+            VolumeState::Creating => (Creation::continuing(own, timing).into(), "the creation"),
+            VolumeState::Deleting => (Deletion::continuing(own, timing).into(), "the deletion"),
+        };
         let questions = Questions {
             folder: folder.clone(),
             client: Some(client.clone()),
             subject: Subject::Volume(VolumeId(entry.id), None),
-            what: format!("the change of volume '{}' can't be completed", entry.name),
+            what: format!("{what} of volume '{}' can't be completed", entry.name),
             judge: judge.clone(),
         };
-        let administrator = Administrator::settling(own, Timing::default());
-        let Ended { result, reasons, .. } = run(administrator.into(), &questions, None, |_| {}).await;
+        let Ended { result, reasons, .. } = run(operation, &questions, None, |_| {}).await;
         match result {
             // Another host has taken it over, or completed it.
             Ok(_) | Err(Error::Lost) => {}

@@ -185,8 +185,8 @@ async fn create_when_in(session: &Session, plan: &Plan) -> Result<VolumeEntry, F
     }
 }
 
-/// Completes operations interrupted by a crash: creates half-created volumes, deletes half-deleted ones. Changes of volumes are completed
-/// by [`crate::volume_hold::keep_settled`].
+/// Completes operations interrupted by a crash: creates half-created volumes, deletes half-deleted ones. What is left, and what is
+/// interrupted later, is completed by [`crate::volume_hold::keep_settled`].
 pub async fn settle(session: &Session) -> Result<(), Failure> {
     let (own, timing) = (session.generation(), Timing::default());
     for entry in session.folder().describe()?.volumes {

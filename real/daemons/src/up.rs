@@ -211,11 +211,9 @@ impl Array {
         })?;
         let session = Session::start(&self.folder, "up").await?;
         let volumes = async {
-            match volumes::settle(&session).await {
-                Err(failure) if self.may_be_degraded => {
-                    tracing::warn!("an unfinished volume operation can't be completed now: {failure}");
-                }
-                settled => settled?,
+            // It is tried again while the array runs.
+            if let Err(failure) = volumes::settle(&session).await {
+                tracing::warn!("an unfinished volume operation can't be completed now: {failure}");
             }
             if let Err(failure) = file_systems::settle(&session).await {
                 tracing::warn!("a file system can't be deleted completely now: {failure}");
