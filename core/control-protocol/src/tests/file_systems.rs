@@ -21,12 +21,7 @@ struct World {
     servers: BTreeMap<FileSystemId, Server>,
     monitor: Monitor,
     announced: BTreeSet<Announcement>,
-    /// What was announced has lapsed, because the process was suspended; and a server has served an
-    /// examined shard before the next one was examined.
-    lapsed: bool,
-    changed: bool,
-    /// Shards that a check has examined.
-    examined: Vec<usize>,
+    check: CheckSeen,
     administrators: BTreeMap<Generation, (Operation, BTreeMap<Tag, Question>, Time)>,
     stray: Vec<(Generation, Question)>,
     ends: BTreeSet<String>,
@@ -38,6 +33,16 @@ struct Monitor {
     owners: BTreeMap<FileSystemId, Ownership>,
     fenced: BTreeSet<Generation>,
     epoch: Epoch,
+}
+
+/// What a check has met.
+#[derive(Clone, Debug, Default)]
+struct CheckSeen {
+    /// What was announced has lapsed, because the process was suspended.
+    lapsed: bool,
+    /// A server has served an examined shard before the next one was examined.
+    changed: bool,
+    examined: Vec<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,9 +108,7 @@ impl World {
                 epoch: Epoch(1),
             },
             announced: BTreeSet::new(),
-            lapsed: false,
-            changed: false,
-            examined: Vec::new(),
+            check: CheckSeen::default(),
             administrators: BTreeMap::new(),
             stray: Vec::new(),
             ends: BTreeSet::new(),
@@ -136,7 +139,7 @@ impl World {
                 self.check_deleted();
             }
             if let Ok(Done::Nothing) = result {
-                assert!(!self.changed, "the shards were examined at different times: {self:#?}");
+                assert!(!self.check.changed, "the shards were examined at different times: {self:#?}");
             }
             self.ends.insert(format!("{result:?}"));
         }
@@ -248,9 +251,10 @@ impl World {
                 let (before, after) = (self.servers[&shard], self.followed(shard));
                 self.servers.insert(shard, after);
                 // A shard alone, without those that were examined, can't do operations that concern them.
-                let is_between = (1..self.servers.len()).contains(&self.examined.len());
-                let was_examined = SHARDS.iter().take(self.examined.len()).any(|examined| *examined == shard);
-                self.changed |= self.lapsed && is_between && was_examined && matches!(after, Server::Serves(_));
+                let is_between = (1..self.servers.len()).contains(&self.check.examined.len());
+                let was_examined = SHARDS.iter().take(self.check.examined.len()).any(|examined| *examined == shard);
+                self.check.changed |=
+                    self.check.lapsed && is_between && was_examined && matches!(after, Server::Serves(_));
                 match (before, after) {
                     // The monitor ignores a fenced one.
                     (Server::Begins(own), Server::Serves(_)) if self.monitor.fenced.contains(&own) => {
@@ -267,7 +271,7 @@ impl World {
             }
             Event::Lapse => {
                 self.budget.lapses -= 1;
-                self.lapsed = true;
+                self.check.lapsed = true;
                 self.announced.clear();
             }
             Event::Suspend(shard) => {
@@ -321,15 +325,15 @@ impl World {
                 Answer::Yes
             }
             Question::Examine { shard } => {
-                assert!(self.announced.contains(&Announcement::Check) || self.lapsed, "servers know of a check");
-                if self.servers.len() > 1 && !self.lapsed {
+                assert!(self.announced.contains(&Announcement::Check) || self.check.lapsed, "servers know of a check");
+                if self.servers.len() > 1 && !self.check.lapsed {
                     assert!(self.announced.contains(&Announcement::Settle));
                     let is_at_work = |server: &Server| matches!(server, Server::Serves(_));
                     assert!(!self.servers.values().any(is_at_work), "a shard changes meanwhile: {self:#?}");
                 }
                 self.take_over(SHARDS[shard], own);
                 self.own(SHARDS[shard], None);
-                self.examined.push(shard);
+                self.check.examined.push(shard);
                 Answer::Ownership(self.monitor.owners[&SHARDS[shard]])
             }
             ref other => panic!("{other:?}"),
@@ -488,7 +492,7 @@ fn a_check_examines_what_its_servers_have_released() {
         let world = World::new(shards, Server::Serves, check(shards), QUIET);
         let ends = explore(world, |world| {
             nothing_is_left(world);
-            assert_eq!(world.examined, (0..shards).collect::<Vec<_>>());
+            assert_eq!(world.check.examined, (0..shards).collect::<Vec<_>>());
             assert_eq!(world.monitor.fenced, BTreeSet::new());
         });
         ends_with(&ends, &["Ok(Nothing)"]);
