@@ -315,14 +315,26 @@ pub async fn add_spare(session: &Session, disk: DiskEntry) -> Result<(), Failure
     Ok(asked?)
 }
 
-/// Removes a spare.
+/// Removes a spare: the description knows its file until the monitor can't give it a slot any more.
 pub async fn remove_spare(session: &Session, spare: &DiskEntry) -> Result<(), Failure> {
-    forget_spare(session.folder(), spare.disk)?;
-    match administer(session.client(), Administration::RemoveSpare { disk: spare.disk }).await {
+    let (folder, name) = (session.folder(), spare.disk.to_string());
+    let ask = async || match administer(session.client(), Administration::RemoveSpare { disk: spare.disk }).await {
         // The monitor may never have been told of it.
         Err(HostError::AdminError(AdminError::NoSuchSpare)) => Ok(()),
-        asked => Ok(asked?),
+        asked => asked,
+    };
+    ask().await?;
+    let reports = folder.monitor(&Moment::now())?.map(|monitor| monitor.report.devices).unwrap_or_default();
+    let is_to_use = |device: &&DeviceReport| {
+        [&device.disk, &device.next_disk, &device.awaited_disk].into_iter().flatten().any(|disk| *disk == name)
+    };
+    if let Some(device) = reports.iter().find(is_to_use) {
+        let message = format!("device {} uses this disk now", device.id);
+        return Err(Failure::failed("spare-in-use", message).hint("`braid device list` shows the disk of each device"));
     }
+    forget_spare(folder, spare.disk)?;
+    // `braid up` may have told the monitor of it again before it was forgotten.
+    Ok(ask().await?)
 }
 
 /// Updates the description with the disks that fill slots according to the monitor. Returns the new description.
