@@ -70,6 +70,7 @@ impl Stage {
             lock_servers: Vec::new(),
             acquisition: Default::default(),
             volumes: vec![volume],
+            held: Default::default(),
             settings: Settings::default(),
             seed: 1,
         };

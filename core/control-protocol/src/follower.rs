@@ -20,7 +20,8 @@ pub struct Follower {
 /// A step that the host performs, in this order, before it confirms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostStep {
-    /// Begin no operation on the volume, and end the migration of it: that is the host's own, and not held back with those of users.
+    /// Begin no operation on the volume, and end the migration of it: that is the host's own, and not held back with those of users. Nor
+    /// complete the survey of a device that returns meanwhile.
     Hold(VolumeId),
     /// Adopt this description, and begin the operations that have waited.
     Adopt(VolumeDescription),

@@ -2,8 +2,9 @@
 //!
 //! The epoch must be the same before the first device is told and after the last has answered. A device that was out and returned meanwhile
 //! was resynchronised by a host that knows the volume as it was before the change: it is told again. Devices need not be in: one that
-//! returns is told, too, because its recovery can't end while the others have the new ordering, and hosts the old one. Nor can it end while
-//! the others have a part of a volume that hosts do not know; and it removes a part that the others do not have.
+//! returns is told, too, and its recovery does not get beyond its survey while a coordinator has a volume on hold. So the recovery neither
+//! ends nor undoes what the device is told before its coordinator knows the change. Nor can a recovery end while the others have a part of
+//! a volume that hosts do not know; and it removes a part that the others do not have.
 //!
 //! Before devices are told again, the administrator confirms that it still holds the volume. That spares requests which the devices would
 //! refuse; they refuse those of a fenced host.

@@ -27,6 +27,8 @@ pub struct Ctx<'a> {
     /// Devices that are in, but unavailable: their lease has expired.
     pub unavailable: &'a BTreeSet<DeviceId>,
     pub volumes: &'a Volumes,
+    /// The volumes on hold: their devices may be told of a change that this host does not know.
+    pub held: &'a BTreeSet<VolumeId>,
     /// The recovery throttle that the monitor sent last.
     pub throttle: RecoveryThrottle,
     /// The interval of heartbeats between hosts and devices.

@@ -22,9 +22,14 @@ pub(crate) fn is_to_be_surveyed(ctx: &Ctx, device: DeviceId, other: DeviceId) ->
 }
 
 impl Recovery {
-    /// The steps that follow from the objects of the devices. None if some object belongs to a volume that this host does not know.
+    /// The steps that follow from the objects of the devices. None if some object belongs to a volume that this host does not know, or
+    /// not as it will be.
     pub(crate) fn after_survey(&self, ctx: &Ctx) -> Option<VecDeque<RecoveryStep>> {
         let device = self.device;
+        // Otherwise the recovery could undo what an administrator has told the device, and end before this host knows the change.
+        if !ctx.held.is_empty() {
+            return None;
+        }
         let own = self.objects.get(&device)?;
         let others = || self.objects.iter().filter(|(other, _)| **other != device).flat_map(|(_, held)| held);
         let is_known = |object: &ObjectDescription| ctx.volumes.contains_key(&VolumeId(object.object.0));

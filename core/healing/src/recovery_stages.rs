@@ -5,7 +5,8 @@
 //!   Outdated   a volume has changed: waits for the last change of an object under way, which may go by the volume as it was
 //!   Survey     the devices that are in list their objects. Every redundant object must belong to a known volume first (the front end
 //!              announces volumes). Objects that the returning device lacks are created there; objects that no other device has are
-//!              removed. An unavailable device is waited for only if it is on the ring of a redundant volume of the returning device
+//!              removed. An unavailable device is waited for only if it is on the ring of a redundant volume of the returning device.
+//!              While a volume is on hold, the survey is repeated: the devices may know a change of it, and this host does not
 //!   ListMissed every device of these rings that is not out lists what was written while the device was out, once it has decided its
 //!              earlier intents
 //!   Resync     these blocks are restored by ordinary storage transactions, a few at a time
@@ -324,7 +325,7 @@ impl Recovery {
             RecoveryStage::Survey => match self.after_survey(ctx) {
                 Some(steps) => (self.stage, self.waiting) = (RecoveryStage::ListMissed, steps),
                 None => {
-                    // The front end will announce the volumes that are not known yet.
+                    // The front end will announce the volumes that are not known yet, and end the holds.
                     self.survey(ctx);
                     shared.timers.set(timer, ctx.now.after(PAUSE));
                     return false;

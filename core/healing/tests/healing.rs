@@ -6,7 +6,7 @@ use braid_healing::{Ctx, Event, Healing, StepId, Volumes};
 use braid_layout::{Atomicity, Layout, Placement, VolumeDescription};
 use braid_machine::{ArrayRequest, HostError, HostOutcome, HostRequest, HostSuccess, JobRequest, OpId};
 use braid_ordering::Ordering;
-use braid_wire::{Failure, Managed, RecoveryThrottle, Task};
+use braid_wire::{Failure, Managed, ObjectDescription, RecoveryThrottle, Task};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
@@ -22,6 +22,7 @@ struct Stage {
     healing: Healing,
     membership: Membership,
     volumes: Volumes,
+    held: BTreeSet<VolumeId>,
     now: Time,
     fenced: bool,
     leaving: bool,
@@ -51,6 +52,7 @@ impl Stage {
             healing: Healing::default(),
             membership: Membership::first(devices),
             volumes: [(VOLUME, Rc::new(volume))].into(),
+            held: BTreeSet::new(),
             now: Time(1_000_000_000),
             fenced: false,
             leaving: false,
@@ -69,6 +71,7 @@ impl Stage {
             membership: Some(&self.membership),
             unavailable: &unavailable,
             volumes: &self.volumes,
+            held: &self.held,
             throttle: self.throttle,
             heartbeat: Duration::from_secs(1),
             has_users: self.has_users,
@@ -282,6 +285,65 @@ fn objects_of_a_new_disk_are_changed_one_step_after_the_other() {
         stage.answer(Ok(HostSuccess::Done));
     }
     assert!(matches!(task_under_way(&stage), (Task::ResizeObject { .. }, None)));
+}
+
+/// The objects that a device has of a volume.
+fn objects(volume: &VolumeDescription, device: DeviceId) -> Vec<ObjectDescription> {
+    let object = |range: BlockRange| ObjectDescription {
+        object: volume.id.object(),
+        first: range.start,
+        blocks: range.count,
+        ordering: volume.ordering,
+        redundant: true,
+        atomicity: volume.atomicity,
+    };
+    volume.object_on(device).map(object).into_iter().collect()
+}
+
+/// Answers the survey under way: device 3 has its part of this volume, and the others what they have of the volume that the host knows.
+fn answer_survey(stage: &mut Stage, on_device_3: &VolumeDescription) {
+    let known = stage.volumes[&VOLUME].clone();
+    for (step, request) in std::mem::take(&mut stage.asked) {
+        let HostRequest::Array(ArrayRequest::Manage { device, task: Task::ListObjects }) = request else {
+            panic!("not a part of a survey: {request:?}")
+        };
+        let volume = if device == DeviceId(3) { on_device_3 } else { &*known };
+        let outcome = Ok(HostSuccess::Managed(Managed::Objects(objects(volume, device))));
+        stage.with(|healing, ctx| healing.answered(ctx, step, outcome));
+    }
+    while stage.asked.is_empty() && stage.wake_once() {}
+}
+
+/// A volume is about to move. An administrator has told device 3, which is returning, and the host does not know the target.
+#[test]
+fn while_a_volume_is_on_hold_no_recovery_gets_beyond_its_survey() {
+    for changes in [true, false] {
+        let mut stage = Stage::new();
+        let mut volume = VolumeDescription::clone(&stage.volumes[&VOLUME]);
+        let everywhere = std::mem::replace(&mut volume.devices, vec![DeviceId(0), DeviceId(1)]);
+        volume.layout = Layout::new("raid1:2".parse().unwrap(), 2, 4).unwrap();
+        let layout = Layout::new("raid1:2".parse().unwrap(), 4, 4).unwrap().beginning_at(4096);
+        let moving = Some(Box::new(Placement { layout, devices: everywhere }));
+        let moves = VolumeDescription { moving, ..volume.clone() };
+        stage.volumes.insert(VOLUME, Rc::new(volume));
+        stage.held.insert(VOLUME);
+        stage.stands(MemberState::Returning { recovery_coordinator: Some(HOST) });
+        for _ in 0..3 {
+            answer_survey(&mut stage, &moves);
+            assert_eq!(stage.asked.len(), 4, "the survey is repeated");
+        }
+        stage.held.clear();
+        if changes {
+            stage.volumes.insert(VOLUME, Rc::new(moves.clone()));
+            stage.with(|healing, ctx| healing.on_volume_changed(ctx));
+        }
+        answer_survey(&mut stage, &moves);
+        let is_removal = |request: &HostRequest| {
+            let remove = Task::RemoveObject { object: VOLUME.object() };
+            *request == ArrayRequest::Manage { device: DeviceId(3), task: remove }.into()
+        };
+        assert_eq!(stage.asked.values().any(is_removal), !changes, "{:?}", stage.asked);
+    }
 }
 
 #[test]

@@ -13,7 +13,7 @@
 
 use crate::ctx::Ctx;
 use braid_base::{Backoff, DeviceId, Time, TransactionId};
-use braid_machine::{ArrayRequest, HostRequest, HostSuccess, JobRequest, OpId, VolumeRequest};
+use braid_machine::{ArrayRequest, HostRequest, HostSuccess, OpId, VolumeRequest};
 use braid_transactions::Links;
 use braid_wire::Command;
 use std::collections::BTreeSet;
@@ -62,8 +62,8 @@ pub(crate) fn begins_something(request: &HostRequest) -> bool {
         HostRequest::Array(ArrayRequest::Abandon { .. })
             | HostRequest::Array(ArrayRequest::AdoptVolume { .. })
             | HostRequest::Array(ArrayRequest::DropVolume { .. })
+            | HostRequest::Array(ArrayRequest::HoldVolume { .. })
             | HostRequest::Volume(VolumeRequest::Flush { .. })
-            | HostRequest::Job(JobRequest::StopMigrating { .. })
             | HostRequest::Array(ArrayRequest::Disconnect)
     )
 }

@@ -10,13 +10,14 @@ use braid_wire::{Command, HealingProgress, Suspect};
 impl Host {
     /// Runs `what` on the background jobs, and then executes the events that they emitted, in order.
     pub(crate) fn heal(&mut self, now: Now, out: &mut HostEffects, what: impl FnOnce(&mut Healing, &mut Ctx)) {
-        let Host { config, monitor, volumes, coordinator, healing, .. } = self;
+        let Host { config, monitor, volumes, held, coordinator, healing, .. } = self;
         let mut ctx = Ctx {
             now: now.time,
             host: config.generation,
             membership: monitor.view().membership(),
             unavailable: monitor.view().unavailable(),
             volumes,
+            held,
             throttle: monitor.throttle(),
             heartbeat: config.settings.heartbeat,
             has_users: coordinator.has_users(),

@@ -22,7 +22,7 @@ use braid_transactions::{
 use braid_wire::locking::LockExtent;
 use braid_wire::{Answer, Message, Rejection, Reply};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -41,6 +41,8 @@ pub struct HostConfig {
     pub acquisition: Acquisition,
     /// The volumes known at the start. More can be adopted.
     pub volumes: Vec<VolumeDescription>,
+    /// Those that are on hold at the start.
+    pub held: BTreeSet<VolumeId>,
     /// Time-outs, intervals and limits.
     pub settings: Settings,
     /// Seed of the random source for the back-off.
@@ -55,6 +57,8 @@ pub struct Host {
     pub(crate) config: HostConfig,
     rng: Rng,
     pub(crate) volumes: BTreeMap<VolumeId, Rc<VolumeDescription>>,
+    /// The volumes on hold.
+    pub(crate) held: BTreeSet<VolumeId>,
     pub(crate) monitor: MonitorClient,
     pub(crate) links: Links,
     pub(crate) coordinator: Coordinator,
@@ -73,6 +77,7 @@ impl Host {
         Host {
             rng: Rng::new(config.seed),
             volumes,
+            held: config.held.clone(),
             links: Links::new(&config.devices),
             coordinator: Coordinator::new(config.generation),
             requests: DeviceRequests::default(),
@@ -194,6 +199,7 @@ impl Host {
             }
             HostRequest::Array(ArrayRequest::DropVolume { volume }) => {
                 let was_known = self.volumes.remove(&volume).is_some();
+                self.held.remove(&volume);
                 out.reply(op, Ok(HostSuccess::Done));
                 if was_known {
                     self.heal(now, out, |healing, ctx| healing.on_volume_dropped(ctx, volume));
@@ -206,7 +212,8 @@ impl Host {
             HostRequest::Job(JobRequest::Migrate { volume, from, bytes_per_second }) => {
                 self.heal(now, out, |healing, ctx| healing.migrate(ctx, op, volume, from, bytes_per_second));
             }
-            HostRequest::Job(JobRequest::StopMigrating { volume }) => {
+            HostRequest::Array(ArrayRequest::HoldVolume { volume }) => {
+                self.held.insert(volume);
                 self.heal(now, out, |healing, ctx| healing.stop_migrating(ctx, volume));
                 out.reply(op, Ok(HostSuccess::Done));
             }
@@ -261,6 +268,7 @@ impl Host {
         if volume.check().is_err() || !volume.holders().iter().all(known) {
             return Err(HostError::NoSuchVolume);
         }
+        self.held.remove(&volume.id);
         self.volumes.insert(volume.id, Rc::new(volume));
         Ok(HostSuccess::Done)
     }

@@ -103,6 +103,9 @@ pub enum ArrayRequest {
     },
     /// Forgets a volume.
     DropVolume { volume: VolumeId },
+    /// Puts a volume on hold until it is adopted or dropped: its description is about to change. Ends all migrations of it on this host at
+    /// the block that they have reached, and completes no survey of a returning device. The front end holds back requests for it.
+    HoldVolume { volume: VolumeId },
     /// Passes a task on to one device.
     Manage { device: DeviceId, task: Task },
     /// Passes an operator's change on to the monitor. Ends when the change is durable, or refused.
@@ -191,8 +194,6 @@ pub enum JobRequest {
         /// Bytes a second at most; 0: as fast as other background jobs.
         bytes_per_second: u64,
     },
-    /// Ends all migrations of a volume on this host at the block that they have reached.
-    StopMigrating { volume: VolumeId },
     /// A cross-check: finds out, from linkage records alone, whether an interrupted hostwrite is whole in some rows.
     CrossCheck {
         volume: VolumeId,
@@ -313,7 +314,7 @@ impl JobRequest {
             | JobRequest::CrossCheck { volume, .. }
             | JobRequest::Recompute { volume, .. } => Some(*volume),
             // A migration takes long, and consists of the host's own requests.
-            JobRequest::Migrate { .. } | JobRequest::StopMigrating { .. } => None,
+            JobRequest::Migrate { .. } => None,
         }
     }
 }

@@ -137,9 +137,7 @@ impl Work {
                 HostRequest::Volume(VolumeRequest::Flush { .. })
                 | HostRequest::Objects(ObjectsRequest::Execute { .. } | ObjectsRequest::Await { .. })
                 | HostRequest::Array(_)
-                | HostRequest::Job(
-                    JobRequest::Scrub { .. } | JobRequest::Migrate { .. } | JobRequest::StopMigrating { .. },
-                ) => return None,
+                | HostRequest::Job(JobRequest::Scrub { .. } | JobRequest::Migrate { .. }) => return None,
             };
         Some(work.and_then(|work| {
             let listed = |share: &Share| share.reads.len().max(share.prewrites.len()) <= limits::EXTENTS_MAX;

@@ -143,6 +143,7 @@ mod tests {
             lock_servers: Vec::new(),
             acquisition: Default::default(),
             volumes: vec![volume(1, Ordering::Timestamp), volume(2, Ordering::Timestamp)],
+            held: Default::default(),
             settings: Settings::default(),
             seed: 1,
         });

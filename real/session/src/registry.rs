@@ -8,11 +8,13 @@ use crate::error::SessionError;
 use crate::held_volumes::Holds;
 use crate::host_view::HostView;
 use crate::volumes;
+use braid_base::VolumeId;
 use braid_control::{ArrayDescription, ArrayFolder, VolumeEntry, VolumeState};
 use braid_control_protocol::{Follower, HostStep, Version, VolumeRecord};
 use braid_layout::VolumeDescription;
-use braid_machine::{ArrayRequest, JobRequest};
+use braid_machine::ArrayRequest;
 use braid_shell::HostClient;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::Mutex;
 
@@ -28,6 +30,12 @@ pub struct VolumeRegistry {
 /// choose any host to resynchronise a device, and a volume unknown to that host would not be resynchronised.
 pub fn usable(description: &ArrayDescription) -> Result<Vec<VolumeDescription>, SessionError> {
     description.volumes.iter().filter(|entry| is_usable(entry)).map(volumes::describe).collect()
+}
+
+/// The volumes on hold.
+pub fn held(description: &ArrayDescription) -> BTreeSet<VolumeId> {
+    let on_hold = description.volumes.iter().filter(|entry| entry.state.is_on_hold());
+    on_hold.map(|entry| VolumeId(entry.id)).collect()
 }
 
 impl VolumeRegistry {
@@ -59,7 +67,7 @@ impl VolumeRegistry {
             match &step {
                 HostStep::Hold(volume) => {
                     self.holds.begin(*volume);
-                    self.client.call(JobRequest::StopMigrating { volume: *volume }).await?;
+                    self.client.call(ArrayRequest::HoldVolume { volume: *volume }).await?;
                 }
                 // The host's wrapper also ends its hold.
                 HostStep::Adopt(volume) => {

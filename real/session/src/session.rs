@@ -143,6 +143,7 @@ impl Session {
             lock_servers: description.lock_servers().collect(),
             acquisition: acquisition(&description)?,
             volumes: registry::usable(&description)?,
+            held: registry::held(&description),
             settings: description.leases().settings(),
             seed: braid_shell::now().clock.0,
         };

@@ -16,7 +16,7 @@ mod store;
 use crate::cluster::{Cluster, Failed, HostSlot};
 pub(crate) use administrators::Subject;
 use administrators::{Name, Process};
-use braid_base::{DeviceId, DiskId, Generation, NodeId, Rng, Time};
+use braid_base::{DeviceId, DiskId, Generation, NodeId, Rng, Time, VolumeId};
 use braid_control_protocol::{Answer, Command, Done, Error, HostStep, Operation, Tag};
 use braid_host_leases::{Answer as FencerAnswer, Heartbeat, Question as FencerQuestion, RenewerInput};
 use braid_machine::{HostOutcome, HostSuccess, OpId};
@@ -277,6 +277,12 @@ impl Cluster {
     /// True if the volume is on hold, according to the store.
     fn is_on_hold(&self) -> bool {
         self.control.as_ref().is_some_and(|control| control.store.held_by(self.volume.id).is_some())
+    }
+
+    /// The volumes that are on hold, according to the store.
+    pub(crate) fn volumes_on_hold(&self) -> BTreeSet<VolumeId> {
+        let unsettled = self.control.iter().flat_map(|control| control.store.unsettled());
+        unsettled.filter(|(record, _)| record.held_by().is_some()).map(|(record, _)| record.volume.id).collect()
     }
 
     /// The records of the store and the administrators at work, for failures.

@@ -23,6 +23,7 @@ impl Cluster {
             lock_servers: self.lock_servers(),
             acquisition: self.options.acquisition,
             volumes: self.volumes().into_iter().map(|volume| self.as_on(node, volume)).collect(),
+            held: self.volumes_on_hold(),
             settings: self.options.settings.clone(),
             seed: self.rng.next_u64(),
         };

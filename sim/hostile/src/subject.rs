@@ -112,6 +112,7 @@ pub(crate) fn host(settings: Settings, volumes: Vec<VolumeDescription>, seed: u6
         lock_servers: vec![LockServerId(0), LockServerId(1)],
         acquisition: Acquisition::Ordered,
         volumes,
+        held: Default::default(),
         settings,
         seed,
     })

@@ -91,6 +91,7 @@ impl System {
                     parameters::LockAcquisition::Timeout => Acquisition::Timeout,
                 },
                 volumes: volumes.clone(),
+                held: Default::default(),
                 settings: settings.clone(),
                 seed: seeds.next_u64(),
             });

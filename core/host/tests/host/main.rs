@@ -3,6 +3,7 @@
 mod abandoned;
 mod attribute_volumes;
 mod execution;
+mod holds;
 mod leaving;
 mod locking;
 mod membership;

@@ -114,6 +114,7 @@ impl Stage {
             lock_servers: (0..servers).map(LockServerId).collect(),
             acquisition,
             volumes: vec![volume],
+            held: Default::default(),
             settings: Settings::default(),
             seed: 1,
         };

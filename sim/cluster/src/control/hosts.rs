@@ -7,7 +7,7 @@ use braid_base::{Generation, NodeId};
 use braid_control_protocol::{Admission, Follower, HeldRequests, HostStep, Version};
 use braid_host::Host;
 use braid_host_leases::{Renewer, RenewerInput, RenewerStep, StopReason};
-use braid_machine::{ArrayRequest, HostRequest, JobRequest, MountRequest, OpId};
+use braid_machine::{ArrayRequest, HostRequest, MountRequest, OpId};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -130,15 +130,15 @@ impl Cluster {
         let request = match &step {
             HostStep::Hold(volume) => {
                 part.held.begin(*volume);
-                HostRequest::from(JobRequest::StopMigrating { volume: *volume })
+                ArrayRequest::HoldVolume { volume: *volume }
             }
             HostStep::Adopt(volume) => {
                 released = part.held.end(volume.id);
-                ArrayRequest::AdoptVolume { volume: volume.clone() }.into()
+                ArrayRequest::AdoptVolume { volume: volume.clone() }
             }
             HostStep::Drop(volume) | HostStep::EndHold(volume) => {
                 released = part.held.end(*volume);
-                ArrayRequest::DropVolume { volume: *volume }.into()
+                ArrayRequest::DropVolume { volume: *volume }
             }
         };
         let op = self.ask(slot, request);

@@ -90,6 +90,7 @@ impl LockingSystem {
                 lock_servers: Vec::new(),
                 acquisition: Acquisition::Ordered,
                 volumes: Vec::new(),
+                held: Default::default(),
                 settings: settings(),
                 seed: seeds.next_u64(),
             });

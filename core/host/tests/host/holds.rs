@@ -1,0 +1,68 @@
+//! Tests of a volume on hold: the host completes no survey of a returning device until it has adopted the volume.
+
+use crate::stage::*;
+use braid_base::{BLOCK_BYTES, DeviceId, MemberState};
+use braid_layout::{Atomicity, Layout, VolumeDescription};
+use braid_machine::ArrayRequest;
+use braid_ordering::Ordering;
+use braid_wire::{Command, Managed, Reply, Task};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// Has device 4 return, with this host as its recovery coordinator.
+fn begin_recovery(stage: &mut Stage) {
+    let mut membership = stage.host.membership().expect("the host has a membership").clone();
+    membership.epoch = membership.epoch.next();
+    let since = membership.epoch;
+    let member = membership.member_mut(DeviceId(4)).expect("the device is a member");
+    (member.member_state, member.since) = (MemberState::Returning { recovery_coordinator: Some(HOST) }, since);
+    stage.news(membership);
+}
+
+/// Answers a whole survey: no device has an object. Returns the tasks that follow within a second, but for heartbeats.
+fn survey(stage: &mut Stage) -> Vec<Task> {
+    let asked = stage.commands().into_iter().filter_map(|(device, command)| match command {
+        Command::Manage { ticket, task: Task::ListObjects } => Some((device, ticket)),
+        _ => None,
+    });
+    let asked: BTreeSet<_> = asked.collect();
+    assert_eq!(asked.len(), 5, "each device is asked once, and perhaps again: {asked:?}");
+    for (device, ticket) in asked {
+        stage.answer(device, Reply::Managed { ticket, result: Ok(Managed::Objects(Vec::new())) });
+    }
+    stage.pass(Duration::from_millis(501));
+    let tasks = stage.sent.iter().filter_map(|(_, request)| match &request.command {
+        Command::Manage { task, .. } => Some(task.clone()),
+        _ => None,
+    });
+    tasks.collect()
+}
+
+#[test]
+fn a_hold_lasts_until_the_volume_is_adopted() {
+    for held in [true, false] {
+        let mut stage = Stage::with_monitor(Ordering::Timestamp);
+        let layout = Layout::new("raid5:4+1".parse().expect("a level"), 5, 1).expect("a layout");
+        let volume = VolumeDescription {
+            id: VOLUME,
+            bytes: 256 * BLOCK_BYTES as u64,
+            layout,
+            devices: (0..5).map(DeviceId).collect(),
+            ordering: Ordering::Timestamp,
+            atomicity: Atomicity::Implied,
+            parity_site: Default::default(),
+            moving: None,
+        };
+        if held {
+            stage.ask(ArrayRequest::HoldVolume { volume: VOLUME });
+        }
+        begin_recovery(&mut stage);
+        if held {
+            let tasks = survey(&mut stage);
+            assert!(tasks.iter().all(|task| *task == Task::ListObjects), "{tasks:?}");
+            stage.ask(ArrayRequest::AdoptVolume { volume });
+        }
+        let tasks = survey(&mut stage);
+        assert!(tasks.iter().any(|task| matches!(task, Task::CreateObject { .. })), "{tasks:?}");
+    }
+}
