@@ -269,7 +269,7 @@ impl Device {
             // `Await` is exempt from this check: such a wait may take long. It does not hold the host's mark back, and
             // a late copy of it does no harm.
             Command::Manage { ticket, .. } | Command::Objects { sequence: ticket, .. }
-                if self.sessions.is_settled(host, ticket) =>
+                if self.sessions.is_over(host, ticket) =>
             {
                 self.ignore(Ignored::Settled, out);
             }

@@ -39,6 +39,8 @@ impl Session {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sessions {
     live: BTreeMap<Generation, Session>,
+    /// The settled marks of hosts whose leases have ended: late copies of their requests may still arrive.
+    ended: BTreeMap<Generation, u64>,
     /// The number of sessions of hosts that have not spoken since the device started.
     recovered: usize,
     /// When the device next looks for silent hosts.
@@ -51,6 +53,8 @@ pub(crate) const PATROLS_PER_LEASE: u32 = 4;
 const RESTORING_MAX: usize = 8;
 /// How long a host restores a range, at most.
 const RESTORES_FOR: Duration = Duration::from_secs(10);
+/// The most settled marks of hosts whose leases have ended. Those of the oldest hosts are forgotten first: most of these are fenced.
+const ENDED_MAX: usize = 1024;
 /// The most hosts that one check of the invariants looks at.
 const CHECKED_MAX: usize = 16;
 
@@ -106,6 +110,11 @@ impl Sessions {
     /// True if a transaction of the host is over.
     pub fn is_settled(&self, host: Generation, sequence: u64) -> bool {
         self.settled(host).is_some_and(|settled| sequence < settled)
+    }
+
+    /// True if the host has declared a request over, also before its last lease ended.
+    pub fn is_over(&self, host: Generation, sequence: u64) -> bool {
+        self.is_settled(host, sequence) || self.ended.get(&host).is_some_and(|mark| sequence < *mark)
     }
 
     /// Notes that the host has declared its transactions below `sequence` over. False if that was known.
@@ -167,6 +176,11 @@ impl Sessions {
     pub fn end(&mut self, host: Generation) {
         if let Some(session) = self.live.remove(&host) {
             self.recovered -= usize::from(session.is_recovered);
+            let mark = self.ended.entry(host).or_default();
+            *mark = session.settled.max(*mark);
+            if self.ended.len() > ENDED_MAX {
+                self.ended.pop_first();
+            }
         }
     }
 

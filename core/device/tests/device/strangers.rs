@@ -2,6 +2,7 @@
 //! up, or block other hosts indefinitely.
 
 use crate::bench::{Actor, Bench, OBJECT, fills};
+use braid_base::limits::Settings;
 use braid_base::{BlockRange, Clock, DeviceId, Generation, Stamp, limits};
 use braid_blocks::Want;
 use braid_ordering::{Atomicity, Ordering};
@@ -160,22 +161,30 @@ fn a_resolver_is_answered_though_the_clock_stepped_back() {
 
 #[test]
 fn a_late_copy_of_a_task_is_dropped_once_the_task_is_settled() {
-    let mut bench = Bench::new();
-    let remove = Command::Manage { ticket: 5, task: Task::RemoveObject { object: OBJECT } };
-    bench.say(A, remove.clone());
-    bench.settle(A, 6);
-    let task = Task::CreateObject {
-        object: OBJECT,
-        first: 0,
-        blocks: 256,
-        ordering: Ordering::Timestamp,
-        redundant: true,
-        atomicity: Atomicity::Implied,
-        absent: 0,
-    };
-    bench.say(A, Command::Manage { ticket: 6, task });
-    bench.say(A, remove);
-    assert!(bench.device.store().object(OBJECT).is_some());
+    for silent in [false, true] {
+        let mut bench = Bench::new();
+        let remove = Command::Manage { ticket: 5, task: Task::RemoveObject { object: OBJECT } };
+        bench.say(A, remove.clone());
+        bench.settle(A, 6);
+        bench.say(A, Command::Heartbeat);
+        let task = Task::CreateObject {
+            object: OBJECT,
+            first: 0,
+            blocks: 256,
+            ordering: Ordering::Timestamp,
+            redundant: true,
+            atomicity: Atomicity::Implied,
+            absent: 0,
+        };
+        bench.say(B, Command::Manage { ticket: 1, task });
+        if silent {
+            // The host's lease ends, and the copy says nothing of later requests.
+            bench.pass(Settings::default().host_lease * 2);
+            bench.forget_mark(A);
+        }
+        bench.say(A, remove);
+        assert!(bench.device.store().object(OBJECT).is_some(), "silent: {silent}");
+    }
 }
 
 #[test]
