@@ -36,6 +36,8 @@ pub(super) struct Process {
     subject: Subject,
     /// It does not settle what another one has begun.
     pub is_own: bool,
+    /// It waits for a copy, and holds no record meanwhile.
+    pub is_copying: bool,
 }
 
 impl Subject {
@@ -58,7 +60,7 @@ impl Cluster {
     pub(crate) fn begin_operation_on(&mut self, by: HostSlot, subject: Subject, operation: Operation) {
         let own = self.generation(by);
         self.with_control(|cluster, control| {
-            cluster.begin_administrator(control, own, Process { operation, subject, is_own: true });
+            cluster.begin_administrator(control, own, Process { operation, subject, is_own: true, is_copying: false });
         });
     }
 
@@ -77,7 +79,9 @@ impl Cluster {
 
     /// A host that sees what a dead administrator has begun completes or reverts that, in some cases.
     pub(super) fn settle_sometimes(&mut self, control: &mut ControlPlane, own: Generation) {
-        let is_busy = control.has_administrator(own, true);
+        // What a migration waits for may be the end of something that an operation of the same host has left.
+        let mut processes = control.administrators.iter();
+        let is_busy = processes.any(|(name, process)| name.host == own && process.is_own && !process.is_copying);
         let is_of_other = |by: Generation| by != own || !is_busy;
         let device = control.store.unsettled_devices().find(|(_, by)| is_of_other(*by)).map(|(device, _)| device);
         if let Some(device) = device
@@ -87,7 +91,11 @@ impl Cluster {
             let timing = Timing { turn: Duration::ZERO, ..Timing::default() };
             let operation = DeviceChange::continuing(own, device, timing).into();
             let subject = Subject::Device(device);
-            return self.begin_administrator(control, own, Process { operation, subject, is_own: false });
+            return self.begin_administrator(
+                control,
+                own,
+                Process { operation, subject, is_own: false, is_copying: false },
+            );
         }
         // A host performs one creation or deletion of a volume at a time.
         let is_at_work = |volume: VolumeId| {
@@ -110,7 +118,7 @@ impl Cluster {
             self.begin_administrator(
                 control,
                 own,
-                Process { operation, subject: Subject::Volume(volume), is_own: false },
+                Process { operation, subject: Subject::Volume(volume), is_own: false, is_copying: false },
             );
         }
     }
@@ -151,8 +159,13 @@ impl Cluster {
         for effect in effects {
             match effect {
                 Effect::Ask { tag, question } => self.route(control, (own, subject), tag, question),
-                Effect::Began(Stage::Copying) => control.count("copy of the volume begun"),
-                Effect::Began(_) => {}
+                Effect::Began(stage) => {
+                    let is_copying = stage == Stage::Copying;
+                    if is_copying {
+                        control.count("copy of the volume begun");
+                    }
+                    control.administrators.get_mut(&own).expect("it is there").is_copying = is_copying;
+                }
                 Effect::Ended(result) => {
                     let process = control.administrators.remove(&own).expect("it is there");
                     control.count(name_of(&result, &process));
