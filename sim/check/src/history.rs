@@ -11,6 +11,8 @@ use std::fmt;
 
 /// How many attempts of a hostwrite that never completed may be seen in part. More are possible, but each needs a fault of its own.
 const ATTEMPTS_SEEN: usize = 5;
+/// The same for interrupted attempts of one that completed.
+const ATTEMPTS_SEEN_BEFORE_THE_LAST: usize = 3;
 
 /// Bytes of a cell. The bounds of reads and writes are multiples of it.
 pub const CELL_BYTES: usize = 16;
@@ -236,10 +238,14 @@ impl History {
 
     /// The history for volumes on which an interrupted hostwrite may be visible in part. For each hostwrite that did not complete,
     /// the part on one device may have been written independently of the rest, once, at any later time, or never. The same holds for
-    /// a hostwrite of which an earlier attempt may have been interrupted (`tried_again` tells this for its invocation and its
+    /// a hostwrite of which earlier attempts may have been interrupted (`interrupted` tells how many, for its invocation and its
     /// completion), in addition to what its last attempt has done. One that was tried again and never completed may have had many
     /// interrupted attempts. `device` is the device of a block.
-    pub fn in_parts(&self, tried_again: impl Fn(Time, Option<Time>) -> bool, device: impl Fn(u64) -> usize) -> History {
+    pub fn in_parts(
+        &self,
+        interrupted: impl Fn(Time, Option<Time>) -> usize,
+        device: impl Fn(u64) -> usize,
+    ) -> History {
         let seen = self.operations.iter().filter(|operation| operation.action == Action::Read);
         let mut seen: Vec<Run> = seen.flat_map(|operation| operation.runs.iter().copied()).collect();
         seen.sort_unstable_by_key(|run| run.tag);
@@ -254,11 +260,10 @@ impl History {
                 history.operations.push(operation.clone());
             }
             let completed = operation.completed.map(|completed| completed.time);
-            let was_tried_again = tried_again(operation.invoked.time, completed);
-            let attempts = match (operation.completed, was_tried_again) {
-                (Some(_), again) => usize::from(again),
-                (None, false) => 1,
-                (None, true) => ATTEMPTS_SEEN,
+            let attempts = match (operation.completed, interrupted(operation.invoked.time, completed)) {
+                (Some(_), attempts) => attempts.min(ATTEMPTS_SEEN_BEFORE_THE_LAST),
+                (None, 0) => 1,
+                (None, _) => ATTEMPTS_SEEN,
             };
             if operation.action == Action::Read || attempts == 0 {
                 continue;
@@ -317,7 +322,6 @@ impl fmt::Display for Operation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn only_what_was_cut_short_and_seen_comes_in_parts() {
@@ -328,7 +332,7 @@ mod tests {
         let quick = history.write(client(0), Time(0), cells(0, 4), Tag(1));
         history.wrote(quick, Time(5));
         let slow = history.write(client(0), Time(10), cells(0, 4), Tag(2));
-        history.wrote(slow, Time(90));
+        history.wrote(slow, Time(190));
         history.write(client(1), Time(10), cells(0, 5), Tag(3));
         history.write(client(2), Time(10), cells(0, 4), Tag(4));
         history.write(client(2), Time(11), cells(3, 4), Tag(5));
@@ -336,14 +340,16 @@ mod tests {
         let run = |start, end, tag| Run { cells: cells(start, end), tag: Tag(tag) };
         history.saw(read, Time(30), vec![run(0, 1, 1), run(1, 2, 2), run(2, 3, 3), run(3, 4, 5)]);
         // Blocks lie on two devices alternately.
-        let tried_again = |begun: Time, done: Option<Time>| {
-            done.map_or(begun == Time(11), |done| done.since(begun) >= Duration::from_nanos(50))
+        let interrupted = |begun: Time, done: Option<Time>| match done {
+            Some(done) => (done.since(begun).as_nanos() / 90) as usize,
+            None => usize::from(begun == Time(11)),
         };
-        let parts = history.in_parts(tried_again, |block| block as usize % 2);
+        let parts = history.in_parts(interrupted, |block| block as usize % 2);
         let found: Vec<_> = parts.operations().iter().map(|op| (op.completed.is_some(), op.runs.clone())).collect();
         let mut expected = vec![
             (true, vec![run(0, 4, 1)]),
             (true, vec![run(0, 4, 2)]),
+            (false, vec![run(1, 2, 2), run(3, 4, 2)]),
             (false, vec![run(1, 2, 2), run(3, 4, 2)]),
             (false, vec![run(0, 1, 3), run(2, 3, 3), run(4, 5, 3)]),
         ];

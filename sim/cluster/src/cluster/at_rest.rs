@@ -268,12 +268,13 @@ impl Cluster {
                 let long = self.options.settings.host_lease * 3 / 4;
                 let holds_on = self.options.ordering.needs_lock_server();
                 let request_timeout = self.options.settings.request_timeout;
-                let tried_again = |begun: Time, done: Option<Time>| {
+                let interrupted = |begun: Time, done: Option<Time>| {
                     let done = done.unwrap_or(begun.after(request_timeout));
-                    (!holds_on && done.since(begun) >= long) || self.missed.overlap(begun, done)
+                    let by_silence = if holds_on { 0 } else { done.since(begun).as_nanos() / long.as_nanos() };
+                    (by_silence as usize).max(usize::from(self.missed.overlap(begun, done)))
                 };
                 let layout = self.volume.layout;
-                in_parts = self.history.in_parts(tried_again, |block| layout.locate(block).position);
+                in_parts = self.history.in_parts(interrupted, |block| layout.locate(block).position);
                 &in_parts
             }
         };
