@@ -29,8 +29,8 @@ pub struct FileSystemCheck {
     announced: Vec<Announcement>,
     /// All shards were served before the check.
     was_served: bool,
-    /// The ownership of the shards after they were examined.
-    examined: Vec<Ownership>,
+    /// The ownership of all examined shards after the last one was released: the monitor keeps one number for those without an owner.
+    released: Ownership,
     phase: Phase,
     questions: Questions,
 }
@@ -47,8 +47,8 @@ enum Phase {
     AwaitingRelease(ServerWait),
     /// The shard of this number is examined.
     Examining(Tag, usize),
-    /// Is its ownership as after the examination?
-    Confirming(Tag, usize),
+    /// Is the ownership of this shard as after the last release? So many are examined.
+    Confirming(Tag, usize, usize),
     Withdrawing(Tag, Announcement, Result<Done, Error>),
     AwaitingServed(ServerWait, Result<Done, Error>),
     Ended,
@@ -58,8 +58,8 @@ impl FileSystemCheck {
     /// The check of a file system that is ready.
     pub fn of(shards: Vec<FileSystemId>, timing: FileSystemTiming) -> FileSystemCheck {
         let (announced, questions) = (Vec::new(), Questions::default());
-        let (was_served, examined, phase) = (false, Vec::new(), Phase::New);
-        FileSystemCheck { shards, timing, announced, was_served, examined, phase, questions }
+        let (was_served, released, phase) = (false, Ownership::default(), Phase::New);
+        FileSystemCheck { shards, timing, announced, was_served, released, phase, questions }
     }
 
     /// The time of the next [`Input::Wake`].
@@ -129,14 +129,14 @@ impl FileSystemCheck {
                 Some(ServerWaitEnd::Failed(tag)) => self.withdraw(Err(Error::Question(tag))),
             },
             Phase::Examining(asked, shard) if asked == tag => match answer {
-                Answer::Ownership(ownership) => {
-                    self.examined.push(ownership);
-                    self.examine(shard + 1);
+                Answer::Ownership(released) => {
+                    self.released = released;
+                    self.confirm(0, shard + 1);
                 }
                 _ => self.withdraw(Err(Error::Question(tag))),
             },
-            Phase::Confirming(asked, shard) if asked == tag => match answer {
-                Answer::Ownership(now) if now == self.examined[shard] => self.confirm(shard + 1),
+            Phase::Confirming(asked, shard, examined) if asked == tag => match answer {
+                Answer::Ownership(now) if now == self.released => self.confirm(shard + 1, examined),
                 Answer::Ownership(_) => self.withdraw(Err(Error::Interrupted)),
                 _ => self.withdraw(Err(Error::Question(tag))),
             },
@@ -175,16 +175,18 @@ impl FileSystemCheck {
 
     fn examine(&mut self, shard: usize) {
         if shard == self.shards.len() {
-            // A single shard was examined by the process that owned it.
-            return self.confirm(if shard == 1 { 1 } else { 0 });
+            return self.withdraw(Ok(Done::Nothing));
         }
         self.phase = Phase::Examining(self.questions.ask(Question::Examine { shard }), shard);
     }
 
-    fn confirm(&mut self, shard: usize) {
-        let Some(file_system) = self.shards.get(shard).copied() else { return self.withdraw(Ok(Done::Nothing)) };
-        let question = Question::Ownership { file_system, request: OwnershipRequest::Inquire };
-        self.phase = Phase::Confirming(self.questions.ask(question), shard);
+    /// Makes sure that no examined shard was owned since the last release. A single shard was examined by the process that owned it.
+    fn confirm(&mut self, shard: usize, examined: usize) {
+        if shard == examined || self.shards.len() == 1 {
+            return self.examine(examined);
+        }
+        let question = Question::Ownership { file_system: self.shards[shard], request: OwnershipRequest::Inquire };
+        self.phase = Phase::Confirming(self.questions.ask(question), shard, examined);
     }
 
     /// Withdraws what is announced, and ends.

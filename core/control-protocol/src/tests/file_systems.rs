@@ -285,6 +285,15 @@ impl World {
     fn own(&mut self, shard: FileSystemId, owner: Option<Generation>) {
         self.monitor.epoch = self.monitor.epoch.next();
         self.monitor.owners.insert(shard, Ownership { since: self.monitor.epoch, owner });
+        // One number is kept for all shards without an owner.
+        if owner.is_none() {
+            let since = self.monitor.epoch;
+            self.monitor
+                .owners
+                .values_mut()
+                .filter(|there| there.owner.is_none())
+                .for_each(|there| there.since = since);
+        }
     }
 
     /// A host takes a shard over: its owner is fenced.
