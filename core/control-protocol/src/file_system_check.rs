@@ -1,10 +1,10 @@
-//! The check of a file system. The process that checks takes the place of the metadata servers meanwhile: what nobody serves does not
-//! change. Announcements tell the servers of it.
+//! The check of a file system. The process that checks takes the place of the metadata servers meanwhile: a shard without a server does
+//! not change. Announcements tell the servers of it.
 //!
 //! ```text
 //!   several shards: announce Settle ─► all servers have settled ─┐
 //!   one shard ───────────────────────────────────────────────────┴─► announce Check ─► servers release their shards, or time is up ─►
-//!     examine each shard ─► nobody has owned them since? ─► withdraw Check ─► servers serve again, or time is up ─► withdraw Settle
+//!     examine each shard ─► was none owned since? ─► withdraw Check ─► servers serve again, or time is up ─► withdraw Settle
 //! ```
 //!
 //! With several shards, a name may be in one and its inode in another, and one shard may have done its part of an operation when another one
