@@ -13,7 +13,6 @@ use braid_ordering::WriteMode;
 use braid_wire::Failure;
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use std::time::Duration;
 
 impl Coordinator {
     /// Begins a new transaction for an operation.
@@ -52,7 +51,8 @@ impl Coordinator {
         let patience = ctx.settings.reader_patience;
         let operation = self.operations.of_mut(op);
         operation.attempt = Some(sequence);
-        let (volume, work) = (operation.volume.clone(), operation.work.clone());
+        let (volume, work, head_start) =
+            (operation.volume.clone(), operation.work.clone(), operation.refusals.head_start);
         // A read that was refused again and again is sent with pre-writes, which hold off writers with higher stamps.
         let insists = volume.ordering.policy().reads_insist
             && work.want() == Want::Data
@@ -72,6 +72,7 @@ impl Coordinator {
         let transaction = Transaction {
             op: Some(op),
             stamp: Stamp::ZERO,
+            head_start,
             epoch: ctx.view.epoch(),
             volume,
             work,
@@ -91,10 +92,8 @@ impl Coordinator {
 
     /// Sends the first requests to devices, once all locks of lock servers are granted.
     pub(crate) fn begin(&mut self, ctx: &mut Ctx, sequence: u64) {
-        let op = self.transactions.of(sequence).op;
-        let head_start = op.map_or(Duration::ZERO, |op| self.operations.of(op).refusals.head_start);
-        let stamp = self.stamps.next(ctx.now.clock.ahead(head_start));
         let transaction = self.transactions.of_mut(sequence);
+        let stamp = self.stamps.next(ctx.now.clock.ahead(transaction.head_start));
         transaction.stamp = stamp;
         // A refusal costs more than with pre-writes: the devices that have accepted the write must undo an intent.
         let can_be_at_once = transaction.can_write_at_once()

@@ -17,6 +17,7 @@ use braid_wire::{Command, Outcome, Step};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// A storage transaction of this host that is not over.
 #[derive(Clone, Debug)]
@@ -25,6 +26,8 @@ pub(crate) struct Transaction {
     pub op: Option<OperationId>,
     /// Its place in the order of transactions.
     pub stamp: Stamp,
+    /// How far its stamp is put ahead of the clock (see [retries](crate::retry)).
+    pub head_start: Duration,
     /// The epoch in which it began. It continues in later epochs with the same devices.
     pub(crate) epoch: Epoch,
     pub(crate) volume: Rc<VolumeDescription>,

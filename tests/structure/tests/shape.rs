@@ -19,7 +19,7 @@ const MANY_FIELDS: &[(&str, &str, usize, &str)] = &[
     ("core/recipes", "Change", 16, "one procedure with all of its phases, as on its page"),
     ("core/recipes", "Take", 15, "one procedure with all of its phases, as on its page"),
     ("core/device", "Transaction", 13, "what a device knows of one transaction, with four notes of one bit each"),
-    ("core/transactions", "Transaction", 14, "what one attempt knows; its phase holds what is still missing"),
+    ("core/transactions", "Transaction", 15, "what one attempt knows; its phase holds what is still missing"),
     ("core/object-index", "Run", 18, "a test's bench: an object index with its disk, its journal and its model"),
 ];
 
