@@ -4,6 +4,7 @@
 mod changes;
 mod device_changes;
 mod effects;
+mod exploration;
 mod file_system_creations;
 mod file_systems;
 mod lives;

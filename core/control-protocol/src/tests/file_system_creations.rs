@@ -1,10 +1,10 @@
 //! File systems that are created: a small world with a store, and administrators that create one of the same name. Each may die, or be silent
 //! for so long that its lease is over, and go on.
 
+use super::exploration::{Explored, ends_with, explore};
 use crate::*;
 use braid_base::{FileSystemId, Generation, Ownership, Time, VolumeId};
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// A volume for the metadata, and one for the content of files.
 const VOLUMES: usize = 2;
@@ -271,38 +271,19 @@ impl World {
     }
 }
 
-/// Visits every world that can come about, and checks those in which nothing can happen any more. Returns how operations ended.
-fn explore(world: World, at_rest: impl Fn(&World)) -> BTreeSet<String> {
-    let fingerprint = |world: &World| {
-        let mut hasher = DefaultHasher::new();
-        // What was seen before does not matter.
-        format!("{:?}", World { ends: BTreeSet::new(), ..world.clone() }).hash(&mut hasher);
-        hasher.finish()
-    };
-    let (mut visited, mut ends, mut next) = (BTreeSet::from([fingerprint(&world)]), BTreeSet::new(), vec![world]);
-    while let Some(world) = next.pop() {
-        ends.extend(world.ends.iter().cloned());
-        let events = world.events();
-        if events.is_empty() {
-            at_rest(&world);
-        }
-        for event in events {
-            let mut after = world.clone();
-            after.happen(event);
-            ends.extend(after.ends.iter().cloned());
-            if visited.insert(fingerprint(&after)) {
-                next.push(after);
-            }
-        }
-    }
-    println!("{} worlds, {ends:?}", visited.len());
-    ends
-}
+impl Explored for World {
+    type Event = Event;
 
-#[track_caller]
-fn ends_with(ends: &BTreeSet<String>, expected: &[&str]) {
-    for end in expected {
-        assert!(ends.iter().any(|found| found.contains(end)), "{end} never happened: {ends:?}");
+    fn events(&self) -> Vec<Event> {
+        World::events(self)
+    }
+
+    fn happen(&mut self, event: Event) {
+        World::happen(self, event);
+    }
+
+    fn take_ends(&mut self) -> BTreeSet<String> {
+        std::mem::take(&mut self.ends)
     }
 }
 

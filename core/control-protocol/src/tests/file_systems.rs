@@ -1,10 +1,10 @@
 //! File systems that are deleted and checked: a small world with a store, the monitor, metadata servers and administrators.
 
+use super::exploration::{Explored, ends_with, explore};
 use crate::*;
 use braid_base::{Epoch, FileSystemId, Generation, Ownership, Time, VolumeId};
 use braid_wire::OwnershipRequest;
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 const SHARDS: [FileSystemId; 2] = [FileSystemId(1), FileSystemId(2)];
@@ -393,39 +393,19 @@ fn check(shards: usize) -> FileSystemCheck {
     FileSystemCheck::of(SHARDS[..shards].to_vec(), FileSystemTiming::default())
 }
 
-/// Visits every world that can come about, and checks those in which nothing can happen any more. Returns how operations ended, and which
-/// stages they reached.
-fn explore(world: World, at_rest: impl Fn(&World)) -> BTreeSet<String> {
-    let fingerprint = |world: &World| {
-        let mut hasher = DefaultHasher::new();
-        // What was seen before does not matter.
-        format!("{:?}", World { ends: BTreeSet::new(), ..world.clone() }).hash(&mut hasher);
-        hasher.finish()
-    };
-    let (mut visited, mut ends, mut next) = (BTreeSet::from([fingerprint(&world)]), BTreeSet::new(), vec![world]);
-    while let Some(world) = next.pop() {
-        ends.extend(world.ends.iter().cloned());
-        let events = world.events();
-        if events.is_empty() {
-            at_rest(&world);
-        }
-        for event in events {
-            let mut after = world.clone();
-            after.happen(event);
-            ends.extend(after.ends.iter().cloned());
-            if visited.insert(fingerprint(&after)) {
-                next.push(after);
-            }
-        }
-    }
-    println!("{} worlds, {ends:?}", visited.len());
-    ends
-}
+impl Explored for World {
+    type Event = Event;
 
-#[track_caller]
-fn ends_with(ends: &BTreeSet<String>, expected: &[&str]) {
-    for end in expected {
-        assert!(ends.iter().any(|found| found.contains(end)), "{end} never happened: {ends:?}");
+    fn events(&self) -> Vec<Event> {
+        World::events(self)
+    }
+
+    fn happen(&mut self, event: Event) {
+        World::happen(self, event);
+    }
+
+    fn take_ends(&mut self) -> BTreeSet<String> {
+        std::mem::take(&mut self.ends)
     }
 }
 
