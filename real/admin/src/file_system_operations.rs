@@ -21,8 +21,8 @@ const ASKS: &str = "fs status";
 
 impl Array {
     /// Creates a file system, and waits until it is served. If the creation fails, nothing of it remains. Errors: `file-system-exists`,
-    /// `no-room`, `volume-degraded` (a device is not in), `not-up`, `bad-name`, `bad-size`, `bad-layout`; `file-system-not-served` if it was
-    /// created, but no metadata server serves it.
+    /// `file-system-creating` and `file-system-gone` (another command creates or deletes it), `no-room`, `volume-degraded` (a device is not
+    /// in), `not-up`, `bad-name`, `bad-size`, `bad-layout`; `file-system-not-served` if it was created, but no metadata server serves it.
     pub async fn create_file_system(&self, new: &NewFileSystem) -> Result<FileSystemEntry, Failure> {
         require_up(self.folder())?;
         let devices = ready_devices(&self.folder().describe()?);

@@ -158,11 +158,15 @@ pub async fn create(session: &Session, new: &NewFileSystem) -> Result<FileSystem
     match result {
         Ok(_) => Ok(find(&folder.describe()?, name)?.clone()),
         Err(Error::FileSystemExists) => {
-            Err(Failure::failed("file-system-exists", format!("there is already a file system '{name}'")))
+            Err(Failure::failed("file-system-exists", format!("there is already a file system '{name}'"))
+                .hint("choose another name; `braid fs status` lists the file systems"))
         }
         Err(Error::BeingDeleted) => match find(&folder.describe()?, name) {
             Err(failure) => Err(failure),
-            Ok(_) => Err(Failure::failed("file-system-gone", format!("file system '{name}' was being deleted"))),
+            Ok(_) => {
+                let message = format!("file system '{name}' was being deleted");
+                Err(Failure::failed("file-system-gone", message).hint("create it again"))
+            }
         },
         Err(Error::Lost) => {
             let message = format!("file system {name} was created or deleted by another command");
