@@ -31,6 +31,8 @@ pub struct Allotment {
     is_mounted: bool,
     /// How many blocks to reserve next. Rises while blocks are used, so that a host that writes little keeps little from others.
     portion: u64,
+    /// Unused blocks that the server has called back, and that are being given back.
+    giving: Option<Vec<BlockRange>>,
     /// Where the last blocks were taken.
     cursor: u64,
     stripe_blocks: u64,
@@ -48,6 +50,7 @@ impl Allotment {
             is_scarce: false,
             is_mounted: false,
             portion: limits::ALLOTMENT_BLOCKS_MIN,
+            giving: None,
             cursor: 0,
             stripe_blocks: stripe_blocks.max(1),
         }
@@ -132,17 +135,34 @@ impl Allotment {
 
     /// Takes out some unused blocks, to give them back; none when all are out.
     pub fn drain(&mut self) -> Vec<BlockRange> {
-        let runs: Vec<_> = self.free.from(0).take(limits::FILE_EXTENTS_MAX).collect();
-        for run in &runs {
-            self.free.remove(*run);
-            self.free_count -= run.count;
+        self.take_out(self.free_count)
+    }
+
+    /// Other hosts need blocks: gives back those that no operation needs, and says so if there are none.
+    pub fn call_back(&mut self, now: Time, link: &mut MetadataLink) {
+        if !self.is_mounted || self.giving.is_some() {
+            return;
         }
-        runs
+        // From now on only what is needed is asked for.
+        self.is_scarce = true;
+        self.portion = limits::ALLOTMENT_BLOCKS_MIN;
+        let unused = if self.waiting.is_empty() { self.free_count - self.reserved_count } else { 0 };
+        let runs = self.take_out(unused);
+        self.giving = Some(runs.clone());
+        link.send(now, Asker::CalledBack, FileCommand::GiveBack { runs });
+    }
+
+    /// The server has answered what [`Allotment::call_back`] has sent. What it refuses is kept.
+    pub fn on_given_back(&mut self, reply: &FileReply, progress: &mut Vec<Progress>) {
+        let runs = self.giving.take().expect("blocks are given back once at a time");
+        if reply.is_err() {
+            self.put_back(&runs, progress);
+        }
     }
 
     /// True if the server is asked for nothing.
     pub fn is_idle(&self) -> bool {
-        !self.is_asking
+        !self.is_asking && self.giving.is_none()
     }
 
     /// Unused blocks, reserved ones included, for inspection.
@@ -157,6 +177,21 @@ impl Allotment {
             self.waiting.is_empty() || self.is_asking || !self.is_mounted,
             "blocks that operations wait for are requested"
         );
+    }
+
+    /// Takes out so many blocks, or what fits into a command.
+    fn take_out(&mut self, mut most: u64) -> Vec<BlockRange> {
+        let mut runs = Vec::new();
+        for run in self.free.from(0).take(limits::FILE_EXTENTS_MAX) {
+            let run = BlockRange::new(run.start, run.count.min(most));
+            most -= run.count;
+            runs.extend(Some(run).filter(|run| !run.is_empty()));
+        }
+        for run in &runs {
+            self.free.remove(*run);
+            self.free_count -= run.count;
+        }
+        runs
     }
 
     /// Serves those who wait, in order.
@@ -245,6 +280,43 @@ mod tests {
         assert_eq!(asked(&mut link), [2 * min]);
         assert_eq!(allotment.take([2]), [BlockRange::new(0, 8)]);
         assert_eq!(allotment.take([1]), [BlockRange::new(16, min - 70)], "a whole stripe at its start");
+        allotment.invariants();
+    }
+
+    #[test]
+    fn unused_blocks_are_given_back_when_they_are_called_back() {
+        let given = |link: &mut MetadataLink| {
+            let runs = link.drain().map(|request| request.command);
+            let runs = runs.map(|command| match command {
+                FileCommand::GiveBack { runs } => runs,
+                other => panic!("{other:?}"),
+            });
+            runs.collect::<Vec<_>>()
+        };
+        let (mut allotment, mut link, mut progress) = bench();
+        allotment.put_back(&[BlockRange::new(0, 8), BlockRange::new(20, 8)], &mut progress);
+        assert!(allotment.reserve(Time(0), &mut link, 1, 5));
+        allotment.call_back(Time(0), &mut link);
+        assert_eq!(
+            given(&mut link),
+            [[BlockRange::new(0, 8), BlockRange::new(20, 3)]],
+            "what an operation needs stays"
+        );
+        allotment.call_back(Time(0), &mut link);
+        assert_eq!(given(&mut link).len(), 0, "they are being given back");
+        assert!(!allotment.is_idle());
+        allotment.on_given_back(&Ok(FileResult::Done), &mut progress);
+        allotment.call_back(Time(0), &mut link);
+        assert_eq!(given(&mut link), [[]], "nothing is left, which is an answer, too");
+        allotment.on_given_back(&Ok(FileResult::Done), &mut progress);
+        allotment.put_back(&[BlockRange::new(40, 3)], &mut progress);
+        allotment.call_back(Time(0), &mut link);
+        assert_eq!(given(&mut link), [[BlockRange::new(23, 3)]]);
+        allotment.on_given_back(&Err(FileError::NoSpace), &mut progress);
+        assert!(!allotment.reserve(Time(0), &mut link, 2, 4));
+        assert_eq!(asked(&mut link), [1], "refused blocks are kept, and no more than needed is asked for");
+        allotment.call_back(Time(0), &mut link);
+        assert_eq!(given(&mut link), [[]], "what an operation waits for is not unused");
         allotment.invariants();
     }
 

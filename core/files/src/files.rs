@@ -69,6 +69,7 @@ impl Files {
             Asker::Map { inode, from, number } => self.inodes.on_page(inode, from, number, reply),
             Asker::Publish(inode) => self.inodes.on_published(now, locks, link, inode),
             Asker::Reserve => self.allotment.on_reserved(now.time, link, reply, &mut self.progress),
+            Asker::CalledBack => self.allotment.on_given_back(&reply, &mut self.progress),
             Asker::GiveBack | Asker::Farewell => unreachable!("they are asked while the file system is unmounted"),
         }
     }

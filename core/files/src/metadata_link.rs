@@ -27,8 +27,10 @@ pub enum Asker {
     Publish(InodeId),
     /// More blocks for the allotment.
     Reserve,
-    /// Blocks of the allotment that are given back.
+    /// Blocks of the allotment that are given back before the file system is unmounted.
     GiveBack,
+    /// Blocks of the allotment that are given back because other hosts need them.
+    CalledBack,
     /// The last message before the file system is unmounted.
     Farewell,
 }

@@ -179,7 +179,9 @@ impl ShardClient {
                 self.mount_again = Some(now.time.after(self.config.settings.resend_max));
             }
             Event::Lost { .. } => return false,
-            Event::Delayed { .. } | Event::Revoked { .. } => {}
+            // The lock stays until the file system is unmounted; other hosts need blocks of the allotment.
+            Event::Revoked { .. } => self.files.allotment.call_back(now.time, &mut self.link),
+            Event::Delayed { .. } => {}
         }
         true
     }

@@ -136,7 +136,7 @@ pub enum Event {
     /// The holder had all its locks, but a restarted lock server does not know one of them any more: another host may
     /// have it.
     Lost { holder: u64 },
-    /// Another host waits for a lock of the holder.
+    /// Another host waits for a lock of the holder, or for what the lock stands for.
     Revoked { holder: u64 },
 }
 

@@ -211,6 +211,26 @@ impl LockServer {
         self.tell_granted(now, &granted, out);
     }
 
+    /// Calls on the hosts that hold a lock which conflicts with this extent, as if another one waited for it. They keep it: it stands for
+    /// something that they can give back in part. Returns these hosts; none if the server does not grant locks yet.
+    pub fn call_on_holders(
+        &mut self,
+        object: ObjectId,
+        extent: LockExtent,
+        out: &mut Effects,
+    ) -> Option<Vec<Generation>> {
+        if self.service != LockService::Serving {
+            return None;
+        }
+        let holders = self.table.holders(object, &[extent]);
+        let of_hosts = holders.into_iter().filter(|name| name.host != LockServer::OWN);
+        let of_hosts: Vec<_> = of_hosts.filter(|name| !self.fencing.is_doomed(name.host)).collect();
+        for name in &of_hosts {
+            self.revoke(name.host, vec![name.lock_id], out);
+        }
+        Some(of_hosts.into_iter().map(|name| name.host).collect())
+    }
+
     /// Requests the locks of deferred requests, as far as their hosts can be granted anything now.
     pub(crate) fn ask_deferred(&mut self, now: Now, out: &mut Effects) {
         if self.service != LockService::Serving {

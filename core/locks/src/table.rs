@@ -188,6 +188,11 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
         in_order(held)
     }
 
+    /// The owners that hold locks which conflict with these extents, sorted.
+    pub fn holders(&self, object: ObjectId, extents: &[LockExtent]) -> Vec<Owner> {
+        self.held.owners(object, extents)
+    }
+
     /// True if one of these extents conflicts with a lock that another owner than `except` holds.
     pub fn conflicts(&self, object: ObjectId, extents: &[LockExtent], except: Option<Owner>) -> bool {
         self.held.any(object, extents, usize::MAX, |other| Some(other.owner) != except)

@@ -232,7 +232,7 @@ impl MetadataServer {
         let mut steps = Vec::new();
         self.shards().commits.recover(now.time, &mut steps);
         self.begin_service();
-        self.shards().space.begin(now, &received);
+        self.own.space.begin(now, &received);
         self.do_steps(now, steps, out);
     }
 }

@@ -36,7 +36,10 @@
 //! | `commit_steps` | what the commit protocols want done |
 //! | `operation_locks` | the locks of operations on several shards |
 //! | `shard_operation` | operations on several shards as procedures of the store |
-//! | `space_requests` | free blocks that shards get of each other |
+//! | `space_requests` | free blocks that a shard gets of its hosts and of other shards |
+//! | `space_steps` | what the server does for free blocks |
+//! | `room` | the room for names and extents in the metadata volume |
+//! | `revocation` | the hosts that are called on to give back blocks |
 //! | `reclaim` | the background job that frees the blocks of removed files and of hosts that are gone |
 
 mod absent_hosts;
@@ -50,10 +53,13 @@ mod operation;
 mod operation_locks;
 mod process;
 mod reclaim;
+mod revocation;
+mod room;
 pub mod server;
 mod shard_operation;
 mod sharded;
 mod space_requests;
+mod space_steps;
 
 pub use braid_commit::{Grouping, Protocol};
 pub use check::{Collected, Purpose, Undecided, check_together, united};
@@ -61,5 +67,6 @@ pub use commit_steps::is_done_with;
 pub use disk::{STORE_OFFSET, VOLUME_BYTES_MIN, format, store_config};
 pub use node::{MetadataNode, NodeState};
 pub use process::{EntryState, Observation, Pause, ProcessInput, ProcessStep, RELEASE_WAIT, ServerProcess};
+pub use room::Room;
 pub use server::{MetadataServer, MetadataServerConfig, MetadataService};
 pub use shard_operation::is_undecided;

@@ -6,9 +6,10 @@ use crate::disk::{DiskPart, forward, proof, store_config};
 use crate::lease::Lease;
 use crate::operation::{Operation, OwnOutcome, is_short, outcome_of, reply_of};
 use crate::reclaim::{Action, Aspect, Need, Reclaim, Step};
+use crate::room::Room;
 use crate::shard_operation::{RECORDS_TICKET, first_record};
 use crate::sharded::{ShardSettings, Sharded};
-use crate::space_requests::{SpaceAction, SpaceRequests, SpaceStep};
+use crate::space_requests::{SpaceRequests, SpaceStep};
 use braid_base::limits::{self, Settings};
 use braid_base::{
     ArrayId, BlockRange, FileSystemId, Generation, InodeId, LockServerId, Membership, NodeId, Now, ObjectId, ShardId,
@@ -56,11 +57,6 @@ pub struct MetadataServerConfig {
     pub settings: Settings,
 }
 
-/// This share of the volume is kept for operations that remove something,
-const KEPT_SHARE: u64 = 16;
-/// and at least this many blocks. With less room the store can merge only a few changes at a time, or not even one removal.
-const KEPT_BLOCKS_MIN: u64 = 1024;
-
 /// A metadata server.
 #[derive(Clone, Debug)]
 pub struct MetadataServer {
@@ -71,7 +67,7 @@ pub struct MetadataServer {
     pub(crate) lease: Lease,
     pub(crate) reclaim: Reclaim,
     pub(crate) absent: AbsentHosts,
-    own: OwnOperations,
+    pub(crate) own: OwnOperations,
     /// Operations on several shards, if there are several.
     pub(crate) sharded: Option<Box<Sharded>>,
     /// The latest membership that was heard.
@@ -126,8 +122,10 @@ braid_base::counters! {
 }
 
 /// What the server does by itself.
-#[derive(Clone, Debug, Default)]
-struct OwnOperations {
+#[derive(Clone, Debug)]
+pub(crate) struct OwnOperations {
+    /// Free blocks of hosts and of other shards.
+    pub space: SpaceRequests,
     /// The check of the file system, if this server checks it instead of serving it.
     check: Option<CheckRun>,
     /// The operations that are not durable yet.
@@ -135,6 +133,12 @@ struct OwnOperations {
     last_sequence: u64,
     /// When the work that waits for the next turn goes on.
     next_turn: Option<Time>,
+}
+
+impl OwnOperations {
+    fn new(space: SpaceRequests) -> OwnOperations {
+        OwnOperations { space, check: None, by_sequence: BTreeMap::new(), last_sequence: 0, next_turn: None }
+    }
 }
 
 /// An operation of the server itself.
@@ -174,8 +178,9 @@ impl MetadataServer {
         let own = ShardId(number.expect("the server is one of the servers") as u8);
         let is_sharded = config.peers.len() > 1;
         let (protocol, grouping) = (config.commit_protocol, config.grouping);
-        let space = SpaceRequests::new(own, config.peers.len(), config.start, config.settings.resend());
-        let sharded = is_sharded.then(|| Box::new(Sharded::new(own, config.peers.clone(), protocol, grouping, space)));
+        let (waits, revoked_within) = (config.settings.resend(), config.settings.resend_max * 2);
+        let space = SpaceRequests::new(own, config.peers.len(), config.start, waits, revoked_within);
+        let sharded = is_sharded.then(|| Box::new(Sharded::new(own, config.peers.clone(), protocol, grouping)));
         let mut store = store.on(medium).with_object_memory(config.settings.object_memory);
         if is_sharded && grouping == Grouping::None {
             store = store.with_requests_apart();
@@ -187,7 +192,7 @@ impl MetadataServer {
             lease: Lease::new(config.settings.host_lease),
             reclaim: Reclaim::default(),
             absent: AbsentHosts::default(),
-            own: OwnOperations::default(),
+            own: OwnOperations::new(space),
             sharded,
             membership: None,
             effects: Effects::new(),
@@ -260,7 +265,9 @@ impl MetadataServer {
 
     /// True if the server settles, and no operation on several shards is under way here. Once that is so for all servers, it stays so.
     pub fn is_settled(&self) -> bool {
-        self.is_serving() && self.sharded.as_ref().is_some_and(|sharded| sharded.is_settled())
+        self.is_serving()
+            && self.own.space.is_idle()
+            && self.sharded.as_ref().is_some_and(|sharded| sharded.is_settled())
     }
 
     /// Devices don't answer: hosts may not be able to give back locks, and have more time for it.
@@ -328,18 +335,30 @@ impl MetadataServer {
             self.reclaim.add_host(host);
         }
         let name = TransactionId { host, sequence };
+        if let FileCommand::GiveBack { runs } = &command {
+            self.own.space.on_give_back(name, runs.is_empty());
+        }
         if self.sharded.is_some() {
             return self.begin_command(now, name, settled, command, out);
         }
-        let operation = Operation::of_host(host, command, now.clock, self.is_nearly_full());
+        if let FileCommand::Reserve { blocks } = command
+            && command.check().is_ok()
+            && !self.store.knows(name)
+        {
+            return self.step_space(now, |space, actions| space.reserve(name, settled, blocks, actions), out);
+        }
+        // Bytes of files that exist still find room when names do not.
+        let is_of_bytes = matches!(command, FileCommand::Attach { .. } | FileCommand::Truncate { .. });
+        let is_nearly_full = if is_of_bytes { self.room().is_full() } else { self.room().refuses_names() };
+        let operation = Operation::of_host(host, command, now.clock, is_nearly_full);
         if !self.run(now, name, settled, Box::new(operation), out) {
             out.ignore(Ignored::Settled);
         }
     }
 
-    /// True if only operations that remove something may use what is left of the metadata volume.
-    pub(crate) fn is_nearly_full(&self) -> bool {
-        self.store.free_index_blocks() < KEPT_BLOCKS_MIN.max(self.store.blocks() / KEPT_SHARE)
+    /// The room in the metadata volume.
+    pub fn room(&self) -> Room {
+        Room::of(self.store.blocks(), self.store.free_index_blocks())
     }
 
     /// A fenced host that waits for nothing but a lock has to hear of the fence here.
@@ -433,19 +452,19 @@ impl MetadataServer {
                 }
             }
             StoreEvent::Executed { name, answer } => {
-                if self.sharded.is_some() {
-                    let is_short = is_short(&answer);
-                    self.step_space(now, |space, actions| space.on_evaluated(now, name, is_short, actions), out);
-                    if is_short {
-                        return;
-                    }
+                let is_short = is_short(&answer);
+                self.step_space(now, |space, actions| space.on_evaluated(now, name, is_short, actions), out);
+                if is_short {
+                    return;
                 }
                 // Without a reply the operation was not executed: the host sends it again.
                 let Some(reply) = reply_of(&answer) else { return };
                 if let Ok(result) = &reply {
                     orphaned(result).for_each(|inode| self.reclaim.add_inode(inode, Need::Removal));
                 }
+                let is_done = reply.is_ok();
                 self.answer(now, name.host, name.sequence, reply, out);
+                self.step_space(now, |space, actions| space.on_given_back(now, name, is_done, actions), out);
             }
             _ => {}
         }
@@ -460,7 +479,10 @@ impl MetadataServer {
                 self.service = MetadataService::Unusable(MetadataError::Damaged);
             }
             (OwnOperation::Open, Some(_)) if self.sharded.is_some() => self.load_records(now, first_record(), out),
-            (OwnOperation::Open, Some(_)) => self.begin_service(),
+            (OwnOperation::Open, Some(_)) => {
+                self.begin_service();
+                self.own.space.begin(now, &[]);
+            }
             (OwnOperation::Logged { .. } | OwnOperation::Space(_), _) => unreachable!("its end is not an outcome"),
             (OwnOperation::Step(step), outcome) => {
                 match &outcome {
@@ -497,7 +519,7 @@ impl MetadataServer {
     }
 
     /// Runs an operation of the server itself.
-    fn run_own(&mut self, now: Now, own: OwnOperation, out: &mut Effects) {
+    pub(crate) fn run_own(&mut self, now: Now, own: OwnOperation, out: &mut Effects) {
         self.own.last_sequence += 1;
         let (sequence, settled) = (self.own.last_sequence, self.own.by_sequence.keys().next().copied());
         let name = TransactionId { host: self.config.generation, sequence };
@@ -561,34 +583,6 @@ impl MetadataServer {
         let unexpected = |effect, _: &mut Effects| panic!("a store sends no messages: {effect:?}");
         forward(DiskPart::Store, effects, out, |tag| lease.on_issue(now.time, tag), unexpected);
         result
-    }
-
-    /// Lends the requests for free blocks to `act`, and does what follows.
-    pub(crate) fn step_space(
-        &mut self,
-        now: Now,
-        act: impl FnOnce(&mut SpaceRequests, &mut Vec<SpaceAction>),
-        out: &mut Effects,
-    ) {
-        let mut actions = Vec::new();
-        act(&mut self.shards().space, &mut actions);
-        for action in actions {
-            match action {
-                SpaceAction::Evaluate { name, settled, blocks, is_last } => {
-                    let (command, is_nearly_full) = (FileCommand::Reserve { blocks }, self.is_nearly_full());
-                    let operation = Operation::of_host(name.host, command, now.clock, is_nearly_full);
-                    let operation = if is_last { operation } else { operation.unless_short() };
-                    if !self.run(now, name, settled, Box::new(operation), out) {
-                        self.shards().space.end(|other| other == name);
-                        out.ignore(Ignored::Settled);
-                    }
-                }
-                SpaceAction::Refuse(name) => self.answer(now, name.host, name.sequence, Err(FileError::Busy), out),
-                SpaceAction::Send { to, body } => self.reply_to(now, to, body, out),
-                SpaceAction::Log(step) => self.run_own(now, OwnOperation::Space(step), out),
-                SpaceAction::Ignore(why) => out.ignore(why),
-            }
-        }
     }
 
     /// Lends the lock server to `act`, and passes on its disk commands and messages. Those to hosts need the lease.
@@ -675,6 +669,7 @@ impl MetadataServer {
                 self.step_locks(now, Input::Wake, out);
             }
             self.look_for_absent(now, out);
+            self.step_space(now, |space, actions| space.wake(now, actions), out);
             if self.sharded.is_some() {
                 self.wake_shards(now, out);
             }
@@ -734,6 +729,7 @@ impl Machine for MetadataServer {
         let first = (is_serving && !self.is_serving()).then_some(self.config.serve_from);
         let absent = self.absent.deadline();
         let sharded = self.sharded.as_ref().and_then(|sharded| sharded.deadline());
+        let sharded = sharded.into_iter().chain(self.own.space.deadline()).min();
         let sharded = sharded.map(|deadline| deadline.max(self.config.serve_from)).filter(|_| is_serving);
         [self.store.deadline(), locks, first, self.own.next_turn, absent, sharded].into_iter().flatten().min()
     }
@@ -743,6 +739,7 @@ impl Machine for MetadataServer {
         self.locks.invariants();
         self.lease.invariants();
         self.reclaim.invariants();
+        self.own.space.invariants();
         if let Some(sharded) = &self.sharded {
             sharded.invariants();
         }

@@ -20,7 +20,6 @@ use crate::operation::{Operation, content};
 use crate::operation_locks::{OperationLocks, Owner};
 use crate::server::MetadataServer;
 use crate::shard_operation::{Answered, EvaluateParts, MakePlan, RunParts, findings_of, is_outdated};
-use crate::space_requests::SpaceRequests;
 use braid_base::{Backoff, FileSystemId, Generation, InodeId, NodeId, Now, Rng, ShardId, Time, Timers, TransactionId};
 use braid_commit::{Commits, Event, Grouping, Protocol, Timing, Transaction, TransactionName};
 use braid_machine::{Effects, Ignored};
@@ -57,8 +56,6 @@ pub(crate) struct Sharded {
     /// What other servers want done, until it is evaluated.
     pub evaluations: BTreeMap<TransactionName, Evaluating>,
     asking: Asking,
-    /// Free blocks of other shards.
-    pub space: SpaceRequests,
     /// The highest number that was chosen for a new inode.
     pub made: u64,
     pub timers: Timers<ShardTimer>,
@@ -181,13 +178,7 @@ impl Evaluating {
 }
 
 impl Sharded {
-    pub fn new(
-        shard: ShardId,
-        peers: Vec<FileSystemId>,
-        protocol: Protocol,
-        grouping: Grouping,
-        space: SpaceRequests,
-    ) -> Sharded {
+    pub fn new(shard: ShardId, peers: Vec<FileSystemId>, protocol: Protocol, grouping: Grouping) -> Sharded {
         Sharded {
             shard,
             peers,
@@ -198,7 +189,6 @@ impl Sharded {
             groups: Groups::new(grouping),
             evaluations: BTreeMap::new(),
             asking: Asking::default(),
-            space,
             made: 0,
             timers: Timers::default(),
         }
@@ -206,7 +196,7 @@ impl Sharded {
 
     pub fn deadline(&self) -> Option<Time> {
         let timers = self.timers.next().map(|(time, _)| time);
-        [timers, self.commits.deadline(), self.space.deadline()].into_iter().flatten().min()
+        [timers, self.commits.deadline()].into_iter().flatten().min()
     }
 
     /// True if no command is begun or under way, and no transaction is undecided.
@@ -214,7 +204,6 @@ impl Sharded {
         self.settings.settles
             && self.commands.is_empty()
             && self.evaluations.is_empty()
-            && self.space.is_idle()
             && self.commits.state().is_quiet()
     }
 
@@ -261,7 +250,6 @@ impl Sharded {
     pub fn invariants(&self) {
         self.locks.invariants();
         self.commits.invariants();
-        self.space.invariants();
         assert!(self.commands.len() <= COMMANDS_MAX, "commands are bounded");
     }
 }
@@ -337,7 +325,7 @@ impl MetadataServer {
             Stage::AwaitsInodes(ShardFinding::Local { .. }) => self.execute_and_end(now, name, out),
             Stage::AwaitsInodes(ShardFinding::Parts { own, others }) => {
                 begun.stage = Stage::Evaluating(others);
-                let evaluation = EvaluateParts { operations: vec![own], is_nearly_full: self.is_nearly_full() };
+                let evaluation = EvaluateParts { operations: vec![own], is_nearly_full: self.room().refuses_names() };
                 let ticket = self.shards().ticket_of(name, Ticket::Own(name));
                 self.glance(now, ticket, Box::new(evaluation), out);
             }
@@ -346,7 +334,7 @@ impl MetadataServer {
     }
 
     fn make_plan(&mut self, now: Now, name: TransactionId, out: &mut Effects) {
-        let is_nearly_full = self.is_nearly_full();
+        let is_nearly_full = self.room().refuses_names();
         let context = Context { host: name.host, now: crate::operation::time_of(now.clock), is_nearly_full };
         let begun = self.shards().commands.get_mut(&name).expect("it is under way");
         begun.stage = Stage::Planning;
@@ -459,7 +447,7 @@ impl MetadataServer {
         };
         let command = begun.command.clone();
         if others.is_empty() {
-            let is_nearly_full = self.is_nearly_full();
+            let is_nearly_full = self.room().refuses_names();
             let run = RunParts { command, parts: own, is_nearly_full };
             return self.run_and_end(now, name, Box::new(run), out);
         }
@@ -531,7 +519,7 @@ impl MetadataServer {
 
     /// Executes a command as with one shard.
     fn execute(&mut self, now: Now, name: TransactionId, settled: u64, command: FileCommand, out: &mut Effects) {
-        let operation = Operation::of_host(name.host, command, now.clock, self.is_nearly_full());
+        let operation = Operation::of_host(name.host, command, now.clock, self.room().refuses_names());
         if !self.run(now, name, settled, Box::new(operation), out) {
             out.ignore(Ignored::Settled);
         }
@@ -577,19 +565,19 @@ impl MetadataServer {
 
     /// Ends the commands of fenced hosts, unless they are being committed.
     pub(crate) fn end_fenced_commands(&mut self, now: Now, out: &mut Effects) {
+        let reserving: Vec<TransactionId> = self.own.space.names().filter(|name| self.is_fenced(name.host)).collect();
+        self.own.space.end(|name| reserving.contains(&name));
         let Some(sharded) = &self.sharded else { return };
         let is_over = |(name, begun): &(&TransactionId, &Command)| {
             self.is_fenced(name.host) && !matches!(begun.stage, Stage::Transaction)
         };
         let over: Vec<TransactionId> = sharded.commands.iter().filter(is_over).map(|(name, _)| *name).collect();
-        let reserving: Vec<TransactionId> = sharded.space.names().filter(|name| self.is_fenced(name.host)).collect();
         over.into_iter().for_each(|name| self.end_command(now, name, out));
-        self.shards().space.end(|name| reserving.contains(&name));
     }
 
     /// The locks for the parts of another server's transaction are granted.
     pub(crate) fn evaluate_for(&mut self, now: Now, name: TransactionName, is_durable: bool, out: &mut Effects) {
-        let is_nearly_full = self.is_nearly_full();
+        let is_nearly_full = self.room().refuses_names();
         let ticket = self.shards().ticket(Ticket::Worker { name, is_durable });
         let evaluating = self.shards().evaluations.get_mut(&name).expect("it is to be evaluated");
         evaluating.ticket = Some(ticket);
@@ -627,7 +615,6 @@ impl MetadataServer {
                 ShardTimer::Locks(name) => self.refuse_for_lack_of_locks(now, name, out),
             }
         }
-        self.step_space(now, |space, actions| space.wake(now, actions), out);
         if self.shards().commits.deadline().is_some_and(|deadline| deadline <= now.time) {
             self.step_commits(now, Event::Wake, out);
         }

@@ -1,18 +1,20 @@
-//! Free blocks of other shards: the part of a metadata server that gets some when its own are used up, and gives some of its own to others
-//! ([`braid_namespace::transfers`] has the records).
+//! Free blocks when those of the shard are used up: the part of a metadata server that gets some of hosts that do not use theirs, and of other
+//! shards, and gives some of its own to others ([`braid_namespace::transfers`] has the records).
 //!
 //! ```text
 //!   Reserve ─► evaluated ─┬─► blocks, or no space in the metadata volume: answered
-//!                         └─► no block is free here: it waits, while the other shards are asked one after the other
-//!                                ├─► one gives some: they are logged here, and all that wait are evaluated again
-//!                                └─► all have none: evaluated once more, and answered as it is
+//!                         └─► no block is free here: it waits, while the hosts of this shard ([`Revocation`]) and the other shards are asked
+//!                                ├─► one gives some: all that wait are evaluated again
+//!                                └─► all have none: the first is evaluated once more, and answered as it is; the others go on
 //! ```
 //!
-//! A shard that does not answer is passed by, and asked again. So a host hears that a file system is full only if every shard has said that it
-//! has no free block. What is here is lost with the process. Hosts send their commands again; and a server that begins asks all others for
-//! the transfers that its shard has not received.
+//! A shard that does not answer is passed by, and asked again. So a host hears that a file system is full only if every shard has said that
+//! neither it nor one of its hosts has a block to spare. Of those that wait one at a time is refused, because what it had gathered is unused
+//! then. What is here is lost with the process. Hosts send their commands again; and a server that begins asks all others for the transfers
+//! that its shard has not received.
 
 use crate::operation::{as_answer, content};
+use crate::revocation::Revocation;
 use braid_base::{Backoff, BlockRange, Generation, Now, ShardId, Time, TransactionId, limits};
 use braid_machine::Ignored;
 use braid_namespace::transfers::{self, Transfer};
@@ -20,6 +22,7 @@ use braid_objects::{Evaluation, NotHere, Procedure, View};
 use braid_wire::{ObjectAnswer, ShardBody};
 use bytes::{Buf, BufMut, Bytes};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 /// The round in which a server that begins asks for what was not received.
 const FIRST_ROUND: u64 = 1;
@@ -32,23 +35,34 @@ pub(crate) struct SpaceRequests {
     own: ShardId,
     /// The start of this server.
     start: Generation,
-    /// The numbers of the last transfers that were received, by shard.
-    received: Vec<u64>,
+    transfers: Transfers,
     reservations: BTreeMap<TransactionId, Reservation>,
-    /// In a round, each other shard is asked until it gives something or says that it has nothing.
+    /// In a round, each shard is asked until it gives something or says that it has nothing. This one asks its hosts.
     round: u64,
     /// The shards that have not answered in this round. The first one is asked.
     left: VecDeque<ShardId>,
+    /// The reservation that is evaluated for the last time.
+    last: Option<TransactionId>,
+    revocation: Revocation,
     /// When the next one is asked.
     again: Option<Time>,
     /// The waits of a round.
     waits: Backoff,
     /// The shard that gave something last is asked first.
     last_giver: Option<ShardId>,
+}
+
+/// Transfers between this shard and others.
+#[derive(Clone, Debug)]
+struct Transfers {
+    /// The numbers of the last ones that were received, by shard.
+    received: Vec<u64>,
     /// Shards whose transfers are being logged.
     receiving: BTreeSet<ShardId>,
-    /// Shards whose requests are being logged.
+    /// Shards whose requests are being logged, or held.
     giving: BTreeSet<ShardId>,
+    /// Requests of other shards for which no block is free here, until the hosts have answered.
+    held: BTreeMap<ShardId, SpaceRequest>,
 }
 
 /// A reservation of a host.
@@ -77,6 +91,8 @@ pub(crate) enum SpaceAction {
         body: ShardBody,
     },
     Log(SpaceStep),
+    /// Call back what the hosts of this shard do not use.
+    Revoke,
     Ignore(Ignored),
 }
 
@@ -100,33 +116,47 @@ pub(crate) struct SpaceRequest {
     pub received: u64,
     /// How many blocks it wants.
     pub blocks: u64,
+    /// The hosts of this shard have nothing to spare: it is answered as it is.
+    pub is_last: bool,
 }
 
 impl SpaceRequests {
-    /// `waits`: how long each shard is waited for.
-    pub fn new(own: ShardId, count: usize, start: Generation, waits: Backoff) -> SpaceRequests {
+    /// `waits`: how long each shard is waited for. `revoked_within`: how long hosts are.
+    pub fn new(
+        own: ShardId,
+        count: usize,
+        start: Generation,
+        waits: Backoff,
+        revoked_within: Duration,
+    ) -> SpaceRequests {
         SpaceRequests {
             own,
             start,
-            received: vec![0; count],
+            transfers: Transfers {
+                received: vec![0; count],
+                receiving: BTreeSet::new(),
+                giving: BTreeSet::new(),
+                held: BTreeMap::new(),
+            },
             reservations: BTreeMap::new(),
             round: 0,
             left: VecDeque::new(),
+            last: None,
+            revocation: Revocation::new(revoked_within),
             again: None,
             waits,
             last_giver: None,
-            receiving: BTreeSet::new(),
-            giving: BTreeSet::new(),
         }
     }
 
     /// The server begins to serve, and has read what was received. What was not received is asked for.
     pub fn begin(&mut self, now: Now, received: &[u64]) {
-        for (known, found) in self.received.iter_mut().zip(received) {
+        for (known, found) in self.transfers.received.iter_mut().zip(received) {
             *known = *found;
         }
         self.begin_round();
-        self.again = Some(now.time);
+        self.left.retain(|shard| *shard != self.own);
+        self.again = (!self.left.is_empty()).then_some(now.time);
     }
 
     /// True if no reservation is under way.
@@ -135,13 +165,14 @@ impl SpaceRequests {
     }
 
     pub fn deadline(&self) -> Option<Time> {
-        self.again
+        self.again.into_iter().chain(self.revocation.deadline()).min()
     }
 
     pub fn invariants(&self) {
         let waits = self.reservations.values().any(|reservation| reservation.waits.is_some());
         assert!(!waits || !self.left.is_empty(), "what waits for other shards waits for a round");
         assert!(self.left.is_empty() == self.again.is_none(), "a shard that is left is asked again");
+        assert!(self.transfers.held.is_empty() || self.revocation.is_under_way(), "what is held waits for hosts");
         assert!(self.reservations.len() <= RESERVATIONS_MAX, "reservations are bounded");
     }
 
@@ -169,6 +200,11 @@ impl SpaceRequests {
 
     /// The store has evaluated a command. `is_short`: it was a reservation for which no block is free here.
     pub fn on_evaluated(&mut self, now: Now, name: TransactionId, is_short: bool, actions: &mut Vec<SpaceAction>) {
+        if self.last == Some(name) {
+            self.last = None;
+            // What was refused uses nothing any more: the next one may have it.
+            self.again = self.again.map(|_| now.time);
+        }
         if !is_short {
             self.reservations.remove(&name);
             return;
@@ -185,6 +221,11 @@ impl SpaceRequests {
 
     /// The shard that was asked does not answer: the next one is asked.
     pub fn wake(&mut self, now: Now, actions: &mut Vec<SpaceAction>) {
+        if self.revocation.is_over(now.time) {
+            self.end_revocation(now, false, actions);
+        } else if self.revocation.is_to_repeat(now.time) {
+            actions.push(SpaceAction::Revoke);
+        }
         if self.again.is_none_or(|again| again > now.time) {
             return;
         }
@@ -198,7 +239,7 @@ impl SpaceRequests {
 
     /// Another shard asks for blocks.
     pub fn on_request(&mut self, request: SpaceRequest, actions: &mut Vec<SpaceAction>) {
-        actions.push(match self.giving.insert(request.from) {
+        actions.push(match self.transfers.giving.insert(request.from) {
             true => SpaceAction::Log(SpaceStep::Give(request)),
             false => SpaceAction::Ignore(Ignored::InProgress),
         });
@@ -214,8 +255,8 @@ impl SpaceRequests {
         actions: &mut Vec<SpaceAction>,
     ) {
         let is_of_this_round = start == self.start && round == self.round && self.left.contains(&from);
-        if !transfer.runs.is_empty() && transfer.number > self.received[usize::from(from.0)] {
-            actions.push(match self.receiving.insert(from) {
+        if !transfer.runs.is_empty() && transfer.number > self.transfers.received[usize::from(from.0)] {
+            actions.push(match self.transfers.receiving.insert(from) {
                 true => SpaceAction::Log(SpaceStep::Receive { from, transfer }),
                 false => SpaceAction::Ignore(Ignored::InProgress),
             });
@@ -226,20 +267,62 @@ impl SpaceRequests {
         }
     }
 
+    /// These hosts are called on; none: they are not known yet.
+    pub fn on_revoked(&mut self, now: Now, hosts: Option<Vec<Generation>>, actions: &mut Vec<SpaceAction>) {
+        if self.revocation.on_called(now.time, hosts) {
+            self.end_revocation(now, false, actions);
+        }
+    }
+
+    /// A host gives blocks back, or says that it has none.
+    pub fn on_give_back(&mut self, name: TransactionId, is_empty: bool) {
+        self.revocation.on_answer(name, is_empty);
+    }
+
+    /// What a host gives back is free now, or it was refused.
+    pub fn on_given_back(&mut self, now: Now, name: TransactionId, is_done: bool, actions: &mut Vec<SpaceAction>) {
+        if let Some(gave) = self.revocation.on_evaluated(name, is_done) {
+            self.end_revocation(now, gave, actions);
+        }
+    }
+
+    /// A host has given something, or all have answered, or were waited for long enough.
+    fn end_revocation(&mut self, now: Now, gave: bool, actions: &mut Vec<SpaceAction>) {
+        self.revocation.end();
+        let held = std::mem::take(&mut self.transfers.held);
+        actions.extend(held.into_values().map(|request| {
+            let is_last = !gave;
+            SpaceAction::Log(SpaceStep::Give(SpaceRequest { is_last, ..request }))
+        }));
+        if !self.left.contains(&self.own) {
+            return;
+        }
+        if gave {
+            self.has_more(now, actions);
+        } else {
+            self.has_nothing(now, self.own, actions);
+        }
+    }
+
     /// A step is durable, or could not be done for lack of room in the metadata volume: then the request is sent again.
     pub fn on_step(&mut self, now: Now, step: SpaceStep, answer: &ObjectAnswer, actions: &mut Vec<SpaceAction>) {
         let content = content(answer);
         match step {
-            SpaceStep::Give(SpaceRequest { from, start, round, .. }) => {
-                self.giving.remove(&from);
-                if let Some(content) = content {
-                    let Transfer { number, runs } = decode_transfer(content);
+            SpaceStep::Give(request) => {
+                let SpaceRequest { from, start, round, is_last, .. } = request;
+                let given = content.map(decode_transfer);
+                if !is_last && given.as_ref().is_some_and(|transfer| transfer.runs.is_empty()) {
+                    self.transfers.held.insert(from, request);
+                    return self.revoke(now, actions);
+                }
+                self.transfers.giving.remove(&from);
+                if let Some(Transfer { number, runs }) = given {
                     let body = ShardBody::SpaceTransfer { start, round, number, runs };
                     actions.push(SpaceAction::Send { to: from, body });
                 }
             }
             SpaceStep::Receive { from, transfer } => {
-                self.receiving.remove(&from);
+                self.transfers.receiving.remove(&from);
                 match content {
                     None => {}
                     // It is not valid: this shard gives nothing.
@@ -251,13 +334,19 @@ impl SpaceRequests {
     }
 
     fn on_received(&mut self, now: Now, from: ShardId, number: u64, actions: &mut Vec<SpaceAction>) {
-        let received = &mut self.received[usize::from(from.0)];
+        let received = &mut self.transfers.received[usize::from(from.0)];
         *received = number.max(*received);
         self.last_giver = Some(from);
+        if self.round <= FIRST_ROUND {
+            self.left.retain(|shard| *shard != from);
+        }
+        self.has_more(now, actions);
+    }
+
+    /// Blocks are free: a round is over.
+    fn has_more(&mut self, now: Now, actions: &mut Vec<SpaceAction>) {
         if self.round > FIRST_ROUND {
             self.left.clear();
-        } else {
-            self.left.retain(|shard| *shard != from);
         }
         self.evaluate(self.waiting(u64::MAX), false, actions);
         self.ask(now, actions);
@@ -267,11 +356,21 @@ impl SpaceRequests {
     fn has_nothing(&mut self, now: Now, from: ShardId, actions: &mut Vec<SpaceAction>) {
         let was_asked = self.left.front() == Some(&from);
         self.left.retain(|shard| *shard != from);
-        if self.left.is_empty() {
-            self.evaluate(self.waiting(self.round), true, actions);
+        if self.left.is_empty()
+            && let waiting = self.waiting(self.round)
+            && let Some(first) = waiting.first().copied()
+        {
+            self.evaluate(vec![first], true, actions);
+            self.last = Some(first);
+            self.again = None;
             if !self.waiting(u64::MAX).is_empty() {
                 self.begin_round();
+                self.again = Some(now.time.after(self.waits.next_wait()));
             }
+            return;
+        }
+        if self.left.is_empty() && !self.waiting(u64::MAX).is_empty() {
+            self.begin_round();
         }
         if was_asked || self.left.is_empty() {
             self.ask(now, actions);
@@ -293,14 +392,21 @@ impl SpaceRequests {
         self.reservations.iter().filter(|(_, it)| waits(it)).map(|(name, _)| *name).collect()
     }
 
-    /// Begins a round: all other shards are left, and the first one is asked next.
+    /// Begins a round: all shards are left, and the first one is asked next. This one is the first, unless another one has given something.
     fn begin_round(&mut self) {
         self.round += 1;
         self.waits = self.waits.after(0);
-        let (own, count) = (usize::from(self.own.0), self.received.len());
-        self.left = (1..count).map(|step| ShardId(((own + step) % count) as u8)).collect();
+        let (own, count) = (usize::from(self.own.0), self.transfers.received.len());
+        self.left = (0..count).map(|step| ShardId(((own + step) % count) as u8)).collect();
         if let Some(place) = self.left.iter().position(|shard| Some(*shard) == self.last_giver) {
             self.left.rotate_left(place);
+        }
+    }
+
+    /// Calls back what the hosts of this shard do not use, unless that is under way.
+    fn revoke(&mut self, now: Now, actions: &mut Vec<SpaceAction>) {
+        if self.revocation.begin(now.time) {
+            actions.push(SpaceAction::Revoke);
         }
     }
 
@@ -311,12 +417,15 @@ impl SpaceRequests {
             return;
         };
         self.again = Some(now.time.after(self.waits.next_wait()));
+        if to == self.own {
+            return self.revoke(now, actions);
+        }
         let waiting = self.reservations.values().filter(|reservation| reservation.waits.is_some());
         let wanted = waiting.fold(0, |sum: u64, reservation| sum.saturating_add(reservation.blocks));
         let body = ShardBody::SpaceRequest {
             start: self.start,
             round: self.round,
-            received: self.received[usize::from(to.0)],
+            received: self.transfers.received[usize::from(to.0)],
             blocks: wanted.min(limits::RESERVED_BLOCKS_MAX),
         };
         actions.push(SpaceAction::Send { to, body });

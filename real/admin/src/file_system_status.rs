@@ -4,6 +4,7 @@ use crate::file_system_check;
 use crate::file_system_operations::mounted_on;
 use crate::file_systems::latest_server;
 use crate::health::{FileSystemHealth, is_there};
+use crate::metadata_room::MetadataRoom;
 use crate::snapshot::ArraySnapshot;
 use braid_base::FileSystemId;
 use braid_control::{ArrayDescription, FileSystemEntry, FileSystemState, HostEntry, MetadataService, RunningSet};
@@ -40,6 +41,10 @@ pub struct FileSystemStatus {
     pub journal_used_bytes: Option<u64>,
     /// The size of the journal.
     pub journal_bytes: Option<u64>,
+    /// Bytes in use of the room for names and inodes in its metadata volumes.
+    pub metadata_used_bytes: Option<u64>,
+    /// That room. When it is used up, nothing can be created.
+    pub metadata_bytes: Option<u64>,
     /// After how many seconds a host is fenced that keeps locks which others wait for; none: never.
     pub evict_after_seconds: Option<u64>,
     /// Its metadata servers, one for each shard. What is said above of the server is said of the first one.
@@ -114,6 +119,8 @@ pub fn file_systems(look: &ArraySnapshot) -> Vec<FileSystemStatus> {
         clients: Vec::new(),
         journal_used_bytes: None,
         journal_bytes: None,
+        metadata_used_bytes: None,
+        metadata_bytes: None,
         evict_after_seconds: None,
         servers: Vec::new(),
         commit_protocol: None,
@@ -138,6 +145,7 @@ impl FileSystemStatus {
             _ => format!("shard {}: {}", worst.shard, worst.text),
         };
         let health = worst.health.clone();
+        let room = MetadataRoom::of(&look.hosts, entry);
         let (journal_used_bytes, journal_bytes) = (first.journal_used_bytes, first.journal_bytes);
         let ServerStatus { owner, since, address, pid, restarts, .. } = first;
         FileSystemStatus {
@@ -155,6 +163,8 @@ impl FileSystemStatus {
             clients: mounted_on(&look.hosts, entry).into_iter().map(|host| client(look, entry, host)).collect(),
             journal_used_bytes,
             journal_bytes,
+            metadata_used_bytes: room.map(|room| room.used_bytes),
+            metadata_bytes: room.map(|room| room.bytes),
             evict_after_seconds: entry.evict_after().map(|limit| limit.as_secs()),
             servers,
             commit_protocol: entry.shards.as_ref().map(|shards| shards.commit_protocol.clone()),

@@ -22,6 +22,7 @@
 //! | [`held`] | running a command while something is held |
 //! | [`parent_process`] | ending with the process that started this one |
 //! | [`status`] | status as data |
+//! | [`metadata_room`] | the room for names and inodes in metadata volumes |
 //! | [`doctor`] | checks of an array, and what to do about their findings |
 //! | [`event_stream`] | events as a stream |
 //! | [`creation`] | the parameters of an array's creation, and how later arguments differ from them |
@@ -63,6 +64,7 @@ pub mod health;
 pub mod held;
 pub mod launch;
 pub mod location;
+pub mod metadata_room;
 pub mod migration;
 pub mod object_operations;
 pub mod parent_process;

@@ -399,7 +399,13 @@ fn report(node: &Option<MetadataNode<ObservedHost>>, id: FileSystemId, address: 
         (host.0, LockCounts { held: held as u64, waiting: waiting as u64 })
     };
     let (hosts, locks) = of_hosts.map(count).unzip();
-    let own = [("sessions", server.locks().hosts().count() as u64), ("orphans", server.orphans() as u64)];
+    let room = server.room();
+    let own = [
+        ("sessions", server.locks().hosts().count() as u64),
+        ("orphans", server.orphans() as u64),
+        ("room_used_blocks", room.used),
+        ("room_blocks", room.blocks),
+    ];
     let counters = server.counters().list().into_iter().chain(server.store_counters()).chain(own);
     let counters: Metrics = counters.map(|(name, value)| (format!("metadata_{name}"), value)).collect();
     let (address, serves) = (address.to_string(), server.is_serving());

@@ -4,15 +4,17 @@
 
 use braid_admin::failure::Failure;
 use braid_admin::file_systems;
+use braid_admin::metadata_room::MetadataRoom;
 use braid_base::{ArrayId, FileSystemId, Generation, InodeId};
 use braid_control::{ArrayFolder, Event, FileSystemState, event_texts};
-use braid_fuse::{HostFiles, Mount, MountError};
+use braid_fuse::{HostFiles, InodeRoom, Mount, MountError};
 use braid_machine::{FilesRequest, MountRequest};
 use braid_recording::RecordingRequest;
 use braid_session::{HEARTBEAT, Session, SessionError, blocking, require_up};
 use braid_wire::FileCommand;
 use std::convert::Infallible;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long the metadata server may take to answer first.
@@ -41,6 +43,12 @@ struct Hosts {
     session: Option<Session>,
 }
 
+/// The room for inodes, as the leases of the metadata servers tell it.
+fn room(folder: &ArrayFolder, name: &str) -> InodeRoom {
+    let (folder, name) = (folder.clone(), name.to_string());
+    InodeRoom(Arc::new(move |inodes| Some(MetadataRoom::look_up(&folder, &name)?.free_inodes(inodes))))
+}
+
 impl MountDaemon {
     /// Mounts a file system of a running array in an empty directory; its first host is recorded if that is asked for. Errors: `no-such-file-system`, `not-up`, `file-system-not-served`, and
     /// those of [`failure_of`].
@@ -59,7 +67,7 @@ impl MountDaemon {
         let (session, id) = start_host(folder, name, &shown, recording).await?;
         let mounted = async {
             await_answer(&session, name, id).await?;
-            let files = HostFiles::new(id, session.client().clone());
+            let files = HostFiles::new(id, session.client().clone()).with_room(room(folder, name));
             let mount = braid_fuse::mount(&directory, &mount_name, files.clone()).map_err(failure_of)?;
             Ok((files, mount))
         };

@@ -1,12 +1,13 @@
 //! Answers and notifications for the kernel. Each is one write to `/dev/fuse`: a header, at most two structures, and data, which is not
 //! copied.
 
+use crate::SpaceStatus;
 use crate::abi::{
     Attr, AttrOut, Dirent, EntryOut, FileLock, InitOut, InvalEntryOut, InvalInodeOut, OpenOut, OutHeader, StatfsOut,
     WriteOut, flag, notification,
 };
 use braid_base::{BLOCK_BYTES, InodeId, limits};
-use braid_wire::{FileAttributes, FileSystemStatus, FileTime, FileType, SpecialType};
+use braid_wire::{FileAttributes, FileTime, FileType, SpecialType};
 use bytes::Bytes;
 use rustix::io::Errno;
 use std::io::IoSlice;
@@ -42,7 +43,7 @@ pub enum Reply {
         /// In bytes.
         length: u32,
     },
-    Status(FileSystemStatus),
+    Status(SpaceStatus),
     Lock(FileLock),
     /// The target of a symbolic link, or what was read.
     Data(Vec<Bytes>),
@@ -239,14 +240,15 @@ fn opened(handle: u64) -> OpenOut {
     OpenOut { fh: handle, open_flags, padding: 0 }
 }
 
-fn statfs(status: &FileSystemStatus) -> StatfsOut {
+fn statfs(SpaceStatus { status, free_inodes }: &SpaceStatus) -> StatfsOut {
+    // There is no table of inodes. If the metadata servers do not tell their room, there may be as many as there are free blocks.
+    let free_inodes = free_inodes.unwrap_or(status.free);
     StatfsOut {
         blocks: status.blocks,
         bfree: status.free,
         bavail: status.free,
-        // There is no table of inodes: a file system has room for as many as there are free blocks.
-        files: status.inodes.saturating_add(status.free),
-        ffree: status.free,
+        files: status.inodes.saturating_add(free_inodes),
+        ffree: free_inodes,
         bsize: BLOCK_BYTES as u32,
         namelen: limits::FILE_NAME_BYTES_MAX as u32,
         frsize: BLOCK_BYTES as u32,

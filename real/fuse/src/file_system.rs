@@ -11,6 +11,14 @@ use std::ops::Range;
 
 pub type Result<T> = std::result::Result<T, Errno>;
 
+/// The size of a file system, and what is free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpaceStatus {
+    pub status: FileSystemStatus,
+    /// About how many more inodes find room, if that is known.
+    pub free_inodes: Option<u64>,
+}
+
 /// A file system. Inodes have numbers; the root is [`InodeId::ROOT`]. Names are bytes, never empty, without a slash or a zero byte.
 ///
 /// The kernel checks permissions, by the attributes. It applies the umask, and resolves `.` and `..`. When an operation has succeeded,
@@ -88,7 +96,7 @@ pub trait FileSystem: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<DirectoryEntry>>> + Send;
 
     /// The size of the file system, and what is free.
-    fn status(&self, by: &Caller) -> impl Future<Output = Result<FileSystemStatus>> + Send;
+    fn status(&self, by: &Caller) -> impl Future<Output = Result<SpaceStatus>> + Send;
 
     /// Opens a regular file. It exists until it is closed, even without a name.
     fn open(&self, by: &Caller, inode: InodeId) -> impl Future<Output = Result<OpenFile>> + Send;

@@ -9,18 +9,17 @@
 //! the signal has waited for as long as most outages take. What ends a lock or closes a file is never abandoned: its program may be gone.
 
 use crate::errno::of_host;
-use crate::{Caller, FileSystem, LockRange, OpenFile, Result, WriteAt};
+use crate::{Caller, FileSystem, LockRange, OpenFile, Result, SpaceStatus, WriteAt};
 use braid_base::{FileSystemId, InodeId, limits};
 use braid_machine::{
     AdvisoryOwner, FileHandle, FilesRequest, FilesSuccess, HostError, HostOutcome, HostSuccess, MountRequest,
 };
 use braid_shell::{ClientSession, HostClient};
-use braid_wire::{
-    AttributeChange, DirectoryEntry, FileAttributes, FileCommand, FileResult, FileSystemStatus, LockMode, NewInode,
-};
+use braid_wire::{AttributeChange, DirectoryEntry, FileAttributes, FileCommand, FileResult, LockMode, NewInode};
 use bytes::Bytes;
 use rustix::io::Errno;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -42,6 +41,17 @@ const INTERRUPTED_WAIT: Duration = Duration::from_secs(15);
 pub struct HostFiles {
     file_system: FileSystemId,
     host: watch::Sender<Current>,
+    room: InodeRoom,
+}
+
+/// Tells how many more inodes find room beside so many, if that is known. It may wait for files.
+#[derive(Clone)]
+pub struct InodeRoom(pub Arc<dyn Fn(u64) -> Option<u64> + Send + Sync>);
+
+impl std::fmt::Debug for InodeRoom {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("InodeRoom")
+    }
 }
 
 /// The host that serves, or that has been lost.
@@ -64,7 +74,12 @@ impl HostFiles {
     /// The client must be one of a host that has mounted this file system.
     pub fn new(file_system: FileSystemId, client: HostClient) -> HostFiles {
         let host = watch::channel(Current { client: Some(client), start: 0 }).0;
-        HostFiles { file_system, host }
+        HostFiles { file_system, host, room: InodeRoom(Arc::new(|_| None)) }
+    }
+
+    /// The same with what tells the room for inodes.
+    pub fn with_room(self, room: InodeRoom) -> HostFiles {
+        HostFiles { room, ..self }
     }
 
     /// The host serves nothing any more. Files that are open fail with EIO from now on; other requests wait for the next host.
@@ -324,11 +339,13 @@ impl FileSystem for HostFiles {
         }
     }
 
-    async fn status(&self, by: &Caller) -> Result<FileSystemStatus> {
-        match self.command(by, FileCommand::StatFileSystem).await? {
-            FileResult::FileSystem(status) => Ok(status),
-            _ => Err(wrong_result()),
-        }
+    async fn status(&self, by: &Caller) -> Result<SpaceStatus> {
+        let FileResult::FileSystem(status) = self.command(by, FileCommand::StatFileSystem).await? else {
+            return Err(wrong_result());
+        };
+        let room = self.room.clone();
+        let free_inodes = tokio::task::spawn_blocking(move || room.0(status.inodes)).await;
+        Ok(SpaceStatus { status, free_inodes: free_inodes.unwrap_or_default() })
     }
 
     async fn open(&self, by: &Caller, inode: InodeId) -> Result<OpenFile> {

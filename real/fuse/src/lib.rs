@@ -54,8 +54,8 @@ mod tests;
 mod unmounting;
 
 pub use device::Notifier;
-pub use file_system::{Caller, FileSystem, LockRange, OpenFile, Result, WriteAt};
-pub use files::HostFiles;
+pub use file_system::{Caller, FileSystem, LockRange, OpenFile, Result, SpaceStatus, WriteAt};
+pub use files::{HostFiles, InodeRoom};
 pub use interruption::Interruption;
 pub use mount::{Mount, MountError, check, mount};
 pub use mount_points::{MountPoint, resolve};

@@ -1,5 +1,6 @@
 //! Tests of the codec against a naive kernel, which encodes and decodes field by field.
 
+use crate::SpaceStatus;
 use crate::abi::{FileLock, SetattrIn};
 use crate::decode::{DecodeError, LockRequest, Operation, decode};
 use crate::encode::{Frame, Listing, Reply, file_time};
@@ -325,8 +326,10 @@ fn other_answers_are_encoded_field_by_field() {
     let lock = FileLock { start: 1, end: 2, kind: 1, pid: 3 };
     assert_eq!(longs(answer(Reply::Lock(lock))), [1, 2, pair(1, 3)]);
     let status = FileSystemStatus { blocks: 10, free: 6, allotted: 1, inodes: 4 };
-    let expected = [10, 6, 6, 10, 6, pair(4096, 255), pair(4096, 0), 0, 0, 0];
-    assert_eq!(longs(answer(Reply::Status(status))), expected);
+    for (free_inodes, free) in [(None, 6), (Some(2), 2), (Some(0), 0)] {
+        let expected = [10, 6, 6, 4 + free, free, pair(4096, 255), pair(4096, 0), 0, 0, 0];
+        assert_eq!(longs(answer(Reply::Status(SpaceStatus { status, free_inodes }))), expected);
+    }
     assert_eq!(answer(Reply::Data(vec![Bytes::from("ab"), Bytes::new(), Bytes::from("c")])), b"abc"[..]);
     // More buffers than the system takes at once.
     let many: Vec<Bytes> = (0..3000u32).map(|number| Bytes::from(vec![number as u8; 2])).collect();

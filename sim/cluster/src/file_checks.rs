@@ -1,23 +1,26 @@
 //! Checks of a file system at the end of a run, when all faults are over:
 //!
 //! 1. A new host walks through the whole tree and reads all files. The walk is a part of the history, so that the content agrees with it.
-//! 2. All hosts unmount the file system, or die, and are fenced. Then the metadata server frees what they have left.
-//! 3. The metadata volume is read as a new owner would read it: its map is whole, and nothing is left in it for hosts that are gone.
-//! 4. The history of names, and that of the bytes of each file, are linearizable.
+//! 2. It writes as many blocks as are free or reserved for hosts that do not use them: no host starves while others have what it needs.
+//! 3. All hosts unmount the file system, or die, and are fenced. Then the metadata server frees what they have left.
+//! 4. The metadata volume is read as a new owner would read it: its map is whole, and nothing is left in it for hosts that are gone.
+//! 5. The history of names, and that of the bytes of each file, are linearizable.
 
 use crate::cluster::{ARRAY, Cluster, Failed, HostSlot};
 use crate::file_workload::{FileCall, listed, mode};
 use crate::files::{FileSystem, FileSystemShard};
 use crate::swarm::Run;
-use braid_base::{Clock, Generation, InodeId, Now, Time};
+use braid_base::{BLOCK_BYTES, Clock, Generation, InodeId, Now, Time};
 use braid_check::{FileAction, FileOperation, FileValue, FileVerdict, check_bytes, check_names};
-use braid_machine::{AdvisoryOwner, ArrayRequest, Effect, Effects, FilesRequest, HostSuccess, Patience, VolumeRequest};
+use braid_machine::{
+    AdvisoryOwner, ArrayRequest, Effect, Effects, FilesRequest, FilesSuccess, HostSuccess, Patience, VolumeRequest,
+};
 use braid_metadata::{STORE_OFFSET, is_undecided, store_config, united};
 use braid_namespace::check::{Check, Windows};
 use braid_namespace::{Context, evaluate, keys, reclaim};
 use braid_objects::{Evaluation, Key, Kind, NotHere, Obstacle, Procedure, View};
 use braid_store::{Medium, Storage, Store, StoreEvent};
-use braid_wire::{FileCommand, FileResult, FileSystemStatus, FileTime, FileType};
+use braid_wire::{FileCommand, FileResult, FileSystemStatus, FileTime, FileType, NewInode, Owner};
 use braid_world::MemoryDisk;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +33,8 @@ const CHUNK: u64 = 1 << 20;
 const TAKE_OVER_MAX: Duration = Duration::from_secs(120);
 /// The process of the final walk.
 const WALKER: usize = 1_000;
+/// The most blocks that are written to find out whether they can be used: more would take long.
+const SPARE_MAX: u64 = 1_024;
 /// More than a file has.
 const WHOLE_FILE: u64 = 1 << 20;
 
@@ -51,6 +56,7 @@ impl Run {
         let walker = self.cluster.add_file_host(&system);
         self.cluster.files.hosts.insert(walker);
         self.cluster.walk(walker)?;
+        self.cluster.use_spare_blocks(walker)?;
         for slot in self.cluster.files.hosts.clone() {
             let node = self.cluster.node(slot);
             if self.cluster.world.machine(node).is_none() {
@@ -196,6 +202,48 @@ impl Cluster {
         self.file_call(slot, (FilesRequest::Unlock { handle, owner, range }, action))?;
         self.file_call(slot, (FilesRequest::Close { handle }, FileAction::Close { inode }))?;
         Ok(())
+    }
+
+    /// Writes as many blocks as are free, or reserved and idle: that there is no space would need an excuse. The file is not a part of the
+    /// history.
+    fn use_spare_blocks(&mut self, slot: HostSlot) -> Result<(), Failed> {
+        let system = self.files.system.clone().expect("called with a file system");
+        let failed = |details: String| Failed { check: "starved", details };
+        let create = FileCommand::Create {
+            parent: InodeId::ROOT,
+            name: Bytes::from_static(b"spare"),
+            node: NewInode::Regular,
+            exclusive: true,
+            owner: Owner::default(),
+            mode: 0o600,
+        };
+        let mut call = |request| -> Result<_, Failed> {
+            let op = self.ask_files(slot, &system, request);
+            let outcome = self.outcome(op, "an operation on files does not end")?;
+            Ok((outcome, self.files.hosts.iter().map(|host| self.idle_blocks(*host)).sum::<u64>()))
+        };
+        let inode = match call(FilesRequest::Command(create))?.0 {
+            Ok(HostSuccess::Files(FilesSuccess::Result(FileResult::Created { attributes, .. }))) => attributes.inode,
+            // The metadata volume may be full.
+            _ => return Ok(()),
+        };
+        let handle = match call(FilesRequest::Open { inode })?.0 {
+            Ok(HostSuccess::Files(FilesSuccess::Opened { handle, .. })) => handle,
+            other => return Err(failed(format!("a new file can't be opened: {other:?}"))),
+        };
+        let (status, idle) = match call(FilesRequest::Command(FileCommand::StatFileSystem))? {
+            (Ok(HostSuccess::Files(FilesSuccess::Result(FileResult::FileSystem(status)))), idle) => (status, idle),
+            (other, _) => return Err(failed(format!("no status: {other:?}"))),
+        };
+        let spare = status.free + idle;
+        if spare == 0 || spare > SPARE_MAX {
+            return Ok(());
+        }
+        let data = Bytes::from(vec![1; spare as usize * BLOCK_BYTES]);
+        let (outcome, still) = call(FilesRequest::Write { handle, offset: 0, data })?;
+        let details =
+            || format!("{outcome:?} for {spare} blocks, of which {idle} were idle, and {still} are; {status:?}");
+        if outcome.is_err() { Err(failed(details())) } else { Ok(()) }
     }
 
     fn read_metadata_volume(&mut self, shard: &FileSystemShard) -> Result<Map, Failed> {

@@ -191,6 +191,14 @@ impl Cluster {
         move |host| Role::FileHost(Box::new(FileClient::new(host, config)))
     }
 
+    /// How many blocks are reserved for the host of this process, and not used.
+    pub fn idle_blocks(&self, slot: HostSlot) -> u64 {
+        match self.world.machine(self.node(slot)) {
+            Some(Role::FileHost(host)) => host.allotted().map(|run| run.count).sum(),
+            _ => 0,
+        }
+    }
+
     /// The metadata server of a process, if it owns the file system.
     pub fn metadata_server(&self, slot: HostSlot) -> Option<&MetadataServer> {
         match self.world.machine(self.node(slot))? {

@@ -48,7 +48,7 @@ const CIRCLES_OF_METHODS: &[(&str, &[&str], &str)] = &[
     ),
     (
         "core/metadata",
-        &["absent_hosts", "commit_steps", "server", "sharded", "sharded::questions"],
+        &["absent_hosts", "commit_steps", "server", "sharded", "sharded::questions", "space_steps"],
         "one server: commands, locks and the commit protocols lead to each other; to be cut into parts that return what follows",
     ),
     (

@@ -334,13 +334,17 @@ impl LockClient {
                 idle.push(number);
                 continue;
             };
-            if request.state == RequestState::Releasing || request.server != server || !request.cached {
+            if request.state == RequestState::Releasing || request.server != server {
                 continue;
             }
+            let is_cached = request.cached;
             let users: Vec<_> = request.users.iter().copied().collect();
             let in_use = !users.is_empty();
             for user in users {
                 self.tell_part(user, |holder| Event::Revoked { holder });
+            }
+            if !is_cached {
+                continue;
             }
             self.retire(number);
             if !in_use {

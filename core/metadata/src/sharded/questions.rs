@@ -87,7 +87,7 @@ impl MetadataServer {
             }
             ShardBody::ReadAnswer { .. } => out.ignore(Ignored::NotAwaited),
             ShardBody::SpaceRequest { start, round, received, blocks } => {
-                let request = SpaceRequest { from, start, round, received, blocks };
+                let request = SpaceRequest { from, start, round, received, blocks, is_last: false };
                 self.step_space(now, |space, actions| space.on_request(request, actions), out);
             }
             ShardBody::SpaceTransfer { start, round, number, runs } => {

@@ -12,6 +12,10 @@ fn a_full_volume_refuses_new_names_and_takes_removals() {
     let mut bench = Bench::new();
     let first = fill(&mut bench);
     assert!(first > 80_000, "there is no room after {first} files");
+    assert!(bench.server.room().refuses_names(), "and the server says so");
+    // A file that exists can still be written.
+    let inode = bench.lookup(ONE, &name(0)).expect("it was created first").inode;
+    bench.fill(ONE, inode, 100);
     for number in 0..first {
         let removed = run(&mut bench, unlink(&name(number)));
         assert!(removed.is_ok(), "file {number} is not removed: {removed:?}");

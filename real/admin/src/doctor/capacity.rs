@@ -77,7 +77,13 @@ const OF_DEVICES: [Table; 6] = [
 ];
 
 /// The tables of a metadata server, as its lease names them.
-const OF_METADATA_SERVERS: [Table; 2] = [
+const OF_METADATA_SERVERS: [Table; 3] = [
+    Table {
+        counter: "metadata_room_used_blocks",
+        bound: Bound::Counter("metadata_room_blocks"),
+        what: "the room for names and inodes in its metadata volume",
+        action: "remove files: when it is full, nothing can be created, though there may be free space for bytes; a file system of a larger size has a larger metadata volume",
+    },
     Table {
         counter: "metadata_journal_bytes_used",
         bound: Bound::Counter("metadata_journal_capacity"),

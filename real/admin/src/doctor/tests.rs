@@ -102,7 +102,13 @@ fn sound() -> Bed {
         hosts: Vec::new(),
         locks: Vec::new(),
     });
-    let journal = [("metadata_journal_bytes_used", 1), ("metadata_journal_capacity", 100), ("metadata_sessions", 1)];
+    let journal = [
+        ("metadata_journal_bytes_used", 1),
+        ("metadata_journal_capacity", 100),
+        ("metadata_sessions", 1),
+        ("metadata_room_used_blocks", 1),
+        ("metadata_room_blocks", 100),
+    ];
     let hosts = vec![
         host(7, "nbd", &[], LeaseReport::default()),
         host(
@@ -386,6 +392,7 @@ fn a_table_or_a_journal_that_is_nearly_full_is_found() {
         (server, "requests_in_table", 1_000_000),
         (Subject::MetadataServer("home".into()), "metadata_journal_bytes_used", 95),
         (Subject::MetadataServer("home".into()), "metadata_sessions", 1_000),
+        (Subject::MetadataServer("home".into()), "metadata_room_used_blocks", 91),
     ];
     for (subject, name, value) in others {
         let mut bed = sound();

@@ -1,7 +1,7 @@
 //! A file system in memory, which implements what the front end may rely on in the plainest way.
 
 use braid_base::InodeId;
-use braid_fuse::{Caller, FileSystem, LockRange, OpenFile, Result, WriteAt};
+use braid_fuse::{Caller, FileSystem, LockRange, OpenFile, Result, SpaceStatus, WriteAt};
 use braid_machine::AdvisoryOwner;
 use braid_wire::{
     AttributeChange, DirectoryEntry, FIRST_COOKIE, FileAttributes, FileSystemStatus, FileTime, FileType, LockMode,
@@ -333,8 +333,9 @@ impl FileSystem for Memory {
         Ok(self.state().entries(inode)?.range(after + 1..).take(most).map(|(_, entry)| entry.clone()).collect())
     }
 
-    async fn status(&self, _: &Caller) -> Result<FileSystemStatus> {
-        Ok(FileSystemStatus { blocks: 1000, free: 900, allotted: 0, inodes: self.state().nodes.len() as u64 })
+    async fn status(&self, _: &Caller) -> Result<SpaceStatus> {
+        let status = FileSystemStatus { blocks: 1000, free: 900, allotted: 0, inodes: self.state().nodes.len() as u64 };
+        Ok(SpaceStatus { status, free_inodes: None })
     }
 
     async fn open(&self, _: &Caller, inode: InodeId) -> Result<OpenFile> {

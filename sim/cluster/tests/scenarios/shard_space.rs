@@ -3,9 +3,12 @@
 use crate::shards::{Play, name, play};
 use crate::story::*;
 use braid_base::{InodeId, ShardId};
+use braid_cluster::HostSlot;
 use braid_machine::{FileHandle, FilesError, FilesRequest, FilesSuccess, HostError, HostSuccess, OpId};
 use braid_metadata::Protocol;
-use braid_wire::{FileCommand, FileError, FileResult, FileSystemStatus, Message, NewInode, ShardBody, ShardMessage};
+use braid_wire::{
+    FileCommand, FileError, FileResult, FileSystemStatus, LockReply, Message, NewInode, ShardBody, ShardMessage,
+};
 use braid_world::Verdict;
 use bytes::Bytes;
 use std::cell::Cell;
@@ -202,5 +205,87 @@ fn nobody_hears_that_a_file_system_is_full_while_a_server_is_silent() {
     play.array.run_for(Duration::from_secs(20));
     play.start(2);
     assert_eq!(play.end_write(op), Ok(FilesSuccess::Written { length: 200 * BLOCK }));
+    play.check();
+}
+
+/// A host that has blocks in its allotment, and does not use them, and another one that fills the file system block by block. Returns how
+/// many blocks that one wrote, and how many the first one has used.
+fn starve(play: &mut Play, before: impl FnOnce(&mut Play, HostSlot)) -> (u64, u64, Duration) {
+    let (idler, handle) = (play.host, play.begun("a"));
+    for from in 0..4 {
+        assert_eq!(play.write(handle, from * 80, 80), Ok(FilesSuccess::Written { length: 80 * BLOCK }));
+    }
+    assert!(play.array.idle_blocks(idler) > 0, "blocks are reserved, and not used");
+    before(play, idler);
+    play.host = play.array.add_file_host(&play.system);
+    let handle = play.begun("b");
+    let mut written = 0;
+    loop {
+        let begun = play.array.world.now();
+        match play.write(handle, written, 1) {
+            Ok(_) => written += 1,
+            full => {
+                assert_eq!(full, FULL);
+                return (written, 320, play.array.world.now().since(begun));
+            }
+        }
+    }
+}
+
+impl Play {
+    /// Makes and opens a file.
+    fn begun(&mut self, name: &str) -> FileHandle {
+        let inode = self.made(InodeId::ROOT, name, NewInode::Regular);
+        self.opened(inode)
+    }
+}
+
+#[test]
+fn blocks_that_one_host_does_not_use_are_called_back_for_another() {
+    for count in [1, 2, 3] {
+        let mut play = play(count, Protocol::OnePhase);
+        let (written, used, _) = starve(&mut play, |_, _| {});
+        assert_eq!(written + used, BLOCKS, "{count} shards");
+        assert_eq!((play.status().free, play.status().allotted), (0, 0));
+        play.check();
+    }
+}
+
+#[test]
+fn a_host_that_does_not_answer_keeps_its_blocks_and_is_waited_for_once() {
+    let mut play = play(1, Protocol::OnePhase);
+    let mut kept = 0;
+    let (written, used, took) = starve(&mut play, |play, idler| {
+        kept = play.array.idle_blocks(idler);
+        let node = play.array.node(idler);
+        play.array.world.network.set_rule(move |_, to, message| match (to == node, message) {
+            (true, Message::LockAnswer(answer)) if matches!(answer.reply, LockReply::Revoke { .. }) => Verdict::Drop,
+            _ => Verdict::Pass,
+        });
+    });
+    assert_eq!(written + used + kept, BLOCKS);
+    assert!(took <= Duration::from_secs(3), "{took:?}");
+    let handle = play.begun("c");
+    let begun = play.array.world.now();
+    assert_eq!(play.write(handle, 0, 1), FULL);
+    assert!(play.array.world.now().since(begun) < Duration::from_millis(500), "it is not waited for again");
+    play.array.world.network.heal();
+    play.array.run_for(A_WHILE);
+    assert_eq!(play.write(handle, 0, kept), Ok(FilesSuccess::Written { length: kept * BLOCK }), "now it is heard");
+    play.check();
+}
+
+#[test]
+fn of_two_hosts_that_starve_one_gets_what_both_have_gathered() {
+    let mut play = play(1, Protocol::OnePhase);
+    let handle = play.begun("a");
+    assert_eq!(play.write(handle, 0, BLOCKS - 100), Ok(FilesSuccess::Written { length: (BLOCKS - 100) * BLOCK }));
+    let first = play.begin_write(handle, BLOCKS, 80);
+    play.host = play.array.add_file_host(&play.system);
+    let handle = play.begun("b");
+    let second = play.begin_write(handle, 0, 80);
+    let ends = [play.end_write(first), play.end_write(second)];
+    let written = Ok(FilesSuccess::Written { length: 80 * BLOCK });
+    assert!(ends.contains(&written) && ends.contains(&FULL), "{ends:?}");
     play.check();
 }

@@ -6,6 +6,7 @@ use braid_admin::failure::Failure;
 use braid_admin::file_copy::{self, CopyProgress, Place};
 use braid_base::units::format_size;
 use braid_client::{Files, FilesError, OpenOptions, Value};
+use braid_control::ArrayFolder;
 use braid_terminal::Common;
 use braid_terminal::output;
 use serde_json::json;
@@ -139,6 +140,11 @@ impl Mounts<'_> {
         let files = self.trying.mount(name, self.common).await?;
         self.by_name.insert(name.clone(), files.clone());
         Ok(files)
+    }
+
+    /// The array's folder.
+    pub fn folder(&self) -> ArrayFolder {
+        self.common.folder()
     }
 
     async fn place(&mut self, anywhere: &Anywhere) -> Result<Place, Failure> {

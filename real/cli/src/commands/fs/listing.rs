@@ -3,6 +3,7 @@
 use super::data::Mounts;
 use super::target::{Target, Trying, target};
 use braid_admin::failure::Failure;
+use braid_admin::metadata_room::MetadataRoom;
 use braid_base::units::format_size;
 use braid_client::{DirEntry, FileSystemSpace, FileType, FilesError, Metadata, SpecialType};
 use braid_terminal::output::{self, table};
@@ -129,12 +130,15 @@ pub async fn space(Space { name, .. }: &Space, mounts: &mut Mounts<'_>, as_json:
     let space = mounts.of(&root).await?.space().await?;
     let FileSystemSpace { size, free, reserved, inodes, .. } = space;
     let used = size.saturating_sub(free).saturating_sub(reserved);
+    let room = MetadataRoom::look_up(&mounts.folder(), name);
+    let free_inodes = room.map(|room| room.free_inodes(inodes));
     output::print(
         as_json,
-        || json!({"schema": 2, "name": name, "bytes": size, "used": used, "free": free, "reserved": reserved, "inodes": inodes}),
+        || json!({"schema": 2, "name": name, "bytes": size, "used": used, "free": free, "reserved": reserved, "inodes": inodes, "free_inodes": free_inodes}),
         || {
+            let more = free_inodes.map(|more| format!(", room for about {more} more")).unwrap_or_default();
             format!(
-                "{name}: {} of {} used, {} free, {} reserved by mounts, {inodes} inodes\n",
+                "{name}: {} of {} used, {} free, {} reserved by mounts, {inodes} inodes{more}\n",
                 format_size(used),
                 format_size(size),
                 format_size(free),

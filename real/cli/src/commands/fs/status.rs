@@ -5,6 +5,7 @@ use braid_admin::failure::Failure;
 use braid_admin::file_system_operations::FileSystemContent;
 use braid_admin::file_system_status::{ClientStatus, FileSystemStatus, ServerStatus};
 use braid_admin::health::FileSystemHealth;
+use braid_admin::metadata_room::MetadataRoom;
 use braid_admin::{Array, file_systems};
 use braid_base::Generation;
 use braid_base::units::format_size;
@@ -64,9 +65,16 @@ fn text(shown: &[(FileSystemStatus, Option<FileSystemContent>)], dir: &Path) -> 
             let [used, reserved, free] =
                 [content.used_bytes, content.reserved_bytes, content.free_bytes].map(format_size);
             let inodes = content.inodes;
+            let room = status.metadata_used_bytes.zip(status.metadata_bytes);
+            let room = room.map(|(used_bytes, bytes)| MetadataRoom { used_bytes, bytes });
             text += &format!(
                 "\n{name}: {inodes} files, directories and links; {used} used, {reserved} reserved by hosts, {free} free\n"
             );
+            if let Some(room) = room {
+                let (used, bytes) = (format_size(room.used_bytes), format_size(room.bytes));
+                let more = room.free_inodes(inodes);
+                text += &format!("names and inodes use {used} of {bytes}: room for about {more} more\n");
+            }
         }
         match status.servers.as_slice() {
             [] => {}
