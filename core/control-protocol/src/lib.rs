@@ -1,5 +1,5 @@
-//! The protocol by which volumes are created, changed and deleted while hosts use the array: changes are those of a volume's ordering, and the
-//! beginning and end of a migration. An *administrator* puts the volume on hold, waits until all hosts have drained it, tells the devices,
+//! The protocol by which volumes are created, changed and deleted while hosts use the array: changes are those of a volume's ordering, the
+//! beginning and end of a migration, and growth. An *administrator* puts the volume on hold, waits until all hosts have drained it, tells the devices,
 //! and ends the hold. If it dies, another one settles the change. All of it is pure: the store of the control plane, the clock and the
 //! devices are reached by questions and answers, so that the array's folder, another store and the simulation drive the same code.
 //!

@@ -85,6 +85,8 @@ pub enum Change {
     EndMove,
     /// Abandons a migration: the volume lies at its source alone.
     GiveUpMove,
+    /// Grows the volume to this many bytes. What is added reads as zeros.
+    Grow(u64),
 }
 
 impl DeviceState {
@@ -181,11 +183,12 @@ impl Change {
             Change::Move(target) => VolumeDescription { moving: Some(Box::new(target.clone())), ..before },
             Change::EndMove => volume.target().unwrap_or(before),
             Change::GiveUpMove => VolumeDescription { moving: None, ..before },
+            Change::Grow(bytes) => VolumeDescription { bytes: *bytes, ..before },
         }
     }
 
     /// True if the change fits the volume: one migration at a time, to a place that the volume does not use, with an ordering that keeps
-    /// copies and writes apart, and no change of the ordering meanwhile.
+    /// copies and writes apart, and no change of the ordering or the size meanwhile. A volume does not shrink.
     pub(crate) fn fits(&self, volume: &VolumeDescription) -> bool {
         match self {
             Change::Ordering(_) => volume.moving.is_none(),
@@ -194,6 +197,9 @@ impl Change {
                 volume.moving.is_none() && is_ordered && self.applied_to(volume).check().is_ok()
             }
             Change::EndMove | Change::GiveUpMove => volume.moving.is_some(),
+            Change::Grow(bytes) => {
+                volume.moving.is_none() && *bytes > volume.bytes && self.applied_to(volume).check().is_ok()
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 
 use crate::reclaim::{Need, Progress, Step};
 use braid_base::{Clock, Generation, InodeId};
-use braid_namespace::{Context, Parameters, evaluate, format, keys, reclaim};
+use braid_namespace::{Context, Parameters, evaluate, format, grow, keys, reclaim};
 use braid_objects::{Change, Evaluation, NotHere, Obstacle, Procedure, View};
 use braid_wire::{
     ActionResult, CommandResult, FileCommand, FileError, FileReply, FileTime, ObjectAnswer, ObjectFailure,
@@ -31,7 +31,7 @@ pub(crate) struct Operation {
 enum Work {
     /// A command of a host.
     Command(FileCommand),
-    /// The new owner begins: makes the file system, if it is not made, and logs its start.
+    /// The new owner begins: makes the file system, if it is not made, or gives it the blocks of a volume that has grown, and logs its start.
     Open {
         start: Generation,
         parameters: Parameters,
@@ -89,7 +89,11 @@ impl Operation {
     ) -> Result<Evaluation, NotHere> {
         let mut changes = Vec::new();
         match map.get(keys::PARAMETERS) {
-            Ok(Some(_)) => {}
+            Ok(Some(_)) => match grow(parameters.blocks, map) {
+                Ok(more) => changes = more,
+                Err(Obstacle::NotHere) => return Err(NotHere),
+                Err(Obstacle::Lost) => return Ok(own(OwnOutcome::Damaged, changes)),
+            },
             Ok(None) => changes = format(parameters, root, ROOT_MODE, self.context.now),
             Err(Obstacle::NotHere) => return Err(NotHere),
             Err(Obstacle::Lost) => return Ok(own(OwnOutcome::Damaged, changes)),

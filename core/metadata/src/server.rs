@@ -47,7 +47,7 @@ pub struct MetadataServerConfig {
     pub commit_protocol: Protocol,
     /// What operations that are committed at the same time share.
     pub grouping: Grouping,
-    /// What the file system is made with, if it is not made yet.
+    /// What the file system is made with, if it is not made yet. If there are more blocks than it has, it gets them.
     pub parameters: Parameters,
     /// The owner of its root directory in that case.
     pub root: Owner,
@@ -144,7 +144,7 @@ impl OwnOperations {
 /// An operation of the server itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum OwnOperation {
-    /// Makes the file system, unless it is made.
+    /// Makes the file system, unless it is made, or gives it the blocks of a volume that has grown.
     Open,
     Step(Step),
     /// Free blocks are given to another shard, or received from one.

@@ -1,11 +1,13 @@
 //! The changes that make an empty file system, or an empty shard of one: the root directory, which is in the first shard, and the shard's blocks
-//! free.
+//! free. And those that give it more blocks, when the volume has grown.
 
 use crate::inodes::{New, new_inode};
 use crate::keys;
 use crate::records::{Counters, Parameters, encode_run};
-use braid_base::{InodeId, ShardId};
-use braid_objects::{Change, Key, Kind};
+use crate::space;
+use crate::work::{Context, Stop, Work};
+use braid_base::{BlockRange, Generation, InodeId, ShardId};
+use braid_objects::{Change, Key, Kind, Obstacle, View};
 use braid_wire::{FileTime, NewInode, Owner};
 use bytes::Bytes;
 
@@ -33,4 +35,27 @@ pub fn format(parameters: &Parameters, owner: Owner, mode: u16, now: FileTime) -
         change(keys::inode(InodeId::ROOT), root.encode()),
         change(Key { kind: Kind::FreeRun, of: 0, index: share.end() - 1 }, encode_run(share)),
     ]
+}
+
+/// Gives a file system the blocks of a volume that has grown to so many: each shard has its part of those that were added. No changes if it
+/// has them.
+pub fn grow(blocks: u64, view: &mut dyn View) -> Result<Vec<Change>, Obstacle> {
+    let context = Context { host: Generation::default(), now: FileTime::default(), is_nearly_full: false };
+    let mut work = Work::new(view, context);
+    match try_grow(blocks, &mut work) {
+        Ok(()) => Ok(work.map.into_changes()),
+        Err(Stop::NotHere) => Err(Obstacle::NotHere),
+        Err(Stop::Fails(_)) => Err(Obstacle::Lost),
+    }
+}
+
+fn try_grow(blocks: u64, work: &mut Work) -> Result<(), Stop> {
+    let before = work.parameters()?;
+    let Some(added) = blocks.checked_sub(before.blocks).filter(|added| *added > 0) else { return Ok(()) };
+    let share = before.shards.share(added);
+    if !share.is_empty() {
+        space::free(work, BlockRange::new(before.blocks + share.start, share.count))?;
+    }
+    work.map.put(keys::PARAMETERS, Some(Parameters { blocks, ..before }.encode()));
+    Ok(())
 }

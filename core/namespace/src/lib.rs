@@ -21,7 +21,7 @@
 //! | `space` | free blocks and allotments |
 //! | [`transfers`] | with several shards: free blocks that one gives to another |
 //! | [`reclaim`] | what the server does by itself: it frees the blocks of removed files, and the allotments of hosts that are gone |
-//! | [`mod@format`] | the changes that make an empty file system |
+//! | [`mod@format`] | the changes that make an empty file system, or give it more blocks |
 //! | [`check`] | a check of a whole file system |
 //!
 //! Invariants, which [`check`] verifies:
@@ -53,6 +53,6 @@ pub mod transfers;
 mod work;
 
 pub use evaluate::{CHANGED_BYTES_MAX, CHANGES_MAX, Evaluation, evaluate};
-pub use format::format;
+pub use format::{format, grow};
 pub use records::{Parameters, Placement, Shards, sum_of_counters};
 pub use work::Context;

@@ -130,7 +130,7 @@ pub fn server_config(
         volume_bytes: metadata.bytes,
         peers: entry.servers(),
         commit_protocol: shards::protocol(entry)?,
-        // Only a new file system takes them.
+        // Only a new file system takes them, but for the blocks: it grows with its volume.
         parameters: Parameters {
             blocks: data.bytes / BLOCK_BYTES as u64,
             stripe_blocks: data.layout.stripe_blocks(),
@@ -312,6 +312,7 @@ async fn plans(session: &Session, new: &NewFileSystem, entry: &FileSystemEntry) 
         atomicity: Atomicity::Implied,
         parity_site: None,
         attribute_volume: false,
+        devices: None,
     };
     let of_shard = |shard| {
         let name = entry.metadata_volume(shard);

@@ -10,6 +10,7 @@
 //! | [`launch`] | bringing an array up |
 //! | [`volume_operations`] | operations on volumes |
 //! | [`parity_site`] | changing where the parity of a volume is computed |
+//! | [`growth`] | growing volumes and file systems |
 //! | [`write_map`] | what each device does in a write: the RAIDmap |
 //! | [`device_operations`], [`replacement`] | operations on devices |
 //! | [`scrub`], [`check`] | finding checksum errors, and parity that does not match |
@@ -59,6 +60,7 @@ pub mod file_system_check;
 pub mod file_system_operations;
 pub mod file_system_status;
 pub mod file_systems;
+pub mod growth;
 pub mod healing_operations;
 pub mod health;
 pub mod held;

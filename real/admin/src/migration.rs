@@ -158,7 +158,7 @@ async fn migrate(
     let (name, own, timing) = (&entry.name, session.generation(), Timing::default());
     let migration = match to {
         Some(to) => {
-            check_room(session, entry, &to).await?;
+            check_target(session, entry, &to).await?;
             let Change::Move(target) = braid_session::change(&EntryChange::Move(to))? else {
                 unreachable!("a target is a move")
             };
@@ -306,17 +306,7 @@ pub fn target(
     }
     let scheme = wish.scheme.unwrap_or(volume.layout.scheme());
     let unit = wish.unit.unwrap_or(entry.unit);
-    let chosen = |id: u16| wish.devices.as_ref().is_none_or(|devices| devices.contains(&id));
-    if let Some(stranger) =
-        wish.devices.iter().flatten().find(|id| description.ready_devices().all(|device| device.id != **id))
-    {
-        return Err(Failure::usage("no-such-device", format!("the array has no device {stranger}")));
-    }
-    let domains: Vec<(u16, String)> = description
-        .ready_devices()
-        .filter(|device| chosen(device.id))
-        .map(|device| (device.id, device.domain.clone()))
-        .collect();
+    let domains = volumes::chosen_domains(description, wish.devices.as_deref())?;
     // This fails if there are too few devices, or failure domains.
     let mut devices = volumes::ring(&domains, scheme)?;
     let layout = creation::layout(scheme, devices.len(), unit)?;
@@ -340,22 +330,16 @@ pub fn target(
 }
 
 /// Fails if a device has too little space for its part of the target.
-async fn check_room(session: &Session, entry: &VolumeEntry, to: &PlacementEntry) -> Result<(), Failure> {
+async fn check_target(session: &Session, entry: &VolumeEntry, to: &PlacementEntry) -> Result<(), Failure> {
     let before = volumes::describe(entry)?;
     let after = braid_session::change(&EntryChange::Move(to.clone()))?.applied_to(&before);
     after.check()?;
     let what = format!("migration of volume '{}' can't begin", entry.name);
     volumes::require_in(session.folder(), &after.holders(), &what)?;
-    for device in after.holders() {
-        let blocks = |volume: &braid_layout::VolumeDescription| {
-            volume.object_on(device).map_or(0, |range| range.count.next_multiple_of(volumes::CHUNK_BLOCKS))
-        };
-        let (needed, room) = (blocks(&after) - blocks(&before), volumes::room_on(session, device).await?);
-        if needed > room {
-            return Err(no_room(device, needed, room));
-        }
+    match volumes::lacking(session, &before, &after).await? {
+        Some((device, needed, room)) => Err(no_room(device, needed, room)),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Abandons a migration: frees the target.

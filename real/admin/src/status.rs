@@ -7,7 +7,7 @@ use crate::health::{MonitorHealth, VolumeHealth, is_there};
 use crate::snapshot::ArraySnapshot;
 use crate::{volume_hold, volumes};
 use braid_base::units::format_size;
-use braid_base::{DeviceId, LockServerId};
+use braid_base::{BLOCK_BYTES, DeviceId, LockServerId};
 use braid_control::{
     ByteRange, DeviceReport, HostEntry, ReportedState, RunningSet, SpareReport, ThrottleReport, VolumeEntry,
     VolumeState,
@@ -77,6 +77,8 @@ pub struct DeviceStatus {
     pub file: PathBuf,
     /// Its raw size, in bytes.
     pub size_bytes: u64,
+    /// The bytes that volumes and objects can have on it in addition; none if it does not answer.
+    pub free_bytes: Option<u64>,
     /// Whether it answers, as text.
     pub state: String,
     /// Its membership state, according to the monitor.
@@ -263,6 +265,7 @@ impl DeviceStatus {
             pid: running.and_then(|running| running.pid),
             file: entry.path(&look.folder.absolute()),
             size_bytes: entry.size,
+            free_bytes: look.states.get(&id).and_then(|state| free_bytes(&state.counters)),
             state: look.device_health(id).words(),
             member_state: report.map(|device| device.member_state),
             since: report.map(|device| device.since),
@@ -281,6 +284,12 @@ impl DeviceStatus {
             condition,
         }
     }
+}
+
+/// The free space of a device, by its counters.
+fn free_bytes(counters: &[(String, u64)]) -> Option<u64> {
+    let (_, blocks) = counters.iter().find(|(name, _)| name == "blocks_unclaimed")?;
+    Some(blocks * BLOCK_BYTES as u64)
 }
 
 impl HealingStatus {

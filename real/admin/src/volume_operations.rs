@@ -35,6 +35,8 @@ pub struct NewVolume {
     pub parity_site: Option<SitePolicy>,
     /// True for an attribute volume, which holds attributes of objects instead of blocks.
     pub attribute_volume: bool,
+    /// The devices that it lies on; none for all devices of the array.
+    pub devices: Option<Vec<u16>>,
 }
 
 impl NewVolume {
@@ -49,6 +51,7 @@ impl NewVolume {
             atomicity: Atomicity::Implied,
             parity_site: None,
             attribute_volume: false,
+            devices: None,
         }
     }
 }
@@ -63,7 +66,7 @@ pub struct OrderingChange {
 }
 
 impl Array {
-    /// Creates a volume on all devices of the array. Its space is reserved and reads as zeros; running NBD servers serve it at once. If the
+    /// Creates a volume on all devices of the array, or on those chosen. Its space is reserved and reads as zeros; running NBD servers serve it at once. If the
     /// creation fails, nothing of it remains. Errors: `volume-exists`, `device-full`, `volume-degraded` (a device is not in), `not-up`, and
     /// `bad-name`, `bad-size`, `bad-layout` for invalid parameters.
     pub async fn create_volume(&self, new: &NewVolume) -> Result<VolumeEntry, Failure> {
@@ -88,6 +91,7 @@ impl Array {
             atomicity: new.atomicity,
             parity_site: new.parity_site,
             attribute_volume: new.attribute_volume,
+            devices: new.devices.clone(),
         };
         if plan.attribute_volume && (plan.ordering == Ordering::None || plan.atomicity != Atomicity::Implied) {
             let message = "requests on an attribute volume are atomic and executed once: this requires an ordering other than none, and atomicity implied";
@@ -96,21 +100,21 @@ impl Array {
         if plan.attribute_volume && plan.bytes < ATTRIBUTE_VOLUME_BYTES_MIN {
             return Err(too_small(plan.bytes));
         }
-        creation::layout(plan.scheme, description.ready_devices().count(), plan.unit)?;
+        let devices = volumes::chosen_domains(&description, plan.devices.as_deref())?;
+        let devices: Vec<DeviceId> = devices.into_iter().map(|(device, _)| DeviceId(device)).collect();
+        creation::layout(plan.scheme, devices.len(), plan.unit)?;
         require_up(self.folder())?;
-        let devices: Vec<DeviceId> = description.ready_devices().map(|device| DeviceId(device.id)).collect();
         volumes::require_in(self.folder(), &devices, "a volume can't be created")?;
         self.with_host("volume create", async |session| {
             let mut outcome = volumes::create(session, &plan).await;
             if let Err(failure) = &mut outcome
                 && failure.code == "device-full"
-                && let Ok(free) = volumes::free(session, plan.scheme, plan.unit).await
+                && let Ok(free) = volumes::free(session, &plan).await
             {
                 let (name, asked, free) = (&plan.name, format_size(plan.bytes), format_size(free));
                 failure.message =
                     format!("volume {name}: {asked} asked for, but only {free} free beside the existing volumes");
-                let hint =
-                    "free space with `braid volume delete`; or set sizes at creation: `braid up --volume NAME:SIZE`";
+                let hint = "`braid status` shows the free space of each device: choose devices with --devices, a smaller size, delete a volume, or add devices with `braid device add`";
                 failure.hint = Some(hint.to_string());
             }
             outcome
@@ -159,5 +163,5 @@ impl Array {
 fn too_small(bytes: u64) -> Failure {
     let (size, least) = (format_size(bytes), format_size(ATTRIBUTE_VOLUME_BYTES_MIN));
     let message = format!("--size: {size} is too small for an attribute volume, which has at least {least}");
-    Failure::usage("bad-size", message).hint("use --size 64MiB, for example: a volume can't grow later")
+    Failure::usage("bad-size", message).hint("use --size 64MiB, for example: an attribute volume can't grow later")
 }

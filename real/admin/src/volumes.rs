@@ -30,8 +30,9 @@ const EXISTS: &str = "volume-exists";
 
 /// The failure code if the initial volumes of an array do not fit on its devices.
 pub const NO_ROOM: &str = "no-room";
-/// This fraction of the space on a new array is left to objects if no size was given for its volume.
-const FOR_OBJECTS: u64 = 16;
+/// This fraction of the space on a new array is left to other volumes, file systems and objects if no size was given for its volume, which
+/// can grow later.
+const LEFT_FREE: u64 = 2;
 /// The failure code of an operation that needs all devices while one is not in.
 pub const DEGRADED: &str = "volume-degraded";
 /// Devices allocate space in chunks of this many blocks.
@@ -58,6 +59,8 @@ pub struct Plan {
     pub parity_site: Option<SitePolicy>,
     /// True for an attribute volume.
     pub attribute_volume: bool,
+    /// The devices that it may lie on; none for all.
+    pub devices: Option<Vec<u16>>,
 }
 
 /// Fails if one of the devices that an operation needs is not in, by the monitor's report: before anything is begun. The protocol asks the
@@ -130,7 +133,18 @@ pub async fn create_initial(session: &Session) -> Result<(), Failure> {
         let (name, unit) = (name.to_string(), creation.unit);
         let (scheme, ordering) = (creation.layout.parse()?, Ordering::Timestamp);
         let (atomicity, parity_site, attribute_volume) = (Atomicity::Implied, None, false);
-        Ok::<_, Failure>(Plan { name, bytes, scheme, unit, ordering, atomicity, parity_site, attribute_volume })
+        let devices = None;
+        Ok::<_, Failure>(Plan {
+            name,
+            bytes,
+            scheme,
+            unit,
+            ordering,
+            atomicity,
+            parity_site,
+            attribute_volume,
+            devices,
+        })
     };
     let mut plans = Vec::new();
     for (name, bytes) in &creation.volumes {
@@ -140,8 +154,7 @@ pub async fn create_initial(session: &Session) -> Result<(), Failure> {
     let room = room(session).await?;
     let usable = layout.usable_blocks(room) * BLOCK_BYTES as u64;
     if plans.is_empty() {
-        let left = if creation.file_system.is_some() { room / 2 } else { room / FOR_OBJECTS };
-        let most = layout.usable_blocks(room - left) * BLOCK_BYTES as u64;
+        let most = layout.usable_blocks(room - room / LEFT_FREE) * BLOCK_BYTES as u64;
         plans.push(plan(DEFAULT_VOLUME, most)?);
     } else if description.volumes.is_empty() {
         // All or none: an array with some of its volumes is not what was requested.
@@ -237,11 +250,30 @@ pub(crate) async fn delete_this(session: &Session, entry: &VolumeEntry) -> Resul
     Err(failure.of(format!("volume {name}")))
 }
 
-/// The usable bytes that another volume with this layout can have.
-pub async fn free(session: &Session, scheme: RaidLevel, unit: u64) -> Result<u64, Failure> {
-    let devices = session.folder().describe()?.ready_devices().count();
-    let layout = creation::layout(scheme, devices, unit)?;
-    Ok(layout.usable_blocks(room(session).await?) * BLOCK_BYTES as u64)
+/// The chosen devices with their failure domains; all ready ones, if none are chosen.
+pub(crate) fn chosen_domains(
+    description: &ArrayDescription,
+    chosen: Option<&[u16]>,
+) -> Result<Vec<(u16, String)>, Failure> {
+    if let Some(stranger) =
+        chosen.into_iter().flatten().find(|id| description.ready_devices().all(|device| device.id != **id))
+    {
+        return Err(Failure::usage("no-such-device", format!("the array has no device {stranger}")));
+    }
+    let is_chosen = |id: u16| chosen.is_none_or(|chosen| chosen.contains(&id));
+    let devices = description.ready_devices().filter(|device| is_chosen(device.id));
+    Ok(devices.map(|device| (device.id, device.domain.clone())).collect())
+}
+
+/// The usable bytes that another volume of this plan can have.
+pub async fn free(session: &Session, plan: &Plan) -> Result<u64, Failure> {
+    let devices = chosen_domains(&session.folder().describe()?, plan.devices.as_deref())?;
+    let layout = creation::layout(plan.scheme, devices.len(), plan.unit)?;
+    let mut least = u64::MAX;
+    for (device, _) in devices {
+        least = least.min(room_on(session, DeviceId(device)).await?);
+    }
+    Ok(layout.usable_blocks(least) * BLOCK_BYTES as u64)
 }
 
 /// The number of blocks that another object can have on every device of the array.
@@ -263,6 +295,24 @@ pub async fn room_on(session: &Session, device: DeviceId) -> Result<u64, Failure
     Ok(unclaimed.map_or(0, |(_, blocks)| *blocks))
 }
 
+/// The first device that has too little space for a volume after a change: how many blocks it needs in addition, and how many it has.
+pub(crate) async fn lacking(
+    session: &Session,
+    before: &VolumeDescription,
+    after: &VolumeDescription,
+) -> Result<Option<(DeviceId, u64, u64)>, Failure> {
+    for device in after.holders() {
+        let blocks = |volume: &VolumeDescription| {
+            volume.object_on(device).map_or(0, |range| range.count.next_multiple_of(CHUNK_BLOCKS))
+        };
+        let (needed, room) = (blocks(after).saturating_sub(blocks(before)), room_on(session, device).await?);
+        if needed > room {
+            return Ok(Some((device, needed, room)));
+        }
+    }
+    Ok(None)
+}
+
 /// A number above those of all objects on the devices of a new volume. The description counts volumes, too, but it may be an older copy
 /// that was restored, and lack volumes that were created since. With the number of such a volume, the new volume would have its content,
 /// because devices consider an existing object to be the result of an earlier attempt.
@@ -279,7 +329,7 @@ async fn unused_number(session: &Session) -> Result<u64, Failure> {
 }
 
 /// Refuses a volume whose components have more blocks than a device can address.
-fn check_size(volume: &VolumeDescription) -> Result<(), Failure> {
+pub(crate) fn check_size(volume: &VolumeDescription) -> Result<(), Failure> {
     let BlockRange { start, count } = volume.component();
     if start.checked_add(count).is_some_and(|end| end <= COMPONENT_BLOCKS_MAX) {
         return Ok(());
@@ -292,8 +342,7 @@ fn check_size(volume: &VolumeDescription) -> Result<(), Failure> {
 
 /// The entry of a new volume, or of an interrupted creation with the same parameters. A new volume has the number `unused` or a higher one.
 fn planned(description: &ArrayDescription, plan: &Plan, unused: u64) -> Result<VolumeEntry, Failure> {
-    let domains: Vec<(u16, String)> = description.ready_devices().map(|d| (d.id, d.domain.clone())).collect();
-    let devices = ring(&domains, plan.scheme)?;
+    let devices = ring(&chosen_domains(description, plan.devices.as_deref())?, plan.scheme)?;
     let layout = creation::layout(plan.scheme, devices.len(), plan.unit)?;
     let mut entry = VolumeEntry {
         name: plan.name.clone(),
@@ -367,6 +416,7 @@ mod tests {
             atomicity,
             parity_site: None,
             attribute_volume: false,
+            devices: None,
         };
         let first = planned(&description, &plan, 7).unwrap();
         assert_eq!(first.id, 7, "devices have objects up to 6");

@@ -164,6 +164,8 @@ pub enum Change {
     EndMove,
     /// Abandons a migration: the volume lies at its source alone.
     GiveUpMove,
+    /// Grows the volume to this many bytes.
+    Grow(u64),
 }
 
 impl fmt::Display for Change {
@@ -173,6 +175,7 @@ impl fmt::Display for Change {
             Change::Move(to) => write!(f, "a move to {}", to.layout),
             Change::EndMove => f.write_str("where it moved to"),
             Change::GiveUpMove => f.write_str("where it was"),
+            Change::Grow(bytes) => write!(f, "{bytes} bytes"),
         }
     }
 }

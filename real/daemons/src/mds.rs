@@ -7,7 +7,7 @@ use crate::recording::{METADATA_SERVER, ServerAdjustment};
 use braid_admin::failure::Failure;
 use braid_admin::shards::{self, Grouping};
 use braid_admin::{file_system_check, file_system_status, file_systems};
-use braid_base::{Epoch, FileSystemId, Generation, Now, Time};
+use braid_base::{BLOCK_BYTES, Epoch, FileSystemId, Generation, Now, Time};
 use braid_control::{
     ArrayDescription, ArrayFolder, DeviceReport, Event, FileSystemState, LockCounts, MetadataService as Published,
     Moment, ReportedState, event_texts,
@@ -163,7 +163,7 @@ impl MetadataDaemon {
     ) -> Result<Pause, Failure> {
         let description = self.folder.describe()?;
         let (volume, config) = file_systems::server_config(&description, &self.name, self.shard)?;
-        let grouping = config.grouping;
+        let begun = (config.grouping, config.parameters.blocks);
         let node = Shared::default();
         let (seen, mut seeing) = watch::channel(Progress::TakesOver);
         let report = {
@@ -197,7 +197,7 @@ impl MetadataDaemon {
             () = &mut stop => Ok(self.step(&node, ProcessInput::Stop)),
             failure = ended => Err(failure),
             loss = session.lost() => Err(Failure::from(loss)),
-            step = self.watch(&node, session.recording(), grouping) => step,
+            step = self.watch(&node, session.recording(), begun) => step,
         };
         if let Ok(ProcessStep::Release { since }) = step {
             self.release(&session, since).await;
@@ -252,7 +252,7 @@ impl MetadataDaemon {
         &self,
         node: &Shared,
         recording: Option<&Recording>,
-        grouping: Grouping,
+        begun: (Grouping, u64),
     ) -> Result<ProcessStep, Failure> {
         // A host that is fenced may have released its lease.
         let mut roles = BTreeMap::new();
@@ -263,7 +263,7 @@ impl MetadataDaemon {
             self.record_fences(node, recording, &roles).await;
             self.pardon_if_devices_are_unavailable(node, recording).await;
             let entry = match blocking(&self.folder, ArrayFolder::describe).await {
-                Ok(description) => match self.look_up(grouping, &description).await? {
+                Ok(description) => match self.look_up(begun, &description).await? {
                     Ok(settings) => {
                         if followed.as_ref() != Some(&settings) && adjust(node, recording, &settings).is_some() {
                             followed = Some(settings);
@@ -285,17 +285,20 @@ impl MetadataDaemon {
         }
     }
 
-    /// The settings of the file system that a running server can follow, unless the process has to give it up.
+    /// The settings of the file system that a running server can follow, unless the process has to give it up: for another grouping than
+    /// that with which it has begun, and for more blocks.
     async fn look_up(
         &self,
-        grouping: Grouping,
+        (grouping, blocks): (Grouping, u64),
         description: &ArrayDescription,
     ) -> Result<Result<ServerAdjustment, EntryState>, Failure> {
         let is_ours = |entry: &&braid_control::FileSystemEntry| {
             entry.servers() == self.servers && entry.state == FileSystemState::Ready
         };
         let Some(entry) = description.file_system(&self.name).filter(is_ours) else { return Ok(Err(EntryState::Gone)) };
-        if shards::grouping(entry)? != grouping {
+        let data = description.volume(&entry.data_volume());
+        let has_grown = data.is_some_and(|data| data.bytes / BLOCK_BYTES as u64 > blocks);
+        if shards::grouping(entry)? != grouping || has_grown {
             return Ok(Err(EntryState::Changed));
         }
         let protocol = shards::protocol(entry)?;

@@ -69,6 +69,7 @@ pub fn set_record(entry: &mut VolumeEntry, record: &VolumeRecord) -> Result<(), 
         _ => None,
     };
     entry.ordering = volume.ordering.name().to_string();
+    entry.bytes = volume.bytes;
     let before = describe(entry)?;
     if (&before.layout, &before.devices) != (&volume.layout, &volume.devices) {
         let own = Placement { layout: volume.layout, devices: volume.devices.clone() };
@@ -91,6 +92,7 @@ pub fn change(entry: &Change) -> Result<protocol::Change, SessionError> {
         Change::Move(to) => protocol::Change::Move(placement(to)?),
         Change::EndMove => protocol::Change::EndMove,
         Change::GiveUpMove => protocol::Change::GiveUpMove,
+        Change::Grow(bytes) => protocol::Change::Grow(*bytes),
     })
 }
 
@@ -100,6 +102,7 @@ fn change_entry(change: &protocol::Change) -> Change {
         protocol::Change::Move(to) => Change::Move(placement_entry(to)),
         protocol::Change::EndMove => Change::EndMove,
         protocol::Change::GiveUpMove => Change::GiveUpMove,
+        protocol::Change::Grow(bytes) => Change::Grow(*bytes),
     }
 }
 
@@ -197,6 +200,7 @@ mod tests {
             entry(draining(Change::Move(PlacementEntry { begun: 0, ..target(0) })), None),
             entry(VolumeState::Reordering { to: Change::EndMove, by: 4 }, Some(target(5))),
             entry(VolumeState::Reordering { to: Change::GiveUpMove, by: 4 }, Some(target(5))),
+            entry(VolumeState::Reordering { to: Change::Grow(1 << 30), by: 4 }, None),
         ] {
             let mut written = entry.clone();
             set_record(&mut written, &record(&entry).unwrap()).unwrap();

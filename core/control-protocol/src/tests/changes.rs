@@ -9,12 +9,13 @@ fn reorder() -> Change {
 }
 
 /// All changes, with volumes that they fit.
-fn changes() -> [(VolumeDescription, Change); 4] {
+fn changes() -> [(VolumeDescription, Change); 5] {
     [
         (volume(), reorder()),
         (volume(), Change::Move(target())),
         (moving(), Change::EndMove),
         (moving(), Change::GiveUpMove),
+        (volume(), Change::Grow(3 << 16)),
     ]
 }
 
@@ -66,10 +67,21 @@ fn silence_death_and_lost_answers_may_come_together() {
 
 #[test]
 fn a_change_that_a_device_has_no_space_for_is_undone() {
-    for device in DEVICES {
-        let mut world = world(volume(), Change::Move(target()), Budget { deaths: 1, operations: 0, ..QUIET });
+    let [one, other] = DEVICES;
+    let cases = [(one, Change::Move(target())), (other, Change::Move(target())), (one, Change::Grow(3 << 16))];
+    for (device, change) in cases {
+        let mut world = world(volume(), change, Budget { deaths: 1, operations: 0, ..QUIET });
         world.budget.full = Some(device);
         ends_with("no space", world, &["NoSpace", "Ok(Changed)"]);
+    }
+}
+
+#[test]
+fn a_volume_does_not_shrink_nor_change_its_size_while_it_moves() {
+    for (volume, bytes) in [(volume(), 1 << 16), (volume(), 1 << 15), (moving(), 3 << 16), (volume(), (3 << 16) + 1)] {
+        let world = world(volume, Change::Grow(bytes), Budget { operations: 0, ..QUIET });
+        let ends = ends_with("no growth", world, &["Err(Migration)"]);
+        assert_eq!(ends.len(), 1, "{ends:?}");
     }
 }
 

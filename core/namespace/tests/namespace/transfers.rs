@@ -3,7 +3,7 @@
 use braid_base::{BlockRange, Generation, ShardId};
 use braid_namespace::check::{Check, Finding, Windows};
 use braid_namespace::transfers::{TRANSFER_RUNS_MAX, Transfer, give, last_received, receive};
-use braid_namespace::{Context, Parameters, Placement, Shards, evaluate, format, keys, sum_of_counters};
+use braid_namespace::{Context, Parameters, Placement, Shards, evaluate, format, grow, keys, sum_of_counters};
 use braid_objects::map_access::apply;
 use braid_objects::{Key, Kind};
 use braid_wire::{FileCommand, FileError, FileResult, FileTime, Owner};
@@ -144,4 +144,22 @@ fn what_no_shard_may_say_is_refused() {
     assert_eq!(received(&mut receiver, FIRST, &of(BlockRange::new(600, 10))), Err(FileError::Lost), "its own block");
     assert_eq!(free(&mut receiver), 500);
     assert!(receiver.keys().all(|key| key.kind != Kind::FileSystem || key.of == 0), "nothing was recorded");
+}
+
+#[test]
+fn each_shard_gets_its_part_of_the_blocks_of_a_volume_that_has_grown() {
+    let (mut first, mut second) = (shard(FIRST), shard(SECOND));
+    // One is transferred, and one is in transit.
+    let transfer = given(&mut first, SECOND, 0, 10);
+    assert_eq!(received(&mut second, FIRST, &transfer), Ok(true));
+    given(&mut first, SECOND, transfer.number, 20);
+    let before = (free(&mut first), free(&mut second));
+    for blocks in [BLOCKS + 501, BLOCKS + 501, BLOCKS] {
+        for map in [&mut first, &mut second] {
+            let changes = grow(blocks, map).expect("the map is sound");
+            apply(&changes, map);
+        }
+        assert_eq!((free(&mut first), free(&mut second)), (before.0 + 250, before.1 + 251));
+        assert_eq!(findings([&first, &second]), []);
+    }
 }

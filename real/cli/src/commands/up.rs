@@ -50,7 +50,7 @@ pub struct Arguments {
     /// Stripe unit, 4KiB to 1MiB [default: 64KiB]
     #[arg(long, value_parser = size, value_name = "SIZE")]
     unit: Option<u64>,
-    /// A volume and its usable size; may be given more than once [default: vol0, with all space except a sixteenth]
+    /// A volume and its usable size; may be given more than once [default: vol0, with half of the space; `braid volume resize` makes it larger]
     #[arg(long = "volume", value_name = "NAME:SIZE", value_parser = named_size)]
     volumes: Vec<(String, u64)>,
     /// Also create a file system. It gets the space that --volume leaves; without --volume, half of the space

@@ -62,6 +62,7 @@ mod failures;
 mod file_system;
 mod files;
 mod files_model;
+mod growth;
 mod holds;
 mod hostile;
 mod hosts;

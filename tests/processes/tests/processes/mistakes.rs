@@ -50,9 +50,9 @@ fn a_volume_that_does_not_fit_is_refused_in_words() {
     assert!(message.contains("100.0 TiB asked for") && message.contains("MiB free"), "{message}");
     assert!(!scratch.path("array").exists(), "nothing of it remains");
     let mut array = Array::up_in(&scratch.path("array"), &["--size", "64MiB"]);
-    // The first volume leaves some space for objects, but not enough for another volume.
-    let message = array.braid(&["volume", "create", "more", "--size", "64MiB"]).refused(1, "device-full");
-    assert!(message.contains("64 MiB asked for") && message.contains("--volume NAME:SIZE"), "{message}");
+    // The first volume leaves half of the space, but not enough for another volume of this size.
+    let message = array.braid(&["volume", "create", "more", "--size", "256MiB"]).refused(1, "device-full");
+    assert!(message.contains("256 MiB asked for") && message.contains("`braid status`"), "{message}");
     array.down();
     let array = Array::small();
     let message = array.braid(&["volume", "create", "huge", "--size", "100GiB"]).refused(1, "device-full");

@@ -3,6 +3,7 @@
 use braid_admin::device_operations::NewDevice;
 use braid_admin::{Array, Failure};
 use braid_base::units::format_size;
+use braid_control::{VolumeEntry, VolumeState};
 use braid_terminal::arguments::size;
 use braid_terminal::{Common, output};
 use serde_json::json;
@@ -13,7 +14,7 @@ use std::process::ExitCode;
 ///
 /// Creates a disk (a sparse file, or a raw disk that is overwritten), and adds it. `braid up` runs
 /// the device from then on. Existing volumes do not change: only new volumes lie on the device, and
-/// volumes that `braid volume migrate` moves there. A spare holds no data: it fills the slot of the
+/// volumes that `braid volume migrate` moves there, by the command that is printed. A spare holds no data: it fills the slot of the
 /// first device that stays out for longer than a time-out (`braid up --spare-after`).
 ///
 /// Examples:
@@ -52,16 +53,28 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         }
     };
     let path = disk.path(&array.folder().absolute());
+    let hint = if id.is_some() { use_it(&array)? } else { String::new() };
     output::print(
         common.json,
         || json!({"schema": 2, "device": id, "spare": spare, "file": path, "size_bytes": disk.size, "disk": disk.disk.to_string()}),
         || {
             let (path, size) = (path.display(), format_size(disk.size));
             match id {
-                Some(id) => format!("device {id} is in: {path}, {size}\n"),
+                Some(id) => format!("device {id} is in: {path}, {size}\n{hint}"),
                 None => format!("spare {} is ready: {path}, {size}\n", disk.disk),
             }
         },
     );
     Ok(ExitCode::SUCCESS)
+}
+
+/// How volumes get to use a new device: the exact commands.
+fn use_it(array: &Array) -> Result<String, Failure> {
+    let description = array.folder().describe()?;
+    let devices: Vec<String> = description.ready_devices().map(|device| device.id.to_string()).collect();
+    let is_movable = |volume: &&VolumeEntry| volume.state == VolumeState::Ready && volume.moving.is_none();
+    let movable = description.volumes.iter().filter(is_movable).map(|volume| &volume.name);
+    let lines = movable
+        .map(|name| format!("to use it for {name}: braid volume migrate {name} --devices {}\n", devices.join(",")));
+    Ok(lines.collect())
 }

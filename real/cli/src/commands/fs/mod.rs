@@ -6,6 +6,7 @@ mod data;
 mod delete;
 mod listing;
 mod mount;
+mod resize;
 mod set_commit_protocol;
 mod set_eviction;
 mod status;
@@ -25,6 +26,7 @@ pub enum Command {
     Status(status::Arguments),
     #[command(flatten)]
     Data(data::Command),
+    Resize(resize::Arguments),
     SetCommitProtocol(set_commit_protocol::Arguments),
     SetEviction(set_eviction::Arguments),
     Check(check::Arguments),
@@ -39,6 +41,7 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
         Command::Unmount(arguments) => mount::unmount(arguments, common).await,
         Command::Status(arguments) => status::run(arguments, common).await,
         Command::Data(command) => data::run(command, common).await,
+        Command::Resize(arguments) => resize::run(arguments, common).await,
         Command::SetCommitProtocol(arguments) => set_commit_protocol::run(arguments, common).await,
         Command::SetEviction(arguments) => set_eviction::run(arguments, common).await,
         Command::Check(arguments) => check::run(arguments, common).await,

@@ -220,7 +220,7 @@ pub fn within(dir: &Path, address: Option<&str>) -> String {
 }
 
 fn device_table(look: &ArraySnapshot, status: &Status) -> String {
-    let mut rows = vec![row(["device", "size", "condition", "state", "pid", "address", "file"])];
+    let mut rows = vec![row(["device", "size", "condition", "state", "pid", "address", "free", "file"])];
     for (entry, device) in look.description.devices.iter().zip(&status.devices) {
         let running = look.running.as_ref().and_then(|running| running.device(DeviceId(device.id)));
         rows.push(row([
@@ -230,6 +230,7 @@ fn device_table(look: &ArraySnapshot, status: &Status) -> String {
             &device.state,
             &device.pid.map(|pid| pid.to_string()).unwrap_or_default(),
             running.map_or("", |running| &running.address),
+            &device.free_bytes.map(format_size).unwrap_or_default(),
             &entry.file.display().to_string(),
         ]));
     }

@@ -13,11 +13,13 @@ use std::process::ExitCode;
 /// Create a volume on all devices of a running array
 ///
 /// The volume's space is reserved on the devices, but not written: the volume reads as zeros. Running
-/// servers (`braid up`, `braid nbd`) serve it at once. An array that was created without --volume has
-/// little space left: its first volume, vol0, takes all but a sixteenth.
+/// servers (`braid up`, `braid nbd`) serve it at once. `braid status` shows the free space of each
+/// device. An array that was created without --volume has half of its space left: the other half is
+/// its first volume, vol0.
 ///
 /// Examples: `braid up --volume db:4GiB`, and later
 ///   braid volume create scratch --size 2GiB --layout raid1:2
+///   braid volume create fast --size 1GiB --layout raid1:2 --devices 4,5
 ///   braid volume create locks --attributes --size 64MiB --layout raid1:2 --unit 128KiB
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
@@ -48,6 +50,9 @@ pub struct Arguments {
     /// docs/attribute-volumes.md
     #[arg(long = "attributes", alias = "mirror")]
     attribute_volume: bool,
+    /// The devices that it lies on: 0,1,2 [default: all devices]
+    #[arg(long, value_delimiter = ',', value_name = "LIST")]
+    devices: Option<Vec<u16>>,
 }
 
 /// Creates the volume.
@@ -62,6 +67,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         atomicity: arguments.atomicity,
         parity_site: arguments.parity_site,
         attribute_volume: arguments.attribute_volume,
+        devices: arguments.devices,
     };
     let volume = array.create_volume(&new).await?;
     let layout: Option<RaidLevel> = volume.layout.parse().ok();

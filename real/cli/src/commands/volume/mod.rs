@@ -7,6 +7,7 @@ mod info;
 mod list;
 mod map;
 mod migrate;
+mod resize;
 mod set_ordering;
 mod set_parity_site;
 
@@ -27,6 +28,7 @@ pub enum Command {
     SetParitySite(set_parity_site::Arguments),
     Map(map::Arguments),
     Migrate(migrate::Arguments),
+    Resize(resize::Arguments),
     Check(check::Arguments),
 }
 
@@ -41,6 +43,7 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
         Command::SetParitySite(arguments) => set_parity_site::run(arguments, common).await,
         Command::Map(arguments) => map::run(arguments, common),
         Command::Migrate(arguments) => migrate::run(arguments, common).await,
+        Command::Resize(arguments) => resize::run(arguments, common).await,
         Command::Check(arguments) => check::run(arguments, common).await,
     }
 }

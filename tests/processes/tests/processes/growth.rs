@@ -1,0 +1,73 @@
+//! Volumes and file systems that grow while they are used.
+
+use braid_processes::Client;
+use braid_processes::array::{Array, SMALL_BYTES, number};
+use braid_processes::data::seed;
+use braid_processes::load::{Load, Plan};
+
+const BLOCK: usize = 4096;
+
+#[test]
+fn a_volume_grows_under_load_and_keeps_its_content() {
+    let array = Array::small();
+    let (_host, other) = array.host();
+    let mut client = Client::open(&array.nbd());
+    client.write(SMALL_BYTES - BLOCK as u64, &[7; BLOCK]).expect("it is written");
+    let hosts = vec![array.nbd(), other.clone()];
+    let load = Load::start(Plan {
+        hosts,
+        workers: 2,
+        cells: 100,
+        cell_bytes: 3000,
+        begin: 100,
+        hosts_may_go: false,
+        apart: false,
+        seed: seed(),
+    });
+    load.go_on();
+    let free = |status: &serde_json::Value| number(&status["devices"][0]["free_bytes"]);
+    let before = free(&array.status());
+    let larger = SMALL_BYTES * 3 / 2;
+    let said = array.braid(&["volume", "resize", "vol0", "48MiB"]).done().json();
+    assert_eq!((number(&said["size_bytes"]), number(&said["previous_size_bytes"])), (larger, SMALL_BYTES));
+    load.go_on();
+    load.stop().verify(&other);
+    let status = array.status();
+    assert_eq!(number(&status["volumes"][0]["size_bytes"]), larger, "{status:#}");
+    assert!(free(&status) < before, "{status:#}");
+    for uri in [array.nbd(), other] {
+        let mut client = Client::open(&uri);
+        assert_eq!(client.read(SMALL_BYTES - BLOCK as u64, BLOCK).expect("it is read"), [7; BLOCK]);
+        assert_eq!(client.read(SMALL_BYTES, BLOCK).expect("it is read"), [0; BLOCK]);
+        client.write(larger - BLOCK as u64, &[8; BLOCK]).expect("it is written");
+    }
+    assert!(client.read(SMALL_BYTES, BLOCK).is_err(), "a client that is connected has the old size");
+    array.assert_sound("vol0");
+    for (size, status, code) in [("1MiB", 2, "cannot-shrink"), ("5000", 2, "bad-size"), ("100GiB", 1, "device-full")] {
+        array.braid(&["volume", "resize", "vol0", size]).refused(status, code);
+    }
+}
+
+#[test]
+fn a_volume_lies_on_chosen_devices_and_a_file_system_grows_while_it_is_used() {
+    let array = Array::up(&["--size", "256MiB", "--volume", "vol0:16MiB"]);
+    let create = ["volume", "create", "two", "--size", "16MiB", "--layout", "raid1:2", "--devices", "1,3"];
+    let volume = array.braid(&create).done().json();
+    let mut devices: Vec<u64> = volume["volume"]["devices"].as_array().expect("a list").iter().map(number).collect();
+    devices.sort_unstable();
+    assert_eq!(devices, [1, 3]);
+    array.braid(&["volume", "create", "x", "--size", "1MiB", "--devices", "1,9"]).refused(2, "no-such-device");
+    for (name, servers) in [("one", "1"), ("more", "2")] {
+        array.braid(&["fs", "create", name, "--size", "16MiB", "--servers", servers]).done();
+        let file = array.scratch().path("large");
+        std::fs::write(&file, vec![5; 15 << 20]).expect("it is written");
+        let file = file.to_str().expect("a plain path").to_string();
+        array.braid(&["fs", "cp", &file, &format!("{name}:/a")]).done();
+        array.braid(&["fs", "resize", name, "32MiB"]).done();
+        array.braid(&["fs", "cp", &file, &format!("{name}:/b")]).done();
+        let space = array.braid(&["fs", "space", name]).done().json();
+        assert_eq!((number(&space["bytes"]), number(&space["used"])), (32 << 20, 30 << 20), "{space:#}");
+        assert!(number(&space["free_inodes"]) > 0, "{space:#}");
+        array.braid(&["fs", "check", name]).done();
+    }
+}
