@@ -5,7 +5,7 @@
 use braid_admin::failure::Failure;
 use braid_admin::file_systems;
 use braid_admin::metadata_room::MetadataRoom;
-use braid_base::{ArrayId, FileSystemId, Generation, InodeId};
+use braid_base::{FileSystemId, Generation, InodeId};
 use braid_control::{ArrayFolder, Event, FileSystemState, event_texts};
 use braid_fuse::{HostFiles, InodeRoom, Mount, MountError};
 use braid_machine::{FilesRequest, MountRequest};
@@ -61,7 +61,7 @@ impl MountDaemon {
         let description = folder.describe()?;
         file_systems::find(&description, name)?;
         require_up(folder)?;
-        let mount_name = mount_name(name, description.array);
+        let mount_name = braid_fuse::mount_name(name, description.array);
         let directory = braid_fuse::check(directory, &mount_name).map_err(failure_of)?;
         let shown = directory.to_string_lossy().into_owned();
         let (session, id) = start_host(folder, name, &shown, recording).await?;
@@ -166,12 +166,6 @@ impl Hosts {
             tracing::warn!("can't record an event: {error}");
         }
     }
-}
-
-/// The name of a mount, as `df` and `mount` show it behind `braid:`: file systems of several arrays may have the same name.
-pub fn mount_name(name: &str, array: ArrayId) -> String {
-    let array = array.to_string();
-    format!("{name}@{}", array.split('-').next().unwrap_or_default())
 }
 
 /// The role of the host of a mount, as its lease states it.

@@ -58,6 +58,6 @@ pub use file_system::{Caller, FileSystem, LockRange, OpenFile, Result, SpaceStat
 pub use files::{HostFiles, InodeRoom};
 pub use interruption::Interruption;
 pub use mount::{Mount, MountError, check, mount};
-pub use mount_points::{MountPoint, resolve};
+pub use mount_points::{MountPoint, mount_name, resolve};
 pub use session::ServeError;
 pub use unmounting::{UnmountError, unmount};

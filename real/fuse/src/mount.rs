@@ -1,7 +1,7 @@
 //! Mounting, and serving what is mounted. Root uses the system calls, others the program `fusermount3` of libfuse (`fusermount`).
 
 use crate::device::{Device, Notifier};
-use crate::mount_points::{MountPoint, is_dead, resolve};
+use crate::mount_points::{MountPoint, is_dead, resolve, source};
 use crate::session::serve;
 use crate::unmounting::{Method, detach};
 use crate::{FileSystem, ServeError, fusermount};
@@ -184,11 +184,6 @@ fn checked(method: Method, directory: &Path, name: &str) -> Result<PathBuf, Moun
         return Err(MountError::NotEmpty { directory: named() });
     }
     Ok(found)
-}
-
-/// What the kernel lists as the source of a mount.
-fn source(name: &str) -> String {
-    format!("braid:{name}")
 }
 
 fn by_system_calls(directory: &Path, source: &str) -> Result<OwnedFd, MountError> {

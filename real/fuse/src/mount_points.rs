@@ -1,18 +1,23 @@
 //! The mounts of this machine, as the kernel lists them. Nothing here asks the process behind a mount, which may be gone or suspended;
 //! only [`is_dead`] does, with a time limit.
 
-use rustix::fs::{AtFlags, CWD, StatxFlags};
+use braid_base::ArrayId;
+use rustix::fs::{AtFlags, CWD, StatxFlags, makedev};
 use rustix::io::Errno;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
-const MOUNTS: &str = "/proc/self/mountinfo";
+const PROCESSES: &str = "/proc";
+const OWN: &str = "self";
+const LIST: &str = "mountinfo";
 /// The type of mounts of file systems of arrays.
 const KIND: &str = "fuse.braid";
+/// What the sources of mounts begin with. The name follows.
+const SOURCE_PREFIX: &str = "braid:";
 /// How long the process behind a mount may take to answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
 
@@ -20,6 +25,8 @@ const ANSWER_WAIT: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountPoint {
     pub directory: PathBuf,
+    /// The number of the file system, which is `st_dev` of its files.
+    pub device: u64,
     /// The type, such as `ext4` or `fuse.braid`.
     pub kind: String,
     /// What is mounted: a disk, or `braid:NAME`.
@@ -29,13 +36,42 @@ pub struct MountPoint {
 impl MountPoint {
     /// What is mounted on a directory, which is a path without symbolic links. If several things are, the one on top.
     pub fn at(directory: &Path) -> io::Result<Option<MountPoint>> {
-        Ok(topmost(&std::fs::read(MOUNTS)?, directory))
+        Ok(topmost(&list_of(OWN.as_ref())?, directory))
+    }
+
+    /// A mount of the file system with this device number. If this process sees none, one that another process sees, in its own namespace:
+    /// its files can be reached through `/proc`.
+    pub fn of_device(device: u64) -> io::Result<Option<MountPoint>> {
+        if let Some(found) = of_device(&list_of(OWN.as_ref())?, device) {
+            return Ok(Some(found));
+        }
+        let processes = std::fs::read_dir(PROCESSES)?.flatten().map(|entry| entry.file_name());
+        let mut lists =
+            processes.filter(|name| name.as_bytes()[0].is_ascii_digit()).filter_map(|name| list_of(&name).ok());
+        Ok(lists.find_map(|list| of_device(&list, device)))
     }
 
     /// True if it is a file system of an array.
     pub fn is_ours(&self) -> bool {
         self.kind == KIND
     }
+
+    /// The name of the mount, if it is a file system of an array.
+    pub fn name(&self) -> Option<&str> {
+        self.source.strip_prefix(SOURCE_PREFIX).filter(|_| self.is_ours())
+    }
+}
+
+/// The name of the mounts of a file system, as `df` and `mount` show it behind `braid:`. File systems of several arrays may have the same
+/// name, so the beginning of the array's identity follows.
+pub fn mount_name(file_system: &str, array: ArrayId) -> String {
+    let array = array.to_string();
+    format!("{file_system}@{}", array.split('-').next().unwrap_or_default())
+}
+
+/// What the kernel lists as the source of a mount.
+pub fn source(name: &str) -> String {
+    format!("{SOURCE_PREFIX}{name}")
 }
 
 /// The path of a directory without symbolic links. What is mounted there is not asked.
@@ -63,6 +99,15 @@ pub fn is_dead(directory: &Path) -> bool {
     told.recv_timeout(ANSWER_WAIT).unwrap_or(false)
 }
 
+/// What a process sees.
+fn list_of(process: &OsStr) -> io::Result<Vec<u8>> {
+    std::fs::read(Path::new(PROCESSES).join(process).join(LIST))
+}
+
+fn of_device(list: &[u8], device: u64) -> Option<MountPoint> {
+    list.split(|byte| *byte == b'\n').filter_map(parse).find(|mounted| mounted.device == device)
+}
+
 /// The last mount on a directory in the kernel's list: `ID PARENT DEVICE ROOT DIRECTORY OPTIONS … - TYPE SOURCE OPTIONS`.
 fn topmost(list: &[u8], directory: &Path) -> Option<MountPoint> {
     let lines = list.split(|byte| *byte == b'\n').rev();
@@ -71,10 +116,12 @@ fn topmost(list: &[u8], directory: &Path) -> Option<MountPoint> {
 
 fn parse(line: &[u8]) -> Option<MountPoint> {
     let mut fields = line.split(|byte| *byte == b' ');
-    let directory = PathBuf::from(OsString::from_vec(unescaped(fields.nth(4)?)));
+    let (major, minor) = std::str::from_utf8(fields.nth(2)?).ok()?.split_once(':')?;
+    let device = makedev(major.parse().ok()?, minor.parse().ok()?);
+    let directory = PathBuf::from(OsString::from_vec(unescaped(fields.nth(1)?)));
     fields.find(|field| *field == b"-")?;
     let mut text = || Some(String::from_utf8_lossy(&unescaped(fields.next()?)).into_owned());
-    Some(MountPoint { directory, kind: text()?, source: text()? })
+    Some(MountPoint { directory, device, kind: text()?, source: text()? })
 }
 
 /// The kernel writes some bytes as a backslash and three octal digits.
@@ -100,6 +147,7 @@ fn unescaped(field: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::MetadataExt;
 
     #[test]
     fn the_kernels_list_is_read() {
@@ -111,6 +159,8 @@ mod tests {
         assert_eq!((found.source.as_str(), found.is_ours()), ("braid:two", true));
         assert_eq!(topmost(list, Path::new("/")).map(|found| found.kind), Some("ext4".to_string()));
         assert_eq!(topmost(list, Path::new("/a")), None);
+        assert_eq!(of_device(list, makedev(0, 44)).map(|found| found.source), Some("braid:one".to_string()));
+        assert_eq!(of_device(list, makedev(0, 46)), None);
         assert_eq!(unescaped(br"a\134\04"), br"a\\04");
     }
 
@@ -119,5 +169,10 @@ mod tests {
         assert_eq!(resolve(Path::new("/proc")).expect("it exists"), Path::new("/proc"));
         assert_eq!(resolve(Path::new("/proc/../proc/.")).expect("it exists"), Path::new("/proc"));
         assert!(!is_dead(Path::new("/proc")));
+        let device = std::fs::metadata("/proc").expect("it exists").dev();
+        assert_eq!(
+            MountPoint::of_device(device).expect("it is listed").map(|found| found.kind),
+            Some("proc".to_string())
+        );
     }
 }

@@ -4,7 +4,7 @@
 use braid_base::Rng;
 use braid_processes::array::{Array, gone, number, text};
 use braid_processes::daemon::{has_ended_within, signal};
-use braid_processes::program::tool;
+use braid_processes::program::{braid_bin, tool};
 use braid_processes::scratch::path_text;
 use braid_processes::{Daemon, run, soak, wait_until};
 use rustix::fs::{FlockOperation, flock};
@@ -615,5 +615,42 @@ fn a_mount_that_was_suspended_is_fenced_and_goes_on() {
         wait_until(kind, RECOVERY, || mounts.events().iter().any(is_named));
     }
     drop(again);
+    mounts.end();
+}
+
+/// Each path on this machine that leads into the file system must be recognized: through a mount, a bind of it, and another namespace.
+#[test]
+fn a_copy_between_a_mount_and_its_file_system_changes_nothing() {
+    let Some(mounts) = Mounts::new() else { return };
+    let cp = |from: &Path, to: &str| mounts.array.braid(&["fs", "cp", "-r", path_text(from), to]);
+    let [file, tree] = ["file", "tree"].map(|name| mounts.path(0, name));
+    fs::write(&file, "content").expect("it is written");
+    fs::create_dir(&tree).expect("it is new");
+    fs::write(tree.join("inner"), "inner").expect("it is written");
+    let bind = mounts.array.scratch().path("bind");
+    fs::create_dir(&bind).expect("it is new");
+    run("mount", &["--bind", mounts.directory(0), path_text(&bind)]);
+    let own = mounts.array.scratch().path("own");
+    fs::create_dir(&own).expect("it is new");
+    let mut command = Command::new("unshare");
+    command.arg("--mount").arg(braid_bin()).args(["fs", "mount", NAME, path_text(&own), "--foreground", "--array"]);
+    let mut elsewhere = command.arg(mounts.array.dir()).stdout(Stdio::null()).spawn().expect("it starts");
+    let other = PathBuf::from(format!("/proc/{}/root{}", elsewhere.id(), path_text(&own)));
+    wait_until("the other namespace is there", RECOVERY, || other.join("file").exists());
+    assert!(!own.join("file").exists());
+    for root in [mounts.path(1, ""), bind.clone(), other] {
+        cp(&root.join("file"), "home:/file").refused(1, "same-file");
+        mounts.array.braid(&["fs", "cp", "home:/file", path_text(&root.join("file"))]).refused(1, "same-file");
+        for into in ["home:/", "home:/tree", "home:/tree/new"] {
+            cp(&root.join("tree"), into).refused(2, "into-itself");
+        }
+    }
+    // The tree contains the mount, and the mount the copy.
+    cp(&mounts.array.scratch().path("a/.."), "home:/all").refused(2, "into-itself");
+    assert_eq!(fs::read_to_string(&file).expect("it is there"), "content");
+    assert_eq!(fs::read_dir(&tree).expect("it is there").count(), 1);
+    signal(elsewhere.id(), Signal::TERM);
+    elsewhere.wait().expect("it ends");
+    run("umount", &[path_text(&bind)]);
     mounts.end();
 }

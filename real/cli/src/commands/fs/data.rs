@@ -11,6 +11,7 @@ use braid_terminal::Common;
 use braid_terminal::output;
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -150,8 +151,13 @@ impl Mounts<'_> {
     async fn place(&mut self, anywhere: &Anywhere) -> Result<Place, Failure> {
         Ok(match anywhere {
             Anywhere::Local(path) => Place::Local(path.clone()),
-            Anywhere::Mounted(target) => Place::Mounted(self.of(target).await?, target.path.clone()),
+            Anywhere::Mounted(target) => self.place_of(target).await?,
         })
+    }
+
+    async fn place_of(&mut self, target: &Target) -> Result<Place, Failure> {
+        let array = self.common.folder().describe()?.array;
+        Ok(Place::mounted(self.of(target).await?, &target.file_system, array, target.path.clone()))
     }
 }
 
@@ -262,6 +268,10 @@ async fn cat(Cat { files: targets, .. }: &Cat, mounts: &mut Mounts<'_>, as_json:
     let mut shown = Vec::new();
     for target in targets {
         let of = |error: FilesError| Failure::from(error).of(target);
+        let place = mounts.place_of(target).await?;
+        if !as_json && file_copy::is_open_at(std::io::stdout().as_fd(), &place).await {
+            return Err(Failure::failed("same-file", format!("{target} is the output itself")));
+        }
         let file = mounts.of(target).await?.open(&target.path, OpenOptions::new().read(true)).await.map_err(of)?;
         if as_json {
             let data = file.read_at(0, PART_BYTES + 1).await.map_err(of)?;

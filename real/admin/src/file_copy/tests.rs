@@ -1,0 +1,85 @@
+//! Tests of copies between paths of this machine. Between mounts and file systems of arrays, process tests copy.
+
+use super::{CopyProgress, Place, copy};
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A directory that is removed at the end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("braid-copy-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).expect("it is new");
+        Scratch(path)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The code of the failure; empty if there is none.
+fn copied(from: &Path, to: &Path, recursive: bool) -> String {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("it starts");
+    let place = |path: &Path| Place::Local(path.to_path_buf());
+    let outcome = runtime.block_on(copy(place(from), place(to), recursive, Arc::<CopyProgress>::default()));
+    outcome.err().map(|failure| failure.code).unwrap_or_default()
+}
+
+#[test]
+fn a_file_is_never_its_own_copy() {
+    let scratch = Scratch::new("itself");
+    let [file, link, name] = ["file", "link", "name"].map(|name| scratch.path(name));
+    fs::write(&file, "content").expect("it is written");
+    std::os::unix::fs::symlink(&file, &link).expect("it is new");
+    fs::hard_link(&file, &name).expect("it is new");
+    for other in [&file, &link, &name] {
+        assert_eq!(copied(&file, other, false), "same-file");
+        assert_eq!(fs::read_to_string(&file).expect("it is there"), "content");
+    }
+    fs::create_dir_all(scratch.path("d/e")).expect("it is new");
+    for into in ["d", "d/e", "d/e/f", "d/../d/f"] {
+        assert_eq!(copied(&scratch.path("d"), &scratch.path(into), true), "into-itself", "{into}");
+    }
+    assert_eq!(fs::read_dir(scratch.path("d/e")).expect("it is there").count(), 0);
+    for missing in ["no/file", "no/", "no/no/file"] {
+        assert_eq!(copied(&file, &scratch.path(missing), false), "no-such-file", "{missing}");
+    }
+}
+
+#[test]
+fn a_copy_has_the_bytes_and_the_holes_of_its_source() {
+    let scratch = Scratch::new("holes");
+    let [sparse, other] = ["sparse", "other"].map(|name| scratch.path(name));
+    let file = File::create(&sparse).expect("it is new");
+    for (offset, byte) in [(0, 1), (1 << 20, 2), (9 << 20, 3)] {
+        file.write_all_at(&[byte; 4096], offset).expect("it is written");
+    }
+    file.set_len(16 << 20).expect("it grows");
+    let allocated = |path: &Path| fs::metadata(path).expect("it is there").blocks() * 512;
+    if allocated(&sparse) > 1 << 20 {
+        eprintln!("skipped: the file system has no holes");
+        return;
+    }
+    // Nothing; a longer file; one that could be the source under another name, but has other bytes where the source has holes.
+    for before in [None, Some(20 << 20), Some(16 << 20)] {
+        let _ = fs::remove_file(&other);
+        if let Some(length) = before {
+            fs::write(&other, vec![7; length]).expect("it is written");
+        }
+        assert_eq!(copied(&sparse, &other, false), "");
+        assert!(fs::read(&sparse).expect("it is read") == fs::read(&other).expect("it is read"), "{before:?}");
+        let could_be_the_source = before == Some(16 << 20);
+        assert!(could_be_the_source || allocated(&other) <= allocated(&sparse), "{before:?}");
+    }
+}
