@@ -44,6 +44,8 @@ pub(crate) enum FaultEvent {
     StartAgain,
     /// Clients of a host lose their connections.
     Reconnect,
+    /// A device is to be suspended at one of its next reads.
+    Suspend,
     /// A host disconnects gracefully.
     Disconnect,
     /// A host changes the volume.
@@ -144,6 +146,7 @@ impl Run {
                 self.reconnect();
                 self.plan_reconnect();
             }
+            FaultEvent::Suspend => self.suspend_and_plan_next(),
             FaultEvent::Disconnect => self.disconnect_and_plan_next(),
             FaultEvent::Change => self.change_and_plan_next(),
             FaultEvent::Silence => self.silence_and_plan_next(),
@@ -299,6 +302,7 @@ impl Run {
             } else {
                 disk.heal()
             }
+            self.cluster.world.spare(node);
             self.restart(node);
         }
         self.start_broken();

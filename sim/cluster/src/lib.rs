@@ -44,6 +44,7 @@ pub mod report;
 mod role;
 mod sites;
 mod surveyor;
+mod suspensions;
 pub mod swarm;
 mod take_overs;
 pub mod volumes;

@@ -466,7 +466,7 @@ impl Play {
                     self.cluster.forget_asked(node);
                     self.down = Some((node, self.cluster.world.now().after(self.unavailable)));
                 }
-                WorldEvent::Alarm(_) | WorldEvent::Stepped(_) => {}
+                WorldEvent::Alarm(_) | WorldEvent::Suspended { .. } | WorldEvent::Stepped(_) => {}
             }
         }
         match self.down {

@@ -204,7 +204,7 @@ impl Play {
                     }
                 }
                 WorldEvent::PowerFailed(node) => self.restart(node),
-                WorldEvent::Alarm(_) | WorldEvent::Stepped(_) => {}
+                WorldEvent::Alarm(_) | WorldEvent::Suspended { .. } | WorldEvent::Stepped(_) => {}
             }
         }
         // The request of a server that died may have been executed after the next one had asked for the owner.

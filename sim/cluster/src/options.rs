@@ -30,6 +30,8 @@ pub struct Options {
     pub other_devices: u16,
     /// If set, the mean time between two losses of the connections to a host.
     pub reconnects: Option<Duration>,
+    /// If set, devices are suspended while they read, with this mean time between two.
+    pub suspensions: Option<Duration>,
     /// More volumes on the same devices; in the middle of the run the last of them is removed, and another one is created.
     pub more_volumes: Vec<MoreVolume>,
     /// Whether the volume is migrated during the run.
@@ -103,6 +105,7 @@ impl Options {
             layout: Layout::new(scheme, devices, unit_blocks).expect("scenarios choose layouts that fit"),
             other_devices: 0,
             reconnects: None,
+            suspensions: None,
             more_volumes: Vec::new(),
             moves: false,
             dying: Vec::new(),
@@ -179,6 +182,7 @@ impl Options {
             .with_files(choices)
             .with_changes(choices)
             .with_silences(choices)
+            .with_suspensions(choices)
     }
 
     /// In some seeds, gives disks physical sectors of 4 KiB, or a page cache.
@@ -464,6 +468,7 @@ impl Options {
             layout,
             other_devices: 0,
             reconnects: None,
+            suspensions: None,
             more_volumes: Vec::new(),
             moves: false,
             dying: Vec::new(),
@@ -606,7 +611,8 @@ impl Options {
             || !self.dying.is_empty();
         let silence = has(&[FaultKind::Stall, FaultKind::SlowNode, FaultKind::Cut])
             || self.faults.network.delay > 0
-            || self.silences.is_some();
+            || self.silences.is_some()
+            || self.suspensions.is_some();
         let locks_last = match ordering {
             Ordering::ServerLock | Ordering::CallbackLock => true,
             Ordering::DeviceLock => !silence && !restarts,
@@ -724,6 +730,9 @@ impl fmt::Display for Options {
         }
         if let Some(every) = self.reconnects {
             writeln!(f, "  clients lose their connections every {every:?} or so")?;
+        }
+        if let Some(every) = self.suspensions {
+            writeln!(f, "  devices are suspended while they read, one every {every:?} or so")?;
         }
         if let Some(every) = self.damage_degraded {
             writeln!(f, "  while a device is out or returning, a block is damaged every {every:?} or so")?;

@@ -103,6 +103,8 @@ pub(crate) struct Run {
     patience_rng: Rng,
     /// For lost connections. It is separate, so that the rest of a seed is the same with and without them.
     pub(crate) reconnect_rng: Rng,
+    /// Decides which device is suspended, and when.
+    pub(crate) suspension_rng: Rng,
     /// The purpose of each alarm.
     schedule: BTreeMap<u64, ScheduledEvent>,
     next_token: u64,
@@ -199,6 +201,7 @@ impl Run {
         let object_rng = Rng::new(options.seed ^ 0x311205);
         let patience_rng = Rng::new(options.seed ^ 0x0e4d_1e55);
         let reconnect_rng = Rng::new(options.seed ^ 0x4ec1);
+        let suspension_rng = Rng::new(options.seed ^ 0x50_5bee);
         let attribute_workload =
             options.attribute_volume.clone().map(|attribute_volume| ObjectWorkload::new(attribute_volume, object_rng));
         let which_volume = Rng::new(options.seed ^ 0x701_0e6);
@@ -245,6 +248,7 @@ impl Run {
             rng,
             patience_rng,
             reconnect_rng,
+            suspension_rng,
             schedule: BTreeMap::new(),
             next_token: 0,
             crash_plans: BTreeMap::new(),
@@ -333,6 +337,7 @@ impl Run {
         self.plan(pause, ScheduledEvent::FaultEvent(FaultEvent::Next));
         self.look_after_disks();
         self.plan_reconnect();
+        self.plan_suspension();
         self.plan_disconnect();
         self.plan_change();
         self.plan_silence();
@@ -539,6 +544,7 @@ impl Run {
                 }
                 self.plan(unavailable, ScheduledEvent::FaultEvent(FaultEvent::Return { node, reboot }));
             }
+            WorldEvent::Suspended { node, span } => self.on_suspended(node, span),
             WorldEvent::Stepped(_) => {}
             WorldEvent::Alarm(token) if self.cluster.on_control_alarm(token) => self.return_administrators(),
             WorldEvent::Alarm(token) => {

@@ -110,10 +110,12 @@ pub enum FaultKind {
     /// Hosts are silent for longer than their leases: they are suspended, or can't renew. They are fenced by others, who die, or are
     /// suspended, at every step. Not drawn as an event.
     SilentHosts,
+    /// A device is suspended while it reads, for longer than the lease of a host. Not drawn as an event.
+    Suspend,
 }
 
 impl FaultKind {
-    pub const ALL: [FaultKind; 41] = [
+    pub const ALL: [FaultKind; 42] = [
         FaultKind::HostCrash,
         FaultKind::DeviceCrash,
         FaultKind::ServerCrash,
@@ -155,6 +157,7 @@ impl FaultKind {
         FaultKind::Files,
         FaultKind::Shards,
         FaultKind::SilentHosts,
+        FaultKind::Suspend,
     ];
 
     /// The name of the kind on the command line.
@@ -201,6 +204,7 @@ impl FaultKind {
             FaultKind::Files => "files",
             FaultKind::Shards => "shards",
             FaultKind::SilentHosts => "silent-hosts",
+            FaultKind::Suspend => "suspend",
         }
     }
 
@@ -523,6 +527,7 @@ impl FaultOptions {
             FaultKind::Files,
             FaultKind::Shards,
             FaultKind::SilentHosts,
+            FaultKind::Suspend,
         ];
         let faults = FaultKind::ALL.into_iter().filter(|kind| !apart.contains(kind));
         let mut weights: Vec<_> = faults.map(|kind| (kind, weight(kind.weight_max()))).collect();

@@ -31,4 +31,4 @@ pub use network::{Network, NetworkCounts, NetworkOptions, Verdict};
 pub use queue::EventQueue;
 pub use swarm::{Swarm, Topology};
 pub use trace::Trace;
-pub use world::{Bound, World, WorldEvent};
+pub use world::{Bound, Suspension, World, WorldEvent};

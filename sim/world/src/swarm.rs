@@ -162,7 +162,8 @@ impl Swarm {
             | FaultKind::TakeOver
             | FaultKind::Files
             | FaultKind::Shards
-            | FaultKind::SilentHosts => {
+            | FaultKind::SilentHosts
+            | FaultKind::Suspend => {
                 unreachable!("these kinds are not faults of a moment")
             }
             FaultKind::Fence => Fault::Fence {
@@ -339,6 +340,7 @@ mod tests {
             FaultKind::Files,
             FaultKind::Shards,
             FaultKind::SilentHosts,
+            FaultKind::Suspend,
         ];
         for kind in FaultKind::ALL.into_iter().filter(|kind| !lasting.contains(kind)) {
             let mut swarm = swarm([kind], 7);

@@ -8,7 +8,7 @@ use crate::network::{Network, NetworkOptions};
 use crate::trace::Trace;
 use braid_base::{ArrayId, NodeId, Now, Rng, Time};
 use braid_machine::{
-    Disk as _, DiskTag, Effect, Effects, EffectsOf, HostOutcome, Ignored, Input, InputOf, Machine, OpId,
+    Disk as _, DiskCommand, DiskTag, Effect, Effects, EffectsOf, HostOutcome, Ignored, Input, InputOf, Machine, OpId,
 };
 use braid_wire::{Frame, Message};
 use bytes::Bytes;
@@ -41,6 +41,8 @@ pub enum WorldEvent {
     Alarm(u64),
     /// A node's power failed at the crash point of its disk, or before an input ([`World::crash_before`]).
     PowerFailed(NodeId),
+    /// A node is suspended when a read ends ([`World::suspend_after_read`]).
+    Suspended { node: NodeId, span: Duration },
     /// A watched node has taken a step ([`World::watch`]).
     Stepped(NodeId),
 }
@@ -99,15 +101,41 @@ struct Node {
     inputs: u64,
     /// Power fails before the input with this number.
     crash_before: Option<u64>,
+    /// The node is suspended when a later read ends.
+    suspend: Option<Suspension>,
+}
+
+/// A node is to be suspended when a read of its disk ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Suspension {
+    /// Which of the reads from now on, from 1.
+    pub read: u64,
+    /// How long this read takes at least.
+    pub takes: Duration,
+    /// How long the node is suspended.
+    pub span: Duration,
 }
 
 #[derive(Debug)]
 enum Event<R> {
     Start,
-    Arrival { frame: Bytes },
+    Arrival {
+        frame: Bytes,
+    },
     DiskDone(DiskTag),
+    /// The node is suspended for so long.
+    Suspend(Duration),
     Request(OpId, R),
     Alarm(u64),
+}
+
+impl Node {
+    /// The node gives its disk a read: returns the suspension that is planned for its end.
+    fn next_suspension(&mut self) -> Option<Suspension> {
+        let planned = self.suspend.as_mut()?;
+        planned.read = planned.read.saturating_sub(1);
+        if planned.read == 0 { self.suspend.take() } else { None }
+    }
 }
 
 impl Bounded {
@@ -163,7 +191,7 @@ impl<M: Machine<Request: Debug, Outcome = HostOutcome>> World<M> {
     pub fn add(&mut self, node: NodeId, machine: M, disk: Option<Disk>, clock: LocalClock) {
         let index = self.events.add(clock);
         self.ids.push(node);
-        let fresh = Node { index, disk, busy: Duration::ZERO, inputs: 0, crash_before: None };
+        let fresh = Node { index, disk, busy: Duration::ZERO, inputs: 0, crash_before: None, suspend: None };
         assert!(self.nodes.insert(node, fresh).is_none(), "{node} is in the world already");
         self.start(node, machine);
     }
@@ -196,7 +224,7 @@ impl<M: Machine<Request: Debug, Outcome = HostOutcome>> World<M> {
         let index = self.node(node).index;
         self.events.end(index);
         let place = self.node_mut(node);
-        place.crash_before = None;
+        (place.crash_before, place.suspend) = (None, None);
         place.disk.as_mut()
     }
 
@@ -207,10 +235,15 @@ impl<M: Machine<Request: Debug, Outcome = HostOutcome>> World<M> {
         place.crash_before = Some(place.inputs + count);
     }
 
-    /// Cancels [`World::crash_before`].
+    /// Suspends a node when a read of its disk ends: its content is the first input that the node takes afterwards.
+    pub fn suspend_after_read(&mut self, node: NodeId, suspension: Suspension) {
+        self.node_mut(node).suspend = Some(suspension);
+    }
+
+    /// Cancels [`World::crash_before`] and [`World::suspend_after_read`].
     pub fn spare(&mut self, node: NodeId) {
         if let Some(place) = self.nodes.get_mut(&node) {
-            place.crash_before = None;
+            (place.crash_before, place.suspend) = (None, None);
         }
     }
 
@@ -390,6 +423,11 @@ impl<M: Machine<Request: Debug, Outcome = HostOutcome>> World<M> {
                 self.trace.event(now, to, &[8, tag.0], format_args!("disk {}: {result:?}", tag.0));
                 Some(Input::DiskDone { tag, result: M::Disk::result(result)? })
             }
+            Event::Suspend(span) => {
+                self.stall(node, span);
+                self.world_events.push_back(WorldEvent::Suspended { node, span });
+                None
+            }
             Event::Request(op, request) => {
                 self.trace.event(now, to, &[9, op.0], format_args!("request {}: {request:?}", op.0));
                 Some(Input::Request { op, request })
@@ -441,8 +479,15 @@ impl<M: Machine<Request: Debug, Outcome = HostOutcome>> World<M> {
                 self.trace.note(now, Some(node), format_args!("to disk {}: {command:?}", tag.0));
                 let place = self.node_mut(node);
                 let disk = place.disk.as_mut().expect("only machines with a disk command it");
-                let (takes, power_fails) = disk.issue(tag, M::Disk::command(command));
+                let command = M::Disk::command(command);
+                let reads = matches!(command, DiskCommand::Read { .. });
+                let (mut takes, power_fails) = disk.issue(tag, command);
                 let index = place.index;
+                if reads && let Some(suspension) = place.next_suspension() {
+                    takes = takes.max(suspension.takes);
+                    // At the same time as the end of the read, and before it.
+                    self.events.schedule_own(index, now.after(takes), Event::Suspend(suspension.span));
+                }
                 self.events.schedule_own(index, now.after(takes), Event::DiskDone(tag));
                 if power_fails {
                     self.crash(node);

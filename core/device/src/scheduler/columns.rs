@@ -258,10 +258,15 @@ impl Columns {
         }
     }
 
-    /// The execution of a transaction's column. None if the transaction was decided in this step: then the execution ends with the step.
+    /// The execution of a transaction's column. None if the transaction was decided in this step, or decided and forgotten: then the
+    /// execution ends with the step. Only a column that reads goes on without a transaction.
     fn under_way(&mut self, order: &Order, id: TransactionId) -> Option<&mut Execution> {
-        let is_decided = order.ledger.get(id).is_some_and(|held| !held.state.undecided());
-        if is_decided { None } else { self.executions.get_mut(&id) }
+        let execution = self.executions.get_mut(&id)?;
+        let is_undecided = match order.ledger.get(id) {
+            Some(held) => held.state.undecided(),
+            None => execution.only_reads(),
+        };
+        is_undecided.then_some(execution)
     }
 
     /// Ends the execution of a column without an intent, and promises an abort if none is being made.
@@ -331,7 +336,8 @@ impl Columns {
         self.early.invariants();
         for (id, execution) in &self.executions {
             let state = order.ledger.get(*id).map(|held| held.state);
-            assert!(state.is_none_or(State::undecided), "a column is executed until the decision: {id} is {state:?}");
+            let is_under_way = state.map_or(execution.only_reads(), State::undecided);
+            assert!(is_under_way, "a column is executed until the decision: {id} is {state:?}");
             if execution.gathers() {
                 assert_eq!(state, Some(State::Prewritten), "a device gathers before it has an intent: {id}");
                 assert!(!execution.is_gathered(), "the last partial ends the gathering: {id}");

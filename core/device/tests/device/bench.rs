@@ -231,6 +231,11 @@ impl Bench {
         self.go_to(end);
     }
 
+    /// The device is suspended for a while: no timer fires, and its disk ends what it was asked to do.
+    pub fn suspend(&mut self, span: Duration) {
+        self.go_to(self.now.time.after(span));
+    }
+
     fn go_to(&mut self, time: Time) {
         self.now.clock = self.now.clock.ahead(time.since(self.now.time));
         self.now.time = time;

@@ -1,8 +1,10 @@
 //! Columns on one device: what it sends, what it gathers, and how often (the table in `scheduler/columns.rs`).
 
 use crate::bench::{Actor, Bench, DEVICES, OBJECT, fills};
+use braid_base::limits::Settings;
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Epoch, Generation, MemberState, Membership, limits};
 use braid_blocks::{Base, Column, Content, Linkage, ParityRows, Piece, Sending, Sent};
+use braid_store::CHUNK_BLOCKS;
 use braid_wire::{Command, Failure, Partial, Progress, Refusal, Reply, Step};
 use bytes::Bytes;
 use std::time::Duration;
@@ -254,6 +256,38 @@ fn a_column_that_its_host_retracts_is_forgotten_with_what_it_gathered() {
     assert_eq!((bench.hear(A), bench.hear(A)), (Some(refused), None));
     fill(&mut bench, 2, 10, 7);
     assert_eq!(read_now(&mut bench, 1), [7]);
+}
+
+/// After a pause, the first input may be the end of a read of the disk. In the same step the host's lease ends, before the content is
+/// handled.
+#[test]
+fn a_column_ends_with_its_hosts_lease_though_its_old_content_comes_in_that_step() {
+    for (column, claims, orphans) in [(gathers(Base::Old), 1, 0), (changes(0b0110), 1, 1), (contributes(), 0, 0)] {
+        let mut bench = Bench::new();
+        // A whole chunk is written to its place, and is read from there.
+        let before = actor(&bench, 1, 0);
+        bench.say(A, before.write(BlockRange::new(0, CHUNK_BLOCKS), 0b1000));
+        assert_eq!(bench.hear(A), written(before));
+        commit(&mut bench, before);
+        bench.pass(Duration::from_millis(20));
+        bench.settle(A, 2);
+        let writer = actor(&bench, 2, 10);
+        bench.stalled = true;
+        bench.say(A, execute(writer, column));
+        for from in [ONE, TWO] {
+            bench.arrive(from, partial(writer, data(ROW, 1)));
+        }
+        assert_eq!(
+            (bench.hear(A), bench.device.transactions().count()),
+            (None, claims),
+            "its old content is being read"
+        );
+        bench.suspend(2 * Settings::default().host_lease);
+        bench.stalled = false;
+        bench.run_disk();
+        assert_eq!(bench.device.sessions().count(), 0, "every lease is over");
+        assert_eq!((bench.device.transactions().count(), bench.device.orphans()), (orphans, orphans));
+    }
 }
 
 #[test]

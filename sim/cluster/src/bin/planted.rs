@@ -154,6 +154,7 @@ fn only_of(name: &str) -> Option<&'static str> {
         FaultKind::Files,
         FaultKind::Shards,
         FaultKind::SilentHosts,
+        FaultKind::Suspend,
     ];
     let names = names.chain(kinds.map(FaultKind::name));
     names.into_iter().find(|word| name.starts_with(word))

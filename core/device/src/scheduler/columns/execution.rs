@@ -50,9 +50,9 @@ impl Execution {
     /// A column that has arrived. `intent`: what it writes, without parity.
     pub fn new(intent: Intent, policy: &'static Policy, column: Column, reads: Vec<BlockRange>) -> Execution {
         let (gathered, missing) = (column.parity.iter().map(Sum::of_own).collect(), column.awaited());
-        let writes = !column.pieces.is_empty() || !column.parity.is_empty();
         let again = Execution::again(&intent, policy, column, reads);
-        Execution { intent: writes.then_some(intent), gathered, missing, ..again }
+        let intent = (!again.only_reads()).then_some(intent);
+        Execution { intent, gathered, missing, ..again }
     }
 
     /// A column whose intent is here: only what the device owes to others is sent again.
@@ -72,6 +72,11 @@ impl Execution {
             gathered,
             missing,
         }
+    }
+
+    /// True if it writes nothing here, so that there is no transaction of it.
+    pub fn only_reads(&self) -> bool {
+        self.column.pieces.is_empty() && self.column.parity.is_empty()
     }
 
     /// True if it computes parity.
