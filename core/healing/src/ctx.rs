@@ -76,11 +76,6 @@ impl Ctx<'_> {
         self.member_state(device) == Some(MemberState::In)
     }
 
-    /// True if a device is out, or not a member.
-    pub(crate) fn is_out(&self, device: DeviceId) -> bool {
-        self.member_state(device).is_none_or(|member_state| member_state == MemberState::Out)
-    }
-
     /// True if a device is in, and its lease is not known to have expired.
     pub(crate) fn is_available(&self, device: DeviceId) -> bool {
         self.is_in(device) && !self.unavailable.contains(&device)

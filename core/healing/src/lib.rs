@@ -8,6 +8,7 @@
 //! | `steps` | the steps of all jobs that are under way |
 //! | `throttle` | the recovery throttle, which keeps the effect on users small |
 //! | `recovery_stages` | the recovery of a returning device, from its first stage to its last |
+//! | `who_answers` | which devices each stage asks, and which of them may be missing |
 //! | `object_survey` | the first stage: objects that the device lacks, and objects that it should not have |
 //! | `rebuild` | the last stage: absent blocks, on a new disk |
 //! | `rebuild_worker` | a part in a rebuild that another host coordinates |
@@ -40,6 +41,7 @@ mod scrub;
 mod steps;
 mod stripe_run;
 mod throttle;
+mod who_answers;
 
 pub use ctx::{Ctx, Event, StepId, Volumes};
 pub use healing::Healing;

@@ -3,23 +3,11 @@
 use crate::ctx::Ctx;
 use crate::job::RecoveryStep;
 use crate::recovery_stages::Recovery;
+use crate::who_answers::{Question, asked};
 use braid_base::{BlockRange, DeviceId, VolumeId};
 use braid_layout::VolumeDescription;
 use braid_wire::{ObjectDescription, Task};
-use std::collections::{BTreeSet, VecDeque};
-
-/// The devices that are in and lie on the rings of a device's redundant volumes: they know what the device has missed.
-pub(crate) fn devices_with_redundancy_of(ctx: &Ctx, device: DeviceId) -> BTreeSet<DeviceId> {
-    let rings = ctx.placements_on(device);
-    let others = rings.iter().flat_map(|(_, volume)| volume.devices.iter().copied());
-    others.filter(|other| *other != device && ctx.is_in(*other)).collect()
-}
-
-/// True if a device must list its objects. Every device that is in may have an object of a volume that is not known here. But an
-/// unavailable device is waited for only if it is on a ring with the returning device: data elsewhere does not concern the latter.
-pub(crate) fn is_to_be_surveyed(ctx: &Ctx, device: DeviceId, other: DeviceId) -> bool {
-    ctx.is_available(other) || devices_with_redundancy_of(ctx, device).contains(&other)
-}
+use std::collections::VecDeque;
 
 impl Recovery {
     /// The steps that follow from the objects of the devices. None if some object belongs to a volume that this host does not know, or
@@ -68,7 +56,6 @@ fn steps_of_volume(
     let (object, ordering) = (volume.id.object(), volume.ordering);
     let held = own.iter().find(|held| held.object == object);
     let mut has = held.map(ObjectDescription::range);
-    let mut asked = BTreeSet::new();
     for (layout, devices) in volume.placements() {
         let Some(place) = devices.iter().position(|held| *held == device) else { continue };
         // Blocks that it lacks are absent: the other devices hold their content, from before this disk came or from while it was out.
@@ -89,10 +76,6 @@ fn steps_of_volume(
             }
             Some(_) => {}
         }
-        // Each device that is in and shares stripes with it knows what it missed. Every participant, also one that is returning itself,
-        // must have decided the intents from before this return.
-        let knows = |(other, device): &(usize, &DeviceId)| *other != place && !ctx.is_out(**device);
-        asked.extend(devices.iter().enumerate().filter(knows).map(|(_, device)| *device));
     }
     if held.is_some_and(|held| held.ordering != ordering) {
         steps.push(RecoveryStep::Object(Task::SetOrdering { object, ordering }));
@@ -102,6 +85,9 @@ fn steps_of_volume(
         let absent = BlockRange::new(0, 0);
         steps.push(RecoveryStep::Object(Task::ResizeObject { object, range, absent }));
     }
-    steps.extend(asked.into_iter().map(|of| RecoveryStep::List { volume: volume.id, of, from: 0 }));
+    // Each device that shares stripes with it knows what it missed. Also one that is returning itself must have decided the intents from
+    // before this return.
+    let of = asked(ctx, device, Question::Missed(volume.id)).into_iter();
+    steps.extend(of.map(|of| RecoveryStep::List { volume: volume.id, of, from: 0 }));
     steps
 }

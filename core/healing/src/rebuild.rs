@@ -19,6 +19,7 @@ use crate::job::RecoveryStep;
 use crate::placements::Placement;
 use crate::recovery_stages::Recovery;
 use crate::stripe_run::StripeRun;
+use crate::who_answers::{Question, asked};
 use braid_base::{BlockRange, DeviceId};
 use braid_layout::{StripeRows, VolumeDescription};
 use std::collections::VecDeque;
@@ -66,10 +67,16 @@ pub(crate) fn region_blocks(absent: u64) -> u64 {
 
 impl PlacementRebuild {
     /// The absent blocks of the next region are known: the other devices are asked which of their blocks beside them have content.
-    pub fn enter(&mut self, ctx: &Ctx, volume: &VolumeDescription, region: Region) -> Vec<RecoveryStep> {
+    pub fn enter(
+        &mut self,
+        ctx: &Ctx,
+        device: DeviceId,
+        volume: &VolumeDescription,
+        region: Region,
+    ) -> Vec<RecoveryStep> {
         let (placement, range) = (self.placement, region.range_beside(volume));
         self.phase = RebuildPhase::ListAllocated(region);
-        let others = volume.devices.iter().copied().filter(|other| ctx.is_available(*other));
+        let others = asked(ctx, device, Question::Content(placement)).into_iter();
         others.map(|of| RecoveryStep::Allocated { placement, of, range }).collect()
     }
 
@@ -147,7 +154,7 @@ impl Recovery {
         }
         let region = Region::first_of(&extents);
         self.progress.left = absent.saturating_sub(region.blocks());
-        self.waiting.extend(held.enter(ctx, &volume, region));
+        self.waiting.extend(held.enter(ctx, self.device, &volume, region));
     }
 }
 

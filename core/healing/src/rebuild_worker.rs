@@ -21,6 +21,7 @@ use crate::placements::Placement;
 use crate::rebuild::{PlacementRebuild, RebuildPhase, Region, absent_of, region_blocks};
 use crate::steps::{Shared, Timer};
 use crate::throttle::Urgency;
+use crate::who_answers::{Worth, worth_of_step};
 use braid_base::{BlockRange, DeviceId, Epoch, Generation, MemberState};
 use braid_machine::{HostOutcome, HostSuccess};
 use braid_ordering::Ordering;
@@ -93,11 +94,8 @@ impl Workers {
 
     /// The devices that are in, or available, have changed: those that are not available any more are not waited for.
     pub fn review(&mut self, ctx: &mut Ctx, shared: &mut Shared) {
-        let needed = |step: &RecoveryStep| match step {
-            RecoveryStep::Allocated { of, .. } => ctx.is_available(*of),
-            _ => true,
-        };
         for worker in self.by_device.values_mut() {
+            let needed = |step: &RecoveryStep| worth_of_step(ctx, worker.device, step) != Worth::Nothing;
             worker.waiting.retain(needed);
             shared.steps.keep_of_recovery(worker.device, needed);
         }
@@ -246,7 +244,7 @@ impl RebuildWorker {
         let absent = absent_of(&volume, listed);
         if let Some(range) = next_range(&absent, self.below, ctx.host) {
             self.below = range.start;
-            self.waiting.extend(held.enter(ctx, &volume, Region::within(&absent, range)));
+            self.waiting.extend(held.enter(ctx, self.device, &volume, Region::within(&absent, range)));
         } else if self.below > 0 {
             // Another place is chosen when the last commits have reached the device.
             (self.below, held.phase) = (0, RebuildPhase::Copy { end: 0 });

@@ -5,23 +5,23 @@
 //!   Outdated   a volume has changed: waits for the last change of an object under way, which may go by the volume as it was
 //!   Survey     the devices that are in list their objects. Every redundant object must belong to a known volume first (the front end
 //!              announces volumes). Objects that the returning device lacks are created there; objects that no other device has are
-//!              removed. An unavailable device is waited for only if it is on the ring of a redundant volume of the returning device.
-//!              While a volume is on hold, the survey is repeated: the devices may know a change of it, and this host does not
-//!   ListMissed every device of these rings that is not out lists what was written while the device was out, once it has decided its
-//!              earlier intents
+//!              removed. While a volume is on hold, the survey is repeated: the devices may know a change of it, and this host does not
+//!   ListMissed the devices of its stripes list what was written while the device was out, once they have decided their earlier intents
 //!   Resync     these blocks are restored by ordinary storage transactions, a few at a time
 //!   Rebuild    absent blocks are restored, if the device has a new disk
 //!   Done       the monitor is told, until the membership says so, too
 //! ```
+//!
+//! `who_answers` says which devices are asked, and for which of them each stage waits.
 
 use crate::ctx::{Ctx, Event};
 use crate::job::{Job, RecoveryStep};
-use crate::object_survey::{devices_with_redundancy_of, is_to_be_surveyed};
 use crate::placements::{Placement, weight};
 use crate::rebuild::PlacementRebuild;
 use crate::steps::{Shared, Timer};
 use crate::stripe_run::StripeRun;
 use crate::throttle::{Throttle, Urgency};
+use crate::who_answers::{Question, Worth, asked, witnesses, worth_of_step};
 use braid_base::{BlockRange, DeviceId, Epoch, Extents, MemberState, Time, VolumeId, limits};
 use braid_machine::{HostError, HostOutcome, HostSuccess};
 use braid_wire::{Failure, HealingProgress, Managed, ObjectDescription};
@@ -58,7 +58,7 @@ pub(crate) struct Recovery {
     stage: RecoveryStage,
     /// Steps to be done, or to be repeated.
     pub waiting: VecDeque<RecoveryStep>,
-    /// The devices that were in when the survey began: each of them knows everything that the device missed.
+    /// The devices that were in and shared its stripes when the survey began: they know everything that the device missed.
     there: BTreeSet<DeviceId>,
     /// The objects of each device.
     pub objects: BTreeMap<DeviceId, Vec<ObjectDescription>>,
@@ -180,22 +180,17 @@ impl Recovery {
         steps.map(RecoveryStep::weight).sum::<u64>() + self.progress.left
     }
 
-    /// The devices that are in, or available, have changed. A device that is out is not asked any more, because each device that is in
-    /// knows as much. If the survey or listing is not complete, it starts over with the devices that are in now.
+    /// The devices that are in, or available, have changed. A device that is out is not asked any more, because each device that is in and
+    /// shares its stripes knows as much. If the survey or listing is not complete, it starts over with the devices that are in now.
     fn review(&mut self, ctx: &mut Ctx, shared: &mut Shared) {
         let device = self.device;
-        let there = devices_with_redundancy_of(ctx, device);
+        let there = witnesses(ctx, device);
         if matches!(self.stage, RecoveryStage::Survey | RecoveryStage::ListMissed) && self.there != there {
             self.stage = RecoveryStage::Survey;
             shared.steps.keep_of_recovery(device, |_| false);
             self.survey(ctx);
         } else {
-            let needed = |step: &RecoveryStep| match step {
-                RecoveryStep::Survey { of } => *of == device || is_to_be_surveyed(ctx, device, *of),
-                RecoveryStep::List { of, .. } => !ctx.is_out(*of),
-                RecoveryStep::Allocated { of, .. } => ctx.is_available(*of),
-                RecoveryStep::Object(_) | RecoveryStep::Absent { .. } | RecoveryStep::Restore { .. } => true,
-            };
+            let needed = |step: &RecoveryStep| worth_of_step(ctx, device, step) != Worth::Nothing;
             self.waiting.retain(needed);
             shared.steps.keep_of_recovery(device, needed);
         }
@@ -215,12 +210,12 @@ impl Recovery {
         self.go_on(ctx, shared);
     }
 
-    /// Asks for the objects of the returning device and of every device that is in, except those that need not be waited for.
+    /// Asks for the objects of the returning device, and of those that may know volumes of it.
     fn survey(&mut self, ctx: &Ctx) {
         let device = self.device;
-        let others = ctx.devices_in().filter(|other| is_to_be_surveyed(ctx, device, *other));
-        self.waiting = others.chain([device]).map(|of| RecoveryStep::Survey { of }).collect();
-        self.there = devices_with_redundancy_of(ctx, device);
+        let of = asked(ctx, device, Question::Objects).into_iter();
+        self.waiting = of.map(|of| RecoveryStep::Survey { of }).collect();
+        self.there = witnesses(ctx, device);
         self.objects.clear();
     }
 
@@ -447,6 +442,8 @@ impl Recovery {
             {
                 self.on_not_restorable(placement, stripes);
             }
+            // The device has a lease, but this host can't reach it.
+            (step, Err(HostError::TimedOut { .. })) if worth_of_step(ctx, self.device, &step) == Worth::Useful => {}
             (step, _) => return Some(step),
         }
         None

@@ -21,6 +21,8 @@ pub(crate) struct Hosts {
 
 #[derive(Clone, Debug)]
 struct Host {
+    /// When it was first heard, of an uninterrupted series of reports.
+    since: Time,
     heard: Time,
     /// Devices that do not answer it.
     silent: BTreeSet<DeviceId>,
@@ -30,6 +32,12 @@ impl Host {
     /// True if it was heard recently.
     fn is_there(&self, now: Time, settings: &Settings) -> bool {
         now.since(self.heard) <= settings.heartbeat * 4
+    }
+
+    /// True if it has been heard for so long that it would have reported a device that does not answer it. A host that has just started, such
+    /// as a command that asks for the state of the array, reports none.
+    fn would_have_noticed(&self, settings: &Settings) -> bool {
+        self.heard.since(self.since) >= settings.heartbeat * 4
     }
 }
 
@@ -55,7 +63,8 @@ impl Hosts {
     /// cannot become a recovery coordinator, and its list of silent devices does not count.
     pub fn hear(&mut self, now: Time, host: Generation, silent: BTreeSet<DeviceId>) {
         if self.known.len() < limits::HOSTS_MAX || self.known.contains_key(&host) {
-            self.known.insert(host, Host { heard: now, silent });
+            let since = self.known.get(&host).map_or(now, |known| known.since);
+            self.known.insert(host, Host { since, heard: now, silent });
         }
     }
 
@@ -81,8 +90,9 @@ impl Hosts {
         self.known.keys().map(|host| NodeId::Host(*host)).chain(servers)
     }
 
-    /// Chooses the recovery coordinator of a returning device: the `present` one, while it is alive and reaches all live devices; else the
-    /// oldest host of which that holds. If there is none, the present one, or else the oldest live host.
+    /// Chooses the recovery coordinator of a returning device: the `present` one, while it is alive and reaches all these `devices`; else the
+    /// oldest host that reaches them, and has been there for long enough to know. If there is none, the present one, if it is alive, or
+    /// else the oldest live host. So a host that comes and goes does not end what another one has begun.
     pub fn recovery_coordinator(
         &self,
         now: Time,
@@ -92,10 +102,11 @@ impl Hosts {
         settings: &Settings,
     ) -> Option<Generation> {
         let there = |(host, known): &(&Generation, &Host)| known.is_there(now, settings) && !fence.refuses(**host);
-        let hosts =
-            || present.and_then(|host| self.known.get_key_value(&host)).into_iter().chain(&self.known).filter(there);
-        let unhindered = hosts().find(|(_, known)| known.silent.is_disjoint(devices));
-        unhindered.or_else(|| hosts().next()).map(|(host, _)| *host)
+        let present = present.and_then(|host| self.known.get_key_value(&host)).filter(there);
+        let settled = || self.known.iter().filter(there).filter(|(_, known)| known.would_have_noticed(settings));
+        let reaches_all = |(_, known): &(&Generation, &Host)| known.silent.is_disjoint(devices);
+        let chosen = present.filter(reaches_all).or_else(|| settled().find(reaches_all)).or(present);
+        chosen.or_else(|| settled().next()).or_else(|| self.known.iter().find(there)).map(|(host, _)| *host)
     }
 
     /// The devices that at least half of the hosts cannot reach. Fenced hosts, and hosts that were not heard recently, do not count.
@@ -141,44 +152,53 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_host_heard_lately_is_the_recovery_coordinator() {
-        let (settings, fence) = (Settings::default(), FenceTable::default());
-        let mut hosts = Hosts::default();
-        let later = Time(0).after(settings.heartbeat * 4);
-        hosts.hear(Time(0), Generation(1), BTreeSet::new());
-        hosts.hear(later, Generation(3), BTreeSet::new());
-        hosts.hear(later, Generation(2), BTreeSet::new());
-        let recovery_coordinator = |hosts: &Hosts, now, present: Option<u32>, fence: &FenceTable| {
+    fn the_oldest_host_that_reaches_the_devices_is_the_recovery_coordinator() {
+        let (settings, none) = (Settings::default(), FenceTable::default());
+        let long = settings.heartbeat * 4;
+        let (start, now) = (Time(0), Time(0).after(long));
+        let coordinator = |hosts: &Hosts, present: Option<u32>, fence: &FenceTable| {
             let devices = BTreeSet::from([DeviceId(1), DeviceId(2)]);
             hosts.recovery_coordinator(now, present.map(Generation), &devices, fence, &settings).map(|host| host.0)
         };
-        assert_eq!(recovery_coordinator(&hosts, later, None, &fence), Some(1));
-        assert_eq!(
-            (
-                recovery_coordinator(&hosts, later, Some(3), &fence),
-                recovery_coordinator(&hosts, later, Some(9), &fence)
-            ),
-            (Some(3), Some(1))
-        );
-        assert_eq!(recovery_coordinator(&hosts, Time(later.0 + 1), Some(1), &fence), Some(2));
-        let kept_out = FenceTable { below: Generation(3), ..fence.clone() };
-        assert_eq!(recovery_coordinator(&hosts, later, Some(2), &kept_out), Some(3));
-        // A host that does not reach a member is chosen only if every host has such a device; a device that is out does not count.
+        // Hosts, each with the time when it was first heard, and the devices that it reports; the present one; the one to be chosen.
+        type Known<'a> = &'a [(u32, Time, &'a [u16])];
+        let soon = Time(now.0 - 1);
+        let table: [(Known, Option<u32>, Option<u32>); 10] = [
+            (&[(1, start, &[]), (2, start, &[])], None, Some(1)),
+            (&[(1, start, &[]), (2, start, &[])], Some(2), Some(2)),
+            (&[(1, start, &[]), (2, start, &[])], Some(9), Some(1)),
+            // A host that does not reach a device is chosen only if every host has such a device; another device does not count.
+            (&[(1, start, &[2]), (2, start, &[7])], Some(1), Some(2)),
+            (&[(1, start, &[2]), (2, start, &[1])], Some(2), Some(2)),
+            (&[(1, start, &[2]), (2, start, &[1])], None, Some(1)),
+            // One that has just come has not noticed which devices are silent.
+            (&[(1, start, &[2]), (2, soon, &[])], Some(1), Some(1)),
+            (&[(1, start, &[2]), (2, soon, &[])], None, Some(1)),
+            (&[(2, soon, &[])], Some(1), Some(2)),
+            (&[(1, soon, &[2]), (2, soon, &[])], Some(1), Some(1)),
+        ];
+        for (known, present, expected) in table {
+            let mut hosts = Hosts::default();
+            for (host, since, silent) in known {
+                hosts.hear(*since, Generation(*host), BTreeSet::new());
+                hosts.hear(now, Generation(*host), silent.iter().copied().map(DeviceId).collect());
+            }
+            assert_eq!(coordinator(&hosts, present, &none), expected, "{known:?}, {present:?}");
+        }
+        let mut hosts = Hosts::default();
+        for (host, heard) in [(1, start), (2, start), (3, start), (2, now), (3, now)] {
+            hosts.hear(heard, Generation(host), BTreeSet::new());
+        }
+        let later = Time(now.0 + 1);
+        let chosen = hosts.recovery_coordinator(later, Some(Generation(1)), &BTreeSet::new(), &none, &settings);
+        assert_eq!(chosen, Some(Generation(2)), "the first is silent");
+        let fence = FenceTable { below: Generation(3), ..none };
+        assert_eq!(coordinator(&hosts, Some(2), &fence), Some(3));
+        let mut hosts = Hosts::default();
+        hosts.hear(start, Generation(1), BTreeSet::from([DeviceId(2)]));
+        hosts.hear(start.after(long / 2), Generation(2), BTreeSet::new());
         hosts.hear(later, Generation(1), BTreeSet::from([DeviceId(2)]));
-        hosts.hear(later, Generation(2), BTreeSet::from([DeviceId(7)]));
-        assert_eq!(
-            (
-                recovery_coordinator(&hosts, later, Some(1), &fence),
-                recovery_coordinator(&hosts, later, Some(2), &fence)
-            ),
-            (Some(2), Some(2))
-        );
-        hosts.hear(later, Generation(2), BTreeSet::from([DeviceId(1)]));
-        hosts.hear(later, Generation(3), BTreeSet::from([DeviceId(1)]));
-        assert_eq!(
-            (recovery_coordinator(&hosts, later, Some(2), &fence), recovery_coordinator(&hosts, later, None, &fence)),
-            (Some(2), Some(1))
-        );
+        assert_eq!(coordinator(&hosts, Some(1), &FenceTable::default()), Some(1), "the other one has come and gone");
     }
 
     #[test]

@@ -136,9 +136,12 @@ impl Draft<'_> {
         }
     }
 
-    /// Gives each returning device a recovery coordinator that is alive and reaches the devices that it needs for the recovery.
+    /// Gives each returning device a recovery coordinator that is alive and reaches the devices that have a lease. No host reaches the
+    /// others, so their silence says nothing about a host.
     pub fn appoint_recovery_coordinators(&mut self) {
-        let there: BTreeSet<_> = self.members(|member_state| member_state != MemberState::Out).into_iter().collect();
+        let serves = |device: &DeviceId| self.devices.get(device).is_some_and(|known| known.may_serve(self.now));
+        let members = self.members(|member_state| member_state != MemberState::Out).into_iter();
+        let there: BTreeSet<_> = members.filter(serves).collect();
         let Membership { members, fence, .. } = &mut self.next.membership;
         for member in members {
             if let MemberState::Returning { recovery_coordinator } = &mut member.member_state {

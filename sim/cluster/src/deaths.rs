@@ -1,11 +1,12 @@
 //! Devices that die for good: the array must continue without them and heal; then their disks are replaced.
 
-use crate::cluster::{Cluster, Failed};
+use crate::cluster::{Cluster, Failed, HostSlot};
 use crate::role::Role;
 use crate::swarm::Run;
-use braid_base::{BLOCK_BYTES, MemberState, NodeId};
+use braid_base::{BLOCK_BYTES, DeviceId, MemberState, NodeId, Rng};
 use braid_machine::{ArrayRequest, HostSuccess, Patience, VolumeRequest};
 use braid_wire::Administration;
+use braid_world::Verdict;
 use std::time::Duration;
 
 /// The longest duration of an operation, in addition to a lease, when nothing delays it any more.
@@ -71,6 +72,7 @@ impl Run {
                 }
             }
         }
+        self.let_one_return(host)?;
         for device in std::mem::take(&mut self.cluster.dead) {
             if volume.devices.contains(&device) {
                 let (disk, blocks) = (self.cluster.new_disk(), self.cluster.disk_blocks());
@@ -91,6 +93,72 @@ impl Run {
             self.cluster.run_for(Duration::from_millis(200));
         }
         check(&self.cluster)
+    }
+
+    /// The array is at rest, without its dead devices. Now another device goes out, and comes back: it must be in within a bound, whoever is
+    /// missing that knows nothing of its stripes. Meanwhile hosts come and go, like commands that ask for the state. And no host reaches a
+    /// device that holds nothing and is alive.
+    fn let_one_return(&mut self, host: HostSlot) -> Result<(), Failed> {
+        let rng = &mut Rng::new(self.cluster.options.seed ^ 0x4e7a2);
+        let (volume, settings) = (self.cluster.volume().clone(), self.cluster.options.settings.clone());
+        let is_dead = |cluster: &Cluster, place: usize| cluster.dead.contains(&volume.devices[place]);
+        let may_go = |device: &DeviceId| {
+            let is_missing = |place: &usize| volume.devices[*place] == *device || is_dead(&self.cluster, *place);
+            let breaks = |missing: usize| missing > volume.layout.redundancy_units();
+            let mut stripes = volume.layout.stripes_of_the_ring();
+            !self.cluster.dead.contains(device) && !stripes.any(|stripe| breaks(stripe.filter(is_missing).count()))
+        };
+        let mut may_go: Vec<_> = volume.devices.iter().copied().filter(may_go).collect();
+        if may_go.is_empty() {
+            return Ok(());
+        }
+        let device = may_go.swap_remove(rng.below(may_go.len() as u64) as usize);
+        self.count_fault("device returns without the dead");
+        self.crash(NodeId::Device(device));
+        let lease = settings.host_lease.max(settings.device_lease);
+        let member_state =
+            |run: &Run| run.cluster.membership().and_then(|all| all.member(device)).map(|it| it.member_state);
+        let is_out = |run: &Run| member_state(run) == Some(MemberState::Out);
+        self.receive_visitors_until("not-out-without-the-dead", 4 * lease, is_out)?;
+        if self.cluster.options.attribute_volume.is_none() {
+            let op = self.cluster.write(host, 0, volume.layout.stripe_blocks() * BLOCK_BYTES as u64);
+            self.cluster.answer(op, "a write fails although redundancy covers the missing devices")?;
+        }
+        let is_empty = |device: &DeviceId| !volume.devices.contains(device) && !self.cluster.dead.contains(device);
+        let empty: Vec<_> = self.cluster.devices().into_iter().filter(is_empty).map(NodeId::Device).collect();
+        self.cluster.world.network.set_rule(move |from, to, _| {
+            let is_cut = |a: NodeId, b: NodeId| empty.contains(&a) && matches!(b, NodeId::Host(_));
+            if is_cut(from, to) || is_cut(to, from) { Verdict::Drop } else { Verdict::Pass }
+        });
+        self.restart(NodeId::Device(device));
+        let most = 6 * lease + 4 * settings.resend_max + 4 * settings.readmission_max + 2 * settings.request_timeout;
+        self.receive_visitors_until("device-not-back", most, |run| member_state(run) == Some(MemberState::In))?;
+        self.cluster.world.network.set_rule(|_, _, _| Verdict::Pass);
+        let until = self.cluster.world.now().after(REBUILD_MAX);
+        while !self.is_swept() && self.cluster.world.now() < until {
+            self.pass(Duration::from_millis(100))?;
+        }
+        Ok(())
+    }
+
+    /// Lets time pass until something is so. Meanwhile one host after another comes, and goes before it notices that a device is silent.
+    fn receive_visitors_until(
+        &mut self,
+        check: &'static str,
+        most: Duration,
+        is_so: impl Fn(&Run) -> bool,
+    ) -> Result<(), Failed> {
+        let until = self.cluster.world.now().after(most);
+        while !is_so(self) {
+            if self.cluster.world.now() > until {
+                let members = self.cluster.membership().map(|membership| &membership.members);
+                return Err(Failed { check, details: format!("{members:?} without {:?}", self.cluster.dead) });
+            }
+            let visitor = self.cluster.add_visitor();
+            self.pass(2 * self.cluster.options.settings.heartbeat)?;
+            self.cluster.crash(visitor);
+        }
+        Ok(())
     }
 }
 

@@ -32,6 +32,12 @@ impl Cluster {
         node
     }
 
+    /// Starts a host that ends soon, like a command that asks for the state of the array. It uses no volume.
+    pub fn add_visitor(&mut self) -> NodeId {
+        let clock = self.clock();
+        self.new_host(clock)
+    }
+
     /// Adds a host that is a part of another machine.
     pub fn add_composite(&mut self, machine: impl FnOnce(Host) -> Box<Composite>) -> HostSlot {
         self.add_host_in(|host| Role::Composite(machine(host)))

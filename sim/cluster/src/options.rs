@@ -378,9 +378,9 @@ impl Options {
             self.dying.insert(0, DeviceId(ring as u16));
         }
         self.dying.dedup();
-        // One more host is used to check the array without the dead devices.
+        // One more host is used to check the array without the dead devices, and others come and go.
         if self.disconnects.is_some() {
-            self.settings.hosts_max += 1;
+            self.settings.hosts_max += 2;
         }
         self
     }

@@ -1,7 +1,8 @@
 //! Returning devices: who coordinates their recovery, and when they are in again.
 
 use crate::bench::*;
-use braid_base::{Epoch, Generation, MemberState};
+use braid_base::{DeviceId, Epoch, Generation, MemberState};
+use braid_layout::RaidLevel;
 use braid_wire::{MonitorCommand, MonitorReply};
 
 const ALL: [u16; 5] = [0, 1, 2, 3, 4];
@@ -159,4 +160,27 @@ fn nothing_is_reported_or_granted_before_it_is_durable() {
     bench.run_disk();
     assert_eq!((bench.epoch(), bench.member_state(2)), (3, returning(7)));
     assert!(bench.gets_lease(device(2)));
+}
+
+/// Commands that ask for the state of the array are hosts for a moment. They have not noticed that a device is silent on which nothing lies.
+#[test]
+fn a_coordinator_stays_while_hosts_come_and_go_and_a_device_without_a_lease_is_silent() {
+    let mut bench = Bench::of(5);
+    bench.adopt(volume(1, RaidLevel::Raid5 { data: 3 }, &[0, 1, 2, 3]));
+    bench.pass_with(SECOND, &nodes(&ALL, &[7]));
+    bench.silent = vec![DeviceId(4)];
+    bench.pass_with(LEASE + NOTICE, &nodes(&[0, 1, 2, 3], &[7]));
+    bench.pass_with(LEASE + NOTICE, &nodes(&[0, 1, 3], &[7]));
+    assert_eq!((bench.member_state(2), bench.unavailable()), (MemberState::Out, vec![4]));
+    for visitor in 8..20 {
+        bench.silent.clear();
+        bench.renew(host(visitor));
+        bench.silent = vec![DeviceId(4)];
+        bench.pass_with(SECOND, &nodes(&[0, 1, 2, 3], &[7]));
+    }
+    assert_eq!(
+        (bench.member_state(2), bench.epoch()),
+        (returning(7), 3),
+        "one epoch for its leaving, one for its return"
+    );
 }

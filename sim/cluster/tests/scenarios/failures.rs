@@ -2,9 +2,10 @@
 //! why, and no data is lost.
 
 use crate::story::*;
-use braid_base::{DeviceId, MemberState};
+use braid_base::{DeviceId, MemberState, NodeId};
 use braid_cluster::{Cluster, HostSlot, Options};
 use braid_ordering::Ordering;
+use braid_world::Verdict;
 use std::time::Duration;
 
 /// Two groups of three devices, each with stripes of two blocks: stripe 0 is on devices 0, 1 and 2, the next one on 3, 4 and 5.
@@ -165,4 +166,39 @@ fn a_write_that_was_under_way_when_two_devices_went_is_whole_or_not_there() {
         wait_in(&mut array, 0);
         all_is_well(array);
     }
+}
+
+/// Three devices of the other group and of no group are missing, or can't be reached: none of them knows what this device missed.
+#[test]
+fn a_device_returns_whoever_is_missing_of_those_that_share_no_stripe_with_it() {
+    let options = Options { other_devices: 1, ..Options::calm("raid5:2+1", 6, 1, 6) };
+    let (mut array, a, _) = array_of(options);
+    fill(&mut array, a);
+    lose(&mut array, 0);
+    lose(&mut array, 4);
+    write(&mut array, a, 0, 2 * BLOCK);
+    array.crash(device(5));
+    array.run_for(A_LEASE);
+    assert_eq!(member_state(&array, 5), Some(MemberState::In), "the others of its group can't serve without it");
+    // It is alive, and has a lease.
+    array.world.network.set_rule(|from, to, _| {
+        let is_cut = |from, to| from == device(6) && matches!(to, NodeId::Host(_));
+        if is_cut(from, to) || is_cut(to, from) { Verdict::Drop } else { Verdict::Pass }
+    });
+    array.restart_device(DeviceId(0));
+    wait_in(&mut array, 0);
+    lose(&mut array, 1);
+    assert_eq!(
+        content(&mut array, a, 0, 2 * BLOCK).len() as u64,
+        2 * BLOCK,
+        "the next failure of its group is covered"
+    );
+    array.world.network.set_rule(|_, _, _| Verdict::Pass);
+    for number in [1, 4, 5] {
+        array.restart_device(DeviceId(number));
+    }
+    for number in [1, 4, 5] {
+        wait_in(&mut array, number);
+    }
+    all_is_well(array);
 }
