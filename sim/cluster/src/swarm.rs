@@ -656,6 +656,7 @@ impl Run {
                 self.cluster.on_volume(number - 1, |cluster| cluster.operation_with(slot, client, operation, patience));
             }
             None => {
+                self.workload.follow(self.cluster.volume().bytes);
                 let operation = self.workload.operation();
                 self.cluster.operation_with(slot, client, operation, patience);
             }

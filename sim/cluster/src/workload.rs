@@ -49,6 +49,11 @@ impl Workload {
         Workload { rng, bytes: stripes * stripe, unit, stripe, reads, zeros, hot }
     }
 
+    /// The volume has so many bytes now: it may have grown.
+    pub fn follow(&mut self, bytes: u64) {
+        self.bytes = self.bytes.max(bytes / self.stripe * self.stripe);
+    }
+
     /// The next operation.
     pub fn operation(&mut self) -> ClientOperation {
         let (offset, length) = self.range();

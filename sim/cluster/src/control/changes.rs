@@ -3,14 +3,18 @@
 use crate::cluster::{Cluster, Failed, HostSlot};
 use crate::fault_events::FaultEvent;
 use crate::graceful_disconnect::pick;
+use crate::options::Options;
 use crate::swarm::Run;
-use braid_base::Rng;
+use braid_base::{BLOCK_BYTES, Rng};
 use braid_check::Promise;
 use braid_control_protocol::{Administrator, Change, Migration, Operation, Timing};
 use braid_layout::{Layout, Placement, RaidLevel};
 use braid_ordering::Ordering;
 use std::time::Duration;
 
+/// In one run of so many, the volume grows, too: by at most so many stripes of its first layout.
+const GROWS_IN: u64 = 4;
+const STRIPES_ADDED_MAX: u64 = 4;
 /// The progress of a migration is recorded so often in runs.
 const NOTE_EVERY: Duration = Duration::from_millis(100);
 
@@ -108,10 +112,26 @@ impl Run {
         self.plan_change();
     }
 
+    /// The size to which the volume is to grow, if this is the time.
+    fn draw_growth(&self) -> Option<u64> {
+        let Options { seed, layout, stripes, .. } = &self.cluster.options;
+        let volume = self.cluster.volume();
+        // Random sources of their own, so that the runs in which nothing grows are unchanged.
+        let rng = &mut Rng::new(seed ^ 0x0006_7204 ^ self.cluster.world.now().0);
+        let may = Rng::new(seed ^ 0x0006_7204).below(GROWS_IN) == 0 && volume.moving.is_none() && rng.chance(1, 3);
+        let most = (stripes + STRIPES_ADDED_MAX) * layout.stripe_blocks();
+        let blocks = volume.blocks() + rng.below(2 * layout.stripe_blocks()) + 1;
+        (may && blocks <= most).then_some(blocks * BLOCK_BYTES as u64)
+    }
+
     fn draw_operation(&mut self, by: HostSlot) -> Operation {
         let changes = self.cluster.options.changes.clone().expect("the run has changes");
         let own = self.cluster.generation(by);
         let timing = Timing { note: NOTE_EVERY, ..Timing::default() };
+        if let Some(bytes) = self.draw_growth() {
+            self.count_fault("growth");
+            return Administrator::changing(own, Change::Grow(bytes), timing).into();
+        }
         let moves = changes.moves && (!changes.orderings || self.change_rng.below(2) == 0);
         if !moves {
             let orderings = [Ordering::Timestamp, Ordering::DeviceLock, Ordering::ServerLock, Ordering::CallbackLock];
