@@ -42,9 +42,9 @@ pub struct FileSystemStatus {
     /// The size of the journal.
     pub journal_bytes: Option<u64>,
     /// Bytes in use of the room for names and inodes in its metadata volumes.
-    pub metadata_used_bytes: Option<u64>,
+    pub metadata_room_used_bytes: Option<u64>,
     /// That room. When it is used up, nothing can be created.
-    pub metadata_bytes: Option<u64>,
+    pub metadata_room_bytes: Option<u64>,
     /// After how many seconds a host is fenced that keeps locks which others wait for; none: never.
     pub evict_after_seconds: Option<u64>,
     /// Its metadata servers, one for each shard. What is said above of the server is said of the first one.
@@ -119,8 +119,8 @@ pub fn file_systems(look: &ArraySnapshot) -> Vec<FileSystemStatus> {
         clients: Vec::new(),
         journal_used_bytes: None,
         journal_bytes: None,
-        metadata_used_bytes: None,
-        metadata_bytes: None,
+        metadata_room_used_bytes: None,
+        metadata_room_bytes: None,
         evict_after_seconds: None,
         servers: Vec::new(),
         commit_protocol: None,
@@ -163,8 +163,8 @@ impl FileSystemStatus {
             clients: mounted_on(&look.hosts, entry).into_iter().map(|host| client(look, entry, host)).collect(),
             journal_used_bytes,
             journal_bytes,
-            metadata_used_bytes: room.map(|room| room.used_bytes),
-            metadata_bytes: room.map(|room| room.bytes),
+            metadata_room_used_bytes: room.map(|room| room.used_bytes),
+            metadata_room_bytes: room.map(|room| room.bytes),
             evict_after_seconds: entry.evict_after().map(|limit| limit.as_secs()),
             servers,
             commit_protocol: entry.shards.as_ref().map(|shards| shards.commit_protocol.clone()),

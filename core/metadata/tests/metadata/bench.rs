@@ -27,6 +27,8 @@ const VOLUME_BYTES: u64 = 2 * VOLUME_BYTES_MIN;
 
 pub struct Bench {
     pub server: MetadataServer,
+    /// The blocks of the volume with the bytes of files, as the next process knows them.
+    pub blocks: u64,
     pub now: Now,
     pub start: Generation,
     pub disk: MemoryDisk,
@@ -41,7 +43,7 @@ pub struct Bench {
     sequences: BTreeMap<Generation, u64>,
 }
 
-fn server(start: Generation, serve_from: Time) -> MetadataServer {
+fn server(start: Generation, serve_from: Time, blocks: u64) -> MetadataServer {
     MetadataServer::new(MetadataServerConfig {
         array: ARRAY,
         file_system: FILE_SYSTEM,
@@ -52,7 +54,7 @@ fn server(start: Generation, serve_from: Time) -> MetadataServer {
         commit_protocol: Protocol::OnePhase,
         grouping: Grouping::Operations,
         parameters: Parameters {
-            blocks: BLOCKS,
+            blocks,
             stripe_blocks: 64,
             hash_key: [7; 16],
             hash_bits: Parameters::HASH_BITS_MAX,
@@ -78,7 +80,8 @@ impl Bench {
         let parts = format(ARRAY, FILE_SYSTEM, VOLUME_BYTES, 77).expect("the volume is large enough");
         let start = Generation(1);
         Bench {
-            server: server(start, Time(0)),
+            server: server(start, Time(0), BLOCKS),
+            blocks: BLOCKS,
             now: Now { time: Time(1_000_000_000), clock: Clock(5_000_000_000) },
             start,
             disk: MemoryDisk::with(VOLUME_BYTES, parts),
@@ -99,7 +102,7 @@ impl Bench {
     /// The process dies, and another one begins, which serves from a time on.
     pub fn restart(&mut self, serve_from: Time) {
         self.start.0 += 1;
-        self.server = server(self.start, serve_from);
+        self.server = server(self.start, serve_from, self.blocks);
         self.disk.forget_commands();
         self.under_way = 0;
         self.files.clear();
@@ -112,7 +115,7 @@ impl Bench {
     /// The process ends, and another one checks the file system.
     pub fn check(&mut self) -> (Vec<Finding>, u64) {
         self.start.0 += 1;
-        self.server = server(self.start, Time(0)).with_purpose(Purpose::Checks);
+        self.server = server(self.start, Time(0), self.blocks).with_purpose(Purpose::Checks);
         self.disk.forget_commands();
         self.take(Input::Start);
         self.server.findings().expect("the disk has executed every command")

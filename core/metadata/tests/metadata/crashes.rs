@@ -1,6 +1,6 @@
 //! Crashes at every disk command: what was answered is there afterwards, and no block is lost.
 
-use crate::bench::{Bench, ONE, create, unlink};
+use crate::bench::{BLOCKS, Bench, ONE, create, unlink};
 use braid_base::Time;
 use braid_wire::FileResult;
 
@@ -53,4 +53,19 @@ fn what_was_answered_survives_a_crash_at_any_disk_command() {
         assert!(matches!(bench.run(ONE, create("new")), Ok(FileResult::Created { .. })));
     }
     assert!(answered > 10, "the last runs answer most requests, and not {answered}");
+}
+
+#[test]
+fn blocks_of_a_volume_that_has_grown_are_added_once() {
+    let mut bench = Bench::new();
+    let inode = bench.create(ONE, "a");
+    bench.fill(ONE, inode, 100);
+    let before = bench.free();
+    for (blocks, free) in [(BLOCKS + 1_000, before + 1_000), (BLOCKS + 1_000, before + 1_000), (BLOCKS, before + 1_000)]
+    {
+        bench.blocks = blocks;
+        bench.restart(Time(0));
+        assert_eq!(bench.free(), free);
+        assert_eq!(bench.check(), (Vec::new(), 0));
+    }
 }

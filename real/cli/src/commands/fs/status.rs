@@ -65,7 +65,7 @@ fn text(shown: &[(FileSystemStatus, Option<FileSystemContent>)], dir: &Path) -> 
             let [used, reserved, free] =
                 [content.used_bytes, content.reserved_bytes, content.free_bytes].map(format_size);
             let inodes = content.inodes;
-            let room = status.metadata_used_bytes.zip(status.metadata_bytes);
+            let room = status.metadata_room_used_bytes.zip(status.metadata_room_bytes);
             let room = room.map(|(used_bytes, bytes)| MetadataRoom { used_bytes, bytes });
             text += &format!(
                 "\n{name}: {inodes} files, directories and links; {used} used, {reserved} reserved by hosts, {free} free\n"
