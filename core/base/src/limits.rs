@@ -109,8 +109,8 @@ pub const EXECUTION_BYTES_MAX: usize = 64 << 20;
 pub const EARLY_BYTES_MAX: usize = 16 << 20;
 /// The most user requests in flight in one host.
 pub const OPERATIONS_MAX: usize = 4096;
-/// The most of these that have endless patience. The others leave room for the operations that bring devices back.
-pub const ENDLESS_OPERATIONS_MAX: usize = OPERATIONS_MAX / 2;
+/// The most of these that are patient. The others leave room for the operations that bring devices back.
+pub const PATIENT_OPERATIONS_MAX: usize = OPERATIONS_MAX / 2;
 /// The most transactions in one host, including those whose commits are not confirmed yet.
 pub const HOST_TRANSACTIONS_MAX: usize = 32_768;
 /// The most commits that one request may carry.

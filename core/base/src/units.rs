@@ -1,6 +1,7 @@
-//! Sizes as text: `64KiB`, `10G`, `1.5TiB`. Units are powers of two, as is customary for storage commands.
+//! Sizes and times as text: `64KiB`, `10G`, `1.5TiB`; `90s`, `5m`. Units of sizes are powers of two, as is customary for storage commands.
 
 use std::fmt;
+use std::time::Duration;
 
 /// A text that is not a size.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +39,19 @@ pub fn parse_size(text: &str) -> Result<u64, SizeError> {
             if value >= u64::MAX as f64 { Err(error()) } else { Ok(value as u64) }
         }
     }
+}
+
+/// Parses a time such as 90s, 5m or 1h; a number alone is seconds.
+pub fn parse_span(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
+    let unit = match &text[digits.len()..] {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        other => return Err(format!("'{other}' is no unit of time: use s, m or h")),
+    };
+    let number: u64 = digits.parse().map_err(|_| format!("'{text}' is no span: write 90s, 5m or 1h"))?;
+    number.checked_mul(unit).map(Duration::from_secs).ok_or_else(|| "that is too long".to_string())
 }
 
 /// Formats a size for people: `1.5 GiB`.

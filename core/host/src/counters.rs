@@ -17,7 +17,7 @@ braid_base::counters! {
     retries,
     /// Operations that had to wait for another transaction, or were refused and tried again (shared-array paper, figure 6).
     delayed,
-    /// How often an operation of endless patience has waited for the host's time-out once more.
+    /// How often a patient operation has waited for the host's time-out once more.
     prolonged,
     /// Writes of endless patience that were written again because all their devices had been out before their outcome was known.
     repeated,

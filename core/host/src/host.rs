@@ -140,10 +140,10 @@ impl Host {
         self.coordinator.is_idle_for(volume)
     }
 
-    /// The operations of endless patience that have waited for longer than the host's time-out: how many they are, and
-    /// how long the oldest has waited.
-    pub fn prolonged(&self, now: Time) -> (usize, Duration) {
-        braid_transactions::prolonged(&self.coordinator, now, &self.config.settings)
+    /// The patient operations that wait for something that is missing: how many they are, how long the oldest has waited,
+    /// and the devices that they lack.
+    pub fn waiting(&self, now: Time) -> (usize, Duration, BTreeSet<DeviceId>) {
+        braid_transactions::waiting(&self.coordinator, now, &self.config.settings)
     }
 
     /// True if the array refuses this host for good.
@@ -231,7 +231,7 @@ impl Host {
                 self.start_objects(now, op, device, RequestContent::Change { object, name, seen }, patience, out);
             }
             HostRequest::Array(ArrayRequest::Disconnect) => {
-                self.coordinate(now, out, |coordinator, ctx| coordinator.abandon(ctx, Abandoned::Endless));
+                self.coordinate(now, out, |coordinator, ctx| coordinator.abandon(ctx, Abandoned::Patient));
                 let (requests, _, mut ctx) = self.requests(now, out);
                 if requests.disconnect(&mut ctx, op) {
                     self.tell_disconnect(now, out);

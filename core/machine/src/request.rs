@@ -122,7 +122,7 @@ pub enum ArrayRequest {
         except: Vec<Generation>,
     },
     /// The user of these operations is gone. Operations that have sent no write end at once; the others make no further attempt. Each of
-    /// them is answered when it can have no effect any more, at the latest at its time-out; one of endless patience gets the host's
+    /// them is answered when it can have no effect any more, at the latest at its time-out; a patient one gets the host's
     /// time-out now. Later operations that touch blocks which one of them writes wait for that. This request itself ends at once.
     Abandon {
         /// The operations. Those that are answered already, or are no storage transactions, are ignored.
@@ -130,7 +130,7 @@ pub enum ArrayRequest {
     },
     /// Graceful disconnect: when everything under way has ended, devices drop what they remember of this host's transactions and
     /// requests, and lock servers get back its cached locks. It ends when they have confirmed that, or at its time-out. Later requests
-    /// that would begin something are refused with [`HostError::Disconnecting`]. So are operations of endless patience that have sent no
+    /// that would begin something are refused with [`HostError::Disconnecting`]. So are patient operations that have sent no
     /// write; the others make no further attempt, as if they were abandoned.
     Disconnect,
     /// Asks the monitor for the membership. The answer is not older than the request.
@@ -222,6 +222,9 @@ pub enum Patience {
     /// A write may be written twice, if all its devices were out one after the other before its outcome was known. A write of another host
     /// in between is then overwritten. So its user must be the only one that writes there, or hold a lock.
     Endless,
+    /// Until devices, lock servers and the monitor are back, for so long; and then as [`Patience::Host`], with a time-out of its own. It is
+    /// never written twice: if its outcome can't be known any more, it fails.
+    For(Duration),
 }
 
 /// A request of the control plane to a monitor.

@@ -31,8 +31,8 @@ impl Coordinator {
         let operation = self.operations.of(op);
         if operation.view != view {
             match plan(ctx.view, &operation.volume, &operation.request, &operation.damaged) {
-                Err(HostError::Unavailable { .. }) if self.operations.is_endless(op) => {
-                    return self.operations.wait_for_devices(ctx.now.time, ctx.settings, op);
+                Err(HostError::Unavailable { devices }) if self.operations.is_patient(op) => {
+                    return self.operations.wait_for_devices(ctx.now.time, ctx.settings, op, devices);
                 }
                 Err(error) => return self.finish(op, Err(error)),
                 Ok(work) if work.shares().is_empty() => {
@@ -44,6 +44,7 @@ impl Coordinator {
                 }
             }
         }
+        self.operations.lacks_nothing(op);
         if self.operations.awaits_others(op, &self.transactions) {
             return self.operations.retry_at(op, ctx.now.time.after(ctx.settings.heartbeat));
         }

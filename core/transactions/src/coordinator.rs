@@ -37,8 +37,8 @@ pub struct Coordinator {
 pub enum Abandoned<'a> {
     /// Their users are gone.
     Users(&'a [OpId]),
-    /// All of endless patience: the host is disconnecting.
-    Endless,
+    /// All that are patient: the host is disconnecting.
+    Patient,
 }
 
 /// The timers of a coordinator.
@@ -75,10 +75,10 @@ impl Coordinator {
 
     /// Starts an operation. [`Event::Ended`] reports its outcome.
     pub fn start(&mut self, ctx: &mut Ctx, op: OperationId, volume: Rc<VolumeDescription>, request: HostRequest) {
-        let is_endless = request.patience() == Patience::Endless;
+        let is_patient = request.patience() != Patience::Host;
         let full = self.operations.len() >= limits::OPERATIONS_MAX
             || self.transactions.len() >= limits::HOST_TRANSACTIONS_MAX
-            || (is_endless && self.operations.endless().len() >= limits::ENDLESS_OPERATIONS_MAX);
+            || (is_patient && self.operations.patient().len() >= limits::PATIENT_OPERATIONS_MAX);
         let mut view = ctx.view.version().unwrap_or(0);
         let mut planned = if self.fenced {
             Err(HostError::Fenced)
@@ -89,7 +89,7 @@ impl Coordinator {
         } else {
             plan(ctx.view, &volume, &request, &BTreeSet::new())
         };
-        if is_endless && matches!(planned, Err(HostError::Unavailable { .. })) {
+        if is_patient && matches!(planned, Err(HostError::Unavailable { .. })) {
             // To find out whether the request is valid. It is planned again before its first attempt.
             (planned, view) = (plan_whole(&volume, &request), 0);
         }
@@ -117,7 +117,7 @@ impl Coordinator {
     pub fn abandon(&mut self, ctx: &mut Ctx, which: Abandoned) {
         let (ops, error): (Vec<_>, _) = match which {
             Abandoned::Users(ops) => (ops.iter().map(|op| OperationId::User(*op)).collect(), HostError::Abandoned),
-            Abandoned::Endless => (self.operations.endless().iter().copied().collect(), HostError::Disconnecting),
+            Abandoned::Patient => (self.operations.patient().collect(), HostError::Disconnecting),
         };
         for op in ops {
             let Some(operation) = self.operations.get(op) else { continue };
@@ -284,11 +284,17 @@ impl Coordinator {
     }
 }
 
-/// The operations of endless patience that have waited for longer than the host's time-out: how many they are, and how
-/// long the oldest has waited.
-pub fn prolonged(coordinator: &Coordinator, now: Time, settings: &Settings) -> (usize, Duration) {
+/// The patient operations that wait for something that is missing: how many they are, how long the oldest has waited, and
+/// the devices that they lack. Those that have waited for longer than the host's time-out count, whatever they wait for.
+pub fn waiting(coordinator: &Coordinator, now: Time, settings: &Settings) -> (usize, Duration, BTreeSet<DeviceId>) {
     let operations = &coordinator.operations;
-    let waited = operations.endless().iter().map(|op| now.since(operations.of(*op).since));
-    let long = waited.filter(|waited| *waited > settings.request_timeout);
-    long.fold((0, Duration::ZERO), |(count, longest), waited| (count + 1, longest.max(waited)))
+    let (mut count, mut longest, mut lacking) = (0, Duration::ZERO, BTreeSet::new());
+    for op in operations.patient() {
+        let (waited, lacks) = (now.since(operations.of(op).since), operations.lacking().get(&op));
+        if lacks.is_some() || waited > settings.request_timeout {
+            (count, longest) = (count + 1, longest.max(waited));
+            lacking.extend(lacks.into_iter().flatten());
+        }
+    }
+    (count, longest, lacking)
 }

@@ -3,6 +3,7 @@
 use crate::coordinator::Coordinator;
 use crate::ctx::{Ctx, Event, OperationId};
 use crate::locking::why_no_locks;
+use crate::operations::OperationTimer;
 use crate::transaction::{Phase, Transaction};
 use braid_base::{DeviceId, TransactionId};
 use braid_machine::{HostError, HostRequest, Ignored, Note, VolumeRequest};
@@ -122,7 +123,8 @@ impl Coordinator {
         let transaction = self.transactions.of(sequence);
         let Some(op) = transaction.op else { return self.abort(ctx, sequence, knows) };
         let is_endless = self.operations.is_endless(op);
-        if is_endless && (transaction.may_stay_in_part() || may_pass(ctx, transaction, &error)) {
+        let is_patient = self.operations.is_patient(op) && may_pass(ctx, transaction, &error);
+        if is_patient || (is_endless && transaction.may_stay_in_part()) {
             return self.lose(ctx, sequence, knows);
         }
         if transaction.may_have_happened() || (is_endless && transaction.wrote) {
@@ -184,7 +186,10 @@ impl Coordinator {
     /// An operation's time is up. What it has begun is undone if possible. A write that was sent may or may not have
     /// taken effect.
     pub(crate) fn on_expired(&mut self, ctx: &mut Ctx, op: OperationId) {
-        if self.operations.is_endless(op) {
+        if self.operations.has_waited_enough(ctx.now.time, op) {
+            return end_patience(self, ctx, op);
+        }
+        if self.operations.is_patient(op) {
             self.counters.prolonged += 1;
             self.operations.prolong(ctx.now.time, ctx.settings, op);
             // Its intents would hold back other hosts.
@@ -236,6 +241,22 @@ impl Coordinator {
             self.transactions.insist(sequence);
         }
     }
+}
+
+/// The patience of an operation is over. If devices are missing that it needs, it fails; otherwise it has the host's time-out
+/// from now on.
+fn end_patience(coordinator: &mut Coordinator, ctx: &mut Ctx, op: OperationId) {
+    coordinator.operations.end_patience(ctx.now.time, op, ctx.settings.request_timeout);
+    if let Some(sequence) = coordinator.operations.of(op).attempt {
+        let devices: Vec<_> =
+            (&coordinator.transactions.of(sequence).asked & ctx.view.unavailable()).into_iter().collect();
+        if !devices.is_empty() {
+            coordinator.give_up(ctx, op, HostError::Unavailable { devices });
+        }
+        return;
+    }
+    coordinator.operations.take_timer(OperationTimer::Retry(op));
+    coordinator.attempt(ctx, op);
 }
 
 /// True if an error may be over later, so that a patient user waits.

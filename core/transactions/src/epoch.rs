@@ -125,7 +125,7 @@ impl Coordinator {
                 self.begin_anew(ctx, sequence);
             } else if transaction.participants.is_disjoint(&unavailable) {
                 self.lose(ctx, sequence, None);
-            } else if self.operations.is_endless(op) {
+            } else if self.operations.is_patient(op) {
                 if transaction.waits_for_devices() {
                     self.lose(ctx, sequence, None);
                 }

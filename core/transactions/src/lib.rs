@@ -61,7 +61,7 @@ mod transaction;
 mod transactions;
 mod work;
 
-pub use coordinator::{Abandoned, Coordinator, Timer, prolonged};
+pub use coordinator::{Abandoned, Coordinator, Timer, waiting};
 pub use counters::TransactionCounters;
 pub use ctx::{Ctx, Event, OperationId};
 pub use links::{LinkCounters, LinkTimer, Links, Outbound, RequestEnd};

@@ -13,10 +13,11 @@
 //! of stamps at the devices. Without ordering there is neither, and its writes are sent again until they are accepted. So
 //! later writes to its blocks wait for it.
 //!
-//! An operation of *endless patience* ([`braid_machine::Patience`]) has no time-out. It waits for devices, lock servers
-//! and the membership that it needs, and goes on when they are back. Each of its attempts has the host's time-out: its
-//! intents would hold back other hosts for as long as one device does not answer this host. Their number is bounded, so
-//! that the background jobs that bring devices back always have room.
+//! A *patient* operation ([`braid_machine::Patience`]) waits for devices, lock servers and the membership that it needs,
+//! and goes on when they are back: without end, or for some time, after which it is like any other. While it waits it
+//! has no transaction, so it holds back nobody. Each of its attempts has the host's time-out: its intents would hold back
+//! other hosts for as long as one device does not answer this host. The number of patient operations is bounded, so that
+//! the background jobs that bring devices back always have room.
 
 use crate::ctx::OperationId;
 use crate::retry::Refusals;
@@ -46,8 +47,10 @@ pub(crate) struct Operations {
     abandoned: BTreeSet<OperationId>,
     /// Operations that wait for abandoned ones.
     behind: BTreeSet<OperationId>,
-    /// Operations of endless patience.
-    endless: BTreeSet<OperationId>,
+    /// Patient operations, and until when they are.
+    patient: BTreeMap<OperationId, Until>,
+    /// Those that wait until they can be planned, and the devices that they lack.
+    lacking: BTreeMap<OperationId, Vec<DeviceId>>,
     timers: Timers<OperationTimer>,
 }
 
@@ -77,10 +80,17 @@ pub(crate) struct Operation {
     pub failure: Option<HostError>,
 }
 
+/// Until when an operation is patient.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Until {
+    Endless,
+    At(Time),
+}
+
 /// The timers of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum OperationTimer {
-    /// Its time is up, or that of its attempt if its patience is endless.
+    /// Its time is up, or that of its attempt, or its patience.
     Expire(OperationId),
     /// Its back-off is over.
     Retry(OperationId),
@@ -125,12 +135,24 @@ impl Operations {
     /// Adds an operation, with the time until it expires.
     pub fn open(&mut self, now: Time, operation: Operation, patience: Duration) {
         let op = operation.op;
-        if operation.request.patience() == Patience::Endless {
-            self.endless.insert(op);
-        }
+        let until = match operation.request.patience() {
+            Patience::Host => None,
+            Patience::For(span) => Some(Until::At(now.after(span))),
+            Patience::Endless => Some(Until::Endless),
+        };
+        self.patient.extend(until.map(|until| (op, until)));
         let before = self.open.insert(op, Box::new(operation));
         assert!(before.is_none(), "operations have different names");
-        self.timers.set(OperationTimer::Expire(op), now.after(patience));
+        self.expire_after(now, op, patience);
+    }
+
+    /// Sets the time-out of an operation, or of its attempt. The end of its patience comes first.
+    fn expire_after(&mut self, now: Time, op: OperationId, timeout: Duration) {
+        let end = match self.patient.get(&op) {
+            Some(Until::At(until)) => now.after(timeout).min(*until),
+            Some(Until::Endless) | None => now.after(timeout),
+        };
+        self.timers.set(OperationTimer::Expire(op), end);
     }
 
     /// Removes an operation that is about to be answered. If it was abandoned, the operations that wait for it are
@@ -142,7 +164,8 @@ impl Operations {
             self.timers.cancel(OperationTimer::Retry(op));
         }
         self.behind.remove(&op);
-        self.endless.remove(&op);
+        self.patient.remove(&op);
+        self.lacking.remove(&op);
         if self.abandoned.remove(&op) {
             for waiting in std::mem::take(&mut self.behind) {
                 if self.get(waiting).is_some_and(|operation| operation.attempt.is_none()) {
@@ -179,34 +202,62 @@ impl Operations {
         }
     }
 
-    /// The user of an operation that has sent a write is gone. `timeout`: from now on, if its patience was endless.
+    /// The user of an operation that has sent a write is gone. `timeout`: from now on, if it was patient.
     pub fn abandon(&mut self, now: Time, op: OperationId, timeout: Duration) {
         self.abandoned.insert(op);
-        if self.endless.remove(&op) {
-            self.timers.set(OperationTimer::Expire(op), now.after(timeout));
+        self.end_patience(now, op, timeout);
+    }
+
+    /// From now on the operation is like any other, with this time-out. False if it was so already.
+    pub fn end_patience(&mut self, now: Time, op: OperationId, timeout: Duration) -> bool {
+        let was_patient = self.patient.remove(&op).is_some();
+        if was_patient {
+            self.expire_after(now, op, timeout);
         }
+        was_patient
     }
 
-    /// True if the operation does not fail because something is missing.
+    /// True if the operation does not fail now because something is missing.
+    pub fn is_patient(&self, op: OperationId) -> bool {
+        self.patient.contains_key(&op)
+    }
+
+    /// True if the operation never fails because something is missing.
     pub fn is_endless(&self, op: OperationId) -> bool {
-        self.endless.contains(&op)
+        self.patient.get(&op) == Some(&Until::Endless)
     }
 
-    /// The operations of endless patience.
-    pub fn endless(&self) -> &BTreeSet<OperationId> {
-        &self.endless
+    /// True if the patience of an operation is over.
+    pub fn has_waited_enough(&self, now: Time, op: OperationId) -> bool {
+        matches!(self.patient.get(&op), Some(Until::At(until)) if *until <= now)
     }
 
-    /// Lets an operation of endless patience wait for the host's time-out once more.
+    /// The patient operations.
+    pub fn patient(&self) -> impl ExactSizeIterator<Item = OperationId> + '_ {
+        self.patient.keys().copied()
+    }
+
+    /// Those that wait until they can be planned, and the devices that they lack.
+    pub fn lacking(&self) -> &BTreeMap<OperationId, Vec<DeviceId>> {
+        &self.lacking
+    }
+
+    /// Lets a patient operation wait for the host's time-out once more.
     pub fn prolong(&mut self, now: Time, settings: &Settings, op: OperationId) {
-        self.timers.set(OperationTimer::Expire(op), now.after(settings.request_timeout));
+        self.expire_after(now, op, settings.request_timeout);
     }
 
-    /// An operation of endless patience can't be planned without devices that are not there. It is retried when the
-    /// membership or the set of unavailable devices changes, and now and then.
-    pub fn wait_for_devices(&mut self, now: Time, settings: &Settings, op: OperationId) {
+    /// A patient operation can't be planned without devices that are not there. It is retried when the membership or the
+    /// set of unavailable devices changes, and now and then.
+    pub fn wait_for_devices(&mut self, now: Time, settings: &Settings, op: OperationId, devices: Vec<DeviceId>) {
         self.of_mut(op).delayed = true;
+        self.lacking.insert(op, devices);
         self.retry_at(op, now.after(settings.resend_max));
+    }
+
+    /// The operation can be planned.
+    pub fn lacks_nothing(&mut self, op: OperationId) {
+        self.lacking.remove(&op);
     }
 
     /// True if the operation is not to be retried.
@@ -272,8 +323,11 @@ impl Operations {
         for op in &self.abandoned {
             assert!(self.open.contains_key(op), "an abandoned operation is forgotten when it ends: {op:?}");
         }
-        for op in &self.endless {
-            assert!(self.open.contains_key(op), "an operation of endless patience is forgotten when it ends: {op:?}");
+        for op in self.patient.keys() {
+            assert!(self.open.contains_key(op), "a patient operation is forgotten when it ends: {op:?}");
+        }
+        for op in self.lacking.keys() {
+            assert!(self.open[op].attempt.is_none(), "an operation that lacks devices has no attempt: {op:?}");
         }
         for op in &self.behind {
             assert!(self.open.contains_key(op), "a waiting operation is forgotten when it ends: {op:?}");

@@ -589,6 +589,7 @@ mod tests {
             layout: Layout::new(scheme.parse().unwrap(), devices.into(), 16).unwrap(),
             devices: (10..10 + devices).map(DeviceId).collect(),
             ..crate::volumes::describe(&VolumeEntry {
+                unavailable: None,
                 name: "v".into(),
                 id: 1,
                 bytes: 1 << 20,

@@ -21,6 +21,7 @@
 //! | [`object_operations`] | operations on objects that take more than one request |
 //! | [`file_copy`] | copying files and trees |
 //! | [`held`] | running a command while something is held |
+//! | [`host_fencing`] | fencing hosts at somebody's word |
 //! | [`parent_process`] | ending with the process that started this one |
 //! | [`status`] | status as data |
 //! | [`metadata_room`] | the room for names and inodes in metadata volumes |
@@ -64,6 +65,7 @@ pub mod growth;
 pub mod healing_operations;
 pub mod health;
 pub mod held;
+pub mod host_fencing;
 pub mod launch;
 pub mod location;
 pub mod metadata_room;

@@ -236,6 +236,7 @@ mod tests {
     fn units_are_named_by_their_content() {
         let kinds = |layout: &str, devices: u16| {
             let entry = VolumeEntry {
+                unavailable: None,
                 name: "v".into(),
                 id: 1,
                 bytes: 1 << 20,

@@ -47,14 +47,7 @@ impl Array {
 fn record(folder: &ArrayFolder, name: &str, to: SitePolicy) -> Result<u64, Failure> {
     folder.update(|description| {
         let revision = description.revision + 1;
-        volumes::find(description, name)?;
-        let entry = description.volume_mut(name).expect("the volume exists");
-        if entry.state.is_on_hold() {
-            // The process that ends the hold writes the entry as it was when the hold began.
-            let message = format!("volume '{name}' is on hold for another change");
-            return Err(Failure::failed("volume-reordering", message).hint("try again in a few seconds"));
-        }
-        entry.parity_site = to.name().to_string();
+        volumes::changeable(description, name)?.parity_site = to.name().to_string();
         Ok(revision)
     })
 }
@@ -103,6 +96,7 @@ mod tests {
 
     fn entry(layout: &str, ordering: &str, atomicity: &str) -> VolumeEntry {
         VolumeEntry {
+            unavailable: None,
             name: "vol0".into(),
             id: 1,
             bytes: 1 << 20,

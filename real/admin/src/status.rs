@@ -10,7 +10,7 @@ use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, DeviceId, LockServerId};
 use braid_control::{
     ByteRange, DeviceReport, HostEntry, ReportedState, RunningSet, SpareReport, ThrottleReport, VolumeEntry,
-    VolumeState,
+    VolumeState, WaitingReport,
 };
 use braid_session::addressing;
 use serde::{Serialize, Serializer};
@@ -192,6 +192,8 @@ pub struct HostStatus {
     pub live: bool,
     /// Seconds since it last renewed its lease; none if unknown.
     pub silent_seconds: Option<u64>,
+    /// Its requests that wait because something is missing; none if there are none.
+    pub waiting: Option<WaitingReport>,
     /// Its metrics since its start.
     pub counters: BTreeMap<String, u64>,
 }
@@ -343,6 +345,7 @@ impl HostStatus {
             role: host.role.clone(),
             live: host.live,
             silent_seconds: host.silent.map(|silent| silent.as_secs()),
+            waiting: host.report.waiting.clone(),
             counters: host.report.counters.clone(),
         }
     }

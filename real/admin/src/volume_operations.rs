@@ -8,7 +8,7 @@ use crate::volume_hold;
 use crate::volumes::{self, Plan};
 use braid_base::DeviceId;
 use braid_base::units::format_size;
-use braid_control::{FileSystemEntry, VolumeEntry};
+use braid_control::{FileSystemEntry, VolumeEntry, WhenUnavailable};
 use braid_layout::{Atomicity, RaidLevel, SitePolicy};
 use braid_ordering::Ordering;
 use braid_session::require_up;
@@ -142,6 +142,21 @@ impl Array {
     pub async fn delete_volume(&self, name: &str) -> Result<(), Failure> {
         self.check_deletable(name)?;
         self.with_host("volume delete", async |session| volumes::delete(session, name).await).await
+    }
+
+    /// Sets what requests for a volume do while devices are missing that they need, for connections that are opened afterwards. Returns the
+    /// setting before. The array need not be up. Errors: `no-such-volume`, `is-an-attribute-volume`, `volume-reordering`.
+    pub fn set_unavailable(&self, name: &str, to: WhenUnavailable) -> Result<WhenUnavailable, Failure> {
+        if braid_session::find_for_programs(&self.folder().describe()?, name)?.attribute_volume {
+            let message = format!("{name} is an attribute volume: each request has a time-out of its own");
+            return Err(Failure::usage("is-an-attribute-volume", message));
+        }
+        self.folder().update(|description| {
+            let entry = volumes::changeable(description, name)?;
+            let before = entry.unavailable();
+            entry.unavailable = Some(to).filter(|to| *to != WhenUnavailable::DEFAULT);
+            Ok(before)
+        })
     }
 
     /// Changes a volume's ordering while hosts use it; they pause for about a second. `progress` is called with each step, in words. If

@@ -340,11 +340,27 @@ pub(crate) fn check_size(volume: &VolumeDescription) -> Result<(), Failure> {
     Err(Failure::usage("too-large", message).hint("choose a smaller size, or create several volumes"))
 }
 
+/// The entry of a volume, to change a setting that hosts follow by themselves. Errors: `no-such-volume`, `volume-reordering`.
+pub(crate) fn changeable<'a>(
+    description: &'a mut ArrayDescription,
+    name: &str,
+) -> Result<&'a mut VolumeEntry, Failure> {
+    find(description, name)?;
+    let entry = description.volume_mut(name).expect("the volume exists");
+    if entry.state.is_on_hold() {
+        // The process that ends the hold writes the entry as it was when the hold began.
+        let message = format!("volume '{name}' is on hold for another change");
+        return Err(Failure::failed("volume-reordering", message).hint("try again in a few seconds"));
+    }
+    Ok(entry)
+}
+
 /// The entry of a new volume, or of an interrupted creation with the same parameters. A new volume has the number `unused` or a higher one.
 fn planned(description: &ArrayDescription, plan: &Plan, unused: u64) -> Result<VolumeEntry, Failure> {
     let devices = ring(&chosen_domains(description, plan.devices.as_deref())?, plan.scheme)?;
     let layout = creation::layout(plan.scheme, devices.len(), plan.unit)?;
     let mut entry = VolumeEntry {
+        unavailable: None,
         name: plan.name.clone(),
         id: description.next_volume.max(unused),
         bytes: plan.bytes,

@@ -2,6 +2,7 @@
 
 use crate::file_systems::FileSystemEntry;
 use crate::trust::lies_in_folder;
+use crate::unavailable::WhenUnavailable;
 use braid_base::{ArrayId, DiskId, LockServerId};
 use braid_host_leases::{LEASE_MILLIS_DEFAULT, Leases};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -116,6 +117,9 @@ pub struct VolumeEntry {
     /// Where its parity is computed: `originator`, `at-parity` or `adaptive`.
     #[serde(default = "originator", skip_serializing_if = "is_originator")]
     pub parity_site: String,
+    /// What requests do while devices are missing that they need; absent for the default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unavailable: Option<WhenUnavailable>,
     /// True for an attribute volume: it holds attributes of objects, and no blocks of users.
     #[serde(default, alias = "mirror", skip_serializing_if = "is_false")]
     pub attribute_volume: bool,
@@ -181,6 +185,11 @@ impl fmt::Display for Change {
 }
 
 impl VolumeEntry {
+    /// What requests do while devices are missing that they need.
+    pub fn unavailable(&self) -> WhenUnavailable {
+        self.unavailable.unwrap_or(WhenUnavailable::DEFAULT)
+    }
+
     /// True if the volume lies on this device, or is migrating or about to migrate to it.
     pub fn has_to_do_with(&self, device: u16) -> bool {
         let target = match &self.state {

@@ -377,6 +377,7 @@ pub(crate) mod tests {
         let id = description.next_volume;
         description.next_volume += 1;
         VolumeEntry {
+            unavailable: None,
             name: name.into(),
             id,
             bytes: 4096,

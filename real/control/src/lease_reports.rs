@@ -33,6 +33,9 @@ pub struct LeaseReport {
     /// The resynchronisation that it coordinates, if any.
     #[serde(default, alias = "helps", skip_serializing_if = "Option::is_none")]
     pub coordinates_recovery: Option<RecoveryReport>,
+    /// The requests that wait because something is missing, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<WaitingReport>,
     /// The number and address, if it is a lock server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock_server: Option<LockService>,
@@ -91,6 +94,17 @@ pub struct LockCounts {
     pub held: u64,
     /// Those that it waits for.
     pub waiting: u64,
+}
+
+/// The requests of a host that wait because something is missing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitingReport {
+    /// How many they are.
+    pub requests: u64,
+    /// How long the oldest has waited, in milliseconds.
+    pub longest_millis: u64,
+    /// The devices that they need and that are missing; empty if they wait for something else.
+    pub devices: Vec<u16>,
 }
 
 /// A file system that is mounted in a directory.

@@ -40,6 +40,7 @@ mod reserve;
 mod run;
 mod scrubs;
 mod trust;
+mod unavailable;
 
 pub use braid_host_leases::{LEASE_MILLIS_MAX, LEASE_MILLIS_MIN, Leases};
 pub use description::{
@@ -51,7 +52,7 @@ pub use event_log::{Event, EventCursor, EventKind, unix_millis_now, utc_now};
 pub use file_systems::{FileSystemEntry, FileSystemState, ShardsEntry};
 pub use folder::{ArrayFolder, SOCKETS, Supervision};
 pub use lease_reports::{
-    HostEntry, LeaseReport, LockCounts, LockService, MetadataService, MountReport, RecoveryReport,
+    HostEntry, LeaseReport, LockCounts, LockService, MetadataService, MountReport, RecoveryReport, WaitingReport,
 };
 pub use moment::Moment;
 pub use monitor::{
@@ -61,3 +62,4 @@ pub use monitor::{
 pub use run::{Endpoint, RunningDaemon, RunningSet};
 pub use scrubs::{ByteRange, RANGES_MAX, ScrubFindings, ScrubRecord, merged};
 pub use trust::{Distrust, FILE_MODE, FOLDER_MODE, LooseMode, create_private_folder, private_file};
+pub use unavailable::WhenUnavailable;

@@ -2,7 +2,8 @@
 
 use crate::front_end::is_for_nbd;
 use braid_admin::failure::Failure;
-use braid_control::ArrayFolder;
+use braid_control::{ArrayFolder, WhenUnavailable};
+use braid_machine::Patience;
 use braid_nbd::{Backend, Export, HostBackend, HostVolume, ServedVolume};
 use braid_session::{Session, VolumeRegistry, describe, is_usable};
 use tokio::sync::watch;
@@ -14,16 +15,26 @@ pub struct Exports {
     registry: VolumeRegistry,
     /// The names of the volumes that are served; if empty, all are.
     only: Vec<String>,
+    /// What requests do while devices are missing; none for the volumes' own settings.
+    unavailable: Option<WhenUnavailable>,
     served: watch::Sender<Vec<ServedVolume>>,
     backend: HostBackend,
 }
 
 impl Exports {
-    /// The volumes named in `only`, or all if it is empty, through the host of `session`.
-    pub fn new(session: &Session, only: Vec<String>) -> Exports {
+    /// The volumes named in `only`, or all if it is empty, through the host of `session`. What `unavailable` says overrides the
+    /// volumes' own settings.
+    pub fn new(session: &Session, only: Vec<String>, unavailable: Option<WhenUnavailable>) -> Exports {
         let (served, seen) = watch::channel(Vec::new());
         let (folder, registry) = (session.folder().clone(), session.registry().clone());
-        Exports { folder, registry, only, served, backend: HostBackend::new(session.client().clone(), seen) }
+        Exports {
+            folder,
+            registry,
+            only,
+            unavailable,
+            served,
+            backend: HostBackend::new(session.client().clone(), seen),
+        }
     }
 
     /// Adopts new volumes and drops deleted ones. If the description can't be read, nothing changes.
@@ -41,11 +52,21 @@ impl Exports {
             if self.only.is_empty() || self.only.contains(&entry.name) {
                 let volume = describe(entry)?;
                 let about = format!("{} on {} devices", entry.layout, entry.devices.len());
-                volumes.push(ServedVolume { name: entry.name.clone(), description: about, volume });
+                let setting = self.unavailable.unwrap_or(entry.unavailable());
+                let patience = patience(setting);
+                volumes.push(ServedVolume { name: entry.name.clone(), description: about, volume, patience });
             }
         }
         self.served.send_replace(volumes);
         Ok(())
+    }
+}
+
+fn patience(setting: WhenUnavailable) -> Patience {
+    match setting {
+        WhenUnavailable::Fail => Patience::Host,
+        WhenUnavailable::Wait => Patience::Endless,
+        WhenUnavailable::WaitFor(span) => Patience::For(span),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::exports::Exports;
 use braid_admin::failure::Failure;
-use braid_control::{ArrayDescription, ArrayFolder, VolumeEntry};
+use braid_control::{ArrayDescription, ArrayFolder, VolumeEntry, WhenUnavailable};
 use braid_nbd::{BindError, Server, Settings, uri};
 use braid_recording::RecordingRequest;
 use braid_session::{Session, is_usable, require_up};
@@ -63,6 +63,7 @@ impl NbdFrontEnd {
         folder: &ArrayFolder,
         listen: &Address,
         only: Vec<String>,
+        unavailable: Option<WhenUnavailable>,
         recording: Option<RecordingRequest>,
     ) -> Result<NbdFrontEnd, Failure> {
         let description = folder.describe()?;
@@ -75,7 +76,7 @@ impl NbdFrontEnd {
         require_up(folder)?;
         let server = bind(listen).await?;
         let role = format!("nbd {}", server.address());
-        Ok(NbdFrontEnd::start(Session::start_recorded(folder, &role, recording).await?, server, only))
+        Ok(NbdFrontEnd::start(Session::start_recorded(folder, &role, recording).await?, server, only, unavailable))
     }
 
     /// Serves until `stop` completes, and then ends after the requests in flight. Fails if its host is fenced.
@@ -90,9 +91,14 @@ impl NbdFrontEnd {
     }
 
     /// Serves the volumes named in `only` (all, if it is empty) through `server`, with the host of `session`.
-    pub fn start(session: Session, server: Server, only: Vec<String>) -> NbdFrontEnd {
+    pub fn start(
+        session: Session,
+        server: Server,
+        only: Vec<String>,
+        unavailable: Option<WhenUnavailable>,
+    ) -> NbdFrontEnd {
         let address = server.address().clone();
-        let exports = Arc::new(Exports::new(&session, only));
+        let exports = Arc::new(Exports::new(&session, only, unavailable));
         let (stop, stopped) = oneshot::channel::<()>();
         let server = tokio::spawn(server.run(exports, async {
             let _ = stopped.await;

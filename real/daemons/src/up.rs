@@ -10,6 +10,7 @@ use braid_admin::{copies, device_lifecycle, file_systems, state_from_devices, vo
 use braid_base::{DeviceId, FileSystemId, NodeId};
 use braid_control::{
     ArrayDescription, ArrayFolder, DeviceReport, Endpoint, Leases, Moment, ReportedState, RunningSet, Supervision,
+    WhenUnavailable,
 };
 use braid_nbd::Server;
 use braid_session::{HEARTBEAT, Session, addressing, blocking};
@@ -40,6 +41,8 @@ pub struct Options {
     pub degraded: bool,
     /// The address for NBD clients.
     pub listen: Address,
+    /// What their requests do while devices are missing; none for the volumes' own settings.
+    pub unavailable: Option<WhenUnavailable>,
 }
 
 /// An array that serves.
@@ -106,6 +109,7 @@ pub async fn run(
         running: RunningSet::begun(std::process::id()),
         lock_servers_started: false,
         may_be_degraded: options.degraded,
+        unavailable: options.unavailable,
         supervision,
         folder,
     };
@@ -127,6 +131,8 @@ struct Array {
     lock_servers_started: bool,
     /// Continue without devices that can't be started.
     may_be_degraded: bool,
+    /// What requests of NBD clients do while devices are missing.
+    unavailable: Option<WhenUnavailable>,
     /// Released last: from then on another process may run the array.
     supervision: Supervision,
 }
@@ -144,7 +150,7 @@ impl Array {
             session = self.bring_up(description) => session?,
             () = &mut stop => return Ok(()),
         };
-        let mut front = NbdFrontEnd::start(session, server, Vec::new());
+        let mut front = NbdFrontEnd::start(session, server, Vec::new(), self.unavailable);
         let address = front.address().clone();
         self.running.nbd = Some(Endpoint(address.to_string()));
         self.running.ready = true;
@@ -185,7 +191,7 @@ impl Array {
                     watching.shutdown().await;
                     front.stop().await;
                     front = tokio::select! {
-                        front = reopen(&self.folder, &address) => front,
+                        front = reopen(&self.folder, &address, self.unavailable) => front,
                         () = &mut stop => return Ok(()),
                     };
                     watching = self.watching(&front, description.leases());
@@ -396,12 +402,12 @@ fn is_in_use(failure: &Failure) -> bool {
 }
 
 /// Serves at the same address as before, with a new host.
-async fn reopen(folder: &ArrayFolder, address: &Address) -> NbdFrontEnd {
+async fn reopen(folder: &ArrayFolder, address: &Address, unavailable: Option<WhenUnavailable>) -> NbdFrontEnd {
     loop {
         let front = async {
             let mut server = front_end::bind(address).await?;
             also_bind_in_folder(&mut server, folder).await?;
-            Ok(NbdFrontEnd::start(Session::start(folder, "up").await?, server, Vec::new()))
+            Ok(NbdFrontEnd::start(Session::start(folder, "up").await?, server, Vec::new(), unavailable))
         };
         match front.await {
             Ok(front) => return front,

@@ -23,7 +23,8 @@ const ZERO_BYTES_MAX: u64 = 64 << 20;
 const ALLOCATION_BYTES: u64 = (limits::EXTENTS_MAX * BLOCK_BYTES) as u64;
 /// The longest range whose allocation is reported at once, in bytes; clients ask again for the rest.
 const ALLOCATION_BYTES_MAX: u64 = 64 * ALLOCATION_BYTES;
-/// All requests in flight share the host's operation table and 256 MiB of memory: a piece takes one permit for each 64 KiB begun.
+/// All requests in flight share the places of patient requests in the host's operation table, and 128 MiB of memory: a piece takes one
+/// permit for each 64 KiB begun.
 const BYTES_PER_PLACE: u64 = 64 << 10;
 
 /// Limits the rate of warnings: clients may repeat a request that fails again and again.
@@ -48,12 +49,14 @@ pub struct ServedVolume {
     pub description: String,
     /// The layout of the volume. The host must have taken it in.
     pub volume: VolumeDescription,
+    /// How long requests wait for devices that are missing.
+    pub patience: Patience,
 }
 
 impl HostBackend {
     /// Serves the volumes that `served` contains at each moment; clients that have a volume open keep it.
     pub fn new(host: HostClient, served: watch::Receiver<Vec<ServedVolume>>) -> HostBackend {
-        HostBackend { host, served, places: Arc::new(Semaphore::new(limits::OPERATIONS_MAX)) }
+        HostBackend { host, served, places: Arc::new(Semaphore::new(limits::PATIENT_OPERATIONS_MAX)) }
     }
 }
 
@@ -70,8 +73,9 @@ impl Backend for HostBackend {
     }
 
     async fn open(&self, name: &str) -> Option<HostVolume> {
-        let volume = self.served.borrow().iter().find(|served| served.name == name)?.volume.clone();
-        Some(HostVolume { session: self.host.session(), volume, places: self.places.clone() })
+        let ServedVolume { volume, patience, .. } =
+            self.served.borrow().iter().find(|served| served.name == name)?.clone();
+        Some(HostVolume { session: self.host.session(), volume, patience, places: self.places.clone() })
     }
 }
 
@@ -80,18 +84,19 @@ impl Backend for HostBackend {
 pub struct HostVolume {
     session: ClientSession,
     volume: VolumeDescription,
+    patience: Patience,
     places: Arc<Semaphore>,
 }
 
 impl Volume for HostVolume {
     async fn read(&self, offset: u64, length: usize) -> Result<Vec<Bytes>, Error> {
-        let volume = self.volume.id;
+        let (volume, patience) = (self.volume.id, self.patience);
         let brought = self
             .each_piece(offset, length as u64, self.transaction_bytes(), |offset, length| VolumeRequest::Read {
                 volume,
                 offset,
                 length: length as usize,
-                patience: Patience::Host,
+                patience,
             })
             .await?;
         let data = brought.into_iter().flat_map(|success| match success {
@@ -102,25 +107,20 @@ impl Volume for HostVolume {
     }
 
     async fn write(&self, offset: u64, data: Bytes) -> Result<(), Error> {
-        let volume = self.volume.id;
+        let (volume, patience) = (self.volume.id, self.patience);
         self.each_piece(offset, data.len() as u64, self.transaction_bytes(), |at, length| {
             let start = (at - offset) as usize;
-            VolumeRequest::Write {
-                volume,
-                offset: at,
-                data: data.slice(start..start + length as usize),
-                patience: Patience::Host,
-            }
+            VolumeRequest::Write { volume, offset: at, data: data.slice(start..start + length as usize), patience }
         })
         .await
         .map(|_| ())
     }
 
     async fn zero(&self, offset: u64, length: u64, space: Space) -> Result<(), Error> {
-        let volume = self.volume.id;
+        let (volume, patience) = (self.volume.id, self.patience);
         let zeroed = match space {
             Space::GiveBack => {
-                let zero = |offset, length| VolumeRequest::Zero { volume, offset, length, patience: Patience::Host };
+                let zero = |offset, length| VolumeRequest::Zero { volume, offset, length, patience };
                 match self.each_piece(offset, length, self.zero_bytes(), zero).await {
                     // The volume may have moved since it was opened, to a layout with smaller units, so that a piece has too many of them.
                     Err(Error { number: ErrorNumber::Invalid, .. }) => {
@@ -134,7 +134,7 @@ impl Volume for HostVolume {
                     volume,
                     offset,
                     data: ZEROS.slice(..length as usize),
-                    patience: Patience::Host,
+                    patience,
                 })
                 .await
             }
@@ -158,14 +158,14 @@ impl Volume for HostVolume {
     }
 
     async fn allocation(&self, offset: u64, length: u64) -> Result<Vec<(u64, bool)>, Error> {
-        let (block, volume) = (BLOCK_BYTES as u64, self.volume.id);
+        let (block, volume, patience) = (BLOCK_BYTES as u64, self.volume.id, self.patience);
         let start = offset / block * block;
         let end = (offset + length).next_multiple_of(block).min(start + ALLOCATION_BYTES_MAX);
         let told = self
             .each_piece(start, end - start, ALLOCATION_BYTES, |offset, length| VolumeRequest::Allocation {
                 volume,
                 range: BlockRange::new(offset / block, length / block),
-                patience: Patience::Host,
+                patience,
             })
             .await?;
         let runs = told.into_iter().flat_map(|success| match success {

@@ -3,7 +3,7 @@
 use crate::held_volumes::Holds;
 use crate::metrics::Metrics;
 use braid_base::{BLOCK_BYTES, FenceTable, VolumeId};
-use braid_control::{ByteRange, RecoveryReport, merged, unix_millis_now};
+use braid_control::{ByteRange, RecoveryReport, WaitingReport, merged, unix_millis_now};
 use braid_host::{Host, MigrationProgress};
 use braid_shell::{Budget, Counters};
 use rustix::time::{ClockId, clock_gettime};
@@ -69,6 +69,14 @@ impl HostView {
     /// The progress of this host's migration of a volume.
     pub fn migrating(&self, volume: VolumeId) -> Option<MigrationProgress> {
         self.host.borrow().migrating().find(|progress| progress.volume == volume)
+    }
+
+    /// The requests that wait because something is missing, if any.
+    pub fn waiting(&self) -> Option<WaitingReport> {
+        let (requests, longest, devices) = self.host.borrow().waiting(braid_shell::now().time);
+        let devices = devices.into_iter().map(|device| device.0).collect();
+        let (requests, longest_millis) = (requests as u64, longest.as_millis() as u64);
+        (requests > 0).then_some(WaitingReport { requests, longest_millis, devices })
     }
 
     /// True if no operation is under way on a volume.

@@ -160,6 +160,7 @@ mod tests {
 
     fn entry(state: VolumeState, moving: Option<PlacementEntry>) -> VolumeEntry {
         VolumeEntry {
+            unavailable: None,
             name: "vol0".into(),
             id: 7,
             bytes: 1 << 20,

@@ -102,15 +102,7 @@ fn memory(text: &str) -> Result<u64, String> {
 
 /// Reads a time such as 90s, 5m or 1h; a number alone is seconds.
 pub fn span(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
-    let unit = match &text[digits.len()..] {
-        "" | "s" => 1,
-        "m" => 60,
-        "h" => 3_600,
-        other => return Err(format!("'{other}' is no unit of time: use s, m or h")),
-    };
-    let number: u64 = digits.parse().map_err(|_| format!("'{text}' is no span: write 90s, 5m or 1h"))?;
-    number.checked_mul(unit).map(Duration::from_secs).ok_or_else(|| "that is too long".to_string())
+    braid_base::units::parse_span(text)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 mod counting;
 
 use crate::availability::{Availability, Cause, Judged};
-use crate::cluster::{Cluster, Failed, HostSlot, PendingOperation};
+use crate::cluster::{Cluster, Failed, HostSlot, PendingOperation, Record};
 use crate::damage::Row;
 use crate::fault_events::FaultEvent;
 use crate::file_workload::FileWorkload;
@@ -37,7 +37,7 @@ pub(crate) const FOR_EVER: Duration = Duration::from_nanos(u64::MAX);
 /// then.
 const PROMPT: Duration = Duration::from_secs(5);
 
-/// One operation in so many has endless patience.
+/// One operation in so many has endless patience, and one in so many of the others waits for some seconds.
 const ENDLESS_IN: u64 = 6;
 
 /// The bound of a run. Of a thousand seeds, none uses a tenth of it.
@@ -559,9 +559,15 @@ impl Run {
 
     /// Checks an answer against the availability that is promised.
     fn judge(&mut self, asked: &PendingOperation, outcome: &HostOutcome) -> Result<(), Failed> {
+        let must_wait = match asked.patience {
+            Patience::Host => false,
+            Patience::For(span) => self.cluster.world.now().since(asked.since) < span,
+            Patience::Endless => true,
+        };
         if let Err(error) = outcome
-            && asked.patience == Patience::Endless
+            && must_wait
             && !is_final(error)
+            && !(asked.patience != Patience::Endless && is_undecidable(asked, error))
             && !self.is_disconnecting(asked.node)
         {
             return Err(Failed { check: "impatient", details: format!("{asked:?}: {error}") });
@@ -649,7 +655,13 @@ impl Run {
             0 => 0,
             others => self.which_volume.below(others + 1) as usize,
         };
-        let patience = if self.patience_rng.chance(1, ENDLESS_IN) { Patience::Endless } else { Patience::Host };
+        let patience = if self.patience_rng.chance(1, ENDLESS_IN) {
+            Patience::Endless
+        } else if self.patience_rng.chance(1, ENDLESS_IN) {
+            Patience::For(Duration::from_millis(self.patience_rng.between(100, 20_000)))
+        } else {
+            Patience::Host
+        };
         match self.other_workloads.get_mut(number.wrapping_sub(1)) {
             Some(workload) => {
                 let operation = workload.operation();
@@ -728,6 +740,11 @@ impl Run {
         self.schedule.insert(self.next_token, schedule);
         self.cluster.world.alarm(at, self.next_token);
     }
+}
+
+/// True for an error that may end a write of limited patience early: its outcome can't be known, since all its devices have been out.
+fn is_undecidable(asked: &PendingOperation, error: &HostError) -> bool {
+    matches!((&asked.record, error), (Record::Write(_), HostError::Unavailable { .. }))
 }
 
 /// True for an error that may end an operation of endless patience: nothing has happened, and nothing will.

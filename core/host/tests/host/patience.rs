@@ -14,6 +14,7 @@ use std::time::Duration;
 
 const DONE: Option<HostOutcome> = Some(Ok(HostSuccess::Done));
 const SERVER: LockServerId = LockServerId(0);
+const A_MINUTE: Duration = Duration::from_secs(60);
 const AN_HOUR: Duration = Duration::from_secs(3_600);
 
 fn state(stage: &Stage, states: &[(u16, MemberState)]) -> Membership {
@@ -76,8 +77,9 @@ fn one_that_lacks_devices_waits_for_them_and_goes_on_by_itself() {
         stage.pass(AN_HOUR);
         assert_eq!((stage.outcome(write), stage.outcome(read)), (None, None));
         assert_eq!(stage.commands(), [], "nothing is asked of the others meanwhile");
-        let (count, longest) = stage.host.prolonged(stage.now.time);
+        let (count, longest, lacking) = stage.host.waiting(stage.now.time);
         assert!(count == 2 && longest >= AN_HOUR, "{count} have waited, {longest:?} at most");
+        assert_eq!(lacking.into_iter().map(|device| device.0).collect::<Vec<_>>(), [0, 4]);
         assert_eq!(stage.host.counters().prolonged, 2 * 120);
         stage.lack(&[]);
         if is_out {
@@ -86,8 +88,78 @@ fn one_that_lacks_devices_waits_for_them_and_goes_on_by_itself() {
         }
         assert_eq!(serve(&mut stage, write, 0), Ok(HostSuccess::Done));
         assert!(serve(&mut stage, read, 7).is_ok());
-        assert_eq!(stage.host.prolonged(stage.now.time).0, 0);
+        assert_eq!(stage.host.waiting(stage.now.time).0, 0);
     }
+}
+
+/// A write of block 0 and a read of it that wait for devices for a minute.
+fn ask_for_a_minute(stage: &mut Stage) -> [OpId; 2] {
+    let patience = Patience::For(A_MINUTE);
+    let (offset, data) = (0, bytes::Bytes::from(vec![1; BLOCK_BYTES]));
+    let write = stage.ask(VolumeRequest::Write { volume: VOLUME, offset, data, patience });
+    [write, stage.ask(VolumeRequest::Read { volume: VOLUME, offset, length: BLOCK_BYTES, patience })]
+}
+
+#[test]
+fn one_with_a_limit_waits_so_long_and_then_says_what_is_missing() {
+    let mut stage = Stage::with_monitor(Ordering::Timestamp);
+    stage.lack(&[0, 4]);
+    let ops = ask_for_a_minute(&mut stage);
+    stage.pass(A_MINUTE - Duration::from_secs(1));
+    assert_eq!(ops.map(|op| stage.outcome(op)), [None, None]);
+    assert_eq!(stage.host.waiting(stage.now.time).0, 2);
+    let elsewhere = stage.read_block(1);
+    assert!(serve(&mut stage, elsewhere, 3).is_ok(), "what can be served is");
+    stage.pass(Duration::from_secs(1));
+    for op in ops {
+        let outcome = stage.outcome(op);
+        assert!(matches!(outcome, Some(Err(HostError::Unavailable { .. }))), "{outcome:?}");
+    }
+    assert_eq!(stage.host.waiting(stage.now.time).0, 0);
+    // Those that are asked later, and those whose devices return in time, succeed.
+    let ops = ask_for_a_minute(&mut stage);
+    stage.pass(A_MINUTE / 2);
+    stage.lack(&[]);
+    assert_eq!(serve(&mut stage, ops[0], 0), Ok(HostSuccess::Done));
+    assert!(serve(&mut stage, ops[1], 7).is_ok());
+}
+
+#[test]
+fn one_with_a_limit_whose_write_is_under_way_has_the_host_s_time_out_after_it() {
+    for is_known in [false, true] {
+        let mut stage = Stage::with_monitor(Ordering::Timestamp);
+        let [write, _] = ask_for_a_minute(&mut stage);
+        let (write, writes) = begin_writing(&mut stage, write);
+        stage.accept_all(&writes[..1], 0);
+        // The other device is silent; whether the monitor says so makes the difference.
+        stage.pass(A_MINUTE - Duration::from_secs(1));
+        assert_eq!(stage.outcome(write), None);
+        if is_known {
+            stage.lack(&[0, 4]);
+        }
+        stage.pass(Duration::from_secs(2));
+        let outcome = stage.outcome(write);
+        assert_eq!(matches!(outcome, Some(Err(HostError::Unavailable { .. }))), is_known, "{outcome:?}");
+        assert_eq!(outcome.is_some(), is_known);
+        stage.pass(Duration::from_secs(30));
+        if !is_known {
+            let outcome = stage.outcome(write);
+            assert!(matches!(outcome, Some(Err(HostError::TimedOut { .. }))), "{outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn one_with_a_limit_is_never_written_twice() {
+    let mut stage = Stage::with_monitor(Ordering::Timestamp);
+    let [write, _] = ask_for_a_minute(&mut stage);
+    let (write, _) = begin_writing(&mut stage, write);
+    for (number, other) in [(0, 4), (4, 0)] {
+        let news = state(&stage, &[(number, MemberState::Out), (other, MemberState::In)]);
+        stage.news(news);
+    }
+    assert!(matches!(stage.outcome(write), Some(Err(HostError::Unavailable { .. }))), "its outcome can't be known");
+    assert_eq!(stage.host.counters().repeated, 0);
 }
 
 #[test]
@@ -297,7 +369,7 @@ fn it_ends_when_its_user_is_gone_or_the_host_disconnects() {
 fn their_number_is_bounded_below_that_of_all_operations() {
     let mut stage = Stage::with_monitor(Ordering::Timestamp);
     stage.lack(&[0, 4]);
-    let all: Vec<_> = (0..=braid_base::limits::ENDLESS_OPERATIONS_MAX).map(|_| stage.read_endless(0)).collect();
+    let all: Vec<_> = (0..=braid_base::limits::PATIENT_OPERATIONS_MAX).map(|_| stage.read_endless(0)).collect();
     assert_eq!(stage.outcome(all[all.len() - 1]), Some(Err(HostError::Busy)));
     assert_eq!(stage.outcome(all[0]), None);
     let read = stage.read_block(1);

@@ -8,6 +8,7 @@ mod down;
 mod events;
 mod fs;
 mod guard;
+mod host;
 mod lockd;
 mod mds;
 mod monitor;
@@ -72,6 +73,8 @@ enum Command {
     #[command(subcommand)]
     Recipe(recipe::Command),
     Nbd(nbd::Arguments),
+    #[command(subcommand)]
+    Host(host::Command),
     #[command(subcommand)]
     Monitor(monitor::Command),
     Lockd(lockd::Arguments),
@@ -167,6 +170,7 @@ async fn execute(command: Command, common: &Common) -> Result<ExitCode, Failure>
         Command::Monitord(arguments) => monitord::run(arguments, common).await,
         Command::Mds(arguments) => mds::run(arguments, common).await,
         Command::Nbd(arguments) => nbd::run(arguments, common).await,
+        Command::Host(command) => host::run(command, common).await,
         Command::Bench(arguments) => braid_bench::run(*arguments, common).await,
         Command::Sim(arguments) => sim::run(arguments, common),
         Command::Replay(arguments) => replay::run(&arguments, common),

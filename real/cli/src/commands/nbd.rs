@@ -2,6 +2,7 @@
 
 use braid_admin::failure::Failure;
 use braid_admin::parent_process;
+use braid_control::WhenUnavailable;
 use braid_daemons::front_end::{self, NbdFrontEnd};
 use braid_shell::Address;
 use braid_terminal::Common;
@@ -24,6 +25,10 @@ pub struct Arguments {
     /// The address to listen on: HOST:PORT, with port 0 for any free port, or unix:PATH
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     listen: Address,
+    /// What requests do while devices are missing that they need: fail, wait, or wait for a time and then fail (60s, 5m) [default: what the
+    /// volume says, which is 60s unless `braid volume set-unavailable` has changed it]
+    #[arg(long, value_name = "fail|wait|TIME")]
+    unavailable: Option<WhenUnavailable>,
     #[command(flatten)]
     recording: super::recording::Options,
     /// Die with this process, which must be the parent
@@ -38,8 +43,8 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     }
     let mut signals = Signals::catch()?;
     let folder = common.folder();
-    let front =
-        NbdFrontEnd::open(&folder, &arguments.listen, arguments.volumes.clone(), arguments.recording.request()).await?;
+    let (volumes, recording) = (arguments.volumes.clone(), arguments.recording.request());
+    let front = NbdFrontEnd::open(&folder, &arguments.listen, volumes, arguments.unavailable, recording).await?;
     let exported = front_end::exported(&folder.describe()?, &arguments.volumes, front.address(), None);
     output::print(
         common.json,

@@ -5,7 +5,7 @@ use braid_admin::failure::Failure;
 use braid_admin::parent_process;
 use braid_base::DeviceId;
 use braid_base::units::{format_size, parse_size};
-use braid_control::ArrayFolder;
+use braid_control::{ArrayFolder, WhenUnavailable};
 use braid_daemons::front_end::ExportedVolume;
 use braid_daemons::supervisor::{Placement, Tuning};
 use braid_daemons::up::{self, Options, Ready};
@@ -71,6 +71,10 @@ pub struct Arguments {
     /// Let monitor, devices and servers listen on ports of 127.0.0.1, which every user of this machine can reach, and not on Unix sockets
     #[arg(long)]
     tcp: bool,
+    /// What requests of NBD clients do while devices are missing that they need: fail, wait, or wait for a time and then fail (60s, 5m)
+    /// [default: what the volume says, which is 60s unless `braid volume set-unavailable` has changed it]
+    #[arg(long, value_name = "fail|wait|TIME")]
+    unavailable: Option<WhenUnavailable>,
     /// Start without devices that can't be started, as far as the others can serve without them
     #[arg(long)]
     degraded: bool,
@@ -125,6 +129,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         },
         degraded: arguments.degraded,
         listen: Address::loopback(arguments.port),
+        unavailable: arguments.unavailable,
     };
     let ready = |ready: &Ready| output::print(common.json, || json_of(ready), || text_of(ready));
     up::run(folder, &asked, options, ready, signals.asked_to_end()).await?;

@@ -6,7 +6,7 @@ use braid_base::{ArrayId, BLOCK_BYTES, DeviceId, Generation, NodeId, Now, Time, 
 use braid_layout::{Atomicity, Layout, RaidLevel, VolumeDescription};
 use braid_machine::{
     HostEffects, HostError, HostOutcome, HostRequest, HostSuccess, Input, Machine, MountRequest, NoDisk, OpId,
-    VolumeRequest,
+    Patience, VolumeRequest,
 };
 use braid_nbd::{Backend, Error, ErrorNumber, HostBackend, HostVolume, ServedVolume, Settings, Space, Volume};
 use braid_ordering::Ordering;
@@ -140,7 +140,7 @@ fn volume(id: VolumeId, data: usize) -> ServedVolume {
         moving: None,
     };
     let name = if id == GOOD { "good" } else { "full" };
-    ServedVolume { name: name.into(), description: "raid5".into(), volume }
+    ServedVolume { name: name.into(), description: "raid5".into(), volume, patience: Patience::Host }
 }
 
 /// A backend on a naive host, which runs as long as the present runtime.

@@ -265,7 +265,10 @@ fn everything_killed_while_a_device_is_out_comes_back_with_every_acknowledged_wr
 #[test]
 fn of_two_devices_of_a_group_one_must_come_back_and_other_groups_go_on() {
     // Three mirrored pairs.
-    let array = Array::up(&["--devices", "6", "--layout", "raid1:2", "--size", "64MiB", "--volume", "vol0:32MiB"]);
+    let up = ["--devices", "6", "--layout", "raid1:2", "--size", "64MiB", "--volume", "vol0:32MiB"];
+    let array = Array::up(&[&up[..], &["--unavailable", "fail"]].concat());
+    let (_server, patient) = array.host();
+    let mut patient = Client::open(&patient);
     let ring = array.braid(&["volume", "info", "vol0"]).done().json()["volume"]["devices"].clone();
     let group = [number(&ring[0]) as usize, number(&ring[1]) as usize];
     let uri = array.nbd();
@@ -299,6 +302,15 @@ fn of_two_devices_of_a_group_one_must_come_back_and_other_groups_go_on() {
         client.write(stripe * UNIT, &[stripe as u8 + 10; 4096]).expect("another pair accepts writes");
         assert!(client.read(stripe * UNIT, 4096).expect("and read") == [stripe as u8 + 10; 4096]);
     }
+    // By default they wait, and hold up nothing else.
+    let waiting = patient.send_read(0, 4096).expect("the server reads");
+    assert!(patient.read(UNIT, 4096).expect("another pair serves") == [11; 4096]);
+    array.await_status("the waiting request is shown", |status| {
+        let hosts = status["hosts"].as_array().expect("a list");
+        let shows =
+            |host: &Value| host["waiting"]["requests"] == 1 && host["waiting"]["devices"] == Value::from(&lacks[..]);
+        hosts.iter().any(shows)
+    });
     let checked = array.braid(&["volume", "check", "vol0"]).done().json();
     let unchecked = number(&checked["unchecked"]);
     assert!(unchecked > 0 && unchecked < number(&checked["stripes"]), "the other mirrors are checked: {checked}");
@@ -306,6 +318,8 @@ fn of_two_devices_of_a_group_one_must_come_back_and_other_groups_go_on() {
     signal(array.device_pid(unavailable), Signal::CONT);
     array.await_volume(0, "degraded");
     assert!(client.read(0, 4096).expect("one device of the pair is enough") == [1; 4096]);
+    assert_eq!(patient.reply().expect("the server answers"), (waiting, 0));
+    assert!(patient.take(4096).expect("data") == [1; 4096]);
     client.write(0, &[9; 4096]).expect("a write works");
     for pid in pids.into_iter().filter(|pid| *pid != array.device_pid(unavailable)) {
         signal(pid, Signal::CONT);
@@ -339,8 +353,24 @@ fn the_monitor_may_be_run_by_hand_and_only_once() {
 }
 
 #[test]
+fn more_devices_are_silent_than_there_is_redundancy_and_writers_see_a_pause() {
+    let array = Array::small();
+    let load = Load::start(plan(&[&array.nbd()]));
+    load.go_on();
+    let pids = [1, 3].map(|device| array.device_pid(device));
+    pids.into_iter().for_each(|pid| signal(pid, Signal::STOP));
+    array.await_volume(0, "unavailable");
+    array.await_status("requests wait", |status| status["hosts"][0]["waiting"]["requests"].as_u64() > Some(0));
+    pids.into_iter().for_each(|pid| signal(pid, Signal::CONT));
+    load.go_on();
+    load.stop().verify(&array.nbd());
+    array.await_volume(0, "healthy");
+    array.assert_sound("vol0");
+}
+
+#[test]
 fn a_volume_without_redundancy_waits_for_each_of_its_devices() {
-    let array = Array::up(&[&SMALL[..], &["--devices", "5"]].concat());
+    let array = Array::up(&[&SMALL[..], &["--devices", "5", "--unavailable", "fail"]].concat());
     array.braid(&["volume", "create", "loose", "--size", "8MiB", "--layout", "raid0:5"]).done();
     let uri = array.nbd().replace("/vol0", "/loose");
     let mut client = Client::open(&uri);

@@ -5,10 +5,10 @@ use braid_admin::device_condition::{Healing, with_real_share};
 use braid_admin::file_system_status::FileSystemStatus;
 use braid_admin::health::MonitorHealth;
 use braid_admin::snapshot::ArraySnapshot;
-use braid_admin::status::Status;
+use braid_admin::status::{HostStatus, Status};
 use braid_base::units::format_size;
 use braid_base::{DeviceId, FileSystemId, Generation, LockServerId};
-use braid_control::ThrottleReport;
+use braid_control::{ThrottleReport, WaitingReport};
 use braid_ordering::Atomicity;
 use braid_shell::StoppedRecording;
 use braid_terminal::output::table;
@@ -102,6 +102,10 @@ impl<'a> View<'a> {
                 rows.push(row([&generation, &lease, &host.pid.to_string(), &host.role]));
             }
             text += &table(&rows);
+            for host in &status.hosts {
+                let waiting = host.waiting.as_ref().filter(|_| host.live);
+                text += &waiting.map(|waiting| waits(host, waiting)).unwrap_or_default();
+            }
         }
         if verbose {
             text += &all_counted(look, status);
@@ -190,6 +194,14 @@ fn volume_table(status: &Status) -> String {
         ]));
     }
     table(&rows)
+}
+
+/// That requests of a host wait, and for what.
+fn waits(host: &HostStatus, waiting: &WaitingReport) -> String {
+    let devices: Vec<String> = waiting.devices.iter().map(|device| DeviceId(*device).to_string()).collect();
+    let what = if devices.is_empty() { "the array".to_string() } else { devices.join(", ") };
+    let (host, requests, seconds) = (Generation(host.generation), waiting.requests, waiting.longest_millis / 1000);
+    format!("host {host}: {requests} requests wait for {what}, for up to {seconds} s\n")
 }
 
 /// The file systems, their metadata servers, and how many hosts use them.

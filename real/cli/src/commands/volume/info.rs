@@ -44,6 +44,7 @@ pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
                 line("ordering", entry.ordering.clone()),
                 line("atomicity", entry.atomicity.clone()),
                 line("parity site", entry.parity_site.clone()),
+                line("while unavailable", entry.unavailable().to_string()),
                 line(
                     "keeps",
                     if entry.attribute_volume { "attributes of objects: it is an attribute volume" } else { "blocks" }

@@ -10,6 +10,7 @@ mod migrate;
 mod resize;
 mod set_ordering;
 mod set_parity_site;
+mod set_unavailable;
 
 use braid_admin::failure::Failure;
 use braid_control::VolumeEntry;
@@ -26,6 +27,7 @@ pub enum Command {
     Delete(delete::Arguments),
     SetOrdering(set_ordering::Arguments),
     SetParitySite(set_parity_site::Arguments),
+    SetUnavailable(set_unavailable::Arguments),
     Map(map::Arguments),
     Migrate(migrate::Arguments),
     Resize(resize::Arguments),
@@ -41,6 +43,7 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
         Command::Delete(arguments) => delete::run(arguments, common).await,
         Command::SetOrdering(arguments) => set_ordering::run(arguments, common).await,
         Command::SetParitySite(arguments) => set_parity_site::run(arguments, common).await,
+        Command::SetUnavailable(arguments) => set_unavailable::run(arguments, common),
         Command::Map(arguments) => map::run(arguments, common),
         Command::Migrate(arguments) => migrate::run(arguments, common).await,
         Command::Resize(arguments) => resize::run(arguments, common).await,
@@ -66,6 +69,7 @@ fn json(volume: &VolumeEntry) -> serde_json::Value {
         "ordering": volume.ordering,
         "atomicity": volume.atomicity,
         "parity_site": volume.parity_site,
+        "unavailable": volume.unavailable().to_string(),
         "attribute_volume": volume.attribute_volume,
         "lifecycle": volume.state_name(),
         "moving": volume.moving.as_ref().map(|target| json!({

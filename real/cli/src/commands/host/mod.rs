@@ -1,0 +1,101 @@
+//! `braid host`: lists and fences the hosts of an array.
+
+mod fence_agent;
+
+use braid_admin::host_fencing::HostName;
+use braid_admin::{Array, Failure};
+use braid_base::Generation;
+use braid_control::HostEntry;
+use braid_terminal::Common;
+use braid_terminal::output::{self, table};
+use serde_json::json;
+use std::process::ExitCode;
+
+/// List and fence hosts: the servers, mounts and commands that use the array
+#[derive(clap::Subcommand)]
+pub enum Command {
+    List,
+    Fence(Arguments),
+    FenceAgent(fence_agent::Arguments),
+}
+
+/// Fence a host: no device serves it any more, and it can't come back
+///
+/// Returns when the fence is final: each of its writes has taken effect or never will, and its locks are free. Exit status 0 then, also if
+/// the host was fenced before or has ended; otherwise the command must be repeated. What the host serves ends: `braid nbd` and mounts end
+/// with an error, and `braid up` starts its host again.
+///
+/// Examples: `braid host fence h17`, `braid host fence "nbd 10.0.0.5:10809"`
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The host: its number, as `braid host list` shows it, or its role
+    #[arg(value_name = "HOST")]
+    host: String,
+}
+
+/// Runs one of the commands.
+pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
+    let array = Array::of(common.folder());
+    match command {
+        Command::List => list(&array, common),
+        Command::Fence(arguments) => fence(&array, &arguments.host, common).await,
+        Command::FenceAgent(arguments) => Ok(fence_agent::run(arguments, common).await),
+    }
+}
+
+/// The first word of a role.
+fn kind(host: &HostEntry) -> &str {
+    host.role.split(' ').next().unwrap_or_default()
+}
+
+fn lease(host: &HostEntry) -> &'static str {
+    if host.live { "live" } else { "expired" }
+}
+
+fn list(array: &Array, common: &Common) -> Result<ExitCode, Failure> {
+    let hosts = array.hosts()?;
+    let as_json = |host: &HostEntry| {
+        json!({
+            "generation": host.generation.0,
+            "kind": kind(host),
+            "role": host.role,
+            "pid": host.pid,
+            "lease": lease(host),
+            "silent_seconds": host.silent.map(|silent| silent.as_secs_f64()),
+            "directory": host.report.mount.as_ref().map(|mount| &mount.directory),
+            "waiting_requests": host.report.waiting.as_ref().map_or(0, |waiting| waiting.requests),
+        })
+    };
+    let as_text = || {
+        let mut rows = vec![["host", "kind", "lease", "last heartbeat", "pid", "role"].map(str::to_string).to_vec()];
+        for host in &hosts {
+            let silent =
+                host.silent.map_or("unknown".to_string(), |silent| format!("{:.1} s ago", silent.as_secs_f64()));
+            let (name, pid) = (host.generation.to_string(), host.pid.to_string());
+            rows.push(vec![name, kind(host).to_string(), lease(host).to_string(), silent, pid, host.role.clone()]);
+        }
+        table(&rows)
+    };
+    output::print(
+        common.json,
+        || json!({"schema": 2, "hosts": hosts.iter().map(as_json).collect::<Vec<_>>()}),
+        as_text,
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn fence(array: &Array, name: &str, common: &Common) -> Result<ExitCode, Failure> {
+    let fenced = array.fence_hosts(&HostName::read(name)).await?;
+    let names: Vec<String> = fenced.hosts.iter().map(Generation::to_string).collect();
+    let generations: Vec<u32> = fenced.hosts.iter().map(|host| host.0).collect();
+    output::print(
+        common.json,
+        || json!({"schema": 2, "host": name, "generations": generations, "already_fenced": fenced.already, "final": true}),
+        || match (fenced.already, names.is_empty()) {
+            (_, true) => format!("no host has the role '{name}' any more: it has ended, or was fenced before\n"),
+            (true, _) => format!("host {name} was fenced before, or has ended\n"),
+            (false, _) => format!("fenced for good: {}\n", names.join(", ")),
+        },
+    );
+    Ok(ExitCode::SUCCESS)
+}
