@@ -19,6 +19,7 @@ use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 
@@ -80,6 +81,7 @@ where
     let volume = Arc::new(volume);
     let place = neighbours.join(name, socket, volume.clone());
     let volume = &*volume;
+    let has_closed = || place.has_closed();
     let mut transmission = Transmission {
         stream,
         input,
@@ -91,6 +93,8 @@ where
             Leave::Taken => place.take_leave(),
             Leave::Lost => volume.abandon(),
         },
+        has_closed: &has_closed,
+        answered: Instant::now(),
         in_flight: FuturesUnordered::new(),
         bytes_in_flight: 0,
         output: Output::new(negotiated.structured),
@@ -201,6 +205,10 @@ struct Transmission<'a, S, A, F, N, L> {
     /// Called before the requests that have just arrived are started.
     before: N,
     on_end: L,
+    /// True if the client has closed the connection, even if the server does not read.
+    has_closed: &'a (dyn Fn() -> bool + Sync),
+    /// When a request was answered last.
+    answered: Instant,
     in_flight: FuturesUnordered<F>,
     bytes_in_flight: usize,
     output: Output,
@@ -236,6 +244,11 @@ where
             if !self.pressure.poll(cx, &load)? {
                 return Poll::Pending;
             }
+            if self.is_left_waiting() {
+                self.reading = false;
+                (self.on_end)(Leave::Lost);
+                continue;
+            }
             if load.bytes == self.input.capacity() && self.input.is_empty() {
                 // An idle client needs no buffer. What it sends next wakes the task.
                 self.input = BytesMut::new();
@@ -260,6 +273,13 @@ where
             has_requests: !self.in_flight.is_empty(),
             is_throttled: reads && !may_hold,
         }
+    }
+
+    /// True if the server does not read because of requests that wait, and the client that asked for them is gone. Its farewell may be
+    /// among what was not read; so it is waited for as long as requests are answered.
+    fn is_left_waiting(&self) -> bool {
+        let waits = self.reading && !self.is_below_limits() && !self.in_flight.is_empty();
+        waits && self.answered.elapsed() >= self.settings.stall_timeout && (self.has_closed)()
     }
 
     /// The server stops: requests that were not started are refused, those in progress are finished, and nothing more is read.
@@ -341,6 +361,7 @@ where
         let mut progress = false;
         while let Poll::Ready(Some((weight, reply))) = Pin::new(&mut self.in_flight).poll_next(cx) {
             self.bytes_in_flight -= weight;
+            self.answered = Instant::now();
             self.output.put(reply);
             progress = true;
         }

@@ -75,6 +75,12 @@ impl<V: Volume> NeighbourGuard<V> {
 }
 
 impl<V> NeighbourGuard<V> {
+    /// True if the client has closed its side of the connection. What it sent before may not have been read.
+    pub fn has_closed(&self) -> bool {
+        let mut polled = [PollFd::new(&self.own.socket, PollFlags::RDHUP)];
+        poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+    }
+
     /// The client has disconnected in order: its requests are finished even though it closes its connection.
     pub fn take_leave(&self) {
         self.neighbours.lock().retain(|client| !Arc::ptr_eq(client, &self.own));

@@ -134,6 +134,19 @@ fn what_a_client_asked_for_is_abandoned_when_it_closes_its_connection() {
 }
 
 #[test]
+fn what_waits_is_abandoned_when_its_client_is_gone_even_if_the_server_has_stopped_reading() {
+    let stall_timeout = Duration::from_millis(200);
+    let server = Running::start(Settings { requests_max: 2, stall_timeout, ..Settings::default() });
+    let mut gone = Client::open(&server.address, "stuck");
+    let write = |cookie| [header(WRITE, cookie, 0, 3), vec![1; 3]].concat();
+    gone.send(&[write(1), write(2), write(3)].concat());
+    await_waiting(&server, 2);
+    drop(gone);
+    // No other client comes.
+    await_waiting(&server, 0);
+}
+
+#[test]
 fn what_a_client_asked_for_is_abandoned_before_others_of_its_export_are_served() {
     // The server has stopped reading from the first client, and so does not notice that it is gone.
     let server = Running::start(Settings { requests_max: 2, ..Settings::default() });
