@@ -91,7 +91,8 @@ impl Fencer {
     /// Takes the answer to its question. Returns the next one, or none if the round is over.
     pub fn on_answer(&mut self, now: &LeaseTime, answer: Answer) -> Option<Question> {
         match (std::mem::replace(&mut self.step, Step::Waiting), answer) {
-            (Step::Ending, Answer::Expired(Expired { gone, fence }, known)) => {
+            (Step::Ending, Answer::Expired(Expired { gone, fence, silent }, known)) => {
+                self.judge.discount(silent);
                 let is_due = known.is_some_and(|known| self.is_due(&known, now, &fence));
                 // Each fence makes a new epoch, so none is made without need.
                 if gone.is_empty() && !is_due {
@@ -108,9 +109,13 @@ impl Fencer {
                 self.step = Step::Forgetting;
                 Some(Question::Forget(gone))
             }
+            // The leases may be in a state in which nobody can renew them.
+            (Step::Ending, Answer::Unknown) => {
+                self.judge.discount(None);
+                None
+            }
             // What is left is found again by the next round.
-            (Step::Ending | Step::Fencing(_) | Step::Forgetting, Answer::Unknown)
-            | (Step::Forgetting, Answer::Done) => None,
+            (Step::Fencing(_) | Step::Forgetting, Answer::Unknown) | (Step::Forgetting, Answer::Done) => None,
             (step, answer) => panic!("{answer:?} is no answer for a fencer that is {step:?}"),
         }
     }
@@ -130,6 +135,7 @@ impl Fencer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Heartbeat, LeaseTable, Version};
 
     fn hosts(hosts: &[u32]) -> Vec<Generation> {
         hosts.iter().copied().map(Generation).collect()
@@ -137,6 +143,42 @@ mod tests {
 
     fn at(seconds: u64) -> LeaseTime {
         LeaseTime { boot: "this".into(), elapsed: Duration::from_secs(seconds) }
+    }
+
+    /// Two hosts that live, of which the first one has a fencer, and whether they can write their renewals, or anything else be written, at a time.
+    fn fenced_in(renew: impl Fn(u64) -> bool, write: impl Fn(u64) -> bool) -> Option<u64> {
+        let mut table = LeaseTable::new(Generation(0));
+        let [own, other] = [0, 0].map(|_| table.take(&at(0), ()).unwrap().0);
+        let (allowed, heartbeat) = (Duration::from_secs(60), Duration::from_secs(1));
+        let mut fencer = Fencer::new(own, allowed, heartbeat, SweepLimits::default());
+        for second in 0..900 {
+            let Question::Expire { by, now, allowed } = fencer.begin(at(second)) else { panic!("a round begins so") };
+            let mut next = table.clone();
+            let (expired, writes) = next.expire(by, &now, allowed).unwrap();
+            if !expired.gone.is_empty() && write(second) {
+                return Some(second);
+            }
+            let answer = if writes.is_empty() { Answer::Expired(expired, None) } else { Answer::Unknown };
+            assert_eq!(fencer.on_answer(&at(second), answer), None);
+            // The host of the fencer renews at once when it can, the other one a heartbeat later.
+            for host in [Some(own), (second > 0 && renew(second - 1)).then_some(other)].into_iter().flatten() {
+                if renew(second) {
+                    let heartbeat = Heartbeat { renewed: Some(at(second)), confirmed: Version(0), report: () };
+                    table.renew(host, heartbeat).unwrap();
+                }
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn no_host_is_fenced_because_nobody_could_renew() {
+        let (always, outage) = (|_| true, |second| !(100..500).contains(&second));
+        assert_eq!(fenced_in(always, always), None);
+        assert_eq!(fenced_in(outage, outage), None);
+        assert_eq!(fenced_in(outage, always), None, "a full file system takes some writes");
+        let dies = |second: u64| second < 100;
+        assert_eq!(fenced_in(dies, always), None, "as long as nobody renews");
     }
 
     #[test]

@@ -2,10 +2,14 @@
 //!
 //! After the machine slept, or after all processes were suspended together, every lease looks expired although no host had a chance to
 //! renew it. Therefore a judge records when it last checked. A long gap between two checks means that the judge itself was
-//! suspended, and the judge extends all leases by that time.
+//! suspended, and the judge extends all leases by that time. It is the same if no host at all can renew, because the table of leases can't be
+//! written: such a check does not count.
 
 use crate::LeaseTime;
 use std::time::Duration;
+
+/// A gap that is longer than any lease.
+const UNKNOWN: Duration = Duration::from_secs(1 << 40);
 
 /// Decides which leases have expired, over a sequence of checks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -13,6 +17,10 @@ pub struct LeaseJudge {
     /// A longer gap between two checks means that the judge was suspended.
     longest: Duration,
     last: Option<LeaseTime>,
+    /// The check before the last one.
+    before: Option<LeaseTime>,
+    /// It has checked, and no check has counted: it does not know since when nobody can renew.
+    is_blind: bool,
     /// When each gap ended and how long it was, oldest first.
     gaps: Vec<(Duration, Duration)>,
 }
@@ -20,21 +28,35 @@ pub struct LeaseJudge {
 impl LeaseJudge {
     /// A judge that has not checked yet, and will check at least once per heartbeat.
     pub fn new(heartbeat: Duration) -> LeaseJudge {
-        LeaseJudge { longest: heartbeat * 2, last: None, gaps: Vec::new() }
+        LeaseJudge { longest: heartbeat * 2, last: None, before: None, is_blind: false, gaps: Vec::new() }
     }
 
     /// How long a host may be silent now if leases last for `length`. To be called at every check. The result is longer than `length` by
     /// the time for which the judge was suspended within the last `length`: it is at most twice `length` plus one gap, however often the
     /// judge is suspended.
     pub fn allowed(&mut self, now: &LeaseTime, length: Duration) -> Duration {
-        match self.last.replace(now.clone()).map(|last| now.since(&last)) {
+        self.before = self.last.replace(now.clone());
+        match self.before.as_ref().map(|last| now.since(last)) {
             Some(Some(gap)) if gap > self.longest => self.gaps.push((now.elapsed, gap)),
             // Leases of another boot have expired anyhow.
             Some(None) => self.gaps.clear(),
+            None if std::mem::take(&mut self.is_blind) => self.gaps.push((now.elapsed, UNKNOWN)),
             _ => {}
         }
         self.gaps.retain(|(end, _)| now.elapsed.saturating_sub(*end) <= length);
         length + self.gaps.iter().map(|(_, gap)| *gap).sum::<Duration>()
+    }
+
+    /// To be called after a check that could not be completed, or that found no host that has renewed its lease lately (`silent` is the shortest
+    /// silence): perhaps none can. The check does not count then, so that the time until the next one that counts is a gap.
+    pub fn discount(&mut self, silent: Option<Duration>) {
+        if silent.is_some_and(|silent| silent <= self.longest) {
+            return;
+        }
+        let Some(check) = self.last.take() else { return };
+        self.gaps.retain(|(end, _)| *end != check.elapsed);
+        self.last = self.before.take();
+        self.is_blind = self.last.is_none();
     }
 }
 
@@ -80,6 +102,27 @@ mod tests {
         let most = (0..600_000).step_by(1_500).map(|millis| judge.allowed(&at(millis), LENGTH)).max();
         assert!(most <= Some(2 * LENGTH + Duration::from_millis(1_500)), "{most:?}");
         assert!(judge.gaps.len() <= 61, "and remembers no more than a lease of gaps");
+    }
+
+    #[test]
+    fn while_no_host_can_renew_its_lease_no_time_passes() {
+        let mut judge = LeaseJudge::new(HEARTBEAT);
+        look(&mut judge, 0, 10_000);
+        // Nobody writes the table of leases from 10 s until 310 s. A host may die in that time.
+        for millis in (10_500..=310_000).step_by(500) {
+            let silent = Duration::from_millis(millis - 10_000);
+            assert!(judge.allowed(&at(millis), LENGTH) >= silent, "after {millis} ms");
+            judge.discount(Some(silent));
+        }
+        let after = judge.allowed(&at(310_500), LENGTH);
+        judge.discount(Some(Duration::ZERO));
+        assert!(after > Duration::from_secs(355) && after < Duration::from_secs(365), "{after:?}");
+        assert_eq!(look(&mut judge, 311_000, 371_000), LENGTH, "a lease later, nothing is left of it");
+        let mut later = LeaseJudge::new(HEARTBEAT);
+        later.allowed(&at(310_000), LENGTH);
+        later.discount(Some(Duration::from_secs(300)));
+        assert!(later.allowed(&at(310_500), LENGTH) >= UNKNOWN, "it has not seen the beginning");
+        assert_eq!(look(&mut later, 311_000, 371_000), LENGTH);
     }
 
     #[test]

@@ -21,9 +21,11 @@
 //! 3. *A fence refuses no host whose lease is not over.* It excepts exactly these, and hosts that start later are above its bound.
 //! 4. *A lease that was ended is forgotten when its host is fenced.* Until then, every fencer finds it again. So a fencer may die, or be
 //!    suspended, at every step, and any other one continues.
-//! 5. *Only silence ends a lease.* A [`LeaseJudge`] extends all leases by the time for which it was suspended itself, and a lease of an earlier
-//!    boot has ended.
-//! 6. *A host stops when its lease is over*, or when it could not renew it for as long as a host may be silent.
+//! 5. *Only silence ends a lease.* A [`LeaseJudge`] extends all leases by the time for which it was suspended itself, or nobody could renew, and
+//!    a lease of an earlier boot has ended.
+//! 6. *A host stops when its lease is over*, or when it could not find out for as long as a host may be silent. A host whose lease can't be
+//!    written, though it can be read, goes on: only the devices' refusal ends its I/O, and every fence is preceded by an end of the lease on
+//!    record, or made by the monitor.
 //!
 //! | module | what |
 //! | --- | --- |

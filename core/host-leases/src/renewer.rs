@@ -1,7 +1,9 @@
 //! The part of a host: it renews its lease, notices that the lease is over, and has its process stop.
 //!
 //! A host that is fenced is refused by all devices. A host whose lease is over will be: it stops before that, instead of answering its users
-//! with errors. So does one that could not renew its lease for as long as a host may be silent.
+//! with errors. So does one that does not know for that long whether it still has a lease. A host that reads that its lease is not over, and can't
+//! write its renewal, goes on: whoever ends a lease writes that down before the host is fenced, and devices refuse it from the fence on. So the
+//! host misses neither.
 
 use crate::LeaseTime;
 use std::time::Duration;
@@ -11,7 +13,7 @@ use std::time::Duration;
 pub struct Renewer {
     /// How long the host may be silent.
     allowed: Duration,
-    /// When the last renewal that succeeded was made out.
+    /// When the last renewal was made out after which it knew that its lease was not over.
     renewed: LeaseTime,
     /// When the renewal under way was made out.
     asked: Option<LeaseTime>,
@@ -29,6 +31,8 @@ pub enum RenewerInput {
     Refused,
     /// The renewal failed, or has no answer. It may have had its effect, may have it later, or never.
     Unknown,
+    /// The renewal could not be written. The lease was read, and is not over.
+    Unwritable,
 }
 
 /// What follows.
@@ -48,7 +52,7 @@ pub enum StopReason {
     /// A lock server did not hear from it for a lease, or its lease was ended before.
     Fenced,
     LeaseLost,
-    /// It could not renew its lease for as long as a host may be silent.
+    /// It could not find out for as long as a host may be silent whether it has a lease.
     Unrenewed,
 }
 
@@ -71,7 +75,7 @@ impl Renewer {
                 assert_eq!(self.asked.replace(now.clone()), None, "one renewal at a time");
                 RenewerStep::Renew
             }
-            RenewerInput::Renewed => {
+            RenewerInput::Renewed | RenewerInput::Unwritable => {
                 self.renewed = self.asked.take().expect("a renewal is under way");
                 RenewerStep::Wait
             }
@@ -116,6 +120,17 @@ mod tests {
         }
         renewer.step(&at(60), WAKE);
         assert_eq!(renewer.step(&at(61), RenewerInput::Unknown), RenewerStep::Stop(StopReason::Unrenewed));
+    }
+
+    #[test]
+    fn a_host_that_reads_its_lease_and_can_t_write_goes_on_until_the_lease_is_over() {
+        let mut renewer = renewer();
+        for second in 0..600 {
+            assert_eq!(renewer.step(&at(second), WAKE), RenewerStep::Renew);
+            assert_eq!(renewer.step(&at(second), RenewerInput::Unwritable), RenewerStep::Wait);
+        }
+        renewer.step(&at(600), WAKE);
+        assert_eq!(renewer.step(&at(600), RenewerInput::Refused), RenewerStep::Stop(StopReason::LeaseLost));
     }
 
     #[test]

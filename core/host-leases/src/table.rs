@@ -60,6 +60,8 @@ pub struct Expired {
     /// The generations that the devices must refuse. The devices need to be told only if `gone` is not empty: a host that
     /// disconnected gracefully has left no request that could arrive late.
     pub fence: Fence,
+    /// The shortest silence of a host whose lease was not over. If it is long, perhaps nobody can renew.
+    pub silent: Option<Duration>,
 }
 
 /// The generations that devices must refuse: every generation below a number, except those with a lease that is not over.
@@ -163,6 +165,12 @@ impl<R> LeaseTable<R> {
         now.since(self.leases.get(&host)?.heartbeat.renewed.as_ref()?)
     }
 
+    /// The shortest silence of the hosts whose leases are not over; none if that is unknown.
+    pub fn shortest_silence(&self, now: &LeaseTime) -> Option<Duration> {
+        let open = self.leases.iter().filter(|(_, lease)| !lease.is_over);
+        open.filter_map(|(host, _)| self.silent(*host, now)).min()
+    }
+
     /// True if a host has renewed its lease within `allowed`, and can renew it again.
     pub fn is_live(&self, host: Generation, now: &LeaseTime, allowed: Duration) -> bool {
         self.require(host).is_ok() && self.silent(host, now).is_some_and(|silent| silent <= allowed)
@@ -179,12 +187,13 @@ impl<R> LeaseTable<R> {
         allowed: Duration,
     ) -> Result<(Expired, Vec<Write>), LeaseLost> {
         self.require(by)?;
+        let silent = self.shortest_silence(now);
         let lives = |host: &Generation| *host == by || self.is_live(*host, now, allowed);
         let gone: Vec<Generation> = self.leases.keys().copied().filter(|host| !lives(host)).collect();
         let writes = gone.iter().flat_map(|host| self.end(*host)).collect();
         let fence = self.fence(Generation(self.last.0.saturating_add(1)));
         assert!(gone.iter().all(|host| fence.refuses(*host)), "the fence refuses the hosts whose leases are over");
-        Ok((Expired { gone, fence }, writes))
+        Ok((Expired { gone, fence, silent }, writes))
     }
 
     /// Ends the lease of one host for good, unless it was renewed within `allowed`, and returns the generations that the devices must refuse.

@@ -95,7 +95,7 @@ fn a_fence_excepts_exactly_the_leases_that_are_not_over() {
     table.renew(second, heartbeat(11, 3)).unwrap();
     let (expired, writes) = table.expire(second, &at(15), LENGTH).unwrap();
     let fence = Fence { below: Generation(4), except: vec![second] };
-    assert_eq!(expired, Expired { gone: vec![first, third], fence });
+    assert_eq!(expired, Expired { gone: vec![first, third], fence, silent: Some(Duration::from_secs(4)) });
     let lease_then_heartbeat = |host| [Write::Lease(host), Write::RemoveHeartbeat(host)];
     assert_eq!(writes, [lease_then_heartbeat(first), lease_then_heartbeat(third)].concat());
     // Of others that are over, too, though they are not fenced yet.

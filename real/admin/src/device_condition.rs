@@ -93,7 +93,7 @@ impl DeviceCondition {
             return DeviceCondition::Refused(why);
         }
         match report.member_state {
-            ReportedState::In if *known.health != DeviceHealth::Serving => DeviceCondition::Silent,
+            ReportedState::In if !known.health.may_serve() => DeviceCondition::Silent,
             ReportedState::In if report.next_disk.is_some() => DeviceCondition::Leaving,
             ReportedState::In if report.bad_slots > 0 || report.failing => {
                 DeviceCondition::DiskErrors { bad_slots: report.bad_slots, failing: report.failing }

@@ -42,7 +42,12 @@ pub struct Check {
 }
 
 /// All checks, in the order of their report.
-pub const CHECKS: [Check; 11] = [
+pub const CHECKS: [Check; 12] = [
+    Check {
+        name: "folder",
+        looks_at: "whether the array's folder can be written, and who holds its lock",
+        look: files::folder,
+    },
     Check {
         name: "daemons",
         looks_at: "whether the monitor, the devices, the lock servers and the metadata servers serve",

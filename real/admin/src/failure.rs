@@ -1,9 +1,9 @@
 //! Failures as reported to users and programs: a code that never changes its meaning, a message, a hint, and an exit status.
 
 use braid_client::{Error as ClientError, FilesError};
-use braid_control::{ArrayFolder, ControlError, Distrust};
+use braid_control::{ArrayFolder, ControlError, Distrust, LockHolder};
 use braid_layout::{LayoutError, RaidLevelError, RingError, VolumeError};
-use braid_machine::HostError;
+use braid_machine::{DiskError, HostError};
 use braid_session::{Loss, SessionError};
 use braid_store::StoreError;
 use braid_wire::AdminError;
@@ -47,7 +47,15 @@ pub const UNTRUSTED: &str = "untrusted";
 
 /// What to do about a file or folder that other users can change.
 pub fn make_private(path: &Path) -> String {
+    if path.is_dir() && !path.join("array.json").exists() {
+        return format!("there is no array in it: name another folder, such as a new one in {}", path.display());
+    }
     format!("if you trust what is in it, make it private with `chmod -R go-rwx {}`", path.display())
+}
+
+/// What to do about a stopped process that holds the lock of the folder.
+pub fn release_lock(pid: u32) -> String {
+    format!("resume it with `kill -CONT {pid}`, or end it with `kill -9 {pid}`")
 }
 
 impl Failure {
@@ -123,9 +131,13 @@ impl From<&ControlError> for Failure {
             ControlError::GenerationsMissing { .. } | ControlError::GenerationsExhausted => {
                 Failure::failed("no-generation", message)
             }
+            ControlError::Unrenewed { source, .. } => Failure { message, ..Failure::from(&**source) },
             ControlError::Locked { file, holder, .. } => {
                 let hint = match holder {
-                    Some(pid) => format!("if it is suspended, resume it with `kill -CONT {pid}`; otherwise end it"),
+                    Some(LockHolder { pid, is_stopped: true, .. }) => release_lock(*pid),
+                    Some(LockHolder { pid, .. }) => {
+                        format!("it works, or waits for the disk: try again; if it hangs, end it with `kill {pid}`")
+                    }
                     None => {
                         format!(
                             "find the process with `fuser -v {}`: resume it if it is suspended, or end it",
@@ -318,8 +330,7 @@ impl From<StoreError> for Failure {
             StoreError::Truncated { .. } => Failure::data_lost("device-truncated", message)
                 .hint("restore the file's full length; do not create a device over the old content"),
             StoreError::Damaged { .. } => Failure::data_lost("device-damaged", message),
-            StoreError::Disk(error @ braid_machine::DiskError::NoSpace) => disk_full(error.to_string()),
-            StoreError::Disk(braid_machine::DiskError::Failed) => Failure::data_lost("disk-failed", message),
+            StoreError::Disk(error) => disk_failure(error),
         }
     }
 }
@@ -433,9 +444,7 @@ fn system(source: &std::io::Error, message: String) -> Failure {
         ),
         ErrorKind::PermissionDenied => Failure::failed("permission-denied", message)
             .hint("run the command as the user that the array belongs to, or choose a folder that you may write"),
-        ErrorKind::ReadOnlyFilesystem => Failure::failed("read-only", message).hint(
-            "choose a folder on a file system that can be written, with `--array FOLDER` (`braid up`: `--dir FOLDER`)",
-        ),
+        ErrorKind::ReadOnlyFilesystem => Failure::failed("read-only", message).hint(READ_ONLY),
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => disk_full(message),
         ErrorKind::AddrInUse => Failure::failed("port-taken", message)
             .hint("another program listens there: choose another port, or 0 for any free port"),
@@ -443,6 +452,19 @@ fn system(source: &std::io::Error, message: String) -> Failure {
         _ => Failure::failed("system", message),
     }
 }
+
+/// A disk that can't be read or written.
+pub fn disk_failure(error: DiskError) -> Failure {
+    match error {
+        DiskError::NoSpace => disk_full(error.to_string()),
+        DiskError::Failed => Failure::data_lost("disk-failed", error.to_string())
+            .hint("the log says what the system reports of the file, such as a file system that is read-only"),
+    }
+}
+
+/// What to do about a file system that is read-only.
+pub const READ_ONLY: &str = "the file system of the array's folder is read-only, which may follow an error of its disk (`dmesg`): end the array with `braid down`, check the file \
+                             system, mount it for writing, and run `braid up`; or name a folder on another file system";
 
 fn disk_full(message: String) -> Failure {
     Failure::failed("disk-full", message).hint("free some space on the file system that holds the devices")

@@ -28,6 +28,8 @@ pub enum DeviceHealth {
     Serving,
     /// It answers but does not serve: its lease has expired, and the monitor has not granted another one.
     NoLease,
+    /// Its process runs. It was not asked, because no host can be started.
+    Unasked,
     /// It does not answer, for this reason.
     Silent(String),
 }
@@ -121,11 +123,17 @@ impl MonitorHealth {
 }
 
 impl DeviceHealth {
+    /// True if nothing says that it does not serve.
+    pub fn may_serve(&self) -> bool {
+        matches!(self, DeviceHealth::Serving | DeviceHealth::Unasked)
+    }
+
     /// The health as text.
     pub fn words(&self) -> String {
         match self {
             DeviceHealth::Serving => "serving".to_string(),
             DeviceHealth::NoLease => "waiting for the monitor".to_string(),
+            DeviceHealth::Unasked => "running; not asked".to_string(),
             DeviceHealth::Silent(why) => why.clone(),
         }
     }

@@ -10,7 +10,9 @@ use braid_shell::HostClient;
 
 /// Runs until dropped, with the host `own`.
 pub async fn keep_fenced(folder: ArrayFolder, leases: Leases, own: Generation, client: HostClient, view: HostView) {
-    let mut ticks = tokio::time::interval(leases.heartbeat());
+    // By then each living host has renewed its lease, if it could not for a while.
+    let first = tokio::time::Instant::now() + 4 * leases.heartbeat();
+    let mut ticks = tokio::time::interval_at(first, leases.heartbeat());
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut fencer = Fencer::new(own, leases.host(), leases.heartbeat(), SweepLimits::default());
     loop {

@@ -1,7 +1,7 @@
 //! A snapshot of an array: the content of its folder, and the answers of its devices.
 
 use crate::device_condition::{DeviceCondition, Known};
-use crate::failure::Failure;
+use crate::failure::{Failure, release_lock};
 use crate::health::{DeviceHealth, MonitorHealth, VolumeHealth};
 use crate::volumes;
 use braid_base::{BLOCK_BYTES, DeviceId};
@@ -35,6 +35,8 @@ pub struct ArraySnapshot {
     pub description: ArrayDescription,
     /// The processes of `braid up`; none if it is not running.
     pub running: Option<RunningSet>,
+    /// Why the devices could not be asked; none if they were, or need not be.
+    pub unasked: Option<Failure>,
     /// The answer of each device.
     pub states: BTreeMap<DeviceId, DeviceState>,
     /// All hosts, except the one that took the snapshot.
@@ -88,14 +90,20 @@ impl SnapshotReader {
         if running.is_none() || self.session.as_ref().is_some_and(Session::is_lost) {
             self.leave();
         }
-        let mut states = BTreeMap::new();
+        let (mut states, mut unasked) = (BTreeMap::new(), None);
         if running.is_some() {
             if self.session.is_none() {
-                self.session = Some(Session::start(&folder, self.role).await?);
+                // A host needs a lease: the state of the array is shown without one, too.
+                match self.start().await {
+                    Ok(session) => self.session = Some(session),
+                    Err(failure) => unasked = Some(failure),
+                }
             }
-            let wait = if self.has_looked { ANSWER_WAIT_AGAIN } else { ANSWER_WAIT };
-            states = ask(self.session.as_ref().expect("it was started above"), &description, wait).await;
-            self.has_looked = true;
+            if let Some(session) = &self.session {
+                let wait = if self.has_looked { ANSWER_WAIT_AGAIN } else { ANSWER_WAIT };
+                states = ask(session, &description, wait).await;
+                self.has_looked = true;
+            }
         }
         let own = self.session.as_ref().map(|session| session.generation());
         let hosts = folder.hosts(&Moment::now(), description.leases().lease())?;
@@ -105,7 +113,17 @@ impl SnapshotReader {
         let scrub = |volume: &VolumeEntry| Some((volume.id, folder.scrub(volume.id).ok()??));
         let scrubs = description.volumes.iter().filter_map(scrub).collect();
         let now = unix_millis_now();
-        Ok(ArraySnapshot { folder, description, running, states, hosts, monitor, scrubs, now })
+        Ok(ArraySnapshot { folder, description, running, unasked, states, hosts, monitor, scrubs, now })
+    }
+
+    /// Starts the host, unless that has to wait for a stopped process, or the folder can't be written.
+    async fn start(&self) -> Result<Session, Failure> {
+        if let Some(holder) = self.folder.lock_holder() {
+            let message = format!("{holder} is stopped, and holds the lock of the array's folder");
+            return Err(Failure::failed("locked", message).hint(release_lock(holder.pid)));
+        }
+        let started = Session::start(&self.folder, self.role).await;
+        started.map_err(Failure::from)
     }
 
     /// Ends the host.
@@ -161,6 +179,7 @@ impl ArraySnapshot {
                 DeviceHealth::Silent(format!("down: {why}"))
             }
             (Some(state), _) => state.health.clone(),
+            (None, Some(_)) if self.unasked.is_some() => DeviceHealth::Unasked,
             (None, _) => DeviceHealth::Silent("not running".to_string()),
         }
     }
@@ -168,7 +187,7 @@ impl ArraySnapshot {
     /// The health of a volume; none if its entry is invalid.
     pub fn volume_health(&self, volume: &VolumeEntry) -> Option<VolumeHealth> {
         let volume = volumes::describe(volume).ok()?;
-        let serves = |device| self.device_health(device) == DeviceHealth::Serving;
+        let serves = |device: DeviceId| self.device_health(device).may_serve();
         Some(VolumeHealth::of(&volume, self.monitor.as_ref(), serves))
     }
 

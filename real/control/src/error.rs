@@ -39,11 +39,11 @@ pub enum ControlError {
     #[error("all host generations of this array have been used")]
     GenerationsExhausted,
     /// Another process has held the lock of the folder for too long.
-    #[error("{} has held {} for more than {seconds} s", holder_name(*.holder), .file.display())]
+    #[error("{} for more than {seconds} s", holds(.holder.as_ref(), .file))]
     Locked {
         file: PathBuf,
         /// The process that holds it, if the system tells.
-        holder: Option<u32>,
+        holder: Option<LockHolder>,
         /// How long we waited.
         seconds: u64,
     },
@@ -57,6 +57,9 @@ pub enum ControlError {
     /// The host's lease expired, and the host was fenced.
     #[error("the lease of host {generation} expired, and the host was fenced: start it again")]
     LeaseLost { generation: Generation },
+    /// The host has a lease that is not over, and its renewal can't be written. The host goes on: if its lease ends, it can read that.
+    #[error("host {generation} can't renew its lease, and goes on while the devices serve it: {source}")]
+    Unrenewed { generation: Generation, source: Box<ControlError> },
     /// The description contradicts itself.
     #[error("{}: {reason}", .file.display())]
     Inconsistent { file: PathBuf, reason: String },
@@ -74,8 +77,27 @@ pub enum ControlError {
     },
 }
 
-fn holder_name(holder: Option<u32>) -> String {
-    holder.map_or("another process".to_string(), |pid| format!("process {pid}"))
+/// A process that holds a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockHolder {
+    pub pid: u32,
+    /// Its program and first arguments.
+    pub command: String,
+    /// True if it is stopped, and releases nothing before it is resumed.
+    pub is_stopped: bool,
+}
+
+impl std::fmt::Display for LockHolder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "process {} ({})", self.pid, self.command)
+    }
+}
+
+/// Who holds a lock, as the beginning of a sentence.
+pub(crate) fn holds(holder: Option<&LockHolder>, file: &Path) -> String {
+    let stopped = if holder.is_some_and(|holder| holder.is_stopped) { "is stopped, and " } else { "" };
+    let who = holder.map_or("another process".to_string(), LockHolder::to_string);
+    format!("{who} {stopped}has held the lock {}", file.display())
 }
 
 impl ControlError {

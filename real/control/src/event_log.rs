@@ -158,30 +158,53 @@ impl ArrayFolder {
 
     /// All events that the log still contains, in the order in which they were appended, and the position after the last.
     pub fn events(&self) -> Result<(Vec<Event>, EventCursor), ControlError> {
-        let mut events = Vec::new();
-        // Under the lock, because otherwise a file that is renamed meanwhile could be read twice or missed.
-        let _lock = self.lock()?;
-        self.read_events(EVENTS_BEFORE, 0, &mut events)?;
-        let cursor = self.read_events(EVENTS, 0, &mut events)?;
-        Ok((events, cursor.unwrap_or_default()))
+        self.unless_renamed(|| {
+            let mut events = Vec::new();
+            self.read_events(EVENTS_BEFORE, 0, &mut events)?;
+            let cursor = self.read_events(EVENTS, 0, &mut events)?;
+            Ok((events, cursor.unwrap_or_default()))
+        })
     }
 
-    /// The events appended since `cursor`, which is advanced past them.
+    /// Reads without the folder's lock, which a suspended process may hold, and which can't be made on a read-only file system. If the log's
+    /// file is renamed meanwhile, it could be read twice or missed: then it is read again. A line that is being appended is left for the next
+    /// time.
+    fn unless_renamed<T>(&self, read: impl Fn() -> Result<T, ControlError>) -> Result<T, ControlError> {
+        let inode = |name: &str| std::fs::metadata(self.path(name)).ok().map(|file| file.ino());
+        let names = || (inode(EVENTS_BEFORE), inode(EVENTS));
+        for _ in 1..READS_MAX {
+            let before = names();
+            let found = read()?;
+            if names() == before {
+                return Ok(found);
+            }
+        }
+        read()
+    }
+
+    /// The events appended since `cursor`, which is advanced past them. A log that was emptied, or replaced by another file, is read from its
+    /// beginning.
     pub fn events_since(&self, cursor: &mut EventCursor) -> Result<Vec<Event>, ControlError> {
-        let mut events = Vec::new();
         let there = |name: &str| std::fs::metadata(self.path(name)).ok();
+        let last = *cursor;
         match there(EVENTS) {
-            Some(file) if file.ino() == cursor.inode && file.len() <= cursor.offset => return Ok(events),
-            None => return Ok(events),
+            Some(file) if file.ino() == last.inode && file.len() == last.offset => return Ok(Vec::new()),
+            None => return Ok(Vec::new()),
             Some(_) => {}
         }
-        let _lock = self.lock()?;
-        let is_the_same = |name: &str| there(name).is_some_and(|file| file.ino() == cursor.inode);
-        let offset = if is_the_same(EVENTS) { cursor.offset } else { 0 };
-        if is_the_same(EVENTS_BEFORE) {
-            self.read_events(EVENTS_BEFORE, cursor.offset, &mut events)?;
-        }
-        *cursor = self.read_events(EVENTS, offset, &mut events)?.unwrap_or(*cursor);
+        let (events, next) = self.unless_renamed(|| {
+            let mut events = Vec::new();
+            let read_on = |name: &str| {
+                let file = there(name).filter(|file| file.ino() == last.inode);
+                file.map(|file| if file.len() < last.offset { 0 } else { last.offset })
+            };
+            if let Some(offset) = read_on(EVENTS_BEFORE) {
+                self.read_events(EVENTS_BEFORE, offset, &mut events)?;
+            }
+            let next = self.read_events(EVENTS, read_on(EVENTS).unwrap_or(0), &mut events)?;
+            Ok((events, next.unwrap_or(last)))
+        })?;
+        *cursor = next;
         Ok(events)
     }
 
@@ -246,6 +269,8 @@ pub(crate) const EVENTS: &str = "events.jsonl";
 pub(crate) const EVENTS_BEFORE: &str = "events.1.jsonl";
 /// About four thousand events fit.
 const FILE_BYTES_MAX: u64 = 1 << 20;
+/// How often a reader begins again because the file was renamed, which happens once in thousands of events.
+const READS_MAX: usize = 3;
 /// Characters of a sentence.
 const TEXT_MAX: usize = 1000;
 
@@ -312,6 +337,25 @@ mod tests {
             let size = |name| std::fs::metadata(folder.path(name)).unwrap().len();
             assert!(size(EVENTS) < 1000 && size(EVENTS_BEFORE) <= FILE_BYTES_MAX, "{round}");
         }
+    }
+
+    #[test]
+    fn a_reader_goes_on_when_the_log_is_emptied_or_replaced_and_waits_for_no_lock() {
+        let scratch = Scratch::new("emptied-log");
+        let folder = scratch.array();
+        let record = |text: &str| folder.record_event(&Event::now(EventKind::DeviceIn, text)).unwrap();
+        ["one", "two"].into_iter().for_each(record);
+        let (_, mut cursor) = folder.events().unwrap();
+        File::options().write(true).open(folder.path(EVENTS)).unwrap().set_len(0).unwrap();
+        assert_eq!(texts(&folder.events_since(&mut cursor).unwrap()), [""; 0]);
+        record("after it was emptied");
+        assert_eq!(texts(&folder.events_since(&mut cursor).unwrap()), ["after it was emptied"]);
+        std::fs::rename(folder.path(EVENTS), folder.path("events.old")).unwrap();
+        assert_eq!(texts(&folder.events_since(&mut cursor).unwrap()), [""; 0]);
+        record("after it was moved away");
+        let _held = folder.lock().unwrap();
+        assert_eq!(texts(&folder.events_since(&mut cursor).unwrap()), ["after it was moved away"]);
+        assert_eq!(texts(&folder.events().unwrap().0), ["after it was moved away"]);
     }
 
     #[test]

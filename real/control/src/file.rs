@@ -1,7 +1,8 @@
 //! Small JSON files that are replaced as a whole, with a check of their schema on reading; and lock files with a time limit.
 
-use crate::ControlError;
+use crate::error::holds;
 use crate::trust::private_file;
+use crate::{ControlError, LockHolder};
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -16,6 +17,8 @@ pub(crate) const SCHEMA: u64 = 2;
 
 /// How long to wait for a lock that is held only for a few file operations at a time.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
+/// After this time, a process that waits says for whom.
+const LOCK_SILENTLY: Duration = Duration::from_secs(1);
 
 /// Whether a file must outlive a power loss.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -32,9 +35,14 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Contro
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(ControlError::file("read", path)(error)),
     };
+    parse(path, &text).map(Some)
+}
+
+/// The value in this text of `path`.
+pub(crate) fn parse<T: DeserializeOwned>(path: &Path, text: &[u8]) -> Result<T, ControlError> {
     let damaged = |reason: String| ControlError::Damaged { file: path.to_path_buf(), reason };
     // The schema is checked first, because this release may not be able to parse what a later release wrote.
-    let value: serde_json::Value = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+    let value: serde_json::Value = serde_json::from_slice(text).map_err(|error| damaged(error.to_string()))?;
     match value.get("schema").and_then(serde_json::Value::as_u64) {
         None => return Err(damaged("it has no schema number".to_string())),
         Some(found) if found > SCHEMA => {
@@ -42,7 +50,7 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Contro
         }
         Some(_) => {}
     }
-    serde_json::from_value(value).map(Some).map_err(|error| damaged(error.to_string()))
+    serde_json::from_value(value).map_err(|error| damaged(error.to_string()))
 }
 
 /// Replaces the content of `path` with `value`. The caller holds a lock that excludes other writers of this path.
@@ -98,9 +106,13 @@ pub(crate) struct Lock {
 impl Lock {
     /// Takes the lock, and waits up to `LOCK_WAIT` for other processes to release it.
     pub(crate) fn take(path: &Path) -> Result<Lock, ControlError> {
+        if let Some(lock) = Lock::take_within(path, LOCK_SILENTLY)? {
+            return Ok(lock);
+        }
+        tracing::warn!("waiting: {}", holds(holder(path).as_ref(), path));
         let (file, seconds) = (path.to_path_buf(), LOCK_WAIT.as_secs());
         let locked = || ControlError::Locked { holder: holder(&file), file, seconds };
-        Lock::take_within(path, LOCK_WAIT)?.ok_or_else(locked)
+        Lock::take_within(path, LOCK_WAIT.saturating_sub(LOCK_SILENTLY))?.ok_or_else(locked)
     }
 
     /// Takes the lock if it becomes free within `wait`.
@@ -124,12 +136,16 @@ impl Lock {
 
     /// Takes the lock if it is free.
     pub(crate) fn try_take(path: &Path) -> Result<Option<Lock>, ControlError> {
-        let file = private_file()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(path)
-            .map_err(ControlError::file("open", path))?;
+        Lock::of(private_file().create(true).truncate(false).write(true).open(path), path)
+    }
+
+    /// Takes a lock that exists, if it is free. This needs no write, so it is possible on a read-only file system.
+    pub(crate) fn try_take_existing(path: &Path) -> Result<Option<Lock>, ControlError> {
+        Lock::of(File::open(path), path)
+    }
+
+    fn of(opened: std::io::Result<File>, path: &Path) -> Result<Option<Lock>, ControlError> {
+        let file = opened.map_err(ControlError::file("open", path))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             // If the file was removed meanwhile, other processes lock the file that replaces it.
             Ok(()) => Ok(Some(Lock { file }).filter(|lock| lock.is_at(path))),
@@ -150,17 +166,27 @@ pub(crate) fn has_open(pid: u32, path: &Path) -> Option<bool> {
 }
 
 /// The process that holds a lock file, if the system tells.
-fn holder(path: &Path) -> Option<u32> {
+pub(crate) fn holder(path: &Path) -> Option<LockHolder> {
     let inode = std::fs::metadata(path).ok()?.ino();
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
     // Fields: number, FLOCK, ADVISORY, WRITE, process, device and inode. For a waiting process an arrow follows the number.
-    locks.lines().find_map(|line| {
+    let pid: u32 = locks.lines().find_map(|line| {
         let mut words = line.split_whitespace().skip(1);
         let (kind, pid, file) = (words.next()?, words.nth(2)?, words.next()?);
         let found = kind == "FLOCK" && file.rsplit(':').next()?.parse() == Ok(inode);
         pid.parse().ok().filter(|pid| found && *pid != 0)
-    })
+    })?;
+    let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let command: Vec<_> = command.split(|byte| *byte == 0).filter(|word| !word.is_empty()).take(WORDS).collect();
+    let command = command.iter().map(|word| String::from_utf8_lossy(word)).collect::<Vec<_>>().join(" ");
+    // The state follows the name of the program, which is in brackets.
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next());
+    Some(LockHolder { pid, command, is_stopped: matches!(state, Some("T" | "t")) })
 }
+
+/// Words of a command that name a process.
+const WORDS: usize = 3;
 
 #[cfg(test)]
 mod tests {
@@ -209,7 +235,10 @@ mod tests {
         let held = Lock::try_take(&path).unwrap();
         assert!(held.is_some());
         assert!(Lock::try_take(&path).unwrap().is_none());
-        assert_eq!(holder(&path), Some(std::process::id()));
+        let holder = holder(&path).expect("the system tells");
+        assert_eq!((holder.pid, holder.is_stopped), (std::process::id(), false));
+        assert!(holds(Some(&holder), &path).contains("has held the lock"));
+        assert!(Lock::try_take_existing(&path).unwrap().is_none());
         drop(held);
         assert!(Lock::try_take(&path).unwrap().is_some());
     }

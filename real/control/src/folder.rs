@@ -7,7 +7,8 @@ use crate::monitor::MONITOR;
 use crate::scrubs::SCRUBS;
 use crate::trust::create_private_folder;
 use crate::{
-    ArrayDescription, ControlError, DeviceEntry, RunningSet, event_texts, lock_server_file, monitor_file, reserve,
+    ArrayDescription, ControlError, DeviceEntry, LockHolder, RunningSet, event_texts, lock_server_file, monitor_file,
+    reserve,
 };
 use serde::Serialize;
 use std::io::ErrorKind;
@@ -60,8 +61,11 @@ impl ArrayFolder {
         let made = std::fs::DirBuilder::new().mode(PRIVATE).create(&path);
         match made {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                let private = std::fs::Permissions::from_mode(PRIVATE);
-                std::fs::set_permissions(&path, private).map_err(ControlError::file("restrict", &path))?;
+                let mode = std::fs::metadata(&path).map_err(ControlError::file("read", &path))?.permissions().mode();
+                if mode & 0o7777 != PRIVATE {
+                    let private = std::fs::Permissions::from_mode(PRIVATE);
+                    std::fs::set_permissions(&path, private).map_err(ControlError::file("restrict", &path))?;
+                }
             }
             made => made.map_err(ControlError::file("create", &path))?,
         }
@@ -89,6 +93,10 @@ impl ArrayFolder {
 
     /// Reads the description. A folder that other users could change is refused.
     pub fn describe(&self) -> Result<ArrayDescription, ControlError> {
+        // What is no array needs no trust.
+        if self.dir.is_dir() && !self.path(DESCRIPTION).exists() {
+            return Err(ControlError::NoArray { dir: self.dir.clone() });
+        }
         self.require_trust()?;
         let description: Option<ArrayDescription> = file::read(&self.path(DESCRIPTION))?;
         let description = description.ok_or_else(|| ControlError::NoArray { dir: self.dir.clone() })?;
@@ -115,7 +123,7 @@ impl ArrayFolder {
     /// What `braid up` is running at present; none if it does not run.
     pub fn running(&self) -> Result<Option<RunningSet>, ControlError> {
         let lock = self.path(SUPERVISION);
-        if !lock.exists() || Lock::try_take(&lock)?.is_some() {
+        if !lock.exists() || Lock::try_take_existing(&lock)?.is_some() {
             return Ok(self.running_without_lock());
         }
         // The process that holds the lock may not have written the file yet. A file of another array, or a damaged one, is ignored.
@@ -166,20 +174,42 @@ impl ArrayFolder {
         value: &T,
         durability: Durability,
     ) -> Result<(), ControlError> {
+        self.with_reserve(|| file::replace(path, value, durability))
+    }
+
+    /// Writes something in the folder. On a full disk it uses the reserved space.
+    pub(crate) fn with_reserve(&self, write: impl Fn() -> Result<(), ControlError>) -> Result<(), ControlError> {
+        let is_full = |error: &ControlError| matches!(error, ControlError::File { source, .. } if source.kind() == ErrorKind::StorageFull);
         loop {
-            match file::replace(path, value, durability) {
-                Err(ControlError::File { source, .. }) if source.kind() == ErrorKind::StorageFull => {}
+            match write() {
+                Err(error) if is_full(&error) => {}
                 done => return done,
             }
             let gave_up = reserve::give_up(&self.path(RESERVE));
-            match file::replace(path, value, durability) {
-                Err(ControlError::File { source, .. }) if source.kind() == ErrorKind::StorageFull && gave_up => {}
+            match write() {
+                Err(error) if is_full(&error) && gave_up => {}
                 done => return done,
             }
             // A device that asks for space at this moment, as devices do when they start, took what was released. Its next
             // requests are refused; until then the rest of the reserve is not released.
             std::thread::sleep(NEIGHBOURS_SETTLE);
         }
+    }
+
+    /// The process that has held the folder's lock for longer than a change takes; none if nobody has. This waits for nobody.
+    pub fn lock_holder(&self) -> Option<LockHolder> {
+        let path = self.path(LOCK);
+        let held = || matches!(Lock::try_take_existing(&path), Ok(None)).then(|| file::holder(&path)).flatten();
+        let holder = held()?;
+        if !holder.is_stopped {
+            return None;
+        }
+        held().filter(|again| *again == holder)
+    }
+
+    /// True if the folder lies on a file system that is read-only.
+    pub fn is_read_only(&self) -> bool {
+        rustix::fs::statvfs(&self.dir).is_ok_and(|found| found.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

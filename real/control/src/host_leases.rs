@@ -2,11 +2,14 @@
 //! and makes the writes that follow.
 //!
 //! A lease consists of two files. `17.json` says that host 17 has a lease, and whether the lease is over; it is changed only under
-//! the folder's lock. `17.heartbeat` contains the time of the last renewal and the host's report; only the host writes it, without the
-//! lock. Therefore a process that is suspended while it holds the lock does not prevent renewals.
+//! the folder's lock. `17.renewals` contains the time of the last renewal and the host's report; only the host writes it, without the
+//! lock, and in place (`renewals`). Therefore a process that is suspended while it holds the lock does not prevent renewals, nor does a full
+//! disk. Processes of the release before write and read `17.heartbeat`, which is replaced: a host writes it, too, as far as it can, and it
+//! counts if the host has no other file.
 
 use crate::file::{self, Durability};
 use crate::folder::HOSTS;
+use crate::renewals;
 use crate::trust::create_private_folder;
 use crate::{ArrayFolder, ControlError, HostEntry, LeaseReport, Moment};
 use braid_base::Generation;
@@ -75,6 +78,9 @@ impl ArrayFolder {
         let (generation, writes) = taken.ok_or(ControlError::GenerationsExhausted)?;
         read.holders.insert(generation, Holder { pid: std::process::id(), role: role.to_string() });
         self.require_lock(&lock)?;
+        let renewals = self.renewals_path(generation);
+        // Before the lease: while the lease is there, each renewal has its place.
+        self.with_reserve(|| renewals::create(&renewals))?;
         // Both under the same lock: otherwise another process could see the generation without its lease, and fence it.
         self.write(&read, writes, now)?;
         Ok(generation)
@@ -85,11 +91,11 @@ impl ArrayFolder {
     pub fn renew(&self, generation: Generation, now: &Moment, report: LeaseReport) -> Result<(), ControlError> {
         let mut read = self.read_lease_alone(generation)?;
         let write = read.table.renew(generation, heartbeat(Some(LeaseTime::clone(now)), report))?;
-        self.write(&read, [write], now)?;
+        let written = self.write(&read, [write], now);
         // If the lease is over meanwhile, the heartbeat is ignored.
         let again = self.read_lease_alone(generation)?.table.require(generation);
-        again.inspect_err(|_| drop(file::remove(&self.heartbeat_path(generation))))?;
-        Ok(())
+        again.inspect_err(|_| drop(self.remove_heartbeat(generation)))?;
+        written.map_err(|error| ControlError::Unrenewed { generation, source: Box::new(error) })
     }
 
     /// Releases a lease: the host has ended, and all its transactions are decided.
@@ -106,7 +112,8 @@ impl ArrayFolder {
         let entry = |(generation, lease): (Generation, &leases::Lease<LeaseReport>)| {
             let Holder { pid, role } = holders.remove(&generation).expect("it was read with the lease");
             let (live, silent) = (table.is_live(generation, now, length), table.silent(generation, now));
-            HostEntry { generation, pid, role, live, silent, report: lease.heartbeat.report.clone() }
+            let report = lease.heartbeat.report.clone();
+            HostEntry { generation, pid, role, live, is_over: lease.is_over, silent, report }
         };
         Ok(table.leases().map(entry).collect())
     }
@@ -163,7 +170,7 @@ impl ArrayFolder {
                 self.write_heartbeat(host, &lease.heartbeat)
             }
             Write::RemoveLease(host) => file::remove(&self.lease_path(host)),
-            Write::RemoveHeartbeat(host) => file::remove(&self.heartbeat_path(host)),
+            Write::RemoveHeartbeat(host) => self.remove_heartbeat(host),
         })
     }
 
@@ -173,8 +180,22 @@ impl ArrayFolder {
         heartbeat: &leases::Heartbeat<LeaseReport>,
     ) -> Result<(), ControlError> {
         let (boot, renewed_nanos) = in_file(heartbeat.renewed.as_ref());
-        let heartbeat = Heartbeat { schema: file::SCHEMA, boot, renewed_nanos, report: heartbeat.report.clone() };
-        self.replace(&self.heartbeat_path(host), &heartbeat, Durability::ThisBoot)
+        let mut heartbeat = Heartbeat { schema: file::SCHEMA, boot, renewed_nanos, report: heartbeat.report.clone() };
+        let path = self.renewals_path(host);
+        // For processes of the release before. On a file system that takes no new file it is missing.
+        let copied = file::replace(&self.heartbeat_path(host), &heartbeat, Durability::ThisBoot);
+        let in_slot = fitting(&mut heartbeat);
+        // The file is missing if somebody has removed it; or if the lease is over, which the caller finds out.
+        if !renewals::write(&path, &in_slot)? && (copied.is_err() || self.lease_path(host).exists()) {
+            renewals::create(&path)?;
+            renewals::write(&path, &in_slot)?;
+        }
+        Ok(())
+    }
+
+    fn remove_heartbeat(&self, host: Generation) -> Result<(), ControlError> {
+        file::remove(&self.renewals_path(host))?;
+        file::remove(&self.heartbeat_path(host))
     }
 
     /// The whole table. `last` is the last generation that was given, as far as the caller needs it.
@@ -218,7 +239,12 @@ impl ArrayFolder {
     }
 
     fn read_heartbeat(&self, generation: Generation) -> Result<Option<leases::Heartbeat<LeaseReport>>, ControlError> {
-        match file::read::<Heartbeat>(&self.heartbeat_path(generation)) {
+        let path = self.renewals_path(generation);
+        let renewed = match renewals::read(&path)? {
+            Some(text) => file::parse(&path, &text).map(Some),
+            None => file::read(&self.heartbeat_path(generation)),
+        };
+        match renewed {
             Ok(file) => Ok(file.map(|Heartbeat { boot, renewed_nanos, report, .. }| {
                 heartbeat(Some(time(boot, renewed_nanos)), report)
             })),
@@ -250,7 +276,8 @@ impl ArrayFolder {
         for entry in std::fs::read_dir(&dir).map_err(ControlError::file("list", &dir))? {
             let path = entry.map_err(ControlError::file("list", &dir))?.path();
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            let of = name.trim_start_matches('.').trim_end_matches(".new").strip_suffix(".heartbeat");
+            let name = name.trim_start_matches('.').trim_end_matches(".new");
+            let of = name.strip_suffix(".heartbeat").or_else(|| name.strip_suffix(".renewals"));
             let Some(of) = of.and_then(|of| of.parse().ok()).map(Generation) else { continue };
             if !self.lease_path(of).exists() {
                 // For tidiness only.
@@ -282,12 +309,18 @@ impl ArrayFolder {
         self.path(HOSTS).join(format!("{}.json", generation.0))
     }
 
+    fn renewals_path(&self, generation: Generation) -> PathBuf {
+        self.path(HOSTS).join(format!("{}.renewals", generation.0))
+    }
+
     fn heartbeat_path(&self, generation: Generation) -> PathBuf {
         self.path(HOSTS).join(format!("{}.heartbeat", generation.0))
     }
 }
 
 pub(crate) const GENERATIONS: &str = "generations";
+/// The counter of a host's requests to lock servers.
+const LOCK_REQUESTS: &str = "lock_requests";
 
 impl ReadLeases {
     fn new(last: Generation) -> ReadLeases {
@@ -320,6 +353,30 @@ impl From<LeaseLost> for ControlError {
     fn from(LeaseLost(generation): LeaseLost) -> ControlError {
         ControlError::LeaseLost { generation }
     }
+}
+
+/// The text of a heartbeat, without those parts of the report for people that don't fit into a slot.
+fn fitting(heartbeat: &mut Heartbeat) -> Vec<u8> {
+    let shorter: [fn(&mut LeaseReport); 4] = [
+        |_| {},
+        |report| report.coordinates_recovery.iter_mut().for_each(|recovery| recovery.lost.clear()),
+        // Servers that have lost their list of hosts ask for one counter.
+        |report| report.counters.retain(|name, _| name == LOCK_REQUESTS),
+        |report| {
+            if let Some(server) = &mut report.metadata_server {
+                server.hosts.clear();
+                server.locks.clear();
+            }
+        },
+    ];
+    for shorten in shorter {
+        shorten(&mut heartbeat.report);
+        let text = serde_json::to_vec(heartbeat).expect("our own types have a JSON form");
+        if text.len() <= renewals::BYTES_MAX {
+            return text;
+        }
+    }
+    unreachable!("names and addresses fit into a slot: paths have 4096 bytes at most")
 }
 
 fn heartbeat(renewed: Option<LeaseTime>, report: LeaseReport) -> leases::Heartbeat<LeaseReport> {
@@ -420,9 +477,9 @@ mod tests {
         let ended = folder.take_generation("ended", &at(10)).unwrap();
         folder.release(ended).unwrap();
         let expired = folder.expire(alive, &at(11), LEASE).unwrap();
-        assert_eq!(expired, Expired { gone: vec![], fence: Fence { below: Generation(4), except: vec![dead, alive] } });
+        assert_eq!((expired.gone, expired.fence.except), (vec![], vec![dead, alive]));
         folder.renew(alive, &at(14), told()).unwrap();
-        let Expired { gone, fence } = folder.expire(alive, &at(15), LEASE).unwrap();
+        let Expired { gone, fence, .. } = folder.expire(alive, &at(15), LEASE).unwrap();
         assert_eq!((gone, &fence), (vec![dead], &Fence { below: Generation(4), except: vec![alive] }));
         let again = folder.expire(alive, &at(15), LEASE).unwrap();
         assert_eq!((again.gone, &again.fence), (vec![dead], &fence), "returned until it is forgotten");
@@ -461,10 +518,8 @@ mod tests {
         let judge = folder.take_generation("judge", &at(10)).unwrap();
         std::fs::write(folder.lease_path(generation), "").unwrap();
         assert!(!folder.hosts(&at(10), LEASE).unwrap()[0].live);
-        assert_eq!(
-            folder.expire(judge, &at(10), LEASE).unwrap(),
-            Expired { gone: vec![generation], fence: Fence { below: Generation(3), except: vec![judge] } }
-        );
+        let expired = folder.expire(judge, &at(10), LEASE).unwrap();
+        assert_eq!((expired.gone, expired.fence.except), (vec![generation], vec![judge]));
         assert!(matches!(folder.renew(generation, &at(10), told()), Err(ControlError::LeaseLost { .. })));
         folder.forget(&[generation]).unwrap();
         assert_eq!(folder.hosts(&at(10), LEASE).unwrap().len(), 1);
@@ -504,9 +559,10 @@ mod tests {
         folder.write_heartbeat(late, &heartbeat(Some(at(15).into()), told())).unwrap();
         assert_eq!(live().collect::<Vec<_>>(), [judge]);
         std::fs::write(file::temporary(&folder.heartbeat_path(ended)), "{").unwrap();
+        renewals::create(&folder.renewals_path(ended)).unwrap();
         assert_eq!(folder.expire(judge, &at(15), LEASE).unwrap().gone, []);
         let left = std::fs::read_dir(folder.path(HOSTS)).unwrap().count();
-        assert_eq!(left, 2, "late heartbeats are removed: the judge's lease and heartbeat stay");
+        assert_eq!(left, 3, "late heartbeats are removed: the judge's lease and its two heartbeats stay");
     }
 
     #[test]
@@ -519,6 +575,56 @@ mod tests {
         assert!(matches!(folder.expire_one(judge, &at(20), LEASE).unwrap(), LeaseEnd::Ended(_)));
         let refused = folder.expire(judge, &at(20), LEASE);
         assert!(matches!(refused, Err(ControlError::LeaseLost { generation }) if generation == judge));
+    }
+
+    #[test]
+    fn a_lease_is_renewed_where_no_file_can_be_made() {
+        let scratch = Scratch::new("no-inode");
+        let folder = scratch.array();
+        let host = folder.take_generation("test", &at(10)).unwrap();
+        // Folders in the way of the temporary file, as if there were no inode for one.
+        std::fs::create_dir_all(file::temporary(&folder.heartbeat_path(host)).join("full")).unwrap();
+        let live = |seconds| folder.hosts(&at(seconds), LEASE).unwrap()[0].live;
+        for seconds in [14, 15, 19] {
+            folder.renew(host, &at(seconds), told()).unwrap();
+        }
+        assert!(live(23) && !live(24));
+        // Where nothing can be written, the host learns that its lease is not over, or is.
+        let renewals = folder.renewals_path(host);
+        std::fs::remove_file(&renewals).unwrap();
+        std::fs::create_dir(&renewals).unwrap();
+        assert!(matches!(folder.renew(host, &at(20), told()), Err(ControlError::Unrenewed { .. })));
+        let lease = std::fs::read_to_string(folder.lease_path(host)).unwrap();
+        std::fs::write(folder.lease_path(host), lease.replace("\"expired\": false", "\"expired\": true")).unwrap();
+        assert!(matches!(folder.renew(host, &at(20), told()), Err(ControlError::LeaseLost { .. })));
+    }
+
+    #[test]
+    fn a_report_that_is_too_long_keeps_what_others_need() {
+        let scratch = Scratch::new("long-report");
+        let folder = scratch.array();
+        let host = folder.take_generation("test", &at(10)).unwrap();
+        let mut report = told();
+        report.counters = (0..1000).map(|number| (format!("counter_{number}"), number)).collect();
+        report.counters.insert(LOCK_REQUESTS.to_string(), 7);
+        folder.renew(host, &at(11), report).unwrap();
+        let seen = folder.hosts(&at(11), LEASE).unwrap().remove(0).report;
+        assert_eq!((seen.revision, seen.counters), (3, BTreeMap::from([(LOCK_REQUESTS.to_string(), 7)])));
+    }
+
+    #[test]
+    fn processes_of_the_release_before_see_renewals_and_are_seen() {
+        let scratch = Scratch::new("mixed");
+        let folder = scratch.array();
+        let host = folder.take_generation("test", &at(10)).unwrap();
+        folder.renew(host, &at(14), told()).unwrap();
+        let path = folder.heartbeat_path(host);
+        let seen: Heartbeat = file::read(&path).unwrap().unwrap();
+        assert_eq!((seen.renewed_nanos, seen.report), (14_000_000_000, told()));
+        std::fs::remove_file(folder.renewals_path(host)).unwrap();
+        let renewed = Heartbeat { schema: 2, boot: "this".into(), renewed_nanos: 20_000_000_000, report: told() };
+        file::replace(&path, &renewed, Durability::ThisBoot).unwrap();
+        assert!(folder.hosts(&at(24), LEASE).unwrap()[0].live);
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub struct HostEntry {
     pub role: String,
     /// True if it has renewed its lease within the length given by the caller.
     pub live: bool,
+    /// True if its lease is over: it is about to be fenced, or it is.
+    pub is_over: bool,
     /// The time since it last renewed its lease; none if that was in another boot.
     pub silent: Option<Duration>,
     /// The report that it published with its last renewal.

@@ -36,6 +36,7 @@ mod lease_reports;
 mod lost_files;
 mod moment;
 mod monitor;
+mod renewals;
 mod reserve;
 mod run;
 mod scrubs;
@@ -47,7 +48,7 @@ pub use description::{
     ArrayDescription, Change, Creation, DeviceEntry, DeviceState, DiskEntry, PlacementEntry, VolumeEntry, VolumeState,
     lock_server_file, parse_array_id, parse_disk,
 };
-pub use error::ControlError;
+pub use error::{ControlError, LockHolder};
 pub use event_log::{Event, EventCursor, EventKind, unix_millis_now, utc_now};
 pub use file_systems::{FileSystemEntry, FileSystemState, ShardsEntry};
 pub use folder::{ArrayFolder, SOCKETS, Supervision};

@@ -4,7 +4,7 @@ use crate::daemon::{self, Platform, Stage};
 use crate::membership_events::MembershipEvents;
 use crate::published_metrics::ServerView;
 use crate::recording;
-use braid_admin::failure::Failure;
+use braid_admin::failure::{Failure, disk_failure};
 use braid_admin::state_from_devices;
 use braid_admin::volumes;
 use braid_base::limits::Settings;
@@ -17,7 +17,7 @@ use braid_control::{
 };
 use braid_layout::VolumeDescription;
 use braid_machine::{ControlOutcome, ControlRequest};
-use braid_membership::{DISK_BYTES, Monitor, MonitorConfig, MonitorService};
+use braid_membership::{DISK_BYTES, Monitor, MonitorConfig, MonitorError, MonitorService};
 use braid_recording::RecordingRequest;
 use braid_session::addressing::published;
 use braid_session::{HEARTBEAT, blocking};
@@ -116,6 +116,8 @@ impl MonitorDaemon {
             |service: &MonitorService| match service {
                 MonitorService::Off | MonitorService::Reading => Stage::Starting,
                 MonitorService::Serving => Stage::Serving,
+                // The record is intact, as far as it could be read: it can't be written, or read, now.
+                MonitorService::Unusable(MonitorError::Disk(error)) => Stage::Unusable(disk_failure(*error).of(&path)),
                 MonitorService::Unusable(error) => {
                     let failure = Failure::data_lost("monitor-state-damaged", error.to_string()).of(&path);
                     Stage::Unusable(failure.hint(format!(

@@ -11,7 +11,7 @@ use crate::recording::{MOUNT_ROLE, SessionRecording};
 use crate::registry::{self, VolumeRegistry};
 use braid_base::{DeviceId, FileSystemId, Generation, LockServerId, NodeId, VolumeId};
 use braid_control::{
-    ArrayDescription, ArrayFolder, ControlError, LeaseReport, Leases, MetadataService, Moment, MountReport,
+    ArrayDescription, ArrayFolder, ControlError, HostEntry, LeaseReport, Leases, MetadataService, Moment, MountReport,
 };
 use braid_files::{FileClient, FileClientConfig, Unmounted};
 use braid_host::{Acquisition, Host, HostConfig};
@@ -352,7 +352,7 @@ impl LeaseRenewer {
                         return;
                     }
                     RenewerStep::Renew | RenewerStep::Wait => {
-                        tracing::warn!("host {generation} can't renew its lease: {error}");
+                        tracing::warn!("{error}");
                     }
                 }
             }
@@ -399,8 +399,12 @@ pub fn addresses(folder: &ArrayFolder) -> Result<Addresses, ControlError> {
     {
         found.insert(NodeId::Monitor, address);
     }
+    let hosts = folder.hosts(&Moment::now(), description.leases().lease())?;
+    // If nobody has renewed a lease, nobody can: the folder can't be written. Then servers are where they were.
+    let can_renew = hosts.iter().any(|host| host.live);
+    let counts = |host: &HostEntry| host.live || (!can_renew && !host.is_over);
     // In the order of generations: the later start of a server replaces the earlier one.
-    for host in folder.hosts(&Moment::now(), description.leases().lease())?.into_iter().filter(|host| host.live) {
+    for host in hosts.into_iter().filter(counts) {
         if let Some(service) = host.report.lock_server
             && let Some(address) = located(folder, &service.address)
         {
@@ -427,6 +431,7 @@ pub fn renewal_input(renewal: &Result<(), ControlError>) -> RenewerInput {
     match renewal {
         Ok(()) => RenewerInput::Renewed,
         Err(ControlError::LeaseLost { .. }) => RenewerInput::Refused,
+        Err(ControlError::Unrenewed { .. }) => RenewerInput::Unwritable,
         Err(_) => RenewerInput::Unknown,
     }
 }

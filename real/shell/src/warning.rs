@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The minimal interval between two warnings.
-const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_secs(60);
 
 /// One kind of warning.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ impl Warning {
         warning.time = Some(Instant::now());
         match std::mem::take(&mut warning.kept_back) {
             0 => tracing::warn!("{}", text()),
-            more => tracing::warn!("{} ({more} similar warnings were suppressed)", text()),
+            more => tracing::warn!("{} ({more} similar warnings were left out)", text()),
         }
     }
 }

@@ -32,6 +32,8 @@ const FULL: u64 = 98;
 /// The free part of a file system below which writes are at risk, in per cent, and the bytes below which they soon fail.
 const FREE_PERCENT_MIN: u64 = 5;
 const FREE_BYTES_MIN: u64 = 64 << 20;
+/// The files that can still be made in a file system below which that is at risk.
+const FREE_FILES_MIN: u64 = 100;
 /// The memory that a process may use itself: a device has its journal, its caches and its queues there.
 const OWN_MEMORY_MAX: u64 = 512 << 20;
 /// The counters of what a process holds for its peers, and of its budget for that.
@@ -171,7 +173,13 @@ fn fill(subject: &Subject, table: &Table, counters: &BTreeMap<String, u64>, foun
 
 /// The file systems that hold the array's files. The files of devices are sparse, and grow when they are written.
 pub fn space(examination: &Examination, found: &mut Findings) {
-    for Space { path, size_bytes, free_bytes } in &examination.spaces {
+    for Space { path, size_bytes, free_bytes, files, free_files } in &examination.spaces {
+        if *files > 0 && *free_files < FREE_FILES_MIN {
+            let text = format!("lies in a file system that has room for {free_files} more files (inodes)");
+            let action = "remove files there: otherwise hosts and mounts can't be started, and nothing can be changed";
+            let severity = if *free_files == 0 { Severity::Error } else { Severity::Warning };
+            found.found(severity, Subject::File(path.clone()), text, action);
+        }
         let percent = free_bytes.saturating_mul(100).checked_div(*size_bytes).unwrap_or(100);
         if percent >= FREE_PERCENT_MIN && *free_bytes >= FREE_BYTES_MIN {
             continue;

@@ -5,7 +5,7 @@ use crate::file_system_status::{self, FileSystemStatus};
 use crate::file_systems::latest_server;
 use crate::snapshot::ArraySnapshot;
 use braid_base::{DeviceId, FileSystemId, LockServerId};
-use braid_control::{HostEntry, LooseMode};
+use braid_control::{HostEntry, LockHolder, LooseMode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -21,6 +21,10 @@ pub struct Examination<'a> {
     pub loose: Result<Vec<LooseMode>, String>,
     /// The free space of each file system that holds files of the array.
     pub spaces: Vec<Space>,
+    /// True if the folder lies on a read-only file system.
+    pub is_read_only: bool,
+    /// The stopped process that holds the folder's lock.
+    pub lock_holder: Option<LockHolder>,
 }
 
 /// A process of the array.
@@ -51,6 +55,9 @@ pub struct Space {
     pub path: PathBuf,
     pub size_bytes: u64,
     pub free_bytes: u64,
+    /// The files that it has room for, and that can still be made; zero if it has no such limit.
+    pub files: u64,
+    pub free_files: u64,
 }
 
 impl<'a> Examination<'a> {
@@ -68,6 +75,8 @@ impl<'a> Examination<'a> {
             file_systems: file_system_status::file_systems(look),
             loose,
             spaces: spaces(look),
+            is_read_only: look.folder.is_read_only(),
+            lock_holder: look.folder.lock_holder(),
         }
     }
 
@@ -142,7 +151,13 @@ fn spaces(look: &ArraySnapshot) -> Vec<Space> {
         let device = path.metadata().ok()?.dev();
         let found = rustix::fs::statvfs(&path).ok().filter(|_| seen.insert(device))?;
         let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
-        Some(Space { path, size_bytes: bytes(found.f_blocks), free_bytes: bytes(found.f_bavail) })
+        Some(Space {
+            path,
+            size_bytes: bytes(found.f_blocks),
+            free_bytes: bytes(found.f_bavail),
+            files: found.f_files,
+            free_files: found.f_favail,
+        })
     };
     paths.filter_map(space).collect()
 }

@@ -3,9 +3,26 @@
 use super::examination::{Examination, Process, Program};
 use super::finding::{Findings, Severity, Subject};
 use super::services::NOT_UP;
-use crate::failure::make_private;
+use crate::failure::{READ_ONLY, make_private, release_lock};
 use braid_base::DeviceId;
 use std::collections::BTreeSet;
+
+/// Whether the folder can be changed.
+pub fn folder(examination: &Examination, found: &mut Findings) {
+    let look = examination.look;
+    let folder = || Subject::File(look.folder.absolute());
+    if examination.is_read_only {
+        let text = "is on a file system that is read-only: hosts that run go on while their devices serve; nothing can be started or changed";
+        found.found(Severity::Error, folder(), text, READ_ONLY);
+    }
+    if let Some(holder) = &examination.lock_holder {
+        let text = format!("is locked by {holder}, which is stopped: nothing can be started or changed");
+        found.found(Severity::Error, folder(), text, release_lock(holder.pid));
+    }
+    if let Some(failure) = &look.unasked {
+        found.not_checked(&Subject::Array, &format!("the devices were not asked: {failure}"));
+    }
+}
 
 /// Slots that can't be written, and damaged leaves.
 pub fn disks(examination: &Examination, found: &mut Findings) {

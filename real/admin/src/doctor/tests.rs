@@ -2,13 +2,14 @@
 
 use super::examination::{Process, Program, Space};
 use super::{CHECKS, Diagnosis, Examination, Finding, Severity, Subject};
+use crate::failure::Failure;
 use crate::health::DeviceHealth;
 use crate::snapshot::{ArraySnapshot, DeviceState};
 use crate::status::Status;
 use braid_base::{DeviceId, Generation, LockServerId};
 use braid_control::{
-    ArrayDescription, ArrayFolder, ByteRange, DeviceReport, Distrust, HostEntry, LeaseReport, LockService, LooseMode,
-    MetadataService, MonitorEntry, ReportedState, RunningDaemon, RunningSet, ScrubRecord,
+    ArrayDescription, ArrayFolder, ByteRange, DeviceReport, Distrust, HostEntry, LeaseReport, LockHolder, LockService,
+    LooseMode, MetadataService, MonitorEntry, ReportedState, RunningDaemon, RunningSet, ScrubRecord,
 };
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -24,6 +25,8 @@ struct Bed {
     processes: Vec<Process>,
     loose: Result<Vec<LooseMode>, String>,
     spaces: Vec<Space>,
+    is_read_only: bool,
+    lock_holder: Option<LockHolder>,
 }
 
 fn daemon(id: u16) -> RunningDaemon {
@@ -87,6 +90,7 @@ fn sound() -> Bed {
         pid: us,
         role: role.to_string(),
         live: true,
+        is_over: false,
         silent: Some(Duration::from_millis(400)),
         report: LeaseReport {
             counters: counters(&[&[("clock_millis", NOW - 400), ("resident_bytes", 30 << 20)], more].concat()),
@@ -134,6 +138,7 @@ fn sound() -> Bed {
             folder: ArrayFolder::at("/nonexistent/array".as_ref()),
             description,
             running: Some(running),
+            unasked: None,
             states: (0..3).map(|id| (DeviceId(id), state())).collect(),
             hosts,
             monitor: Some(MonitorEntry {
@@ -146,16 +151,25 @@ fn sound() -> Bed {
         },
         processes,
         loose: Ok(Vec::new()),
-        spaces: vec![Space { path: "/srv".into(), size_bytes: 100 << 30, free_bytes: 50 << 30 }],
+        spaces: vec![Space {
+            path: "/srv".into(),
+            size_bytes: 100 << 30,
+            free_bytes: 50 << 30,
+            files: 1 << 20,
+            free_files: 1 << 19,
+        }],
+        is_read_only: false,
+        lock_holder: None,
     }
 }
 
 impl Bed {
     fn diagnosis(&self) -> Diagnosis {
-        let Bed { look, processes, loose, spaces } = self;
+        let Bed { look, processes, loose, spaces, is_read_only, lock_holder } = self;
         let file_systems = crate::file_system_status::file_systems(look);
         let (processes, loose, spaces) = (processes.clone(), loose.clone(), spaces.clone());
-        Diagnosis::from(&Examination { look, processes, file_systems, loose, spaces })
+        let (is_read_only, lock_holder) = (*is_read_only, lock_holder.clone());
+        Diagnosis::from(&Examination { look, processes, file_systems, loose, spaces, is_read_only, lock_holder })
     }
 
     /// The findings of one check.
@@ -417,6 +431,28 @@ fn a_file_system_that_is_nearly_full_is_found() {
     bed.finds("space", Severity::Warning, srv(), "4 %");
     bed.spaces[0].free_bytes = 63 << 20;
     bed.finds("space", Severity::Error, srv(), "63 MiB");
+    let mut bed = sound();
+    bed.spaces[0].free_files = 99;
+    bed.finds("space", Severity::Warning, srv(), "99 more files");
+    bed.spaces[0].free_files = 0;
+    bed.finds("space", Severity::Error, srv(), "inodes");
+    bed.spaces[0].files = 0;
+    assert_eq!(bed.found("space"), [], "some file systems have no limit");
+}
+
+#[test]
+fn a_folder_that_can_t_be_changed_is_found() {
+    let folder = || Subject::File(PathBuf::from("/nonexistent/array"));
+    let mut bed = sound();
+    bed.is_read_only = true;
+    bed.finds("folder", Severity::Error, folder(), "read-only");
+    let mut bed = sound();
+    bed.lock_holder = Some(LockHolder { pid: 77, command: "braid fs ls".into(), is_stopped: true });
+    bed.finds("folder", Severity::Error, folder(), "process 77 (braid fs ls)");
+    bed.look.unasked = Some(Failure::failed("locked", "a process holds the lock"));
+    bed.look.states.clear();
+    assert_eq!(bed.not_checked("folder"), ["the array: the devices were not asked: a process holds the lock"]);
+    assert_eq!(bed.found("daemons"), [], "that a device was not asked is no fault of it");
 }
 
 #[test]

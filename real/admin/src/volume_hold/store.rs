@@ -83,6 +83,11 @@ impl Judge {
         (now, judge.1)
     }
 
+    /// To be called with the shortest silence of a host: perhaps nobody can renew.
+    fn discount(&self, silent: Option<Duration>) {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner).0.discount(silent);
+    }
+
     /// How long it must watch before it may call a host dead. In this time each living host renews its lease.
     fn must_watch(&self) -> Option<Duration> {
         (2 * HEARTBEAT).checked_sub(self.began.elapsed()).filter(|longer| !longer.is_zero())
@@ -145,7 +150,9 @@ impl Questions {
 
     fn hosts(&self) -> Result<Vec<HostEntry>, Failure> {
         let (now, allowed) = self.judge.look(self.folder.describe()?.leases().lease());
-        Ok(self.folder.hosts(&now, allowed)?)
+        let hosts = self.folder.hosts(&now, allowed)?;
+        self.judge.discount(hosts.iter().filter(|host| !host.is_over).filter_map(|host| host.silent).min());
+        Ok(hosts)
     }
 
     async fn are_in(&self, devices: &BTreeSet<DeviceId>) -> Result<Answered, Failure> {
