@@ -3,7 +3,7 @@
 use crate::handles::Handles;
 use crate::shard::ShardClient;
 use braid_base::limits::{self, Settings};
-use braid_base::{BlockRange, FileSystemId, Generation, NodeId, Now, ObjectId, ShardId, Time, VolumeId};
+use braid_base::{BlockRange, FileSystemId, Generation, InodeId, NodeId, Now, ObjectId, ShardId, Time, VolumeId};
 use braid_machine::{
     ArrayRequest, Effect, FileHandle, FilesError, FilesRequest, FilesSuccess, HostEffects, HostError, HostOutcome,
     HostRequest, HostSuccess, Input, Machine, MountRequest, NoDisk, OpId,
@@ -38,6 +38,10 @@ pub struct FileClient<H> {
     disconnecting: Option<OpId>,
     /// Questions about the whole file system, which every shard is asked.
     surveys: BTreeMap<OpId, Survey>,
+    /// The front end's request to be told what its cache has to drop.
+    awaits_revocation: Option<OpId>,
+    /// What it was not told yet.
+    revocations: Vec<InodeId>,
     /// Requests to the host that are not made yet.
     asked: Vec<(OpId, HostRequest)>,
     /// Effects of the host that are not routed yet.
@@ -84,6 +88,8 @@ impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> Fi
             shards,
             disconnecting: None,
             surveys: BTreeMap::new(),
+            awaits_revocation: None,
+            revocations: Vec::new(),
             asked: Vec::new(),
             host_effects: HostEffects::new(),
         }
@@ -139,6 +145,9 @@ impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> Fi
         match request {
             HostRequest::Array(ArrayRequest::Abandon { ops }) => {
                 self.shards.iter_mut().for_each(|shard| shard.abandon(now, &ops));
+                if let Some(awaits) = self.awaits_revocation.take_if(|awaits| ops.contains(awaits)) {
+                    self.host_effects.reply(awaits, Err(HostError::Abandoned));
+                }
                 self.ask_host(now, op, ArrayRequest::Abandon { ops }.into());
             }
             HostRequest::Array(ArrayRequest::Disconnect) if self.shards.iter().any(ShardClient::is_mounted) => {
@@ -158,6 +167,12 @@ impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> Fi
             self.surveys.insert(op, Survey { left, shards, is_sum, failed: None });
             for shard in &mut self.shards {
                 shard.on_files(now, op, ask.clone());
+            }
+            return;
+        }
+        if request == FilesRequest::AwaitRevocation {
+            if let Some(before) = self.awaits_revocation.replace(op) {
+                out.reply(before, Err(HostError::Abandoned));
             }
             return;
         }
@@ -214,12 +229,35 @@ impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> Fi
                 break;
             }
         }
+        self.tell_revocations(out);
         for shard in 0..self.shards.len() {
             for (op, outcome) in self.shards[shard].take_ended() {
                 self.end(shard, op, outcome, out);
             }
         }
         self.shards.iter_mut().for_each(|shard| shard.send(out));
+    }
+
+    /// Tells the front end what its cache has to drop.
+    fn tell_revocations(&mut self, out: &mut HostEffects) {
+        for shard in &mut self.shards {
+            self.revocations.append(&mut shard.files.inodes.take_revocations());
+        }
+        let outcome = if self.is_fenced() {
+            self.revocations.clear();
+            Err(HostError::Fenced)
+        } else if self.disconnecting.is_some() {
+            Err(HostError::Disconnecting)
+        } else if self.revocations.is_empty() {
+            return;
+        } else if self.awaits_revocation.is_some() {
+            Ok(HostSuccess::Files(FilesSuccess::Revoked(std::mem::take(&mut self.revocations))))
+        } else {
+            return;
+        };
+        if let Some(op) = self.awaits_revocation.take() {
+            out.reply(op, outcome);
+        }
     }
 
     /// Passes on the outcome of an operation of this shard.
@@ -278,10 +316,14 @@ fn sum(shards: &[FileSystemStatus]) -> FileSystemStatus {
 fn shard_of(request: &FilesRequest) -> Result<ShardId, FileHandle> {
     let inode = match request {
         FilesRequest::Command(command) => command.inode(),
-        FilesRequest::Open { inode } | FilesRequest::Truncate { inode, .. } => Some(*inode),
-        FilesRequest::StatShards => None,
+        FilesRequest::Open { inode } | FilesRequest::Truncate { inode, .. } | FilesRequest::Dropped { inode, .. } => {
+            Some(*inode)
+        }
+        FilesRequest::StatShards | FilesRequest::AwaitRevocation => None,
         FilesRequest::Close { handle }
         | FilesRequest::Read { handle, .. }
+        | FilesRequest::ReadPages { handle, .. }
+        | FilesRequest::Follow { handle }
         | FilesRequest::Write { handle, .. }
         | FilesRequest::Append { handle, .. }
         | FilesRequest::Sync { handle }

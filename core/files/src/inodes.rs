@@ -24,6 +24,9 @@ use std::time::Duration;
 
 /// How long the time of a write that only overwrites may remain unpublished.
 const PUBLISHED_WITHIN: Duration = Duration::from_secs(1);
+/// How long a read for the front end's cache waits while the cache is being dropped. Dropping usually takes less. If it does not, it may be
+/// waiting for this read.
+const DROPPED_WITHIN: Duration = Duration::from_millis(1);
 
 #[derive(Clone, Debug, Default)]
 pub struct Inodes {
@@ -38,6 +41,12 @@ pub struct Inodes {
     maps: u64,
     /// The extents in all maps.
     cached: usize,
+    /// Inodes whose bytes the front end has to drop, and was not told yet.
+    revocations: Vec<InodeId>,
+    /// When reads for the cache of an inode that is being dropped are admitted.
+    late: Timers<InodeId>,
+    /// The front end has ended, and keeps nothing any more.
+    has_no_cache: bool,
     progress: Vec<Progress>,
 }
 
@@ -55,6 +64,19 @@ struct Inode {
     /// Pages under way, by their first block, and the operations that wait for them.
     pages: BTreeMap<u64, Vec<u64>>,
     mtime: Publication,
+    kept: Kept,
+}
+
+/// What the front end's cache has of an inode. It has something only while the data lock is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kept {
+    Nothing,
+    /// Bytes, or the size.
+    Given,
+    /// It is dropping all. `is_given_more`: it was given something meanwhile, so that it has to drop that, too.
+    Dropping {
+        is_given_more: bool,
+    },
 }
 
 /// The time of the last write, as far as the server does not know it.
@@ -80,6 +102,8 @@ struct User {
     inode: InodeId,
     mode: LockMode,
     is_admitted: bool,
+    /// It reads for the front end's cache.
+    fills: bool,
     range: Option<BlockRange>,
 }
 
@@ -94,13 +118,68 @@ impl Inodes {
         to: (InodeId, LockMode),
     ) {
         let (inode, mode) = to;
+        self.begin(now, locks, link, op, User { inode, mode, is_admitted: false, fills: false, range: None });
+    }
+
+    /// As [`Inodes::enter`], to read for the front end's cache.
+    pub fn enter_to_fill(
+        &mut self,
+        now: Now,
+        locks: &mut RangeLocks,
+        link: &mut MetadataLink,
+        op: u64,
+        inode: InodeId,
+    ) {
+        let mode = LockMode::Shared;
+        self.begin(now, locks, link, op, User { inode, mode, is_admitted: false, fills: true, range: None });
+    }
+
+    fn begin(&mut self, now: Now, locks: &mut RangeLocks, link: &mut MetadataLink, op: u64, user: User) {
+        let (inode, fills) = (user.inode, user.fills);
         self.maps += 1;
         let map_number = self.maps;
         let known = self.by_id.entry(inode).or_insert_with(|| Inode::new(map_number));
         known.queue.push_back(op);
-        let user = User { inode, mode, is_admitted: false, range: None };
+        if fills && matches!(known.kept, Kept::Dropping { .. }) && self.late.deadline_of(inode).is_none() {
+            self.late.set(inode, now.time.after(DROPPED_WITHIN));
+        }
         assert!(self.users.insert(op, user).is_none(), "an operation enters once");
         self.advance(now, locks, link, inode);
+    }
+
+    /// True if the front end was given nothing since it was told to drop all.
+    pub fn has_dropped_all(&self, inode: InodeId) -> bool {
+        self.by_id.get(&inode).is_none_or(|known| known.kept != Kept::Dropping { is_given_more: true })
+    }
+
+    /// The front end has dropped what it was told to drop. If it was given more meanwhile, it is told again.
+    pub fn on_dropped(&mut self, now: Now, locks: &mut RangeLocks, link: &mut MetadataLink, inode: InodeId) {
+        let Some(known) = self.by_id.get_mut(&inode) else { return };
+        let Kept::Dropping { is_given_more } = known.kept else { return };
+        known.kept = if is_given_more { Kept::Given } else { Kept::Nothing };
+        self.late.cancel(inode);
+        self.advance(now, locks, link, inode);
+    }
+
+    /// The front end ends. It keeps nothing any more, and answers no revocation.
+    pub fn end_cache(&mut self, now: Now, locks: &mut RangeLocks, link: &mut MetadataLink) {
+        self.has_no_cache = true;
+        self.revocations.clear();
+        for inode in self.by_id.keys().copied().collect::<Vec<_>>() {
+            self.late.cancel(inode);
+            self.inode(inode).kept = Kept::Nothing;
+            self.advance(now, locks, link, inode);
+        }
+    }
+
+    /// Takes out the inodes that the front end has to drop.
+    pub fn take_revocations(&mut self) -> Vec<InodeId> {
+        std::mem::take(&mut self.revocations)
+    }
+
+    /// True if another host waits for the data lock.
+    pub fn is_wanted(&self, inode: InodeId) -> bool {
+        self.by_id.get(&inode).is_some_and(|known| known.is_revoked)
     }
 
     /// True if the operation has entered.
@@ -292,7 +371,7 @@ impl Inodes {
     }
 
     pub fn deadline(&self) -> Option<Time> {
-        self.timers.next().map(|(time, _)| time)
+        [self.timers.next(), self.late.next()].into_iter().flatten().map(|(time, _)| time).min()
     }
 
     /// Handles all timers that are due.
@@ -304,6 +383,9 @@ impl Inodes {
                 (false, Some(_)) => known.send_mtime(now, link, inode),
                 (true, Some(_)) => self.timers.set(inode, now.after(PUBLISHED_WITHIN)),
             }
+        }
+        while let Some(inode) = self.late.pop_due(now) {
+            self.admit_late(inode);
         }
     }
 
@@ -328,6 +410,7 @@ impl Inodes {
         assert!(self.progress.is_empty(), "operations are told in the same step");
         for (inode, known) in &self.by_id {
             let held = matches!(known.data_lock, DataLock::Held(_));
+            assert!(held || known.kept == Kept::Nothing, "the cache is empty without the lock: {inode}");
             assert!(held || known.admitted == 0, "nobody uses an inode without its lock: {inode}");
             assert!(held || known.map.size().is_none(), "nothing is remembered without the lock: {inode}");
             assert!(
@@ -365,6 +448,28 @@ impl Inodes {
             user.is_admitted = true;
             known.admitted += 1;
             known.queue.pop_front();
+            if user.fills && !self.has_no_cache {
+                known.give();
+            }
+            self.progress.push(Progress::Ready(op));
+        }
+    }
+
+    /// Admits reads for the cache while it is being dropped, which may wait for them. The data lock is still held.
+    fn admit_late(&mut self, inode: InodeId) {
+        let Some(known) = self.by_id.get_mut(&inode) else { return };
+        if !matches!(known.kept, Kept::Dropping { .. }) {
+            return;
+        }
+        for op in std::mem::take(&mut known.queue) {
+            let user = self.users.get_mut(&op).expect("who is queued has entered");
+            if !user.fills {
+                known.queue.push_back(op);
+                continue;
+            }
+            user.is_admitted = true;
+            known.admitted += 1;
+            known.give();
             self.progress.push(Progress::Ready(op));
         }
     }
@@ -374,7 +479,8 @@ impl Inodes {
         let Some(known) = self.by_id.get_mut(&inode) else { return };
         match known.data_lock {
             DataLock::Held(_) => {
-                if !known.is_revoked {
+                let is_dropping = matches!(known.kept, Kept::Dropping { .. });
+                if !known.is_revoked && !is_dropping {
                     self.admit(inode);
                 }
                 let known = self.inode(inode);
@@ -386,7 +492,20 @@ impl Inodes {
                 if known.mtime.is_sent || known.mtime.unpublished.is_some() {
                     return known.send_mtime(now.time, link, inode);
                 }
-                self.release(now, locks, inode);
+                match known.kept {
+                    Kept::Nothing => self.release(now, locks, inode),
+                    Kept::Given => {
+                        known.kept = Kept::Dropping { is_given_more: false };
+                        // Those who fill the cache may be what it waits for, also if they came before.
+                        let users = &self.users;
+                        if self.by_id[&inode].queue.iter().any(|op| users[op].fills) {
+                            self.late.set(inode, now.time.after(DROPPED_WITHIN));
+                        }
+                        self.revocations.push(inode);
+                        return;
+                    }
+                    Kept::Dropping { .. } => return,
+                }
             }
             DataLock::Asked(_) if known.queue.is_empty() => self.release(now, locks, inode),
             DataLock::Asked(_) => return,
@@ -400,6 +519,7 @@ impl Inodes {
             locks.acquire_inode(now, DATA, inode, mode);
         } else if !known.is_open {
             self.timers.cancel(inode);
+            self.late.cancel(inode);
             self.by_id.remove(&inode);
         }
     }
@@ -463,7 +583,16 @@ impl Inode {
             map_number,
             pages: BTreeMap::new(),
             mtime: Publication::default(),
+            kept: Kept::Nothing,
         }
+    }
+
+    /// The front end's cache gets something.
+    fn give(&mut self) {
+        self.kept = match self.kept {
+            Kept::Nothing | Kept::Given => Kept::Given,
+            Kept::Dropping { .. } => Kept::Dropping { is_given_more: true },
+        };
     }
 
     /// Sends the time of the last write, if it is not sent already.

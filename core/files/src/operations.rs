@@ -9,6 +9,7 @@
 //! Every wait is for something further to the right, and no operation holds the data locks of two inodes. So there is no deadlock.
 
 mod command;
+mod follow;
 mod open;
 mod read;
 mod step;
@@ -21,6 +22,7 @@ use braid_base::{InodeId, limits};
 use braid_machine::{FileHandle, FilesError, FilesRequest, HostError, HostOutcome, HostSuccess, OpId};
 use braid_wire::{FileError, FileReply};
 use command::CommandTask;
+use follow::FollowTask;
 use open::{CloseTask, OpenTask};
 use read::ReadTask;
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,6 +58,7 @@ enum Task {
     Open(OpenTask),
     Close(CloseTask),
     Read(ReadTask),
+    Follow(FollowTask),
     Write(WriteTask),
     Truncate(TruncateTask),
 }
@@ -119,6 +122,7 @@ impl Operations {
                 Progress::Failed(number, error) => {
                     let step = match self.by_number.get_mut(&number).map(|operation| &mut operation.task) {
                         Some(Task::Write(task)) => task.fail(error),
+                        Some(Task::Truncate(task)) => task.fail(error),
                         _ => Step::Failed(error),
                     };
                     self.end(parts, number, step);
@@ -182,6 +186,7 @@ impl Operations {
             Task::Open(task) => task.go_on(parts, number, input),
             Task::Close(task) => task.go_on(parts, number),
             Task::Read(task) => task.go_on(parts, number, input),
+            Task::Follow(task) => task.go_on(parts, number, input),
             Task::Write(task) => task.go_on(parts, number, input),
             Task::Truncate(task) => task.go_on(parts, number, input),
         };
@@ -210,7 +215,7 @@ impl Task {
     /// True if the operation can end at once, as if it had not begun.
     fn has_changed_nothing(&self) -> bool {
         match self {
-            Task::Open(_) | Task::Read(_) => true,
+            Task::Open(_) | Task::Read(_) | Task::Follow(_) => true,
             Task::Command(_) | Task::Close(_) => false,
             Task::Write(task) => task.has_changed_nothing(),
             Task::Truncate(task) => task.has_changed_nothing(),
@@ -221,7 +226,7 @@ impl Task {
 /// The bytes that a request reads or writes.
 fn bytes_of(request: &FilesRequest) -> usize {
     match request {
-        FilesRequest::Read { length, .. } => *length,
+        FilesRequest::Read { length, .. } | FilesRequest::ReadPages { length, .. } => *length,
         FilesRequest::Write { data, .. } | FilesRequest::Append { data, .. } => data.len(),
         _ => 0,
     }
@@ -244,10 +249,28 @@ fn task(parts: &mut Parts, request: FilesRequest) -> Result<(Option<InodeId>, Ta
             parts.handles.close(handle);
             (inode, Task::Close(CloseTask::new(inode)))
         }
-        FilesRequest::Read { length, .. } if length > limits::FILE_IO_BYTES_MAX => return Err(HostError::OutOfRange),
+        FilesRequest::Read { length, .. } | FilesRequest::ReadPages { length, .. }
+            if length > limits::FILE_IO_BYTES_MAX =>
+        {
+            return Err(HostError::OutOfRange);
+        }
         FilesRequest::Read { handle, offset, length } => {
             let inode = inode_of(handle)?;
-            (inode, Task::Read(ReadTask::new(inode, offset, length as u64)?))
+            (inode, Task::Read(ReadTask::new(inode, offset, length as u64, false)?))
+        }
+        FilesRequest::ReadPages { handle, offset, length } => {
+            let inode = inode_of(handle)?;
+            (inode, Task::Read(ReadTask::new(inode, offset, length as u64, true)?))
+        }
+        FilesRequest::Follow { handle } => {
+            let inode = inode_of(handle)?;
+            (inode, Task::Follow(FollowTask::new(inode, false, true)))
+        }
+        FilesRequest::Dropped { inode, follows } => {
+            let follows = follows.is_some_and(|handle| parts.handles.inode(handle) == Some(inode));
+            let task = Task::Follow(FollowTask::new(inode, true, follows));
+            // Without an open file, the existence need not be held.
+            return Ok((follows.then_some(inode), task));
         }
         FilesRequest::Write { data, .. } | FilesRequest::Append { data, .. }
             if data.len() > limits::FILE_IO_BYTES_MAX =>
@@ -270,7 +293,7 @@ fn task(parts: &mut Parts, request: FilesRequest) -> Result<(Option<InodeId>, Ta
         | FilesRequest::Unlock { .. }
         | FilesRequest::TestLock { .. }
         | FilesRequest::ReleaseOwner { .. } => unreachable!("advisory locks are served by their own part"),
-        FilesRequest::StatShards => unreachable!("the client asks each shard"),
+        FilesRequest::StatShards | FilesRequest::AwaitRevocation => unreachable!("the client itself answers it"),
     };
     Ok((Some(inode), task))
 }

@@ -120,6 +120,7 @@ impl ShardClient {
     /// Begins to give everything back.
     pub fn begin_unmounting(&mut self, now: Now) {
         self.advisory.end_all(now, &mut self.locks, &HostError::Disconnecting);
+        self.files.inodes.end_cache(now, &mut self.locks, &mut self.link);
         let until = now.time.after(self.config.settings.request_timeout);
         self.phase = Phase::Unmounting(Unmounting::new(until));
     }

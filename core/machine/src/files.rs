@@ -40,6 +40,23 @@ pub enum FilesRequest {
         /// In bytes.
         length: usize,
     },
+    /// As [`FilesRequest::Read`], for a cache of the front end, which may keep the bytes until it is told to drop them
+    /// ([`FilesRequest::AwaitRevocation`]). Only a front end that awaits revocations makes such requests.
+    ReadPages {
+        handle: FileHandle,
+        offset: u64,
+        /// In bytes.
+        length: usize,
+    },
+    /// Waits until the front end has to drop what it keeps of inodes: [`FilesSuccess::Revoked`]. Each is to be answered by
+    /// [`FilesRequest::Dropped`]. One such request is under way at a time.
+    AwaitRevocation,
+    /// The front end has dropped what it kept of an inode. If it `follows` the inode by an open file, it is told the inode's size when this
+    /// host may know it again ([`FilesSuccess::Tail`]), and may keep it until the next revocation. If it was given more meanwhile, it is
+    /// answered [`FilesSuccess::Done`], and asked again.
+    Dropped { inode: InodeId, follows: Option<FileHandle> },
+    /// Asks for the size of an open file, which the front end may keep until the next revocation.
+    Follow { handle: FileHandle },
     /// Writes bytes. They are durable when the request is answered, and other operations on all hosts see them as a whole or not at all.
     /// If there is no space for all, as many as possible are written, from the first on.
     Write { handle: FileHandle, offset: u64, data: Bytes },
@@ -116,6 +133,14 @@ pub enum FilesSuccess {
     },
     /// The bytes read, as buffers in order.
     Data(Vec<Bytes>),
+    /// The front end has to drop what it keeps of these inodes.
+    Revoked(Vec<InodeId>),
+    /// The size of a file, and its last byte; empty if it has none.
+    Tail {
+        /// In bytes.
+        size: u64,
+        last: Bytes,
+    },
     /// How many bytes were written: fewer than asked for if the rest has no space.
     Written {
         /// In bytes.

@@ -252,6 +252,20 @@ structures! {
         off: i64,
         len: i64,
     }
+    "fuse_notify_store_out" StoreOut {
+        nodeid: u64,
+        offset: u64,
+        size: u32,
+        padding: u32,
+    }
+    "fuse_getxattr_in" GetxattrIn {
+        size: u32,
+        padding: u32,
+    }
+    "fuse_getxattr_out" GetxattrOut {
+        size: u32,
+        padding: u32,
+    }
     "fuse_notify_inval_entry_out" InvalEntryOut {
         parent: u64,
         namelen: u32,
@@ -280,6 +294,7 @@ pub mod opcode {
         STATFS = 17,
         RELEASE = 18,
         FSYNC = 20,
+        LISTXATTR = 23,
         FLUSH = 25,
         INIT = 26,
         OPENDIR = 27,
@@ -302,12 +317,14 @@ pub mod notification {
     numbers! { NOTIFICATIONS, "FUSE_NOTIFY_", u32, {
         INVAL_INODE = 2,
         INVAL_ENTRY = 3,
+        STORE = 4,
     } }
 }
 
 pub mod feature {
     //! Features that the first request and its answer offer.
     numbers! { FEATURES, "FUSE_", u32, {
+        ASYNC_READ = 1 << 0,
         POSIX_LOCKS = 1 << 1,
         ATOMIC_O_TRUNC = 1 << 3,
         BIG_WRITES = 1 << 5,
@@ -332,6 +349,7 @@ pub mod flag {
         FATTR_ATIME_NOW = 1 << 7,
         FATTR_MTIME_NOW = 1 << 8,
         FUSE_GETATTR_FH = 1 << 0,
+        FUSE_READ_LOCKOWNER = 1 << 1,
         FUSE_WRITE_KILL_SUIDGID = 1 << 2,
         FOPEN_DIRECT_IO = 1 << 0,
         FOPEN_PARALLEL_DIRECT_WRITES = 1 << 6,

@@ -2,8 +2,9 @@
 //! parts of the request's buffer.
 
 use crate::abi::{
-    BatchForgetIn, CreateIn, FileLock, FlushIn, ForgetIn, ForgetOne, FsyncIn, GetattrIn, InHeader, InitIn, InterruptIn,
-    LinkIn, LkIn, MkdirIn, MknodIn, OpenIn, ReadIn, ReleaseIn, Rename2In, RenameIn, SetattrIn, WriteIn, flag, opcode,
+    BatchForgetIn, CreateIn, FileLock, FlushIn, ForgetIn, ForgetOne, FsyncIn, GetattrIn, GetxattrIn, InHeader, InitIn,
+    InterruptIn, LinkIn, LkIn, MkdirIn, MknodIn, OpenIn, ReadIn, ReleaseIn, Rename2In, RenameIn, SetattrIn, WriteIn,
+    flag, opcode,
 };
 use bytes::{Buf, Bytes};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -74,6 +75,8 @@ pub enum Operation {
         handle: u64,
         offset: u64,
         length: u32,
+        /// The kernel keeps what it reads in its cache of pages.
+        for_pages: bool,
     },
     Write {
         handle: u64,
@@ -93,6 +96,11 @@ pub enum Operation {
     },
     Sync {
         handle: u64,
+    },
+    /// The names of extended attributes.
+    ListAttributes {
+        /// Zero: only their length is asked for.
+        room: u32,
     },
     OpenDirectory,
     ReadDirectory {
@@ -238,8 +246,10 @@ fn open_file(opcode: u32, body: &mut Body) -> Option<Operation> {
             Operation::Create { flags, mode, name: body.last_name()? }
         }
         opcode::READ => {
-            let ReadIn { fh, offset, size, .. } = body.structure()?;
-            Operation::Read { handle: fh, offset, length: size }
+            let ReadIn { fh, offset, size, read_flags, .. } = body.structure()?;
+            // Only what a program itself reads has an owner.
+            let for_pages = read_flags & flag::FUSE_READ_LOCKOWNER == 0;
+            Operation::Read { handle: fh, offset, length: size, for_pages }
         }
         opcode::WRITE => {
             let WriteIn { fh, offset, size, write_flags, flags, .. } = body.structure()?;
@@ -261,6 +271,10 @@ fn open_file(opcode: u32, body: &mut Body) -> Option<Operation> {
         opcode::FSYNC => {
             let FsyncIn { fh, .. } = body.structure()?;
             Operation::Sync { handle: fh }
+        }
+        opcode::LISTXATTR => {
+            let GetxattrIn { size, .. } = body.structure()?;
+            Operation::ListAttributes { room: size }
         }
         opcode::OPENDIR => {
             body.structure::<OpenIn>()?;

@@ -64,6 +64,11 @@ impl Device {
         Ok(Device(fd))
     }
 
+    /// Tells the kernel of this mount to drop what it has cached.
+    pub fn notifier(&self) -> Notifier {
+        Notifier::new(self.0.get_ref())
+    }
+
     /// Answers a request. The kernel may have forgotten it, because its mount has ended.
     pub fn answer(&self, unique: u64, reply: Reply) {
         let is_error = matches!(reply, Reply::Error(_));
@@ -137,6 +142,11 @@ impl Notifier {
             }
         };
         self.notify(&Frame::invalidate_inode(inode, offset, length))
+    }
+
+    /// Makes a file at least so long for the kernel, by its last byte. It waits as [`Notifier::invalidate_inode`] does.
+    pub fn lengthen(&self, inode: InodeId, size: u64, last: u8) -> io::Result<()> {
+        self.notify(&Frame::store_byte(inode, size - 1, last))
     }
 
     /// Drops a name. It waits for requests that concern its directory: therefore don't call it from the thread that serves the mount.

@@ -3,8 +3,8 @@
 
 use crate::SpaceStatus;
 use crate::abi::{
-    Attr, AttrOut, Dirent, EntryOut, FileLock, InitOut, InvalEntryOut, InvalInodeOut, OpenOut, OutHeader, StatfsOut,
-    WriteOut, flag, notification,
+    Attr, AttrOut, Dirent, EntryOut, FileLock, GetxattrOut, InitOut, InvalEntryOut, InvalInodeOut, OpenOut, OutHeader,
+    StatfsOut, StoreOut, WriteOut, flag, notification,
 };
 use braid_base::{BLOCK_BYTES, InodeId, limits};
 use braid_wire::{FileAttributes, FileTime, FileType, SpecialType};
@@ -43,6 +43,8 @@ pub enum Reply {
         /// In bytes.
         length: u32,
     },
+    /// How long the names of extended attributes are: there are none.
+    NoAttributes,
     Status(SpaceStatus),
     Lock(FileLock),
     /// The target of a symbolic link, or what was read.
@@ -77,6 +79,7 @@ impl Frame {
             }
             Reply::DirectoryOpened => frame.push(&OpenOut::default()),
             Reply::Written { length } => frame.push(&WriteOut { size: length, padding: 0 }),
+            Reply::NoAttributes => frame.push(&GetxattrOut::default()),
             Reply::Status(status) => frame.push(&statfs(&status)),
             Reply::Lock(lock) => frame.push(&lock),
             Reply::Data(data) => frame.data = data,
@@ -90,6 +93,14 @@ impl Frame {
     pub fn invalidate_inode(inode: InodeId, offset: i64, length: i64) -> Frame {
         let mut frame = Frame::notification(notification::INVAL_INODE);
         frame.push(&InvalInodeOut { ino: inode.0, off: offset, len: length });
+        frame.finish()
+    }
+
+    /// The kernel takes a byte into its cache. If it is behind the end of the file, as the kernel knows it, the file is as long now.
+    pub fn store_byte(inode: InodeId, offset: u64, byte: u8) -> Frame {
+        let mut frame = Frame::notification(notification::STORE);
+        frame.push(&StoreOut { nodeid: inode.0, offset, size: 1, padding: 0 });
+        frame.data = vec![Bytes::copy_from_slice(&[byte])];
         frame.finish()
     }
 

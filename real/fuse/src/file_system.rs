@@ -1,11 +1,13 @@
 //! The interface between the FUSE front end and what it serves.
 
 use crate::Interruption;
+use crate::kernel_cache::KernelCache;
 use braid_base::InodeId;
 use braid_machine::AdvisoryOwner;
 use braid_wire::{AttributeChange, DirectoryEntry, FileAttributes, FileSystemStatus, LockMode, NewInode, Owner};
 use bytes::Bytes;
 use rustix::io::Errno;
+use std::convert::Infallible;
 use std::future::Future;
 use std::ops::Range;
 
@@ -112,6 +114,22 @@ pub trait FileSystem: Send + Sync + 'static {
         offset: u64,
         length: usize,
     ) -> impl Future<Output = Result<Vec<Bytes>>> + Send;
+
+    /// As [`FileSystem::read`], for pages that the kernel keeps until [`FileSystem::keep_coherent`] drops them.
+    fn read_pages(
+        &self,
+        by: &Caller,
+        file: OpenFile,
+        offset: u64,
+        length: usize,
+    ) -> impl Future<Output = Result<Vec<Bytes>>> + Send;
+
+    /// The size of a file and its last byte, if it has one. The kernel may keep the size until [`FileSystem::keep_coherent`] has it
+    /// replaced.
+    fn tail(&self, by: &Caller, file: OpenFile) -> impl Future<Output = Result<(u64, Option<u8>)>> + Send;
+
+    /// Drops what the kernel keeps of files before other hosts change them. It runs while the mount is served.
+    fn keep_coherent(&self, kernel: &KernelCache) -> impl Future<Output = Infallible> + Send;
 
     /// Writes bytes, and returns how many.
     fn write(

@@ -9,7 +9,7 @@
 //! the signal has waited for as long as most outages take. What ends a lock or closes a file is never abandoned: its program may be gone.
 
 use crate::errno::of_host;
-use crate::{Caller, FileSystem, LockRange, OpenFile, Result, SpaceStatus, WriteAt};
+use crate::{Caller, FileSystem, KernelCache, LockRange, OpenFile, Result, SpaceStatus, WriteAt, revocations};
 use braid_base::{FileSystemId, InodeId, limits};
 use braid_machine::{
     AdvisoryOwner, FileHandle, FilesRequest, FilesSuccess, HostError, HostOutcome, HostSuccess, MountRequest,
@@ -18,6 +18,7 @@ use braid_shell::{ClientSession, HostClient};
 use braid_wire::{AttributeChange, DirectoryEntry, FileAttributes, FileCommand, FileResult, LockMode, NewInode};
 use bytes::Bytes;
 use rustix::io::Errno;
+use std::convert::Infallible;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,7 +66,7 @@ struct Current {
 
 /// The host of a request.
 #[derive(Clone, Debug)]
-struct Host {
+pub(crate) struct Host {
     client: HostClient,
     start: u16,
 }
@@ -119,6 +120,30 @@ impl HostFiles {
             }
             () = interrupted(by, Some(INTERRUPTED_WAIT)) => Err(Errno::INTR),
         }
+    }
+
+    /// The host that serves, when there is one.
+    pub(crate) async fn next_host(&self) -> Option<Host> {
+        let mut host = self.host.subscribe();
+        let current = host.wait_for(|current| current.client.is_some()).await.ok()?;
+        Some(Host { client: current.client.clone()?, start: current.start })
+    }
+
+    /// Returns when another host serves.
+    pub(crate) async fn until_replaced(&self, host: &Host) {
+        let mut current = self.host.subscribe();
+        // The sender is here.
+        let _ = current.wait_for(|current| current.start != host.start).await;
+    }
+
+    /// The handle of an open file, if it is one of this host.
+    pub(crate) fn handle_of(&self, host: &Host, file: OpenFile) -> Option<FileHandle> {
+        (file.0 >> HANDLE_BITS == u64::from(host.start)).then_some(FileHandle(file.0 & ((1 << HANDLE_BITS) - 1)))
+    }
+
+    /// Makes a request that no program waits for.
+    pub(crate) async fn ask(&self, host: &Host, request: FilesRequest) -> std::result::Result<FilesSuccess, HostError> {
+        self.call(&Caller::default(), host, request).await
     }
 
     /// Makes a request about an open file.
@@ -367,6 +392,24 @@ impl FileSystem for HostFiles {
             FilesSuccess::Data(data) => Ok(data),
             other => unreachable!("a host answers a read with data, not {other:?}"),
         }
+    }
+
+    async fn read_pages(&self, by: &Caller, file: OpenFile, offset: u64, length: usize) -> Result<Vec<Bytes>> {
+        match self.call_file(by, file, |handle| FilesRequest::ReadPages { handle, offset, length }).await? {
+            FilesSuccess::Data(data) => Ok(data),
+            other => unreachable!("a host answers a read with data, not {other:?}"),
+        }
+    }
+
+    async fn tail(&self, by: &Caller, file: OpenFile) -> Result<(u64, Option<u8>)> {
+        match self.call_file(by, file, |handle| FilesRequest::Follow { handle }).await? {
+            FilesSuccess::Tail { size, last } => Ok((size, last.last().copied())),
+            other => unreachable!("a host answers with the size, not {other:?}"),
+        }
+    }
+
+    async fn keep_coherent(&self, kernel: &KernelCache) -> Infallible {
+        revocations::keep_coherent(self, kernel).await
     }
 
     async fn write(&self, by: &Caller, file: OpenFile, at: WriteAt, data: Bytes) -> Result<usize> {

@@ -17,6 +17,8 @@
 //! | `negotiation` | the first request: versions and features |
 //! | `device` | `/dev/fuse` |
 //! | `interruption` | tells a request that its program was interrupted |
+//! | `kernel_cache` | what the kernel keeps of files |
+//! | `revocations` | drops it before other hosts change the files |
 //! | `file_system` | what is served |
 //! | `serving` | what each request asks of the file system |
 //! | `lock_owners` | the owners that have locked through each open file |
@@ -30,8 +32,9 @@
 //! | `fuzz` | the code of a fuzz target |
 //! | `tests` | tests of the codec |
 //!
-//! What is promised to programs: every operation asks the file system. Neither names nor attributes nor bytes are cached by the kernel,
-//! so that hosts agree. Therefore files can be mapped privately, for example to execute them; a shared mapping fails with ENODEV.
+//! What is promised to programs: hosts agree. Neither names nor attributes are cached by the kernel, and reads and writes ask the file
+//! system. What sendfile and mappings read stays in the kernel's pages, but only while this host has the file's data lock. Files can be
+//! mapped privately, for example to execute them; a shared mapping fails with ENODEV.
 
 mod abi;
 mod decode;
@@ -43,10 +46,12 @@ mod files;
 mod fusermount;
 pub mod fuzz;
 mod interruption;
+mod kernel_cache;
 mod lock_owners;
 mod mount;
 mod mount_points;
 mod negotiation;
+mod revocations;
 mod serving;
 mod session;
 #[cfg(test)]
@@ -57,6 +62,7 @@ pub use device::Notifier;
 pub use file_system::{Caller, FileSystem, LockRange, OpenFile, Result, SpaceStatus, WriteAt};
 pub use files::{HostFiles, InodeRoom};
 pub use interruption::Interruption;
+pub use kernel_cache::KernelCache;
 pub use mount::{Mount, MountError, check, mount};
 pub use mount_points::{MountPoint, mount_name, resolve};
 pub use session::ServeError;

@@ -1,7 +1,7 @@
 //! The first request, INIT: version of the protocol, features, and sizes.
 //!
-//! Requested are advisory locks of both kinds, so that they hold between hosts; truncation by open; and requests of up to 1 MiB. Not
-//! requested are, above all, the kernel's write-back cache, read-ahead, and READDIRPLUS. Without HANDLE_KILLPRIV the kernel itself
+//! Requested are advisory locks of both kinds, so that they hold between hosts; truncation by open; read-ahead for what the kernel caches
+//! (see `kernel_cache`); and requests of up to 1 MiB. Not requested are, above all, the kernel's write-back cache, and READDIRPLUS. Without HANDLE_KILLPRIV the kernel itself
 //! removes the set-user-ID bits when a file gets another owner or size; a request to write says whether they are to be removed. Without
 //! DIRECT_IO_ALLOW_MMAP it refuses shared mappings.
 
@@ -13,7 +13,8 @@ const PAGE_BYTES: usize = 4096;
 /// Requests of asynchronous I/O that the kernel has under way at once.
 const BACKGROUND_MAX: u16 = 64;
 
-const FEATURES: u32 = feature::POSIX_LOCKS
+const FEATURES: u32 = feature::ASYNC_READ
+    | feature::POSIX_LOCKS
     | feature::FLOCK_LOCKS
     | feature::ATOMIC_O_TRUNC
     | feature::BIG_WRITES
@@ -52,6 +53,7 @@ pub fn negotiate(major: u32, minor: u32, flags: u32) -> Result<Negotiated, Unsup
     Ok(Negotiated::Agreed(InitOut {
         minor: minor.min(MINOR_MAX),
         flags: flags & FEATURES,
+        max_readahead: IO_BYTES_MAX as u32,
         max_background: BACKGROUND_MAX,
         congestion_threshold: BACKGROUND_MAX / 4 * 3,
         max_write: IO_BYTES_MAX as u32,

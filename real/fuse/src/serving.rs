@@ -3,6 +3,7 @@
 use crate::abi::{F_RDLCK, F_UNLCK, F_WRLCK, FileLock, OFFSET_MAX, SetattrIn, flag};
 use crate::decode::{LockRequest, Operation};
 use crate::encode::{Listing, Reply, file_time, type_bits};
+use crate::kernel_cache::KernelCache;
 use crate::lock_owners::LockOwners;
 use crate::negotiation::IO_BYTES_MAX;
 use crate::{Caller, FileSystem, LockRange, OpenFile, Result, WriteAt};
@@ -34,11 +35,54 @@ const PARENT_COOKIE: u64 = 2;
 pub struct Serving<'a, F> {
     pub file_system: &'a F,
     pub owners: LockOwners,
+    pub kernel: &'a KernelCache,
 }
 
 impl<F: FileSystem> Serving<'_, F> {
-    pub async fn serve(&self, by: &Caller, inode: InodeId, operation: Operation) -> Reply {
-        self.try_serve(by, inode, operation).await.unwrap_or_else(Reply::Error)
+    /// Serves the request of this number. The kernel cache is told by the caller when a read for pages is answered.
+    pub async fn serve(&self, by: &Caller, inode: InodeId, unique: u64, operation: Operation) -> Reply {
+        let served = match operation {
+            Operation::Read { handle, offset, length, for_pages: true } => {
+                self.read_pages(by, (inode, unique), OpenFile(handle), offset, length as usize).await
+            }
+            operation => self.try_serve(by, inode, operation).await,
+        };
+        served.unwrap_or_else(Reply::Error)
+    }
+
+    /// Reads for pages that the kernel keeps.
+    async fn read_pages(
+        &self,
+        by: &Caller,
+        (inode, unique): (InodeId, u64),
+        file: OpenFile,
+        offset: u64,
+        length: usize,
+    ) -> Result<Reply> {
+        let is_first = self.kernel.begin(inode, unique, offset);
+        if length > IO_BYTES_MAX {
+            return Err(Errno::INVAL);
+        }
+        // The size may have changed since the kernel learned it. From now on it is followed.
+        if is_first
+            && let (size, Some(last)) = self.file_system.tail(by, file).await?
+            && !(offset..offset.saturating_add(length as u64)).contains(&(size - 1))
+        {
+            self.kernel.lengthen(inode, size, last).await;
+        }
+        let data = self.file_system.read_pages(by, file, offset, length).await?;
+        let read = data.iter().map(Bytes::len).sum::<usize>();
+        if read < length {
+            self.kernel.check(inode, unique, (read, length)).await?;
+        }
+        Ok(Reply::Data(data))
+    }
+
+    /// A file was opened with these flags.
+    fn opened(&self, inode: InodeId, file: OpenFile, flags: u32) {
+        if !OFlags::from_bits_retain(flags).contains(OFlags::WRONLY) {
+            self.kernel.opened(inode, file);
+        }
     }
 
     async fn try_serve(&self, by: &Caller, inode: InodeId, operation: Operation) -> Result<Reply> {
@@ -75,6 +119,8 @@ impl<F: FileSystem> Serving<'_, F> {
             Operation::Link { inode: linked, name } => Reply::Entry(fs.link(by, InodeId(linked), inode, name).await?),
             Operation::OpenDirectory => Reply::DirectoryOpened,
             Operation::ReadDirectory { offset, room } => self.read_directory(by, inode, offset, room).await?,
+            Operation::ListAttributes { room: 0 } => Reply::NoAttributes,
+            Operation::ListAttributes { .. } => Reply::Data(Vec::new()),
             Operation::ReleaseDirectory | Operation::SyncDirectory => Reply::Done,
             Operation::StatFileSystem => Reply::Status(fs.status(by).await?),
             operation => self.serve_file(by, inode, operation).await?,
@@ -86,9 +132,13 @@ impl<F: FileSystem> Serving<'_, F> {
     async fn serve_file(&self, by: &Caller, inode: InodeId, operation: Operation) -> Result<Reply> {
         let fs = self.file_system;
         let reply = match operation {
-            Operation::Open { flags } => Reply::Opened { handle: self.open(by, inode, flags).await?.0 },
+            Operation::Open { flags } => {
+                let file = self.open(by, inode, flags).await?;
+                self.opened(inode, file, flags);
+                Reply::Opened { handle: file.0 }
+            }
             Operation::Create { flags, mode, name } => self.create(by, inode, flags, mode, name).await?,
-            Operation::Read { handle, offset, length } => {
+            Operation::Read { handle, offset, length, .. } => {
                 let length = length as usize;
                 if length > IO_BYTES_MAX {
                     return Err(Errno::INVAL);
@@ -115,6 +165,7 @@ impl<F: FileSystem> Serving<'_, F> {
             }
             Operation::Release { handle } => {
                 let file = OpenFile(handle);
+                self.kernel.closed(inode, file);
                 for owner in self.owners.take(file) {
                     // The file is closed all the same.
                     let _ = fs.release_owner(by, file, owner).await;
@@ -182,7 +233,10 @@ impl<F: FileSystem> Serving<'_, F> {
             match opened {
                 Err(Errno::STALE) => {}
                 Err(error) => return Err(error),
-                Ok(file) => return Ok(Reply::Created { attributes, handle: file.0 }),
+                Ok(file) => {
+                    self.opened(attributes.inode, file, flags);
+                    return Ok(Reply::Created { attributes, handle: file.0 });
+                }
             }
         }
         Err(Errno::STALE)

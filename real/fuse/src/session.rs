@@ -7,6 +7,7 @@ use crate::decode::{Operation, Request, decode};
 use crate::device::{Device, Receiver, report};
 use crate::encode::Reply;
 use crate::interruption::Interruption;
+use crate::kernel_cache::KernelCache;
 use crate::lock_owners::LockOwners;
 use crate::negotiation::{Negotiated, Unsupported, negotiate};
 use crate::serving::Serving;
@@ -37,7 +38,9 @@ pub enum ServeError {
 
 /// Serves a mount until it ends.
 pub async fn serve<F: FileSystem>(device: &Device, file_system: &F) -> Result<(), ServeError> {
-    let serving = Serving { file_system, owners: LockOwners::default() };
+    let kernel = KernelCache::new(device.notifier());
+    let serving = Serving { file_system, owners: LockOwners::default(), kernel: &kernel };
+    let mut coherence = std::pin::pin!(file_system.keep_coherent(&kernel));
     let mut receiver = Receiver::default();
     let mut session = Session::default();
     let mut running = FuturesUnordered::new();
@@ -48,6 +51,7 @@ pub async fn serve<F: FileSystem>(device: &Device, file_system: &F) -> Result<()
                 session.end(unique);
                 continue;
             }
+            never = &mut coherence => match never {},
             received = receiver.receive(device), if session.may_receive() => received?,
         };
         let Some(bytes) = received else { return Ok(()) };
@@ -55,8 +59,13 @@ pub async fn serve<F: FileSystem>(device: &Device, file_system: &F) -> Result<()
         let serving = &serving;
         running.push(async move {
             let Request { header, operation } = request;
-            device.answer(header.unique, serving.serve(&by, InodeId(header.nodeid), operation).await);
-            header.unique
+            let (unique, inode) = (header.unique, InodeId(header.nodeid));
+            let fills = matches!(operation, Operation::Read { for_pages: true, .. });
+            device.answer(unique, serving.serve(&by, inode, unique, operation).await);
+            if fills {
+                serving.kernel.end(inode, unique);
+            }
+            unique
         });
     }
 }

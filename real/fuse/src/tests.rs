@@ -59,9 +59,11 @@ fn encoded(operation: &Operation) -> (u32, Vec<u8>) {
         }
         Operation::Link { inode, name } => (13, [long(*inode), text(name)].concat()),
         Operation::Open { flags } => (14, words(&[*flags, 0])),
-        Operation::Read { handle, offset, length } => {
-            (15, [long(*handle), long(*offset), words(&[*length, 0]), long(5), words(&[0, 0])].concat())
+        Operation::Read { handle, offset, length, for_pages } => {
+            let size = words(&[*length, u32::from(!for_pages) << 1]);
+            (15, [long(*handle), long(*offset), size, long(5), words(&[0, 0])].concat())
         }
+        Operation::ListAttributes { room } => (23, words(&[*room, 0])),
         Operation::Write { handle, offset, flags, loses_privileges, data } => {
             let size = words(&[data.len() as u32, u32::from(*loses_privileges) << 2]);
             (16, [long(*handle), long(*offset), size, long(5), words(&[*flags, 0]), data.to_vec()].concat())
@@ -121,7 +123,13 @@ fn operation() -> impl Strategy<Value = Operation> {
     ];
     let of_files = prop_oneof![
         word.prop_map(|flags| Operation::Open { flags }),
-        (number, number, word).prop_map(|(handle, offset, length)| Operation::Read { handle, offset, length }),
+        (number, number, word, any::<bool>()).prop_map(|(handle, offset, length, for_pages)| Operation::Read {
+            handle,
+            offset,
+            length,
+            for_pages
+        }),
+        word.prop_map(|room| Operation::ListAttributes { room }),
         (number, number, word, any::<bool>(), prop::collection::vec(any::<u8>(), 0..9000)).prop_map(
             |(handle, offset, flags, loses_privileges, data)| Operation::Write {
                 handle,

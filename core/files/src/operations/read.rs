@@ -18,6 +18,7 @@ pub struct ReadTask {
     /// In bytes.
     start: u64,
     end: u64,
+    fills: bool,
     state: State,
 }
 
@@ -33,11 +34,11 @@ enum State {
 }
 
 impl ReadTask {
-    /// A read of `length` bytes.
-    pub fn new(inode: InodeId, offset: u64, length: u64) -> Result<ReadTask, HostError> {
+    /// A read of `length` bytes. `fills`: for the front end's cache.
+    pub fn new(inode: InodeId, offset: u64, length: u64, fills: bool) -> Result<ReadTask, HostError> {
         let start = offset.min(limits::FILE_BYTES_MAX);
         let end = start.saturating_add(length).min(limits::FILE_BYTES_MAX);
-        Ok(ReadTask { inode, start, end, state: State::Preparing })
+        Ok(ReadTask { inode, start, end, fills, state: State::Preparing })
     }
 
     pub fn go_on(&mut self, parts: &mut Parts, op: u64, input: Input) -> Step {
@@ -64,7 +65,11 @@ impl ReadTask {
     }
 
     fn prepare(&mut self, parts: &mut Parts, op: u64) -> Step {
-        if !parts.enter(op, self.inode, LockMode::Shared) {
+        let is_admitted = match self.fills {
+            true => parts.enter_to_fill(op, self.inode),
+            false => parts.enter(op, self.inode, LockMode::Shared),
+        };
+        if !is_admitted {
             return Step::Waits;
         }
         let now = parts.now.time;

@@ -60,6 +60,24 @@ impl Parts<'_> {
         self.inodes.is_admitted(op)
     }
 
+    /// As [`Parts::enter`], to read for the front end's cache.
+    pub fn enter_to_fill(&mut self, op: u64, inode: InodeId) -> bool {
+        if !self.inodes.has_entered(op) {
+            self.inodes.enter_to_fill(self.now, self.locks, self.link, op, inode);
+        }
+        self.inodes.is_admitted(op)
+    }
+
+    /// An operation has made a file longer. If another host waits for the data lock, its front end may keep the old size: the operation
+    /// ends when that host has had the lock. True if nobody waits.
+    pub fn announce(&mut self, op: u64, inode: InodeId) -> bool {
+        if !self.inodes.is_wanted(inode) {
+            return true;
+        }
+        self.inodes.leave(self.now, self.locks, self.link, op);
+        self.enter(op, inode, LockMode::Exclusive)
+    }
+
     pub fn send(&mut self, op: u64, command: FileCommand) {
         self.link.send(self.now.time, Asker::Operation(op), command);
     }

@@ -3,7 +3,7 @@
 use super::step::{BLOCK, Input, Parts, Step};
 use super::write::zero_tail;
 use braid_base::{BlockRange, InodeId};
-use braid_machine::FilesSuccess;
+use braid_machine::{FilesSuccess, HostError};
 use braid_wire::{FileCommand, FileError, FileResult, LockMode};
 
 /// Makes a file shorter or longer.
@@ -15,6 +15,8 @@ use braid_wire::{FileCommand, FileError, FileResult, LockMode};
 pub struct TruncateTask {
     inode: InodeId,
     size: u64,
+    /// The file has become longer.
+    has_grown: bool,
     state: State,
 }
 
@@ -23,11 +25,13 @@ enum State {
     Preparing,
     Zeroing,
     Truncating,
+    /// Other hosts learn the size.
+    Announcing,
 }
 
 impl TruncateTask {
     pub fn new(inode: InodeId, size: u64) -> TruncateTask {
-        TruncateTask { inode, size, state: State::Preparing }
+        TruncateTask { inode, size, has_grown: false, state: State::Preparing }
     }
 
     pub fn has_changed_nothing(&self) -> bool {
@@ -41,12 +45,25 @@ impl TruncateTask {
             (State::Zeroing, Input::Io { result: Err(error), .. }) => Step::Failed(error),
             (State::Truncating, Input::Reply(Ok(FileResult::Truncated { attributes, is_done }))) => {
                 parts.inodes.on_truncated(self.inode, attributes.size, attributes.size.div_ceil(BLOCK));
-                if is_done { Step::Done(FilesSuccess::Done) } else { self.truncate(parts, op) }
+                if !is_done {
+                    return self.truncate(parts, op);
+                }
+                if self.has_grown && !parts.announce(op, self.inode) {
+                    self.state = State::Announcing;
+                    return Step::Waits;
+                }
+                Step::Done(FilesSuccess::Done)
             }
             (State::Truncating, Input::Reply(Ok(_))) => Step::refused(FileError::Lost),
             (State::Truncating, Input::Reply(Err(error))) => Step::refused(error),
+            (State::Announcing, _) if parts.inodes.is_admitted(op) => Step::Done(FilesSuccess::Done),
             _ => Step::Waits,
         }
+    }
+
+    /// It can't have what it waits for. If that is only to tell others, it is done.
+    pub fn fail(&self, error: HostError) -> Step {
+        if self.state == State::Announcing { Step::Done(FilesSuccess::Done) } else { Step::Failed(error) }
     }
 
     fn prepare(&mut self, parts: &mut Parts, op: u64) -> Step {
@@ -60,7 +77,8 @@ impl TruncateTask {
         if !parts.inodes.lock(op, changed) {
             return Step::Waits;
         }
-        if self.size > size {
+        self.has_grown = self.size > size;
+        if self.has_grown {
             match zero_tail(parts, op, size, self.size) {
                 None => return Step::Waits,
                 Some(true) => {

@@ -20,6 +20,8 @@ pub struct WriteTask {
     data: Bytes,
     /// Bytes of earlier pieces.
     done: u64,
+    /// The file has become longer.
+    has_grown: bool,
     state: State,
 }
 
@@ -33,6 +35,8 @@ enum State {
     Reserving(Vec<Segment>),
     Writing(Piece),
     Attaching(Attachment),
+    /// Other hosts learn the size.
+    Announcing,
 }
 
 /// A piece whose bytes are being written.
@@ -60,7 +64,15 @@ struct Attachment {
 impl WriteTask {
     /// A write at an offset, or at the end of the file.
     pub fn new(inode: InodeId, offset: Option<u64>, data: Bytes) -> WriteTask {
-        WriteTask { inode, offset, is_append: offset.is_none(), data, done: 0, state: State::Preparing }
+        WriteTask {
+            inode,
+            offset,
+            is_append: offset.is_none(),
+            data,
+            done: 0,
+            has_grown: false,
+            state: State::Preparing,
+        }
     }
 
     pub fn has_changed_nothing(&self) -> bool {
@@ -93,6 +105,7 @@ impl WriteTask {
                 self.on_written(parts, op)
             }
             (State::Attaching(_), Input::Reply(reply)) => self.on_attached(parts, op, reply),
+            (State::Announcing, _) if parts.inodes.is_admitted(op) => self.success(),
             _ => Step::Waits,
         }
     }
@@ -192,6 +205,7 @@ impl WriteTask {
             parts.inodes.on_overwritten(parts.now.time, self.inode, mtime);
             return self.next_piece(parts, op);
         }
+        self.has_grown |= end > size;
         self.attach(parts, op, Attachment { end, mtime, extents: Vec::new(), rest })
     }
 
@@ -235,7 +249,14 @@ impl WriteTask {
     fn next_piece(&mut self, parts: &mut Parts, op: u64) -> Step {
         let (start, end) = self.piece();
         self.done += end - start;
-        if self.done == self.data.len() as u64 { self.success() } else { self.plan(parts, op) }
+        if self.done < self.data.len() as u64 {
+            return self.plan(parts, op);
+        }
+        if self.has_grown && !parts.announce(op, self.inode) {
+            self.state = State::Announcing;
+            return Step::Waits;
+        }
+        self.success()
     }
 
     /// The bytes of the file that the next piece writes. Pieces end at multiples of their greatest length, so that they have few partial

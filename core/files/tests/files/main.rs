@@ -3,6 +3,7 @@
 
 mod advisory;
 mod bench;
+mod front_end_cache;
 mod history;
 mod operations;
 mod random;

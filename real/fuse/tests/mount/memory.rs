@@ -1,7 +1,7 @@
 //! A file system in memory, which implements what the front end may rely on in the plainest way.
 
 use braid_base::InodeId;
-use braid_fuse::{Caller, FileSystem, LockRange, OpenFile, Result, SpaceStatus, WriteAt};
+use braid_fuse::{Caller, FileSystem, KernelCache, LockRange, OpenFile, Result, SpaceStatus, WriteAt};
 use braid_machine::AdvisoryOwner;
 use braid_wire::{
     AttributeChange, DirectoryEntry, FIRST_COOKIE, FileAttributes, FileSystemStatus, FileTime, FileType, LockMode,
@@ -10,6 +10,7 @@ use braid_wire::{
 use bytes::Bytes;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -361,6 +362,20 @@ impl FileSystem for Memory {
         // Two buffers, which the front end is to join.
         let middle = start.midpoint(end);
         Ok(vec![Bytes::copy_from_slice(&bytes[start..middle]), Bytes::copy_from_slice(&bytes[middle..end])])
+    }
+
+    async fn read_pages(&self, by: &Caller, file: OpenFile, offset: u64, length: usize) -> Result<Vec<Bytes>> {
+        self.read(by, file, offset, length).await
+    }
+
+    async fn tail(&self, _: &Caller, file: OpenFile) -> Result<(u64, Option<u8>)> {
+        let mut state = self.state();
+        let bytes = state.bytes(file)?;
+        Ok((bytes.len() as u64, bytes.last().copied()))
+    }
+
+    async fn keep_coherent(&self, _: &KernelCache) -> Infallible {
+        std::future::pending().await
     }
 
     async fn write(&self, _: &Caller, file: OpenFile, at: WriteAt, data: Bytes) -> Result<usize> {

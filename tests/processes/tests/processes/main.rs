@@ -6,6 +6,7 @@
 //! | `bad_places` | disks that can't be written at some place |
 //! | `bench` | `braid bench`: its metrics are correct, and it removes what it has created |
 //! | `clients` | nbdinfo, nbdcopy, qemu-img, qemu-io, fio, libnbd |
+//! | `coherence` | every way of reading a file, on two mounts, against a model, and while another mount writes |
 //! | `file_system` | ext4 on a volume, through nbdfuse and a loop device |
 //! | `files` | files of the library, on two mounts; metadata servers and mounts that are killed |
 //! | `files_model` | a file system in memory |
@@ -52,6 +53,7 @@ mod bad_places;
 mod bench;
 mod clients;
 mod clocks;
+mod coherence;
 mod console;
 mod crashes;
 mod damage;

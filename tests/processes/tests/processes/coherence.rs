@@ -1,0 +1,19 @@
+//! Two mounts show the same bytes, whichever way a program reads them: also through the kernel's pages. The ways and the model are in
+//! `coherence.py`, since mapped memory can't be read here without `unsafe`. Without `/dev/fuse` the tests say that they are skipped.
+
+use crate::mounts::Mounts;
+use braid_processes::program::tool;
+use braid_processes::scratch::path_text;
+use braid_processes::soak;
+
+#[test]
+fn every_way_of_reading_shows_what_either_mount_has_changed() {
+    let Some(mounts) = Mounts::new() else { return };
+    let [a, b] = [0, 1].map(|mount| mounts.path(mount, ""));
+    for seed in 1..if soak() { 100 } else { 3 } {
+        let seed = seed.to_string();
+        let script = include_str!("coherence.py");
+        tool("python3", &["-c", script, path_text(&a), path_text(&b), &seed, "30"]);
+    }
+    mounts.end();
+}
