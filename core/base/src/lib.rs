@@ -13,6 +13,7 @@
 //! | `limits` | all bounds and default settings |
 //! | `membership` | the members and the fenced hosts of an array, in one epoch |
 //! | `ownership` | which host owns a file system, and since when |
+//! | `pause` | whether a machine that decides by silence was paused itself |
 //! | `range` | a range of blocks |
 //! | `range_table` | a table of ranges that may overlap |
 //! | `rng` | pseudo-random numbers from a seed |
@@ -31,6 +32,7 @@ pub mod id;
 pub mod limits;
 pub mod membership;
 pub mod ownership;
+pub mod pause;
 pub mod range;
 pub mod range_table;
 pub mod rng;
@@ -49,6 +51,7 @@ pub use id::{
 };
 pub use membership::{FenceTable, Member, MemberState, Membership};
 pub use ownership::Ownership;
+pub use pause::was_paused;
 pub use range::BlockRange;
 pub use range_table::RangeTable;
 pub use rng::Rng;

@@ -7,7 +7,9 @@ use crate::disconnect::{Rest, begins_something};
 use crate::object_requests::RequestContent;
 use crate::requests::DeviceRequests;
 use braid_base::limits::Settings;
-use braid_base::{DeviceId, Generation, LockServerId, Membership, NodeId, Now, ObjectId, Rng, Time, VolumeId};
+use braid_base::{
+    DeviceId, Generation, LockServerId, Membership, NodeId, Now, ObjectId, Rng, Time, VolumeId, was_paused,
+};
 use braid_healing::{Healing, StepId};
 use braid_layout::VolumeDescription;
 use braid_locks::client::{Acquisition, Ctx as LockCtx, LockClient, LockClientConfig, Part};
@@ -67,6 +69,8 @@ pub struct Host {
     pub(crate) healing: Healing,
     /// Steps of background jobs that have ended.
     steps_done: Vec<(StepId, HostOutcome)>,
+    /// The host was paused: until then, answers of devices may be unread.
+    pub(crate) unsure_until: Time,
     pub(crate) counters: HostCounters,
 }
 
@@ -88,6 +92,7 @@ impl Host {
             }),
             healing: Healing::default(),
             steps_done: Vec::new(),
+            unsure_until: Time(0),
             monitor: MonitorClient::of_host(config.membership.clone()),
             counters: HostCounters::default(),
             config,
@@ -540,6 +545,10 @@ impl Machine for Host {
     type Disk = NoDisk;
 
     fn step(&mut self, now: Now, input: HostInput, out: &mut HostEffects) {
+        let heartbeat = self.config.settings.heartbeat;
+        if was_paused(self.deadline(), now.time, heartbeat) {
+            self.unsure_until = now.time.after(heartbeat);
+        }
         match input {
             Input::Start => self.on_start(now, out),
             Input::Message { from, message } => self.on_message(now, from, message, out),

@@ -6,7 +6,7 @@ use crate::host_list::{HostList, ListError};
 use crate::sessions::{LockDetails, LockName, Session};
 use crate::table::{LockState, LockTable};
 use braid_base::limits::Settings;
-use braid_base::{Generation, LockServerId, NodeId, Now, Time, Timers};
+use braid_base::{Generation, LockServerId, NodeId, Now, Time, Timers, was_paused};
 use braid_machine::{Effects, Ignored, Input, Machine, Never, OneDisk};
 use braid_two_copy_record::Progress;
 use braid_wire::{LockAnswer, LockCommand, LockReply, LockRequest, LockTerm, Message, Rejection};
@@ -74,7 +74,6 @@ pub struct LockServer {
 /// The search for silent hosts.
 #[derive(Clone, Debug, Default)]
 struct Patrol {
-    next: Time,
     /// A host was rejected for lack of room since the last time.
     crowded: bool,
 }
@@ -241,6 +240,14 @@ impl LockServer {
         self.pardon();
     }
 
+    /// If this server was paused, it has not yet read what hosts sent meanwhile: their silence counts from now.
+    fn look_at_own_pause(&mut self, now: Time) {
+        if was_paused(self.timers.deadline_of(Timer::Patrol), now, self.config.settings.heartbeat) {
+            self.hear_all(now);
+            self.arm_patrol(now);
+        }
+    }
+
     /// Changes how long a host that is heard may keep a cached lock that another host waits for.
     pub fn set_evict_after(&mut self, limit: Option<Duration>) {
         self.config.evict_after = limit;
@@ -254,6 +261,7 @@ impl LockServer {
     /// A message of a host has come, perhaps to another part of this process: rejects hosts that are not served, and renews the lease of
     /// the others.
     pub fn admit(&mut self, now: Now, host: Generation, out: &mut Effects) -> Result<(), Rejection> {
+        self.look_at_own_pause(now.time);
         if host == LockServer::OWN || self.fencing.refuses(host) {
             return Err(Rejection::Fenced);
         }
@@ -320,10 +328,6 @@ impl LockServer {
     /// request waits for their locks, or if they take up room that another host needs.
     fn patrol(&mut self, now: Now, out: &mut Effects) {
         let lease = self.config.settings.host_lease;
-        if now.time.since(self.patrol.next) > self.config.settings.heartbeat {
-            // This server was suspended, and has not yet read what hosts sent meanwhile: their silence counts from now.
-            self.hear_all(now.time);
-        }
         let silence = |session: &Session| now.time.since(session.last_heard);
         let silent =
             self.sessions.iter().filter(|(host, session)| silence(session) > lease && !self.fencing.is_doomed(**host));
@@ -379,8 +383,7 @@ impl LockServer {
     }
 
     fn arm_patrol(&mut self, now: Time) {
-        self.patrol.next = now.after(self.config.settings.host_lease / PATROLS_PER_LEASE);
-        self.timers.set(Timer::Patrol, self.patrol.next);
+        self.timers.set(Timer::Patrol, now.after(self.config.settings.host_lease / PATROLS_PER_LEASE));
     }
 
     /// Ends a session, and grants what the host held to others.
@@ -451,6 +454,7 @@ impl Machine for LockServer {
         if let LockService::Unusable(_) = self.service {
             return self.ignore(Ignored::NotStarted, out);
         }
+        self.look_at_own_pause(now.time);
         match input {
             Input::Start => {
                 assert_eq!(self.service, LockService::Off, "a lock server is started once");

@@ -462,7 +462,12 @@ impl Monitor {
         self.watch.step(now.time);
         let durable = self.membership();
         let membership = (durable.epoch != epoch).then(|| durable.clone());
-        let answer = MonitorAnswer { membership, unavailable: self.unavailable(), reply };
+        let mut unavailable = self.unavailable();
+        // Hosts that keep a lock of a volume may be waiting for a device of it, but for no other device.
+        if matches!(to, NodeId::LockServer(_)) {
+            unavailable.retain(|device| self.stripes.any_on(*device).is_some());
+        }
+        let answer = MonitorAnswer { membership, unavailable, reply };
         self.counters.messages_sent += 1;
         out.send(to, Message::MonitorAnswer(answer));
     }
@@ -500,11 +505,13 @@ impl Monitor {
 
     /// Checks for expired leases, and whatever else is due.
     fn patrol(&mut self, now: Now) {
-        if !self.watch.is_patrol_due(now.time, &self.config.settings) {
+        if !self.watch.is_patrol_due(now.time) {
             return;
         }
-        self.hosts.forget_silent(now.time, &self.config.settings);
-        self.suspect(now);
+        if self.watch.has_heard_all(now.time) {
+            self.hosts.forget_silent(now.time, &self.config.settings);
+            self.suspect(now);
+        }
         self.new_reports.demand();
         let ends = self.devices.values().filter_map(Device::lease_ends);
         self.watch.plan_patrol(now.time, &self.config.settings, ends);
@@ -527,7 +534,8 @@ impl Machine for Monitor {
     type Disk = OneDisk;
 
     fn step(&mut self, now: Now, input: Input<ControlRequest>, out: &mut MonitorEffects) {
-        self.watch.step(now.time);
+        // Before anything is answered: what a node hears may end its requests.
+        self.watch.begin_step(now.time, &self.config.settings);
         match input {
             Input::Request { op, request } => out.reply(op, self.on_request(request)),
             _ if matches!(self.service, MonitorService::Unusable(_)) => {

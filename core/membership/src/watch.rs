@@ -2,7 +2,7 @@
 
 use crate::device_leases::Renewal;
 use braid_base::limits::Settings;
-use braid_base::{DeviceId, Time};
+use braid_base::{DeviceId, Time, was_paused};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -39,7 +39,15 @@ impl Watch {
         self.started
     }
 
-    /// A step begins.
+    /// A step begins. If the monitor was paused, messages that arrived meanwhile are not read yet.
+    pub fn begin_step(&mut self, now: Time, settings: &Settings) {
+        if was_paused(self.next_patrol, now, settings.heartbeat) {
+            self.unsure_until = self.unsure_until.max(now.after(settings.heartbeat * 2));
+        }
+        self.step(now);
+    }
+
+    /// Notes the time of the step.
     pub fn step(&mut self, now: Time) {
         self.last_step = now;
     }
@@ -82,13 +90,8 @@ impl Watch {
     }
 
     /// True if leases are to be checked now.
-    pub fn is_patrol_due(&mut self, now: Time, settings: &Settings) -> bool {
-        let Some(planned) = self.next_patrol.filter(|planned| *planned <= now) else { return false };
-        if now.since(planned) > settings.heartbeat {
-            // The monitor itself was suspended; messages that arrived meanwhile are not read yet.
-            self.unsure_until = now.after(settings.heartbeat * 2);
-        }
-        true
+    pub fn is_patrol_due(&self, now: Time) -> bool {
+        self.next_patrol.is_some_and(|planned| planned <= now)
     }
 
     /// Plans the next check. A lease that expires earlier is checked in time, since operations may wait for that.

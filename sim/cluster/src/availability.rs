@@ -319,7 +319,8 @@ impl Availability {
             }
             Cause::Host => is_pause.then_some(fault.begun.after(host_pause)),
             Cause::Monitor if fault.until.since(fault.begun) < monitor_grace => None,
-            Cause::Monitor => Some(end.after(recovery)),
+            // Without leases, requests wait; no host is told that a device is unavailable before the monitor has heard the devices.
+            Cause::Monitor => is_pause.then_some(end.after(recovery)),
             Cause::LockServer if !self.needs_lock_server => None,
             Cause::LockServer => is_pause.then_some(end.after(lock_server_pause)),
             Cause::Other => Some(end.after(recovery)),

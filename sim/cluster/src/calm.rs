@@ -108,7 +108,9 @@ impl Run {
             }
             FaultKind::Stall => {
                 let span = self.absence();
-                self.on_fault_of(Fault::Stall { node, span }, gone);
+                // Then the messages of the whole pause wait for a machine that decides by silence.
+                let (node, cause) = if self.rng.chance(1, 2) { self.a_server() } else { (node, gone) };
+                self.on_fault_of(Fault::Stall { node, span }, cause);
             }
             FaultKind::Cut => {
                 let hosts = self.cluster.slots().map(|slot| self.cluster.node(slot));
@@ -132,11 +134,7 @@ impl Run {
                 self.on_fault_of(Fault::Crash { node, at: None, unavailable, reboot: false }, Cause::Host);
             }
             FaultKind::ServerCrash => {
-                let servers = self.cluster.lock_servers();
-                let (node, cause) = match self.rng.below(servers.len() as u64 + 1) {
-                    0 => (NodeId::Monitor, Cause::Monitor),
-                    server => (NodeId::LockServer(LockServerId(server as u16 - 1)), Cause::LockServer),
-                };
+                let (node, cause) = self.a_server();
                 let (unavailable, reboot) = (self.absence(), self.rng.chance(1, 2));
                 self.on_fault_of(Fault::Crash { node, at: None, unavailable, reboot }, cause);
             }
@@ -155,6 +153,15 @@ impl Run {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Draws the monitor or a lock server.
+    fn a_server(&mut self) -> (NodeId, Cause) {
+        let servers = self.cluster.lock_servers();
+        match self.rng.below(servers.len() as u64 + 1) {
+            0 => (NodeId::Monitor, Cause::Monitor),
+            server => (NodeId::LockServer(LockServerId(server as u16 - 1)), Cause::LockServer),
         }
     }
 

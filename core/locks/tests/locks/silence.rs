@@ -1,7 +1,7 @@
 //! Silent hosts are fenced before their locks are granted to other hosts.
 
 use crate::bench::*;
-use braid_base::{DeviceId, Membership, NodeId};
+use braid_base::{DeviceId, Generation, Membership, NodeId, limits};
 use braid_locks::{FenceCause, LockService};
 use braid_machine::Effects;
 use braid_wire::LockMode::Exclusive;
@@ -234,4 +234,19 @@ fn nobody_is_evicted_who_gives_back_locks_in_time_or_is_pardoned() {
     assert!(bench.fences.is_empty(), "{:?}", bench.fences);
     bench.pass_with(limit + SECOND, &[TWO]);
     assert_eq!(bench.fences.pop_front().map(|(_, hosts)| hosts), Some(vec![ONE]));
+}
+
+/// Otherwise live hosts would lose their place to the first stranger whose message is read after the pause.
+#[test]
+fn a_suspended_server_forgets_no_host_whose_messages_it_has_not_read() {
+    let mut bench = Bench::new();
+    let known = |number: u32| Generation(100 + number);
+    (0..limits::HOSTS_MAX as u32).for_each(|number| bench.say(known(number), LockCommand::Heartbeat));
+    bench.now.time = bench.now.time.after(settings().host_lease * 2);
+    bench.say(ONE, LockCommand::Heartbeat);
+    assert_eq!(bench.hear(ONE), Some(LockReply::Rejected { rejection: Rejection::TooManyHosts }));
+    assert!((0..limits::HOSTS_MAX as u32).all(|number| bench.server.has_session(known(number))));
+    bench.pass_with(settings().host_lease * 2, &[known(0)]);
+    bench.say(ONE, LockCommand::Heartbeat);
+    assert_eq!(bench.hear(ONE), Some(LockReply::Heartbeat), "then their silence counts");
 }

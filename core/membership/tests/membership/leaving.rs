@@ -282,3 +282,29 @@ fn two_devices_that_hosts_cannot_reach_keep_their_leases() {
     bench.pass_with(SECOND * 20, &nodes(&[0, 2, 3, 4], &[7]));
     assert!(bench.gets_lease(device(3)));
 }
+
+/// The monitor was suspended; the first of the messages that arrived meanwhile is one of a host.
+#[test]
+fn a_suspended_monitor_tells_the_host_that_it_hears_first_of_no_unavailable_device() {
+    let mut bench = Bench::new();
+    let all = nodes(&[0, 1, 2, 3, 4], &[7]);
+    bench.pass_with(SECOND * 5, &all);
+    bench.now.time = bench.now.time.after(LEASE + SECOND);
+    let answer = bench.answer_to(host(7));
+    (0..5).for_each(|number| bench.renew(device(number)));
+    assert_eq!(answer.unavailable, vec![], "what devices sent meanwhile is not read yet");
+}
+
+/// Otherwise a lock server would have no host fenced that keeps locks, as long as an empty device is dead.
+#[test]
+fn lock_servers_hear_only_of_unavailable_devices_on_which_volumes_lie() {
+    let mut bench = Bench::of(4);
+    bench.adopt(volume(1, RaidLevel::Raid1 { copies: 2 }, &[0, 1]));
+    bench.pass_with(SECOND, &nodes(&[0, 1, 2, 3], &[7]));
+    bench.adopt(volume(2, RaidLevel::Raid0 { data: 2 }, &[0, 2]));
+    bench.pass_with(LEASE + NOTICE, &nodes(&[0, 1], &[7]));
+    assert_eq!(bench.unavailable(), [2, 3]);
+    let told =
+        |bench: &mut Bench, node| bench.answer_to(node).unavailable.iter().map(|device| device.0).collect::<Vec<_>>();
+    assert_eq!((told(&mut bench, host(7)), told(&mut bench, lock_server(0))), (vec![2, 3], vec![2]));
+}
