@@ -7,6 +7,7 @@ use super::content::Content;
 use super::load::{Target, nbd_failure};
 use super::settings::{ArraySettings, Settings, Through, VolumeSettings};
 use braid_admin::failure::Failure;
+use braid_admin::parent_process::THIS_PROGRAM;
 use braid_control::ArrayFolder;
 use braid_layout::{RaidLevel, SitePolicy};
 use braid_nbd::Client;
@@ -121,7 +122,7 @@ impl TestBed {
         }
         let program = match &side.binary {
             Some(program) => program.clone(),
-            None => std::env::current_exe()?,
+            None => THIS_PROGRAM.into(),
         };
         let (folder, up) = match &self.place {
             ArrayChoice::Given(folder) => (folder.clone(), None),

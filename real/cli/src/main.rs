@@ -25,6 +25,8 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    // A daemon that was started through /proc would have the name of the link there.
+    let _ = rustix::thread::set_name(c"braid");
     braid_terminal::log_to_stderr();
     braid_terminal::output::finish(commands::run(std::env::args_os()))
 }

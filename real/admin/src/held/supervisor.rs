@@ -4,7 +4,7 @@
 
 use super::running::HeldCommand;
 use crate::failure::Failure;
-use crate::parent_process::heed_death_of;
+use crate::parent_process::{heed_death_of, this_program};
 use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group, set_child_subreaper, wait,
 };
@@ -39,10 +39,10 @@ pub fn command(held: &HeldCommand, grouped: bool) -> Command {
     command
 }
 
-/// This program as a command, opened through /proc: the file at its path may be of another release by now.
+/// This program as a command.
 fn ourselves(role: &[&str]) -> Command {
-    let mut command = Command::new("/proc/self/exe");
-    command.arg0("braid").args(role).args(["--parent", &std::process::id().to_string()]);
+    let mut command = this_program();
+    command.args(role).args(["--parent", &std::process::id().to_string()]);
     command
 }
 

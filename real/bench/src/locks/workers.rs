@@ -5,12 +5,14 @@ use super::drive::histogram;
 use super::worker::{Account, Order, WorkerSetup};
 use crate::test_bed::spawn;
 use braid_admin::failure::Failure;
+use braid_admin::parent_process::{THIS_PROGRAM, this_program};
 use braid_base::Rng;
 use braid_benchkit::locking::Counts;
 use braid_control::ArrayFolder;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use serde_json::Value;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -112,11 +114,10 @@ impl WorkerPool {
 
 impl Member {
     fn start(folder: &ArrayFolder, arguments: &Arguments, number: u64) -> Result<Member, Failure> {
-        let program = std::env::current_exe()?;
-        let mut command = Command::new(&program);
+        let mut command = Command::from(this_program());
         command.args(["bench", "locks", "--worker", &number.to_string(), "--json"]).args(arguments.of_worker());
         command.arg("--array").arg(folder.dir());
-        let (mut child, accounts) = spawn(command, &program, Stdio::piped())?;
+        let (mut child, accounts) = spawn(command, Path::new(THIS_PROGRAM), Stdio::piped())?;
         let orders = child.stdin.take().expect("standard input is a pipe");
         Ok(Member { child, orders, accounts })
     }

@@ -3,6 +3,7 @@
 
 use super::{Assignment, Running, STOP_WAIT};
 use braid_admin::failure::Failure;
+use braid_admin::parent_process::this_program;
 use braid_shell::{Address, Budget};
 use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -19,8 +20,7 @@ impl ServerProcess {
     /// Starts the process, and waits until it serves.
     pub async fn start(assignment: &Assignment, listen: &Address) -> Result<(ServerProcess, Running), Failure> {
         let name = assignment.name();
-        let program = std::env::current_exe()?;
-        let mut command = Command::new(program);
+        let mut command = Command::from(this_program());
         match assignment {
             Assignment::Monitor { spare_after, .. } => {
                 let spare_after = spare_after.map(|span| format!("{}s", span.as_secs()));
@@ -46,6 +46,8 @@ impl ServerProcess {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
+            // The signals of a terminal are for this process, which ends its daemons in their order.
+            .process_group(0)
             .spawn()?;
         let pid = child.id().expect("it was just started");
         let mut output = BufReader::new(child.stdout.take().expect("standard output is a pipe"));
