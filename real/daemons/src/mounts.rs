@@ -2,6 +2,7 @@
 
 use braid_admin::failure::Failure;
 use braid_admin::health::is_there;
+use braid_admin::parent_process::this_program;
 use braid_control::{ArrayFolder, ControlError, Moment, create_private_folder, private_file};
 use braid_fuse::UnmountError;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -83,7 +84,7 @@ pub async fn start_all(
 async fn start(folder: &ArrayFolder, name: &str, directory: &Path) -> Result<StartedMount, Failure> {
     let directory = std::path::absolute(directory)?;
     let (log, file) = open_log(folder, name, &directory)?;
-    let mut command = Command::new(std::env::current_exe()?);
+    let mut command = Command::from(this_program());
     command.args(["fs", "mount", "--foreground", "--detached", "--json", "--array"]).arg(folder.absolute());
     command.arg("--").arg(name).arg(&directory).env_remove("BRAID_ARRAY");
     // A daemon must not keep the directory busy in which it was started.
