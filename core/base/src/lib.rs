@@ -14,6 +14,7 @@
 //! | `membership` | the members and the fenced hosts of an array, in one epoch |
 //! | `ownership` | which host owns a file system, and since when |
 //! | `pause` | whether a machine that decides by silence was paused itself |
+//! | `quoting` | names and paths in text |
 //! | `range` | a range of blocks |
 //! | `range_table` | a table of ranges that may overlap |
 //! | `rng` | pseudo-random numbers from a seed |
@@ -33,6 +34,7 @@ pub mod limits;
 pub mod membership;
 pub mod ownership;
 pub mod pause;
+pub mod quoting;
 pub mod range;
 pub mod range_table;
 pub mod rng;

@@ -1,6 +1,7 @@
 //! A device file is the file or raw disk that holds a device's store. This module creates, opens and checks device files
 //! (`docs/disk-format.md`).
 
+use crate::disk_facts::refuse_system_folders;
 use crate::failure::{Failure, UNTRUSTED, make_private};
 use braid_base::{ArrayId, BlockRange, DeviceId, DiskId, ObjectId};
 use braid_blocks::Content;
@@ -8,6 +9,7 @@ use braid_machine::{DiskCommand, DiskResult, Effects};
 use braid_shell::{Disk, DiskOpenError, DiskOptions, blocking};
 use braid_store::{Geometry, JournalView, Medium, Storage, Store, StoreConfig, StoreError, StoreEvent, Superblock};
 use bytes::Bytes;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
@@ -42,6 +44,9 @@ pub fn create(path: &Path, config: &StoreConfig, overwrite: bool) -> Result<Disk
     if path.exists() && !overwrite {
         return Err(Failure::failed("file-exists", format!("{} already exists", path.display()))
             .hint("choose another file, or use --overwrite if its content is not needed"));
+    }
+    if !path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device()) {
+        refuse_system_folders(path)?;
     }
     if path.is_file() {
         // Locked during its removal, so that no process is using it.

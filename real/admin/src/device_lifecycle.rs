@@ -14,6 +14,7 @@
 //! monitor is told of it: therefore the file of every disk that the membership names is known.
 
 use crate::device_file::{self, DeviceFile, Expected, UNASSIGNED};
+use crate::disk_facts::DiskFacts;
 use crate::failure::Failure;
 use crate::volume_hold::{self, Ended, Judge, Questions, Subject};
 use braid_base::units::format_size;
@@ -470,7 +471,10 @@ fn look_at(path: &Path, array: ArrayId) -> Result<DeviceFile, Failure> {
     let may_go = "use --overwrite to create it again if its content is not needed; or choose another file";
     let found = match DeviceFile::open(path, Expected::default()) {
         Err(failure) if failure.code == "not-a-device" => {
-            let message = format!("{} already exists, and is not a disk of an array", path.display());
+            let message = match DiskFacts::of(path) {
+                Ok(facts) => format!("{facts}; it is not a disk of an array"),
+                Err(_) => format!("{} already exists, and is not a disk of an array", path.display()),
+            };
             return Err(Failure::failed("file-exists", message).hint(may_go));
         }
         found => found?,

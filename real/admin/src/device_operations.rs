@@ -94,7 +94,7 @@ impl Array {
             let folder = session.folder();
             let description = folder.describe()?;
             let absolute = folder.absolute();
-            if let Ok(id) = which.parse() {
+            if let Ok(id) = which.strip_prefix('d').unwrap_or(which).parse() {
                 let path = device_lifecycle::find(&description, id)?.path(&absolute);
                 device_lifecycle::remove(session, id).await?;
                 return Ok(path);

@@ -96,7 +96,7 @@ impl Failure {
 
     /// The failure for programs.
     pub fn to_json(&self) -> serde_json::Value {
-        json!({"error": {"code": self.code, "message": self.message, "hint": self.hint}})
+        json!({"schema": 2, "error": {"code": self.code, "message": self.message, "hint": self.hint}})
     }
 
     /// The failure that another `braid` reported with `--json`, before it ended with `status`.

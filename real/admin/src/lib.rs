@@ -19,6 +19,7 @@
 //! | [`recovery_follower`] | follows the resynchronisation of devices until they are in |
 //! | [`location`] | the devices and spares, what lies on a device, and where the bytes of a volume lie |
 //! | [`object_operations`] | operations on objects that take more than one request |
+//! | [`disk_facts`] | what a path is before it becomes a device |
 //! | [`file_copy`] | copying files and trees |
 //! | [`held`] | running a command while something is held |
 //! | [`host_fencing`] | fencing hosts at somebody's word |
@@ -53,6 +54,7 @@ pub mod device_condition;
 pub mod device_file;
 pub mod device_lifecycle;
 pub mod device_operations;
+pub mod disk_facts;
 pub mod doctor;
 pub mod event_stream;
 pub mod failure;

@@ -3,7 +3,7 @@
 use braid_admin::failure::Failure;
 pub use braid_admin::object_operations::attribute as name;
 use braid_admin::object_operations::require_device;
-use braid_client::{Array, AttributeName, Bytes, Object, Space, Value};
+use braid_client::{Array, AttributeName, Bytes, Error, Object, Space, Value};
 use braid_terminal::Common;
 use serde_json::json;
 use std::fmt;
@@ -60,7 +60,15 @@ impl ObjectSpace {
                 Ok(array.device(*device))
             }
             ObjectSpace::AttributeVolume(name) => {
-                array.attribute_volume(name).await.map_err(|error| Failure::from(error).of(name))
+                let found = array.attribute_volume(name).await;
+                // `d3` is a device, unless a volume has that name.
+                if let (Err(Error::Array(_) | Error::NoSuchVolume), Ok(device)) =
+                    (&found, braid_terminal::arguments::device(name))
+                {
+                    require_device(&common.folder(), device)?;
+                    return Ok(array.device(device));
+                }
+                found.map_err(|error| Failure::from(error).of(name))
             }
         }
     }
@@ -220,7 +228,8 @@ fn written(value: &Value) -> String {
     }
 }
 
-fn digits(bytes: &[u8]) -> String {
+/// Bytes in hexadecimal digits.
+pub fn digits(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -100,6 +100,13 @@ fn memory(text: &str) -> Result<u64, String> {
     }
 }
 
+/// Reads the number of a device, with or without its letter.
+pub fn device(text: &str) -> Result<u16, String> {
+    let digits = text.strip_prefix('d').unwrap_or(text);
+    let number = digits.parse().ok().filter(|_| digits.bytes().all(|byte| byte.is_ascii_digit()));
+    number.ok_or_else(|| format!("'{text}' is not a device: write its number, such as 3 or d3"))
+}
+
 /// Reads a time such as 90s, 5m or 1h; a number alone is seconds.
 pub fn span(text: &str) -> Result<Duration, String> {
     braid_base::units::parse_span(text)
@@ -113,6 +120,14 @@ mod tests {
     fn rates_are_read_with_and_without_their_second() {
         assert_eq!((rate("50MiB/s"), rate("1G"), rate("none")), (Ok(50 << 20), Ok(1 << 30), Ok(0)));
         assert!(rate("0").is_err() && rate("fast").is_err() && rate("1/min").is_err());
+    }
+
+    #[test]
+    fn devices_are_named_with_and_without_their_letter() {
+        assert_eq!((device("3"), device("d12")), (Ok(3), Ok(12)));
+        for wrong in ["x3", "d", "", "-1", "d-1", "+2", "dd2", "70000"] {
+            assert!(device(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -18,5 +18,17 @@ pub use arguments::Common;
 pub use limited_log::log_to_stderr;
 pub use signals::Signals;
 
+/// Tells people something on standard error, formatted like the argument of `format!`. Unlike `eprintln!`, it does not panic if that fails.
+#[macro_export]
+macro_rules! tell {
+    ($($text:tt)*) => { $crate::output::tell(&format!($($text)*)) };
+}
+
+/// The same without the end of the line, for questions.
+#[macro_export]
+macro_rules! ask {
+    ($($text:tt)*) => { $crate::output::ask(&format!($($text)*)) };
+}
+
 /// What `--version` prints behind the name of the program: the release, and the cargo profile that it was built with.
 pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (profile ", env!("BRAID_PROFILE"), ")");

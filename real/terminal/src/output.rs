@@ -27,12 +27,23 @@ pub fn write(bytes: &[u8]) -> bool {
     }
 }
 
+/// Tells people something on standard error. If nobody hears it, the command goes on.
+pub fn tell(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
+/// Asks people something on standard error, in one line.
+pub fn ask(text: &str) {
+    let mut err = std::io::stderr().lock();
+    let _ = write!(err, "{text}").and_then(|()| err.flush());
+}
+
 /// The exit status of a program that would end with `status`: if its output was not printed, that is an error.
 pub fn finish(status: ExitCode) -> ExitCode {
     match FAILED.get() {
         None => status,
         Some(error) => {
-            eprintln!("error: standard output: {error}");
+            tell(&format!("error: standard output: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -59,11 +70,15 @@ impl ErrorReport<'_> {
     pub fn print(&self, as_json: bool) -> ExitCode {
         let ErrorReport { code, message, hint, status } = self;
         if as_json {
-            print(true, || json!({"error": {"code": code, "message": message, "hint": hint}}), String::new);
+            print(
+                true,
+                || json!({"schema": 2, "error": {"code": code, "message": message, "hint": hint}}),
+                String::new,
+            );
         } else {
-            eprintln!("error: {message}");
+            tell(&format!("error: {message}"));
             if let Some(hint) = hint {
-                eprintln!("hint: {hint}");
+                tell(&format!("hint: {hint}"));
             }
         }
         ExitCode::from(*status)

@@ -100,7 +100,7 @@ fn execute(command: Command, common: &Common) -> Result<ExitCode, Failure> {
         Command::Replay(arguments) => replay::execute(&arguments, common),
         Command::Matrix(arguments) => matrix::execute(&arguments, common),
         Command::Outline => {
-            println!("{}", outline::of(&Cli::command()));
+            braid_terminal::output::print(true, || outline::of(&Cli::command()), String::new);
             Ok(ExitCode::SUCCESS)
         }
     }

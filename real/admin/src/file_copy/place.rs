@@ -3,7 +3,7 @@
 use super::identity::{FileSystem, FileSystems, Identity};
 use super::streams::{Source, Target};
 use crate::failure::Failure;
-use braid_base::ArrayId;
+use braid_base::{ArrayId, quoting};
 use braid_client::{FileType, Files, FilesError, Metadata, OpenOptions};
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
@@ -57,6 +57,15 @@ impl Place {
         }
     }
 
+    /// As it is written in commands.
+    fn name(&self) -> Vec<u8> {
+        let file_system = match self {
+            Place::Local(_) => String::new(),
+            Place::Mounted(MountedPlace { mounts, .. }) => format!("{}:", mounts.split('@').next().unwrap_or_default()),
+        };
+        [file_system.as_bytes(), self.path().as_os_str().as_encoded_bytes()].concat()
+    }
+
     pub fn join(&self, name: &OsString) -> Place {
         self.at(self.path().join(name))
     }
@@ -106,10 +115,8 @@ impl Place {
         };
         match parent.look(true, seen).await {
             Err(failure) if failure.code == "no-such-file" => {
-                let make = match self {
-                    Place::Local(_) => format!("mkdir -p {parent}"),
-                    Place::Mounted(_) => format!("braid fs mkdir -p {parent}"),
-                };
+                let program = if matches!(self, Place::Local(_)) { "mkdir" } else { "braid fs mkdir" };
+                let make = format!("{program} -p {}", quoting::word(&parent.name()));
                 let message = format!("there is no directory {parent}");
                 Err(Failure::unreachable("no-such-file", message).hint(format!("create it with `{make}`")))
             }
@@ -226,10 +233,7 @@ impl Place {
 
 impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if let Place::Mounted(MountedPlace { mounts, .. }) = self {
-            write!(f, "{}:", mounts.split('@').next().unwrap_or_default())?;
-        }
-        self.path().display().fmt(f)
+        f.write_str(&quoting::shown(&self.name()))
     }
 }
 

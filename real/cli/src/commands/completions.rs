@@ -2,7 +2,7 @@
 
 use super::sim;
 use braid_admin::failure::Failure;
-use braid_terminal::outline;
+use braid_terminal::{outline, output};
 use clap_complete::Shell;
 use std::process::ExitCode;
 
@@ -26,6 +26,8 @@ pub fn run(arguments: Arguments, command: clap::Command) -> Result<ExitCode, Fai
         }),
         None => command,
     };
-    clap_complete::generate(arguments.shell, &mut command, "braid", &mut std::io::stdout());
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut command, "braid", &mut script);
+    output::write(&script);
     Ok(ExitCode::SUCCESS)
 }

@@ -113,7 +113,10 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             return report::failure(&failure, true);
         }
         Err(error) => {
-            let _ = error.print();
+            let printed = error.print();
+            if printed.is_err_and(|failed| failed.kind() != std::io::ErrorKind::BrokenPipe) {
+                return ExitCode::FAILURE;
+            }
             return if error.use_stderr() { ExitCode::from(Exit::Usage as u8) } else { ExitCode::SUCCESS };
         }
     };

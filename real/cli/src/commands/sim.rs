@@ -2,8 +2,8 @@
 
 use crate::report;
 use braid_admin::failure::Failure;
-use braid_terminal::Common;
 use braid_terminal::arguments::asks_for_json;
+use braid_terminal::{Common, output};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -46,10 +46,10 @@ const HOW_TO_BUILD: &str = "build it with `cargo build --release -p braid-sim`, 
 /// A short help if it is requested, or an error: the program is not there.
 fn without_program(program: &Path, arguments: &[OsString], as_json: bool) -> ExitCode {
     if arguments.iter().any(|argument| ["help", "-h", "--help"].iter().any(|help| argument == help)) {
-        println!(
+        output::write(format!(
             "Usage: braid sim COMMAND\n\nSimulates arrays with the protocol code of real arrays: attacks them, and runs the papers' experiments.\n\n\
-             The simulator is a separate program, {PROGRAM}, which is not installed beside `braid`:\n{HOW_TO_BUILD}"
-        );
+             The simulator is a separate program, {PROGRAM}, which is not installed beside `braid`:\n{HOW_TO_BUILD}\n"
+        ).as_bytes());
         return ExitCode::SUCCESS;
     }
     let message = format!("{} does not exist: the simulator is a separate program", program.display());

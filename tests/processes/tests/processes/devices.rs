@@ -8,6 +8,7 @@ use braid_processes::program::{braid, braid_bin, run};
 use braid_processes::scratch::path_text;
 use rustix::process::Signal;
 use serde_json::Value;
+use std::path::Path;
 
 /// Writers that know the expected content, through each of these hosts.
 fn load(hosts: &[&str]) -> Load {
@@ -134,6 +135,21 @@ fn what_can_not_be_is_refused_and_a_device_that_was_taken_out_is_let_in_again() 
     let used = array.dir().join("device-1.braid");
     device(&array, &["replace", "2", path_text(&used), "--overwrite"]).refused(1, "disk-in-use");
     device(&array, &["add", path_text(&used), "--overwrite"]).refused(1, "disk-in-use");
+    for command in ["add", "replace"] {
+        let number: &[&str] = if command == "replace" { &["2"] } else { &[] };
+        for missing in ["/dev/braid-no-such-disk", "/proc/self/braid"] {
+            device(&array, &[&[command], number, &[missing]].concat()).refused(3, "no-such-disk");
+            assert!(!Path::new(missing).exists());
+        }
+        // A file with the mark of XFS.
+        let file = array.scratch().path("xfs");
+        std::fs::write(&file, [&b"XFSB"[..], &[0; 8188]].concat()).expect("it can be written");
+        let message = device(&array, &[&[command], number, &[path_text(&file)]].concat()).refused(1, "file-exists");
+        assert!(message.contains("is a file, 8 KiB; it contains a file system (XFS)"), "{message}");
+        let overwrite = [&[command], number, &[path_text(&file), "--overwrite"]].concat();
+        device(&array, &overwrite).refused(2, "not-confirmed");
+        assert!(std::fs::read(&file).expect("it is there").starts_with(b"XFSB"));
+    }
     device(&array, &["replace", "2", "--size", "16MiB"]).refused(1, "disk-too-small");
     device(&array, &["replace", "2", "--with-spare"]).refused(3, "no-such-spare");
     device(&array, &["replace", "9"]).refused(3, "no-such-device");

@@ -1,5 +1,6 @@
 //! `braid device add`: adds a device, or a spare, to a running array.
 
+use super::overwriting;
 use braid_admin::device_operations::NewDevice;
 use braid_admin::{Array, Failure};
 use braid_base::units::format_size;
@@ -38,11 +39,15 @@ pub struct Arguments {
     /// Overwrite an existing file or disk
     #[arg(long)]
     overwrite: bool,
+    /// Overwrite it although it has a partition table or a file system
+    #[arg(long, requires = "overwrite")]
+    yes: bool,
 }
 
 /// Adds the device.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let Arguments { path, size, domain, spare, overwrite } = arguments;
+    let Arguments { path, size, domain, spare, overwrite, yes } = arguments;
+    overwriting::confirm(path.as_deref(), overwrite, yes)?;
     let array = Array::of(common.folder());
     let new = NewDevice { path, size, overwrite };
     let (id, disk) = match spare {

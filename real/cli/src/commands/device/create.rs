@@ -1,6 +1,7 @@
 //! `braid device create`: creates the file or raw disk of a device.
 
 use super::array_id;
+use super::overwriting;
 use braid_admin::creation;
 use braid_admin::device_file;
 use braid_admin::failure::Failure;
@@ -28,16 +29,20 @@ pub struct Arguments {
     #[arg(long, value_parser = array_id, value_name = "UUID")]
     array_id: ArrayId,
     /// Its number in that array
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = braid_terminal::arguments::device)]
     id: u16,
     /// Overwrite an existing file or disk
     #[arg(long)]
     overwrite: bool,
+    /// Overwrite it although it has a partition table or a file system
+    #[arg(long, requires = "overwrite")]
+    yes: bool,
 }
 
 /// Creates the device.
 pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let Arguments { file, size, array_id: array, id, overwrite } = arguments;
+    let Arguments { file, size, array_id: array, id, overwrite, yes } = arguments;
+    overwriting::confirm(Some(&file), overwrite, yes)?;
     creation::check_device_size("--size", size)?;
     device_file::create(&file, &StoreConfig { array, device: DeviceId(id), size }, overwrite)?;
     output::print(

@@ -13,7 +13,8 @@ use std::process::ExitCode;
 /// is resynchronised.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The number of the device
+    /// The number of the device, such as 3 or d3
+    #[arg(value_parser = braid_terminal::arguments::device)]
     device: u16,
     /// Accept that volumes without redundancy are unavailable until the device returns
     #[arg(long)]
@@ -26,7 +27,8 @@ pub struct Arguments {
 /// returns with its previous disk.
 #[derive(clap::Args)]
 pub struct ReadmitArguments {
-    /// The number of the device
+    /// The number of the device, such as 3 or d3
+    #[arg(value_parser = braid_terminal::arguments::device)]
     device: u16,
     /// Wait until it is resynchronised
     #[arg(long)]

@@ -24,7 +24,7 @@ use std::process::ExitCode;
 #[command(verbatim_doc_comment)]
 pub struct Arguments {
     /// The number of the device
-    #[arg(required_unless_present = "volume", conflicts_with_all = ["volume", "offset"])]
+    #[arg(value_parser = braid_terminal::arguments::device, required_unless_present = "volume", conflicts_with_all = ["volume", "offset"])]
     device: Option<u16>,
     /// The volume
     #[arg(long, requires = "offset")]

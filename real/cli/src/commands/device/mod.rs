@@ -7,6 +7,7 @@ mod fail;
 mod inspect;
 mod list;
 mod locate;
+mod overwriting;
 mod remove;
 mod replace;
 mod serve;

@@ -1,5 +1,6 @@
 //! `braid device replace`: gives a device another disk, which is then rebuilt.
 
+use super::overwriting;
 use braid_admin::replacement::Replacement;
 use braid_admin::{Array, Failure};
 use braid_base::units::format_size;
@@ -26,7 +27,8 @@ use std::time::Duration;
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Arguments {
-    /// The number of the device
+    /// The number of the device, such as 3 or d3
+    #[arg(value_parser = braid_terminal::arguments::device)]
     device: u16,
     /// The new file or disk [default: a new file in the array's folder]
     #[arg(conflicts_with = "with_spare")]
@@ -40,6 +42,9 @@ pub struct Arguments {
     /// Overwrite an existing file or disk
     #[arg(long, conflicts_with = "with_spare")]
     overwrite: bool,
+    /// Overwrite it although it has a partition table or a file system
+    #[arg(long, requires = "overwrite")]
+    yes: bool,
     /// Accept the loss of data that can't be reconstructed: of volumes without redundancy, and, if the device is dead, of stripes that
     /// also lie on other dead devices
     #[arg(long)]
@@ -54,7 +59,8 @@ const SOON: Duration = Duration::from_secs(1);
 
 /// Replaces the disk.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let Arguments { device: id, path, with_spare, size, overwrite, lose, wait } = arguments;
+    let Arguments { device: id, path, with_spare, size, overwrite, yes, lose, wait } = arguments;
+    overwriting::confirm(path.as_deref(), overwrite, yes)?;
     let array = Array::of(common.folder());
     let replacement = Replacement { path, with_spare, size, overwrite, lose, wait };
     let mut replaced = std::pin::pin!(array.replace_device(id, replacement));
@@ -62,7 +68,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         replaced = &mut replaced => replaced?,
         () = tokio::time::sleep(SOON) => {
             let what = if wait { "until it is rebuilt" } else { "until it runs on the new disk" };
-            eprintln!("device {id}: waiting {what}; `braid status` shows the progress");
+            braid_terminal::tell!("device {id}: waiting {what}; `braid status` shows the progress");
             replaced.await?
         }
     };

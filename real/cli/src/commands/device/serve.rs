@@ -35,7 +35,7 @@ pub struct Arguments {
     #[arg(long, value_parser = array_id, value_name = "UUID")]
     array_id: Option<ArrayId>,
     /// Fail unless the device has this number
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = braid_terminal::arguments::device)]
     id: Option<u16>,
     /// The address of the array's monitor [default: from the array's folder]
     #[arg(long, value_name = "ADDR")]
@@ -74,7 +74,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         report::announce(common.json, &name, address, more);
     };
     if arguments.monitor.is_some() && arguments.peers.is_empty() {
-        eprintln!(
+        braid_terminal::tell!(
             "warning: no --peer is given: set the parity site of all volumes to originator, or writes will stall"
         );
     }

@@ -1,7 +1,7 @@
 //! The commands of `braid fs` that work on files.
 
 use super::listing;
-use super::target::{Anywhere, Target, Trying, anywhere, target};
+use super::target::{Anywhere, Target, Trying, anywhere, put_name, target};
 use braid_admin::failure::Failure;
 use braid_admin::file_copy::{self, CopyProgress, Place};
 use braid_base::units::format_size;
@@ -64,10 +64,10 @@ Examples:
 #[derive(clap::Args)]
 pub struct Cp {
     /// What to copy: NAME:PATH, or a path on this machine
-    #[arg(value_parser = anywhere)]
+    #[arg(value_parser = anywhere())]
     src: Anywhere,
     /// Where to: NAME:PATH, or a path on this machine
-    #[arg(value_parser = anywhere)]
+    #[arg(value_parser = anywhere())]
     dst: Anywhere,
     /// Copy directories with everything in them; symbolic links are copied as such
     #[arg(short, long)]
@@ -79,7 +79,7 @@ pub struct Cp {
 #[derive(clap::Args)]
 pub struct Cat {
     /// The files: NAME:PATH
-    #[arg(value_name = "FILE", required = true, value_parser = target)]
+    #[arg(value_name = "FILE", required = true, value_parser = target())]
     files: Vec<Target>,
     #[command(flatten)]
     pub trying: Trying,
@@ -88,7 +88,7 @@ pub struct Cat {
 #[derive(clap::Args)]
 pub struct Mkdir {
     /// The directories: NAME:PATH
-    #[arg(value_name = "DIRECTORY", required = true, value_parser = target)]
+    #[arg(value_name = "DIRECTORY", required = true, value_parser = target())]
     directories: Vec<Target>,
     /// Create those on the path, too; it is no failure if the directory exists
     #[arg(short, long)]
@@ -100,10 +100,10 @@ pub struct Mkdir {
 #[derive(clap::Args)]
 pub struct Mv {
     /// The present name: NAME:PATH
-    #[arg(value_parser = target)]
+    #[arg(value_parser = target())]
     from: Target,
     /// The new name: NAME:PATH
-    #[arg(value_parser = target)]
+    #[arg(value_parser = target())]
     to: Target,
     /// Fail if the new name exists
     #[arg(short, long)]
@@ -115,7 +115,7 @@ pub struct Mv {
 #[derive(clap::Args)]
 pub struct Rm {
     /// What to remove: NAME:PATH
-    #[arg(value_name = "FILE", required = true, value_parser = target)]
+    #[arg(value_name = "FILE", required = true, value_parser = target())]
     files: Vec<Target>,
     /// Remove directories with everything in them
     #[arg(short, long)]
@@ -204,7 +204,7 @@ async fn execute(command: &Command, mounts: &mut Mounts<'_>, as_json: bool) -> R
                 };
                 created.map_err(|error| Failure::from(error).of(target))?;
             }
-            output::print(as_json, || json!({"schema": 2, "created": names(directories)}), String::new);
+            output::print(as_json, || names("created", directories), String::new);
             Ok(())
         }
         Command::Mv(arguments) => mv(arguments, mounts, as_json).await,
@@ -213,7 +213,7 @@ async fn execute(command: &Command, mounts: &mut Mounts<'_>, as_json: bool) -> R
                 let files = mounts.of(target).await?;
                 remove(&files, target, *recursive).await?;
             }
-            output::print(as_json, || json!({"schema": 2, "removed": names(targets)}), String::new);
+            output::print(as_json, || names("removed", targets), String::new);
             Ok(())
         }
     }
@@ -242,7 +242,7 @@ async fn cp(Cp { src, dst, recursive, .. }: &Cp, mounts: &mut Mounts<'_>, as_jso
     let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     let CopyProgress { bytes, files, directories, links, skipped, .. } = &*progress;
     if count(skipped) > 0 {
-        eprintln!("{} named pipes, sockets and device files were not copied", count(skipped));
+        braid_terminal::tell!("{} named pipes, sockets and device files were not copied", count(skipped));
     }
     output::print(
         as_json,
@@ -278,7 +278,9 @@ async fn cat(Cat { files: targets, .. }: &Cat, mounts: &mut Mounts<'_>, as_json:
             if data.len() > PART_BYTES {
                 return Err(Failure::usage("too-large", "more than 4 MiB can't be printed as JSON").of(target));
             }
-            shown.push(json!({"file": target.to_string(), "data": crate::values::to_json(&Value::from(data))}));
+            let mut json = json!({"data": crate::values::to_json(&Value::from(data))});
+            put_name(&mut json, "file", &target.bytes());
+            shown.push(json);
             continue;
         }
         let mut offset = 0;
@@ -313,7 +315,10 @@ async fn mv(Mv { from, to, no_replace, .. }: &Mv, mounts: &mut Mounts<'_>, as_js
         false => files.rename(&from.path, &to.path).await,
     };
     moved.map_err(|error| Failure::from(error).of(format!("{from} to {to}")))?;
-    output::print(as_json, || json!({"schema": 2, "from": from.to_string(), "to": to.to_string()}), String::new);
+    let mut moved = json!({"schema": 2});
+    put_name(&mut moved, "from", &from.bytes());
+    put_name(&mut moved, "to", &to.bytes());
+    output::print(as_json, || moved, String::new);
     Ok(())
 }
 
@@ -331,6 +336,13 @@ async fn remove(files: &Files, target: &Target, recursive: bool) -> Result<(), F
     removed.map_err(|error| Failure::from(error).of(target))
 }
 
-fn names(targets: &[Target]) -> Vec<String> {
-    targets.iter().map(Target::to_string).collect()
+/// The exact bytes are given for all names, if one is not UTF-8.
+fn names(key: &str, targets: &[Target]) -> serde_json::Value {
+    let mut json = json!({"schema": 2});
+    let names: Vec<Vec<u8>> = targets.iter().map(Target::bytes).collect();
+    json[key] = names.iter().map(|name| String::from_utf8_lossy(name)).collect();
+    if names.iter().any(|name| std::str::from_utf8(name).is_err()) {
+        json[format!("{key}_bytes")] = names.iter().map(|name| crate::values::digits(name)).collect();
+    }
+    json
 }

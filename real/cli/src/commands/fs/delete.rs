@@ -42,7 +42,7 @@ fn confirmed(name: &str) -> Result<bool, Failure> {
         )
         .hint("confirm with --yes"));
     }
-    eprint!("Delete file system '{name}' with all its files? Type its name to confirm: ");
+    braid_terminal::ask!("Delete file system '{name}' with all its files? Type its name to confirm: ");
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line)?;
     Ok(line.trim() == name)

@@ -1,19 +1,23 @@
 //! `braid fs ls`, `stat` and `space`: what is in a file system.
 
 use super::data::Mounts;
-use super::target::{Target, Trying, target};
+use super::target::{Target, Trying, put_name, target};
 use braid_admin::failure::Failure;
 use braid_admin::metadata_room::MetadataRoom;
+use braid_base::quoting;
 use braid_base::units::format_size;
-use braid_client::{DirEntry, FileSystemSpace, FileType, FilesError, Metadata, SpecialType};
+use braid_client::{FileSystemSpace, FileType, FilesError, Metadata, SpecialType};
 use braid_terminal::output::{self, table};
 use serde_json::{Value, json};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 #[derive(clap::Args)]
 pub struct Ls {
     /// The directories or files: NAME:PATH
-    #[arg(value_name = "DIRECTORY", required = true, value_parser = target)]
+    #[arg(value_name = "DIRECTORY", required = true, value_parser = target())]
     directories: Vec<Target>,
     /// Show type, permission bits, names, owner, length and time of the last change
     #[arg(short, long)]
@@ -25,7 +29,7 @@ pub struct Ls {
 #[derive(clap::Args)]
 pub struct Stat {
     /// The files: NAME:PATH. Symbolic links are not followed
-    #[arg(value_name = "FILE", required = true, value_parser = target)]
+    #[arg(value_name = "FILE", required = true, value_parser = target())]
     files: Vec<Target>,
     #[command(flatten)]
     pub trying: Trying,
@@ -41,12 +45,12 @@ pub struct Space {
 
 /// An entry to show.
 struct Shown {
-    name: String,
+    name: OsString,
     kind: FileType,
     /// Known for long lists.
     metadata: Option<Metadata>,
     /// The target of a symbolic link.
-    leads_to: Option<String>,
+    leads_to: Option<PathBuf>,
 }
 
 pub async fn ls(Ls { directories, long, .. }: &Ls, mounts: &mut Mounts<'_>, as_json: bool) -> Result<(), Failure> {
@@ -54,9 +58,9 @@ pub async fn ls(Ls { directories, long, .. }: &Ls, mounts: &mut Mounts<'_>, as_j
     for target in directories {
         let shown = list(target, *long, mounts).await.map_err(|error| error.of(target))?;
         if as_json {
-            lists.push(
-                json!({"directory": target.to_string(), "entries": shown.iter().map(Shown::json).collect::<Vec<_>>()}),
-            );
+            let mut list = json!({"entries": shown.iter().map(Shown::json).collect::<Vec<_>>()});
+            put_name(&mut list, "directory", &target.bytes());
+            lists.push(list);
             continue;
         }
         if directories.len() > 1 {
@@ -64,7 +68,7 @@ pub async fn ls(Ls { directories, long, .. }: &Ls, mounts: &mut Mounts<'_>, as_j
         }
         text += &match long {
             true => table(&shown.iter().map(Shown::row).collect::<Vec<_>>()),
-            false => shown.iter().map(|shown| format!("{}\n", shown.name)).collect(),
+            false => shown.iter().map(|shown| format!("{}\n", quoting::shown(shown.name.as_bytes()))).collect(),
         };
     }
     output::print(as_json, || json!({"schema": 2, "lists": lists}), || text);
@@ -78,7 +82,7 @@ async fn list(target: &Target, long: bool, mounts: &mut Mounts<'_>) -> Result<Ve
         Err(FilesError::NotADirectory) => {
             let metadata = files.symlink_metadata(&target.path).await?;
             let leads_to = None;
-            let name = target.path.display().to_string();
+            let name = target.path.clone().into_os_string();
             return Ok(vec![Shown { name, kind: metadata.file_type(), metadata: Some(metadata), leads_to }]);
         }
         entries => entries?,
@@ -94,10 +98,10 @@ async fn list(target: &Target, long: bool, mounts: &mut Mounts<'_>) -> Result<Ve
                 Err(error) => return Err(error.into()),
             }
             if entry.file_type() == FileType::SymbolicLink {
-                leads_to = files.read_link(&path).await.ok().map(|target| target.display().to_string());
+                leads_to = files.read_link(&path).await.ok();
             }
         }
-        shown.push(Shown { name: printable(&entry), kind: entry.file_type(), metadata, leads_to });
+        shown.push(Shown { name: entry.file_name().to_os_string(), kind: entry.file_type(), metadata, leads_to });
     }
     shown.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(shown)
@@ -115,7 +119,7 @@ pub async fn stat(Stat { files: targets, .. }: &Stat, mounts: &mut Mounts<'_>, a
         || {
             let one = |(target, metadata): &(&Target, Metadata)| {
                 let mut json = attributes(metadata);
-                json["file"] = json!(target.to_string());
+                put_name(&mut json, "file", &target.bytes());
                 json
             };
             json!({"schema": 2, "files": found.iter().map(one).collect::<Vec<_>>()})
@@ -152,23 +156,25 @@ pub async fn space(Space { name, .. }: &Space, mounts: &mut Mounts<'_>, as_json:
 impl Shown {
     fn json(&self) -> Value {
         let mut json = self.metadata.as_ref().map_or_else(|| json!({"type": type_name(self.kind)}), attributes);
-        json["name"] = json!(self.name);
+        put_name(&mut json, "name", self.name.as_bytes());
         if let Some(target) = &self.leads_to {
-            json["target"] = json!(target);
+            put_name(&mut json, "target", target.as_os_str().as_bytes());
         }
         json
     }
 
     fn row(&self) -> Vec<String> {
-        let Some(metadata) = &self.metadata else { return vec![self.name.clone()] };
-        let target = self.leads_to.as_ref().map(|target| format!(" -> {target}")).unwrap_or_default();
+        let name = quoting::shown(self.name.as_bytes());
+        let Some(metadata) = &self.metadata else { return vec![name] };
+        let shown = |target: &PathBuf| format!(" -> {}", quoting::shown(target.as_os_str().as_bytes()));
+        let target = self.leads_to.as_ref().map(shown).unwrap_or_default();
         vec![
             permissions(metadata),
             metadata.links().to_string(),
             format!("{}:{}", metadata.uid(), metadata.gid()),
             metadata.len().to_string(),
             time(metadata.modified()),
-            format!("{}{target}", self.name),
+            format!("{name}{target}"),
         ]
     }
 }
@@ -235,10 +241,4 @@ fn permissions(metadata: &Metadata) -> String {
 fn time(time: SystemTime) -> String {
     let printable = time.clamp(UNIX_EPOCH, UNIX_EPOCH + std::time::Duration::from_secs(9_000_000_000));
     humantime::format_rfc3339_millis(printable).to_string()
-}
-
-/// A name without control characters, which would disturb a terminal.
-fn printable(entry: &DirEntry) -> String {
-    let name = entry.file_name().to_string_lossy();
-    name.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }

@@ -1,9 +1,11 @@
 //! The names of files in commands: `NAME:PATH` is a path in a file system of the array.
 
 use braid_admin::failure::Failure;
+use braid_base::quoting;
 use braid_client::{ArrayOptions, Files};
 use braid_terminal::Common;
 use braid_terminal::arguments::span;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -54,9 +56,18 @@ impl Anywhere {
     }
 }
 
-/// Parses the name of a file in a file system of the array.
-pub fn target(text: &str) -> Result<Target, String> {
-    match Anywhere::parse(text.into())? {
+/// The parser of the name of a file in a file system of the array. Names are any bytes.
+pub fn target() -> impl TypedValueParser<Value = Target> {
+    OsStringValueParser::new().try_map(read_target)
+}
+
+/// The parser of the name of a file in a file system of the array, or on this machine.
+pub fn anywhere() -> impl TypedValueParser<Value = Anywhere> {
+    OsStringValueParser::new().try_map(Anywhere::parse)
+}
+
+fn read_target(text: OsString) -> Result<Target, String> {
+    match Anywhere::parse(text)? {
         Anywhere::Mounted(target) => Ok(target),
         Anywhere::Local(_) => {
             Err("name it as NAME:PATH: the file system, a colon, and a path in it, such as home:/a/b".to_string())
@@ -64,14 +75,24 @@ pub fn target(text: &str) -> Result<Target, String> {
     }
 }
 
-/// Parses the name of a file in a file system of the array, or on this machine.
-pub fn anywhere(text: &str) -> Result<Anywhere, String> {
-    Anywhere::parse(text.into())
+impl Target {
+    /// The exact name: also of a path that is not UTF-8.
+    pub fn bytes(&self) -> Vec<u8> {
+        [self.file_system.as_bytes(), b":", self.path.as_os_str().as_bytes()].concat()
+    }
+}
+
+/// Puts a name into JSON: as text, and if it is not UTF-8, also its bytes in hexadecimal digits (`KEY_bytes`).
+pub fn put_name(json: &mut serde_json::Value, key: &str, name: &[u8]) {
+    json[key] = String::from_utf8_lossy(name).into();
+    if std::str::from_utf8(name).is_err() {
+        json[format!("{key}_bytes")] = crate::values::digits(name).into();
+    }
 }
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.file_system, self.path.display())
+        f.write_str(&quoting::shown(&self.bytes()))
     }
 }
 
@@ -81,12 +102,12 @@ mod tests {
 
     #[test]
     fn a_name_before_a_colon_is_that_of_a_file_system() {
-        let at = |text: &str| target(text).map(|target| (target.file_system, target.path));
+        let at = |text: &str| read_target(text.into()).map(|target| (target.file_system, target.path));
         assert_eq!(at("home:/a:b"), Ok(("home".into(), "/a:b".into())));
         assert_eq!(at("home:"), Ok(("home".into(), "".into())));
         for local in ["a/b:c", "./home:x", "/x", "x", ":x"] {
-            assert_eq!(anywhere(local), Ok(Anywhere::Local(local.into())), "{local}");
-            assert!(target(local).is_err());
+            assert_eq!(Anywhere::parse(local.into()), Ok(Anywhere::Local(local.into())), "{local}");
+            assert!(read_target(local.into()).is_err());
         }
     }
 }

@@ -40,7 +40,7 @@ pub struct Arguments {
     #[arg(long)]
     dry_run: bool,
     /// Recover without this device; may be given more than once
-    #[arg(long, value_name = "DEVICE", value_parser = device)]
+    #[arg(long, value_name = "DEVICE", value_parser = braid_terminal::arguments::device)]
     without: Vec<u16>,
     /// Also recreate array.json from the copies in these device files: name the files of all devices
     #[arg(long, value_name = "FILE", num_args = 1..)]
@@ -140,20 +140,5 @@ impl View<'_> {
             }
         };
         text
-    }
-}
-
-/// Parses the number of a device, with or without `d`.
-fn device(text: &str) -> Result<u16, String> {
-    let digits = text.strip_prefix('d').unwrap_or(text);
-    digits.parse().map_err(|_| format!("'{text}' is not a device: write its number, such as 3 or d3"))
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn devices_are_named_with_and_without_their_letter() {
-        assert_eq!((super::device("3"), super::device("d12")), (Ok(3), Ok(12)));
-        assert!(super::device("x3").is_err() && super::device("d").is_err());
     }
 }

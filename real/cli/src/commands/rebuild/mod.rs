@@ -117,8 +117,7 @@ fn share(text: &str) -> Result<u8, String> {
 }
 
 fn device(text: &str) -> Result<DeviceId, String> {
-    let number = text.strip_prefix('d').unwrap_or(text);
-    number.parse().map(DeviceId).map_err(|_| format!("'{text}' is not the number of a device, such as 2"))
+    braid_terminal::arguments::device(text).map(DeviceId)
 }
 
 #[cfg(test)]
@@ -126,9 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn devices_and_shares_are_read() {
-        assert_eq!((device("2"), device("d13")), (Ok(DeviceId(2)), Ok(DeviceId(13))));
-        assert!(device("x").is_err() && device("-1").is_err());
+    fn shares_are_read() {
         assert_eq!((share("30%"), share("100"), share("usual")), (Ok(30), Ok(100), Ok(0)));
         assert!(share("0%").is_err() && share("101%").is_err() && share("half").is_err());
     }

@@ -46,7 +46,7 @@ impl Become {
     /// Executes the command. Returns only if that fails.
     pub fn run(&self) -> Result<ExitCode, Failure> {
         let (error, status) = supervisor::execute(self.parent, &self.command)?;
-        eprintln!("error: {}: {error}", self.command[0].to_string_lossy());
+        braid_terminal::tell!("error: {}: {error}", self.command[0].to_string_lossy());
         Ok(ExitCode::from(status))
     }
 }

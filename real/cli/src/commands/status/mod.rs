@@ -9,6 +9,7 @@ use braid_admin::failure::{Exit, Failure};
 use braid_admin::snapshot::SnapshotReader;
 use braid_terminal::Common;
 use braid_terminal::output;
+use serde_json::json;
 use status_output::View;
 use std::process::ExitCode;
 
@@ -50,6 +51,10 @@ pub struct Arguments {
     /// The interval of refreshes in seconds
     #[arg(long, default_value_t = 1.0, value_parser = interval, value_name = "SECONDS", requires = "watch")]
     interval: f64,
+    /// Print only the process of one participant: a device (d3), `monitor`, a lock server (l0), a host (h7), the metadata server of a file
+    /// system (`mds NAME`), or `up`
+    #[arg(long, value_name = "NAME", conflicts_with = "watch")]
+    pid: Option<String>,
 }
 
 /// Takes the status, and prints it.
@@ -61,6 +66,14 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let look = reader.look().await?;
     reader.leave();
     let view = View::of(&look);
+    if let Some(name) = &arguments.pid {
+        let pid = view.process(name).ok_or_else(|| {
+            Failure::unreachable("no-such-process", format!("'{name}' has no process now"))
+                .hint("name a device (d3), `monitor`, a lock server (l0), a host (h7), `mds NAME` or `up`; `braid status` lists them")
+        })?;
+        output::print(common.json, || json!({"schema": 2, "name": name, "pid": pid}), || format!("{pid}\n"));
+        return Ok(ExitCode::SUCCESS);
+    }
     output::print(common.json, || view.json(), || view.text(arguments.verbose));
     Ok(if look.running.is_some() { ExitCode::SUCCESS } else { ExitCode::from(Exit::Unreachable as u8) })
 }

@@ -30,6 +30,28 @@ impl<'a> View<'a> {
         View { look, status: Status::of(look) }
     }
 
+    /// The process of a participant.
+    pub fn process(&self, name: &str) -> Option<u32> {
+        let status = &self.status;
+        let of_host = |role: &str| status.hosts.iter().find(|host| host.live && host.role == role).map(|host| host.pid);
+        let numbered = |letter: char| name.strip_prefix(letter).unwrap_or_default();
+        match name {
+            "up" => status.pid,
+            "monitor" => status.monitor.pid,
+            _ if name.starts_with("mds ") => of_host(name),
+            _ => {
+                let device = |number: u16| status.devices.iter().find(|device| device.id == number)?.pid;
+                let server = |number: u16| status.lock_servers.iter().find(|server| server.id == number)?.pid;
+                let host =
+                    |number: u32| status.hosts.iter().find(|host| host.generation == number).map(|host| host.pid);
+                let devices = braid_terminal::arguments::device(name).ok().and_then(device);
+                let servers = || numbered('l').parse().ok().and_then(server);
+                let hosts = || numbered('h').parse().ok().and_then(host);
+                devices.or_else(servers).or_else(hosts)
+            }
+        }
+    }
+
     /// The status as JSON.
     pub fn json(&self) -> serde_json::Value {
         serde_json::to_value(&self.status).expect("our own types have a JSON form")

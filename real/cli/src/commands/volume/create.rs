@@ -51,7 +51,7 @@ pub struct Arguments {
     #[arg(long = "attributes", alias = "mirror")]
     attribute_volume: bool,
     /// The devices that it lies on: 0,1,2 [default: all devices]
-    #[arg(long, value_delimiter = ',', value_name = "LIST")]
+    #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = braid_terminal::arguments::device)]
     devices: Option<Vec<u16>>,
 }
 
@@ -72,7 +72,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let volume = array.create_volume(&new).await?;
     let layout: Option<RaidLevel> = volume.layout.parse().ok();
     if volume.attribute_volume && matches!(layout, Some(RaidLevel::Raid0 { .. })) {
-        eprintln!(
+        braid_terminal::tell!(
             "warning: {} has no redundancy: its attributes are unavailable while a device is down, and lost with its disk; --layout raid1:2 avoids that",
             volume.layout
         );

@@ -37,7 +37,7 @@ fn confirmed(name: &str) -> Result<bool, Failure> {
         return Err(Failure::usage("not-confirmed", format!("this would delete volume '{name}' with its content"))
             .hint("confirm with --yes"));
     }
-    eprint!("Delete volume '{name}' with its content? Type its name to confirm: ");
+    braid_terminal::ask!("Delete volume '{name}' with its content? Type its name to confirm: ");
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line)?;
     Ok(line.trim() == name)

@@ -32,7 +32,7 @@ pub struct Arguments {
     #[arg(long, value_parser = size, value_name = "SIZE")]
     unit: Option<u64>,
     /// The new devices
-    #[arg(long, value_delimiter = ',', value_name = "IDS")]
+    #[arg(long, value_delimiter = ',', value_name = "IDS", value_parser = braid_terminal::arguments::device)]
     devices: Option<Vec<u16>>,
     /// The maximal copy rate [default: as fast as a rebuild]
     #[arg(long, value_parser = size, value_name = "BYTES")]

@@ -54,7 +54,7 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
 /// Tells users why the parity site of a volume has no effect, if so.
 fn note_without_effect(reason: Option<&str>) {
     if let Some(reason) = reason {
-        eprintln!("note: the parity site has no effect on this volume: {reason}");
+        braid_terminal::tell!("note: the parity site has no effect on this volume: {reason}");
     }
 }
 

@@ -1,0 +1,161 @@
+//! What a path is before it becomes a device: a disk, a partition, a loop device or a file; and what it contains, by the marks that file
+//! systems, partition tables and other users of disks leave at fixed places (those of `libblkid`, the most frequent ones).
+
+use crate::failure::Failure;
+use braid_base::units::format_size;
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Folders whose files are the system's, and not on a disk.
+const SYSTEM_FOLDERS: [&str; 3] = ["/dev", "/proc", "/sys"];
+/// A folder for files in memory, which nobody names by mistake.
+const SHARED_MEMORY: &str = "/dev/shm";
+/// How much of a disk is looked at.
+const LOOK_BYTES: usize = 66 << 10;
+
+/// What leaves these bytes there.
+const MARKS: [(u64, &[u8], &str); 20] = [
+    (512, b"EFI PART", "a partition table (GPT)"),
+    (4096, b"EFI PART", "a partition table (GPT)"),
+    (1080, &[0x53, 0xef], "a file system (ext2, ext3 or ext4)"),
+    (0, b"XFSB", "a file system (XFS)"),
+    (65_600, b"_BHRfS_M", "a file system (btrfs)"),
+    (1024, &[0x10, 0x20, 0xf5, 0xf2], "a file system (F2FS)"),
+    (3, b"NTFS    ", "a file system (NTFS)"),
+    (3, b"EXFAT   ", "a file system (exFAT)"),
+    (54, b"FAT", "a file system (FAT)"),
+    (82, b"FAT32", "a file system (FAT)"),
+    (32_769, b"CD001", "a file system (ISO 9660)"),
+    (0, b"hsqs", "a file system (squashfs)"),
+    (0, b"LUKS\xba\xbe", "an encrypted disk (LUKS)"),
+    (512, b"LABELONE", "a physical volume (LVM)"),
+    (24, b"LVM2", "a physical volume (LVM)"),
+    (536, b"LVM2 001", "a physical volume (LVM)"),
+    (4086, b"SWAPSPACE2", "swap space"),
+    (4096, &[0xfc, 0x4e, 0x2b, 0xa9], "a part of a RAID (md)"),
+    (0, &[0xfc, 0x4e, 0x2b, 0xa9], "a part of a RAID (md)"),
+    (510, &[0x55, 0xaa], "a partition table (MBR), or a boot sector"),
+];
+
+/// What a path is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskFacts {
+    pub path: PathBuf,
+    /// Such as `partition`.
+    pub kind: &'static str,
+    /// In bytes.
+    pub size: u64,
+    /// As its maker calls it, or the file behind a loop device.
+    pub model: Option<String>,
+    /// What it contains, if that is known.
+    pub content: Option<&'static str>,
+}
+
+impl DiskFacts {
+    /// Looks at what exists at a path.
+    pub fn of(path: &Path) -> Result<DiskFacts, Failure> {
+        let look = || {
+            let mut file = File::open(path)?;
+            let metadata = file.metadata()?;
+            let size = file.seek(SeekFrom::End(0))?;
+            let mut start = vec![0; LOOK_BYTES.min(usize::try_from(size).unwrap_or(usize::MAX))];
+            file.read_exact_at(&mut start, 0)?;
+            let (kind, model) = match metadata.file_type().is_block_device() {
+                true => block_device(metadata.rdev()),
+                false => ("file", None),
+            };
+            Ok::<_, std::io::Error>(DiskFacts { path: path.to_path_buf(), kind, size, model, content: content(&start) })
+        };
+        look().map_err(|error| Failure::from(error).of(path.display()))
+    }
+}
+
+impl std::fmt::Display for DiskFacts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let DiskFacts { path, kind, size, model, content } = self;
+        write!(f, "{} is a {kind}, {}", path.display(), format_size(*size))?;
+        if let Some(model) = model {
+            write!(f, ", {model}")?;
+        }
+        content.map_or(Ok(()), |content| write!(f, "; it contains {content}"))
+    }
+}
+
+/// Its kind and its model, as the system lists them.
+fn block_device(number: u64) -> (&'static str, Option<String>) {
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let folder = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    let text = |name: &str| {
+        let text = std::fs::read_to_string(folder.join(name)).ok()?;
+        Some(text.trim().to_string()).filter(|text| !text.is_empty())
+    };
+    if folder.join("partition").exists() {
+        return ("partition", text("../device/model"));
+    }
+    if folder.join("loop").exists() {
+        return ("loop device", text("loop/backing_file"));
+    }
+    ("disk", text("device/model"))
+}
+
+/// What the beginning of a disk shows.
+fn content(start: &[u8]) -> Option<&'static str> {
+    let is_there = |offset: u64, mark: &[u8]| start.get(offset as usize..).is_some_and(|rest| rest.starts_with(mark));
+    MARKS.iter().find(|(offset, mark, _)| is_there(*offset, mark)).map(|(_, _, what)| *what)
+}
+
+/// Refuses to create a file where files are the system's: a name there that does not exist is that of a disk that is missing, and a file
+/// would be in memory.
+pub fn refuse_system_folders(path: &Path) -> Result<(), Failure> {
+    let absolute = std::path::absolute(path)?;
+    let parent = absolute.parent().unwrap_or(Path::new("/"));
+    let parent = parent.canonicalize().unwrap_or_else(|_| parent.to_path_buf());
+    if parent.starts_with(SHARED_MEMORY) || !SYSTEM_FOLDERS.iter().any(|folder| parent.starts_with(folder)) {
+        return Ok(());
+    }
+    let message =
+        format!("there is no disk {}: no file is created there, since it would not be on a disk", path.display());
+    Err(Failure::unreachable("no-such-disk", message).hint("`lsblk` lists the disks of this machine"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_found_where_they_are() {
+        let with = |offset: u64, mark: &[u8]| {
+            let mut start = vec![0; LOOK_BYTES];
+            start[offset as usize..][..mark.len()].copy_from_slice(mark);
+            start
+        };
+        for (offset, mark, what) in MARKS {
+            assert_eq!(content(&with(offset, mark)), Some(what));
+            assert_eq!(content(&with(offset + 1, mark)), None, "{what}");
+        }
+        assert_eq!(content(&[]), None);
+    }
+
+    #[test]
+    fn nothing_is_created_among_the_files_of_the_system() {
+        for (path, is_refused) in [
+            ("/dev/braid-no-such-disk", true),
+            ("/dev/../dev/./braid-no-such-disk", true),
+            ("/dev/disk/by-braid/none", true),
+            ("/proc/braid", true),
+            ("/sys/braid", true),
+            ("/dev/shm/file", false),
+            ("/devices/file", false),
+            ("relative", false),
+        ] {
+            let refused = refuse_system_folders(Path::new(path)).err().map(|failure| failure.code);
+            assert_eq!(refused.as_deref(), is_refused.then_some("no-such-disk"), "{path}");
+        }
+        let link = std::env::temp_dir().join(format!("braid-link-to-dev-{}", std::process::id()));
+        std::os::unix::fs::symlink("/dev", &link).expect("it is new");
+        assert!(refuse_system_folders(&link.join("none")).is_err());
+        std::fs::remove_file(&link).expect("it is there");
+    }
+}
