@@ -425,8 +425,6 @@ impl Machine for Device {
     type Disk = OneDisk;
 
     fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
-        let (heartbeat, host_lease) = (self.config.settings.heartbeat, self.config.settings.host_lease);
-        self.sessions.look_at_own_pause(now.time, heartbeat, host_lease);
         match input {
             Input::Start => {
                 assert_eq!(self.service, Service::Off, "a device is started once");

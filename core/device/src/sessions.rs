@@ -1,6 +1,6 @@
 //! The sessions of hosts: their leases at this device, and the confirmations that the device owes them.
 
-use braid_base::{BlockRange, Generation, ObjectId, Time, limits, was_paused};
+use braid_base::{BlockRange, Generation, ObjectId, Time, limits};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -184,14 +184,6 @@ impl Sessions {
         }
     }
 
-    /// If the device was paused, it has not yet read what hosts sent meanwhile: their silence counts from now.
-    pub fn look_at_own_pause(&mut self, now: Time, heartbeat: Duration, lease: Duration) {
-        if was_paused(self.deadline(), now, heartbeat) {
-            self.live.values_mut().for_each(|session| session.last_heard = now);
-            self.next_patrol = Some(now.after(lease / PATROLS_PER_LEASE));
-        }
-    }
-
     /// Returns the hosts that have been silent for longer than `lease`. `None` if it is not time to look for them.
     pub fn patrol(&mut self, now: Time, lease: Duration) -> Option<Vec<Generation>> {
         if self.next_patrol.is_some_and(|patrol| now < patrol) {
@@ -227,27 +219,5 @@ impl Sessions {
             let recovered = self.live.values().filter(|session| session.is_recovered).count();
             assert_eq!(recovered, self.recovered, "hosts that have not spoken are counted");
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What the hosts sent during the pause is read one message after the other.
-    #[test]
-    fn after_a_pause_of_the_device_the_silence_of_hosts_counts_from_its_end() {
-        const SECOND: Duration = Duration::from_secs(1);
-        let (lease, at) = (SECOND * 8, |seconds: u64| Time(seconds * 1_000_000_000));
-        let (awake, dead) = (Generation(1), Generation(2));
-        let mut sessions = Sessions::default();
-        let mut step = |seconds: u64, heard: &[Generation]| {
-            sessions.look_at_own_pause(at(seconds), SECOND, lease);
-            assert!(heard.iter().all(|host| sessions.hear(*host, at(seconds), 8)));
-            sessions.patrol(at(seconds), lease).unwrap_or_default()
-        };
-        assert_eq!(step(0, &[awake, dead]), []);
-        (20..=28).for_each(|seconds| assert_eq!(step(seconds, &[awake]), [], "{seconds}"));
-        assert_eq!(step(30, &[awake]), [dead]);
     }
 }
