@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | [`finding`] | findings, and what could not be checked |
 //! | [`examination`] | everything that checks look at: a snapshot of the array, its files, and the processes on this machine |
-//! | `services` | monitor, devices, lock servers, metadata servers and volumes |
+//! | `services` | monitor, devices, lock servers, metadata servers, their crashes, and volumes |
 //! | `time` | clocks, leases, and transactions that nobody decides |
 //! | `capacity` | tables, journals, memory and file systems that are nearly full |
 //! | `files` | bad slots, file modes and program files |
@@ -42,7 +42,7 @@ pub struct Check {
 }
 
 /// All checks, in the order of their report.
-pub const CHECKS: [Check; 12] = [
+pub const CHECKS: [Check; 13] = [
     Check {
         name: "folder",
         looks_at: "whether the array's folder can be written, and who holds its lock",
@@ -58,6 +58,7 @@ pub const CHECKS: [Check; 12] = [
         looks_at: "whether volumes are served with full redundancy, and ranges that are lost",
         look: services::volumes,
     },
+    Check { name: "crashes", looks_at: "daemons whose processes crashed within the last day", look: services::crashes },
     Check { name: "clocks", looks_at: "the wall clocks of devices and hosts", look: time::clocks },
     Check { name: "leases", looks_at: "leases that are not renewed", look: time::leases },
     Check {

@@ -31,6 +31,9 @@ pub struct Event {
     /// The volume concerned, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<String>,
+    /// The process concerned, if any: "device d2", "the monitor".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<String>,
     /// The event as a sentence.
     #[serde(alias = "words")]
     pub text: String,
@@ -87,6 +90,8 @@ pub enum EventKind {
     MountReplaced,
     /// Files that other users could read are private to the array's owner now.
     ModesCorrected,
+    /// The process of a daemon was ended by a signal, or panicked.
+    DaemonCrashed,
     /// A kind that this release does not know.
     #[serde(other)]
     Other,
@@ -108,12 +113,27 @@ impl Event {
     fn at(unix_millis: u64, kind: EventKind, text: impl Into<String>) -> Event {
         let (schema, time) = (crate::file::SCHEMA, universal_time(unix_millis));
         let text = text.into().chars().take(TEXT_MAX).collect();
-        Event { schema, time, unix_millis, kind, device: None, volume: None, text, figures: BTreeMap::new() }
+        Event {
+            schema,
+            time,
+            unix_millis,
+            kind,
+            device: None,
+            volume: None,
+            process: None,
+            text,
+            figures: BTreeMap::new(),
+        }
     }
 
     /// The same event, concerning this device.
     pub fn of_device(self, device: u16) -> Event {
         Event { device: Some(device), ..self }
+    }
+
+    /// The same event, concerning this process.
+    pub fn of_process(self, process: &str) -> Event {
+        Event { process: Some(process.to_string()), ..self }
     }
 
     /// The same event, concerning this volume.
@@ -164,6 +184,14 @@ impl ArrayFolder {
             let cursor = self.read_events(EVENTS, 0, &mut events)?;
             Ok((events, cursor.unwrap_or_default()))
         })
+    }
+
+    /// The latest events. It takes no lock, so that it answers whatever holds that: an event that is appended meanwhile may be missing.
+    pub fn latest_events(&self) -> Result<Vec<Event>, ControlError> {
+        let length = std::fs::metadata(self.path(EVENTS)).map_or(0, |file| file.len());
+        let mut events = Vec::new();
+        self.read_events(EVENTS, length.saturating_sub(LATEST_BYTES), &mut events)?;
+        Ok(events)
     }
 
     /// Reads without the folder's lock, which a suspended process may hold, and which can't be made on a read-only file system. If the log's
@@ -271,6 +299,8 @@ pub(crate) const EVENTS_BEFORE: &str = "events.1.jsonl";
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// How often a reader begins again because the file was renamed, which happens once in thousands of events.
 const READS_MAX: usize = 3;
+/// The part of the log that counts as its latest events.
+const LATEST_BYTES: u64 = 128 << 10;
 /// Characters of a sentence.
 const TEXT_MAX: usize = 1000;
 

@@ -249,6 +249,30 @@ pub fn mount_replaced(file_system: &str, directory: &str, old: Generation, new: 
     Event::now(EventKind::MountReplaced, text).with("old_host", old.0.into()).with("host", new.0.into())
 }
 
+// Daemons.
+
+/// How the process of a daemon ended that crashed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Crash {
+    pub pid: u32,
+    /// The signal that ended it, if one did.
+    pub signal: Option<i32>,
+    /// Otherwise its exit status.
+    pub exit_status: Option<i32>,
+    /// The signal or the exit status in words, or the first line of the message of its panic.
+    pub how: String,
+}
+
+/// A daemon crashed. `process` is its name, `device` its number if it is a device.
+pub fn daemon_crashed(process: &str, device: Option<u16>, crash: &Crash) -> Event {
+    let text = format!("{process} crashed (process {}): {}", crash.pid, crash.how);
+    let event = Event::now(EventKind::DaemonCrashed, text).of_process(process).with("pid", crash.pid.into());
+    let event = device.into_iter().fold(event, Event::of_device);
+    let figures = [("signal", crash.signal), ("exit_status", crash.exit_status)];
+    let known = figures.into_iter().filter_map(|(name, value)| Some((name, u64::try_from(value?).ok()?)));
+    known.fold(event, |event, (name, value)| event.with(name, value))
+}
+
 // The folder.
 
 /// Files and folders that other users could read are private to their owner now.

@@ -8,6 +8,7 @@ use braid_admin::failure::Failure;
 use braid_admin::silent_host_fencing::keep_fenced;
 use braid_admin::{copies, device_lifecycle, file_systems, state_from_devices, volume_hold, volumes};
 use braid_base::{DeviceId, FileSystemId, NodeId};
+use braid_control::event_texts::{self, Crash};
 use braid_control::{
     ArrayDescription, ArrayFolder, DeviceReport, Endpoint, Leases, Moment, ReportedState, RunningSet, Supervision,
     WhenUnavailable,
@@ -340,6 +341,9 @@ impl Array {
             let when = if failure.code == "no-such-file" { "when its file is there" } else { "soon" };
             tracing::warn!("{} is down, and is started again {when}: {failure}", supervisor::name(report.node));
         }
+        if let Some(crash) = &report.crash {
+            self.record_crash(report.node, crash);
+        }
         if let NodeId::Device(device) = report.node
             && !self.supervised.keeps(device)
         {
@@ -367,6 +371,18 @@ impl Array {
         among.push(entry);
         among.sort_by_key(|other| other.id);
         self.publish();
+    }
+
+    /// Records a crash in the log of events, beside other work: the folder may be busy.
+    fn record_crash(&self, node: NodeId, crash: &Crash) {
+        let device = if let NodeId::Device(id) = node { Some(id.0) } else { None };
+        let event = event_texts::daemon_crashed(&supervisor::name(node), device, crash);
+        let folder = self.folder.clone();
+        tokio::task::spawn_local(async move {
+            if let Err(error) = blocking(&folder, move |folder| folder.record_event(&event)).await {
+                tracing::warn!("can't record an event: {error}");
+            }
+        });
     }
 
     fn publish(&self) {

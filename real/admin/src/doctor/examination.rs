@@ -5,11 +5,12 @@ use crate::file_system_status::{self, FileSystemStatus};
 use crate::file_systems::latest_server;
 use crate::snapshot::ArraySnapshot;
 use braid_base::{DeviceId, FileSystemId, LockServerId};
-use braid_control::{HostEntry, LockHolder, LooseMode};
+use braid_control::{Event, EventKind, HostEntry, LockHolder, LooseMode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The state of an array, its files, and its processes.
 pub struct Examination<'a> {
@@ -25,7 +26,12 @@ pub struct Examination<'a> {
     pub is_read_only: bool,
     /// The stopped process that holds the folder's lock.
     pub lock_holder: Option<LockHolder>,
+    /// The crashes of daemons in the last day, the latest last; or why the log of events can't be read.
+    pub crashes: Result<Vec<Event>, String>,
 }
+
+/// How long a crash of a daemon is reported.
+const CRASHES_WITHIN: Duration = Duration::from_secs(24 * 3600);
 
 /// A process of the array.
 #[derive(Clone, Debug)]
@@ -77,6 +83,7 @@ impl<'a> Examination<'a> {
             spaces: spaces(look),
             is_read_only: look.folder.is_read_only(),
             lock_holder: look.folder.lock_holder(),
+            crashes: crashes(look),
         }
     }
 
@@ -84,6 +91,13 @@ impl<'a> Examination<'a> {
     pub fn is_up(&self) -> bool {
         self.look.running.is_some()
     }
+}
+
+fn crashes(look: &ArraySnapshot) -> Result<Vec<Event>, String> {
+    let mut events = look.folder.latest_events().map_err(|error| error.to_string())?;
+    let since = look.now.saturating_sub(CRASHES_WITHIN.as_millis() as u64);
+    events.retain(|event| event.kind == EventKind::DaemonCrashed && event.unix_millis >= since);
+    Ok(events)
 }
 
 /// The daemons and the hosts. Several of them may run in one process.

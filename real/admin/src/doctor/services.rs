@@ -7,7 +7,7 @@ use crate::health::{FileSystemHealth, MonitorHealth, VolumeHealth};
 use crate::status;
 use braid_base::units::format_size;
 use braid_base::{DeviceId, FileSystemId, LockServerId};
-use braid_control::{RunningDaemon, VolumeState};
+use braid_control::{Event, RunningDaemon, VolumeState};
 
 /// Why processes are not checked.
 pub const NOT_UP: &str = "the array is not up (`braid up` starts it)";
@@ -142,6 +142,33 @@ fn restarts(subject: Subject, running: Option<&RunningDaemon>, found: &mut Findi
     if restarts > RESTARTS_USUAL {
         let text = format!("was restarted {restarts} times since `braid up`");
         found.found(Severity::Warning, subject, text, "the log of `braid up` says why it ended");
+    }
+}
+
+/// The crashes of daemons in the last day. Each daemon is reported once, with its last crash.
+pub fn crashes(examination: &Examination, found: &mut Findings) {
+    let crashes = match &examination.crashes {
+        Ok(crashes) => crashes,
+        Err(why) => return found.not_checked(&Subject::Array, why),
+    };
+    for (index, last) in crashes.iter().enumerate() {
+        let is_same = |other: &Event| other.process == last.process;
+        if crashes[index + 1..].iter().any(is_same) {
+            continue;
+        }
+        let subject = match (last.device, last.process.as_deref()) {
+            (Some(device), _) => Subject::Device(DeviceId(device)),
+            (None, Some("the monitor")) => Subject::Monitor,
+            _ => Subject::Array,
+        };
+        let often = match crashes.iter().filter(|other| is_same(other)).count() {
+            1 => "crashed".to_string(),
+            count => format!("crashed {count} times within a day, the last time"),
+        };
+        let text = format!("{often} at {}: {}", last.time, last.text);
+        let action = "`braid up` has started it again; if nobody killed it, look in the kernel's log (`dmesg`) whether memory ran out; if it \
+                      panicked, keep the log of `braid up` and report it";
+        found.found(Severity::Warning, subject, text, action);
     }
 }
 

@@ -7,9 +7,10 @@ use crate::health::DeviceHealth;
 use crate::snapshot::{ArraySnapshot, DeviceState};
 use crate::status::Status;
 use braid_base::{DeviceId, Generation, LockServerId};
+use braid_control::event_texts::{Crash, daemon_crashed};
 use braid_control::{
-    ArrayDescription, ArrayFolder, ByteRange, DeviceReport, Distrust, HostEntry, LeaseReport, LockHolder, LockService,
-    LooseMode, MetadataService, MonitorEntry, ReportedState, RunningDaemon, RunningSet, ScrubRecord,
+    ArrayDescription, ArrayFolder, ByteRange, DeviceReport, Distrust, Event, HostEntry, LeaseReport, LockHolder,
+    LockService, LooseMode, MetadataService, MonitorEntry, ReportedState, RunningDaemon, RunningSet, ScrubRecord,
 };
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -27,6 +28,7 @@ struct Bed {
     spaces: Vec<Space>,
     is_read_only: bool,
     lock_holder: Option<LockHolder>,
+    crashes: Result<Vec<Event>, String>,
 }
 
 fn daemon(id: u16) -> RunningDaemon {
@@ -160,16 +162,26 @@ fn sound() -> Bed {
         }],
         is_read_only: false,
         lock_holder: None,
+        crashes: Ok(Vec::new()),
     }
 }
 
 impl Bed {
     fn diagnosis(&self) -> Diagnosis {
-        let Bed { look, processes, loose, spaces, is_read_only, lock_holder } = self;
+        let Bed { look, processes, loose, spaces, is_read_only, lock_holder, crashes } = self;
         let file_systems = crate::file_system_status::file_systems(look);
-        let (processes, loose, spaces) = (processes.clone(), loose.clone(), spaces.clone());
+        let (processes, loose, spaces, crashes) = (processes.clone(), loose.clone(), spaces.clone(), crashes.clone());
         let (is_read_only, lock_holder) = (*is_read_only, lock_holder.clone());
-        Diagnosis::from(&Examination { look, processes, file_systems, loose, spaces, is_read_only, lock_holder })
+        Diagnosis::from(&Examination {
+            look,
+            processes,
+            file_systems,
+            loose,
+            spaces,
+            is_read_only,
+            lock_holder,
+            crashes,
+        })
     }
 
     /// The findings of one check.
@@ -299,6 +311,22 @@ fn a_daemon_that_does_not_serve_is_found() {
     assert_eq!(bed.found("daemons"), []);
     bed.running().devices[1].restarts = 5;
     bed.finds("daemons", Severity::Warning, d(1), "restarted 5 times");
+}
+
+#[test]
+fn a_daemon_that_crashed_is_found_once_with_its_last_crash() {
+    let crash = |how: &str, signal| Crash { pid: 7, signal, exit_status: None, how: how.into() };
+    let of_device = |how| daemon_crashed("device d1", Some(1), &crash(how, Some(9)));
+    let mut bed = sound();
+    bed.crashes = Ok(vec![of_device("signal: 9 (SIGKILL)")]);
+    bed.finds("crashes", Severity::Warning, d(1), "device d1 crashed (process 7): signal: 9 (SIGKILL)");
+    bed.crashes = Ok(vec![of_device("signal: 9 (SIGKILL)"), of_device("panicked at here: that")]);
+    bed.finds("crashes", Severity::Warning, d(1), "crashed 2 times within a day, the last time at ");
+    bed.finds("crashes", Severity::Warning, d(1), "panicked at here: that");
+    bed.crashes = Ok(vec![daemon_crashed("the monitor", None, &crash("signal: 6 (SIGABRT)", Some(6)))]);
+    bed.finds("crashes", Severity::Warning, Subject::Monitor, "SIGABRT");
+    bed.crashes = Err("permission denied".into());
+    assert_eq!(bed.not_checked("crashes"), ["the array: permission denied"]);
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod task;
 
 use braid_admin::failure::Failure;
 use braid_base::{ArrayId, Backoff, DeviceId, FileSystemId, LockServerId, NodeId};
+use braid_control::event_texts::Crash;
 use braid_control::{ArrayDescription, ArrayFolder, FileSystemState, RunningDaemon};
 use braid_session::addressing;
 use braid_shell::Address;
@@ -32,6 +33,9 @@ const FILE_PAUSE: Duration = Duration::from_secs(1);
 /// A daemon that ran for so long resets the back-off. A metadata server that takes over from one that was killed needs a lease to serve: it
 /// must not count as one that fails at its start.
 const STEADY: Duration = Duration::from_secs(3);
+
+/// A daemon that crashes in the same way at each start is recorded once in this time.
+const CRASH_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
 /// Where daemons run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +64,21 @@ pub struct Report {
     pub node: NodeId,
     /// Where it runs, or why it does not run.
     pub state: Result<Running, Failure>,
+    /// How it crashed, if it did.
+    pub crash: Option<Box<Crash>>,
+}
+
+/// The end of a daemon that was not asked to end.
+#[derive(Debug)]
+struct Ended {
+    failure: Failure,
+    crash: Option<Box<Crash>>,
+}
+
+impl From<Failure> for Ended {
+    fn from(failure: Failure) -> Ended {
+        Ended { failure, crash: None }
+    }
 }
 
 /// A daemon that serves.
@@ -278,11 +297,7 @@ enum Started {
 }
 
 impl Started {
-    async fn start(
-        assignment: &Assignment,
-        placement: Placement,
-        listen: &Address,
-    ) -> Result<(Self, Running), Failure> {
+    async fn start(assignment: &Assignment, placement: Placement, listen: &Address) -> Result<(Self, Running), Ended> {
         match placement {
             Placement::Process => {
                 let (process, running) = process::ServerProcess::start(assignment, listen).await?;
@@ -296,10 +311,10 @@ impl Started {
     }
 
     /// Returns when the daemon ends, which is not expected, with the reason.
-    async fn ended(&mut self) -> Failure {
+    async fn ended(&mut self) -> Ended {
         match self {
             Started::Process(process) => process.ended().await,
-            Started::Task(task) => task.ended().await,
+            Started::Task(task) => task.ended().await.into(),
         }
     }
 
@@ -320,30 +335,35 @@ async fn keep(
     // The port of an earlier start.
     let mut port = Address::loopback(0);
     let mut backoff = Backoff::new(BACKOFF_MIN, BACKOFF_MAX);
+    let mut recorded: Option<(Instant, String)> = None;
     loop {
         // A dropped sender is an instruction to end, too.
         let is_over = wanted.has_changed().is_err();
         let Some(assignment) = wanted.borrow_and_update().clone().filter(|_| !is_over) else { return };
         let begun = Instant::now();
         let starting = async {
-            let listen = if tcp { port.clone() } else { addressing::socket(assignment.folder(), node)? };
+            let listen = if tcp {
+                port.clone()
+            } else {
+                addressing::socket(assignment.folder(), node).map_err(Failure::from)?
+            };
             Started::start(&assignment, placement, &listen).await
         };
         let starting = tokio::time::timeout(START_WAIT, starting);
         let started = tokio::select! {
             started = starting => started.unwrap_or_else(|_| {
                 let message = format!("{} did not serve within {START_WAIT:?}", assignment.name());
-                Err(Failure::unreachable("device-slow", message))
+                Err(Failure::unreachable("device-slow", message).into())
             }),
             // Dropping an unfinished start kills its process or task.
             _ = wanted.changed() => continue,
         };
-        let failure = match started {
+        let Ended { failure, crash } = match started {
             Ok((mut server, running)) => {
                 port = running.address.clone();
-                let _ = reporter.send(Report { node, state: Ok(running) }).await;
-                let failure = tokio::select! {
-                    failure = server.ended() => failure,
+                let _ = reporter.send(Report { node, state: Ok(running), crash: None }).await;
+                let ended = tokio::select! {
+                    ended = server.ended() => ended,
                     _ = wanted.changed() => {
                         server.stop().await;
                         continue;
@@ -352,15 +372,21 @@ async fn keep(
                 if begun.elapsed() > STEADY {
                     backoff.reset();
                 }
-                failure
+                ended
             }
-            Err(failure) => {
+            Err(ended) => {
                 // If the port was the problem, another one will do: hosts look up addresses.
                 port = Address::loopback(0);
-                failure
+                ended
             }
         };
-        let _ = reporter.send(Report { node, state: Err(failure) }).await;
+        let is_same = |crash: &Crash| recorded.as_ref().is_some_and(|(_, how)| *how == crash.how);
+        let lately = || recorded.as_ref().is_some_and(|(at, _)| at.elapsed() < CRASH_AGAIN_AFTER);
+        let crash = crash.filter(|crash| begun.elapsed() > STEADY || !is_same(crash) || !lately());
+        if let Some(crash) = &crash {
+            recorded = Some((Instant::now(), crash.how.clone()));
+        }
+        let _ = reporter.send(Report { node, state: Err(failure), crash }).await;
         if assignment.lacks_file() {
             // Every attempt would fail in the same way.
             tokio::select! {

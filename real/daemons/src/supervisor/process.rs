@@ -1,11 +1,13 @@
 //! A monitor, device, lock server or metadata server in a process of its own (`braid monitord`, `braid device serve`, `braid lockd` or
 //! `braid mds`), which dies with this process.
 
-use super::{Assignment, Running, STOP_WAIT};
+use super::{Assignment, Ended, Running, STOP_WAIT};
 use braid_admin::failure::Failure;
-use braid_admin::parent_process::this_program;
+use braid_admin::parent_process::{PANICKED, this_program};
+use braid_control::event_texts::Crash;
 use braid_shell::{Address, Budget};
-use std::process::Stdio;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitStatus, Stdio};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
 
@@ -14,11 +16,12 @@ pub struct ServerProcess {
     /// Its standard output: after the announcement that it serves, the reason for its end, if it reports one.
     output: BufReader<ChildStdout>,
     name: String,
+    pid: u32,
 }
 
 impl ServerProcess {
     /// Starts the process, and waits until it serves.
-    pub async fn start(assignment: &Assignment, listen: &Address) -> Result<(ServerProcess, Running), Failure> {
+    pub async fn start(assignment: &Assignment, listen: &Address) -> Result<(ServerProcess, Running), Ended> {
         let name = assignment.name();
         let mut command = Command::from(this_program());
         match assignment {
@@ -48,39 +51,46 @@ impl ServerProcess {
             .kill_on_drop(true)
             // The signals of a terminal are for this process, which ends its daemons in their order.
             .process_group(0)
-            .spawn()?;
+            .spawn()
+            .map_err(Failure::from)?;
         let pid = child.id().expect("it was just started");
         let mut output = BufReader::new(child.stdout.take().expect("standard output is a pipe"));
         let mut line = String::new();
-        output.read_line(&mut line).await?;
+        output.read_line(&mut line).await.map_err(Failure::from)?;
         let said: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
         let address = said.get("address").and_then(|address| address.as_str()).and_then(|text| text.parse().ok());
         let Some(address) = address else {
-            let status = child.wait().await?;
-            if let Some(failure) = Failure::from_json(&said, status.code()) {
-                return Err(failure.of(name));
-            }
+            let status = child.wait().await.map_err(Failure::from)?;
+            let reported = Failure::from_json(&said, status.code());
+            let crash = crash(pid, status, reported.as_ref());
             // It ended without an announcement, or wrote something else.
-            return Err(Failure::failed("device-ended", format!("{name} ended before it served: {status}"))
-                .hint("its own messages are on standard error"));
+            let failure = reported.map(|failure| failure.of(&name)).unwrap_or_else(|| {
+                Failure::failed("device-ended", format!("{name} ended before it served: {status}"))
+                    .hint("its own messages are on standard error")
+            });
+            return Err(Ended { failure, crash });
         };
-        Ok((ServerProcess { child, output, name }, Running { address, pid }))
+        Ok((ServerProcess { child, output, name, pid }, Running { address, pid }))
     }
 
     /// Returns when the process ends.
-    pub async fn ended(&mut self) -> Failure {
-        let (status, how) = match self.child.wait().await {
-            Ok(status) => (status.code(), status.to_string()),
-            Err(error) => (None, error.to_string()),
+    pub async fn ended(&mut self) -> Ended {
+        let status = match self.child.wait().await {
+            Ok(status) => status,
+            Err(error) => return Failure::failed("device-ended", format!("{} ended: {error}", self.name)).into(),
         };
         let mut line = String::new();
-        if self.output.read_line(&mut line).await.is_ok()
-            && let Ok(said) = serde_json::from_str(&line)
-            && let Some(failure) = Failure::from_json(&said, status)
-        {
-            return failure.of(&self.name);
-        }
-        Failure::failed("device-ended", format!("{} ended: {how}", self.name))
+        let said = match self.output.read_line(&mut line).await {
+            Ok(_) => serde_json::from_str(&line).unwrap_or_default(),
+            Err(_) => serde_json::Value::Null,
+        };
+        let reported = Failure::from_json(&said, status.code());
+        let crash = crash(self.pid, status, reported.as_ref());
+        let failure = match reported {
+            Some(failure) => failure.of(&self.name),
+            None => Failure::failed("device-ended", format!("{} ended: {status}", self.name)),
+        };
+        Ended { failure, crash }
     }
 
     /// Asks the process to end, and kills it after a while.
@@ -94,5 +104,34 @@ impl ServerProcess {
             tracing::warn!("{} did not end within {STOP_WAIT:?}, and is killed", self.name);
             let _ = self.child.kill().await;
         }
+    }
+}
+
+/// How a process crashed that ended with `status` and reported this failure. None if it ended in order.
+fn crash(pid: u32, status: ExitStatus, reported: Option<&Failure>) -> Option<Box<Crash>> {
+    let panic = reported.filter(|failure| failure.code == PANICKED).map(|failure| failure.message.clone());
+    let has_crashed = status.signal().is_some() || panic.is_some();
+    has_crashed.then(|| {
+        let (signal, exit_status) = (status.signal(), status.code());
+        Box::new(Crash { pid, signal, exit_status, how: panic.unwrap_or_else(|| status.to_string()) })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_has_crashed_if_a_signal_ended_it_or_it_panicked() {
+        let (killed, panicked, failed) =
+            (ExitStatus::from_raw(9), ExitStatus::from_raw(101 << 8), ExitStatus::from_raw(1 << 8));
+        let panic = Failure::failed(PANICKED, "panicked at there: that");
+        let full = Failure::failed("no-space", "it is full");
+        let how =
+            |status, reported| crash(7, status, reported).map(|crash| (crash.signal, crash.exit_status, crash.how));
+        assert_eq!(how(killed, None), Some((Some(9), None, killed.to_string())));
+        assert_eq!(how(panicked, Some(&panic)), Some((None, Some(101), "panicked at there: that".into())));
+        assert_eq!(how(failed, Some(&full)), None);
+        assert_eq!(how(ExitStatus::from_raw(0), None), None);
     }
 }

@@ -114,6 +114,34 @@ fn silent_daemons_and_hosts_are_found_and_the_status_says_so() {
 }
 
 #[test]
+fn a_daemon_that_crashes_is_an_event_and_a_finding() {
+    let array = Array::up(&SMALL);
+    let events = || {
+        let told = array.braid(&["events"]).done().json()["events"].clone();
+        let all = told.as_array().expect("events are listed").clone();
+        all.into_iter().filter(|event| text(&event["kind"]) == "daemon-crashed").collect::<Vec<_>>()
+    };
+    assert_eq!(events(), [] as [Value; 0]);
+    for (pid, name, how, by) in [
+        (array.device_pid(1), "device d1", "SIGKILL", Signal::KILL),
+        (array.monitor_pid(), "the monitor", "SIGABRT", Signal::ABORT),
+    ] {
+        let before = events().len();
+        signal(pid, by);
+        wait_until("the crash is recorded", LIMIT, || events().len() > before);
+        let event = events().pop().expect("it was waited for");
+        assert_eq!((text(&event["process"]).as_str(), number(&event["figures"]["pid"])), (name, pid.into()), "{event}");
+        assert_eq!(number(&event["figures"]["signal"]), by.as_raw() as u64, "{event}");
+        assert!(text(&event["text"]).contains(how), "{event}");
+    }
+    assert_eq!(number(&events()[0]["device"]), 1);
+    let (_, told) = await_finding(&array, "crashes", "warning", "device ");
+    assert!(told.contains("SIGKILL"), "{told}");
+    let (_, told) = await_finding(&array, "crashes", "warning", "the monitor");
+    assert!(told.contains("SIGABRT"), "{told}");
+}
+
+#[test]
 fn a_transaction_that_nobody_can_decide_is_found() {
     // Without redundancy, nobody decides without a device that is silent.
     let array = Array::up(&["--devices", "2", "--size", "64MiB", "--layout", "raid0:2", "--volume", "vol0:16MiB"]);
