@@ -510,8 +510,8 @@ impl Monitor {
         }
         if self.watch.has_heard_all(now.time) {
             self.hosts.forget_silent(now.time, &self.config.settings);
-            self.suspect(now);
         }
+        self.suspect(now);
         self.new_reports.demand();
         let ends = self.devices.values().filter_map(Device::lease_ends);
         self.watch.plan_patrol(now.time, &self.config.settings, ends);
