@@ -19,7 +19,7 @@ use braid_machine::{
 };
 use braid_membership::client::MonitorClient;
 use braid_transactions::{
-    Abandoned, Coordinator, Ctx as TransactionCtx, Event, Links, OperationId, Timer as TransactionTimer,
+    Abandoned, Coordinator, Ctx as TransactionCtx, Event, Links, ObservedDevice, OperationId, Timer as TransactionTimer,
 };
 use braid_wire::locking::LockExtent;
 use braid_wire::{Answer, Message, Rejection, Reply};
@@ -170,6 +170,11 @@ impl Host {
     /// When each device was last heard.
     pub fn last_heard(&self) -> impl Iterator<Item = (DeviceId, Option<Time>)> + '_ {
         self.links.devices().map(|device| (device, self.links.last_heard(device)))
+    }
+
+    /// What this host observes of each device.
+    pub fn observed_devices(&self) -> impl Iterator<Item = (DeviceId, ObservedDevice)> + '_ {
+        self.links.observed()
     }
 
     /// The devices that the monitor last called unavailable.

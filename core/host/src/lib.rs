@@ -22,5 +22,6 @@ mod tasks;
 
 pub use braid_healing::MigrationProgress;
 pub use braid_locks::client::Acquisition;
+pub use braid_transactions::ObservedDevice;
 pub use counters::HostCounters;
 pub use host::{Host, HostConfig};

@@ -30,6 +30,8 @@ pub(crate) enum ReadKind {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReadQueue {
     reads: BTreeMap<u64, ReadOperation>,
+    /// Blocks that were read, and whose checksum was wrong or that the disk could not read.
+    pub blocks_corrupt: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -102,6 +104,7 @@ impl ReadQueue {
             None if blocks.count == 1 => ReadPart::Failed(Failure::Lost { block: blocks.start }),
             None => ReadPart::Apart(places.start, one_by_one(blocks, places)),
         };
+        self.blocks_corrupt += found.lost();
         let is_apart = matches!(found, ReadPart::Apart(..));
         reading.outstanding -= 1;
         if is_apart {
@@ -191,6 +194,19 @@ impl ReadOperation {
 }
 
 impl ReadPart {
+    /// The blocks that the disk has lost.
+    fn lost(&self) -> u64 {
+        match self {
+            ReadPart::Failed(Failure::Lost { .. }) => 1,
+            ReadPart::Arrived(pieces) => pieces
+                .iter()
+                .filter(|piece| matches!(piece.content, Content::Lost))
+                .map(|piece| piece.range.count)
+                .sum(),
+            _ => 0,
+        }
+    }
+
     fn finish(self, pieces: &mut Vec<Piece>) -> Result<(), Failure> {
         match self {
             ReadPart::Ready(piece) => pieces.push(piece),

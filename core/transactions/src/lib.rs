@@ -64,5 +64,5 @@ mod work;
 pub use coordinator::{Abandoned, Coordinator, Timer, waiting};
 pub use counters::TransactionCounters;
 pub use ctx::{Ctx, Event, OperationId};
-pub use links::{LinkCounters, LinkTimer, Links, Outbound, RequestEnd};
+pub use links::{LinkCounters, LinkTimer, Links, ObservedDevice, Outbound, RequestEnd};
 pub use operations::OperationTimer;

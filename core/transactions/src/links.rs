@@ -8,11 +8,13 @@
 //! | --- | --- |
 //! | `link` | one device: messages that ride on the next request, the settled mark, and when the device was last heard |
 //! | `request_window` | requests for objects that one device has not answered, and abandoned ones |
+//! | `response_time` | how long this host waits for one device |
 //!
 //! No other module sees a single link: other parts call methods of `Links`, and name the device.
 
 mod link;
 mod request_window;
+mod response_time;
 
 use braid_base::limits::Settings;
 use braid_base::{DeviceId, Epoch, Generation, NodeId, Now, Time, Timers};
@@ -43,6 +45,15 @@ pub struct Outbound<'a> {
     pub settings: &'a Settings,
     /// The effects of this step.
     pub out: &'a mut HostEffects,
+}
+
+/// What a host observes of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObservedDevice {
+    /// How long requests wait for its next answer, as a mean over time; none if none has waited.
+    pub response_time: Option<Duration>,
+    /// Requests that met a block which it has lost.
+    pub corrupt: u64,
 }
 
 /// The end of a request for objects.
@@ -124,6 +135,7 @@ impl Links {
     pub fn heard(&mut self, now: Now, device: DeviceId) -> bool {
         let Some(link) = self.by_device.get_mut(&device) else { return false };
         (link.last_heard, link.crowded) = (Some(now.time), false);
+        link.response_time.answered(now.time);
         true
     }
 
@@ -140,6 +152,17 @@ impl Links {
     /// When a device was last heard.
     pub fn last_heard(&self, device: DeviceId) -> Option<Time> {
         self.by_device.get(&device).and_then(|link| link.last_heard)
+    }
+
+    /// A request met a block that this device has lost.
+    pub fn count_corrupt(&mut self, device: DeviceId) {
+        self.of(device).corrupt += 1;
+    }
+
+    /// What was observed of each device.
+    pub fn observed(&self) -> impl Iterator<Item = (DeviceId, ObservedDevice)> + '_ {
+        let of = |link: &Link| ObservedDevice { response_time: link.response_time.mean(), corrupt: link.corrupt };
+        self.by_device.iter().map(move |(device, link)| (*device, of(link)))
     }
 
     /// Sends a command, with everything that rides on it.

@@ -121,6 +121,7 @@ impl Coordinator {
             && self.operations.can_do_without(ctx.view, op, device)
         {
             self.counters.damaged += 1;
+            ctx.links.count_corrupt(device);
             if let Failure::Lost { block } = failure {
                 let volume = self.transactions.of(id.sequence).volume.clone();
                 self.events.push_back(Event::Damaged { volume, device, block });

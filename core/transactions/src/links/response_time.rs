@@ -1,0 +1,91 @@
+//! The response time of a device: how long this host waits for the device's next answer, as a mean over time.
+//!
+//! A wait begins with the first request after an answer, and ends with the next answer, whichever request it is for. Each wait counts by its
+//! length: so a device that answers a thousand requests and then pauses for a quarter of a second is as slow as its pauses, which is what
+//! users notice. An idle device has no waits. The mean is over the last ten to twenty seconds in which there were any.
+
+use braid_base::Time;
+use std::time::Duration;
+
+/// How long waits are collected before an older collection is dropped.
+const WINDOW: Duration = Duration::from_secs(10);
+/// A longer wait is a failure of the device, which others report.
+const WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// The waits for one device.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ResponseTime {
+    waits_since: Option<Time>,
+    begun: Option<Time>,
+    now: Waits,
+    before: Waits,
+}
+
+/// The sum of waits, and of their squares, in microseconds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Waits {
+    sum: u64,
+    squares: u64,
+}
+
+impl ResponseTime {
+    /// A request is sent.
+    pub fn asked(&mut self, now: Time) {
+        self.waits_since.get_or_insert(now);
+    }
+
+    /// An answer has come.
+    pub fn answered(&mut self, now: Time) {
+        let Some(since) = self.waits_since.take() else { return };
+        let wait = now.since(since);
+        if wait > WAIT_MAX {
+            return;
+        }
+        if now.since(*self.begun.get_or_insert(now)) >= WINDOW {
+            (self.begun, self.before, self.now) = (Some(now), self.now, Waits::default());
+        }
+        let micros = wait.as_micros() as u64;
+        self.now.sum += micros;
+        self.now.squares += micros * micros;
+    }
+
+    /// The mean wait; none if there was none.
+    pub fn mean(&self) -> Option<Duration> {
+        let (sum, squares) = (self.now.sum + self.before.sum, self.now.squares + self.before.squares);
+        squares.checked_div(sum).map(Duration::from_micros)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MILLISECOND: u64 = 1_000_000;
+
+    fn ask(times: &mut ResponseTime, at: u64, wait: u64) {
+        times.asked(Time(at));
+        times.asked(Time(at + wait / 2));
+        times.answered(Time(at + wait));
+    }
+
+    #[test]
+    fn a_device_is_as_slow_as_its_pauses_however_many_answers_are_quick() {
+        let mut times = ResponseTime::default();
+        assert_eq!(times.mean(), None);
+        (0..1000).for_each(|number| ask(&mut times, number * MILLISECOND, MILLISECOND / 5));
+        assert_eq!(times.mean(), Some(Duration::from_micros(200)));
+        ask(&mut times, 2000 * MILLISECOND, 250 * MILLISECOND);
+        assert!(times.mean().unwrap() > Duration::from_millis(100), "{times:?}");
+    }
+
+    #[test]
+    fn old_waits_and_failures_do_not_count() {
+        let mut times = ResponseTime::default();
+        ask(&mut times, 0, 250 * MILLISECOND);
+        ask(&mut times, 1000 * MILLISECOND, 6000 * MILLISECOND);
+        for second in 8..40 {
+            ask(&mut times, second * 1000 * MILLISECOND, MILLISECOND);
+        }
+        assert_eq!(times.mean(), Some(Duration::from_millis(1)));
+    }
+}
