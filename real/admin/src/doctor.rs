@@ -11,9 +11,11 @@
 //! | `services` | monitor, devices, lock servers, metadata servers, their crashes, and volumes |
 //! | `time` | clocks, leases, and transactions that nobody decides |
 //! | `capacity` | tables, journals, memory and file systems that are nearly full |
+//! | `device_files` | the files and disks of devices |
 //! | `files` | bad slots, file modes and program files |
 
 mod capacity;
+mod device_files;
 pub mod examination;
 mod files;
 pub mod finding;
@@ -42,7 +44,7 @@ pub struct Check {
 }
 
 /// All checks, in the order of their report.
-pub const CHECKS: [Check; 13] = [
+pub const CHECKS: [Check; 15] = [
     Check {
         name: "folder",
         looks_at: "whether the array's folder can be written, and who holds its lock",
@@ -79,9 +81,15 @@ pub const CHECKS: [Check; 13] = [
     },
     Check {
         name: "disks",
-        looks_at: "slots that can't be written, and damaged leaves of object indexes",
+        looks_at: "slots that can't be written, corrupt blocks, and damaged leaves of object indexes",
         look: files::disks,
     },
+    Check {
+        name: "device-files",
+        looks_at: "whether the file or disk of each device is there, is that device's, and has its size",
+        look: device_files::device_files,
+    },
+    Check { name: "speed", looks_at: "devices that answer more slowly than the others", look: time::speed },
     Check { name: "modes", looks_at: "who can read and change the array's files", look: files::modes },
     Check {
         name: "versions",

@@ -10,7 +10,7 @@ use braid_control::{
     ThrottleReport, VolumeEntry, unix_millis_now,
 };
 use braid_machine::{ArrayRequest, HostSuccess};
-use braid_session::{CLOCK_COUNTER, Session};
+use braid_session::{CLOCK_COUNTER, Session, response_counter};
 use braid_wire::{Managed, Task};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -26,6 +26,8 @@ const GRACE: Duration = Duration::from_secs(1);
 const NO_ANSWER: &str = "silent: no answer";
 /// An additional counter of devices: 1 if the device has a lease.
 pub const LEASE_COUNTER: &str = "has_lease";
+/// A device's counter of blocks that it has read and found corrupt.
+const CORRUPT_COUNTER: &str = "blocks_corrupt";
 /// A device's counter of absent blocks.
 const ABSENT_COUNTER: &str = "blocks_absent";
 
@@ -158,6 +160,18 @@ impl ArraySnapshot {
             now: self.now,
         };
         DeviceCondition::of(self.member_state(id), known)
+    }
+
+    /// How long the requests of the host that waits most for a device wait for its next answer; none if no host has waited recently.
+    pub fn response_time(&self, id: DeviceId) -> Option<Duration> {
+        let name = response_counter(id);
+        let live = self.hosts.iter().filter(|host| host.live);
+        live.filter_map(|host| host.report.counters.get(&name)).max().map(|micros| Duration::from_micros(*micros))
+    }
+
+    /// Corrupt blocks that a device has read since it was started.
+    pub fn corrupt(&self, id: DeviceId) -> Option<u64> {
+        self.states.get(&id)?.counter(CORRUPT_COUNTER)
     }
 
     /// The recovery throttle.

@@ -108,6 +108,10 @@ pub struct DeviceStatus {
     pub next_disk: Option<String>,
     /// True if an operator has taken it out.
     pub kept_out: bool,
+    /// How long the requests of hosts wait for its next answer, in microseconds: the mean over time of the host that waits most.
+    pub response_micros: Option<u64>,
+    /// Corrupt blocks that it has read since it was started.
+    pub corrupt_blocks: Option<u64>,
     /// How often it was restarted.
     pub restarts: Option<u64>,
     /// Its metrics since its start.
@@ -281,6 +285,8 @@ impl DeviceStatus {
             awaited_disk: report.and_then(|device| device.awaited_disk.clone()),
             next_disk: report.and_then(|device| device.next_disk.clone()),
             kept_out: report.is_some_and(|device| device.kept_out),
+            response_micros: look.response_time(id).map(|time| time.as_micros() as u64),
+            corrupt_blocks: look.corrupt(id),
             restarts: running.map(|running| running.restarts),
             counters: look.states.get(&id).map(|state| state.counters.iter().cloned().collect()),
             condition,

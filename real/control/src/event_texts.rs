@@ -165,10 +165,11 @@ pub fn throttle_changed(before: &str, now: &str, bytes_per_second: u64) -> Event
     Event::now(EventKind::ThrottleChanged, text).with("bytes_per_second", bytes_per_second)
 }
 
-/// Requests found blocks with checksum errors.
-pub fn checksum_errors_found(requests: u64) -> Event {
-    let text = format!("{requests} requests found blocks with checksum errors, and reconstructed them");
-    Event::now(EventKind::ChecksumErrorFound, text).with("requests", requests)
+/// Requests found blocks of a device with checksum errors.
+pub fn checksum_errors_found(device: u16, requests: u64) -> Event {
+    let text =
+        |id| format!("{requests} requests found blocks of device {id} with checksum errors, and reconstructed them");
+    about_device(device, EventKind::ChecksumErrorFound, text).with("requests", requests)
 }
 
 /// Blocks with checksum errors were repaired after requests had found them.

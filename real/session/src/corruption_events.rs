@@ -1,7 +1,7 @@
 //! A corruption reporter records in the event log the checksum errors that a host found or repaired, and the ranges that it could not
 //! restore. The texts of the events are in `real/control/src/event_texts.rs`.
 
-use crate::metrics::Metrics;
+use braid_base::DeviceId;
 use braid_control::{ArrayFolder, ByteRange, ControlError, Event, RecoveryReport, event_texts};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,7 +14,8 @@ const RANGES_TOLD: usize = 16;
 /// What has been reported so far.
 #[derive(Debug, Default)]
 pub struct CorruptionReporter {
-    found: u64,
+    /// Requests that found corrupt blocks, by the device of these.
+    found: BTreeMap<DeviceId, u64>,
     repaired: u64,
     told: Option<Instant>,
     /// Lost ranges by volume, of the device that this host resynchronises.
@@ -32,23 +33,25 @@ pub struct StatusDiff {
 }
 
 impl CorruptionReporter {
-    /// Compares the host's metrics and progress with what was reported, and returns the difference.
+    /// Compares what the host has found, by device, and repaired with what was reported, and returns the difference.
     pub fn take(
         &mut self,
-        counts: &Metrics,
+        found: BTreeMap<DeviceId, u64>,
+        repaired: u64,
         coordinates_recovery: Option<&RecoveryReport>,
         now: Instant,
     ) -> StatusDiff {
         let mut diff = StatusDiff::default();
-        let (found, repaired) = (counts.get("damaged").unwrap_or(0), counts.get("corruption_repaired").unwrap_or(0));
         let waits = self.told.is_some_and(|told| now - told < TELL_EVERY);
-        if !waits && (found, repaired) != (self.found, self.repaired) {
-            let (met, repaired) = (found - self.found.min(found), repaired - self.repaired.min(repaired));
-            if met > 0 {
-                diff.events.push(event_texts::checksum_errors_found(met));
+        if !waits && (&found, repaired) != (&self.found, self.repaired) {
+            for (device, found) in &found {
+                let more = found.saturating_sub(self.found.get(device).copied().unwrap_or_default());
+                if more > 0 {
+                    diff.events.push(event_texts::checksum_errors_found(device.0, more));
+                }
             }
-            if repaired > 0 {
-                diff.events.push(event_texts::checksum_errors_repaired(repaired));
+            if repaired > self.repaired {
+                diff.events.push(event_texts::checksum_errors_repaired(repaired - self.repaired));
             }
             (self.found, self.repaired, self.told) = (found, repaired, Some(now));
         }
@@ -97,15 +100,14 @@ mod tests {
 
     #[test]
     fn each_corruption_is_reported_once_and_at_a_limited_rate() {
-        let counts = |damaged: u64, repaired: u64| -> Metrics {
-            [("damaged".to_string(), damaged), ("corruption_repaired".to_string(), repaired)].into_iter().collect()
-        };
         let (mut corruption_reporter, begun) = (CorruptionReporter::default(), Instant::now());
         let mut take = |damaged, repaired, help: Option<&RecoveryReport>, seconds| {
-            corruption_reporter.take(&counts(damaged, repaired), help, begun + Duration::from_secs(seconds))
+            let found = [(DeviceId(1), damaged), (DeviceId(2), 1)].into_iter().filter(|_| damaged > 0).collect();
+            corruption_reporter.take(found, repaired, help, begun + Duration::from_secs(seconds))
         };
         assert!(take(0, 0, None, 0).is_empty());
-        assert_eq!(take(3, 1, None, 1).events.len(), 2);
+        let devices: Vec<_> = take(3, 1, None, 1).events.iter().map(|event| event.device).collect();
+        assert_eq!(devices, [Some(1), Some(2), None]);
         assert!(take(4, 1, None, 2).is_empty(), "the interval has not passed");
         let later = take(5, 1, None, 7).events;
         assert_eq!((later.len(), later[0].figures["requests"]), (1, 2));

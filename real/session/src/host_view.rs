@@ -2,9 +2,9 @@
 
 use crate::held_volumes::Holds;
 use crate::metrics::Metrics;
-use braid_base::{BLOCK_BYTES, FenceTable, VolumeId};
+use braid_base::{BLOCK_BYTES, DeviceId, FenceTable, VolumeId};
 use braid_control::{ByteRange, RecoveryReport, WaitingReport, merged, unix_millis_now};
-use braid_host::{Host, MigrationProgress};
+use braid_host::{Host, MigrationProgress, ObservedDevice};
 use braid_shell::{Budget, Counters};
 use rustix::time::{ClockId, clock_gettime};
 use std::cell::RefCell;
@@ -84,12 +84,33 @@ impl HostView {
         self.host.borrow().is_idle_for(volume)
     }
 
+    /// How many requests have found corrupt blocks of each device.
+    pub fn corrupt(&self) -> BTreeMap<DeviceId, u64> {
+        let host = self.host.borrow();
+        let found = host.observed_devices().map(|(device, observed)| (device, observed.corrupt));
+        found.filter(|(_, corrupt)| *corrupt > 0).collect()
+    }
+
     /// The metrics of the host, its shell and this process since their start.
     pub fn counters(&self) -> Metrics {
-        let host = self.host.borrow().counters().list();
-        let host = host.into_iter().map(|(name, value)| (name.to_string(), value));
-        host.chain(of_shell(&self.shell)).chain(of_process()).chain([of_clock()]).collect()
+        let host = self.host.borrow();
+        let named = host.counters().list().into_iter().map(|(name, value)| (name.to_string(), value));
+        named
+            .chain(host.observed_devices().filter_map(response_time))
+            .chain(of_shell(&self.shell))
+            .chain(of_process())
+            .chain([of_clock()])
+            .collect()
     }
+}
+
+/// The name of a host's counter of how long its requests wait for the next answer of a device, in microseconds.
+pub fn response_counter(device: DeviceId) -> String {
+    format!("response_micros_{device}")
+}
+
+fn response_time((device, observed): (DeviceId, ObservedDevice)) -> Option<(String, u64)> {
+    Some((response_counter(device), observed.response_time?.as_micros() as u64))
 }
 
 /// The name of the counter that tells a process's wall clock. Devices tell theirs under the same name.

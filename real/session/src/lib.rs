@@ -29,7 +29,7 @@ mod volumes;
 
 pub use error::{Loss, SessionError};
 pub use held_volumes::{Adjustment, Holds, ObservedHost};
-pub use host_view::{CLOCK_COUNTER, HostView, cpu_micros, of_clock, of_process, of_shell};
+pub use host_view::{CLOCK_COUNTER, HostView, cpu_micros, of_clock, of_process, of_shell, response_counter};
 pub use metrics::{Metrics, ratio};
 pub use recording::{HOST_ROLE, MOUNT_ROLE, SessionRecording};
 pub use registry::{VolumeRegistry, is_usable, usable};

@@ -329,7 +329,8 @@ impl LeaseRenewer {
             let is_told = telling.as_ref().is_none_or(JoinHandle::is_finished);
             let diff = corruption_reporter.as_mut().filter(|_| is_told);
             let diff = diff.map(|corruption_reporter| {
-                corruption_reporter.take(&counters, coordinates_recovery.as_ref(), Instant::now())
+                let repaired = counters.get("corruption_repaired").unwrap_or(0);
+                corruption_reporter.take(view.corrupt(), repaired, coordinates_recovery.as_ref(), Instant::now())
             });
             let ServiceReport { metadata_server, counters: more } =
                 report.as_ref().map(|report| report()).unwrap_or_default();

@@ -1,5 +1,6 @@
 //! Everything that the doctor's checks look at. The checks themselves read no files and ask nobody.
 
+use super::device_files::{self, FileFault};
 use super::finding::Subject;
 use crate::file_system_status::{self, FileSystemStatus};
 use crate::file_systems::latest_server;
@@ -28,6 +29,8 @@ pub struct Examination<'a> {
     pub lock_holder: Option<LockHolder>,
     /// The crashes of daemons in the last day, the latest last; or why the log of events can't be read.
     pub crashes: Result<Vec<Event>, String>,
+    /// What is wrong with files and disks of devices.
+    pub device_files: Vec<(DeviceId, FileFault)>,
 }
 
 /// How long a crash of a daemon is reported.
@@ -84,6 +87,12 @@ impl<'a> Examination<'a> {
             is_read_only: look.folder.is_read_only(),
             lock_holder: look.folder.lock_holder(),
             crashes: crashes(look),
+            device_files: look
+                .description
+                .devices
+                .iter()
+                .filter_map(|entry| Some((DeviceId(entry.id), device_files::fault_of(look, entry)?)))
+                .collect(),
         }
     }
 

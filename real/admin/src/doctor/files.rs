@@ -48,6 +48,19 @@ pub fn disks(examination: &Examination, found: &mut Findings) {
             ),
             Some(_) => {}
         }
+        match look.corrupt(id).unwrap_or_default() {
+            0 => {}
+            blocks => {
+                let text = format!(
+                    "has read {blocks} corrupt blocks since it was started; redundant volumes have reconstructed them"
+                );
+                let action = format!(
+                    "check all its blocks: `braid scrub --repair`; if the number grows, replace the disk: `braid device replace {}`",
+                    id.0
+                );
+                found.found(Severity::Warning, subject.clone(), text, action);
+            }
+        }
         let damaged = look.states.get(&id).and_then(|state| state.counter("leaves_damaged")).unwrap_or_default();
         if damaged > 0 {
             let text = format!("has met {damaged} damaged leaves of its object index: values of objects are lost");

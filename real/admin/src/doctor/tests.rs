@@ -1,5 +1,6 @@
 //! Tests of the doctor's checks over data: an array in which nothing is wrong, and then one thing.
 
+use super::device_files::FileFault;
 use super::examination::{Process, Program, Space};
 use super::{CHECKS, Diagnosis, Examination, Finding, Severity, Subject};
 use crate::failure::Failure;
@@ -29,6 +30,7 @@ struct Bed {
     is_read_only: bool,
     lock_holder: Option<LockHolder>,
     crashes: Result<Vec<Event>, String>,
+    device_files: Vec<(DeviceId, FileFault)>,
 }
 
 fn daemon(id: u16) -> RunningDaemon {
@@ -163,15 +165,17 @@ fn sound() -> Bed {
         is_read_only: false,
         lock_holder: None,
         crashes: Ok(Vec::new()),
+        device_files: Vec::new(),
     }
 }
 
 impl Bed {
     fn diagnosis(&self) -> Diagnosis {
-        let Bed { look, processes, loose, spaces, is_read_only, lock_holder, crashes } = self;
+        let Bed { look, processes, loose, spaces, is_read_only, lock_holder, crashes, device_files } = self;
         let file_systems = crate::file_system_status::file_systems(look);
         let (processes, loose, spaces, crashes) = (processes.clone(), loose.clone(), spaces.clone(), crashes.clone());
         let (is_read_only, lock_holder) = (*is_read_only, lock_holder.clone());
+        let device_files = device_files.clone();
         Diagnosis::from(&Examination {
             look,
             processes,
@@ -181,6 +185,7 @@ impl Bed {
             is_read_only,
             lock_holder,
             crashes,
+            device_files,
         })
     }
 
@@ -506,8 +511,40 @@ fn bad_slots_and_damaged_leaves_are_found() {
     bed.finds("disks", Severity::Error, d(1), "failing");
 
     let mut bed = sound();
+    bed.count(0, "blocks_corrupt", 7);
+    bed.finds("disks", Severity::Warning, d(0), "7 corrupt blocks");
+
+    let mut bed = sound();
     bed.count(2, "leaves_damaged", 1);
     bed.finds("disks", Severity::Error, d(2), "damaged leaves");
+}
+
+#[test]
+fn faults_of_device_files_are_found_also_while_the_array_is_down() {
+    for (fault, text) in [
+        (FileFault::Deleted { pid: 77 }, "process 77"),
+        (FileFault::Missing, "no file or disk"),
+        (FileFault::Unfit("it is short".into()), "it is short"),
+    ] {
+        let mut bed = sound();
+        bed.look.running = None;
+        bed.device_files = vec![(DeviceId(1), fault)];
+        bed.finds("device-files", Severity::Error, d(1), text);
+    }
+}
+
+#[test]
+fn a_device_that_answers_more_slowly_than_the_others_is_found() {
+    let with = |micros: [u64; 3]| {
+        let mut bed = sound();
+        for (device, micros) in micros.into_iter().enumerate() {
+            bed.look.hosts[0].report.counters.insert(format!("response_micros_d{device}"), micros);
+        }
+        bed
+    };
+    assert_eq!(with([300, 49_000, 300]).found("speed"), [], "a busy disk takes as long");
+    assert_eq!(with([60_000, 80_000, 70_000]).found("speed"), [], "all are slow");
+    with([300, 110_000, 400]).finds("speed", Severity::Warning, d(1), "110.0 ms");
 }
 
 #[test]

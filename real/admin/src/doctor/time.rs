@@ -12,6 +12,10 @@ use std::time::Duration;
 
 /// Two clocks may differ by so much without a finding: NTP does much better.
 const CLOCK_DIFFERENCE_USUAL: Duration = Duration::from_secs(1);
+/// A device that answers sooner is not slow: a disk that turns and is busy takes as long.
+const SLOW: Duration = Duration::from_millis(50);
+/// A slow device takes so many times as long as most devices.
+const SLOWER_THAN_USUAL: u32 = 5;
 /// For how many leases orphans may be unresolved. A host becomes silent after one, and other hosts then resolve what it left.
 const LEASES_OF_AN_ORPHAN: u32 = 4;
 /// For how many further leases a silent host may be there that should have been fenced.
@@ -71,6 +75,32 @@ fn clock(subject: Subject, ahead_millis: i64, found: &mut Findings) {
         refused_from.as_secs()
     );
     found.found(severity, subject, text, action);
+}
+
+/// Devices that answer more slowly than the others.
+pub fn speed(examination: &Examination, found: &mut Findings) {
+    let look = examination.look;
+    if !examination.is_up() {
+        return found.not_checked(&Subject::Array, NOT_UP);
+    }
+    let devices = look.description.devices.iter().map(|entry| DeviceId(entry.id));
+    let mut times: Vec<_> = devices.filter_map(|id| Some((look.response_time(id)?, id))).collect();
+    times.sort();
+    // Of two devices, the other one.
+    let Some((usual, _)) = times.get(times.len().saturating_sub(1) / 2).copied() else { return };
+    for (time, id) in times.into_iter().filter(|(time, _)| *time > SLOW && *time > usual * SLOWER_THAN_USUAL) {
+        let millis = |time: Duration| format!("{:.1} ms", time.as_secs_f64() * 1000.0);
+        let text = format!(
+            "answers slowly: requests wait {} for it, and {} for most devices; writes to its stripes are as slow as it",
+            millis(time),
+            millis(usual)
+        );
+        let action = format!(
+            "look for errors of its disk and for other load of its machine; take it out if that helps: `braid device fail {}`",
+            id.0
+        );
+        found.found(Severity::Warning, Subject::Device(id), text, action);
+    }
 }
 
 /// Leases that are not renewed.

@@ -7,12 +7,13 @@ use braid_processes::data::{noise, seed};
 use braid_processes::nbd::{EIO, ENOSPC};
 use braid_processes::program::{braid, run};
 use braid_processes::scratch::{Loop, Mount, path_text};
-use braid_processes::{Client, Refusal, Scratch, tool};
+use braid_processes::{Client, Refusal, Scratch, tool, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::Duration;
 
 const UNIT: usize = 65_536;
 /// The offsets of the two copies of the superblock.
@@ -171,6 +172,12 @@ fn a_corrupt_block_is_reconstructed_and_never_served() {
     assert!(client.read(begin, 4096).expect("the others know it") == content[UNIT + 4096..][..4096]);
     assert!(client.read(0, content.len()).expect("a read works") == content, "the written data is readable");
     array.await_status("it is counted", |status| number(&status["hosts"][1]["counters"]["damaged"]) >= 2);
+    let status = array.status();
+    assert!(number(&status["devices"][device]["corrupt_blocks"]) >= 2, "the status names the device: {status}");
+    wait_until("an event names the device", Duration::from_secs(20), || {
+        let events = array.braid(&["events"]).done().stdout;
+        events.contains(&format!("requests found blocks of device d{device} with checksum errors"))
+    });
     assert!(client.read(begin - 4096, 4096).expect("its neighbours can be read") == content[UNIT..][..4096]);
     assert!(client.read(begin + 4096, 4096).expect("on both sides") == content[UNIT + 8192..][..4096]);
     let checked = array.braid(&["volume", "check", "vol0"]);

@@ -80,6 +80,18 @@ fn an_array_that_is_down_is_checked_as_far_as_possible() {
     let mut array = Array::small();
     array.down();
     let report = array.braid(&["doctor"]).done().json();
+    assert_eq!(findings(&report, "device-files", "error"), []);
+    let file = array.device_file(2);
+    let cases: [(&str, &dyn Fn()); 3] = [
+        ("are there", &|| std::fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(20 << 20).unwrap()),
+        ("no Braid device", &|| std::fs::write(&file, "").unwrap()),
+        ("does not exist", &|| std::fs::remove_file(&file).unwrap()),
+    ];
+    for (text, provoke) in cases {
+        provoke();
+        let found = findings(&array.braid(&["doctor"]).failed_check(), "device-files", "error");
+        assert!(found.len() == 1 && found[0].0.contains("d2") && found[0].1.contains(text), "{text}: {found:?}");
+    }
     assert!(number(&report["not_checked"]) > 5, "{report:#}");
     set_mode(&array.dir().join("array.json"), 0o644);
     let found = findings(&array.braid(&["doctor"]).failed_check(), "modes", "warning");

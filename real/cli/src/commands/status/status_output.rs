@@ -254,7 +254,7 @@ pub fn within(dir: &Path, address: Option<&str>) -> String {
 }
 
 fn device_table(look: &ArraySnapshot, status: &Status) -> String {
-    let mut rows = vec![row(["device", "size", "condition", "state", "pid", "address", "free", "file"])];
+    let mut rows = vec![row(["device", "size", "condition", "state", "pid", "address", "free", "answers in", "file"])];
     for (entry, device) in look.description.devices.iter().zip(&status.devices) {
         let running = look.running.as_ref().and_then(|running| running.device(DeviceId(device.id)));
         rows.push(row([
@@ -265,6 +265,7 @@ fn device_table(look: &ArraySnapshot, status: &Status) -> String {
             &device.pid.map(|pid| pid.to_string()).unwrap_or_default(),
             running.map_or("", |running| &running.address),
             &device.free_bytes.map(format_size).unwrap_or_default(),
+            &device.response_micros.map(|micros| format!("{:.1}ms", micros as f64 / 1000.0)).unwrap_or_default(),
             &entry.file.display().to_string(),
         ]));
     }
