@@ -5,7 +5,7 @@ use crate::file::{self, Durability, Lock};
 use crate::host_leases::GENERATIONS;
 use crate::monitor::MONITOR;
 use crate::scrubs::SCRUBS;
-use crate::trust::create_private_folder;
+use crate::trust::{create_private_folder, private_file};
 use crate::{
     ArrayDescription, ControlError, DeviceEntry, LockHolder, RunningSet, event_texts, lock_server_file, monitor_file,
     reserve,
@@ -209,7 +209,13 @@ impl ArrayFolder {
 
     /// True if the folder lies on a file system that is read-only.
     pub fn is_read_only(&self) -> bool {
-        rustix::fs::statvfs(&self.dir).is_ok_and(|found| found.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
+        // After an error of its disk a file system may not say so, and refuse writes all the same.
+        let path = self.path(LOCK);
+        let is_refused = || private_file().create(true).truncate(false).write(true).open(&path);
+        let refused = path.exists().then(is_refused).and_then(Result::err).map(|error| error.kind());
+        refused == Some(ErrorKind::ReadOnlyFilesystem)
+            || rustix::fs::statvfs(&self.dir)
+                .is_ok_and(|found| found.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

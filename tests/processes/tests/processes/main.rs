@@ -10,6 +10,7 @@
 //! | `file_system` | ext4 on a volume, through nbdfuse and a loop device |
 //! | `files` | files of the library, on two mounts; metadata servers and mounts that are killed |
 //! | `files_model` | a file system in memory |
+//! | `folder_trouble` | a folder without inodes, on a read-only file system, or locked by a stopped process |
 //! | `hostile` | hostile peers at every socket of an array, while clients work |
 //! | `hosts` | several servers that write the same stripes, or the same blocks, concurrently |
 //! | `orderings` | changes of a volume's ordering under load; lock servers that are killed |
@@ -64,6 +65,7 @@ mod failures;
 mod file_system;
 mod files;
 mod files_model;
+mod folder_trouble;
 mod growth;
 mod holds;
 mod hostile;

@@ -1,0 +1,101 @@
+//! The folder of an array can't be written: its file system has no inodes left, or turns read-only, or a stopped process holds its lock.
+
+use braid_processes::array::{Array, number};
+use braid_processes::nbd::Client;
+use braid_processes::scratch::{Loop, Mount, Scratch, path_text};
+use braid_processes::{tool, wait_until};
+use serde_json::Value;
+use std::fs::File;
+use std::time::Duration;
+
+/// A small file system of its own, with room for this many files.
+fn disk(scratch: &Scratch, inodes: u32) -> (Loop, Mount) {
+    let image = scratch.path("disk");
+    File::create(&image).and_then(|file| file.set_len(160 << 20)).expect("a sparse file can be made");
+    let block = Loop::attach(&image);
+    tool("mkfs.ext4", &["-q", "-N", &inodes.to_string(), &block.device]);
+    let mount = Mount::new(&[], &block.device, &scratch.path("mnt"));
+    (block, mount)
+}
+
+/// The lease of these arrays is a second.
+const SMALL: [&str; 6] = ["--size", "64MiB", "--devices", "3", "--volume", "vol0:16MiB"];
+
+fn finding(diagnosis: &Value, check: &str) -> String {
+    let checks = diagnosis["checks"].as_array().expect("there are checks").iter();
+    let findings = checks.filter(|report| report["name"] == check).map(|report| report["findings"].to_string());
+    findings.collect()
+}
+
+#[test]
+fn hosts_keep_their_leases_while_the_folder_s_file_system_has_no_inode_left() {
+    let scratch = Scratch::new();
+    let (block, mount) = disk(&scratch, 300);
+    let mut array = Array::up_in(&scratch.path("mnt/array"), &SMALL);
+    let mut client = Client::open(&array.nbd());
+    let generation = || number(&array.status()["hosts"][0]["generation"]);
+    let before = generation();
+    let others = scratch.path("mnt/others");
+    std::fs::create_dir(&others).expect("there is an inode");
+    let full = (0..).find(|number| File::create(others.join(number.to_string())).is_err());
+    assert!(full.is_some_and(|files| files > 10), "others have taken all inodes: {full:?}");
+    // Hosts may be silent for 15 leases of a second. Without their renewals they are called silent after one.
+    let began = std::time::Instant::now();
+    wait_until("two leases pass", Duration::from_secs(30), || began.elapsed() > Duration::from_secs(2));
+    let status = array.braid(&["status"]).done().json();
+    assert_eq!(status["hosts"][0]["live"], true, "{status:#}");
+    client.write(0, &[7; 4096]).expect("devices serve");
+    let diagnosis = array.braid(&["doctor"]).failed_check();
+    assert!(finding(&diagnosis, "space").contains("inodes"), "{diagnosis:#}");
+    std::fs::remove_dir_all(&others).expect("they can be removed");
+    assert_eq!(generation(), before, "the host was not fenced");
+    drop(client);
+    array.down();
+    mount.unmount();
+    drop(block);
+}
+
+#[test]
+fn an_array_in_a_read_only_folder_can_be_looked_at_and_ended() {
+    let scratch = Scratch::new();
+    let (block, mount) = disk(&scratch, 1000);
+    let dir = scratch.path("mnt/array");
+    let array = Array::up_in(&dir, &SMALL);
+    tool("mount", &["-o", "remount,abort", path_text(&scratch.path("mnt"))]);
+    let status = array.braid(&["status"]).done().json();
+    assert_eq!((&status["up"], &status["volumes"][0]["name"]), (&true.into(), &"vol0".into()));
+    let diagnosis = array.braid(&["doctor"]).failed_check();
+    assert!(finding(&diagnosis, "folder").contains("read-only"), "{diagnosis:#}");
+    array.braid(&["events"]).done();
+    array.braid(&["volume", "list"]).done();
+    array.braid(&["down"]).done();
+    drop(array);
+    mount.unmount();
+    drop(block);
+}
+
+#[test]
+fn a_stopped_process_that_holds_the_folder_s_lock_is_named_and_nobody_who_only_looks_waits() {
+    let mut array = Array::up(&SMALL);
+    let mut holder = std::process::Command::new("flock")
+        .args([path_text(&array.dir().join("lock")), "sh", "-c", "kill -STOP $PPID; sleep 60"])
+        .spawn()
+        .expect("flock can be started");
+    let is_stopped = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", holder.id())).unwrap_or_default();
+        stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
+    };
+    wait_until("the holder is stopped", Duration::from_secs(10), is_stopped);
+    let named = format!("process {}", holder.id());
+    let status = array.braid(&["status"]).done();
+    assert!(!status.stderr.contains("waiting"), "{}", status.stderr);
+    let diagnosis = array.braid(&["doctor"]).failed_check();
+    assert!(finding(&diagnosis, "folder").contains(&named), "{diagnosis:#}");
+    assert!(!array.braid(&["events"]).done().stderr.contains("waiting"));
+    let refused = array.braid(&["volume", "create", "more", "--size", "1MiB"]).refused(1, "locked");
+    assert!(refused.contains(&named) && refused.contains("is stopped"), "{refused}");
+    tool("kill", &["-CONT", &holder.id().to_string()]);
+    tool("kill", &["-9", &holder.id().to_string()]);
+    holder.wait().expect("it ends");
+    array.down();
+}
