@@ -70,8 +70,10 @@ impl Commits {
         Commits { shard, timing, state, timers: Timers::default(), silences: BTreeMap::new() }
     }
 
-    /// Takes in a record of the map, before [`recover`](Commits::recover). Records are the server's own: one under a wrong key is a defect.
-    pub fn restore(&mut self, key: RecordKey, record: Record) {
+    /// Takes in a record of the map, before [`recover`](Commits::recover). False if it is under the key of another kind of record: then the
+    /// map is damaged.
+    #[must_use]
+    pub fn restore(&mut self, key: RecordKey, record: Record) -> bool {
         match (key, record) {
             (RecordKey::Next, Record::Next(next)) => self.state.next = next,
             (RecordKey::Mark(peer), Record::Mark(mark)) => {
@@ -85,8 +87,9 @@ impl Commits {
                 self.state.worked.insert(name, Worker::restored(name, record));
                 self.state.peers.entry(name.shard).or_default();
             }
-            (key, record) => panic!("this is no record of that key: {key:?}, {record:?}"),
+            _ => return false,
         }
+        true
     }
 
     /// Goes on with what the records say: first locks, then messages.

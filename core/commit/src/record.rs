@@ -144,6 +144,12 @@ impl Record {
             _ => return Err(DecodeError),
         };
         from.end()?;
+        if let Record::Coordinated(CoordinatorRecord { workers, operations, .. }) = &record
+            && operations.iter().any(|operation| operation.requests.len() != workers.len())
+        {
+            // Each worker is sent its own request of each operation.
+            return Err(DecodeError);
+        }
         Ok(record)
     }
 }

@@ -2,8 +2,8 @@
 
 use braid_base::ShardId;
 use braid_commit::{
-    Body, CoordinatorRecord, CoordinatorStage, DecodeError, Message, Operation, Protocol, Record, TransactionName,
-    Verdict, WorkerRecord, WorkerStage,
+    Body, Commits, CoordinatorRecord, CoordinatorStage, DecodeError, Message, Operation, Protocol, Record, RecordKey,
+    Timing, TransactionName, Verdict, WorkerRecord, WorkerStage,
 };
 use bytes::Bytes;
 
@@ -35,7 +35,8 @@ fn bodies() -> Vec<Body> {
 }
 
 fn records() -> Vec<Record> {
-    let operations = vec![Operation { own: Bytes::from_static(b"o"), requests: vec![Bytes::from_static(b"r")] }];
+    let requests = vec![Bytes::from_static(b"r"), Bytes::from_static(b"s")];
+    let operations = vec![Operation { own: Bytes::from_static(b"o"), requests }];
     let workers = vec![ShardId(1), ShardId(2)];
     let mut records = vec![Record::Next(9), Record::Mark(8)];
     for stage in
@@ -84,8 +85,9 @@ fn the_bytes_of_a_message_and_a_record_are_these() {
     assert_eq!(numbers.collect::<Vec<_>>(), (1..=11).collect::<Vec<_>>());
     assert_eq!(Record::Next(9).encode(), [1, 1, 9, 0, 0, 0, 0, 0, 0, 0].as_slice());
     assert_eq!(Record::Mark(8).encode(), [1, 2, 8, 0, 0, 0, 0, 0, 0, 0].as_slice());
-    let begun = [&[1, 3, 2, 0, 2, 0, 0, 0, 1, 2, 1, 0, 0, 0][..], &[1, 0, 0, 0], b"o", &[1, 0, 0, 0, 1, 0, 0, 0], b"r"];
-    assert_eq!(records()[2].encode(), begun.concat());
+    let begun = [&[1, 3, 2, 0, 2, 0, 0, 0, 1, 2, 1, 0, 0, 0][..], &[1, 0, 0, 0], b"o", &[2, 0, 0, 0]];
+    let requests = [&[1, 0, 0, 0][..], b"r", &[1, 0, 0, 0], b"s"];
+    assert_eq!(records()[2].encode(), [begun.concat(), requests.concat()].concat());
     let worked = [&[1, 4, 3, 1, 1, 0, 0, 0, 6, 0, 0, 0][..], b"change", &updated[head.len() + 1..]].concat();
     assert_eq!(records()[7].encode(), worked);
 }
@@ -113,4 +115,24 @@ fn bytes_that_are_cut_or_too_long_are_refused() {
         Err(DecodeError),
         "nothing is allocated for a length that is out of bounds"
     );
+}
+
+#[test]
+fn a_record_that_does_not_fit_together_is_no_record() {
+    let (own, requests) = (Bytes::from_static(b"o"), vec![Bytes::from_static(b"r")]);
+    let operations = vec![Operation { own, requests }];
+    for (workers, fits) in [(vec![ShardId(1)], true), (vec![ShardId(1), ShardId(2)], false), (Vec::new(), false)] {
+        let (protocol, stage, operations) = (Protocol::OnePhase, CoordinatorStage::Begun, operations.clone());
+        let record = Record::Coordinated(CoordinatorRecord { protocol, stage, workers, operations });
+        assert_eq!(Record::decode(record.encode()).is_ok(), fits, "{record:?}");
+    }
+}
+
+#[test]
+fn a_record_under_a_key_of_another_kind_is_not_restored() {
+    let mut server = Commits::new(ShardId(0), Timing::default());
+    for record in records() {
+        let is_mark = matches!(record, Record::Mark(_));
+        assert_eq!(server.restore(RecordKey::Mark(ShardId(5)), record), is_mark);
+    }
 }

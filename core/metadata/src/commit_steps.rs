@@ -223,8 +223,10 @@ impl MetadataServer {
             return;
         };
         self.shards().made = self.shards().made.max(made);
-        for (key, record) in found {
-            self.shards().commits.restore(key, record);
+        let commits = &mut self.shards().commits;
+        if !found.into_iter().all(|(key, record)| commits.restore(key, record)) {
+            self.service = MetadataService::Unusable(MetadataError::Damaged);
+            return;
         }
         if let Some(next) = next {
             return self.load_records(now, next, out);

@@ -207,7 +207,8 @@ impl World {
         server.waiting.clear();
         server.under_way.clear();
         for (key, bytes) in &server.durable.records {
-            server.machine.restore(*key, Record::decode(bytes.clone()).expect("records are valid"));
+            let record = Record::decode(bytes.clone()).expect("records are valid");
+            assert!(server.machine.restore(*key, record), "a record is under a key of its kind");
         }
         let mut steps = Vec::new();
         server.machine.recover(self.time, &mut steps);

@@ -82,8 +82,11 @@ impl Order {
 
     pub fn write_in_order(&mut self, cx: &mut Ctx, intent: Intent, mode: WriteMode) {
         let (id, stamp) = (intent.transaction, intent.stamp);
-        let transaction = self.ledger.get(id).expect("it was pre-written");
-        let policy = transaction.policy.expect("a write is on a known object");
+        // It is pre-written: its callers have just inserted or found it, have taken its write out of the queue, from which the end of a
+        // transaction removes it, or have found its column under way.
+        let transaction = self.ledger.get(id).expect("whoever writes has a pre-write in the ledger");
+        // Only what is aborted before its blocks are known has no policy.
+        let policy = transaction.policy.expect("a pre-write is on a known object");
         let ranges = transaction.ranges.clone();
         let blockers = self.ledger.table().blockers(id, stamp, policy, intent.object, &ranges);
         if !blockers.is_empty() {
