@@ -69,8 +69,6 @@ pub struct Host {
     pub(crate) healing: Healing,
     /// Steps of background jobs that have ended.
     steps_done: Vec<(StepId, HostOutcome)>,
-    /// The host was paused: until then, answers of devices may be unread.
-    pub(crate) unsure_until: Time,
     pub(crate) counters: HostCounters,
 }
 
@@ -92,7 +90,6 @@ impl Host {
             }),
             healing: Healing::default(),
             steps_done: Vec::new(),
-            unsure_until: Time(0),
             monitor: MonitorClient::of_host(config.membership.clone()),
             counters: HostCounters::default(),
             config,
@@ -552,7 +549,7 @@ impl Machine for Host {
     fn step(&mut self, now: Now, input: HostInput, out: &mut HostEffects) {
         let heartbeat = self.config.settings.heartbeat;
         if was_paused(self.deadline(), now.time, heartbeat) {
-            self.unsure_until = now.time.after(heartbeat);
+            self.links.read_again_until(now.time.after(heartbeat));
         }
         match input {
             Input::Start => self.on_start(now, out),

@@ -32,7 +32,7 @@ impl Host {
         // Heartbeats go to all devices, also to those that are out: the monitor admits no device that hosts can't
         // reach.
         let heard = |device: &DeviceId| self.links.last_heard(*device).or(self.view().began());
-        let is_sure = now.time >= self.unsure_until;
+        let is_sure = self.links.are_read(now.time);
         let silent = |device: &DeviceId| is_sure && heard(device).is_some_and(|heard| now.time.since(heard) > patience);
         let report = Report {
             silent: self.links.devices().filter(silent).collect(),

@@ -123,8 +123,9 @@ impl Coordinator {
         let transaction = self.transactions.of(sequence);
         let Some(op) = transaction.op else { return self.abort(ctx, sequence, knows) };
         let is_endless = self.operations.is_endless(op);
-        let is_patient = self.operations.is_patient(op) && may_pass(ctx, transaction, &error);
-        if is_patient || (is_endless && transaction.may_stay_in_part()) {
+        // Only writes of endless patience are written again, if some of their writes may have taken effect.
+        let is_patient = self.operations.is_patient(op) && !transaction.may_stay_in_part();
+        if (is_patient && may_pass(ctx, transaction, &error)) || (is_endless && transaction.may_stay_in_part()) {
             return self.lose(ctx, sequence, knows);
         }
         if transaction.may_have_happened() || (is_endless && transaction.wrote) {
@@ -248,8 +249,9 @@ impl Coordinator {
 fn end_patience(coordinator: &mut Coordinator, ctx: &mut Ctx, op: OperationId) {
     coordinator.operations.end_patience(ctx.now.time, op, ctx.settings.request_timeout);
     if let Some(sequence) = coordinator.operations.of(op).attempt {
-        let devices: Vec<_> =
-            (&coordinator.transactions.of(sequence).asked & ctx.view.unavailable()).into_iter().collect();
+        let transaction = coordinator.transactions.of(sequence);
+        let needed = ctx.view.unavailable().iter().filter(|device| transaction.needs(**device));
+        let devices: Vec<_> = needed.copied().collect();
         if !devices.is_empty() {
             coordinator.give_up(ctx, op, HostError::Unavailable { devices });
         }

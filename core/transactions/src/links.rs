@@ -32,6 +32,8 @@ pub struct Links {
     next_sequence: u64,
     timers: Timers<LinkTimer>,
     counters: LinkCounters,
+    /// The host was paused: until then, answers of devices may be unread.
+    unread_until: Time,
 }
 
 /// The context of the links, borrowed from their owner.
@@ -89,7 +91,8 @@ impl Links {
     /// Creates links to these devices.
     pub fn new(devices: &[DeviceId]) -> Links {
         let by_device = devices.iter().map(|device| (*device, Link::default())).collect();
-        Links { by_device, next_sequence: 1, timers: Timers::default(), counters: LinkCounters::default() }
+        let (timers, counters) = (Timers::default(), LinkCounters::default());
+        Links { by_device, next_sequence: 1, timers, counters, unread_until: Time(0) }
     }
 
     pub fn counters(&self) -> LinkCounters {
@@ -137,6 +140,16 @@ impl Links {
         (link.last_heard, link.crowded) = (Some(now.time), false);
         link.response_time.answered(now.time);
         true
+    }
+
+    /// The host was paused: answers of devices may be unread until then.
+    pub fn read_again_until(&mut self, until: Time) {
+        self.unread_until = until;
+    }
+
+    /// True if the answers that devices sent before now are read, as far as the host knows.
+    pub fn are_read(&self, now: Time) -> bool {
+        now >= self.unread_until
     }
 
     /// A device had no room for this host when it last answered.

@@ -3,7 +3,8 @@
 //! Requested are advisory locks of both kinds, so that they hold between hosts; truncation by open; read-ahead for what the kernel caches
 //! (see `kernel_cache`); and requests of up to 1 MiB. Not requested are, above all, the kernel's write-back cache, and READDIRPLUS. Without HANDLE_KILLPRIV the kernel itself
 //! removes the set-user-ID bits when a file gets another owner or size; a request to write says whether they are to be removed. Without
-//! DIRECT_IO_ALLOW_MMAP it refuses shared mappings.
+//! DIRECT_IO_ALLOW_MMAP it refuses shared mappings. Without ASYNC_READ, read-ahead is not in the background: there it could wait, with its
+//! pages locked, behind direct writes that themselves wait for these pages to be dropped.
 
 use crate::abi::{InitOut, MAJOR, MINOR_MAX, MINOR_MIN, feature};
 
@@ -13,8 +14,7 @@ const PAGE_BYTES: usize = 4096;
 /// Requests of asynchronous I/O that the kernel has under way at once.
 const BACKGROUND_MAX: u16 = 64;
 
-const FEATURES: u32 = feature::ASYNC_READ
-    | feature::POSIX_LOCKS
+const FEATURES: u32 = feature::POSIX_LOCKS
     | feature::FLOCK_LOCKS
     | feature::ATOMIC_O_TRUNC
     | feature::BIG_WRITES
