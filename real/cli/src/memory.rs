@@ -1,17 +1,97 @@
-//! The memory of a device's process.
+//! The memory of a device's process: what it has freed stays with it for the next, as long as the process takes little.
+//!
+//! A device frees the blocks of a part of its journal at once and soon needs that memory again; page faults are expensive in a virtual
+//! machine (`docs/performance.md`). But what peers once made it hold must not stay: freed memory lies in pieces that do not fit the next
+//! request, and would add to it. So the process looks at what it takes, and returns what is free when that is much.
 
-use libmimalloc_sys::{mi_option_set, mi_option_t};
+use braid_shell::Budget;
+use libmimalloc_sys::{mi_collect, mi_option_set, mi_option_t};
+use std::time::Duration;
 
 /// The number of the allocator's option `purge_delay`, in `mimalloc.h` of version 3: after how many milliseconds it returns freed memory to
-/// the system; never if negative.
+/// the system; if negative, never, not even on request.
 const PURGE_DELAY: mi_option_t = 15;
+/// A delay that does not end: memory is returned on request. In milliseconds.
+const ON_REQUEST: i64 = 365 * 24 * 3_600_000;
+/// How often the process looks at what it takes.
+const EVERY: Duration = Duration::from_millis(100);
+/// After so many looks, memory is returned although the process has not grown.
+const LOOKS: u32 = 100;
+/// What a device takes under load, in bytes, without peers that make it hold more.
+const USUAL_BYTES: u64 = 128 << 20;
 
-/// Lets freed memory stay with the process. A device frees the blocks of a part of its journal at once and soon needs that memory again;
-/// page faults are expensive in a virtual machine (`docs/performance.md`). The bounds of its journal and its queues bound its memory.
+/// Decides when freed memory is returned.
+#[derive(Debug, Default)]
+struct Keeper {
+    /// What the process took when it had returned memory last.
+    left: u64,
+    looks: u32,
+}
+
+impl Keeper {
+    /// True if the process, which takes so many bytes now, should return what is free.
+    fn is_due(&mut self, resident: u64, budget: u64) -> bool {
+        self.looks = self.looks.saturating_add(1);
+        let is_much = resident > (budget / 2).max(USUAL_BYTES);
+        is_much && (resident > self.left + budget / 8 || self.looks >= LOOKS)
+    }
+
+    fn returned(&mut self, resident: u64) {
+        *self = Keeper { left: resident, looks: 0 };
+    }
+}
+
+/// Lets freed memory stay with the process, unless it takes more than half of its budget.
 pub fn keep() {
     // SAFETY: the call only stores a number in the allocator.
     #[allow(unsafe_code)]
     unsafe {
-        mi_option_set(PURGE_DELAY, -1);
+        mi_option_set(PURGE_DELAY, ON_REQUEST);
+    }
+    let watch = || {
+        let mut keeper = Keeper::default();
+        while let Some(resident) = resident() {
+            if keeper.is_due(resident, Budget::process().limit()) {
+                // SAFETY: the allocator may be told so at any time, by any thread.
+                #[allow(unsafe_code)]
+                unsafe {
+                    mi_collect(true);
+                }
+                keeper.returned(self::resident().unwrap_or(resident));
+            }
+            std::thread::sleep(EVERY);
+        }
+    };
+    // Without the thread, more memory stays with the process, which goes on.
+    let _ = std::thread::Builder::new().name("memory".to_string()).spawn(watch);
+}
+
+/// What the process takes, in bytes.
+fn resident() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn freed_memory_is_returned_when_the_process_has_grown_and_once_in_a_while() {
+        let (mut keeper, budget) = (Keeper::default(), 512 * MIB);
+        assert!((0..1000).all(|_| !keeper.is_due(256 * MIB, budget)), "little is kept");
+        keeper.returned(100 * MIB);
+        assert!(keeper.is_due(257 * MIB, budget));
+        keeper.returned(250 * MIB);
+        assert!(!keeper.is_due(314 * MIB, budget));
+        assert!(keeper.is_due(315 * MIB, budget), "it has grown");
+        keeper.returned(400 * MIB);
+        let looks = (0..1000).take_while(|_| !keeper.is_due(400 * MIB, budget)).count();
+        assert_eq!(looks as u32 + 1, LOOKS);
+        assert!(!Keeper::default().is_due(100 * MIB, 64 * MIB), "the smallest budget is below what a device takes");
+        assert!(resident().is_some_and(|bytes| bytes > MIB));
     }
 }

@@ -345,7 +345,12 @@ where
         // The end of long data needs no room for what follows: to grow a long buffer once more doubles it.
         let room_min = if self.input.len() < READ_BYTES { ROOM_MIN } else { 1 };
         if self.input.capacity() - self.input.len() < missing.max(room_min) {
-            self.input.reserve(missing.max(READ_BYTES));
+            let usual = if self.pressure.has_room_for(READ_BYTES) { READ_BYTES } else { ROOM_MIN };
+            // A new buffer, and not `reserve`: that doubles it, or takes back all the memory of an earlier request, without a check.
+            let mut input = BytesMut::with_capacity(self.input.len() + missing.max(usual));
+            input.extend_from_slice(&self.input);
+            self.input = input;
+            self.pressure.charge(self.bytes());
         }
         let Poll::Ready(read) = pin!(self.stream.read_buf(&mut self.input)).poll(cx)? else {
             return Ok(false);

@@ -110,18 +110,30 @@ impl Inbox {
         std::mem::take(&mut self.discarded)
     }
 
-    /// The receive buffer, with room for the rest of the current frame, or for many small frames.
+    /// The receive buffer, with room for the rest of the current frame, or for many small frames. Memory is allocated only if the peer may
+    /// hold it. For a peer that has not identified itself, the room grows with what has arrived: a header alone reserves nothing.
     pub fn room(&mut self) -> &mut BytesMut {
-        let usual = if self.peer.is_some() { RECEIVE_BYTES } else { FIRST_BYTES };
+        let is_known = self.peer.is_some();
+        let usual = if is_known { RECEIVE_BYTES } else { FIRST_BYTES };
         let header = Frame::header(&self.buffer).ok().flatten().filter(|_| self.discarding == 0);
-        let mut missing = header.map_or(HEADER_BYTES, |header| header.frame_bytes.saturating_sub(self.buffer.len()));
-        if let Some(header) = header.filter(|_| missing > usual && !self.may_hold(missing)) {
-            self.discard(header);
-            missing = HEADER_BYTES;
-        }
+        let missing = header.map_or(HEADER_BYTES, |header| header.frame_bytes.saturating_sub(self.buffer.len()));
         let room = self.buffer.capacity() - self.buffer.len();
-        if room < missing.max(ROOM_MIN.min(usual / 2)) {
-            self.allocate(missing.max(usual));
+        let least = ROOM_MIN.min(usual / 2);
+        let (enough, wanted) = match (self.side, is_known) {
+            (Side::Accepted, false) => (missing.min(least), missing.min(self.buffer.len().max(usual))),
+            _ => (missing.max(least), missing),
+        };
+        if room >= enough {
+            return &mut self.buffer;
+        }
+        match header {
+            Some(header) if wanted > usual && !self.may_hold(wanted) => {
+                self.discard(header);
+                if self.buffer.capacity() < least {
+                    self.allocate(usual);
+                }
+            }
+            _ => self.allocate(wanted.max(usual)),
         }
         &mut self.buffer
     }
@@ -152,10 +164,11 @@ impl Inbox {
         {
             return self.buffer.reserve(room);
         }
+        let mut charge = self.account.charge(needed);
         let mut buffer = BytesMut::with_capacity(needed);
         buffer.extend_from_slice(&self.buffer);
-        (self.buffer, self.memory) = (buffer, None);
-        self.memory = Some(Arc::new(self.account.charge(self.buffer.capacity())));
+        charge.resize(buffer.capacity());
+        (self.buffer, self.memory) = (buffer, Some(Arc::new(charge)));
     }
 
     /// Releases the buffer if it is empty. A connection that is silent needs none.
@@ -316,7 +329,17 @@ mod tests {
         for inbox in &mut inboxes {
             assert!(receive(inbox, &frame[..frame.len() - 1]).is_empty());
         }
-        assert!(budget.used() <= BUDGET_MIN / 2, "{}", budget.used());
+        assert!(budget.used() <= BUDGET_MIN / 2 + 64 * 2 * FIRST_BYTES as u64, "{}", budget.used());
+        drop(inboxes.split_off(48));
+        // A header alone reserves little.
+        let mut headers: Vec<_> = (0..64).map(|_| inbox(budget)).collect();
+        let before = budget.used();
+        for inbox in &mut headers {
+            assert!(receive(inbox, &frame[..HEADER_BYTES + 100]).is_empty());
+            inbox.room();
+        }
+        assert!(budget.used() - before <= 64 * 2 * FIRST_BYTES as u64, "{}", budget.used() - before);
+        drop(headers);
         // An honest peer still gets its frames through, one after the other.
         let mut honest = inbox(budget);
         let host = NodeId::Host(Generation(4));
@@ -329,6 +352,21 @@ mod tests {
             let received = receive(inbox, &[&frame[frame.len() - 1..], &encode_to_peer(from, partial(0))].concat());
             assert!(matches!(received.len(), 1 | 2));
         }
+    }
+
+    #[test]
+    fn a_frame_whose_memory_is_reserved_arrives_although_others_take_the_rest() {
+        let (budget, from) = (leaked(BUDGET_MIN), NodeId::Device(DeviceId(9)));
+        let mut inbox = inbox(budget);
+        let frame = encode_to_peer(from, partial(2000));
+        assert_eq!(receive(&mut inbox, &encode_to_peer(from, partial(0))).len(), 1);
+        assert!(receive(&mut inbox, &frame[..100_000]).is_empty());
+        inbox.room();
+        let others = Account::new(budget).charge(BUDGET_MIN as usize / 2);
+        inbox.room();
+        assert_eq!((inbox.take_discarded(), inbox.unfinished()), (0, frame.len()));
+        drop(others);
+        assert_eq!(receive(&mut inbox, &frame[100_000..]).len(), 1);
     }
 
     proptest! {
