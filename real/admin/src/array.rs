@@ -6,9 +6,9 @@ use crate::failure::{Exit, Failure};
 use crate::snapshot::SnapshotReader;
 use crate::status::Status;
 use braid_base::ArrayId;
-use braid_control::ArrayFolder;
+use braid_control::{ArrayFolder, NotTold};
 use braid_session::{HEARTBEAT, Session, require_up};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::Signal;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::task::LocalSet;
@@ -80,14 +80,17 @@ impl Array {
         let description = folder.describe()?;
         let not_up = || Failure::not_up(folder);
         let running = folder.running()?.ok_or_else(not_up)?;
-        let pid = Pid::from_raw(running.supervisor as i32).filter(|_| running.supervisor > 1);
-        let starting = || Failure::failed("starting", "the array is being started").hint("try again in a moment");
-        // The process is opened by a descriptor first, and then checked, because its PID could be reused in between.
-        let process = pidfd_open(pid.ok_or_else(starting)?, PidfdFlags::empty()).map_err(|_| not_up())?;
-        if folder.running()?.map(|running| running.supervisor) != Some(running.supervisor) {
-            return Err(not_up());
+        if running.supervisor == 0 {
+            return Err(Failure::failed("starting", "the array is being started").hint("try again in a moment"));
         }
-        pidfd_send_signal(&process, Signal::TERM).map_err(std::io::Error::from)?;
+        let supervisor = running.supervisor();
+        supervisor.signal(Signal::TERM).map_err(|why| match why {
+            NotTold::Ended => not_up(),
+            NotTold::Elsewhere => Failure::failed("runs-elsewhere", format!("the array is run by {supervisor}"))
+                .hint("run `braid down` there, or end that process with SIGTERM there"),
+            NotTold::Refused => Failure::failed("not-permitted", format!("{supervisor} can't be told to end"))
+                .hint("run `braid down` as its user, or as root"),
+        })?;
         let begun = Instant::now();
         while folder.running()?.is_some_and(|now| now.supervisor == running.supervisor) {
             if begun.elapsed() > patience {

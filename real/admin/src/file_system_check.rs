@@ -10,7 +10,6 @@
 
 use crate::failure::Failure;
 use crate::file_systems;
-use crate::health::is_there;
 use crate::volume_hold::{self, Ended, Judge, Questions, Subject, Work, Worker, ask_ownership};
 use braid_base::units::format_size;
 use braid_base::{FileSystemId, Now, Ownership, Time};
@@ -59,7 +58,7 @@ pub fn settles(folder: &ArrayFolder, name: &str) -> Result<bool, ControlError> {
 
 fn has_live_host(folder: &ArrayFolder, role: &str) -> Result<bool, ControlError> {
     let hosts = folder.hosts(&Moment::now(), folder.describe()?.leases().lease())?;
-    Ok(hosts.iter().any(|host| host.role == role && host.live && is_there(host.pid)))
+    Ok(hosts.iter().any(|host| host.role == role && host.is_alive()))
 }
 
 /// Checks a file system that is ready.

@@ -3,11 +3,13 @@
 use crate::file_system_check;
 use crate::file_system_operations::mounted_on;
 use crate::file_systems::latest_server;
-use crate::health::{FileSystemHealth, is_there};
+use crate::health::FileSystemHealth;
 use crate::metadata_room::MetadataRoom;
 use crate::snapshot::ArraySnapshot;
 use braid_base::FileSystemId;
-use braid_control::{ArrayDescription, FileSystemEntry, FileSystemState, HostEntry, MetadataService, RunningSet};
+use braid_control::{
+    ArrayDescription, FileSystemEntry, FileSystemState, HostEntry, MetadataService, Process, RunningSet,
+};
 use braid_session::addressing;
 use serde::{Serialize, Serializer};
 
@@ -88,6 +90,9 @@ pub struct ClientStatus {
     /// Its generation.
     pub host: u32,
     pub pid: u32,
+    /// True if the number of the process is one of another machine or container.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub elsewhere: bool,
     /// Its role.
     pub role: String,
     /// The directory in which it has mounted the file system; none if it is another program.
@@ -192,7 +197,10 @@ impl ServerStatus {
             since: report.map(|report| report.since),
             address: server.map(|server| addressing::absolute(&look.folder, &server.address)),
             // The process that owned it last may be dead.
-            pid: lease.map(|host| host.pid).filter(|pid| is_there(*pid)).or(running.and_then(|running| running.pid)),
+            pid: lease
+                .filter(|host| !host.process.has_ended())
+                .map(|host| host.process.pid)
+                .or(running.and_then(|running| running.pid)),
             restarts: running.map(|running| running.restarts),
             journal_used_bytes: counter("metadata_journal_bytes_used"),
             journal_bytes: counter("metadata_journal_capacity"),
@@ -211,7 +219,8 @@ fn client(look: &ArraySnapshot, entry: &FileSystemEntry, host: &HostEntry) -> Cl
     let (held, waiting) = servers.map(of_host).fold((0, 0), |sum, of| (sum.0 + of.held, sum.1 + of.waiting));
     ClientStatus {
         host: host.generation.0,
-        pid: host.pid,
+        pid: host.process.pid,
+        elsewhere: host.is_elsewhere(),
         role: host.role.clone(),
         directory: host.report.mount.as_ref().map(|mount| mount.directory.clone()),
         locks_held: held,
@@ -233,7 +242,7 @@ fn health(
         FileSystemState::Ready => {}
     }
     let id = entry.servers()[shard];
-    let is_alive = |host: &&HostEntry| host.live && is_there(host.pid);
+    let is_alive = |host: &&HostEntry| host.is_alive();
     let serves = |host: &HostEntry| host.report.metadata_server.as_ref().is_some_and(|server| server.serves);
     if latest_server(hosts, id).filter(is_alive).is_some_and(serves) {
         return FileSystemHealth::Serving;
@@ -249,8 +258,11 @@ fn health(
         FileSystemHealth::NotUp
     } else {
         let silent =
-            |pid: u32| format!("process {pid} does not respond; resume it if it is suspended, otherwise end it");
-        let unresponsive = || supervised?.pid.filter(|pid| is_there(*pid)).map(silent);
+            |process: Process| format!("{process} does not respond; resume it if it is suspended, otherwise end it");
+        let unresponsive = || {
+            let pid = supervised?.pid?;
+            running.filter(|running| !running.process(pid).has_ended()).map(|running| silent(running.process(pid)))
+        };
         FileSystemHealth::Down(supervised.and_then(|supervised| supervised.down.clone()).or_else(unresponsive))
     }
 }

@@ -8,7 +8,6 @@
 
 use crate::creation;
 use crate::failure::Failure;
-use crate::health::is_there;
 use crate::shards::{self, ShardChoice};
 use crate::volume_hold::{self, Ended, Judge, Questions, Subject, Work, Worker};
 use crate::volumes::{self, CHUNK_BLOCKS, NO_ROOM, Plan, describe};
@@ -204,7 +203,7 @@ pub async fn settle(session: &Session) -> Result<(), Failure> {
 /// The lease of the metadata server that owns a file system, if it is alive.
 pub fn server_of(folder: &ArrayFolder, id: FileSystemId) -> Result<Option<HostEntry>, ControlError> {
     let hosts = folder.hosts(&Moment::now(), folder.describe()?.leases().lease())?;
-    Ok(latest_server(&hosts, id).filter(|host| host.live && is_there(host.pid)).cloned())
+    Ok(latest_server(&hosts, id).filter(|host| host.is_alive()).cloned())
 }
 
 /// The lease of the process that owned a file system last, among leases in the order of their generations.

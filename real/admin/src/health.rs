@@ -6,7 +6,6 @@
 use braid_base::DeviceId;
 use braid_control::{DeviceReport, Leases, MonitorEntry, ReportedState, RunningDaemon};
 use braid_layout::VolumeDescription;
-use rustix::process::{Pid, test_kill_process};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -95,10 +94,12 @@ impl MonitorHealth {
     /// Derived from the monitor's last report, and from what `braid up` publishes about it.
     pub fn of(entry: Option<&MonitorEntry>, running: Option<&RunningDaemon>, leases: Leases) -> MonitorHealth {
         match (entry, running) {
-            (Some(MonitorEntry { pid, age: Some(age), .. }), _) if is_there(*pid) => match *age <= leases.lease() {
-                true => MonitorHealth::Serving,
-                false => MonitorHealth::Silent(*age),
-            },
+            (Some(MonitorEntry { process, age: Some(age), .. }), _) if !process.has_ended() => {
+                match *age <= leases.lease() {
+                    true => MonitorHealth::Serving,
+                    false => MonitorHealth::Silent(*age),
+                }
+            }
             (_, running) => MonitorHealth::Down(running.and_then(|running| running.down.clone())),
         }
     }
@@ -230,16 +231,11 @@ fn breaks_a_stripe(volume: &VolumeDescription, devices: &[DeviceId]) -> bool {
     })
 }
 
-/// True if this process exists on this machine.
-pub fn is_there(pid: u32) -> bool {
-    Pid::from_raw(pid as i32).is_some_and(|pid| test_kill_process(pid).is_ok())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use braid_base::VolumeId;
-    use braid_control::{MonitorReport, ThrottleReport};
+    use braid_control::{MonitorReport, Process, ThrottleReport};
     use braid_layout::{Atomicity, Layout, RaidLevel};
     use braid_ordering::Ordering;
 
@@ -273,7 +269,7 @@ mod tests {
             stamps_ahead_millis: None,
             counters: BTreeMap::new(),
         };
-        MonitorEntry { pid: 1, age: Some(Duration::ZERO), report }
+        MonitorEntry { process: Process::own(), age: Some(Duration::ZERO), report }
     }
 
     fn health(volume: &VolumeDescription, member_states: &[(u16, ReportedState)], silent: &[u16]) -> String {

@@ -77,20 +77,13 @@ impl Array {
 /// A monitor that runs separately has its state file open, even if the file was removed.
 fn refuse_running_monitor(folder: &ArrayFolder) -> Result<(), Failure> {
     let monitor = folder.monitor(&Moment::now())?;
-    let alive = monitor.filter(|monitor| monitor.age.is_some_and(|age| age < MONITOR_ALIVE) && is_there(monitor.pid));
+    let alive =
+        monitor.filter(|monitor| monitor.age.is_some_and(|age| age < MONITOR_ALIVE) && !monitor.process.has_ended());
     match alive {
         None => Ok(()),
         Some(monitor) => {
-            let message = format!("the array's monitor is running (process {})", monitor.pid);
+            let message = format!("the array's monitor is running ({})", monitor.process);
             Err(Failure::failed("monitor-in-use", message).hint("stop it first"))
         }
     }
-}
-
-/// True if the process is running; a zombie is not.
-fn is_there(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The state follows the name, which may contain any characters.
-    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    state.is_some_and(|state| !['Z', 'X'].contains(&state))
 }

@@ -3,7 +3,7 @@
 use crate::device_condition::{DeviceCondition, Healing, with_real_share};
 use crate::doctor::{Diagnosis, Subject, Summary};
 use crate::file_system_status::{self, FileSystemStatus};
-use crate::health::{MonitorHealth, VolumeHealth, is_there};
+use crate::health::{MonitorHealth, VolumeHealth};
 use crate::snapshot::ArraySnapshot;
 use crate::{volume_hold, volumes};
 use braid_base::units::format_size;
@@ -190,6 +190,9 @@ pub struct HostStatus {
     pub generation: u32,
     /// Its process.
     pub pid: u32,
+    /// True if the number of the process is one of another machine or container.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub elsewhere: bool,
     /// Its role.
     pub role: String,
     /// True if its lease is valid.
@@ -249,7 +252,7 @@ impl MonitorStatus {
         MonitorStatus {
             health: look.monitor_health(),
             address: entry.map(|monitor| addressing::absolute(&look.folder, &monitor.report.address)),
-            pid: entry.map(|monitor| monitor.pid),
+            pid: entry.map(|monitor| monitor.process.pid),
             restarts: running.map(|running| running.restarts),
             counters: entry.map(|monitor| monitor.report.counters.clone()),
         }
@@ -347,7 +350,8 @@ impl HostStatus {
     fn of(host: &HostEntry) -> HostStatus {
         HostStatus {
             generation: host.generation.0,
-            pid: host.pid,
+            pid: host.process.pid,
+            elsewhere: host.is_elsewhere(),
             role: host.role.clone(),
             live: host.live,
             silent_seconds: host.silent.map(|silent| silent.as_secs()),
@@ -377,7 +381,7 @@ pub(crate) fn lock_servers(look: &ArraySnapshot) -> Vec<LockServerStatus> {
         let running = look.running.as_ref().and_then(|running| running.lock_server(id));
         let state = match (lease, running) {
             // It runs, under this supervisor or elsewhere. A killed one may still have a lease, so the process is checked.
-            (Some(lease), _) if lease.live && is_there(lease.pid) => SERVING.to_string(),
+            (Some(lease), _) if lease.is_alive() => SERVING.to_string(),
             (_, Some(running)) if running.pid.is_none() => {
                 format!("down: {}", running.down.as_deref().unwrap_or("being restarted"))
             }
@@ -390,7 +394,7 @@ pub(crate) fn lock_servers(look: &ArraySnapshot) -> Vec<LockServerStatus> {
             address: address
                 .or_else(|| running.map(|running| running.address.clone()))
                 .map(|address| addressing::absolute(&look.folder, &address)),
-            pid: lease.map(|lease| lease.pid),
+            pid: lease.map(|lease| lease.process.pid),
             state,
             restarts: running.map(|running| running.restarts),
             counters: lease.map(|lease| lease.report.counters.clone()),

@@ -306,7 +306,7 @@ pub(crate) fn explain(
         Error::NotDrained(hosts) => {
             let known = folder.hosts(&Moment::now(), folder.describe()?.leases().lease())?;
             let name_of = |host: &Generation| match known.iter().find(|known| known.generation == *host) {
-                Some(HostEntry { role, pid, .. }) => format!("host {host} ({role}, process {pid})"),
+                Some(HostEntry { role, process, .. }) => format!("host {host} ({role}, {process})"),
                 None => format!("host {host}"),
             };
             let (late, wait): (Vec<String>, _) = (hosts.iter().map(name_of).collect(), Timing::default().drain);

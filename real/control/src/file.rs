@@ -2,7 +2,7 @@
 
 use crate::error::holds;
 use crate::trust::private_file;
-use crate::{ControlError, LockHolder};
+use crate::{ControlError, LockHolder, Process};
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -156,11 +156,12 @@ impl Lock {
 }
 
 /// Whether a process has this file open, possibly after the file was removed; none if the system does not tell.
-pub(crate) fn has_open(pid: u32, path: &Path) -> Option<bool> {
+pub(crate) fn has_open(process: &Process, path: &Path) -> Option<bool> {
     let path = path.parent()?.canonicalize().ok()?.join(path.file_name()?);
     let removed = PathBuf::from(format!("{} (deleted)", path.display()));
-    // The process may be in another PID namespace, or belong to another user.
-    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+    // The process may run elsewhere, or belong to another user.
+    let Some(folder) = process.in_proc() else { return process.has_ended().then_some(false) };
+    let open = std::fs::read_dir(folder.join("fd")).ok()?;
     let mut targets = open.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok());
     Some(targets.any(|target| target == path || target == removed))
 }

@@ -127,16 +127,21 @@ impl ArrayFolder {
             return Ok(self.running_without_lock());
         }
         // The process that holds the lock may not have written the file yet. A file of another array, or a damaged one, is ignored.
-        let running: Option<RunningSet> = file::read(&self.path(RUN)).ok().flatten();
-        let is_holder = |running: &RunningSet| file::has_open(running.supervisor, &lock) != Some(false);
+        let running = self.recorded_run();
+        let is_holder = |running: &RunningSet| file::has_open(&running.supervisor(), &lock) != Some(false);
         Ok(Some(running.filter(is_holder).unwrap_or_else(|| RunningSet::begun(0))))
+    }
+
+    fn recorded_run(&self) -> Option<RunningSet> {
+        let running: Option<RunningSet> = file::read(&self.path(RUN)).ok().flatten();
+        running.map(|running| running.identified(&self.path(SUPERVISION)))
     }
 
     /// What is run by a process whose lock file was removed: it holds the lock of the removed file.
     fn running_without_lock(&self) -> Option<RunningSet> {
         // An unreadable file was left by a power loss.
-        let running: Option<RunningSet> = file::read(&self.path(RUN)).ok().flatten();
-        running.filter(|running| file::has_open(running.supervisor, &self.path(SUPERVISION)) == Some(true))
+        let running = self.recorded_run();
+        running.filter(|running| file::has_open(&running.supervisor(), &self.path(SUPERVISION)) == Some(true))
     }
 
     /// Takes the supervision lock. The array need not exist yet. The files of an earlier release become private to their owner.
@@ -530,10 +535,11 @@ pub(crate) mod tests {
 
         // A file of another array, or one that can't be parsed, is ignored and written again.
         let beginning = Some(RunningSet::begun(0));
-        let other = RunningSet::begun(1);
+        let mut other = RunningSet::begun(1);
+        other.origin = crate::Origin::own();
         file::replace(&folder.path(RUN), &other, Durability::ThisBoot).unwrap();
         assert!(!supervision.is_published());
-        if file::has_open(1, &folder.path(SUPERVISION)) == Some(false) {
+        if file::has_open(&crate::Process::own().sibling(1), &folder.path(SUPERVISION)) == Some(false) {
             assert_eq!(folder.running().unwrap(), beginning);
         }
         std::fs::write(folder.path(RUN), "{}").unwrap();

@@ -10,8 +10,8 @@
 use crate::file::{self, Durability};
 use crate::folder::HOSTS;
 use crate::renewals;
-use crate::trust::create_private_folder;
-use crate::{ArrayFolder, ControlError, HostEntry, LeaseReport, Moment};
+use crate::trust::{create_private_folder, private_file};
+use crate::{ArrayFolder, ControlError, HostEntry, LeaseReport, Moment, Origin, Process};
 use braid_base::Generation;
 use braid_host_leases::{self as leases, Expired, LeaseEnd, LeaseLost, LeaseTable, LeaseTime, Version, Write};
 use serde::{Deserialize, Serialize};
@@ -74,7 +74,7 @@ impl ArrayFolder {
         create_private_folder(&hosts).map_err(ControlError::file("create", &hosts))?;
         let last = self.leased()?.into_iter().chain([Generation(self.last_generation()?)]).max();
         let mut read = ReadLeases::new(last.unwrap_or_default());
-        let taken = read.table.take(now, LeaseReport::default());
+        let taken = read.table.take(now, of_this_process(LeaseReport::default()));
         let (generation, writes) = taken.ok_or(ControlError::GenerationsExhausted)?;
         read.holders.insert(generation, Holder { pid: std::process::id(), role: role.to_string() });
         self.require_lock(&lock)?;
@@ -90,7 +90,7 @@ impl ArrayFolder {
     /// and never twice concurrently.
     pub fn renew(&self, generation: Generation, now: &Moment, report: LeaseReport) -> Result<(), ControlError> {
         let mut read = self.read_lease_alone(generation)?;
-        let write = read.table.renew(generation, heartbeat(Some(LeaseTime::clone(now)), report))?;
+        let write = read.table.renew(generation, heartbeat(Some(LeaseTime::clone(now)), of_this_process(report)))?;
         let written = self.write(&read, [write], now);
         // If the lease is over meanwhile, the heartbeat is ignored.
         let again = self.read_lease_alone(generation)?.table.require(generation);
@@ -106,14 +106,26 @@ impl ArrayFolder {
         self.write(&read, writes, &Moment::now()).inspect(|()| drop(lock))
     }
 
+    /// Asks a host to end. Its process sees it if it looks ([`ArrayFolder::is_asked_to_end`]), wherever it runs.
+    pub fn ask_to_end(&self, host: Generation) -> Result<(), ControlError> {
+        let path = self.end_path(host);
+        private_file().create(true).append(true).open(&path).map(drop).map_err(ControlError::file("create", &path))
+    }
+
+    /// True if a host is asked to end.
+    pub fn is_asked_to_end(&self, host: Generation) -> bool {
+        self.end_path(host).exists()
+    }
+
     /// The hosts that have leases, ascending by generation.
     pub fn hosts(&self, now: &Moment, length: Duration) -> Result<Vec<HostEntry>, ControlError> {
         let ReadLeases { table, mut holders } = self.read_leases(Generation(0))?;
         let entry = |(generation, lease): (Generation, &leases::Lease<LeaseReport>)| {
             let Holder { pid, role } = holders.remove(&generation).expect("it was read with the lease");
             let (live, silent) = (table.is_live(generation, now, length), table.silent(generation, now));
-            let report = lease.heartbeat.report.clone();
-            HostEntry { generation, pid, role, live, is_over: lease.is_over, silent, report }
+            let mut report = lease.heartbeat.report.clone();
+            let process = Process::new(pid, report.origin.take());
+            HostEntry { generation, process, role, live, is_over: lease.is_over, silent, report }
         };
         Ok(table.leases().map(entry).collect())
     }
@@ -170,7 +182,10 @@ impl ArrayFolder {
                 self.write_heartbeat(host, &lease.heartbeat)
             }
             Write::RemoveLease(host) => file::remove(&self.lease_path(host)),
-            Write::RemoveHeartbeat(host) => self.remove_heartbeat(host),
+            Write::RemoveHeartbeat(host) => {
+                file::remove(&self.end_path(host))?;
+                self.remove_heartbeat(host)
+            }
         })
     }
 
@@ -270,14 +285,16 @@ impl ArrayFolder {
         Ok(leased)
     }
 
-    /// Removes heartbeat files without a lease, left by hosts that were suspended or killed during a renewal. The folder is locked.
+    /// Removes heartbeat files without a lease, left by hosts that were suspended or killed during a renewal, and requests to them. The
+    /// folder is locked.
     fn sweep(&self) -> Result<(), ControlError> {
         let dir = self.path(HOSTS);
         for entry in std::fs::read_dir(&dir).map_err(ControlError::file("list", &dir))? {
             let path = entry.map_err(ControlError::file("list", &dir))?.path();
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             let name = name.trim_start_matches('.').trim_end_matches(".new");
-            let of = name.strip_suffix(".heartbeat").or_else(|| name.strip_suffix(".renewals"));
+            let endings = [".heartbeat", ".renewals", ".end"];
+            let of = endings.iter().find_map(|ending| name.strip_suffix(ending));
             let Some(of) = of.and_then(|of| of.parse().ok()).map(Generation) else { continue };
             if !self.lease_path(of).exists() {
                 // For tidiness only.
@@ -311,6 +328,10 @@ impl ArrayFolder {
 
     fn renewals_path(&self, generation: Generation) -> PathBuf {
         self.path(HOSTS).join(format!("{}.renewals", generation.0))
+    }
+
+    fn end_path(&self, generation: Generation) -> PathBuf {
+        self.path(HOSTS).join(format!("{}.end", generation.0))
     }
 
     fn heartbeat_path(&self, generation: Generation) -> PathBuf {
@@ -377,6 +398,11 @@ fn fitting(heartbeat: &mut Heartbeat) -> Vec<u8> {
         }
     }
     unreachable!("names and addresses fit into a slot: paths have 4096 bytes at most")
+}
+
+/// A report with what only the folder adds.
+fn of_this_process(report: LeaseReport) -> LeaseReport {
+    LeaseReport { origin: Origin::own(), ..report }
 }
 
 fn heartbeat(renewed: Option<LeaseTime>, report: LeaseReport) -> leases::Heartbeat<LeaseReport> {
@@ -490,6 +516,24 @@ mod tests {
         assert_eq!(folder.expire(alive, &at(15), LEASE).unwrap().gone, []);
         assert!(folder.renew(dead, &at(15), told()).is_err(), "it can't be renewed after that either");
         assert!(folder.take_generation("new", &at(15)).unwrap() >= fence.below, "a new host is never fenced");
+    }
+
+    #[test]
+    fn a_host_is_asked_to_end_and_no_later_one() {
+        let scratch = Scratch::new("asked");
+        let folder = scratch.array();
+        let (asked, other) =
+            (folder.take_generation("asked", &at(1)).unwrap(), folder.take_generation("other", &at(1)).unwrap());
+        folder.ask_to_end(asked).unwrap();
+        assert_eq!([asked, other].map(|host| folder.is_asked_to_end(host)), [true, false]);
+        folder.release(asked).unwrap();
+        assert!(!folder.is_asked_to_end(asked), "the request is removed with the lease");
+        // A request that comes late is removed with the next expiry.
+        folder.ask_to_end(asked).unwrap();
+        folder.expire(other, &at(2), LEASE).unwrap();
+        assert!(!folder.is_asked_to_end(asked));
+        let host = folder.hosts(&at(2), LEASE).unwrap().remove(0);
+        assert_eq!((host.process, host.report.origin), (Process::own(), None));
     }
 
     #[test]
@@ -607,9 +651,12 @@ mod tests {
         let mut report = told();
         report.counters = (0..1000).map(|number| (format!("counter_{number}"), number)).collect();
         report.counters.insert(LOCK_REQUESTS.to_string(), 7);
+        // The longest path that can be mounted on.
+        report.mount = Some(crate::MountReport { file_system: 1, directory: "d".repeat(4096) });
         folder.renew(host, &at(11), report).unwrap();
-        let seen = folder.hosts(&at(11), LEASE).unwrap().remove(0).report;
-        assert_eq!((seen.revision, seen.counters), (3, BTreeMap::from([(LOCK_REQUESTS.to_string(), 7)])));
+        let seen = folder.hosts(&at(11), LEASE).unwrap().remove(0);
+        assert_eq!((seen.process, seen.report.mount.is_some()), (Process::own(), true));
+        assert_eq!((seen.report.revision, seen.report.counters), (3, BTreeMap::from([(LOCK_REQUESTS.to_string(), 7)])));
     }
 
     #[test]
@@ -620,7 +667,7 @@ mod tests {
         folder.renew(host, &at(14), told()).unwrap();
         let path = folder.heartbeat_path(host);
         let seen: Heartbeat = file::read(&path).unwrap().unwrap();
-        assert_eq!((seen.renewed_nanos, seen.report), (14_000_000_000, told()));
+        assert_eq!((seen.renewed_nanos, seen.report), (14_000_000_000, of_this_process(told())));
         std::fs::remove_file(folder.renewals_path(host)).unwrap();
         let renewed = Heartbeat { schema: 2, boot: "this".into(), renewed_nanos: 20_000_000_000, report: told() };
         file::replace(&path, &renewed, Durability::ThisBoot).unwrap();

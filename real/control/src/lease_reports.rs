@@ -1,6 +1,6 @@
 //! What hosts report with their leases.
 
-use crate::ByteRange;
+use crate::{ByteRange, Origin, Process};
 use braid_base::Generation;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostEntry {
     pub generation: Generation,
-    pub pid: u32,
+    pub process: Process,
     /// Its role, for display.
     pub role: String,
     /// True if it has renewed its lease within the length given by the caller.
@@ -21,6 +21,19 @@ pub struct HostEntry {
     pub silent: Option<Duration>,
     /// The report that it published with its last renewal.
     pub report: LeaseReport,
+}
+
+impl HostEntry {
+    /// True if it lives, as far as can be said: its lease does, and its process is not known to have ended. One that was killed may still
+    /// have a lease.
+    pub fn is_alive(&self) -> bool {
+        self.live && !self.process.has_ended()
+    }
+
+    /// True if its process runs elsewhere: on another machine, or in another container.
+    pub fn is_elsewhere(&self) -> bool {
+        self.process.is_elsewhere()
+    }
 }
 
 /// What a host reports with each renewal of its lease.
@@ -47,6 +60,9 @@ pub struct LeaseReport {
     /// Where a file system is mounted, if it is the host of a mount.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount: Option<MountReport>,
+    /// Which process it is. The folder writes it, and hands it out in [`HostEntry::process`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
 }
 
 /// Progress of a host that resynchronises a returning device.

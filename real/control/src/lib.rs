@@ -5,6 +5,7 @@
 //!   generations           the last host generation given out                        only ever rises
 //!   hosts/17.json         the lease of host 17                                      removed when the host disconnects
 //!   hosts/17.heartbeat    when host 17 last renewed its lease, and its report       written by host 17 alone, without the lock
+//!   hosts/17.end          host 17 is asked to end                                   for processes that can't be signalled
 //!   lockd0.state          durable state of lock server 0
 //!   monitor.state         durable state of the monitor: the membership
 //!   monitor.json          the monitor's address and its report on the devices       not durable
@@ -36,6 +37,7 @@ mod lease_reports;
 mod lost_files;
 mod moment;
 mod monitor;
+mod process;
 mod renewals;
 mod reserve;
 mod run;
@@ -60,6 +62,7 @@ pub use monitor::{
     DeviceReport, FileSystemReport, HealingReport, MonitorEntry, MonitorReport, ReportedState, SpareReport,
     ThrottleReport, monitor_file,
 };
+pub use process::{NotTold, Origin, Process};
 pub use run::{Endpoint, RunningDaemon, RunningSet};
 pub use scrubs::{ByteRange, RANGES_MAX, ScrubFindings, ScrubRecord, merged};
 pub use trust::{Distrust, FILE_MODE, FOLDER_MODE, LooseMode, create_private_folder, private_file};

@@ -4,7 +4,7 @@
 //! may be half a second old.
 
 use crate::file::{self, Durability};
-use crate::{ArrayFolder, ControlError, Moment};
+use crate::{ArrayFolder, ControlError, Moment, Origin, Process};
 use braid_host_leases::LeaseTime;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -167,7 +167,7 @@ pub enum ReportedState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MonitorEntry {
     /// The monitor's process.
-    pub pid: u32,
+    pub process: Process,
     /// The time since the report was made; none if in another boot.
     pub age: Option<Duration>,
     pub report: MonitorReport,
@@ -178,6 +178,8 @@ pub struct MonitorEntry {
 struct Shown {
     schema: u64,
     pid: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    origin: Option<Origin>,
     boot: String,
     said_nanos: u64,
     report: MonitorReport,
@@ -187,9 +189,9 @@ impl ArrayFolder {
     /// The last report of the monitor that runs, or that was killed.
     pub fn monitor(&self, now: &Moment) -> Result<Option<MonitorEntry>, ControlError> {
         match file::read::<Shown>(&self.path(MONITOR)) {
-            Ok(shown) => Ok(shown.map(|Shown { pid, boot, said_nanos, report, .. }| {
+            Ok(shown) => Ok(shown.map(|Shown { pid, origin, boot, said_nanos, report, .. }| {
                 let age = now.since(&LeaseTime { boot, elapsed: Duration::from_nanos(said_nanos) });
-                MonitorEntry { pid, age, report }
+                MonitorEntry { process: Process::new(pid, origin), age, report }
             })),
             // The file is not synced, so a power loss may leave it empty; or an earlier release wrote it. The monitor soon replaces it.
             Err(ControlError::Damaged { .. }) => Ok(None),
@@ -200,7 +202,8 @@ impl ArrayFolder {
     /// Publishes the monitor's report. Only the process that holds the lock of the monitor's state file may call this.
     pub fn publish_monitor(&self, now: &Moment, report: MonitorReport) -> Result<(), ControlError> {
         let said_nanos = u64::try_from(now.elapsed.as_nanos()).unwrap_or(u64::MAX);
-        let shown = Shown { schema: file::SCHEMA, pid: std::process::id(), boot: now.boot.clone(), said_nanos, report };
+        let (pid, origin, boot) = (std::process::id(), Origin::own(), now.boot.clone());
+        let shown = Shown { schema: file::SCHEMA, pid, origin, boot, said_nanos, report };
         self.replace(&self.path(MONITOR), &shown, Durability::ThisBoot)
     }
 

@@ -1,8 +1,11 @@
 //! The processes and addresses of one run of `braid up`. Used by `status`, by `down`, and by hosts to find devices, whose addresses
 //! change from run to run. Lock servers and metadata servers are found by their leases.
 
+use crate::file;
+use crate::{Origin, Process};
 use braid_base::{DeviceId, FileSystemId, LockServerId};
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 
 /// The processes and addresses of one run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -11,6 +14,9 @@ pub struct RunningSet {
     schema: u64,
     /// The process that supervises the others.
     pub supervisor: u32,
+    /// Which process that is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) origin: Option<Origin>,
     /// True once all daemons have been started and serve.
     pub ready: bool,
     #[serde(default)]
@@ -50,6 +56,7 @@ impl RunningSet {
         RunningSet {
             schema: crate::file::SCHEMA,
             supervisor,
+            origin: Origin::own().filter(|_| supervisor == std::process::id()),
             ready: false,
             monitor: None,
             devices: Vec::new(),
@@ -57,6 +64,26 @@ impl RunningSet {
             metadata_servers: Vec::new(),
             nbd: None,
         }
+    }
+
+    /// With the origin of the supervisor. An earlier release recorded none: then it is the process of that number here if that has the
+    /// file of the supervision lock open.
+    pub(crate) fn identified(mut self, supervision: &Path) -> RunningSet {
+        if self.origin.is_none() {
+            let holds = |process: &Process| file::has_open(process, supervision) == Some(true);
+            self.origin = Process::here(self.supervisor).filter(holds).and_then(|process| process.origin().cloned());
+        }
+        self
+    }
+
+    /// The process that supervises the others.
+    pub fn supervisor(&self) -> Process {
+        Process::new(self.supervisor, self.origin.clone())
+    }
+
+    /// The process of a daemon.
+    pub fn process(&self, pid: u32) -> Process {
+        self.supervisor().sibling(pid)
     }
 
     pub fn device(&self, id: DeviceId) -> Option<&RunningDaemon> {

@@ -16,6 +16,7 @@ use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// How long the metadata server may take to answer first.
 const SERVED_WAIT: Duration = Duration::from_secs(30);
@@ -41,6 +42,8 @@ struct Hosts {
     files: HostFiles,
     /// None while one is being replaced.
     session: Option<Session>,
+    /// The generation of the host, or of the one that is being replaced.
+    current: watch::Sender<Generation>,
 }
 
 /// The room for inodes, as the leases of the metadata servers tell it.
@@ -74,10 +77,9 @@ impl MountDaemon {
         match mounted.await {
             Ok((files, mount)) => {
                 let (folder, name) = (folder.clone(), name.to_string());
-                Ok(MountDaemon {
-                    mount,
-                    hosts: Hosts { folder, name, id, directory: shown, files, session: Some(session) },
-                })
+                let current = watch::channel(session.generation()).0;
+                let hosts = Hosts { folder, name, id, directory: shown, files, session: Some(session), current };
+                Ok(MountDaemon { mount, hosts })
             }
             Err(failure) => {
                 session.end_within(END_WAIT).await;
@@ -101,10 +103,12 @@ impl MountDaemon {
     pub async fn serve(self, stop: impl Future<Output = ()>) -> Result<(), Failure> {
         let MountDaemon { mount, mut hosts } = self;
         let gone = await_deletion(hosts.folder.clone(), hosts.id);
+        let asked = await_request(hosts.folder.clone(), hosts.current.subscribe());
         let stop = async {
             tokio::select! {
                 () = stop => {}
                 () = gone => {}
+                () = asked => {}
             }
         };
         let ended = tokio::select! {
@@ -139,6 +143,7 @@ impl Hosts {
             }
             let session = self.next().await;
             let new = session.generation();
+            self.current.send_replace(new);
             self.files.replace_host(session.client().clone());
             self.session = Some(session);
             if let Some(old) = old {
@@ -205,6 +210,18 @@ async fn await_deletion(folder: ArrayFolder, id: FileSystemId) {
         if entry.is_none_or(|entry| entry.state != FileSystemState::Ready) {
             return;
         }
+    }
+}
+
+/// Returns when the present host is asked to end by the folder, as processes of other machines and containers do that.
+async fn await_request(folder: ArrayFolder, current: watch::Receiver<Generation>) {
+    loop {
+        let generation = *current.borrow();
+        if blocking(&folder, move |folder| Ok(folder.is_asked_to_end(generation))).await.is_ok_and(|is_asked| is_asked)
+        {
+            return;
+        }
+        tokio::time::sleep(HEARTBEAT).await;
     }
 }
 

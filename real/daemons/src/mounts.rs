@@ -1,11 +1,13 @@
 //! The mounts of an array on this machine: starting their daemons, unmounting, and ending all of them.
 
 use braid_admin::failure::Failure;
-use braid_admin::health::is_there;
 use braid_admin::parent_process::this_program;
-use braid_control::{ArrayFolder, ControlError, Moment, create_private_folder, private_file};
+use braid_base::Generation;
+use braid_control::{
+    ArrayFolder, ControlError, HostEntry, Moment, NotTold, Process, create_private_folder, private_file,
+};
 use braid_fuse::UnmountError;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::Signal;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -29,8 +31,8 @@ const LOG_NAME_MAX: usize = 200;
 /// A mount whose daemon runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunningMount {
-    pub generation: u32,
-    pub pid: u32,
+    pub generation: Generation,
+    pub process: Process,
     /// The number of the file system.
     pub file_system: u16,
     pub directory: String,
@@ -46,14 +48,14 @@ pub struct StartedMount {
     pub log: PathBuf,
 }
 
-/// The mounts of an array on this machine.
+/// The mounts of an array, on all machines.
 pub fn list(folder: &ArrayFolder) -> Result<Vec<RunningMount>, ControlError> {
     let lease = folder.describe()?.leases().host();
-    let hosts = folder.hosts(&Moment::now(), lease)?.into_iter().filter(|host| host.live && is_there(host.pid));
+    let hosts = folder.hosts(&Moment::now(), lease)?.into_iter().filter(HostEntry::is_alive);
     let mounts = hosts.filter_map(|host| {
         let mount = host.report.mount?;
-        let (generation, pid) = (host.generation.0, host.pid);
-        Some(RunningMount { generation, pid, file_system: mount.file_system, directory: mount.directory })
+        let (generation, process) = (host.generation, host.process);
+        Some(RunningMount { generation, process, file_system: mount.file_system, directory: mount.directory })
     });
     Ok(mounts.collect())
 }
@@ -124,12 +126,13 @@ async fn announced(child: &mut Child) -> Result<(u32, u32, String), Failure> {
 /// Unmounts a file system of an array, and waits until the daemon has ended. `force`: also if programs use it. Then they may go on for some
 /// seconds.
 pub async fn unmount(folder: &ArrayFolder, directory: &Path, force: bool) -> Result<PathBuf, Failure> {
-    let of = |resolved: &Path| {
-        // Without its array, a mount can be unmounted all the same.
-        let all = list(folder).unwrap_or_default();
+    // Without its array, a mount can be unmounted all the same. A directory of that name elsewhere is another one.
+    let at = |resolved: &Path| {
+        let all = list(folder).unwrap_or_default().into_iter();
         let shown = resolved.to_string_lossy().into_owned();
-        all.into_iter().find(|mount| mount.directory == shown)
+        all.filter(move |mount| mount.directory == shown)
     };
+    let of = |resolved: &Path| at(resolved).find(|mount| mount.process.is_here());
     if force
         && let Ok(resolved) = braid_fuse::resolve(directory)
         && let Some(mount) = of(&resolved)
@@ -139,37 +142,43 @@ pub async fn unmount(folder: &ArrayFolder, directory: &Path, force: bool) -> Res
             return Ok(resolved);
         }
     }
-    let resolved = braid_fuse::unmount(directory, force).map_err(unmount_failure)?;
+    let resolved = braid_fuse::unmount(directory, force).map_err(|error| {
+        let is_mounted = !matches!(error, UnmountError::NotMounted { .. });
+        let failure = unmount_failure(error);
+        let resolved = braid_fuse::resolve(directory).unwrap_or_else(|_| directory.to_path_buf());
+        match at(&resolved).find(|mount| !is_mounted && !mount.process.is_here()) {
+            None => failure,
+            Some(mount) => failure.hint(format!(
+                "{} has mounted it in a directory of that name: unmount it there, or end it with the array by `braid down`",
+                mount.process
+            )),
+        }
+    })?;
     if let Some(mount) = of(&resolved) {
         await_end(folder, &mount).await;
     }
     Ok(resolved)
 }
 
-/// Ends all mounts of an array on this machine.
-pub async fn end_all(folder: &ArrayFolder) {
-    let mounts = match list(folder) {
-        Ok(mounts) => mounts,
-        Err(error) => return tracing::warn!("can't find the mounts: {error}"),
-    };
-    let ends = mounts.iter().map(|mount| async {
-        if !end(folder, mount).await {
-            tracing::warn!("the mount on {} (process {}) has not ended", mount.directory, mount.pid);
-        }
-    });
-    futures_util::future::join_all(ends).await;
+/// Ends all mounts of an array, on all machines. Returns those that have not ended in time.
+pub async fn end_all(folder: &ArrayFolder) -> Result<Vec<RunningMount>, ControlError> {
+    let mounts = list(folder)?;
+    let ended = futures_util::future::join_all(mounts.iter().map(|mount| end(folder, mount))).await;
+    Ok(mounts.into_iter().zip(ended).filter_map(|(mount, ended)| (!ended).then_some(mount)).collect())
 }
 
-/// Asks a daemon to unmount and to end. False if it has not ended in time.
+/// Asks a daemon to unmount and to end: by a signal if it runs here, and by its host in the folder otherwise. False if it has not ended in
+/// time.
 async fn end(folder: &ArrayFolder, mount: &RunningMount) -> bool {
-    let pid = Pid::from_raw(mount.pid as i32).filter(|pid| !pid.is_init());
-    // The process is opened first, and then checked, because its number could be reused in between.
-    let Some(Ok(process)) = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) else { return true };
-    if !is_running(folder, mount) {
-        return true;
+    match mount.process.signal(Signal::TERM) {
+        Ok(()) => {}
+        Err(NotTold::Ended) => return true,
+        Err(NotTold::Elsewhere | NotTold::Refused) => {
+            if let Err(error) = folder.ask_to_end(mount.generation) {
+                tracing::warn!("can't ask {} to end: {error}", mount.process);
+            }
+        }
     }
-    // It may just have ended.
-    let _ = pidfd_send_signal(&process, Signal::TERM);
     await_end(folder, mount).await
 }
 
@@ -187,7 +196,7 @@ async fn await_end(folder: &ArrayFolder, mount: &RunningMount) -> bool {
 
 /// True if the daemon runs, perhaps with another host than before.
 fn is_running(folder: &ArrayFolder, mount: &RunningMount) -> bool {
-    let is_it = |other: &RunningMount| other.pid == mount.pid && other.directory == mount.directory;
+    let is_it = |other: &RunningMount| other.process == mount.process && other.directory == mount.directory;
     list(folder).is_ok_and(|mounts| mounts.iter().any(is_it))
 }
 

@@ -200,12 +200,21 @@ impl Array {
             }
         }
         drop(watching);
-        // Programs must not wait for files of an array that is down.
-        mounts::end_all(&self.folder).await;
+        self.name_mounts();
         // While the host of this process is there, it coordinates what a release may need.
         self.supervised.stop_metadata_servers().await;
         front.stop().await;
         Ok(())
+    }
+
+    /// Mounts outlive the array, which may be started again soon. What programs ask of them waits until then.
+    fn name_mounts(&self) {
+        for mount in mounts::list(&self.folder).unwrap_or_default() {
+            let directory = &mount.directory;
+            tracing::warn!(
+                "programs in {directory} wait until the array is up again: `braid fs unmount --force {directory}` ends them"
+            );
+        }
     }
 
     /// Waits for the devices, and creates the volumes that are missing.
@@ -254,7 +263,7 @@ impl Array {
         loop {
             let shown = blocking(&self.folder, |folder| folder.monitor(&Moment::now())).await.ok().flatten();
             // A killed monitor has left its last report.
-            let shown = shown.filter(|entry| pid.is_none_or(|pid| pid == entry.pid));
+            let shown = shown.filter(|entry| pid.is_none_or(|pid| pid == entry.process.pid));
             let lacking = shown.map(|entry| entry.report.devices.into_iter().filter(lacks_lease).collect::<Vec<_>>());
             if lacking.as_ref().is_some_and(Vec::is_empty) {
                 return;

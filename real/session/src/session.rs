@@ -336,9 +336,15 @@ impl LeaseRenewer {
                 report.as_ref().map(|report| report()).unwrap_or_default();
             let counters = counters.into_map().into_iter().chain(more.into_map()).collect();
             let mount = mount.clone();
-            let (waiting, lock_server) = (view.waiting(), None);
-            let report =
-                LeaseReport { counters, revision, coordinates_recovery, waiting, lock_server, metadata_server, mount };
+            let report = LeaseReport {
+                counters,
+                revision,
+                coordinates_recovery,
+                waiting: view.waiting(),
+                metadata_server,
+                mount,
+                ..LeaseReport::default()
+            };
             let renewal = blocking(&folder, move |folder| folder.renew(generation, &now, report)).await;
             let step = machine.step(&Moment::now(), renewal_input(&renewal));
             if let Err(error) = renewal {

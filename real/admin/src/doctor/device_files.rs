@@ -7,7 +7,7 @@ use crate::device_file::DeviceFile;
 use crate::failure::Failure;
 use crate::snapshot::ArraySnapshot;
 use braid_base::DeviceId;
-use braid_control::DeviceEntry;
+use braid_control::{DeviceEntry, Process, RunningSet};
 use braid_store::StoreError;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -28,9 +28,9 @@ pub enum FileFault {
 /// Looks at the file of a device.
 pub fn fault_of(look: &ArraySnapshot, entry: &DeviceEntry) -> Option<FileFault> {
     let path = current_path(look, entry);
-    let running = look.running.as_ref().and_then(|running| running.device(DeviceId(entry.id)));
-    match running.and_then(|running| running.pid) {
-        Some(pid) => of_running(pid, &path),
+    let process = |running: &RunningSet| Some(running.process(running.device(DeviceId(entry.id))?.pid?));
+    match look.running.as_ref().and_then(process) {
+        Some(process) => of_running(&process, &path),
         None => of_stopped(look, entry, &path),
     }
 }
@@ -43,9 +43,9 @@ fn current_path(look: &ArraySnapshot, entry: &DeviceEntry) -> std::path::PathBuf
     other.map_or_else(|| entry.path(&folder), |other| other.path(&folder))
 }
 
-/// The name must lead to a file that the process has open. A process of another user, or one that is gone, is not looked at.
-fn of_running(pid: u32, path: &Path) -> Option<FileFault> {
-    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+/// The name must lead to a file that the process has open. A process of another user or container, or one that is gone, is not looked at.
+fn of_running(process: &Process, path: &Path) -> Option<FileFault> {
+    let open = std::fs::read_dir(process.in_proc()?.join("fd")).ok()?;
     let identity = |path: &Path| path.metadata().map(|found| (found.dev(), found.ino())).ok();
     let ours = identity(path);
     let mut has_deleted = false;
@@ -57,7 +57,7 @@ fn of_running(pid: u32, path: &Path) -> Option<FileFault> {
         has_deleted |=
             target.as_os_str().to_string_lossy().strip_suffix(" (deleted)").is_some_and(|name| Path::new(name) == path);
     }
-    has_deleted.then_some(FileFault::Deleted { pid })
+    has_deleted.then_some(FileFault::Deleted { pid: process.pid })
 }
 
 fn of_stopped(look: &ArraySnapshot, entry: &DeviceEntry, path: &Path) -> Option<FileFault> {
@@ -121,12 +121,12 @@ mod tests {
         let path = std::env::temp_dir().join(format!("braid-deleted-{}", std::process::id()));
         let mut file = std::fs::File::create(&path).unwrap();
         file.write_all(b"x").unwrap();
-        let us = std::process::id();
-        assert_eq!(of_running(us, &path), None);
+        let us = Process::own();
+        assert_eq!(of_running(&us, &path), None);
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(of_running(us, &path), Some(FileFault::Deleted { pid: us }));
+        assert_eq!(of_running(&us, &path), Some(FileFault::Deleted { pid: us.pid }));
         std::fs::write(&path, "another").unwrap();
-        assert_eq!(of_running(us, &path), Some(FileFault::Deleted { pid: us }), "replaced by another file");
+        assert_eq!(of_running(&us, &path), Some(FileFault::Deleted { pid: us.pid }), "replaced by another file");
         std::fs::remove_file(&path).unwrap();
     }
 }

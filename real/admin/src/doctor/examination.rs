@@ -72,11 +72,7 @@ pub struct Space {
 impl<'a> Examination<'a> {
     /// Examines the array. Reads the array's folder and the processes of this machine.
     pub fn of(look: &'a ArraySnapshot) -> Examination<'a> {
-        let mut programs = BTreeMap::new();
-        let mut processes = processes(look);
-        for process in &mut processes {
-            process.program = programs.entry(process.pid).or_insert_with(|| program_of(process.pid)).clone();
-        }
+        let processes = processes(look);
         let loose = look.folder.loose_modes().map_err(|error| error.to_string());
         Examination {
             look,
@@ -112,19 +108,27 @@ fn crashes(look: &ArraySnapshot) -> Result<Vec<Event>, String> {
 /// The daemons and the hosts. Several of them may run in one process.
 fn processes(look: &ArraySnapshot) -> Vec<Process> {
     let mut found = Vec::new();
-    let mut add = |subject, pid, counters| found.push(Process { subject, pid, counters, program: Program::Same });
+    let mut programs = BTreeMap::new();
+    let mut add = |subject, process: braid_control::Process, counters| {
+        let program = programs.entry(process.clone()).or_insert_with(|| program_of(&process)).clone();
+        found.push(Process { subject, pid: process.pid, counters, program });
+    };
     let Some(running) = look.running.as_ref() else { return found };
     if let Some(monitor) = look.monitor.as_ref() {
-        add(Subject::Monitor, monitor.pid, Some(monitor.report.counters.clone()));
+        add(Subject::Monitor, monitor.process.clone(), Some(monitor.report.counters.clone()));
     }
     for (device, pid) in running.devices.iter().filter_map(|device| Some((DeviceId(device.id), device.pid?))) {
         let counters = look.states.get(&device).map(|state| state.counters.iter().cloned().collect());
-        add(Subject::Device(device), pid, counters.filter(|counters: &BTreeMap<_, _>| !counters.is_empty()));
+        add(
+            Subject::Device(device),
+            running.process(pid),
+            counters.filter(|counters: &BTreeMap<_, _>| !counters.is_empty()),
+        );
     }
     for host in &look.hosts {
         add(
             subject_of(look, host),
-            host.pid,
+            host.process.clone(),
             Some(host.report.counters.clone()).filter(|counters| !counters.is_empty()),
         );
     }
@@ -145,8 +149,10 @@ pub fn subject_of(look: &ArraySnapshot, host: &HostEntry) -> Subject {
     }
 }
 
-fn program_of(pid: u32) -> Program {
-    let link = PathBuf::from(format!("/proc/{pid}/exe"));
+fn program_of(process: &braid_control::Process) -> Program {
+    let Some(link) = process.in_proc().map(|folder| folder.join("exe")) else {
+        return Program::Unknown(format!("its program can't be read: it is {process}, or has ended"));
+    };
     let identity = |found: Metadata| (found.dev(), found.ino());
     let file = |link: &Path| std::fs::metadata(link).map(identity);
     let (theirs, ours) = match (file(&link), file(Path::new("/proc/self/exe"))) {

@@ -3,11 +3,12 @@
 use super::examination::Examination;
 use super::finding::{Findings, Severity, Subject};
 use crate::device_condition::{DeviceCondition, Healing};
+use crate::doctor::time::resuming;
 use crate::health::{FileSystemHealth, MonitorHealth, VolumeHealth};
 use crate::status;
 use braid_base::units::format_size;
 use braid_base::{DeviceId, FileSystemId, LockServerId};
-use braid_control::{Event, RunningDaemon, VolumeState};
+use braid_control::{Event, Process, RunningDaemon, VolumeState};
 
 /// Why processes are not checked.
 pub const NOT_UP: &str = "the array is not up (`braid up` starts it)";
@@ -21,7 +22,7 @@ pub fn daemons(examination: &Examination, found: &mut Findings) {
     if !running.ready {
         found.note(Subject::Array, "is being started");
     }
-    monitor(look.monitor_health(), look.monitor.as_ref().map(|monitor| monitor.pid), found);
+    monitor(look.monitor_health(), look.monitor.as_ref().map(|monitor| &monitor.process), found);
     restarts(Subject::Monitor, running.monitor.as_ref(), found);
     for entry in &look.description.devices {
         let id = DeviceId(entry.id);
@@ -62,15 +63,18 @@ pub fn daemons(examination: &Examination, found: &mut Findings) {
     }
 }
 
-fn monitor(health: MonitorHealth, pid: Option<u32>, found: &mut Findings) {
+fn monitor(health: MonitorHealth, process: Option<&Process>, found: &mut Findings) {
     let text = health.words();
-    match (health, pid) {
+    match (health, process) {
         (MonitorHealth::Serving, _) => {}
-        (MonitorHealth::Silent(_), Some(pid)) => found.found(
+        (MonitorHealth::Silent(_), Some(process)) => found.found(
             Severity::Error,
             Subject::Monitor,
             format!("is {text}: devices lose their leases, and stop serving"),
-            format!("resume process {pid} if it is suspended (`kill -CONT {pid}`); otherwise end it: `braid up` starts another"),
+            format!(
+                "resume {process} if it is suspended{}; otherwise end it: `braid up` starts another",
+                resuming(process)
+            ),
         ),
         (MonitorHealth::Silent(_) | MonitorHealth::Down(_), _) => found.found(
             Severity::Error,

@@ -91,7 +91,7 @@ fn sound() -> Bed {
     }));
     let host = |generation: u32, role: &str, more: &[(&str, u64)], report: LeaseReport| HostEntry {
         generation: Generation(generation),
-        pid: us,
+        process: braid_control::Process::own(),
         role: role.to_string(),
         live: true,
         is_over: false,
@@ -146,7 +146,7 @@ fn sound() -> Bed {
             states: (0..3).map(|id| (DeviceId(id), state())).collect(),
             hosts,
             monitor: Some(MonitorEntry {
-                pid: us,
+                process: braid_control::Process::own(),
                 age: Some(Duration::from_millis(300)),
                 report: monitor.expect("it is a report"),
             }),
@@ -390,7 +390,7 @@ fn a_lease_that_is_not_renewed_is_found() {
     let mut bed = sound();
     (bed.look.hosts[0].live, bed.look.hosts[0].silent) = (false, Some(Duration::from_secs(9)));
     bed.finds("leases", Severity::Warning, nbd(), "for 9 s, and loses it after 60 s");
-    bed.look.hosts[0].pid = u32::MAX / 2;
+    bed.look.hosts[0].process = braid_control::Process::own().sibling(u32::MAX / 2);
     bed.finds("leases", Severity::Note, nbd(), "has ended");
     bed.look.hosts[0].silent = Some(Duration::from_secs(73));
     bed.finds("leases", Severity::Warning, nbd(), "not fenced yet");

@@ -3,10 +3,10 @@
 use super::examination::{Examination, subject_of};
 use super::finding::{Findings, Severity, Subject};
 use super::services::NOT_UP;
-use crate::health::{DeviceHealth, is_there};
+use crate::health::DeviceHealth;
 use braid_base::DeviceId;
 use braid_base::limits::Settings;
-use braid_control::{HostEntry, ReportedState};
+use braid_control::{HostEntry, Process, ReportedState};
 use braid_session::CLOCK_COUNTER;
 use std::time::Duration;
 
@@ -136,7 +136,7 @@ pub fn leases(examination: &Examination, found: &mut Findings) {
                     "has not renewed its lease for {silent} s, and loses it after {} s",
                     leases.host().as_secs()
                 );
-                let action = format!("resume process {0} if it is suspended (`kill -CONT {0}`)", host.pid);
+                let action = format!("resume {} if it is suspended{}", host.process, resuming(&host.process));
                 found.found(Severity::Warning, subject, text, action);
             }
             Silence::ShouldBeFenced => {
@@ -147,6 +147,11 @@ pub fn leases(examination: &Examination, found: &mut Findings) {
     }
 }
 
+/// How to resume a process.
+pub fn resuming(process: &Process) -> String {
+    if process.is_here() { format!(" (`kill -CONT {}`)", process.pid) } else { String::new() }
+}
+
 enum Silence {
     WillBeFenced { gone: bool },
     ShouldBeFenced,
@@ -154,7 +159,7 @@ enum Silence {
 
 fn silence(host: &HostEntry, fenced_after: Duration, grace: Duration) -> Silence {
     match host.silent {
-        Some(silent) if silent <= fenced_after + grace => Silence::WillBeFenced { gone: !is_there(host.pid) },
+        Some(silent) if silent <= fenced_after + grace => Silence::WillBeFenced { gone: host.process.has_ended() },
         _ => Silence::ShouldBeFenced,
     }
 }

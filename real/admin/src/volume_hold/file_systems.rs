@@ -2,7 +2,6 @@
 
 use super::store::{Answered, Questions, Refused, Subject, answer_to};
 use crate::failure::Failure;
-use crate::health::is_there;
 use crate::{file_system_check, file_systems};
 use braid_base::{FileSystemId, Generation, VolumeId};
 use braid_control::{ArrayDescription, FileSystemEntry, FileSystemState, HostEntry, Moment};
@@ -138,5 +137,5 @@ fn server_lease(host: &HostEntry) -> Option<ServerLease> {
 }
 
 fn is_alive(host: &HostEntry) -> bool {
-    host.live && is_there(host.pid)
+    host.is_alive()
 }

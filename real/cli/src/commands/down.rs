@@ -1,6 +1,7 @@
 //! `braid down`: stops what `braid up` runs.
 
 use braid_admin::{Array, Failure};
+use braid_daemons::mounts;
 use braid_terminal::Common;
 use braid_terminal::output;
 use serde_json::json;
@@ -9,7 +10,8 @@ use std::time::Duration;
 
 /// Stop the array that `braid up` runs: its servers, then its devices
 ///
-/// All acknowledged writes are durable on the devices already; `braid up` starts the array again.
+/// All acknowledged writes are durable on the devices already; `braid up` starts the array again. The array's mounts end first, also those in
+/// containers and on other machines. To restart an array and keep its mounts, end `braid up` by Ctrl-C or SIGTERM: programs wait meanwhile.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The longest time to wait until the array has ended, in seconds
@@ -20,6 +22,16 @@ pub struct Arguments {
 /// Asks the supervisor to end, and waits until it has.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let array = Array::of(common.folder());
+    let can_end = array.folder().running()?.is_some_and(|running| running.supervisor().is_here());
+    // Programs must not wait for files of an array that is down.
+    let stay = if can_end { mounts::end_all(array.folder()).await? } else { Vec::new() };
+    for mount in &stay {
+        let directory = &mount.directory;
+        eprintln!(
+            "the mount on {directory} ({}) has not ended: programs there wait until the array is up; `braid fs unmount --force {directory}` ends it there",
+            mount.process
+        );
+    }
     let id = array.down(Duration::from_secs(arguments.wait)).await?;
     output::print(
         common.json,

@@ -654,3 +654,43 @@ fn a_copy_between_a_mount_and_its_file_system_changes_nothing() {
     run("umount", &[path_text(&bind)]);
     mounts.end();
 }
+
+/// A mount in a container, whose number there is that of a program here.
+#[test]
+fn a_mount_in_a_container_is_ended_and_no_program_that_has_its_number_here() {
+    let Some(mounts) = Mounts::new() else { return };
+    let mut stranger = Command::new("sleep").arg("600").spawn().expect("it starts");
+    let own = mounts.array.scratch().path("own");
+    fs::create_dir(&own).expect("it is new");
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c"]);
+    command.args(["echo $0 > /proc/sys/kernel/ns_last_pid; \"$@\" & wait", &(stranger.id() - 1).to_string()]);
+    command.arg(braid_bin()).args(["fs", "mount", NAME, path_text(&own), "--foreground", "--array"]);
+    let mut container = command.arg(mounts.array.dir()).stdout(Stdio::null()).spawn().expect("it starts");
+    let hosts = || mounts.array.braid(&["host", "list"]).done().json()["hosts"].as_array().expect("a list").clone();
+    let in_container = || hosts().into_iter().find(|host| host["directory"] == path_text(&own));
+    wait_until("it is mounted in the container", RECOVERY, || in_container().is_some());
+    let host = in_container().expect("it is mounted");
+    assert_eq!((number(&host["pid"]), &host["elsewhere"]), (u64::from(stranger.id()), &true.into()), "{host}");
+
+    let refused = mounts.array.braid(&["fs", "unmount", "--force", path_text(&own)]).refused(3, "not-mounted");
+    assert!(refused.contains("another container"), "{refused}");
+    let name = format!("h{}", host["generation"]);
+    mounts.array.braid(&["status", "--pid", &name]).refused(3, "no-such-process");
+    mounts.end();
+    container.wait().expect("it ends with its mount");
+    assert!(stranger.try_wait().expect("it is a child").is_none(), "it was not signalled");
+    stranger.kill().expect("it runs");
+    stranger.wait().expect("it ends");
+}
+
+#[test]
+fn mounts_outlive_sigterm_of_up_and_end_with_down() {
+    let Some(mut mounts) = Mounts::new() else { return };
+    fs::write(mounts.path(0, "file"), "before").expect("it is written");
+    assert_eq!(mounts.array.give_away_supervisor().end(Signal::TERM), Some(0));
+    assert_eq!(mounts.mounted(), [true, true]);
+    mounts.array.start(&[]);
+    assert_eq!(fs::read_to_string(mounts.path(1, "file")).expect("it is read"), "before");
+    mounts.end();
+}

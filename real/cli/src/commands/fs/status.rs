@@ -1,6 +1,6 @@
 //! `braid fs status`: the file systems of an array, who serves them and who uses them.
 
-use crate::commands::status::{file_system_table, within};
+use crate::commands::status::{file_system_table, pid_text, within};
 use braid_admin::failure::Failure;
 use braid_admin::file_system_operations::FileSystemContent;
 use braid_admin::file_system_status::{ClientStatus, FileSystemStatus, ServerStatus};
@@ -124,10 +124,10 @@ fn server_table(servers: &[ServerStatus], content: Option<&FileSystemContent>, d
 fn client_table(clients: &[ClientStatus]) -> String {
     let header = ["host", "pid", "locks", "waits for", "role"].map(str::to_string).to_vec();
     let of_client = |client: &ClientStatus| {
-        let ClientStatus { host, pid, role, locks_held, locks_awaited, .. } = client;
+        let ClientStatus { host, pid, elsewhere, role, locks_held, locks_awaited, .. } = client;
         vec![
             Generation(*host).to_string(),
-            pid.to_string(),
+            pid_text(*pid, *elsewhere),
             locks_held.to_string(),
             locks_awaited.to_string(),
             role.clone(),

@@ -2,6 +2,7 @@
 
 mod fence_agent;
 
+use crate::commands::status::pid_text;
 use braid_admin::host_fencing::HostName;
 use braid_admin::{Array, Failure};
 use braid_base::Generation;
@@ -55,23 +56,27 @@ fn lease(host: &HostEntry) -> &'static str {
 fn list(array: &Array, common: &Common) -> Result<ExitCode, Failure> {
     let hosts = array.hosts()?;
     let as_json = |host: &HostEntry| {
-        json!({
+        let mut entry = json!({
             "generation": host.generation.0,
             "kind": kind(host),
             "role": host.role,
-            "pid": host.pid,
+            "pid": host.process.pid,
             "lease": lease(host),
             "silent_seconds": host.silent.map(|silent| silent.as_secs_f64()),
             "directory": host.report.mount.as_ref().map(|mount| &mount.directory),
             "waiting_requests": host.report.waiting.as_ref().map_or(0, |waiting| waiting.requests),
-        })
+        });
+        if host.is_elsewhere() {
+            entry["elsewhere"] = true.into();
+        }
+        entry
     };
     let as_text = || {
         let mut rows = vec![["host", "kind", "lease", "last heartbeat", "pid", "role"].map(str::to_string).to_vec()];
         for host in &hosts {
             let silent =
                 host.silent.map_or("unknown".to_string(), |silent| format!("{:.1} s ago", silent.as_secs_f64()));
-            let (name, pid) = (host.generation.to_string(), host.pid.to_string());
+            let (name, pid) = (host.generation.to_string(), pid_text(host.process.pid, host.is_elsewhere()));
             rows.push(vec![name, kind(host).to_string(), lease(host).to_string(), silent, pid, host.role.clone()]);
         }
         table(&rows)

@@ -2,7 +2,7 @@
 
 mod status_output;
 
-pub use status_output::{file_system_table, within};
+pub use status_output::{file_system_table, pid_text, within};
 mod watch;
 
 use braid_admin::failure::{Exit, Failure};
@@ -68,7 +68,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let view = View::of(&look);
     if let Some(name) = &arguments.pid {
         let pid = view.process(name).ok_or_else(|| {
-            Failure::unreachable("no-such-process", format!("'{name}' has no process now"))
+            Failure::unreachable("no-such-process", format!("'{name}' has no process here now"))
                 .hint("name a device (d3), `monitor`, a lock server (l0), a host (h7), `mds NAME` or `up`; `braid status` lists them")
         })?;
         output::print(common.json, || json!({"schema": 2, "name": name, "pid": pid}), || format!("{pid}\n"));

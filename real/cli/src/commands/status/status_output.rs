@@ -30,10 +30,16 @@ impl<'a> View<'a> {
         View { look, status: Status::of(look) }
     }
 
-    /// The process of a participant.
+    /// The process of a participant; none if it runs elsewhere, where its number is another one.
     pub fn process(&self, name: &str) -> Option<u32> {
+        if self.look.running.as_ref().is_some_and(|running| running.supervisor().is_elsewhere())
+            && !name.starts_with('h')
+        {
+            return None;
+        }
         let status = &self.status;
-        let of_host = |role: &str| status.hosts.iter().find(|host| host.live && host.role == role).map(|host| host.pid);
+        let mut hosts = status.hosts.iter().filter(|host| !host.elsewhere);
+        let mut of_host = |role: &str| hosts.find(|host| host.live && host.role == role).map(|host| host.pid);
         let numbered = |letter: char| name.strip_prefix(letter).unwrap_or_default();
         match name {
             "up" => status.pid,
@@ -42,8 +48,7 @@ impl<'a> View<'a> {
             _ => {
                 let device = |number: u16| status.devices.iter().find(|device| device.id == number)?.pid;
                 let server = |number: u16| status.lock_servers.iter().find(|server| server.id == number)?.pid;
-                let host =
-                    |number: u32| status.hosts.iter().find(|host| host.generation == number).map(|host| host.pid);
+                let host = |number: u32| hosts.find(|host| host.generation == number).map(|host| host.pid);
                 let devices = braid_terminal::arguments::device(name).ok().and_then(device);
                 let servers = || numbered('l').parse().ok().and_then(server);
                 let hosts = || numbered('h').parse().ok().and_then(host);
@@ -121,7 +126,8 @@ impl<'a> View<'a> {
                     _ => "expired".to_string(),
                 };
                 let generation = Generation(host.generation).to_string();
-                rows.push(row([&generation, &lease, &host.pid.to_string(), &host.role]));
+                let pid = pid_text(host.pid, host.elsewhere);
+                rows.push(row([&generation, &lease, &pid, &host.role]));
             }
             text += &table(&rows);
             for host in &status.hosts {
@@ -242,6 +248,11 @@ pub fn file_system_table(file_systems: &[FileSystemStatus], dir: &Path) -> Strin
         ]));
     }
     table(&rows)
+}
+
+/// The number of a process. A number of another machine or container names nothing here.
+pub fn pid_text(pid: u32, elsewhere: bool) -> String {
+    if elsewhere { format!("{pid} elsewhere") } else { pid.to_string() }
 }
 
 /// An address, that of a socket in the array's folder relative to the folder.

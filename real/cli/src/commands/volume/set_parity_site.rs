@@ -57,10 +57,9 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
                 false => format!("volume {name} already has the parity site {site}\n"),
             };
             for host in &pending_hosts {
-                let (generation, role, pid) = (host.generation, &host.role, host.pid);
-                text += &format!(
-                    "host {generation} ({role}, process {pid}) has not adopted it yet, and will when it runs\n"
-                );
+                let (generation, role, process) = (host.generation, &host.role, &host.process);
+                text +=
+                    &format!("host {generation} ({role}, {process}) has not adopted it yet, and will when it runs\n");
             }
             text
         },
