@@ -1,6 +1,8 @@
 //! The room in the metadata volume, and what is refused when it is nearly used up: first names and inodes, then bytes of files that exist.
 //! What removes something always finds room.
 
+use braid_wire::FileCommand;
+
 /// This share of the volume is kept for operations that remove something,
 const KEPT_SHARE: u64 = 16;
 /// and at least this many blocks. With less room the store can merge only a few changes at a time, or not even one removal.
@@ -29,6 +31,14 @@ impl Room {
     /// True if names and inodes find no room any more.
     pub fn refuses_names(&self) -> bool {
         self.used >= self.blocks
+    }
+
+    /// True if a command that needs room finds none. Bytes of files that exist still find room when names do not.
+    pub(crate) fn refuses(&self, command: &FileCommand) -> bool {
+        match command {
+            FileCommand::Attach { .. } | FileCommand::Truncate { .. } => self.is_full(),
+            _ => self.refuses_names(),
+        }
     }
 
     /// True if only operations that remove something may use what is left.

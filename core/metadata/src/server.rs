@@ -347,9 +347,7 @@ impl MetadataServer {
         {
             return self.step_space(now, |space, actions| space.reserve(name, settled, blocks, actions), out);
         }
-        // Bytes of files that exist still find room when names do not.
-        let is_of_bytes = matches!(command, FileCommand::Attach { .. } | FileCommand::Truncate { .. });
-        let is_nearly_full = if is_of_bytes { self.room().is_full() } else { self.room().refuses_names() };
+        let is_nearly_full = self.room().refuses(&command);
         let operation = Operation::of_host(host, command, now.clock, is_nearly_full);
         if !self.run(now, name, settled, Box::new(operation), out) {
             out.ignore(Ignored::Settled);

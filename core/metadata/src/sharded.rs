@@ -519,7 +519,8 @@ impl MetadataServer {
 
     /// Executes a command as with one shard.
     fn execute(&mut self, now: Now, name: TransactionId, settled: u64, command: FileCommand, out: &mut Effects) {
-        let operation = Operation::of_host(name.host, command, now.clock, self.room().refuses_names());
+        let is_nearly_full = self.room().refuses(&command);
+        let operation = Operation::of_host(name.host, command, now.clock, is_nearly_full);
         if !self.run(now, name, settled, Box::new(operation), out) {
             out.ignore(Ignored::Settled);
         }

@@ -37,8 +37,8 @@ pub fn format(parameters: &Parameters, owner: Owner, mode: u16, now: FileTime) -
     ]
 }
 
-/// Gives a file system the blocks of a volume that has grown to so many: each shard has its part of those that were added. No changes if it
-/// has them.
+/// Gives a file system the blocks of a volume that has grown to so many: each shard has its part of those that were added, whichever
+/// sizes the shards have seen in between. No changes if it has them.
 pub fn grow(blocks: u64, view: &mut dyn View) -> Result<Vec<Change>, Obstacle> {
     let context = Context { host: Generation::default(), now: FileTime::default(), is_nearly_full: false };
     let mut work = Work::new(view, context);
@@ -51,10 +51,11 @@ pub fn grow(blocks: u64, view: &mut dyn View) -> Result<Vec<Change>, Obstacle> {
 
 fn try_grow(blocks: u64, work: &mut Work) -> Result<(), Stop> {
     let before = work.parameters()?;
-    let Some(added) = blocks.checked_sub(before.blocks).filter(|added| *added > 0) else { return Ok(()) };
-    let share = before.shards.share(added);
-    if !share.is_empty() {
-        space::free(work, BlockRange::new(before.blocks + share.start, share.count))?;
+    if blocks <= before.blocks {
+        return Ok(());
+    }
+    for run in before.shards.added(BlockRange::between(before.blocks, blocks)) {
+        space::free(work, run)?;
     }
     work.map.put(keys::PARAMETERS, Some(Parameters { blocks, ..before }.encode()));
     Ok(())

@@ -55,6 +55,9 @@ pub struct Shards {
     pub placement: Placement,
 }
 
+/// The chunks in which the blocks from a power of two to the next one are given to the shards of a file system that grows.
+const CHUNKS_PER_DOUBLING: u64 = 32;
+
 /// Where new inodes are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Placement {
@@ -73,6 +76,27 @@ impl Shards {
     pub fn share(&self, blocks: u64) -> BlockRange {
         let (own, count) = (u64::from(self.own.0), u64::from(self.count));
         BlockRange::between(blocks * own / count, blocks * (own + 1) / count)
+    }
+
+    /// The parts of added blocks that this shard has. Who has a block follows from its number and the count of shards alone: shards may miss
+    /// some steps of a growth. Chunks go round the shards; they are larger behind, so that a growth by much has few runs.
+    pub fn added(&self, blocks: BlockRange) -> Vec<BlockRange> {
+        let mut runs: Vec<BlockRange> = Vec::new();
+        let mut at = blocks.start;
+        while at < blocks.end() {
+            let chunk = ((1 << at.max(1).ilog2()) / CHUNKS_PER_DOUBLING).max(1);
+            let number = at / chunk;
+            let run = BlockRange::between(at, blocks.end().min((number + 1).saturating_mul(chunk)));
+            at = run.end();
+            if number % u64::from(self.count) != u64::from(self.own.0) {
+                continue;
+            }
+            match runs.last_mut().filter(|last| last.end() == run.start) {
+                Some(last) => last.count += run.count,
+                None => runs.push(run),
+            }
+        }
+        runs
     }
 
     fn is_sound(&self) -> bool {

@@ -107,6 +107,8 @@ pub struct FileSystemContent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct ShardContent {
     pub inodes: u64,
+    /// The size of the file system, as the shard's server knows it: while it grows, that of some may be the former one.
+    pub bytes: u64,
     /// Bytes that are reserved by hosts.
     pub reserved_bytes: u64,
     pub free_bytes: u64,
@@ -117,6 +119,7 @@ impl FileSystemContent {
         let bytes = |blocks: u64| blocks * BLOCK_BYTES as u64;
         let shard = |content: &Content| ShardContent {
             inodes: content.inodes,
+            bytes: bytes(content.blocks),
             reserved_bytes: bytes(content.allotted),
             free_bytes: bytes(content.free),
         };

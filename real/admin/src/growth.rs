@@ -11,6 +11,7 @@
 use crate::array::Array;
 use crate::creation;
 use crate::failure::Failure;
+use crate::file_system_operations::FileSystemContent;
 use crate::{file_systems, volume_hold, volumes};
 use braid_base::BLOCK_BYTES;
 use braid_base::units::format_size;
@@ -49,25 +50,48 @@ impl Array {
     }
 
     /// Grows a file system while it is used: programs pause for some seconds. The room for names stays as it is. Errors: those of
-    /// [`Array::grow_volume`], `no-such-file-system`, and `metadata-server-silent`, if no metadata server serves the new size soon.
+    /// [`Array::grow_volume`], `no-such-file-system`, `file-system-growing`, if a shard does not serve the present size yet, and
+    /// `metadata-server-silent`, if one does not answer before, or does not serve the new size soon.
     pub async fn grow_file_system(&self, name: &str, bytes: u64, progress: impl Fn(&str)) -> Result<Grown, Failure> {
         let volume = file_systems::find(&self.folder().describe()?, name)?.data_volume();
         require_up(self.folder())?;
         let growing = &progress;
-        let grow = async |session: &Session| grow(session, &volume, bytes, growing).await;
+        let grow = async |session: &Session| {
+            let now = volume_hold::settled(session, &volume).await?.bytes;
+            if bytes > now {
+                let content = self.content_of_file_system(name).await?;
+                require_size(name, now, &content)?;
+            }
+            grow(session, &volume, bytes, growing).await
+        };
         let grown = self.with_host("fs resize", grow).await?;
         progress("waiting for the metadata servers");
         let begun = Instant::now();
-        while self.content_of_file_system(name).await.map_or(0, |content| content.bytes) < grown.bytes {
+        loop {
+            let content = self.content_of_file_system(name).await;
+            if content.is_ok_and(|content| content.shards.iter().all(|shard| shard.bytes >= grown.bytes)) {
+                return Ok(grown);
+            }
             if begun.elapsed() > SERVED_WITHIN {
-                let message = format!("no metadata server serves the new size of file system {name} yet");
+                let message = format!("not every metadata server of file system {name} serves the new size yet");
                 let hint = format!("the volume has grown; `braid fs status {name}` shows whether it is served");
                 return Err(Failure::unreachable("metadata-server-silent", message).hint(hint));
             }
             tokio::time::sleep(LOOK_PAUSE).await;
         }
-        Ok(grown)
     }
+}
+
+/// Fails unless all shards of a file system have taken over the blocks of its last growth.
+fn require_size(name: &str, bytes: u64, content: &FileSystemContent) -> Result<(), Failure> {
+    let Some((shard, other)) = content.shards.iter().enumerate().find(|(_, shard)| shard.bytes != bytes) else {
+        return Ok(());
+    };
+    let (known, present) = (format_size(other.bytes), format_size(bytes));
+    let message = format!("file system '{name}' has {present}, and its shard {shard} still serves {known}");
+    let hint =
+        format!("`braid fs resize {name} {bytes}` waits until the last growth is complete; then repeat this command");
+    Err(Failure::failed("file-system-growing", message).hint(hint))
 }
 
 async fn grow(session: &Session, name: &str, bytes: u64, progress: impl Fn(&str)) -> Result<Grown, Failure> {
@@ -125,4 +149,26 @@ async fn most(session: &Session, volume: &VolumeDescription) -> Result<u64, Fail
             least.min(own + volumes::room_on(session, device).await? / volumes::CHUNK_BLOCKS * volumes::CHUNK_BLOCKS);
     }
     Ok(volume.layout.usable_blocks(least) * BLOCK_BYTES as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file_system_operations::ShardContent;
+
+    #[test]
+    fn a_file_system_grows_only_if_each_shard_serves_its_size() {
+        let content = |sizes: [u64; 2]| FileSystemContent {
+            inodes: 0,
+            bytes: 0,
+            used_bytes: 0,
+            reserved_bytes: 0,
+            free_bytes: 0,
+            shards: sizes.map(|bytes| ShardContent { inodes: 0, bytes, reserved_bytes: 0, free_bytes: 0 }).into(),
+        };
+        assert!(require_size("home", 8192, &content([8192, 8192])).is_ok());
+        let refused = require_size("home", 8192, &content([8192, 4096])).expect_err("the second one lags");
+        let shown = format!("{refused:?}");
+        assert!(shown.contains("file-system-growing") && shown.contains("shard 1"), "{shown}");
+    }
 }

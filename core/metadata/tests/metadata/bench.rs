@@ -29,6 +29,8 @@ pub struct Bench {
     pub server: MetadataServer,
     /// The blocks of the volume with the bytes of files, as the next process knows them.
     pub blocks: u64,
+    /// The shards of the file system, of which the server has the first.
+    shards: u8,
     pub now: Now,
     pub start: Generation,
     pub disk: MemoryDisk,
@@ -43,14 +45,14 @@ pub struct Bench {
     sequences: BTreeMap<Generation, u64>,
 }
 
-fn server(start: Generation, serve_from: Time, blocks: u64) -> MetadataServer {
+fn server(start: Generation, serve_from: Time, blocks: u64, count: u8) -> MetadataServer {
     MetadataServer::new(MetadataServerConfig {
         array: ARRAY,
         file_system: FILE_SYSTEM,
         generation: Generation(1000 + start.0),
         start,
         volume_bytes: VOLUME_BYTES,
-        peers: vec![FILE_SYSTEM],
+        peers: (0..u16::from(count)).map(|shard| FileSystemId(FILE_SYSTEM.0 + shard)).collect(),
         commit_protocol: Protocol::OnePhase,
         grouping: Grouping::Operations,
         parameters: Parameters {
@@ -58,7 +60,7 @@ fn server(start: Generation, serve_from: Time, blocks: u64) -> MetadataServer {
             stripe_blocks: 64,
             hash_key: [7; 16],
             hash_bits: Parameters::HASH_BITS_MAX,
-            shards: Shards::ONE,
+            shards: Shards { count, ..Shards::ONE },
         },
         root: Owner::default(),
         serve_from,
@@ -69,7 +71,12 @@ fn server(start: Generation, serve_from: Time, blocks: u64) -> MetadataServer {
 impl Bench {
     /// A server of a new file system.
     pub fn new() -> Bench {
-        let mut bench = Bench::blank();
+        Bench::of_shards(1)
+    }
+
+    /// A server of the first shard of a new file system.
+    pub fn of_shards(shards: u8) -> Bench {
+        let mut bench = Bench::blank_of(shards);
         bench.take(Input::Start);
         assert_eq!(*bench.server.service(), MetadataService::Serving);
         bench
@@ -77,11 +84,16 @@ impl Bench {
 
     /// A server that has not started, on a formatted volume.
     pub fn blank() -> Bench {
+        Bench::blank_of(1)
+    }
+
+    fn blank_of(shards: u8) -> Bench {
         let parts = format(ARRAY, FILE_SYSTEM, VOLUME_BYTES, 77).expect("the volume is large enough");
         let start = Generation(1);
         Bench {
-            server: server(start, Time(0), BLOCKS),
+            server: server(start, Time(0), BLOCKS, shards),
             blocks: BLOCKS,
+            shards,
             now: Now { time: Time(1_000_000_000), clock: Clock(5_000_000_000) },
             start,
             disk: MemoryDisk::with(VOLUME_BYTES, parts),
@@ -102,7 +114,7 @@ impl Bench {
     /// The process dies, and another one begins, which serves from a time on.
     pub fn restart(&mut self, serve_from: Time) {
         self.start.0 += 1;
-        self.server = server(self.start, serve_from, self.blocks);
+        self.server = server(self.start, serve_from, self.blocks, self.shards);
         self.disk.forget_commands();
         self.under_way = 0;
         self.files.clear();
@@ -115,7 +127,7 @@ impl Bench {
     /// The process ends, and another one checks the file system.
     pub fn check(&mut self) -> (Vec<Finding>, u64) {
         self.start.0 += 1;
-        self.server = server(self.start, Time(0), self.blocks).with_purpose(Purpose::Checks);
+        self.server = server(self.start, Time(0), self.blocks, self.shards).with_purpose(Purpose::Checks);
         self.disk.forget_commands();
         self.take(Input::Start);
         self.server.findings().expect("the disk has executed every command")
@@ -159,6 +171,7 @@ impl Bench {
                 Effect::Send { to: NodeId::Monitor, message: Message::MonitorRequest(request) } => {
                     self.monitor.push_back(request);
                 }
+                Effect::Send { to: NodeId::MetadataServer(_), .. } if self.shards > 1 => {}
                 other => panic!("not an effect of a metadata server: {other:?}"),
             }
         }

@@ -25,6 +25,16 @@ fn a_full_volume_refuses_new_names_and_takes_removals() {
     assert!(second > first / 10 * 9, "{first} files, and after their removal {second}");
 }
 
+#[test]
+fn bytes_find_room_in_a_shard_that_refuses_names() {
+    let mut bench = Bench::of_shards(2);
+    fill(&mut bench);
+    let inode = bench.lookup(ONE, &name(0)).expect("it was created first").inode;
+    bench.fill(ONE, inode, 100);
+    let truncated = run(&mut bench, FileCommand::Truncate { inode, size: 5 });
+    assert!(truncated.is_ok(), "{truncated:?}");
+}
+
 /// Creates files until there is no room. Returns how many.
 fn fill(bench: &mut Bench) -> usize {
     for number in 0..MOST {

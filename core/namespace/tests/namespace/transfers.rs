@@ -18,9 +18,12 @@ const BLOCKS: u64 = 1_000;
 const HOST: Generation = Generation(7);
 
 fn shard(own: ShardId) -> Map {
-    let shards = Shards { own, count: 2, placement: Placement::Parent };
+    shard_of(Shards { own, count: 2, placement: Placement::Parent }, BLOCKS)
+}
+
+fn shard_of(shards: Shards, blocks: u64) -> Map {
     let hash_bits = Parameters::HASH_BITS_MAX;
-    let parameters = Parameters { blocks: BLOCKS, stripe_blocks: 10, hash_key: [3; 16], hash_bits, shards };
+    let parameters = Parameters { blocks, stripe_blocks: 10, hash_key: [3; 16], hash_bits, shards };
     let mut map = Map::new();
     apply(&format(&parameters, Owner::default(), 0o755, FileTime(0)), &mut map);
     map
@@ -159,7 +162,45 @@ fn each_shard_gets_its_part_of_the_blocks_of_a_volume_that_has_grown() {
             let changes = grow(blocks, map).expect("the map is sound");
             apply(&changes, map);
         }
-        assert_eq!((free(&mut first), free(&mut second)), (before.0 + 250, before.1 + 251));
+        let added = (free(&mut first) - before.0, free(&mut second) - before.1);
+        assert_eq!(added.0 + added.1, 501);
+        assert!(added.0.abs_diff(added.1) < 32, "{added:?}");
         assert_eq!(findings([&first, &second]), []);
     }
+}
+
+#[test]
+fn each_added_block_is_in_one_shard_whichever_steps_the_shards_see() {
+    let growths = [
+        (2, [100, 140, 200]),
+        (2, [2, 3, 5]),
+        (3, [1_000, 1_025, 4_097]),
+        (3, [77, 131, 30_011]),
+        (8, [4_096, 5_001, 9_999]),
+    ];
+    for (count, [first, second, third]) in growths {
+        for hasty in 0..count {
+            let mut owners = BTreeMap::<u64, usize>::new();
+            for own in 0..count {
+                let mut map = shard_of(Shards { own: ShardId(own), count, placement: Placement::Parent }, first);
+                let steps = if own == hasty { vec![third] } else { vec![second, third] };
+                for blocks in steps {
+                    apply(&grow(blocks, &mut map).expect("the map is sound"), &mut map);
+                }
+                for (key, value) in map.iter().filter(|(key, _)| key.kind == Kind::FreeRun) {
+                    let length = u64::from_be_bytes(value[1..].try_into().expect("a length"));
+                    (key.index + 1 - length..=key.index).for_each(|block| *owners.entry(block).or_default() += 1);
+                }
+            }
+            let wrong = (0..third).find(|block| owners.get(block) != Some(&1));
+            assert_eq!(
+                (wrong, owners.len() as u64),
+                (None, third),
+                "{count} shards, {first} to {third} blocks, {hasty}"
+            );
+        }
+    }
+    let shards = Shards { own: FIRST, count: 2, placement: Placement::Parent };
+    let runs = shards.added(BlockRange::between(BLOCKS, 1 << 50)).len();
+    assert!(runs < 1_000, "{runs} runs fit in one record");
 }
