@@ -182,6 +182,32 @@ mod tests {
     }
 
     #[test]
+    fn a_lease_that_is_taken_while_nobody_can_renew_ends_no_other() {
+        let mut table = LeaseTable::new(Generation(0));
+        let [own, other] = [0, 0].map(|_| table.take(&at(0), ()).unwrap().0);
+        let (allowed, heartbeat) = (Duration::from_secs(60), Duration::from_secs(1));
+        let mut fencer = Fencer::new(own, allowed, heartbeat, SweepLimits::default());
+        let mut gone = Vec::new();
+        for second in 1..900 {
+            // Nobody renews from 100 s to 600 s. Others take leases meanwhile, and give them back. The other host has died.
+            if matches!(second, 300 | 420) {
+                table.take(&at(second), ()).unwrap();
+            }
+            let is_outage = (100..600).contains(&second);
+            for host in [Some(own), (second < 100).then_some(other)].into_iter().flatten().filter(|_| !is_outage) {
+                let heartbeat = Heartbeat { renewed: Some(at(second)), confirmed: Version(0), report: () };
+                table.renew(host, heartbeat).unwrap();
+            }
+            let Question::Expire { by, now, allowed } = fencer.begin(at(second)) else { panic!("a round begins so") };
+            let (expired, _) = table.clone().expire(by, &now, allowed).unwrap();
+            gone.extend(expired.gone.contains(&other).then_some(second));
+            fencer.on_answer(&at(second), Answer::Expired(Expired { gone: Vec::new(), ..expired }, None));
+        }
+        let first = gone.first().expect("the host that has died is fenced when its time is over");
+        assert!((655..=665).contains(first), "{first}");
+    }
+
+    #[test]
     fn generations_that_have_ended_are_fenced_when_they_are_many_or_have_waited() {
         let (allowed, heartbeat) = (Duration::from_secs(60), Duration::from_millis(500));
         let mut fencer = Fencer::new(Generation(3), allowed, heartbeat, SweepLimits::default());

@@ -27,6 +27,8 @@ pub struct LeaseTable<R> {
 pub struct Lease<R> {
     /// It can't be renewed any more.
     pub is_over: bool,
+    /// The host has renewed it since it was taken. A lease that was only taken does not show that renewals can be written.
+    pub is_renewed: bool,
     /// What the host said last.
     pub heartbeat: Heartbeat<R>,
 }
@@ -60,7 +62,7 @@ pub struct Expired {
     /// The generations that the devices must refuse. The devices need to be told only if `gone` is not empty: a host that
     /// disconnected gracefully has left no request that could arrive late.
     pub fence: Fence,
-    /// The shortest silence of a host whose lease was not over. If it is long, perhaps nobody can renew.
+    /// The shortest silence of a host that has renewed its lease, which was not over. If it is long, perhaps nobody can renew.
     pub silent: Option<Duration>,
 }
 
@@ -86,6 +88,13 @@ pub enum LeaseEnd {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseLost(pub Generation);
 
+impl<R> Heartbeat<R> {
+    fn is_after(&self, earlier: &Heartbeat<R>) -> bool {
+        let (Some(now), Some(earlier)) = (&self.renewed, &earlier.renewed) else { return false };
+        now.since(earlier) > Some(Duration::ZERO)
+    }
+}
+
 impl Fence {
     pub fn refuses(&self, host: Generation) -> bool {
         host < self.below && !self.except.contains(&host)
@@ -102,6 +111,7 @@ impl<R> LeaseTable<R> {
     /// ignored.
     pub fn insert(&mut self, host: Generation, mut lease: Lease<R>, heartbeat: Option<Heartbeat<R>>) {
         if let Some(heartbeat) = heartbeat.filter(|_| !lease.is_over) {
+            lease.is_renewed |= heartbeat.is_after(&lease.heartbeat);
             lease.heartbeat = heartbeat;
         }
         // A counter from an old copy may be behind the leases.
@@ -129,7 +139,7 @@ impl<R> LeaseTable<R> {
         assert!(self.leases.last_key_value().is_none_or(|(last, _)| *last < host), "{host} is given once");
         self.last = host;
         let heartbeat = Heartbeat { renewed: Some(now.clone()), confirmed: Version(0), report };
-        self.leases.insert(host, Lease { is_over: false, heartbeat });
+        self.leases.insert(host, Lease { is_over: false, is_renewed: false, heartbeat });
         // The counter first: if the lease is not written, the generation is lost. The other way round, it would be given again.
         Some((host, [Write::Counter(host), Write::Lease(host)]))
     }
@@ -141,6 +151,7 @@ impl<R> LeaseTable<R> {
         let is_after =
             |last: &LeaseTime| heartbeat.renewed.as_ref().is_some_and(|now| last.since(now) > Some(Duration::ZERO));
         if !lease.heartbeat.renewed.as_ref().is_some_and(is_after) {
+            lease.is_renewed |= heartbeat.is_after(&lease.heartbeat);
             lease.heartbeat = heartbeat;
         }
         lease.heartbeat.confirmed = confirmed;
@@ -165,9 +176,10 @@ impl<R> LeaseTable<R> {
         now.since(self.leases.get(&host)?.heartbeat.renewed.as_ref()?)
     }
 
-    /// The shortest silence of the hosts whose leases are not over; none if that is unknown.
+    /// The shortest silence of the hosts that have renewed their leases, and whose leases are not over; none if that is unknown. A host that
+    /// has only taken its lease does not count: on a full file system a lease may be taken though nobody can renew.
     pub fn shortest_silence(&self, now: &LeaseTime) -> Option<Duration> {
-        let open = self.leases.iter().filter(|(_, lease)| !lease.is_over);
+        let open = self.leases.iter().filter(|(_, lease)| !lease.is_over && lease.is_renewed);
         open.filter_map(|(host, _)| self.silent(*host, now)).min()
     }
 

@@ -128,6 +128,6 @@ fn the_last_generation_is_given_and_none_after_it() {
 #[test]
 fn a_counter_that_is_behind_the_leases_is_not_followed() {
     let mut table = LeaseTable::new(Generation(2));
-    table.insert(Generation(5), Lease { is_over: true, heartbeat: heartbeat(1, 0) }, None);
+    table.insert(Generation(5), Lease { is_over: true, is_renewed: true, heartbeat: heartbeat(1, 0) }, None);
     assert_eq!(table.take(&at(2), 0).unwrap().0, Generation(6));
 }

@@ -58,7 +58,7 @@ async fn await_adoption(folder: &ArrayFolder, revision: u64) -> Result<Vec<HostE
     let lease = folder.describe()?.leases().lease();
     loop {
         let mut hosts = folder.hosts(&Moment::now(), lease)?;
-        hosts.retain(|host| host.live && host.report.lock_server.is_none() && host.report.revision < revision);
+        hosts.retain(|host| host.goes_on() && host.report.lock_server.is_none() && host.report.revision < revision);
         if hosts.is_empty() || begun.elapsed() > ADOPTION_WAIT {
             return Ok(hosts);
         }

@@ -12,7 +12,7 @@ pub(crate) mod store;
 use crate::failure::Failure;
 use crate::volumes;
 use braid_base::{Generation, LockServerId, VolumeId};
-use braid_control::{ArrayFolder, Change as EntryChange, HostEntry, Moment, VolumeEntry, VolumeState};
+use braid_control::{ArrayFolder, Change as EntryChange, HostEntry, Moment, VolumeEntry, VolumeState, serving};
 use braid_control_protocol::{
     Administrator, Answer, Change, Creation, Deletion, Done, Effect, Error, Input, Operation, Question, Stage, Tag,
     Timing,
@@ -112,8 +112,8 @@ pub async fn await_lock_servers(folder: &ArrayFolder) -> Result<(), Failure> {
 fn lock_servers_serve(folder: &ArrayFolder) -> Result<Result<(), Failure>, Failure> {
     let description = folder.describe()?;
     let hosts = folder.hosts(&Moment::now(), description.leases().lease())?;
-    let serving: Vec<LockServerId> = hosts.iter().filter(|host| host.live).filter_map(served_by).collect();
-    let Some(unavailable) = description.lock_servers().find(|server| !serving.contains(server)) else {
+    let served: Vec<LockServerId> = serving(&hosts).filter_map(served_by).collect();
+    let Some(unavailable) = description.lock_servers().find(|server| !served.contains(server)) else {
         return Ok(Ok(()));
     };
     let message = format!("the ordering needs lock server {unavailable}, which is not running");

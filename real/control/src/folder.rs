@@ -183,7 +183,7 @@ impl ArrayFolder {
     }
 
     /// Writes something in the folder. On a full disk it uses the reserved space.
-    pub(crate) fn with_reserve(&self, write: impl Fn() -> Result<(), ControlError>) -> Result<(), ControlError> {
+    pub(crate) fn with_reserve<T>(&self, write: impl Fn() -> Result<T, ControlError>) -> Result<T, ControlError> {
         let is_full = |error: &ControlError| matches!(error, ControlError::File { source, .. } if source.kind() == ErrorKind::StorageFull);
         loop {
             match write() {

@@ -125,7 +125,16 @@ impl ArrayFolder {
             let (live, silent) = (table.is_live(generation, now, length), table.silent(generation, now));
             let mut report = lease.heartbeat.report.clone();
             let process = Process::new(pid, report.origin.take());
-            HostEntry { generation, process, role, live, is_over: lease.is_over, silent, report }
+            HostEntry {
+                generation,
+                process,
+                role,
+                live,
+                is_over: lease.is_over,
+                is_renewed: lease.is_renewed,
+                silent,
+                report,
+            }
         };
         Ok(table.leases().map(entry).collect())
     }
@@ -197,13 +206,15 @@ impl ArrayFolder {
         let (boot, renewed_nanos) = in_file(heartbeat.renewed.as_ref());
         let mut heartbeat = Heartbeat { schema: file::SCHEMA, boot, renewed_nanos, report: heartbeat.report.clone() };
         let path = self.renewals_path(host);
-        // For processes of the release before. On a file system that takes no new file it is missing.
+        // For processes of the release before. On a file system that takes no new file it is missing: the reserve would not last for it.
         let copied = file::replace(&self.heartbeat_path(host), &heartbeat, Durability::ThisBoot);
         let in_slot = fitting(&mut heartbeat);
         // The file is missing if somebody has removed it; or if the lease is over, which the caller finds out.
-        if !renewals::write(&path, &in_slot)? && (copied.is_err() || self.lease_path(host).exists()) {
-            renewals::create(&path)?;
-            renewals::write(&path, &in_slot)?;
+        // In place, but a file system that copies what is written, or has snapshots, needs space for it all the same.
+        let write = || self.with_reserve(|| renewals::write(&path, &in_slot));
+        if !write()? && (copied.is_err() || self.lease_path(host).exists()) {
+            self.with_reserve(|| renewals::create(&path))?;
+            write()?;
         }
         Ok(())
     }
@@ -226,7 +237,11 @@ impl ArrayFolder {
                 // The file is not synced, so a power loss may leave it empty. Then its boot is over, and so is the lease.
                 Err(ControlError::Damaged { .. }) => {
                     let holder = Holder { pid: 0, role: "unreadable lease".to_string() };
-                    let lease = leases::Lease { is_over: false, heartbeat: heartbeat(None, LeaseReport::default()) };
+                    let lease = leases::Lease {
+                        is_over: false,
+                        is_renewed: false,
+                        heartbeat: heartbeat(None, LeaseReport::default()),
+                    };
                     read.insert(generation, holder, lease, None);
                 }
                 Err(error) => return Err(error),
@@ -247,8 +262,11 @@ impl ArrayFolder {
     fn read_lease(&self, generation: Generation) -> Result<Option<(Holder, leases::Lease<LeaseReport>)>, ControlError> {
         let file = file::read::<Lease>(&self.lease_path(generation))?;
         Ok(file.map(|Lease { pid, role, boot, renewed_nanos, report, expired, .. }| {
-            let lease =
-                leases::Lease { is_over: expired, heartbeat: heartbeat(Some(time(boot, renewed_nanos)), report) };
+            let lease = leases::Lease {
+                is_over: expired,
+                is_renewed: false,
+                heartbeat: heartbeat(Some(time(boot, renewed_nanos)), report),
+            };
             (Holder { pid, role }, lease)
         }))
     }
@@ -360,7 +378,8 @@ impl ReadLeases {
     }
 
     fn lease_file(&self, host: Generation, now: &Moment) -> Lease {
-        let leases::Lease { is_over: expired, heartbeat } = self.table.lease(host).expect("a lease that is written");
+        let leases::Lease { is_over: expired, heartbeat, .. } =
+            self.table.lease(host).expect("a lease that is written");
         let Holder { pid, role } = &self.holders[&host];
         // The time of a lease that is over says nothing.
         let over = LeaseTime { boot: now.boot.clone(), elapsed: Duration::ZERO };
@@ -387,6 +406,7 @@ fn fitting(heartbeat: &mut Heartbeat) -> Vec<u8> {
             if let Some(server) = &mut report.metadata_server {
                 server.hosts.clear();
                 server.locks.clear();
+                server.hosts_cut = true;
             }
         },
     ];
@@ -424,6 +444,7 @@ fn nanos(span: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::MetadataService;
     use crate::folder::tests::Scratch;
     use braid_host_leases::Fence;
     use std::collections::BTreeSet;
@@ -657,6 +678,29 @@ mod tests {
         let seen = folder.hosts(&at(11), LEASE).unwrap().remove(0);
         assert_eq!((seen.process, seen.report.mount.is_some()), (Process::own(), true));
         assert_eq!((seen.report.revision, seen.report.counters), (3, BTreeMap::from([(LOCK_REQUESTS.to_string(), 7)])));
+    }
+
+    #[test]
+    fn a_list_of_hosts_that_is_too_long_is_published_as_cut() {
+        let scratch = Scratch::new("long-list");
+        let folder = scratch.array();
+        let host = folder.take_generation("test", &at(10)).unwrap();
+        for (count, is_cut) in [(10, false), (2_000, true)] {
+            let hosts: Vec<u32> = (1_000_000..1_000_000 + count).collect();
+            let (address, locks) = ("unix:mds".to_string(), Vec::new());
+            let server = MetadataService {
+                file_system: 1,
+                address,
+                serves: true,
+                settled: false,
+                hosts,
+                hosts_cut: false,
+                locks,
+            };
+            folder.renew(host, &at(11), LeaseReport { metadata_server: Some(server), ..told() }).unwrap();
+            let seen = folder.hosts(&at(11), LEASE).unwrap().remove(0).report.metadata_server.unwrap();
+            assert_eq!((seen.hosts_cut, seen.hosts.is_empty()), (is_cut, is_cut));
+        }
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub struct HostEntry {
     pub live: bool,
     /// True if its lease is over: it is about to be fenced, or it is.
     pub is_over: bool,
+    /// True if it has renewed its lease since it took it.
+    pub is_renewed: bool,
     /// The time since it last renewed its lease; none if that was in another boot.
     pub silent: Option<Duration>,
     /// The report that it published with its last renewal.
@@ -34,6 +36,19 @@ impl HostEntry {
     pub fn is_elsewhere(&self) -> bool {
         self.process.is_elsewhere()
     }
+
+    /// True if it goes on as far as is known: it is live, or its lease is not over and its process is not known to have ended. A host that
+    /// can't write its renewals goes on, and so does one that is suspended for a while. This is for those who must not act meanwhile.
+    pub fn goes_on(&self) -> bool {
+        self.live || (!self.is_over && self.silent.is_some() && !self.process.has_ended())
+    }
+}
+
+/// The hosts that serve others, as far as their leases show, in the same order: those that are live. If nobody has renewed a lease lately,
+/// nobody can: the folder can't be written. Then servers are where they were.
+pub fn serving(hosts: &[HostEntry]) -> impl Iterator<Item = &HostEntry> {
+    let can_renew = hosts.iter().any(|host| host.live && host.is_renewed);
+    hosts.iter().filter(move |host| host.live || (!can_renew && !host.is_over))
 }
 
 /// What a host reports with each renewal of its lease.
@@ -101,6 +116,9 @@ pub struct MetadataService {
     /// The generations of the hosts that it has heard of lately, or that may hold locks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<u32>,
+    /// True if there are more hosts than fit into the report, so that it lists none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hosts_cut: bool,
     /// The locks of these hosts, in the same order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub locks: Vec<LockCounts>,

@@ -56,6 +56,7 @@ pub use file_systems::{FileSystemEntry, FileSystemState, ShardsEntry};
 pub use folder::{ArrayFolder, SOCKETS, Supervision};
 pub use lease_reports::{
     HostEntry, LeaseReport, LockCounts, LockService, MetadataService, MountReport, RecoveryReport, WaitingReport,
+    serving,
 };
 pub use moment::Moment;
 pub use monitor::{

@@ -1,5 +1,5 @@
-//! The renewals of one lease: a file of fixed size that is made with the lease, and written in place. So a renewal needs neither a new file nor
-//! space, and a file system that is full, or has no inodes left, ends no lease.
+//! The renewals of one lease: a file of fixed size that is made with the lease, and written in place. So a renewal needs no new file, and on most
+//! file systems no space: one that is full, or has no inodes left, ends no lease. Where each write needs space, the reserve gives it.
 //!
 //! ```text
 //!   0            slot 0: magic, format, length, sequence, the heartbeat as JSON …, checksum of all of these

@@ -412,7 +412,8 @@ fn report(node: &Option<MetadataNode<ObservedHost>>, id: FileSystemId, address: 
     let counters = server.counters().list().into_iter().chain(server.store_counters()).chain(own);
     let counters: Metrics = counters.map(|(name, value)| (format!("metadata_{name}"), value)).collect();
     let (address, serves) = (address.to_string(), server.is_serving());
-    let published = Published { file_system: id.0, address, serves, settled: server.is_settled(), hosts, locks };
+    let settled = server.is_settled();
+    let published = Published { file_system: id.0, address, serves, settled, hosts, hosts_cut: false, locks };
     ServiceReport { metadata_server: Some(published), counters }
 }
 

@@ -3,9 +3,7 @@
 use braid_admin::failure::Failure;
 use braid_admin::parent_process::this_program;
 use braid_base::Generation;
-use braid_control::{
-    ArrayFolder, ControlError, HostEntry, Moment, NotTold, Process, create_private_folder, private_file,
-};
+use braid_control::{ArrayFolder, ControlError, Moment, NotTold, Process, create_private_folder, private_file};
 use braid_fuse::UnmountError;
 use rustix::process::Signal;
 use std::fs::File;
@@ -51,7 +49,8 @@ pub struct StartedMount {
 /// The mounts of an array, on all machines.
 pub fn list(folder: &ArrayFolder) -> Result<Vec<RunningMount>, ControlError> {
     let lease = folder.describe()?.leases().host();
-    let hosts = folder.hosts(&Moment::now(), lease)?.into_iter().filter(HostEntry::is_alive);
+    let hosts =
+        folder.hosts(&Moment::now(), lease)?.into_iter().filter(|host| host.goes_on() && !host.process.has_ended());
     let mounts = hosts.filter_map(|host| {
         let mount = host.report.mount?;
         let (generation, process) = (host.generation, host.process);

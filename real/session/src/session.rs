@@ -11,7 +11,7 @@ use crate::recording::{MOUNT_ROLE, SessionRecording};
 use crate::registry::{self, VolumeRegistry};
 use braid_base::{DeviceId, FileSystemId, Generation, LockServerId, NodeId, VolumeId};
 use braid_control::{
-    ArrayDescription, ArrayFolder, ControlError, HostEntry, LeaseReport, Leases, MetadataService, Moment, MountReport,
+    ArrayDescription, ArrayFolder, ControlError, LeaseReport, Leases, MetadataService, Moment, MountReport, serving,
 };
 use braid_files::{FileClient, FileClientConfig, Unmounted};
 use braid_host::{Acquisition, Host, HostConfig};
@@ -407,17 +407,14 @@ pub fn addresses(folder: &ArrayFolder) -> Result<Addresses, ControlError> {
         found.insert(NodeId::Monitor, address);
     }
     let hosts = folder.hosts(&Moment::now(), description.leases().lease())?;
-    // If nobody has renewed a lease, nobody can: the folder can't be written. Then servers are where they were.
-    let can_renew = hosts.iter().any(|host| host.live);
-    let counts = |host: &HostEntry| host.live || (!can_renew && !host.is_over);
     // In the order of generations: the later start of a server replaces the earlier one.
-    for host in hosts.into_iter().filter(counts) {
-        if let Some(service) = host.report.lock_server
+    for host in serving(&hosts) {
+        if let Some(service) = &host.report.lock_server
             && let Some(address) = located(folder, &service.address)
         {
             found.insert(NodeId::LockServer(LockServerId(service.id)), address);
         }
-        if let Some(service) = host.report.metadata_server
+        if let Some(service) = &host.report.metadata_server
             && let Some(address) = located(folder, &service.address)
         {
             found.insert(NodeId::MetadataServer(FileSystemId(service.file_system)), address);

@@ -95,6 +95,7 @@ fn sound() -> Bed {
         role: role.to_string(),
         live: true,
         is_over: false,
+        is_renewed: true,
         silent: Some(Duration::from_millis(400)),
         report: LeaseReport {
             counters: counters(&[&[("clock_millis", NOW - 400), ("resident_bytes", 30 << 20)], more].concat()),
@@ -108,6 +109,7 @@ fn sound() -> Bed {
         serves: true,
         settled: false,
         hosts: Vec::new(),
+        hosts_cut: false,
         locks: Vec::new(),
     });
     let journal = [

@@ -151,7 +151,9 @@ impl Questions {
     fn hosts(&self) -> Result<Vec<HostEntry>, Failure> {
         let (now, allowed) = self.judge.look(self.folder.describe()?.leases().lease());
         let hosts = self.folder.hosts(&now, allowed)?;
-        self.judge.discount(hosts.iter().filter(|host| !host.is_over).filter_map(|host| host.silent).min());
+        // A lease that was only taken, such as the own one, does not show that others can renew theirs.
+        let renewed = hosts.iter().filter(|host| !host.is_over && host.is_renewed);
+        self.judge.discount(renewed.filter_map(|host| host.silent).min());
         Ok(hosts)
     }
 
