@@ -324,7 +324,6 @@ pub mod notification {
 pub mod feature {
     //! Features that the first request and its answer offer.
     numbers! { FEATURES, "FUSE_", u32, {
-        ASYNC_READ = 1 << 0,
         POSIX_LOCKS = 1 << 1,
         ATOMIC_O_TRUNC = 1 << 3,
         BIG_WRITES = 1 << 5,
