@@ -249,9 +249,8 @@ impl Coordinator {
 fn end_patience(coordinator: &mut Coordinator, ctx: &mut Ctx, op: OperationId) {
     coordinator.operations.end_patience(ctx.now.time, op, ctx.settings.request_timeout);
     if let Some(sequence) = coordinator.operations.of(op).attempt {
-        let transaction = coordinator.transactions.of(sequence);
-        let needed = ctx.view.unavailable().iter().filter(|device| transaction.needs(**device));
-        let devices: Vec<_> = needed.copied().collect();
+        let devices: Vec<_> =
+            (&coordinator.transactions.of(sequence).asked & ctx.view.unavailable()).into_iter().collect();
         if !devices.is_empty() {
             coordinator.give_up(ctx, op, HostError::Unavailable { devices });
         }
