@@ -77,6 +77,11 @@ impl Fencer {
         Fencer { own, allowed, judge: LeaseJudge::new(heartbeat), limits, fenced: None, step: Step::Waiting }
     }
 
+    /// It watches from now on, and begins its first round later.
+    pub fn start(&mut self, now: &LeaseTime) {
+        self.judge.start(now);
+    }
+
     /// Begins a round. The time is read before the decision: if the fencer is suspended in between, hosts are judged by the state at this time.
     pub fn begin(&mut self, now: LeaseTime) -> Question {
         assert_eq!(self.step, Step::Waiting, "a round begins when the one before is over");
@@ -169,6 +174,37 @@ mod tests {
             }
         }
         None
+    }
+
+    #[test]
+    fn no_host_is_fenced_because_all_were_suspended_together() {
+        for renews_first in [false, true] {
+            let mut table = LeaseTable::new(Generation(0));
+            let [own, other] = [0, 0].map(|_| table.take(&at(0), ()).unwrap().0);
+            let mut fencer = Fencer::new(own, Duration::from_secs(15), Duration::from_secs(1), SweepLimits::default());
+            // All are suspended from 30 s to 60 s; the other host resumes later than the fencer.
+            for second in (1..30).chain(60..90) {
+                let renewing: &[Generation] = if (60..68).contains(&second) { &[own] } else { &[own, other] };
+                let renew = |table: &mut LeaseTable<()>| {
+                    for host in renewing {
+                        let heartbeat = Heartbeat { renewed: Some(at(second)), confirmed: Version(0), report: () };
+                        table.renew(*host, heartbeat).unwrap();
+                    }
+                };
+                if renews_first {
+                    renew(&mut table);
+                }
+                let Question::Expire { by, now, allowed } = fencer.begin(at(second)) else {
+                    panic!("a round begins so")
+                };
+                let (expired, _) = table.expire(by, &now, allowed).unwrap();
+                assert_eq!(expired.gone, [], "at {second} s, {renews_first}, {allowed:?}");
+                assert_eq!(fencer.on_answer(&at(second), Answer::Expired(expired, None)), None);
+                if !renews_first {
+                    renew(&mut table);
+                }
+            }
+        }
     }
 
     #[test]

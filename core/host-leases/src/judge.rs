@@ -19,6 +19,8 @@ pub struct LeaseJudge {
     last: Option<LeaseTime>,
     /// The check before the last one.
     before: Option<LeaseTime>,
+    /// When it began to watch, before its first check.
+    started: Option<LeaseTime>,
     /// It has checked, and no check has counted: it does not know since when nobody can renew.
     is_blind: bool,
     /// When each gap ended and how long it was, oldest first.
@@ -28,7 +30,19 @@ pub struct LeaseJudge {
 impl LeaseJudge {
     /// A judge that has not checked yet, and will check at least once per heartbeat.
     pub fn new(heartbeat: Duration) -> LeaseJudge {
-        LeaseJudge { longest: heartbeat * 2, last: None, before: None, is_blind: false, gaps: Vec::new() }
+        LeaseJudge {
+            longest: heartbeat * 2,
+            last: None,
+            before: None,
+            started: None,
+            is_blind: false,
+            gaps: Vec::new(),
+        }
+    }
+
+    /// It watches from now on: if it is suspended before its first check, it notices that.
+    pub fn start(&mut self, now: &LeaseTime) {
+        (self.started, self.last) = (Some(now.clone()), Some(now.clone()));
     }
 
     /// How long a host may be silent now if leases last for `length`. To be called at every check. The result is longer than `length` by
@@ -55,7 +69,7 @@ impl LeaseJudge {
         }
         let Some(check) = self.last.take() else { return };
         self.gaps.retain(|(end, _)| *end != check.elapsed);
-        self.last = self.before.take();
+        self.last = self.before.take().filter(|before| Some(before) != self.started.as_ref());
         self.is_blind = self.last.is_none();
     }
 }
@@ -123,6 +137,18 @@ mod tests {
         later.discount(Some(Duration::from_secs(300)));
         assert!(later.allowed(&at(310_500), LENGTH) >= UNKNOWN, "it has not seen the beginning");
         assert_eq!(look(&mut later, 311_000, 371_000), LENGTH);
+    }
+
+    #[test]
+    fn a_suspension_before_the_first_check_is_noticed() {
+        let mut judge = LeaseJudge::new(HEARTBEAT);
+        judge.start(&at(10_000));
+        assert_eq!(judge.allowed(&at(74_000), LENGTH), LENGTH + Duration::from_secs(64));
+        let mut judge = LeaseJudge::new(HEARTBEAT);
+        judge.start(&at(10_000));
+        judge.allowed(&at(10_500), LENGTH);
+        judge.discount(None);
+        assert!(judge.allowed(&at(11_000), LENGTH) >= UNKNOWN, "nobody could renew before it began");
     }
 
     #[test]

@@ -15,6 +15,7 @@ pub async fn keep_fenced(folder: ArrayFolder, leases: Leases, own: Generation, c
     let mut ticks = tokio::time::interval_at(first, leases.heartbeat());
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut fencer = Fencer::new(own, leases.host(), leases.heartbeat(), SweepLimits::default());
+    fencer.start(&Moment::now());
     loop {
         ticks.tick().await;
         let mut next = Some(fencer.begin(Moment::now().into()));

@@ -13,9 +13,9 @@ use std::time::Duration;
 /// Two clocks may differ by so much without a finding: NTP does much better.
 const CLOCK_DIFFERENCE_USUAL: Duration = Duration::from_secs(1);
 /// A device that answers sooner is not slow: a disk that turns and is busy takes as long.
-const SLOW: Duration = Duration::from_millis(50);
+const SLOW: Duration = Duration::from_millis(150);
 /// A slow device takes so many times as long as most devices.
-const SLOWER_THAN_USUAL: u32 = 5;
+const SLOWER_THAN_USUAL: u32 = 8;
 /// For how many leases orphans may be unresolved. A host becomes silent after one, and other hosts then resolve what it left.
 const LEASES_OF_AN_ORPHAN: u32 = 4;
 /// For how many further leases a silent host may be there that should have been fenced.

@@ -25,12 +25,17 @@ fn documented() -> BTreeMap<String, BTreeSet<String>> {
             command = None;
         } else if let (Some(command), Some(row)) = (&command, line.strip_prefix("| `")) {
             let cell = row.split(" | ").next().unwrap_or_default();
-            let keys = cell.split(", ").map(|key| key.trim_matches('`').to_string());
+            // A key that only some situations print is marked.
+            let mark = if row.contains("absent in other") || row.contains("otherwise absent") { OPTIONAL } else { "" };
+            let keys = cell.split(", ").map(|key| format!("{}{mark}", key.trim_matches('`')));
             commands.entry(command.clone()).or_default().extend(keys);
         }
     }
     commands
 }
+
+/// The mark of a key that may be absent.
+const OPTIONAL: &str = "?";
 
 /// The keys of some outputs of a command.
 #[derive(Default)]
@@ -64,12 +69,15 @@ impl Shown {
         let below = |key: &str, outer: &str| {
             key.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
         };
-        let unknown =
-            self.keys.iter().filter(|key| !documented.contains(*key)).map(|key| format!("'{key}' is not on the page"));
+        let is_known = |key: &&String| documented.contains(*key) || documented.contains(&format!("{key}{OPTIONAL}"));
+        let unknown = self.keys.iter().filter(|key| !is_known(key)).map(|key| format!("'{key}' is not on the page"));
         let unnamed = self.empty.iter().filter(|outer| !documented.iter().any(|key| below(key, outer)));
         let unnamed = unnamed.map(|key| format!("'{key}' is not on the page"));
         let hidden = |key: &String| self.keys.contains(key) || self.empty.iter().any(|outer| below(key, outer));
-        let gone = documented.iter().filter(|key| !hidden(key)).map(|key| format!("'{key}' is not printed"));
+        let gone = documented
+            .iter()
+            .filter(|key| !key.ends_with(OPTIONAL) && !hidden(key))
+            .map(|key| format!("'{key}' is not printed"));
         unknown.chain(unnamed).chain(gone).collect()
     }
 }
