@@ -7,9 +7,7 @@ use crate::disconnect::{Rest, begins_something};
 use crate::object_requests::RequestContent;
 use crate::requests::DeviceRequests;
 use braid_base::limits::Settings;
-use braid_base::{
-    DeviceId, Generation, LockServerId, Membership, NodeId, Now, ObjectId, Rng, Time, VolumeId, was_paused,
-};
+use braid_base::{DeviceId, Generation, LockServerId, Membership, NodeId, Now, ObjectId, Rng, Time, VolumeId};
 use braid_healing::{Healing, StepId};
 use braid_layout::VolumeDescription;
 use braid_locks::client::{Acquisition, Ctx as LockCtx, LockClient, LockClientConfig, Part};
@@ -548,9 +546,7 @@ impl Machine for Host {
 
     fn step(&mut self, now: Now, input: HostInput, out: &mut HostEffects) {
         let heartbeat = self.config.settings.heartbeat;
-        if was_paused(self.deadline(), now.time, heartbeat) {
-            self.links.read_again_until(now.time.after(heartbeat));
-        }
+        self.links.take_step(now.time, heartbeat);
         match input {
             Input::Start => self.on_start(now, out),
             Input::Message { from, message } => self.on_message(now, from, message, out),

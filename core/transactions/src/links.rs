@@ -17,7 +17,7 @@ mod request_window;
 mod response_time;
 
 use braid_base::limits::Settings;
-use braid_base::{DeviceId, Epoch, Generation, NodeId, Now, Time, Timers};
+use braid_base::{DeviceId, Epoch, Generation, NodeId, Now, Time, Timers, was_paused};
 use braid_machine::HostEffects;
 use braid_wire::Command;
 use link::Link;
@@ -32,6 +32,8 @@ pub struct Links {
     next_sequence: u64,
     timers: Timers<LinkTimer>,
     counters: LinkCounters,
+    /// When the host took its last step.
+    last_step: Option<Time>,
     /// The host was paused: until then, answers of devices may be unread.
     unread_until: Time,
 }
@@ -92,7 +94,7 @@ impl Links {
     pub fn new(devices: &[DeviceId]) -> Links {
         let by_device = devices.iter().map(|device| (*device, Link::default())).collect();
         let (timers, counters) = (Timers::default(), LinkCounters::default());
-        Links { by_device, next_sequence: 1, timers, counters, unread_until: Time(0) }
+        Links { by_device, next_sequence: 1, timers, counters, last_step: None, unread_until: Time(0) }
     }
 
     pub fn counters(&self) -> LinkCounters {
@@ -142,9 +144,12 @@ impl Links {
         true
     }
 
-    /// The host was paused: answers of devices may be unread until then.
-    pub fn read_again_until(&mut self, until: Time) {
-        self.unread_until = until;
+    /// The host takes a step, as it does at least once per heartbeat. If it was paused before, answers of devices may be unread.
+    pub fn take_step(&mut self, now: Time, heartbeat: Duration) {
+        let planned = self.last_step.replace(now).map(|last| last.after(heartbeat));
+        if was_paused(planned, now, heartbeat) {
+            self.unread_until = now.after(heartbeat);
+        }
     }
 
     /// True if the answers that devices sent before now are read, as far as the host knows.
