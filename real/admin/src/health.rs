@@ -16,6 +16,8 @@ pub enum MonitorHealth {
     Serving,
     /// It has published no report for this long: it is suspended, or the array's folder can't be written.
     Silent(Duration),
+    /// Its process runs, but its last report is this old, because the array's folder can't be changed. It may well serve.
+    Unreported(Duration),
     /// It is not running, for this reason if known.
     Down(Option<String>),
 }
@@ -109,6 +111,7 @@ impl MonitorHealth {
         match self {
             MonitorHealth::Serving => "serving",
             MonitorHealth::Silent(_) => "silent",
+            MonitorHealth::Unreported(_) => "unreported",
             MonitorHealth::Down(_) => "not running",
         }
     }
@@ -117,6 +120,9 @@ impl MonitorHealth {
     pub fn words(&self) -> String {
         match self {
             MonitorHealth::Silent(age) => format!("silent for {} s", age.as_secs()),
+            MonitorHealth::Unreported(age) => {
+                format!("running; its report is {} s old, since the array's folder can't be changed", age.as_secs())
+            }
             MonitorHealth::Down(Some(why)) => format!("down: {why}"),
             other => other.name().to_string(),
         }

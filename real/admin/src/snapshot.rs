@@ -6,8 +6,8 @@ use crate::health::{DeviceHealth, MonitorHealth, VolumeHealth};
 use crate::volumes;
 use braid_base::{BLOCK_BYTES, DeviceId};
 use braid_control::{
-    ArrayDescription, ArrayFolder, ByteRange, DeviceReport, HostEntry, Moment, MonitorEntry, RunningSet, ScrubRecord,
-    ThrottleReport, VolumeEntry, unix_millis_now,
+    ArrayDescription, ArrayFolder, ByteRange, DeviceReport, HostEntry, Moment, MonitorEntry, Refusal, RunningSet,
+    ScrubRecord, ThrottleReport, VolumeEntry, unix_millis_now,
 };
 use braid_machine::{ArrayRequest, HostSuccess};
 use braid_session::{CLOCK_COUNTER, Session, response_counter};
@@ -45,6 +45,8 @@ pub struct ArraySnapshot {
     pub hosts: Vec<HostEntry>,
     /// The monitor's last report.
     pub monitor: Option<MonitorEntry>,
+    /// Why the folder can't be changed: then what others publish in it grows old while they serve.
+    pub refusal: Option<Refusal>,
     /// The last scrub of each volume, as far as known.
     pub scrubs: BTreeMap<u64, ScrubRecord>,
     /// The time of the snapshot, in milliseconds since 1970.
@@ -114,8 +116,8 @@ impl SnapshotReader {
         let monitor = folder.monitor(&Moment::now())?;
         let scrub = |volume: &VolumeEntry| Some((volume.id, folder.scrub(volume.id).ok()??));
         let scrubs = description.volumes.iter().filter_map(scrub).collect();
-        let now = unix_millis_now();
-        Ok(ArraySnapshot { folder, description, running, unasked, states, hosts, monitor, scrubs, now })
+        let (refusal, now) = (folder.refusal(), unix_millis_now());
+        Ok(ArraySnapshot { folder, description, running, unasked, states, hosts, monitor, refusal, scrubs, now })
     }
 
     /// Starts the host, unless that has to wait for a stopped process, or the folder can't be written.
@@ -182,7 +184,10 @@ impl ArraySnapshot {
     /// The health of the monitor.
     pub fn monitor_health(&self) -> MonitorHealth {
         let running = self.running.as_ref().and_then(|running| running.monitor.as_ref());
-        MonitorHealth::of(self.monitor.as_ref(), running, self.description.leases())
+        match MonitorHealth::of(self.monitor.as_ref(), running, self.description.leases()) {
+            MonitorHealth::Silent(age) if self.refusal.is_some() => MonitorHealth::Unreported(age),
+            health => health,
+        }
     }
 
     /// Whether a device serves.

@@ -17,6 +17,15 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+/// Why the file system of an array's folder refuses changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It is read-only, possibly after an error of its disk.
+    ReadOnly,
+    /// It has no free blocks, or no free inodes.
+    NoRoom,
+}
+
 /// An array's folder. It is cheap to open and to clone. Nothing is cached in memory, so that every call sees changes made by other
 /// processes.
 #[derive(Clone, Debug)]
@@ -212,15 +221,21 @@ impl ArrayFolder {
         held().filter(|again| *again == holder)
     }
 
-    /// True if the folder lies on a file system that is read-only.
-    pub fn is_read_only(&self) -> bool {
+    /// Why the folder's file system refuses new files and changes, if it does.
+    pub fn refusal(&self) -> Option<Refusal> {
         // After an error of its disk a file system may not say so, and refuse writes all the same.
         let path = self.path(LOCK);
         let is_refused = || private_file().create(true).truncate(false).write(true).open(&path);
         let refused = path.exists().then(is_refused).and_then(Result::err).map(|error| error.kind());
-        refused == Some(ErrorKind::ReadOnlyFilesystem)
-            || rustix::fs::statvfs(&self.dir)
-                .is_ok_and(|found| found.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
+        let found = rustix::fs::statvfs(&self.dir).ok();
+        let is = |test: fn(&rustix::fs::StatVfs) -> bool| found.as_ref().is_some_and(test);
+        let is_read_only = is(|found| found.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY));
+        let has_no_room = is(|found| found.f_bavail == 0 || (found.f_files > 0 && found.f_favail == 0));
+        match refused {
+            _ if is_read_only => Some(Refusal::ReadOnly),
+            Some(ErrorKind::ReadOnlyFilesystem) => Some(Refusal::ReadOnly),
+            _ => has_no_room.then_some(Refusal::NoRoom),
+        }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

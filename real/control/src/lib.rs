@@ -53,7 +53,7 @@ pub use description::{
 pub use error::{ControlError, LockHolder};
 pub use event_log::{Event, EventCursor, EventKind, unix_millis_now, utc_now};
 pub use file_systems::{FileSystemEntry, FileSystemState, ShardsEntry};
-pub use folder::{ArrayFolder, SOCKETS, Supervision};
+pub use folder::{ArrayFolder, Refusal, SOCKETS, Supervision};
 pub use lease_reports::{
     HostEntry, LeaseReport, LockCounts, LockService, MetadataService, MountReport, RecoveryReport, WaitingReport,
     serving,

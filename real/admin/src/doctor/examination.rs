@@ -23,8 +23,6 @@ pub struct Examination<'a> {
     pub loose: Result<Vec<LooseMode>, String>,
     /// The free space of each file system that holds files of the array.
     pub spaces: Vec<Space>,
-    /// True if the folder lies on a read-only file system.
-    pub is_read_only: bool,
     /// The stopped process that holds the folder's lock.
     pub lock_holder: Option<LockHolder>,
     /// The crashes of daemons in the last day, the latest last; or why the log of events can't be read.
@@ -80,7 +78,6 @@ impl<'a> Examination<'a> {
             file_systems: file_system_status::file_systems(look),
             loose,
             spaces: spaces(look),
-            is_read_only: look.folder.is_read_only(),
             lock_holder: look.folder.lock_holder(),
             crashes: crashes(look),
             device_files: look

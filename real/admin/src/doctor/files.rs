@@ -5,13 +5,14 @@ use super::finding::{Findings, Severity, Subject};
 use super::services::NOT_UP;
 use crate::failure::{READ_ONLY, make_private, release_lock};
 use braid_base::DeviceId;
+use braid_control::Refusal;
 use std::collections::BTreeSet;
 
 /// Whether the folder can be changed.
 pub fn folder(examination: &Examination, found: &mut Findings) {
     let look = examination.look;
     let folder = || Subject::File(look.folder.absolute());
-    if examination.is_read_only {
+    if look.refusal == Some(Refusal::ReadOnly) {
         let text = "is on a file system that is read-only: hosts that run go on while their devices serve; nothing can be started or changed";
         found.found(Severity::Error, folder(), text, READ_ONLY);
     }

@@ -11,7 +11,8 @@ use braid_base::{DeviceId, Generation, LockServerId};
 use braid_control::event_texts::{Crash, daemon_crashed};
 use braid_control::{
     ArrayDescription, ArrayFolder, ByteRange, DeviceReport, Distrust, Event, HostEntry, LeaseReport, LockHolder,
-    LockService, LooseMode, MetadataService, MonitorEntry, ReportedState, RunningDaemon, RunningSet, ScrubRecord,
+    LockService, LooseMode, MetadataService, MonitorEntry, Refusal, ReportedState, RunningDaemon, RunningSet,
+    ScrubRecord,
 };
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -27,7 +28,6 @@ struct Bed {
     processes: Vec<Process>,
     loose: Result<Vec<LooseMode>, String>,
     spaces: Vec<Space>,
-    is_read_only: bool,
     lock_holder: Option<LockHolder>,
     crashes: Result<Vec<Event>, String>,
     device_files: Vec<(DeviceId, FileFault)>,
@@ -152,6 +152,7 @@ fn sound() -> Bed {
                 age: Some(Duration::from_millis(300)),
                 report: monitor.expect("it is a report"),
             }),
+            refusal: None,
             scrubs: BTreeMap::new(),
             now: NOW,
         },
@@ -164,7 +165,6 @@ fn sound() -> Bed {
             files: 1 << 20,
             free_files: 1 << 19,
         }],
-        is_read_only: false,
         lock_holder: None,
         crashes: Ok(Vec::new()),
         device_files: Vec::new(),
@@ -173,10 +173,10 @@ fn sound() -> Bed {
 
 impl Bed {
     fn diagnosis(&self) -> Diagnosis {
-        let Bed { look, processes, loose, spaces, is_read_only, lock_holder, crashes, device_files } = self;
+        let Bed { look, processes, loose, spaces, lock_holder, crashes, device_files } = self;
         let file_systems = crate::file_system_status::file_systems(look);
         let (processes, loose, spaces, crashes) = (processes.clone(), loose.clone(), spaces.clone(), crashes.clone());
-        let (is_read_only, lock_holder) = (*is_read_only, lock_holder.clone());
+        let lock_holder = lock_holder.clone();
         let device_files = device_files.clone();
         Diagnosis::from(&Examination {
             look,
@@ -184,7 +184,6 @@ impl Bed {
             file_systems,
             loose,
             spaces,
-            is_read_only,
             lock_holder,
             crashes,
             device_files,
@@ -283,6 +282,8 @@ fn a_daemon_that_does_not_serve_is_found() {
     let mut bed = sound();
     bed.look.monitor.as_mut().unwrap().age = Some(Duration::from_secs(50));
     bed.finds("daemons", Severity::Error, Subject::Monitor, "silent for 50 s");
+    bed.look.refusal = Some(Refusal::NoRoom);
+    bed.finds("daemons", Severity::Warning, Subject::Monitor, "its report is 50 s old");
 
     let mut bed = sound();
     silence(&mut bed, 1);
@@ -392,6 +393,9 @@ fn a_lease_that_is_not_renewed_is_found() {
     let mut bed = sound();
     (bed.look.hosts[0].live, bed.look.hosts[0].silent) = (false, Some(Duration::from_secs(9)));
     bed.finds("leases", Severity::Warning, nbd(), "for 9 s, and loses it after 60 s");
+    bed.look.refusal = Some(Refusal::ReadOnly);
+    bed.finds("leases", Severity::Note, nbd(), "keeps it");
+    bed.look.refusal = None;
     bed.look.hosts[0].process = braid_control::Process::own().sibling(u32::MAX / 2);
     bed.finds("leases", Severity::Note, nbd(), "has ended");
     bed.look.hosts[0].silent = Some(Duration::from_secs(73));
@@ -479,7 +483,7 @@ fn a_file_system_that_is_nearly_full_is_found() {
 fn a_folder_that_can_t_be_changed_is_found() {
     let folder = || Subject::File(PathBuf::from("/nonexistent/array"));
     let mut bed = sound();
-    bed.is_read_only = true;
+    bed.look.refusal = Some(Refusal::ReadOnly);
     bed.finds("folder", Severity::Error, folder(), "read-only");
     let mut bed = sound();
     bed.lock_holder = Some(LockHolder { pid: 77, command: "braid fs ls".into(), is_stopped: true });

@@ -6,7 +6,7 @@ use super::services::NOT_UP;
 use crate::health::DeviceHealth;
 use braid_base::DeviceId;
 use braid_base::limits::Settings;
-use braid_control::{HostEntry, Process, ReportedState};
+use braid_control::{HostEntry, Process, Refusal, ReportedState};
 use braid_session::CLOCK_COUNTER;
 use std::time::Duration;
 
@@ -129,6 +129,10 @@ pub fn leases(examination: &Examination, found: &mut Findings) {
         match silence(host, leases.host(), leases.lease() * LEASES_OF_A_FENCE) {
             Silence::WillBeFenced { gone: true } => {
                 found.note(subject, "has ended without giving up its lease, and is fenced in a while");
+            }
+            // Nobody is fenced while no host can renew its lease.
+            _ if look.refusal == Some(Refusal::ReadOnly) => {
+                found.note(subject, "can't renew its lease while the folder is read-only, and keeps it");
             }
             Silence::WillBeFenced { gone: false } => {
                 let silent = host.silent.unwrap_or_default().as_secs();

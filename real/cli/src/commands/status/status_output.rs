@@ -8,7 +8,7 @@ use braid_admin::snapshot::ArraySnapshot;
 use braid_admin::status::{HostStatus, Status};
 use braid_base::units::format_size;
 use braid_base::{DeviceId, FileSystemId, Generation, LockServerId};
-use braid_control::{ThrottleReport, WaitingReport};
+use braid_control::{Refusal, ThrottleReport, WaitingReport};
 use braid_ordering::Atomicity;
 use braid_shell::StoppedRecording;
 use braid_terminal::output::table;
@@ -123,6 +123,7 @@ impl<'a> View<'a> {
                     Some(silent) if Duration::from_secs(silent) <= look.description.leases().host() => {
                         format!("silent for {silent} s")
                     }
+                    Some(_) if look.refusal == Some(Refusal::ReadOnly) => "not renewed".to_string(),
                     _ => "expired".to_string(),
                 };
                 let generation = Generation(host.generation).to_string();
