@@ -6,7 +6,8 @@
 //!
 //! When a program is interrupted, its request is abandoned, and its outcome is awaited. So a lock that was granted nevertheless is known.
 //! Signals need not end a program, and programs don't expect EINTR of files. So only waits for locks are abandoned at once, and others when
-//! the signal has waited for as long as most outages take. What ends a lock or closes a file is never abandoned: its program may be gone.
+//! the signal has waited for as long as most outages take, or when the program is ending. What ends a lock or closes a file is never
+//! abandoned.
 
 use crate::errno::of_host;
 use crate::{Caller, FileSystem, KernelCache, LockRange, OpenFile, Result, SpaceStatus, WriteAt, revocations};
@@ -265,11 +266,12 @@ impl AbandonedOnDrop {
     }
 }
 
-/// Returns so long after the program was interrupted.
+/// Returns so long after the program was interrupted, or when it is ending.
 async fn interrupted(by: &Caller, wait: Option<Duration>) {
     let Some(wait) = wait else { return std::future::pending().await };
     by.interruption.wait().await;
-    tokio::time::sleep(wait).await;
+    // It returns in any case.
+    let _ = timeout(wait, by.interruption.ending()).await;
 }
 
 impl Drop for AbandonedOnDrop {

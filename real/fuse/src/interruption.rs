@@ -1,5 +1,5 @@
-//! Tells a request that its program was interrupted, by a signal. The program waits for the answer all the same: the request ends soon,
-//! with EINTR if nothing has happened.
+//! Tells a request that its program was interrupted by a signal, or is ending. Whoever was interrupted waits for the answer all the same:
+//! the request ends soon, with EINTR if nothing has happened. Whoever is ending needs no answer.
 
 use futures_util::task::AtomicWaker;
 use std::future::poll_fn;
@@ -7,22 +7,32 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
-/// Whether a request was interrupted.
+/// What has happened to the program of a request.
 #[derive(Clone, Debug, Default)]
 pub struct Interruption(Arc<State>);
 
 #[derive(Debug, Default)]
 struct State {
     is_interrupted: AtomicBool,
+    is_ending: AtomicBool,
     waker: AtomicWaker,
 }
 
 impl Interruption {
-    /// Waits until the request is interrupted. Only one task may wait.
+    /// Waits until the program is interrupted or ending. Only one task may wait for either.
     pub async fn wait(&self) {
+        self.wait_for(&self.0.is_interrupted).await;
+    }
+
+    /// Waits until the program is ending.
+    pub async fn ending(&self) {
+        self.wait_for(&self.0.is_ending).await;
+    }
+
+    async fn wait_for(&self, what: &AtomicBool) {
         poll_fn(|cx| {
             self.0.waker.register(cx.waker());
-            if self.0.is_interrupted.load(Ordering::SeqCst) { Poll::Ready(()) } else { Poll::Pending }
+            if what.load(Ordering::SeqCst) { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
     }
@@ -30,5 +40,19 @@ impl Interruption {
     pub(crate) fn interrupt(&self) {
         self.0.is_interrupted.store(true, Ordering::SeqCst);
         self.0.waker.wake();
+    }
+
+    /// The program is ending.
+    pub(crate) fn end(&self) {
+        self.0.is_ending.store(true, Ordering::SeqCst);
+        self.interrupt();
+    }
+
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.0.is_interrupted.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn is_ending(&self) -> bool {
+        self.0.is_ending.load(Ordering::SeqCst)
     }
 }

@@ -16,7 +16,8 @@
 //! | `encode` | answers and notifications |
 //! | `negotiation` | the first request: versions and features |
 //! | `device` | `/dev/fuse` |
-//! | `interruption` | tells a request that its program was interrupted |
+//! | `interruption` | tells a request that its program was interrupted, or is ending |
+//! | `callers` | finds out which programs are ending |
 //! | `kernel_cache` | what the kernel keeps of files |
 //! | `revocations` | drops it before other hosts change the files |
 //! | `file_system` | what is served |
@@ -37,6 +38,7 @@
 //! mapped privately, for example to execute them; a shared mapping fails with ENODEV.
 
 mod abi;
+mod callers;
 mod decode;
 mod device;
 mod encode;

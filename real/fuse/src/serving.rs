@@ -85,6 +85,26 @@ impl<F: FileSystem> Serving<'_, F> {
         }
     }
 
+    /// The kernel has had another answer, since the program that asked is ending. Nobody has what was opened. `changes_bytes`: the kernel has
+    /// not learned that bytes may be others now.
+    pub async fn end_without_program(&self, inode: InodeId, reply: Reply, changes_bytes: bool) {
+        let (inode, opened) = match reply {
+            Reply::Opened { handle } => (inode, Some(handle)),
+            Reply::Created { attributes, handle } => (attributes.inode, Some(handle)),
+            _ => (inode, None),
+        };
+        if changes_bytes && let Some(file) = self.kernel.follower(inode) {
+            self.kernel.drop_pages(inode).await;
+            if let Ok((size, Some(last))) = self.file_system.tail(&Caller::default(), file).await {
+                self.kernel.lengthen(inode, size, last).await;
+            }
+        }
+        if let Some(handle) = opened {
+            // The file is closed all the same.
+            let _ = self.serve_file(&Caller::default(), inode, Operation::Release { handle }).await;
+        }
+    }
+
     async fn try_serve(&self, by: &Caller, inode: InodeId, operation: Operation) -> Result<Reply> {
         let fs = self.file_system;
         let reply = match operation {

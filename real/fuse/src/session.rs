@@ -2,7 +2,12 @@
 //!
 //! The loop receives no further request while too many, or too much data, are in flight: the kernel queues them. Requests for locks may
 //! wait for long, and for requests that come later. So they are not counted; beyond a limit of their own they fail.
+//!
+//! A program that is killed ends when its request is answered. If the array is unavailable, that would be much later. So the request is answered
+//! with EINTR when its program is found to be ending, and goes on without it.
 
+use crate::abi::flag;
+use crate::callers::Callers;
 use crate::decode::{Operation, Request, decode};
 use crate::device::{Device, Receiver, report};
 use crate::encode::Reply;
@@ -16,9 +21,13 @@ use braid_base::InodeId;
 use braid_wire::Owner;
 use bytes::Bytes;
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::io;
+use std::pin::pin;
+use std::time::{Duration, Instant};
+use tokio::time::MissedTickBehavior;
 
 /// Requests in flight, locks aside. A signal to a program whose request is in flight is not seen while there are this many.
 const REQUESTS_MAX: usize = 1024;
@@ -26,6 +35,8 @@ const REQUESTS_MAX: usize = 1024;
 const BYTES_MAX: usize = 256 << 20;
 /// Requests that wait for locks.
 const LOCK_WAITS_MAX: usize = 4096;
+/// How often the programs of requests that take longer than this are looked at.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Why a mount can't be served any more.
 #[derive(Debug, thiserror::Error)]
@@ -42,8 +53,10 @@ pub async fn serve<F: FileSystem>(device: &Device, file_system: &F) -> Result<()
     let serving = Serving { file_system, owners: LockOwners::default(), kernel: &kernel };
     let mut coherence = std::pin::pin!(file_system.keep_coherent(&kernel));
     let mut receiver = Receiver::default();
-    let mut session = Session::default();
+    let mut session = Session::new();
     let mut running = FuturesUnordered::new();
+    let mut looks = tokio::time::interval(LOOK_INTERVAL);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let received = tokio::select! {
             biased;
@@ -52,6 +65,10 @@ pub async fn serve<F: FileSystem>(device: &Device, file_system: &F) -> Result<()
                 continue;
             }
             never = &mut coherence => match never {},
+            _ = looks.tick(), if !session.by_unique.is_empty() => {
+                session.look();
+                continue;
+            }
             received = receiver.receive(device), if session.may_receive() => received?,
         };
         let Some(bytes) = received else { return Ok(()) };
@@ -61,7 +78,20 @@ pub async fn serve<F: FileSystem>(device: &Device, file_system: &F) -> Result<()
             let Request { header, operation } = request;
             let (unique, inode) = (header.unique, InodeId(header.nodeid));
             let fills = matches!(operation, Operation::Read { for_pages: true, .. });
-            device.answer(unique, serving.serve(&by, inode, unique, operation).await);
+            let resizes = changes_bytes(&operation);
+            let mut work = pin!(serving.serve(&by, inode, unique, operation));
+            let answered = tokio::select! {
+                biased;
+                reply = &mut work => Some(reply),
+                () = by.interruption.ending() => None,
+            };
+            if let Some(reply) = answered {
+                device.answer(unique, reply);
+            } else {
+                device.answer(unique, Reply::Error(Errno::INTR));
+                let reply = work.await;
+                serving.end_without_program(inode, reply, resizes).await;
+            }
             if fills {
                 serving.kernel.end(inode, unique);
             }
@@ -70,23 +100,41 @@ pub async fn serve<F: FileSystem>(device: &Device, file_system: &F) -> Result<()
     }
 }
 
+/// True if the kernel learns by the answer that bytes of a file, or its size, have changed.
+fn changes_bytes(operation: &Operation) -> bool {
+    let truncates = |flags: u32| OFlags::from_bits_retain(flags).contains(OFlags::TRUNC);
+    match operation {
+        Operation::Write { .. } => true,
+        Operation::SetAttributes(change) => change.valid & flag::FATTR_SIZE != 0,
+        Operation::Open { flags } | Operation::Create { flags, .. } => truncates(*flags),
+        _ => false,
+    }
+}
+
 /// The requests in flight.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Session {
     is_agreed: bool,
     by_unique: HashMap<u64, InFlight>,
     bytes: usize,
     lock_waits: usize,
+    callers: Callers,
 }
 
 #[derive(Debug)]
 struct InFlight {
     interruption: Interruption,
+    thread: u32,
+    begun: Instant,
     bytes: usize,
     waits_for_lock: bool,
 }
 
 impl Session {
+    fn new() -> Session {
+        Session { is_agreed: false, by_unique: HashMap::new(), bytes: 0, lock_waits: 0, callers: Callers::new() }
+    }
+
     fn may_receive(&self) -> bool {
         self.by_unique.len() - self.lock_waits < REQUESTS_MAX && self.bytes < BYTES_MAX
     }
@@ -122,6 +170,7 @@ impl Session {
             Operation::Interrupt { unique } => {
                 if let Some(interrupted) = self.by_unique.get(&unique) {
                     interrupted.interruption.interrupt();
+                    self.look_at(interrupted);
                 }
             }
             Operation::Destroy => device.answer(unique, Reply::Done),
@@ -134,6 +183,23 @@ impl Session {
         Ok(None)
     }
 
+    /// Looks at the programs whose requests take long. A program that waits for a lock is only looked at when it is interrupted: it does not
+    /// end before that.
+    fn look(&self) {
+        for in_flight in self.by_unique.values() {
+            let is_late = in_flight.begun.elapsed() >= LOOK_INTERVAL && !in_flight.waits_for_lock;
+            if is_late || in_flight.interruption.is_interrupted() {
+                self.look_at(in_flight);
+            }
+        }
+    }
+
+    fn look_at(&self, in_flight: &InFlight) {
+        if !in_flight.interruption.is_ending() && self.callers.is_ending(in_flight.thread) {
+            in_flight.interruption.end();
+        }
+    }
+
     fn begin(&mut self, request: Request) -> (Request, Caller) {
         let interruption = Interruption::default();
         let bytes = match &request.operation {
@@ -144,7 +210,8 @@ impl Session {
         let waits_for_lock = matches!(request.operation, Operation::SetLock { waits: true, .. });
         self.bytes += bytes;
         self.lock_waits += usize::from(waits_for_lock);
-        let in_flight = InFlight { interruption: interruption.clone(), bytes, waits_for_lock };
+        let (thread, begun) = (request.header.pid, Instant::now());
+        let in_flight = InFlight { interruption: interruption.clone(), thread, begun, bytes, waits_for_lock };
         let previous = self.by_unique.insert(request.header.unique, in_flight);
         assert!(previous.is_none(), "the kernel numbers its requests");
         let owner = Owner { uid: request.header.uid, gid: request.header.gid };

@@ -25,6 +25,7 @@
 //! | `doctor` | what `braid doctor` finds, and folders that others can change |
 //! | `kept_arrays` | arrays of earlier builds |
 //! | `killed_changes` | changes of the ordering and migrations that are killed at random moments under load |
+//! | `killed_programs` | programs on a mount that are killed while the array is unavailable |
 //! | `json` | the keys of JSON output are those of docs/json.md |
 //! | `library` | the client library: its examples, its deadlines, futures that are dropped |
 //! | `lifecycle` | up, status, volumes, down, signals |
@@ -73,6 +74,7 @@ mod hosts;
 mod json;
 mod kept_arrays;
 mod killed_changes;
+mod killed_programs;
 mod leaving;
 mod library;
 mod lifecycle;

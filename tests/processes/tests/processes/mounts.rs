@@ -100,6 +100,14 @@ impl Mounts {
         (server["state"] == "serving").then(|| number(&server["pid"]) as u32)
     }
 
+    /// The processes of the file system's server and of all devices.
+    pub fn servers_and_devices(&self) -> Vec<u32> {
+        let status = self.array.status();
+        let devices = status["devices"].as_array().expect("devices are listed").iter();
+        let server = self.server().expect("it serves");
+        devices.map(|device| number(&device["pid"]) as u32).chain([server]).collect()
+    }
+
     /// The kinds of events so far.
     fn events(&self) -> Vec<Value> {
         let events = fs::read_to_string(self.array.dir().join("events.jsonl")).unwrap_or_default();
