@@ -4,7 +4,8 @@
 //! was resynchronised by a host that knows the volume as it was before the change: it is told again. Devices need not be in: one that
 //! returns is told, too, and its recovery does not get beyond its survey while a coordinator has a volume on hold. So the recovery neither
 //! ends nor undoes what the device is told before its coordinator knows the change. Nor can a recovery end while the others have a part of
-//! a volume that hosts do not know; and it removes a part that the others do not have.
+//! a volume that hosts do not know; and it leaves alone what the device has of such a volume, which may be about to be created. So a
+//! deletion, and the end of a creation that can't be completed, tell each device, also one that was unavailable, when it is back.
 //!
 //! Before devices are told again, the administrator confirms that it still holds the volume. That spares requests which the devices would
 //! refuse; they refuse those of a fenced host.

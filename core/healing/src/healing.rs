@@ -46,6 +46,7 @@ impl Healing {
     /// A volume is not known any more.
     pub fn on_volume_dropped(&mut self, ctx: &mut Ctx, volume: VolumeId) {
         self.stop_migrating(ctx, volume);
+        self.shared.note_deleted(volume);
         self.recoveries.restart(ctx, &mut self.shared);
     }
 
@@ -150,6 +151,11 @@ impl Healing {
     /// True if a job waits for this step.
     pub fn awaits(&self, step: StepId) -> bool {
         self.shared.steps.contains(step)
+    }
+
+    /// True if no recovery of this host creates or changes objects of this volume. An administrator that tells the devices waits for that.
+    pub fn is_idle_for(&self, volume: VolumeId) -> bool {
+        !self.shared.steps.jobs().any(|job| matches!(job, Job::Recovery(_, step) if step.shapes(volume)))
     }
 
     /// Asserts that steps and jobs agree, and that every job has a step or a timer; a recovery need not while the host is `leaving`.

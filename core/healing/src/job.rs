@@ -61,6 +61,17 @@ impl RecoveryStep {
         matches!(self, RecoveryStep::Object(_))
     }
 
+    /// True if it creates or changes an object of this volume. A removal is repeated without harm.
+    pub fn shapes(&self, volume: VolumeId) -> bool {
+        let (RecoveryStep::Object(Task::CreateObject { object, .. })
+        | RecoveryStep::Object(Task::ResizeObject { object, .. })
+        | RecoveryStep::Object(Task::SetOrdering { object, .. })) = self
+        else {
+            return false;
+        };
+        *object == volume.object()
+    }
+
     pub fn weight(&self) -> u64 {
         if let RecoveryStep::Restore { stripes, .. } = self { stripes.weight } else { 0 }
     }

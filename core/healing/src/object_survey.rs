@@ -7,12 +7,15 @@ use crate::who_answers::{Question, asked};
 use braid_base::{BlockRange, DeviceId, VolumeId};
 use braid_layout::VolumeDescription;
 use braid_wire::{ObjectDescription, Task};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 impl Recovery {
     /// The steps that follow from the objects of the devices. None if some object belongs to a volume that this host does not know, or
     /// not as it will be.
-    pub(crate) fn after_survey(&self, ctx: &Ctx) -> Option<VecDeque<RecoveryStep>> {
+    ///
+    /// An object of a volume that this host does not know stays, unless this host knows that the volume was deleted: perhaps the volume is
+    /// being created. The devices' answers are from different moments, so it proves nothing that no other device has the object.
+    pub(crate) fn after_survey(&self, ctx: &Ctx, deleted: &BTreeSet<VolumeId>) -> Option<VecDeque<RecoveryStep>> {
         let device = self.device;
         // Otherwise the recovery could undo what an administrator has told the device, and end before this host knows the change.
         if !ctx.held.is_empty() {
@@ -30,10 +33,10 @@ impl Recovery {
         if !has_all_asked && own.iter().any(has_no_volume) {
             return None;
         }
-        // The volume was deleted, or has moved away, meanwhile.
+        // The volume was deleted, or has moved away, while this recovery changed objects.
         let is_left_over = |held: &&ObjectDescription| match ctx.volumes.get(&VolumeId(held.object.0)) {
             Some(volume) => held.redundant && volume.object_on(device).is_none(),
-            None => held.redundant && others().all(|other| other.object != held.object),
+            None => held.redundant && deleted.contains(&VolumeId(held.object.0)),
         };
         let removed = own.iter().filter(is_left_over).map(|held| Task::RemoveObject { object: held.object });
         let mut steps: VecDeque<_> = removed.map(RecoveryStep::Object).collect();

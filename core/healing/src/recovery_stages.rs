@@ -4,8 +4,9 @@
 //! ```text
 //!   Outdated   a volume has changed: waits for the last change of an object under way, which may go by the volume as it was
 //!   Survey     the devices that are in list their objects. Every redundant object must belong to a known volume first (the front end
-//!              announces volumes). Objects that the returning device lacks are created there; objects that no other device has are
-//!              removed. While a volume is on hold, the survey is repeated: the devices may know a change of it, and this host does not
+//!              announces volumes). Objects that the returning device lacks are created there; objects of volumes that have moved away
+//!              or were deleted are removed. While a volume is on hold, the survey is repeated, and no object is changed: the devices may
+//!              know a change of it, and this host does not
 //!   ListMissed the devices of its stripes list what was written while the device was out, once they have decided their earlier intents
 //!   Resync     these blocks are restored by ordinary storage transactions, a few at a time
 //!   Rebuild    absent blocks are restored, if the device has a new disk
@@ -236,6 +237,10 @@ impl Recovery {
             if step.changes_objects() && shared.steps.of_recovery(self.device).any(RecoveryStep::changes_objects) {
                 return self.waiting.push_front(step);
             }
+            if step.changes_objects() && !ctx.held.is_empty() {
+                shared.timers.set(Timer::Recover(self.device), ctx.now.after(PAUSE));
+                return self.waiting.push_front(step);
+            }
             let step = match step {
                 RecoveryStep::Restore { placement, stripes, salvage } => {
                     match self.begin_restore(ctx, shared, placement, stripes) {
@@ -317,7 +322,7 @@ impl Recovery {
                 self.stage = RecoveryStage::Survey;
                 self.survey(ctx);
             }
-            RecoveryStage::Survey => match self.after_survey(ctx) {
+            RecoveryStage::Survey => match self.after_survey(ctx, &shared.deleted) {
                 Some(steps) => (self.stage, self.waiting) = (RecoveryStage::ListMissed, steps),
                 None => {
                     // The front end will announce the volumes that are not known yet, and end the holds.

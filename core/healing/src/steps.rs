@@ -5,7 +5,10 @@ use crate::job::{Job, RecoveryStep};
 use crate::throttle::{Budget, Urgency, Users};
 use braid_base::{DeviceId, Time, Timers, VolumeId};
 use braid_machine::HostRequest;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The most deleted volumes that a host remembers. Only a recovery that is under way may have to remove objects of them.
+const DELETED_MAX: usize = 1024;
 
 /// Counters of the jobs since the host started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,6 +41,8 @@ pub(crate) struct Shared {
     pub timers: Timers<Timer>,
     pub users: Users,
     pub counters: HealingCounters,
+    /// The last volumes that were deleted while this host knew them. Their numbers are not used again.
+    pub deleted: BTreeSet<VolumeId>,
 }
 
 impl Shared {
@@ -46,6 +51,14 @@ impl Shared {
         let step = StepId(self.steps.take_number());
         self.steps.pending.insert(step, Pending { job, since: ctx.now });
         ctx.events.push(Event::Ask { step, request: request.into() });
+    }
+
+    /// A volume is not known any more: it was deleted.
+    pub fn note_deleted(&mut self, volume: VolumeId) {
+        self.deleted.insert(volume);
+        if self.deleted.len() > DELETED_MAX {
+            self.deleted.pop_first();
+        }
     }
 
     /// How much work may be done on a volume now.

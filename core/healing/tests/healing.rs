@@ -302,13 +302,17 @@ fn objects(volume: &VolumeDescription, device: DeviceId) -> Vec<ObjectDescriptio
 
 /// Answers the survey under way: device 3 has its part of this volume, and the others what they have of the volume that the host knows.
 fn answer_survey(stage: &mut Stage, on_device_3: &VolumeDescription) {
+    answer_survey_with(stage, &objects(on_device_3, DeviceId(3)));
+}
+
+fn answer_survey_with(stage: &mut Stage, on_device_3: &[ObjectDescription]) {
     let known = stage.volumes[&VOLUME].clone();
     for (step, request) in std::mem::take(&mut stage.asked) {
         let HostRequest::Array(ArrayRequest::Manage { device, task: Task::ListObjects }) = request else {
             panic!("not a part of a survey: {request:?}")
         };
-        let volume = if device == DeviceId(3) { on_device_3 } else { &*known };
-        let outcome = Ok(HostSuccess::Managed(Managed::Objects(objects(volume, device))));
+        let held = if device == DeviceId(3) { on_device_3.to_vec() } else { objects(&known, device) };
+        let outcome = Ok(HostSuccess::Managed(Managed::Objects(held)));
         stage.with(|healing, ctx| healing.answered(ctx, step, outcome));
     }
     while stage.asked.is_empty() && stage.wake_once() {}
@@ -344,6 +348,77 @@ fn while_a_volume_is_on_hold_no_recovery_gets_beyond_its_survey() {
         };
         assert_eq!(stage.asked.values().any(is_removal), !changes, "{:?}", stage.asked);
     }
+}
+
+/// A volume on devices 0 and 3 that the host does not know is being created, and device 3 was told first. Then the same with one that the
+/// host knew, and that was deleted when its part was created.
+#[test]
+fn a_part_of_an_unknown_volume_stays_and_one_of_a_deleted_volume_is_removed() {
+    for was_known in [false, true] {
+        let mut stage = Stage::new();
+        let mut volume = VolumeDescription::clone(&stage.volumes[&VOLUME]);
+        (volume.id, volume.devices) = (VolumeId(2), vec![DeviceId(0), DeviceId(3)]);
+        volume.layout = Layout::new("raid1:2".parse().unwrap(), 2, 4).unwrap();
+        let is_task = |request: &HostRequest, task: &dyn Fn(&Task) -> bool| match request {
+            HostRequest::Array(ArrayRequest::Manage { device: DeviceId(3), task: asked }) => task(asked),
+            _ => false,
+        };
+        if was_known {
+            stage.volumes.insert(volume.id, Rc::new(volume.clone()));
+        }
+        stage.stands(MemberState::Returning { recovery_coordinator: Some(HOST) });
+        if was_known {
+            answer_survey_with(&mut stage, &[]);
+            let creates =
+                |task: &Task| matches!(task, Task::CreateObject { object, .. } if *object == volume.id.object());
+            while !stage.asked.values().any(|request| is_task(request, &creates)) {
+                stage.answer(Ok(HostSuccess::Done));
+            }
+            assert!(!stage.healing.is_idle_for(volume.id) && stage.healing.is_idle_for(VOLUME), "it is created");
+            stage.volumes.remove(&volume.id);
+            stage.with(|healing, ctx| healing.on_volume_dropped(ctx, volume.id));
+            let Stage { asked, healing, .. } = &mut stage;
+            asked.retain(|step, _| healing.awaits(*step));
+            assert!(!stage.healing.is_idle_for(volume.id), "the task is still under way");
+            while !stage.healing.is_idle_for(volume.id) {
+                stage.answer(Ok(HostSuccess::Done));
+            }
+        }
+        let known = stage.volumes[&VOLUME].clone();
+        let own: Vec<_> = [&*known, &volume].into_iter().flat_map(|volume| objects(volume, DeviceId(3))).collect();
+        answer_survey_with(&mut stage, &own);
+        let removes = |task: &Task| matches!(task, Task::RemoveObject { object } if *object == volume.id.object());
+        assert_eq!(stage.asked.values().any(|request| is_task(request, &removes)), was_known, "{:?}", stage.asked);
+        assert!(!stage.asked.is_empty(), "the recovery goes on");
+    }
+}
+
+#[test]
+fn while_a_volume_is_on_hold_no_object_is_changed() {
+    let mut stage = Stage::new();
+    stage.stands(MemberState::Returning { recovery_coordinator: Some(HOST) });
+    answer_survey_with(&mut stage, &[]);
+    assert!(!stage.healing.is_idle_for(VOLUME), "its object is created");
+    stage.held.insert(VOLUME);
+    let changes = |stage: &Stage| {
+        stage
+            .asked
+            .values()
+            .filter(|request| {
+                matches!(request, HostRequest::Array(ArrayRequest::Manage { task: Task::CreateObject { .. }, .. }))
+            })
+            .count()
+    };
+    let step = *stage.asked.first_key_value().unwrap().0;
+    stage.asked.remove(&step);
+    stage.with(|healing, ctx| healing.answered(ctx, step, Err(HostError::Busy)));
+    for _ in 0..3 {
+        stage.wake_once();
+        assert_eq!(changes(&stage), 0, "it is not repeated");
+    }
+    stage.held.clear();
+    stage.wake_once();
+    assert_eq!(changes(&stage), 1);
 }
 
 #[test]

@@ -135,9 +135,9 @@ impl Host {
         self.requests.has_no_objects() && self.coordinator.is_idle() && self.locks.is_settled()
     }
 
-    /// The same for one volume.
+    /// True if no operation and no transaction of one volume is under way, and no recovery creates or changes objects of it.
     pub fn is_idle_for(&self, volume: VolumeId) -> bool {
-        self.coordinator.is_idle_for(volume)
+        self.coordinator.is_idle_for(volume) && self.healing.is_idle_for(volume)
     }
 
     /// The patient operations that wait for something that is missing: how many they are, how long the oldest has waited,

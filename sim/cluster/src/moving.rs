@@ -1,11 +1,12 @@
 //! Changes of a volume by the control plane, as operations of scenarios; and the end of the last migration of a run.
 
 use crate::cluster::{Cluster, Failed, HostSlot};
+use crate::control::Subject;
 use crate::role::Role;
 use crate::swarm::Run;
 use braid_base::DeviceId;
-use braid_control_protocol::{Administrator, Change, Error, Migration, Timing};
-use braid_layout::{Layout, Placement};
+use braid_control_protocol::{Administrator, Change, Creation, Error, Migration, Timing};
+use braid_layout::{Layout, Placement, VolumeDescription};
 use braid_machine::{JobRequest, OpId};
 use braid_ordering::Ordering;
 use std::time::Duration;
@@ -27,6 +28,15 @@ impl Cluster {
         let own = self.generation(by);
         let administrator = Administrator::changing(own, Change::Ordering(ordering), Timing::default());
         self.begin_operation(by, administrator.into());
+    }
+
+    /// Begins to create another volume. The array has a control plane from then on, in which other hosts complete what this one leaves.
+    pub fn begin_creation(&mut self, by: HostSlot, volume: VolumeDescription) {
+        if self.control.is_none() {
+            self.begin_control(None);
+        }
+        let (own, subject) = (self.generation(by), Subject::Volume(volume.id));
+        self.begin_operation_on(by, subject, Creation::of(own, volume, Timing::default()).into());
     }
 
     /// Begins a migration: devices make room for the second layout, then all nodes learn of it.

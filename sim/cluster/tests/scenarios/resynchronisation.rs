@@ -2,13 +2,14 @@
 //! meanwhile.
 
 use crate::story::*;
-use braid_base::{DeviceId, MemberState, NodeId};
-use braid_cluster::{Cluster, HostSlot, Options};
+use braid_base::{DeviceId, MemberState, NodeId, VolumeId};
+use braid_cluster::{Cluster, HostSlot, Options, Role};
+use braid_layout::{Layout, VolumeDescription};
 use braid_machine::ArrayRequest;
 use braid_ordering::Ordering;
 use braid_wire::{Command, Message, MonitorCommand, Task};
 use braid_world::{LocalClock, Verdict};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
@@ -214,6 +215,56 @@ fn a_recovery_coordinator_that_does_not_know_the_volume_does_not_finish() {
         assert_eq!(array.finish(adopted), DONE);
     }
     wait_in(&mut array, 4);
+    all_is_well(array);
+}
+
+/// The administrator of a new volume has died, and another host continues while device 4 returns. Device 4 is told first. The answers to the
+/// survey are from different moments: device 0 has no part yet.
+#[test]
+fn a_survey_during_a_creation_removes_nothing_of_the_new_volume() {
+    let (mut array, a, b) = array_by(Ordering::Timestamp);
+    array.add_host();
+    fill(&mut array, a);
+    let id = VolumeId(array.volume().id.0 + 1);
+    let layout = Layout::new("raid1:2".parse().unwrap(), 2, 1).unwrap();
+    let devices = vec![DeviceId(0), DeviceId(4)];
+    let volume = VolumeDescription { id, bytes: 8 * BLOCK, layout, devices, ..array.volume().clone() };
+    // What is lost: creations at device 0, at device 4, the survey of device 4, and the lists of what it missed.
+    let lost = Rc::new(Cell::new([true, true, true, true]));
+    let is_lost = lost.clone();
+    array.world.network.set_rule(move |_, to, message| {
+        let Message::Request(request) = message else { return Verdict::Pass };
+        let Command::Manage { task, .. } = &request.command else { return Verdict::Pass };
+        let [at_0, at_4, survey, lists] = is_lost.get();
+        let is_lost = match task {
+            Task::CreateObject { .. } => (at_0 && to == device(0)) || (at_4 && to == device(4)),
+            Task::ListObjects => survey && to == device(4),
+            Task::ListMissed { .. } => lists,
+            _ => false,
+        };
+        if is_lost { Verdict::Drop } else { Verdict::Pass }
+    });
+    let has_part = move |array: &Cluster, number: u16| match array.world.machine(device(number)) {
+        Some(Role::Device(machine)) => machine.store().object(id.object()).is_some(),
+        _ => false,
+    };
+    array.begin_creation(b, volume);
+    array.run_for(Duration::from_millis(100));
+    array.crash(array.node(b));
+    lose(&mut array, 4);
+    welcome(&mut array, 4);
+    lost.set([true, false, true, true]);
+    wait_until(&mut array, "device 4 is told by another host", |array| has_part(array, 4));
+    lost.set([true, false, false, true]);
+    array.run_for(Duration::from_secs(3));
+    assert!(has_part(&array, 4) && !has_part(&array, 0), "the survey is over");
+    lost.set([false, false, false, true]);
+    wait_until(&mut array, "device 0 is told", |array| has_part(array, 0));
+    array.run_for(Duration::from_secs(1));
+    lost.set([false; 4]);
+    wait_in(&mut array, 4);
+    array.run_for(A_WHILE);
+    assert!(has_part(&array, 4) && has_part(&array, 0));
     all_is_well(array);
 }
 
