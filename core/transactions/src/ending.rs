@@ -249,8 +249,9 @@ impl Coordinator {
 fn end_patience(coordinator: &mut Coordinator, ctx: &mut Ctx, op: OperationId) {
     coordinator.operations.end_patience(ctx.now.time, op, ctx.settings.request_timeout);
     if let Some(sequence) = coordinator.operations.of(op).attempt {
+        let transaction = coordinator.transactions.of(sequence);
         let devices: Vec<_> =
-            (&coordinator.transactions.of(sequence).asked & ctx.view.unavailable()).into_iter().collect();
+            ctx.view.unavailable().iter().copied().filter(|device| transaction.will_need(*device)).collect();
         if !devices.is_empty() {
             coordinator.give_up(ctx, op, HostError::Unavailable { devices });
         }

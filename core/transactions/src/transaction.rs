@@ -87,6 +87,16 @@ impl Transaction {
         }
     }
 
+    /// True if its operation can't succeed while this device is unavailable: the transaction needs it now or in a later phase. Where it is
+    /// being taken back, or has no locks yet, the operation is going to ask the same devices again.
+    pub fn will_need(&self, device: DeviceId) -> bool {
+        match &self.phase {
+            Phase::Locking | Phase::Aborting { .. } | Phase::Resolving => self.asked.contains(&device),
+            Phase::Reading { .. } => self.participants.contains(&device) || self.needs(device),
+            Phase::Executing { .. } | Phase::Writing { .. } | Phase::Committed { .. } => self.needs(device),
+        }
+    }
+
     /// The policy of its volume's ordering.
     pub(crate) fn policy(&self) -> &'static Policy {
         self.volume.ordering.policy()

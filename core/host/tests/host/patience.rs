@@ -150,6 +150,23 @@ fn one_with_a_limit_whose_write_is_under_way_has_the_host_s_time_out_after_it() 
 }
 
 #[test]
+fn one_with_a_limit_needs_no_device_that_has_answered() {
+    let mut stage = Stage::with_monitor(Ordering::Timestamp);
+    stage.lack(&[0, 4]);
+    let [write, _] = ask_for_a_minute(&mut stage);
+    stage.pass(A_MINUTE - Duration::from_secs(5));
+    stage.lack(&[]);
+    let (write, writes) = begin_writing(&mut stage, write);
+    stage.accept_all(&writes[..1], 0);
+    stage.lack(&[writes[0].0.0]);
+    stage.pass(Duration::from_secs(6));
+    assert_eq!(stage.outcome(write), None, "the answer of the other device is waited for");
+    let again: Vec<_> = stage.commands().into_iter().filter(|sent| sent.0 == writes[1].0).take(1).collect();
+    stage.accept_all(&again, 0);
+    assert_eq!(stage.outcome(write), DONE);
+}
+
+#[test]
 fn one_with_a_limit_is_never_written_twice() {
     let mut stage = Stage::with_monitor(Ordering::Timestamp);
     let [write, _] = ask_for_a_minute(&mut stage);
