@@ -104,10 +104,9 @@ impl Allotment {
 
     /// Blocks that were taken are not used after all.
     pub fn put_back(&mut self, runs: &[BlockRange], progress: &mut Vec<Progress>) {
-        for run in runs {
-            self.free.insert(*run);
-            self.free_count += run.count;
-        }
+        runs.iter().for_each(|run| self.free.insert(*run));
+        // A server may name blocks that are here already.
+        self.free_count = self.free.blocks();
         self.serve_all(progress);
     }
 

@@ -268,7 +268,8 @@ impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> Fi
             Ok(HostSuccess::Files(FilesSuccess::Result(FileResult::FileSystem(status)))) => {
                 survey.shards[shard] = status;
             }
-            Ok(other) => panic!("not a status: {other:?}"),
+            // The server answers something else than it was asked.
+            Ok(_) => survey.failed = Some(HostError::Files(FilesError::Refused(FileError::Lost))),
             Err(error) => survey.failed = Some(error),
         }
         if survey.left == 0 {

@@ -43,6 +43,9 @@ pub struct Heartbeat<R> {
     pub report: R,
 }
 
+/// The last generation that is given: a fence of it needs a higher number.
+const GENERATION_MAX: Generation = Generation(u32::MAX - 1);
+
 /// A write that a transition asks of the backend. It writes what the table contains then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Write {
@@ -108,8 +111,11 @@ impl<R> LeaseTable<R> {
     }
 
     /// Adds a lease that the backend has read, and the host's heartbeat, if there is one. The lease decides: if it is over, the heartbeat is
-    /// ignored.
+    /// ignored. So is a lease of a generation that is never given.
     pub fn insert(&mut self, host: Generation, mut lease: Lease<R>, heartbeat: Option<Heartbeat<R>>) {
+        if host > GENERATION_MAX {
+            return;
+        }
         if let Some(heartbeat) = heartbeat.filter(|_| !lease.is_over) {
             lease.is_renewed |= heartbeat.is_after(&lease.heartbeat);
             lease.heartbeat = heartbeat;
@@ -135,7 +141,7 @@ impl<R> LeaseTable<R> {
 
     /// Gives a generation that was never used before, with a lease that starts at `now`. None if there is no further one.
     pub fn take(&mut self, now: &LeaseTime, report: R) -> Option<(Generation, [Write; 2])> {
-        let host = Generation(self.last.0.checked_add(1)?);
+        let host = Some(Generation(self.last.0.checked_add(1)?)).filter(|host| *host <= GENERATION_MAX)?;
         assert!(self.leases.last_key_value().is_none_or(|(last, _)| *last < host), "{host} is given once");
         self.last = host;
         let heartbeat = Heartbeat { renewed: Some(now.clone()), confirmed: Version(0), report };

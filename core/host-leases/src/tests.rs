@@ -119,10 +119,15 @@ fn a_late_renewal_takes_nothing_back() {
 }
 
 #[test]
-fn the_last_generation_is_given_and_none_after_it() {
-    let mut table = LeaseTable::new(Generation(u32::MAX - 1));
-    let (host, _) = table.take(&at(1), 0).unwrap();
-    assert_eq!((host, table.take(&at(1), 0)), (Generation(u32::MAX), None));
+fn a_generation_of_which_there_is_no_fence_is_neither_given_nor_read() {
+    let now = LeaseTime::default();
+    let mut table = LeaseTable::new(Generation(u32::MAX - 2));
+    let last = table.take(&now, ()).expect("there is one more").0;
+    assert!(table.take(&now, ()).is_none());
+    let heartbeat = Heartbeat { renewed: None, confirmed: Version(0), report: () };
+    table.insert(Generation(u32::MAX), Lease { is_over: false, is_renewed: false, heartbeat }, None);
+    let later = LeaseTime { elapsed: Duration::from_secs(100), ..now };
+    assert!(table.expire_one(last, &later, Duration::ZERO).1.len() == 2 && table.leases().count() == 1);
 }
 
 #[test]

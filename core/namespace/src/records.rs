@@ -72,7 +72,8 @@ impl Shards {
     /// The only shard of a file system.
     pub const ONE: Shards = Shards { own: ShardId::FIRST, count: 1, placement: Placement::Parent };
 
-    /// The part of the blocks of the volume that this shard has at first.
+    /// The part of the blocks of the volume that this shard has at first. `blocks` is the size at the creation of the file system, for all
+    /// shards: a file system grows only when each shard serves its present size, and so has been formatted.
     pub fn share(&self, blocks: u64) -> BlockRange {
         let (own, count) = (u64::from(self.own.0), u64::from(self.count));
         BlockRange::between(blocks * own / count, blocks * (own + 1) / count)

@@ -19,6 +19,8 @@ use bytes::{Buf, BufMut, Bytes};
 const HEADER_BYTES: usize = 24;
 /// Bytes of a copy after the record.
 const CHECKSUM_BYTES: usize = 4;
+/// The highest sequence of a record that is read.
+const SEQUENCE_MAX: u64 = u64::MAX / 2;
 /// Lengths are counted in words of this many bytes.
 const WORD_BYTES: usize = 4;
 const READ: DiskTag = DiskTag(0);
@@ -230,7 +232,8 @@ fn decode<R: TwoCopyRecord>(copy: &[u8]) -> Result<(u64, R), RecordError> {
         return Err(RecordError::NewerFormat { found });
     }
     let length = from.get_u32_le() as usize * WORD_BYTES;
-    let sequence = from.get_u64_le();
+    // A count of writes never gets there: only a forged record has such a number, and no number would be left for the next one.
+    let sequence = Some(from.get_u64_le()).filter(|sequence| *sequence <= SEQUENCE_MAX).ok_or(RecordError::Damaged)?;
     let mut body = from.get(..length).ok_or(RecordError::Damaged)?;
     let record = if found < R::FORMAT { R::take_older(found, &mut body) } else { R::take(&mut body) };
     let record = record.filter(|_| body.is_empty());
@@ -300,6 +303,8 @@ mod tests {
         assert_eq!(read(&disk), Ok((8, numbers(&[1]), false)));
         disk[20] ^= 1;
         assert_eq!(read(&disk), Err(RecordError::Damaged), "neither copy is valid");
+        let disk = [encode(8, &numbers(&[1])), encode(u64::MAX, &numbers(&[1, 2]))].concat();
+        assert_eq!(read(&disk), Ok((8, numbers(&[1]), false)), "no record could follow the other copy");
     }
 
     #[test]

@@ -395,9 +395,12 @@ impl From<LeaseLost> for ControlError {
     }
 }
 
+/// So much of the path of a mount is kept where the whole report does not fit into a slot.
+const DIRECTORY_CHARS: usize = 1000;
+
 /// The text of a heartbeat, without those parts of the report for people that don't fit into a slot.
 fn fitting(heartbeat: &mut Heartbeat) -> Vec<u8> {
-    let shorter: [fn(&mut LeaseReport); 4] = [
+    let shorter: [fn(&mut LeaseReport); 5] = [
         |_| {},
         |report| report.coordinates_recovery.iter_mut().for_each(|recovery| recovery.lost.clear()),
         // Servers that have lost their list of hosts ask for one counter.
@@ -409,6 +412,12 @@ fn fitting(heartbeat: &mut Heartbeat) -> Vec<u8> {
                 server.hosts_cut = true;
             }
         },
+        // In JSON, a control character has six bytes.
+        |report| {
+            if let Some(mount) = &mut report.mount {
+                mount.directory = mount.directory.chars().take(DIRECTORY_CHARS).chain(['…']).collect();
+            }
+        },
     ];
     for shorten in shorter {
         shorten(&mut heartbeat.report);
@@ -417,7 +426,8 @@ fn fitting(heartbeat: &mut Heartbeat) -> Vec<u8> {
             return text;
         }
     }
-    unreachable!("names and addresses fit into a slot: paths have 4096 bytes at most")
+    heartbeat.report = LeaseReport { revision: heartbeat.report.revision, ..LeaseReport::default() };
+    serde_json::to_vec(heartbeat).expect("our own types have a JSON form")
 }
 
 /// A report with what only the folder adds.
@@ -678,6 +688,15 @@ mod tests {
         let seen = folder.hosts(&at(11), LEASE).unwrap().remove(0);
         assert_eq!((seen.process, seen.report.mount.is_some()), (Process::own(), true));
         assert_eq!((seen.report.revision, seen.report.counters), (3, BTreeMap::from([(LOCK_REQUESTS.to_string(), 7)])));
+        // A path of control characters is cut, and what nobody should have written is left out.
+        for (directory, is_kept) in [("\u{1}".repeat(1_400), true), ("d".into(), false)] {
+            let mount = Some(crate::MountReport { file_system: 1, directory });
+            let lock_server =
+                Some(crate::LockService { id: 0, address: "\u{1}".repeat(if is_kept { 10 } else { 2_000 }) });
+            folder.renew(host, &at(12), LeaseReport { mount, lock_server, ..told() }).unwrap();
+            let seen = folder.hosts(&at(12), LEASE).unwrap().remove(0);
+            assert_eq!((seen.report.revision, seen.report.mount.is_some()), (3, is_kept));
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use braid_objects::key::KEY_BYTES;
 use braid_objects::{Change, Key};
 use braid_wire::decode_answer;
 use bytes::{Buf, BufMut, Bytes};
+use std::collections::BTreeSet;
 
 /// An executed request for objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,7 +101,9 @@ pub(crate) fn take_roots(from: &mut &[u8]) -> Result<Vec<Root>, DecodeError> {
         let fits = u64::from(length) <= SLOT_BYTES;
         fits.then_some(Root { first, place: SlotRef { slot, length, checksum } }).ok_or(DecodeError)
     };
-    (0..from.try_get_u32_le()?).map(|_| take(from)).collect()
+    let roots: Vec<Root> = (0..from.try_get_u32_le()?).map(|_| take(from)).collect::<Result<_, DecodeError>>()?;
+    let slots: BTreeSet<u32> = roots.iter().map(|root| root.place.slot).collect();
+    if slots.len() == roots.len() { Ok(roots) } else { Err(DecodeError) }
 }
 
 /// Encodes a value, or its absence.

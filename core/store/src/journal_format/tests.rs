@@ -119,6 +119,14 @@ fn every_record_is_read_as_it_was_written() {
 }
 
 #[test]
+fn roots_that_share_a_slot_are_damaged() {
+    let root = Root { first: Key::FIRST, place: SlotRef { slot: 4, length: 900, checksum: 5 } };
+    let mut description = Vec::new();
+    Record::Rooted(vec![root, root]).encode(&mut description);
+    assert_eq!(decode(&description, Vec::new()), Err(DecodeError));
+}
+
+#[test]
 fn a_damaged_payload_block_is_lost_and_its_neighbours_are_not() {
     let mut description = Vec::new();
     intent().encode(false, &mut description);

@@ -1,10 +1,15 @@
 //! Tests of damage: corruption, foreign devices and broken disks are detected, reported, and never answered with old data or zeros.
 
-use crate::protocol::{Bench, OBJECT, config, data, intent, pattern, patterns};
-use braid_base::{ArrayId, BLOCK_BYTES, BlockRange, DeviceId, DiskId};
+use crate::disk::TestDisk;
+use crate::protocol::{Bench, OBJECT, config, data, hole, intent, pattern, patterns};
+use braid_base::checksum::crc32c;
+use braid_base::{ArrayId, BLOCK_BYTES, BlockRange, DeviceId, DiskId, Rng};
 use braid_machine::DiskError;
 use braid_store::{Recovered, Storage, Store, StoreConfig, StoreError, StoreEvent};
 use braid_wire::Failure;
+
+/// How many forged journals a test tries.
+const FORGERIES: u32 = 400;
 
 /// An object whose blocks 16 to 31 are a whole chunk in a slot, and whose block 40 was written to its slot by a checkpoint.
 fn at_home() -> Bench {
@@ -216,6 +221,48 @@ fn corruption_of_a_durable_record_makes_the_store_unusable() {
         let error = Bench::start(disk, 1).map(|_| ()).expect_err("a record is gone");
         assert!(matches!(error, StoreError::Damaged { part: "journal", .. }), "{error}");
     }
+}
+
+/// Changes a byte of the records of a batch, or a header's length, and makes the checksum match, as no fault of a disk does.
+fn forge(disk: &mut TestDisk, batch: u64, rng: &mut Rng) {
+    let header = disk.get(batch, 512);
+    let records = u32::from_le_bytes(header[32..36].try_into().unwrap()) as usize;
+    let mut description = disk.get(batch, (64 + records).next_multiple_of(512));
+    for _ in 0..rng.between(1, 3) {
+        let at = 64 + rng.below(records.max(1) as u64) as usize;
+        let wrong = [rng.below(256) as u8, description[at] ^ (1 << rng.below(8)), 0, 0xff];
+        description[at] = wrong[rng.below(4) as usize];
+    }
+    description[60..64].fill(0);
+    let checksum = crc32c(&description[..64 + records]);
+    description[60..64].copy_from_slice(&checksum.to_le_bytes());
+    disk.put(batch, &description.into());
+}
+
+#[test]
+fn no_content_of_the_journal_crashes_a_start() {
+    let mut bench = Bench::with_object(100);
+    bench.write(1, vec![data(3, 3, 500), data(16, 16, 700)]);
+    checkpoint(&mut bench, 10);
+    bench.write(100, vec![data(50, 3, 600), hole(4, 1)]);
+    assert_eq!(bench.prepare(intent(101, vec![data(33, 3, 800), data(64, 16, 900)])), Ok(()));
+    bench.settle();
+    let batches = bench.disk.find(b"BraidJnl");
+    let rng = &mut Rng::new(7);
+    let mut refused = 0;
+    for _ in 0..FORGERIES {
+        let mut disk = bench.disk.clone();
+        forge(&mut disk, batches[rng.below(batches.len() as u64) as usize], rng);
+        match Bench::start(disk, 1) {
+            Ok((mut started, _)) => {
+                // What has been read is kept by a checkpoint, too.
+                checkpoint(&mut started, 1_000);
+                refused += u32::from(started.restart().is_err());
+            }
+            Err(_) => refused += 1,
+        }
+    }
+    assert!(refused > 0 && refused < FORGERIES, "{refused} are refused");
 }
 
 #[test]
