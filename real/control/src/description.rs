@@ -325,6 +325,15 @@ fn ordered() -> String {
 }
 
 impl ArrayDescription {
+    /// The schema that a release must know to read this description.
+    pub(crate) fn needed_schema(&self) -> u64 {
+        let grows = |volume: &VolumeEntry| match &volume.state {
+            VolumeState::Draining { to, .. } | VolumeState::Reordering { to, .. } => matches!(to, Change::Grow(_)),
+            _ => false,
+        };
+        if self.volumes.iter().any(grows) { crate::file::SCHEMA_OF_GROWTH } else { crate::file::SCHEMA }
+    }
+
     /// A new array with a fresh name, whose devices are still to be made.
     pub fn new(devices: Vec<DeviceEntry>, creation: Creation) -> ArrayDescription {
         ArrayDescription {

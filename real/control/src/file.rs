@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 
 /// The schema of every file in the folder, as this release writes it.
 pub(crate) const SCHEMA: u64 = 2;
+/// The schema of a description while a volume grows. The release before does not know that change: it says that a newer release is needed,
+/// instead of that the file is damaged.
+pub(crate) const SCHEMA_OF_GROWTH: u64 = 3;
 
 /// How long to wait for a lock that is held only for a few file operations at a time.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
@@ -45,8 +48,8 @@ pub(crate) fn parse<T: DeserializeOwned>(path: &Path, text: &[u8]) -> Result<T, 
     let value: serde_json::Value = serde_json::from_slice(text).map_err(|error| damaged(error.to_string()))?;
     match value.get("schema").and_then(serde_json::Value::as_u64) {
         None => return Err(damaged("it has no schema number".to_string())),
-        Some(found) if found > SCHEMA => {
-            return Err(ControlError::NewerSchema { file: path.to_path_buf(), found, known: SCHEMA });
+        Some(found) if found > SCHEMA_OF_GROWTH => {
+            return Err(ControlError::NewerSchema { file: path.to_path_buf(), found, known: SCHEMA_OF_GROWTH });
         }
         Some(_) => {}
     }
@@ -224,9 +227,9 @@ mod tests {
     fn a_newer_schema_is_refused_before_anything_else_is_looked_at() {
         let scratch = Scratch::new("schema");
         let path = scratch.path("later.json");
-        std::fs::write(&path, "{\"schema\": 3, \"wholly\": \"different\"}").unwrap();
+        std::fs::write(&path, "{\"schema\": 4, \"wholly\": \"different\"}").unwrap();
         let error = read::<Vec<u8>>(&path).unwrap_err();
-        assert!(matches!(error, ControlError::NewerSchema { found: 3, known: 2, .. }), "{error}");
+        assert!(matches!(error, ControlError::NewerSchema { found: 4, known: 3, .. }), "{error}");
     }
 
     #[test]

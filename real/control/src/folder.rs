@@ -124,6 +124,7 @@ impl ArrayFolder {
         let returned = change(&mut description)?;
         self.consistent(&description)?;
         description.revision += 1;
+        description.schema = description.needed_schema();
         self.require_lock(&lock)?;
         self.replace(&self.path(DESCRIPTION), &description, Durability::Durable)?;
         Ok(returned)
@@ -370,7 +371,7 @@ pub(crate) const FOLDER_FILES: [&str; 8] =
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::{Creation, DeviceState, VolumeEntry, VolumeState};
+    use crate::{Change, Creation, DeviceState, VolumeEntry, VolumeState};
 
     /// A folder for one test, removed at its end.
     pub(crate) struct Scratch {
@@ -590,6 +591,25 @@ pub(crate) mod tests {
         assert!(matches!(update, Err(ControlError::File { .. })), "{update:?}");
         let after = folder.describe().unwrap();
         assert_eq!((after.revision, after.populated), (before.revision + 1, true));
+    }
+
+    #[test]
+    fn a_release_that_can_not_grow_volumes_reads_no_description_in_which_one_grows() {
+        let scratch = Scratch::new("growing");
+        let folder = scratch.array();
+        let mut schemas = Vec::new();
+        for to in [Some(Change::Grow(1 << 30)), Some(Change::EndMove), None] {
+            let enter = |description: &mut ArrayDescription| {
+                let state = to.map_or(VolumeState::Ready, |to| VolumeState::Draining { to, by: 1 });
+                description.volumes = vec![VolumeEntry { state, ..volume(description, "v") }];
+                Ok::<_, ControlError>(())
+            };
+            folder.update(enter).unwrap();
+            let text = std::fs::read(folder.path(DESCRIPTION)).unwrap();
+            schemas.push(serde_json::from_slice::<serde_json::Value>(&text).unwrap()["schema"].as_u64().unwrap());
+            assert_eq!(folder.describe().unwrap().schema, schemas[schemas.len() - 1]);
+        }
+        assert_eq!(schemas, [3, 2, 2]);
     }
 
     #[test]
