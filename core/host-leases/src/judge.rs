@@ -40,9 +40,11 @@ impl LeaseJudge {
         }
     }
 
-    /// It watches from now on: if it is suspended before its first check, it notices that.
+    /// It watches from now on. If it is suspended before its first check, it notices that. It does not know whether hosts could renew before:
+    /// no lease expires before it has watched for as long as leases last.
     pub fn start(&mut self, now: &LeaseTime) {
         (self.started, self.last) = (Some(now.clone()), Some(now.clone()));
+        self.gaps.push((now.elapsed, UNKNOWN));
     }
 
     /// How long a host may be silent now if leases last for `length`. To be called at every check. The result is longer than `length` by

@@ -316,10 +316,11 @@ impl Cluster {
 
     /// Ends the faults of the control plane.
     pub(crate) fn heal_control(&mut self) {
+        let now = self.time();
         if let Some(control) = &mut self.control {
             control.faults = None;
             if let Some(fencing) = &mut control.fencing {
-                fencing.heal();
+                fencing.heal(now);
             }
         }
     }

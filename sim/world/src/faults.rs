@@ -112,10 +112,12 @@ pub enum FaultKind {
     SilentHosts,
     /// A device is suspended while it reads, for longer than the lease of a host. Not drawn as an event.
     Suspend,
+    /// The store of leases and records can be read and not be written, or not all of it, while hosts are silent. Not drawn as an event.
+    StoreOutage,
 }
 
 impl FaultKind {
-    pub const ALL: [FaultKind; 42] = [
+    pub const ALL: [FaultKind; 43] = [
         FaultKind::HostCrash,
         FaultKind::DeviceCrash,
         FaultKind::ServerCrash,
@@ -158,6 +160,7 @@ impl FaultKind {
         FaultKind::Shards,
         FaultKind::SilentHosts,
         FaultKind::Suspend,
+        FaultKind::StoreOutage,
     ];
 
     /// The name of the kind on the command line.
@@ -205,6 +208,7 @@ impl FaultKind {
             FaultKind::Shards => "shards",
             FaultKind::SilentHosts => "silent-hosts",
             FaultKind::Suspend => "suspend",
+            FaultKind::StoreOutage => "store-outage",
         }
     }
 
@@ -528,6 +532,7 @@ impl FaultOptions {
             FaultKind::Shards,
             FaultKind::SilentHosts,
             FaultKind::Suspend,
+            FaultKind::StoreOutage,
         ];
         let faults = FaultKind::ALL.into_iter().filter(|kind| !apart.contains(kind));
         let mut weights: Vec<_> = faults.map(|kind| (kind, weight(kind.weight_max()))).collect();

@@ -163,7 +163,8 @@ impl Swarm {
             | FaultKind::Files
             | FaultKind::Shards
             | FaultKind::SilentHosts
-            | FaultKind::Suspend => {
+            | FaultKind::Suspend
+            | FaultKind::StoreOutage => {
                 unreachable!("these kinds are not faults of a moment")
             }
             FaultKind::Fence => Fault::Fence {
@@ -341,6 +342,7 @@ mod tests {
             FaultKind::Shards,
             FaultKind::SilentHosts,
             FaultKind::Suspend,
+            FaultKind::StoreOutage,
         ];
         for kind in FaultKind::ALL.into_iter().filter(|kind| !lasting.contains(kind)) {
             let mut swarm = swarm([kind], 7);

@@ -155,6 +155,7 @@ fn only_of(name: &str) -> Option<&'static str> {
         FaultKind::Shards,
         FaultKind::SilentHosts,
         FaultKind::Suspend,
+        FaultKind::StoreOutage,
     ];
     let names = names.chain(kinds.map(FaultKind::name));
     names.into_iter().find(|word| name.starts_with(word))

@@ -50,7 +50,12 @@ impl Cluster {
 
     /// A host has disconnected gracefully.
     pub(crate) fn release_lease(&mut self, host: Generation) {
-        self.with_control(|_, control| control.store.leases.release(host));
+        self.with_control(|cluster, control| {
+            // Where that can't be written, the lease stays until the host counts as silent.
+            if !control.is_unwritable(cluster.time()) {
+                control.store.leases.release(host);
+            }
+        });
     }
 
     /// Passes a request to its host, now or when the hold of its volume ends.

@@ -121,6 +121,7 @@ impl Cluster {
         let (input, after) = match fate {
             RenewalFate::Lost { unanswered } => (RenewerInput::Unknown, unanswered),
             _ if leases.table().require(host).is_err() => (RenewerInput::Refused, Duration::ZERO),
+            RenewalFate::Unwritable => (RenewerInput::Unwritable, Duration::ZERO),
             RenewalFate::Late { unanswered, by } => {
                 self.schedule(control, by, Event::LateHeartbeat { host, heartbeat });
                 (RenewerInput::Unknown, unanswered)
@@ -141,6 +142,9 @@ impl Cluster {
 
     /// A host that was suspended within a renewal writes its heartbeat, though it may have no lease any more.
     pub(super) fn on_late_heartbeat(&mut self, control: &mut ControlPlane, host: Generation, heartbeat: Heartbeat<()>) {
+        if control.takes_no_renewals(self.world.now()) {
+            return;
+        }
         let leases = &mut control.store.leases;
         leases.records.write_heartbeat(host, heartbeat);
         leases.check();

@@ -36,6 +36,8 @@ pub struct SilenceOptions {
     pub pauses: u64,
     /// So many of a thousand renewals, and of the questions of fencers, are lost, late or unanswered.
     pub store_faults: u64,
+    /// The store can't be written for a while, one of so many times instead of a silent host; 0: never.
+    pub outages: u64,
 }
 
 /// How often a host changes the volume, and what happens to those that do.
@@ -139,12 +141,18 @@ impl Options {
         let kind = FaultKind::SilentHosts;
         // The leases are those of hosts that use one volume; clients that reconnect would abandon requests that wait.
         let is_plain = self.is_plain();
-        let named = choices.only.contains(&kind) || choices.also.contains(&kind);
+        let is_named = |kind| choices.only.contains(&kind) || choices.also.contains(&kind);
+        let outage = FaultKind::StoreOutage;
+        let named = is_named(kind) || is_named(outage);
         // A random source of its own, so that all other seeds are unchanged.
         let rng = &mut Rng::new(self.seed ^ 0x511e_2705);
-        if !choices.kinds().contains(&kind) || !is_plain || !(rng.below(10) == 0 || named) {
+        let may = choices.kinds().contains(&kind) || is_named(outage);
+        if !may || !is_plain || !(rng.below(10) == 0 || named) {
             return self;
         }
+        // The same again.
+        let has_outages = is_named(outage) || Rng::new(self.seed ^ 0x0a7a_6e00).below(3) == 0;
+        let outages = if has_outages && choices.kinds().contains(&outage) { 4 } else { 0 };
         let silences = SilenceOptions {
             every: Duration::from_millis([300, 1_000, 3_000][rng.below(3) as usize]),
             leases: rng.between(1, 2) as u32,
@@ -152,6 +160,7 @@ impl Options {
             deaths: [0, 5, 30][rng.below(3) as usize],
             pauses: [0, 5, 30][rng.below(3) as usize],
             store_faults: [0, 10, 50][rng.below(3) as usize],
+            outages,
         };
         let hosts = self.hosts.max(3);
         let more_hosts = hosts - self.hosts;

@@ -22,6 +22,21 @@ const SILENCE_MAX: Duration = Duration::from_secs(15);
 /// The longest time by which a heartbeat or a question is late.
 const LATE_MAX: u64 = 4_000;
 
+/// How much longer than the store can't be written a silence may be that is fenced nevertheless: an outage is noticed at the third heartbeat
+/// without any renewal, and the check before it counts.
+const OUTAGE_NOTICED: u32 = 4;
+
+/// An outage of the store: it can be read, and not be written.
+#[derive(Clone, Copy, Debug)]
+struct Outage {
+    from: Time,
+    until: Time,
+    /// Renewals are written in place, which may succeed where no file can be made.
+    renewals: bool,
+    /// All other writes.
+    others: bool,
+}
+
 /// The fencers of a run, and what makes hosts silent.
 pub(super) struct Fencing {
     options: SilenceOptions,
@@ -34,6 +49,8 @@ pub(super) struct Fencing {
     last_question: u64,
     /// Hosts whose renewals are lost until then.
     mute: BTreeMap<Generation, Time>,
+    /// The outages of the store, oldest first; one at a time.
+    outages: Vec<Outage>,
 }
 
 struct Process {
@@ -44,6 +61,8 @@ struct Process {
 /// What happens to a renewal.
 pub(super) enum RenewalFate {
     Made,
+    /// The host reads its lease, and can't write.
+    Unwritable,
     /// It is lost, and the host has no answer after this time.
     Lost {
         unanswered: Duration,
@@ -64,7 +83,18 @@ impl Fencing {
             fencers: BTreeMap::new(),
             last_question: 0,
             mute: BTreeMap::new(),
+            outages: Vec::new(),
         }
+    }
+
+    fn outage(&self, now: Time) -> Option<&Outage> {
+        self.outages.last().filter(|outage| now < outage.until)
+    }
+
+    /// For how long after `since` no host could renew its lease.
+    fn without_renewals(&self, since: Time, now: Time) -> Duration {
+        let lost = self.outages.iter().filter(|outage| outage.renewals);
+        lost.map(|outage| outage.until.min(now).since(outage.from.max(since))).sum()
     }
 
     fn way(&mut self) -> Duration {
@@ -80,9 +110,28 @@ impl Fencing {
         Duration::from_millis(self.rng.below(LATE_MAX) + 1)
     }
 
-    pub fn heal(&mut self) {
+    pub fn heal(&mut self, now: Time) {
         self.has_faults = false;
         self.mute.clear();
+        self.end_outage(now);
+    }
+
+    fn end_outage(&mut self, now: Time) {
+        if let Some(outage) = self.outages.last_mut() {
+            outage.until = outage.until.min(now);
+        }
+    }
+
+    /// The store can't be written for a while, or not all of it: the file system is read-only, or takes no new file, or just not what the
+    /// hosts write.
+    fn begin_outage(&mut self, now: Time, span: Duration) -> &'static str {
+        let (renewals, others, name) = match self.rng.below(3) {
+            0 => (true, true, "store read-only"),
+            1 => (false, true, "store without room"),
+            _ => (true, false, "renewals without room"),
+        };
+        self.outages.push(Outage { from: now, until: now.after(span), renewals, others });
+        name
     }
 }
 
@@ -96,7 +145,21 @@ impl ControlPlane {
         lost
     }
 
+    /// True if the store takes no writes but renewals.
+    pub(super) fn is_unwritable(&self, now: Time) -> bool {
+        let outage = self.fencing.as_ref().and_then(|fencing| fencing.outage(now));
+        outage.is_some_and(|outage| outage.others)
+    }
+
+    pub(super) fn takes_no_renewals(&self, now: Time) -> bool {
+        let outage = self.fencing.as_ref().and_then(|fencing| fencing.outage(now));
+        outage.is_some_and(|outage| outage.renewals)
+    }
+
     pub(super) fn renewal_fate(&mut self, now: Time, host: Generation) -> RenewalFate {
+        if self.takes_no_renewals(now) {
+            return RenewalFate::Unwritable;
+        }
         let Some(fencing) = &mut self.fencing else { return RenewalFate::Made };
         let unanswered = UNANSWERED;
         if fencing.mute.get(&host).is_some_and(|until| now < *until) {
@@ -130,7 +193,7 @@ impl Cluster {
     pub(super) fn look_for_fencer(&mut self, control: &mut ControlPlane) {
         let pause = self.control_lease();
         self.schedule(control, pause, Event::LookForFencer);
-        let (allowed, heartbeat) = (self.silence_allowed(), self.fencer_heartbeat());
+        let (now, allowed, heartbeat) = (self.lease_time(), self.silence_allowed(), self.fencer_heartbeat());
         let is_at_work =
             |host: &Generation| self.slot_of(*host).is_some() && !self.world.is_stalled(NodeId::Host(*host));
         let Some(fencing) = &mut control.fencing else { return };
@@ -147,10 +210,11 @@ impl Cluster {
         let own = free[fencing.rng.below(free.len() as u64) as usize];
         let sweep = fencing.options.sweep;
         let limits = SweepLimits { ended: 3, wait: sweep, listed: 2 };
-        let fencer = Fencer::new(own, allowed, heartbeat, limits);
+        let mut fencer = Fencer::new(own, allowed, heartbeat, limits);
+        fencer.start(&now);
         fencing.fencers.insert(own, Process { fencer, asked: None });
         control.count("fencer begun");
-        self.schedule(control, Duration::ZERO, Event::FencerTick(own));
+        self.schedule(control, heartbeat, Event::FencerTick(own));
     }
 
     /// A fencer begins a round, if the one before is over.
@@ -212,6 +276,7 @@ impl Cluster {
             Question::Expire { by, now, allowed } => {
                 let mut table = control.store.leases.table();
                 match table.expire(by, &now, allowed) {
+                    Ok((_, writes)) if !writes.is_empty() && control.is_unwritable(self.world.now()) => Answer::Unknown,
                     Ok((expired, writes)) => {
                         self.check_ended(control, &now, &expired.gone);
                         if !self.die_within(control, by, &table, &writes) {
@@ -224,6 +289,7 @@ impl Cluster {
                     Err(_) => Answer::Unknown,
                 }
             }
+            Question::Forget(_) if control.is_unwritable(self.world.now()) => Answer::Unknown,
             Question::Forget(gone) => {
                 let fencing = control.fencing.as_mut().expect("a fencer asks");
                 let dies = fencing.draws(fencing.options.deaths);
@@ -260,10 +326,16 @@ impl Cluster {
     /// Only silence ends a lease.
     fn check_ended(&self, control: &mut ControlPlane, now: &LeaseTime, gone: &[Generation]) {
         let (table, allowed) = (control.store.leases.table(), self.silence_allowed());
+        // While nobody can renew, no time passes.
+        let fencing = control.fencing.as_ref().expect("a fencer asks");
+        let at = |time: &LeaseTime| Time(time.elapsed.as_nanos() as u64);
+        let noticed = self.fencer_heartbeat() * OUTAGE_NOTICED;
         let is_heard = |host: &&Generation| {
             let lease = table.lease(**host).filter(|lease| !lease.is_over);
-            let renewed = lease.and_then(|lease| lease.heartbeat.renewed.as_ref());
-            renewed.and_then(|renewed| now.since(renewed)).is_some_and(|silent| silent <= allowed)
+            let Some(renewed) = lease.and_then(|lease| lease.heartbeat.renewed.as_ref()) else { return false };
+            let (silent, lost) =
+                (now.since(renewed).unwrap_or_default(), fencing.without_renewals(at(renewed), at(now)));
+            silent <= allowed || (!lost.is_zero() && silent <= lost + allowed.saturating_sub(noticed))
         };
         if let Some(host) = gone.iter().find(is_heard) {
             let details = format!("{host} was silent for less than {allowed:?}, and its lease is ended");
@@ -341,7 +413,11 @@ impl Cluster {
         self.with_control(|cluster, control| {
             let fencing = control.fencing.as_mut().expect("a run with silent hosts has fencers");
             let span = Duration::from_millis(fencing.rng.below(longest) + 1).min(SILENCE_MAX);
-            if fencing.rng.chance(1, 2) {
+            let outages = fencing.options.outages;
+            if outages > 0 && fencing.outage(now).is_none() && fencing.rng.below(outages) == 0 {
+                let name = fencing.begin_outage(now, span);
+                control.count(name);
+            } else if fencing.rng.chance(1, 2) {
                 control.count("host suspended");
                 cluster.world.stall(NodeId::Host(own), span);
             } else {

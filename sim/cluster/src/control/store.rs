@@ -173,6 +173,13 @@ impl Cluster {
 
     /// Executes a command.
     pub(super) fn on_command(&mut self, control: &mut ControlPlane, subject: Subject, command: Command) -> Answer {
+        let only_asks = matches!(
+            command,
+            Command::Read | Command::ReadDevice | Command::Watch | Command::ListHosts | Command::Confirm { .. }
+        );
+        if !only_asks && control.is_unwritable(self.world.now()) {
+            return Answer::Unknown;
+        }
         let is_of_device =
             matches!(command, Command::ReadDevice | Command::ReplaceDevice { .. } | Command::RemoveDevice { .. });
         if let Subject::Device(device) = subject
