@@ -2,6 +2,7 @@
 
 mod atomics;
 mod compare;
+mod guests;
 mod healing;
 mod instructions;
 mod link;
@@ -25,7 +26,9 @@ Tasks around the repository.
   cargo xtask compare   compare Braid with the raw disk and qemu-nbd; see --help
   cargo xtask healing   measure how fast an array heals, and the effect on its users; see --help
   cargo xtask link      measure the cost of small writes on the network link of a host; see --help
-  cargo xtask posix     test POSIX on mounts of a file system, with pjdfstest, fsx, stress-ng and dbench; see --help
+  cargo xtask posix     test POSIX on mounts of a file system: pjdfstest, fsx, stress-ng and dbench, the tests of CPython and git,
+                        SQLite and PostgreSQL with kills; see --help
+  cargo xtask guests    test OCFS2 of two guests on one volume, with kills; weekly, not in CI; see --help
   cargo xtask atomics   compare atomic operations on attributes with etcd; see --help
   cargo xtask planted [NAME…]
                         plant known bugs one after the other (bugs/NAME.patch; all, if none is named), and check that the
@@ -56,6 +59,7 @@ fn chore() -> Result<()> {
         "hostile" => hostile(arguments.get(1).map_or("300", String::as_str)),
         "atomics" => atomics::run(std::env::args().skip(2)),
         "posix" => posix::test(std::env::args().skip(2)),
+        "guests" => guests::test(std::env::args().skip(2)),
         "healing" => healing::run(std::env::args().skip(2)),
         "link" => link::measure_link(std::env::args().skip(2)),
         "compare" => compare::run(std::env::args().skip(2)),
