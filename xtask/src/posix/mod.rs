@@ -9,17 +9,19 @@ mod loads;
 mod mounts;
 mod outcome;
 mod pjdfstest;
+mod suites;
 mod tools;
 
 use crate::compare::interrupt::Interrupt;
 use crate::{cargo, run, target_folder};
 use anyhow::{Result, bail};
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use exceptions::Exceptions;
 use mounts::Mounts;
 use outcome::{Case, Kind, Outcome};
 use std::path::PathBuf;
 use std::time::Instant;
+use suites::{SUITES, Suite};
 
 /// Test POSIX on mounts of a file system
 ///
@@ -30,15 +32,23 @@ use std::time::Instant;
 ///   stress-ng  system calls of many kinds from several processes at once (Debian)
 ///   dbench     the calls of a file server, as recorded (Debian)
 ///
-/// each on one mount, and on two at once. The tools are installed if they are missing: into target/posix, and by apt-get. An outcome that
+/// each on one mount, and on two at once; and the suites of programs, whose calls are not divided:
+///
+///   cpython    the tests of Python's modules for files, compared with a local folder (Debian)
+///   git        a part of git's tests, compared with a local folder (Debian's source, built here); all of t0, t1, t3 and t5 by `--case`
+///   sqlite     writers on two mounts, with kills of a writer and a device, for each kind of rollback journal
+///   postgresql pgbench on one mount, with kills of a device, the server and the mount's host; sums, and pg_amcheck
+///
+/// The tools are installed if they are missing: into target/posix, and by apt-get. An outcome that
 /// xtask/src/posix/exceptions.txt does not list, or lists otherwise, is an error. It must run as root: the tests change owners.
 ///
 /// Examples:
-///   cargo xtask posix                                        everything; about a quarter of an hour
+///   cargo xtask posix                                        everything; about an hour
 ///   cargo xtask posix --quick                                a minute: parts of pjdfstest, a little fsx
 ///   cargo xtask posix --only pjdfstest --case rename         the cases whose names contain `rename`
 ///   cargo xtask posix --only fsx --mounts two --seconds 3600 fsx for an hour
 ///   cargo xtask posix --only fsx --seed 17                   a run that failed, again
+///   cargo xtask posix --only git --case t0 --case t1 --case t3 --case t5
 #[derive(Parser)]
 #[command(name = "cargo xtask posix", verbatim_doc_comment, max_term_width = 130)]
 struct Arguments {
@@ -51,10 +61,10 @@ struct Arguments {
     /// Run only on one mount, or only on two at once
     #[arg(long, value_name = "NUMBER")]
     mounts: Option<Kind>,
-    /// Only cases whose names contain this text: of pjdfstest and stress-ng; may be given more than once
+    /// Only cases whose names contain this text, or begin with it: of pjdfstest, stress-ng and git; may be given more than once
     #[arg(long, value_name = "TEXT")]
     case: Vec<String>,
-    /// Duration of fsx, and of dbench, in seconds [default: 30; with --quick 5]
+    /// Duration of fsx, of dbench, and of each round of sqlite and postgresql, in seconds [default: 30; with --quick 5]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: Option<u64>,
     /// The first seed of fsx [default: another one each time]
@@ -79,12 +89,26 @@ enum Tool {
     #[value(name = "stress-ng")]
     StressNg,
     Dbench,
+    Cpython,
+    Git,
+    Sqlite,
+    Postgresql,
 }
 
 /// Cases of pjdfstest in the quick part: names of files and directories that appear, move and vanish.
 const QUICK_CASES: [&str; 3] = ["rename::", "unlink::", "open::"];
 const QUICK_TOOLS: [Tool; 2] = [Tool::Pjdfstest, Tool::Fsx];
-const ALL_TOOLS: [Tool; 4] = [Tool::Pjdfstest, Tool::Fsx, Tool::StressNg, Tool::Dbench];
+
+impl Tool {
+    fn suite(self) -> Option<&'static Suite> {
+        SUITES.iter().find(|suite| suite.name == tool_name(self))
+    }
+
+    /// True if it runs on so many mounts.
+    fn runs_on(self, kind: Kind) -> bool {
+        self.suite().is_none_or(|suite| suite.kind == kind)
+    }
+}
 
 pub fn test(arguments: impl Iterator<Item = String>) -> Result<()> {
     let arguments = Arguments::parse_from(std::iter::once("cargo xtask posix".to_string()).chain(arguments));
@@ -122,7 +146,7 @@ impl Selection {
     fn of(arguments: &Arguments) -> Selection {
         let tools = match (&arguments.only[..], arguments.quick) {
             ([], true) => QUICK_TOOLS.to_vec(),
-            ([], false) => ALL_TOOLS.to_vec(),
+            ([], false) => Tool::value_variants().to_vec(),
             (only, _) => only.to_vec(),
         };
         let cases = match (&arguments.case[..], arguments.quick) {
@@ -143,7 +167,7 @@ impl Selection {
     fn run(&self, mounts: &Mounts, tools: &tools::Tools, interrupt: &Interrupt) -> Result<Vec<Outcome>> {
         let mut outcomes = Vec::new();
         for tool in &self.tools {
-            for kind in &self.kinds {
+            for kind in self.kinds.iter().filter(|kind| tool.runs_on(**kind)) {
                 let begun = Instant::now();
                 let on = mounts.on(*kind)?;
                 let mut found = match tool {
@@ -151,6 +175,10 @@ impl Selection {
                     Tool::Fsx => loads::fsx(&on, tools, self.seed, self.seconds, interrupt)?,
                     Tool::StressNg => loads::stress_ng(&on, &|case| self.has(case), interrupt)?,
                     Tool::Dbench => loads::dbench(&on, self.seconds, interrupt)?,
+                    Tool::Cpython | Tool::Git | Tool::Sqlite | Tool::Postgresql => {
+                        let suite = tool.suite().expect("each of these is in the table");
+                        suite.run(&on, tools, &self.cases, self.seconds, interrupt)?
+                    }
                 };
                 let ok = found.iter().filter(|outcome| outcome.case == Case::Ok).count();
                 let (name, seconds) = (on.title(), begun.elapsed().as_secs());
@@ -168,12 +196,17 @@ fn tool_name(tool: Tool) -> &'static str {
         Tool::Fsx => "fsx",
         Tool::StressNg => "stress-ng",
         Tool::Dbench => "dbench",
+        Tool::Cpython => "cpython",
+        Tool::Git => "git",
+        Tool::Sqlite => "sqlite",
+        Tool::Postgresql => "postgresql",
     }
 }
 
 fn report(outcomes: &[Outcome], exceptions: &Exceptions, selected: &Selection, mounts: &Mounts) -> Result<()> {
     let has_run = |tool: &str, kind: Kind| {
-        selected.kinds.contains(&kind) && selected.tools.iter().any(|selected| tool_name(*selected) == tool)
+        let is_tool = |selected: &&Tool| tool_name(**selected) == tool && selected.runs_on(kind);
+        selected.kinds.contains(&kind) && selected.tools.iter().any(|selected| is_tool(&selected))
     };
     let unexpected = exceptions.compare(outcomes, has_run, selected.cases.is_empty());
     for line in &unexpected {

@@ -121,6 +121,17 @@ impl On<'_> {
         Ok(directory)
     }
 
+    /// The first or the second mount.
+    pub fn mount(&self, which: usize) -> PathBuf {
+        self.mounts.mount(which)
+    }
+
+    /// The program `braid`, the folder of the array, and the name of the file system.
+    pub fn array(&self) -> [String; 3] {
+        let [braid, folder] = [&self.mounts.braid, &self.mounts.array_folder()].map(|path| path.display().to_string());
+        [braid, folder, FILE_SYSTEM.to_string()]
+    }
+
     /// A directory that is on no mount.
     pub fn local(&self) -> PathBuf {
         self.mounts.folder.join("local")

@@ -5,6 +5,7 @@ use crate::packages::{self, Package};
 use crate::{cargo, run, target_folder};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 /// The versions whose cases `exceptions.txt` lists.
 const PJDFSTEST: (&str, &str) = ("pjdfstest", "0.2.2");
@@ -26,6 +27,11 @@ impl Tools {
     pub fn fsx(&self) -> PathBuf {
         self.root.join("bin/fsx")
     }
+
+    /// The folder in which git is built, with the programs of its tests.
+    pub fn git(&self) -> PathBuf {
+        self.root.join("git")
+    }
 }
 
 pub fn install(tools: &[Tool]) -> Result<Tools> {
@@ -36,9 +42,17 @@ pub fn install(tools: &[Tool]) -> Result<Tools> {
             Tool::Fsx => install_crate(&root, FSX)?,
             Tool::StressNg => packages::install(&[STRESS_NG], "`--only stress-ng` needs")?,
             Tool::Dbench => packages::install(&[DBENCH], "`--only dbench` needs")?,
+            Tool::Cpython | Tool::Git | Tool::Sqlite | Tool::Postgresql => {
+                let suite = tool.suite().expect("each of these is in the table");
+                packages::install(suite.packages, &format!("`--only {}` needs", suite.name))?;
+            }
         }
     }
-    Ok(Tools { root })
+    let tools_at = Tools { root };
+    if tools.contains(&Tool::Git) {
+        build_git(&tools_at.git())?;
+    }
+    Ok(tools_at)
 }
 
 /// Cargo does nothing if this version is there already, and needs no network then.
@@ -63,4 +77,17 @@ fn install_crate(root: &Path, (name, version): (&str, &str)) -> Result<()> {
 fn is_installed(root: &Path, name: &str, version: &str) -> bool {
     let list = std::fs::read_to_string(root.join(".crates.toml")).unwrap_or_default();
     list.contains(&format!("\"{name} {version} ")) && root.join("bin").join(name).exists()
+}
+
+/// Builds git from Debian's source, unless that is done already.
+fn build_git(at: &Path) -> Result<()> {
+    if at.join("built").exists() {
+        return Ok(());
+    }
+    println!("building git in {}", at.display());
+    let mut build = Command::new("sh");
+    build.args(["-c", include_str!("suites/git-build.sh"), "git-build.sh"]).arg(at).stdout(Stdio::null());
+    run(build).with_context(|| {
+        format!("git can't be built: remove {} and try again, or leave it out by --only", at.display())
+    })
 }
