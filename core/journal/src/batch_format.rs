@@ -1,5 +1,6 @@
 //! A batch is the unit in which the journal is written: a description (header and records) with a checksum, padded to a sector, followed
-//! by the payload. The records contain checksums of the payload's blocks.
+//! by the payload. The records contain checksums of the payload's blocks. What is left of the last physical sector is written as zeros: for a
+//! write of a part of it, the rest would have to be read first.
 //!
 //! Only one batch is written at a time, when its predecessor is durable, and each batch names its predecessor. Therefore a valid
 //! description proves that all earlier batches had been durable: damage in those is *loss*, whereas damage in the last batch of all is a
@@ -49,9 +50,9 @@ impl BatchHeader {
         self.description_len() + self.payload as usize * BLOCK_BYTES
     }
 
-    /// Encodes the header and the records. The caller appends the payload.
-    pub fn encode(&self, seal: u32, records: &[u8]) -> AlignedBuffer {
-        let mut buffer = AlignedBuffer::with_capacity(self.len());
+    /// Encodes the header and the records, in a buffer of this capacity. The caller appends the payload.
+    pub fn encode(&self, seal: u32, records: &[u8], capacity: usize) -> AlignedBuffer {
+        let mut buffer = AlignedBuffer::with_capacity(capacity);
         let mut to = buffer.append_zeros(self.description_len());
         to.put_slice(&MAGIC);
         to.put_u64_le(self.sequence);
@@ -113,5 +114,5 @@ pub fn first_batch(seal: u32) -> AlignedBuffer {
         begins_snapshot: true,
         ends_snapshot: true,
     };
-    first.encode(seal, &[])
+    first.encode(seal, &[], first.len())
 }

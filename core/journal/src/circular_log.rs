@@ -37,6 +37,13 @@ pub(crate) struct BatchSpan {
     taken: u64,
 }
 
+impl BatchSpan {
+    /// Bytes from where the batch begins to where the next one may.
+    pub fn len(&self) -> usize {
+        (self.end - self.offset) as usize
+    }
+}
+
 impl CircularLog {
     pub fn new(capacity: u64, align: u64, tail: u64, head: u64) -> CircularLog {
         let used = (head + capacity - tail) % capacity;

@@ -312,10 +312,9 @@ impl<E: Entry, D: Default> Journal<E, D> {
         self.sequences.next += 1;
         // Hints may be lost: a batch with hints alone needs no proof that it was durable.
         let is_mark = carried == 0 && taken == 0 && self.notes.is_empty();
-        let buffer = header.encode(self.seal, &records);
+        let buffer = header.encode(self.seal, &records, place.len());
         self.scratch = records;
-        let (buffer, entries, carried) = self.fill(buffer, carried, taken);
-        assert_eq!(buffer.len(), header.len(), "the batch is as long as its payload");
+        let (buffer, entries, carried) = self.fill(buffer, (header.len(), place.len()), carried, taken);
         let mut flight =
             Flight { entries, carried, then: D::default(), ends_snapshot, is_mark, sequence: header.sequence };
         if self.snapshot.is_empty() {
@@ -362,8 +361,14 @@ impl<E: Entry, D: Default> Journal<E, D> {
     }
 
     /// Copies the payload into the batch, and makes the entries refer to it there, because the old buffers may be small slices of large
-    /// ones. Returns the batch, the new entries in it, and the entries that the snapshot repeats.
-    fn fill(&mut self, mut buffer: AlignedBuffer, carried: usize, taken: usize) -> (Bytes, Vec<E>, Vec<E>) {
+    /// ones. Returns the batch, with zeros up to the end of its span, the new entries in it, and the entries that the snapshot repeats.
+    fn fill(
+        &mut self,
+        mut buffer: AlignedBuffer,
+        (length, span): (usize, usize),
+        carried: usize,
+        taken: usize,
+    ) -> (Bytes, Vec<E>, Vec<E>) {
         let start = buffer.len();
         let parts = self.snapshot.iter().take(carried).filter_map(|part| match part {
             Carried::Entry(entry) => Some(entry),
@@ -372,6 +377,8 @@ impl<E: Entry, D: Default> Journal<E, D> {
         for data in parts.chain(self.entries.iter().take(taken)).flat_map(Entry::payload) {
             buffer.append(data);
         }
+        assert_eq!(buffer.len(), length, "the batch is as long as its payload");
+        buffer.append_zeros(span - length);
         let buffer = buffer.freeze();
         let mut at = start;
         let mut point_into_buffer = |mut entry: E| {

@@ -1,8 +1,8 @@
 //! A metadata server on a bench. Its disk is memory, which executes commands when the test lets it.
 
 use braid_base::limits::{self, Settings};
-use braid_base::{ArrayId, BlockRange, Clock, FileSystemId, Generation, InodeId, NodeId, Now, ObjectId, Time};
-use braid_machine::{Effect, Effects, Input, Machine};
+use braid_base::{ArrayId, BLOCK_BYTES, BlockRange, Clock, FileSystemId, Generation, InodeId, NodeId, Now, ObjectId, Time};
+use braid_machine::{DiskCommand, Effect, Effects, Input, Machine};
 use braid_metadata::{
     Grouping, MetadataServer, MetadataServerConfig, MetadataService, Protocol, Purpose, VOLUME_BYTES_MIN, format,
 };
@@ -158,6 +158,12 @@ impl Bench {
         for effect in effects.drain() {
             match effect {
                 Effect::Disk { tag, command } => {
+                    if let DiskCommand::Write { offset, data, .. } = &command {
+                        let length: usize = data.iter().map(Bytes::len).sum();
+                        let is_whole = offset.is_multiple_of(BLOCK_BYTES as u64) && length.is_multiple_of(BLOCK_BYTES);
+                        let is_batch = data[0].starts_with(b"BraidJnl");
+                        assert!(is_whole || !is_batch, "the host would read the rest of a block: {offset}, {length}");
+                    }
                     self.under_way += 1;
                     self.disk.submit(tag, command);
                 }
