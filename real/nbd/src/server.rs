@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::Instrument;
@@ -97,7 +97,7 @@ struct Listener {
 #[derive(Debug)]
 enum ListenerSocket {
     Tcp(TcpListener),
-    Unix(UnixListener),
+    Unix(unix::Listener),
 }
 
 impl Server {
@@ -118,11 +118,11 @@ impl Server {
     }
 
     /// Serves until `stop` completes. Then no new client is admitted, requests in flight are finished, and connections are closed.
-    pub async fn run<B: Backend>(self, backend: Arc<B>, stop: impl Future<Output = ()>) {
+    pub async fn run<B: Backend>(mut self, backend: Arc<B>, stop: impl Future<Output = ()>) {
         let (stopping, _) = watch::channel(false);
         let settings = Arc::new(self.settings);
         let mut clients = JoinSet::new();
-        let accepting = accept(&self.listeners, &backend, &settings, &stopping, &mut clients);
+        let accepting = accept(&mut self.listeners, &backend, &settings, &stopping, &mut clients);
         tokio::select! {
             never = accepting => match never {},
             () = stop => {}
@@ -138,7 +138,7 @@ impl Server {
 }
 
 async fn accept<B: Backend>(
-    listeners: &[Listener],
+    listeners: &mut [Listener],
     backend: &Arc<B>,
     settings: &Arc<Settings>,
     stopping: &watch::Sender<bool>,
@@ -148,7 +148,7 @@ async fn accept<B: Backend>(
     let mut known = Clients::default();
     let crowded = Warning::default();
     loop {
-        let accepted = poll_fn(|cx| poll_accept(listeners, cx)).await;
+        let accepted = poll_fn(|cx| poll_accept(&mut *listeners, cx)).await;
         let (stream, socket, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -213,9 +213,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 /// A new client: its stream, another handle of its socket, and its name in the log.
 type Accepted = (Box<dyn Stream>, OwnedFd, String);
 
-fn poll_accept(listeners: &[Listener], cx: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
-    let accepted = listeners.iter().map(|listener| listener.socket.poll_accept(cx));
-    accepted.into_iter().find(Poll::is_ready).unwrap_or(Poll::Pending)
+fn poll_accept(listeners: &mut [Listener], cx: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
+    let mut accepted = listeners.iter_mut().map(|listener| listener.socket.poll_accept(cx));
+    accepted.find(Poll::is_ready).unwrap_or(Poll::Pending)
 }
 
 impl Listener {
@@ -223,7 +223,7 @@ impl Listener {
         let bound = match address {
             Address::Tcp { host, port } => bind_tcp(host, *port).await,
             Address::Unix(path) => {
-                unix::bind(path).await.map(|listener| (ListenerSocket::Unix(listener), address.clone()))
+                unix::Listener::bind(path).map(|listener| (ListenerSocket::Unix(listener), address.clone()))
             }
         };
         match bound {
@@ -236,17 +236,8 @@ impl Listener {
     }
 }
 
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if let Address::Unix(path) = &self.address {
-            // The socket may have been removed already, which is fine.
-            let _ = std::fs::remove_file(path);
-        }
-    }
-}
-
 impl ListenerSocket {
-    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
         match self {
             ListenerSocket::Tcp(listener) => listener.poll_accept(cx).map(|accepted| {
                 let (stream, peer) = accepted?;
@@ -257,7 +248,7 @@ impl ListenerSocket {
                 Ok((Box::new(stream) as Box<dyn Stream>, socket, peer.to_string()))
             }),
             ListenerSocket::Unix(listener) => listener.poll_accept(cx).map(|accepted| {
-                let (stream, _) = accepted?;
+                let stream = accepted?;
                 let socket = stream.as_fd().try_clone_to_owned()?;
                 Ok((Box::new(stream) as Box<dyn Stream>, socket, "local".to_string()))
             }),

@@ -5,18 +5,19 @@ use crate::pipe::{self, PipeListener};
 use crate::unix;
 use crate::warning::Warning;
 use bytes::BytesMut;
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::sync::LazyLock;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWrite, DuplexStream};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 
 /// Limits the rate of warnings.
 static FOREIGN: LazyLock<Warning> = LazyLock::new(Warning::default);
 
-/// A listener. Dropping it removes the file of a Unix socket.
+/// A listener. Dropping it removes the file of a Unix socket, which is made again if somebody else removes it.
 #[derive(Debug)]
 pub struct Listener {
     /// Closed before the address becomes free for another listener.
@@ -28,7 +29,7 @@ pub struct Listener {
 #[derive(Debug)]
 enum ListenerSocket {
     Tcp(TcpListener),
-    Unix(UnixListener),
+    Unix(unix::Listener),
 }
 
 impl Listener {
@@ -41,7 +42,7 @@ impl Listener {
                 Ok(Listener { socket: ListenerSocket::Tcp(listener), address, within: None })
             }
             Address::Unix(path) => {
-                let listener = unix::bind(path).await?;
+                let listener = unix::Listener::bind(path)?;
                 Ok(Listener { socket: ListenerSocket::Unix(listener), address: address.clone(), within: None })
             }
         }
@@ -73,29 +74,20 @@ impl Listener {
     }
 }
 
-async fn accept_socket(socket: &ListenerSocket, address: &Address) -> io::Result<(Stream, String)> {
+async fn accept_socket(socket: &mut ListenerSocket, address: &Address) -> io::Result<(Stream, String)> {
     match socket {
         ListenerSocket::Tcp(listener) => {
             let (stream, peer) = listener.accept().await?;
             Ok((Stream::tcp(stream)?, peer.to_string()))
         }
         ListenerSocket::Unix(listener) => loop {
-            let stream = listener.accept().await?.0;
+            let stream = poll_fn(|cx| listener.poll_accept(cx)).await?;
             if unix::is_of_our_user(&stream) {
                 let process = stream.peer_cred().ok().and_then(|peer| peer.pid()).unwrap_or_default();
                 return Ok((Stream::Unix(stream), format!("process {process} at {address}")));
             }
             FOREIGN.say(|| format!("{address}: refusing a process of another user"));
         },
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if let Address::Unix(path) = &self.address {
-            // The file may have been removed already.
-            let _ = std::fs::remove_file(path);
-        }
     }
 }
 

@@ -1,13 +1,21 @@
 //! Unix sockets at paths of any length, and who is at their other end.
 //!
 //! The kernel takes 107 bytes for the path of a socket. A longer one is opened relative to its folder, by way of `/proc/self/fd`.
+//!
+//! A socket whose file was removed is reached by nobody, and the kernel says nothing. So a [`Listener`] looks at its file once a second.
 
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
+use tokio::time::{Interval, MissedTickBehavior, interval};
 
 /// The longest path that the kernel takes, in bytes, without the zero behind it.
 const PATH_BYTES_MAX: usize = 107;
@@ -17,6 +25,94 @@ const QUEUE: i32 = 32;
 /// How long to wait if there are so many, and how often.
 const QUEUE_FULL: Duration = Duration::from_millis(5);
 const QUEUE_FULL_MAX: usize = 400;
+
+/// How often a listener looks at the file of its socket.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The mode of a folder that is made again: as that of the array's sockets.
+const FOLDER_MODE: u32 = 0o700;
+
+/// A listener at a path. If the file of its socket is removed or replaced, it listens there again. Dropping it removes the file.
+#[derive(Debug)]
+pub struct Listener {
+    socket: UnixListener,
+    path: PathBuf,
+    /// The device and the number of the file.
+    file: Option<(u64, u64)>,
+    look: Interval,
+    /// Clients that were let in before the socket was replaced.
+    early: VecDeque<UnixStream>,
+    /// True once a failure was logged, until it listens again.
+    complained: bool,
+}
+
+impl Listener {
+    /// Listens at a path. The socket of a process that has ended is replaced; a file that is no socket is not. To be called within a tokio
+    /// runtime.
+    pub fn bind(path: &Path) -> io::Result<Listener> {
+        let socket = bind(path)?;
+        let mut look = interval(LOOK_EVERY);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Ok(Listener {
+            socket,
+            file: file_of(path),
+            path: path.to_path_buf(),
+            look,
+            early: VecDeque::new(),
+            complained: false,
+        })
+    }
+
+    /// The next connection.
+    pub fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<UnixStream>> {
+        while self.look.poll_tick(cx).is_ready() {
+            if self.file.is_none() || file_of(&self.path) != self.file {
+                self.listen_again(cx);
+            }
+        }
+        match self.early.pop_front() {
+            Some(stream) => Poll::Ready(Ok(stream)),
+            None => self.socket.poll_accept(cx).map(|accepted| Ok(accepted?.0)),
+        }
+    }
+
+    fn listen_again(&mut self, cx: &mut Context<'_>) {
+        let path = self.path.display();
+        if let Some(folder) = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            // If it can't be made, the socket can't either.
+            let _ = std::fs::DirBuilder::new().mode(FOLDER_MODE).create(folder);
+        }
+        match bind(&self.path) {
+            Ok(socket) => {
+                tracing::warn!("{path}: the socket was removed or replaced: listening there again");
+                // Clients may have connected before that.
+                while let Poll::Ready(Ok((stream, _))) = self.socket.poll_accept(cx) {
+                    self.early.push_back(stream);
+                }
+                (self.socket, self.file, self.complained) = (socket, file_of(&self.path), false);
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.complained, true) {
+                    tracing::error!("{path}: the socket was removed or replaced, and can't be made again: {error}");
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if file_of(&self.path) == self.file {
+            // It may be removed by another meanwhile.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// What distinguishes a file from another one that takes its name later.
+fn file_of(path: &Path) -> Option<(u64, u64)> {
+    let facts = std::fs::symlink_metadata(path).ok()?;
+    Some((facts.dev(), facts.ino()))
+}
 
 /// A path by which the kernel finds a socket, while its folder is held open.
 struct Reachable {
@@ -36,11 +132,10 @@ fn reachable(path: &Path) -> io::Result<Reachable> {
     Ok(Reachable { path, _folder: Some(folder) })
 }
 
-/// Listens at a path. The socket of a process that has ended is replaced; a file that is no socket is not.
-pub async fn bind(path: &Path) -> io::Result<UnixListener> {
+fn bind(path: &Path) -> io::Result<UnixListener> {
     let reachable = reachable(path)?;
     let listener = match UnixListener::bind(&reachable.path) {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_left_over(path).await => {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_left_over(path, &reachable) => {
             std::fs::remove_file(path)?;
             UnixListener::bind(&reachable.path)
         }
@@ -70,8 +165,13 @@ pub fn is_of_our_user(stream: &UnixStream) -> bool {
 }
 
 /// True if the socket's file exists and no process listens on it.
-async fn is_left_over(path: &Path) -> bool {
-    use std::os::unix::fs::FileTypeExt;
+fn is_left_over(path: &Path, reachable: &Reachable) -> bool {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
-    is_socket && matches!(connect(path).await, Err(error) if error.kind() == io::ErrorKind::ConnectionRefused)
+    // A process whose queue is full is not waited for.
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let connected = SocketAddrUnix::new(&reachable.path).and_then(|address| {
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        rustix::net::connect(&socket, &address)
+    });
+    is_socket && connected == Err(Errno::CONNREFUSED)
 }

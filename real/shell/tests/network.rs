@@ -5,14 +5,16 @@ mod toy;
 use braid_base::{ArrayId, DeviceId, Generation, NodeId};
 use braid_machine::HostError;
 use braid_ordering::Ordering;
-use braid_shell::{Address, EngineChoice, Listener};
+use braid_shell::{Address, EngineChoice, Listener, unix};
 use braid_wire::frame::HEADER_BYTES;
 use braid_wire::{Command, Frame, Message, Request, Task};
 use bytes::Bytes;
+use std::future::poll_fn;
+use std::path::Path;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use toy::{ARRAY, Folder, Running, echo, read, start_device, start_device_behind, start_host, start_relay, write};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -430,4 +432,76 @@ impl StopAtOnce for Running {
     fn stop_at_once(self) {
         drop(self);
     }
+}
+
+/// Lets each client know its number, until the listener is asked to end.
+fn serve(mut listener: unix::Listener) -> tokio::task::JoinHandle<()> {
+    tokio::spawn(async move {
+        for number in 0.. {
+            let mut stream = poll_fn(|cx| listener.poll_accept(cx)).await.expect("a client");
+            let _ = stream.write_u8(number).await;
+        }
+    })
+}
+
+/// Connects until a client is let in at this path.
+async fn is_served(path: &Path) -> bool {
+    let served = async {
+        loop {
+            if let Ok(mut stream) = unix::connect(path).await
+                && stream.read_u8().await.is_ok()
+            {
+                return;
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(3 * Duration::from_secs(1), served).await.is_ok()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listener_whose_file_or_folder_was_removed_listens_again() {
+    let folder = Folder::new("listens-again");
+    let path = folder.0.join("run/socket");
+    std::fs::create_dir(folder.0.join("run")).expect("made");
+    let server = serve(unix::Listener::bind(&path).expect("bound"));
+    assert!(is_served(&path).await);
+    let damages: [&dyn Fn(); 4] = [
+        &|| std::fs::remove_file(&path).expect("removed"),
+        &|| std::fs::remove_dir_all(folder.0.join("run")).expect("removed"),
+        // The socket of a process that has ended.
+        &|| {
+            std::fs::remove_file(&path).expect("removed");
+            drop(std::os::unix::net::UnixListener::bind(&path).expect("bound"));
+        },
+        &|| std::fs::rename(&path, folder.0.join("moved")).expect("renamed"),
+    ];
+    for (index, damage) in damages.iter().enumerate() {
+        damage();
+        assert!(is_served(&path).await, "damage {index}");
+    }
+    server.abort();
+    let _ = server.await;
+    assert!(!path.exists(), "it leaves nothing behind");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listener_takes_no_socket_from_another_and_no_file() {
+    let folder = Folder::new("no-theft");
+    let path = folder.0.join("socket");
+    let server = serve(unix::Listener::bind(&path).expect("bound"));
+    assert!(is_served(&path).await);
+    std::fs::remove_file(&path).expect("removed");
+    let other = std::os::unix::net::UnixListener::bind(&path).expect("bound");
+    sleep(3 * Duration::from_secs(1)).await;
+    let mut client = std::os::unix::net::UnixStream::connect(&path).expect("connected");
+    std::io::Write::write_all(&mut client, b"x").expect("sent");
+    drop((other, client));
+    assert!(is_served(&path).await, "the other one has ended");
+    std::fs::remove_file(&path).expect("removed");
+    std::fs::write(&path, "precious").expect("written");
+    sleep(3 * Duration::from_secs(1)).await;
+    server.abort();
+    let _ = server.await;
+    assert_eq!(std::fs::read(&path).expect("it is there"), b"precious");
 }

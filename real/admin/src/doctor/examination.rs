@@ -6,7 +6,8 @@ use crate::file_system_status::{self, FileSystemStatus};
 use crate::file_systems::latest_server;
 use crate::snapshot::ArraySnapshot;
 use braid_base::{DeviceId, FileSystemId, LockServerId};
-use braid_control::{Event, EventKind, HostEntry, LockHolder, LooseMode};
+use braid_control::{Event, EventKind, HostEntry, LockHolder, LooseMode, RunningDaemon};
+use braid_shell::Address;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -29,6 +30,8 @@ pub struct Examination<'a> {
     pub crashes: Result<Vec<Event>, String>,
     /// What is wrong with files and disks of devices.
     pub device_files: Vec<(DeviceId, FileFault)>,
+    /// Daemons that run, and whose sockets are gone.
+    pub missing_sockets: Vec<(Subject, PathBuf)>,
 }
 
 /// How long a crash of a daemon is reported.
@@ -86,6 +89,7 @@ impl<'a> Examination<'a> {
                 .iter()
                 .filter_map(|entry| Some((DeviceId(entry.id), device_files::fault_of(look, entry)?)))
                 .collect(),
+            missing_sockets: missing_sockets(look),
         }
     }
 
@@ -93,6 +97,29 @@ impl<'a> Examination<'a> {
     pub fn is_up(&self) -> bool {
         self.look.running.is_some()
     }
+}
+
+fn missing_sockets(look: &ArraySnapshot) -> Vec<(Subject, PathBuf)> {
+    let Some(running) = &look.running else { return Vec::new() };
+    let monitor = running.monitor.iter().map(|daemon| (Subject::Monitor, daemon));
+    let devices = running.devices.iter().map(|daemon| (Subject::Device(DeviceId(daemon.id)), daemon));
+    let locks = running.lock_servers.iter().map(|daemon| (Subject::LockServer(LockServerId(daemon.id)), daemon));
+    let called = |daemon: &RunningDaemon| {
+        let mut servers = look.description.file_systems.iter().flat_map(|entry| entry.named_servers());
+        let named = servers.find(|(id, _)| id.0 == daemon.id);
+        Subject::MetadataServer(named.map_or_else(|| daemon.id.to_string(), |(_, called)| called))
+    };
+    let metadata = running.metadata_servers.iter().map(|daemon| (called(daemon), daemon));
+    // Paths in the folder are relative to it.
+    let folder = look.folder.absolute();
+    let missing = |(subject, daemon): (Subject, &RunningDaemon)| match daemon.address.parse() {
+        Ok(Address::Unix(path)) => {
+            let path = folder.join(path);
+            (daemon.pid.is_some() && !path.exists()).then_some((subject, path))
+        }
+        _ => None,
+    };
+    monitor.chain(devices).chain(locks).chain(metadata).filter_map(missing).collect()
 }
 
 fn crashes(look: &ArraySnapshot) -> Result<Vec<Event>, String> {

@@ -29,6 +29,11 @@ pub fn daemons(examination: &Examination, found: &mut Findings) {
         device(id, &look.condition(id), &look.device_health(id).words(), found);
         restarts(Subject::Device(id), running.device(id), found);
     }
+    for (subject, path) in &examination.missing_sockets {
+        let text = format!("is reached by nobody: the socket {} was removed", path.display());
+        let action = "its process makes it again within a second; if it does not, look whether the process is suspended, and what is in the way";
+        found.found(Severity::Error, subject.clone(), text, action);
+    }
     for server in status::lock_servers(look) {
         let (id, pid) = (LockServerId(server.id), server.pid);
         if server.state != status::SERVING {
@@ -172,7 +177,9 @@ pub fn crashes(examination: &Examination, found: &mut Findings) {
             1 => "crashed".to_string(),
             count => format!("crashed {count} times within a day, the last time"),
         };
-        let text = format!("{often} at {}: {}", last.time, last.text);
+        let named = last.process.as_deref().and_then(|process| last.text.strip_prefix(process));
+        let how = named.and_then(|text| text.strip_prefix(" crashed")).map(str::to_string);
+        let text = format!("{often} at {}{}", last.time, how.unwrap_or_else(|| format!(": {}", last.text)));
         let action = "`braid up` has started it again; if nobody killed it, look in the kernel's log (`dmesg`) whether memory ran out; if it \
                       panicked, keep the log of `braid up` and report it";
         found.found(Severity::Warning, subject, text, action);

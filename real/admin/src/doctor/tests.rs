@@ -31,6 +31,7 @@ struct Bed {
     lock_holder: Option<LockHolder>,
     crashes: Result<Vec<Event>, String>,
     device_files: Vec<(DeviceId, FileFault)>,
+    missing_sockets: Vec<(Subject, PathBuf)>,
 }
 
 fn daemon(id: u16) -> RunningDaemon {
@@ -168,16 +169,17 @@ fn sound() -> Bed {
         lock_holder: None,
         crashes: Ok(Vec::new()),
         device_files: Vec::new(),
+        missing_sockets: Vec::new(),
     }
 }
 
 impl Bed {
     fn diagnosis(&self) -> Diagnosis {
-        let Bed { look, processes, loose, spaces, lock_holder, crashes, device_files } = self;
+        let Bed { look, processes, loose, spaces, lock_holder, crashes, device_files, missing_sockets } = self;
         let file_systems = crate::file_system_status::file_systems(look);
         let (processes, loose, spaces, crashes) = (processes.clone(), loose.clone(), spaces.clone(), crashes.clone());
-        let lock_holder = lock_holder.clone();
-        let device_files = device_files.clone();
+        let (lock_holder, device_files) = (lock_holder.clone(), device_files.clone());
+        let missing_sockets = missing_sockets.clone();
         Diagnosis::from(&Examination {
             look,
             processes,
@@ -187,6 +189,7 @@ impl Bed {
             lock_holder,
             crashes,
             device_files,
+            missing_sockets,
         })
     }
 
@@ -322,12 +325,20 @@ fn a_daemon_that_does_not_serve_is_found() {
 }
 
 #[test]
+fn a_daemon_whose_socket_was_removed_is_found() {
+    let mut bed = sound();
+    bed.missing_sockets = vec![(d(1), "/srv/a/run/device-1".into())];
+    bed.finds("daemons", Severity::Error, d(1), "the socket /srv/a/run/device-1 was removed");
+}
+
+#[test]
 fn a_daemon_that_crashed_is_found_once_with_its_last_crash() {
     let crash = |how: &str, signal| Crash { pid: 7, signal, exit_status: None, how: how.into() };
     let of_device = |how| daemon_crashed("device d1", Some(1), &crash(how, Some(9)));
     let mut bed = sound();
     bed.crashes = Ok(vec![of_device("signal: 9 (SIGKILL)")]);
-    bed.finds("crashes", Severity::Warning, d(1), "device d1 crashed (process 7): signal: 9 (SIGKILL)");
+    bed.finds("crashes", Severity::Warning, d(1), " (process 7): signal: 9 (SIGKILL)");
+    assert_eq!(bed.found("crashes")[0].text.matches("crashed").count(), 1);
     bed.crashes = Ok(vec![of_device("signal: 9 (SIGKILL)"), of_device("panicked at here: that")]);
     bed.finds("crashes", Severity::Warning, d(1), "crashed 2 times within a day, the last time at ");
     bed.finds("crashes", Severity::Warning, d(1), "panicked at here: that");

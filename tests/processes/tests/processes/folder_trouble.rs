@@ -1,4 +1,5 @@
-//! The folder of an array can't be written: its file system has no inodes left, or turns read-only, or a stopped process holds its lock.
+//! The folder of an array can't be written: its file system has no inodes left, or turns read-only, or a stopped process holds its lock; or its
+//! sockets are removed.
 
 use braid_processes::array::{Array, number};
 use braid_processes::nbd::Client;
@@ -98,4 +99,15 @@ fn a_stopped_process_that_holds_the_folder_s_lock_is_named_and_nobody_who_only_l
     tool("kill", &["-9", &holder.id().to_string()]);
     holder.wait().expect("it ends");
     array.down();
+}
+
+#[test]
+fn sockets_that_were_removed_are_made_again() {
+    let array = Array::up(&SMALL);
+    std::fs::remove_dir_all(array.dir().join("run")).expect("the sockets are removed");
+    // Its connections to the monitor, to all devices and to the lock server are new ones.
+    let (_host, uri) = array.host();
+    Client::open(&uri).write(0, &[1; 4096]).expect("a write works");
+    wait_until("the socket of NBD clients is there", Duration::from_secs(20), || array.dir().join("run/nbd").exists());
+    array.assert_sound("vol0");
 }
