@@ -135,7 +135,7 @@ pub const FILE_SYSTEMS_MAX: usize = 64;
 pub const LOCK_SERVERS_MAX: usize = 16;
 /// The most locks and lock requests in a lock table, over all hosts.
 pub const LOCK_REQUESTS_MAX: usize = 1 << 20;
-/// The most extents of these. One host has at most as many locks, and as many extents, as are left for the others.
+/// The most extents of these, unless the settings say less. One host has at most as many locks, and as many extents, as are left for the others.
 pub const LOCK_EXTENTS_MAX: usize = 4 << 20;
 
 /// How many heartbeats a node sends within the length of a lease. Several may be lost before the lease expires.
@@ -191,9 +191,16 @@ pub struct Settings {
     pub hosts_max: usize,
     /// The most transactions that a device remembers at once, over all hosts.
     pub device_transactions_max: usize,
+    /// The most extents of locks in a lock table: some 80 bytes each.
+    #[serde(default = "lock_extents_max")]
+    pub lock_extents_max: usize,
     /// How many consecutive stripes of a volume one lock server is responsible for, if there are several lock servers. The value must be
     /// the same in all hosts and must never change, because it determines which server is asked for a lock.
     pub stripes_per_lock_server: u64,
+}
+
+fn lock_extents_max() -> usize {
+    LOCK_EXTENTS_MAX
 }
 
 impl Settings {
@@ -233,6 +240,7 @@ impl Default for Settings {
             object_memory: 128 << 20,
             hosts_max: HOSTS_MAX,
             device_transactions_max: DEVICE_TRANSACTIONS_MAX,
+            lock_extents_max: LOCK_EXTENTS_MAX,
             stripes_per_lock_server: 16,
         }
     }

@@ -154,7 +154,7 @@ impl LockServer {
     /// of it at most, and leaves room for every other host.
     fn has_room(&self, session: &Session, extents: usize) -> bool {
         let left = limits::LOCK_REQUESTS_MAX.saturating_sub(self.table.len());
-        let extents_left = limits::LOCK_EXTENTS_MAX.saturating_sub(self.extents);
+        let extents_left = self.config.settings.lock_extents_max.saturating_sub(self.extents);
         session.len() < left && session.extents + extents <= extents_left
     }
 

@@ -14,6 +14,7 @@
 //! | `rejection` | the refusal to serve a host at all |
 //! | `administration` | changes that operators ask of the monitor |
 //! | `ownership` | requests of hosts about the ownership of file systems |
+//! | `demand` | what the answer to a request will bring, before there is an answer |
 //! | `direction` | who may send a message to whom, and over which connection |
 //! | `frame` | frames: one message between two nodes, with a checksum |
 //! | `message_codec` | the encoding of each message |
@@ -39,6 +40,7 @@
 
 pub mod administration;
 mod codec;
+mod demand;
 mod direction;
 pub mod files;
 pub mod frame;
@@ -54,6 +56,7 @@ pub mod rejection;
 pub mod shards;
 
 pub use administration::*;
+pub use demand::Demand;
 pub use files::*;
 pub use frame::{EncodedFrame, Frame, FrameHeader, WireError};
 pub use locking::*;

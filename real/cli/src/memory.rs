@@ -1,7 +1,7 @@
-//! The memory of a device's process: what it has freed stays with it for the next, as long as the process takes little.
+//! The memory of a process that lasts: what it takes is noted in its budget, and what is free is returned to the system when it takes much.
 //!
 //! A device frees the blocks of a part of its journal at once and soon needs that memory again; page faults are expensive in a virtual
-//! machine (`docs/performance.md`). But what peers once made it hold must not stay: freed memory lies in pieces that do not fit the next
+//! machine (`docs/performance.md`). So a device keeps what it has freed while the process takes little. But what peers once made it hold must not stay: freed memory lies in pieces that do not fit the next
 //! request, and would add to it. So the process looks at what it takes, and returns what is free when that is much.
 
 use braid_shell::Budget;
@@ -13,10 +13,13 @@ use std::time::Duration;
 const PURGE_DELAY: mi_option_t = 15;
 /// A delay that does not end: memory is returned on request. In milliseconds.
 const ON_REQUEST: i64 = 365 * 24 * 3_600_000;
+/// The delay of a process with a small budget, in milliseconds. Otherwise it is a second.
+const SOON: i64 = 5;
 /// How often the process looks at what it takes.
 const EVERY: Duration = Duration::from_millis(100);
 /// After so many looks, memory is returned although the process has not grown.
 const LOOKS: u32 = 100;
+
 /// What a device takes under load, in bytes, without peers that make it hold more.
 const USUAL_BYTES: u64 = 128 << 20;
 
@@ -32,8 +35,7 @@ impl Keeper {
     /// True if the process, which takes so many bytes now, should return what is free.
     fn is_due(&mut self, resident: u64, budget: u64) -> bool {
         self.looks = self.looks.saturating_add(1);
-        let is_much = resident > (budget / 2).max(USUAL_BYTES);
-        is_much && (resident > self.left + budget / 8 || self.looks >= LOOKS)
+        resident > budget / 2 && (resident > self.left + budget / 8 || self.looks >= LOOKS)
     }
 
     fn returned(&mut self, resident: u64) {
@@ -41,24 +43,44 @@ impl Keeper {
     }
 }
 
-/// Lets freed memory stay with the process, unless it takes more than half of its budget.
+/// Lets freed memory stay with the process while it takes less than half of its budget, unless that is less than what a device takes under
+/// load.
 pub fn keep() {
+    if !is_small(Budget::process().limit()) {
+        purge_after(ON_REQUEST);
+    }
+}
+
+fn is_small(budget: u64) -> bool {
+    budget / 2 < USUAL_BYTES
+}
+
+fn purge_after(millis: i64) {
     // SAFETY: the call only stores a number in the allocator.
     #[allow(unsafe_code)]
     unsafe {
-        mi_option_set(PURGE_DELAY, ON_REQUEST);
+        mi_option_set(PURGE_DELAY, millis);
+    }
+}
+
+/// Watches what the process takes, from now on.
+pub fn watch() {
+    if is_small(Budget::process().limit()) {
+        purge_after(SOON);
     }
     let watch = || {
         let mut keeper = Keeper::default();
-        while let Some(resident) = resident() {
+        while let Some(mut resident) = resident() {
             if keeper.is_due(resident, Budget::process().limit()) {
                 // SAFETY: the allocator may be told so at any time, by any thread.
                 #[allow(unsafe_code)]
                 unsafe {
                     mi_collect(true);
                 }
-                keeper.returned(self::resident().unwrap_or(resident));
+                resident = self::resident().unwrap_or(resident);
+                keeper.returned(resident);
             }
+            Budget::process().note_resident(resident);
             std::thread::sleep(EVERY);
         }
     };
@@ -91,7 +113,7 @@ mod tests {
         keeper.returned(400 * MIB);
         let looks = (0..1000).take_while(|_| !keeper.is_due(400 * MIB, budget)).count();
         assert_eq!(looks as u32 + 1, LOOKS);
-        assert!(!Keeper::default().is_due(100 * MIB, 64 * MIB), "the smallest budget is below what a device takes");
+        assert!(Keeper::default().is_due(100 * MIB, 64 * MIB));
         assert!(resident().is_some_and(|bytes| bytes > MIB));
     }
 }

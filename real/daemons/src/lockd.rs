@@ -4,13 +4,14 @@ use crate::daemon::{self, MonitorAt, Platform, Stage};
 use crate::published_metrics::ServerView;
 use crate::recording;
 use braid_admin::failure::Failure;
-use braid_base::{ArrayId, Generation, LockServerId, NodeId, limits};
+use braid_base::limits::{self, Settings};
+use braid_base::{ArrayId, Generation, LockServerId, NodeId};
 use braid_control::{ArrayFolder, HostEntry, LeaseReport, Leases, LockService as Published, Moment, lock_server_file};
 use braid_host_leases::{Renewer, RenewerInput, RenewerStep, StopReason};
 use braid_locks::{DISK_BYTES, LockServer, LockServerConfig, LockService};
 use braid_recording::RecordingRequest;
 use braid_session::{Metrics, addressing, blocking, renewal_input};
-use braid_shell::{Address, Counters, Disk, Node};
+use braid_shell::{Address, Budget, Counters, Disk, Node};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -67,7 +68,7 @@ impl LockDaemon {
         let start = folder.take_generation(&format!("lock server {}", id.0), &taken)?;
         let leases = folder.describe()?.leases();
         let renewer = Renewer::new(taken.into(), leases.host());
-        let settings = leases.settings();
+        let settings = limited(leases.settings());
         let unlisted = if is_blank { may_hold(&folder, start, leases).await? } else { BTreeSet::new() };
         let config = LockServerConfig::of_volumes(id, start, unlisted, settings);
         let counters = Arc::new(Counters::default());
@@ -98,6 +99,16 @@ impl LockDaemon {
         }
         outcome
     }
+}
+
+/// The part of the memory budget that a table of locks may take, one in so many, and how many bytes an extent takes there.
+const TABLE_SHARE: u64 = 3;
+const EXTENT_BYTES: u64 = 80;
+
+/// These settings, with a table of locks that fits into the memory budget of this process.
+pub fn limited(settings: Settings) -> Settings {
+    let room = Budget::process().limit() / TABLE_SHARE / EXTENT_BYTES;
+    Settings { lock_extents_max: settings.lock_extents_max.min(room as usize), ..settings }
 }
 
 /// The hosts that may hold locks of a lock server whose state was lost: all hosts with leases, except those that have renewed them since,

@@ -177,7 +177,8 @@ impl MetadataDaemon {
         let request = self.recording.borrow_mut().take();
         let recording = request.map(|request| SessionRecording::around(request, METADATA_SERVER, &(volume, &config)));
         let around = |host, generation| {
-            let config = braid_metadata::MetadataServerConfig { generation, ..config };
+            let settings = crate::lockd::limited(config.settings.clone());
+            let config = braid_metadata::MetadataServerConfig { generation, settings, ..config };
             *node.borrow_mut() = Some(MetadataNode::new(host, volume, config));
             ObservedNode { node: node.clone(), seen }
         };

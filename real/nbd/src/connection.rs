@@ -5,7 +5,7 @@
 //! client has in flight or has not read yet are bounded. At the bound, the server stops reading from the client (back-pressure).
 
 use crate::handshake::{Handshake, HandshakeError, Negotiated, Progress};
-use crate::neighbours::Neighbours;
+use crate::neighbours::{NeighbourGuard, Neighbours};
 use crate::pressure::{Activity, Load, Pressure, TooSlow};
 use crate::reply::{self, Outcome, Output, Reply};
 use crate::request::{Command, DecodeError, Request, Requests};
@@ -65,21 +65,18 @@ where
     B: Backend,
 {
     let mut input = BytesMut::new();
-    let negotiated = tokio::select! {
-        negotiated = tokio::time::timeout(settings.handshake_timeout, negotiate(&mut stream, &mut input, backend, activity)) => {
-            negotiated.map_err(|_| ConnectionError::HandshakeTimedOut)??
+    let joining = Joining { socket, neighbours, backend, activity, request_bytes: settings.request_bytes() };
+    let opened = tokio::select! {
+        opened = tokio::time::timeout(settings.handshake_timeout, negotiate(&mut stream, &mut input, joining)) => {
+            opened.map_err(|_| ConnectionError::HandshakeTimedOut)??
         }
         _ = stop.wait_for(|stop| *stop) => None,
     };
-    let Some(negotiated) = negotiated else {
+    let Some(Opened { negotiated, volume, place }) = opened else {
         return Ok(());
     };
-    let name = &negotiated.export.name;
-    let volume = backend.open(name).await.ok_or_else(|| ConnectionError::ExportGone { name: name.clone() })?;
-    tracing::debug!(export = name, structured = negotiated.structured, "the client has chosen");
+    tracing::debug!(export = negotiated.export.name, structured = negotiated.structured, "the client has chosen");
 
-    let volume = Arc::new(volume);
-    let place = neighbours.join(name, socket, volume.clone());
     let volume = &*volume;
     let has_closed = || place.has_closed();
     let mut transmission = Transmission {
@@ -123,25 +120,50 @@ where
     end
 }
 
+/// What a client needs that chooses an export.
+struct Joining<'a, B: Backend> {
+    socket: OwnedFd,
+    neighbours: &'a Arc<Neighbours<B::Volume>>,
+    backend: &'a B,
+    activity: &'a Activity,
+    request_bytes: u32,
+}
+
+/// An export that a client has open.
+struct Opened<V> {
+    negotiated: Negotiated,
+    volume: Arc<V>,
+    place: NeighbourGuard<V>,
+}
+
 /// Performs the handshake. None if the client left.
 async fn negotiate<S, B>(
     stream: &mut S,
     input: &mut BytesMut,
-    backend: &B,
-    activity: &Activity,
-) -> Result<Option<Negotiated>, ConnectionError>
+    joining: Joining<'_, B>,
+) -> Result<Option<Opened<B::Volume>>, ConnectionError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
     B: Backend,
 {
-    let mut handshake = Handshake::default();
+    let Joining { socket, neighbours, backend, activity, request_bytes } = joining;
+    let mut handshake = Handshake::new(request_bytes);
     let mut out = BytesMut::new();
     stream.write_all(&Handshake::greeting()).await?;
     loop {
         let exports = backend.exports().await;
         let progress = handshake.take(input, &exports, &mut out)?;
-        // Before the client is told.
         activity.set_chosen(matches!(progress, Progress::Chosen(_)));
+        if let Progress::Chosen(negotiated) = progress {
+            let name = &negotiated.export.name;
+            let gone = || ConnectionError::ExportGone { name: name.clone() };
+            let volume = Arc::new(backend.open(name).await.ok_or_else(gone)?);
+            // Before the client is told. It may then send a request, leave, and come back over another connection, before this one is served
+            // again: the request must be known to be that of a client that has gone.
+            let place = neighbours.join(name, socket, volume.clone());
+            stream.write_all_buf(&mut out).await?;
+            return Ok(Some(Opened { negotiated, volume, place }));
+        }
         stream.write_all_buf(&mut out).await?;
         match progress {
             Progress::Answered => {}
@@ -150,7 +172,7 @@ where
                     return Ok(None);
                 }
             }
-            Progress::Chosen(negotiated) => return Ok(Some(negotiated)),
+            Progress::Chosen(_) => unreachable!("it was returned"),
             Progress::Aborted => return Ok(None),
         }
     }
@@ -244,6 +266,8 @@ where
             if !self.pressure.poll(cx, &load)? {
                 return Poll::Pending;
             }
+            // Once in a while, so that a client that reads as replies come pays nothing for it.
+            self.output.compact();
             if self.is_left_waiting() {
                 self.reading = false;
                 (self.on_end)(Leave::Lost);
@@ -327,8 +351,9 @@ where
     }
 
     fn is_below_limits(&self) -> bool {
+        let held = self.bytes_in_flight + self.output.bytes();
         self.in_flight.len() < self.settings.requests_max
-            && self.bytes_in_flight + self.output.bytes() < self.settings.bytes_max
+            && (held == 0 || held + self.requests.weight(&self.input).max(1) <= self.settings.bytes_max)
     }
 
     /// True if there is memory for the next request: for its data, or for that of its reply.
@@ -385,7 +410,7 @@ where
                 return Err(io::ErrorKind::WriteZero.into());
             }
             self.output.advance(written);
-            self.pressure.has_read();
+            self.pressure.has_read(written);
             progress = true;
         }
         Ok(progress)

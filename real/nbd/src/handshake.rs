@@ -21,8 +21,10 @@ const OPTIONS_MAX: u32 = 4096;
 const OPTION_HEADER_BYTES: usize = 16;
 
 /// One client's handshake.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Handshake {
+    /// The longest request that the client should make.
+    request_bytes: u32,
     heard_flags: bool,
     no_zeroes: bool,
     structured: bool,
@@ -76,7 +78,18 @@ struct Refusal {
     text: String,
 }
 
+impl Default for Handshake {
+    fn default() -> Handshake {
+        Handshake::new(REQUEST_BYTES_MAX)
+    }
+}
+
 impl Handshake {
+    pub fn new(request_bytes: u32) -> Handshake {
+        let (heard_flags, no_zeroes, structured, allocation_for) = (false, false, false, None);
+        Handshake { request_bytes, heard_flags, no_zeroes, structured, allocation_for, options: 0 }
+    }
+
     /// The server's greeting, with which the handshake begins.
     pub fn greeting() -> [u8; 18] {
         let mut greeting = [0; 18];
@@ -253,7 +266,7 @@ impl Handshake {
             put_info(out, option, info::BLOCK_SIZE, |to| {
                 to.put_u32(1);
                 to.put_u32(PREFERRED_BLOCK_BYTES);
-                to.put_u32(REQUEST_BYTES_MAX);
+                to.put_u32(self.request_bytes);
             });
         }
         Ok(export)

@@ -16,13 +16,13 @@ use tokio::time::Sleep;
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// How often a client that waits for memory is checked.
 const THROTTLE_PAUSE: Duration = Duration::from_millis(20);
-/// The slowest client that is served, in bytes per second: a request with more data may take the more time.
+/// The slowest client that is served, in bytes per second: a request with more data may take the more time, and replies are read no slower.
 const RATE_MIN: usize = 64 << 10;
 
 /// Why a client is disconnected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TooSlow {
-    #[error("the client has read none of its replies for {seconds} s")]
+    #[error("the client has read none of its replies for {seconds} s, or too slowly")]
     Reads { seconds: u64 },
     #[error("the client did not send the rest of a request in time")]
     Sends,
@@ -82,8 +82,9 @@ pub(crate) struct Pressure<'a> {
     stall_timeout: Duration,
     /// The request that is being received: since when, and its length as far as known.
     receiving: Option<(Instant, usize)>,
-    /// Since when replies wait that the client does not read.
+    /// Since when replies wait that the client does not read, and how much it has read since.
     unread_since: Option<Instant>,
+    read: usize,
     tick: Option<Pin<Box<Sleep>>>,
 }
 
@@ -92,7 +93,7 @@ impl<'a> Pressure<'a> {
         let account = Account::new(settings.budget);
         let charge = account.charge(0);
         let stall_timeout = settings.stall_timeout;
-        Pressure { account, charge, activity, stall_timeout, receiving: None, unread_since: None, tick: None }
+        Pressure { account, charge, activity, stall_timeout, receiving: None, unread_since: None, read: 0, tick: None }
     }
 
     /// True if the client may hold so many bytes more.
@@ -110,9 +111,12 @@ impl<'a> Pressure<'a> {
         self.receiving = None;
     }
 
-    /// The client has read some of its replies.
-    pub fn has_read(&mut self) {
-        self.unread_since = None;
+    /// The client has read so many bytes of its replies.
+    pub fn has_read(&mut self, bytes: usize) {
+        self.read += bytes;
+        if self.read >= RATE_MIN * self.stall_timeout.as_secs() as usize {
+            (self.unread_since, self.read) = (None, 0);
+        }
     }
 
     /// To be called when nothing more can be done now; `cx` is woken when it is to be called again. Returns true once in a while, if the
@@ -134,6 +138,9 @@ impl<'a> Pressure<'a> {
             (since, length.max(bytes))
         });
         self.unread_since = load.has_replies.then(|| self.unread_since.unwrap_or(now));
+        if !load.has_replies {
+            self.read = 0;
+        }
         if self.unread_since.is_some_and(|since| now.duration_since(since) >= self.stall_timeout) {
             return Err(TooSlow::Reads { seconds: self.stall_timeout.as_secs() });
         }

@@ -12,6 +12,8 @@ const EXTENTS_MAX: usize = 4096;
 /// Data up to this length, in bytes, is copied, which is cheaper than a buffer of its own.
 const COPIED_BYTES_MAX: usize = 512;
 const HEADERS_BYTES: usize = 16 << 10;
+/// Shorter data may be in a buffer that is many times as long, which it keeps in memory.
+const COMPACT_BYTES: usize = 32 << 10;
 
 /// The reply to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,13 +42,15 @@ pub(crate) struct Output {
     structured: bool,
     queue: VecDeque<Bytes>,
     queued_bytes: usize,
+    /// How many buffers at the front are no longer than they must be.
+    compact: usize,
     /// The end of the queue, to which headers and short data are appended.
     tail: BytesMut,
 }
 
 impl Output {
     pub fn new(structured: bool) -> Output {
-        Output { structured, queue: VecDeque::new(), queued_bytes: 0, tail: BytesMut::new() }
+        Output { structured, queue: VecDeque::new(), queued_bytes: 0, compact: 0, tail: BytesMut::new() }
     }
 
     /// How many bytes are to be sent.
@@ -87,7 +91,23 @@ impl Output {
             }
             bytes -= first.len();
             self.queue.pop_front();
+            self.compact = self.compact.saturating_sub(1);
         }
+    }
+
+    /// Copies short data, so that what waits takes no more memory than it has bytes.
+    pub fn compact(&mut self) {
+        let (mut joined, rest) = (BytesMut::new(), self.queue.split_off(self.compact));
+        for buffer in rest {
+            if buffer.len() < COMPACT_BYTES {
+                joined.put_slice(&buffer);
+                continue;
+            }
+            self.queue.extend(Some(joined.split().freeze()).filter(|joined| !joined.is_empty()));
+            self.queue.push_back(buffer);
+        }
+        self.queue.extend(Some(joined.freeze()).filter(|joined| !joined.is_empty()));
+        self.compact = self.queue.len();
     }
 
     fn put_read(&mut self, cookie: u64, offset: u64, length: usize, buffers: Vec<Bytes>) {

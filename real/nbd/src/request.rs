@@ -104,6 +104,17 @@ impl Requests {
         }
     }
 
+    /// How many bytes of data the request at the front of `input` brings, or asks for.
+    pub fn weight(&self, input: &BytesMut) -> usize {
+        match (&self.refused, Header::peek(input)) {
+            (None, Ok(Some(header))) if self.check(&header).is_ok() => match header.command {
+                command::READ | command::WRITE => header.length as usize,
+                _ => 0,
+            },
+            _ => 0,
+        }
+    }
+
     /// How much memory the request at the front of `input` needs, beside `input` itself. Data that is refused needs none.
     pub fn memory(&self, input: &BytesMut) -> usize {
         match (&self.refused, Header::peek(input)) {

@@ -4,6 +4,7 @@ use crate::Backend;
 use crate::connection::serve_client;
 use crate::neighbours::Neighbours;
 use crate::pressure::Activity;
+use crate::protocol::REQUEST_BYTES_MAX;
 use braid_shell::{Address, Budget, Warning, unix};
 use rustix::net::sockopt;
 use std::future::{Future, poll_fn};
@@ -20,6 +21,8 @@ use tracing::Instrument;
 
 /// After this time of silence, the system probes whether a client is still there.
 const KEEPALIVE: Duration = Duration::from_secs(60);
+/// The part of the budget that one request may take: one in so many.
+const REQUEST_SHARE: u64 = 16;
 /// The pause after the system could not accept a connection (usually for want of file descriptors).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -33,8 +36,7 @@ pub struct Settings {
     pub idle_min: Duration,
     /// How many requests a client may have in flight before the server stops reading from it.
     pub requests_max: usize,
-    /// How many bytes of data a client may have in flight or unread before the server stops reading requests from it. The last request may
-    /// exceed the limit: by one request of maximum length, and another one in the receive buffer.
+    /// How many bytes of data a client may have in flight or unread. Its next request waits until it fits, or until there is no other.
     pub bytes_max: usize,
     /// The memory that all clients share with everything else in the process.
     pub budget: &'static Budget,
@@ -58,6 +60,15 @@ impl Default for Settings {
             handshake_timeout: Duration::from_secs(30),
             stop_timeout: Duration::from_secs(5),
         }
+    }
+}
+
+impl Settings {
+    /// The longest request that clients are told to make: several must fit into the budget. A longer one, of a client that does not ask, waits
+    /// until there is room for it.
+    pub(crate) fn request_bytes(&self) -> u32 {
+        let part = (self.budget.limit() / REQUEST_SHARE).min(u64::from(REQUEST_BYTES_MAX));
+        1 << part.max(1).ilog2()
     }
 }
 

@@ -283,6 +283,11 @@ proptest! {
             if index % 3 == 0 {
                 sent.extend(take(&mut output, *cuts.next().unwrap()));
             }
+            if index % 5 == 0 {
+                let before = output.bytes();
+                output.compact();
+                prop_assert_eq!(output.bytes(), before);
+            }
         }
         while output.bytes() > 0 {
             sent.extend(take(&mut output, *cuts.next().unwrap()));

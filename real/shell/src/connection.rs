@@ -1,7 +1,8 @@
 //! A connection: its socket, the received bytes that are not yet decoded, and the frames that wait to be written.
 
-use crate::budget::Account;
+use crate::budget::{Account, Budget};
 use crate::counters::{Counters, add};
+use crate::due::Due;
 use crate::inbox::{Inbox, Node, Refused};
 use crate::outbox::{OUTBOX_BYTES_MAX, Outbox};
 use crate::ready::Notice;
@@ -22,7 +23,7 @@ const RATE_MIN: usize = 64 << 10;
 /// Requests of a peer that has so much to read, in bytes, wait until it has read some of it. Otherwise it could have a device read its disk
 /// at any rate, for answers that would be dropped. The answer to the largest read is enough to keep a connection busy.
 const UNREAD_BYTES_MAX: usize = OUTBOX_BYTES_MAX / 8;
-/// How long a peer may read nothing of what waits for it.
+/// How long a peer may read next to nothing of what waits for it: less than at [`RATE_MIN`], and not all of it.
 const UNREAD_MAX: Duration = Duration::from_secs(10);
 /// How long a connection may wait for the route to its node.
 const CLAIM_MAX: Duration = Duration::from_secs(10);
@@ -53,13 +54,15 @@ pub(crate) struct Connection {
     stream: Stream,
     inbox: Inbox,
     outbox: Outbox,
+    /// The answers that are not in the outbox yet.
+    due: Due,
     silence_max: Duration,
     account: Account,
     last_read: Instant,
     /// The frame that is being received: since when, and its length as far as known.
     receiving: Option<(Instant, usize)>,
-    /// Since when the peer has read nothing, although something waits for it.
-    unread_since: Option<Instant>,
+    /// Since when the peer has read next to nothing, although something waits for it, and how much of it has been written since.
+    unread: Option<(Instant, usize)>,
     /// When the first message since the last read was sent.
     asked: Option<Instant>,
     /// True once it has received a valid frame.
@@ -104,8 +107,12 @@ impl Connection {
         now: Instant,
     ) -> Connection {
         let Arrival { stream, name, silence_max, origin, .. } = arrival;
-        let outbox = Outbox::new(&account);
-        let (unread_since, asked, spoke, held) = (None, None, false, None);
+        let outbox = match origin {
+            Origin::Accepted { .. } => Outbox::new(&account),
+            Origin::Made { .. } => Outbox::new(&Account::new(Budget::outgoing())),
+        };
+        let due = Due::new(&account);
+        let (unread, asked, spoke, held) = (None, None, false, None);
         // A node that connects has to identify itself.
         let receiving = matches!(origin, Origin::Accepted { .. }).then_some((now, 0));
         Connection {
@@ -113,11 +120,12 @@ impl Connection {
             stream,
             inbox,
             outbox,
+            due,
             silence_max,
             account,
             last_read: now,
             receiving,
-            unread_since,
+            unread,
             asked,
             spoke,
             held,
@@ -150,13 +158,16 @@ impl Connection {
         self.inbox.us()
     }
 
+    /// The answer to a request of the peer is made, whether or not it is sent.
+    pub fn has_answered(&mut self, sequence: u64) {
+        self.due.end(sequence);
+    }
+
     /// Puts a frame into the outbox. [`Connection::poll_flush`] writes it.
     pub fn push(&mut self, frame: EncodedFrame) -> Pushed {
         let first = self.outbox.is_empty();
-        match self.side() {
-            Side::Made => drop(self.asked.get_or_insert_with(Instant::now)),
-            Side::Accepted if !self.account.has_room_for(frame.len()) => return Pushed::Full,
-            Side::Accepted => {}
+        if self.side() == Side::Made {
+            self.asked.get_or_insert_with(Instant::now);
         }
         match self.outbox.push(frame) {
             false => Pushed::Full,
@@ -170,7 +181,7 @@ impl Connection {
     pub fn flush(&mut self, counters: &Counters) -> Result<bool, Ended> {
         let waker = Waker::from(self.writable.clone());
         let cx = &mut Context::from_waker(&waker);
-        let Connection { outbox, stream, unread_since, .. } = self;
+        let Connection { outbox, stream, unread, .. } = self;
         let waiting = outbox.bytes();
         let flushed = outbox.poll_flush(|slices| {
             let written = stream.poll_write(cx, slices);
@@ -180,11 +191,12 @@ impl Connection {
             }
             written
         });
-        match flushed.is_pending() {
-            true if outbox.bytes() == waiting => drop(unread_since.get_or_insert_with(Instant::now)),
-            true => *unread_since = Some(Instant::now()),
-            false => *unread_since = None,
-        }
+        *unread = flushed.is_pending().then(|| {
+            let (since, written) = unread.unwrap_or_else(|| (Instant::now(), 0));
+            let written = written + waiting - outbox.bytes();
+            let has_read = written >= RATE_MIN * UNREAD_MAX.as_secs() as usize;
+            if has_read { (Instant::now(), 0) } else { (since, written) }
+        });
         match flushed {
             Poll::Ready(Err(_)) => Err(Ended::Quietly),
             Poll::Ready(Ok(())) | Poll::Pending => {
@@ -241,6 +253,11 @@ impl Connection {
                 Ok(Some((from, message))) => {
                     (self.spoke, took_any) = (true, true);
                     add(&counters.frames_received, 1);
+                    if let Some(demand) = message.demand().filter(|demand| !self.due.admit(*demand, now)) {
+                        tracing::trace!("no memory for the answer to {demand:?} of {from}");
+                        add(&counters.dropped_memory, 1);
+                        continue;
+                    }
                     if !*passes.get_or_insert_with(|| may_pass(from)) {
                         self.held = Some((now, from, message));
                         return Ok(false);
@@ -275,7 +292,7 @@ impl Connection {
     /// Forgets how long the peer has taken so far: this node did not run.
     pub fn excuse(&mut self, now: Instant) {
         self.receiving = self.receiving.map(|(_, bytes)| (now, bytes));
-        self.unread_since = self.unread_since.map(|_| now);
+        self.unread = self.unread.map(|_| (now, 0));
         self.last_read = now;
         self.held = self.held.take().map(|(_, from, message)| (now, from, message));
     }
@@ -283,6 +300,11 @@ impl Connection {
     /// Releases memory that a silent connection does not need.
     pub fn release(&mut self) {
         self.inbox.release();
+    }
+
+    /// Forgets the answers that will not be made.
+    pub fn look(&mut self, now: Instant) {
+        self.due.look(now);
     }
 
     /// Puts the connection into the list of those that can be read from. Does not wake the task.
@@ -321,7 +343,7 @@ impl Connection {
             let is_over = now.saturating_duration_since(*since) >= CLAIM_MAX;
             return if is_over { Err(Ended::Refused(Refused::Taken { node: *node })) } else { Ok(()) };
         }
-        if self.unread_since.is_some_and(|since| now.saturating_duration_since(since) >= UNREAD_MAX) {
+        if self.unread.is_some_and(|(since, _)| now.saturating_duration_since(since) >= UNREAD_MAX) {
             return Err(Ended::Refused(Refused::DoesNotRead { seconds: UNREAD_MAX.as_secs() }));
         }
         if let Some((since, bytes)) = self.receiving {

@@ -19,6 +19,7 @@ mod connector;
 mod counters;
 mod disk;
 mod driver;
+mod due;
 mod host;
 mod inbox;
 mod outbox;

@@ -14,6 +14,7 @@ const PARTS_PER_WRITE: usize = 256;
 
 pub(crate) struct Outbox {
     parts: VecDeque<Bytes>,
+    account: Account,
     /// The bytes that wait.
     charge: Charge,
 }
@@ -21,7 +22,7 @@ pub(crate) struct Outbox {
 impl Outbox {
     /// An empty outbox, which charges what waits to an account.
     pub fn new(account: &Account) -> Outbox {
-        Outbox { parts: VecDeque::new(), charge: account.charge(0) }
+        Outbox { parts: VecDeque::new(), account: account.clone(), charge: account.charge(0) }
     }
 
     /// How many bytes wait.
@@ -33,7 +34,7 @@ impl Outbox {
     #[must_use]
     pub fn push(&mut self, frame: EncodedFrame) -> bool {
         let length = frame.len();
-        if self.bytes() + length > OUTBOX_BYTES_MAX {
+        if self.bytes() + length > OUTBOX_BYTES_MAX || !self.account.has_room_for(length) {
             return false;
         }
         self.charge.resize(self.bytes() + length);

@@ -10,7 +10,6 @@ use crate::connection::{Arrival, Connection, Ended, Origin, Pushed};
 use crate::connector::{self, Addresses, Wanted, is_one_way, us_towards};
 use crate::counters::{Counters, add};
 use crate::inbox::{Inbox, Node, Refused};
-use crate::outbox::OUTBOX_BYTES_MAX;
 use crate::places::{NEWCOMER_EVERY, Places};
 use crate::ready::{Notice, ReadyList};
 use crate::routes::{Admission, Routes, Side};
@@ -35,8 +34,9 @@ const IDLE: Duration = Duration::from_secs(1);
 /// How long messages may wait for the first connection to their node. Otherwise a short program would lose its first request, and wait
 /// longer to send it again than for everything else.
 const EARLY: Duration = Duration::from_secs(1);
-/// The most messages to one node that wait for its first connection.
+/// The most messages to one node that wait for its first connection, and their part of the memory budget: one in so many.
 const EARLY_MAX: usize = 64;
+const EARLY_SHARE: u64 = 16;
 
 pub(crate) struct Transport {
     us: Node,
@@ -161,6 +161,9 @@ impl Transport {
             return self.send_early(to, message);
         };
         let Node { array, id: from } = connection.us();
+        if let Some(sequence) = message.ends_demand() {
+            connection.has_answered(sequence);
+        }
         let frame = Frame { array, from, to, message };
         let pushed = connection.push(frame.encode());
         if pushed == Pushed::First {
@@ -185,7 +188,7 @@ impl Transport {
             return add(&self.counters.dropped_unconnected, 1);
         }
         let bytes: usize = self.early.values().flatten().map(EncodedFrame::len).sum();
-        if waiting >= EARLY_MAX || bytes >= OUTBOX_BYTES_MAX {
+        if waiting >= EARLY_MAX || bytes as u64 >= self.budget.limit() / EARLY_SHARE {
             return add(&self.counters.dropped_unconnected, 1);
         }
         let frame = Frame { array: self.us.array, from: us, to, message };
@@ -311,6 +314,7 @@ impl Transport {
             if now.saturating_duration_since(connection.last_read()) >= IDLE {
                 connection.release();
             }
+            connection.look(now);
             if connection.awaits_route() {
                 // The owner of the route may have fallen silent.
                 connection.wake();

@@ -5,10 +5,11 @@
 //! | half open | connects, and sends a byte every four seconds |
 //! | unfinished | sends all of the largest frame but its last byte |
 //! | deaf | sends heartbeats and large reads, and reads no answer |
+//! | greedy | sends hundreds of large reads at once, and reads nothing of the answers, or a byte a second |
 //! | impostor | speaks in the names of nodes that are connected, and of the monitor |
 //! | garbage | sends random bytes, also with a valid header and checksum |
 //! | locker | asks a lock server for locks of as many extents as fit into a message |
-//! | clients | NBD clients that do nothing, read no replies, or do not finish a write |
+//! | clients | NBD clients that do nothing, read no replies or a byte a second of them, or do not finish a write |
 //!
 //! Nothing in it changes data: a host that is allowed to connect may do that, until hosts are authenticated.
 
@@ -37,6 +38,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The pause of a behaviour that has nothing to do.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Peers of each device that read next to nothing, how many reads they send at once, and how often they read a byte.
+const GREEDY: usize = 24;
+const BURST: u64 = 200;
+const BYTE_EVERY: Duration = Duration::from_secs(1);
 /// Peers of each device that read nothing, and after how long they are disconnected.
 const DEAF: usize = 24;
 const UNREAD_LIMIT: Duration = Duration::from_secs(10);
@@ -79,6 +84,8 @@ struct Target {
     run: PathBuf,
     /// A host that is connected.
     host: Generation,
+    /// A volume that is full.
+    full: Option<ObjectId>,
 }
 
 /// A behaviour: what one thread does again and again.
@@ -96,6 +103,12 @@ impl Attack {
     /// each daemon.
     pub fn start(array: &Array, share: f64, half_open: usize) -> Attack {
         Attack::by(Target::of(array).behaviours(half_open), share)
+    }
+
+    /// Makes all processes hold as much as they do, with a volume of 16 MiB that is full.
+    pub fn on_memory(array: &Array, share: f64, full: u64) -> Attack {
+        let target = Target { full: Some(ObjectId(full)), ..Target::of(array) };
+        Attack::by(target.behaviours(0), share)
     }
 
     /// Attacks the NBD server alone.
@@ -184,11 +197,27 @@ struct Sending {
 fn keep(
     path: PathBuf,
     count: usize,
+    first: impl FnMut(usize) -> Bytes + Send + 'static,
+    next: impl FnMut(usize) -> Bytes + Send + 'static,
+) -> Behaviour {
+    keep_trickling(path, count, 0, first, next)
+}
+
+/// The same; the first `trickling` of them read a byte a second.
+fn keep_trickling(
+    path: PathBuf,
+    count: usize,
+    trickling: usize,
     mut first: impl FnMut(usize) -> Bytes + Send + 'static,
     mut next: impl FnMut(usize) -> Bytes + Send + 'static,
 ) -> Behaviour {
     let mut connections: Vec<Option<Sending>> = (0..count).map(|_| None).collect();
+    let mut read = Instant::now();
     Box::new(move |budget| {
+        let reads = read.elapsed() >= BYTE_EVERY;
+        if reads {
+            read = Instant::now();
+        }
         for (index, connection) in connections.iter_mut().enumerate() {
             if budget.shared.stop.load(Relaxed) {
                 return;
@@ -203,6 +232,9 @@ fn keep(
             }
             // A closed connection is found by sending, and by looking for its end.
             let mut ends = [0; 1];
+            if reads && index < trickling {
+                let _ = sending.stream.read(&mut ends);
+            }
             let is_over = sending.bytes.is_empty() && matches!(sending.stream.read(&mut ends), Ok(0));
             match budget.send(&mut sending.stream, &sending.bytes[sending.at..]).filter(|_| !is_over) {
                 Some(count) => sending.at += count,
@@ -223,6 +255,7 @@ impl Target {
             epoch: Epoch(number(&status["epoch"]) as u32),
             run: array.dir().join("run"),
             host: Generation(host),
+            full: None,
         }
     }
 
@@ -266,11 +299,15 @@ impl Target {
                 },
             ),
             keep(path.clone(), 64, self.unfinished(to), |_| Bytes::new()),
-            self.impostors(to, path.clone()),
-            self.garbage(to, path.clone()),
         ];
+        if self.full.is_none() {
+            behaviours.extend([self.impostors(to, path.clone()), self.garbage(to, path.clone())]);
+        }
         match to {
-            NodeId::Device(_) => behaviours.push(self.deaf(to, path, heartbeat)),
+            NodeId::Device(_) => {
+                behaviours.extend(self.full.map(|object| self.greedy(to, path.clone(), object)));
+                behaviours.push(self.deaf(to, path, heartbeat));
+            }
             NodeId::LockServer(_) => behaviours.push(self.lockers(to, path)),
             _ => {}
         }
@@ -353,6 +390,30 @@ impl Target {
         };
         let first = self.clone();
         keep(path, DEAF, move |index| first.heartbeat(Generation(STRANGERS + index as u32), to), read)
+    }
+
+    /// Hosts that ask for far more than they read.
+    fn greedy(&self, to: NodeId, path: PathBuf, object: ObjectId) -> Behaviour {
+        let (target, mut sequence) = (self.clone(), 1_000_000);
+        let ask = move |index: usize| {
+            let host = Generation(2 * STRANGERS + index as u32);
+            let clock = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_nanos() as u64;
+            let reads = (0..BURST).map(|_| {
+                sequence += 1;
+                let read = Command::Read {
+                    transaction: TransactionId { host, sequence },
+                    stamp: Stamp { clock: Clock(clock), host },
+                    object,
+                    ordering: Ordering::Timestamp,
+                    extents: vec![BlockRange::new(0, 1024)],
+                    want: Want::Data,
+                };
+                target.request(host, to, read)
+            });
+            let heartbeat = target.heartbeat(host, to);
+            Bytes::from(std::iter::once(heartbeat).chain(reads).collect::<Vec<_>>().concat())
+        };
+        keep_trickling(path, GREEDY, GREEDY / 2, ask, |_| Bytes::new())
     }
 
     /// Connections in the names of others.
@@ -448,7 +509,7 @@ fn clients(path: PathBuf) -> Vec<Behaviour> {
     let [deaf, write, idle, forged] = [deaf, write, open("vol0"), open("x\x1b[2K\r\nall is well")].map(Bytes::from);
     vec![
         keep(path.clone(), 200, move |_| idle.clone(), |_| Bytes::new()),
-        keep(path.clone(), 6, move |_| deaf.clone(), |_| Bytes::new()),
+        keep_trickling(path.clone(), 6, 3, move |_| deaf.clone(), |_| Bytes::new()),
         keep(path.clone(), 6, move |_| write.clone(), |_| Bytes::new()),
         keep(path, 2, move |_| forged.clone(), |_| Bytes::new()),
     ]

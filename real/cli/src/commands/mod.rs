@@ -25,7 +25,7 @@ mod status;
 mod up;
 mod volume;
 
-use crate::report;
+use crate::{memory, report};
 use braid_admin::failure::{Exit, Failure};
 use braid_base::NodeId;
 use braid_control::ArrayFolder;
@@ -141,7 +141,10 @@ fn listen_at(listen: Option<Address>, folder: &ArrayFolder, node: NodeId) -> Res
 
 async fn dispatch(command: Command, common: &Common) -> Result<ExitCode, Failure> {
     if let Some(bytes) = common.memory {
-        Budget::process().set_limit(bytes);
+        Budget::set_process(bytes);
+    }
+    if serves(&command) {
+        memory::watch();
     }
     let needs_array =
         matches!(command, Command::Doctor(_) | Command::Down(_) | Command::Rebuild(_) | Command::Monitor(_));
@@ -151,6 +154,13 @@ async fn dispatch(command: Command, common: &Common) -> Result<ExitCode, Failure
         "no-array" if needs_array => failure.hint("name the array's folder with `--array FOLDER` or BRAID_ARRAY"),
         _ => failure,
     })
+}
+
+/// True if the command serves others until it is told to end.
+fn serves(command: &Command) -> bool {
+    use Command::{Device, Fs, Lockd, Mds, Monitord, Nbd, Up};
+    matches!(command, Up(_) | Nbd(_) | Lockd(_) | Monitord(_) | Mds(_))
+        || matches!(command, Device(device::Command::Serve(_)) | Fs(fs::Command::Mount(_)))
 }
 
 async fn execute(command: Command, common: &Common) -> Result<ExitCode, Failure> {

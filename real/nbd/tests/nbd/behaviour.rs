@@ -165,6 +165,23 @@ fn what_a_client_asked_for_is_abandoned_before_others_of_its_export_are_served()
     assert_eq!((other.reply(), other.take(3)), ((2, 0), vec![2; 3]));
 }
 
+/// A connection whose task has not run since its client was told that the export is open.
+#[test]
+fn a_write_over_a_connection_that_is_not_served_yet_does_not_undo_that_of_the_next_one() {
+    let server = start();
+    let write = |cookie, fill| [header(WRITE, cookie, 0, 3), vec![fill; 3]].concat();
+    let mut gone = Client::open(&server.address, "late");
+    gone.send(&write(1, 1));
+    drop(gone);
+    let mut other = Client::open(&server.address, "late");
+    other.send(&write(1, 2));
+    assert_eq!(other.reply(), (1, 0));
+    // The first connection has ended.
+    await_count(&server.backend.gone, 1);
+    other.request(READ, 2, 0, 3);
+    assert_eq!((other.reply(), other.take(3)), ((2, 0), vec![2; 3]));
+}
+
 #[test]
 fn a_client_that_disconnects_is_not_abandoned_for_others() {
     let server = start();

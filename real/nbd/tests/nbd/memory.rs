@@ -1,8 +1,11 @@
-//! Exports in memory: a working one, one of odd size, one that fails, and one whose requests wait until they are released.
+//! Exports in memory: a working one, one of odd size, one that fails, one whose requests wait until they are released, and one that takes a
+//! while to open for the first time.
 
 use braid_nbd::{Backend, Error, ErrorNumber, Export, Space, Volume};
 use bytes::Bytes;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::sync::watch;
 
 pub const DISK_BYTES: u64 = 96 << 20;
@@ -11,6 +14,7 @@ const BLOCK: u64 = 4096;
 
 pub struct Memory {
     disks: Vec<(Export, Disk)>,
+    was_late: AtomicBool,
     pub gate: watch::Sender<bool>,
     /// How many requests wait at the gate.
     pub waiting: watch::Sender<usize>,
@@ -48,8 +52,9 @@ impl Memory {
             disk(&gone, "odd", ODD_BYTES, Mood::Fine),
             disk(&gone, "broken", DISK_BYTES, Mood::Broken),
             disk(&gone, "stuck", DISK_BYTES, stuck),
+            disk(&gone, "late", DISK_BYTES, Mood::Fine),
         ];
-        Memory { disks, gate, waiting, gone }
+        Memory { disks, was_late: AtomicBool::new(false), gate, waiting, gone }
     }
 }
 
@@ -69,6 +74,9 @@ impl Backend for Memory {
 
     async fn open(&self, name: &str) -> Option<Disk> {
         let (_, disk) = self.disks.iter().find(|(export, _)| export.name == name)?;
+        if name == "late" && !self.was_late.swap(true, Relaxed) {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
         Some(Disk { abandoned: watch::channel(false).0, ..disk.clone() })
     }
 }
@@ -110,6 +118,9 @@ impl Volume for Disk {
 
     async fn write(&self, offset: u64, data: Bytes) -> Result<(), Error> {
         let mut content = self.content().await?;
+        if *self.abandoned.borrow() {
+            return Err(Error::new(ErrorNumber::Shutdown, "its client is gone"));
+        }
         content.bytes[offset as usize..offset as usize + data.len()].copy_from_slice(&data);
         content.blocks(offset, data.len() as u64).fill(true);
         Ok(())
