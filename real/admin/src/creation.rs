@@ -7,7 +7,7 @@ use braid_base::limits::{LOCK_SERVERS_MAX, Settings};
 use braid_base::units::format_size;
 use braid_control::{
     ArrayDescription, ArrayFolder, ControlError, Creation, DeviceEntry, DeviceState, LEASE_MILLIS_MAX,
-    LEASE_MILLIS_MIN, monitor_file,
+    LEASE_MILLIS_MIN, monitor_file, shell_word,
 };
 use braid_layout::{Layout, RaidLevel};
 use braid_store::{SIZE_MIN, StoreConfig};
@@ -238,7 +238,7 @@ fn refuse_differences(
     }
     Err(Failure::usage("arguments-differ", differences.join("; ")).hint(format!(
         "without these options, `braid up --dir {}` opens the array as it is; `braid volume` adds and removes volumes; another --dir creates another array",
-        folder.dir().display()
+        shell_word(folder.dir())
     )))
 }
 

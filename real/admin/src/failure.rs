@@ -1,7 +1,7 @@
 //! Failures as reported to users and programs: a code that never changes its meaning, a message, a hint, and an exit status.
 
 use braid_client::{Error as ClientError, FilesError};
-use braid_control::{ArrayFolder, ControlError, Distrust, LockHolder};
+use braid_control::{ArrayFolder, ControlError, Distrust, LockHolder, shell_word};
 use braid_layout::{LayoutError, RaidLevelError, RingError, VolumeError};
 use braid_machine::{DiskError, HostError};
 use braid_session::{Loss, SessionError};
@@ -50,7 +50,7 @@ pub fn make_private(path: &Path) -> String {
     if path.is_dir() && !path.join("array.json").exists() {
         return format!("there is no array in it: name another folder, such as a new one in {}", path.display());
     }
-    format!("if you trust what is in it, make it private with `chmod -R go-rwx {}`", path.display())
+    format!("if you trust what is in it, make it private with `chmod -R go-rwx {}`", shell_word(path))
 }
 
 /// What to do about a stopped process that holds the lock of the folder.
@@ -121,7 +121,11 @@ impl From<&ControlError> for Failure {
         match error {
             ControlError::NoArray { dir } => Failure::unreachable("no-array", message).hint(format!(
                 "name the array's folder with `--array FOLDER` or BRAID_ARRAY; or create an array with `braid up --dir {}`",
-                dir.display()
+                shell_word(dir)
+            )),
+            ControlError::NotText { dir } => Failure::usage("not-utf8", message).hint(format!(
+                "rename it: `mv {} NEW-NAME`; or name another folder",
+                shell_word(dir)
             )),
             ControlError::ArrayExists { .. } => Failure::failed("array-exists", message),
             ControlError::NewerSchema { .. } => Failure::failed("newer-format", message),
@@ -141,14 +145,14 @@ impl From<&ControlError> for Failure {
                     None => {
                         format!(
                             "find the process with `fuser -v {}`: resume it if it is suspended, or end it",
-                            file.display()
+                            shell_word(file)
                         )
                     }
                 };
                 Failure::failed("locked", message).hint(hint)
             }
             ControlError::AlreadyUp { dir, .. } => Failure::failed("already-up", message)
-                .hint(format!("`braid status --array {0}` shows it, `braid down --array {0}` ends it", dir.display())),
+                .hint(format!("`braid status --array {0}` shows it, `braid down --array {0}` ends it", shell_word(dir))),
             ControlError::Untrusted { path, distrust } => Failure::failed(UNTRUSTED, message).hint(match distrust {
                 Distrust::WritableByOthers { .. } => make_private(path),
                 Distrust::OtherOwner { owner, .. } => format!(
@@ -181,7 +185,7 @@ impl From<&SessionError> for Failure {
             SessionError::Control(error) => Failure::from(error),
             SessionError::Host(error) => Failure::from(error.clone()),
             SessionError::NotUp { dir } => Failure::unreachable("not-up", message)
-                .hint(format!("start it with `braid up --dir {}`", dir.display())),
+                .hint(format!("start it with `braid up --dir {}`", shell_word(dir))),
             SessionError::Recording { .. } => Failure::failed("recording-failed", message)
                 .hint("the file of --record must not exist, and its folder must"),
             SessionError::NoSuchVolume { others, .. } => {
@@ -379,7 +383,7 @@ pub const EXCHANGED: &str = "the names of two devices' files may have been excha
 
 /// The hint for a file of the array's folder that can't be parsed.
 fn after_damage(file: &Path) -> String {
-    let dir = file.parent().unwrap_or(Path::new(".")).display();
+    let dir = shell_word(file.parent().unwrap_or(Path::new(".")));
     let aside = "restore a copy; or move it away, and run";
     match file.file_name().and_then(|name| name.to_str()) {
         Some("array.json") => format!(

@@ -7,7 +7,7 @@ use crate::copies::{self, FolderCopy};
 use crate::device_file::{DeviceFile, UNASSIGNED};
 use crate::failure::{EXCHANGED, Failure};
 use braid_base::{ArrayId, DeviceId, DiskId, Epoch, FenceTable, Generation, MemberState};
-use braid_control::{ArrayDescription, ArrayFolder, DeviceEntry, Moment};
+use braid_control::{ArrayDescription, ArrayFolder, DeviceEntry, Moment, shell_word};
 use braid_control_protocol::{VolumeRecord, VolumeState};
 use braid_layout::VolumeDescription;
 use braid_membership::MonitorError;
@@ -179,7 +179,7 @@ pub fn require_state(folder: &ArrayFolder, description: &ArrayDescription) -> Re
 pub fn advice(folder: &ArrayFolder) -> String {
     format!(
         "recreate it from the devices with `braid monitor recover --array {}`; --dry-run shows the result without changing anything",
-        folder.dir().display()
+        shell_word(folder.dir())
     )
 }
 

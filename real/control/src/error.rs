@@ -14,6 +14,9 @@ pub enum ControlError {
     },
     #[error("there is already an array in {}", .dir.display())]
     ArrayExists { dir: PathBuf },
+    /// Addresses of sockets are text, and so are the files that contain them.
+    #[error("the path of the folder is not UTF-8: {}", .dir.display())]
+    NotText { dir: PathBuf },
     /// The file was written by a later release.
     #[error("{} has schema {found}, this release knows up to {known}: use a newer release", .file.display())]
     NewerSchema {

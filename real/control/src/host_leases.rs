@@ -17,6 +17,7 @@ use braid_host_leases::{self as leases, Expired, LeaseEnd, LeaseLost, LeaseTable
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 #[derive(Serialize, Deserialize)]
@@ -430,9 +431,17 @@ fn fitting(heartbeat: &mut Heartbeat) -> Vec<u8> {
     serde_json::to_vec(heartbeat).expect("our own types have a JSON form")
 }
 
+/// The name of this machine; none if it has a strange one.
+static MACHINE: LazyLock<Option<String>> = LazyLock::new(|| {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim().to_string()).filter(|name| !name.is_empty() && name.len() <= MACHINE_BYTES_MAX)
+});
+/// Linux has names of 64 bytes at most.
+const MACHINE_BYTES_MAX: usize = 64;
+
 /// A report with what only the folder adds.
 fn of_this_process(report: LeaseReport) -> LeaseReport {
-    LeaseReport { origin: Origin::own(), ..report }
+    LeaseReport { origin: Origin::own(), machine: MACHINE.clone(), ..report }
 }
 
 fn heartbeat(renewed: Option<LeaseTime>, report: LeaseReport) -> leases::Heartbeat<LeaseReport> {
@@ -466,7 +475,7 @@ mod tests {
     }
 
     fn told() -> LeaseReport {
-        LeaseReport { revision: 3, ..LeaseReport::default() }
+        LeaseReport { revision: 3, machine: MACHINE.clone(), ..LeaseReport::default() }
     }
 
     #[test]

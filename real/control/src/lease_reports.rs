@@ -75,6 +75,9 @@ pub struct LeaseReport {
     /// Where a file system is mounted, if it is the host of a mount.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount: Option<MountReport>,
+    /// The name of its machine. The folder writes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
     /// Which process it is. The folder writes it, and hands it out in [`HostEntry::process`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,

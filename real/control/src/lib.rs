@@ -42,6 +42,7 @@ mod renewals;
 mod reserve;
 mod run;
 mod scrubs;
+mod shell_word;
 mod trust;
 mod unavailable;
 
@@ -66,5 +67,6 @@ pub use monitor::{
 pub use process::{NotTold, Origin, Process};
 pub use run::{Endpoint, RunningDaemon, RunningSet};
 pub use scrubs::{ByteRange, RANGES_MAX, ScrubFindings, ScrubRecord, merged};
+pub use shell_word::shell_word;
 pub use trust::{Distrust, FILE_MODE, FOLDER_MODE, LooseMode, create_private_folder, private_file};
 pub use unavailable::WhenUnavailable;

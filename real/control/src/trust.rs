@@ -61,9 +61,13 @@ impl Distrust {
 }
 
 impl ArrayFolder {
-    /// Fails if another user could change the folder or the description. A folder that does not exist is trusted, and what is not a folder is
+    /// Fails if another user could change the folder or the description, or if its path is no text. A folder that does not exist is trusted, and what is not a folder is
     /// left to the attempt to use it.
     pub(crate) fn require_trust(&self) -> Result<(), ControlError> {
+        let dir = self.absolute();
+        if dir.to_str().is_none() {
+            return Err(ControlError::NotText { dir });
+        }
         for path in [self.dir().to_path_buf(), self.path(DESCRIPTION)] {
             match std::fs::metadata(&path) {
                 Ok(found) if !found.is_dir() && path == self.dir() => return Ok(()),

@@ -6,7 +6,7 @@ use braid_admin::failure::Failure;
 use braid_admin::file_systems;
 use braid_admin::metadata_room::MetadataRoom;
 use braid_base::{FileSystemId, Generation, InodeId};
-use braid_control::{ArrayFolder, Event, FileSystemState, event_texts};
+use braid_control::{ArrayFolder, Event, FileSystemState, event_texts, shell_word};
 use braid_fuse::{HostFiles, InodeRoom, Mount, MountError};
 use braid_machine::{FilesRequest, MountRequest};
 use braid_recording::RecordingRequest;
@@ -233,12 +233,12 @@ pub fn failure_of(error: MountError) -> Failure {
         MountError::NoDevice { .. } => Failure::unreachable("no-fuse", message)
             .hint("`modprobe fuse` loads it; a container needs `--device /dev/fuse --cap-add SYS_ADMIN`"),
         MountError::NoDirectory { directory } => Failure::unreachable("no-such-directory", message)
-            .hint(format!("create it with `mkdir -p {}`", directory.display())),
+            .hint(format!("create it with `mkdir -p {}`", shell_word(&directory))),
         MountError::NotADirectory { .. } => Failure::usage("not-a-directory", message),
         MountError::NotEmpty { .. } => Failure::usage("directory-not-empty", message)
             .hint("name an empty directory, or move away what it contains"),
         MountError::InUse { directory } => Failure::failed("already-mounted", message)
-            .hint(format!("name another directory; `findmnt {}` shows what is mounted there", directory.display())),
+            .hint(format!("name another directory; `findmnt {}` shows what is mounted there", shell_word(&directory))),
         MountError::Dead { .. } => Failure::failed("stale-mount", message),
         MountError::InvalidName { .. } => Failure::usage("bad-name", message),
         MountError::NotPermitted => {

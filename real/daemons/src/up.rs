@@ -11,7 +11,7 @@ use braid_base::{DeviceId, FileSystemId, NodeId};
 use braid_control::event_texts::{self, Crash};
 use braid_control::{
     ArrayDescription, ArrayFolder, DeviceReport, Endpoint, Leases, Moment, ReportedState, RunningSet, Supervision,
-    WhenUnavailable,
+    WhenUnavailable, shell_word,
 };
 use braid_nbd::Server;
 use braid_session::{HEARTBEAT, Session, addressing, blocking};
@@ -212,7 +212,8 @@ impl Array {
         for mount in mounts::list(&self.folder).unwrap_or_default() {
             let directory = &mount.directory;
             tracing::warn!(
-                "programs in {directory} wait until the array is up again: `braid fs unmount --force {directory}` ends them"
+                "programs in {directory} wait until the array is up again: `braid fs unmount --force {}` ends them",
+                shell_word(directory)
             );
         }
     }
@@ -292,7 +293,7 @@ impl Array {
                 // Until the initial volumes have been created, all devices are needed.
                 Err(_) if self.may_be_degraded && populated => self.note(&report),
                 Err(failure) if populated && failure.hint.is_none() => {
-                    let dir = self.folder.dir().display();
+                    let dir = shell_word(self.folder.dir());
                     let mut hint = format!(
                         "`braid up --dir {dir} --degraded` starts without it, if the others can serve without it"
                     );

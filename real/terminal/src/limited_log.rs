@@ -23,6 +23,8 @@ pub fn log_to_stderr() {
     let filter = asked_for.unwrap_or_else(|| Targets::new().with_default(LevelFilter::WARN));
     let limited = Limited { kinds: Mutex::default(), all: std::env::var_os("RUST_LOG").is_some() };
     let lines = fmt::layer().with_writer(limited).with_ansi(std::io::stderr().is_terminal()).with_target(false);
+    // The log may be a pipe that is closed, or a full disk: to say so there would end the program.
+    let lines = lines.log_internal_errors(false);
     registry().with(lines.with_filter(filter)).init();
 }
 

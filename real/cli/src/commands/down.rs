@@ -1,6 +1,7 @@
 //! `braid down`: stops what `braid up` runs.
 
 use braid_admin::{Array, Failure};
+use braid_control::shell_word;
 use braid_daemons::mounts;
 use braid_terminal::Common;
 use braid_terminal::output;
@@ -27,9 +28,10 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let stay = if can_end { mounts::end_all(array.folder()).await? } else { Vec::new() };
     for mount in &stay {
         let directory = &mount.directory;
-        eprintln!(
-            "the mount on {directory} ({}) has not ended: programs there wait until the array is up; `braid fs unmount --force {directory}` ends it there",
-            mount.process
+        braid_terminal::tell!(
+            "the mount on {directory} ({}) has not ended: programs there wait until the array is up; `braid fs unmount --force {}` ends it there",
+            mount.process,
+            shell_word(directory)
         );
     }
     let id = array.down(Duration::from_secs(arguments.wait)).await?;

@@ -5,7 +5,7 @@ use braid_admin::failure::Failure;
 use braid_admin::parent_process;
 use braid_base::DeviceId;
 use braid_base::units::{format_size, parse_size};
-use braid_control::{ArrayFolder, WhenUnavailable};
+use braid_control::{ArrayFolder, WhenUnavailable, shell_word};
 use braid_daemons::front_end::ExportedVolume;
 use braid_daemons::supervisor::{Placement, Tuning};
 use braid_daemons::up::{self, Options, Ready};
@@ -178,12 +178,14 @@ fn text_of(ready: &Ready) -> String {
     }
     for entry in &ready.description.file_systems {
         text += &format!(
-            "  file system {}  mount it with `braid fs mount {} FOLDER --array {dir}`\n",
-            entry.name, entry.name
+            "  file system {}  mount it with `braid fs mount {} FOLDER --array {}`\n",
+            entry.name,
+            entry.name,
+            shell_word(ready.folder.dir())
         );
     }
     if let Some(volume) = exported.first() {
-        text += &what_to_try(&volume.name, &volume.uri, &dir.to_string());
+        text += &what_to_try(&volume.name, &volume.uri, &shell_word(ready.folder.dir()));
     }
     text += "\nStop it with Ctrl-C; `braid up` starts it again.\n";
     text

@@ -72,7 +72,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> ExitCode {
     match perform(arguments, common).await {
         Ok(status) => status,
         Err(failure) => {
-            eprintln!("fence_braid: {failure}");
+            braid_terminal::tell!("fence_braid: {failure}");
             ExitCode::FAILURE
         }
     }

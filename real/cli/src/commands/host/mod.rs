@@ -61,6 +61,7 @@ fn list(array: &Array, common: &Common) -> Result<ExitCode, Failure> {
             "kind": kind(host),
             "role": host.role,
             "pid": host.process.pid,
+            "machine": host.report.machine,
             "lease": lease(host),
             "silent_seconds": host.silent.map(|silent| silent.as_secs_f64()),
             "directory": host.report.mount.as_ref().map(|mount| &mount.directory),
@@ -72,12 +73,15 @@ fn list(array: &Array, common: &Common) -> Result<ExitCode, Failure> {
         entry
     };
     let as_text = || {
-        let mut rows = vec![["host", "kind", "lease", "last heartbeat", "pid", "role"].map(str::to_string).to_vec()];
+        let mut rows =
+            vec![["host", "kind", "lease", "last heartbeat", "machine", "pid", "role"].map(str::to_string).to_vec()];
         for host in &hosts {
             let silent =
                 host.silent.map_or("unknown".to_string(), |silent| format!("{:.1} s ago", silent.as_secs_f64()));
             let (name, pid) = (host.generation.to_string(), pid_text(host.process.pid, host.is_elsewhere()));
-            rows.push(vec![name, kind(host).to_string(), lease(host).to_string(), silent, pid, host.role.clone()]);
+            let machine = host.report.machine.clone().unwrap_or_else(|| "unknown".to_string());
+            let (kind, lease) = (kind(host).to_string(), lease(host).to_string());
+            rows.push(vec![name, kind, lease, silent, machine, pid, host.role.clone()]);
         }
         table(&rows)
     };

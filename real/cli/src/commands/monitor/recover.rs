@@ -4,7 +4,7 @@ use braid_admin::recovery_operations::{RecoverOptions, Recovery};
 use braid_admin::state_from_devices::{DeviceFacts, Plan};
 use braid_admin::{Array, Failure};
 use braid_base::{DeviceId, MemberState};
-use braid_control::{ArrayDescription, ArrayFolder};
+use braid_control::{ArrayDescription, ArrayFolder, shell_word};
 use braid_terminal::Common;
 use braid_terminal::output::{self, table};
 use serde_json::json;
@@ -115,7 +115,7 @@ impl View<'_> {
         };
         let mut text = table(&self.plan.devices.iter().map(row).collect::<Vec<_>>());
         let (newest, epoch) = (self.plan.record.newest, self.plan.record.membership().epoch);
-        let dir = self.folder.dir().display();
+        let dir = shell_word(self.folder.dir());
         text +=
             &format!("\nThe newest membership has epoch {}. The monitor continues with epoch {}.\n", newest.0, epoch.0);
         text += &format!("All hosts up to {} are fenced.\n", self.plan.last_generation);

@@ -8,7 +8,7 @@ use braid_admin::snapshot::ArraySnapshot;
 use braid_admin::status::{HostStatus, Status};
 use braid_base::units::format_size;
 use braid_base::{DeviceId, FileSystemId, Generation, LockServerId};
-use braid_control::{Refusal, ThrottleReport, WaitingReport};
+use braid_control::{Refusal, ThrottleReport, WaitingReport, shell_word};
 use braid_ordering::Atomicity;
 use braid_shell::StoppedRecording;
 use braid_terminal::output::table;
@@ -65,11 +65,11 @@ impl<'a> View<'a> {
     /// The status as text.
     pub fn text(&self, verbose: bool) -> String {
         let View { look, status } = self;
-        let dir = look.folder.dir().display();
+        let (dir, word) = (look.folder.dir().display(), shell_word(look.folder.dir()));
         let up = match status.pid {
             Some(pid) if status.ready => format!("up, process {pid}"),
             Some(_) => "starting".to_string(),
-            None => format!("not up: start it with `braid up --dir {dir}`"),
+            None => format!("not up: start it with `braid up --dir {word}`"),
         };
         let mut text = format!("array {} in {dir}: {up}\n", status.array);
         if status.up || look.monitor.is_some() {
@@ -84,7 +84,7 @@ impl<'a> View<'a> {
             }
         }
         if !status.doctor.is_healthy() {
-            text += &format!("doctor: {}: `braid doctor --array {dir}` says what to do\n", status.doctor.words());
+            text += &format!("doctor: {}: `braid doctor --array {word}` says what to do\n", status.doctor.words());
         }
         text += &memory_words(status);
         text += &recording_words(status);
