@@ -11,12 +11,19 @@
 
 use crate::{Notifier, OpenFile, Result};
 use braid_base::InodeId;
+use futures_util::future::join_all;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::time::timeout;
 
 const PAGE_BYTES: u64 = 4096;
+/// How often pages between READs are dropped before all are.
+const ROUNDS_MAX: usize = 8;
+/// How long the kernel's size of a file stays too small because READs wait for a device.
+const READS_WAIT: Duration = Duration::from_secs(1);
 /// Offsets of refused reads that are remembered for an inode.
 const REFUSED_MAX: usize = 64;
 
@@ -34,7 +41,7 @@ struct Known {
     readers: BTreeSet<OpenFile>,
     /// Pages were read: the kernel may use its own size.
     has_pages: bool,
-    /// Rises when the kernel drops pages or learns a size.
+    /// Rises when the kernel begins to drop pages or to learn a size.
     version: u64,
     /// READs for pages that are not answered, by their number.
     reading: BTreeMap<u64, Reading>,
@@ -45,6 +52,7 @@ struct Known {
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     offset: u64,
+    length: u64,
     /// The version when the request came.
     version: u64,
 }
@@ -69,10 +77,10 @@ impl KernelCache {
     }
 
     /// A READ for pages has come. True if it is the first of the inode.
-    pub(crate) fn begin(&self, inode: InodeId, unique: u64, offset: u64) -> bool {
+    pub(crate) fn begin(&self, inode: InodeId, unique: u64, (offset, length): (u64, u64)) -> bool {
         let mut inodes = self.lock();
         let known = inodes.entry(inode).or_default();
-        known.reading.insert(unique, Reading { offset, version: known.version });
+        known.reading.insert(unique, Reading { offset, length, version: known.version });
         !std::mem::replace(&mut known.has_pages, true)
     }
 
@@ -127,11 +135,25 @@ impl KernelCache {
         known.readers.first().copied()
     }
 
-    /// Drops all pages of an inode. It waits for READs of these pages.
+    /// Drops all pages of an inode. The kernel would wait for READs of pages, which may take as long as the array is unavailable, and a thread that waits so can't be
+    /// killed. So first the pages between such READs are dropped; theirs can't be read before they are answered.
     pub(crate) async fn drop_pages(&self, inode: InodeId) {
+        for _ in 0..ROUNDS_MAX {
+            let between = self.between_reads(inode);
+            if between.is_empty() {
+                break;
+            }
+            join_all(between.into_iter().map(|range| self.invalidate(inode, range))).await;
+            self.await_reads(inode).await;
+        }
+        self.invalidate(inode, (0, 0)).await;
+    }
+
+    /// Drops the pages of a range of bytes. It waits for READs of them.
+    async fn invalidate(&self, inode: InodeId, range: (u64, u64)) {
         let notifier = self.notifier.clone();
-        let dropped = tokio::task::spawn_blocking(move || notifier.invalidate_inode(inode, Some((0, 0)))).await;
-        self.has_changed(inode);
+        self.changes(inode);
+        let dropped = tokio::task::spawn_blocking(move || notifier.invalidate_inode(inode, Some(range))).await;
         if let Ok(Err(error)) = dropped {
             tracing::warn!("the kernel does not drop pages of inode {inode}: {error}");
         }
@@ -145,9 +167,17 @@ impl KernelCache {
         }
     }
 
+    /// As [`KernelCache::lengthen`], after the READs that have come: the kernel would not learn a smaller size from their answers.
+    pub(crate) async fn lengthen_after_reads(&self, inode: InodeId, size: u64, last: u8) {
+        // Those that take longer are refused if their answers are short.
+        let _ = timeout(READS_WAIT, self.await_reads(inode)).await;
+        self.lengthen(inode, size, last).await;
+    }
+
     /// The file is at least so long. It waits for READs of the last page.
     pub(crate) async fn lengthen(&self, inode: InodeId, size: u64, last: u8) {
         let notifier = self.notifier.clone();
+        self.changes(inode);
         // The page that the byte is stored in has nothing else: read-ahead would stop there.
         let page = (size - 1) / PAGE_BYTES * PAGE_BYTES;
         let tell = move || {
@@ -155,13 +185,42 @@ impl KernelCache {
             notifier.invalidate_inode(inode, Some((page, PAGE_BYTES)))
         };
         let told = tokio::task::spawn_blocking(tell).await;
-        self.has_changed(inode);
         if let Ok(Err(error)) = told {
             tracing::warn!("the kernel does not take the size of inode {inode}: {error}");
         }
     }
 
-    fn has_changed(&self, inode: InodeId) {
+    /// Waits until the READs for pages of an inode that have come are answered.
+    async fn await_reads(&self, inode: InodeId) {
+        let last = self.lock().get(&inode).and_then(|known| known.reading.keys().copied().max());
+        loop {
+            let answered = self.answered.notified();
+            let first = self.lock().get(&inode).and_then(|known| known.reading.keys().copied().min());
+            if first.is_none() || first > last {
+                return;
+            }
+            answered.await;
+        }
+    }
+
+    /// The ranges of bytes between READs that are not answered; none without such READs.
+    fn between_reads(&self, inode: InodeId) -> Vec<(u64, u64)> {
+        let inodes = self.lock();
+        let Some(known) = inodes.get(&inode).filter(|known| !known.reading.is_empty()) else { return Vec::new() };
+        let mut reads: Vec<_> = known.reading.values().map(|reading| (reading.offset, reading.length)).collect();
+        reads.sort_unstable();
+        reads.push((i64::MAX as u64, 0));
+        let (mut between, mut end) = (Vec::new(), 0);
+        for (offset, length) in reads {
+            if offset > end {
+                between.push((end, offset - end));
+            }
+            end = end.max(offset.saturating_add(length).next_multiple_of(PAGE_BYTES));
+        }
+        between
+    }
+
+    fn changes(&self, inode: InodeId) {
         if let Some(known) = self.lock().get_mut(&inode) {
             known.version += 1;
         }

@@ -24,7 +24,7 @@ pub async fn keep_coherent(files: &HostFiles, kernel: &KernelCache) -> Infallibl
                 if let Ok(FilesSuccess::Tail { size, last }) = answer
                     && let Some(last) = last.last()
                 {
-                    kernel.lengthen(inode, size, *last).await;
+                    kernel.lengthen_after_reads(inode, size, *last).await;
                 }
                 inode
             }

@@ -59,7 +59,7 @@ impl<F: FileSystem> Serving<'_, F> {
         offset: u64,
         length: usize,
     ) -> Result<Reply> {
-        let is_first = self.kernel.begin(inode, unique, offset);
+        let is_first = self.kernel.begin(inode, unique, (offset, length as u64));
         if length > IO_BYTES_MAX {
             return Err(Errno::INVAL);
         }
@@ -96,7 +96,7 @@ impl<F: FileSystem> Serving<'_, F> {
         if changes_bytes && let Some(file) = self.kernel.follower(inode) {
             self.kernel.drop_pages(inode).await;
             if let Ok((size, Some(last))) = self.file_system.tail(&Caller::default(), file).await {
-                self.kernel.lengthen(inode, size, last).await;
+                self.kernel.lengthen_after_reads(inode, size, last).await;
             }
         }
         if let Some(handle) = opened {
