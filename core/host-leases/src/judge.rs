@@ -154,6 +154,14 @@ mod tests {
     }
 
     #[test]
+    fn no_lease_expires_before_a_new_observer_has_watched_for_as_long() {
+        let mut judge = LeaseJudge::new(HEARTBEAT);
+        judge.start(&at(10_000));
+        assert!(look(&mut judge, 10_500, 70_000) >= UNKNOWN, "perhaps nobody could renew before");
+        assert_eq!(look(&mut judge, 70_500, 70_500), LENGTH);
+    }
+
+    #[test]
     fn a_gap_over_a_boot_is_none() {
         let mut judge = LeaseJudge::new(HEARTBEAT);
         judge.allowed(&at(1_000), LENGTH);
