@@ -37,7 +37,7 @@ use suites::{SUITES, Suite};
 ///   cpython    the tests of Python's modules for files, compared with a local folder (Debian)
 ///   git        a part of git's tests, compared with a local folder (Debian's source, built here); all of t0, t1, t3 and t5 by `--case`
 ///   sqlite     writers on two mounts, with kills of a writer and a device, for each kind of rollback journal
-///   postgresql pgbench on one mount, with kills of a device, the server and the mount's host; sums, and pg_amcheck
+///   postgresql pgbench on one mount, with kills of every process below it, and of itself; sums, and pg_amcheck
 ///
 /// The tools are installed if they are missing: into target/posix, and by apt-get. An outcome that
 /// xtask/src/posix/exceptions.txt does not list, or lists otherwise, is an error. It must run as root: the tests change owners.

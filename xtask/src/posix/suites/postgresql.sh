@@ -1,7 +1,8 @@
 # PostgreSQL on a mount, with kills: postgresql.sh MOUNT SCRATCH SECONDS BRAID ARRAY FILE-SYSTEM. Prints a line for each round: its name, and ok or failed.
 #
-# While pgbench runs, one of these is killed: nothing, a device, the server, the host of the mount. What does not start by itself is started
-# again. Then branches, tellers and accounts must add up to the history, each acknowledged transaction be there, and pg_amcheck find nothing.
+# While pgbench runs, one of these is killed: nothing, a device, the monitor, the metadata server, PostgreSQL itself, the host of the mount. What
+# does not start by itself is started again. Then branches, tellers and accounts must add up to the history, each acknowledged transaction be
+# there, and pg_amcheck find nothing.
 mount=$1 scratch=$2 seconds=$3 braid=$4 array=$5 file_system=$6
 bin=$(ls -d /usr/lib/postgresql/*/bin | tail -n 1)
 data=$mount/postgresql/data
@@ -28,12 +29,14 @@ whole() { # prints what is wrong
 as initdb --pgdata "$data" --data-checksums --auth trust >&2
 begin
 as pgbench --initialize --scale 1 --quiet >&2 || { echo "created failed"; exit; }
-for fault in nothing device server host; do
+for fault in nothing device monitor metadata server host; do
     as pgbench --no-vacuum --client 4 --jobs 2 --time "$seconds" --log --log-prefix "$scratch/load.$fault" >"$scratch/$fault.out" 2>&1 &
     sleep $((seconds / 2))
     server=$(cat "$scratch/server.pid")
     case $fault in
     device) kill -9 "$("$braid" status --pid d2 --array "$array")" ;;
+    monitor) kill -9 "$("$braid" status --pid monitor --array "$array")" ;;
+    metadata) kill -9 "$("$braid" status --pid "mds $file_system" --array "$array")" ;;
     server) kill -9 "$server" ;;
     host)
         host=$("$braid" host list --json --array "$array" |
@@ -45,7 +48,7 @@ for fault in nothing device server host; do
     case $fault in server | host) begin ;; esac
     wait $!
     ended=$? found=$(whole)
-    case $fault in nothing | device) [ $ended = 0 ] || found="pgbench ended with $ended; $found" ;; esac
+    case $fault in nothing | device | monitor | metadata) [ $ended = 0 ] || found="pgbench ended with $ended; $found" ;; esac
     count=$(cat "$scratch/load.$fault".* | wc -l)
     if [ -z "$found" ]; then echo "$fault ok $count transactions"; else echo "$fault failed" $found; fi
 done
