@@ -69,6 +69,7 @@ impl Files {
             Asker::Map { inode, from, number } => self.inodes.on_page(inode, from, number, reply),
             Asker::Publish(inode) => self.inodes.on_published(now, locks, link, inode),
             Asker::Reserve => self.allotment.on_reserved(now.time, link, reply, &mut self.progress),
+            Asker::Confirm => {}
             Asker::CalledBack => self.allotment.on_given_back(&reply, &mut self.progress),
             Asker::GiveBack | Asker::Farewell => unreachable!("they are asked while the file system is unmounted"),
         }
@@ -111,8 +112,8 @@ impl Files {
         had_something
     }
 
-    pub fn deadline(&self) -> Option<Time> {
-        self.inodes.deadline().into_iter().chain(self.io.deadline()).min()
+    pub fn deadline(&self, link: &MetadataLink) -> Option<Time> {
+        self.inodes.deadline(link).into_iter().chain(self.io.deadline()).min()
     }
 
     /// Handles all timers that are due.

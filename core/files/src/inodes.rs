@@ -19,7 +19,7 @@ use braid_locks::client::Event;
 use braid_locks::{LockState, LockTable, Locked};
 use braid_machine::{FilesError, HostError};
 use braid_wire::{FileCommand, FileError, FileExtent, FileReply, FileResult, FileTime, LockExtent, LockMode};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// How long the time of a write that only overwrites may remain unpublished.
@@ -43,6 +43,8 @@ pub struct Inodes {
     cached: usize,
     /// Inodes whose bytes the front end has to drop, and was not told yet.
     revocations: Vec<InodeId>,
+    /// Inodes of which the front end's cache has something that it was not told to drop.
+    given: BTreeSet<InodeId>,
     /// When reads for the cache of an inode that is being dropped are admitted.
     late: Timers<InodeId>,
     /// The front end has ended, and keeps nothing any more.
@@ -156,7 +158,10 @@ impl Inodes {
     pub fn on_dropped(&mut self, now: Now, locks: &mut RangeLocks, link: &mut MetadataLink, inode: InodeId) {
         let Some(known) = self.by_id.get_mut(&inode) else { return };
         let Kept::Dropping { is_given_more } = known.kept else { return };
-        known.kept = if is_given_more { Kept::Given } else { Kept::Nothing };
+        known.kept = Kept::Nothing;
+        if is_given_more {
+            self.give(inode);
+        }
         self.late.cancel(inode);
         self.advance(now, locks, link, inode);
     }
@@ -165,6 +170,7 @@ impl Inodes {
     pub fn end_cache(&mut self, now: Now, locks: &mut RangeLocks, link: &mut MetadataLink) {
         self.has_no_cache = true;
         self.revocations.clear();
+        self.given.clear();
         for inode in self.by_id.keys().copied().collect::<Vec<_>>() {
             self.late.cancel(inode);
             self.inode(inode).kept = Kept::Nothing;
@@ -370,8 +376,10 @@ impl Inodes {
         self.advance(now, locks, link, inode);
     }
 
-    pub fn deadline(&self) -> Option<Time> {
-        [self.timers.next(), self.late.next()].into_iter().flatten().map(|(time, _)| time).min()
+    pub fn deadline(&self, link: &MetadataLink) -> Option<Time> {
+        let timers = [self.timers.next(), self.late.next()].into_iter().flatten().map(|(time, _)| time);
+        let of_cache = (!self.given.is_empty()).then(|| [link.confirm_at(), Some(lease_end(link))]);
+        timers.chain(of_cache.into_iter().flatten().flatten()).min()
     }
 
     /// Handles all timers that are due.
@@ -386,6 +394,22 @@ impl Inodes {
         }
         while let Some(inode) = self.late.pop_due(now) {
             self.admit_late(inode);
+        }
+        if !self.given.is_empty() {
+            self.keep_cache(now, link);
+        }
+    }
+
+    /// The front end's cache may be used while no other host can have the data locks. It would show old bytes of a host that is fenced, and
+    /// does not hear of it.
+    fn keep_cache(&mut self, now: Time, link: &mut MetadataLink) {
+        if link.confirm_at().is_some_and(|at| at <= now) {
+            link.confirm(now);
+        }
+        if lease_end(link) <= now {
+            for inode in std::mem::take(&mut self.given) {
+                self.revoke(now, inode);
+            }
         }
     }
 
@@ -409,6 +433,7 @@ impl Inodes {
         self.ranges.invariants();
         assert!(self.progress.is_empty(), "operations are told in the same step");
         for (inode, known) in &self.by_id {
+            assert_eq!(known.kept == Kept::Given, self.given.contains(inode), "what was given is listed: {inode}");
             let held = matches!(known.data_lock, DataLock::Held(_));
             assert!(held || known.kept == Kept::Nothing, "the cache is empty without the lock: {inode}");
             assert!(held || known.admitted == 0, "nobody uses an inode without its lock: {inode}");
@@ -438,9 +463,9 @@ impl Inodes {
 
     /// Admits those at the head of the queue whom the data lock covers.
     fn admit(&mut self, inode: InodeId) {
-        let known = self.by_id.get_mut(&inode).expect("an inode in use is known");
-        let DataLock::Held(mode) = known.data_lock else { return };
-        while let Some(op) = known.queue.front().copied() {
+        let DataLock::Held(mode) = self.inode(inode).data_lock else { return };
+        while let Some(op) = self.inode(inode).queue.front().copied() {
+            let known = self.by_id.get_mut(&inode).expect("an inode in use is known");
             let user = self.users.get_mut(&op).expect("who is queued has entered");
             if mode == LockMode::Shared && user.mode == LockMode::Exclusive {
                 return;
@@ -448,10 +473,11 @@ impl Inodes {
             user.is_admitted = true;
             known.admitted += 1;
             known.queue.pop_front();
-            if user.fills && !self.has_no_cache {
-                known.give();
-            }
+            let gives = user.fills && !self.has_no_cache;
             self.progress.push(Progress::Ready(op));
+            if gives {
+                self.give(inode);
+            }
         }
     }
 
@@ -462,6 +488,7 @@ impl Inodes {
             return;
         }
         for op in std::mem::take(&mut known.queue) {
+            let known = self.by_id.get_mut(&inode).expect("an inode in use is known");
             let user = self.users.get_mut(&op).expect("who is queued has entered");
             if !user.fills {
                 known.queue.push_back(op);
@@ -469,7 +496,7 @@ impl Inodes {
             }
             user.is_admitted = true;
             known.admitted += 1;
-            known.give();
+            self.give(inode);
             self.progress.push(Progress::Ready(op));
         }
     }
@@ -494,16 +521,7 @@ impl Inodes {
                 }
                 match known.kept {
                     Kept::Nothing => self.release(now, locks, inode),
-                    Kept::Given => {
-                        known.kept = Kept::Dropping { is_given_more: false };
-                        // Those who fill the cache may be what it waits for, also if they came before.
-                        let users = &self.users;
-                        if self.by_id[&inode].queue.iter().any(|op| users[op].fills) {
-                            self.late.set(inode, now.time.after(DROPPED_WITHIN));
-                        }
-                        self.revocations.push(inode);
-                        return;
-                    }
+                    Kept::Given => return self.revoke(now.time, inode),
                     Kept::Dropping { .. } => return,
                 }
             }
@@ -522,6 +540,30 @@ impl Inodes {
             self.late.cancel(inode);
             self.by_id.remove(&inode);
         }
+    }
+
+    /// The front end's cache gets something.
+    fn give(&mut self, inode: InodeId) {
+        let known = self.inode(inode);
+        known.kept = match known.kept {
+            Kept::Nothing | Kept::Given => Kept::Given,
+            Kept::Dropping { .. } => Kept::Dropping { is_given_more: true },
+        };
+        if known.kept == Kept::Given {
+            self.given.insert(inode);
+        }
+    }
+
+    /// The front end has to drop what it was given.
+    fn revoke(&mut self, now: Time, inode: InodeId) {
+        self.inode(inode).kept = Kept::Dropping { is_given_more: false };
+        self.given.remove(&inode);
+        // Those who fill the cache may be what it waits for, also if they came before.
+        let users = &self.users;
+        if self.by_id[&inode].queue.iter().any(|op| users[op].fills) {
+            self.late.set(inode, now.after(DROPPED_WITHIN));
+        }
+        self.revocations.push(inode);
     }
 
     /// Gives the data lock back, and forgets what was known under it.
@@ -587,14 +629,6 @@ impl Inode {
         }
     }
 
-    /// The front end's cache gets something.
-    fn give(&mut self) {
-        self.kept = match self.kept {
-            Kept::Nothing | Kept::Given => Kept::Given,
-            Kept::Dropping { .. } => Kept::Dropping { is_given_more: true },
-        };
-    }
-
     /// Sends the time of the last write, if it is not sent already.
     fn send_mtime(&mut self, now: Time, link: &mut MetadataLink, inode: InodeId) {
         if !self.mtime.is_sent
@@ -605,6 +639,11 @@ impl Inode {
             link.send(now, Asker::Publish(inode), command);
         }
     }
+}
+
+/// When the front end's cache has to be empty, unless the server answers before.
+fn lease_end(link: &MetadataLink) -> Time {
+    link.confirmed_until().unwrap_or(Time(0))
 }
 
 fn refused(error: FileError) -> HostError {

@@ -8,6 +8,9 @@
 //! A command is executed once however often it is sent: the server knows it by its sequence. When the server has restarted, which its
 //! answers tell, unanswered commands are sent again at once.
 //!
+//! An answer says also that the server had heard this host when the command was sent first, or later. So it had a lease then: see
+//! [`MetadataLink::is_confirmed`].
+//!
 //! From the first unanswered command on, at most [`limits::FILE_REQUESTS_MAX`] sequences are used; later commands wait here. So the server
 //! needs to remember little about the sequences above the mark.
 
@@ -31,6 +34,8 @@ pub enum Asker {
     GiveBack,
     /// Blocks of the allotment that are given back because other hosts need them.
     CalledBack,
+    /// Whether the host has its locks.
+    Confirm,
     /// The last message before the file system is unmounted.
     Farewell,
 }
@@ -61,6 +66,8 @@ pub struct MetadataLink {
     keeps: bool,
     /// The server's latest start that has answered.
     start: Generation,
+    /// When the host surely had a lease at the server.
+    confirmed: Option<Time>,
     timers: Timers<LinkTimer>,
     outbox: Vec<FileRequest>,
 }
@@ -70,6 +77,8 @@ struct Pending {
     asker: Asker,
     command: FileCommand,
     resend: Backoff,
+    /// When it was sent first.
+    sent: Time,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,6 +99,7 @@ impl MetadataLink {
             over: Vec::new(),
             keeps: false,
             start: Generation::default(),
+            confirmed: None,
             timers: Timers::default(),
             outbox: Vec::new(),
         }
@@ -108,7 +118,7 @@ impl MetadataLink {
         {
             let sequence = self.next;
             self.next += 1;
-            self.pending.insert(sequence, Pending { asker, command, resend: self.settings.resend() });
+            self.pending.insert(sequence, Pending { asker, command, resend: self.settings.resend(), sent: now });
             self.transmit(now, sequence);
         }
     }
@@ -116,6 +126,28 @@ impl MetadataLink {
     /// The number of commands that are not answered.
     pub fn unanswered(&self) -> usize {
         self.pending.len() + self.waiting.len()
+    }
+
+    /// True while nobody else can have this host's locks, by this host's clock: the server waits for a whole lease of silence, and the rates
+    /// of clocks differ by less than a tenth.
+    pub fn is_confirmed(&self, now: Time) -> bool {
+        self.confirmed_until().is_some_and(|until| now < until)
+    }
+
+    /// Until when [`MetadataLink::is_confirmed`] is true, without a further answer.
+    pub fn confirmed_until(&self) -> Option<Time> {
+        Some(self.confirmed?.after(self.settings.host_lease * 3 / 4))
+    }
+
+    /// When to call [`MetadataLink::confirm`], so that the host stays confirmed.
+    pub fn confirm_at(&self) -> Option<Time> {
+        let is_asked = self.pending.values().any(|pending| pending.asker == Asker::Confirm);
+        (!is_asked).then(|| self.confirmed.map_or(Time(0), |at| at.after(self.settings.heartbeat)))
+    }
+
+    /// Asks the server whether the host has its locks.
+    pub fn confirm(&mut self, now: Time) {
+        self.send(now, Asker::Confirm, FileCommand::Nothing);
     }
 
     pub fn on_answer(&mut self, now: Time, answer: FileAnswer) -> Heard {
@@ -143,6 +175,7 @@ impl MetadataLink {
             return Heard::Nothing;
         }
         let pending = self.pending.remove(&answer.sequence).expect("just seen");
+        self.confirmed = self.confirmed.max(Some(pending.sent));
         self.timers.cancel(LinkTimer::Resend(answer.sequence));
         if !pending.command.only_asks() {
             self.keeps = true;

@@ -266,7 +266,8 @@ impl ShardClient {
             Phase::Unmounting(unmounting) => Some(unmounting.until),
             _ => None,
         };
-        let own = [self.link.deadline(), self.locks.deadline(), self.files.deadline(), until, self.mount_again];
+        let own =
+            [self.link.deadline(), self.locks.deadline(), self.files.deadline(&self.link), until, self.mount_again];
         own.into_iter().flatten().min()
     }
 

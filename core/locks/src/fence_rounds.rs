@@ -68,11 +68,6 @@ impl Fencing {
         std::mem::take(&mut self.decisions)
     }
 
-    /// True if the host is to be fenced, and some device may still serve it.
-    pub fn is_doomed(&self, host: Generation) -> bool {
-        self.doomed.contains(&host)
-    }
-
     /// True if the server refuses the host.
     pub fn refuses(&self, host: Generation) -> bool {
         self.doomed.contains(&host) || self.fenced.contains(&host)
@@ -185,18 +180,18 @@ impl LockServer {
     fn doom_fenced(&mut self, answer: &MonitorAnswer) {
         let Some(membership) = &answer.membership else { return };
         for host in self.sessions.keys().filter(|host| membership.fence.refuses(**host)) {
-            self.fencing.doom(*host, FenceCause::Fenced);
+            if !self.fencing.has_fenced(*host) {
+                self.fencing.doom(*host, FenceCause::Fenced);
+            }
         }
     }
 
-    /// No device serves these hosts any more: other hosts may be granted what they held.
+    /// No device serves these hosts any more.
     fn on_fenced(&mut self, now: Now, hosts: Vec<Generation>, out: &mut Effects) {
         for host in hosts {
             self.counters.fenced += 1;
             self.fencing.end(host);
-            if self.has_session(host) {
-                self.forget(now, host, out);
-            }
+            self.end_fenced(now, host, out);
         }
         self.serve_if_recovered(now, out);
     }

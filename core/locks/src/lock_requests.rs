@@ -224,7 +224,7 @@ impl LockServer {
         }
         let holders = self.table.holders(object, &[extent]);
         let of_hosts = holders.into_iter().filter(|name| name.host != LockServer::OWN);
-        let of_hosts: Vec<_> = of_hosts.filter(|name| !self.fencing.is_doomed(name.host)).collect();
+        let of_hosts: Vec<_> = of_hosts.filter(|name| !self.fencing.refuses(name.host)).collect();
         for name in &of_hosts {
             self.revoke(name.host, vec![name.lock_id], out);
         }
@@ -324,7 +324,7 @@ impl LockServer {
     }
 
     fn revoke(&mut self, host: Generation, lock_ids: Vec<u64>, out: &mut Effects) {
-        if self.fencing.is_doomed(host) {
+        if self.fencing.refuses(host) {
             return;
         }
         self.counters.revocations += lock_ids.len() as u64;

@@ -3,7 +3,7 @@
 use crate::LockServerCounters;
 use crate::fence_rounds::{FenceCause, Fencing};
 use crate::host_list::{HostList, ListError};
-use crate::sessions::{LockDetails, LockName, Session};
+use crate::sessions::{HeldLock, LockDetails, LockName, Session};
 use crate::table::{LockState, LockTable};
 use braid_base::limits::Settings;
 use braid_base::{Generation, LockServerId, NodeId, Now, Time, Timers, was_paused};
@@ -219,7 +219,7 @@ impl LockServer {
             }
             LockCommand::Unlock { lock_id } => {
                 self.counters.unlocks += u64::from(self.give_back(now, LockName { host, lock_id }, out));
-                if self.config.ends_without_locks && self.sessions[&host].is_idle() && !self.fencing.is_doomed(host) {
+                if self.config.ends_without_locks && self.sessions[&host].is_idle() && !self.fencing.refuses(host) {
                     self.forget(now, host, out);
                     self.list.add_ending(host, lock_id);
                 } else {
@@ -289,7 +289,7 @@ impl LockServer {
         let may_go =
             |(_, session): &(&Generation, &Session)| session.is_idle() && now.time.since(session.last_heard) > silence;
         let idle = self.sessions.iter().filter(may_go).min_by_key(|(_, session)| session.last_heard);
-        let idle = idle.map(|(host, _)| *host).filter(|host| !self.fencing.is_doomed(*host));
+        let idle = idle.map(|(host, _)| *host).filter(|host| !self.fencing.refuses(*host));
         if let Some(host) = idle {
             self.forget(now, host, out);
         }
@@ -328,9 +328,12 @@ impl LockServer {
     /// request waits for their locks, or if they take up room that another host needs.
     fn patrol(&mut self, now: Now, out: &mut Effects) {
         let lease = self.config.settings.host_lease;
+        let fenced: Vec<_> = self.sessions.keys().copied().filter(|host| self.fencing.has_fenced(*host)).collect();
+        fenced.into_iter().for_each(|host| self.end_fenced(now, host, out));
+        self.serve_if_recovered(now, out);
         let silence = |session: &Session| now.time.since(session.last_heard);
         let silent =
-            self.sessions.iter().filter(|(host, session)| silence(session) > lease && !self.fencing.is_doomed(**host));
+            self.sessions.iter().filter(|(host, session)| silence(session) > lease && !self.fencing.refuses(**host));
         let silent: Vec<_> = silent.map(|(host, session)| (*host, silence(session))).collect();
         let crowded = std::mem::take(&mut self.patrol.crowded);
         for (host, silence) in silent {
@@ -372,9 +375,9 @@ impl LockServer {
             });
             let since = |lock_id: &u64| (*lock_id, session.overdue.get(lock_id).copied().unwrap_or(now));
             session.overdue = wanted.map(since).collect();
-            is_any_overdue |= !session.overdue.is_empty() && !self.fencing.is_doomed(*host);
+            is_any_overdue |= !session.overdue.is_empty() && !self.fencing.refuses(*host);
             let for_long = session.overdue.values().any(|since| now.since(*since) >= limit);
-            if for_long && devices_serve && !self.fencing.is_doomed(*host) {
+            if for_long && devices_serve && !self.fencing.refuses(*host) {
                 self.counters.evicted += 1;
                 self.fencing.doom(*host, FenceCause::KeepsLocks);
             }
@@ -384,6 +387,26 @@ impl LockServer {
 
     fn arm_patrol(&mut self, now: Time) {
         self.timers.set(Timer::Patrol, now.after(self.config.settings.host_lease / PATROLS_PER_LEASE));
+    }
+
+    /// Ends the session of a host that no device serves any more. A host of a file system may keep what it has read under cached locks, until
+    /// by its own clock it was not answered for most of a lease. Others are granted these when it has surely dropped that.
+    pub(crate) fn end_fenced(&mut self, now: Now, host: Generation, out: &mut Effects) {
+        let Some(session) = self.sessions.get(&host) else { return };
+        if self.config.serves_volumes || now.time.since(session.last_heard) > self.config.settings.host_lease {
+            return self.forget(now, host, out);
+        }
+        let name = |lock_id: &u64| LockName { host, lock_id: *lock_id };
+        let is_kept =
+            |lock_id: &u64, held: &HeldLock| held.cached && self.table.state(name(lock_id)) == Some(LockState::Held);
+        // First those that wait: they must not be granted.
+        let ended = session.lock_ids.iter().filter(|(lock_id, held)| !is_kept(lock_id, held));
+        let mut ended: Vec<_> = ended.map(|(lock_id, _)| name(lock_id)).collect();
+        ended.sort_by_key(|name| self.table.state(*name) == Some(LockState::Held));
+        ended.extend(session.deferred.iter().map(|(lock_id, _)| name(lock_id)));
+        for name in ended {
+            self.give_back(now, name, out);
+        }
     }
 
     /// Ends a session, and grants what the host held to others.

@@ -11,7 +11,8 @@ use bytes::Bytes;
 /// Reads what the extents say, up to the size. All hostreads of a read are under way at once.
 ///
 /// What a device has read is as new as the moment of reading: a fenced host reads nothing. The size and holes are remembered, so a read
-/// that no device answers asks the metadata server whether the host still has its data lock.
+/// that no device answers asks the metadata server whether the host still has its data lock. So does a read for the front end's cache, if the
+/// host may be fenced without knowing it: what it got would be kept.
 #[derive(Clone, Debug)]
 pub struct ReadTask {
     inode: InodeId,
@@ -53,14 +54,25 @@ impl ReadTask {
                 if *pending > 0 {
                     return Step::Waits;
                 }
-                let read = std::mem::take(read);
-                Step::Done(FilesSuccess::Data(read.into_iter().flatten().collect()))
+                let data = std::mem::take(read).into_iter().flatten().collect();
+                self.end(parts, op, data)
             }
             (State::Confirming(data), Input::Reply(reply)) => match reply {
-                Ok(_) => Step::Done(FilesSuccess::Data(std::mem::take(data))),
+                Ok(_) => {
+                    let data = std::mem::take(data);
+                    self.end(parts, op, data)
+                }
                 Err(error) => Step::refused(error),
             },
             _ => Step::Waits,
+        }
+    }
+
+    /// Everything is read.
+    fn end(&mut self, parts: &mut Parts, op: u64, data: Vec<Bytes>) -> Step {
+        match self.fills && !parts.link.is_confirmed(parts.now.time) {
+            true => self.confirm(parts, op, data),
+            false => Step::Done(FilesSuccess::Data(data)),
         }
     }
 

@@ -39,6 +39,8 @@ pub struct Bench {
     pub server: Server,
     pub volume: Rc<RefCell<Volume>>,
     pub network: Network,
+    /// No message from or to this client arrives.
+    pub cut: Option<Generation>,
     pub now: Now,
     pub rng: Rng,
     /// Messages under way: to a client, or from it to the server.
@@ -63,6 +65,7 @@ impl Bench {
             server: Server::new(volume.clone(), blocks),
             volume,
             network,
+            cut: None,
             now: Now { time: Time(1_000_000_000), clock: Clock(5_000_000_000) },
             rng: Rng::new(seed),
             messages: BTreeMap::new(),
@@ -142,7 +145,8 @@ impl Bench {
     fn send(&mut self, parcel: Parcel) {
         let Network { loses, doubles, longest } = self.network;
         let of = |rng: &mut Rng, parts: u64| parts > 0 && rng.chance(1, parts);
-        let copies = match (of(&mut self.rng, loses), of(&mut self.rng, doubles)) {
+        let is_cut = self.cut == Some(parcel.client);
+        let copies = match (is_cut || of(&mut self.rng, loses), of(&mut self.rng, doubles)) {
             (true, _) => 0,
             (false, true) => 2,
             (false, false) => 1,

@@ -1,6 +1,7 @@
 //! A front end that keeps bytes of files: the data lock is given back when it has dropped them.
 
 use crate::bench::{Bench, GOOD};
+use braid_base::limits::Settings;
 use braid_base::{Generation, InodeId};
 use braid_machine::{ArrayRequest, FileHandle, FilesRequest, FilesSuccess, HostSuccess, OpId};
 use bytes::Bytes;
@@ -92,4 +93,24 @@ fn a_front_end_that_has_ended_keeps_nobody_waiting() {
     let ended = bench.ask_host(TWO, ArrayRequest::Disconnect);
     assert_eq!(bench.finish(ended), Ok(HostSuccess::Done));
     assert!(bench.finish(written).is_ok());
+}
+
+#[test]
+fn a_host_that_hears_nothing_has_all_dropped_before_it_can_be_fenced_and_gives_nothing_until_it_hears() {
+    let mut bench = Bench::new(25, 2, 8192, GOOD);
+    let (inode, _, two, revocation) = kept(&mut bench);
+    bench.pass(Duration::from_secs(20));
+    assert!(!bench.ended.contains_key(&revocation), "its locks are confirmed again and again");
+    bench.cut = Some(TWO);
+    let cut = bench.now.time;
+    assert_eq!(bench.finish(revocation), Ok(revoked(inode)));
+    let lasted = bench.now.time.since(cut);
+    assert!(lasted <= Settings::default().host_lease * 3 / 4, "{lasted:?}");
+    assert_eq!(bench.call(TWO, FilesRequest::Dropped { inode, follows: None }), Ok(FilesSuccess::Done));
+    let read = bench.ask(TWO, FilesRequest::ReadPages { handle: two, offset: 0, length: 4096 });
+    bench.pass(Duration::from_millis(500));
+    assert!(!bench.ended.contains_key(&read), "it would be kept");
+    bench.cut = None;
+    assert!(bench.finish(read).is_ok());
+    bench.unmount_all();
 }

@@ -45,7 +45,9 @@ fn a_silent_host_is_fenced_before_the_next_is_granted() {
 fn a_host_fenced_by_another_node_loses_its_locks_once_the_monitor_reports_it() {
     let mut bench = Bench::new();
     bench.lock(ONE, 1, Exclusive, (0, 8), LockTerm::Cached);
+    bench.lock(ONE, 2, Exclusive, (8, 8), PATIENT);
     bench.lock(TWO, 1, Exclusive, (0, 8), PATIENT);
+    bench.lock(TWO, 2, Exclusive, (8, 8), PATIENT);
     assert_eq!(bench.hear(TWO), None);
     let mut membership = Membership::first([DeviceId(0)]);
     membership.fence.also.insert(ONE);
@@ -59,7 +61,12 @@ fn a_host_fenced_by_another_node_loses_its_locks_once_the_monitor_reports_it() {
     );
     assert_eq!(bench.hear(TWO), None, "a device may still serve it");
     bench.fence_all();
+    assert_eq!((bench.hear(TWO), bench.hear(TWO)), (granted(2, true), None), "what it has read may be kept elsewhere");
+    bench.pass_with(settings().host_lease - SECOND, &[TWO]);
+    assert_eq!(bench.hear(TWO), None);
+    bench.pass_with(SECOND * 2, &[TWO]);
     assert_eq!(bench.hear(TWO), granted(1, true));
+    assert!(bench.fences.is_empty(), "it is fenced once");
 }
 
 #[test]
@@ -203,6 +210,7 @@ fn a_host_that_speaks_and_keeps_a_cached_lock_that_others_want_is_fenced_after_a
     assert_eq!(bench.server.take_fence_decisions(), [(ONE, FenceCause::KeepsLocks)]);
     assert_eq!(bench.hear(TWO), None, "a device may still serve the other host");
     bench.fence_all();
+    bench.pass_with(settings().host_lease, &[TWO]);
     assert_eq!(bench.hear(TWO), granted(1, true));
     assert_eq!((bench.server.counters().evicted, bench.server.counters().fenced), (1, 1));
 }

@@ -3,9 +3,10 @@
 use crate::story::*;
 use braid_base::{InodeId, NodeId};
 use braid_cluster::{Cluster, FileSystem, HostSlot, Options};
-use braid_machine::{FileHandle, FilesError, FilesRequest, FilesSuccess, HostError, HostSuccess};
+use braid_machine::{FileHandle, FilesError, FilesRequest, FilesSuccess, HostError, HostSuccess, OpId};
 use braid_metadata::{MetadataService, NodeState};
 use braid_wire::{FileCommand, FileError, FileResult, NewInode, Owner};
+use braid_world::Verdict;
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -270,4 +271,49 @@ fn a_host_that_lost_its_lock_and_does_not_hear_of_it_reads_nothing_from_memory()
     assert_eq!(array.finish(asked), Err(HostError::Fenced), "every handle is dead");
     let again = array.files(a, &file_system, FilesRequest::Read { handle, offset: 0, length: 100 });
     assert_eq!(again, Err(HostError::Fenced));
+}
+
+/// A file of which host b's front end keeps a page: a's handle, and b's request that tells what is to be dropped.
+fn kept(array: &mut Cluster, file_system: &FileSystem) -> ([HostSlot; 2], InodeId, FileHandle, OpId) {
+    let [a, b] = [0, 1].map(|_| array.add_file_host(file_system));
+    let inode = made(array, a, file_system, "a");
+    let handle = open(array, a, file_system, inode);
+    write(array, a, file_system, handle, 0, &[7; 100]);
+    let other = open(array, b, file_system, inode);
+    let told = array.ask_files(b, file_system, FilesRequest::AwaitRevocation);
+    let page = FilesRequest::ReadPages { handle: other, offset: 0, length: 4096 };
+    assert_eq!(array.files(b, file_system, page), Ok(FilesSuccess::Data(vec![Bytes::from_static(&[7; 100])])));
+    ([a, b], inode, handle, told)
+}
+
+#[test]
+fn a_host_writes_when_others_have_dropped_what_their_front_ends_keep() {
+    let (mut array, file_system, _) = array();
+    let ([a, b], inode, handle, told) = kept(&mut array, &file_system);
+    let data = Bytes::from_static(&[8; 100]);
+    let written = array.ask_files(a, &file_system, FilesRequest::Write { handle, offset: 0, data });
+    let revoked = HostSuccess::Files(FilesSuccess::Revoked(vec![inode]));
+    array.run_for(A_WHILE);
+    assert!(!array.is_answered(written), "it is kept elsewhere");
+    assert_eq!(array.finish(told), Ok(revoked));
+    let dropped = FilesRequest::Dropped { inode, follows: None };
+    assert_eq!(array.files(b, &file_system, dropped), Ok(FilesSuccess::Done));
+    assert!(array.finish(written).is_ok());
+}
+
+#[test]
+fn a_host_that_is_cut_off_has_its_front_end_drop_all_before_others_write() {
+    let (mut array, file_system, _) = array();
+    let ([a, b], inode, handle, told) = kept(&mut array, &file_system);
+    let cut = array.node(b);
+    array.world.network.set_rule(
+        move |from, to, _| {
+            if [from, to].contains(&cut) { Verdict::Drop } else { Verdict::Pass }
+        },
+    );
+    let data = Bytes::from_static(&[8; 100]);
+    let written = array.ask_files(a, &file_system, FilesRequest::Write { handle, offset: 0, data });
+    assert!(array.finish(written).is_ok(), "b is fenced");
+    assert!(array.is_answered(told), "b knows only its clock");
+    assert_eq!(array.finish(told), Ok(HostSuccess::Files(FilesSuccess::Revoked(vec![inode]))));
 }
