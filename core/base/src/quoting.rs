@@ -51,6 +51,42 @@ fn is_visible(sign: char) -> bool {
     !sign.is_control() && !hides
 }
 
+/// The output of a `Debug` in which each string of bytes that is long, or not plain text, is replaced by its length.
+pub fn without_bytes(text: &str) -> String {
+    let (mut short, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(at) = rest.find("b\"") {
+        let (before, from) = rest.split_at(at);
+        let (mut count, mut is_plain, mut end) = (0, true, from.len());
+        let mut letters = from.char_indices().skip(2);
+        while let Some((at, letter)) = letters.next() {
+            match letter {
+                '"' => {
+                    end = at + 1;
+                    break;
+                }
+                '\\' => {
+                    is_plain = false;
+                    count += 1;
+                    if let Some((_, 'x')) = letters.next() {
+                        letters.nth(1);
+                    }
+                }
+                _ => count += 1,
+            }
+        }
+        short.push_str(before);
+        match is_plain && count <= PLAIN_BYTES_MAX {
+            true => short.push_str(&from[..end]),
+            false => short.push_str(&format!("[{count} bytes]")),
+        }
+        rest = &from[end..];
+    }
+    short + rest
+}
+
+/// So many bytes of plain text are shown.
+const PLAIN_BYTES_MAX: usize = 64;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,5 +107,17 @@ mod tests {
         ] {
             assert_eq!((shown(name).as_str(), word(name).as_str()), (as_line, as_word), "{name:?}");
         }
+    }
+
+    #[test]
+    fn content_is_replaced_by_its_length() {
+        let shown = |value: &dyn std::fmt::Debug| without_bytes(&format!("{value:?}"));
+        assert_eq!(shown(&(1, bytes::Bytes::from(vec![0; 4096]), "x")), "(1, [4096 bytes], \"x\")");
+        assert_eq!(
+            shown(&[&bytes::Bytes::from("file.txt"), &bytes::Bytes::from("a\"\\\n")]),
+            "[b\"file.txt\", [4 bytes]]"
+        );
+        assert_eq!(shown(&bytes::Bytes::from("y".repeat(65))), "[65 bytes]");
+        assert_eq!(without_bytes("cut: b\"\\x00\\x0"), "cut: [2 bytes]");
     }
 }

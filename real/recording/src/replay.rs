@@ -177,7 +177,7 @@ fn read_fully(from: &mut impl Read, to: &mut [u8]) -> io::Result<usize> {
 }
 
 fn text(value: &impl Debug) -> String {
-    let mut text = format!("{value:?}");
+    let mut text = braid_base::quoting::without_bytes(&format!("{value:?}"));
     if text.len() > TEXT_BYTES_MAX {
         let end = text.floor_char_boundary(TEXT_BYTES_MAX);
         text.truncate(end);

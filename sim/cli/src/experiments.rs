@@ -15,6 +15,9 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+/// The folder of the results.
+const RESULTS: &str = "braid-sim";
+
 #[derive(clap::Args)]
 pub struct List {
     /// List the parameters of the papers' baselines and their allowed values instead
@@ -49,9 +52,12 @@ pub struct Run {
 
 #[derive(clap::Args)]
 pub struct Report {
-    /// A folder written by `run`
-    #[arg(value_name = "DIR")]
-    dir: PathBuf,
+    /// A folder that `run` has written, or the one that contains such folders [default: braid-sim]
+    #[arg(value_name = "DIR", conflicts_with = "out")]
+    dir: Option<PathBuf>,
+    /// The same, named as for `run`
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
 }
 
 pub fn list(arguments: &List, common: &Common) -> Result<ExitCode, Failure> {
@@ -139,7 +145,9 @@ pub fn execute_run(arguments: &Run, common: &Common) -> Result<ExitCode, Failure
     }
     progress.finish_and_clear();
     let json = || json!({"schema": 2, "dir": dir, "results": records});
-    output::print(common.json, json, || format!("The results are in {}\n", dir.display()));
+    output::print(common.json, json, || {
+        format!("The results are in {0}; `braid sim report {0}` makes a page of them\n", dir.display())
+    });
     Ok(ExitCode::SUCCESS)
 }
 
@@ -167,7 +175,7 @@ fn folder(arguments: &Run, experiments: &[&Experiment]) -> Result<PathBuf, Failu
         [one] => one.name,
         _ => "all",
     };
-    let dir = arguments.out.clone().unwrap_or_else(|| Path::new("braid-sim").join(one));
+    let dir = arguments.out.clone().unwrap_or_else(|| Path::new(RESULTS).join(one));
     if dir.exists() {
         return Err(Failure::usage("exists", format!("{} exists already", dir.display()))
             .hint("choose another folder with --out, or remove this one"));
@@ -176,7 +184,8 @@ fn folder(arguments: &Run, experiments: &[&Experiment]) -> Result<PathBuf, Failu
 }
 
 pub fn execute_report(arguments: &Report, common: &Common) -> Result<ExitCode, Failure> {
-    let path = report::write(&arguments.dir).map_err(|error| match &error {
+    let dir = arguments.dir.as_ref().or(arguments.out.as_ref()).map_or(Path::new(RESULTS), PathBuf::as_path);
+    let path = report::write(dir).map_err(|error| match &error {
         ReportError::Empty { .. } => Failure::unreachable("no-results", error.to_string()),
         ReportError::File { .. } | ReportError::NotOurs { .. } => Failure::failed("report", error.to_string()),
     })?;

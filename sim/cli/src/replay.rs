@@ -2,6 +2,7 @@
 
 use crate::attack::{Chosen, report_json};
 use crate::failure::{Exit, Failure};
+use braid_base::quoting::without_bytes;
 use braid_cluster::{Options, run};
 use braid_terminal::{Common, output};
 use serde_json::json;
@@ -49,7 +50,7 @@ pub fn execute(arguments: &Arguments, common: &Common) -> Result<ExitCode, Failu
     };
     let chosen = |trace: &[String]| {
         let is_shown = |line: &&String| arguments.all || !SIGNS_OF_LIFE.iter().any(|sign| line.contains(sign));
-        let shown: Vec<String> = trace.iter().filter(is_shown).cloned().collect();
+        let shown: Vec<String> = trace.iter().filter(is_shown).map(|line| without_bytes(line)).collect();
         shown[shown.len().saturating_sub(arguments.trace)..].to_vec()
     };
     match run(options.clone(), kept) {

@@ -34,15 +34,17 @@ pub fn write(dir: &Path) -> Result<PathBuf, ReportError> {
     Ok(path)
 }
 
-/// Reads the results of a folder, in the order of [`EXPERIMENTS`].
+/// Reads the results of a folder, or of the folders in it, in the order of [`EXPERIMENTS`].
 fn read_all(dir: &Path) -> Result<Vec<Record>, ReportError> {
     let mut records = Vec::new();
     for experiment in EXPERIMENTS {
-        let path = dir.join(format!("{}.json", experiment.name));
+        // `run` makes a folder for each call in the folder of all.
+        let folders = [dir.to_path_buf(), dir.join(experiment.name), dir.join("all")];
+        let paths = folders.map(|folder| folder.join(format!("{}.json", experiment.name)));
+        let Some(path) = paths.into_iter().find(|path| path.exists()) else { continue };
         let shown = path.display().to_string();
         let text = match std::fs::read_to_string(&path) {
             Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
             Err(error) => return Err(ReportError::File { path: shown, error }),
         };
         records.push(serde_json::from_str(&text).map_err(|error| ReportError::NotOurs { path: shown, error })?);
