@@ -110,7 +110,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let mut test_bed = TestBed::new(choice, 0);
     let outcome = tokio::select! {
         outcome = measure_all(&mut test_bed, &array, &arguments) => outcome,
-        () = signals.asked_to_end() => Err(Failure::failed("interrupted", "the bench was interrupted before it was done")),
+        () = signals.asked_to_end() => Err(crate::interrupted()),
     };
     test_bed.tidy().await;
     let runs = outcome?;

@@ -94,7 +94,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let mut test_bed = TestBed::new(place.choice.clone(), 0);
     let outcome = tokio::select! {
         outcome = measure_all(&mut test_bed, &place, &arguments) => outcome,
-        () = signals.asked_to_end() => Err(Failure::failed("interrupted", "the bench was interrupted before it was done")),
+        () = signals.asked_to_end() => Err(crate::interrupted()),
     };
     test_bed.tidy().await;
     let measured = outcome?;

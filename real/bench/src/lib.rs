@@ -33,7 +33,9 @@ pub use test_bed::CHILD_OF;
 use arguments::{ArrayArguments, BenchArray, LengthArguments, RunArguments, Span, seconds};
 use braid_admin::failure::Failure;
 use braid_base::Rng;
+use braid_base::units::format_size;
 use braid_layout::SitePolicy;
+use braid_machine::rough;
 use braid_ordering::{Atomicity, Ordering};
 use braid_session::HEARTBEAT;
 use braid_session::cpu_micros;
@@ -160,14 +162,45 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let series = arguments.series(&base, matches!(place, ArrayChoice::Given(_)))?;
     let seed = arguments.runs.seed();
     let mut test_bed = TestBed::new(place, seed);
+    let mut report = arguments.report(series, seed);
     let outcome = tokio::select! {
-        outcome = measure_all(&mut test_bed, &arguments, series, seed) => outcome,
-        () = signals.asked_to_end() => Err(Failure::failed("interrupted", "the bench was interrupted before it was done")),
+        outcome = measure_all(&mut test_bed, &arguments, &mut report) => outcome,
+        () = signals.asked_to_end() => Err(interrupted()),
     };
     test_bed.tidy().await;
-    let report = outcome?;
+    let is_partial = is_partial(&outcome, report.keep_complete());
+    if !is_partial {
+        outcome?;
+    }
     output::print(common.json, || report.json(), || report.text());
-    Ok(ExitCode::SUCCESS)
+    Ok(if is_partial { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// The failure of a bench that was asked to end.
+fn interrupted() -> Failure {
+    Failure::failed("interrupted", "the bench was interrupted before it was done")
+}
+
+/// True if a bench was interrupted after some runs, whose figures are reported. Says so.
+fn is_partial(outcome: &Result<(), Failure>, runs: usize) -> bool {
+    let is_partial = outcome.as_ref().is_err_and(|failure| failure.code == interrupted().code) && runs > 0;
+    if is_partial {
+        braid_terminal::tell!("the bench was interrupted: these are the figures of {runs} runs");
+    }
+    is_partial
+}
+
+/// Says how long so many runs take, after this many bytes are written.
+fn announce(runs: usize, span: Span, filled: u64) {
+    let took = (span.warm_up + span.counted + 2 * SETTLE) * u32::try_from(runs).unwrap_or(u32::MAX);
+    let filling = match filled {
+        0 => String::new(),
+        bytes => format!(", and before that the time to write {}", format_size(bytes)),
+    };
+    braid_terminal::tell!(
+        "{runs} runs take about {}{filling}; Ctrl-C ends them early, with the figures so far",
+        rough(took)
+    );
 }
 
 impl Arguments {
@@ -195,6 +228,18 @@ impl Arguments {
             },
         };
         Ok((choice, settings))
+    }
+
+    /// A report without runs.
+    fn report(&self, series: Vec<Vec<Settings>>, seed: u64) -> Report {
+        let changes: Vec<String> = self.versus.iter().map(Change::to_string).collect();
+        Report {
+            seconds: self.seconds,
+            warm_up: self.runs.warm_up,
+            seed,
+            versus: (!changes.is_empty()).then(|| changes.join(", ")),
+            series: series.into_iter().map(|sides| Series { sides, runs: Vec::new() }).collect(),
+        }
     }
 
     /// The sides of each series.
@@ -241,16 +286,16 @@ impl Arguments {
 async fn measure_all(
     test_bed: &mut TestBed,
     arguments: &Arguments,
-    series: Vec<Vec<Settings>>,
-    seed: u64,
-) -> Result<Report, Failure> {
-    let sites = prepare(test_bed, !arguments.no_fill, &series).await?;
+    Report { series, seed, .. }: &mut Report,
+) -> Result<(), Failure> {
     let span = arguments.runs.span(arguments.seconds);
     let pairs = if arguments.versus.is_empty() { 1 } else { usize::from(arguments.pairs) };
-    let mut series: Vec<Series> = series.into_iter().map(|sides| Series { sides, runs: Vec::new() }).collect();
     let runs: usize = series.iter().map(|series| series.sides.len() * pairs).sum();
+    let sides: Vec<_> = series.iter().map(|series| series.sides.clone()).collect();
+    announce(runs, span, if arguments.no_fill { 0 } else { arguments.size });
+    let sites = prepare(test_bed, !arguments.no_fill, &sides).await?;
     let progress = output::steps(runs as u64);
-    let mut seeds = Rng::new(seed);
+    let mut seeds = Rng::new(*seed);
     for pair in 0..pairs {
         // Both sides of a pair perform the same operations.
         let seed = seeds.next_u64();
@@ -273,9 +318,7 @@ async fn measure_all(
         }
     }
     progress.finish_and_clear();
-    let changes: Vec<String> = arguments.versus.iter().map(Change::to_string).collect();
-    let versus = (!changes.is_empty()).then(|| changes.join(", "));
-    Ok(Report { seconds: arguments.seconds, warm_up: arguments.runs.warm_up, seed, versus, series })
+    Ok(())
 }
 
 /// Creates all arrays and volumes first, so that only the runs alternate. Returns where each side of each series is measured.

@@ -5,7 +5,7 @@ use super::figures::METRICS;
 use super::report::{Run, Series, number, right};
 use super::settings::{LoadSettings, Pattern, Settings, Through, VolumeSettings};
 use super::test_bed::TestBed;
-use super::{measure, prepare};
+use super::{announce, interrupted, is_partial, measure, prepare};
 use braid_admin::failure::Failure;
 use braid_base::Rng;
 use braid_benchkit::statistics::VALUES_MIN;
@@ -119,14 +119,21 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     sides.iter().try_for_each(Settings::check)?;
     let seed = arguments.runs.seed();
     let mut test_bed = TestBed::new(choice, seed);
+    let span = arguments.runs.span(arguments.seconds);
+    let mut comparison = Comparison { seed, span, series: Series { sides, runs: Vec::new() } };
     let outcome = tokio::select! {
-        outcome = measure_all(&mut test_bed, &arguments, sides, seed) => outcome,
-        () = signals.asked_to_end() => Err(Failure::failed("interrupted", "the bench was interrupted before it was done")),
+        outcome = measure_all(&mut test_bed, &arguments, &mut comparison) => outcome,
+        () = signals.asked_to_end() => Err(interrupted()),
     };
     test_bed.tidy().await;
-    let comparison = outcome?;
+    // Ratios need all orderings of a round.
+    comparison.series.keep_complete();
+    let is_partial = is_partial(&outcome, comparison.series.runs.len());
+    if !is_partial {
+        outcome?;
+    }
     output::print(common.json, || comparison.json(), || comparison.text());
-    Ok(ExitCode::SUCCESS)
+    Ok(if is_partial { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// The orderings to measure: `none` first, because the ratios are relative to it; then the others in the paper's order.
@@ -138,15 +145,13 @@ fn chosen(named: &[Ordering]) -> Vec<Ordering> {
 async fn measure_all(
     test_bed: &mut TestBed,
     arguments: &Arguments,
-    sides: Vec<Settings>,
-    seed: u64,
-) -> Result<Comparison, Failure> {
-    let span = arguments.runs.span(arguments.seconds);
-    let sites = prepare(test_bed, true, std::slice::from_ref(&sides)).await?.remove(0);
-    let mut series = Series { sides, runs: Vec::new() };
+    Comparison { seed, span, series }: &mut Comparison,
+) -> Result<(), Failure> {
     let rounds = usize::from(arguments.rounds);
+    announce(rounds * series.sides.len(), *span, arguments.size * series.sides.len() as u64);
+    let sites = prepare(test_bed, true, std::slice::from_ref(&series.sides)).await?.remove(0);
     let progress = output::steps((rounds * sites.len()) as u64);
-    let mut seeds = Rng::new(seed);
+    let mut seeds = Rng::new(*seed);
     for round in 0..rounds {
         // All orderings of a round perform the same operations.
         let seed = seeds.next_u64();
@@ -154,13 +159,13 @@ async fn measure_all(
             let side = (round + turn) % sites.len();
             let settings = &series.sides[side];
             progress.set_message(format!("round {} of {rounds}: {}", round + 1, settings.volume.ordering));
-            let figures = measure(test_bed, sites[side], &settings.load, span, seed).await?;
+            let figures = measure(test_bed, sites[side], &settings.load, *span, seed).await?;
             series.runs.push(Run { side, pair: round, figures });
             progress.inc(1);
         }
     }
     progress.finish_and_clear();
-    Ok(Comparison { seed, span, series })
+    Ok(())
 }
 
 impl Comparison {

@@ -36,6 +36,17 @@ pub struct Run {
     pub figures: Figures,
 }
 
+impl Series {
+    /// Removes the runs of pairs, or rounds, of which one is missing.
+    pub fn keep_complete(&mut self) {
+        let Series { sides, runs } = self;
+        let has_all = |pair: usize| runs.iter().filter(|run| run.pair == pair).count() == sides.len();
+        let complete: Vec<bool> = runs.iter().map(|run| has_all(run.pair)).collect();
+        let mut complete = complete.into_iter();
+        runs.retain(|_| complete.next() == Some(true));
+    }
+}
+
 /// One metric over all pairs.
 pub struct Comparison {
     a: f64,
@@ -50,6 +61,14 @@ pub struct Comparison {
 const SIDES: [&str; 2] = ["a", "b"];
 
 impl Report {
+    /// Removes what an interruption has left incomplete: pairs of which one side is missing, and series without runs. Returns the number of
+    /// runs that remain.
+    pub fn keep_complete(&mut self) -> usize {
+        self.series.iter_mut().for_each(Series::keep_complete);
+        self.series.retain(|series| !series.runs.is_empty());
+        self.series.iter().map(|series| series.runs.len()).sum()
+    }
+
     /// The results for programs.
     pub fn json(&self) -> Value {
         let series = self.series.iter().map(|series| {

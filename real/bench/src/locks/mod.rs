@@ -168,7 +168,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let mut test_bed = TestBed::new(choice, seed);
     let outcome = tokio::select! {
         outcome = measure_all(&mut test_bed, &array, devices, &arguments, spots, seed) => outcome,
-        () = signals.asked_to_end() => Err(Failure::failed("interrupted", "the bench was interrupted before it was done")),
+        () = signals.asked_to_end() => Err(crate::interrupted()),
     };
     test_bed.tidy().await;
     let rows = outcome?;
