@@ -17,7 +17,8 @@ use braid_machine::{
 };
 use braid_membership::client::MonitorClient;
 use braid_transactions::{
-    Abandoned, Coordinator, Ctx as TransactionCtx, Event, Links, ObservedDevice, OperationId, Timer as TransactionTimer,
+    Abandoned, Coordinator, Ctx as TransactionCtx, Event, Links, ObservedDevice, OperationId,
+    Timer as TransactionTimer, refused_for_space,
 };
 use braid_wire::locking::LockExtent;
 use braid_wire::{Answer, Message, Rejection, Reply};
@@ -25,6 +26,15 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
+
+/// A part of the array that refuses requests for want of space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Short {
+    /// A device has no space for what was to be written to a volume, or a bucket of an attribute volume is full.
+    Volume(VolumeId),
+    /// A device has no space for objects.
+    Device(DeviceId),
+}
 
 /// Configuration of a host.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -170,6 +180,13 @@ impl Host {
     /// What this host observes of each device.
     pub fn observed_devices(&self) -> impl Iterator<Item = (DeviceId, ObservedDevice)> + '_ {
         self.links.observed()
+    }
+
+    /// How many operations on volumes, and how many requests for objects of devices, failed for want of space.
+    pub fn refused_for_space(&self) -> impl Iterator<Item = (Short, u64)> + '_ {
+        let volumes = refused_for_space(&self.coordinator).map(|(volume, count)| (Short::Volume(volume), count));
+        let devices = self.requests.refused_for_space().map(|(device, count)| (Short::Device(device), count));
+        volumes.chain(devices)
     }
 
     /// The devices that the monitor last called unavailable.

@@ -24,4 +24,4 @@ pub use braid_healing::MigrationProgress;
 pub use braid_locks::client::Acquisition;
 pub use braid_transactions::ObservedDevice;
 pub use counters::HostCounters;
-pub use host::{Host, HostConfig};
+pub use host::{Host, HostConfig, Short};

@@ -26,6 +26,8 @@ pub(crate) struct ObjectRequests {
     pending: BTreeMap<u64, PendingRequest>,
     /// When each is sent again or its time is up.
     timers: Timers<u64>,
+    /// How many each device refused for want of space.
+    refused_for_space: BTreeMap<DeviceId, u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -220,7 +222,15 @@ impl ObjectRequests {
             };
             links.end_request(pending.device, sequence, end);
         }
+        if outcome.as_ref().is_err_and(HostError::is_want_of_space) {
+            *self.refused_for_space.entry(pending.device).or_default() += 1;
+        }
         ctx.out.reply(pending.op, outcome);
+    }
+
+    /// How many requests each device refused for want of space.
+    pub fn refused_for_space(&self) -> impl Iterator<Item = (DeviceId, u64)> + '_ {
+        self.refused_for_space.iter().map(|(device, count)| (*device, *count))
     }
 
     fn send(&mut self, ctx: &mut Ctx, links: &mut Links, sequence: u64) {

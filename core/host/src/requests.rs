@@ -38,6 +38,11 @@ impl DeviceRequests {
         }
     }
 
+    /// How many requests for objects each device refused for want of space.
+    pub fn refused_for_space(&self) -> impl Iterator<Item = (DeviceId, u64)> + '_ {
+        self.objects.refused_for_space()
+    }
+
     /// A device has answered.
     pub fn on_reply(&mut self, ctx: &mut Ctx, links: &mut Links, device: DeviceId, reply: Reply) {
         match reply {

@@ -2,7 +2,7 @@
 
 use crate::FilesError;
 use braid_base::{DeviceId, LockServerId};
-use braid_wire::{AdminError, Failure, ObjectRefusal, OwnershipRefused, Rejection};
+use braid_wire::{AdminError, Failure, FileError, ObjectFailure, ObjectRefusal, OwnershipRefused, Rejection};
 use std::time::Duration;
 
 /// Why a request failed.
@@ -120,6 +120,18 @@ pub enum ClockCause {
     Host,
     /// Other devices have accepted such stamps, because some clock was ahead earlier, and this device's clock is behind them.
     Stamps,
+}
+
+impl HostError {
+    /// True if a device, an attribute volume or a file system has no space left for what was to be written.
+    pub fn is_want_of_space(&self) -> bool {
+        match self {
+            HostError::Device { failure, .. } => *failure == Failure::NoSpace,
+            HostError::Objects(refusal) => refusal.failure == ObjectFailure::NoSpace,
+            HostError::Files(FilesError::Refused(error)) => *error == FileError::NoSpace,
+            _ => false,
+        }
+    }
 }
 
 /// The message for [`HostError::ClockApart`].

@@ -13,6 +13,9 @@ pub const LEASE_MARGIN: u32 = 10;
 /// A device that is marked out again within this time of its return has to stay out for longer.
 const STEADY: Duration = Duration::from_secs(60);
 
+/// For so long a device that came and went is shown as such.
+const FLAPPING_SHOWN: Duration = Duration::from_secs(600);
+
 /// The state of a device, for display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceLease {
@@ -32,6 +35,10 @@ pub struct DeviceLease {
     pub bad_slots: u32,
     /// The device reports that its disk is failing.
     pub failing: bool,
+    /// How often it went out in a row, each time soon after its return; zero if it has not lately.
+    pub outages: u32,
+    /// Until then it has to stay out because of that; none if it may return.
+    pub stays_out_until: Option<Time>,
 }
 
 /// The monitor's state of a device.
@@ -82,6 +89,8 @@ struct Absence {
     wait: Duration,
     /// When it last returned.
     came_back: Option<Time>,
+    /// How often it was marked out, each time but the first soon after its return.
+    outages: u32,
 }
 
 /// A device's request for a lease, with its report.
@@ -111,7 +120,7 @@ impl Device {
             lease: None,
             suspected: false,
             refused: false,
-            absence: Absence { taken_out: started, wait: settings.readmission_min, came_back: None },
+            absence: Absence { taken_out: started, wait: settings.readmission_min, came_back: None, outages: 0 },
             join_refused: None,
             ahead: None,
             progress: None,
@@ -184,6 +193,7 @@ impl Device {
     pub fn take_out(&mut self, now: Time, settings: &Settings) {
         let absence = &mut self.absence;
         let soon = absence.came_back.is_some_and(|back| now.since(back) < STEADY);
+        absence.outages = if soon { absence.outages.saturating_add(1) } else { 1 };
         absence.wait = if soon { (absence.wait * 2).min(settings.readmission_max) } else { settings.readmission_min };
         absence.taken_out = now;
         self.lease = None;
@@ -222,6 +232,17 @@ impl Device {
         heard && now >= self.absence.taken_out.after(self.absence.wait)
     }
 
+    /// How often it went out in a row, and until when it has to stay out because of that.
+    fn flapping(&self, now: Time) -> (u32, Option<Time>) {
+        let Absence { taken_out, wait, came_back, outages } = self.absence;
+        let is_late = now.since(came_back.map_or(taken_out, |back| back.max(taken_out))) > FLAPPING_SHOWN;
+        if outages < 2 || is_late {
+            return (0, None);
+        }
+        let until = taken_out.after(wait);
+        (outages, Some(until).filter(|until| self.lease.is_none() && now < *until))
+    }
+
     /// It is returning. It is granted the time to ask for a lease.
     pub fn come_back(&mut self, now: Time, settings: &Settings) {
         (self.absence.came_back, self.progress) = (Some(now), None);
@@ -236,7 +257,9 @@ impl Device {
 
 /// The state of all devices, for display.
 pub(crate) fn shown(devices: &BTreeMap<DeviceId, Device>, now: Time) -> impl Iterator<Item = DeviceLease> + '_ {
-    devices.iter().map(move |(device, known)| DeviceLease {
+    let shown = move |(device, known): (&DeviceId, &Device)| DeviceLease {
+        outages: known.flapping(now).0,
+        stays_out_until: known.flapping(now).1,
         device: *device,
         heard: known.last_report.heard,
         epoch: known.last_report.epoch,
@@ -245,7 +268,8 @@ pub(crate) fn shown(devices: &BTreeMap<DeviceId, Device>, now: Time) -> impl Ite
         ahead: known.ahead.map(|(epoch, _)| epoch),
         bad_slots: known.last_report.bad_slots,
         failing: known.last_report.failing,
-    })
+    };
+    devices.iter().map(shown)
 }
 
 #[cfg(test)]
@@ -287,6 +311,9 @@ mod tests {
         for _ in 0..9 {
             device.take_out(now, &settings);
             let taken_out = now;
+            let outages = waits.len() as u32 + 1;
+            let shown = if outages > 1 { (outages, Some(now.after(device.absence.wait))) } else { (0, None) };
+            assert_eq!(device.flapping(now), shown);
             while !device.may_return(now, &settings) {
                 now = now.after(Duration::from_millis(500));
                 device.last_report.heard = Some(now);
@@ -297,6 +324,8 @@ mod tests {
         }
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
         now = now.after(Duration::from_secs(1));
+        assert_eq!(device.flapping(now), (9, None), "it is in");
+        assert_eq!(device.flapping(now.after(FLAPPING_SHOWN)), (0, None));
         device.take_out(now, &settings);
         device.last_report.heard = Some(now.after(Duration::from_secs(1)));
         assert!(device.may_return(now.after(Duration::from_secs(1)), &settings), "it had stayed");

@@ -115,6 +115,8 @@ braid_base::counters! {
     requests,
     /// Answers sent or held.
     answers,
+    /// Requests refused for want of space.
+    refused_for_space,
     /// Reads that only prove the lease.
     proofs,
     /// Steps of the background job.
@@ -368,6 +370,7 @@ impl MetadataServer {
 
     pub(crate) fn answer(&mut self, now: Now, host: Generation, sequence: u64, reply: FileReply, out: &mut Effects) {
         self.counters.answers += 1;
+        self.counters.refused_for_space += u64::from(reply == Err(FileError::NoSpace));
         let answer = FileAnswer { start: self.config.start, sequence, reply };
         let send = Effect::Send { to: NodeId::Host(host), message: Message::FileAnswer(answer) };
         self.lease.send(now.time, send, out);

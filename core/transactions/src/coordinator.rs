@@ -13,7 +13,7 @@ use braid_base::{Clock, DeviceId, Generation, Now, StampSource, Time, Transactio
 use braid_layout::{Old, VolumeDescription};
 use braid_machine::{HostError, HostOutcome, HostRequest, ObjectsRequest, OpId, Patience};
 use braid_wire::Reply;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -28,9 +28,19 @@ pub struct Coordinator {
     pub(crate) cuts: Cuts,
     pub(crate) events: VecDeque<Event>,
     pub(crate) counters: TransactionCounters,
+    /// How many operations failed for want of space, by volume.
+    refused_for_space: BTreeMap<VolumeId, u64>,
     /// The array refuses this host for good.
     fenced: bool,
 }
+
+/// How many operations failed for want of space, by volume.
+pub fn refused_for_space(coordinator: &Coordinator) -> impl Iterator<Item = (VolumeId, u64)> + '_ {
+    coordinator.refused_for_space.iter().map(|(volume, count)| (*volume, *count))
+}
+
+/// So many volumes are counted for which there was no space.
+const SHORT_VOLUMES_MAX: usize = 256;
 
 /// The operations that are abandoned.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +74,7 @@ impl Coordinator {
             cuts: Cuts::default(),
             events: VecDeque::new(),
             counters: TransactionCounters::default(),
+            refused_for_space: BTreeMap::new(),
             fenced: false,
         }
     }
@@ -216,6 +227,12 @@ impl Coordinator {
             transaction.op = None;
         }
         self.counters.delayed += u64::from(operation.delayed);
+        let (volume, short) = (operation.volume.id, &mut self.refused_for_space);
+        if outcome.as_ref().is_err_and(HostError::is_want_of_space)
+            && (short.len() < SHORT_VOLUMES_MAX || short.contains_key(&volume))
+        {
+            *short.entry(volume).or_default() += 1;
+        }
         self.events.push_back(Event::Ended { op, outcome });
     }
 }

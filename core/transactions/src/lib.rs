@@ -61,7 +61,7 @@ mod transaction;
 mod transactions;
 mod work;
 
-pub use coordinator::{Abandoned, Coordinator, Timer, waiting};
+pub use coordinator::{Abandoned, Coordinator, Timer, refused_for_space, waiting};
 pub use counters::TransactionCounters;
 pub use ctx::{Ctx, Event, OperationId};
 pub use links::{LinkCounters, LinkTimer, Links, ObservedDevice, Outbound, RequestEnd};

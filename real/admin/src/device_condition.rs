@@ -3,6 +3,7 @@
 
 use crate::health::DeviceHealth;
 use braid_base::units::format_size;
+use braid_control::event_texts::flapping_words;
 use braid_control::{DeviceReport, ReportedState, ThrottleReport};
 use braid_wire::RecoveryThrottle;
 use std::time::Duration;
@@ -31,6 +32,10 @@ pub enum DeviceCondition {
         kept_out: bool,
         /// For how long, if known.
         since: Option<Duration>,
+        /// How often it went out in a row, if it comes and goes.
+        outages: u32,
+        /// How long it has to stay out because of that, in milliseconds.
+        stays_out_millis: Option<u64>,
     },
     /// It is back, and is resynchronised.
     Resynchronising(Healing),
@@ -104,7 +109,8 @@ impl DeviceCondition {
             ReportedState::Unavailable => DeviceCondition::Unavailable,
             ReportedState::Out => {
                 let since = report.changed.map(|changed| Duration::from_millis(known.now.saturating_sub(changed)));
-                DeviceCondition::Out { kept_out: report.kept_out, since }
+                let DeviceReport { kept_out, outages, stays_out_millis, .. } = *report;
+                DeviceCondition::Out { kept_out, since, outages, stays_out_millis }
             }
             ReportedState::Returning => {
                 let absent = known.absent.filter(|absent| *absent > 0);
@@ -161,10 +167,10 @@ impl DeviceCondition {
             }
             DeviceCondition::Leaving => "healthy, leaves as soon as the others can serve without it".to_string(),
             DeviceCondition::Unavailable => "unavailable: the others can't serve without it".to_string(),
-            DeviceCondition::Out { kept_out, since } => {
+            DeviceCondition::Out { kept_out, since, outages, stays_out_millis } => {
                 let since = since.map(|since| format!(" for {}", span(since))).unwrap_or_default();
                 let why = if *kept_out { ", taken out by an operator" } else { "" };
-                format!("out{since}{why}")
+                format!("out{since}{why}{}", flapping_words(*outages, *stays_out_millis))
             }
             DeviceCondition::Resynchronising(healing) => format!("resynchronising: {}", healing.words()),
             DeviceCondition::Rebuilding(healing) => format!("rebuilding: {}", healing.words()),
@@ -294,6 +300,10 @@ mod tests {
         );
         assert_eq!(words(stands(Out)), "out");
         assert_eq!(words(DeviceReport { changed: Some(60_000), ..stands(Out) }), "out for 4 min");
+        let flaps = DeviceReport { outages: 4, stays_out_millis: Some(7_200), ..stands(Out) };
+        assert!(words(flaps).ends_with(
+            "; it went out 4 times, each time within a minute of its return, and stays out for 8 s at least"
+        ));
         let held = DeviceReport { kept_out: true, changed: Some(290_000), ..stands(Out) };
         assert_eq!(words(held), "out for 10 s, taken out by an operator");
         assert_eq!(words(DeviceReport { awaited_disk: Some("7f".into()), ..stands(Out) }), "out, awaiting disk 7f");

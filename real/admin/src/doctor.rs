@@ -47,7 +47,7 @@ pub struct Check {
 pub const CHECKS: [Check; 15] = [
     Check {
         name: "folder",
-        looks_at: "whether the array's folder can be written, and who holds its lock",
+        looks_at: "whether the array's folder can be written, who holds its lock, and whether it is a copy of one in use",
         look: files::folder,
     },
     Check {
@@ -71,7 +71,7 @@ pub const CHECKS: [Check; 15] = [
     Check { name: "tables", looks_at: "the fill of journals and of tables with a bound", look: capacity::tables },
     Check {
         name: "space",
-        looks_at: "the free space of the file systems that hold the array's files",
+        looks_at: "the free space of devices and of the file systems that hold their files, and requests refused for want of space",
         look: capacity::space,
     },
     Check {

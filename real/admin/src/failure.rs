@@ -47,10 +47,16 @@ pub const UNTRUSTED: &str = "untrusted";
 
 /// What to do about a file or folder that other users can change.
 pub fn make_private(path: &Path) -> String {
-    if path.is_dir() && !path.join("array.json").exists() {
-        return format!("there is no array in it: name another folder, such as a new one in {}", path.display());
-    }
-    format!("if you trust what is in it, make it private with `chmod -R go-rwx {}`", shell_word(path))
+    other_folder(path).unwrap_or_else(|| {
+        format!("if you trust what is in it, make it private with `chmod -R go-rwx {}`", shell_word(path))
+    })
+}
+
+/// What to do about a folder that contains no array: nothing, with that folder.
+fn other_folder(path: &Path) -> Option<String> {
+    let is_no_array = path.is_dir() && !path.join("array.json").exists();
+    is_no_array
+        .then(|| format!("there is no array in it: name another folder, such as a new one in {}", path.display()))
 }
 
 /// What to do about a stopped process that holds the lock of the folder.
@@ -155,10 +161,12 @@ impl From<&ControlError> for Failure {
                 .hint(format!("`braid status --array {0}` shows it, `braid down --array {0}` ends it", shell_word(dir))),
             ControlError::Untrusted { path, distrust } => Failure::failed(UNTRUSTED, message).hint(match distrust {
                 Distrust::WritableByOthers { .. } => make_private(path),
-                Distrust::OtherOwner { owner, .. } => format!(
-                    "run the command as user {owner}; or, if you trust what is in it, make it yours with `chown -R $(id -u) {}`",
-                    path.display()
-                ),
+                Distrust::OtherOwner { owner, .. } => other_folder(path).unwrap_or_else(|| {
+                    let path = shell_word(path);
+                    format!(
+                        "run the command as user {owner}; or, if you trust what is in it, make it yours with `chown -R $(id -u) {path}`"
+                    )
+                }),
             }),
             ControlError::LeaseLost { .. } => Failure::failed("lease-lost", message).hint(SHUT_OUT),
             // A folder was to be created, where there is a file.
@@ -186,6 +194,8 @@ impl From<&SessionError> for Failure {
             SessionError::Host(error) => Failure::from(error.clone()),
             SessionError::NotUp { dir } => Failure::unreachable("not-up", message)
                 .hint(format!("start it with `braid up --dir {}`", shell_word(dir))),
+            SessionError::OfCopy { .. } => Failure::failed("copied-folder", message)
+                .hint("use the folder of the original, or end the original and give the devices of the copy other addresses"),
             SessionError::Recording { .. } => Failure::failed("recording-failed", message)
                 .hint("the file of --record must not exist, and its folder must"),
             SessionError::NoSuchVolume { others, .. } => {

@@ -8,7 +8,7 @@ use crate::metadata_room::MetadataRoom;
 use crate::snapshot::ArraySnapshot;
 use braid_base::FileSystemId;
 use braid_control::{
-    ArrayDescription, FileSystemEntry, FileSystemState, HostEntry, MetadataService, Process, RunningSet,
+    ArrayDescription, EventKind, FileSystemEntry, FileSystemState, HostEntry, MetadataService, Process, RunningSet,
 };
 use braid_session::addressing;
 use serde::{Serialize, Serializer};
@@ -19,6 +19,9 @@ pub struct FileSystemStatus {
     pub id: u16,
     /// None if it was deleted, and the monitor still knows its owner.
     pub name: Option<String>,
+    /// The name that it had then.
+    #[serde(skip)]
+    pub former_name: Option<String>,
     #[serde(rename = "state", serialize_with = "health_name")]
     pub health: FileSystemHealth,
     /// Its health as text.
@@ -112,6 +115,7 @@ pub fn file_systems(look: &ArraySnapshot) -> Vec<FileSystemStatus> {
     let gone = reports.filter(|report| is_gone(report.id)).map(|report| FileSystemStatus {
         id: report.id,
         name: None,
+        former_name: look.folder.removed(EventKind::FileSystemDeleted, report.id.into()),
         health: FileSystemHealth::Deleting,
         text: "deleted, but it still has an owner".to_string(),
         owner: Some(report.owner),
@@ -136,6 +140,12 @@ pub fn file_systems(look: &ArraySnapshot) -> Vec<FileSystemStatus> {
 }
 
 impl FileSystemStatus {
+    /// What people call it: by its name, by the one that it had, or by its number.
+    pub fn called(&self) -> String {
+        let former = || self.former_name.clone().unwrap_or_else(|| FileSystemId(self.id).to_string());
+        self.name.clone().unwrap_or_else(former)
+    }
+
     fn of(look: &ArraySnapshot, entry: &FileSystemEntry) -> FileSystemStatus {
         let ids = entry.servers().into_iter().enumerate();
         let servers: Vec<ServerStatus> = ids.map(|(shard, id)| ServerStatus::of(look, entry, shard, id)).collect();
@@ -156,6 +166,7 @@ impl FileSystemStatus {
         FileSystemStatus {
             id: entry.id,
             name: Some(entry.name.clone()),
+            former_name: None,
             text,
             health,
             owner,

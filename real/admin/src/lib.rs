@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | `array` | an array: status, events, stopping it |
 //! | [`launch`] | bringing an array up |
+//! | [`doubts`] | what is to be confirmed before that |
 //! | [`volume_operations`] | operations on volumes |
 //! | [`parity_site`] | changing where the parity of a volume is computed |
 //! | [`growth`] | growing volumes and file systems |
@@ -56,6 +57,7 @@ pub mod device_lifecycle;
 pub mod device_operations;
 pub mod disk_facts;
 pub mod doctor;
+pub mod doubts;
 pub mod event_stream;
 pub mod failure;
 pub mod file_copy;

@@ -5,7 +5,7 @@ use crate::device_condition::{DeviceCondition, Healing, span};
 use crate::failure::Failure;
 use crate::snapshot::{ArraySnapshot, SnapshotReader};
 use braid_base::DeviceId;
-use braid_control::{ByteRange, merged};
+use braid_control::{ByteRange, EventKind, merged};
 use braid_session::require_up;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -32,6 +32,10 @@ pub struct FollowedDevice {
     /// True if its disk is new.
     pub rebuild: bool,
     begun: Instant,
+    /// When it began to return, and from when to when `restored` was restored, in milliseconds since 1970, as far as known.
+    returned: Option<u64>,
+    from: Option<u64>,
+    until: Option<u64>,
     /// Its progress when it was first known.
     first: Option<Healing>,
     last: Healing,
@@ -46,7 +50,7 @@ pub struct FollowedDevice {
 /// Ranges of a volume that could not be reconstructed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostInVolume {
-    /// The volume's name; none if it was deleted meanwhile.
+    /// The volume's name; none if it was deleted, and the log of events does not know it any more.
     pub volume: Option<String>,
     pub ranges: Vec<ByteRange>,
 }
@@ -100,7 +104,10 @@ impl RecoveryFollower {
     /// Lost ranges of a followed device, by volume.
     pub fn lost(&self, device: &FollowedDevice) -> Vec<LostInVolume> {
         let volumes = &self.snapshot.description.volumes;
-        let name = |id: u64| volumes.iter().find(|volume| volume.id == id).map(|volume| volume.name.clone());
+        let name = |id: u64| {
+            let there = volumes.iter().find(|volume| volume.id == id).map(|volume| volume.name.clone());
+            there.or_else(|| self.snapshot.folder.removed(EventKind::VolumeDeleted, id))
+        };
         device.lost.iter().map(|(id, ranges)| LostInVolume { volume: name(*id), ranges: ranges.clone() }).collect()
     }
 
@@ -147,6 +154,9 @@ impl FollowedDevice {
             rebuild: !matches!(condition, DeviceCondition::Resynchronising(_)),
             condition,
             begun: Instant::now(),
+            returned: None,
+            from: None,
+            until: None,
             first: None,
             last: Healing::default(),
             out: None,
@@ -165,9 +175,10 @@ impl FollowedDevice {
         self.ended.map_or(self.begun.elapsed(), |ended| ended - self.begun)
     }
 
-    /// Restored bytes per second.
-    pub fn bytes_per_second(&self) -> u64 {
-        (self.restored() as f64 / self.took().as_secs_f64().max(0.001)) as u64
+    /// Restored bytes per second, without the time in which the device was awaited; none if that is unknown.
+    pub fn bytes_per_second(&self) -> Option<u64> {
+        let millis = self.until?.checked_sub(self.from?).filter(|millis| *millis > 0)?;
+        u64::try_from(u128::from(self.restored()) * 1000 / u128::from(millis)).ok()
     }
 
     /// Blocks that could not be reconstructed.
@@ -190,9 +201,11 @@ impl FollowedDevice {
             }
         }
         self.rebuild |= matches!(self.condition, DeviceCondition::Rebuilding(_));
+        let changed = look.member_state(id).and_then(|report| report.changed);
         if let Some(healing) = self.condition.healing() {
-            if healing.left.is_some() {
-                self.first.get_or_insert_with(|| healing.clone());
+            self.returned = self.returned.or(changed);
+            if healing.left.is_some() && self.first.is_none() {
+                (self.first, self.from) = (Some(healing.clone()), Some(look.now));
             }
             let lost = self.last.lost.max(healing.lost);
             self.last = Healing { lost, ..healing.clone() };
@@ -200,7 +213,9 @@ impl FollowedDevice {
         match self.condition {
             DeviceCondition::Healthy | DeviceCondition::DiskErrors { .. } | DeviceCondition::Silent => {
                 self.ended.get_or_insert_with(Instant::now);
+                self.until = self.until.or(changed);
                 if self.first.is_none() {
+                    self.from = self.returned;
                     // It was in before its progress was known.
                     let healed = look.member_state(id).and_then(|report| report.healing.as_ref());
                     let done = healed.map_or(0, |healed| healed.done);

@@ -108,6 +108,10 @@ pub struct DeviceStatus {
     pub next_disk: Option<String>,
     /// True if an operator has taken it out.
     pub kept_out: bool,
+    /// How often it went out in a row, each time within a minute of its return; zero if it has not lately.
+    pub outages: u32,
+    /// For how many milliseconds it has to stay out because of that.
+    pub stays_out_millis: Option<u64>,
     /// How long the requests of hosts wait for its next answer, in microseconds: the mean over time of the host that waits most.
     pub response_micros: Option<u64>,
     /// Corrupt blocks that it has read since it was started.
@@ -288,6 +292,8 @@ impl DeviceStatus {
             awaited_disk: report.and_then(|device| device.awaited_disk.clone()),
             next_disk: report.and_then(|device| device.next_disk.clone()),
             kept_out: report.is_some_and(|device| device.kept_out),
+            outages: report.map_or(0, |device| device.outages),
+            stays_out_millis: report.and_then(|device| device.stays_out_millis),
             response_micros: look.response_time(id).map(|time| time.as_micros() as u64),
             corrupt_blocks: look.corrupt(id),
             restarts: running.map(|running| running.restarts),
@@ -321,16 +327,16 @@ impl HealingStatus {
 impl VolumeStatus {
     fn of(look: &ArraySnapshot, volume: &VolumeEntry) -> VolumeStatus {
         let (state, lacks) = volume_state(look, volume);
-        let is_of_files = look.description.file_system_of(volume).is_some();
+        let is_for_nbd = !volume.attribute_volume && look.description.file_system_of(volume).is_none();
         VolumeStatus {
             name: volume.name.clone(),
             size_bytes: volume.bytes,
             nbd_unix: look
                 .running
                 .as_ref()
-                .filter(|running| !is_of_files && running.nbd.is_some())
+                .filter(|running| is_for_nbd && running.nbd.is_some())
                 .and_then(|_| Some(braid_nbd::uri(&addressing::served_nbd_socket(&look.folder)?, &volume.name))),
-            nbd: look.running.as_ref().filter(|_| !is_of_files).and_then(|running| nbd_uri(running, &volume.name)),
+            nbd: look.running.as_ref().filter(|_| is_for_nbd).and_then(|running| nbd_uri(running, &volume.name)),
             layout: volume.layout.clone(),
             unit_bytes: volume.unit,
             ordering: volume.ordering.clone(),

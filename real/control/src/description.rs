@@ -312,6 +312,10 @@ fn is_zero_u16(number: &u16) -> bool {
     *number == 0
 }
 
+pub(crate) fn is_zero_u32(number: &u32) -> bool {
+    *number == 0
+}
+
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }

@@ -92,6 +92,20 @@ pub enum EventKind {
     ModesCorrected,
     /// The process of a daemon was ended by a signal, or panicked.
     DaemonCrashed,
+    /// Requests were refused because a device, an attribute volume or a file system has no space left.
+    SpaceRefused,
+    VolumeCreated,
+    VolumeDeleted,
+    VolumeResized,
+    /// The migration of a volume to other devices or another layout began.
+    MigrationBegun,
+    /// It was completed or abandoned.
+    MigrationEnded,
+    /// The ordering of a volume was changed.
+    VolumeReordered,
+    FileSystemCreated,
+    FileSystemDeleted,
+    FileSystemResized,
     /// A kind that this release does not know.
     #[serde(other)]
     Other,
@@ -158,10 +172,15 @@ impl EventKind {
 impl ArrayFolder {
     /// Appends an event to the log.
     pub fn record_event(&self, event: &Event) -> Result<(), ControlError> {
+        let _lock = self.lock()?;
+        self.append_event(event)
+    }
+
+    /// The same, while the folder is locked.
+    pub(crate) fn append_event(&self, event: &Event) -> Result<(), ControlError> {
         let mut line = serde_json::to_vec(event).expect("our own types have a JSON form");
         line.push(b'\n');
         let path = self.path(EVENTS);
-        let _lock = self.lock()?;
         let full = std::fs::metadata(&path).is_ok_and(|there| there.len() + line.len() as u64 > FILE_BYTES_MAX);
         if full {
             std::fs::rename(&path, self.path(EVENTS_BEFORE)).map_err(ControlError::file("replace", &path))?;

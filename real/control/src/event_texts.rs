@@ -2,7 +2,8 @@
 //! an event is recorded; its text is written here and nowhere else. The kinds and the log itself are in `event_log.rs`.
 //!
 //! The callers are `real/daemons/src/membership_events.rs` (devices), `real/session/src/corruption_events.rs` (checksum errors that requests
-//! found) and `real/admin/src/scrub.rs` (scrubs).
+//! found), `real/session/src/space_events.rs` (want of space) and `real/admin/src/scrub.rs` (scrubs). Changes of volumes and file systems have
+//! their texts in `changes.rs`, which compares descriptions.
 
 use crate::event_log::{Event, EventKind};
 use crate::scrubs::{ByteRange, ScrubFindings};
@@ -14,7 +15,7 @@ use braid_base::{DeviceId, Generation};
 pub struct Restored {
     pub bytes: u64,
     pub lost_blocks: u64,
-    pub seconds: u64,
+    pub millis: u64,
 }
 
 impl Restored {
@@ -25,12 +26,12 @@ impl Restored {
         };
         match self.bytes {
             0 => format!("nothing had to be restored{lost}"),
-            bytes => format!("{} were restored in {} s{lost}", format_size(bytes), self.seconds),
+            bytes => format!("{} were restored in {:.1} s{lost}", format_size(bytes), self.millis as f64 / 1000.0),
         }
     }
 
     fn figures_of(self, event: Event) -> Event {
-        event.with("bytes", self.bytes).with("lost_blocks", self.lost_blocks).with("seconds", self.seconds)
+        event.with("bytes", self.bytes).with("lost_blocks", self.lost_blocks).with("seconds", self.millis / 1000)
     }
 }
 
@@ -40,9 +41,25 @@ fn about_device(device: u16, kind: EventKind, text: impl FnOnce(DeviceId) -> Str
 
 // The membership state of a device.
 
-/// A device is out.
-pub fn device_out(device: u16) -> Event {
-    about_device(device, EventKind::DeviceOut, |id| format!("device {id} is out: the others serve without it"))
+/// A device is out. `outages`: how often it went out in a row, if more than once; then it stays out for so many milliseconds.
+pub fn device_out(device: u16, outages: u32, stays_out_millis: Option<u64>) -> Event {
+    let text =
+        |id| format!("device {id} is out: the others serve without it{}", flapping_words(outages, stays_out_millis));
+    let event = about_device(device, EventKind::DeviceOut, text);
+    let figures =
+        [("outages", Some(u64::from(outages)).filter(|outages| *outages > 0)), ("stays_out_millis", stays_out_millis)];
+    figures
+        .into_iter()
+        .fold(event, |event, (name, value)| value.into_iter().fold(event, |event, it| event.with(name, it)))
+}
+
+/// Says that a device comes and goes, and how long it has to stay out; empty if it does not.
+pub fn flapping_words(outages: u32, stays_out_millis: Option<u64>) -> String {
+    if outages == 0 {
+        return String::new();
+    }
+    let stays = stays_out_millis.map(|millis| format!(", and stays out for {} s at least", millis.div_ceil(1000)));
+    format!("; it went out {outages} times, each time within a minute of its return{}", stays.unwrap_or_default())
 }
 
 /// A device does not answer, and is needed.
@@ -231,6 +248,33 @@ pub fn scrub_ended(
     };
     let ended = Event::now(EventKind::ScrubEnded, text).of_volume(volume).with("seconds", seconds);
     ended.with("corrupted", found.lost).with("repaired", found.repaired).with("mismatched", found.mismatched)
+}
+
+// Space. The figures change, and the texts do not: so a repetition is known.
+
+/// A device has no space for objects.
+pub fn device_full(device: u16, requests: u64) -> Event {
+    let text = |id| format!("device {id} has no space left for objects and attributes, and refuses requests");
+    about_device(device, EventKind::SpaceRefused, text).with("requests", requests)
+}
+
+/// A write to a volume was refused for want of space.
+pub fn volume_full(volume: &str, is_of_attributes: bool, requests: u64) -> Event {
+    let text = match is_of_attributes {
+        true => format!(
+            "attribute volume {volume} has no space left where attributes were to be stored, and refuses requests"
+        ),
+        false => {
+            format!("writes to volume {volume} are refused: the file system or disk of a device has no space left")
+        }
+    };
+    Event::now(EventKind::SpaceRefused, text).of_volume(volume).with("requests", requests)
+}
+
+/// A file system is full.
+pub fn file_system_full(file_system: &str, requests: u64) -> Event {
+    let text = format!("file system {file_system} has no space left for bytes or names, and refuses requests");
+    Event::now(EventKind::SpaceRefused, text).with("requests", requests)
 }
 
 // Mounts.

@@ -5,10 +5,10 @@ use crate::file::{self, Durability, Lock};
 use crate::host_leases::GENERATIONS;
 use crate::monitor::MONITOR;
 use crate::scrubs::SCRUBS;
-use crate::trust::{create_private_folder, private_file};
+use crate::trust::{LOGS, create_private_folder, private_file};
 use crate::{
-    ArrayDescription, ControlError, DeviceEntry, LockHolder, RunningSet, event_texts, lock_server_file, monitor_file,
-    reserve,
+    ArrayDescription, ControlError, DeviceEntry, LockHolder, Moment, Process, RunningSet, changes, event_texts,
+    lock_server_file, monitor_file, reserve,
 };
 use serde::Serialize;
 use std::io::ErrorKind;
@@ -31,6 +31,15 @@ pub enum Refusal {
 #[derive(Clone, Debug)]
 pub struct ArrayFolder {
     dir: PathBuf,
+}
+
+/// The running array that a folder was copied from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Original {
+    /// One of its processes.
+    pub process: Process,
+    /// Its folder, as far as that can be seen.
+    pub dir: Option<PathBuf>,
 }
 
 /// The supervision lock: held by the one process that runs the array's devices, and released when that process ends in any way.
@@ -120,13 +129,19 @@ impl ArrayFolder {
         change: impl FnOnce(&mut ArrayDescription) -> Result<T, E>,
     ) -> Result<T, E> {
         let lock = self.lock()?;
-        let mut description = self.describe()?;
+        let before = self.describe()?;
+        let mut description = before.clone();
         let returned = change(&mut description)?;
         self.consistent(&description)?;
         description.revision += 1;
         description.schema = description.needed_schema();
         self.require_lock(&lock)?;
         self.replace(&self.path(DESCRIPTION), &description, Durability::Durable)?;
+        for event in changes::events(&before, &description) {
+            if let Err(error) = self.append_event(&event) {
+                tracing::warn!("can't record an event: {error}");
+            }
+        }
         Ok(returned)
     }
 
@@ -143,8 +158,22 @@ impl ArrayFolder {
     }
 
     fn recorded_run(&self) -> Option<RunningSet> {
-        let running: Option<RunningSet> = file::read(&self.path(RUN)).ok().flatten();
-        running.map(|running| running.identified(&self.path(SUPERVISION)))
+        let running = self.published_run()?.found_in(&self.dir)?;
+        Some(running.identified(&self.path(SUPERVISION)))
+    }
+
+    fn published_run(&self) -> Option<RunningSet> {
+        file::read(&self.path(RUN)).ok().flatten()
+    }
+
+    /// The running array that this folder was copied from, if the records in the folder name one of its processes on this machine.
+    pub fn original(&self) -> Option<Original> {
+        let supervisor = self.published_run().map(|run| Process::found_in(&self.dir, run.supervisor, run.origin));
+        let monitor = self.copied_monitor();
+        let hosts = self.hosts(&Moment::now(), Duration::ZERO).unwrap_or_default().into_iter().map(|host| host.process);
+        let named = supervisor.into_iter().chain(monitor).chain(hosts);
+        let running = named.filter_map(|process| process.in_original()).map(|(process, dir)| Original { process, dir });
+        running.min_by_key(|original| original.dir.is_none())
     }
 
     /// What is run by a process whose lock file was removed: it holds the lock of the removed file.
@@ -160,11 +189,8 @@ impl ArrayFolder {
         create_private_folder(&self.dir).map_err(ControlError::file("create", &self.dir))?;
         // Processes that ask what is running hold the lock for a moment, too.
         let Some(lock) = Lock::take_within(&self.path(SUPERVISION), Duration::from_millis(200))? else {
-            let running: Option<RunningSet> = file::read(&self.path(RUN)).ok().flatten();
-            return Err(ControlError::AlreadyUp {
-                dir: self.dir.clone(),
-                pid: running.map(|running| running.supervisor),
-            });
+            let pid = self.recorded_run().map(|running| running.supervisor);
+            return Err(ControlError::AlreadyUp { dir: self.dir.clone(), pid });
         };
         if let Some(running) = self.running_without_lock() {
             return Err(ControlError::AlreadyUp { dir: self.dir.clone(), pid: Some(running.supervisor) });
@@ -270,7 +296,7 @@ impl Supervision {
     /// Publishes the processes of this run.
     pub fn publish(&self, running: &RunningSet) -> Result<(), ControlError> {
         self.published.store(running.supervisor, Ordering::Relaxed);
-        self.folder.replace(&self.folder.path(RUN), running, Durability::ThisBoot)
+        self.folder.replace(&self.folder.path(RUN), &running.recorded_in(&self.folder.dir), Durability::ThisBoot)
     }
 
     /// False if the published file was removed or replaced while no other run has taken the lock.
@@ -278,7 +304,7 @@ impl Supervision {
         if !self.lock.is_at(&self.folder.path(SUPERVISION)) {
             return true;
         }
-        let there: Option<RunningSet> = file::read(&self.folder.path(RUN)).ok().flatten();
+        let there = self.folder.published_run();
         there.is_some_and(|running| running.supervisor == self.published.load(Ordering::Relaxed))
     }
 
@@ -331,6 +357,7 @@ impl Supervision {
             std::fs::remove_dir_all(&hosts).map_err(ControlError::file("remove", &hosts))?;
         }
         let _ = std::fs::remove_dir_all(folder.path(SCRUBS));
+        let _ = std::fs::remove_dir_all(folder.path(LOGS));
         let _ = std::fs::remove_dir_all(folder.path(SOCKETS));
         for name in [GENERATIONS, MONITOR, EVENTS, EVENTS_BEFORE, RESERVE, RUN, LOCK, SUPERVISION] {
             file::remove(&folder.path(name))?;
@@ -345,7 +372,7 @@ impl Supervision {
 impl Drop for Supervision {
     fn drop(&mut self) {
         // For tidiness only: without the lock the file is ignored. What another run has published stays.
-        let there: Option<RunningSet> = file::read(&self.folder.path(RUN)).ok().flatten();
+        let there = self.folder.published_run();
         if there.is_some_and(|running| running.supervisor == *self.published.get_mut()) {
             let _ = file::remove(&self.folder.path(RUN));
         }
@@ -523,6 +550,28 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_change_of_volumes_is_an_event_and_the_names_of_removed_ones_are_known() {
+        let scratch = Scratch::new("changes");
+        let folder = scratch.array();
+        let with = |volumes: Vec<VolumeEntry>| {
+            let change = |description: &mut ArrayDescription| {
+                description.volumes = volumes;
+                description.next_volume = 9;
+                Ok::<_, ControlError>(())
+            };
+            folder.update(change).unwrap();
+        };
+        let entry = volume(&mut folder.describe().unwrap(), "v");
+        let entry = VolumeEntry { id: 7, state: VolumeState::Ready, ..entry };
+        with(vec![entry]);
+        with(Vec::new());
+        let kinds: Vec<_> = folder.events().unwrap().0.into_iter().map(|event| event.kind).collect();
+        assert_eq!(kinds, [crate::EventKind::VolumeCreated, crate::EventKind::VolumeDeleted]);
+        let name = |id| folder.removed(crate::EventKind::VolumeDeleted, id);
+        assert_eq!((name(7).as_deref(), name(8)), (Some("v"), None));
+    }
+
+    #[test]
     fn a_damaged_description_is_reported_and_kept() {
         let scratch = Scratch::new("damaged");
         let folder = scratch.array();
@@ -570,6 +619,37 @@ pub(crate) mod tests {
         assert_eq!(folder.running().unwrap(), None);
         let _supervision = folder.supervise().unwrap();
         assert_ne!(folder.running().unwrap(), Some(set));
+    }
+
+    #[test]
+    fn records_in_a_copy_of_the_folder_name_nobody_of_the_copy() {
+        let scratch = Scratch::new("copied");
+        let folder = scratch.array();
+        let supervision = folder.supervise().unwrap();
+        supervision.publish(&RunningSet::begun(std::process::id())).unwrap();
+        let host = folder.take_generation("mount", &Moment::now()).unwrap();
+        folder.renew(host, &Moment::now(), crate::LeaseReport::default()).unwrap();
+        let copy = ArrayFolder::at(&scratch.path("copy"));
+        let copied = std::process::Command::new("cp").arg("-a").arg(folder.dir()).arg(copy.dir()).status();
+        assert!(copied.expect("there is a program cp").success());
+        let hosts = |folder: &ArrayFolder| folder.hosts(&Moment::now(), Duration::from_secs(60)).unwrap();
+        let of = |folder: &ArrayFolder| {
+            let host = hosts(folder).remove(0);
+            let process = &host.process;
+            (host.goes_on(), process.has_ended(), process.is_here(), process.is_elsewhere())
+        };
+        assert_eq!((of(&folder), of(&copy)), ((true, false, true, false), (false, true, false, false)));
+        let told = hosts(&copy)[0].process.signal(rustix::process::Signal::TERM);
+        assert_eq!(told, Err(crate::NotTold::Ended), "this test goes on");
+        assert_eq!(crate::serving(&hosts(&copy)).count(), 0);
+        assert_eq!((folder.original(), copy.running().unwrap()), (None, None));
+        let original = copy.original().expect("it is up");
+        assert_eq!((original.process, original.dir), (Process::own(), Some(folder.absolute())));
+        let moved = ArrayFolder::at(&scratch.path("moved"));
+        std::fs::rename(folder.dir(), moved.dir()).unwrap();
+        assert_eq!((of(&moved), moved.original()), ((true, false, true, false), None));
+        drop(supervision);
+        assert!(copy.supervise().is_ok());
     }
 
     #[test]

@@ -75,7 +75,7 @@ impl ArrayFolder {
         create_private_folder(&hosts).map_err(ControlError::file("create", &hosts))?;
         let last = self.leased()?.into_iter().chain([Generation(self.last_generation()?)]).max();
         let mut read = ReadLeases::new(last.unwrap_or_default());
-        let taken = read.table.take(now, of_this_process(LeaseReport::default()));
+        let taken = read.table.take(now, self.of_this_process(LeaseReport::default()));
         let (generation, writes) = taken.ok_or(ControlError::GenerationsExhausted)?;
         read.holders.insert(generation, Holder { pid: std::process::id(), role: role.to_string() });
         self.require_lock(&lock)?;
@@ -91,7 +91,8 @@ impl ArrayFolder {
     /// and never twice concurrently.
     pub fn renew(&self, generation: Generation, now: &Moment, report: LeaseReport) -> Result<(), ControlError> {
         let mut read = self.read_lease_alone(generation)?;
-        let write = read.table.renew(generation, heartbeat(Some(LeaseTime::clone(now)), of_this_process(report)))?;
+        let write =
+            read.table.renew(generation, heartbeat(Some(LeaseTime::clone(now)), self.of_this_process(report)))?;
         let written = self.write(&read, [write], now);
         // If the lease is over meanwhile, the heartbeat is ignored.
         let again = self.read_lease_alone(generation)?.table.require(generation);
@@ -125,12 +126,13 @@ impl ArrayFolder {
             let Holder { pid, role } = holders.remove(&generation).expect("it was read with the lease");
             let (live, silent) = (table.is_live(generation, now, length), table.silent(generation, now));
             let mut report = lease.heartbeat.report.clone();
-            let process = Process::new(pid, report.origin.take());
+            let process = Process::found_in(self.dir(), pid, report.origin.take());
+            let is_of_original = process.is_of_original();
             HostEntry {
                 generation,
                 process,
                 role,
-                live,
+                live: live && !is_of_original,
                 is_over: lease.is_over,
                 is_renewed: lease.is_renewed,
                 silent,
@@ -341,6 +343,16 @@ impl ArrayFolder {
         Err(ControlError::GenerationsMissing { file: path })
     }
 
+    /// A report with what only the folder adds.
+    fn of_this_process(&self, report: LeaseReport) -> LeaseReport {
+        LeaseReport { origin: self.own_origin(), machine: MACHINE.clone(), ..report }
+    }
+
+    /// The origin of this process, for its records in this folder.
+    pub(crate) fn own_origin(&self) -> Option<Origin> {
+        Origin::own().map(|own| own.recorded_in(self.dir()))
+    }
+
     fn lease_path(&self, generation: Generation) -> PathBuf {
         self.path(HOSTS).join(format!("{}.json", generation.0))
     }
@@ -438,11 +450,6 @@ static MACHINE: LazyLock<Option<String>> = LazyLock::new(|| {
 });
 /// Linux has names of 64 bytes at most.
 const MACHINE_BYTES_MAX: usize = 64;
-
-/// A report with what only the folder adds.
-fn of_this_process(report: LeaseReport) -> LeaseReport {
-    LeaseReport { origin: Origin::own(), machine: MACHINE.clone(), ..report }
-}
 
 fn heartbeat(renewed: Option<LeaseTime>, report: LeaseReport) -> leases::Heartbeat<LeaseReport> {
     leases::Heartbeat { renewed, confirmed: Version(report.revision), report }
@@ -739,7 +746,7 @@ mod tests {
         folder.renew(host, &at(14), told()).unwrap();
         let path = folder.heartbeat_path(host);
         let seen: Heartbeat = file::read(&path).unwrap().unwrap();
-        assert_eq!((seen.renewed_nanos, seen.report), (14_000_000_000, of_this_process(told())));
+        assert_eq!((seen.renewed_nanos, seen.report), (14_000_000_000, folder.of_this_process(told())));
         std::fs::remove_file(folder.renewals_path(host)).unwrap();
         let renewed = Heartbeat { schema: 2, boot: "this".into(), renewed_nanos: 20_000_000_000, report: told() };
         file::replace(&path, &renewed, Durability::ThisBoot).unwrap();

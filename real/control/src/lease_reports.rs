@@ -48,7 +48,7 @@ impl HostEntry {
 /// nobody can: the folder can't be written. Then servers are where they were.
 pub fn serving(hosts: &[HostEntry]) -> impl Iterator<Item = &HostEntry> {
     let can_renew = hosts.iter().any(|host| host.live && host.is_renewed);
-    hosts.iter().filter(move |host| host.live || (!can_renew && !host.is_over))
+    hosts.iter().filter(move |host| host.live || (!can_renew && !host.is_over && !host.process.is_of_original()))
 }
 
 /// What a host reports with each renewal of its lease.

@@ -25,6 +25,7 @@
 //! or the new content. A file that can't be read is never overwritten. Only the array's owner can read the files, and a folder that others
 //! can change is refused (`trust`).
 
+mod changes;
 mod description;
 mod error;
 mod event_log;
@@ -54,7 +55,7 @@ pub use description::{
 pub use error::{ControlError, LockHolder};
 pub use event_log::{Event, EventCursor, EventKind, unix_millis_now, utc_now};
 pub use file_systems::{FileSystemEntry, FileSystemState, ShardsEntry};
-pub use folder::{ArrayFolder, Refusal, SOCKETS, Supervision};
+pub use folder::{ArrayFolder, Original, Refusal, SOCKETS, Supervision};
 pub use lease_reports::{
     HostEntry, LeaseReport, LockCounts, LockService, MetadataService, MountReport, RecoveryReport, WaitingReport,
     serving,

@@ -128,6 +128,12 @@ pub struct DeviceReport {
     /// True if its disk is new since it was last in, so that it must be rebuilt.
     #[serde(default)]
     pub blank: bool,
+    /// How often it went out in a row, each time within a minute of its return; zero if it has not lately.
+    #[serde(default, skip_serializing_if = "crate::description::is_zero_u32")]
+    pub outages: u32,
+    /// For how many milliseconds it has to stay out because of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stays_out_millis: Option<u64>,
     /// The progress of its resynchronisation: the current one while it is returning, otherwise the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healing: Option<HealingReport>,
@@ -186,12 +192,22 @@ struct Shown {
 }
 
 impl ArrayFolder {
-    /// The last report of the monitor that runs, or that was killed.
+    /// The last report of the monitor that runs, or that was killed. A report that was copied with the folder is none.
     pub fn monitor(&self, now: &Moment) -> Result<Option<MonitorEntry>, ControlError> {
+        Ok(self.found_monitor(now)?.filter(|found| !found.process.is_of_original()))
+    }
+
+    /// The monitor of the array that this folder was copied from.
+    pub(crate) fn copied_monitor(&self) -> Option<Process> {
+        let found = self.found_monitor(&Moment::now()).ok().flatten()?;
+        Some(found.process).filter(Process::is_of_original)
+    }
+
+    fn found_monitor(&self, now: &Moment) -> Result<Option<MonitorEntry>, ControlError> {
         match file::read::<Shown>(&self.path(MONITOR)) {
             Ok(shown) => Ok(shown.map(|Shown { pid, origin, boot, said_nanos, report, .. }| {
                 let age = now.since(&LeaseTime { boot, elapsed: Duration::from_nanos(said_nanos) });
-                MonitorEntry { process: Process::new(pid, origin), age, report }
+                MonitorEntry { process: Process::found_in(self.dir(), pid, origin), age, report }
             })),
             // The file is not synced, so a power loss may leave it empty; or an earlier release wrote it. The monitor soon replaces it.
             Err(ControlError::Damaged { .. }) => Ok(None),
@@ -202,7 +218,7 @@ impl ArrayFolder {
     /// Publishes the monitor's report. Only the process that holds the lock of the monitor's state file may call this.
     pub fn publish_monitor(&self, now: &Moment, report: MonitorReport) -> Result<(), ControlError> {
         let said_nanos = u64::try_from(now.elapsed.as_nanos()).unwrap_or(u64::MAX);
-        let (pid, origin, boot) = (std::process::id(), Origin::own(), now.boot.clone());
+        let (pid, origin, boot) = (std::process::id(), self.own_origin(), now.boot.clone());
         let shown = Shown { schema: file::SCHEMA, pid, origin, boot, said_nanos, report };
         self.replace(&self.path(MONITOR), &shown, Durability::ThisBoot)
     }
@@ -249,6 +265,8 @@ impl Default for DeviceReport {
             kept_out: false,
             join_refused: None,
             blank: false,
+            outages: 0,
+            stays_out_millis: None,
             healing: None,
         }
     }

@@ -1,6 +1,7 @@
 //! A process as the array's folder records it: its number, and which process that is. A number alone names another process in another
 //! container, on another machine, after a restart of the machine, and when the system has used it again. So the number is believed only
-//! where it was given, and a signal goes to a process whose identity was checked after it was opened (`pidfd_open(2)`).
+//! where it was given, and a signal goes to a process whose identity was checked after it was opened (`pidfd_open(2)`). A record also names
+//! the folder that it was written in: in a copy of the folder it names a process of the original, which the copy has nothing to do with.
 
 use crate::Moment;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -9,8 +10,9 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
+use std::time::UNIX_EPOCH;
 
 /// A process that the folder names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,6 +20,8 @@ pub struct Process {
     pub pid: u32,
     /// None in files of an earlier release.
     origin: Option<Origin>,
+    /// True if the record was copied with its folder: the process is one of another array.
+    is_of_original: bool,
 }
 
 /// Where the number of a process is valid, and which process of that number it is.
@@ -30,6 +34,24 @@ pub struct Origin {
     /// When the process began, in the system's ticks since the boot; none if only its siblings are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     began: Option<u64>,
+    /// The folder that the record was written in; none if that can't be said, and in files of an earlier release.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    folder: Option<FolderIdentity>,
+}
+
+/// Which folder a folder is, under whatever name: a copy is another one, and a folder that was moved within its file system is the same.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct FolderIdentity(String);
+
+impl FolderIdentity {
+    /// That of the folder at `path`; none if there is none.
+    pub(crate) fn of(path: &Path) -> Option<FolderIdentity> {
+        let found = std::fs::metadata(path).ok()?;
+        // The number of a folder that was removed may be used again.
+        let born = found.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
+        Some(FolderIdentity(format!("{:x}.{:x}.{:x}", found.dev(), found.ino(), born.as_nanos())))
+    }
 }
 
 /// Why a process is not told anything.
@@ -47,7 +69,7 @@ static OWN: LazyLock<Option<Origin>> = LazyLock::new(|| {
     let boot = Moment::now().boot.clone();
     let namespace = std::fs::metadata("/proc/self/ns/pid").ok()?.ino();
     let began = Stat::read("self").ok()?.began;
-    (!boot.is_empty()).then_some(Origin { boot, namespace, began: Some(began) })
+    (!boot.is_empty()).then_some(Origin { boot, namespace, began: Some(began), folder: None })
 });
 
 impl Origin {
@@ -55,16 +77,52 @@ impl Origin {
     pub fn own() -> Option<Origin> {
         OWN.clone()
     }
+
+    /// The same, recorded in this folder.
+    pub(crate) fn recorded_in(self, folder: &Path) -> Origin {
+        Origin { folder: FolderIdentity::of(folder), ..self }
+    }
+
+    /// True if it was recorded in another folder, of which this one is a copy.
+    pub(crate) fn is_copied(&self, into: &Path) -> bool {
+        self.folder.is_some() && self.folder != FolderIdentity::of(into)
+    }
 }
 
 impl Process {
     /// This process.
     pub fn own() -> Process {
-        Process { pid: std::process::id(), origin: Origin::own() }
+        Process::new(std::process::id(), Origin::own())
     }
 
     pub fn new(pid: u32, origin: Option<Origin>) -> Process {
-        Process { pid, origin }
+        Process { pid, origin, is_of_original: false }
+    }
+
+    /// The process of a record that was found in this folder.
+    pub(crate) fn found_in(folder: &Path, pid: u32, origin: Option<Origin>) -> Process {
+        let is_of_original = origin.as_ref().is_some_and(|origin| origin.is_copied(folder));
+        // Of itself the record says no more than that.
+        let origin = origin.map(|origin| Origin { folder: origin.folder.filter(|_| is_of_original), ..origin });
+        Process { pid, origin, is_of_original }
+    }
+
+    /// True if the record names a process of the array whose folder this folder was copied from.
+    pub fn is_of_original(&self) -> bool {
+        self.is_of_original
+    }
+
+    /// The running process that this record names although it was copied, and the folder that its array lies in, as far as that can be seen.
+    pub(crate) fn in_original(&self) -> Option<(Process, Option<PathBuf>)> {
+        let folder = self.origin.as_ref().and_then(|origin| origin.folder.clone());
+        let process = Process::new(self.pid, self.origin.clone().map(|origin| Origin { folder: None, ..origin }));
+        let in_proc = process.in_proc().filter(|_| self.is_of_original)?;
+        let open = std::fs::read_dir(in_proc.join("fd")).into_iter().flatten().flatten();
+        let files = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+        let mut folders =
+            files.flat_map(|file| file.ancestors().skip(1).take(2).map(Path::to_path_buf).collect::<Vec<_>>());
+        let dir = folders.find(|path| path.is_absolute() && FolderIdentity::of(path) == folder);
+        Some((process, dir))
     }
 
     /// The process that has this number here now, if there is one.
@@ -83,21 +141,23 @@ impl Process {
     pub fn sibling(&self, pid: u32) -> Process {
         let is_it = pid == self.pid;
         let origin = self.origin.clone().map(|origin| Origin { began: origin.began.filter(|_| is_it), ..origin });
-        Process { pid, origin }
+        Process { pid, origin, is_of_original: self.is_of_original }
     }
 
     /// True if its number is one of this machine, this boot and this PID namespace.
     pub fn is_here(&self) -> bool {
         let place = |origin: &Origin| (origin.boot.clone(), origin.namespace);
-        self.origin.as_ref().map(place).is_some_and(|of| OWN.as_ref().map(place) == Some(of))
+        let is_of_here = self.origin.as_ref().map(place).is_some_and(|of| OWN.as_ref().map(place) == Some(of));
+        is_of_here && !self.is_of_original
     }
 
     /// True if its number is known to be one of another machine, boot or PID namespace.
     pub fn is_elsewhere(&self) -> bool {
-        self.origin.is_some() && !self.is_here()
+        self.origin.is_some() && !self.is_here() && !self.is_of_original
     }
 
-    /// True if it is known that it has ended. A process that runs elsewhere may have ended as well: only its lease tells.
+    /// True if it is known that it has ended. A process that runs elsewhere may have ended as well: only its lease tells. One of the original of
+    /// a copied folder never was a process of this array.
     pub fn has_ended(&self) -> bool {
         matches!(self.open(), Err(NotTold::Ended))
     }
@@ -105,7 +165,7 @@ impl Process {
     /// Sends it a signal.
     pub fn signal(&self, signal: Signal) -> Result<(), NotTold> {
         // Without the time of its beginning, the number may have been used again.
-        if self.origin.as_ref().is_none_or(|origin| origin.began.is_none()) {
+        if !self.is_of_original && self.origin.as_ref().is_none_or(|origin| origin.began.is_none()) {
             return Err(NotTold::Elsewhere);
         }
         match pidfd_send_signal(self.open()?.0, signal) {
@@ -124,6 +184,9 @@ impl Process {
     /// The open process, whose identity was checked, and its number in /proc.
     fn open(&self) -> Result<(OwnedFd, u32), NotTold> {
         let Some(origin) = &self.origin else { return Err(NotTold::Elsewhere) };
+        if self.is_of_original {
+            return Err(NotTold::Ended);
+        }
         if !self.is_here() {
             return Err(NotTold::Elsewhere);
         }
@@ -154,6 +217,9 @@ impl Process {
 impl fmt::Display for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "process {}", self.pid)?;
+        if self.is_of_original {
+            return f.write_str(" of the array that this folder is a copy of");
+        }
         match (&self.origin, &*OWN) {
             (Some(origin), Some(own)) if origin.boot != own.boot => {
                 f.write_str(" of another machine, or before its restart")

@@ -66,6 +66,17 @@ impl RunningSet {
         }
     }
 
+    /// With the origin of the supervisor, recorded in this folder.
+    pub(crate) fn recorded_in(&self, folder: &Path) -> RunningSet {
+        RunningSet { origin: self.origin.clone().map(|origin| origin.recorded_in(folder)), ..self.clone() }
+    }
+
+    /// As it was found in this folder; none if it was copied with the folder, and is about another array.
+    pub(crate) fn found_in(self, folder: &Path) -> Option<RunningSet> {
+        let process = Process::found_in(folder, self.supervisor, self.origin.clone());
+        (!process.is_of_original()).then(|| RunningSet { origin: process.origin().cloned(), ..self })
+    }
+
     /// With the origin of the supervisor. An earlier release recorded none: then it is the process of that number here if that has the
     /// file of the supervision lock open.
     pub(crate) fn identified(mut self, supervision: &Path) -> RunningSet {

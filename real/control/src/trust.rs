@@ -23,7 +23,7 @@ const OF_OTHERS: u32 = 0o077;
 /// What group and others need in order to change a file.
 const WRITE_OF_OTHERS: u32 = 0o022;
 /// The folders for logs of mounts, and for sockets of daemons.
-const LOGS: &str = "logs";
+pub(crate) const LOGS: &str = "logs";
 const SOCKETS: &str = "run";
 
 /// Why a file or folder is not used.
@@ -221,7 +221,7 @@ mod tests {
         let host = folder.take_generation("test", &now).unwrap();
         folder.renew(host, &now, crate::LeaseReport::default()).unwrap();
         folder.note_scrub(1, &crate::ScrubRecord::default()).unwrap();
-        folder.record_event(&crate::event_texts::device_out(0)).unwrap();
+        folder.record_event(&crate::event_texts::device_out(0, 0, None)).unwrap();
         let supervision = folder.supervise().unwrap();
         supervision.publish(&RunningSet::begun(1)).unwrap();
         supervision.restore_monitor_state(&[1; 8]).unwrap();

@@ -139,11 +139,11 @@ fn of_state(before: &DeviceReport, device: &DeviceReport, millis: u64) -> Vec<Ev
     // The recovery coordinator's last report comes just before the device is in.
     let HealingReport { done, lost, .. } =
         device.healing.as_ref().or(before.healing.as_ref()).cloned().unwrap_or_default();
-    let seconds = before.changed.map_or(0, |changed| millis.saturating_sub(changed) / 1000);
-    let restored = Restored { bytes: done, lost_blocks: lost, seconds };
+    let millis = before.changed.map_or(0, |changed| millis.saturating_sub(changed));
+    let restored = Restored { bytes: done, lost_blocks: lost, millis };
     match (before.member_state, device.member_state) {
         (In | Unavailable | Returning, Out) => {
-            let mut events = vec![event_texts::device_out(id)];
+            let mut events = vec![event_texts::device_out(id, device.outages, device.stays_out_millis)];
             if before.member_state == Returning && before.blank {
                 events.push(event_texts::rebuild_stopped(id, restored));
             }
@@ -166,7 +166,7 @@ fn of_state(before: &DeviceReport, device: &DeviceReport, millis: u64) -> Vec<Ev
         // The returning state was not observed.
         (Out, In) => vec![event_texts::device_in_unobserved(id)],
         (In, In) | (Returning, Returning) if before.since != device.since => {
-            vec![event_texts::device_out(id), event_texts::device_returning_after_a_moment(id)]
+            vec![event_texts::device_out(id, device.outages, None), event_texts::device_returning_after_a_moment(id)]
         }
         _ => Vec::new(),
     }
@@ -211,6 +211,15 @@ mod tests {
         use EventKind::*;
         let went = kinds(vec![stands(In, 1), stands(In, 1), stands(Out, 2), stands(Returning, 3), stands(In, 3)]);
         assert_eq!(went, [DeviceOut, DeviceReturning, DeviceIn]);
+        let again = DeviceReport { outages: 3, stays_out_millis: Some(3_900), ..stands(Out, 4) };
+        let mut membership_events = MembershipEvents::after(Some(report(stands(In, 3))));
+        let out = membership_events.take(&mut report(again), Instant::now()).remove(0);
+        assert!(
+            out.text.ends_with(
+                "it went out 3 times, each time within a minute of its return, and stays out for 4 s at least"
+            )
+        );
+        assert_eq!((out.figures["outages"], out.figures["stays_out_millis"]), (3, 3_900));
         assert_eq!(kinds(vec![stands(In, 1), stands(Unavailable, 1), stands(In, 1)]), [DeviceUnavailable, DeviceIn]);
         assert_eq!(
             kinds(vec![stands(In, 1), stands(In, 4)]),

@@ -283,6 +283,8 @@ impl ReportPublisher {
                     outdated: lease.outdated.map(|epoch| epoch.0),
                     bad_slots: lease.bad_slots,
                     failing: lease.failing,
+                    outages: lease.outages,
+                    stays_out_millis: lease.stays_out_until.map(|until| until.since(now).as_millis() as u64),
                     disk: slot.and_then(|slot| name(slot.disk)),
                     next_disk: slot.and_then(|slot| name(slot.next_disk)),
                     awaited_disk: slot.and_then(|slot| name(slot.awaited_disk)),

@@ -2,7 +2,7 @@
 //! restore. The texts of the events are in `real/control/src/event_texts.rs`.
 
 use braid_base::DeviceId;
-use braid_control::{ArrayFolder, ByteRange, ControlError, Event, RecoveryReport, event_texts};
+use braid_control::{ArrayFolder, ByteRange, ControlError, Event, EventKind, RecoveryReport, event_texts};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -85,9 +85,14 @@ impl StatusDiff {
         let description = folder.describe()?;
         for (volume, device, ranges) in self.lost {
             folder.note_lost(volume, &ranges)?;
-            let name = description.volumes.iter().find(|entry| entry.id == volume).map(|entry| entry.name.as_str());
+            let name = description.volumes.iter().find(|entry| entry.id == volume).map(|entry| entry.name.clone());
+            let name = name.or_else(|| folder.removed(EventKind::VolumeDeleted, volume));
             for range in ranges.iter().take(RANGES_TOLD) {
-                folder.record_event(&event_texts::range_not_restored(device, name.unwrap_or_default(), *range))?;
+                folder.record_event(&event_texts::range_not_restored(
+                    device,
+                    name.as_deref().unwrap_or_default(),
+                    *range,
+                ))?;
             }
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Errors of a host: why it can't be started or can't find a volume, and why it can't continue.
 
-use braid_control::{ControlError, FileSystemState};
+use braid_control::{ControlError, FileSystemState, Process};
 use braid_layout::{LayoutError, RaidLevelError, UnknownSitePolicy, VolumeError};
 use braid_machine::HostError;
 use braid_ordering::{UnknownAtomicity, UnknownOrdering};
@@ -19,6 +19,9 @@ pub enum SessionError {
     /// The array's devices are not running.
     #[error("the array in {} is not up", .dir.display())]
     NotUp { dir: PathBuf },
+    /// The folder is a copy of that of a running array, and devices are started by hand: they would mistake hosts of the copy.
+    #[error("{} is a copy of the folder of an array that is in use ({process}), which has devices at fixed addresses", .dir.display())]
+    OfCopy { dir: PathBuf, process: Process },
     /// The recording can't be created.
     #[error("{}: {error}", .file.display())]
     Recording { file: PathBuf, error: String },

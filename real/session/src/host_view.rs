@@ -4,7 +4,7 @@ use crate::held_volumes::Holds;
 use crate::metrics::Metrics;
 use braid_base::{BLOCK_BYTES, DeviceId, FenceTable, VolumeId};
 use braid_control::{ByteRange, RecoveryReport, WaitingReport, merged, unix_millis_now};
-use braid_host::{Host, MigrationProgress, ObservedDevice};
+use braid_host::{Host, MigrationProgress, ObservedDevice, Short};
 use braid_shell::{Budget, Counters};
 use rustix::time::{ClockId, clock_gettime};
 use std::cell::RefCell;
@@ -89,6 +89,11 @@ impl HostView {
         let host = self.host.borrow();
         let found = host.observed_devices().map(|(device, observed)| (device, observed.corrupt));
         found.filter(|(_, corrupt)| *corrupt > 0).collect()
+    }
+
+    /// What was refused for want of space: volumes and devices, with the number of requests.
+    pub fn refused_for_space(&self) -> BTreeMap<Short, u64> {
+        self.host.borrow().refused_for_space().collect()
     }
 
     /// The metrics of the host, its shell and this process since their start.

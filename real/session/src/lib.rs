@@ -10,6 +10,7 @@
 //! | `recording` | what is recorded of a host, and of the machine around it |
 //! | `registry` | the volumes that a host knows, and which of them are on hold |
 //! | `corruption_events` | records checksum errors and lost ranges in the event log |
+//! | `space_events` | records in the event log that requests were refused for want of space |
 //! | `volumes` | converts entries of the description to the descriptions that a host needs, and to the records of the control protocol |
 //! | `mounts` | converts the name of a file system to what its client needs |
 //! | `metrics` | counters by name |
@@ -25,6 +26,7 @@ mod mounts;
 mod recording;
 mod registry;
 mod session;
+mod space_events;
 mod volumes;
 
 pub use error::{Loss, SessionError};

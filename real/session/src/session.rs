@@ -9,6 +9,7 @@ use crate::metrics::Metrics;
 use crate::mounts;
 use crate::recording::{MOUNT_ROLE, SessionRecording};
 use crate::registry::{self, VolumeRegistry};
+use crate::space_events::{self, Full, SpaceReporter};
 use braid_base::{DeviceId, FileSystemId, Generation, LockServerId, NodeId, VolumeId};
 use braid_control::{
     ArrayDescription, ArrayFolder, ControlError, LeaseReport, Leases, MetadataService, Moment, MountReport, serving,
@@ -29,6 +30,8 @@ use tokio::task::JoinHandle;
 pub const SCRUB: &str = "scrub";
 /// How often the folder is read while no user waits for it.
 pub const HEARTBEAT: Duration = Duration::from_millis(500);
+/// The counter of a metadata server of requests that it refused for want of space.
+const SHORT_COUNTER: &str = "metadata_refused_for_space";
 /// How often leases are renewed while users wait for a volume that is on hold.
 const HOLD_HEARTBEAT: Duration = Duration::from_millis(25);
 
@@ -132,6 +135,11 @@ impl Session {
         Surroundings { service, mounted, servers, directory, recording }: Surroundings,
         around: impl FnOnce(ObservedHost, Generation) -> M,
     ) -> Result<Session, SessionError> {
+        // In a copy of the folder, it would be another host of the same generation to devices that are started by hand.
+        let has_addresses = folder.describe()?.devices.iter().any(|device| device.address.is_some());
+        if let Some(original) = has_addresses.then(|| folder.original()).flatten() {
+            return Err(SessionError::OfCopy { dir: folder.dir().to_path_buf(), process: original.process });
+        }
         // The order matters: a process that puts a volume on hold either sees this host and waits for it, or this host sees the hold.
         let taken = Moment::now();
         let generation = folder.take_generation(role, &taken)?;
@@ -179,6 +187,7 @@ impl Session {
             view: view.clone(),
             registry: registry.clone(),
             // A scrub reports its findings itself.
+            space_reporter: SpaceReporter::default(),
             corruption_reporter: (role != SCRUB).then(CorruptionReporter::default),
             report,
             servers,
@@ -248,9 +257,16 @@ impl Session {
 
     /// Ends the operations under way, has devices and lock servers drop their state of this host, and releases the lease.
     pub async fn end(self) {
-        let Session { folder, generation, client, stop, driver, renewer, .. } = self;
+        let Session { folder, generation, client, view, stop, driver, renewer, .. } = self;
         // The renewer would take the host's end for a failure.
         renewer.abort();
+        // A command may end before its first report.
+        let short =
+            view.refused_for_space().into_iter().map(|(short, count)| (Full::Of(short), count)).collect::<Vec<_>>();
+        if !short.is_empty() {
+            let told = blocking(&folder, move |folder| space_events::tell(folder, short)).await;
+            told.unwrap_or_else(|error| tracing::warn!("can't record events of host {generation}: {error}"));
+        }
         // Disconnect has its own time limits. State on nodes that it could not reach is dropped with the next fence of hosts that ended.
         let _ = client.call(ArrayRequest::Disconnect).await;
         let _ = stop.send(());
@@ -304,6 +320,7 @@ struct LeaseRenewer {
     view: HostView,
     registry: VolumeRegistry,
     corruption_reporter: Option<CorruptionReporter>,
+    space_reporter: SpaceReporter,
     report: Option<Box<dyn Fn() -> ServiceReport>>,
     /// The metadata servers that the host speaks to.
     servers: Vec<FileSystemId>,
@@ -315,7 +332,7 @@ impl LeaseRenewer {
     /// addresses of devices and lock servers, and the volumes.
     async fn keep(self, follow: watch::Sender<Addresses>, losing: watch::Sender<Option<Loss>>) {
         let LeaseRenewer { folder, generation, leases, mut machine, view, registry, report, servers, mount, .. } = self;
-        let mut corruption_reporter = self.corruption_reporter;
+        let (mut corruption_reporter, mut space_reporter) = (self.corruption_reporter, self.space_reporter);
         let mut revision = 0;
         let mut telling: Option<JoinHandle<()>> = None;
         loop {
@@ -334,7 +351,14 @@ impl LeaseRenewer {
             });
             let ServiceReport { metadata_server, counters: more } =
                 report.as_ref().map(|report| report()).unwrap_or_default();
-            let counters = counters.into_map().into_iter().chain(more.into_map()).collect();
+            let more = more.into_map();
+            let of_server = metadata_server.as_ref().zip(more.get(SHORT_COUNTER));
+            let of_server =
+                of_server.map(|(server, count)| (Full::FileSystem(FileSystemId(server.file_system)), *count));
+            let refused = view.refused_for_space().into_iter().map(|(short, count)| (Full::Of(short), count));
+            let short =
+                if is_told { space_reporter.take(refused.chain(of_server), Instant::now()) } else { Vec::new() };
+            let counters = counters.into_map().into_iter().chain(more).collect();
             let mount = mount.clone();
             let report = LeaseReport {
                 counters,
@@ -363,10 +387,15 @@ impl LeaseRenewer {
                     }
                 }
             }
-            if let Some(diff) = diff.filter(|diff| !diff.is_empty()) {
+            let diff = diff.filter(|diff| !diff.is_empty());
+            if diff.is_some() || !short.is_empty() {
                 let folder = folder.clone();
+                let record = move |folder: &ArrayFolder| {
+                    space_events::tell(folder, short)?;
+                    diff.map_or(Ok(()), |diff| diff.tell(folder))
+                };
                 telling = Some(tokio::spawn(async move {
-                    if let Err(error) = blocking(&folder, |folder| diff.tell(folder)).await {
+                    if let Err(error) = blocking(&folder, record).await {
                         tracing::warn!("can't record events of host {generation} in the log: {error}");
                     }
                 }));

@@ -3,6 +3,7 @@
 use super::examination::{Examination, Process, Space};
 use super::finding::{Findings, Severity, Subject};
 use super::services::NOT_UP;
+use crate::volumes::CHUNK_BLOCKS;
 use braid_base::DeviceId;
 use braid_base::limits;
 use braid_base::units::format_size;
@@ -171,8 +172,16 @@ fn fill(subject: &Subject, table: &Table, counters: &BTreeMap<String, u64>, foun
     }
 }
 
-/// The file systems that hold the array's files. The files of devices are sparse, and grow when they are written.
+/// The file systems that hold the array's files, the space of devices, and requests that were refused for want of space. The files of devices
+/// are sparse, and grow when they are written.
 pub fn space(examination: &Examination, found: &mut Findings) {
+    refused(examination, found);
+    for (id, state) in &examination.look.states {
+        if state.counter("blocks_unclaimed").is_some_and(|blocks| blocks < CHUNK_BLOCKS) {
+            let text = "has no space left for further volumes and objects; its volumes have theirs";
+            found.note(Subject::Device(*id), text);
+        }
+    }
     for Space { path, size_bytes, free_bytes, files, free_files } in &examination.spaces {
         if *files > 0 && *free_files < FREE_FILES_MIN {
             let text = format!("lies in a file system that has room for {free_files} more files (inodes)");
@@ -188,6 +197,32 @@ pub fn space(examination: &Examination, found: &mut Findings) {
         let text = format!("lies in a file system with {} free, {percent} % of it", format_size(*free_bytes));
         let action = "free space there: if it is full, writes to blocks that were never written fail";
         found.found(severity, Subject::File(path.clone()), text, action);
+    }
+}
+
+/// Requests that were refused for want of space. Each part of the array is reported once, with its last event.
+fn refused(examination: &Examination, found: &mut Findings) {
+    let refused = &examination.refused_for_space;
+    for (index, last) in refused.iter().enumerate() {
+        if refused[index + 1..].iter().any(|later| later.text == last.text) {
+            continue;
+        }
+        let entry = last.volume.as_deref().map(|name| (name, examination.look.description.volume(name)));
+        let (subject, action) = match (last.device, entry) {
+            (Some(device), _) => {
+                (Subject::Device(DeviceId(device)), "remove objects or volumes that are not needed, or add devices")
+            }
+            // It was deleted since.
+            (None, Some((_, None))) => continue,
+            (None, Some((name, Some(volume)))) if volume.attribute_volume => {
+                (Subject::Volume(name.to_string()), "remove attributes, or copy them to a larger attribute volume")
+            }
+            (None, Some((name, Some(_)))) => {
+                (Subject::Volume(name.to_string()), "free space on the file systems that hold the files of its devices")
+            }
+            (None, None) => (Subject::Array, "remove files, or grow it: `braid fs resize`"),
+        };
+        found.found(Severity::Warning, subject, format!("had no space at {}: {}", last.time, last.text), action);
     }
 }
 

@@ -6,7 +6,7 @@ use crate::file_system_status::{self, FileSystemStatus};
 use crate::file_systems::latest_server;
 use crate::snapshot::ArraySnapshot;
 use braid_base::{DeviceId, FileSystemId, LockServerId};
-use braid_control::{Event, EventKind, HostEntry, LockHolder, LooseMode, RunningDaemon};
+use braid_control::{Event, EventKind, HostEntry, LockHolder, LooseMode, Original, RunningDaemon};
 use braid_shell::Address;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::Metadata;
@@ -26,16 +26,20 @@ pub struct Examination<'a> {
     pub spaces: Vec<Space>,
     /// The stopped process that holds the folder's lock.
     pub lock_holder: Option<LockHolder>,
+    /// The running array that the folder is a copy of.
+    pub original: Option<Original>,
     /// The crashes of daemons in the last day, the latest last; or why the log of events can't be read.
     pub crashes: Result<Vec<Event>, String>,
+    /// Requests that were refused for want of space in the last day, the latest last.
+    pub refused_for_space: Vec<Event>,
     /// What is wrong with files and disks of devices.
     pub device_files: Vec<(DeviceId, FileFault)>,
     /// Daemons that run, and whose sockets are gone.
     pub missing_sockets: Vec<(Subject, PathBuf)>,
 }
 
-/// How long a crash of a daemon is reported.
-const CRASHES_WITHIN: Duration = Duration::from_secs(24 * 3600);
+/// How long a crash of a daemon, and want of space, is reported.
+const LATELY: Duration = Duration::from_secs(24 * 3600);
 
 /// A process of the array.
 #[derive(Clone, Debug)]
@@ -82,7 +86,9 @@ impl<'a> Examination<'a> {
             loose,
             spaces: spaces(look),
             lock_holder: look.folder.lock_holder(),
-            crashes: crashes(look),
+            original: look.folder.original(),
+            crashes: lately(look, EventKind::DaemonCrashed),
+            refused_for_space: lately(look, EventKind::SpaceRefused).unwrap_or_default(),
             device_files: look
                 .description
                 .devices
@@ -122,10 +128,10 @@ fn missing_sockets(look: &ArraySnapshot) -> Vec<(Subject, PathBuf)> {
     monitor.chain(devices).chain(locks).chain(metadata).filter_map(missing).collect()
 }
 
-fn crashes(look: &ArraySnapshot) -> Result<Vec<Event>, String> {
+fn lately(look: &ArraySnapshot, kind: EventKind) -> Result<Vec<Event>, String> {
     let mut events = look.folder.latest_events().map_err(|error| error.to_string())?;
-    let since = look.now.saturating_sub(CRASHES_WITHIN.as_millis() as u64);
-    events.retain(|event| event.kind == EventKind::DaemonCrashed && event.unix_millis >= since);
+    let since = look.now.saturating_sub(LATELY.as_millis() as u64);
+    events.retain(|event| event.kind == kind && event.unix_millis >= since);
     Ok(events)
 }
 

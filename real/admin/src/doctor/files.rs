@@ -3,6 +3,7 @@
 use super::examination::{Examination, Process, Program};
 use super::finding::{Findings, Severity, Subject};
 use super::services::NOT_UP;
+use crate::doubts;
 use crate::failure::{READ_ONLY, make_private, release_lock};
 use braid_base::DeviceId;
 use braid_control::Refusal;
@@ -19,6 +20,11 @@ pub fn folder(examination: &Examination, found: &mut Findings) {
     if let Some(holder) = &examination.lock_holder {
         let text = format!("is locked by {holder}, which is stopped: nothing can be started or changed");
         found.found(Severity::Error, folder(), text, release_lock(holder.pid));
+    }
+    if let Some(original) = &examination.original {
+        let text = doubts::copied(&look.folder, &look.description, original);
+        let action = "use one of them only; for a backup, copy the folder while the array is down";
+        found.found(Severity::Error, Subject::Array, format!("has a folder that is no backup: {text}"), action);
     }
     if let Some(failure) = &look.unasked {
         found.not_checked(&Subject::Array, &format!("the devices were not asked: {failure}"));

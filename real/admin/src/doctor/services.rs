@@ -8,6 +8,7 @@ use crate::health::{FileSystemHealth, MonitorHealth, VolumeHealth};
 use crate::status;
 use braid_base::units::format_size;
 use braid_base::{DeviceId, FileSystemId, LockServerId};
+use braid_control::event_texts::flapping_words;
 use braid_control::{Event, Process, RunningDaemon, VolumeState};
 
 /// Why processes are not checked.
@@ -28,6 +29,14 @@ pub fn daemons(examination: &Examination, found: &mut Findings) {
         let id = DeviceId(entry.id);
         device(id, &look.condition(id), &look.device_health(id).words(), found);
         restarts(Subject::Device(id), running.device(id), found);
+        if let Some(report) = look.member_state(id).filter(|report| report.outages > 0) {
+            let text = format!("comes and goes{}", flapping_words(report.outages, report.stays_out_millis));
+            let action = format!(
+                "`braid events` shows when: look for errors of its disk, its link and its power; the wait doubles each time, up to a minute; `braid device fail {}` keeps it out meanwhile",
+                id.0
+            );
+            found.found(Severity::Warning, Subject::Device(id), text, action);
+        }
     }
     for (subject, path) in &examination.missing_sockets {
         let text = format!("is reached by nobody: the socket {} was removed", path.display());

@@ -8,10 +8,10 @@ use crate::health::DeviceHealth;
 use crate::snapshot::{ArraySnapshot, DeviceState};
 use crate::status::Status;
 use braid_base::{DeviceId, Generation, LockServerId};
-use braid_control::event_texts::{Crash, daemon_crashed};
+use braid_control::event_texts::{Crash, daemon_crashed, device_full, file_system_full, volume_full};
 use braid_control::{
     ArrayDescription, ArrayFolder, ByteRange, DeviceReport, Distrust, Event, HostEntry, LeaseReport, LockHolder,
-    LockService, LooseMode, MetadataService, MonitorEntry, Refusal, ReportedState, RunningDaemon, RunningSet,
+    LockService, LooseMode, MetadataService, MonitorEntry, Original, Refusal, ReportedState, RunningDaemon, RunningSet,
     ScrubRecord,
 };
 use serde_json::json;
@@ -29,7 +29,9 @@ struct Bed {
     loose: Result<Vec<LooseMode>, String>,
     spaces: Vec<Space>,
     lock_holder: Option<LockHolder>,
+    original: Option<Original>,
     crashes: Result<Vec<Event>, String>,
+    refused_for_space: Vec<Event>,
     device_files: Vec<(DeviceId, FileFault)>,
     missing_sockets: Vec<(Subject, PathBuf)>,
 }
@@ -167,7 +169,9 @@ fn sound() -> Bed {
             free_files: 1 << 19,
         }],
         lock_holder: None,
+        original: None,
         crashes: Ok(Vec::new()),
+        refused_for_space: Vec::new(),
         device_files: Vec::new(),
         missing_sockets: Vec::new(),
     }
@@ -175,11 +179,12 @@ fn sound() -> Bed {
 
 impl Bed {
     fn diagnosis(&self) -> Diagnosis {
-        let Bed { look, processes, loose, spaces, lock_holder, crashes, device_files, missing_sockets } = self;
+        let Bed { look, processes, loose, spaces, lock_holder, original, crashes, .. } = self;
         let file_systems = crate::file_system_status::file_systems(look);
         let (processes, loose, spaces, crashes) = (processes.clone(), loose.clone(), spaces.clone(), crashes.clone());
-        let (lock_holder, device_files) = (lock_holder.clone(), device_files.clone());
-        let missing_sockets = missing_sockets.clone();
+        let (lock_holder, original) = (lock_holder.clone(), original.clone());
+        let (refused_for_space, device_files) = (self.refused_for_space.clone(), self.device_files.clone());
+        let missing_sockets = self.missing_sockets.clone();
         Diagnosis::from(&Examination {
             look,
             processes,
@@ -187,7 +192,9 @@ impl Bed {
             loose,
             spaces,
             lock_holder,
+            original,
             crashes,
+            refused_for_space,
             device_files,
             missing_sockets,
         })
@@ -499,6 +506,12 @@ fn a_folder_that_can_t_be_changed_is_found() {
     let mut bed = sound();
     bed.lock_holder = Some(LockHolder { pid: 77, command: "braid fs ls".into(), is_stopped: true });
     bed.finds("folder", Severity::Error, folder(), "process 77 (braid fs ls)");
+    bed.lock_holder = None;
+    bed.original = Some(Original { process: braid_control::Process::own(), dir: Some("/srv/a".into()) });
+    bed.look.description.devices[2].file = "/disks/d2".into();
+    bed.finds("folder", Severity::Error, Subject::Array, "a copy of the array in /srv/a");
+    assert!(bed.found("folder")[0].text.contains("d2 (/disks/d2)"), "both have it");
+    bed.original = None;
     bed.look.unasked = Some(Failure::failed("locked", "a process holds the lock"));
     bed.look.states.clear();
     assert_eq!(bed.not_checked("folder"), ["the array: the devices were not asked: a process holds the lock"]);
@@ -534,6 +547,29 @@ fn bad_slots_and_damaged_leaves_are_found() {
     let mut bed = sound();
     bed.count(2, "leaves_damaged", 1);
     bed.finds("disks", Severity::Error, d(2), "damaged leaves");
+}
+
+#[test]
+fn want_of_space_and_devices_that_come_and_go_are_found() {
+    for (event, subject, action) in [
+        (device_full(1, 2), d(1), "remove objects"),
+        (volume_full("vol0", false, 2), Subject::Volume("vol0".into()), "free space"),
+        (file_system_full("home", 2), Subject::Array, "fs resize"),
+    ] {
+        let mut bed = sound();
+        bed.refused_for_space = vec![event.clone(), event];
+        bed.finds("space", Severity::Warning, subject, "no space");
+        assert!(bed.found("space")[0].action.as_ref().is_some_and(|said| said.contains(action)));
+    }
+    let mut bed = sound();
+    bed.refused_for_space = vec![volume_full("gone", false, 2)];
+    assert_eq!(bed.found("space"), [], "it was deleted");
+    bed.count(2, "blocks_unclaimed", 15);
+    bed.finds("space", Severity::Note, d(2), "no space left");
+
+    let mut bed = sound();
+    (bed.report(1).outages, bed.report(1).stays_out_millis) = (3, Some(4_000));
+    bed.finds("daemons", Severity::Warning, d(1), "it went out 3 times");
 }
 
 #[test]

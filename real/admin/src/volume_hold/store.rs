@@ -142,7 +142,9 @@ impl Questions {
         loop {
             let hosts = self.blocking(Questions::hosts).await?;
             match self.judge.must_watch() {
-                Some(longer) if hosts.iter().any(|host| !host.live) => tokio::time::sleep(longer).await,
+                Some(longer) if hosts.iter().any(|host| !host.live && !host.process.has_ended()) => {
+                    tokio::time::sleep(longer).await;
+                }
                 _ => return Ok((Answer::Hosts(hosts.iter().map(as_seen).collect()), None)),
             }
         }
@@ -212,7 +214,11 @@ impl Questions {
                 _ => Answer::Superseded,
             },
             Command::EndLease { host } => {
-                Answer::Lease(self.folder.expire_one(host, &Moment::now(), self.judge.allowed())?)
+                let hosts = self.folder.hosts(&Moment::now(), Duration::ZERO)?;
+                let has_ended = hosts.iter().any(|entry| entry.generation == host && entry.process.has_ended());
+                // A process that is gone renews nothing: a command that was killed can be repeated at once.
+                let allowed = if has_ended { Duration::ZERO } else { self.judge.allowed() };
+                Answer::Lease(self.folder.expire_one(host, &Moment::now(), allowed)?)
             }
             Command::ForgetLease { host } => {
                 self.folder.forget(&[host])?;
@@ -425,7 +431,7 @@ fn device_state(state: protocol::DeviceState) -> (DeviceState, Option<u32>) {
 fn as_seen(host: &HostEntry) -> HostLease {
     HostLease {
         host: host.generation,
-        is_live: host.live,
+        is_live: host.is_alive(),
         uses_volumes: host.report.lock_server.is_none(),
         confirmed: Version(host.report.revision),
     }
@@ -449,5 +455,28 @@ impl From<Failure> for Refused {
 impl From<SessionError> for Refused {
     fn from(error: SessionError) -> Refused {
         Refused::Failed(error.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_control::{LeaseReport, Process};
+
+    #[test]
+    fn a_host_whose_process_has_ended_is_not_waited_for() {
+        let host = |process| HostEntry {
+            generation: Generation(7),
+            process,
+            role: "volume migrate".into(),
+            live: true,
+            is_over: false,
+            is_renewed: true,
+            silent: Some(Duration::ZERO),
+            report: LeaseReport::default(),
+        };
+        let [runs, ended] =
+            [Process::own(), Process::own().sibling(u32::MAX / 2)].map(|process| as_seen(&host(process)));
+        assert_eq!((runs.is_live, ended.is_live), (true, false));
     }
 }

@@ -298,6 +298,11 @@ fn one_device_with_a_full_disk_refuses_what_is_new_there_and_nothing_else() {
     };
     assert!(matches!(refusal, Refusal::Said(ENOSPC)), "{refusal:?}");
     assert!(pieces > 2, "something did fit");
+    wait_until("it is an event", Duration::from_secs(20), || {
+        array.braid(&["events"]).done().stdout.contains("\"space-refused\"")
+    });
+    let found = array.braid(&["doctor"]).stdout;
+    assert!(found.contains("writes to volume vol0 are refused"), "{found}");
     for number in 2..pieces {
         assert!(client.read((number as u64) << 20, 1 << 20).expect("a read works") == piece(number, 0));
         client.write((number as u64) << 20, &piece(number, 1)).expect("what has its space can be written over");
@@ -321,7 +326,7 @@ fn a_start_that_fails_on_a_full_disk_leaves_nothing_behind() {
     let scratch = Scratch::new();
     let mount = Mount::new(&["-t", "tmpfs", "-o", "size=256k"], "tmpfs", &scratch.path("mnt"));
     let dir = scratch.text("mnt/array");
-    braid(&["up", "--dir", &dir, "--port", "0", "--json"]).refused(1, "disk-full");
+    braid(&["up", "--yes", "--dir", &dir, "--port", "0", "--json"]).refused(1, "disk-full");
     assert!(!scratch.path("mnt/array").exists(), "it was not there before");
     mount.unmount();
 }

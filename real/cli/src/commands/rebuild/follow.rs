@@ -102,9 +102,10 @@ impl Report<'_> {
     fn text(&self) -> String {
         let Report { id, device, lost } = self;
         let what = if device.rebuild { "is rebuilt, and in" } else { "is resynchronised, and in" };
-        let (restored, rate) = (format_size(device.restored()), format_size(device.bytes_per_second()));
+        let restored = format_size(device.restored());
+        let rate = device.bytes_per_second().map(|rate| format!(" ({}/s)", format_size(rate))).unwrap_or_default();
         let took = span(device.took());
-        let mut text = format!("device {id} {what}: {restored} in {took} while it was followed ({rate}/s)\n");
+        let mut text = format!("device {id} {what}: {restored} in {took} while it was followed{rate}\n");
         if device.lost_blocks() > 0 {
             text += &format!(
                 "{} blocks could not be reconstructed, because other blocks of their stripes had checksum errors:\n",

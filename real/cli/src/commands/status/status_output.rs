@@ -7,7 +7,7 @@ use braid_admin::health::MonitorHealth;
 use braid_admin::snapshot::ArraySnapshot;
 use braid_admin::status::{HostStatus, Status};
 use braid_base::units::format_size;
-use braid_base::{DeviceId, FileSystemId, Generation, LockServerId};
+use braid_base::{DeviceId, Generation, LockServerId};
 use braid_control::{Refusal, ThrottleReport, WaitingReport, shell_word};
 use braid_ordering::Atomicity;
 use braid_shell::StoppedRecording;
@@ -163,7 +163,7 @@ impl<'a> View<'a> {
             parts.push((format!("volume {}", volume.name), state, volume.text.clone()));
         }
         for file_system in &status.file_systems {
-            let name = file_system.name.clone().unwrap_or_else(|| FileSystemId(file_system.id).to_string());
+            let name = file_system.called();
             let state = file_system.health.name().to_string();
             parts.push((format!("file system {name}"), state, file_system.text.clone()));
         }
@@ -237,9 +237,8 @@ fn waits(host: &HostStatus, waiting: &WaitingReport) -> String {
 pub fn file_system_table(file_systems: &[FileSystemStatus], dir: &Path) -> String {
     let mut rows = vec![row(["file system", "size", "state", "owner", "pid", "address", "hosts"])];
     for file_system in file_systems {
-        let number = || FileSystemId(file_system.id).to_string();
         rows.push(row([
-            &file_system.name.clone().unwrap_or_else(number),
+            &file_system.called(),
             &file_system.size_bytes.map(format_size).unwrap_or_default(),
             &file_system.text,
             &file_system.owner.map(|owner| Generation(owner).to_string()).unwrap_or_default(),

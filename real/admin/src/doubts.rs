@@ -1,0 +1,78 @@
+//! What is to be confirmed before an array is brought up: that it has no redundancy, that it may outgrow its file system, or that its folder is
+//! a copy of one that is in use.
+
+use crate::creation::CreateOptions;
+use crate::failure::Failure;
+use braid_base::units::format_size;
+use braid_control::{ArrayDescription, ArrayFolder, ControlError, Original};
+use braid_layout::RaidLevel;
+use std::path::Path;
+
+/// What is to be confirmed before the array in `folder` is opened, or created as `asked`.
+pub fn doubts(folder: &ArrayFolder, asked: &CreateOptions) -> Result<Vec<String>, Failure> {
+    match folder.describe() {
+        Ok(description) => {
+            return Ok(folder.original().iter().map(|original| copied(folder, &description, original)).collect());
+        }
+        Err(ControlError::NoArray { .. }) => {}
+        // It can't be brought up, for a reason of its own.
+        Err(_) => return Ok(Vec::new()),
+    }
+    let mut doubts = Vec::new();
+    let creation = asked.creation()?;
+    if let RaidLevel::Raid0 { data } = creation.layout.parse()? {
+        let any = if data == 1 { "of its device" } else { "of any device" };
+        doubts.push(format!("the new array has no redundancy ({}): the loss {any} loses data", creation.layout));
+    }
+    let bytes = creation.size.saturating_mul(creation.devices.into());
+    if let Some(free) = free_for(&folder.absolute()).filter(|free| *free < bytes) {
+        let [bytes, free] = [bytes, free].map(format_size);
+        doubts.push(format!(
+            "the files of the new array grow up to {bytes}, and their file system has {free} free: when it is full, writes fail"
+        ));
+    }
+    Ok(doubts)
+}
+
+/// Says that a folder is a copy of one that is in use.
+pub fn copied(folder: &ArrayFolder, description: &ArrayDescription, original: &Original) -> String {
+    let place = original.dir.as_ref().map_or("another folder".to_string(), |dir| dir.display().to_string());
+    let mut text = format!(
+        "{} is a copy of the array in {place}, made while that was up (it still has {}): the files are of different moments, and acknowledged writes may be missing",
+        folder.absolute().display(),
+        original.process
+    );
+    let elsewhere = description.devices.iter().filter(|device| !device.lies_in_folder());
+    let shared: Vec<_> = elsewhere.map(|device| format!("d{} ({})", device.id, device.file.display())).collect();
+    if !shared.is_empty() {
+        text += &format!("; both use the same files or disks for devices {}", shared.join(", "));
+    }
+    text
+}
+
+/// The free bytes of the file system in which this folder is, or will be.
+fn free_for(folder: &Path) -> Option<u64> {
+    let there = std::path::absolute(folder).ok()?;
+    let found = rustix::fs::statvfs(there.ancestors().find(|path| path.exists())?).ok()?;
+    Some(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_new_array_lacks_is_to_be_confirmed() {
+        let folder = ArrayFolder::at(&std::env::temp_dir().join(format!("braid-doubts-{}", std::process::id())));
+        let doubts = |devices: u16, size: u64, layout: Option<&str>| {
+            let layout = layout.map(|layout| layout.parse().unwrap());
+            let asked = CreateOptions { devices: Some(devices), size: Some(size), layout, ..CreateOptions::default() };
+            doubts(&folder, &asked).unwrap().join("; ")
+        };
+        let small = 32 << 20;
+        assert_eq!((doubts(5, small, None), doubts(2, small, None)), (String::new(), String::new()));
+        assert!(doubts(1, small, None).contains("no redundancy (raid0:1): the loss of its device"));
+        assert!(doubts(5, small, Some("raid0:5")).contains("the loss of any device"));
+        assert!(doubts(5, 1 << 60, None).starts_with("the files of the new array grow up to"));
+    }
+}
