@@ -88,7 +88,7 @@ fn measure(program: &Path, folder: &Path, arguments: &Arguments, interrupt: &Int
         let words = ["device", "serve", &file, "--listen", &far(7000 + device)];
         start(&mut braid(&network.far, &words), &format!("device-{device}.log"))?;
     }
-    start(&mut braid(&network.near, &["up", "--port", "0", "--json"]), "host.log")?;
+    start(&mut braid(&network.near, &["up", "--yes", "--port", "0", "--json"]), "host.log")?;
 
     let bench = |seconds: u32| {
         let words = ["bench", "--through", "direct", "--reads", "0", "--size", "512MiB"];
@@ -123,7 +123,8 @@ fn measure(program: &Path, folder: &Path, arguments: &Arguments, interrupt: &Int
 /// Creates an array whose devices have addresses at the far end.
 fn create(program: &Path, array: &Path, folder: &Path, interrupt: &Interrupt) -> Result<()> {
     let mut up = Command::new(program);
-    up.args(["up", "--port", "0", "--json", "--size", DEVICE_BYTES, "--volume", "small:64MiB", "--array"]).arg(array);
+    up.args(["up", "--yes", "--port", "0", "--json", "--size", DEVICE_BYTES, "--volume", "small:64MiB", "--array"])
+        .arg(array);
     let mut first = Process::start(&mut up, &folder.join("create.log"))?;
     await_that(interrupt, &mut first, |said| said.contains("\"ready\""))?;
     drop(first);

@@ -38,32 +38,42 @@ impl Array {
     pub async fn up(&self, options: &UpOptions) -> Result<u32, Failure> {
         let UpOptions { program, create, port } = options;
         let mut command = Command::new(program);
-        command.args(["up", "--json", "--port", &port.to_string(), "--dir"]).arg(self.folder().dir());
+        // What is asked for here needs no confirmation.
+        command.args(["up", "--yes", "--json", "--port", &port.to_string(), "--dir"]).arg(self.folder().dir());
         command.args(arguments(create)).env_remove("BRAID_ARRAY");
         // Signals of this program's terminal are not for the array.
-        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut started = Started(Some(command.spawn().map_err(|error| Failure::from(error).of(program.display()))?));
-        let ready = tokio::time::timeout(UP_WAIT, started.ready()).await;
-        let pid = ready.unwrap_or_else(|_| {
-            Err(Failure::unreachable("up-slow", format!("the array did not start within {UP_WAIT:?}")))
-        })?;
-        started.0 = None;
-        Ok(pid)
+        command.process_group(0);
+        Ok(start(command).await?.0)
     }
+}
+
+/// Starts `braid up`, by a command that asks for JSON. Returns the process and what it announces once the array is ready. If this future is
+/// dropped before that, the process is killed.
+pub async fn start(mut command: Command) -> Result<(u32, serde_json::Value), Failure> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let program = command.as_std().get_program().to_owned();
+    let spawned = command.spawn().map_err(|error| Failure::from(error).of(program.display()));
+    let mut started = Started(Some(spawned?));
+    let ready = tokio::time::timeout(UP_WAIT, started.ready()).await;
+    let ready = ready.unwrap_or_else(|_| {
+        Err(Failure::unreachable("up-slow", format!("the array did not start within {UP_WAIT:?}")))
+    })?;
+    started.0 = None;
+    Ok(ready)
 }
 
 /// A process that is killed unless it has become ready.
 struct Started(Option<Child>);
 
 impl Started {
-    async fn ready(&mut self) -> Result<u32, Failure> {
+    async fn ready(&mut self) -> Result<(u32, serde_json::Value), Failure> {
         let child = self.0.as_mut().expect("it was just started");
         let pid = child.id().expect("it was not waited for");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("it is a pipe")).read_line(&mut line).await?;
         let said: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
         if said["ready"] == true {
-            return Ok(pid);
+            return Ok((pid, said));
         }
         let status = child.wait().await?;
         Err(Failure::from_json(&said, status.code())

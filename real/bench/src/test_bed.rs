@@ -414,7 +414,7 @@ fn start(
 ) -> Result<(Child, BufReader<ChildStdout>), Failure> {
     let block = braid_base::BLOCK_BYTES as u64;
     let mut command = Command::new(program);
-    command.arg("up").arg("--dir").arg(dir).args(["--port", "0", "--json", "--volume", "unused:4KiB"]);
+    command.args(["up", "--yes", "--dir"]).arg(dir).args(["--port", "0", "--json", "--volume", "unused:4KiB"]);
     command.args(["--devices", &settings.devices.to_string()]);
     command.args(["--size", &device_bytes.next_multiple_of(block).to_string()]);
     command.arg(if settings.in_process { "--in-process" } else { "--processes" });

@@ -21,7 +21,7 @@ const END_WAIT: Duration = Duration::from_secs(18);
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 /// The folder of logs, in the array's folder.
 const LOGS: &str = "logs";
-/// A longer log is begun anew when a mount starts.
+/// A longer log is begun anew when its process starts.
 const LOG_BYTES_MAX: u64 = 1 << 20;
 /// The longest name of a log, without its ending.
 const LOG_NAME_MAX: usize = 200;
@@ -84,7 +84,7 @@ pub async fn start_all(
 /// Starts the daemon of a mount, and waits until it serves.
 async fn start(folder: &ArrayFolder, name: &str, directory: &Path) -> Result<StartedMount, Failure> {
     let directory = std::path::absolute(directory)?;
-    let (log, file) = open_log(folder, name, &directory)?;
+    let (log, file) = open_log(folder, &log_name(name, &directory))?;
     let mut command = Command::from(this_program());
     command.args(["fs", "mount", "--foreground", "--detached", "--json", "--array"]).arg(folder.absolute());
     command.arg("--").arg(name).arg(&directory).env_remove("BRAID_ARRAY");
@@ -199,12 +199,12 @@ fn is_running(folder: &ArrayFolder, mount: &RunningMount) -> bool {
     list(folder).is_ok_and(|mounts| mounts.iter().any(is_it))
 }
 
-/// Opens the log of a mount.
-fn open_log(folder: &ArrayFolder, name: &str, directory: &Path) -> Result<(PathBuf, File), Failure> {
+/// Opens a log in the array's folder.
+pub fn open_log(folder: &ArrayFolder, name: &str) -> Result<(PathBuf, File), Failure> {
     let logs = folder.absolute().join(LOGS);
     // Without an array there is no folder for it.
     folder.describe()?;
-    let path = logs.join(format!("{}.log", log_name(name, directory)));
+    let path = logs.join(format!("{name}.log"));
     let open = || {
         create_private_folder(&logs)?;
         let is_long = std::fs::metadata(&path).is_ok_and(|found| found.len() > LOG_BYTES_MAX);

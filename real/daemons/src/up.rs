@@ -16,6 +16,7 @@ use braid_control::{
 use braid_nbd::Server;
 use braid_session::{HEARTBEAT, Session, addressing, blocking};
 use braid_shell::Address;
+use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
@@ -44,6 +45,8 @@ pub struct Options {
     pub listen: Address,
     /// What their requests do while devices are missing; none for the volumes' own settings.
     pub unavailable: Option<WhenUnavailable>,
+    /// Write the log of this process and of those that it starts into the folder, and not to standard error.
+    pub log_in_folder: bool,
 }
 
 /// An array that serves.
@@ -55,6 +58,10 @@ pub struct Ready<'a> {
     pub running: &'a RunningSet,
     /// The address for NBD clients.
     pub address: &'a Address,
+    /// True if this run has created it.
+    pub is_new: bool,
+    /// Where it logs, if that is in the folder.
+    pub log: Option<&'a Path>,
 }
 
 impl Ready<'_> {
@@ -101,6 +108,7 @@ pub async fn run(
             return Err(failure);
         }
     };
+    let log = if options.log_in_folder { Some(log_into(&folder)?) } else { None };
     also_bind_in_folder(&mut server, &folder).await?;
     copies::require_newest(&folder, &description)?;
     state_from_devices::require_state(&folder, &description)?;
@@ -111,6 +119,7 @@ pub async fn run(
         lock_servers_started: false,
         may_be_degraded: options.degraded,
         unavailable: options.unavailable,
+        log,
         supervision,
         folder,
     };
@@ -134,6 +143,7 @@ struct Array {
     may_be_degraded: bool,
     /// What requests of NBD clients do while devices are missing.
     unavailable: Option<WhenUnavailable>,
+    log: Option<PathBuf>,
     /// Released last: from then on another process may run the array.
     supervision: Supervision,
 }
@@ -161,6 +171,8 @@ impl Array {
             description: &self.folder.describe()?,
             running: &self.running,
             address: &address,
+            is_new: !description.populated,
+            log: self.log.as_deref(),
         });
 
         let mut watching = self.watching(&front, description.leases());
@@ -414,6 +426,13 @@ impl Array {
         watching.spawn(copies::keep_copied(self.folder.clone()));
         watching
     }
+}
+
+/// From now on this process, and those that it starts, log into the folder.
+fn log_into(folder: &ArrayFolder) -> Result<PathBuf, Failure> {
+    let (path, log) = mounts::open_log(folder, "up")?;
+    rustix::stdio::dup2_stderr(log).map_err(std::io::Error::from)?;
+    Ok(path)
 }
 
 /// Has the server of this array listen on the socket in its folder, too.

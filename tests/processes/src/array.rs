@@ -91,7 +91,7 @@ impl Array {
         assert!(self.supervisor.is_none(), "it is running");
         let dir = path_text(&self.dir).to_string();
         let lease: &[&str] = if self.hasty { &["--lease", "1s"] } else { &[] };
-        let all = [&["up", "--dir", &dir, "--port", "0", "--json"], lease, arguments].concat();
+        let all = [&["up", "--yes", "--dir", &dir, "--port", "0", "--json"], lease, arguments].concat();
         self.supervisor = Some(Daemon::start_by(launcher, &all, &self.scratch.path("up.log"))?);
         Ok(())
     }

@@ -187,8 +187,9 @@ pub fn mistake(line: &str) -> Option<String> {
     None
 }
 
-/// Replacements that make commands quick: they reduce durations and sizes.
-const SHORTER: [(&str, &str); 4] = [
+/// Replacements that make commands quick, by shorter durations and smaller sizes, or answer what they would ask at a terminal.
+const SHORTER: [(&str, &str); 5] = [
+    ("braid up --", "braid up --yes --"),
     ("--size=128m", "--size=8m"),
     ("--size=64m", "--size=8m"),
     ("--runtime=10", "--runtime=1"),

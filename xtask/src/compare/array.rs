@@ -63,6 +63,7 @@ impl<'a> Array<'a> {
     pub fn start(&mut self, placement: Placement) -> Result<()> {
         assert!(self.running.is_none(), "the array is already running");
         let mut command = self.braid("up");
+        command.arg("--yes");
         command.args(["--devices", &DEVICES.to_string(), "--size", &device_bytes(self.size).to_string()]);
         command.args(["--volume", &format!("vol0:{}", self.size), "--port", "0"]);
         command.arg(match placement {

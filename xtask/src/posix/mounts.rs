@@ -53,7 +53,7 @@ impl<'a> Mounts<'a> {
             std::fs::create_dir(mounts.folder.join(name))?;
         }
         let mut up = Command::new(&mounts.braid);
-        up.arg("up").arg("--dir").arg(mounts.array_folder());
+        up.args(["up", "--yes", "--dir"]).arg(mounts.array_folder());
         up.args(["--fs", FILE_SYSTEM, "--size", DEVICE_BYTES, "--port", "0"]);
         mounts.array = Some(Process::start(&mut up, &mounts.logs().join("up.log"))?);
         mounts.await_array()?;

@@ -1,7 +1,9 @@
 //! The commands, one file for each: its arguments, its help, and its output.
 
 mod attr;
+mod background;
 mod completions;
+mod confirmation;
 mod device;
 mod doctor;
 mod down;
@@ -20,6 +22,7 @@ mod recipe;
 mod recording;
 mod replay;
 mod scrub;
+mod service;
 mod sim;
 mod status;
 mod up;

@@ -1,8 +1,10 @@
 //! `braid up`: starts a whole array on this machine, and keeps it running.
 
+use super::confirmation::confirm;
+use super::{background, service};
 use braid_admin::creation::{CreateOptions, LockAcquisition};
 use braid_admin::failure::Failure;
-use braid_admin::parent_process;
+use braid_admin::{doubts, parent_process};
 use braid_base::DeviceId;
 use braid_base::units::{format_size, parse_size};
 use braid_control::{ArrayFolder, WhenUnavailable, shell_word};
@@ -32,6 +34,7 @@ use std::time::Duration;
 ///   braid up --fs home                             half of the space for vol0, half for file system home
 ///   braid up --layout raid1:2 --devices 2 --volume db:4GiB --volume logs:1GiB
 ///   braid up --port 0 --json                       any free port, one line of JSON once it is ready
+///   braid up --background                          return when it is ready; `braid down` ends it
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Arguments {
@@ -90,6 +93,15 @@ pub struct Arguments {
     /// Run monitor, devices and host in one thread of this process: less overhead per request, but one core for all of them
     #[arg(long)]
     in_process: bool,
+    /// Return when the array is ready, and leave it running; it logs to logs/up.log in its folder, and `braid down` ends it
+    #[arg(long, conflicts_with = "child_of")]
+    background: bool,
+    /// Don't ask whether to create an array without redundancy, or one that is larger than the free space, or to use a copied folder
+    #[arg(long)]
+    yes: bool,
+    /// Leave the terminal of the process that started this one, and log into the folder
+    #[arg(long, hide = true)]
+    detached: bool,
     /// Die with this process, which must be the parent
     #[arg(long, hide = true, env = braid_bench::CHILD_OF)]
     child_of: Option<u32>,
@@ -99,6 +111,10 @@ pub struct Arguments {
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     if let Some(parent) = arguments.child_of {
         parent_process::die_with(parent)?;
+    }
+    if arguments.detached {
+        // It fails if the process leads a group already, which then is its own.
+        let _ = rustix::process::setsid();
     }
     let mut signals = Signals::catch()?;
     let folder = match &arguments.dir {
@@ -128,10 +144,23 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
             tcp: arguments.tcp,
         },
         degraded: arguments.degraded,
+        log_in_folder: arguments.detached,
         listen: Address::loopback(arguments.port),
         unavailable: arguments.unavailable,
     };
-    let ready = |ready: &Ready| output::print(common.json, || json_of(ready), || text_of(ready));
+    let doubts = if arguments.yes { Vec::new() } else { doubts::doubts(&folder, &asked)? };
+    if !doubts.is_empty() {
+        confirm(&doubts.join("; "), "Go on?", "confirm with --yes, or change what you ask for (`braid up --help`)")?;
+    }
+    if arguments.background {
+        let said = background::start(common.json, &mut signals).await?;
+        output::print(common.json, || said.clone(), || background::text_of(&said));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let ready = |ready: &Ready| {
+        output::print(common.json, || json_of(ready), || text_of(ready));
+        service::tell_ready();
+    };
     up::run(folder, &asked, options, ready, signals.asked_to_end()).await?;
     Ok(ExitCode::SUCCESS)
 }
@@ -153,6 +182,9 @@ fn json_of(ready: &Ready) -> serde_json::Value {
     json!({
         "schema": 2,
         "ready": true,
+        "created": ready.is_new,
+        "pid": std::process::id(),
+        "log": ready.log,
         "dir": ready.folder.absolute(),
         "volumes": volumes.collect::<Vec<_>>(),
         "devices": devices.collect::<Vec<_>>(),
@@ -164,7 +196,8 @@ fn json_of(ready: &Ready) -> serde_json::Value {
 fn text_of(ready: &Ready) -> String {
     let dir = ready.folder.dir().display();
     let layout = &ready.description.creation.layout;
-    let mut text = format!("array {} in {dir} is up: {layout}\n\n", ready.description.array);
+    let how = if ready.is_new { "was created, and is up" } else { "was opened, and is up" };
+    let mut text = format!("array {} in {dir} {how}: {layout}\n\n", ready.description.array);
     for device in &ready.running.devices {
         text += &format!("  device {}  {}\n", DeviceId(device.id), device.address);
     }

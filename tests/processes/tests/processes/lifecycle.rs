@@ -4,7 +4,7 @@ use braid_processes::array::{Array, SMALL, SMALL_BYTES, gone, number, text};
 use braid_processes::daemon::signal;
 use braid_processes::data::{noise, seed};
 use braid_processes::program::braid;
-use braid_processes::{Client, tool};
+use braid_processes::{Client, Scratch, tool};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::path::Path;
@@ -98,6 +98,30 @@ fn an_interrupt_or_sigterm_ends_it_well_and_leaves_no_process() {
         array.start(&[placement]);
         let there = Client::open(&array.nbd()).read(12_345, content.len()).expect("a read works");
         assert!(there == content, "the written data is readable after {how:?}");
+    }
+}
+
+#[test]
+fn an_array_without_redundancy_is_made_when_that_is_confirmed_and_runs_in_the_background() {
+    let scratch = Scratch::new();
+    let dir = scratch.text("array");
+    let up = |more: &[&str]| {
+        let asked = ["up", "--dir", &dir, "--port", "0", "--json", "--devices", "1", "--background", "--size"];
+        braid(&[&asked[..], more].concat())
+    };
+    let said = up(&["1024TiB"]).refused(2, "not-confirmed");
+    assert!(["no redundancy (raid0:1)", "grow up to 1 PiB", "--yes"].iter().all(|it| said.contains(it)), "{said}");
+    assert!(!Path::new(&dir).exists(), "nothing was made");
+    let folder = ["--array", &dir];
+    for (more, created) in [(&["32MiB", "--yes"][..], true), (&["32MiB"], false)] {
+        let said = up(more).done().json();
+        assert_eq!((&said["created"], &said["ready"]), (&created.into(), &true.into()), "{said}");
+        let log = std::fs::metadata(text(&said["log"]));
+        assert!(log.is_ok_and(|log| log.is_file()), "{said}");
+        let status = braid(&[&["status", "--json"], &folder[..]].concat()).done().json();
+        assert_eq!((&status["ready"], &status["pid"]), (&true.into(), &said["pid"]));
+        braid(&[&["down"], &folder[..]].concat()).done();
+        gone(&[u32::try_from(number(&said["pid"])).expect("a process")]);
     }
 }
 

@@ -702,3 +702,24 @@ fn mounts_outlive_sigterm_of_up_and_end_with_down() {
     assert_eq!(fs::read_to_string(mounts.path(1, "file")).expect("it is read"), "before");
     mounts.end();
 }
+
+#[test]
+fn commands_in_a_copy_of_a_running_array_leave_its_mounts_alone() {
+    let Some(mounts) = Mounts::new() else { return };
+    let (dir, copy) = (path_text(mounts.array.dir()).to_string(), mounts.array.scratch().text("copy"));
+    run("cp", &["-a", &dir, &copy]).done();
+    let in_copy = |words: &[&str]| run(path_text(&braid_bin()), &[words, &["--array", &copy, "--json"]].concat());
+    in_copy(&["down"]).refused(3, "not-up");
+    let status = in_copy(&["status"]).json();
+    assert!(status["hosts"].as_array().is_some_and(|hosts| hosts.iter().all(|host| host["live"] == false)), "{status}");
+    let found = in_copy(&["doctor"]).stdout;
+    assert!(found.contains("is a copy of the array in") && found.contains(&dir), "{found}");
+    let up = ["up", "--port", "0"];
+    let said = in_copy(&up).refused(2, "not-confirmed");
+    assert!(said.contains(&dir), "{said}");
+    in_copy(&[&up[..], &["--yes", "--background"]].concat()).done();
+    in_copy(&["down"]).done();
+    fs::write(mounts.directories[0].join("there"), "still").expect("the mount serves");
+    assert_eq!(fs::read_to_string(mounts.directories[1].join("there")).expect("so does the other"), "still");
+    assert!(mounts.pids.iter().all(|pid| !has_ended_within(*pid, Duration::ZERO)));
+}
