@@ -233,7 +233,7 @@ fn a_scrub_finds_checksum_errors_and_repairs_them_on_request() {
     let kinds: Vec<&str> = of_volume.filter_map(|event| event["kind"].as_str()).collect();
     let (begun, found, repaired, ended) =
         ("scrub-begun", "checksum-error-found", "checksum-error-repaired", "scrub-ended");
-    assert_eq!(kinds, [begun, found, ended, begun, found, repaired, ended, begun, ended]);
+    assert_eq!(kinds, ["volume-created", begun, found, ended, begun, found, repaired, ended, begun, ended]);
 }
 
 #[test]

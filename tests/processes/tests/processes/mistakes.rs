@@ -108,7 +108,7 @@ fn a_port_that_is_taken_is_named_and_nothing_is_made() {
     let port = address.rsplit(':').next().expect("there is a port");
     let scratch = Scratch::new();
     let dir = scratch.text("array");
-    let said = braid(&["up", "--dir", &dir, "--port", port, "--json"]).refused(1, "port-taken");
+    let said = braid(&["up", "--dir", &dir, "--port", port, "--yes", "--json"]).refused(1, "port-taken");
     assert!(said.contains(port), "{said}");
     assert!(!scratch.path("array/device-0.braid").exists());
     array.braid(&["nbd", "--listen", address]).refused(1, "port-taken");
@@ -241,7 +241,7 @@ fn a_taken_port_leaves_no_new_folder_behind() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("some port is free");
     let port = taken.local_addr().expect("it listens").port().to_string();
     let dir = scratch.text("array");
-    let start = ["up", "--dir", &dir, "--port", &port, "--json"];
+    let start = ["up", "--dir", &dir, "--port", &port, "--yes", "--json"];
     braid(&start).refused(1, "port-taken");
     assert!(!scratch.path("array").exists(), "it was not there before");
     // Files of others stay.
