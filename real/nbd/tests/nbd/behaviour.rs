@@ -171,7 +171,9 @@ fn a_write_over_a_connection_that_is_not_served_yet_does_not_undo_that_of_the_ne
     let server = start();
     let write = |cookie, fill| [header(WRITE, cookie, 0, 3), vec![fill; 3]].concat();
     let mut gone = Client::open(&server.address, "late");
-    gone.send(&write(1, 1));
+    // So much that the end of the connection is not read together with the write.
+    let more = [header(WRITE, 2, 1 << 20, 600 << 10), vec![1; 600 << 10]].concat();
+    gone.send(&[write(1, 1), more].concat());
     drop(gone);
     let mut other = Client::open(&server.address, "late");
     other.send(&write(1, 2));
