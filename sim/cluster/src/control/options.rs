@@ -150,9 +150,7 @@ impl Options {
         if !may || !is_plain || !(rng.below(10) == 0 || named) {
             return self;
         }
-        // The same again.
-        let has_outages = is_named(outage) || Rng::new(self.seed ^ 0x0a7a_6e00).below(3) == 0;
-        let outages = if has_outages && choices.kinds().contains(&outage) { 4 } else { 0 };
+        let outages = if is_named(outage) && choices.kinds().contains(&outage) { 4 } else { 0 };
         let silences = SilenceOptions {
             every: Duration::from_millis([300, 1_000, 3_000][rng.below(3) as usize]),
             leases: rng.between(1, 2) as u32,
