@@ -317,6 +317,7 @@ fn sum(shards: &[FileSystemStatus]) -> FileSystemStatus {
 fn shard_of(request: &FilesRequest) -> Result<ShardId, FileHandle> {
     let inode = match request {
         FilesRequest::Command(command) => command.inode(),
+        FilesRequest::Create { parent, .. } => Some(*parent),
         FilesRequest::Open { inode } | FilesRequest::Truncate { inode, .. } | FilesRequest::Dropped { inode, .. } => {
             Some(*inode)
         }

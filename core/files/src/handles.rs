@@ -54,6 +54,13 @@ impl Handles {
         self.by_number.len() < limits::FILE_HANDLES_MAX
     }
 
+    /// Opens a new file, with the lock of its existence.
+    pub fn open_new(&mut self, inode: InodeId) -> FileHandle {
+        let file = OpenFile { is_held: true, ..OpenFile::default() };
+        assert!(self.files.insert(inode, file).is_none(), "nobody has used a new inode");
+        self.open(inode)
+    }
+
     /// Opens a file whose existence an operation holds.
     pub fn open(&mut self, inode: InodeId) -> FileHandle {
         let file = self.files.get_mut(&inode).filter(|file| file.is_held).expect("the operation holds it");

@@ -311,6 +311,17 @@ impl Inodes {
         }
     }
 
+    /// A new file is open. This host has its data lock: there are no bytes and no extents.
+    pub fn open_new(&mut self, inode: InodeId) {
+        self.maps += 1;
+        let mut known = Inode::new(self.maps);
+        known.is_open = true;
+        known.data_lock = DataLock::Held(LockMode::Exclusive);
+        known.map.cut(0);
+        known.map.set_size(0);
+        assert!(self.by_id.insert(inode, known).is_none(), "nobody has used a new inode");
+    }
+
     /// A lock event. False if a lock that was held is lost.
     pub fn on_lock(&mut self, now: Now, locks: &mut RangeLocks, link: &mut MetadataLink, event: Event) -> bool {
         let (Event::Granted { holder }

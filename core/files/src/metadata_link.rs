@@ -64,12 +64,22 @@ pub struct MetadataLink {
     over: Vec<u64>,
     /// The server may keep answers that it was not told to forget.
     keeps: bool,
-    /// The server's latest start that has answered.
-    start: Generation,
+    server: Server,
     /// When the host surely had a lease at the server.
     confirmed: Option<Time>,
     timers: Timers<LinkTimer>,
     outbox: Vec<FileRequest>,
+}
+
+/// What is known of the server.
+#[derive(Clone, Copy, Debug, Default)]
+struct Server {
+    /// The latest start that has answered.
+    start: Generation,
+    /// The sequence of its last answer.
+    answered: u64,
+    /// It is of an earlier release, and does not open what it creates.
+    refuses_to_open: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -98,7 +108,7 @@ impl MetadataLink {
             waiting: VecDeque::new(),
             over: Vec::new(),
             keeps: false,
-            start: Generation::default(),
+            server: Server::default(),
             confirmed: None,
             timers: Timers::default(),
             outbox: Vec::new(),
@@ -121,6 +131,26 @@ impl MetadataLink {
             self.pending.insert(sequence, Pending { asker, command, resend: self.settings.resend(), sent: now });
             self.transmit(now, sequence);
         }
+    }
+
+    /// True if the answer to this command is awaited.
+    pub fn is_awaited(&self, sequence: u64) -> bool {
+        self.pending.contains_key(&sequence)
+    }
+
+    /// The server's start and the sequence of the answer that came last.
+    pub fn last_answer(&self) -> (Generation, u64) {
+        (self.server.start, self.server.answered)
+    }
+
+    /// True if the server's latest start has not refused to open what it creates.
+    pub fn opens(&self) -> bool {
+        !self.server.refuses_to_open
+    }
+
+    /// The server does not know how to open what it creates.
+    pub fn refuses_to_open(&mut self) {
+        self.server.refuses_to_open = true;
     }
 
     /// The number of commands that are not answered.
@@ -151,7 +181,7 @@ impl MetadataLink {
     }
 
     pub fn on_answer(&mut self, now: Time, answer: FileAnswer) -> Heard {
-        if answer.start < self.start {
+        if answer.start < self.server.start {
             return Heard::Nothing;
         }
         let rejection = match answer.reply {
@@ -161,8 +191,9 @@ impl MetadataLink {
         if rejection == Some(Rejection::Fenced) {
             return Heard::Fenced;
         }
-        if answer.start > self.start {
-            let knew_another = std::mem::replace(&mut self.start, answer.start) != Generation::default();
+        if answer.start > self.server.start {
+            let server = Server { start: answer.start, ..Server::default() };
+            let knew_another = std::mem::replace(&mut self.server, server).start != Generation::default();
             let others = self.pending.keys().copied().filter(|sequence| *sequence != answer.sequence);
             for sequence in others.filter(|_| knew_another).collect::<Vec<_>>() {
                 self.pending.get_mut(&sequence).expect("just listed").resend.reset();
@@ -185,6 +216,7 @@ impl MetadataLink {
             }
         }
         self.send_waiting(now);
+        self.server.answered = answer.sequence;
         Heard::Reply(pending.asker, answer.reply)
     }
 

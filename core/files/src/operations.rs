@@ -9,6 +9,7 @@
 //! Every wait is for something further to the right, and no operation holds the data locks of two inodes. So there is no deadlock.
 
 mod command;
+mod create;
 mod follow;
 mod open;
 mod read;
@@ -22,6 +23,7 @@ use braid_base::{InodeId, limits};
 use braid_machine::{FileHandle, FilesError, FilesRequest, HostError, HostOutcome, HostSuccess, OpId};
 use braid_wire::{FileError, FileReply};
 use command::CommandTask;
+use create::CreateTask;
 use follow::FollowTask;
 use open::{CloseTask, OpenTask};
 use read::ReadTask;
@@ -55,6 +57,7 @@ struct Operation {
 #[derive(Clone, Debug)]
 enum Task {
     Command(CommandTask),
+    Create(CreateTask),
     Open(OpenTask),
     Close(CloseTask),
     Read(ReadTask),
@@ -183,6 +186,7 @@ impl Operations {
         let Some(operation) = self.by_number.get_mut(&number) else { return };
         let step = match &mut operation.task {
             Task::Command(task) => task.go_on(parts, number, input),
+            Task::Create(task) => task.go_on(parts, number, input),
             Task::Open(task) => task.go_on(parts, number, input),
             Task::Close(task) => task.go_on(parts, number),
             Task::Read(task) => task.go_on(parts, number, input),
@@ -216,7 +220,7 @@ impl Task {
     fn has_changed_nothing(&self) -> bool {
         match self {
             Task::Open(_) | Task::Read(_) | Task::Follow(_) => true,
-            Task::Command(_) | Task::Close(_) => false,
+            Task::Command(_) | Task::Create(_) | Task::Close(_) => false,
             Task::Write(task) => task.has_changed_nothing(),
             Task::Truncate(task) => task.has_changed_nothing(),
         }
@@ -241,7 +245,12 @@ fn task(parts: &mut Parts, request: FilesRequest) -> Result<(Option<InodeId>, Ta
             let inode = inode_of(handle)?;
             (inode, Task::Command(CommandTask::sync(inode)))
         }
-        FilesRequest::Open { .. } if !parts.handles.may_open() => return Err(HostError::Busy),
+        FilesRequest::Create { .. } | FilesRequest::Open { .. } if !parts.handles.may_open() => {
+            return Err(HostError::Busy);
+        }
+        FilesRequest::Create { parent, name, owner, mode } => {
+            return Ok((None, Task::Create(CreateTask::new(parent, name, owner, mode)?)));
+        }
         FilesRequest::Open { inode } => (inode, Task::Open(OpenTask::new(inode))),
         FilesRequest::Close { handle } => {
             let inode = inode_of(handle)?;

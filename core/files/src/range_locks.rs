@@ -14,7 +14,7 @@ use braid_locks::client::{Acquisition, Ctx, Event, LockClient, LockClientConfig,
 use braid_machine::{Effect, HostEffects};
 use braid_wire::{
     ADVISORY_LOCKS, DATA_LOCK, EXISTENCE_LOCK, LockAnswer, LockExtent, LockMode, LockReply, LockRequest, Message,
-    Rejection,
+    Rejection, opening_locks, opening_sequence,
 };
 
 /// The parts that hold locks.
@@ -59,6 +59,30 @@ impl RangeLocks {
         self.acquire(now, part, inode.0, ObjectId(inode.0), extents, true);
     }
 
+    /// The server has granted the locks of an open file with the answer to the `Create` of this sequence. False if this host can't have
+    /// them, and gives them back.
+    pub fn adopt(&mut self, now: Now, start: Generation, sequence: u64, inode: InodeId) -> bool {
+        let [existence, data] = opening_locks(sequence);
+        let extent = |position, mode| LockExtent { position, range: BlockRange::new(0, 1), mode };
+        let locks = [
+            (EXISTENCE, existence, extent(EXISTENCE_LOCK, LockMode::Shared)),
+            (DATA, data, extent(DATA_LOCK, LockMode::Exclusive)),
+        ];
+        let adopt = |client: &mut LockClient, cx: &mut Ctx, (part, number, extent)| {
+            client.adopt(cx, (SERVER, start), (part, inode.0), (number, ObjectId(inode.0), extent))
+        };
+        let has = locks.map(|lock| self.with_client(now, |client, cx| adopt(client, cx, lock)));
+        if has == [true, true] {
+            return true;
+        }
+        for ((part, ..), has) in locks.into_iter().zip(has) {
+            if has {
+                self.release(now, part, inode.0);
+            }
+        }
+        false
+    }
+
     /// Requests an advisory lock on bytes of an inode. It is not cached.
     pub fn acquire_bytes(
         &mut self,
@@ -94,8 +118,12 @@ impl RangeLocks {
         self.with_client(now, |client, cx| client.release_cached(cx));
     }
 
-    /// The server has answered. False if the host is fenced.
-    pub fn on_answer(&mut self, now: Now, answer: LockAnswer) -> bool {
+    /// The server has answered. False if the host is fenced. Locks that come with an answer that is awaited are called back later again:
+    /// this host may get to know them yet.
+    pub fn on_answer(&mut self, now: Now, mut answer: LockAnswer, is_awaited: impl Fn(u64) -> bool) -> bool {
+        if let LockReply::Revoke { lock_ids } = &mut answer.reply {
+            lock_ids.retain(|lock_id| !opening_sequence(*lock_id).is_some_and(&is_awaited));
+        }
         if answer.reply == (LockReply::Rejected { rejection: Rejection::Fenced }) {
             return false;
         }

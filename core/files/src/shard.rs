@@ -143,7 +143,8 @@ impl ShardClient {
                 Heard::Nothing => out.ignore(Ignored::NotAwaited),
             },
             Message::LockAnswer(answer) => {
-                if !self.locks.on_answer(now, answer) {
+                let link = &self.link;
+                if !self.locks.on_answer(now, answer, |sequence| link.is_awaited(sequence)) {
                     self.on_fenced();
                 }
             }

@@ -150,6 +150,51 @@ impl LockServer {
         }
     }
 
+    /// Grants a host locks that are free, without having been asked for them by a message: what contains the server tells the host. They are
+    /// cached. All are granted or none. False if none is.
+    pub fn grant(
+        &mut self,
+        now: Now,
+        host: Generation,
+        object: ObjectId,
+        locks: &[(u64, LockExtent)],
+        out: &mut Effects,
+    ) -> bool {
+        let is_served =
+            self.service == LockService::Serving && self.list.contains(host) && !self.fencing.refuses(host);
+        let Some(session) = self.sessions.get(&host).filter(|session| is_served && session.listed && session.complete)
+        else {
+            return false;
+        };
+        let is_new = |lock_id: u64| self.table.state(LockName { host, lock_id }).is_none();
+        if !locks.iter().all(|(lock_id, _)| is_new(*lock_id)) || !self.has_room(session, locks.len()) {
+            return false;
+        }
+        for (granted, (lock_id, extent)) in locks.iter().enumerate() {
+            let name = LockName { host, lock_id: *lock_id };
+            if !self.table.hold_beside(name, object, &[*extent], |_| false) {
+                for (lock_id, _) in &locks[..granted] {
+                    self.give_back(now, LockName { host, lock_id: *lock_id }, out);
+                }
+                return false;
+            }
+            self.counters.locks += 1;
+            let session = self.sessions.get_mut(&host).expect("just seen");
+            session.lock_ids.insert(*lock_id, HeldLock { cached: true, waited: false, extents: 1 });
+            self.count_extents(host, 1);
+            if self.table.wanted(name) {
+                self.want_back(now, &[name], out);
+            }
+        }
+        true
+    }
+
+    /// True if a host holds all these locks.
+    pub fn holds(&self, host: Generation, lock_ids: &[u64]) -> bool {
+        let is_held = |lock_id: &u64| self.table.state(LockName { host, lock_id: *lock_id }) == Some(LockState::Held);
+        lock_ids.iter().all(is_held)
+    }
+
     /// True if a host may have one more lock of so many extents. A host has at most as much of the table as is left: so one host takes half
     /// of it at most, and leaves room for every other host.
     fn has_room(&self, session: &Session, extents: usize) -> bool {

@@ -5,7 +5,7 @@
 
 use crate::{Abandon, HostRequest, OpId, Patience};
 use braid_base::{FileSystemId, InodeId};
-use braid_wire::{FileAttributes, FileCommand, FileError, FileResult, FileSystemStatus, LockMode};
+use braid_wire::{FileAttributes, FileCommand, FileError, FileResult, FileSystemStatus, LockMode, Owner};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -29,6 +29,15 @@ pub struct AdvisoryOwner(pub u64);
 pub enum FilesRequest {
     /// A command about names and attributes. Commands about blocks and sizes are refused: they belong to the client itself.
     Command(FileCommand),
+    /// Creates a regular file whose name must not exist, and opens it: [`FilesSuccess::Opened`]. If it could not be opened at once, it is
+    /// created ([`FileResult::Created`]), and to be opened by `Open`.
+    Create {
+        parent: InodeId,
+        name: Bytes,
+        owner: Owner,
+        /// The permission bits.
+        mode: u16,
+    },
     /// Opens a regular file, which then exists until it is closed, even without a name.
     Open { inode: InodeId },
     /// Closes a file. Advisory locks stay until their owner releases them.

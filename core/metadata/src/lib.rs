@@ -28,6 +28,7 @@
 //! | [`server`] | the machine: checks who may speak, and routes each input |
 //! | `disk` | the parts of the volume, and the disk commands of each part of the server |
 //! | `operation` | operations of the namespace as procedures of the store |
+//! | `opening` | files that are created and opened by one command |
 //! | `lease` | the lease, and messages that wait for it |
 //! | `absent_hosts` | hosts that are gone and were not dropped |
 //! | `check` | the check of the whole file system |
@@ -49,6 +50,7 @@ mod disk;
 mod groups;
 mod lease;
 pub mod node;
+mod opening;
 mod operation;
 mod operation_locks;
 mod process;

@@ -4,6 +4,7 @@ use crate::absent_hosts::AbsentHosts;
 use crate::check::{CheckRun, Collected, Purpose};
 use crate::disk::{DiskPart, forward, proof, store_config};
 use crate::lease::Lease;
+use crate::opening::Opening;
 use crate::operation::{Operation, OwnOutcome, is_short, outcome_of, reply_of};
 use crate::reclaim::{Action, Aspect, Need, Reclaim, Step};
 use crate::room::Room;
@@ -27,7 +28,7 @@ use braid_wire::{
     LockExtent, LockMode, LockReply, Message, MonitorAnswer, ObjectAnswer, Owner, Rejection,
 };
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// The configuration of a metadata server.
@@ -128,6 +129,8 @@ braid_base::counters! {
 pub(crate) struct OwnOperations {
     /// Free blocks of hosts and of other shards.
     pub space: SpaceRequests,
+    /// Files that hosts create and open by one command.
+    opening: Opening,
     /// The check of the file system, if this server checks it instead of serving it.
     check: Option<CheckRun>,
     /// The operations that are not durable yet.
@@ -138,8 +141,8 @@ pub(crate) struct OwnOperations {
 }
 
 impl OwnOperations {
-    fn new(space: SpaceRequests) -> OwnOperations {
-        OwnOperations { space, check: None, by_sequence: BTreeMap::new(), last_sequence: 0, next_turn: None }
+    fn new(space: SpaceRequests, opening: Opening) -> OwnOperations {
+        OwnOperations { space, opening, check: None, by_sequence: BTreeMap::new(), last_sequence: 0, next_turn: None }
     }
 }
 
@@ -194,7 +197,7 @@ impl MetadataServer {
             lease: Lease::new(config.settings.host_lease),
             reclaim: Reclaim::default(),
             absent: AbsentHosts::default(),
-            own: OwnOperations::new(space),
+            own: OwnOperations::new(space, Opening::new(own)),
             sharded,
             membership: None,
             effects: Effects::new(),
@@ -309,7 +312,7 @@ impl MetadataServer {
     }
 
     fn on_request(&mut self, now: Now, request: FileRequest, out: &mut Effects) {
-        let FileRequest { host, settled, over, sequence, command } = request;
+        let FileRequest { host, settled, over, sequence, mut command } = request;
         if !self.serves(now.time) {
             return out.ignore(Ignored::NotStarted);
         }
@@ -321,6 +324,7 @@ impl MetadataServer {
             return self.answer(now, host, sequence, Err(FileError::Rejected(rejection)), out);
         }
         self.store.settle(host, settled);
+        self.own.opening.settle(host, settled);
         for sequence in over {
             // Otherwise the answer is kept until the mark has passed it. A merge would end requests that the host waits for.
             if self.store.forgets_apart(host) {
@@ -337,6 +341,10 @@ impl MetadataServer {
             self.reclaim.add_host(host);
         }
         let name = TransactionId { host, sequence };
+        if command.opens() && command.check().is_ok() {
+            self.own.opening.begin(name, !self.store.knows(name));
+            command.make_plain();
+        }
         if let FileCommand::GiveBack { runs } = &command {
             self.own.space.on_give_back(name, runs.is_empty());
         }
@@ -371,6 +379,10 @@ impl MetadataServer {
     pub(crate) fn answer(&mut self, now: Now, host: Generation, sequence: u64, reply: FileReply, out: &mut Effects) {
         self.counters.answers += 1;
         self.counters.refused_for_space += u64::from(reply == Err(FileError::NoSpace));
+        let reply = match self.own.opening.end(TransactionId { host, sequence }, &reply) {
+            Some(new) => self.with_locks(now, out, |locks, out| new.open(now, locks, out)),
+            None => reply,
+        };
         let answer = FileAnswer { start: self.config.start, sequence, reply };
         let send = Effect::Send { to: NodeId::Host(host), message: Message::FileAnswer(answer) };
         self.lease.send(now.time, send, out);
@@ -408,6 +420,8 @@ impl MetadataServer {
         self.step_locks(now, Input::Message { from: NodeId::Monitor, message }, out);
         self.doom_fenced(now, out);
         self.end_fenced_commands(now, out);
+        let fenced: BTreeSet<Generation> = self.own.opening.hosts().filter(|host| self.is_fenced(*host)).collect();
+        self.own.opening.retain(|host| !fenced.contains(&host));
     }
 
     fn on_disk_done(&mut self, now: Now, tag: DiskTag, result: DiskResult, out: &mut Effects) {

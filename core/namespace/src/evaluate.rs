@@ -4,7 +4,7 @@ use crate::work::{Context, Stop, Work};
 use crate::{entries, extents, inodes, rename, space};
 use braid_base::limits;
 use braid_objects::{Change, NotHere, View};
-use braid_wire::{FileCommand, FileReply, FileResult};
+use braid_wire::{FileCommand, FileReply, FileResult, OPENS};
 use bytes::Bytes;
 
 /// The result of an evaluation.
@@ -57,7 +57,7 @@ fn execute(command: &FileCommand, work: &mut Work) -> Result<FileResult, Stop> {
         FileCommand::Stat { inode } => Ok(FileResult::Attributes(work.attributes(*inode)?)),
         FileCommand::ReadLink { inode } => inodes::read_link(work, *inode),
         FileCommand::Create { parent, name, node, exclusive, owner, mode } => {
-            let new = inodes::New { node, owner: *owner, mode: *mode };
+            let new = inodes::New { node, owner: *owner, mode: *mode & !OPENS };
             inodes::create(work, *parent, name, new, *exclusive)
         }
         FileCommand::Link { inode, parent, name } => inodes::link(work, *inode, *parent, name),

@@ -90,7 +90,7 @@ pub enum FileCommand {
         /// symbolic links are always created exclusively.
         exclusive: bool,
         owner: Owner,
-        /// The permission bits.
+        /// The permission bits; and [`OPENS`], if the host opens what is made.
         mode: u16,
     },
     /// Gives an inode that is no directory a further name.
@@ -160,6 +160,25 @@ pub const EXISTENCE_LOCK: u16 = 1;
 /// Advisory locks of programs: ranges of bytes.
 pub const ADVISORY_LOCKS: u16 = 2;
 
+/// A bit beside the permissions of a regular file that is created exclusively: the host opens it. The server grants the host the locks of a
+/// file that is open, if it can at once, and answers [`FileResult::Opened`]. A server of an earlier release refuses such a command with
+/// [`FileError::Malformed`].
+pub const OPENS: u16 = 1 << 15;
+/// Hosts number other locks below this.
+const OPENING_LOCKS: u64 = 1 << 63;
+
+/// The numbers of the locks that a host gets with the answer to a `Create` of this sequence: that of the existence, shared, and that of the
+/// data, exclusive.
+pub fn opening_locks(sequence: u64) -> [u64; 2] {
+    let existence = OPENING_LOCKS | sequence << 1;
+    [existence, existence | 1]
+}
+
+/// The sequence of the `Create` that this lock came with, if it came with one.
+pub fn opening_sequence(lock_id: u64) -> Option<u64> {
+    (lock_id & OPENING_LOCKS != 0).then_some((lock_id & !OPENING_LOCKS) >> 1)
+}
+
 /// The lowest cookie of a directory entry. Lower ones are left to the host, for `.` and `..`.
 pub const FIRST_COOKIE: u64 = 256;
 
@@ -184,6 +203,9 @@ pub enum FileResult {
         /// False if the inode existed.
         is_new: bool,
     },
+    /// The result of a `Create` with [`OPENS`]: a new file. The host holds its locks, which are cached ([`opening_locks`]). Without them the
+    /// result is `Created`.
+    Opened(FileAttributes),
     /// The result of `Unlink` and `RemoveDirectory`: the inode without the name. It is an orphan if it has no links.
     Removed(FileAttributes),
     /// The result of `Rename`.
@@ -401,6 +423,18 @@ impl FileCommand {
         )
     }
 
+    /// True if the host opens what is created.
+    pub fn opens(&self) -> bool {
+        matches!(self, FileCommand::Create { node: NewInode::Regular, exclusive: true, mode, .. } if mode & OPENS != 0)
+    }
+
+    /// The command without [`OPENS`].
+    pub fn make_plain(&mut self) {
+        if let FileCommand::Create { mode, .. } = self {
+            *mode &= !OPENS;
+        }
+    }
+
     /// The inode whose metadata server executes the command: for a command on names, the directory. `None` for commands on the file system.
     pub fn inode(&self) -> Option<InodeId> {
         match self {
@@ -449,7 +483,7 @@ impl FileCommand {
             | FileCommand::RemoveDirectory { name, .. } => check_name(name),
             FileCommand::Create { name, node, mode, .. } => {
                 check_name(name)?;
-                check_mode(*mode)?;
+                check_mode(if self.opens() { *mode & !OPENS } else { *mode })?;
                 match node {
                     NewInode::SymbolicLink { target } => check_target(target),
                     NewInode::Special { special, device } if !special.is_device() && *device != 0 => {

@@ -413,6 +413,7 @@ wire_enum!(FileResult {
     10 => Reserved(runs),
     11 => Attached { attributes, next },
     12 => FileSystem(status),
+    13 => Opened(attributes),
 });
 wire_enum!(FileError {
     1 => Stale,

@@ -63,6 +63,17 @@ pub trait FileSystem: Send + Sync + 'static {
         mode: u16,
     ) -> impl Future<Output = Result<FileAttributes>> + Send;
 
+    /// Creates a regular file, whose owner is the caller, and opens it if that can be done at once. The name must not exist.
+    fn create(
+        &self,
+        by: &Caller,
+        parent: InodeId,
+        name: Bytes,
+        mode: u16,
+    ) -> impl Future<Output = Result<(FileAttributes, Option<OpenFile>)>> + Send {
+        async move { Ok((self.make(by, parent, name, NewInode::Regular, mode).await?, None)) }
+    }
+
     /// Gives a file a further name.
     fn link(
         &self,

@@ -193,11 +193,16 @@ impl HostFiles {
         Ok(result_in(success))
     }
 
-    /// A command about names. There is no name in a directory that is gone.
+    /// A command about names.
     async fn of_names(&self, by: &Caller, command: FileCommand) -> Result<FilesSuccess> {
-        match self.call_any(by, FilesRequest::Command(command)).await {
+        self.call_of_names(by, FilesRequest::Command(command)).await.map(|(_, success)| success)
+    }
+
+    /// A request about names. There is no name in a directory that is gone.
+    async fn call_of_names(&self, by: &Caller, request: FilesRequest) -> Result<(Host, FilesSuccess)> {
+        match self.call_any(by, request).await {
             Err(Errno::STALE) => Err(Errno::NOENT),
-            outcome => outcome.map(|(_, success)| success),
+            outcome => outcome,
         }
     }
 
@@ -226,6 +231,12 @@ impl HostFiles {
     fn lose(&self, host: &Host) {
         self.host.send_if_modified(|current| current.start == host.start && current.client.take().is_some());
     }
+}
+
+/// The number of a file that is open on a host.
+fn open_file(host: &Host, handle: FileHandle) -> OpenFile {
+    assert!(handle.0 >> HANDLE_BITS == 0, "a host opens fewer files than that");
+    OpenFile(u64::from(host.start) << HANDLE_BITS | handle.0)
 }
 
 /// How long a request goes on after its program was interrupted; none if it is not abandoned.
@@ -329,6 +340,20 @@ impl FileSystem for HostFiles {
         attributes_in(self.of_names(by, command).await?)
     }
 
+    async fn create(
+        &self,
+        by: &Caller,
+        parent: InodeId,
+        name: Bytes,
+        mode: u16,
+    ) -> Result<(FileAttributes, Option<OpenFile>)> {
+        let request = FilesRequest::Create { parent, name, owner: by.owner, mode };
+        match self.call_of_names(by, request).await? {
+            (host, FilesSuccess::Opened { handle, attributes }) => Ok((attributes, Some(open_file(&host, handle)))),
+            (_, created) => Ok((attributes_in(created)?, None)),
+        }
+    }
+
     async fn link(&self, by: &Caller, inode: InodeId, parent: InodeId, name: Bytes) -> Result<FileAttributes> {
         attributes_in(self.of_names(by, FileCommand::Link { inode, parent, name }).await?)
     }
@@ -377,10 +402,7 @@ impl FileSystem for HostFiles {
 
     async fn open(&self, by: &Caller, inode: InodeId) -> Result<OpenFile> {
         match self.call_any(by, FilesRequest::Open { inode }).await? {
-            (host, FilesSuccess::Opened { handle, .. }) => {
-                assert!(handle.0 >> HANDLE_BITS == 0, "a host opens fewer files than that");
-                Ok(OpenFile(u64::from(host.start) << HANDLE_BITS | handle.0))
-            }
+            (host, FilesSuccess::Opened { handle, .. }) => Ok(open_file(&host, handle)),
             (_, other) => unreachable!("a host answers an open with a handle, not {other:?}"),
         }
     }

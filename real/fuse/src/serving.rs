@@ -236,7 +236,7 @@ impl<F: FileSystem> Serving<'_, F> {
     async fn create(&self, by: &Caller, parent: InodeId, flags: u32, mode: u32, name: Bytes) -> Result<Reply> {
         let fs = self.file_system;
         for _ in 0..CREATE_ATTEMPTS {
-            let made = fs.make(by, parent, name.clone(), NewInode::Regular, permissions(mode)).await;
+            let made = fs.create(by, parent, name.clone(), permissions(mode)).await;
             let (attributes, opened) = match made {
                 Err(Errno::EXIST) if flags & OFlags::EXCL.bits() == 0 => {
                     match fs.lookup(by, parent, name.clone()).await {
@@ -248,7 +248,8 @@ impl<F: FileSystem> Serving<'_, F> {
                     }
                 }
                 Err(error) => return Err(error),
-                Ok(attributes) => (attributes, fs.open(by, attributes.inode).await),
+                Ok((attributes, Some(file))) => (attributes, Ok(file)),
+                Ok((attributes, None)) => (attributes, fs.open(by, attributes.inode).await),
             };
             match opened {
                 Err(Errno::STALE) => {}

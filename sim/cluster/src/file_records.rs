@@ -13,6 +13,7 @@ use braid_check::{
     Client, FileAction, FileFailure, FileHistory, FileOperation, FileOperationId, FileValue, parse_units,
 };
 use braid_machine::{FileHandle, FilesError, FilesSuccess, HostError, HostOutcome, HostSuccess, MountRequest, OpId};
+use braid_wire::FileResult;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -147,7 +148,10 @@ impl Cluster {
         let value = match success {
             FilesSuccess::Done => FileValue::Done,
             FilesSuccess::Result(result) => FileValue::Result(result.clone()),
-            FilesSuccess::Opened { attributes, .. } => FileValue::Opened(*attributes),
+            FilesSuccess::Opened { attributes, .. } => match action {
+                FileAction::Open { .. } => FileValue::Opened(*attributes),
+                _ => FileValue::Result(FileResult::Created { attributes: *attributes, is_new: true }),
+            },
             FilesSuccess::Data(parts) => match parse_units(&parts.concat()) {
                 Ok(units) => FileValue::Data(units),
                 Err(corrupt) => {
@@ -166,6 +170,9 @@ impl Cluster {
         match (&action, success) {
             (FileAction::Open { inode }, FilesSuccess::Opened { handle, .. }) => {
                 open.push(OpenFile { handle: *handle, inode: *inode });
+            }
+            (FileAction::Command(_), FilesSuccess::Opened { handle, attributes }) => {
+                open.push(OpenFile { handle: *handle, inode: attributes.inode });
             }
             (FileAction::Lock { .. }, _) => self.check_lock(node, &action)?,
             _ => {}

@@ -120,7 +120,15 @@ impl FileWorkload {
                 }
             }
         };
-        (FilesRequest::Command(command.clone()), FileAction::Command(command))
+        let request = match command.clone() {
+            FileCommand::Create { parent, name, node: NewInode::Regular, exclusive: true, owner, mode }
+                if self.rng.chance(2, 3) =>
+            {
+                FilesRequest::Create { parent, name, owner, mode }
+            }
+            command => FilesRequest::Command(command),
+        };
+        (request, FileAction::Command(command))
     }
 
     fn create(&mut self, parent: InodeId, name: Bytes) -> FileCommand {

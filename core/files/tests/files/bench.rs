@@ -244,6 +244,11 @@ impl Bench {
         }
     }
 
+    /// Creates a file, and opens it.
+    pub fn create_open(&mut self, host: Generation, name: &str) -> Result<FilesSuccess, HostError> {
+        self.call(host, creation(name))
+    }
+
     pub fn open(&mut self, host: Generation, inode: InodeId) -> FileHandle {
         match self.call(host, FilesRequest::Open { inode }) {
             Ok(FilesSuccess::Opened { handle, .. }) => handle,
@@ -277,4 +282,10 @@ impl Bench {
         assert!(self.clients.keys().all(|host| !holders.contains(host)), "locks are given back: {holders:?}");
         self.server.check();
     }
+}
+
+/// A request to create a file in the root and to open it.
+pub fn creation(name: &str) -> FilesRequest {
+    let name = Bytes::copy_from_slice(name.as_bytes());
+    FilesRequest::Create { parent: InodeId::ROOT, name, owner: Owner::default(), mode: 0o644 }
 }

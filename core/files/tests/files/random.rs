@@ -1,11 +1,11 @@
 //! Random operations of several clients on a few files, while messages are lost, doubled, delayed and reordered, hostwrites end with
 //! unknown outcomes, the server restarts, and hosts die. Bytes are linearizable, everything ends, and nothing is left behind.
 
-use crate::bench::{BAD, Bench, GOOD, Network};
+use crate::bench::{BAD, Bench, GOOD, Network, creation};
 use crate::history::{Action, Entry, check};
 use braid_base::{Generation, InodeId, Rng, Time};
 use braid_machine::{ArrayRequest, FileHandle, FilesRequest, FilesSuccess, HostError, HostSuccess, OpId};
-use braid_wire::FileCommand;
+use braid_wire::{FileCommand, FileResult};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -42,6 +42,41 @@ impl Run {
         Run { seed, bench, rng: Rng::new(seed), inodes, handles, pending, entries, is_small }
     }
 
+    /// A run whose files are created and opened by one host, while the others look for their names and use them at once.
+    fn of_new_files(seed: u64) -> Run {
+        let mut run = Run::new(seed, 3, BAD, false);
+        run.inodes.clear();
+        for file in 0..FILES {
+            let (creator, name) = (run.host(), format!("new {file}"));
+            let op = run.bench.ask(creator, creation(&name));
+            let restarts = run.rng.chance(1, 4);
+            loop {
+                let looks = Generation(run.rng.between(1, 3) as u32);
+                let (parent, name) = (InodeId::ROOT, Bytes::copy_from_slice(name.as_bytes()));
+                let found = run.bench.call(looks, FilesRequest::Command(FileCommand::Lookup { parent, name }));
+                if let Ok(FilesSuccess::Result(FileResult::Attributes(attributes))) = found {
+                    run.inodes.push(attributes.inode);
+                    break;
+                }
+            }
+            if restarts {
+                run.bench.restart_server();
+            }
+            for _ in 0..run.rng.below(3) {
+                run.go_with(file + 1, 1);
+            }
+            match run.bench.finish(op) {
+                Ok(HostSuccess::Files(FilesSuccess::Opened { handle, .. })) => {
+                    // It may have opened the file by its inode, too.
+                    run.handles.insert((creator, file), handle);
+                }
+                Ok(HostSuccess::Files(FilesSuccess::Result(FileResult::Created { .. }))) => {}
+                other => panic!("seed {seed}: {other:?}"),
+            }
+        }
+        run
+    }
+
     fn host(&mut self) -> Generation {
         let hosts: Vec<_> = self.bench.clients.keys().copied().collect();
         hosts[self.rng.below(hosts.len() as u64) as usize]
@@ -56,9 +91,9 @@ impl Run {
         handle
     }
 
-    /// Begins a random operation.
-    fn begin(&mut self) {
-        let (host, file) = (self.host(), self.rng.below(FILES as u64) as usize);
+    /// Begins a random operation on one of the first files.
+    fn begin(&mut self, files: usize) {
+        let (host, file) = (self.host(), self.rng.below(files as u64) as usize);
         let handle = self.handle(host, file);
         let mut offset = self.rng.below(LONGEST) & if self.rng.chance(1, 4) { !0xfff } else { !0 };
         let longest = if self.rng.chance(1, 3) { 20_000 } else { 300 };
@@ -140,9 +175,13 @@ impl Run {
     }
 
     fn go(&mut self, steps: usize) {
+        self.go_with(FILES, steps);
+    }
+
+    fn go_with(&mut self, files: usize, steps: usize) {
         for _ in 0..steps {
             if self.pending.len() < 2 * self.bench.clients.len() {
-                self.begin();
+                self.begin(files);
             }
             let wait = Duration::from_micros(self.rng.below(30_000));
             self.bench.pass(wait);
@@ -175,6 +214,15 @@ impl Run {
 }
 
 #[test]
+fn bytes_of_files_that_others_find_at_once_are_linearizable() {
+    for seed in 0..100 {
+        let mut run = Run::of_new_files(seed);
+        run.go(20);
+        run.end();
+    }
+}
+
+#[test]
 fn bytes_are_linearizable_over_a_bad_network() {
     for seed in 0..60 {
         let mut run = Run::new(seed, 3, BAD, false);
@@ -203,7 +251,7 @@ fn bytes_are_linearizable_on_a_fast_network() {
         let mut run = Run::new(seed, 2, GOOD, false);
         for _ in 0..40 {
             while run.pending.len() < 5 {
-                run.begin();
+                run.begin(FILES);
             }
             run.bench.pass(Duration::from_micros(run.rng.below(600)));
             run.collect();

@@ -38,6 +38,8 @@ pub struct Server {
     next_heartbeat: Time,
     volume: Rc<RefCell<Volume>>,
     pub is_nearly_full: bool,
+    /// It is of an earlier release, and refuses to open what it creates.
+    pub refuses_to_open: bool,
     /// Commands executed so far.
     pub executed: Vec<(Generation, FileCommand)>,
     /// Messages to hosts.
@@ -69,6 +71,7 @@ impl Server {
             next_heartbeat: Time(0),
             volume,
             is_nearly_full: false,
+            refuses_to_open: false,
             executed: Vec::new(),
             outbox: Vec::new(),
         }
@@ -110,7 +113,12 @@ impl Server {
 
     fn on_request(&mut self, now: Now, host: Generation, request: FileRequest) {
         assert_eq!(request.host, host);
-        let FileRequest { sequence, settled, over, command, .. } = request;
+        let FileRequest { sequence, settled, over, mut command, .. } = request;
+        let opens = command.opens();
+        if opens && self.refuses_to_open {
+            return self.answer(host, sequence, Err(FileError::Malformed));
+        }
+        command.make_plain();
         if self.volume.borrow().fenced.contains(&host) {
             return self.answer(host, sequence, Err(FileError::Rejected(Rejection::Fenced)));
         }
@@ -123,7 +131,14 @@ impl Server {
             return;
         }
         if let Some(reply) = answers.get(&sequence) {
-            let reply = reply.clone();
+            let reply = match reply.clone() {
+                Ok(FileResult::Created { attributes, is_new: true })
+                    if opens && self.locks.holds(host, &opening_locks(sequence)) =>
+                {
+                    Ok(FileResult::Opened(attributes))
+                }
+                reply => reply,
+            };
             return self.answer(host, sequence, reply);
         }
         let context = Context { host, now: FileTime(now.clock.0 as i64), is_nearly_full: self.is_nearly_full };
@@ -133,8 +148,24 @@ impl Server {
         if !evaluation.only_asks {
             answers.insert(sequence, evaluation.answer.clone());
         }
-        self.answer(host, sequence, evaluation.answer);
+        let reply = match evaluation.answer {
+            Ok(FileResult::Created { attributes, is_new: true })
+                if opens && self.grant_open(now, host, sequence, attributes.inode) =>
+            {
+                Ok(FileResult::Opened(attributes))
+            }
+            reply => reply,
+        };
+        self.answer(host, sequence, reply);
         self.ask_for_orphans(now);
+    }
+
+    fn grant_open(&mut self, now: Now, host: Generation, sequence: u64, inode: InodeId) -> bool {
+        let [existence, data] = opening_locks(sequence);
+        let extent = |position, mode| LockExtent { position, range: BlockRange::new(0, 1), mode };
+        let existence = (existence, extent(EXISTENCE, LockMode::Shared));
+        let data = (data, extent(DATA_LOCK, LockMode::Exclusive));
+        self.locks.grant(now, host, ObjectId(inode.0), &[existence, data], &mut Effects::new())
     }
 
     fn answer(&mut self, host: Generation, sequence: u64, reply: FileReply) {

@@ -1,12 +1,12 @@
 //! Lock requests of a host: requested, granted, cached, revoked, released. Each is sent again until it is answered.
 
 use super::server_links::ServerLink;
-use super::{Ctx, Event, HolderId, LockClient, LockTimer};
+use super::{Ctx, Event, Holder, HolderId, LockClient, LockTimer, Part};
 use braid_base::{Backoff, Generation, LockServerId, ObjectId, limits};
 use braid_machine::Ignored;
 use braid_wire::Rejection;
 use braid_wire::locking::{LockAnswer, LockCommand, LockExtent, LockRefusal, LockReply, LockTerm};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 /// A lock, from when it is requested until its release is confirmed.
 #[derive(Clone, Debug)]
@@ -251,6 +251,58 @@ impl LockClient {
                 self.acquire_next(cx, user);
             }
         }
+    }
+
+    /// A server has granted a cached lock that was not requested: the holder has it from now on. False if the holder has locks already, or
+    /// the server has restarted since: then the lock is released.
+    pub fn adopt(
+        &mut self,
+        cx: &mut Ctx,
+        (server, start): (LockServerId, Generation),
+        (part, holder): (Part, u64),
+        (number, object, extent): (u64, ObjectId, LockExtent),
+    ) -> bool {
+        let holder = HolderId { part, number: holder };
+        let knows = self.links.get(&server).is_some_and(|link| link.knows_all(start));
+        let is_free = !self.holders.contains_key(&holder)
+            && !self.requests.contains_key(&number)
+            && self.cache.conflicting(object, &[extent]).is_empty()
+            && self.cache.covering(object, &[extent]).is_none();
+        if !knows || !is_free || !self.local.hold_beside(holder, object, &[extent], |_| false) {
+            if !self.requests.contains_key(&number) {
+                self.release_unknown(cx, server, number);
+            }
+            return false;
+        }
+        let request = Request {
+            server,
+            object,
+            extents: vec![extent],
+            cached: true,
+            state: RequestState::Held,
+            users: [holder].into(),
+            retired: false,
+            resend: cx.settings.resend(),
+            over: Vec::new(),
+            beside: Vec::new(),
+        };
+        self.requests.insert(number, request);
+        self.keep(cx, number);
+        let (requests, asked, next) = (vec![number], BTreeSet::new(), VecDeque::new());
+        let over = Vec::new();
+        let held = Holder {
+            object,
+            caches: true,
+            is_impatient: false,
+            over,
+            requests,
+            queued: false,
+            asked,
+            next,
+            has_all: true,
+        };
+        self.holders.insert(holder, held);
+        true
     }
 
     /// Releases a lock that this host does not know, until the server has confirmed that.

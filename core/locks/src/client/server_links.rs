@@ -30,6 +30,11 @@ impl ServerLink {
         }
     }
 
+    /// True if this is the server's latest start, and it knows every lock of this host.
+    pub fn knows_all(&self, start: Generation) -> bool {
+        (self.heard, self.start) == (start, start)
+    }
+
     /// One lock less has to be reasserted.
     pub fn heard_again(&mut self) {
         self.reassert(self.reasserting - 1);

@@ -1,7 +1,9 @@
 //! A metadata server on a bench. Its disk is memory, which executes commands when the test lets it.
 
 use braid_base::limits::{self, Settings};
-use braid_base::{ArrayId, BLOCK_BYTES, BlockRange, Clock, FileSystemId, Generation, InodeId, NodeId, Now, ObjectId, Time};
+use braid_base::{
+    ArrayId, BLOCK_BYTES, BlockRange, Clock, FileSystemId, Generation, InodeId, NodeId, Now, ObjectId, Time,
+};
 use braid_machine::{DiskCommand, Effect, Effects, Input, Machine};
 use braid_metadata::{
     Grouping, MetadataServer, MetadataServerConfig, MetadataService, Protocol, Purpose, VOLUME_BYTES_MIN, format,

@@ -5,5 +5,6 @@ mod checks;
 mod crashes;
 mod full;
 mod lease;
+mod opening;
 mod removal;
 mod requests;

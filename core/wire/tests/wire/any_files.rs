@@ -120,6 +120,7 @@ pub fn reply() -> impl Strategy<Value = FileReply> {
         (vec(directory_entry(), 0..4), any::<bool>()).prop_map(|(entries, more)| FileResult::Entries { entries, more }),
         value().prop_map(FileResult::Target),
         (attributes(), any::<bool>()).prop_map(|(attributes, is_new)| FileResult::Created { attributes, is_new }),
+        attributes().prop_map(FileResult::Opened),
         attributes().prop_map(FileResult::Removed),
         (attributes(), of(attributes())).prop_map(|(moved, replaced)| FileResult::Renamed { moved, replaced }),
         (attributes(), any::<bool>()).prop_map(|(attributes, is_done)| FileResult::Truncated { attributes, is_done }),

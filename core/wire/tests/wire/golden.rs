@@ -683,7 +683,7 @@ fn a_byte_that_is_no_choice_is_refused_by_name() {
         ("NewInode", format!("{FILE_REQUEST} 06 {OBJECT} 01000000 61"), 4),
         ("NewTime", format!("{FILE_REQUEST} 0b {OBJECT} 00 00 00 01"), 2),
         ("result", FILE_ANSWER.into(), 2),
-        ("FileResult", format!("{FILE_ANSWER} 01"), 12),
+        ("FileResult", format!("{FILE_ANSWER} 01"), 13),
         ("FileType", format!("{FILE_ANSWER} 01 02 {OBJECT}"), 4),
         ("SpecialType", format!("{FILE_ANSWER} 01 02 {OBJECT} 04"), 4),
         ("FileError", format!("{FILE_ANSWER} 02"), 22),

@@ -63,6 +63,10 @@ fn commands() -> Vec<(FileCommand, String)> {
         FileCommand::Create { parent, name, node, exclusive, owner, mode: 0o644 }
     };
     let created = "e8030000 64000000 a401";
+    let mut opened = create(NewInode::Regular, true);
+    if let FileCommand::Create { mode, .. } = &mut opened {
+        *mode |= OPENS;
+    }
     let change = AttributeChange {
         mode: Some(0o755),
         uid: Some(6),
@@ -79,6 +83,7 @@ fn commands() -> Vec<(FileCommand, String)> {
         (FileCommand::ReadDirectory { inode, after: 6, most: 0x1234 }, format!("04 {OBJECT} {TICKET} 34120000")),
         (FileCommand::ReadLink { inode }, format!("05 {OBJECT}")),
         (create(NewInode::Regular, false), format!("06 {TICKET} {NAME} 01 00 {created}")),
+        (opened, format!("06 {TICKET} {NAME} 01 01 e8030000 64000000 a481")),
         (create(NewInode::Directory, true), format!("06 {TICKET} {NAME} 02 01 {created}")),
         (create(NewInode::SymbolicLink { target }, true), format!("06 {TICKET} {NAME} 03 {NAME} 01 {created}")),
         (
@@ -154,6 +159,7 @@ fn results() -> Vec<(FileResult, String)> {
         (FileResult::Attached { attributes, next: None }, format!("0b {ATTRIBUTES} 00")),
         (FileResult::Attached { attributes, next: Some(6) }, format!("0b {ATTRIBUTES} 01 {TICKET}")),
         (FileResult::FileSystem(status), format!("0c {TICKET} {OBJECT} {TICKET} {OBJECT}")),
+        (FileResult::Opened(attributes), format!("0d {ATTRIBUTES}")),
     ]
 }
 

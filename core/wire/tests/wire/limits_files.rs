@@ -57,6 +57,17 @@ fn link_to(target: usize) -> FileCommand {
     FileCommand::Create { parent: INODE, name, node, exclusive: true, owner: Owner::default(), mode: 0o777 }
 }
 
+fn create(node: NewInode, exclusive: bool, mode: u16) -> FileCommand {
+    FileCommand::Create {
+        parent: INODE,
+        name: Bytes::from_static(b"a"),
+        node,
+        exclusive,
+        owner: Owner::default(),
+        mode,
+    }
+}
+
 fn set_mode(mode: u16) -> FileCommand {
     FileCommand::SetAttributes { inode: INODE, change: AttributeChange { mode: Some(mode), ..Default::default() } }
 }
@@ -97,6 +108,11 @@ fn a_command_is_checked() {
         (link_to(target), Ok(())),
         (link_to(target + 1), Err(FileError::NameTooLong)),
         (link_to(0), Err(FileError::InvalidName)),
+        (create(NewInode::Regular, true, OPENS | 0o7777), Ok(())),
+        (create(NewInode::Regular, false, OPENS | 0o644), Err(FileError::Malformed)),
+        (create(NewInode::Directory, true, OPENS | 0o755), Err(FileError::Malformed)),
+        (create(NewInode::Regular, true, OPENS | 0o10000), Err(FileError::Malformed)),
+        (set_mode(OPENS | 0o644), Err(FileError::Malformed)),
         (set_mode(0o7777), Ok(())),
         (set_mode(0o10000), Err(FileError::Malformed)),
         (FileCommand::Truncate { inode: INODE, size: FILE_BYTES_MAX }, Ok(())),

@@ -4,8 +4,8 @@ use super::Grammar;
 use braid_base::{Generation, ObjectId};
 use braid_wire::{
     Action, ActionResult, AttributeChange, AttributeName, CommandResult, FileAnswer, FileCommand, FileError,
-    FileExtent, FileRequest, FileResult, FileTime, NewInode, NewTime, ObjectAnswer, ObjectCommand, ObjectFailure,
-    ObjectRefusal, ObjectRequest, Owner, SetAttribute, SpecialType, Undefined, When,
+    FileExtent, FileRequest, FileResult, FileTime, NewInode, NewTime, OPENS, ObjectAnswer, ObjectCommand,
+    ObjectFailure, ObjectRefusal, ObjectRequest, Owner, SetAttribute, SpecialType, Undefined, When,
 };
 use bytes::Bytes;
 
@@ -29,7 +29,8 @@ impl Grammar {
             5..=7 => {
                 let (node, exclusive) = (self.new_inode(), self.choices.chance(50));
                 let owner = Owner { uid: self.number(9) as u32, gid: 0 };
-                FileCommand::Create { parent, name, node, exclusive, owner, mode: self.number(0o777) as u16 }
+                let opens = if self.choices.chance(50) { OPENS } else { 0 };
+                FileCommand::Create { parent, name, node, exclusive, owner, mode: self.number(0o777) as u16 | opens }
             }
             8 => FileCommand::Link { inode, parent, name },
             9 => FileCommand::Unlink { parent, name },
