@@ -160,8 +160,7 @@ impl LockServer {
         locks: &[(u64, LockExtent)],
         out: &mut Effects,
     ) -> bool {
-        let is_served =
-            self.service == LockService::Serving && self.list.contains(host) && !self.fencing.refuses(host);
+        let is_served = self.service == LockService::Serving && self.list.contains(host) && !self.fencing.refuses(host);
         let Some(session) = self.sessions.get(&host).filter(|session| is_served && session.listed && session.complete)
         else {
             return false;

@@ -9,25 +9,36 @@ use braid_world::FaultKind;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-fn attack(seed: u64, runs: u64, threads: usize) -> Outcome {
-    let choices = Choices::default();
+fn attack(seed: u64, runs: u64, threads: usize, choices: Choices) -> Outcome {
     Attack { seed, runs: Some(runs), until: None, choices, threads: threads.try_into().ok(), keep_going: false }
         .run(|_, _| ())
 }
 
-fn swarm(seed: u64, runs: u64) -> Report {
-    let outcome = attack(seed, runs, 0);
+/// The sum of so many runs from seed 0 on, none of which may fail.
+fn swarm(runs: u64, choices: Choices) -> Report {
+    let outcome = attack(0, runs, 0, choices.clone());
     if let Some(failure) = outcome.failures.first() {
-        panic!("{}\n{failure}", Options::of_seed(failure.seed));
+        panic!("{}\n{failure}", Options::chosen(failure.seed, &choices));
     }
+    println!("{}", outcome.sum);
     outcome.sum
+}
+
+/// The usual kinds of faults, and this one.
+fn also(kind: FaultKind) -> Choices {
+    Choices { also: vec![kind], atomicity: Some(Atomicity::Implied), ..Choices::default() }
+}
+
+/// A run in which no faults happen would prove nothing.
+fn happened(sum: &Report, least: &[(&'static str, u64)]) {
+    for (what, least) in least {
+        assert!(sum.faults.get(what).is_some_and(|count| count >= least), "{what}: too rarely: {sum}");
+    }
 }
 
 #[test]
 fn three_hundred_swarm_runs_leave_everything_right() {
-    let sum = swarm(0, 300);
-    println!("{sum}");
-    // A run in which no faults happen would prove nothing.
+    let sum = swarm(300, Choices::default());
     for fault in [
         "host crash",
         "device crash",
@@ -101,114 +112,74 @@ fn file_systems_of_usual_runs_have_one_metadata_server_or_several() {
 
 #[test]
 fn writes_that_take_effect_on_arrival_leave_parity_right() {
-    let choices = Choices { atomicity: Some(Atomicity::Consistent), ..Choices::default() };
-    let attack = Attack { seed: 0, runs: Some(100), until: None, choices, threads: None, keep_going: false };
-    let outcome = attack.run(|_, _| ());
-    if let Some(failure) = outcome.failures.first() {
-        panic!("{failure}");
-    }
-    let hosts = &outcome.sum.hosts;
-    println!("{}", outcome.sum);
-    assert!(hosts.rows_checked > 50 && hosts.rows_recomputed > 50, "{}", outcome.sum);
+    let sum = swarm(100, Choices { atomicity: Some(Atomicity::Consistent), ..Choices::default() });
+    assert!(sum.hosts.rows_checked > 50 && sum.hosts.rows_recomputed > 50, "{sum}");
 }
 
 #[test]
 fn volumes_move_while_administrators_die() {
-    let choices = Choices { also: vec![FaultKind::Migrate], atomicity: Some(Atomicity::Implied), ..Choices::default() };
-    let attack = Attack { seed: 0, runs: Some(60), until: None, choices, threads: None, keep_going: false };
-    let outcome = attack.run(|_, _| ());
-    if let Some(failure) = outcome.failures.first() {
-        panic!("{failure}");
-    }
-    let sum = &outcome.sum;
-    println!("{sum}");
-    for (what, least) in [
-        ("migration begun", 100),
-        ("copy of the volume begun", 100),
-        ("migration ended", 50),
-        ("migration continued", 50),
-        ("migration given up", 10),
-        ("last migration ended", 1),
-        ("administrator died", 20),
-        ("administrator suspended", 20),
-    ] {
-        assert!(sum.faults.get(what).is_some_and(|count| *count >= least), "{what}: too rarely: {sum}");
-    }
+    let sum = swarm(60, also(FaultKind::Migrate));
+    happened(
+        &sum,
+        &[
+            ("migration begun", 100),
+            ("copy of the volume begun", 100),
+            ("migration ended", 50),
+            ("migration continued", 50),
+            ("migration given up", 10),
+            ("last migration ended", 1),
+            ("administrator died", 20),
+            ("administrator suspended", 20),
+        ],
+    );
 }
 
 #[test]
 fn orderings_change_while_administrators_die() {
-    let choices = Choices { also: vec![FaultKind::Reorder], atomicity: Some(Atomicity::Implied), ..Choices::default() };
-    let attack = Attack { seed: 0, runs: Some(80), until: None, choices, threads: None, keep_going: false };
-    let outcome = attack.run(|_, _| ());
-    if let Some(failure) = outcome.failures.first() {
-        panic!("{failure}");
-    }
-    let sum = &outcome.sum;
-    println!("{sum}");
-    for (what, least) in [
-        ("change made", 50),
-        ("change of another host completed", 4),
-        ("change reverted", 30),
-        ("change taken over", 2),
-        ("administrator died", 10),
-        ("administrator suspended", 10),
-        ("answers of the store lost", 30),
-    ] {
-        assert!(sum.faults.get(what).is_some_and(|count| *count >= least), "{what}: too rarely: {sum}");
-    }
+    let sum = swarm(80, also(FaultKind::Reorder));
+    happened(
+        &sum,
+        &[
+            ("change made", 50),
+            ("change of another host completed", 4),
+            ("change reverted", 30),
+            ("change taken over", 2),
+            ("administrator died", 10),
+            ("administrator suspended", 10),
+            ("answers of the store lost", 30),
+        ],
+    );
 }
 
 #[test]
 fn volumes_are_created_and_deleted_while_administrators_die() {
-    let choices =
-        Choices { also: vec![FaultKind::CreateDelete], atomicity: Some(Atomicity::Implied), ..Choices::default() };
-    let attack = Attack { seed: 0, runs: Some(60), until: None, choices, threads: None, keep_going: false };
-    let outcome = attack.run(|_, _| ());
-    if let Some(failure) = outcome.failures.first() {
-        panic!("{failure}");
-    }
-    let sum = &outcome.sum;
-    println!("{sum}");
-    for (what, least) in [
-        ("volume created", 60),
-        ("volume deleted", 50),
-        ("creation of another host completed", 3),
-        ("deletion of another host completed", 10),
-        ("creation with a used number", 10),
-        ("administrator died", 20),
-        ("administrator suspended", 20),
-        ("answers of the store lost", 30),
-    ] {
-        assert!(sum.faults.get(what).is_some_and(|count| *count >= least), "{what}: too rarely: {sum}");
-    }
+    let sum = swarm(60, also(FaultKind::CreateDelete));
+    happened(
+        &sum,
+        &[
+            ("volume created", 60),
+            ("volume deleted", 50),
+            ("creation of another host completed", 3),
+            ("deletion of another host completed", 10),
+            ("creation with a used number", 10),
+            ("administrator died", 20),
+            ("administrator suspended", 20),
+            ("answers of the store lost", 30),
+        ],
+    );
 }
 
 #[test]
 fn volumes_on_the_same_devices_keep_apart() {
-    let choices = Choices { also: vec![FaultKind::Volumes], atomicity: Some(Atomicity::Implied), ..Choices::default() };
-    let attack = Attack { seed: 0, runs: Some(60), until: None, choices, threads: None, keep_going: false };
-    let outcome = attack.run(|_, _| ());
-    if let Some(failure) = outcome.failures.first() {
-        panic!("{failure}");
-    }
-    let sum = &outcome.sum;
-    println!("{sum}");
+    let sum = swarm(60, also(FaultKind::Volumes));
     assert!(sum.faults["volume removed, another made"] >= 30 && sum.faults["replaced disk"] >= 3, "{sum}");
     assert!(sum.unjudged <= 2, "too many histories could not be judged: {sum}");
 }
 
 #[test]
 fn requests_to_attribute_volumes_happen_once_or_not_at_all() {
-    let choices =
-        Choices { also: vec![FaultKind::AttributeVolumes], atomicity: Some(Atomicity::Implied), ..Choices::default() };
-    let attack = Attack { seed: 0, runs: Some(80), until: None, choices, threads: None, keep_going: false };
-    let outcome = attack.run(|_, _| ());
-    if let Some(failure) = outcome.failures.first() {
-        panic!("{failure}");
-    }
-    let (sum, attribute_volumes) = (&outcome.sum, &outcome.sum.attribute_volumes);
-    println!("{sum}");
+    let sum = swarm(80, also(FaultKind::AttributeVolumes));
+    let attribute_volumes = &sum.attribute_volumes;
     assert!(
         attribute_volumes["answered"] > 6_000
             && attribute_volumes["swapped"] > 1_000
@@ -221,14 +192,7 @@ fn requests_to_attribute_volumes_happen_once_or_not_at_all() {
 
 #[test]
 fn file_systems_survive_their_metadata_servers() {
-    let choices = Choices { also: vec![FaultKind::Files], atomicity: Some(Atomicity::Implied), ..Choices::default() };
-    let attack = Attack { seed: 0, runs: Some(60), until: None, choices, threads: None, keep_going: false };
-    let outcome = attack.run(|_, _| ());
-    if let Some(failure) = outcome.failures.first() {
-        panic!("{failure}");
-    }
-    let sum = &outcome.sum;
-    println!("{sum}");
+    let sum = swarm(60, also(FaultKind::Files));
     assert!(sum.files["done"] > 3_000 && sum.files["refused"] > 1_000 && sum.files["unknown"] > 50, "{sum}");
     assert!(sum.files_unjudged <= 2, "too many histories could not be judged: {sum}");
     assert!(sum.faults["metadata server crash"] > 50 && sum.faults["metadata server taken over from"] > 20, "{sum}");
@@ -247,33 +211,27 @@ fn one_seed_is_one_run() {
         assert_eq!((one.digest, one.events, one.done), (again.digest, again.events, again.done), "seed {seed}");
         assert_eq!(again.trace.len(), 50);
     }
-    assert_ne!(swarm(1, 1).digest, swarm(2, 1).digest);
+    let digest_of = |seed| run(Options::of_seed(seed), 0).expect("these seeds do not fail").digest;
+    assert_ne!(digest_of(1), digest_of(2));
 }
 
 #[test]
 fn threads_change_nothing_in_what_is_found() {
-    let (one, three) = (attack(40, 12, 1).sum, attack(40, 12, 3).sum);
+    let (one, three) = (attack(40, 12, 1, Choices::default()).sum, attack(40, 12, 3, Choices::default()).sum);
     assert_eq!((one.digest, one.runs, one.done), (three.digest, three.runs, three.done));
 }
 
 #[test]
 fn devices_are_added_and_removed_while_administrators_die() {
-    let choices =
-        Choices { also: vec![FaultKind::AddRemove], atomicity: Some(Atomicity::Implied), ..Choices::default() };
-    let attack = Attack { seed: 0, runs: Some(60), until: None, choices, threads: None, keep_going: false };
-    let outcome = attack.run(|_, _| ());
-    if let Some(failure) = outcome.failures.first() {
-        panic!("{failure}");
-    }
-    let sum = &outcome.sum;
-    println!("{sum}");
-    for (what, least) in [
-        ("device added or removed", 100),
-        ("addition or removal of another host completed", 10),
-        ("addition or removal taken over", 5),
-        ("administrator died", 10),
-        ("answers of the store lost", 20),
-    ] {
-        assert!(sum.faults.get(what).is_some_and(|count| *count >= least), "{what}: too rarely: {sum}");
-    }
+    let sum = swarm(60, also(FaultKind::AddRemove));
+    happened(
+        &sum,
+        &[
+            ("device added or removed", 100),
+            ("addition or removal of another host completed", 10),
+            ("addition or removal taken over", 5),
+            ("administrator died", 10),
+            ("answers of the store lost", 20),
+        ],
+    );
 }

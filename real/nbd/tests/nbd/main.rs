@@ -1,8 +1,7 @@
-//! The server on real sockets, with real clients.
+//! The server on real sockets. Programs of others are tried on whole arrays, in `tests/processes`.
 
 mod behaviour;
 mod client;
-mod clients;
 mod host;
 mod memory;
 mod running;

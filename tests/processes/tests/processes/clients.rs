@@ -37,6 +37,12 @@ fn nbdinfo_sees_what_is_offered() {
     ] {
         assert!(said.contains(expected), "{expected} is missing in {said}");
     }
+    let uri = array.nbd();
+    let server = uri.strip_suffix("vol0").expect("the address ends with the name of the volume");
+    assert!(tool("nbdinfo", &["--list", server]).contains("export=\"vol0\""));
+    let nowhere = std::process::Command::new("nbdinfo").arg(format!("{server}nowhere")).output().unwrap();
+    let said = String::from_utf8_lossy(&nowhere.stderr).into_owned();
+    assert!(!nowhere.status.success() && said.contains("for export: nowhere"), "{said}");
 }
 
 #[test]
