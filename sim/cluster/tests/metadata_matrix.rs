@@ -76,7 +76,7 @@ fn either_of_two_servers_that_dies_at_any_input_loses_nothing() {
 
 #[test]
 fn so_it_is_with_the_server_that_takes_over_from_one_of_two() {
-    with_two_servers(Victim::Successor, 29);
+    with_two_servers(Victim::Successor, 23);
 }
 
 #[test]

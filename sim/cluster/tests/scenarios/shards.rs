@@ -335,7 +335,7 @@ fn a_command_survives_the_death_of_either_server_at_any_moment() {
 #[test]
 fn no_host_is_silent_to_a_server_that_does_not_serve_yet() {
     let mut options = Options { device_bytes: 128 << 20, ..Options::calm("raid5:4+1", 5, 1, 3) };
-    options.settings.host_lease = Duration::from_millis(300);
+    options.settings.host_lease = Duration::from_millis(550);
     let mut play = play_in(options, 2, Protocol::OnePhase, Grouping::Log);
     play.made(ROOT, "x", NewInode::Regular);
     play.crash(0);
