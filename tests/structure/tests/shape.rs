@@ -1,4 +1,4 @@
-//! The shape of the pure crates: every piece of state has one owner. Structs have few fields, types have few methods, modules don't import
+//! The shape of the crates of the product and of its simulator: every piece of state has one owner. Structs have few fields, types have few methods, modules don't import
 //! each other in circles, and the tables of modules are correct.
 //!
 //! Exceptions from the limits are listed with their reasons and exact sizes. One that shrinks is listed with its new size, or removed from
@@ -21,49 +21,150 @@ const MANY_FIELDS: &[(&str, &str, usize, &str)] = &[
     ("core/device", "Transaction", 13, "what a device knows of one transaction, with four notes of one bit each"),
     ("core/transactions", "Transaction", 15, "what one attempt knows; its phase holds what is still missing"),
     ("core/object-index", "Run", 18, "a test's bench: an object index with its disk, its journal and its model"),
+    ("real/admin", "FileSystemStatus", 22, "what is shown or stored, as one flat list"),
+    ("real/admin", "DeviceStatus", 26, "what is shown or stored, as one flat list"),
+    ("real/admin", "Status", 17, "what is shown or stored, as one flat list"),
+    ("real/admin", "VolumeStatus", 15, "what is shown or stored, as one flat list"),
+    ("real/bench", "Arguments", 17, "the arguments of a command"),
+    ("real/cli", "Arguments", 22, "the arguments of a command"),
+    ("real/control", "ArrayDescription", 13, "the description as it is stored"),
+    ("real/control", "VolumeEntry", 15, "a volume as it is stored"),
+    ("real/control", "DeviceReport", 19, "a device as the monitor reports it"),
+    ("real/nbd", "Transmission", 14, "to be cut into reading, executing and answering"),
+    ("real/shell", "Connection", 18, "to be cut into handshake, reading and writing"),
+    ("real/shell", "Driver", 13, "to be cut: what drives a machine, and what is measured of it"),
+    ("real/shell", "Transport", 23, "to be cut into routes, connections and budgets"),
+    ("sim/check", "Search", 14, "one search, with its tables"),
+    ("sim/cluster", "Cluster", 33, "what all features of the attack reach into; to be cut into activities"),
+    ("sim/cluster", "ControlPlane", 16, "imitates what daemons do; to be replaced by the parts that they run"),
+    ("sim/cluster", "Options", 34, "the options of all features; to be cut into activities"),
+    ("sim/cluster", "Report", 24, "the counts of all features; to be cut into activities"),
+    ("sim/cluster", "Run", 38, "the plan of all features; to be cut into activities"),
+    ("sim/experiments", "Record", 13, "a row of results"),
+    ("sim/hostile", "LyingDevice", 15, "one adversary with all its lies"),
+    ("sim/measure", "Measured", 15, "a row of results"),
+    ("sim/measure", "Tally", 15, "a row of results"),
+    ("sim/world", "Disk", 19, "to be cut into medium, cache and faults"),
+    ("sim/world", "World", 13, "network, disks, clocks and machines of one run"),
 ];
 
 /// Types with more methods than permitted.
-const MANY_METHODS: &[(&str, &str, usize, &str)] = &[(
-    "core/metadata",
-    "MetadataServer",
-    87,
-    "one server, of which two modules are operations on several shards; to be cut into a part that returns what follows",
-)];
+const MANY_METHODS: &[(&str, &str, usize, &str)] = &[
+    (
+        "core/metadata",
+        "MetadataServer",
+        87,
+        "one server, of which two modules are operations on several shards; to be cut into a part that returns what follows",
+    ),
+    (
+        "real/control",
+        "ArrayFolder",
+        73,
+        "to be cut into an interface of the control protocol and what only a local folder has",
+    ),
+    ("sim/cluster", "Cluster", 269, "what all features of the attack reach into; to be cut into activities"),
+    ("sim/cluster", "Run", 119, "the plan of all features; to be cut into activities"),
+    ("sim/hostile", "Grammar", 81, "one method for each rule"),
+];
 
 /// Larger circles: the name of one of the modules, and the number of modules.
-const LARGE_CIRCLES: &[(&str, &str, usize, &str)] = &[];
+const LARGE_CIRCLES: &[(&str, &str, usize, &str)] = &[
+    (
+        "real/admin",
+        "array",
+        21,
+        "operations reach into each other through one facade; to be cut into drivers and operations",
+    ),
+    ("real/bench", "locks", 4, "one measurement"),
+    ("real/cli", "commands", 8, "commands share helpers of their parent"),
+    ("real/cli", "commands::recipe", 6, "commands share helpers of their parent"),
+    ("real/client", "array", 6, "handles refer to what they came from"),
+    ("real/client", "files::file", 6, "handles refer to what they came from"),
+    ("real/control", "changes", 12, "files know their names from each other; to be cut by a module of paths"),
+    ("sim/cluster", "attribute_volumes", 27, "features are named by the run; to be cut into activities"),
+    ("sim/experiments", "assumptions", 4, "the catalogue names what it consists of"),
+    ("sim/world", "disk", 4, "one disk, in its parts"),
+];
 
 /// Larger circles of modules that import each other, or call each other's methods on the same `self`: exactly these modules.
-const CIRCLES_OF_METHODS: &[(&str, &[&str], &str)] = &[
+const CIRCLES_OF_METHODS: &[(&str, &str, &str)] = &[
     (
         "core/transactions",
-        &["attempt", "coordinator", "ending", "locking", "refusal", "resolve"],
+        "attempt coordinator ending locking refusal resolve",
         "one coordinator: the phases of an attempt call each other; to be cut into functions of a transaction",
     ),
     (
         "core/device",
-        &["decisions", "device", "membership", "objects", "tasks"],
+        "decisions device membership objects tasks",
         "one device: requests, decisions and a new membership lead to each other; to be cut into parts that return what follows",
     ),
     (
         "core/metadata",
-        &["absent_hosts", "commit_steps", "server", "sharded", "sharded::questions", "space_steps"],
+        "absent_hosts commit_steps server sharded sharded::questions space_steps",
         "one server: commands, locks and the commit protocols lead to each other; to be cut into parts that return what follows",
     ),
     (
         "core/objects",
-        &["attributes", "data", "evaluate", "header"],
+        "attributes data evaluate header",
         "one evaluation of a request: its parts are methods of `Work`, and all name the evaluation's error",
     ),
+    (
+        "real/admin",
+        "array creation doctor doctor::capacity doctor::device_files doctor::examination doctor::files doctor::services doctor::time doubts file_system_check file_system_operations file_system_status file_systems metadata_room parity_site shards snapshot status volume_hold volumes",
+        "operations reach into each other through one facade; to be cut into drivers and operations",
+    ),
+    ("real/bench", "locks locks::drive locks::worker locks::workers", "one measurement"),
+    (
+        "real/cli",
+        "commands commands::device commands::device::create commands::device::serve commands::lockd commands::mds commands::monitor commands::monitord",
+        "commands share helpers of their parent",
+    ),
+    (
+        "real/cli",
+        "commands::recipe commands::recipe::directory commands::recipe::fence commands::recipe::hold commands::recipe::list commands::recipe::queue",
+        "commands share helpers of their parent",
+    ),
+    ("real/client", "array files object request space volume", "handles refer to what they came from"),
+    (
+        "real/client",
+        "files::file files::locks files::mount files::names files::open files::path",
+        "handles refer to what they came from",
+    ),
+    (
+        "real/control",
+        "changes error event_log event_texts file folder host_leases monitor renewals reserve scrubs trust",
+        "files know their names from each other; to be cut by a module of paths",
+    ),
+    (
+        "sim/cluster",
+        "attribute_volumes availability calm cluster cluster::at_rest cluster::disks cluster::scenario_time control control::administrators control::changes control::comings control::hosts control::leases control::lives control::options control::silent_hosts control::store damage deaths degraded exclusion fault_events file_checks file_options file_records file_system_checks file_workload files graceful_disconnect hosts member_state metadata_processes moving objects options records report sites suspensions swarm swarm::counting take_overs volumes",
+        "features are named by the run; to be cut into activities",
+    ),
+    ("sim/experiments", "assumptions atomics catalogue commits", "the catalogue names what it consists of"),
+    (
+        "sim/hostile",
+        "grammar grammar::blocks grammar::control grammar::files grammar::shards",
+        "one grammar, in its parts",
+    ),
+    ("sim/world", "disk disk::damage disk::errors disk::medium", "one disk, in its parts"),
 ];
+
+/// True for the crates that the limits hold for: the product and its simulator. Tools and tests of the whole are free.
+fn has_a_shape(folder: &str) -> bool {
+    ["core/", "real/", "sim/"].iter().any(|room| folder.starts_with(room))
+}
 
 #[test]
 fn structs_have_few_fields() {
     let count = |folder: &str| {
         let modules = modules_of(folder);
-        let fields = modules.values().flat_map(|module| &module.fields);
-        fields.map(|(name, fields)| (name.clone(), *fields)).collect()
+        // Of several structs of one name the largest counts.
+        let mut largest: BTreeMap<String, usize> = BTreeMap::new();
+        for (name, fields) in modules.values().flat_map(|module| &module.fields) {
+            let known = largest.entry(name.clone()).or_default();
+            *known = (*known).max(*fields);
+        }
+        largest.into_iter().collect()
     };
     hold("fields", FIELDS_MAX, MANY_FIELDS, count);
 }
@@ -94,14 +195,14 @@ fn modules_import_each_other_in_small_circles_only() {
 #[test]
 fn types_are_not_spread_over_modules_in_large_circles() {
     let mut found: Vec<(String, BTreeSet<String>)> = Vec::new();
-    for of in crates().iter().filter(|of| of.folder.starts_with("core/")) {
+    for of in crates().iter().filter(|of| has_a_shape(&of.folder)) {
         let circles = circles(&imports_and_calls(&modules_of(&of.folder)));
         found.extend(
             circles.into_iter().filter(|circle| circle.len() > CIRCLE_MAX).map(|circle| (of.folder.clone(), circle)),
         );
     }
-    let listed = |(folder, modules, _): &(&str, &[&str], &str)| -> (String, BTreeSet<String>) {
-        (folder.to_string(), modules.iter().map(ToString::to_string).collect())
+    let listed = |(folder, modules, _): &(&str, &str, &str)| -> (String, BTreeSet<String>) {
+        (folder.to_string(), modules.split_whitespace().map(str::to_string).collect())
     };
     let listed: Vec<_> = CIRCLES_OF_METHODS.iter().map(listed).collect();
     let new = found.iter().filter(|circle| !listed.contains(circle));
@@ -136,7 +237,7 @@ fn calls_on_self_join_modules_in_a_circle() {
 fn hold(what: &str, most: usize, listed: &[(&str, &str, usize, &str)], count: impl Fn(&str) -> Vec<(String, usize)>) {
     let mut wrong = Vec::new();
     let mut found_larger = BTreeSet::new();
-    for found in crates().iter().filter(|found| found.folder.starts_with("core/")) {
+    for found in crates().iter().filter(|found| has_a_shape(&found.folder)) {
         for (name, size) in count(&found.folder) {
             let listed = listed.iter().find(|(folder, listed, ..)| *folder == found.folder && *listed == name);
             match listed {
