@@ -4,6 +4,9 @@
 //! renew it. Therefore a judge records when it last checked. A long gap between two checks means that the judge itself was
 //! suspended, and the judge extends all leases by that time. It is the same if no host at all can renew, because the table of leases can't be
 //! written: such a check does not count.
+//!
+//! A host may have been silent since before several gaps that follow each other closely. Therefore a gap is forgotten when a lease has passed
+//! without the gaps after it, and not when a lease has passed by the clock.
 
 use crate::LeaseTime;
 use std::time::Duration;
@@ -48,8 +51,8 @@ impl LeaseJudge {
     }
 
     /// How long a host may be silent now if leases last for `length`. To be called at every check. The result is longer than `length` by
-    /// the time for which the judge was suspended within the last `length`: it is at most twice `length` plus one gap, however often the
-    /// judge is suspended.
+    /// the gaps within the last `length` that does not count gaps. Each check that counts stands for a heartbeat at least, however often the judge is
+    /// suspended: a silent host is found after as many such checks as there are heartbeats in `length`.
     pub fn allowed(&mut self, now: &LeaseTime, length: Duration) -> Duration {
         self.before = self.last.replace(now.clone());
         match self.before.as_ref().map(|last| now.since(last)) {
@@ -59,7 +62,14 @@ impl LeaseJudge {
             None if std::mem::take(&mut self.is_blind) => self.gaps.push((now.elapsed, UNKNOWN)),
             _ => {}
         }
-        self.gaps.retain(|(end, _)| now.elapsed.saturating_sub(*end) <= length);
+        let (heartbeat, mut later) = (self.longest / 2, Duration::ZERO);
+        let is_recent = |(end, gap): &&(Duration, Duration)| {
+            let is_recent = now.elapsed.saturating_sub(*end).saturating_sub(later) <= length;
+            later += gap.saturating_sub(heartbeat);
+            is_recent
+        };
+        let recent = self.gaps.iter().rev().take_while(is_recent).count();
+        self.gaps.drain(..self.gaps.len() - recent);
         length + self.gaps.iter().map(|(_, gap)| *gap).sum::<Duration>()
     }
 
@@ -116,8 +126,9 @@ mod tests {
     fn a_judge_that_hardly_gets_to_look_judges_all_the_same() {
         let mut judge = LeaseJudge::new(HEARTBEAT);
         let most = (0..600_000).step_by(1_500).map(|millis| judge.allowed(&at(millis), LENGTH)).max();
-        assert!(most <= Some(2 * LENGTH + Duration::from_millis(1_500)), "{most:?}");
-        assert!(judge.gaps.len() <= 61, "and remembers no more than a lease of gaps");
+        // Of each second and a half, the half counts.
+        assert!(most <= Some(4 * LENGTH + Duration::from_millis(1_500)), "{most:?}");
+        assert!(judge.gaps.len() <= 122, "and remembers no more gaps than there are heartbeats in a lease");
     }
 
     #[test]
@@ -142,10 +153,32 @@ mod tests {
     }
 
     #[test]
+    fn silence_before_several_gaps_counts_only_between_them() {
+        // A host is silent from 10 s on. Then nobody can renew, or the judge sleeps, but for 5 s after each minute and a half. Also a judge that
+        // begins in between knows of the silence before.
+        for (is_asleep, begins) in [(false, 0), (true, 0), (false, 195_000)] {
+            let mut judge = LeaseJudge::new(HEARTBEAT);
+            judge.start(&at(begins));
+            for millis in (begins + 500..=600_000).step_by(500) {
+                let into = millis.saturating_sub(10_000) % 95_000;
+                let is_gap = into > 0 && into < 90_000;
+                if is_gap && is_asleep && into < 89_500 {
+                    continue;
+                }
+                let silent = Duration::from_millis(millis.saturating_sub(10_000));
+                assert!(judge.allowed(&at(millis), LENGTH) >= silent, "after {millis} ms, {is_asleep}, {begins}");
+                judge.discount(Some(if is_gap { Duration::from_millis(into) } else { Duration::ZERO }));
+            }
+            assert_eq!(look(&mut judge, 600_500, 661_000), LENGTH, "a lease later, nothing is left of it");
+        }
+    }
+
+    #[test]
     fn a_suspension_before_the_first_check_is_noticed() {
         let mut judge = LeaseJudge::new(HEARTBEAT);
         judge.start(&at(10_000));
-        assert_eq!(judge.allowed(&at(74_000), LENGTH), LENGTH + Duration::from_secs(64));
+        assert!(look(&mut judge, 74_000, 133_500) >= UNKNOWN, "it has watched for less than a lease");
+        assert_eq!(look(&mut judge, 134_000, 134_000), LENGTH + Duration::from_secs(64));
         let mut judge = LeaseJudge::new(HEARTBEAT);
         judge.start(&at(10_000));
         judge.allowed(&at(10_500), LENGTH);
