@@ -258,8 +258,6 @@ impl Session {
     /// Ends the operations under way, has devices and lock servers drop their state of this host, and releases the lease.
     pub async fn end(self) {
         let Session { folder, generation, client, view, stop, driver, renewer, .. } = self;
-        // The renewer would take the host's end for a failure.
-        renewer.abort();
         // A command may end before its first report.
         let short =
             view.refused_for_space().into_iter().map(|(short, count)| (Full::Of(short), count)).collect::<Vec<_>>();
@@ -269,6 +267,9 @@ impl Session {
         }
         // Disconnect has its own time limits. State on nodes that it could not reach is dropped with the next fence of hosts that ended.
         let _ = client.call(ArrayRequest::Disconnect).await;
+        // Until here, the host had to know where servers are: another metadata server may have just taken over. From here on, the renewer would
+        // take the host's end for a failure.
+        renewer.abort();
         let _ = stop.send(());
         let ended = driver.await;
         if let Ok(Err(error)) = ended {
@@ -280,9 +281,9 @@ impl Session {
     /// As [`Session::end`], but if the array does not answer within `limit`, the host stops all the same. Then its lease is left to expire, so
     /// that it is fenced.
     pub async fn end_within(self, limit: Duration) {
-        self.renewer.abort();
         if tokio::time::timeout(limit, self.client.call(ArrayRequest::Disconnect)).await.is_err() {
             tracing::warn!("host {} could not disconnect within {limit:?}", self.generation);
+            self.renewer.abort();
             return self.driver.abort();
         }
         self.end().await;

@@ -114,13 +114,20 @@ impl Mounts {
         events.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
-    /// The file system contains no error, and all mounts end.
+    /// The file system contains no error, and all mounts end: also right after a check, their hosts disconnect.
     pub fn end(mut self) {
+        let late = |array: &Array| {
+            let logs = fs::read_dir(array.dir().join("logs")).into_iter().flatten().flatten();
+            let said = logs.map(|log| fs::read_to_string(log.path()).expect("it can be read"));
+            said.map(|said| said.matches("could not disconnect within 10s").count()).sum::<usize>()
+        };
+        let before = late(&self.array);
         let found = self.array.braid(&["fs", "check", NAME]).done().json();
         assert_eq!(found["sound"], true, "{found}");
         self.array.down();
         assert_eq!(self.mounted(), [false, false]);
         gone(&self.pids);
+        assert_eq!(late(&self.array), before, "hosts could not disconnect: {:#?}", self.events());
     }
 }
 
