@@ -4,7 +4,7 @@
 //! of the same blocks and stripes at the same time, while each cell has one writer that knows its expected content. A worker uses all
 //! hosts in turn, and reads through one host what it wrote through another.
 
-use crate::data::noise;
+use crate::data::{noise, seed};
 use crate::nbd::{Client, Refusal};
 use braid_base::Rng;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -227,6 +227,13 @@ impl Worker<'_> {
 }
 
 impl Plan {
+    /// Four workers through these servers, none of which may fail. Workers share blocks and stripes.
+    pub fn of(hosts: &[&str]) -> Plan {
+        let hosts = hosts.iter().map(|uri| uri.to_string()).collect();
+        let (hosts_may_go, apart) = (false, false);
+        Plan { hosts, workers: 4, cells: 300, cell_bytes: 3000, begin: 100, hosts_may_go, apart, seed: seed() }
+    }
+
     /// The offset of a worker's cell, and the content of a version.
     fn cell(&self, worker: usize, index: usize, version: u64) -> (u64, Vec<u8>) {
         let cell = (index * self.workers + worker) as u64;

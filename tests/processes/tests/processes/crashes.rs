@@ -1,7 +1,6 @@
 //! `kill -9` of devices, servers, and all processes, under writers that know the expected content.
 
 use braid_processes::array::{Array, LEASE, SMALL, SMALL_BYTES, number};
-use braid_processes::data::seed;
 use braid_processes::load::{Load, Plan};
 use braid_processes::{Client, soak};
 use serde_json::Value;
@@ -10,26 +9,11 @@ use std::time::{Duration, Instant};
 /// The longest pause that a single failure may cause.
 const PAUSE_MAX: Duration = LEASE.saturating_add(Duration::from_secs(1));
 
-fn plan(hosts: &[&str]) -> Plan {
-    let hosts = hosts.iter().map(|uri| uri.to_string()).collect();
-    // Cells that share blocks and stripes, so that undecided writes left by a crash are in the way of other writers.
-    Plan {
-        hosts,
-        workers: 4,
-        cells: 300,
-        cell_bytes: 3000,
-        begin: 100,
-        hosts_may_go: false,
-        apart: false,
-        seed: seed(),
-    }
-}
-
 #[test]
 fn each_device_may_be_killed_under_load_without_an_error() {
     let array = Array::small();
     let (_host, other) = array.host();
-    let load = Load::start(plan(&[&array.nbd(), &other]));
+    let load = Load::start(Plan::of(&[&array.nbd(), &other]));
     for device in 0..5 {
         load.go_on();
         load.take_longest();
@@ -52,7 +36,7 @@ fn each_device_may_be_killed_under_load_without_an_error() {
 fn a_killed_host_stops_the_others_for_no_longer_than_its_lease() {
     let array = Array::small();
     let (host, other) = array.host();
-    let load = Load::start(Plan { hosts_may_go: true, ..plan(&[&array.nbd(), &other]) });
+    let load = Load::start(Plan { hosts_may_go: true, ..Plan::of(&[&array.nbd(), &other]) });
     load.go_on();
     load.take_longest();
     host.kill();
@@ -74,7 +58,7 @@ fn everything_killed_at_once_comes_back_with_every_acknowledged_write() {
         let (host, other) = array.host();
         let mut client = Client::open(&other);
         client.trim(0, SMALL_BYTES as u32).expect("space can be discarded");
-        let plan = plan(&[&array.nbd(), &other]);
+        let plan = Plan::of(&[&array.nbd(), &other]);
         let load = Load::start(Plan { hosts_may_go: true, cells, cell_bytes, ..plan });
         load.go_on();
         array.kill();
@@ -93,7 +77,7 @@ fn an_array_in_one_process_keeps_the_same_promises() {
     let mut array = Array::up(&[&SMALL[..], &["--in-process"]].concat());
     assert!(array.first_device_pids().iter().all(|pid| *pid == array.supervisor().pid()));
     let (host, other) = array.host();
-    let load = Load::start(Plan { hosts_may_go: true, ..plan(&[&array.nbd(), &other]) });
+    let load = Load::start(Plan { hosts_may_go: true, ..Plan::of(&[&array.nbd(), &other]) });
     load.go_on();
     array.give_away_supervisor().kill();
     // The second host outlives its devices; it is told to end while requests wait.

@@ -2,7 +2,6 @@
 
 use braid_processes::array::{Array, SMALL, number, text};
 use braid_processes::daemon::signal;
-use braid_processes::data::seed;
 use braid_processes::load::{Load, Plan};
 use braid_processes::program::{braid, braid_bin, run};
 use braid_processes::scratch::path_text;
@@ -12,18 +11,7 @@ use std::path::Path;
 
 /// Writers that know the expected content, through each of these hosts.
 fn load(hosts: &[&str]) -> Load {
-    let hosts = hosts.iter().map(|uri| uri.to_string()).collect();
-    let plan = Plan {
-        hosts,
-        workers: 4,
-        cells: 300,
-        cell_bytes: 3000,
-        begin: 100,
-        hosts_may_go: false,
-        apart: true,
-        seed: seed(),
-    };
-    Load::start(plan)
+    Load::start(Plan { apart: true, ..Plan::of(hosts) })
 }
 
 /// `braid device …`.

@@ -27,8 +27,7 @@ fn short(lease: Duration) -> Duration {
 
 /// Each worker uses one host; cells of different workers share blocks and stripes.
 fn plan(hosts: &[&str]) -> Plan {
-    let hosts = hosts.iter().map(|uri| uri.to_string()).collect();
-    Plan { hosts, workers: 4, cells: 300, cell_bytes: 3000, begin: 100, hosts_may_go: false, apart: true, seed: seed() }
+    Plan { apart: true, ..Plan::of(hosts) }
 }
 
 /// Waits for operations through each host. No pause since the last check may be longer than a single failure may cause.

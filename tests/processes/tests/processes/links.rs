@@ -2,7 +2,6 @@
 
 use braid_processes::array::{Array, LEASE, number};
 use braid_processes::daemon::Daemon;
-use braid_processes::data::seed;
 use braid_processes::load::{Load, Plan};
 use braid_processes::network::{Cut, Link};
 use braid_processes::scratch::path_text;
@@ -58,8 +57,7 @@ fn start(arguments: &[&str], log: &std::path::Path) -> Daemon {
 }
 
 fn plan(hosts: &[&str]) -> Plan {
-    let hosts = hosts.iter().map(|uri| uri.to_string()).collect();
-    Plan { hosts, workers: 4, cells: 300, cell_bytes: 3000, begin: 100, hosts_may_go: false, apart: true, seed: seed() }
+    Plan { apart: true, ..Plan::of(hosts) }
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! Migration of volumes to other layouts and devices under writers; the migrating process is killed.
 
 use braid_processes::array::{Array, SMALL, number};
-use braid_processes::data::seed;
 use braid_processes::load::{Load, Plan};
 use braid_processes::program::braid_bin;
 use serde_json::Value;
@@ -16,21 +15,6 @@ fn up() -> Array {
     Array::up(&[&SMALL[..], &["--unit", "4KiB"]].concat())
 }
 
-/// Cells that share blocks.
-fn plan(hosts: &[&str]) -> Plan {
-    let hosts = hosts.iter().map(|uri| uri.to_string()).collect();
-    Plan {
-        hosts,
-        workers: 4,
-        cells: 300,
-        cell_bytes: 3000,
-        begin: 100,
-        hosts_may_go: false,
-        apart: false,
-        seed: seed(),
-    }
-}
-
 fn info(array: &Array) -> Value {
     array.braid(&["volume", "info", "vol0"]).done().json()["volume"].clone()
 }
@@ -39,7 +23,7 @@ fn info(array: &Array) -> Value {
 fn a_volume_moves_under_load_without_an_error() {
     let array = up();
     let (_host, other) = array.host();
-    let load = Load::start(plan(&[&array.nbd(), &other]));
+    let load = Load::start(Plan::of(&[&array.nbd(), &other]));
     for to in [&["--layout", "raid1:2", "--devices", "1,3"][..], &["--layout", "raid5:3+1", "--unit", "64KiB"]] {
         load.go_on();
         load.take_longest();
@@ -60,7 +44,7 @@ fn a_volume_moves_under_load_without_an_error() {
 fn a_migration_survives_a_kill_and_is_continued_or_undone() {
     let array = up();
     let (_host, other) = array.host();
-    let load = Load::start(plan(&[&array.nbd(), &other]));
+    let load = Load::start(Plan::of(&[&array.nbd(), &other]));
     load.go_on();
     let folder = array.dir().to_str().expect("a path of this test").to_string();
     let begin = |layout: &str| {

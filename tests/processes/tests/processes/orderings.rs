@@ -2,7 +2,6 @@
 
 use braid_processes::array::{Array, LEASE, SMALL, SMALL_BYTES, number, text};
 use braid_processes::daemon::{Daemon, signal};
-use braid_processes::data::seed;
 use braid_processes::load::{Load, Plan};
 use braid_processes::program::braid_bin;
 use braid_processes::scratch::path_text;
@@ -20,21 +19,6 @@ const RESTART_MAX: Duration = LEASE.saturating_add(Duration::from_secs(1));
 /// Units of one block, so that writers share parity.
 fn up(arguments: &[&str]) -> Array {
     Array::up(&[&SMALL[..], &["--unit", "4KiB"], arguments].concat())
-}
-
-/// Cells that share blocks.
-fn plan(hosts: &[&str]) -> Plan {
-    let hosts = hosts.iter().map(|uri| uri.to_string()).collect();
-    Plan {
-        hosts,
-        workers: 4,
-        cells: 300,
-        cell_bytes: 3000,
-        begin: 100,
-        hosts_may_go: false,
-        apart: false,
-        seed: seed(),
-    }
 }
 
 #[track_caller]
@@ -72,7 +56,7 @@ fn everything_in_one_process_locks_as_well() {
 fn go_round(orderings: &[&str], arguments: &[&str]) -> Array {
     let array = up(arguments);
     let (_host, other) = array.host();
-    let load = Load::start(plan(&[&array.nbd(), &other]));
+    let load = Load::start(Plan::of(&[&array.nbd(), &other]));
     for ordering in orderings {
         load.go_on();
         load.take_longest();
@@ -96,7 +80,7 @@ fn a_lock_server_may_be_killed_under_load_without_an_error() {
     for ordering in ["server-lock", "callback-lock"] {
         set_ordering(&array, ordering);
         emptied(&array);
-        let load = Load::start(plan(&[&array.nbd(), &other]));
+        let load = Load::start(Plan::of(&[&array.nbd(), &other]));
         load.go_on();
         load.take_longest();
         let before = lock_server(&array);
@@ -118,7 +102,7 @@ fn a_lock_server_may_be_killed_under_load_without_an_error() {
     braid_processes::array::gone(&[pid]);
     array.start(&[]);
     emptied(&array);
-    let load = Load::start(plan(&[&array.nbd()]));
+    let load = Load::start(Plan::of(&[&array.nbd()]));
     load.go_on();
     load.stop();
 }
@@ -128,7 +112,7 @@ fn a_lock_server_that_lost_its_file_grants_nothing_before_all_hosts_have_answere
     let array = up(&[]);
     let (_host, other) = array.host();
     set_ordering(&array, "callback-lock");
-    let load = Load::start(plan(&[&array.nbd(), &other]));
+    let load = Load::start(Plan::of(&[&array.nbd(), &other]));
     load.go_on();
     let before = lock_server(&array);
     std::fs::remove_file(array.dir().join("lockd0.state")).expect("it exists");
@@ -207,7 +191,7 @@ fn await_stopped(pid: u32) {
 #[test]
 fn a_change_that_is_suspended_is_taken_over_and_what_it_says_on_waking_counts_no_more() {
     let array = up(&[]);
-    let load = Load::start(plan(&[&array.nbd()]));
+    let load = Load::start(Plan::of(&[&array.nbd()]));
     let mut suspended = loop {
         let mut child = begin_change(&array);
         if comes_to(&array, "reordering", &mut child) {
@@ -241,7 +225,7 @@ fn a_change_that_is_suspended_is_taken_over_and_what_it_says_on_waking_counts_no
 fn a_change_that_is_killed_half_way_is_put_right_and_hosts_go_on() {
     let array = up(&[]);
     let (_host, other) = array.host();
-    let load = Load::start(plan(&[&array.nbd(), &other]));
+    let load = Load::start(Plan::of(&[&array.nbd(), &other]));
     let mut seen = Vec::new();
     for wished in ["draining", "reordering"].iter().cycle().take(6) {
         load.go_on();
@@ -269,7 +253,7 @@ fn a_change_that_is_killed_half_way_is_put_right_and_hosts_go_on() {
 fn a_host_that_stands_still_is_waited_for_no_longer_than_its_lease() {
     let array = up(&[]);
     let (host, _) = array.host();
-    let load = Load::start(plan(&[&array.nbd()]));
+    let load = Load::start(Plan::of(&[&array.nbd()]));
     load.go_on();
     signal(host.pid(), Signal::STOP);
     set_ordering(&array, "device-lock");
@@ -288,7 +272,7 @@ fn a_lock_server_may_be_run_by_hand_and_only_once() {
         Daemon::start(&arguments, &array.scratch().path("lockd.log")).unwrap_or_else(|outcome| panic!("{outcome}"));
     array.braid(&["lockd"]).refused(1, "lock-server-in-use");
     set_ordering(&array, "server-lock");
-    let load = Load::start(plan(&[&array.nbd()]));
+    let load = Load::start(Plan::of(&[&array.nbd()]));
     load.go_on();
     let shown = array.status()["lock_servers"][0].clone();
     assert_eq!(number(&shown["pid"]) as u32, server.pid(), "{shown}");

@@ -16,8 +16,7 @@ const KILLED: usize = 3;
 
 /// Writers in the volume's first megabyte that continue with the remaining hosts.
 fn plan(hosts: &[&str]) -> Plan {
-    let hosts = hosts.iter().map(|uri| uri.to_string()).collect();
-    Plan { hosts, workers: 4, cells: 300, cell_bytes: 3000, begin: 100, hosts_may_go: true, apart: false, seed: seed() }
+    Plan { hosts_may_go: true, ..Plan::of(hosts) }
 }
 
 /// Bytes of the device that have been rebuilt so far.
