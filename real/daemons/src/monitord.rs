@@ -41,6 +41,9 @@ fn stamps_ahead(ahead: Duration) -> Option<u64> {
 /// The interval at which the monitor checks for changes: the creation of a volume waits until the monitor knows it.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// How long the daemon of a replaced disk may take to end.
+const REPLACED_END_WAIT: Duration = Duration::from_secs(15);
+
 /// The most events that wait to be written to the log.
 const UNTOLD_MAX: usize = 1024;
 
@@ -144,8 +147,8 @@ struct ReportPublisher {
     last_generation: Generation,
     /// The volumes as the monitor knows them.
     known: BTreeMap<VolumeId, VolumeDescription>,
-    /// Devices that are refused, with the reason that was logged last.
-    refused: BTreeMap<u16, String>,
+    /// Devices that are refused, with the reason that was logged last, if one was, and since when they are refused.
+    refused: BTreeMap<u16, (Option<String>, Instant)>,
     membership_events: MembershipEvents,
     /// Events that wait to be written to the log, oldest first.
     untold: Vec<Event>,
@@ -243,12 +246,17 @@ impl ReportPublisher {
 
     /// Logs once for each refused device why it is refused.
     fn warn(&mut self, report: &MonitorReport) {
-        let refused = |device: &DeviceReport| Some((device.id, device.refusal()?));
-        let refused: BTreeMap<_, _> = report.devices.iter().filter_map(refused).collect();
-        for (device, why) in refused.iter().filter(|(device, why)| self.refused.get(device) != Some(why)) {
-            tracing::error!("device {} is refused: {why}", DeviceId(*device));
+        let mut before = std::mem::take(&mut self.refused);
+        for device in &report.devices {
+            let Some(why) = device.refusal() else { continue };
+            let (logged, since) = before.remove(&device.id).unwrap_or_else(|| (None, Instant::now()));
+            // The daemon of a disk that was just replaced is refused until it has ended.
+            let ends = device.awaited_disk.is_some() && since.elapsed() < REPLACED_END_WAIT;
+            if !ends && logged.as_ref() != Some(&why) {
+                tracing::error!("device {} is refused: {why}", DeviceId(device.id));
+            }
+            self.refused.insert(device.id, (if ends { logged } else { Some(why) }, since));
         }
-        self.refused = refused;
     }
 
     fn report(&self, revision: u64) -> MonitorReport {
