@@ -15,6 +15,8 @@ use braid_control::{Event, Process, RunningDaemon, VolumeState};
 pub const NOT_UP: &str = "the array is not up (`braid up` starts it)";
 /// A daemon that was restarted more often than this has a problem that does not go away.
 const RESTARTS_USUAL: u64 = 4;
+/// The signal of `kill -9`, and of the kernel when memory runs out.
+const SIGKILL: u64 = 9;
 
 /// The monitor, the devices, the lock servers and the metadata servers.
 pub fn daemons(examination: &Examination, found: &mut Findings) {
@@ -182,13 +184,20 @@ pub fn crashes(examination: &Examination, found: &mut Findings) {
             (None, Some("the monitor")) => Subject::Monitor,
             _ => Subject::Array,
         };
-        let often = match crashes.iter().filter(|other| is_same(other)).count() {
+        let of_it = || crashes.iter().filter(|other| is_same(other));
+        let often = match of_it().count() {
             1 => "crashed".to_string(),
             count => format!("crashed {count} times within a day, the last time"),
         };
         let named = last.process.as_deref().and_then(|process| last.text.strip_prefix(process));
         let how = named.and_then(|text| text.strip_prefix(" crashed")).map(str::to_string);
         let text = format!("{often} at {}{}", last.time, how.unwrap_or_else(|| format!(": {}", last.text)));
+        // Somebody else ended it, and it was started again. If it does not serve, the check of daemons finds that.
+        let is_killed = |crash: &Event| crash.figures.get("signal") == Some(&SIGKILL);
+        if of_it().all(is_killed) && of_it().count() as u64 <= RESTARTS_USUAL {
+            found.note(subject, text);
+            continue;
+        }
         let action = "`braid up` has started it again; if nobody killed it, look in the kernel's log (`dmesg`) whether memory ran out; if it \
                       panicked, keep the log of `braid up` and report it";
         found.found(Severity::Warning, subject, text, action);

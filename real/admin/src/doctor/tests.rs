@@ -344,9 +344,14 @@ fn a_daemon_that_crashed_is_found_once_with_its_last_crash() {
     let of_device = |how| daemon_crashed("device d1", Some(1), &crash(how, Some(9)));
     let mut bed = sound();
     bed.crashes = Ok(vec![of_device("signal: 9 (SIGKILL)")]);
-    bed.finds("crashes", Severity::Warning, d(1), " (process 7): signal: 9 (SIGKILL)");
+    bed.finds("crashes", Severity::Note, d(1), " (process 7): signal: 9 (SIGKILL)");
     assert_eq!(bed.found("crashes")[0].text.matches("crashed").count(), 1);
-    bed.crashes = Ok(vec![of_device("signal: 9 (SIGKILL)"), of_device("panicked at here: that")]);
+    bed.crashes = Ok(vec![of_device("signal: 9 (SIGKILL)"); 4]);
+    bed.finds("crashes", Severity::Note, d(1), "crashed 4 times within a day");
+    bed.crashes = Ok(vec![of_device("signal: 9 (SIGKILL)"); 5]);
+    bed.finds("crashes", Severity::Warning, d(1), "crashed 5 times within a day");
+    let panicked = Crash { pid: 7, signal: None, exit_status: Some(101), how: "panicked at here: that".into() };
+    bed.crashes = Ok(vec![of_device("signal: 9 (SIGKILL)"), daemon_crashed("device d1", Some(1), &panicked)]);
     bed.finds("crashes", Severity::Warning, d(1), "crashed 2 times within a day, the last time at ");
     bed.finds("crashes", Severity::Warning, d(1), "panicked at here: that");
     bed.crashes = Ok(vec![daemon_crashed("the monitor", None, &crash("signal: 6 (SIGABRT)", Some(6)))]);
