@@ -9,10 +9,12 @@ mod doctor;
 mod down;
 mod events;
 mod fs;
+mod growth;
 mod guard;
 mod host;
 mod lockd;
 mod mds;
+mod misnomers;
 mod monitor;
 mod monitord;
 mod nbd;
@@ -128,7 +130,9 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
-    let matches = Cli::command().try_get_matches_from(arguments)?;
+    let commands = Cli::command();
+    let parsed = commands.clone().try_get_matches_from(arguments);
+    let matches = parsed.map_err(|error| misnomers::correct(error, arguments, &commands))?;
     let mut cli = Cli::from_arg_matches(&matches)?;
     cli.common.note_source(&matches);
     Ok(cli)
@@ -238,6 +242,14 @@ mod tests {
     fn a_usage_error_names_all_that_is_missing() {
         let error = parse(&words("braid volume create")).err().unwrap();
         assert_eq!(sentence(&error), "the following required arguments were not provided: --size <SIZE> <NAME>");
+    }
+
+    #[test]
+    fn a_new_size_is_given_once_with_or_without_its_name() {
+        for (size, is_right) in [("1G", true), ("--size 1G", true), ("1G --size 1G", false), ("--json", false)] {
+            let resizes = |what| parse(&words(&format!("braid {what} resize x {size}"))).is_ok();
+            assert_eq!((resizes("volume"), resizes("fs")), (is_right, is_right), "{size}");
+        }
     }
 
     fn words(line: &str) -> Vec<OsString> {
