@@ -61,9 +61,9 @@ impl LockAcquisition {
 /// The name of the volume that fills an array for which no volumes were requested.
 pub const DEFAULT_VOLUME: &str = "vol0";
 /// The default number of devices.
-const DEFAULT_DEVICES: u16 = 5;
+pub(crate) const DEFAULT_DEVICES: u16 = 5;
 /// The default raw size of a device: files are sparse, so it costs nothing until it is written.
-const DEFAULT_SIZE: u64 = 8 << 30;
+pub(crate) const DEFAULT_SIZE: u64 = 8 << 30;
 
 impl CreateOptions {
     /// Completes the parameters with defaults. Fails if no array can be created with them.

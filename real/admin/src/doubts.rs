@@ -1,12 +1,15 @@
 //! What is to be confirmed before an array is brought up: that it has no redundancy, that it may outgrow its file system, or that its folder is
 //! a copy of one that is in use.
 
-use crate::creation::CreateOptions;
+use crate::creation::{CreateOptions, DEFAULT_DEVICES, DEFAULT_SIZE};
 use crate::failure::Failure;
 use braid_base::units::format_size;
 use braid_control::{ArrayDescription, ArrayFolder, ControlError, Original};
 use braid_layout::RaidLevel;
 use std::path::Path;
+
+/// No device is chosen smaller than this.
+const SMALLEST: u64 = 64 << 20;
 
 /// What is to be confirmed before the array in `folder` is opened, or created as `asked`.
 pub fn doubts(folder: &ArrayFolder, asked: &CreateOptions) -> Result<Vec<String>, Failure> {
@@ -32,6 +35,24 @@ pub fn doubts(folder: &ArrayFolder, asked: &CreateOptions) -> Result<Vec<String>
         ));
     }
     Ok(doubts)
+}
+
+/// What is asked for, with devices for which the file system has room, if no size was named and the array is new.
+pub fn fitting(folder: &ArrayFolder, asked: CreateOptions) -> CreateOptions {
+    let is_new = matches!(folder.describe(), Err(ControlError::NoArray { .. }));
+    match free_for(&folder.absolute()) {
+        Some(free) if is_new && asked.size.is_none() => {
+            CreateOptions { size: Some(size_within(free, asked.devices.unwrap_or(DEFAULT_DEVICES))), ..asked }
+        }
+        _ => asked,
+    }
+}
+
+/// The size of each of these devices: the usual one, or less, a round number.
+fn size_within(free: u64, devices: u16) -> u64 {
+    let most = (free / u64::from(devices.max(1))).clamp(SMALLEST, DEFAULT_SIZE);
+    let step = if most >= 1 << 30 { 1 << 30 } else { SMALLEST };
+    most / step * step
 }
 
 /// Says that a folder is a copy of one that is in use.
@@ -74,5 +95,10 @@ mod tests {
         assert!(doubts(1, small, None).contains("no redundancy (raid0:1): the loss of its device"));
         assert!(doubts(5, small, Some("raid0:5")).contains("the loss of any device"));
         assert!(doubts(5, 1 << 60, None).starts_with("the files of the new array grow up to"));
+        assert!(fitting(&folder, CreateOptions::default()).size.is_some());
+        let sizes = [(100 << 30, 5, 8 << 30), (27 << 30, 5, 5 << 30), (3 << 30, 5, 576 << 20), (1, 3, SMALLEST)];
+        for (free, devices, size) in sizes {
+            assert_eq!(size_within(free, devices), size, "{free} bytes for {devices} devices");
+        }
     }
 }

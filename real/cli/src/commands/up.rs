@@ -44,7 +44,7 @@ pub struct Arguments {
     /// The number of devices [default: 5]
     #[arg(long, value_name = "N")]
     devices: Option<u16>,
-    /// Raw size of each device; files are sparse [default: 8GiB]
+    /// Raw size of each device; files are sparse [default: 8GiB, or what fits into the free space]
     #[arg(long, value_parser = size)]
     size: Option<u64>,
     /// The layout of volumes: raid5:4+1, raid1:2, raid0:5, … [default: RAID 5 over all devices]
@@ -136,6 +136,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         lock_acquisition: arguments.lock_acquisition,
         lease: arguments.lease,
     };
+    let asked = doubts::fitting(&folder, asked);
     let options = Options {
         placement: if arguments.in_process { Placement::Task } else { Placement::Process },
         tuning: Tuning {
