@@ -149,14 +149,6 @@ impl Request {
         self.when(When::IfSwapped)
     }
 
-    /// The last command is executed only if some compare-and-swap before it in this request has not swapped.
-    ///
-    /// # Panics
-    /// If there is no command yet.
-    pub fn if_not_swapped(self) -> Request {
-        self.when(When::IfNotSwapped)
-    }
-
     /// The same request with another deadline.
     pub fn within(self, deadline: Duration) -> Request {
         Request { space: self.space.within(deadline), ..self }
@@ -212,11 +204,6 @@ impl From<Vec<CommandResult>> for Answers {
 }
 
 impl Answers {
-    /// True if the command was not executed, since its condition did not hold.
-    pub fn is_skipped(&self, command: usize) -> bool {
-        matches!(self.action(command), Some(ActionResult::Skipped))
-    }
-
     /// True if every compare-and-swap has swapped.
     pub fn all_swapped(&self) -> bool {
         self.0.iter().all(|result| !matches!(result.action, ActionResult::Compared { swapped: false, .. }))

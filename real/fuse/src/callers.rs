@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | a fatal signal comes while a thread waits | the request is interrupted, and the signal is pending |
 //! | a fatal signal comes after another one | the signal is pending; the request is not interrupted again |
-//! | the process ends, and closes its files | flags of the thread. Signals do not reach it any more |
+//! | the process ends, and closes its files | its last thread has no memory. Signals do not reach it any more |
 //!
 //! The number of a thread comes with its request. It belongs to the PID namespace of the process that mounted, which is this one. It is
 //! zero for threads that are not visible there.
@@ -13,12 +13,6 @@
 use rustix::process::Signal;
 use std::fs;
 
-/// Flags of a thread (`linux/sched.h`): it is ending, and a signal is the reason.
-const EXITING: u64 = 0x4;
-const SIGNALED: u64 = 0x400;
-/// The places of fields in `/proc/TID/stat`, counted from the one after the name.
-const FLAGS: usize = 6;
-const THREADS: usize = 17;
 /// Signals that do not end a process by default.
 const HARMLESS: [Signal; 8] =
     [Signal::CHILD, Signal::CONT, Signal::URG, Signal::WINCH, Signal::STOP, Signal::TSTP, Signal::TTIN, Signal::TTOU];
@@ -41,17 +35,15 @@ impl Callers {
         if thread == 0 || !self.is_visible {
             return false;
         }
-        let read = |name: &str| fs::read_to_string(format!("/proc/{thread}/{name}")).unwrap_or_default();
-        is_exiting(&read("stat")) || has_fatal_signal(&read("status"))
+        // No other file: most, such as `stat`, wait for a thread that executes a program, and that may wait for this mount.
+        let status = fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+        is_exiting(&status) || has_fatal_signal(&status)
     }
 }
 
-/// True if the thread is ending with its process. The last thread of a process closes the files.
-fn is_exiting(stat: &str) -> bool {
-    let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace().collect();
-    let field = |index: usize| fields.get(index).and_then(|field| field.parse::<u64>().ok());
-    let (Some(flags), Some(threads)) = (field(FLAGS), field(THREADS)) else { return false };
-    flags & EXITING != 0 && (flags & SIGNALED != 0 || threads <= 1)
+/// True if the thread is ending with its process, and has no memory any more. The last thread of a process closes the files.
+fn is_exiting(status: &str) -> bool {
+    status.lines().any(|line| line == "Threads:\t1") && !status.lines().any(|line| line.starts_with("VmSize:"))
 }
 
 /// True if a signal waits that ends the process.
@@ -72,20 +64,10 @@ mod tests {
 
     #[test]
     fn a_thread_is_ending_when_its_process_is() {
-        let stat = |flags: u64, threads: u64| {
-            format!("7 (a) (b) S 1 7 7 0 -1 {flags} 1 2 3 4 5 6 7 8 20 0 {threads} 0 99 1000 10 0 0\n")
-        };
-        for (flags, threads, ends) in [
-            (0x40_0000, 1, false),
-            (0x40_0000 | EXITING, 1, true),
-            (EXITING | SIGNALED, 5, true),
-            // A thread among others that go on.
-            (EXITING, 5, false),
-            (SIGNALED, 1, false),
-        ] {
-            assert_eq!(is_exiting(&stat(flags, threads)), ends, "{flags:x} {threads}");
+        for (memory, threads, ends) in [("VmSize:\t8 kB\n", 1, false), ("", 1, true), ("", 12, false)] {
+            assert_eq!(is_exiting(&format!("Name:\ta\n{memory}Threads:\t{threads}\n")), ends, "{memory} {threads}");
         }
-        assert!(!is_exiting("") && !is_exiting("7 (a) S 1"));
+        assert!(!is_exiting(""));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Mounting, and serving what is mounted. Root uses the system calls, others the program `fusermount3` of libfuse (`fusermount`).
 
-use crate::device::{Device, Notifier};
+use crate::device::Device;
 use crate::mount_points::{MountPoint, is_dead, resolve, source};
 use crate::session::serve;
 use crate::unmounting::{Method, detach};
@@ -86,11 +86,6 @@ impl<F: FileSystem> Mount<F> {
     /// The directory, without symbolic links.
     pub fn directory(&self) -> &Path {
         &self.attachment.directory
-    }
-
-    /// Tells the kernel to drop what it has cached.
-    pub fn notifier(&self) -> Notifier {
-        Notifier::new(self.attachment.fd())
     }
 
     /// Serves the file system until it is unmounted, by anybody. When `stop` completes, it is unmounted: programs may go on to use files

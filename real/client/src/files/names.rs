@@ -145,19 +145,6 @@ impl Files {
         self.set(path, AttributeChange { mode: Some(mode), ..AttributeChange::default() }).await
     }
 
-    /// Sets the owner; `None` leaves the user or the group as it is.
-    ///
-    /// # Errors
-    /// Those of [`Files::metadata`].
-    pub async fn set_owner(
-        &self,
-        path: impl AsRef<Path>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-    ) -> Result<(), FilesError> {
-        self.set(path, AttributeChange { uid, gid, ..AttributeChange::default() }).await
-    }
-
     /// Sets the times of the last access and of the last write; `None` leaves one as it is. They are kept in nanoseconds.
     ///
     /// # Errors
