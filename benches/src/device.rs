@@ -104,9 +104,6 @@ impl Bench {
         };
         bench.take(Input::Start);
         assert_eq!(*bench.device.service(), Service::Serving);
-        let heartbeat = bench.request(Vec::new(), Command::Heartbeat);
-        bench.take(heartbeat);
-        bench.hear();
         let task = Task::CreateObject {
             object: OBJECT,
             first: 0,

@@ -6,7 +6,6 @@ use crate::scheduler::ctx::Ctx;
 use crate::scheduler::decision::Decision;
 use crate::scheduler::transactions::TransactionView;
 use crate::sessions::{PATROLS_PER_LEASE, Sessions};
-use crate::tasks::changes_objects;
 use crate::tickets::{Ticket, Tickets};
 use braid_base::limits::Settings;
 use braid_base::{DeviceId, Generation, MemberState, Membership, NodeId, Now, Time, TransactionId};
@@ -171,11 +170,6 @@ impl Device {
         }
         if request.epoch > self.monitor.epoch() {
             self.ask_for_news(now, out);
-        }
-        // Its own start, or the end of the host's lease, lies between this task and whatever else the host has sent. A late copy of a task
-        // that is over would be executed again. A host that waits for the answer also sends heartbeats.
-        if request.epoch == self.monitor.epoch() && changes_objects(&request.command) && !self.sessions.is_known(host) {
-            return self.ignore(Ignored::Unheard, out);
         }
         if let Err(rejection) = self.admit(now, &request, out) {
             return self.answer(host, Reply::Rejected { rejection }, out);

@@ -6,7 +6,7 @@ use crate::tickets::Ticket;
 use braid_base::{BlockRange, DeviceId, Generation, MemberState, Now, ObjectId, Stamp};
 use braid_machine::{Effects, Ignored};
 use braid_ordering::Ordering;
-use braid_wire::{Command, Failure, Inspection, Managed, ObjectDescription, Reply, Task};
+use braid_wire::{Failure, Inspection, Managed, ObjectDescription, Reply, Task};
 
 const NANOS_PER_MILLI: u64 = 1_000_000;
 
@@ -197,15 +197,6 @@ impl Device {
         let all = own.into_iter().chain(self.store.counters());
         Inspection { counters: all.map(|(name, value)| (name.to_string(), value)).collect() }
     }
-}
-
-/// True if a command is a task that creates, changes or removes an object, and so must not be executed again when it is over.
-pub(crate) fn changes_objects(command: &Command) -> bool {
-    let Command::Manage { task, .. } = command else { return false };
-    matches!(
-        task,
-        Task::CreateObject { .. } | Task::SetOrdering { .. } | Task::ResizeObject { .. } | Task::RemoveObject { .. }
-    )
 }
 
 /// True if an object may consist of these blocks: the store numbers chunks with 32 bits.

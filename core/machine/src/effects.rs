@@ -44,8 +44,6 @@ pub enum Ignored {
     NotStarted,
     /// The device has no lease: it has not heard from the monitor for too long, or is just adopting a new membership.
     NoLease,
-    /// The device does not know which requests of this host are over: it has heard nothing else of it since its own start.
-    Unheard,
 }
 
 /// Why a machine decided as it did: for logs and traces alone, nothing depends on it.

@@ -202,11 +202,9 @@ impl Bench {
                     absent: 0,
                 };
                 let (host, epoch) = (Generation(6), self.grammar.known.epoch);
-                // A device hears something else of a host before it does what the host asks for.
-                for command in [Command::Heartbeat, Command::Manage { ticket: 9_000 + object.0, task }] {
-                    let request = Request { host, epoch, settled: 0, over: Vec::new(), commits: Vec::new(), command };
-                    self.take(Input::Message { from: NodeId::Host(host), message: Message::Request(request) });
-                }
+                let command = Command::Manage { ticket: 9_000 + object.0, task };
+                let request = Request { host, epoch, settled: 0, over: Vec::new(), commits: Vec::new(), command };
+                self.take(Input::Message { from: NodeId::Host(host), message: Message::Request(request) });
             }
         }
         self.run_disk();

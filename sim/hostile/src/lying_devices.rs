@@ -149,8 +149,6 @@ impl LyingDevice {
                 let (object, ordering, atomicity) = (volume.id.object(), volume.ordering, volume.atomicity);
                 let task =
                     Task::CreateObject { object, first, blocks, ordering, redundant: true, atomicity, absent: 0 };
-                self.ask_as_reader(device, Command::Heartbeat);
-                self.read.clear();
                 self.ask_as_reader(device, Command::Manage { ticket: 1_000 + object.0, task });
                 assert!(
                     matches!(self.read.pop_front(), Some(Reply::Managed { result: Ok(_), .. })),

@@ -4,7 +4,7 @@ use crate::bench::*;
 use braid_base::limits::Settings;
 use braid_base::{BlockRange, DeviceId, Generation, MemberState, Membership, ObjectId};
 use braid_ordering::{Atomicity, Ordering};
-use braid_wire::{Failure, Managed, MonitorCommand, Reply, Task};
+use braid_wire::{Command, Failure, Managed, MonitorCommand, Reply, Task};
 use std::time::Duration;
 
 const COORDINATOR: Generation = Generation(5);
@@ -21,7 +21,7 @@ fn resize(absent: BlockRange) -> Task {
 }
 
 fn ask(bench: &mut Bench, host: Generation, task: Task) -> Result<Managed, Failure> {
-    bench.task(host, 1_000 + bench.now.time.0, task);
+    bench.say(host, Command::Manage { ticket: 1_000 + bench.now.time.0, task });
     match bench.hear(host) {
         Some(Reply::Managed { result, .. }) => result,
         other => panic!("not the answer to a task: {other:?}"),

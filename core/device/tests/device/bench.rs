@@ -120,7 +120,7 @@ impl Bench {
                 atomicity,
                 absent: 0,
             };
-            self.task(Generation(99), object.0, task);
+            self.say(Generation(99), Command::Manage { ticket: object.0, task });
             assert!(matches!(self.hear(Generation(99)), Some(Reply::Managed { result: Ok(_), .. })));
         }
     }
@@ -243,12 +243,6 @@ impl Bench {
 
     pub fn say(&mut self, host: Generation, command: Command) {
         self.say_with(host, Vec::new(), command);
-    }
-
-    /// A host that has said something before asks for a task.
-    pub fn task(&mut self, host: Generation, ticket: u64, task: Task) {
-        self.say(host, Command::Heartbeat);
-        self.say(host, Command::Manage { ticket, task });
     }
 
     pub fn say_with(&mut self, host: Generation, commits: Vec<u64>, command: Command) {

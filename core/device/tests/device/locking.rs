@@ -232,7 +232,7 @@ fn the_ordering_of_an_object_changes_only_while_it_is_unused() {
     bench.say(A, holder.read(BLOCK));
     bench.hear(A);
     let task = Task::SetOrdering { object: LOCKED, ordering: Ordering::Timestamp };
-    bench.task(B, 8, task.clone());
+    bench.say(B, Command::Manage { ticket: 8, task: task.clone() });
     assert_eq!(bench.hear(B), Some(Reply::Managed { ticket: 8, result: Err(Failure::InUse) }));
     bench.say_with(A, vec![1], Command::Heartbeat);
     for ticket in [9, 10] {
@@ -248,6 +248,6 @@ fn the_ordering_of_an_object_changes_only_while_it_is_unused() {
     bench.say(A, new.read(BlockRange::new(BLOCKS - 1, 1)));
     bench.now.clock = bench.now.clock.ahead(Duration::from_secs(2));
     let none = Task::SetOrdering { object: UNORDERED, ordering: Ordering::None };
-    bench.task(B, 11, none);
+    bench.say(B, Command::Manage { ticket: 11, task: none });
     assert_eq!(bench.hear(B), Some(Reply::Managed { ticket: 11, result: Ok(Managed::Done) }));
 }

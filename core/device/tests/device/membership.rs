@@ -452,7 +452,7 @@ fn after_an_absence_only_transactions_without_other_participants_are_left_undeci
         atomicity: Atomicity::Implied,
         absent: 0,
     };
-    bench.task(A, 50, task);
+    bench.say(A, Command::Manage { ticket: 50, task });
     assert!(matches!(bench.hear(A), Some(Reply::Managed { result: Ok(_), .. })));
     let one = Actor::new(A, 101, bench.stamp(A, 0));
     let plain = Actor::new(A, 102, bench.stamp(A, 1)).on(PLAIN, Ordering::Timestamp);
@@ -539,7 +539,7 @@ fn a_device_names_fenced_hosts_until_nothing_of_theirs_is_undecided() {
         atomicity: Atomicity::Implied,
         absent: 0,
     };
-    bench.task(A, 50, task);
+    bench.say(A, Command::Manage { ticket: 50, task });
     assert!(matches!(bench.hear(A), Some(Reply::Managed { result: Ok(_), .. })));
     let named = |bench: &Bench| match &bench.renewals.back().expect("the device renews its lease").command {
         MonitorCommand::Renew { undecided, .. } => undecided.clone(),
