@@ -6,6 +6,8 @@ mount, call = sys.argv[1:]
 path = f"{mount}/{call}"
 fd = None if call in ("create", "open", "stat", "list", "truncate") else os.open(path, os.O_RDWR)
 page = mmap.mmap(fd, 4096, mmap.MAP_PRIVATE, mmap.PROT_READ) if call == "mapped" else None
+if call == "execute":
+    fcntl.lockf(fd, fcntl.LOCK_EX)
 print("ready", flush=True)
 sys.stdin.readline()
 {
@@ -19,4 +21,6 @@ sys.stdin.readline()
     "list": lambda: os.listdir(mount),
     "flock": lambda: fcntl.flock(fd, fcntl.LOCK_EX),
     "lockf": lambda: fcntl.lockf(fd, fcntl.LOCK_EX),
+    # The kernel closes the locked file, and holds a lock of the process while it does.
+    "execute": lambda: os.execvp("sleep", ["sleep", "60"]),
 }[call]()

@@ -12,7 +12,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-const CALLS: [&str; 10] = ["read", "mapped", "write", "truncate", "create", "open", "stat", "list", "flock", "lockf"];
+const CALLS: [&str; 11] =
+    ["read", "mapped", "write", "truncate", "create", "open", "stat", "list", "flock", "lockf", "execute"];
 /// How long a program that was killed may stay. A request that is only interrupted goes on for longer.
 const END_MAX: Duration = Duration::from_secs(12);
 /// Where a program waits for an answer, if the kernel tells it.
@@ -54,7 +55,7 @@ fn programs_that_are_killed_while_the_array_is_suspended_end_at_once() {
             let lock = FlockOperation::NonBlockingLockExclusive;
             rustix::fs::flock(&file, lock).is_ok() && fcntl_lock(&file, lock).is_ok()
         };
-        free("flock") && free("lockf")
+        ["flock", "lockf", "execute"].into_iter().all(free)
     });
     for name in fs::read_dir(mounts.path(1, "")).expect("it is listed").map(|entry| entry.expect("a name").file_name())
     {
