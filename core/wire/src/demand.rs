@@ -31,7 +31,8 @@ impl Message {
             Command::Objects { sequence, request, .. } => (*sequence, of_objects(request)),
             _ => return None,
         };
-        Some(Demand { sequence, bytes })
+        // So whoever notes demands notes no more of them than its memory has blocks.
+        (bytes >= BLOCK_BYTES).then_some(Demand { sequence, bytes })
     }
 
     /// The sequence number of the request that this message answers, whose demand it ends.
