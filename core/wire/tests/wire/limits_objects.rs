@@ -151,3 +151,20 @@ fn a_checked_request_never_makes_a_frame_too_long() {
     let refusal = ObjectRequest { commands }.check();
     assert_eq!(refusal, Err(ObjectRefusal { command: 2, failure: ObjectFailure::Malformed }));
 }
+
+/// A peer must not make others note requests without end.
+#[test]
+fn only_answers_of_a_block_or_more_are_a_demand() {
+    let read = |length| command(Action::Read { offset: 0, length }, 0, 0);
+    for (commands, bytes) in [
+        (vec![], None),
+        (vec![command(Action::Stat, 0, 0); 3], None),
+        (vec![read(4095)], None),
+        (vec![read(4096), read(0)], Some(4096)),
+        (vec![read(u32::MAX); 2], Some(OBJECT_REQUEST_BYTES_MAX)),
+        (vec![command(Action::Stat, 0, 1)], Some(ATTRIBUTE_BYTES_MAX)),
+    ] {
+        assert_eq!(objects(commands.clone()).demand().map(|demand| demand.bytes), bytes, "{commands:?}");
+    }
+    assert_eq!(done(Vec::new()).demand(), None);
+}
