@@ -50,9 +50,9 @@ impl LeaseJudge {
         self.gaps.push((now.elapsed, UNKNOWN));
     }
 
-    /// How long a host may be silent now if leases last for `length`. To be called at every check. The result is longer than `length` by
-    /// the gaps within the last `length` that does not count gaps. Each check that counts stands for a heartbeat at least, however often the judge is
-    /// suspended: a silent host is found after as many such checks as there are heartbeats in `length`.
+    /// How long a host may be silent now if leases last for `length`. To be called at every check. The result is `length` and all recent gaps.
+    /// A gap is recent until a time of `length` has passed since its end, in which later gaps do not count. However often the judge is
+    /// suspended, a heartbeat counts between two gaps: a silent host is found after as many checks as there are heartbeats in `length`.
     pub fn allowed(&mut self, now: &LeaseTime, length: Duration) -> Duration {
         self.before = self.last.replace(now.clone());
         match self.before.as_ref().map(|last| now.since(last)) {

@@ -8,7 +8,7 @@ use crate::data::{noise, seed};
 use crate::nbd::{Client, Refusal};
 use braid_base::Rng;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -74,6 +74,13 @@ struct Shared {
     progress: Condvar,
 }
 
+impl Shared {
+    /// What is done so far, also if a test has failed while it looked: a second panic would end all tests.
+    fn done(&self) -> MutexGuard<'_, Done> {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 #[derive(Debug, Default)]
 struct Done {
     operations: u64,
@@ -120,24 +127,24 @@ impl Load {
 
     #[track_caller]
     fn await_more(&self, count: impl Fn(&Done) -> u64) {
-        let mut done = self.shared.done.lock().expect("no worker panics with it");
+        let mut done = self.shared.done();
         let (wished, begun) = (count(&done) + SOME, Instant::now());
         while count(&done) < wished {
             assert!(done.ended < self.plan.workers, "the writers have ended: their messages are above");
             assert!(begun.elapsed() < PROGRESS_LIMIT, "{SOME} operations took longer than {PROGRESS_LIMIT:?}");
             let waited = self.shared.progress.wait_timeout(done, Duration::from_secs(1));
-            done = waited.expect("no worker panics with it").0;
+            done = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
     /// The longest operation since the last call.
     pub fn take_longest(&self) -> Duration {
-        std::mem::take(&mut self.shared.done.lock().expect("no worker panics with it").longest)
+        std::mem::take(&mut self.shared.done().longest)
     }
 
     /// The longest operation through this server since the last call.
     pub fn take_longest_through(&self, host: usize) -> Duration {
-        std::mem::take(&mut self.shared.done.lock().expect("no worker panics with it").longest_through[host])
+        std::mem::take(&mut self.shared.done().longest_through[host])
     }
 
     /// Ends the writers after their current operations.
@@ -151,14 +158,14 @@ impl Load {
     pub fn ended(self) -> Record {
         let joined: Vec<_> = self.workers.into_iter().map(JoinHandle::join).collect();
         let cells = joined.into_iter().map(|cells| cells.expect("a writer has failed: its message is above")).collect();
-        let done = self.shared.done.lock().expect("no worker panics with it");
+        let done = self.shared.done();
         Record { plan: self.plan, cells, operations: done.operations, longest: done.longest }
     }
 }
 
 impl Drop for End<'_> {
     fn drop(&mut self) {
-        self.0.done.lock().expect("no worker panics with it").ended += 1;
+        self.0.done().ended += 1;
         self.0.progress.notify_all();
     }
 }
@@ -199,7 +206,7 @@ impl Worker<'_> {
                 }
                 Err(refusal) => panic!("cell {index} of writer {}: {refusal:?} after {took:?}", self.number),
             }
-            let mut done = shared.done.lock().expect("no worker panics with it");
+            let mut done = shared.done();
             done.operations += 1;
             done.longest = done.longest.max(took);
             done.through[through] += 1;
