@@ -1,8 +1,9 @@
 //! The response time of a device: how long this host waits for the device's next answer, as a mean over time.
 //!
 //! A wait begins with the first request after an answer, and ends with the next answer, whichever request it is for. Each wait counts by its
-//! length: so a device that answers a thousand requests and then pauses for a quarter of a second is as slow as its pauses, which is what
-//! users notice. An idle device has no waits. The mean is over the last ten to twenty seconds in which there were any.
+//! length: so a device that answers a thousand requests and often pauses for a quarter of a second is as slow as its pauses, which is what
+//! users notice. A single pause is no slowness, but the start of the device, for example: the longest wait does not count. An idle device has
+//! no waits. The mean is over the last ten to twenty seconds in which there were any.
 
 use braid_base::Time;
 use std::time::Duration;
@@ -21,11 +22,12 @@ pub(super) struct ResponseTime {
     before: Waits,
 }
 
-/// The sum of waits, and of their squares, in microseconds.
+/// The sum of waits, the sum of their squares, and the longest, in microseconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Waits {
     sum: u64,
     squares: u64,
+    longest: u64,
 }
 
 impl ResponseTime {
@@ -47,11 +49,14 @@ impl ResponseTime {
         let micros = wait.as_micros() as u64;
         self.now.sum += micros;
         self.now.squares += micros * micros;
+        self.now.longest = self.now.longest.max(micros);
     }
 
-    /// The mean wait; none if there was none.
+    /// The mean wait; none if there were not even two.
     pub fn mean(&self) -> Option<Duration> {
-        let (sum, squares) = (self.now.sum + self.before.sum, self.now.squares + self.before.squares);
+        let longest = self.now.longest.max(self.before.longest);
+        let sum = self.now.sum + self.before.sum - longest;
+        let squares = self.now.squares + self.before.squares - longest * longest;
         squares.checked_div(sum).map(Duration::from_micros)
     }
 }
@@ -73,8 +78,9 @@ mod tests {
         let mut times = ResponseTime::default();
         assert_eq!(times.mean(), None);
         (0..1000).for_each(|number| ask(&mut times, number * MILLISECOND, MILLISECOND / 5));
-        assert_eq!(times.mean(), Some(Duration::from_micros(200)));
-        ask(&mut times, 2000 * MILLISECOND, 250 * MILLISECOND);
+        ask(&mut times, 2000 * MILLISECOND, 500 * MILLISECOND);
+        assert_eq!(times.mean(), Some(Duration::from_micros(200)), "one pause is no slowness");
+        ask(&mut times, 3000 * MILLISECOND, 250 * MILLISECOND);
         assert!(times.mean().unwrap() > Duration::from_millis(100), "{times:?}");
     }
 
