@@ -1,7 +1,7 @@
 //! The array's description: its devices and volumes, and the parameters it was created with.
 
 use crate::file_systems::FileSystemEntry;
-use crate::trust::lies_in_folder;
+use crate::paths::lies_in_folder;
 use crate::unavailable::WhenUnavailable;
 use braid_base::{ArrayId, DiskId, LockServerId};
 use braid_host_leases::{LEASE_MILLIS_DEFAULT, Leases};

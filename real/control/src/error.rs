@@ -1,6 +1,6 @@
 //! Errors of the array's folder. Each says what to do about it.
 
-use crate::trust::Distrust;
+use crate::private_files::Distrust;
 use braid_base::Generation;
 use std::path::{Path, PathBuf};
 

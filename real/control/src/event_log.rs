@@ -6,8 +6,10 @@
 //!
 //! The texts of all events are in `event_texts.rs`.
 
-use crate::trust::private_file;
-use crate::{ArrayFolder, ControlError};
+use crate::error::ControlError;
+use crate::folder::ArrayFolder;
+use crate::paths::{EVENTS, EVENTS_BEFORE};
+use crate::private_files::private_file;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -312,8 +314,6 @@ fn universal_time(unix_millis: u64) -> String {
     humantime::format_rfc3339_millis(UNIX_EPOCH + since).to_string()
 }
 
-pub(crate) const EVENTS: &str = "events.jsonl";
-pub(crate) const EVENTS_BEFORE: &str = "events.1.jsonl";
 /// About four thousand events fit.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// How often a reader begins again because the file was renamed, which happens once in thousands of events.

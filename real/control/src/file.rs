@@ -1,7 +1,7 @@
 //! Small JSON files that are replaced as a whole, with a check of their schema on reading; and lock files with a time limit.
 
 use crate::error::holds;
-use crate::trust::private_file;
+use crate::private_files::private_file;
 use crate::{ControlError, LockHolder, Process};
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;

@@ -8,9 +8,9 @@
 //! counts if the host has no other file.
 
 use crate::file::{self, Durability};
-use crate::folder::HOSTS;
+use crate::paths::{GENERATIONS, HOSTS};
+use crate::private_files::{create_private_folder, private_file};
 use crate::renewals;
-use crate::trust::{create_private_folder, private_file};
 use crate::{ArrayFolder, ControlError, HostEntry, LeaseReport, Moment, Origin, Process};
 use braid_base::Generation;
 use braid_host_leases::{self as leases, Expired, LeaseEnd, LeaseLost, LeaseTable, LeaseTime, Version, Write};
@@ -370,7 +370,6 @@ impl ArrayFolder {
     }
 }
 
-pub(crate) const GENERATIONS: &str = "generations";
 /// The counter of a host's requests to lock servers.
 const LOCK_REQUESTS: &str = "lock_requests";
 

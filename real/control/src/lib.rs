@@ -23,10 +23,11 @@
 //!
 //! Each file is replaced as a whole (write a temporary file, sync it, rename it, sync the folder): a crash leaves either the old
 //! or the new content. A file that can't be read is never overwritten. Only the array's owner can read the files, and a folder that others
-//! can change is refused (`trust`).
+//! can change is refused (`trust`). The names of files are in `paths`.
 
 mod changes;
 mod description;
+mod description_file;
 mod error;
 mod event_log;
 pub mod event_texts;
@@ -38,12 +39,15 @@ mod lease_reports;
 mod lost_files;
 mod moment;
 mod monitor;
+mod paths;
+mod private_files;
 mod process;
 mod renewals;
 mod reserve;
 mod run;
 mod scrubs;
 mod shell_word;
+mod supervision;
 mod trust;
 mod unavailable;
 
@@ -55,7 +59,7 @@ pub use description::{
 pub use error::{ControlError, LockHolder};
 pub use event_log::{Event, EventCursor, EventKind, unix_millis_now, utc_now};
 pub use file_systems::{FileSystemEntry, FileSystemState, ShardsEntry};
-pub use folder::{ArrayFolder, Original, Refusal, SOCKETS, Supervision};
+pub use folder::{ArrayFolder, Refusal};
 pub use lease_reports::{
     HostEntry, LeaseReport, LockCounts, LockService, MetadataService, MountReport, RecoveryReport, WaitingReport,
     serving,
@@ -65,9 +69,12 @@ pub use monitor::{
     DeviceReport, FileSystemReport, HealingReport, MonitorEntry, MonitorReport, ReportedState, SpareReport,
     ThrottleReport, monitor_file,
 };
+pub use paths::SOCKETS;
+pub use private_files::{Distrust, FILE_MODE, FOLDER_MODE, create_private_folder, private_file};
 pub use process::{NotTold, Origin, Process};
 pub use run::{Endpoint, RunningDaemon, RunningSet};
 pub use scrubs::{ByteRange, RANGES_MAX, ScrubFindings, ScrubRecord, merged};
 pub use shell_word::shell_word;
-pub use trust::{Distrust, FILE_MODE, FOLDER_MODE, LooseMode, create_private_folder, private_file};
+pub use supervision::{Original, Supervision};
+pub use trust::LooseMode;
 pub use unavailable::WhenUnavailable;

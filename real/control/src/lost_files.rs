@@ -1,9 +1,9 @@
 //! Restoring files that the folder has lost. The caller holds the supervision lock, so that no process runs the array.
 
 use crate::file::{self, Durability};
-use crate::folder::{DESCRIPTION, HOSTS};
-use crate::host_leases::{GENERATIONS, Generations};
-use crate::trust::create_private_folder;
+use crate::host_leases::Generations;
+use crate::paths::{DESCRIPTION, GENERATIONS, HOSTS, MONITOR_STATE};
+use crate::private_files::create_private_folder;
 use crate::{ArrayDescription, ArrayFolder, ControlError, Supervision, monitor_file};
 use std::io::Write;
 
@@ -59,8 +59,6 @@ impl Supervision {
         file::sync_folder(self.folder.dir())
     }
 }
-
-const MONITOR_STATE: &str = "monitor.state";
 
 #[cfg(test)]
 mod tests {

@@ -4,6 +4,7 @@
 //! may be half a second old.
 
 use crate::file::{self, Durability};
+use crate::paths::{MONITOR, MONITOR_STATE};
 use crate::{ArrayFolder, ControlError, Moment, Origin, Process};
 use braid_host_leases::LeaseTime;
 use serde::{Deserialize, Serialize};
@@ -13,7 +14,7 @@ use std::time::Duration;
 
 /// The file, relative to the array's folder, that holds the monitor's durable state.
 pub fn monitor_file() -> PathBuf {
-    "monitor.state".into()
+    MONITOR_STATE.into()
 }
 
 /// The content of the monitor's report.
@@ -228,8 +229,6 @@ impl ArrayFolder {
         file::remove(&self.path(MONITOR))
     }
 }
-
-pub(crate) const MONITOR: &str = "monitor.json";
 
 impl DeviceReport {
     /// Why the device is refused, and what to do; none if it is not refused.

@@ -10,7 +10,7 @@
 //! one before. Nothing is synced: a lease does not outlive its boot.
 
 use crate::ControlError;
-use crate::trust::private_file;
+use crate::private_files::private_file;
 use braid_base::checksum::crc32c;
 use std::fs::File;
 use std::io::{ErrorKind, Write};

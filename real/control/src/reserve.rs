@@ -2,7 +2,7 @@
 //! leases and take generations: otherwise a full disk would lead to fences of hosts that only overwrite existing data.
 
 use crate::ControlError;
-use crate::trust::private_file;
+use crate::private_files::private_file;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use std::fs::OpenOptions;

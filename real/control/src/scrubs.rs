@@ -3,7 +3,8 @@
 //! Each volume has one file, `scrubs/NUMBER.json`, which is replaced as a whole. If it is lost, the scrub starts from the beginning.
 
 use crate::file::{self, Durability};
-use crate::trust::create_private_folder;
+use crate::paths::SCRUBS;
+use crate::private_files::create_private_folder;
 use crate::{ArrayFolder, ControlError};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -115,7 +116,6 @@ pub fn merged(ranges: impl Iterator<Item = ByteRange>) -> Vec<ByteRange> {
     merged
 }
 
-pub(crate) const SCRUBS: &str = "scrubs";
 /// The maximal number of ranges in a record.
 pub const RANGES_MAX: usize = 1024;
 

@@ -5,37 +5,19 @@
 //! Files are made with mode 0600, and folders with 0700. The files of an earlier release, which others could read, get these modes when
 //! the array is brought up; an event says so.
 
-use crate::event_log::{EVENTS, EVENTS_BEFORE};
-use crate::folder::{DESCRIPTION, FOLDER_FILES, HOSTS};
-use crate::scrubs::SCRUBS;
-use crate::{ArrayDescription, ArrayFolder, ControlError};
-use std::fs::{DirBuilder, Metadata, Permissions};
+use crate::description::ArrayDescription;
+use crate::error::ControlError;
+use crate::file;
+use crate::folder::ArrayFolder;
+use crate::paths::{DESCRIPTION, EVENTS, EVENTS_BEFORE, FOLDER_FILES, HOSTS, LOGS, SCRUBS, SOCKETS, lies_in_folder};
+use crate::private_files::{Distrust, distrust};
+use std::fs::Permissions;
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// The mode of a new file.
-pub const FILE_MODE: u32 = 0o600;
-/// The mode of a new folder.
-pub const FOLDER_MODE: u32 = 0o700;
 /// What group and others may do.
 const OF_OTHERS: u32 = 0o077;
-/// What group and others need in order to change a file.
-const WRITE_OF_OTHERS: u32 = 0o022;
-/// The folders for logs of mounts, and for sockets of daemons.
-pub(crate) const LOGS: &str = "logs";
-const SOCKETS: &str = "run";
-
-/// Why a file or folder is not used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Distrust {
-    /// Group or others may write it.
-    #[error("can be changed by other users (mode {mode:04o}), who could make the array overwrite any file")]
-    WritableByOthers { mode: u32 },
-    /// Its owner is another user, who could change it at any time.
-    #[error("belongs to user {owner}, and this process runs as user {user}")]
-    OtherOwner { owner: u32, user: u32 },
-}
 
 /// A file or folder of an array that users other than its owner can read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,54 +27,18 @@ pub struct LooseMode {
     pub distrust: Option<Distrust>,
 }
 
-impl Distrust {
-    /// Why this process must not use a file or folder with this mode and owner; none if it may.
-    fn of(mode: u32, owner: u32, user: u32) -> Option<Distrust> {
-        // The superuser can change everything anyway.
-        if owner != user && owner != 0 {
-            return Some(Distrust::OtherOwner { owner, user });
-        }
-        (mode & WRITE_OF_OTHERS != 0).then_some(Distrust::WritableByOthers { mode })
-    }
-
-    fn of_file(found: &Metadata) -> Option<Distrust> {
-        Distrust::of(found.mode() & 0o7777, found.uid(), rustix::process::geteuid().as_raw())
-    }
-}
-
 impl ArrayFolder {
-    /// Fails if another user could change the folder or the description, or if its path is no text. A folder that does not exist is trusted, and what is not a folder is
-    /// left to the attempt to use it.
-    pub(crate) fn require_trust(&self) -> Result<(), ControlError> {
-        let dir = self.absolute();
-        if dir.to_str().is_none() {
-            return Err(ControlError::NotText { dir });
-        }
-        for path in [self.dir().to_path_buf(), self.path(DESCRIPTION)] {
-            match std::fs::metadata(&path) {
-                Ok(found) if !found.is_dir() && path == self.dir() => return Ok(()),
-                Ok(found) => match Distrust::of_file(&found) {
-                    None => {}
-                    Some(distrust) => return Err(ControlError::Untrusted { path, distrust }),
-                },
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) => return Err(ControlError::file("read", &path)(error)),
-            }
-        }
-        Ok(())
-    }
-
     /// The array's files and folders that users other than the owner of the array can read or change. The files of devices in other folders
     /// are included, and raw disks are not.
     pub fn loose_modes(&self) -> Result<Vec<LooseMode>, ControlError> {
-        let description = crate::file::read::<ArrayDescription>(&self.path(DESCRIPTION)).ok().flatten();
+        let description = file::read::<ArrayDescription>(&self.path(DESCRIPTION)).ok().flatten();
         let description = description.as_ref();
         let mut loose = Vec::new();
         let mut look = |path: PathBuf| {
             // A link leads elsewhere. What is removed meanwhile does not matter.
             let Ok(found) = path.symlink_metadata() else { return };
             let mode = found.mode() & 0o7777;
-            let distrust = Distrust::of_file(&found);
+            let distrust = distrust(&found);
             if (found.is_file() || found.is_dir()) && (mode & OF_OTHERS != 0 || distrust.is_some()) {
                 loose.push(LooseMode { path, mode, distrust });
             }
@@ -159,31 +105,6 @@ impl ArrayFolder {
     fn path_of(&self, file: &Path) -> PathBuf {
         self.dir().join(file)
     }
-}
-
-/// True if a file of the description is one in the array's folder itself. Only such files are made, overwritten or removed on the word of
-/// the description; others are opened if they contain a device of this array.
-pub(crate) fn lies_in_folder(file: &Path) -> bool {
-    let mut parts = file.components();
-    matches!((parts.next(), parts.next()), (Some(std::path::Component::Normal(_)), None))
-}
-
-/// Creates a folder that is private to its owner, unless it exists. Missing folders above it are created as usual.
-pub fn create_private_folder(path: &Path) -> std::io::Result<()> {
-    if let Some(above) = path.parent() {
-        std::fs::create_dir_all(above)?;
-    }
-    match DirBuilder::new().mode(FOLDER_MODE).create(path) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
-        created => created,
-    }
-}
-
-/// The options for creating a file that is private to its owner.
-pub fn private_file() -> std::fs::OpenOptions {
-    let mut options = std::fs::OpenOptions::new();
-    options.mode(FILE_MODE);
-    options
 }
 
 #[cfg(test)]

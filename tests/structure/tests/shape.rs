@@ -80,7 +80,6 @@ const LARGE_CIRCLES: &[(&str, &str, usize, &str)] = &[
     ("real/cli", "commands::recipe", 6, "commands share helpers of their parent"),
     ("real/client", "array", 6, "handles refer to what they came from"),
     ("real/client", "files::file", 6, "handles refer to what they came from"),
-    ("real/control", "changes", 12, "files know their names from each other; to be cut by a module of paths"),
     ("sim/cluster", "attribute_volumes", 27, "features are named by the run; to be cut into activities"),
     ("sim/experiments", "assumptions", 4, "the catalogue names what it consists of"),
     ("sim/world", "disk", 4, "one disk, in its parts"),
@@ -129,11 +128,6 @@ const CIRCLES_OF_METHODS: &[(&str, &str, &str)] = &[
         "real/client",
         "files::file files::locks files::mount files::names files::open files::path",
         "handles refer to what they came from",
-    ),
-    (
-        "real/control",
-        "changes error event_log event_texts file folder host_leases monitor renewals reserve scrubs trust",
-        "files know their names from each other; to be cut by a module of paths",
     ),
     (
         "sim/cluster",

@@ -1,0 +1,224 @@
+//! The file of the array's description: it is created, read, and changed by compare-and-swap.
+
+use crate::changes;
+use crate::description::ArrayDescription;
+use crate::error::ControlError;
+use crate::file::{self, Durability};
+use crate::folder::ArrayFolder;
+use crate::paths::{DESCRIPTION, HOSTS, RESERVE};
+use crate::private_files::create_private_folder;
+use crate::reserve;
+
+impl ArrayFolder {
+    /// Creates the folder if it is missing, and puts a new array into it.
+    pub fn create(&self, description: &ArrayDescription) -> Result<(), ControlError> {
+        self.require_trust()?;
+        for folder in [self.dir().to_path_buf(), self.path(HOSTS)] {
+            create_private_folder(&folder).map_err(ControlError::file("create", &folder))?;
+        }
+        let _lock = self.lock()?;
+        if self.path(DESCRIPTION).exists() {
+            return Err(ControlError::ArrayExists { dir: self.dir().to_path_buf() });
+        }
+        self.consistent(description)?;
+        reserve::fill(&self.path(RESERVE))?;
+        self.begin_generations()?;
+        // The description is written last, because the array exists from then on.
+        self.replace(&self.path(DESCRIPTION), description, Durability::Durable)?;
+        // A folder that the user has made for the array.
+        self.make_private().map(drop)
+    }
+
+    /// Reads the description. A folder that other users could change is refused.
+    pub fn describe(&self) -> Result<ArrayDescription, ControlError> {
+        // What is no array needs no trust.
+        if self.dir().is_dir() && !self.path(DESCRIPTION).exists() {
+            return Err(ControlError::NoArray { dir: self.dir().to_path_buf() });
+        }
+        self.require_trust()?;
+        let description: Option<ArrayDescription> = file::read(&self.path(DESCRIPTION))?;
+        let description = description.ok_or_else(|| ControlError::NoArray { dir: self.dir().to_path_buf() })?;
+        self.consistent(&description)?;
+        Ok(description)
+    }
+
+    /// Changes the description: `change` gets its current content, under the lock that excludes other writers. If `change` fails,
+    /// nothing is changed. Returns what `change` returns.
+    pub fn update<T, E: From<ControlError>>(
+        &self,
+        change: impl FnOnce(&mut ArrayDescription) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let lock = self.lock()?;
+        let before = self.describe()?;
+        let mut description = before.clone();
+        let returned = change(&mut description)?;
+        self.consistent(&description)?;
+        description.revision += 1;
+        description.schema = description.needed_schema();
+        self.require_lock(&lock)?;
+        self.replace(&self.path(DESCRIPTION), &description, Durability::Durable)?;
+        for event in changes::events(&before, &description) {
+            if let Err(error) = self.append_event(&event) {
+                tracing::warn!("can't record an event: {error}");
+            }
+        }
+        Ok(returned)
+    }
+
+    fn consistent(&self, description: &ArrayDescription) -> Result<(), ControlError> {
+        description.check().map_err(|reason| ControlError::Inconsistent { file: self.path(DESCRIPTION), reason })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::folder::tests::{Scratch, description, volume};
+    use crate::paths::LOCK;
+    use crate::{Change, VolumeEntry, VolumeState};
+
+    #[test]
+    fn an_array_is_found_by_its_folder_and_by_its_description() {
+        let scratch = Scratch::new("found");
+        let folder = scratch.array();
+        let written = folder.describe().unwrap();
+        assert_eq!(ArrayFolder::at(&scratch.path("array/array.json")).describe().unwrap(), written);
+        assert!(matches!(folder.create(&description()), Err(ControlError::ArrayExists { .. })));
+        let elsewhere = ArrayFolder::at(&scratch.path("elsewhere"));
+        assert!(matches!(elsewhere.describe(), Err(ControlError::NoArray { .. })));
+        assert!(matches!(elsewhere.update(|_| Ok::<_, ControlError>(())), Err(ControlError::NoArray { .. })));
+    }
+
+    #[test]
+    fn an_array_of_before_there_were_lock_servers_has_one() {
+        let scratch = Scratch::new("before");
+        let folder = scratch.array();
+        let path = folder.path(DESCRIPTION);
+        let mut value: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        let creation = value["creation"].as_object_mut().unwrap();
+        assert_eq!(creation.remove("lock_servers"), Some(2.into()));
+        assert_eq!(creation.remove("lock_acquisition"), Some("timeout".into()));
+        std::fs::write(&path, value.to_string()).unwrap();
+        let creation = folder.describe().unwrap().creation;
+        assert_eq!((creation.lock_servers, creation.lock_acquisition.as_str()), (1, "ordered"));
+    }
+
+    #[test]
+    fn concurrent_writers_lose_nothing() {
+        let scratch = Scratch::new("writers");
+        let folder = scratch.array();
+        std::thread::scope(|scope| {
+            for writer in 0..4 {
+                let folder = &folder;
+                scope.spawn(move || {
+                    for turn in 0..8 {
+                        folder
+                            .update(|description| {
+                                let volume = volume(description, &format!("v{writer}-{turn}"));
+                                description.volumes.push(volume);
+                                Ok::<_, ControlError>(())
+                            })
+                            .unwrap();
+                    }
+                });
+            }
+        });
+        let description = folder.describe().unwrap();
+        assert_eq!((description.volumes.len(), description.revision), (32, 32));
+    }
+
+    #[test]
+    fn a_change_that_fails_or_makes_no_sense_changes_nothing() {
+        let scratch = Scratch::new("fails");
+        let folder = scratch.array();
+        let before = folder.describe().unwrap();
+        let failed: Result<(), ControlError> = folder.update(|description| {
+            description.populated = true;
+            Err(ControlError::GenerationsExhausted)
+        });
+        assert!(failed.is_err());
+        let senseless = folder.update(|description| {
+            let mut volume = volume(description, "v");
+            volume.devices = vec![0, 7];
+            description.volumes.push(volume);
+            Ok::<_, ControlError>(())
+        });
+        assert!(matches!(senseless, Err(ControlError::Inconsistent { .. })));
+        assert_eq!(folder.describe().unwrap(), before);
+    }
+
+    #[test]
+    fn a_change_of_volumes_is_an_event_and_the_names_of_removed_ones_are_known() {
+        let scratch = Scratch::new("changes");
+        let folder = scratch.array();
+        let with = |volumes: Vec<VolumeEntry>| {
+            let change = |description: &mut ArrayDescription| {
+                description.volumes = volumes;
+                description.next_volume = 9;
+                Ok::<_, ControlError>(())
+            };
+            folder.update(change).unwrap();
+        };
+        let entry = volume(&mut folder.describe().unwrap(), "v");
+        let entry = VolumeEntry { id: 7, state: VolumeState::Ready, ..entry };
+        with(vec![entry]);
+        with(Vec::new());
+        let kinds: Vec<_> = folder.events().unwrap().0.into_iter().map(|event| event.kind).collect();
+        assert_eq!(kinds, [crate::EventKind::VolumeCreated, crate::EventKind::VolumeDeleted]);
+        let name = |id| folder.removed(crate::EventKind::VolumeDeleted, id);
+        assert_eq!((name(7).as_deref(), name(8)), (Some("v"), None));
+    }
+
+    #[test]
+    fn a_damaged_description_is_reported_and_kept() {
+        let scratch = Scratch::new("damaged");
+        let folder = scratch.array();
+        for damage in ["{\"schema\": 1, \"arr", "", "{}", "[]", "{\"schema\": 1}"] {
+            std::fs::write(folder.path(DESCRIPTION), damage).unwrap();
+            assert!(matches!(folder.describe(), Err(ControlError::Damaged { .. })), "{damage}");
+            assert!(folder.update(|_| Ok::<_, ControlError>(())).is_err());
+            assert!(folder.create(&description()).is_err());
+            assert_eq!(std::fs::read_to_string(folder.path(DESCRIPTION)).unwrap(), damage);
+        }
+    }
+
+    #[test]
+    fn what_was_read_under_a_lock_that_was_removed_is_not_written() {
+        let scratch = Scratch::new("unlocked");
+        let folder = scratch.array();
+        let before = folder.describe().unwrap();
+        let update = folder.update(|description| {
+            std::fs::remove_file(folder.path(LOCK)).unwrap();
+            // Another process changes the description meanwhile.
+            let other = |description: &mut ArrayDescription| {
+                description.populated = true;
+                Ok::<_, ControlError>(())
+            };
+            folder.update(other).unwrap();
+            description.populated = false;
+            Ok::<_, ControlError>(())
+        });
+        assert!(matches!(update, Err(ControlError::File { .. })), "{update:?}");
+        let after = folder.describe().unwrap();
+        assert_eq!((after.revision, after.populated), (before.revision + 1, true));
+    }
+
+    #[test]
+    fn a_release_that_can_not_grow_volumes_reads_no_description_in_which_one_grows() {
+        let scratch = Scratch::new("growing");
+        let folder = scratch.array();
+        let mut schemas = Vec::new();
+        for to in [Some(Change::Grow(1 << 30)), Some(Change::EndMove), None] {
+            let enter = |description: &mut ArrayDescription| {
+                let state = to.map_or(VolumeState::Ready, |to| VolumeState::Draining { to, by: 1 });
+                description.volumes = vec![VolumeEntry { state, ..volume(description, "v") }];
+                Ok::<_, ControlError>(())
+            };
+            folder.update(enter).unwrap();
+            let text = std::fs::read(folder.path(DESCRIPTION)).unwrap();
+            schemas.push(serde_json::from_slice::<serde_json::Value>(&text).unwrap()["schema"].as_u64().unwrap());
+            assert_eq!(folder.describe().unwrap().schema, schemas[schemas.len() - 1]);
+        }
+        assert_eq!(schemas, [3, 2, 2]);
+    }
+}

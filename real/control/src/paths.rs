@@ -1,0 +1,30 @@
+//! The names of files in the array's folder.
+
+use std::path::{Component, Path};
+
+pub(crate) const DESCRIPTION: &str = "array.json";
+pub(crate) const GENERATIONS: &str = "generations";
+pub(crate) const LOCK: &str = "lock";
+pub(crate) const SUPERVISION: &str = "up.lock";
+pub(crate) const RUN: &str = "run.json";
+pub(crate) const RESERVE: &str = "reserve";
+pub(crate) const MONITOR: &str = "monitor.json";
+pub(crate) const MONITOR_STATE: &str = "monitor.state";
+pub(crate) const EVENTS: &str = "events.jsonl";
+pub(crate) const EVENTS_BEFORE: &str = "events.1.jsonl";
+/// The folder of sockets.
+pub const SOCKETS: &str = "run";
+pub(crate) const HOSTS: &str = "hosts";
+pub(crate) const SCRUBS: &str = "scrubs";
+/// The folder of logs.
+pub(crate) const LOGS: &str = "logs";
+/// Files of the folder, but for those of lock servers, of events and of devices.
+pub(crate) const FOLDER_FILES: [&str; 8] =
+    [DESCRIPTION, GENERATIONS, LOCK, SUPERVISION, RUN, RESERVE, MONITOR, MONITOR_STATE];
+
+/// True if a file of the description is one in the array's folder itself. Only such files are made, overwritten or removed on the word of
+/// the description; others are opened if they contain a device of this array.
+pub(crate) fn lies_in_folder(file: &Path) -> bool {
+    let mut parts = file.components();
+    matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None))
+}
