@@ -18,7 +18,6 @@ pub struct Administrator {
     task: Work,
     timing: Timing,
     phase: Phase,
-    questions: Questions,
 }
 
 /// What it is to do.
@@ -76,21 +75,11 @@ impl Administrator {
     }
 
     fn new(own: Generation, task: Work, timing: Timing) -> Administrator {
-        Administrator { own, task, timing, phase: Phase::New, questions: Questions::default() }
-    }
-
-    /// The same administrator as a part of an operation, whose questions it continues.
-    pub(crate) fn within(self, questions: &mut Questions) -> Administrator {
-        Administrator { questions: std::mem::take(questions), ..self }
-    }
-
-    /// Its questions, for the operation that it was a part of.
-    pub(crate) fn into_questions(self) -> Questions {
-        self.questions
+        Administrator { own, task, timing, phase: Phase::New }
     }
 
     /// The time of the next [`Input::Wake`].
-    pub fn deadline(&self) -> Option<Time> {
+    pub(crate) fn deadline(&self) -> Option<Time> {
         match &self.phase {
             Phase::Holding(editing) | Phase::Committing(editing) | Phase::TakingOver(editing) => editing.deadline(),
             Phase::Releasing(editing, _) | Phase::Reverting(editing, _) => editing.deadline(),
@@ -103,156 +92,170 @@ impl Administrator {
         }
     }
 
-    /// Takes one input, and returns what follows.
-    pub fn step(&mut self, now: Time, input: Input) -> Vec<Effect> {
+    /// Takes one input.
+    pub(crate) fn step(&mut self, now: Time, input: Input, questions: &mut Questions) {
         match input {
             Input::Start => {
                 assert_eq!(self.phase, Phase::New, "an administrator begins once");
-                self.inspect(now.after(self.timing.store));
+                self.inspect(now.after(self.timing.store), questions);
             }
-            Input::Answer { tag, answer } => self.on_answer(now, tag, answer),
-            Input::Wake => self.on_wake(now),
+            Input::Answer { tag, answer } => self.on_answer(now, tag, answer, questions),
+            Input::Wake => self.on_wake(now, questions),
         }
-        self.questions.take()
     }
 
-    fn on_answer(&mut self, now: Time, tag: Tag, answer: Answer) {
+    fn on_answer(&mut self, now: Time, tag: Tag, answer: Answer, questions: &mut Questions) {
         match std::mem::replace(&mut self.phase, Phase::Ended) {
             Phase::Inspecting(asked, until) if asked == tag => match answer {
-                Answer::Unknown if now < until => self.inspect(until),
-                answer => self.on_inspected(now, tag, answer),
+                Answer::Unknown if now < until => self.inspect(until, questions),
+                answer => self.on_inspected(now, tag, answer, questions),
             },
             Phase::CheckingMembers(asked, change) if asked == tag => match answer {
                 Answer::AllIn(_) => {
-                    self.phase = Phase::Holding(self.edit(now, Edit::Hold { to: change, by: self.own }))
+                    self.phase = Phase::Holding(self.edit(now, Edit::Hold { to: change, by: self.own }, questions))
                 }
-                Answer::NotIn(_) => self.end(Err(Error::NotIn(tag))),
-                _ => self.end(Err(Error::Question(tag))),
+                Answer::NotIn(_) => self.end(Err(Error::NotIn(tag)), questions),
+                _ => self.end(Err(Error::Question(tag)), questions),
             },
             Phase::Held(record, hold, preparation) => {
-                self.on_preparation(now, (record, hold, preparation), tag, answer);
+                self.on_preparation(now, (record, hold, preparation), tag, answer, questions);
             }
             Phase::Telling(mut telling) => {
-                let end = telling.on_answer(now, tag, answer, &mut self.questions);
-                self.on_telling(now, telling, end);
+                let end = telling.on_answer(now, tag, answer, questions);
+                self.on_telling(now, telling, end, questions);
             }
-            Phase::Judging(asked, record, by) if asked == tag => self.on_judged(now, (record, by), tag, answer),
-            Phase::ShuttingOut(mut shut_out, from) => match shut_out.on_answer(tag, answer, &mut self.questions) {
+            Phase::Judging(asked, record, by) if asked == tag => {
+                self.on_judged(now, (record, by), tag, answer, questions)
+            }
+            Phase::ShuttingOut(mut shut_out, from) => match shut_out.on_answer(tag, answer, questions) {
                 None => self.phase = Phase::ShuttingOut(shut_out, from),
                 Some(ShutOutEnd::ShutOut) => {
-                    self.phase = Phase::TakingOver(self.edit(now, Edit::TakeOver { from, by: self.own }));
+                    self.phase = Phase::TakingOver(self.edit(now, Edit::TakeOver { from, by: self.own }, questions));
                 }
-                Some(ShutOutEnd::Lives) => self.end(Ok(Done::Nothing)),
-                Some(ShutOutEnd::Failed(tag) | ShutOutEnd::Unknown(tag)) => self.end(Err(Error::Question(tag))),
+                Some(ShutOutEnd::Lives) => self.end(Ok(Done::Nothing), questions),
+                Some(ShutOutEnd::Failed(tag) | ShutOutEnd::Unknown(tag)) => {
+                    self.end(Err(Error::Question(tag)), questions)
+                }
             },
-            phase => self.on_edit_answer(now, phase, tag, answer),
+            phase => self.on_edit_answer(now, phase, tag, answer, questions),
         }
     }
 
-    fn on_edit_answer(&mut self, now: Time, mut phase: Phase, tag: Tag, answer: Answer) {
+    fn on_edit_answer(&mut self, now: Time, mut phase: Phase, tag: Tag, answer: Answer, questions: &mut Questions) {
         let outcome = match &mut phase {
             Phase::Holding(editing) | Phase::Committing(editing) | Phase::TakingOver(editing) => {
-                editing.on_answer(now, tag, answer, &mut self.questions)
+                editing.on_answer(now, tag, answer, questions)
             }
             Phase::Releasing(editing, _) | Phase::Reverting(editing, _) => {
-                editing.on_answer(now, tag, answer, &mut self.questions)
+                editing.on_answer(now, tag, answer, questions)
             }
             // The answer to a question that is no longer waited for.
             _ => None,
         };
         match (phase, outcome) {
             (phase, None) => self.phase = phase,
-            (Phase::Holding(_), Some(Ok((version, record)))) => self.on_hold(now, version, record),
+            (Phase::Holding(_), Some(Ok((version, record)))) => self.on_hold(now, version, record, questions),
             (Phase::Committing(_) | Phase::TakingOver(_), Some(Ok((version, record)))) => {
-                self.tell(now, version, &record);
+                self.tell(now, version, &record, questions);
             }
-            (Phase::Releasing(_, None), Some(Ok(_))) => self.end(Ok(Done::Changed)),
+            (Phase::Releasing(_, None), Some(Ok(_))) => self.end(Ok(Done::Changed), questions),
             (Phase::Reverting(_, None), Some(Ok((_, record)))) => {
                 // Its administrator lived, and has committed it since.
                 let is_reverted = record.state == VolumeState::Ready;
-                self.end(Ok(if is_reverted { Done::Reverted } else { Done::Nothing }));
+                self.end(Ok(if is_reverted { Done::Reverted } else { Done::Nothing }), questions);
             }
-            (Phase::Releasing(_, Some(why)) | Phase::Reverting(_, Some(why)), Some(Ok(_))) => self.end(Err(why)),
-            (Phase::Committing(_), Some(Err(EditError::Store(tag)))) => self.revert(now, Some(Error::Question(tag))),
-            (_, Some(Err(EditError::Store(tag)))) => self.end(Err(Error::Question(tag))),
-            (Phase::Holding(_), Some(Err(error))) => self.end(Err(match error {
-                EditError::Held(by) => Error::Held(by),
-                EditError::Migration => Error::Migration,
-                EditError::NotCopied => Error::NotCopied,
-                EditError::NoSuchDevice(device) => Error::NoSuchDevice(device),
-                EditError::NotUsable | EditError::NumberUsed | EditError::Store(_) => Error::NotUsable,
-            })),
+            (Phase::Releasing(_, Some(why)) | Phase::Reverting(_, Some(why)), Some(Ok(_))) => {
+                self.end(Err(why), questions)
+            }
+            (Phase::Committing(_), Some(Err(EditError::Store(tag)))) => {
+                self.revert(now, Some(Error::Question(tag)), questions)
+            }
+            (_, Some(Err(EditError::Store(tag)))) => self.end(Err(Error::Question(tag)), questions),
+            (Phase::Holding(_), Some(Err(error))) => self.end(
+                Err(match error {
+                    EditError::Held(by) => Error::Held(by),
+                    EditError::Migration => Error::Migration,
+                    EditError::NotCopied => Error::NotCopied,
+                    EditError::NoSuchDevice(device) => Error::NoSuchDevice(device),
+                    EditError::NotUsable | EditError::NumberUsed | EditError::Store(_) => Error::NotUsable,
+                }),
+                questions,
+            ),
             // Another administrator settles the change, or its own administrator has ended it.
-            (Phase::TakingOver(_) | Phase::Reverting(_, None), Some(Err(_))) => self.end(Ok(Done::Nothing)),
-            (_, Some(Err(_))) => self.end(Err(Error::Lost)),
+            (Phase::TakingOver(_) | Phase::Reverting(_, None), Some(Err(_))) => self.end(Ok(Done::Nothing), questions),
+            (_, Some(Err(_))) => self.end(Err(Error::Lost), questions),
             (phase, Some(Ok(_))) => unreachable!("only edits have outcomes: {phase:?}"),
         }
     }
 
-    fn on_wake(&mut self, now: Time) {
+    fn on_wake(&mut self, now: Time, questions: &mut Questions) {
         match &mut self.phase {
             Phase::Holding(editing) | Phase::Committing(editing) | Phase::TakingOver(editing) => {
-                editing.on_wake(now, &mut self.questions);
+                editing.on_wake(now, questions);
             }
-            Phase::Releasing(editing, _) | Phase::Reverting(editing, _) => editing.on_wake(now, &mut self.questions),
+            Phase::Releasing(editing, _) | Phase::Reverting(editing, _) => editing.on_wake(now, questions),
             Phase::Held(.., Preparation::AwaitingMonitor(waiting) | Preparation::AwaitingLockServers(waiting)) => {
-                waiting.on_wake(now, &mut self.questions);
+                waiting.on_wake(now, questions);
             }
             Phase::Held(.., Preparation::Draining(drain)) => {
-                if let DrainProgress::Late(hosts) = drain.on_wake(now, &mut self.questions) {
-                    self.revert(now, Some(Error::NotDrained(hosts)));
+                if let DrainProgress::Late(hosts) = drain.on_wake(now, questions) {
+                    self.revert(now, Some(Error::NotDrained(hosts)), questions);
                 }
             }
-            Phase::Telling(telling) => telling.on_wake(now, &mut self.questions),
+            Phase::Telling(telling) => telling.on_wake(now, questions),
             _ => {}
         }
     }
 
-    fn inspect(&mut self, until: Time) {
-        self.phase = Phase::Inspecting(self.questions.command(Command::Read), until);
+    fn inspect(&mut self, until: Time, questions: &mut Questions) {
+        self.phase = Phase::Inspecting(questions.command(Command::Read), until);
     }
 
-    fn on_inspected(&mut self, now: Time, tag: Tag, answer: Answer) {
-        let Answer::Record { version, record, .. } = answer else { return self.end(Err(Error::Question(tag))) };
+    fn on_inspected(&mut self, now: Time, tag: Tag, answer: Answer, questions: &mut Questions) {
+        let Answer::Record { version, record, .. } = answer else {
+            return self.end(Err(Error::Question(tag)), questions);
+        };
         let usable = record.map(|record| *record).filter(VolumeRecord::is_usable);
         match (self.task.clone(), usable) {
-            (Work::Change(_), None) => self.end(Err(Error::NotUsable)),
+            (Work::Change(_), None) => self.end(Err(Error::NotUsable), questions),
             (Work::Change(change), Some(record)) => {
-                let tag = self.check_members(&record, &change);
+                let tag = self.check_members(&record, &change, questions);
                 self.phase = Phase::CheckingMembers(tag, change);
             }
-            (Work::Settle, None) => self.end(Ok(Done::Nothing)),
+            (Work::Settle, None) => self.end(Ok(Done::Nothing), questions),
             (Work::Settle, Some(record)) => match (record.held_by(), &record.state) {
-                (None, _) => self.end(Ok(Done::Nothing)),
-                (Some(by), VolumeState::Reordering { .. }) if by == self.own => self.tell(now, version, &record),
-                (Some(by), _) if by == self.own => self.revert(now, None),
-                (Some(by), _) => self.phase = Phase::Judging(self.questions.command(Command::ListHosts), record, by),
+                (None, _) => self.end(Ok(Done::Nothing), questions),
+                (Some(by), VolumeState::Reordering { .. }) if by == self.own => {
+                    self.tell(now, version, &record, questions)
+                }
+                (Some(by), _) if by == self.own => self.revert(now, None, questions),
+                (Some(by), _) => self.phase = Phase::Judging(questions.command(Command::ListHosts), record, by),
             },
         }
     }
 
     /// Asks whether all devices are in that hold the volume before or after the change.
-    fn check_members(&mut self, record: &VolumeRecord, change: &Change) -> Tag {
+    fn check_members(&mut self, record: &VolumeRecord, change: &Change, questions: &mut Questions) -> Tag {
         let devices = holders([&record.volume, &change.applied_to(&record.volume)]);
-        self.questions.ask(Question::AreIn { devices })
+        questions.ask(Question::AreIn { devices })
     }
 
-    fn on_hold(&mut self, now: Time, hold: Version, record: VolumeRecord) {
+    fn on_hold(&mut self, now: Time, hold: Version, record: VolumeRecord, questions: &mut Questions) {
         let VolumeState::Draining { to, .. } = &record.state else { panic!("a volume on hold is draining first") };
         let preparation = if let Change::Move(_) = to {
             // From now on the monitor takes the devices of the target into account.
             let (question, until) = (Question::MonitorKnows { version: hold }, now.after(self.timing.monitor));
-            Preparation::AwaitingMonitor(Waiting::new(question, &self.timing, until, &mut self.questions))
+            Preparation::AwaitingMonitor(Waiting::new(question, &self.timing, until, questions))
         } else {
-            self.drain(now, hold)
+            self.drain(now, hold, questions)
         };
         self.phase = Phase::Held(record, hold, preparation);
     }
 
-    fn drain(&mut self, now: Time, hold: Version) -> Preparation {
-        self.questions.push(Effect::Began(Stage::Draining));
+    fn drain(&mut self, now: Time, hold: Version, questions: &mut Questions) -> Preparation {
+        questions.push(Effect::Began(Stage::Draining));
         let until = now.after(self.timing.drain);
-        Preparation::Draining(Drain::new(hold, until, &mut self.questions))
+        Preparation::Draining(Drain::new(hold, until, questions))
     }
 
     fn on_preparation(
@@ -261,37 +264,38 @@ impl Administrator {
         (record, hold, preparation): (VolumeRecord, Version, Preparation),
         tag: Tag,
         answer: Answer,
+        questions: &mut Questions,
     ) {
         let VolumeState::Draining { to, .. } = &record.state else { panic!("nothing is committed yet") };
         let next = match preparation {
             Preparation::AwaitingMonitor(mut waiting) => match waiting.on_answer(now, tag, &answer) {
                 None => Ok(Preparation::AwaitingMonitor(waiting)),
-                Some(WaitEnd::Yes) => Ok(self.drain(now, hold)),
+                Some(WaitEnd::Yes) => Ok(self.drain(now, hold, questions)),
                 Some(WaitEnd::TimedOut(_)) => Err(Error::MonitorSilent),
                 Some(WaitEnd::Superseded(tag) | WaitEnd::Failed(tag)) => Err(Error::Question(tag)),
             },
-            Preparation::Draining(mut drain) => match drain.on_answer(now, tag, answer, &mut self.questions) {
+            Preparation::Draining(mut drain) => match drain.on_answer(now, tag, answer, questions) {
                 DrainProgress::Waiting => Ok(Preparation::Draining(drain)),
                 DrainProgress::Late(hosts) => Err(Error::NotDrained(hosts)),
                 DrainProgress::Failed(tag) => Err(Error::Question(tag)),
                 DrainProgress::Drained if to.needs_lock_servers() => {
-                    self.questions.push(Effect::Began(Stage::AwaitingLockServers));
+                    questions.push(Effect::Began(Stage::AwaitingLockServers));
                     let (question, until) = (Question::LockServersServe, now.after(self.timing.lock_servers));
-                    let waiting = Waiting::new(question, &self.timing, until, &mut self.questions);
+                    let waiting = Waiting::new(question, &self.timing, until, questions);
                     Ok(Preparation::AwaitingLockServers(waiting))
                 }
-                DrainProgress::Drained => Ok(Preparation::CheckingMembers(self.check_members(&record, to))),
+                DrainProgress::Drained => Ok(Preparation::CheckingMembers(self.check_members(&record, to, questions))),
             },
             Preparation::AwaitingLockServers(mut waiting) => match waiting.on_answer(now, tag, &answer) {
                 None => Ok(Preparation::AwaitingLockServers(waiting)),
-                Some(WaitEnd::Yes) => Ok(Preparation::CheckingMembers(self.check_members(&record, to))),
+                Some(WaitEnd::Yes) => Ok(Preparation::CheckingMembers(self.check_members(&record, to, questions))),
                 Some(WaitEnd::TimedOut(tag)) => Err(Error::NoLockServer(tag)),
                 Some(WaitEnd::Superseded(tag) | WaitEnd::Failed(tag)) => Err(Error::Question(tag)),
             },
             Preparation::CheckingMembers(asked) if asked != tag => Ok(Preparation::CheckingMembers(asked)),
             Preparation::CheckingMembers(_) => match answer {
                 Answer::AllIn(_) => {
-                    self.phase = Phase::Committing(self.edit(now, Edit::Commit { by: self.own }));
+                    self.phase = Phase::Committing(self.edit(now, Edit::Commit { by: self.own }, questions));
                     return;
                 }
                 Answer::NotIn(_) => Err(Error::NotIn(tag)),
@@ -300,53 +304,62 @@ impl Administrator {
         };
         match next {
             Ok(preparation) => self.phase = Phase::Held(record, hold, preparation),
-            Err(why) => self.revert(now, Some(why)),
+            Err(why) => self.revert(now, Some(why), questions),
         }
     }
 
     /// The hosts are known: is the administrator that holds the volume alive?
-    fn on_judged(&mut self, now: Time, (record, by): (VolumeRecord, Generation), tag: Tag, answer: Answer) {
-        let Answer::Hosts(hosts) = answer else { return self.end(Err(Error::Question(tag))) };
+    fn on_judged(
+        &mut self,
+        now: Time,
+        (record, by): (VolumeRecord, Generation),
+        tag: Tag,
+        answer: Answer,
+        questions: &mut Questions,
+    ) {
+        let Answer::Hosts(hosts) = answer else { return self.end(Err(Error::Question(tag)), questions) };
         if hosts.iter().any(|host| host.is_live && host.host == by) {
-            self.end(Ok(Done::Nothing));
+            self.end(Ok(Done::Nothing), questions);
         } else if let VolumeState::Draining { .. } = record.state {
             // No device has been told anything, and what it may still write to the store is superseded.
-            self.phase = Phase::Reverting(self.edit(now, Edit::Revert { by }), None);
+            self.phase = Phase::Reverting(self.edit(now, Edit::Revert { by }, questions), None);
         } else {
             // It may only be suspended: its later requests to devices would belong to a change that is over.
-            self.phase = Phase::ShuttingOut(ShutOut::new(by, &mut self.questions), by);
+            self.phase = Phase::ShuttingOut(ShutOut::new(by, questions), by);
         }
     }
 
-    fn tell(&mut self, now: Time, version: Version, record: &VolumeRecord) {
-        self.questions.push(Effect::Began(Stage::TellingDevices));
+    fn tell(&mut self, now: Time, version: Version, record: &VolumeRecord, questions: &mut Questions) {
+        questions.push(Effect::Began(Stage::TellingDevices));
         let until = now.after(self.timing.in_use);
-        self.phase = Phase::Telling(Telling::new(self.own, version, record, until, &mut self.questions));
+        self.phase = Phase::Telling(Telling::new(self.own, version, record, until, questions));
     }
 
-    fn on_telling(&mut self, now: Time, telling: Telling, end: Option<TellingEnd>) {
+    fn on_telling(&mut self, now: Time, telling: Telling, end: Option<TellingEnd>, questions: &mut Questions) {
         match end {
             None => self.phase = Phase::Telling(telling),
             Some(TellingEnd::Told { volume, undone_for }) => {
                 let volume = volume.expect("a change leaves a volume");
-                let editing = self.edit(now, Edit::Release { by: self.own, to: volume });
+                let editing = self.edit(now, Edit::Release { by: self.own, to: volume }, questions);
                 self.phase = Phase::Releasing(editing, undone_for.map(Error::NoSpace));
             }
-            Some(TellingEnd::Lost) => self.end(Err(Error::Lost)),
-            Some(TellingEnd::Failed(tag) | TellingEnd::NoSpace(tag)) => self.end(Err(Error::Incomplete(tag))),
+            Some(TellingEnd::Lost) => self.end(Err(Error::Lost), questions),
+            Some(TellingEnd::Failed(tag) | TellingEnd::NoSpace(tag)) => {
+                self.end(Err(Error::Incomplete(tag)), questions)
+            }
         }
     }
 
-    fn edit(&mut self, now: Time, edit: Edit) -> RecordEdit {
-        RecordEdit::new(edit, now.after(self.timing.store), &mut self.questions)
+    fn edit(&mut self, now: Time, edit: Edit, questions: &mut Questions) -> RecordEdit {
+        RecordEdit::new(edit, now.after(self.timing.store), questions)
     }
 
-    fn revert(&mut self, now: Time, why: Option<Error>) {
-        self.phase = Phase::Reverting(self.edit(now, Edit::Revert { by: self.own }), why);
+    fn revert(&mut self, now: Time, why: Option<Error>, questions: &mut Questions) {
+        self.phase = Phase::Reverting(self.edit(now, Edit::Revert { by: self.own }, questions), why);
     }
 
-    fn end(&mut self, result: Result<Done, Error>) {
+    fn end(&mut self, result: Result<Done, Error>, questions: &mut Questions) {
         self.phase = Phase::Ended;
-        self.questions.push(Effect::Ended(result));
+        questions.end(result);
     }
 }

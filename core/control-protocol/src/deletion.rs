@@ -28,7 +28,6 @@ pub struct Deletion {
     /// Other administrators are waited for until then.
     until: Time,
     phase: Phase,
-    questions: Questions,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,22 +67,17 @@ impl Deletion {
         Deletion::new(own, Work::Continue, timing)
     }
 
-    /// The end of a creation of `own` that can't be completed, whose questions it continues.
-    pub(crate) fn undoing(own: Generation, timing: Timing, questions: &mut Questions) -> Deletion {
-        Deletion { questions: std::mem::take(questions), ..Deletion::new(own, Work::Undo, timing) }
+    /// The end of a creation of `own` that can't be completed.
+    pub(crate) fn undoing(own: Generation, timing: Timing) -> Deletion {
+        Deletion::new(own, Work::Undo, timing)
     }
 
     fn new(own: Generation, work: Work, timing: Timing) -> Deletion {
-        Deletion { own, work, timing, until: Time(0), phase: Phase::New, questions: Questions::default() }
-    }
-
-    /// Its questions, for the operation that it was a part of.
-    pub(crate) fn into_questions(self) -> Questions {
-        self.questions
+        Deletion { own, work, timing, until: Time(0), phase: Phase::New }
     }
 
     /// The time of the next [`Input::Wake`].
-    pub fn deadline(&self) -> Option<Time> {
+    pub(crate) fn deadline(&self) -> Option<Time> {
         match &self.phase {
             Phase::Waiting(turn, _) => turn.deadline(),
             Phase::Marking(editing, _) | Phase::Removing(editing) => editing.deadline(),
@@ -93,154 +87,152 @@ impl Deletion {
         }
     }
 
-    /// Takes one input, and returns what follows.
-    pub fn step(&mut self, now: Time, input: Input) -> Vec<Effect> {
+    /// Takes one input.
+    pub(crate) fn step(&mut self, now: Time, input: Input, questions: &mut Questions) {
         match input {
             Input::Start => {
                 assert_eq!(self.phase, Phase::New, "a deletion begins once");
                 self.until = now.after(self.timing.turn);
                 match self.work {
-                    Work::Undo => self.mark(now, Some(self.own), false),
-                    Work::Delete | Work::Continue => self.inspect(now),
+                    Work::Undo => self.mark(now, Some(self.own), false, questions),
+                    Work::Delete | Work::Continue => self.inspect(now, questions),
                 }
             }
-            Input::Answer { tag, answer } => self.on_answer(now, tag, answer),
-            Input::Wake => self.on_wake(now),
+            Input::Answer { tag, answer } => self.on_answer(now, tag, answer, questions),
+            Input::Wake => self.on_wake(now, questions),
         }
-        self.questions.take()
     }
 
-    fn on_wake(&mut self, now: Time) {
+    fn on_wake(&mut self, now: Time, questions: &mut Questions) {
         match &mut self.phase {
-            Phase::Waiting(turn, _) if turn.on_wake(now).is_some() => self.inspect(now),
-            Phase::Marking(editing, _) | Phase::Removing(editing) => editing.on_wake(now, &mut self.questions),
+            Phase::Waiting(turn, _) if turn.on_wake(now).is_some() => self.inspect(now, questions),
+            Phase::Marking(editing, _) | Phase::Removing(editing) => editing.on_wake(now, questions),
             Phase::Draining(drain, ..) => {
-                if let DrainProgress::Late(hosts) = drain.on_wake(now, &mut self.questions) {
-                    self.end(Err(Error::NotDrained(hosts)));
+                if let DrainProgress::Late(hosts) = drain.on_wake(now, questions) {
+                    self.end(Err(Error::NotDrained(hosts)), questions);
                 }
             }
-            Phase::Telling(telling, _) => telling.on_wake(now, &mut self.questions),
+            Phase::Telling(telling, _) => telling.on_wake(now, questions),
             _ => {}
         }
     }
 
-    fn on_answer(&mut self, now: Time, tag: Tag, answer: Answer) {
+    fn on_answer(&mut self, now: Time, tag: Tag, answer: Answer, questions: &mut Questions) {
         match std::mem::replace(&mut self.phase, Phase::Ended) {
             Phase::Inspecting(asked, until) if asked == tag => match answer {
-                Answer::Record { version, record, .. } => self.on_record(now, version, record.map(|record| *record)),
-                Answer::Unknown if now < until => self.phase = Phase::Inspecting(self.read(), until),
-                _ => self.end(Err(Error::Question(tag))),
+                Answer::Record { version, record, .. } => {
+                    self.on_record(now, version, record.map(|record| *record), questions)
+                }
+                Answer::Unknown if now < until => self.phase = Phase::Inspecting(self.read(questions), until),
+                _ => self.end(Err(Error::Question(tag)), questions),
             },
             Phase::CheckingMembers(asked) if asked == tag => match answer {
-                Answer::AllIn(_) => self.mark(now, None, true),
-                Answer::NotIn(_) => self.end(Err(Error::NotIn(tag))),
-                _ => self.end(Err(Error::Question(tag))),
+                Answer::AllIn(_) => self.mark(now, None, true, questions),
+                Answer::NotIn(_) => self.end(Err(Error::NotIn(tag)), questions),
+                _ => self.end(Err(Error::Question(tag)), questions),
             },
-            Phase::Waiting(mut turn, record) => {
-                match turn.on_answer(now, self.until, tag, answer, &mut self.questions) {
-                    None => self.phase = Phase::Waiting(turn, record),
-                    Some(TurnEnd::Look) => self.inspect(now),
-                    Some(TurnEnd::Busy(_)) if self.work == Work::Continue => self.end(Ok(Done::Nothing)),
-                    Some(TurnEnd::Busy(by)) => self.end(Err(Error::Held(by))),
-                    Some(TurnEnd::Over(by)) => {
-                        let is_known = !matches!(record.state, VolumeState::Creating { .. });
-                        self.mark(now, Some(by), is_known);
-                    }
-                    Some(TurnEnd::Failed(tag)) => self.end(Err(Error::Question(tag))),
+            Phase::Waiting(mut turn, record) => match turn.on_answer(now, self.until, tag, answer, questions) {
+                None => self.phase = Phase::Waiting(turn, record),
+                Some(TurnEnd::Look) => self.inspect(now, questions),
+                Some(TurnEnd::Busy(_)) if self.work == Work::Continue => self.end(Ok(Done::Nothing), questions),
+                Some(TurnEnd::Busy(by)) => self.end(Err(Error::Held(by)), questions),
+                Some(TurnEnd::Over(by)) => {
+                    let is_known = !matches!(record.state, VolumeState::Creating { .. });
+                    self.mark(now, Some(by), is_known, questions);
                 }
-            }
+                Some(TurnEnd::Failed(tag)) => self.end(Err(Error::Question(tag)), questions),
+            },
             Phase::Marking(mut editing, is_known) => {
-                match editing.on_answer(now, tag, answer, &mut self.questions) {
+                match editing.on_answer(now, tag, answer, questions) {
                     None => self.phase = Phase::Marking(editing, is_known),
-                    Some(Ok((version, record))) if is_known => self.drain(now, version, record),
-                    Some(Ok((version, record))) => self.tell(now, version, record),
-                    Some(Err(EditError::Store(tag))) => self.end(Err(Error::Question(tag))),
-                    Some(Err(_)) if self.work == Work::Undo => self.end(Err(Error::Lost)),
+                    Some(Ok((version, record))) if is_known => self.drain(now, version, record, questions),
+                    Some(Ok((version, record))) => self.tell(now, version, record, questions),
+                    Some(Err(EditError::Store(tag))) => self.end(Err(Error::Question(tag)), questions),
+                    Some(Err(_)) if self.work == Work::Undo => self.end(Err(Error::Lost), questions),
                     // Another administrator has begun something since.
-                    Some(Err(_)) => self.inspect(now),
+                    Some(Err(_)) => self.inspect(now, questions),
                 }
             }
-            Phase::Draining(mut drain, version, record) => {
-                match drain.on_answer(now, tag, answer, &mut self.questions) {
-                    DrainProgress::Waiting => self.phase = Phase::Draining(drain, version, record),
-                    DrainProgress::Drained => self.tell(now, version, record),
-                    DrainProgress::Late(hosts) => self.end(Err(Error::NotDrained(hosts))),
-                    DrainProgress::Failed(tag) => self.end(Err(Error::Question(tag))),
-                }
-            }
-            Phase::Telling(mut telling, record) => match telling.on_answer(now, tag, answer, &mut self.questions) {
+            Phase::Draining(mut drain, version, record) => match drain.on_answer(now, tag, answer, questions) {
+                DrainProgress::Waiting => self.phase = Phase::Draining(drain, version, record),
+                DrainProgress::Drained => self.tell(now, version, record, questions),
+                DrainProgress::Late(hosts) => self.end(Err(Error::NotDrained(hosts)), questions),
+                DrainProgress::Failed(tag) => self.end(Err(Error::Question(tag)), questions),
+            },
+            Phase::Telling(mut telling, record) => match telling.on_answer(now, tag, answer, questions) {
                 None => self.phase = Phase::Telling(telling, record),
                 Some(TellingEnd::Told { .. }) => {
                     let edit = Edit::Remove { by: self.own, record: Box::new(record) };
-                    self.phase = Phase::Removing(self.edit(now, edit));
+                    self.phase = Phase::Removing(self.edit(now, edit, questions));
                 }
-                Some(TellingEnd::Lost) => self.end(Err(Error::Lost)),
+                Some(TellingEnd::Lost) => self.end(Err(Error::Lost), questions),
                 Some(TellingEnd::Failed(tag) | TellingEnd::NoSpace(tag)) => {
-                    self.end(Err(Error::Incomplete(tag)));
+                    self.end(Err(Error::Incomplete(tag)), questions);
                 }
             },
-            Phase::Removing(mut editing) => match editing.on_answer(now, tag, answer, &mut self.questions) {
+            Phase::Removing(mut editing) => match editing.on_answer(now, tag, answer, questions) {
                 None => self.phase = Phase::Removing(editing),
-                Some(Ok(_)) => self.end(Ok(Done::Changed)),
-                Some(Err(EditError::Store(tag))) => self.end(Err(Error::Question(tag))),
-                Some(Err(_)) => self.end(Err(Error::Lost)),
+                Some(Ok(_)) => self.end(Ok(Done::Changed), questions),
+                Some(Err(EditError::Store(tag))) => self.end(Err(Error::Question(tag)), questions),
+                Some(Err(_)) => self.end(Err(Error::Lost), questions),
             },
             // The answer to a question that is no longer waited for.
             phase => self.phase = phase,
         }
     }
 
-    fn read(&mut self) -> Tag {
-        self.questions.command(Command::Read)
+    fn read(&mut self, questions: &mut Questions) -> Tag {
+        questions.command(Command::Read)
     }
 
-    fn inspect(&mut self, now: Time) {
-        self.phase = Phase::Inspecting(self.read(), now.after(self.timing.store));
+    fn inspect(&mut self, now: Time, questions: &mut Questions) {
+        self.phase = Phase::Inspecting(self.read(questions), now.after(self.timing.store));
     }
 
-    fn on_record(&mut self, now: Time, version: Version, record: Option<VolumeRecord>) {
+    fn on_record(&mut self, now: Time, version: Version, record: Option<VolumeRecord>, questions: &mut Questions) {
         let is_deleting = |record: &VolumeRecord| matches!(record.state, VolumeState::Deleting { .. });
         let Some(record) = record.filter(|record| self.work == Work::Delete || is_deleting(record)) else {
-            return self.end(if self.work == Work::Delete { Err(Error::NotUsable) } else { Ok(Done::Nothing) });
+            return self
+                .end(if self.work == Work::Delete { Err(Error::NotUsable) } else { Ok(Done::Nothing) }, questions);
         };
         match record.administrator() {
             None => {
                 let devices = holders([&record.volume]);
-                self.phase = Phase::CheckingMembers(self.questions.ask(Question::AreIn { devices }));
+                self.phase = Phase::CheckingMembers(questions.ask(Question::AreIn { devices }));
             }
-            Some(by) if by == self.own && is_deleting(&record) => self.drain(now, version, record),
+            Some(by) if by == self.own && is_deleting(&record) => self.drain(now, version, record, questions),
             Some(by) if by == self.own => {
                 let is_known = !matches!(record.state, VolumeState::Creating { .. });
-                self.mark(now, Some(by), is_known);
+                self.mark(now, Some(by), is_known, questions);
             }
-            Some(by) => self.phase = Phase::Waiting(Turn::new(by, &mut self.questions), record),
+            Some(by) => self.phase = Phase::Waiting(Turn::new(by, questions), record),
         }
     }
 
-    fn mark(&mut self, now: Time, from: Option<Generation>, is_known: bool) {
-        let editing = self.edit(now, Edit::Delete { from, by: self.own });
+    fn mark(&mut self, now: Time, from: Option<Generation>, is_known: bool, questions: &mut Questions) {
+        let editing = self.edit(now, Edit::Delete { from, by: self.own }, questions);
         self.phase = Phase::Marking(editing, is_known);
     }
 
-    fn drain(&mut self, now: Time, version: Version, record: VolumeRecord) {
-        self.questions.push(Effect::Began(Stage::Draining));
-        let drain = Drain::new(version, now.after(self.timing.drain), &mut self.questions);
+    fn drain(&mut self, now: Time, version: Version, record: VolumeRecord, questions: &mut Questions) {
+        questions.push(Effect::Began(Stage::Draining));
+        let drain = Drain::new(version, now.after(self.timing.drain), questions);
         self.phase = Phase::Draining(drain, version, record);
     }
 
-    fn tell(&mut self, now: Time, version: Version, record: VolumeRecord) {
-        self.questions.push(Effect::Began(Stage::TellingDevices));
+    fn tell(&mut self, now: Time, version: Version, record: VolumeRecord, questions: &mut Questions) {
+        questions.push(Effect::Began(Stage::TellingDevices));
         let until = now.after(self.timing.in_use);
-        let telling = Telling::new(self.own, version, &record, until, &mut self.questions);
+        let telling = Telling::new(self.own, version, &record, until, questions);
         self.phase = Phase::Telling(telling, record);
     }
 
-    fn edit(&mut self, now: Time, edit: Edit) -> RecordEdit {
-        RecordEdit::new(edit, now.after(self.timing.store), &mut self.questions)
+    fn edit(&mut self, now: Time, edit: Edit, questions: &mut Questions) -> RecordEdit {
+        RecordEdit::new(edit, now.after(self.timing.store), questions)
     }
 
-    fn end(&mut self, result: Result<Done, Error>) {
+    fn end(&mut self, result: Result<Done, Error>, questions: &mut Questions) {
         self.phase = Phase::Ended;
-        self.questions.push(Effect::Ended(result));
+        questions.end(result);
     }
 }

@@ -13,7 +13,7 @@
 //! administrator itself may repeat it: when the monitor has answered that, the earlier request has no effect any more. Another administrator
 //! shuts the first one out before it repeats the request, so that the monitor ignores the late one.
 
-use crate::contract::{Done, Effect, Error, Input, Timing};
+use crate::contract::{Done, Error, Input, Timing};
 use crate::device_edit::{DeviceEdit, DeviceEditError, DeviceRecordEdit};
 use crate::interface::{Answer, Command, Question, Tag};
 use crate::questions::Questions;
@@ -37,7 +37,6 @@ pub struct DeviceChange {
     /// Other administrators are waited for until then.
     until: Time,
     phase: Phase,
-    questions: Questions,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,12 +98,12 @@ impl DeviceChange {
     }
 
     fn new(own: Generation, device: DeviceId, work: Work, timing: Timing) -> DeviceChange {
-        let (until, phase, questions) = (Time(0), Phase::New, Questions::default());
-        DeviceChange { own, device, work, timing, until, phase, questions }
+        let (until, phase) = (Time(0), Phase::New);
+        DeviceChange { own, device, work, timing, until, phase }
     }
 
     /// The time of the next [`Input::Wake`].
-    pub fn deadline(&self) -> Option<Time> {
+    pub(crate) fn deadline(&self) -> Option<Time> {
         match &self.phase {
             Phase::Waiting(turn, _) => turn.deadline(),
             Phase::Marking(editing, ..) | Phase::Finishing(editing, _) | Phase::Undoing(editing, _) => {
@@ -115,194 +114,198 @@ impl DeviceChange {
         }
     }
 
-    /// Takes one input, and returns what follows.
-    pub fn step(&mut self, now: Time, input: Input) -> Vec<Effect> {
+    /// Takes one input.
+    pub(crate) fn step(&mut self, now: Time, input: Input, questions: &mut Questions) {
         match input {
             Input::Start => {
                 assert_eq!(self.phase, Phase::New, "a change of a device begins once");
                 self.until = now.after(self.timing.turn);
-                self.inspect(now);
+                self.inspect(now, questions);
             }
-            Input::Answer { tag, answer } => self.on_answer(now, tag, answer),
-            Input::Wake => self.on_wake(now),
+            Input::Answer { tag, answer } => self.on_answer(now, tag, answer, questions),
+            Input::Wake => self.on_wake(now, questions),
         }
-        self.questions.take()
     }
 
-    fn on_wake(&mut self, now: Time) {
+    fn on_wake(&mut self, now: Time, questions: &mut Questions) {
         match &mut self.phase {
-            Phase::Waiting(turn, _) if turn.on_wake(now).is_some() => self.inspect(now),
+            Phase::Waiting(turn, _) if turn.on_wake(now).is_some() => self.inspect(now, questions),
             Phase::Marking(editing, ..) | Phase::Finishing(editing, _) | Phase::Undoing(editing, _) => {
-                editing.on_wake(now, &mut self.questions);
+                editing.on_wake(now, questions);
             }
-            Phase::AwaitingDevice(waiting) => waiting.on_wake(now, &mut self.questions),
+            Phase::AwaitingDevice(waiting) => waiting.on_wake(now, questions),
             _ => {}
         }
     }
 
-    fn on_answer(&mut self, now: Time, tag: Tag, answer: Answer) {
+    fn on_answer(&mut self, now: Time, tag: Tag, answer: Answer, questions: &mut Questions) {
         match std::mem::replace(&mut self.phase, Phase::Ended) {
             Phase::Inspecting(asked, until) if asked == tag => match answer {
-                Answer::Device { record, .. } => self.on_record(now, record),
+                Answer::Device { record, .. } => self.on_record(now, record, questions),
                 Answer::Unknown if now < until => {
-                    self.phase = Phase::Inspecting(self.questions.command(Command::ReadDevice), until);
+                    self.phase = Phase::Inspecting(questions.command(Command::ReadDevice), until);
                 }
-                _ => self.end(Err(Error::Question(tag))),
+                _ => self.end(Err(Error::Question(tag)), questions),
             },
-            Phase::Waiting(mut turn, record) => {
-                match turn.on_answer(now, self.until, tag, answer, &mut self.questions) {
-                    None => self.phase = Phase::Waiting(turn, record),
-                    Some(TurnEnd::Look) => self.inspect(now),
-                    Some(TurnEnd::Busy(_)) if self.work == Work::Continue => self.end(Ok(Done::Nothing)),
-                    Some(TurnEnd::Busy(by)) => self.end(Err(Error::Held(by))),
-                    Some(TurnEnd::Over(_)) => self.take_over(now, &record),
-                    Some(TurnEnd::Failed(tag)) => self.end(Err(Error::Question(tag))),
-                }
+            Phase::Waiting(mut turn, record) => match turn.on_answer(now, self.until, tag, answer, questions) {
+                None => self.phase = Phase::Waiting(turn, record),
+                Some(TurnEnd::Look) => self.inspect(now, questions),
+                Some(TurnEnd::Busy(_)) if self.work == Work::Continue => self.end(Ok(Done::Nothing), questions),
+                Some(TurnEnd::Busy(by)) => self.end(Err(Error::Held(by)), questions),
+                Some(TurnEnd::Over(_)) => self.take_over(now, &record, questions),
+                Some(TurnEnd::Failed(tag)) => self.end(Err(Error::Question(tag)), questions),
+            },
+            Phase::Marking(mut editing, request, past) => match editing.on_answer(now, tag, answer, questions) {
+                None => self.phase = Phase::Marking(editing, request, past),
+                Some(Ok(_)) => self.ask(request, past, questions),
+                Some(Err(DeviceEditError::Lost)) => self.inspect(now, questions),
+                Some(Err(error)) => self.end(Err(error.into()), questions),
+            },
+            Phase::Asking(asked, request, past) if asked == tag => {
+                self.on_asked(now, tag, (request, past), answer, questions)
             }
-            Phase::Marking(mut editing, request, past) => {
-                match editing.on_answer(now, tag, answer, &mut self.questions) {
-                    None => self.phase = Phase::Marking(editing, request, past),
-                    Some(Ok(_)) => self.ask(request, past),
-                    Some(Err(DeviceEditError::Lost)) => self.inspect(now),
-                    Some(Err(error)) => self.end(Err(error.into())),
-                }
-            }
-            Phase::Asking(asked, request, past) if asked == tag => self.on_asked(now, tag, (request, past), answer),
-            Phase::Finishing(mut editing, request) => match editing.on_answer(now, tag, answer, &mut self.questions) {
+            Phase::Finishing(mut editing, request) => match editing.on_answer(now, tag, answer, questions) {
                 None => self.phase = Phase::Finishing(editing, request),
                 Some(Ok(_)) => match (self.work, request) {
-                    (Work::Add(disk), Request::Add(_)) => self.await_device(now, disk),
-                    _ => self.end(Ok(Done::Changed)),
+                    (Work::Add(disk), Request::Add(_)) => self.await_device(now, disk, questions),
+                    _ => self.end(Ok(Done::Changed), questions),
                 },
-                Some(Err(error)) => self.end(Err(error.into())),
+                Some(Err(error)) => self.end(Err(error.into()), questions),
             },
-            Phase::Undoing(mut editing, refusal) => match editing.on_answer(now, tag, answer, &mut self.questions) {
+            Phase::Undoing(mut editing, refusal) => match editing.on_answer(now, tag, answer, questions) {
                 None => self.phase = Phase::Undoing(editing, refusal),
-                Some(Ok(_)) => self.end(Err(Error::Refused(refusal))),
-                Some(Err(error)) => self.end(Err(error.into())),
+                Some(Ok(_)) => self.end(Err(Error::Refused(refusal)), questions),
+                Some(Err(error)) => self.end(Err(error.into()), questions),
             },
             Phase::AwaitingDevice(mut waiting) => match waiting.on_answer(now, tag, &answer) {
                 None => self.phase = Phase::AwaitingDevice(waiting),
-                Some(WaitEnd::Yes) => self.end(Ok(Done::Changed)),
-                Some(WaitEnd::TimedOut(tag)) => self.end(Err(Error::NotYet(tag))),
+                Some(WaitEnd::Yes) => self.end(Ok(Done::Changed), questions),
+                Some(WaitEnd::TimedOut(tag)) => self.end(Err(Error::NotYet(tag)), questions),
                 // Another disk was requested for its slot since.
-                Some(WaitEnd::Superseded(_)) => self.end(Err(Error::Lost)),
-                Some(WaitEnd::Failed(tag)) => self.end(Err(Error::Question(tag))),
+                Some(WaitEnd::Superseded(_)) => self.end(Err(Error::Lost), questions),
+                Some(WaitEnd::Failed(tag)) => self.end(Err(Error::Question(tag)), questions),
             },
             // The answer to a question that is no longer waited for.
             phase => self.phase = phase,
         }
     }
 
-    fn inspect(&mut self, now: Time) {
+    fn inspect(&mut self, now: Time, questions: &mut Questions) {
         let until = now.after(self.timing.store);
-        self.phase = Phase::Inspecting(self.questions.command(Command::ReadDevice), until);
+        self.phase = Phase::Inspecting(questions.command(Command::ReadDevice), until);
     }
 
-    fn on_record(&mut self, now: Time, record: Option<DeviceRecord>) {
+    fn on_record(&mut self, now: Time, record: Option<DeviceRecord>, questions: &mut Questions) {
         let Some(record) = record else {
             return match self.work {
                 Work::Add(disk) => {
                     let edit = DeviceEdit::Enter { disk, by: self.own };
-                    self.mark(now, edit, Request::Add(disk), Past::None);
+                    self.mark(now, edit, Request::Add(disk), Past::None, questions);
                 }
-                Work::Remove => self.end(Err(Error::NoDevice)),
-                Work::Continue => self.end(Ok(Done::Nothing)),
+                Work::Remove => self.end(Err(Error::NoDevice), questions),
+                Work::Continue => self.end(Ok(Done::Nothing), questions),
             };
         };
         match (self.work, record.state) {
-            (Work::Add(disk), _) if record.disk != Some(disk) => self.end(Err(Error::NumberUsed)),
+            (Work::Add(disk), _) if record.disk != Some(disk) => self.end(Err(Error::NumberUsed), questions),
             // Another administrator has completed it.
-            (Work::Add(disk), DeviceState::Ready) => self.await_device(now, disk),
-            (Work::Add(_), DeviceState::Removing { .. }) => self.end(Err(Error::Lost)),
-            (Work::Continue, DeviceState::Ready) => self.end(Ok(Done::Nothing)),
+            (Work::Add(disk), DeviceState::Ready) => self.await_device(now, disk, questions),
+            (Work::Add(_), DeviceState::Removing { .. }) => self.end(Err(Error::Lost), questions),
+            (Work::Continue, DeviceState::Ready) => self.end(Ok(Done::Nothing), questions),
             (Work::Remove, from @ DeviceState::Ready) => {
-                self.mark(now, DeviceEdit::Leave { from, by: self.own }, Request::Remove, Past::None);
+                self.mark(now, DeviceEdit::Leave { from, by: self.own }, Request::Remove, Past::None, questions);
             }
             (Work::Remove, from @ DeviceState::Adding { by }) if by == self.own => {
-                self.mark(now, DeviceEdit::Leave { from, by }, Request::Remove, Past::Possible);
+                self.mark(now, DeviceEdit::Leave { from, by }, Request::Remove, Past::Possible, questions);
             }
             (_, DeviceState::Adding { by } | DeviceState::Removing { by }) if by == self.own => {
                 match request_for(&record) {
-                    Some(request) => self.ask(request, Past::Possible),
-                    None => self.end(Err(Error::NoDevice)),
+                    Some(request) => self.ask(request, Past::Possible, questions),
+                    None => self.end(Err(Error::NoDevice), questions),
                 }
             }
             (_, DeviceState::Adding { by } | DeviceState::Removing { by }) => {
-                self.phase = Phase::Waiting(Turn::new(by, &mut self.questions), record);
+                self.phase = Phase::Waiting(Turn::new(by, questions), record);
             }
         }
     }
 
     /// The administrator of the record is dead, and shut out.
-    fn take_over(&mut self, now: Time, record: &DeviceRecord) {
+    fn take_over(&mut self, now: Time, record: &DeviceRecord, questions: &mut Questions) {
         let (from, by) = (record.state, self.own);
         match (self.work, request_for(record)) {
             (Work::Remove, Some(Request::Add(_))) => {
-                self.mark(now, DeviceEdit::Leave { from, by }, Request::Remove, Past::Possible);
+                self.mark(now, DeviceEdit::Leave { from, by }, Request::Remove, Past::Possible, questions);
             }
-            (_, Some(request)) => self.mark(now, DeviceEdit::TakeOver { from, by }, request, Past::Possible),
-            (_, None) => self.end(Err(Error::NoDevice)),
+            (_, Some(request)) => self.mark(now, DeviceEdit::TakeOver { from, by }, request, Past::Possible, questions),
+            (_, None) => self.end(Err(Error::NoDevice), questions),
         }
     }
 
-    fn mark(&mut self, now: Time, edit: DeviceEdit, request: Request, past: Past) {
-        self.phase = Phase::Marking(self.edit(now, edit), request, past);
+    fn mark(&mut self, now: Time, edit: DeviceEdit, request: Request, past: Past, questions: &mut Questions) {
+        self.phase = Phase::Marking(self.edit(now, edit, questions), request, past);
     }
 
-    fn ask(&mut self, request: Request, past: Past) {
+    fn ask(&mut self, request: Request, past: Past, questions: &mut Questions) {
         let device = self.device;
         let administration = match request {
             Request::Add(disk) => Administration::AddDevice { device, disk },
             Request::Remove => Administration::RemoveDevice { device },
         };
         let question = Question::Administer { request: administration };
-        self.phase = Phase::Asking(self.questions.ask(question), request, past);
+        self.phase = Phase::Asking(questions.ask(question), request, past);
     }
 
-    fn on_asked(&mut self, now: Time, tag: Tag, (request, past): (Request, Past), answer: Answer) {
+    fn on_asked(
+        &mut self,
+        now: Time,
+        tag: Tag,
+        (request, past): (Request, Past),
+        answer: Answer,
+        questions: &mut Questions,
+    ) {
         let is_there = matches!(answer, Answer::Refused(AdminError::DeviceExists { .. })) && past != Past::None;
         match answer {
-            Answer::Yes => self.finish(now, request),
+            Answer::Yes => self.finish(now, request, questions),
             // It was added, and has got another disk since.
-            Answer::Refused(_) if is_there => self.finish(now, request),
+            Answer::Refused(_) if is_there => self.finish(now, request, questions),
             Answer::Refused(_) => {
                 let by = self.own;
                 let edit = match request {
                     Request::Add(_) => DeviceEdit::NotAdded { by },
                     Request::Remove => DeviceEdit::Stay { by },
                 };
-                self.phase = Phase::Undoing(self.edit(now, edit), tag);
+                self.phase = Phase::Undoing(self.edit(now, edit, questions), tag);
             }
             // It may be done later.
-            _ => self.end(Err(Error::Question(tag))),
+            _ => self.end(Err(Error::Question(tag)), questions),
         }
     }
 
-    fn finish(&mut self, now: Time, request: Request) {
+    fn finish(&mut self, now: Time, request: Request, questions: &mut Questions) {
         let by = self.own;
         let edit = match request {
             Request::Add(_) => DeviceEdit::Added { by },
             Request::Remove => DeviceEdit::Removed { by },
         };
-        self.phase = Phase::Finishing(self.edit(now, edit), request);
+        self.phase = Phase::Finishing(self.edit(now, edit, questions), request);
     }
 
     /// The monitor has recorded the device: it joins.
-    fn await_device(&mut self, now: Time, disk: DiskId) {
+    fn await_device(&mut self, now: Time, disk: DiskId, questions: &mut Questions) {
         let question = Question::RunsOn { device: self.device, disk, is_whole: true };
         let timing = Timing { pause: PAUSE, ..self.timing };
         let until = now.after(self.timing.device);
-        self.phase = Phase::AwaitingDevice(Waiting::new(question, &timing, until, &mut self.questions));
+        self.phase = Phase::AwaitingDevice(Waiting::new(question, &timing, until, questions));
     }
 
-    fn edit(&mut self, now: Time, edit: DeviceEdit) -> DeviceRecordEdit {
-        DeviceRecordEdit::new(edit, now.after(self.timing.store), &mut self.questions)
+    fn edit(&mut self, now: Time, edit: DeviceEdit, questions: &mut Questions) -> DeviceRecordEdit {
+        DeviceRecordEdit::new(edit, now.after(self.timing.store), questions)
     }
 
-    fn end(&mut self, result: Result<Done, Error>) {
+    fn end(&mut self, result: Result<Done, Error>, questions: &mut Questions) {
         self.phase = Phase::Ended;
-        self.questions.push(Effect::Ended(result));
+        questions.end(result);
     }
 }
 

@@ -1,11 +1,10 @@
-//! One replacement of a device's record.
+//! The transitions of a device's record.
 
+use crate::editing::{Editing, Next, Transition};
 use crate::interface::{Answer, Command, Tag};
-use crate::questions::Questions;
 use crate::record::{DeviceRecord, DeviceState, Version};
-use braid_base::{DiskId, Generation, Time, VolumeId};
+use braid_base::{DiskId, Generation, VolumeId};
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 /// A transition of a device's record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,146 +45,89 @@ pub(crate) enum DeviceEditError {
     Store(Tag),
 }
 
-/// An edit under way.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct DeviceRecordEdit {
-    edit: DeviceEdit,
-    step: Step,
-    /// An earlier replacement may have happened, or may still happen.
-    is_uncertain: bool,
-    /// Lost answers are made up for until then.
-    until: Time,
+/// What the store has said of a device.
+pub(crate) struct Found {
+    after: Version,
+    record: Option<DeviceRecord>,
+    is_used: bool,
+    volumes: BTreeSet<VolumeId>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    Reading(Tag),
-    Replacing(Tag),
-    Rewriting(Tag),
-    Pausing(Time),
-}
+/// An edit under way. Its outcome is the version in which the edit is made; none if the record had it before.
+pub(crate) type DeviceRecordEdit = Editing<DeviceEdit>;
 
-/// What is to be done with a record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Next {
-    Replace(DeviceRecord),
-    /// It is so already, and is written all the same.
-    Rewrite(DeviceRecord),
-    Remove,
-    /// Nothing: it is so already.
-    Done,
-}
+impl Transition for DeviceEdit {
+    type Found = Found;
+    /// False if the record had the edit before, and is written all the same.
+    type Made = bool;
+    type Outcome = Option<Version>;
+    type Error = DeviceEditError;
 
-/// The pause after a lost answer.
-const PAUSE: Duration = Duration::from_millis(20);
+    const READ: Command = Command::ReadDevice;
 
-impl DeviceRecordEdit {
-    pub fn new(edit: DeviceEdit, until: Time, questions: &mut Questions) -> DeviceRecordEdit {
-        let step = Step::Reading(questions.command(Command::ReadDevice));
-        DeviceRecordEdit { edit, step, is_uncertain: false, until }
-    }
-
-    pub fn deadline(&self) -> Option<Time> {
-        match self.step {
-            Step::Pausing(until) => Some(until),
-            _ => None,
+    fn found(answer: Answer) -> Result<Found, Answer> {
+        match answer {
+            Answer::Device { version, record, is_used, volumes } => {
+                Ok(Found { after: version, record, is_used, volumes })
+            }
+            answer => Err(answer),
         }
     }
 
-    pub fn on_wake(&mut self, now: Time, questions: &mut Questions) {
-        if self.deadline().is_some_and(|until| until <= now) {
-            self.step = Step::Reading(questions.command(Command::ReadDevice));
-        }
-    }
-
-    /// Handles an answer. Returns whether the edit is made, and in which version; none if the record had it before.
-    pub fn on_answer(
-        &mut self,
-        now: Time,
-        tag: Tag,
-        answer: Answer,
-        questions: &mut Questions,
-    ) -> Option<Result<Option<Version>, DeviceEditError>> {
-        match (self.step, answer) {
-            (Step::Reading(asked) | Step::Replacing(asked) | Step::Rewriting(asked), _) if asked != tag => None,
-            (Step::Reading(_), Answer::Device { version, record, is_used, volumes }) => {
-                let after = version;
-                self.step = match self.next(version, record, is_used, volumes) {
-                    Ok(Next::Replace(record)) => {
-                        Step::Replacing(questions.command(Command::ReplaceDevice { after, record }))
-                    }
-                    Ok(Next::Rewrite(record)) => {
-                        Step::Rewriting(questions.command(Command::ReplaceDevice { after, record }))
-                    }
-                    Ok(Next::Remove) => Step::Replacing(questions.command(Command::RemoveDevice { after })),
-                    Ok(Next::Done) => return Some(Ok(None)),
-                    Err(error) => return Some(Err(error)),
-                };
-                None
-            }
-            (Step::Replacing(_), Answer::Replaced { version }) => Some(Ok(Some(version))),
-            (Step::Rewriting(_), Answer::Replaced { .. }) => Some(Ok(None)),
-            (Step::Replacing(_) | Step::Rewriting(_), Answer::Superseded) => {
-                self.step = Step::Reading(questions.command(Command::ReadDevice));
-                None
-            }
-            (Step::Reading(_) | Step::Replacing(_) | Step::Rewriting(_), Answer::Unknown) if now < self.until => {
-                self.is_uncertain |= matches!(self.step, Step::Replacing(_));
-                self.step = Step::Pausing(now.after(PAUSE));
-                None
-            }
-            (Step::Reading(_) | Step::Replacing(_) | Step::Rewriting(_), _) => Some(Err(DeviceEditError::Store(tag))),
-            (Step::Pausing(_), _) => None,
-        }
-    }
-
-    fn next(
-        &self,
-        version: Version,
-        record: Option<DeviceRecord>,
-        is_used: bool,
-        volumes: BTreeSet<VolumeId>,
-    ) -> Result<Next, DeviceEditError> {
+    fn next(&self, found: Found, is_uncertain: bool) -> Result<Next<DeviceEdit>, DeviceEditError> {
+        let Found { after, record, is_used, volumes } = found;
         let Some(record) = record else {
-            return match &self.edit {
-                DeviceEdit::NotAdded { .. } | DeviceEdit::Removed { .. } if self.is_uncertain => Ok(Next::Done),
+            return match self {
+                DeviceEdit::NotAdded { .. } | DeviceEdit::Removed { .. } if is_uncertain => Ok(Next::Done(None)),
                 // Its own entry was completed, or undone, by another administrator.
-                DeviceEdit::Enter { .. } if self.is_uncertain && is_used => Err(DeviceEditError::Lost),
+                DeviceEdit::Enter { .. } if is_uncertain && is_used => Err(DeviceEditError::Lost),
                 DeviceEdit::Enter { .. } if is_used => Err(DeviceEditError::NumberUsed),
                 DeviceEdit::Enter { disk, by } => {
                     let (disk, others, state) = (Some(*disk), BTreeSet::new(), DeviceState::Adding { by: *by });
-                    Ok(Next::Replace(DeviceRecord { disk, others, state }))
+                    Ok(replaced(after, DeviceRecord { disk, others, state }))
                 }
                 DeviceEdit::Forget { .. } | DeviceEdit::Remember { .. } => Err(DeviceEditError::NoSuchDevice),
                 _ => Err(DeviceEditError::Lost),
             };
         };
-        if self.is_uncertain && self.edit.has_happened(&record) {
-            return Ok(Next::Done);
+        if is_uncertain && self.has_happened(&record) {
+            return Ok(Next::Done(None));
         }
-        self.edit.applied_to(version, record, volumes)
+        self.applied_to(after, record, volumes)
     }
+
+    fn outcome(is_new: bool, version: Version) -> Option<Version> {
+        is_new.then_some(version)
+    }
+
+    fn unanswered(tag: Tag) -> DeviceEditError {
+        DeviceEditError::Store(tag)
+    }
+}
+
+fn replaced(after: Version, record: DeviceRecord) -> Next<DeviceEdit> {
+    Next::Change(Command::ReplaceDevice { after, record }, true)
 }
 
 impl DeviceEdit {
     fn applied_to(
         &self,
-        version: Version,
+        after: Version,
         mut record: DeviceRecord,
         volumes: BTreeSet<VolumeId>,
-    ) -> Result<Next, DeviceEditError> {
+    ) -> Result<Next<DeviceEdit>, DeviceEditError> {
         let state = record.state;
         match *self {
             DeviceEdit::Remember { disk, is_spare } => {
                 if is_spare || record.disk == Some(disk) {
-                    return Ok(Next::Done);
+                    return Ok(Next::Done(None));
                 }
                 let is_new = record.others.insert(disk);
-                return Ok(if is_new { Next::Replace(record) } else { Next::Rewrite(record) });
+                return Ok(Next::Change(Command::ReplaceDevice { after, record }, is_new));
             }
-            DeviceEdit::Forget { disk, after } => {
-                let is_own = after == Some(version) && record.others.remove(&disk);
-                return Ok(if is_own { Next::Replace(record) } else { Next::Done });
+            DeviceEdit::Forget { disk, after: entered } => {
+                let is_own = entered == Some(after) && record.others.remove(&disk);
+                return Ok(if is_own { replaced(after, record) } else { Next::Done(None) });
             }
             DeviceEdit::Leave { from, .. } if from == state && !volumes.is_empty() => {
                 return Err(DeviceEditError::HoldsVolumes(volumes.into_iter().collect()));
@@ -194,11 +136,15 @@ impl DeviceEdit {
             DeviceEdit::TakeOver { from, by } if from == state => record.state = state.taken_over(by),
             DeviceEdit::Added { by } if state == (DeviceState::Adding { by }) => record.state = DeviceState::Ready,
             DeviceEdit::Stay { by } if state == (DeviceState::Removing { by }) => record.state = DeviceState::Ready,
-            DeviceEdit::NotAdded { by } if state == (DeviceState::Adding { by }) => return Ok(Next::Remove),
-            DeviceEdit::Removed { by } if state == (DeviceState::Removing { by }) => return Ok(Next::Remove),
+            DeviceEdit::NotAdded { by } if state == (DeviceState::Adding { by }) => {
+                return Ok(Next::Change(Command::RemoveDevice { after }, true));
+            }
+            DeviceEdit::Removed { by } if state == (DeviceState::Removing { by }) => {
+                return Ok(Next::Change(Command::RemoveDevice { after }, true));
+            }
             _ => return Err(DeviceEditError::Lost),
         }
-        Ok(Next::Replace(record))
+        Ok(replaced(after, record))
     }
 
     /// True if a record shows that the edit has happened, though its answer was lost.

@@ -1,13 +1,11 @@
-//! One replacement of a volume's record: read it, decide, replace it after the version that was read. If the answer is lost, the record is
-//! read again, and tells whether the replacement has happened.
+//! The transitions of a volume's record.
 
+use crate::editing::{Editing, Next, Transition};
 use crate::interface::{Answer, Command, Tag};
-use crate::questions::Questions;
 use crate::record::{Change, CopyRecord, Version, VolumeRecord, VolumeState};
-use braid_base::{DeviceId, Generation, Time, VolumeId};
+use braid_base::{DeviceId, Generation, VolumeId};
 use braid_layout::VolumeDescription;
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 /// A transition of a volume's record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,121 +51,66 @@ pub(crate) enum EditError {
     Store(Tag),
 }
 
-/// An edit under way.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RecordEdit {
-    edit: Edit,
-    step: Step,
-    /// An earlier replacement may have happened, or may still happen.
-    is_uncertain: bool,
-    /// Lost answers are made up for until then.
-    until: Time,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Step {
-    Reading(Tag),
-    /// With the record as it will be; as it was, if it is removed.
-    Replacing(Tag, VolumeRecord),
-    Pausing(Time),
-}
-
 /// What the store has said of a volume.
-struct Found<'a> {
+pub(crate) struct Found {
     version: Version,
-    record: Option<&'a VolumeRecord>,
-    ready: &'a BTreeSet<DeviceId>,
+    record: Option<VolumeRecord>,
+    ready: BTreeSet<DeviceId>,
     next_volume: VolumeId,
 }
 
-/// What is to be done with a record.
-enum Next {
-    Replace(VolumeRecord),
-    Remove(VolumeRecord),
-    /// Nothing: it is so already.
-    Done(VolumeRecord),
-}
+/// An edit under way. Its outcome is the version and the record with the edit.
+pub(crate) type RecordEdit = Editing<Edit>;
 
-/// The pause after a lost answer.
-const PAUSE: Duration = Duration::from_millis(20);
+impl Transition for Edit {
+    type Found = Found;
+    /// The record as it will be; as it was, if it is removed.
+    type Made = VolumeRecord;
+    type Outcome = (Version, VolumeRecord);
+    type Error = EditError;
 
-impl RecordEdit {
-    pub fn new(edit: Edit, until: Time, questions: &mut Questions) -> RecordEdit {
-        let step = Step::Reading(questions.command(Command::Read));
-        RecordEdit { edit, step, is_uncertain: false, until }
-    }
+    const READ: Command = Command::Read;
 
-    pub fn deadline(&self) -> Option<Time> {
-        match self.step {
-            Step::Pausing(until) => Some(until),
-            _ => None,
+    fn found(answer: Answer) -> Result<Found, Answer> {
+        match answer {
+            Answer::Record { version, record, ready_devices: ready, next_volume } => {
+                Ok(Found { version, record: record.map(|record| *record), ready, next_volume })
+            }
+            answer => Err(answer),
         }
     }
 
-    pub fn on_wake(&mut self, now: Time, questions: &mut Questions) {
-        if let Step::Pausing(until) = self.step
-            && until <= now
-        {
-            self.step = Step::Reading(questions.command(Command::Read));
-        }
-    }
-
-    /// Handles an answer. Returns the version and the record with the edit, or why it can't be made.
-    pub fn on_answer(
-        &mut self,
-        now: Time,
-        tag: Tag,
-        answer: Answer,
-        questions: &mut Questions,
-    ) -> Option<Result<(Version, VolumeRecord), EditError>> {
-        match (&self.step, answer) {
-            (Step::Reading(asked), Answer::Record { version, record, ready_devices, next_volume }) if *asked == tag => {
-                let (record, ready) = (record.as_deref(), &ready_devices);
-                let (command, record) = match self.next(&Found { version, record, ready, next_volume }) {
-                    Ok(Next::Replace(record)) => (Command::Replace { after: version, record: record.clone() }, record),
-                    Ok(Next::Remove(record)) => (Command::Remove { after: version }, record),
-                    Ok(Next::Done(record)) => return Some(Ok((version, record))),
-                    Err(error) => return Some(Err(error)),
-                };
-                self.step = Step::Replacing(questions.command(command), record);
-                None
-            }
-            (Step::Replacing(asked, record), Answer::Replaced { version }) if *asked == tag => {
-                Some(Ok((version, record.clone())))
-            }
-            (Step::Replacing(asked, _), Answer::Superseded) if *asked == tag => {
-                self.step = Step::Reading(questions.command(Command::Read));
-                None
-            }
-            (Step::Reading(asked) | Step::Replacing(asked, _), answer) if *asked == tag => {
-                self.is_uncertain |= matches!(self.step, Step::Replacing(..));
-                if answer != Answer::Unknown || now >= self.until {
-                    return Some(Err(EditError::Store(tag)));
-                }
-                self.step = Step::Pausing(now.after(PAUSE));
-                None
-            }
-            _ => None,
-        }
-    }
-
-    fn next(&self, found: &Found) -> Result<Next, EditError> {
-        match (&self.edit, found.record) {
-            (Edit::Remove { record, .. }, None) if self.is_uncertain => Ok(Next::Done(VolumeRecord::clone(record))),
-            (edit, Some(record)) if self.is_uncertain && edit.has_happened(record) => Ok(Next::Done(record.clone())),
+    fn next(&self, found: Found, is_uncertain: bool) -> Result<Next<Edit>, EditError> {
+        let after = found.version;
+        let done = |record| Ok(Next::Done((after, record)));
+        match (self, &found.record) {
+            (Edit::Remove { record, .. }, None) if is_uncertain => done(VolumeRecord::clone(record)),
+            (edit, Some(record)) if is_uncertain && edit.has_happened(record) => done(record.clone()),
             (Edit::Enter { volume, by }, None) if volume.id >= found.next_volume => {
                 if let Some(gone) = volume.devices.iter().find(|device| !found.ready.contains(device)) {
                     return Err(EditError::NoSuchDevice(*gone));
                 }
-                let state = VolumeState::Creating { by: *by };
-                Ok(Next::Replace(VolumeRecord { volume: VolumeDescription::clone(volume), state, copied: None }))
+                let (volume, state) = (VolumeDescription::clone(volume), VolumeState::Creating { by: *by });
+                Ok(replaced(after, VolumeRecord { volume, state, copied: None }))
             }
             (Edit::Enter { .. }, _) => Err(EditError::NumberUsed),
             (_, None) => Err(EditError::NotUsable),
             (edit, Some(record)) if edit.needs_usable() && !record.is_usable() => Err(EditError::NotUsable),
-            (edit, Some(record)) => edit.applied_to(found, record),
+            (edit, Some(record)) => edit.applied_to(&found, record),
         }
     }
+
+    fn outcome(record: VolumeRecord, version: Version) -> (Version, VolumeRecord) {
+        (version, record)
+    }
+
+    fn unanswered(tag: Tag) -> EditError {
+        EditError::Store(tag)
+    }
+}
+
+fn replaced(after: Version, record: VolumeRecord) -> Next<Edit> {
+    Next::Change(Command::Replace { after, record: record.clone() }, record)
 }
 
 impl Edit {
@@ -177,10 +120,10 @@ impl Edit {
     }
 
     /// What becomes of a record with the edit.
-    fn applied_to(&self, found: &Found, record: &VolumeRecord) -> Result<Next, EditError> {
+    fn applied_to(&self, found: &Found, record: &VolumeRecord) -> Result<Next<Edit>, EditError> {
         let (after, state) = (found.version, record.state.clone());
-        let done = || Ok(Next::Done(record.clone()));
-        Ok(Next::Replace(match (self, state) {
+        let done = || Ok(Next::Done((after, record.clone())));
+        let changed = match (self, state) {
             (Edit::Finish { by }, VolumeState::Creating { by: holder }) if *by == holder => {
                 record.in_state(VolumeState::Ready)
             }
@@ -225,7 +168,7 @@ impl Edit {
             },
             (Edit::Delete { from, by }, _) if *from == record.administrator() => record.deleting(*by, after),
             (Edit::Remove { by, .. }, VolumeState::Deleting { by: holder }) if *by == holder => {
-                return Ok(Next::Remove(record.clone()));
+                return Ok(Next::Change(Command::Remove { after }, record.clone()));
             }
             // What its own commit has decided is not reverted.
             (Edit::Commit { by } | Edit::Revert { by }, VolumeState::Reordering { by: holder, .. })
@@ -238,7 +181,8 @@ impl Edit {
                 VolumeState::Reordering { by: holder, .. } | VolumeState::Creating { by: holder },
             ) if *by == holder => return done(),
             _ => return Err(record.administrator().map_or(EditError::NotUsable, EditError::Held)),
-        }))
+        };
+        Ok(replaced(after, changed))
     }
 
     /// True if a record shows that the edit has happened, though its answer was lost.

@@ -32,7 +32,6 @@ pub struct FileSystemCheck {
     /// The ownership of all examined shards after the last one was released: the monitor keeps one number for those without an owner.
     released: Ownership,
     phase: Phase,
-    questions: Questions,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,13 +56,12 @@ enum Phase {
 impl FileSystemCheck {
     /// The check of a file system that is ready.
     pub fn of(shards: Vec<FileSystemId>, timing: FileSystemTiming) -> FileSystemCheck {
-        let (announced, questions) = (Vec::new(), Questions::default());
-        let (was_served, released, phase) = (false, Ownership::default(), Phase::New);
-        FileSystemCheck { shards, timing, announced, was_served, released, phase, questions }
+        let (announced, was_served, released, phase) = (Vec::new(), false, Ownership::default(), Phase::New);
+        FileSystemCheck { shards, timing, announced, was_served, released, phase }
     }
 
     /// The time of the next [`Input::Wake`].
-    pub fn deadline(&self) -> Option<Time> {
+    pub(crate) fn deadline(&self) -> Option<Time> {
         match &self.phase {
             Phase::AwaitingSettled(wait) | Phase::Looking(wait) => wait.deadline(),
             Phase::AwaitingRelease(wait) | Phase::AwaitingServed(wait, _) => wait.deadline(),
@@ -71,137 +69,138 @@ impl FileSystemCheck {
         }
     }
 
-    /// Takes one input, and returns what follows.
-    pub fn step(&mut self, now: Time, input: Input) -> Vec<Effect> {
+    /// Takes one input.
+    pub(crate) fn step(&mut self, now: Time, input: Input, questions: &mut Questions) {
         match input {
             Input::Start => {
                 assert_eq!(self.phase, Phase::New, "a check begins once");
-                self.phase = Phase::Inspecting(self.questions.command(Command::ListServers));
+                self.phase = Phase::Inspecting(questions.command(Command::ListServers));
             }
-            Input::Answer { tag, answer } => self.on_answer(now, tag, answer),
+            Input::Answer { tag, answer } => self.on_answer(now, tag, answer, questions),
             Input::Wake => match &mut self.phase {
-                Phase::AwaitingSettled(wait) | Phase::Looking(wait) => wait.on_wake(now, &mut self.questions),
+                Phase::AwaitingSettled(wait) | Phase::Looking(wait) => wait.on_wake(now, questions),
                 Phase::AwaitingRelease(wait) | Phase::AwaitingServed(wait, _) => {
-                    wait.on_wake(now, &mut self.questions);
+                    wait.on_wake(now, questions);
                 }
                 _ => {}
             },
         }
-        self.questions.take()
     }
 
-    fn on_answer(&mut self, now: Time, tag: Tag, answer: Answer) {
+    fn on_answer(&mut self, now: Time, tag: Tag, answer: Answer, questions: &mut Questions) {
         match std::mem::replace(&mut self.phase, Phase::Ended) {
             Phase::Inspecting(asked) if asked == tag => match answer {
-                Answer::Servers { announced, .. } if !announced.is_empty() => self.end(Err(Error::CheckUnderWay)),
-                Answer::Servers { .. } if self.shards.len() > 1 => self.announce(Announcement::Settle),
-                Answer::Servers { .. } => self.look(now),
-                _ => self.end(Err(Error::Question(tag))),
+                Answer::Servers { announced, .. } if !announced.is_empty() => {
+                    self.end(Err(Error::CheckUnderWay), questions)
+                }
+                Answer::Servers { .. } if self.shards.len() > 1 => self.announce(Announcement::Settle, questions),
+                Answer::Servers { .. } => self.look(now, questions),
+                _ => self.end(Err(Error::Question(tag)), questions),
             },
             Phase::Announcing(asked) if asked == tag => match (answer, self.announced.last()) {
                 (Answer::Yes, Some(Announcement::Settle)) => {
-                    let wait = self.wait(Awaited::Settled, now.after(self.timing.settle));
+                    let wait = self.wait(Awaited::Settled, now.after(self.timing.settle), questions);
                     self.phase = Phase::AwaitingSettled(wait);
                 }
                 (Answer::Yes, _) => {
-                    let wait = self.wait(Awaited::Released, now.after(self.timing.release));
+                    let wait = self.wait(Awaited::Released, now.after(self.timing.release), questions);
                     self.phase = Phase::AwaitingRelease(wait);
                 }
-                _ => self.withdraw(Err(Error::Question(tag))),
+                _ => self.withdraw(Err(Error::Question(tag)), questions),
             },
             Phase::AwaitingSettled(mut wait) => match wait.on_answer(now, tag, answer) {
                 None => self.phase = Phase::AwaitingSettled(wait),
-                Some(ServerWaitEnd::Reached) => self.look(now),
-                Some(ServerWaitEnd::TimedOut(open)) => self.withdraw(Err(Error::NotSettled(open))),
-                Some(ServerWaitEnd::Failed(tag)) => self.withdraw(Err(Error::Question(tag))),
+                Some(ServerWaitEnd::Reached) => self.look(now, questions),
+                Some(ServerWaitEnd::TimedOut(open)) => self.withdraw(Err(Error::NotSettled(open)), questions),
+                Some(ServerWaitEnd::Failed(tag)) => self.withdraw(Err(Error::Question(tag)), questions),
             },
             Phase::Looking(mut wait) => match wait.on_answer(now, tag, answer) {
                 None => self.phase = Phase::Looking(wait),
-                Some(ServerWaitEnd::Failed(tag)) => self.withdraw(Err(Error::Question(tag))),
+                Some(ServerWaitEnd::Failed(tag)) => self.withdraw(Err(Error::Question(tag)), questions),
                 Some(end) => {
                     self.was_served = end == ServerWaitEnd::Reached;
-                    self.announce(Announcement::Check);
+                    self.announce(Announcement::Check, questions);
                 }
             },
             Phase::AwaitingRelease(mut wait) => match wait.on_answer(now, tag, answer) {
                 None => self.phase = Phase::AwaitingRelease(wait),
-                Some(ServerWaitEnd::Reached | ServerWaitEnd::TimedOut(_)) => self.examine(0),
-                Some(ServerWaitEnd::Failed(tag)) => self.withdraw(Err(Error::Question(tag))),
+                Some(ServerWaitEnd::Reached | ServerWaitEnd::TimedOut(_)) => self.examine(0, questions),
+                Some(ServerWaitEnd::Failed(tag)) => self.withdraw(Err(Error::Question(tag)), questions),
             },
             Phase::Examining(asked, shard) if asked == tag => match answer {
                 Answer::Ownership(released) => {
                     self.released = released;
-                    self.confirm(0, shard + 1);
+                    self.confirm(0, shard + 1, questions);
                 }
-                _ => self.withdraw(Err(Error::Question(tag))),
+                _ => self.withdraw(Err(Error::Question(tag)), questions),
             },
             Phase::Confirming(asked, shard, examined) if asked == tag => match answer {
-                Answer::Ownership(now) if now == self.released => self.confirm(shard + 1, examined),
-                Answer::Ownership(_) => self.withdraw(Err(Error::Interrupted)),
-                _ => self.withdraw(Err(Error::Question(tag))),
+                Answer::Ownership(now) if now == self.released => self.confirm(shard + 1, examined, questions),
+                Answer::Ownership(_) => self.withdraw(Err(Error::Interrupted), questions),
+                _ => self.withdraw(Err(Error::Question(tag)), questions),
             },
             Phase::Withdrawing(asked, Announcement::Check, result) if asked == tag && self.was_served => {
-                let wait = self.wait(Awaited::Served, now.after(self.timing.serve));
+                let wait = self.wait(Awaited::Served, now.after(self.timing.serve), questions);
                 self.phase = Phase::AwaitingServed(wait, result);
             }
-            Phase::Withdrawing(asked, _, result) if asked == tag => self.withdraw(result),
+            Phase::Withdrawing(asked, _, result) if asked == tag => self.withdraw(result, questions),
             Phase::AwaitingServed(mut wait, result) => match wait.on_answer(now, tag, answer) {
                 None => self.phase = Phase::AwaitingServed(wait, result),
-                Some(ServerWaitEnd::Reached) => self.withdraw(result),
+                Some(ServerWaitEnd::Reached) => self.withdraw(result, questions),
                 Some(ServerWaitEnd::TimedOut(_)) => {
-                    self.questions.push(Effect::Began(Stage::Unserved));
-                    self.withdraw(result);
+                    questions.push(Effect::Began(Stage::Unserved));
+                    self.withdraw(result, questions);
                 }
-                Some(ServerWaitEnd::Failed(tag)) => self.withdraw(Err(Error::Question(tag))),
+                Some(ServerWaitEnd::Failed(tag)) => self.withdraw(Err(Error::Question(tag)), questions),
             },
             // The answer to a question that is no longer waited for.
             phase => self.phase = phase,
         }
     }
 
-    fn announce(&mut self, announcement: Announcement) {
+    fn announce(&mut self, announcement: Announcement, questions: &mut Questions) {
         // Also if the answer is lost, it is withdrawn.
         self.announced.push(announcement);
-        self.phase = Phase::Announcing(self.questions.ask(Question::Announce(announcement)));
+        self.phase = Phase::Announcing(questions.ask(Question::Announce(announcement)));
     }
 
-    fn look(&mut self, now: Time) {
-        self.phase = Phase::Looking(self.wait(Awaited::Served, now));
+    fn look(&mut self, now: Time, questions: &mut Questions) {
+        self.phase = Phase::Looking(self.wait(Awaited::Served, now, questions));
     }
 
-    fn wait(&mut self, awaited: Awaited, until: Time) -> ServerWait {
-        ServerWait::new(awaited, &self.shards, &self.timing, until, &mut self.questions)
+    fn wait(&mut self, awaited: Awaited, until: Time, questions: &mut Questions) -> ServerWait {
+        ServerWait::new(awaited, &self.shards, &self.timing, until, questions)
     }
 
-    fn examine(&mut self, shard: usize) {
+    fn examine(&mut self, shard: usize, questions: &mut Questions) {
         if shard == self.shards.len() {
-            return self.withdraw(Ok(Done::Nothing));
+            return self.withdraw(Ok(Done::Nothing), questions);
         }
-        self.phase = Phase::Examining(self.questions.ask(Question::Examine { shard }), shard);
+        self.phase = Phase::Examining(questions.ask(Question::Examine { shard }), shard);
     }
 
     /// Makes sure that no examined shard was owned since the last release. A single shard was examined by the process that owned it.
-    fn confirm(&mut self, shard: usize, examined: usize) {
+    fn confirm(&mut self, shard: usize, examined: usize, questions: &mut Questions) {
         if shard == examined || self.shards.len() == 1 {
-            return self.examine(examined);
+            return self.examine(examined, questions);
         }
         let question = Question::Ownership { file_system: self.shards[shard], request: OwnershipRequest::Inquire };
-        self.phase = Phase::Confirming(self.questions.ask(question), shard, examined);
+        self.phase = Phase::Confirming(questions.ask(question), shard, examined);
     }
 
     /// Withdraws what is announced, and ends.
-    fn withdraw(&mut self, result: Result<Done, Error>) {
+    fn withdraw(&mut self, result: Result<Done, Error>, questions: &mut Questions) {
         match self.announced.pop() {
             Some(announcement) => {
-                let asked = self.questions.ask(Question::Withdraw(announcement));
+                let asked = questions.ask(Question::Withdraw(announcement));
                 self.phase = Phase::Withdrawing(asked, announcement, result);
             }
-            None => self.end(result),
+            None => self.end(result, questions),
         }
     }
 
-    fn end(&mut self, result: Result<Done, Error>) {
+    fn end(&mut self, result: Result<Done, Error>, questions: &mut Questions) {
         self.phase = Phase::Ended;
-        self.questions.push(Effect::Ended(result));
+        questions.end(result);
     }
 }

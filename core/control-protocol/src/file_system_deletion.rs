@@ -35,7 +35,6 @@ pub struct FileSystemDeletion {
     /// Lost answers of the store are made up for until then.
     until: Time,
     phase: Phase,
-    questions: Questions,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,22 +92,11 @@ impl FileSystemDeletion {
             turn_until: Time(0),
             until: Time(0),
             phase: Phase::New,
-            questions: Questions::default(),
         }
     }
 
-    /// The completion of a deletion as a part of a creation, whose questions it continues.
-    pub(crate) fn as_part(own: Generation, timing: FileSystemTiming, questions: &mut Questions) -> FileSystemDeletion {
-        FileSystemDeletion { questions: std::mem::take(questions), ..FileSystemDeletion::continuing(own, timing) }
-    }
-
-    /// Its questions, for the operation that it was a part of.
-    pub(crate) fn into_questions(self) -> Questions {
-        self.questions
-    }
-
     /// The time of the next [`Input::Wake`].
-    pub fn deadline(&self) -> Option<Time> {
+    pub(crate) fn deadline(&self) -> Option<Time> {
         match &self.phase {
             Phase::AwaitingRelease(wait) => wait.deadline(),
             Phase::Waiting(turn) => turn.deadline(),
@@ -116,130 +104,136 @@ impl FileSystemDeletion {
         }
     }
 
-    /// Takes one input, and returns what follows.
-    pub fn step(&mut self, now: Time, input: Input) -> Vec<Effect> {
+    /// Takes one input.
+    pub(crate) fn step(&mut self, now: Time, input: Input, questions: &mut Questions) {
         match input {
             Input::Start => {
                 assert_eq!(self.phase, Phase::New, "a deletion begins once");
                 self.turn_until = now.after(self.timing.turn);
-                self.read(now, Next::Mark);
+                self.read(now, Next::Mark, questions);
             }
-            Input::Answer { tag, answer } => self.on_answer(now, tag, answer),
+            Input::Answer { tag, answer } => self.on_answer(now, tag, answer, questions),
             Input::Wake => match &mut self.phase {
-                Phase::AwaitingRelease(wait) => wait.on_wake(now, &mut self.questions),
-                Phase::Waiting(turn) if turn.on_wake(now).is_some() => self.read(now, Next::Mark),
+                Phase::AwaitingRelease(wait) => wait.on_wake(now, questions),
+                Phase::Waiting(turn) if turn.on_wake(now).is_some() => self.read(now, Next::Mark, questions),
                 _ => {}
             },
         }
-        self.questions.take()
     }
 
-    fn on_answer(&mut self, now: Time, tag: Tag, answer: Answer) {
+    fn on_answer(&mut self, now: Time, tag: Tag, answer: Answer, questions: &mut Questions) {
         match std::mem::replace(&mut self.phase, Phase::Ended) {
             Phase::Reading(asked, next) if asked == tag => match answer {
-                Answer::FileSystem { version, record } => self.on_record(now, next, version, record),
-                Answer::Unknown if now < self.until => self.read_again(next),
-                _ => self.end(Err(Error::Question(tag))),
+                Answer::FileSystem { version, record } => self.on_record(now, next, version, record, questions),
+                Answer::Unknown if now < self.until => self.read_again(next, questions),
+                _ => self.end(Err(Error::Question(tag)), questions),
             },
-            Phase::Waiting(mut turn) => match turn.on_answer(now, self.turn_until, tag, answer, &mut self.questions) {
+            Phase::Waiting(mut turn) => match turn.on_answer(now, self.turn_until, tag, answer, questions) {
                 None => self.phase = Phase::Waiting(turn),
-                Some(TurnEnd::Look) => self.read(now, Next::Mark),
-                Some(TurnEnd::Busy(by)) => self.end(Err(Error::Held(by))),
+                Some(TurnEnd::Look) => self.read(now, Next::Mark, questions),
+                Some(TurnEnd::Busy(by)) => self.end(Err(Error::Held(by)), questions),
                 Some(TurnEnd::Over(by)) => {
                     self.shut_out = Some(by);
-                    self.read(now, Next::Mark);
+                    self.read(now, Next::Mark, questions);
                 }
-                Some(TurnEnd::Failed(tag)) => self.end(Err(Error::Question(tag))),
+                Some(TurnEnd::Failed(tag)) => self.end(Err(Error::Question(tag)), questions),
             },
             Phase::Marking(asked) if asked == tag => match answer {
-                Answer::Replaced { .. } => self.await_release(now),
-                answer => self.on_unreplaced(now, tag, &answer, Next::Mark),
+                Answer::Replaced { .. } => self.await_release(now, questions),
+                answer => self.on_unreplaced(now, tag, &answer, Next::Mark, questions),
             },
             Phase::AwaitingRelease(mut wait) => match wait.on_answer(now, tag, answer) {
                 None => self.phase = Phase::AwaitingRelease(wait),
-                Some(ServerWaitEnd::Reached) => self.disown(Next::DeleteVolumes),
+                Some(ServerWaitEnd::Reached) => self.disown(Next::DeleteVolumes, questions),
                 Some(ServerWaitEnd::TimedOut(_)) => {
-                    self.questions.push(Effect::Began(Stage::FencingServers));
-                    self.disown(Next::DeleteVolumes);
+                    questions.push(Effect::Began(Stage::FencingServers));
+                    self.disown(Next::DeleteVolumes, questions);
                 }
-                Some(ServerWaitEnd::Failed(tag)) => self.end(Err(Error::Question(tag))),
+                Some(ServerWaitEnd::Failed(tag)) => self.end(Err(Error::Question(tag)), questions),
             },
-            Phase::Disowning(mut disowning, next) => match disowning.on_answer(tag, &answer, &mut self.questions) {
+            Phase::Disowning(mut disowning, next) => match disowning.on_answer(tag, &answer, questions) {
                 None => self.phase = Phase::Disowning(disowning, next),
-                Some(Ok(())) => self.read(now, next),
-                Some(Err(error)) => self.end(Err(error)),
+                Some(Ok(())) => self.read(now, next, questions),
+                Some(Err(error)) => self.end(Err(error), questions),
             },
             Phase::DeletingVolume(asked) if asked == tag => match answer {
-                Answer::Yes => self.read(now, Next::DeleteVolumes),
-                _ => self.end(Err(Error::Question(tag))),
+                Answer::Yes => self.read(now, Next::DeleteVolumes, questions),
+                _ => self.end(Err(Error::Question(tag)), questions),
             },
             Phase::Removing(asked) if asked == tag => match answer {
-                Answer::Replaced { .. } => self.end(Ok(Done::Changed)),
-                answer => self.on_unreplaced(now, tag, &answer, Next::Remove),
+                Answer::Replaced { .. } => self.end(Ok(Done::Changed), questions),
+                answer => self.on_unreplaced(now, tag, &answer, Next::Remove, questions),
             },
             // The answer to a question that is no longer waited for.
             phase => self.phase = phase,
         }
     }
 
-    fn on_record(&mut self, now: Time, next: Next, version: Version, record: Option<FileSystemRecord>) {
+    fn on_record(
+        &mut self,
+        now: Time,
+        next: Next,
+        version: Version,
+        record: Option<FileSystemRecord>,
+        questions: &mut Questions,
+    ) {
         let Some(FileSystemRecord { servers, volumes, state }) = record else {
             let is_unknown = next == Next::Mark && self.shards.is_empty() && self.work == Work::Delete;
             // Otherwise another administrator has completed the deletion.
-            return self.end(if is_unknown { Err(Error::NoFileSystem) } else { Ok(Done::Nothing) });
+            return self.end(if is_unknown { Err(Error::NoFileSystem) } else { Ok(Done::Nothing) }, questions);
         };
         self.shards = servers;
         match (next, state, volumes.last()) {
-            (Next::Mark, FileSystemState::Deleting, _) => self.await_release(now),
-            (Next::Mark, ..) if self.work == Work::Continue => self.end(Ok(Done::Nothing)),
+            (Next::Mark, FileSystemState::Deleting, _) => self.await_release(now, questions),
+            (Next::Mark, ..) if self.work == Work::Continue => self.end(Ok(Done::Nothing), questions),
             (Next::Mark, FileSystemState::Creating { by }, _) if self.shut_out != Some(by) => {
-                self.phase = Phase::Waiting(Turn::new(by, &mut self.questions));
+                self.phase = Phase::Waiting(Turn::new(by, questions));
             }
             (Next::Mark, ..) => {
                 let command = Command::ReplaceFileSystem { after: version, state: FileSystemState::Deleting };
-                self.phase = Phase::Marking(self.questions.command(command));
+                self.phase = Phase::Marking(questions.command(command));
             }
-            (_, FileSystemState::Creating { .. } | FileSystemState::Ready, _) => self.end(Err(Error::Lost)),
+            (_, FileSystemState::Creating { .. } | FileSystemState::Ready, _) => self.end(Err(Error::Lost), questions),
             (_, FileSystemState::Deleting, Some(volume)) => {
-                self.phase = Phase::DeletingVolume(self.questions.ask(Question::DeleteVolume { volume: *volume }));
+                self.phase = Phase::DeletingVolume(questions.ask(Question::DeleteVolume { volume: *volume }));
             }
-            (Next::DeleteVolumes, FileSystemState::Deleting, None) => self.disown(Next::Remove),
+            (Next::DeleteVolumes, FileSystemState::Deleting, None) => self.disown(Next::Remove, questions),
             (Next::Remove, FileSystemState::Deleting, None) => {
-                self.phase = Phase::Removing(self.questions.command(Command::RemoveFileSystem { after: version }));
+                self.phase = Phase::Removing(questions.command(Command::RemoveFileSystem { after: version }));
             }
         }
     }
 
     /// The description has changed since, or the answer is lost.
-    fn on_unreplaced(&mut self, now: Time, tag: Tag, answer: &Answer, next: Next) {
+    fn on_unreplaced(&mut self, now: Time, tag: Tag, answer: &Answer, next: Next, questions: &mut Questions) {
         match answer {
-            Answer::Superseded => self.read(now, next),
-            Answer::Unknown if now < self.until => self.read_again(next),
-            _ => self.end(Err(Error::Question(tag))),
+            Answer::Superseded => self.read(now, next, questions),
+            Answer::Unknown if now < self.until => self.read_again(next, questions),
+            _ => self.end(Err(Error::Question(tag)), questions),
         }
     }
 
-    fn read(&mut self, now: Time, next: Next) {
+    fn read(&mut self, now: Time, next: Next, questions: &mut Questions) {
         self.until = now.after(self.timing.store);
-        self.read_again(next);
+        self.read_again(next, questions);
     }
 
-    fn read_again(&mut self, next: Next) {
-        self.phase = Phase::Reading(self.questions.command(Command::ReadFileSystem), next);
+    fn read_again(&mut self, next: Next, questions: &mut Questions) {
+        self.phase = Phase::Reading(questions.command(Command::ReadFileSystem), next);
     }
 
-    fn await_release(&mut self, now: Time) {
+    fn await_release(&mut self, now: Time, questions: &mut Questions) {
         let until = now.after(self.timing.release);
-        let wait = ServerWait::new(Awaited::Released, &self.shards, &self.timing, until, &mut self.questions);
+        let wait = ServerWait::new(Awaited::Released, &self.shards, &self.timing, until, questions);
         self.phase = Phase::AwaitingRelease(wait);
     }
 
-    fn disown(&mut self, next: Next) {
-        self.phase = Phase::Disowning(Disowning::new(self.own, &self.shards, &mut self.questions), next);
+    fn disown(&mut self, next: Next, questions: &mut Questions) {
+        self.phase = Phase::Disowning(Disowning::new(self.own, &self.shards, questions), next);
     }
 
-    fn end(&mut self, result: Result<Done, Error>) {
+    fn end(&mut self, result: Result<Done, Error>, questions: &mut Questions) {
         self.phase = Phase::Ended;
-        self.questions.push(Effect::Ended(result));
+        questions.end(result);
     }
 }

@@ -93,19 +93,20 @@
 //! | `creation`, `deletion` | those of a creation and a deletion |
 //! | `replacement` | the disk of a device is replaced |
 //! | `device_change` | a device is added or removed |
-//! | `device_edit` | one replacement of the record of a device |
+//! | `device_edit` | the transitions of a device's record |
 //! | `file_systems` | the record of a file system, and the leases of its metadata servers |
 //! | `server_wait` | waiting for metadata servers |
 //! | `file_system_creation`, `file_system_deletion` | the creation and the deletion of a file system |
 //! | `disowning` | fencing the owners of its shards |
 //! | `file_system_check` | the check of a file system |
 //! | `turns` | whose turn it is: an administrator that lives is waited for, a dead one is fenced |
-//! | `edit` | one replacement of a record, with lost answers |
+//! | `editing` | one replacement of a record, with lost answers |
+//! | `edit` | the transitions of a volume's record |
 //! | `drain` | waiting for hosts; fencing silent ones |
 //! | `waiting` | a question that is repeated until the answer is yes |
 //! | `telling` | telling the devices, and undoing that |
 //! | `device_tasks` | which device is told what |
-//! | `questions` | tags, and the effects of a step |
+//! | `questions` | tags, and the effects of a step, which an operation lends to its machine |
 //! | `follower` | the part of a host: it follows the records, and confirms |
 //! | `held_requests` | the requests that wait at a host |
 //! | `tests` | small worlds, in which every order of events is tried |
@@ -120,6 +121,7 @@ mod device_tasks;
 mod disowning;
 mod drain;
 mod edit;
+mod editing;
 mod file_system_check;
 mod file_system_creation;
 mod file_system_deletion;
@@ -153,6 +155,6 @@ pub use follower::{Follower, HostStep};
 pub use held_requests::{Admission, HeldRequests};
 pub use interface::{Answer, Command, Fence, HostLease, LeaseEnd, Question, Tag};
 pub use migration::Migration;
-pub use operation::Operation;
+pub use operation::{Operation, Work};
 pub use record::{Change, CopyRecord, DeviceRecord, DeviceState, Version, VolumeRecord, VolumeState};
 pub use replacement::{NextDisk, Replacement};

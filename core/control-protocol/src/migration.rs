@@ -32,7 +32,6 @@ pub struct Migration {
     own: Generation,
     timing: Timing,
     phase: Phase,
-    questions: Questions,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,16 +77,16 @@ enum Note {
 impl Migration {
     /// The operation of `own` that moves the volume to this target.
     pub fn to(own: Generation, target: Placement, timing: Timing) -> Migration {
-        Migration { own, timing, phase: Phase::New(Some(target)), questions: Questions::default() }
+        Migration { own, timing, phase: Phase::New(Some(target)) }
     }
 
     /// The operation of `own` that continues a migration that has begun.
     pub fn continuing(own: Generation, timing: Timing) -> Migration {
-        Migration { own, timing, phase: Phase::New(None), questions: Questions::default() }
+        Migration { own, timing, phase: Phase::New(None) }
     }
 
     /// The time of the next [`Input::Wake`].
-    pub fn deadline(&self) -> Option<Time> {
+    pub(crate) fn deadline(&self) -> Option<Time> {
         match &self.phase {
             Phase::Beginning(administrator) | Phase::Ending(administrator, _) => administrator.deadline(),
             Phase::Copying(Copying { note: Note::Due(at), .. }) => Some(*at),
@@ -98,40 +97,39 @@ impl Migration {
         }
     }
 
-    /// Takes one input, and returns what follows.
-    pub fn step(&mut self, now: Time, input: Input) -> Vec<Effect> {
+    /// Takes one input.
+    pub(crate) fn step(&mut self, now: Time, input: Input, questions: &mut Questions) {
         match std::mem::replace(&mut self.phase, Phase::Ended) {
             Phase::New(target) => {
                 assert_eq!(input, Input::Start, "a migration begins first");
                 match target {
-                    None => self.inspect(now.after(self.timing.store)),
+                    None => self.inspect(now.after(self.timing.store), questions),
                     Some(target) => {
                         let administrator = self.administrator(Change::Move(target));
-                        self.on_beginning(now, administrator, Input::Start);
+                        self.on_beginning(now, administrator, Input::Start, questions);
                     }
                 }
             }
-            Phase::Beginning(administrator) => self.on_beginning(now, administrator, input),
-            Phase::Ending(administrator, until) => self.on_ending(now, administrator, until, input),
+            Phase::Beginning(administrator) => self.on_beginning(now, administrator, input, questions),
+            Phase::Ending(administrator, until) => self.on_ending(now, administrator, until, input, questions),
             phase => match input {
                 Input::Start => panic!("a migration begins once"),
-                Input::Wake => self.on_wake(now, phase),
-                Input::Answer { tag, answer } => self.on_answer(now, phase, tag, answer),
+                Input::Wake => self.on_wake(now, phase, questions),
+                Input::Answer { tag, answer } => self.on_answer(now, phase, tag, answer, questions),
             },
         }
-        self.questions.take()
     }
 
-    fn on_wake(&mut self, now: Time, mut phase: Phase) {
+    fn on_wake(&mut self, now: Time, mut phase: Phase, questions: &mut Questions) {
         match &mut phase {
-            Phase::Pausing(at, until) if *at <= now => return self.inspect(*until),
-            Phase::AwaitingDevices(at, until) if *at <= now => return self.end_move(now, *until),
-            Phase::Noting(editing) => editing.on_wake(now, &mut self.questions),
+            Phase::Pausing(at, until) if *at <= now => return self.inspect(*until, questions),
+            Phase::AwaitingDevices(at, until) if *at <= now => return self.end_move(now, *until, questions),
+            Phase::Noting(editing) => editing.on_wake(now, questions),
             Phase::Copying(copying) => match &mut copying.note {
                 Note::Due(at) if *at <= now => {
-                    copying.note = Note::Asking(self.questions.ask(Question::CopyProgress));
+                    copying.note = Note::Asking(questions.ask(Question::CopyProgress));
                 }
-                Note::Writing(editing) => editing.on_wake(now, &mut self.questions),
+                Note::Writing(editing) => editing.on_wake(now, questions),
                 _ => {}
             },
             _ => {}
@@ -139,97 +137,90 @@ impl Migration {
         self.phase = phase;
     }
 
-    fn on_answer(&mut self, now: Time, phase: Phase, tag: Tag, answer: Answer) {
+    fn on_answer(&mut self, now: Time, phase: Phase, tag: Tag, answer: Answer, questions: &mut Questions) {
         match phase {
             Phase::Inspecting(asked, until) if asked == tag => match answer {
-                Answer::Record { record, .. } => self.on_record(now, until, record.map(|record| *record)),
-                Answer::Unknown if now < until => self.inspect(until),
-                _ => self.end(Err(Error::Question(tag))),
+                Answer::Record { record, .. } => self.on_record(now, until, record.map(|record| *record), questions),
+                Answer::Unknown if now < until => self.inspect(until, questions),
+                _ => self.end(Err(Error::Question(tag)), questions),
             },
-            Phase::Copying(copying) if copying.tag == tag => self.on_copied(now, &copying, answer),
-            Phase::Copying(copying) => self.on_note(now, copying, tag, answer),
-            Phase::Noting(mut editing) => match editing.on_answer(now, tag, answer, &mut self.questions) {
+            Phase::Copying(copying) if copying.tag == tag => self.on_copied(now, &copying, answer, questions),
+            Phase::Copying(copying) => self.on_note(now, copying, tag, answer, questions),
+            Phase::Noting(mut editing) => match editing.on_answer(now, tag, answer, questions) {
                 None => self.phase = Phase::Noting(editing),
-                Some(Ok(_)) => self.end_move(now, now.after(self.timing.members)),
-                Some(Err(EditError::Store(tag))) => self.end(Err(Error::Question(tag))),
-                Some(Err(_)) => self.end(Err(Error::Migration)),
+                Some(Ok(_)) => self.end_move(now, now.after(self.timing.members), questions),
+                Some(Err(EditError::Store(tag))) => self.end(Err(Error::Question(tag)), questions),
+                Some(Err(_)) => self.end(Err(Error::Migration), questions),
             },
             phase => self.phase = phase,
         }
     }
 
-    fn administrator(&mut self, change: Change) -> Administrator {
-        Administrator::changing(self.own, change, self.timing).within(&mut self.questions)
+    fn administrator(&self, change: Change) -> Administrator {
+        Administrator::changing(self.own, change, self.timing)
     }
 
-    fn on_beginning(&mut self, now: Time, administrator: Administrator, input: Input) {
-        match self.pass_on(now, administrator, input) {
-            Ok(administrator) => self.phase = Phase::Beginning(administrator),
-            Err(Ok(_)) => self.inspect(now.after(self.timing.store)),
-            Err(Err(error)) => self.end(Err(error)),
+    fn on_beginning(&mut self, now: Time, mut administrator: Administrator, input: Input, questions: &mut Questions) {
+        administrator.step(now, input, questions);
+        match questions.ended() {
+            None => self.phase = Phase::Beginning(administrator),
+            Some(Ok(_)) => self.inspect(now.after(self.timing.store), questions),
+            Some(Err(error)) => self.end(Err(error), questions),
         }
     }
 
-    fn on_ending(&mut self, now: Time, administrator: Administrator, until: Time, input: Input) {
-        match self.pass_on(now, administrator, input) {
-            Ok(administrator) => self.phase = Phase::Ending(administrator, until),
-            Err(Ok(_)) => self.end(Ok(Done::Changed)),
-            Err(Err(Error::NotIn(_))) if now < until => {
-                self.questions.push(Effect::Began(Stage::AwaitingDevices));
-                self.phase = Phase::AwaitingDevices(now.after(MEMBERS_PAUSE), until);
-            }
-            Err(Err(error)) => self.end(Err(error)),
-        }
-    }
-
-    /// Gives an input to an administrator that is a part of the migration. Returns it, or how it ended.
-    fn pass_on(
+    fn on_ending(
         &mut self,
         now: Time,
         mut administrator: Administrator,
+        until: Time,
         input: Input,
-    ) -> Result<Administrator, Result<Done, Error>> {
-        let effects = administrator.step(now, input);
-        let Some(Effect::Ended(result)) = effects.last().cloned() else {
-            effects.into_iter().for_each(|effect| self.questions.push(effect));
-            return Ok(administrator);
+        questions: &mut Questions,
+    ) {
+        administrator.step(now, input, questions);
+        match questions.ended() {
+            None => self.phase = Phase::Ending(administrator, until),
+            Some(Ok(_)) => self.end(Ok(Done::Changed), questions),
+            Some(Err(Error::NotIn(_))) if now < until => {
+                questions.push(Effect::Began(Stage::AwaitingDevices));
+                self.phase = Phase::AwaitingDevices(now.after(MEMBERS_PAUSE), until);
+            }
+            Some(Err(error)) => self.end(Err(error), questions),
+        }
+    }
+
+    fn inspect(&mut self, until: Time, questions: &mut Questions) {
+        self.phase = Phase::Inspecting(questions.command(Command::Read), until);
+    }
+
+    fn on_record(&mut self, now: Time, until: Time, record: Option<VolumeRecord>, questions: &mut Questions) {
+        let Some(record) = record.filter(VolumeRecord::is_usable) else {
+            return self.end(Err(Error::NotUsable), questions);
         };
-        self.questions = administrator.into_questions();
-        let others = effects.into_iter().filter(|effect| !matches!(effect, Effect::Ended(_)));
-        others.for_each(|effect| self.questions.push(effect));
-        Err(result)
-    }
-
-    fn inspect(&mut self, until: Time) {
-        self.phase = Phase::Inspecting(self.questions.command(Command::Read), until);
-    }
-
-    fn on_record(&mut self, now: Time, until: Time, record: Option<VolumeRecord>) {
-        let Some(record) = record.filter(VolumeRecord::is_usable) else { return self.end(Err(Error::NotUsable)) };
-        let Some(copied) = record.copied else { return self.end(Err(Error::Migration)) };
+        let Some(copied) = record.copied else { return self.end(Err(Error::Migration), questions) };
         if record.is_copied() {
-            self.end_move(now, now.after(self.timing.members));
+            self.end_move(now, now.after(self.timing.members), questions);
         } else {
-            self.questions.push(Effect::Began(Stage::Copying));
-            let tag = self.questions.ask(Question::Copy { from: copied.copied_to });
+            questions.push(Effect::Began(Stage::Copying));
+            let tag = questions.ask(Question::Copy { from: copied.copied_to });
             let note = Note::Due(now.after(self.timing.note));
             self.phase = Phase::Copying(Copying { tag, copied, blocks: record.volume.blocks(), until, note });
         }
     }
 
     /// The host does not copy any more.
-    fn on_copied(&mut self, now: Time, copying: &Copying, answer: Answer) {
+    fn on_copied(&mut self, now: Time, copying: &Copying, answer: Answer, questions: &mut Questions) {
         match answer {
-            Answer::Copied { lost: 1.., .. } => self.end(Err(Error::BlocksLost(copying.tag))),
+            Answer::Copied { lost: 1.., .. } => self.end(Err(Error::BlocksLost(copying.tag)), questions),
             Answer::Copied { copied_to, .. } if copied_to >= copying.blocks => {
                 let noted = CopyRecord { copied_to, ..copying.copied };
-                self.phase = Phase::Noting(self.note(now, noted));
+                self.phase = Phase::Noting(self.note(now, noted, questions));
             }
             // Another administrator has put the volume on hold.
             Answer::Copied { .. } => self.pause(now, now.after(self.timing.drain)),
             // The host has not heard yet that the volume moves, or has heard that it does not.
             Answer::No if now < copying.until => self.pause(now, copying.until),
-            _ => self.end(Err(Error::Question(copying.tag))),
+            _ => self.end(Err(Error::Question(copying.tag)), questions),
         }
     }
 
@@ -238,16 +229,16 @@ impl Migration {
     }
 
     /// An answer that belongs to a note of the progress. If a note fails, the next one may succeed.
-    fn on_note(&mut self, now: Time, mut copying: Copying, tag: Tag, answer: Answer) {
+    fn on_note(&mut self, now: Time, mut copying: Copying, tag: Tag, answer: Answer, questions: &mut Questions) {
         copying.note = match copying.note {
             Note::Asking(asked) if asked == tag => match answer {
                 Answer::Copied { copied_to, lost: 0 } if copied_to > copying.copied.copied_to => {
                     copying.copied.copied_to = copied_to;
-                    Note::Writing(Box::new(self.note(now, copying.copied)))
+                    Note::Writing(Box::new(self.note(now, copying.copied, questions)))
                 }
                 _ => Note::Due(now.after(self.timing.note)),
             },
-            Note::Writing(mut editing) => match editing.on_answer(now, tag, answer, &mut self.questions) {
+            Note::Writing(mut editing) => match editing.on_answer(now, tag, answer, questions) {
                 None => Note::Writing(editing),
                 Some(_) => Note::Due(now.after(self.timing.note)),
             },
@@ -256,17 +247,17 @@ impl Migration {
         self.phase = Phase::Copying(copying);
     }
 
-    fn note(&mut self, now: Time, noted: CopyRecord) -> RecordEdit {
-        RecordEdit::new(Edit::NoteCopied(noted), now.after(self.timing.store), &mut self.questions)
+    fn note(&mut self, now: Time, noted: CopyRecord, questions: &mut Questions) -> RecordEdit {
+        RecordEdit::new(Edit::NoteCopied(noted), now.after(self.timing.store), questions)
     }
 
-    fn end_move(&mut self, now: Time, until: Time) {
+    fn end_move(&mut self, now: Time, until: Time, questions: &mut Questions) {
         let administrator = self.administrator(Change::EndMove);
-        self.on_ending(now, administrator, until, Input::Start);
+        self.on_ending(now, administrator, until, Input::Start, questions);
     }
 
-    fn end(&mut self, result: Result<Done, Error>) {
+    fn end(&mut self, result: Result<Done, Error>, questions: &mut Questions) {
         self.phase = Phase::Ended;
-        self.questions.push(Effect::Ended(result));
+        questions.end(result);
     }
 }

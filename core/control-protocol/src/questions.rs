@@ -1,6 +1,6 @@
-//! The questions of a machine: their tags, and the effects that ask them.
+//! What the machine of an operation asks and tells in a step. The operation lends it to its machine, and that to its parts.
 
-use crate::contract::Effect;
+use crate::contract::{Done, Effect, Error};
 use crate::interface::{Command, Question, Tag};
 
 /// Gives out tags, and collects the effects of a step.
@@ -8,6 +8,7 @@ use crate::interface::{Command, Question, Tag};
 pub(crate) struct Questions {
     last: u64,
     effects: Vec<Effect>,
+    ended: Option<Result<Done, Error>>,
 }
 
 impl Questions {
@@ -28,7 +29,19 @@ impl Questions {
         self.effects.push(effect);
     }
 
+    /// The machine has ended.
+    pub fn end(&mut self, result: Result<Done, Error>) {
+        self.ended = Some(result);
+    }
+
+    /// How the part that took a step has ended; none if it goes on.
+    pub fn ended(&mut self) -> Option<Result<Done, Error>> {
+        self.ended.take()
+    }
+
+    /// The effects of a step of the whole operation.
     pub fn take(&mut self) -> Vec<Effect> {
+        self.effects.extend(self.ended.take().map(Effect::Ended));
         std::mem::take(&mut self.effects)
     }
 }

@@ -135,7 +135,7 @@ impl World {
         }
         if let Some(result) = ended {
             let (operation, ..) = self.administrators.remove(&own).expect("it lives");
-            if let (Operation::FileSystemDeletion(_), Ok(Done::Changed)) = (operation, &result) {
+            if let (Work::FileSystemDeletion(_), Ok(Done::Changed)) = (operation.work(), &result) {
                 self.check_deleted();
             }
             if let Ok(Done::Nothing) = result {
@@ -462,7 +462,7 @@ fn a_file_system_that_there_is_not_is_not_deleted() {
 #[test]
 fn processes_that_take_over_again_and_again_end_a_deletion() {
     let record = FileSystemRecord { servers: vec![SHARDS[0]], volumes: Vec::new(), state: FileSystemState::Deleting };
-    let mut operation = deletion();
+    let mut operation = Operation::from(deletion());
     assert_eq!(operation.step(Time(0), Input::Start).len(), 1);
     let owned = |owner: u32| Answer::Ownership(Ownership { since: Epoch(owner), owner: Some(Generation(owner)) });
     let mut effects = Vec::new();

@@ -7,7 +7,7 @@ use crate::role::Role;
 use braid_base::{DeviceId, Generation, MemberState, NodeId, VolumeId};
 use braid_control_protocol::{
     Administrator, Answer, Creation, Deletion, DeviceChange, Done, Effect, Error, Input, Operation, Question, Stage,
-    Tag, Timing, VolumeRecord, VolumeState,
+    Tag, Timing, VolumeRecord, VolumeState, Work,
 };
 use braid_machine::{ArrayRequest, HostError, HostOutcome, HostRequest, HostSuccess, JobRequest, Patience};
 use braid_wire::Failure;
@@ -149,7 +149,7 @@ impl Cluster {
             // Its host has died.
             let process = control.administrators.remove(&own);
             control.replacement_ended |=
-                process.is_some_and(|process| matches!(process.operation, Operation::Replacement(_)));
+                process.is_some_and(|process| matches!(process.operation.work(), Work::Replacement(_)));
             return;
         }
         let now = self.time();
@@ -169,7 +169,7 @@ impl Cluster {
                 Effect::Ended(result) => {
                     let process = control.administrators.remove(&own).expect("it is there");
                     control.count(name_of(&result, &process));
-                    if let Operation::Replacement(_) = process.operation {
+                    if let Work::Replacement(_) = process.operation.work() {
                         control.replacement_ended |= result.is_err();
                     }
                     control.ended.push((own.host, result));
@@ -292,7 +292,7 @@ impl Cluster {
 
 /// How an administrator ended, for the report.
 fn name_of(result: &Result<Done, Error>, process: &Process) -> &'static str {
-    if let Operation::Migration(_) = process.operation {
+    if let Work::Migration(_) = process.operation.work() {
         return match result {
             Ok(_) => "migration ended",
             Err(Error::Migration | Error::NotCopied) => "migration ended by another",
@@ -302,7 +302,7 @@ fn name_of(result: &Result<Done, Error>, process: &Process) -> &'static str {
             Err(_) => "migration without answers",
         };
     }
-    if let Operation::Replacement(_) = process.operation {
+    if let Work::Replacement(_) = process.operation.work() {
         return match result {
             Ok(_) => "disk replaced by an administrator",
             Err(Error::Refused(_)) => "replacement refused",
@@ -310,7 +310,7 @@ fn name_of(result: &Result<Done, Error>, process: &Process) -> &'static str {
             Err(_) => "replacement without answers",
         };
     }
-    if let Operation::DeviceChange(_) = process.operation {
+    if let Work::DeviceChange(_) = process.operation.work() {
         return match (result, process.is_own) {
             (Ok(Done::Changed), true) => "device added or removed",
             (Ok(Done::Changed), false) => "addition or removal of another host completed",
@@ -323,8 +323,8 @@ fn name_of(result: &Result<Done, Error>, process: &Process) -> &'static str {
             (Err(_), _) => "addition or removal without answers",
         };
     }
-    let is_creation = matches!(process.operation, Operation::Creation(_));
-    if is_creation || matches!(process.operation, Operation::Deletion(_)) {
+    let is_creation = matches!(process.operation.work(), Work::Creation(_));
+    if is_creation || matches!(process.operation.work(), Work::Deletion(_)) {
         return match (result, process.is_own) {
             (Ok(Done::Changed), true) if is_creation => "volume created",
             (Ok(Done::Changed), true) => "volume deleted",
