@@ -46,6 +46,33 @@ fn libraries_are_built_for_tests_if_they_have_some() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// A planted bug is a patch. What it takes away, with the lines around, stands in the file once.
+#[test]
+fn planted_bugs_fit_into_the_code() {
+    let mut unfit = Vec::new();
+    for entry in std::fs::read_dir(root().join("bugs")).expect("there are planted bugs") {
+        let path = entry.expect("a folder can be read").path();
+        let patch = std::fs::read_to_string(&path).expect("a patch can be read");
+        for of_file in patch.split("\n+++ b/").skip(1).filter(|_| path.extension().is_some_and(|it| it == "patch")) {
+            let (file, hunks) = of_file.split_at(of_file.find('\n').expect("hunks follow"));
+            let code = std::fs::read_to_string(root().join(file)).unwrap_or_default();
+            for hunk in hunks.split("\n@@ -").skip(1) {
+                let lines = hunk.lines().take_while(|line| !line.starts_with("--- "));
+                let before =
+                    lines.skip(1).filter_map(|line| line.strip_prefix([' ', '-'])).map(|line| format!("{line}\n"));
+                if code.matches(&before.collect::<String>()).count() != 1 {
+                    unfit.push(format!(
+                        "{}: {file} has not what it changes at {}",
+                        path.display(),
+                        &hunk[..20.min(hunk.len())]
+                    ));
+                }
+            }
+        }
+    }
+    assert!(unfit.is_empty(), "{}", unfit.join("\n"));
+}
+
 #[test]
 fn pages_name_source_files_that_are_there() {
     let mut wrong = Vec::new();
