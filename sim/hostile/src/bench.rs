@@ -98,7 +98,7 @@ impl Bench {
         self.run_disk();
     }
 
-    /// The machine crashes and starts again. It must be of use afterwards.
+    /// The machine crashes and starts again. It must serve requests again afterwards.
     pub fn restart(&mut self) {
         self.starts += 1;
         self.subject = Subject::new(self.role, self.starts, self.settings.clone());

@@ -69,7 +69,7 @@ impl<Owner: Copy> Extents<Owner> {
         }
     }
 
-    /// Visits the extents that share blocks with a range, until a visit breaks off. It looks at `most` extents that are near.
+    /// Visits the extents that share blocks with a range, until a visit breaks off. It examines at most `most` extents that are near.
     pub fn search<T>(
         &self,
         object: ObjectId,
