@@ -3,11 +3,11 @@
 use crate::bench::{
     Budget, CALM, Doing, FaultRates, Moment, ROUGH, SILENT, World, ask, explore, late, over, run, sleep, space,
 };
+use crate::written::{append, check_order, check_reports, check_tenures, records, seconds, taken};
 use braid_base::{ObjectId, Time};
 use braid_recipes::counter::{CounterError, CounterOptions, DeliveryCounter, SLOTS, Turn};
-use braid_recipes::fencing_token::unguard;
 use braid_recipes::{Answer, RequestFailure};
-use braid_wire::{Action, AttributeName, CommandResult, ObjectRequest, SetAttribute};
+use braid_wire::{Action, AttributeName, CommandResult, SetAttribute};
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -17,7 +17,6 @@ const FIRST: AttributeName = AttributeName::new(10, 3);
 const WORD: AttributeName = AttributeName::new(11, 3);
 /// The fence beside the word.
 const BESIDE: AttributeName = AttributeName::new(12, 3);
-const RECORD: usize = 24;
 
 /// What the clients have observed.
 #[derive(Default)]
@@ -60,25 +59,6 @@ fn world(seed: u64, rates: FaultRates) -> World<Log> {
         assert_eq!(space.value(COUNTERS, BESIDE), fence, "the fence contains the holder's ticket");
     });
     world
-}
-
-fn append(record: [u64; 3]) -> ObjectRequest {
-    let data: Bytes = record.iter().flat_map(|word| word.to_be_bytes()).collect();
-    space::one(DATA, Action::Append { data })
-}
-
-fn records(world: &World<Log>) -> Vec<[u64; 3]> {
-    let words =
-        |record: &[u8]| std::array::from_fn(|at| u64::from_be_bytes(record[8 * at..8 * at + 8].try_into().unwrap()));
-    world.space.bytes(DATA).chunks(RECORD).map(words).collect()
-}
-
-fn seconds(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
-}
-
-fn taken(answer: &Answer) -> bool {
-    matches!(answer, Answer::Results(results) if unguard(results.clone()).is_ok())
 }
 
 /// Enters, records that, stays for a given time, and leaves.
@@ -134,12 +114,12 @@ fn the_dead_are_skipped_and_one_that_comes_back_learns_it() {
         let turn = turn.unwrap();
         assert_eq!(turn.ticket(), 2);
         moment.observed.lines.push(format!("paused2 {}", moment.true_now.0 / 1_000_000_000));
-        late(seconds(8), turn.guard(append([2, 2, 2])).unwrap(), move |moment: &mut Moment<Log>, answer| {
+        late(seconds(8), turn.guard(append(DATA, [2, 2, 2])).unwrap(), move |moment: &mut Moment<Log>, answer| {
             assert!(!taken(&answer));
             moment.observed.lines.push("refused".into());
             run(turn.renew(), move |_, renewed| {
                 assert_eq!(renewed.unwrap_err(), CounterError::Skipped { turn: 4 });
-                run(turn.leave_with(append([2, 2, 2])).unwrap(), |_, left| {
+                run(turn.leave_with(append(DATA, [2, 2, 2])).unwrap(), |_, left| {
                     assert_eq!(left.unwrap_err(), CounterError::Skipped { turn: 4 });
                     over()
                 })
@@ -159,7 +139,7 @@ fn the_dead_are_skipped_and_one_that_comes_back_learns_it() {
         "{:?}",
         world.observed.lines
     );
-    assert!(records(&world).is_empty());
+    assert!(records(&world.space.bytes(DATA)).is_empty());
     assert_eq!(
         world.space.value(COUNTERS, AttributeName::new(14, 3)),
         Bytes::new(),
@@ -257,11 +237,14 @@ fn two_clients_in_every_order() {
                 }
             };
             let ticket = turn.ticket();
-            ask(turn.guard(append([ticket, client, 0])).unwrap(), move |_, _| {
-                run(turn.leave_with(append([ticket, client, 1])).unwrap(), move |moment: &mut Moment<Log>, left| {
-                    told(moment, [ticket, client, 1], left);
-                    over()
-                })
+            ask(turn.guard(append(DATA, [ticket, client, 0])).unwrap(), move |_, _| {
+                run(
+                    turn.leave_with(append(DATA, [ticket, client, 1])).unwrap(),
+                    move |moment: &mut Moment<Log>, left| {
+                        told(moment, [ticket, client, 1], left);
+                        over()
+                    },
+                )
             })
         })
     };
@@ -273,34 +256,12 @@ fn two_clients_in_every_order() {
     }
 }
 
-/// Checks the writes that the device has accepted: tickets in order, one client per ticket, each write once.
+/// Checks the writes that the device has accepted, and what clients were told.
 fn check(world: &mut World<Log>) {
-    let records = records(world);
-    for (at, [ticket, client, write]) in records.iter().enumerate() {
-        for [before, other, its] in &records[..at] {
-            assert!(before <= ticket, "in the order of tickets: {records:?}");
-            assert!(before != ticket || (other == client && its < write), "one at a time: {records:?}");
-        }
-    }
-    let log = &world.observed;
-    for record in &log.happened {
-        assert_eq!(
-            records.iter().filter(|other| *other == record).count(),
-            1,
-            "it was reported as executed: {record:?}"
-        );
-    }
-    for record in &log.not_happened {
-        assert!(!records.contains(record), "it was reported as not executed: {record:?}");
-    }
-    for (at, (ticket, _, from, sure)) in log.served.iter().enumerate() {
-        for (other, _, other_from, other_sure) in &log.served[at + 1..] {
-            assert!(ticket != other, "no ticket is served twice");
-            let (sure, from) =
-                if ticket < other { (sure, other_from.max(from)) } else { (other_sure, from.max(other_from)) };
-            assert!(sure <= from, "{ticket} and {other} were served at once");
-        }
-    }
+    let (records, log) = (records(&world.space.bytes(DATA)), &world.observed);
+    check_order(&records);
+    check_reports(&records, &log.happened, &log.not_happened);
+    check_tenures(&log.served);
 }
 
 /// Records the reported outcome of a last write.
@@ -341,7 +302,7 @@ fn writes(turn: Turn, rounds: u64, done: u64) -> Doing<Log> {
             return match moment.rng.below(4) {
                 0 => lives(rounds - 1),
                 1 => run(turn.leave(), move |_, _| lives(rounds - 1)),
-                _ => run(turn.leave_with(append(record)).unwrap(), move |moment: &mut Moment<Log>, left| {
+                _ => run(turn.leave_with(append(DATA, record)).unwrap(), move |moment: &mut Moment<Log>, left| {
                     told(moment, record, left);
                     lives(rounds - 1)
                 }),
@@ -370,7 +331,7 @@ fn writes(turn: Turn, rounds: u64, done: u64) -> Doing<Log> {
             });
         }
         let thinks = if moment.rng.chance(1, 15) { seconds(5) } else { Duration::from_millis(20) };
-        ask(turn.guard(append(record)).unwrap(), move |moment: &mut Moment<Log>, answer| {
+        ask(turn.guard(append(DATA, record)).unwrap(), move |moment: &mut Moment<Log>, answer| {
             if let Answer::Results(_) = &answer {
                 if !taken(&answer) {
                     moment.observed.refused += 1;

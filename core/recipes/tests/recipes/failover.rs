@@ -1,13 +1,14 @@
 //! Tests of fail-over: scenarios, every order of two machines' steps, and swarm runs.
 
 use crate::bench::{
-    Budget, CALM, Doing, FaultRates, Moment, ROUGH, SILENT, World, ask, explore, late, over, run, sleep, space,
+    Budget, CALM, Doing, FaultRates, Moment, ROUGH, SILENT, World, ask, explore, late, over, run, sleep,
 };
+use crate::written::{append, check_order, check_reports, check_tenures, records, seconds, taken};
 use braid_base::{ObjectId, Time};
 use braid_recipes::failover::{FailOver, FailOverError, FailOverOptions, LeaderStatus, Leadership};
-use braid_recipes::fencing_token::{RaiseError, unguard};
+use braid_recipes::fencing_token::RaiseError;
 use braid_recipes::{Answer, RequestFailure};
-use braid_wire::{Action, AttributeName, CommandResult, ObjectRequest};
+use braid_wire::{AttributeName, CommandResult};
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -19,7 +20,6 @@ const WORD: AttributeName = AttributeName::new(1, 0);
 const FENCE: AttributeName = AttributeName::new(5, 5);
 /// The fence beside the word.
 const BESIDE: AttributeName = AttributeName::new(2, 0);
-const RECORD: usize = 24;
 
 /// What the machines have observed.
 #[derive(Default)]
@@ -60,25 +60,6 @@ fn world(seed: u64, rates: FaultRates) -> World<Log> {
         assert_eq!(space.value(SERVICE, BESIDE), fence, "the fence contains the leader's term");
     });
     world
-}
-
-fn append(object: ObjectId, record: [u64; 3]) -> ObjectRequest {
-    let data: Bytes = record.iter().flat_map(|word| word.to_be_bytes()).collect();
-    space::one(object, Action::Append { data })
-}
-
-fn records(world: &World<Log>, object: ObjectId) -> Vec<[u64; 3]> {
-    let words =
-        |record: &[u8]| std::array::from_fn(|at| u64::from_be_bytes(record[8 * at..8 * at + 8].try_into().unwrap()));
-    world.space.bytes(object).chunks(RECORD).map(words).collect()
-}
-
-fn seconds(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
-}
-
-fn taken(answer: &Answer) -> bool {
-    matches!(answer, Answer::Results(results) if unguard(results.clone()).is_ok())
 }
 
 /// Leads, shows progress once a second for this many times, and then falls silent, forever or until it resigns.
@@ -172,7 +153,10 @@ fn split_brain_a_paused_leader_writes_late_and_is_refused_here_and_elsewhere() {
     }));
     world.run();
     assert_eq!(world.observed.lines, ["refused here", "refused elsewhere"]);
-    assert_eq!((records(&world, DATA), records(&world, ELSEWHERE)), (vec![[2, 1, 0]], vec![[2, 1, 0]]));
+    assert_eq!(
+        (records(&world.space.bytes(DATA)), records(&world.space.bytes(ELSEWHERE))),
+        (vec![[2, 1, 0]], vec![[2, 1, 0]])
+    );
 }
 
 #[test]
@@ -277,37 +261,13 @@ fn two_machines_in_every_order() {
     }
 }
 
-/// Checks the writes that the devices have accepted: terms in order, one machine per term, each write once.
+/// Checks the writes that the devices have accepted, and what clients were told.
 fn check(world: &mut World<Log>) {
-    for object in [DATA, ELSEWHERE] {
-        let records = records(world, object);
-        for (at, [term, client, write]) in records.iter().enumerate() {
-            for [before, other, its] in &records[..at] {
-                assert!(before <= term, "none of a term happens after a later term has begun: {records:?}");
-                assert!(before != term || (other == client && its < write), "one leader a term: {records:?}");
-            }
-        }
-    }
-    let records = records(world, DATA);
+    let written = |object| records(&world.space.bytes(object));
     let log = &world.observed;
-    for record in &log.happened {
-        assert_eq!(
-            records.iter().filter(|other| *other == record).count(),
-            1,
-            "it was reported as executed: {record:?}"
-        );
-    }
-    for record in &log.not_happened {
-        assert!(!records.contains(record), "it was reported as not executed: {record:?}");
-    }
-    for (at, (term, _, from, sure)) in log.led.iter().enumerate() {
-        for (other, _, other_from, other_sure) in &log.led[at + 1..] {
-            assert!(term != other, "one leader a term");
-            let (sure, from) =
-                if term < other { (sure, other_from.max(from)) } else { (other_sure, from.max(other_from)) };
-            assert!(sure <= from, "{term} and {other} were both sure");
-        }
-    }
+    [DATA, ELSEWHERE].iter().for_each(|object| check_order(&written(*object)));
+    check_reports(&written(DATA), &log.happened, &log.not_happened);
+    check_tenures(&log.led);
 }
 
 /// Records the reported outcome of a last write.

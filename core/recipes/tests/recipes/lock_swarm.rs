@@ -1,21 +1,19 @@
 //! Swarm runs of the lock: writers, readers and single requests; some clients crash, some are late, and some receive no answers.
 
 use crate::bench::{Doing, FaultRates, Moment, ROUGH, World, ask, over, run, sleep, space};
+use crate::written::{append, check_reports, records};
 use braid_base::{ObjectId, Time};
 use braid_recipes::fencing_token::unguard;
 use braid_recipes::idempotency_record::IdempotencyRecord;
 use braid_recipes::lock::{Grant, Lock, LockError, LockOptions, Mode};
 use braid_recipes::{Answer, RequestFailure};
 use braid_wire::{Action, ActionResult, AttributeName, CommandResult, ObjectRequest};
-use bytes::Bytes;
 use std::time::Duration;
 
 const LOCKS: ObjectId = ObjectId(1);
 const DATA: ObjectId = ObjectId(2);
 const WORD: AttributeName = AttributeName::new(1, 7);
 const TOKEN: AttributeName = AttributeName::new(2, 7);
-/// A record in the data: the writer's token, its client, and the number of the write.
-const RECORD: usize = 24;
 
 /// A period in which a client held the lock.
 #[derive(Debug)]
@@ -58,11 +56,6 @@ fn lock(idempotency_record: Option<IdempotencyRecord>) -> Lock {
     )
 }
 
-fn append(record: [u64; 3]) -> ObjectRequest {
-    let data: Bytes = record.iter().flat_map(|word| word.to_be_bytes()).collect();
-    space::one(DATA, Action::Append { data })
-}
-
 fn read() -> ObjectRequest {
     space::one(DATA, Action::Stat)
 }
@@ -94,7 +87,7 @@ fn lives(lock: &Lock, rounds: u64) -> Doing<Log> {
             _ => {
                 // It does not know its token: its record consists of the client's number and the round.
                 let record = [u64::MAX, client, rounds];
-                run(lock.once(&name[..], append(record)).unwrap(), move |moment: &mut Moment<Log>, end| {
+                run(lock.once(&name[..], append(DATA, record)).unwrap(), move |moment: &mut Moment<Log>, end| {
                     moment.observed.once += u64::from(matches!(end, Ok(Some(_))));
                     told(moment, record, end);
                     lives(&lock, rounds - 1)
@@ -143,7 +136,7 @@ fn writes(lock: Lock, grant: Grant, rounds: u64, done: u64) -> Doing<Log> {
                     moment.observed.lost += u64::from(end == Err(LockError::Lost));
                     lives(&lock, rounds - 1)
                 }),
-                1 => run(grant.release_with(append(record)).unwrap(), move |moment: &mut Moment<Log>, end| {
+                1 => run(grant.release_with(append(DATA, record)).unwrap(), move |moment: &mut Moment<Log>, end| {
                     told(moment, record, end);
                     lives(&lock, rounds - 1)
                 }),
@@ -169,7 +162,7 @@ fn writes(lock: Lock, grant: Grant, rounds: u64, done: u64) -> Doing<Log> {
             });
         }
         let thinks = if moment.rng.chance(1, 10) { Duration::from_secs(5) } else { Duration::from_millis(20) };
-        ask(grant.guard(append(record)).unwrap(), move |moment: &mut Moment<Log>, answer| {
+        ask(grant.guard(append(DATA, record)).unwrap(), move |moment: &mut Moment<Log>, answer| {
             match answer {
                 Answer::Results(results) if unguard(results.clone()).is_ok() => moment.observed.taken += 1,
                 Answer::Results(_) => {
@@ -235,12 +228,7 @@ fn swarm(seed: u64, rates: FaultRates, idempotency_records: bool) -> Log {
 
 /// Checks by the accepted writes that there was one hold at a time.
 fn check(log: &Log, data: &[u8]) {
-    let records: Vec<[u64; 3]> = data
-        .chunks(RECORD)
-        .map(|record| {
-            std::array::from_fn(|word| u64::from_be_bytes(record[8 * word..8 * word + 8].try_into().unwrap()))
-        })
-        .collect();
+    let records = records(data);
     let mut tokens = 0;
     for (at, record) in records.iter().enumerate() {
         let [token, client, write] = *record;
@@ -257,16 +245,7 @@ fn check(log: &Log, data: &[u8]) {
             assert!(*before < write, "each write once, and in order: token {token}");
         }
     }
-    for record in &log.happened {
-        assert_eq!(
-            records.iter().filter(|other| *other == record).count(),
-            1,
-            "it was reported as executed: {record:?}"
-        );
-    }
-    for record in &log.not_happened {
-        assert!(!records.contains(record), "it was reported as not executed: {record:?}");
-    }
+    check_reports(&records, &log.happened, &log.not_happened);
     for (at, held) in log.held.iter().enumerate() {
         for other in &log.held[at + 1..] {
             if (held.mode, other.mode) == (Mode::Shared, Mode::Shared) {

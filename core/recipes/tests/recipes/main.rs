@@ -7,3 +7,4 @@ mod failover;
 mod lock;
 mod lock_swarm;
 mod world;
+mod written;
