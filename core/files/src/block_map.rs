@@ -54,8 +54,7 @@ impl BlockMap {
 
     /// Where the blocks of a range are, in order. Fails with the first block of which that is not known.
     pub fn find(&self, range: BlockRange) -> Result<Vec<Segment>, u64> {
-        let known = self.known.from(range.start).next().filter(|known| known.start == range.start);
-        let known_to = known.map_or(range.start, BlockRange::end);
+        let known_to = self.known_to(range);
         if known_to < range.end() {
             return Err(known_to);
         }
@@ -73,6 +72,31 @@ impl BlockMap {
             segments.push(Segment { at: BlockRange::between(reached, range.end()), place: None });
         }
         Ok(segments)
+    }
+
+    /// The first blocks of a range that are in no hole, up to the next one, and the block up to which that is known. Fails with the first
+    /// block if not even that one is known.
+    pub fn next_run(&self, range: BlockRange) -> Result<(Option<BlockRange>, u64), u64> {
+        let known_to = self.known_to(range);
+        if known_to == range.start {
+            return Err(known_to);
+        }
+        let known = BlockRange::between(range.start, known_to);
+        let mut run: Option<BlockRange> = None;
+        for part in self.overlapping(known).map(|(at, _)| at.intersection(known)) {
+            match &mut run {
+                None => run = Some(part),
+                Some(run) if run.end() == part.start => run.count += part.count,
+                Some(_) => break,
+            }
+        }
+        Ok((run, known_to))
+    }
+
+    /// The end of the known blocks at the beginning of a range.
+    fn known_to(&self, range: BlockRange) -> u64 {
+        let known = self.known.from(range.start).next().filter(|known| known.start == range.start);
+        known.map_or(range.start, BlockRange::end).min(range.end())
     }
 
     /// Takes in a page: the extents from a block on. Returns false if it makes no sense.

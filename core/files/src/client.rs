@@ -325,6 +325,7 @@ fn shard_of(request: &FilesRequest) -> Result<ShardId, FileHandle> {
         FilesRequest::Close { handle }
         | FilesRequest::Read { handle, .. }
         | FilesRequest::ReadPages { handle, .. }
+        | FilesRequest::NextData { handle, .. }
         | FilesRequest::Follow { handle }
         | FilesRequest::Write { handle, .. }
         | FilesRequest::Append { handle, .. }

@@ -110,34 +110,17 @@ struct User {
 }
 
 impl Inodes {
-    /// An operation is going to read (shared) or change (exclusive) an inode. When it is admitted, it is ready.
+    /// An operation is going to read (shared) or change (exclusive) an inode, or to read for the front end's cache (`fills`). When it is
+    /// admitted, it is ready.
     pub fn enter(
         &mut self,
         now: Now,
         locks: &mut RangeLocks,
         link: &mut MetadataLink,
         op: u64,
-        to: (InodeId, LockMode),
+        (inode, mode, fills): (InodeId, LockMode, bool),
     ) {
-        let (inode, mode) = to;
-        self.begin(now, locks, link, op, User { inode, mode, is_admitted: false, fills: false, range: None });
-    }
-
-    /// As [`Inodes::enter`], to read for the front end's cache.
-    pub fn enter_to_fill(
-        &mut self,
-        now: Now,
-        locks: &mut RangeLocks,
-        link: &mut MetadataLink,
-        op: u64,
-        inode: InodeId,
-    ) {
-        let mode = LockMode::Shared;
-        self.begin(now, locks, link, op, User { inode, mode, is_admitted: false, fills: true, range: None });
-    }
-
-    fn begin(&mut self, now: Now, locks: &mut RangeLocks, link: &mut MetadataLink, op: u64, user: User) {
-        let (inode, fills) = (user.inode, user.fills);
+        let user = User { inode, mode, is_admitted: false, fills, range: None };
         self.maps += 1;
         let map_number = self.maps;
         let known = self.by_id.entry(inode).or_insert_with(|| Inode::new(map_number));
@@ -224,26 +207,27 @@ impl Inodes {
         self.ranges.lock(op, ObjectId(inode.0), &[LockExtent { position: 0, range, mode }]) == Locked::Granted
     }
 
+    /// What is known of an inode's extents and size. If it is not known from a block on, the operation waits for a page.
+    pub fn known<R>(
+        &mut self,
+        now: Time,
+        link: &mut MetadataLink,
+        op: u64,
+        look: impl FnOnce(&BlockMap) -> Result<R, u64>,
+    ) -> Option<R> {
+        let inode = self.users[&op].inode;
+        let found = look(&self.inode(inode).map);
+        found.map_err(|unknown| self.load(now, link, op, unknown)).ok()
+    }
+
     /// The size of an inode in bytes. If it is not known, the operation waits for a page from this block on.
     pub fn size(&mut self, now: Time, link: &mut MetadataLink, op: u64, at: u64) -> Option<u64> {
-        let inode = self.users[&op].inode;
-        let size = self.inode(inode).map.size();
-        if size.is_none() {
-            self.load(now, link, op, at);
-        }
-        size
+        self.known(now, link, op, |map| map.size().ok_or(at))
     }
 
     /// Where blocks are. If it is not known, the operation waits for a page.
     pub fn find(&mut self, now: Time, link: &mut MetadataLink, op: u64, range: BlockRange) -> Option<Vec<Segment>> {
-        let inode = self.users[&op].inode;
-        match self.inode(inode).map.find(range) {
-            Ok(segments) => Some(segments),
-            Err(unknown) => {
-                self.load(now, link, op, unknown);
-                None
-            }
-        }
+        self.known(now, link, op, |map| map.find(range))
     }
 
     /// Extents were attached to an inode. It has this size now.

@@ -13,6 +13,7 @@ mod create;
 mod follow;
 mod open;
 mod read;
+mod seek;
 mod step;
 mod truncate;
 mod write;
@@ -27,6 +28,7 @@ use create::CreateTask;
 use follow::FollowTask;
 use open::{CloseTask, OpenTask};
 use read::ReadTask;
+use seek::SeekTask;
 use std::collections::{BTreeMap, BTreeSet};
 pub use step::Parts;
 use step::{Input, Step};
@@ -61,6 +63,7 @@ enum Task {
     Open(OpenTask),
     Close(CloseTask),
     Read(ReadTask),
+    Seek(SeekTask),
     Follow(FollowTask),
     Write(WriteTask),
     Truncate(TruncateTask),
@@ -190,6 +193,7 @@ impl Operations {
             Task::Open(task) => task.go_on(parts, number, input),
             Task::Close(task) => task.go_on(parts, number),
             Task::Read(task) => task.go_on(parts, number, input),
+            Task::Seek(task) => task.go_on(parts, number, input),
             Task::Follow(task) => task.go_on(parts, number, input),
             Task::Write(task) => task.go_on(parts, number, input),
             Task::Truncate(task) => task.go_on(parts, number, input),
@@ -219,7 +223,7 @@ impl Task {
     /// True if the operation can end at once, as if it had not begun.
     fn has_changed_nothing(&self) -> bool {
         match self {
-            Task::Open(_) | Task::Read(_) | Task::Follow(_) => true,
+            Task::Open(_) | Task::Read(_) | Task::Seek(_) | Task::Follow(_) => true,
             Task::Command(_) | Task::Create(_) | Task::Close(_) => false,
             Task::Write(task) => task.has_changed_nothing(),
             Task::Truncate(task) => task.has_changed_nothing(),
@@ -265,11 +269,15 @@ fn task(parts: &mut Parts, request: FilesRequest) -> Result<(Option<InodeId>, Ta
         }
         FilesRequest::Read { handle, offset, length } => {
             let inode = inode_of(handle)?;
-            (inode, Task::Read(ReadTask::new(inode, offset, length as u64, false)?))
+            (inode, Task::Read(ReadTask::new(inode, offset, length as u64, false)))
         }
         FilesRequest::ReadPages { handle, offset, length } => {
             let inode = inode_of(handle)?;
-            (inode, Task::Read(ReadTask::new(inode, offset, length as u64, true)?))
+            (inode, Task::Read(ReadTask::new(inode, offset, length as u64, true)))
+        }
+        FilesRequest::NextData { handle, offset } => {
+            let inode = inode_of(handle)?;
+            (inode, Task::Seek(SeekTask::new(inode, offset)))
         }
         FilesRequest::Follow { handle } => {
             let inode = inode_of(handle)?;

@@ -64,6 +64,12 @@ pub enum FilesRequest {
     /// host may know it again ([`FilesSuccess::Tail`]), and may keep it until the next revocation. If it was given more meanwhile, it is
     /// answered [`FilesSuccess::Done`], and asked again.
     Dropped { inode: InodeId, follows: Option<FileHandle> },
+    /// Asks where the first bytes from an offset on are that are in no hole: [`FilesSuccess::NextData`].
+    NextData {
+        handle: FileHandle,
+        /// In bytes.
+        offset: u64,
+    },
     /// Asks for the size of an open file, which the front end may keep until the next revocation.
     Follow { handle: FileHandle },
     /// Writes bytes. They are durable when the request is answered, and other operations on all hosts see them as a whole or not at all.
@@ -142,6 +148,8 @@ pub enum FilesSuccess {
     },
     /// The bytes read, as buffers in order.
     Data(Vec<Bytes>),
+    /// Bytes of a file up to the next hole or its end. If there are none, both ends are its size.
+    NextData(Range<u64>),
     /// The front end has to drop what it keeps of these inodes.
     Revoked(Vec<InodeId>),
     /// The size of a file, and its last byte; empty if it has none.

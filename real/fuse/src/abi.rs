@@ -258,6 +258,15 @@ structures! {
         size: u32,
         padding: u32,
     }
+    "fuse_lseek_in" LseekIn {
+        fh: u64,
+        offset: u64,
+        whence: u32,
+        padding: u32,
+    }
+    "fuse_lseek_out" LseekOut {
+        offset: u64,
+    }
     "fuse_getxattr_in" GetxattrIn {
         size: u32,
         padding: u32,
@@ -265,11 +274,6 @@ structures! {
     "fuse_getxattr_out" GetxattrOut {
         size: u32,
         padding: u32,
-    }
-    "fuse_notify_inval_entry_out" InvalEntryOut {
-        parent: u64,
-        namelen: u32,
-        flags: u32,
     }
 }
 
@@ -309,6 +313,7 @@ pub mod opcode {
         DESTROY = 38,
         BATCH_FORGET = 42,
         RENAME2 = 45,
+        LSEEK = 46,
     } }
 }
 
@@ -316,7 +321,6 @@ pub mod notification {
     //! The numbers of notifications.
     numbers! { NOTIFICATIONS, "FUSE_NOTIFY_", u32, {
         INVAL_INODE = 2,
-        INVAL_ENTRY = 3,
         STORE = 4,
     } }
 }
@@ -356,6 +360,9 @@ pub mod flag {
     } }
 }
 
+/// Where `lseek` seeks to: data, or a hole.
+pub const SEEK_DATA: u32 = 3;
+pub const SEEK_HOLE: u32 = 4;
 /// Types of locks, as `fcntl` numbers them on Linux.
 pub const F_RDLCK: u32 = 0;
 pub const F_WRLCK: u32 = 1;

@@ -3,8 +3,8 @@
 
 use crate::abi::{
     BatchForgetIn, CreateIn, FileLock, FlushIn, ForgetIn, ForgetOne, FsyncIn, GetattrIn, GetxattrIn, InHeader, InitIn,
-    InterruptIn, LinkIn, LkIn, MkdirIn, MknodIn, OpenIn, ReadIn, ReleaseIn, Rename2In, RenameIn, SetattrIn, WriteIn,
-    flag, opcode,
+    InterruptIn, LinkIn, LkIn, LseekIn, MkdirIn, MknodIn, OpenIn, ReadIn, ReleaseIn, Rename2In, RenameIn, SetattrIn,
+    WriteIn, flag, opcode,
 };
 use bytes::{Buf, Bytes};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -24,14 +24,11 @@ pub enum Operation {
         minor: u32,
         flags: u32,
     },
-    Lookup {
-        name: Bytes,
-    },
-    Forget,
-    GetAttributes {
-        /// None: the kernel has no open file at hand, also for `fstat`.
-        handle: Option<u64>,
-    },
+    Lookup(Bytes),
+    /// Inodes beside that of the header.
+    Forget(Vec<u64>),
+    /// By this open file. None: the kernel has none at hand, also for `fstat`.
+    GetAttributes(Option<u64>),
     SetAttributes(SetattrIn),
     ReadLink,
     SymbolicLink {
@@ -47,12 +44,8 @@ pub enum Operation {
         mode: u32,
         name: Bytes,
     },
-    Unlink {
-        name: Bytes,
-    },
-    RemoveDirectory {
-        name: Bytes,
-    },
+    Unlink(Bytes),
+    RemoveDirectory(Bytes),
     Rename {
         new_parent: u64,
         flags: u32,
@@ -63,9 +56,8 @@ pub enum Operation {
         inode: u64,
         name: Bytes,
     },
-    Open {
-        flags: u32,
-    },
+    /// With these flags.
+    Open(u32),
     Create {
         flags: u32,
         mode: u32,
@@ -86,22 +78,19 @@ pub enum Operation {
         loses_privileges: bool,
         data: Bytes,
     },
+    /// To the next bytes that are in no hole, or to the next hole.
+    Seek(LseekIn),
     StatFileSystem,
     Flush {
         handle: u64,
         owner: u64,
     },
-    Release {
-        handle: u64,
-    },
-    Sync {
-        handle: u64,
-    },
-    /// The names of extended attributes.
-    ListAttributes {
-        /// Zero: only their length is asked for.
-        room: u32,
-    },
+    /// The last descriptor of this handle is closed.
+    Release(u64),
+    /// The bytes of this handle.
+    Sync(u64),
+    /// The names of extended attributes, which have this room. Zero: only their length is asked for.
+    ListAttributes(u32),
     OpenDirectory,
     ReadDirectory {
         offset: u64,
@@ -114,9 +103,7 @@ pub enum Operation {
         lock: LockRequest,
         waits: bool,
     },
-    Interrupt {
-        unique: u64,
-    },
+    Interrupt(u64),
     Destroy,
     /// A request that is not served. The kernel does without.
     Unknown,
@@ -177,17 +164,17 @@ fn operation(opcode: u32, body: &mut Body) -> Option<Operation> {
         opcode::INIT => body.init()?,
         opcode::FORGET => {
             body.structure::<ForgetIn>()?;
-            Operation::Forget
+            Operation::Forget(Vec::new())
         }
         opcode::BATCH_FORGET => {
             let BatchForgetIn { count, .. } = body.structure()?;
-            let is_whole = body.0.len() / size_of::<ForgetOne>() >= count as usize;
-            is_whole.then_some(Operation::Forget)?
+            let others = (0..count).map(|_| body.structure::<ForgetOne>().map(|one| one.nodeid));
+            Operation::Forget(others.collect::<Option<_>>()?)
         }
         opcode::STATFS => Operation::StatFileSystem,
         opcode::INTERRUPT => {
             let InterruptIn { unique } = body.structure()?;
-            Operation::Interrupt { unique }
+            Operation::Interrupt(unique)
         }
         opcode::DESTROY => Operation::Destroy,
         opcode::LOOKUP..=opcode::LINK | opcode::RENAME2 => return named(opcode, body),
@@ -199,10 +186,10 @@ fn operation(opcode: u32, body: &mut Body) -> Option<Operation> {
 /// Requests about names and attributes.
 fn named(opcode: u32, body: &mut Body) -> Option<Operation> {
     let operation = match opcode {
-        opcode::LOOKUP => Operation::Lookup { name: body.last_name()? },
+        opcode::LOOKUP => Operation::Lookup(body.last_name()?),
         opcode::GETATTR => {
             let GetattrIn { getattr_flags, fh, .. } = body.structure()?;
-            Operation::GetAttributes { handle: (getattr_flags & flag::FUSE_GETATTR_FH != 0).then_some(fh) }
+            Operation::GetAttributes((getattr_flags & flag::FUSE_GETATTR_FH != 0).then_some(fh))
         }
         opcode::SETATTR => Operation::SetAttributes(body.structure()?),
         opcode::READLINK => Operation::ReadLink,
@@ -215,8 +202,8 @@ fn named(opcode: u32, body: &mut Body) -> Option<Operation> {
             let MkdirIn { mode, .. } = body.structure()?;
             Operation::MakeDirectory { mode, name: body.last_name()? }
         }
-        opcode::UNLINK => Operation::Unlink { name: body.last_name()? },
-        opcode::RMDIR => Operation::RemoveDirectory { name: body.last_name()? },
+        opcode::UNLINK => Operation::Unlink(body.last_name()?),
+        opcode::RMDIR => Operation::RemoveDirectory(body.last_name()?),
         opcode::RENAME => {
             let RenameIn { newdir } = body.structure()?;
             Operation::Rename { new_parent: newdir, flags: 0, name: body.name()?, new_name: body.last_name()? }
@@ -239,7 +226,7 @@ fn open_file(opcode: u32, body: &mut Body) -> Option<Operation> {
     let operation = match opcode {
         opcode::OPEN => {
             let OpenIn { flags, .. } = body.structure()?;
-            Operation::Open { flags }
+            Operation::Open(flags)
         }
         opcode::CREATE => {
             let CreateIn { flags, mode, .. } = body.structure()?;
@@ -266,15 +253,16 @@ fn open_file(opcode: u32, body: &mut Body) -> Option<Operation> {
         }
         opcode::RELEASE => {
             let ReleaseIn { fh, .. } = body.structure()?;
-            Operation::Release { handle: fh }
+            Operation::Release(fh)
         }
         opcode::FSYNC => {
             let FsyncIn { fh, .. } = body.structure()?;
-            Operation::Sync { handle: fh }
+            Operation::Sync(fh)
         }
+        opcode::LSEEK => Operation::Seek(body.structure()?),
         opcode::LISTXATTR => {
             let GetxattrIn { size, .. } = body.structure()?;
-            Operation::ListAttributes { room: size }
+            Operation::ListAttributes(size)
         }
         opcode::OPENDIR => {
             body.structure::<OpenIn>()?;

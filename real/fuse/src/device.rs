@@ -149,11 +149,6 @@ impl Notifier {
         self.notify(&Frame::store_byte(inode, size - 1, last))
     }
 
-    /// Drops a name. It waits for requests that concern its directory: therefore don't call it from the thread that serves the mount.
-    pub fn invalidate_entry(&self, parent: InodeId, name: &Bytes) -> io::Result<()> {
-        self.notify(&Frame::invalidate_entry(parent, name))
-    }
-
     fn notify(&self, frame: &Frame) -> io::Result<()> {
         let Some(fd) = self.0.upgrade() else { return Ok(()) };
         match write(&fd, frame) {

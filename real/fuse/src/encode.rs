@@ -3,7 +3,7 @@
 
 use crate::SpaceStatus;
 use crate::abi::{
-    Attr, AttrOut, Dirent, EntryOut, FileLock, GetxattrOut, InitOut, InvalEntryOut, InvalInodeOut, OpenOut, OutHeader,
+    Attr, AttrOut, Dirent, EntryOut, FileLock, GetxattrOut, InitOut, InvalInodeOut, LseekOut, OpenOut, OutHeader,
     StatfsOut, StoreOut, WriteOut, flag, notification,
 };
 use braid_base::{BLOCK_BYTES, InodeId, limits};
@@ -31,18 +31,14 @@ pub enum Reply {
     /// An inode by its name.
     Entry(FileAttributes),
     Attributes(FileAttributes),
-    Opened {
-        handle: u64,
-    },
-    Created {
-        attributes: FileAttributes,
-        handle: u64,
-    },
+    /// By this handle.
+    Opened(u64),
+    Created(FileAttributes, u64),
     DirectoryOpened,
-    Written {
-        /// In bytes.
-        length: u32,
-    },
+    /// So many bytes.
+    Written(u32),
+    /// Where data or a hole is.
+    Found(u64),
     /// How long the names of extended attributes are: there are none.
     NoAttributes,
     Status(SpaceStatus),
@@ -72,13 +68,14 @@ impl Frame {
             Reply::Init(init) => frame.push(&init),
             Reply::Entry(attributes) => frame.push(&entry(&attributes)),
             Reply::Attributes(attributes) => frame.push(&AttrOut { attr: attr(&attributes), ..AttrOut::default() }),
-            Reply::Opened { handle } => frame.push(&opened(handle)),
-            Reply::Created { attributes, handle } => {
+            Reply::Opened(handle) => frame.push(&opened(handle)),
+            Reply::Created(attributes, handle) => {
                 frame.push(&entry(&attributes));
                 frame.push(&opened(handle));
             }
             Reply::DirectoryOpened => frame.push(&OpenOut::default()),
-            Reply::Written { length } => frame.push(&WriteOut { size: length, padding: 0 }),
+            Reply::Written(length) => frame.push(&WriteOut { size: length, padding: 0 }),
+            Reply::Found(offset) => frame.push(&LseekOut { offset }),
             Reply::NoAttributes => frame.push(&GetxattrOut::default()),
             Reply::Status(status) => frame.push(&statfs(&status)),
             Reply::Lock(lock) => frame.push(&lock),
@@ -101,15 +98,6 @@ impl Frame {
         let mut frame = Frame::notification(notification::STORE);
         frame.push(&StoreOut { nodeid: inode.0, offset, size: 1, padding: 0 });
         frame.data = vec![Bytes::copy_from_slice(&[byte])];
-        frame.finish()
-    }
-
-    /// The kernel drops what it has cached of a name.
-    pub fn invalidate_entry(parent: InodeId, name: &Bytes) -> Frame {
-        assert!(name.len() <= limits::FILE_NAME_BYTES_MAX, "it is a name");
-        let mut frame = Frame::notification(notification::INVAL_ENTRY);
-        frame.push(&InvalEntryOut { parent: parent.0, namelen: name.len() as u32, flags: 0 });
-        frame.data = vec![name.clone(), Bytes::from_static(&[0])];
         frame.finish()
     }
 

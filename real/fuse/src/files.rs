@@ -10,7 +10,9 @@
 //! abandoned.
 
 use crate::errno::of_host;
-use crate::{Caller, FileSystem, KernelCache, LockRange, OpenFile, Result, SpaceStatus, WriteAt, revocations};
+use crate::{
+    Caller, FileSystem, KernelCache, LockPlace, LockRange, OpenFile, Place, Result, SpaceStatus, WriteAt, revocations,
+};
 use braid_base::{FileSystemId, InodeId, limits};
 use braid_machine::{
     AdvisoryOwner, FileHandle, FilesRequest, FilesSuccess, HostError, HostOutcome, HostSuccess, MountRequest,
@@ -327,14 +329,7 @@ impl FileSystem for HostFiles {
         }
     }
 
-    async fn make(
-        &self,
-        by: &Caller,
-        parent: InodeId,
-        name: Bytes,
-        node: NewInode,
-        mode: u16,
-    ) -> Result<FileAttributes> {
+    async fn make(&self, by: &Caller, (parent, name): Place, node: NewInode, mode: u16) -> Result<FileAttributes> {
         let owner = by.owner;
         let command = FileCommand::Create { parent, name, node, exclusive: true, owner, mode };
         attributes_in(self.of_names(by, command).await?)
@@ -343,8 +338,7 @@ impl FileSystem for HostFiles {
     async fn create(
         &self,
         by: &Caller,
-        parent: InodeId,
-        name: Bytes,
+        (parent, name): Place,
         mode: u16,
     ) -> Result<(FileAttributes, Option<OpenFile>)> {
         let request = FilesRequest::Create { parent, name, owner: by.owner, mode };
@@ -366,13 +360,8 @@ impl FileSystem for HostFiles {
         self.of_names(by, FileCommand::RemoveDirectory { parent, name }).await.map(|_| ())
     }
 
-    async fn rename(
-        &self,
-        by: &Caller,
-        (parent, name): (InodeId, Bytes),
-        (new_parent, new_name): (InodeId, Bytes),
-        no_replace: bool,
-    ) -> Result<()> {
+    async fn rename(&self, by: &Caller, from: Place, to: Place, no_replace: bool) -> Result<()> {
+        let ((parent, name), (new_parent, new_name)) = (from, to);
         let command = FileCommand::Rename { parent, name, new_parent, new_name, no_replace };
         self.of_names(by, command).await.map(|_| ())
     }
@@ -411,17 +400,27 @@ impl FileSystem for HostFiles {
         self.call_file(by, file, |handle| FilesRequest::Close { handle }).await.map(|_| ())
     }
 
-    async fn read(&self, by: &Caller, file: OpenFile, offset: u64, length: usize) -> Result<Vec<Bytes>> {
-        match self.call_file(by, file, |handle| FilesRequest::Read { handle, offset, length }).await? {
+    async fn read(
+        &self,
+        by: &Caller,
+        file: OpenFile,
+        (offset, length): (u64, usize),
+        for_pages: bool,
+    ) -> Result<Vec<Bytes>> {
+        let request = |handle| match for_pages {
+            true => FilesRequest::ReadPages { handle, offset, length },
+            false => FilesRequest::Read { handle, offset, length },
+        };
+        match self.call_file(by, file, request).await? {
             FilesSuccess::Data(data) => Ok(data),
             other => unreachable!("a host answers a read with data, not {other:?}"),
         }
     }
 
-    async fn read_pages(&self, by: &Caller, file: OpenFile, offset: u64, length: usize) -> Result<Vec<Bytes>> {
-        match self.call_file(by, file, |handle| FilesRequest::ReadPages { handle, offset, length }).await? {
-            FilesSuccess::Data(data) => Ok(data),
-            other => unreachable!("a host answers a read with data, not {other:?}"),
+    async fn next_data(&self, by: &Caller, file: OpenFile, offset: u64) -> Result<Range<u64>> {
+        match self.call_file(by, file, |handle| FilesRequest::NextData { handle, offset }).await? {
+            FilesSuccess::NextData(data) => Ok(data),
+            other => unreachable!("a host answers with the data, not {other:?}"),
         }
     }
 
@@ -451,34 +450,19 @@ impl FileSystem for HostFiles {
         self.call_file(by, file, |handle| FilesRequest::Sync { handle }).await.map(|_| ())
     }
 
-    async fn lock(
-        &self,
-        by: &Caller,
-        file: OpenFile,
-        owner: AdvisoryOwner,
-        range: LockRange,
-        mode: LockMode,
-        waits: bool,
-    ) -> Result<()> {
+    async fn lock(&self, by: &Caller, (file, owner, range): LockPlace, mode: LockMode, waits: bool) -> Result<()> {
         let range = bytes(range)?;
         let request = |handle| FilesRequest::Lock { handle, owner, range, mode, wait: waits };
         self.call_file(by, file, request).await.map(|_| ())
     }
 
-    async fn unlock(&self, by: &Caller, file: OpenFile, owner: AdvisoryOwner, range: LockRange) -> Result<()> {
+    async fn unlock(&self, by: &Caller, (file, owner, range): LockPlace) -> Result<()> {
         // Where nothing can be locked, nothing is.
         let Ok(range) = bytes(range) else { return Ok(()) };
         self.call_file(by, file, |handle| FilesRequest::Unlock { handle, owner, range }).await.map(|_| ())
     }
 
-    async fn test_lock(
-        &self,
-        by: &Caller,
-        file: OpenFile,
-        owner: AdvisoryOwner,
-        range: LockRange,
-        mode: LockMode,
-    ) -> Result<bool> {
+    async fn test_lock(&self, by: &Caller, (file, owner, range): LockPlace, mode: LockMode) -> Result<bool> {
         let range = bytes(range)?;
         match self.call_file(by, file, |handle| FilesRequest::TestLock { handle, owner, range, mode }).await? {
             FilesSuccess::Tested { is_locked } => Ok(is_locked),

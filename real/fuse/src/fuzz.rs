@@ -50,11 +50,11 @@ fn check(bytes: &Bytes, decoded: Result<Request, DecodeError>) {
                 assert!(init.minor <= minor && init.flags & !flags == 0, "nothing is requested that was not offered");
             }
         }
-        Operation::Lookup { name }
+        Operation::Lookup(name)
         | Operation::MakeNode { name, .. }
         | Operation::MakeDirectory { name, .. }
-        | Operation::Unlink { name }
-        | Operation::RemoveDirectory { name }
+        | Operation::Unlink(name)
+        | Operation::RemoveDirectory(name)
         | Operation::Link { name, .. }
         | Operation::Create { name, .. } => assert!(!name.contains(&0)),
         Operation::SymbolicLink { name, target: other } | Operation::Rename { name, new_name: other, .. } => {

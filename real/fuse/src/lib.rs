@@ -20,6 +20,7 @@
 //! | `callers` | finds out which programs are ending |
 //! | `kernel_cache` | what the kernel keeps of files |
 //! | `revocations` | drops it before other hosts change the files |
+//! | `moved` | directories that other hosts have moved |
 //! | `file_system` | what is served |
 //! | `serving` | what each request asks of the file system |
 //! | `lock_owners` | the owners that have locked through each open file |
@@ -52,6 +53,7 @@ mod kernel_cache;
 mod lock_owners;
 mod mount;
 mod mount_points;
+mod moved;
 mod negotiation;
 mod revocations;
 mod serving;
@@ -61,7 +63,9 @@ mod tests;
 mod unmounting;
 
 pub use device::Notifier;
-pub use file_system::{Caller, FileSystem, LockRange, OpenFile, Result, SpaceStatus, WriteAt};
+pub use file_system::{
+    Caller, FileSystem, LockPlace, LockRange, OpenFile, Outcome, Place, Result, SpaceStatus, WriteAt,
+};
 pub use files::{HostFiles, InodeRoom};
 pub use interruption::Interruption;
 pub use kernel_cache::KernelCache;

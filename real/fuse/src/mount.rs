@@ -93,7 +93,8 @@ impl<F: FileSystem> Mount<F> {
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
         let Mount { mut attachment, file_system } = self;
         let device = Device::new(attachment.fd().clone())?;
-        let mut serving = std::pin::pin!(serve(&device, &file_system));
+        let directory = attachment.directory.clone();
+        let mut serving = std::pin::pin!(serve(&device, &directory, &file_system));
         tokio::select! {
             ended = &mut serving => {
                 attachment.is_mounted = ended.is_err();

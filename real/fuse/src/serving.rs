@@ -1,12 +1,13 @@
 //! What each request of the kernel asks of the file system.
 
-use crate::abi::{F_RDLCK, F_UNLCK, F_WRLCK, FileLock, OFFSET_MAX, SetattrIn, flag};
+use crate::abi::{F_RDLCK, F_UNLCK, F_WRLCK, FileLock, LseekIn, OFFSET_MAX, SEEK_DATA, SEEK_HOLE, SetattrIn, flag};
 use crate::decode::{LockRequest, Operation};
 use crate::encode::{Listing, Reply, file_time, type_bits};
 use crate::kernel_cache::KernelCache;
 use crate::lock_owners::LockOwners;
+use crate::moved::Parents;
 use crate::negotiation::IO_BYTES_MAX;
-use crate::{Caller, FileSystem, LockRange, OpenFile, Result, WriteAt};
+use crate::{Caller, FileSystem, LockPlace, LockRange, OpenFile, Result, WriteAt};
 use braid_base::{InodeId, limits};
 use braid_machine::AdvisoryOwner;
 use braid_wire::{AttributeChange, FIRST_COOKIE, FileAttributes, FileType, LockMode, NewInode, NewTime, SpecialType};
@@ -36,6 +37,7 @@ pub struct Serving<'a, F> {
     pub file_system: &'a F,
     pub owners: LockOwners,
     pub kernel: &'a KernelCache,
+    pub parents: &'a Parents,
 }
 
 impl<F: FileSystem> Serving<'_, F> {
@@ -47,6 +49,11 @@ impl<F: FileSystem> Serving<'_, F> {
             }
             operation => self.try_serve(by, inode, operation).await,
         };
+        match &served {
+            Ok(Reply::Entry(found)) => self.parents.tell(found),
+            Ok(Reply::Attributes(found)) => self.parents.follow(self.file_system, by, found).await,
+            _ => {}
+        }
         served.unwrap_or_else(Reply::Error)
     }
 
@@ -70,7 +77,7 @@ impl<F: FileSystem> Serving<'_, F> {
         {
             self.kernel.lengthen(inode, size, last).await;
         }
-        let data = self.file_system.read_pages(by, file, offset, length).await?;
+        let data = self.file_system.read(by, file, (offset, length), true).await?;
         let read = data.iter().map(Bytes::len).sum::<usize>();
         if read < length {
             self.kernel.check(inode, unique, (read, length)).await?;
@@ -89,8 +96,8 @@ impl<F: FileSystem> Serving<'_, F> {
     /// not learned that bytes may be others now.
     pub async fn end_without_program(&self, inode: InodeId, reply: Reply, changes_bytes: bool) {
         let (inode, opened) = match reply {
-            Reply::Opened { handle } => (inode, Some(handle)),
-            Reply::Created { attributes, handle } => (attributes.inode, Some(handle)),
+            Reply::Opened(handle) => (inode, Some(handle)),
+            Reply::Created(attributes, handle) => (attributes.inode, Some(handle)),
             _ => (inode, None),
         };
         if changes_bytes && let Some(file) = self.kernel.follower(inode) {
@@ -101,15 +108,15 @@ impl<F: FileSystem> Serving<'_, F> {
         }
         if let Some(handle) = opened {
             // The file is closed all the same.
-            let _ = self.serve_file(&Caller::default(), inode, Operation::Release { handle }).await;
+            let _ = self.serve_file(&Caller::default(), inode, Operation::Release(handle)).await;
         }
     }
 
     async fn try_serve(&self, by: &Caller, inode: InodeId, operation: Operation) -> Result<Reply> {
         let fs = self.file_system;
         let reply = match operation {
-            Operation::Lookup { name } => Reply::Entry(fs.lookup(by, inode, name).await?),
-            Operation::GetAttributes { handle } => {
+            Operation::Lookup(name) => Reply::Entry(fs.lookup(by, inode, name).await?),
+            Operation::GetAttributes(handle) => {
                 Reply::Attributes(fs.attributes(by, inode, handle.map(OpenFile)).await?)
             }
             Operation::SetAttributes(change) => {
@@ -119,16 +126,16 @@ impl<F: FileSystem> Serving<'_, F> {
             }
             Operation::ReadLink => Reply::Data(vec![fs.read_link(by, inode).await?]),
             Operation::SymbolicLink { name, target } => {
-                Reply::Entry(fs.make(by, inode, name, NewInode::SymbolicLink { target }, LINK_MODE).await?)
+                Reply::Entry(fs.make(by, (inode, name), NewInode::SymbolicLink { target }, LINK_MODE).await?)
             }
             Operation::MakeNode { mode, device, name } => {
-                Reply::Entry(fs.make(by, inode, name, node(mode, device)?, permissions(mode)).await?)
+                Reply::Entry(fs.make(by, (inode, name), node(mode, device)?, permissions(mode)).await?)
             }
             Operation::MakeDirectory { mode, name } => {
-                Reply::Entry(fs.make(by, inode, name, NewInode::Directory, permissions(mode)).await?)
+                Reply::Entry(fs.make(by, (inode, name), NewInode::Directory, permissions(mode)).await?)
             }
-            Operation::Unlink { name } => done(fs.unlink(by, inode, name).await)?,
-            Operation::RemoveDirectory { name } => done(fs.remove_directory(by, inode, name).await)?,
+            Operation::Unlink(name) => done(fs.unlink(by, inode, name).await)?,
+            Operation::RemoveDirectory(name) => done(fs.remove_directory(by, inode, name).await)?,
             Operation::Rename { new_parent, flags, name, new_name } => {
                 let no_replace = RenameFlags::NOREPLACE.bits();
                 if flags & !no_replace != 0 {
@@ -139,8 +146,8 @@ impl<F: FileSystem> Serving<'_, F> {
             Operation::Link { inode: linked, name } => Reply::Entry(fs.link(by, InodeId(linked), inode, name).await?),
             Operation::OpenDirectory => Reply::DirectoryOpened,
             Operation::ReadDirectory { offset, room } => self.read_directory(by, inode, offset, room).await?,
-            Operation::ListAttributes { room: 0 } => Reply::NoAttributes,
-            Operation::ListAttributes { .. } => Reply::Data(Vec::new()),
+            Operation::ListAttributes(0) => Reply::NoAttributes,
+            Operation::ListAttributes(_) => Reply::Data(Vec::new()),
             Operation::ReleaseDirectory | Operation::SyncDirectory => Reply::Done,
             Operation::StatFileSystem => Reply::Status(fs.status(by).await?),
             operation => self.serve_file(by, inode, operation).await?,
@@ -152,10 +159,10 @@ impl<F: FileSystem> Serving<'_, F> {
     async fn serve_file(&self, by: &Caller, inode: InodeId, operation: Operation) -> Result<Reply> {
         let fs = self.file_system;
         let reply = match operation {
-            Operation::Open { flags } => {
+            Operation::Open(flags) => {
                 let file = self.open(by, inode, flags).await?;
                 self.opened(inode, file, flags);
-                Reply::Opened { handle: file.0 }
+                Reply::Opened(file.0)
             }
             Operation::Create { flags, mode, name } => self.create(by, inode, flags, mode, name).await?,
             Operation::Read { handle, offset, length, .. } => {
@@ -163,7 +170,17 @@ impl<F: FileSystem> Serving<'_, F> {
                 if length > IO_BYTES_MAX {
                     return Err(Errno::INVAL);
                 }
-                Reply::Data(fs.read(by, OpenFile(handle), offset, length).await?)
+                Reply::Data(fs.read(by, OpenFile(handle), (offset, length), false).await?)
+            }
+            Operation::Seek(LseekIn { fh, offset, whence, .. }) => {
+                let data = fs.next_data(by, OpenFile(fh), offset).await?;
+                Reply::Found(match whence {
+                    SEEK_HOLE if offset < data.start => offset,
+                    SEEK_DATA | SEEK_HOLE if data.is_empty() => return Err(Errno::NXIO),
+                    SEEK_DATA => data.start,
+                    SEEK_HOLE => data.end,
+                    _ => return Err(Errno::INVAL),
+                })
             }
             Operation::Write { handle, offset, flags, loses_privileges, data } => {
                 // The offset of an append is what the kernel takes for the end of the file.
@@ -175,15 +192,15 @@ impl<F: FileSystem> Serving<'_, F> {
                     false => fs.write(by, file, at, data).await?,
                 };
                 assert!(written <= length, "no more is written than there was");
-                Reply::Written { length: written as u32 }
+                Reply::Written(written as u32)
             }
-            Operation::Sync { handle } => done(fs.sync(by, OpenFile(handle)).await)?,
+            Operation::Sync(handle) => done(fs.sync(by, OpenFile(handle)).await)?,
             Operation::Flush { handle, owner } => {
                 let (file, owner) = (OpenFile(handle), AdvisoryOwner(owner));
                 self.owners.remove(file, owner);
                 done(fs.release_owner(by, file, owner).await)?
             }
-            Operation::Release { handle } => {
+            Operation::Release(handle) => {
                 let file = OpenFile(handle);
                 self.kernel.closed(inode, file);
                 for owner in self.owners.take(file) {
@@ -236,7 +253,7 @@ impl<F: FileSystem> Serving<'_, F> {
     async fn create(&self, by: &Caller, parent: InodeId, flags: u32, mode: u32, name: Bytes) -> Result<Reply> {
         let fs = self.file_system;
         for _ in 0..CREATE_ATTEMPTS {
-            let made = fs.create(by, parent, name.clone(), permissions(mode)).await;
+            let made = fs.create(by, (parent, name.clone()), permissions(mode)).await;
             let (attributes, opened) = match made {
                 Err(Errno::EXIST) if flags & OFlags::EXCL.bits() == 0 => {
                     match fs.lookup(by, parent, name.clone()).await {
@@ -256,7 +273,7 @@ impl<F: FileSystem> Serving<'_, F> {
                 Err(error) => return Err(error),
                 Ok(file) => {
                     self.opened(attributes.inode, file, flags);
-                    return Ok(Reply::Created { attributes, handle: file.0 });
+                    return Ok(Reply::Created(attributes, file.0));
                 }
             }
         }
@@ -290,22 +307,21 @@ impl<F: FileSystem> Serving<'_, F> {
     }
 
     async fn test_lock(&self, by: &Caller, request: LockRequest) -> Result<Reply> {
-        let (file, owner, range) = parts(&request);
         let mode = mode(request.lock.kind)?;
-        let is_locked = self.file_system.test_lock(by, file, owner, range, mode).await?;
+        let is_locked = self.file_system.test_lock(by, place(&request), mode).await?;
         // What is known is that the range is locked; neither by whom nor how.
         let kind = if is_locked { F_WRLCK } else { F_UNLCK };
         Ok(Reply::Lock(FileLock { kind, pid: 0, ..request.lock }))
     }
 
     async fn set_lock(&self, by: &Caller, request: LockRequest, waits: bool) -> Result<Reply> {
-        let (file, owner, range) = parts(&request);
+        let at = place(&request);
         if request.lock.kind == F_UNLCK {
-            return done(self.file_system.unlock(by, file, owner, range).await);
+            return done(self.file_system.unlock(by, at).await);
         }
         let mode = mode(request.lock.kind)?;
-        self.owners.add(file, owner)?;
-        done(self.file_system.lock(by, file, owner, range, mode, waits).await)
+        self.owners.add(at.0, at.1)?;
+        done(self.file_system.lock(by, at, mode, waits).await)
     }
 }
 
@@ -361,7 +377,7 @@ fn change_of(change: &SetattrIn) -> (AttributeChange, Option<u64>) {
     (attributes, has(flag::FATTR_SIZE).then_some(change.size))
 }
 
-fn parts(request: &LockRequest) -> (OpenFile, AdvisoryOwner, LockRange) {
+fn place(request: &LockRequest) -> LockPlace {
     let FileLock { start, end, .. } = request.lock;
     let range = if request.flags & flag::FUSE_LK_FLOCK != 0 {
         LockRange::File

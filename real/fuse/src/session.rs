@@ -14,6 +14,7 @@ use crate::encode::Reply;
 use crate::interruption::Interruption;
 use crate::kernel_cache::KernelCache;
 use crate::lock_owners::LockOwners;
+use crate::moved::Parents;
 use crate::negotiation::{Negotiated, Unsupported, negotiate};
 use crate::serving::Serving;
 use crate::{Caller, FileSystem};
@@ -25,6 +26,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::io;
+use std::path::Path;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 use tokio::time::MissedTickBehavior;
@@ -47,10 +49,10 @@ pub enum ServeError {
     Io(#[from] io::Error),
 }
 
-/// Serves a mount until it ends.
-pub async fn serve<F: FileSystem>(device: &Device, file_system: &F) -> Result<(), ServeError> {
-    let kernel = KernelCache::new(device.notifier());
-    let serving = Serving { file_system, owners: LockOwners::default(), kernel: &kernel };
+/// Serves a mount on a directory until it ends.
+pub async fn serve<F: FileSystem>(device: &Device, directory: &Path, file_system: &F) -> Result<(), ServeError> {
+    let (kernel, parents) = (KernelCache::new(device.notifier()), Parents::new(directory.to_path_buf()));
+    let serving = Serving { file_system, owners: LockOwners::default(), kernel: &kernel, parents: &parents };
     let mut coherence = std::pin::pin!(file_system.keep_coherent(&kernel));
     let mut receiver = Receiver::default();
     let mut session = Session::new();
@@ -72,7 +74,7 @@ pub async fn serve<F: FileSystem>(device: &Device, file_system: &F) -> Result<()
             received = receiver.receive(device), if session.may_receive() => received?,
         };
         let Some(bytes) = received else { return Ok(()) };
-        let Some((request, by)) = session.take(device, &bytes)? else { continue };
+        let Some((request, by)) = session.take(device, &parents, &bytes)? else { continue };
         let serving = &serving;
         running.push(async move {
             let Request { header, operation } = request;
@@ -106,7 +108,7 @@ fn changes_bytes(operation: &Operation) -> bool {
     match operation {
         Operation::Write { .. } => true,
         Operation::SetAttributes(change) => change.valid & flag::FATTR_SIZE != 0,
-        Operation::Open { flags } | Operation::Create { flags, .. } => truncates(*flags),
+        Operation::Open(flags) | Operation::Create { flags, .. } => truncates(*flags),
         _ => false,
     }
 }
@@ -140,7 +142,12 @@ impl Session {
     }
 
     /// Takes a request. If it is one for the file system, it is now in flight; the others are answered.
-    fn take(&mut self, device: &Device, bytes: &Bytes) -> Result<Option<(Request, Caller)>, ServeError> {
+    fn take(
+        &mut self,
+        device: &Device,
+        parents: &Parents,
+        bytes: &Bytes,
+    ) -> Result<Option<(Request, Caller)>, ServeError> {
         let request = match decode(bytes) {
             Ok(request) => request,
             Err(error) => {
@@ -164,10 +171,12 @@ impl Session {
                     return Err(error.into());
                 }
             },
-            // Inodes have the same numbers for the kernel as for the file system, so that there is nothing to forget.
-            Operation::Forget => {}
+            // Inodes have the same numbers for the kernel as for the file system, so that there is nothing else to forget.
+            Operation::Forget(others) => {
+                parents.forget(others.into_iter().chain([request.header.nodeid]).map(InodeId));
+            }
             // A request that is not in flight any more is answered already.
-            Operation::Interrupt { unique } => {
+            Operation::Interrupt(unique) => {
                 if let Some(interrupted) = self.by_unique.get(&unique) {
                     interrupted.interruption.interrupt();
                     self.look_at(interrupted);

@@ -162,9 +162,10 @@ impl Cluster {
             FilesSuccess::Written { length } => FileValue::Written { length: *length },
             FilesSuccess::Appended { offset, length } => FileValue::Appended { offset: *offset, length: *length },
             FilesSuccess::Tested { is_locked } => FileValue::Tested { is_locked: *is_locked },
-            FilesSuccess::Shards(_) | FilesSuccess::Revoked(_) | FilesSuccess::Tail { .. } => {
-                unreachable!("clients do not ask for that")
-            }
+            FilesSuccess::Shards(_)
+            | FilesSuccess::Revoked(_)
+            | FilesSuccess::NextData(_)
+            | FilesSuccess::Tail { .. } => unreachable!("clients do not ask for that"),
         };
         let open = self.files.open.entry((node, client)).or_default();
         match (&action, success) {

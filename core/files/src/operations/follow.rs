@@ -46,11 +46,7 @@ impl FollowTask {
             if size == 0 {
                 return Step::Done(FilesSuccess::Tail { size, last: bytes::Bytes::new() });
             }
-            let read = match ReadTask::new(self.inode, size - 1, 1, true) {
-                Ok(read) => read,
-                Err(error) => return Step::Failed(error),
-            };
-            self.state = State::Reading { size, read };
+            self.state = State::Reading { size, read: ReadTask::new(self.inode, size - 1, 1, true) };
         }
         let State::Reading { size, read } = &mut self.state else { unreachable!("it was just set") };
         match read.go_on(parts, op, input) {

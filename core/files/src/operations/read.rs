@@ -4,7 +4,7 @@ use super::step::{BLOCK, Input, Parts, Step, blocks_of};
 use crate::block_map::Segment;
 use crate::volume_io::IoOwner;
 use braid_base::{InodeId, limits};
-use braid_machine::{FilesSuccess, HostError};
+use braid_machine::FilesSuccess;
 use braid_wire::{FileCommand, LockMode};
 use bytes::Bytes;
 
@@ -36,10 +36,10 @@ enum State {
 
 impl ReadTask {
     /// A read of `length` bytes. `fills`: for the front end's cache.
-    pub fn new(inode: InodeId, offset: u64, length: u64, fills: bool) -> Result<ReadTask, HostError> {
+    pub fn new(inode: InodeId, offset: u64, length: u64, fills: bool) -> ReadTask {
         let start = offset.min(limits::FILE_BYTES_MAX);
         let end = start.saturating_add(length).min(limits::FILE_BYTES_MAX);
-        Ok(ReadTask { inode, start, end, fills, state: State::Preparing })
+        ReadTask { inode, start, end, fills, state: State::Preparing }
     }
 
     pub fn go_on(&mut self, parts: &mut Parts, op: u64, input: Input) -> Step {

@@ -54,16 +54,17 @@ pub enum Input {
 impl Parts<'_> {
     /// Enters an inode for an operation that has not entered. True if the operation is admitted.
     pub fn enter(&mut self, op: u64, inode: InodeId, mode: LockMode) -> bool {
-        if !self.inodes.has_entered(op) {
-            self.inodes.enter(self.now, self.locks, self.link, op, (inode, mode));
-        }
-        self.inodes.is_admitted(op)
+        self.enter_by(op, (inode, mode, false))
     }
 
     /// As [`Parts::enter`], to read for the front end's cache.
     pub fn enter_to_fill(&mut self, op: u64, inode: InodeId) -> bool {
+        self.enter_by(op, (inode, LockMode::Shared, true))
+    }
+
+    fn enter_by(&mut self, op: u64, to: (InodeId, LockMode, bool)) -> bool {
         if !self.inodes.has_entered(op) {
-            self.inodes.enter_to_fill(self.now, self.locks, self.link, op, inode);
+            self.inodes.enter(self.now, self.locks, self.link, op, to);
         }
         self.inodes.is_admitted(op)
     }

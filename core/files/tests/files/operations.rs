@@ -40,6 +40,20 @@ fn what_one_host_writes_the_other_reads() {
     assert_eq!(appended, Ok(FilesSuccess::Appended { offset: 10_003, length: 3 }));
     assert_eq!(bench.read(TWO, two, 10_000, 100), b"farend");
     assert_eq!(bench.read(TWO, two, 10_006, 100), b"", "nothing is behind the end");
+    let mut found = |offset| bench.call(TWO, FilesRequest::NextData { handle: two, offset });
+    let end = 10_006..10_006;
+    for (offset, data) in
+        [(0, 0..4096), (9, 9..4096), (4096, 8192..10_006), (9000, 9000..10_006), (10_006, end.clone()), (u64::MAX, end)]
+    {
+        assert_eq!(found(offset), Ok(FilesSuccess::NextData(data)), "{offset}");
+    }
+    // A run that does not fit into one page of extents: its blocks are in reversed order.
+    for block in (10..limits::FILE_EXTENTS_MAX as u64 + 20).rev() {
+        bench.write(TWO, two, block * 4096, b"block");
+    }
+    let found = bench.call(ONE, FilesRequest::NextData { handle: one, offset: 20_000 });
+    let end = (limits::FILE_EXTENTS_MAX as u64 + 19) * 4096 + 5;
+    assert_eq!(found, Ok(FilesSuccess::NextData(40_960..end)));
     bench.unmount_all();
 }
 
@@ -297,7 +311,8 @@ fn a_fenced_host_answers_nothing_else_and_its_allotment_is_returned() {
     bench.server.fence(ONE);
     // The hole is remembered under a lock that counts no more.
     let read = bench.call(ONE, FilesRequest::Read { handle: one, offset: 4, length: 1 });
-    assert_eq!(read, Err(HostError::Fenced));
+    let data = bench.call(ONE, FilesRequest::NextData { handle: one, offset: 0 });
+    assert_eq!([read, data], [Err(HostError::Fenced), Err(HostError::Fenced)]);
     let opened = bench.call(ONE, FilesRequest::Open { inode });
     assert_eq!(opened, Err(HostError::Fenced));
     bench.pass(Duration::from_secs(20));

@@ -104,7 +104,11 @@ impl Run {
         }
         let data: Vec<u8> = (0..length).map(|_| self.rng.next_u64() as u8).collect();
         let bytes = Bytes::copy_from_slice(&data);
-        let (request, action) = match self.rng.below(12) {
+        let (request, action) = match self.rng.below(13) {
+            12 => {
+                let action = Action::Read { offset: offset as usize, length: 0, data: Vec::new() };
+                (FilesRequest::NextData { handle, offset }, action)
+            }
             0..5 => {
                 let (offset, length) = (offset as usize, self.rng.between(1, LONGEST) as usize);
                 let request = FilesRequest::Read { handle, offset: offset as u64, length };
@@ -147,6 +151,11 @@ impl Run {
             };
             match (&mut action, success) {
                 (Action::Read { data, .. }, FilesSuccess::Data(read)) => *data = read.concat(),
+                (Action::Read { offset, length, data }, FilesSuccess::NextData(found)) => {
+                    // As if the hole before it had been read, up to there or to the end of the file.
+                    *data = vec![0; (found.start as usize).saturating_sub(*offset)];
+                    *length = if found.is_empty() { 4 * LONGEST as usize } else { data.len() };
+                }
                 (Action::Append { offset, data }, FilesSuccess::Appended { offset: at, length }) => {
                     assert_eq!(length, data.len() as u64);
                     *offset = Some(at as usize);

@@ -6,7 +6,6 @@
 
 use super::place::Found;
 use crate::failure::Failure;
-use braid_base::BLOCK_BYTES;
 use braid_client::{Bytes, File, FilesError};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
@@ -36,7 +35,6 @@ pub enum Source {
     Local {
         file: Arc<std::fs::File>,
         is_special: bool,
-        is_sparse: bool,
         /// What was read so far.
         at: u64,
         /// Bytes up to here are in no hole.
@@ -44,37 +42,36 @@ pub enum Source {
     },
     Mounted {
         file: File,
-        is_sparse: bool,
-        /// Where the next part to read begins.
-        next: u64,
-        /// What was read so far.
+        /// Where the next part to read begins; none if there is none.
+        next: Option<u64>,
+        /// Bytes up to here are in no hole.
+        run_end: u64,
+        /// What was read so far; the length, when that is known.
         at: u64,
-        has_ended: bool,
         /// Parts that are being read, in order.
-        reads: VecDeque<JoinHandle<Result<Bytes, FilesError>>>,
-        /// What was read, without holes.
-        ready: VecDeque<Part>,
+        reads: VecDeque<Reading>,
     },
 }
 
+/// A part of a file that is being read: its offset and length, and its bytes.
+type Reading = (u64, usize, JoinHandle<Result<Bytes, FilesError>>);
+
 impl Source {
     pub fn local(file: std::fs::File, found: &Found) -> Source {
-        let (is_special, is_sparse) = (found.is_special, found.is_sparse() && !found.is_special);
-        let run_end = if is_sparse { 0 } else { u64::MAX };
-        Source::Local { file: Arc::new(file), is_special, is_sparse, at: 0, run_end }
+        let run_end = if found.is_sparse() && !found.is_special { 0 } else { u64::MAX };
+        Source::Local { file: Arc::new(file), is_special: found.is_special, at: 0, run_end }
     }
 
     pub fn mounted(file: File, found: &Found) -> Source {
-        let is_sparse = found.is_sparse();
-        let (reads, ready) = (VecDeque::new(), VecDeque::new());
-        Source::Mounted { file, is_sparse, next: 0, at: 0, has_ended: false, reads, ready }
+        let run_end = if found.is_sparse() { 0 } else { u64::MAX };
+        Source::Mounted { file, next: Some(0), run_end, at: 0, reads: VecDeque::new() }
     }
 
     /// The next bytes; none at the end.
     pub async fn next(&mut self) -> Result<Option<Part>, Failure> {
         match self {
-            Source::Local { file, is_special, is_sparse, at, run_end } => {
-                if *is_sparse && *at >= *run_end {
+            Source::Local { file, is_special, at, run_end } => {
+                if *at >= *run_end {
                     let (found, from) = (file.clone(), *at);
                     match blocking(move || next_run(&found, from)).await? {
                         Some((start, end)) => (*at, *run_end) = (start, end),
@@ -90,28 +87,35 @@ impl Source {
                 *at += data.len() as u64;
                 Ok(Some(Part { offset: from, data: data.into() }).filter(|part| !part.data.is_empty()))
             }
-            Source::Mounted { file, is_sparse, next, at, has_ended, reads, ready } => loop {
-                if let Some(part) = ready.pop_front() {
-                    return Ok(Some(part));
+            Source::Mounted { file, next, run_end, at, reads } => {
+                while let Some(from) = *next
+                    && reads.len() < PARTS_MAX
+                {
+                    if from >= *run_end {
+                        let run = file.next_data(from).await?;
+                        if run.is_empty() {
+                            (*next, *at) = (None, run.end);
+                            break;
+                        }
+                        (*next, *run_end) = (Some(run.start), run.end);
+                        continue;
+                    }
+                    let length = (PART_BYTES as u64).min(*run_end - from) as usize;
+                    let file = file.clone();
+                    reads.push_back((from, length, tokio::spawn(async move { file.read_at(from, length).await })));
+                    *next = Some(from + length as u64);
                 }
-                if *has_ended {
-                    return Ok(None);
+                let Some((offset, length, read)) = reads.pop_front() else { return Ok(None) };
+                let data = read.await.unwrap_or(Err(FilesError::Closed))?;
+                let end = offset + data.len() as u64;
+                *at = end.max(*at);
+                if data.len() < length {
+                    // The file ends there.
+                    reads.drain(..).for_each(|(.., read)| read.abort());
+                    (*next, *at) = (None, end);
                 }
-                while reads.len() < PARTS_MAX {
-                    let (file, from) = (file.clone(), *next);
-                    reads.push_back(tokio::spawn(async move { file.read_at(from, PART_BYTES).await }));
-                    *next += PART_BYTES as u64;
-                }
-                let read = reads.pop_front().expect("parts are being read");
-                let part = Part { offset: *at, data: read.await.unwrap_or(Err(FilesError::Closed))? };
-                *has_ended = part.data.len() < PART_BYTES;
-                *at += part.data.len() as u64;
-                if *is_sparse {
-                    ready.extend(without_zeros(&part));
-                } else if !part.data.is_empty() {
-                    ready.push_back(part);
-                }
-            },
+                Ok(Some(Part { offset, data }).filter(|part| !part.data.is_empty()))
+            }
         }
     }
 
@@ -126,7 +130,7 @@ impl Source {
         match self {
             Source::Local { .. } => Ok(()),
             Source::Mounted { file, reads, .. } => {
-                reads.iter().for_each(JoinHandle::abort);
+                reads.iter().for_each(|(.., read)| read.abort());
                 Ok(file.close().await?)
             }
         }
@@ -161,20 +165,6 @@ fn read(file: &std::fs::File, from: u64, most: usize, is_special: bool) -> std::
     }
     data.truncate(length);
     Ok(data)
-}
-
-/// The bytes without the blocks that are zero: these were not allocated, or could as well not have been.
-fn without_zeros(part: &Part) -> Vec<Part> {
-    let mut parts: Vec<Part> = Vec::new();
-    let blocks = part.data.chunks(BLOCK_BYTES).enumerate().filter(|(_, block)| block.iter().any(|byte| *byte != 0));
-    for (start, end) in blocks.map(|(index, block)| (index * BLOCK_BYTES, index * BLOCK_BYTES + block.len())) {
-        let offset = part.offset + start as u64;
-        match parts.last_mut().filter(|last| last.offset + last.data.len() as u64 == offset) {
-            Some(last) => last.data = part.data.slice((last.offset - part.offset) as usize..end),
-            None => parts.push(Part { offset, data: part.data.slice(start..end) }),
-        }
-    }
-    parts
 }
 
 /// A file that is being written from its beginning to its end.

@@ -8,6 +8,7 @@ use super::open::OpenOptions;
 use braid_base::limits::FILE_IO_BYTES_MAX;
 use braid_machine::{FilesRequest, FilesSuccess};
 use bytes::{Bytes, BytesMut};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,6 +68,20 @@ impl File {
             if count < part || all.len() == length {
                 return Ok(all.freeze());
             }
+        }
+    }
+
+    /// The first bytes from `offset` on that are in no hole, up to the next hole. If there are none, both ends are the length of the file.
+    ///
+    /// # Errors
+    /// [`FilesError::NotReadable`]; [`FilesError::TimedOut`] while no metadata server answers.
+    pub async fn next_data(&self, offset: u64) -> Result<Range<u64>, FilesError> {
+        if !self.access.read {
+            return Err(FilesError::NotReadable);
+        }
+        match self.ask(FilesRequest::NextData { handle: self.open.handle, offset }).await? {
+            FilesSuccess::NextData(data) => Ok(data),
+            _ => Err(FilesError::ProtocolError),
         }
     }
 

@@ -6,8 +6,9 @@ use crate::{echoed, empty_directory, mount_if_possible, signals};
 use braid_base::{ArrayId, Generation, NodeId};
 use braid_fuse::HostFiles;
 use braid_shell::{Node, run_host};
-use rustix::fs::{CWD, FileType, FlockOperation, RenameFlags, fcntl_lock, flock, mknodat, renameat_with};
+use rustix::fs::{CWD, FileType, FlockOperation, RenameFlags, SeekFrom, fcntl_lock, flock, mknodat, renameat_with};
 use rustix::io::Errno;
+use rustix::process::{Flock, FlockType, fcntl_getlk};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -118,6 +119,16 @@ fn what_one_host_writes_the_other_reads() {
     assert_eq!(fs::metadata(&one).expect("it exists").len(), 9000);
     File::create(&one).expect("it is opened, and cut");
     assert_eq!(fs::metadata(&other).expect("it exists").len(), 0);
+
+    file.write_all_at(b"data", 20_000).expect("it is written");
+    let [one_file, other_file] = [&one, &other].map(|path| File::open(path).expect("it is opened"));
+    let seek = |file: &File, to| rustix::fs::seek(file, to);
+    let end = seek(&one_file, SeekFrom::Data(20_004));
+    let found = [0, 5, 17_000, 20_000]
+        .map(|from| [seek(&one_file, SeekFrom::Data(from)), seek(&other_file, SeekFrom::Hole(from))].map(Result::ok));
+    let [begin, size] = [16_384, 20_004].map(Some);
+    assert_eq!(found, [[begin, Some(0)], [begin, Some(5)], [Some(17_000), size], [Some(20_000), size]]);
+    assert_eq!([end, seek(&other_file, SeekFrom::Hole(20_004))], [Err(Errno::NXIO); 2]);
 
     drop(file);
     fs::copy("/bin/echo", &one).expect("it is copied");
@@ -251,6 +262,11 @@ fn locks_exclude_processes_on_the_other_host() {
     let Some(array) = Array::new() else { return };
     let [one, other] = [0, 1].map(|host| array.path(host, "file"));
     let file = open(&one);
+    // The last byte of the longest file stands for the locks of whole files.
+    for (start, refused) in [(0, None), ((1 << 50) - 2, None), ((1 << 50) - 1, Some(Errno::INVAL))] {
+        let lock = Flock { start, length: 1, ..Flock::from(FlockType::WriteLock) };
+        assert_eq!(fcntl_getlk(&file, &lock).err(), refused, "{start}");
+    }
     for kind in ["fcntl", "flock"] {
         let lock = |operation| if kind == "fcntl" { fcntl_lock(&file, operation) } else { flock(&file, operation) };
         let other_kind =

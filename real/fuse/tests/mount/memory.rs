@@ -1,7 +1,9 @@
 //! A file system in memory, which implements what the front end may rely on in the plainest way.
 
 use braid_base::InodeId;
-use braid_fuse::{Caller, FileSystem, KernelCache, LockRange, OpenFile, Result, SpaceStatus, WriteAt};
+use braid_fuse::{
+    Caller, FileSystem, KernelCache, LockPlace, LockRange, OpenFile, Place, Result, SpaceStatus, WriteAt,
+};
 use braid_machine::AdvisoryOwner;
 use braid_wire::{
     AttributeChange, DirectoryEntry, FIRST_COOKIE, FileAttributes, FileSystemStatus, FileTime, FileType, LockMode,
@@ -267,14 +269,7 @@ impl FileSystem for Memory {
         }
     }
 
-    async fn make(
-        &self,
-        by: &Caller,
-        parent: InodeId,
-        name: Bytes,
-        node: NewInode,
-        mode: u16,
-    ) -> Result<FileAttributes> {
+    async fn make(&self, by: &Caller, (parent, name): Place, node: NewInode, mode: u16) -> Result<FileAttributes> {
         let mut state = self.state();
         if state.entry(parent, &name).is_ok() {
             return Err(Errno::EXIST);
@@ -308,13 +303,8 @@ impl FileSystem for Memory {
         self.state().remove(parent, &name, true)
     }
 
-    async fn rename(
-        &self,
-        _: &Caller,
-        (parent, name): (InodeId, Bytes),
-        (new_parent, new_name): (InodeId, Bytes),
-        no_replace: bool,
-    ) -> Result<()> {
+    async fn rename(&self, _: &Caller, from: Place, to: Place, no_replace: bool) -> Result<()> {
+        let ((parent, name), (new_parent, new_name)) = (from, to);
         let mut state = self.state();
         let moved = state.entry(parent, &name)?;
         if state.entry(new_parent, &new_name).is_ok() {
@@ -354,7 +344,7 @@ impl FileSystem for Memory {
         state.forget(inode)
     }
 
-    async fn read(&self, _: &Caller, file: OpenFile, offset: u64, length: usize) -> Result<Vec<Bytes>> {
+    async fn read(&self, _: &Caller, file: OpenFile, (offset, length): (u64, usize), _: bool) -> Result<Vec<Bytes>> {
         let mut state = self.state();
         let bytes = state.bytes(file)?;
         let start = bytes.len().min(offset as usize);
@@ -364,8 +354,9 @@ impl FileSystem for Memory {
         Ok(vec![Bytes::copy_from_slice(&bytes[start..middle]), Bytes::copy_from_slice(&bytes[middle..end])])
     }
 
-    async fn read_pages(&self, by: &Caller, file: OpenFile, offset: u64, length: usize) -> Result<Vec<Bytes>> {
-        self.read(by, file, offset, length).await
+    async fn next_data(&self, _: &Caller, file: OpenFile, offset: u64) -> Result<Range<u64>> {
+        let size = self.state().bytes(file)?.len() as u64;
+        Ok(offset.min(size)..size)
     }
 
     async fn tail(&self, _: &Caller, file: OpenFile) -> Result<(u64, Option<u8>)> {
@@ -395,15 +386,7 @@ impl FileSystem for Memory {
         self.state().bytes(file).map(|_| ())
     }
 
-    async fn lock(
-        &self,
-        by: &Caller,
-        file: OpenFile,
-        owner: AdvisoryOwner,
-        range: LockRange,
-        mode: LockMode,
-        waits: bool,
-    ) -> Result<()> {
+    async fn lock(&self, by: &Caller, (file, owner, range): LockPlace, mode: LockMode, waits: bool) -> Result<()> {
         loop {
             let mut unlocked = std::pin::pin!(self.unlocked.notified());
             unlocked.as_mut().enable();
@@ -419,18 +402,11 @@ impl FileSystem for Memory {
         }
     }
 
-    async fn unlock(&self, _: &Caller, file: OpenFile, owner: AdvisoryOwner, range: LockRange) -> Result<()> {
+    async fn unlock(&self, _: &Caller, (file, owner, range): LockPlace) -> Result<()> {
         self.try_lock(file, owner, &range, None)
     }
 
-    async fn test_lock(
-        &self,
-        _: &Caller,
-        file: OpenFile,
-        owner: AdvisoryOwner,
-        range: LockRange,
-        mode: LockMode,
-    ) -> Result<bool> {
+    async fn test_lock(&self, _: &Caller, (file, owner, range): LockPlace, mode: LockMode) -> Result<bool> {
         self.state().is_locked(file, owner, &range, mode)
     }
 

@@ -11,6 +11,7 @@ use braid_processes::{soak, wait_until};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -420,6 +421,17 @@ fn commands_copy_list_move_and_remove() {
     assert!(std::fs::read(back.join("long")).expect("it was copied") == long);
     assert_eq!(std::fs::read_link(back.join("link")).expect("it was copied"), std::path::Path::new("deep/er"));
     assert!(number(&braid(&["space", NAME]).done().json()["used"]) >= long.len() as u64);
+    // There is no time to read these holes, and no room to write them.
+    let [sparse, again] = ["sparse", "again"].map(|name| array.scratch().path(name));
+    let file = std::fs::File::create(&sparse).expect("it is new");
+    file.set_len(1 << 40).expect("it grows");
+    file.write_all_at(b"byte", 1 << 39).expect("it is written");
+    braid(&["cp", &plain(&sparse), "home:/sparse"]).done();
+    braid(&["cp", "home:/sparse", &plain(&again)]).done();
+    let copy = std::fs::File::open(&again).expect("it was copied");
+    let (mut found, about) = ([0; 4], copy.metadata().expect("it is open"));
+    copy.read_exact_at(&mut found, 1 << 39).expect("it is read");
+    assert_eq!((&found, about.len(), about.blocks() < 1 << 10), (b"byte", 1 << 40, true));
     // A second copy replaces the first one, links too.
     braid(&["cp", "-r", &plain(&from), "home:/"]).done();
     braid(&["cp", "-r", &plain(&from), "home:/"]).done();

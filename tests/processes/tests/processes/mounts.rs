@@ -14,6 +14,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -224,6 +225,23 @@ fn two_folders_show_the_same_files() {
     let clients = || mounts.array.braid(&["fs", "status", NAME]).done().json()["file_systems"][0]["clients"].clone();
     wait_until("both mounts in the status", RECOVERY, || clients().as_array().is_some_and(|all| all.len() == 2));
     assert_eq!(clients()[0]["directory"], mounts.directory(0));
+
+    // A directory in which a program is, and which the other mount moves.
+    for name in ["from", "to"] {
+        fs::create_dir_all(mounts.path(0, name).join("moved/deep")).expect("it is new");
+        fs::write(mounts.path(0, name).join("name"), name).expect("it is written");
+    }
+    let inside = ["from/moved/deep", "from/moved"].map(|name| File::open(mounts.path(0, name)).expect("it is there"));
+    fs::rename(mounts.path(1, "from/moved"), mounts.path(1, "to/there")).expect("it is moved");
+    for (file, up) in inside.iter().zip(["../..", ".."]) {
+        let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        assert_eq!(fs::read_to_string(path.join(up).join("name")).expect("it is there"), "to", "{up}");
+        assert!(fs::read_link(path).expect("it is open").starts_with(mounts.path(0, "to/there")));
+    }
+    drop(inside);
+    for name in ["from", "to"] {
+        fs::remove_dir_all(mounts.path(1, name)).expect("it is there");
+    }
 
     // Each way to unmount.
     let busy = open(&mounts.path(0, "busy"));
