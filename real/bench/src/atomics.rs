@@ -108,36 +108,37 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let devices = (!common.array_named).then_some(1);
     let BenchArray { choice, array, .. } = place(common, &arguments.scratch, devices, arguments.in_process)?;
     let mut test_bed = TestBed::new(choice, 0);
+    let mut runs = Vec::new();
     let outcome = tokio::select! {
-        outcome = measure_all(&mut test_bed, &array, &arguments) => outcome,
+        outcome = measure_all(&mut test_bed, &array, &arguments, &mut runs) => outcome,
         () = signals.asked_to_end() => Err(crate::interrupted()),
     };
     test_bed.tidy().await;
-    let runs = outcome?;
-    output::print(common.json, || as_json(&arguments, &runs), || as_text(&arguments, &runs));
-    Ok(ExitCode::SUCCESS)
+    crate::conclude(common, outcome, runs.len(), || as_json(&arguments, &runs), || as_text(&arguments, &runs))
 }
 
 async fn measure_all(
     test_bed: &mut TestBed,
     array: &ArraySettings,
     arguments: &Arguments,
-) -> Result<Vec<Run>, Failure> {
+    runs: &mut Vec<Run>,
+) -> Result<(), Failure> {
     test_bed.bring_up(array, 0).await?;
     let session = Session::start(test_bed.folder(), "bench").await?;
-    let outcome = measure_by(session.client(), arguments).await;
+    let outcome = measure_by(session.client(), arguments, runs).await;
     session.end().await;
     outcome
 }
 
-async fn measure_by(client: &HostClient, arguments: &Arguments) -> Result<Vec<Run>, Failure> {
+async fn measure_by(client: &HostClient, arguments: &Arguments, runs: &mut Vec<Run>) -> Result<(), Failure> {
     let created = ask(client, vec![command(ObjectId(0), Action::Create)]).await?;
     let [CommandResult { action: ActionResult::Created { object }, .. }] = created[..] else {
         return Err(unexpected(&created));
     };
     let kinds = if arguments.kinds.is_empty() { &KINDS[..] } else { &arguments.kinds };
     let progress = output::steps(kinds.len() as u64);
-    let mut runs = Vec::new();
+    let each = Duration::from_secs_f64(arguments.warm_up + arguments.seconds);
+    crate::announce(&format!("{} kinds", kinds.len()), kinds.len(), each, "");
     if kinds.contains(&Kind::Insert) && arguments.fill > 0 {
         fill(client, object, arguments.fill).await?;
     }
@@ -148,7 +149,7 @@ async fn measure_by(client: &HostClient, arguments: &Arguments) -> Result<Vec<Ru
     }
     progress.finish_and_clear();
     ask(client, vec![command(object, Action::Remove)]).await?;
-    Ok(runs)
+    Ok(())
 }
 
 async fn measure(client: &HostClient, object: ObjectId, kind: Kind, arguments: &Arguments) -> Result<Run, Failure> {

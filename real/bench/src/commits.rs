@@ -92,21 +92,26 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let mut signals = Signals::catch()?;
     let place = place(common, &arguments.scratch, None, arguments.in_process)?;
     let mut test_bed = TestBed::new(place.choice.clone(), 0);
+    let of_side = |side: &Side| Measured { side: *side, rates: Vec::new(), cpu_micros: Vec::new() };
+    let mut measured: Vec<Measured> = arguments.sides.iter().map(of_side).collect();
     let outcome = tokio::select! {
-        outcome = measure_all(&mut test_bed, &place, &arguments) => outcome,
+        outcome = measure_all(&mut test_bed, &place, &arguments, &mut measured) => outcome,
         () = signals.asked_to_end() => Err(crate::interrupted()),
     };
     test_bed.tidy().await;
-    let measured = outcome?;
-    output::print(common.json, || as_json(&arguments, &measured), || as_text(&arguments, &measured));
-    Ok(ExitCode::SUCCESS)
+    // Ratios need all settings of a round.
+    let rounds = measured.iter().map(|one| one.cpu_micros.len()).min().unwrap_or(0);
+    measured.iter_mut().for_each(|one| one.rates.truncate(rounds));
+    let runs = rounds * measured.len();
+    crate::conclude(common, outcome, runs, || as_json(&arguments, &measured), || as_text(&arguments, &measured))
 }
 
 async fn measure_all(
     test_bed: &mut TestBed,
     place: &BenchArray,
     arguments: &Arguments,
-) -> Result<Vec<Measured>, Failure> {
+    measured: &mut [Measured],
+) -> Result<(), Failure> {
     let bytes = BYTES_OF_SERVER * u64::from(arguments.servers);
     test_bed.bring_up(&place.array, 2 * bytes * Grouping::ALL.len() as u64).await?;
     let servers = arguments.servers.to_string();
@@ -121,13 +126,11 @@ async fn measure_all(
         let directories = make_directories(&files, arguments.servers).await?;
         places.push(Place { grouping, name, files, directories });
     }
-    let mut measured: Vec<Measured> = arguments
-        .sides
-        .iter()
-        .map(|side| Measured { side: *side, rates: Vec::new(), cpu_micros: Vec::new() })
-        .collect();
     let count = measured.len();
-    let progress = output::progress(u64::from(arguments.pairs) * count as u64, "runs");
+    let runs = usize::from(arguments.pairs) * count;
+    let counted = Duration::from_secs_f64(arguments.seconds);
+    crate::announce(&format!("{runs} runs"), runs, FOLLOWED + WARM_UP + counted, "");
+    let progress = output::progress(runs as u64, "runs");
     for round in 0..usize::from(arguments.pairs) {
         for turn in 0..count {
             // Each setting is first, second, … equally often.
@@ -139,7 +142,6 @@ async fn measure_all(
             let prefix = format!("{round}-{turn}");
             create_for(files, directories, &format!("{prefix}-w"), arguments.creates, WARM_UP).await?;
             let (cpu, begun) = (cpu_micros(), Instant::now());
-            let counted = Duration::from_secs_f64(arguments.seconds);
             let created = create_for(files, directories, &prefix, arguments.creates, counted).await?;
             measured.rates.push(created as f64 / begun.elapsed().as_secs_f64());
             measured.cpu_micros.push((cpu_micros() - cpu) as f64 / created.max(1) as f64);
@@ -150,7 +152,7 @@ async fn measure_all(
     for place in &places {
         place.files.close().await;
     }
-    Ok(measured)
+    Ok(())
 }
 
 /// Directories in all shards: that of the root, and the others.
@@ -257,7 +259,8 @@ fn as_text(arguments: &Arguments, measured: &[Measured]) -> String {
             interval.map_or(String::new(), |it| format!("{:.2} to {:.2}", it.low, it.high)),
         ]);
     }
-    let Arguments { servers, creates, seconds, pairs, .. } = arguments;
+    let Arguments { servers, creates, seconds, .. } = arguments;
+    let pairs = measured[0].rates.len();
     format!(
         "files created on two of {servers} metadata servers each, {creates} in flight, {pairs} runs of {seconds} s; ratios to {first}\n{}",
         table(&rows)

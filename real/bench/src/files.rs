@@ -103,34 +103,33 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let (layout, unit, array) = (place.layout, place.unit, place.array.clone());
     let BenchArray { choice, .. } = place;
     let mut test_bed = TestBed::new(choice, 0);
+    let (mut names, mut bytes) = (None, Vec::new());
     let outcome = tokio::select! {
-        outcome = measure_all(&mut test_bed, array, layout, unit, &arguments) => outcome,
+        outcome = measure_all(&mut test_bed, (array, layout, unit), &arguments, (&mut names, &mut bytes)) => outcome,
         () = signals.asked_to_end() => Err(crate::interrupted()),
     };
     test_bed.tidy().await;
-    let (names, bytes) = outcome?;
-    output::print(common.json, || as_json(&arguments, &names, &bytes), || as_text(&arguments, &names, &bytes));
-    Ok(ExitCode::SUCCESS)
+    bytes.retain(|kind: &ByteRates| !kind.pairs.is_empty());
+    let runs = usize::from(names.is_some()) + bytes.iter().map(|kind| 2 * kind.pairs.len()).sum::<usize>();
+    let json = || as_json(&arguments, &names, &bytes);
+    crate::conclude(common, outcome, runs, json, || as_text(&arguments, &names, &bytes))
 }
 
 async fn measure_all(
     test_bed: &mut TestBed,
-    array: ArraySettings,
-    layout: RaidLevel,
-    unit: u64,
+    (array, layout, unit): (ArraySettings, RaidLevel, u64),
     arguments: &Arguments,
-) -> Result<(Option<Names>, Vec<ByteRates>), Failure> {
+    (names, bytes): (&mut Option<Names>, &mut Vec<ByteRates>),
+) -> Result<(), Failure> {
     let whole = arguments.size / BLOCK * BLOCK;
     let space = (2 * whole + SPARE + arguments.names * SPARE_OF_NAME).next_multiple_of(BLOCK);
     test_bed.bring_up(&array, space + whole + SPARE).await?;
     let name = test_bed.make_file_system(layout, space, &[]).await?;
     let options = ArrayOptions::at(test_bed.folder().dir()).name("bench");
     let files = Files::mount(options.clone(), &name).await?;
-    let mut names = None;
     if arguments.names > 0 {
-        names = Some(measure_names(&files, arguments).await?);
+        *names = Some(measure_names(&files, arguments).await?);
     }
-    let mut bytes = Vec::new();
     if whole > 0 {
         let volume = VolumeSettings {
             layout,
@@ -152,12 +151,12 @@ async fn measure_all(
         let (site, _) = test_bed.make_volume(&Settings { array, volume, load }).await?;
         let connection = Array::connect(options).await?;
         let volume = connection.volume(test_bed.name(site)).await?;
-        let measured = measure_bytes(&files, Target::Volume(volume), whole, arguments).await;
+        let measured = measure_bytes(&files, Target::Volume(volume), whole, arguments, bytes).await;
         connection.close().await;
-        bytes = measured?;
+        measured?;
     }
     files.close().await;
-    Ok((names, bytes))
+    Ok(())
 }
 
 async fn measure_names(files: &Files, arguments: &Arguments) -> Result<Names, Failure> {
@@ -176,6 +175,11 @@ async fn measure_names(files: &Files, arguments: &Arguments) -> Result<Names, Fa
             async move { files.create_file(format!("/names/file-{number:08}")).await.map(|_| ()) }
         };
         repeat(numbers, arguments.creates, create, &progress).await?;
+        if rates.is_empty() {
+            // Files that are opened take about twice as long, and there are as many as in this part.
+            let parts = (arguments.names - part).div_ceil(part) + 2;
+            crate::announce("the other names", parts as usize, from.elapsed(), "");
+        }
         if count > 0 {
             rates.push(count as f64 / from.elapsed().as_secs_f64());
         }
@@ -203,13 +207,17 @@ async fn measure_bytes(
     volume: Target,
     whole: u64,
     arguments: &Arguments,
-) -> Result<Vec<ByteRates>, Failure> {
+    kinds: &mut Vec<ByteRates>,
+) -> Result<(), Failure> {
     let options = OpenOptions::new().read(true).write(true).create(true);
     let file = Target::File(files.open("/bytes", options).await?);
-    let mut kinds = ["new", "overwrite", "read"].map(|what| ByteRates { what, pairs: Vec::new() });
+    kinds.extend(["new", "overwrite", "read"].map(|what| ByteRates { what, pairs: Vec::new() }));
+    let begun = Instant::now();
     // The volume's blocks are allocated by its first write, as the file's are.
     let first = (file.once(true, whole, arguments.depth).await?, volume.once(true, whole, arguments.depth).await?);
     kinds[0].pairs.push(first);
+    let runs = 2 * usize::from(arguments.pairs);
+    crate::announce(&format!("{runs} pairs of runs"), runs, begun.elapsed(), "");
     for pair in 0..arguments.pairs {
         for (kind, writes) in kinds[1..].iter_mut().zip([true, false]) {
             // The sides begin in turns.
@@ -223,7 +231,7 @@ async fn measure_bytes(
             kind.pairs.push(rates);
         }
     }
-    Ok(kinds.into())
+    Ok(())
 }
 
 impl Target {

@@ -168,12 +168,8 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         () = signals.asked_to_end() => Err(interrupted()),
     };
     test_bed.tidy().await;
-    let is_partial = is_partial(&outcome, report.keep_complete());
-    if !is_partial {
-        outcome?;
-    }
-    output::print(common.json, || report.json(), || report.text());
-    Ok(if is_partial { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    let runs = report.keep_complete();
+    conclude(common, outcome, runs, || report.json(), || report.text())
 }
 
 /// The failure of a bench that was asked to end.
@@ -181,26 +177,37 @@ fn interrupted() -> Failure {
     Failure::failed("interrupted", "the bench was interrupted before it was done")
 }
 
-/// True if a bench was interrupted after some runs, whose figures are reported. Says so.
-fn is_partial(outcome: &Result<(), Failure>, runs: usize) -> bool {
+/// Reports what a bench has measured. If it was interrupted after some runs, their figures are reported, and the status says that it is not all.
+fn conclude(
+    common: &Common,
+    outcome: Result<(), Failure>,
+    runs: usize,
+    json: impl FnOnce() -> serde_json::Value,
+    text: impl FnOnce() -> String,
+) -> Result<ExitCode, Failure> {
     let is_partial = outcome.as_ref().is_err_and(|failure| failure.code == interrupted().code) && runs > 0;
     if is_partial {
         braid_terminal::tell!("the bench was interrupted: these are the figures of {runs} runs");
+    } else {
+        outcome?;
     }
-    is_partial
+    output::print(common.json, json, text);
+    Ok(if is_partial { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Says how long so many runs take, after this many bytes are written.
-fn announce(runs: usize, span: Span, filled: u64) {
-    let took = (span.warm_up + span.counted + 2 * SETTLE) * u32::try_from(runs).unwrap_or(u32::MAX);
+/// Says how long so many runs of volumes take, after this many bytes are written.
+fn announce_runs(runs: usize, span: Span, filled: u64) {
     let filling = match filled {
         0 => String::new(),
         bytes => format!(", and before that the time to write {}", format_size(bytes)),
     };
-    braid_terminal::tell!(
-        "{runs} runs take about {}{filling}; Ctrl-C ends them early, with the figures so far",
-        rough(took)
-    );
+    announce(&format!("{runs} runs"), runs, span.warm_up + span.counted + 2 * SETTLE, &filling);
+}
+
+/// Says how long it takes to measure so often. `more` is what else takes time.
+fn announce(what: &str, runs: usize, each: Duration, more: &str) {
+    let took = rough(each.saturating_mul(u32::try_from(runs).unwrap_or(u32::MAX)));
+    braid_terminal::tell!("{what} take about {took}{more}; Ctrl-C ends them early, with the figures so far");
 }
 
 impl Arguments {
@@ -292,7 +299,7 @@ async fn measure_all(
     let pairs = if arguments.versus.is_empty() { 1 } else { usize::from(arguments.pairs) };
     let runs: usize = series.iter().map(|series| series.sides.len() * pairs).sum();
     let sides: Vec<_> = series.iter().map(|series| series.sides.clone()).collect();
-    announce(runs, span, if arguments.no_fill { 0 } else { arguments.size });
+    announce_runs(runs, span, if arguments.no_fill { 0 } else { arguments.size });
     let sites = prepare(test_bed, !arguments.no_fill, &sides).await?;
     let progress = output::steps(runs as u64);
     let mut seeds = Rng::new(*seed);

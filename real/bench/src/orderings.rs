@@ -5,7 +5,7 @@ use super::figures::METRICS;
 use super::report::{Run, Series, number, right};
 use super::settings::{LoadSettings, Pattern, Settings, Through, VolumeSettings};
 use super::test_bed::TestBed;
-use super::{announce, interrupted, is_partial, measure, prepare};
+use super::{announce_runs, conclude, interrupted, measure, prepare};
 use braid_admin::failure::Failure;
 use braid_base::Rng;
 use braid_benchkit::statistics::VALUES_MIN;
@@ -128,12 +128,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     test_bed.tidy().await;
     // Ratios need all orderings of a round.
     comparison.series.keep_complete();
-    let is_partial = is_partial(&outcome, comparison.series.runs.len());
-    if !is_partial {
-        outcome?;
-    }
-    output::print(common.json, || comparison.json(), || comparison.text());
-    Ok(if is_partial { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    conclude(common, outcome, comparison.series.runs.len(), || comparison.json(), || comparison.text())
 }
 
 /// The orderings to measure: `none` first, because the ratios are relative to it; then the others in the paper's order.
@@ -148,7 +143,7 @@ async fn measure_all(
     Comparison { seed, span, series }: &mut Comparison,
 ) -> Result<(), Failure> {
     let rounds = usize::from(arguments.rounds);
-    announce(rounds * series.sides.len(), *span, arguments.size * series.sides.len() as u64);
+    announce_runs(rounds * series.sides.len(), *span, arguments.size * series.sides.len() as u64);
     let sites = prepare(test_bed, true, std::slice::from_ref(&series.sides)).await?.remove(0);
     let progress = output::steps((rounds * sites.len()) as u64);
     let mut seeds = Rng::new(*seed);

@@ -32,6 +32,7 @@ use drive::{Objects, forget_who_waits};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Instant;
 use worker::WorkerSetup;
 use workers::{Driven, WorkerPool};
 
@@ -166,20 +167,22 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     }
     let seed = arguments.seed.unwrap_or_else(seed_of_now);
     let mut test_bed = TestBed::new(choice, seed);
+    let mut runs: Vec<Vec<Driven>> = spots.iter().map(|_| Vec::new()).collect();
     let outcome = tokio::select! {
-        outcome = measure_all(&mut test_bed, &array, devices, &arguments, spots, seed) => outcome,
+        outcome = measure_all(&mut test_bed, &array, devices, (&arguments, seed), &spots, &mut runs) => outcome,
         () = signals.asked_to_end() => Err(crate::interrupted()),
     };
     test_bed.tidy().await;
-    let rows = outcome?;
+    let measured = spots.iter().zip(&runs).filter(|(_, runs)| !runs.is_empty());
+    let rows: Vec<Row> = measured.flat_map(|(spot, runs)| rows_of(spot, runs)).collect();
+    let runs = runs.iter().map(Vec::len).sum();
     let figure = if arguments.contention { &BY_PROCESSES } else { &BY_OBJECTS };
     let json = json!({"schema": 2, "name": figure.name, "devices": array.devices, "in_process": array.in_process,
         "locks_per_process": arguments.locks, "rounds": arguments.rounds, "seed": seed, "rows": rows});
-    if let Some(out) = &arguments.out {
+    if let Some(out) = arguments.out.as_ref().filter(|_| runs > 0) {
         write(out, figure, &rows, &json).map_err(|error| Failure::from(error).of(out.display()))?;
     }
-    output::print(common.json, || json, || text(&tables(figure.metrics, figure.x.title, &rows)));
-    Ok(ExitCode::SUCCESS)
+    crate::conclude(common, outcome, runs, || json, || text(&tables(figure.metrics, figure.x.title, &rows)))
 }
 
 impl Arguments {
@@ -266,10 +269,10 @@ async fn measure_all(
     test_bed: &mut TestBed,
     array: &ArraySettings,
     devices: u16,
-    arguments: &Arguments,
-    spots: Vec<Spot>,
-    seed: u64,
-) -> Result<Vec<Row>, Failure> {
+    (arguments, seed): (&Arguments, u64),
+    spots: &[Spot],
+    runs: &mut [Vec<Driven>],
+) -> Result<(), Failure> {
     let most = |of: fn(&Spot) -> u64| spots.iter().map(of).max().unwrap_or(1);
     let processes = most(|spot| spot.processes.into());
     // If each process has an object of its own, there are as many objects as processes.
@@ -284,22 +287,28 @@ async fn measure_all(
     let setup = WorkerSetup { objects: made.clone(), volume: test_bed.name(site).to_string() };
     let mut workers = WorkerPool::start(test_bed.folder(), arguments, &setup, processes).await?;
     let progress = output::steps(spots.len() as u64 * u64::from(arguments.rounds));
-    let mut runs: Vec<Vec<Driven>> = spots.iter().map(|_| Vec::new()).collect();
-    let mut seeds = Rng::new(seed);
-    for _ in 0..arguments.rounds {
-        let seed = seeds.next_u64();
-        for (number, (spot, runs)) in spots.iter().zip(&mut runs).enumerate() {
+    let (mut seeds, rounds) = (Rng::new(seed), usize::from(arguments.rounds));
+    let what = format!("{rounds} rounds of {} points", spots.len());
+    braid_terminal::tell!(
+        "{what}: the first shows how long the others take; Ctrl-C ends them early, with the figures so far"
+    );
+    for round in 0..rounds {
+        let (seed, begun) = (seeds.next_u64(), Instant::now());
+        for (number, (spot, runs)) in spots.iter().zip(&mut *runs).enumerate() {
             progress.set_message(format!("measuring {} at {}", spot.series, spot.x));
             forget_who_waits(client, &made).await?;
             runs.push(workers.run(spot.processes.into(), number, seed).await?);
             progress.inc(1);
+        }
+        if round == 0 && rounds > 1 {
+            crate::announce(&format!("the other {} rounds", rounds - 1), rounds - 1, begun.elapsed(), "");
         }
     }
     progress.finish_and_clear();
     workers.end().await;
     made.remove(client).await?;
     test_bed.close(ways).await;
-    Ok(spots.iter().zip(&runs).flat_map(|(spot, runs)| rows_of(spot, runs)).collect())
+    Ok(())
 }
 
 /// A volume with one block for each object, on all the devices in turn.

@@ -15,6 +15,8 @@ use std::time::Duration;
 /// Arguments for an array with space for a volume of the bench in addition to the first volume.
 const ROOMY: [&str; 4] = ["--size", "128MiB", "--volume", "vol0:32MiB"];
 const SHORT: [&str; 10] = ["--size", "16MiB", "--seconds", "0.3", "--warm-up", "0.1", "--depth", "8", "--seed", "7"];
+/// Much longer than the tests, but finite, in case the test itself is killed.
+const LONG: [&str; 4] = ["--size", "16MiB", "--seconds", "150"];
 const END_LIMIT: Duration = Duration::from_secs(60);
 
 fn bench(scratch: &Scratch, arguments: &[&str]) -> Outcome {
@@ -245,20 +247,27 @@ fn what_can_not_be_measured_is_refused_and_nothing_is_made() {
 
 #[test]
 fn an_interrupt_ends_it_and_everything_it_has_made() {
-    let scratch = Scratch::new();
-    let (mut bench, pids) = endless(&scratch);
-    signal(bench.0.id(), Signal::INT);
-    assert!(has_ended_within(bench.0.id(), END_LIMIT), "it still runs");
-    let output = bench.0.wait().expect("it can be waited for");
-    assert_eq!(output.code(), Some(1));
-    gone(&pids);
-    assert_empty(&scratch);
+    // The runs of the second one are short: some of them are done.
+    let short = [&["atomics", "--seconds", "0.01", "--warm-up", "0"][..], &["get"; 9000]].concat();
+    for arguments in [&LONG[..], &short] {
+        let scratch = Scratch::new();
+        let (mut bench, pids) = endless(&scratch, arguments);
+        let said = bench.0.stdout.take().expect("it is piped");
+        signal(bench.0.id(), Signal::INT);
+        let said: Value = serde_json::from_reader(said).expect("it is JSON");
+        assert!(has_ended_within(bench.0.id(), END_LIMIT), "it still runs");
+        assert_eq!(bench.0.wait().expect("it can be waited for").code(), Some(1));
+        let figures = said["runs"].as_array().map_or(0, Vec::len);
+        assert_eq!(figures > 0, arguments == short, "{said}");
+        gone(&pids);
+        assert_empty(&scratch);
+    }
 }
 
 #[test]
 fn one_that_is_killed_takes_its_processes_with_it() {
     let scratch = Scratch::new();
-    let (bench, pids) = endless(&scratch);
+    let (bench, pids) = endless(&scratch, &LONG);
     drop(bench);
     gone(&pids);
 }
@@ -274,11 +283,10 @@ impl Drop for Endless {
 }
 
 /// Starts a bench with a long run, and returns the processes of its array.
-fn endless(scratch: &Scratch) -> (Endless, Vec<u32>) {
-    // Much longer than the test, but finite, in case the test itself is killed.
-    let arguments = ["bench", "--json", "--scratch", &scratch.text(""), "--size", "16MiB", "--seconds", "150"];
+fn endless(scratch: &Scratch, arguments: &[&str]) -> (Endless, Vec<u32>) {
     let mut command = Command::new(braid_bin());
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).env_remove("BRAID_ARRAY");
+    command.arg("bench").args(arguments).args(["--json", "--scratch", &scratch.text("")]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).env_remove("BRAID_ARRAY");
     let bench = Endless(command.spawn().expect("braid can be started"));
     let array = scratch.text(&format!("braid-bench-{}/array-0", bench.0.id()));
     let mut status = Value::Null;
@@ -286,8 +294,8 @@ fn endless(scratch: &Scratch) -> (Endless, Vec<u32>) {
         let outcome = braid(&["status", "--json", "--array", &array]);
         status = serde_json::from_str(outcome.stdout.trim()).unwrap_or_default();
         let hosts = status["hosts"].as_array().into_iter().flatten();
-        let mut operations = hosts.filter(|host| host["role"] == "bench").map(|host| &host["counters"]["operations"]);
-        operations.any(|count| count.as_u64().is_some_and(|count| count > 1000))
+        let mut answers = hosts.filter(|host| host["role"] == "bench").map(|host| &host["counters"]["answers"]);
+        answers.any(|count| count.as_u64().is_some_and(|count| count > 1000))
     });
     let devices = status["devices"].as_array().expect("devices are listed");
     let pids = devices.iter().map(|device| &device["pid"]).chain([&status["pid"]]);
