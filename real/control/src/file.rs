@@ -183,10 +183,9 @@ pub(crate) fn holder(path: &Path) -> Option<LockHolder> {
     let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let command: Vec<_> = command.split(|byte| *byte == 0).filter(|word| !word.is_empty()).take(WORDS).collect();
     let command = command.iter().map(|word| String::from_utf8_lossy(word)).collect::<Vec<_>>().join(" ");
-    // The state follows the name of the program, which is in brackets.
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next());
-    Some(LockHolder { pid, command, is_stopped: matches!(state, Some("T" | "t")) })
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let is_stopped = status.lines().any(|line| line.starts_with("State:\tT") || line.starts_with("State:\tt"));
+    Some(LockHolder { pid, command, is_stopped })
 }
 
 /// Words of a command that name a process.

@@ -230,7 +230,8 @@ impl fmt::Display for Process {
     }
 }
 
-/// What `/proc/N/stat` says.
+/// What `/proc/N/stat` says. A reader may wait while the process executes another program, which may wait for a mount. `/proc/N/status` lets
+/// nobody wait, but does not say when a process began. So the thread that serves a mount does not read it.
 struct Stat {
     /// It has ended, and waits for its parent.
     has_ended: bool,

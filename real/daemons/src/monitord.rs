@@ -110,7 +110,7 @@ impl MonitorDaemon {
             address: published(&folder, &address),
             last_generation,
             known: BTreeMap::new(),
-            refused: BTreeMap::new(),
+            refused: RefusedDevices::default(),
             membership_events: MembershipEvents::after(last),
             untold: Vec::new(),
             telling: None,
@@ -137,6 +137,29 @@ impl MonitorDaemon {
     }
 }
 
+/// Devices that are refused, with the reason that was logged last, if one was, and since when they are refused.
+#[derive(Default)]
+struct RefusedDevices(BTreeMap<u16, (Option<String>, Instant)>);
+
+impl RefusedDevices {
+    /// Why devices are refused, as far as that was not logged.
+    fn take(&mut self, devices: &[DeviceReport], now: Instant) -> Vec<(DeviceId, String)> {
+        let mut before = std::mem::take(&mut self.0);
+        let mut told = Vec::new();
+        for device in devices {
+            let Some(why) = device.refusal() else { continue };
+            let (logged, since) = before.remove(&device.id).unwrap_or((None, now));
+            // The daemon of a disk that was just replaced is refused until it has ended.
+            let ends = device.awaited_disk.is_some() && now.duration_since(since) < REPLACED_END_WAIT;
+            if !ends && logged.as_ref() != Some(&why) {
+                told.push((DeviceId(device.id), why.clone()));
+            }
+            self.0.insert(device.id, (if ends { logged } else { Some(why) }, since));
+        }
+        told
+    }
+}
+
 /// Keeps the monitor's knowledge of volumes up to date, and publishes its report.
 struct ReportPublisher {
     folder: ArrayFolder,
@@ -147,8 +170,7 @@ struct ReportPublisher {
     last_generation: Generation,
     /// The volumes as the monitor knows them.
     known: BTreeMap<VolumeId, VolumeDescription>,
-    /// Devices that are refused, with the reason that was logged last, if one was, and since when they are refused.
-    refused: BTreeMap<u16, (Option<String>, Instant)>,
+    refused: RefusedDevices,
     membership_events: MembershipEvents,
     /// Events that wait to be written to the log, oldest first.
     untold: Vec<Event>,
@@ -180,7 +202,9 @@ impl ReportPublisher {
             // Until the membership has been read there is nothing to publish.
             if is_due && now.1 != Epoch(0) {
                 let mut report = self.report(now.0);
-                self.warn(&report);
+                for (device, why) in self.refused.take(&report.devices, Instant::now()) {
+                    tracing::error!("device {device} is refused: {why}");
+                }
                 let events = self.membership_events.take(&mut report, Instant::now());
                 match blocking(&self.folder, |folder| folder.publish_monitor(&Moment::now(), report)).await {
                     Ok(()) => shown = Some((Instant::now(), now)),
@@ -241,21 +265,6 @@ impl ReportPublisher {
                 Ok(_) => self.last_generation = last,
                 Err(error) => tracing::warn!("the monitor was not told of the last generation: {error}"),
             }
-        }
-    }
-
-    /// Logs once for each refused device why it is refused.
-    fn warn(&mut self, report: &MonitorReport) {
-        let mut before = std::mem::take(&mut self.refused);
-        for device in &report.devices {
-            let Some(why) = device.refusal() else { continue };
-            let (logged, since) = before.remove(&device.id).unwrap_or_else(|| (None, Instant::now()));
-            // The daemon of a disk that was just replaced is refused until it has ended.
-            let ends = device.awaited_disk.is_some() && since.elapsed() < REPLACED_END_WAIT;
-            if !ends && logged.as_ref() != Some(&why) {
-                tracing::error!("device {} is refused: {why}", DeviceId(device.id));
-            }
-            self.refused.insert(device.id, (if ends { logged } else { Some(why) }, since));
         }
     }
 
@@ -338,5 +347,33 @@ impl ReportPublisher {
                 counters,
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_disk_is_told_of_once_and_that_of_a_replaced_one_only_if_it_stays() {
+        let (begun, mut refused) = (Instant::now(), RefusedDevices::default());
+        // After so many seconds: why the disk is refused, whether another one is awaited, and what is told.
+        for (seconds, why, is_awaited, told) in [
+            (0, Some("replaced"), true, None),
+            (14, Some("replaced"), true, None),
+            (15, Some("replaced"), true, Some("replaced")),
+            (16, Some("replaced"), true, None),
+            (17, Some("other"), true, Some("other")),
+            (18, None, true, None),
+            (19, Some("other"), true, None),
+            (20, Some("other"), false, Some("other")),
+            (21, Some("other"), false, None),
+        ] {
+            let awaited_disk = is_awaited.then(|| "new".to_string());
+            let device =
+                DeviceReport { id: 3, join_refused: why.map(String::from), awaited_disk, ..Default::default() };
+            let found = refused.take(&[device], begun + Duration::from_secs(seconds));
+            assert_eq!(found, Vec::from_iter(told.map(|why| (DeviceId(3), why.to_string()))), "{seconds}");
+        }
     }
 }
