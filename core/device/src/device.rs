@@ -385,8 +385,8 @@ impl Device {
                 StoreEvent::Aborted { transaction } => {
                     self.schedule(now, out, |scheduler, cx| scheduler.on_aborted(cx, transaction));
                 }
-                StoreEvent::Executed { name, answer } => self.on_executed(now, name, answer, out),
-                StoreEvent::Looked { ticket, answer } => match self.tickets.close(ticket) {
+                StoreEvent::Executed { name, answer, .. } => self.on_executed(now, name, answer, out),
+                StoreEvent::Looked { ticket, answer, .. } => match self.tickets.close(ticket) {
                     Ticket::Look { host, ticket } => self.on_looked(now, host, ticket, answer, out),
                     other => panic!("the store reported attributes for {other:?}, which did not ask for them"),
                 },

@@ -4,15 +4,12 @@
 //! With several shards no map can be checked by itself: a name may be in one and its inode in another. So the processes *collect* the
 //! maps, and [`check_together`] checks them as one.
 
-use crate::operation::{as_answer, content};
 use crate::shard_operation::is_undecided;
 use braid_namespace::check::{Check, Finding, Windows};
 use braid_namespace::{keys, sum_of_counters};
-use braid_objects::key::KEY_BYTES;
 use braid_objects::map_access::Known;
-use braid_objects::{Evaluation, Key, Kind, NotHere, Obstacle, Procedure, View};
-use braid_wire::ObjectAnswer;
-use bytes::{Buf, BufMut, Bytes};
+use braid_objects::{Evaluation, Found, Key, Kind, NotHere, Obstacle, Procedure, View};
+use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 
@@ -132,7 +129,6 @@ impl CheckRun {
             Work::Check(check) => check,
             Work::Collect { next, .. } => {
                 self.is_asked = true;
-                self.pages.wanted = Some(*next);
                 return Some(Box::new(ReadPage { from: *next, last: *keys::all(Kind::Transaction).end() }));
             }
         };
@@ -153,15 +149,14 @@ impl CheckRun {
     }
 
     /// The store has read a page. False if it had no room for that.
-    pub fn on_page(&mut self, answer: &ObjectAnswer) -> bool {
+    pub fn on_page(&mut self, found: Option<Found>) -> bool {
         self.is_asked = false;
-        let Some(from) = self.pages.wanted.take() else { return false };
-        match (content(answer), &mut self.work) {
-            (Some(bytes), Work::Check(_)) => self.pages.add(Page::decode(from, bytes)),
-            (Some(bytes), Work::Collect { .. }) => self.collect(Page::decode(from, bytes)),
-            (None, _) => self.pages.wanted = Some(from),
+        let Some(page) = found.map(Found::take::<Page>) else { return false };
+        match &mut self.work {
+            Work::Check(_) => self.pages.add(page),
+            Work::Collect { .. } => self.collect(page),
         }
-        self.pages.wanted.is_none()
+        true
     }
 
     /// Adds a page to what is collected.
@@ -319,52 +314,12 @@ impl Page {
         };
         key.kind == self.from.kind && key >= self.from && is_before_end
     }
-
-    fn encode(values: &[(Key, Bytes)], end: PageEnd) -> Bytes {
-        let mut to = Vec::new();
-        let (tag, keys) = match end {
-            PageEnd::Kind => (0, [None, None]),
-            PageEnd::Next(next) => (1, [Some(next), None]),
-            PageEnd::Damage { at, then: None } => (2, [Some(at), None]),
-            PageEnd::Damage { at, then: Some(then) } => (3, [Some(at), Some(then)]),
-        };
-        to.put_u8(tag);
-        keys.into_iter().flatten().for_each(|key| to.put_slice(&key.encode()));
-        for (key, value) in values {
-            to.put_slice(&key.encode());
-            to.put_u32(value.len() as u32);
-            to.put_slice(value);
-        }
-        to.into()
-    }
-
-    /// Decodes what [`Page::encode`] has made in this process.
-    fn decode(from: Key, mut bytes: Bytes) -> Page {
-        let key = |bytes: &mut Bytes| {
-            let mut key = [0; KEY_BYTES];
-            bytes.copy_to_slice(&mut key);
-            Key::decode(&key).expect("it was encoded here")
-        };
-        let end = match bytes.get_u8() {
-            0 => PageEnd::Kind,
-            1 => PageEnd::Next(key(&mut bytes)),
-            2 => PageEnd::Damage { at: key(&mut bytes), then: None },
-            _ => PageEnd::Damage { at: key(&mut bytes), then: Some(key(&mut bytes)) },
-        };
-        let mut values = BTreeMap::new();
-        while bytes.has_remaining() {
-            let key = key(&mut bytes);
-            let length = bytes.get_u32() as usize;
-            values.insert(key, bytes.split_to(length));
-        }
-        Page { from, values, end }
-    }
 }
 
 impl Procedure for ReadPage {
     fn evaluate(&self, map: &mut dyn View) -> Result<Evaluation, NotHere> {
         let last = self.last;
-        let (mut values, mut bytes, mut next) = (Vec::new(), 0, Some(self.from));
+        let (mut values, mut bytes, mut next) = (BTreeMap::new(), 0, Some(self.from));
         let end = loop {
             let Some(from) = next else { break PageEnd::Kind };
             if values.len() == PAGE_KEYS || bytes >= PAGE_BYTES {
@@ -374,7 +329,7 @@ impl Procedure for ReadPage {
                 Ok(Some((key, value))) => {
                     bytes += value.len();
                     next = key.after();
-                    values.push((key, value));
+                    values.insert(key, value);
                 }
                 Ok(None) => break PageEnd::Kind,
                 Err(Obstacle::NotHere) if !values.is_empty() => break PageEnd::Next(from),
@@ -389,7 +344,7 @@ impl Procedure for ReadPage {
                 },
             }
         };
-        Ok(Evaluation { answer: as_answer(Page::encode(&values, end)), changes: Vec::new(), only_asks: true })
+        Ok(Evaluation::that_finds(Page { from: self.from, values, end }))
     }
 
     fn memory_bytes(&self) -> usize {

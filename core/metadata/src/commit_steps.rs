@@ -1,11 +1,11 @@
 //! What a metadata server does for the commit protocols: it evaluates parts under locks, writes records, sends messages and answers hosts, as
 //! [`Step`]s say.
 
-use crate::operation::{as_answer, content};
+use crate::operation::as_answer;
 use crate::operation_locks::Owner;
 use crate::reclaim;
 use crate::server::{MetadataError, MetadataServer, MetadataService, OwnOperation};
-use crate::shard_operation::{LoadRecords, RECORDS_TICKET, Records, Write, is_outdated, records_of, reply_of_parts};
+use crate::shard_operation::{Findings, LoadRecords, RECORDS_TICKET, Records, Write, is_outdated, reply_of_parts};
 use crate::sharded::{Evaluating, LOCKS_WITHIN, ShardTimer, Sharded};
 use braid_base::{Generation, InodeId, Now, ShardId};
 use braid_commit::{Evaluation, Event, LogWrite, Outcome, Parts, RecordKind, Refusal, Step, TransactionName};
@@ -14,8 +14,8 @@ use braid_namespace::parts::{locks_of, next_made};
 use braid_objects::Key;
 use braid_store::OnBehalf;
 use braid_wire::{
-    CoordinatorParts, FileAttributes, FileError, FileReply, ObjectAnswer, ShardBody, ShardFinding, ShardPart,
-    ShardParts, decode_reply, encode_reply,
+    CoordinatorParts, FileAttributes, FileError, FileReply, ShardBody, ShardFinding, ShardPart, ShardParts,
+    decode_reply, encode_reply,
 };
 use bytes::Bytes;
 
@@ -128,25 +128,23 @@ impl MetadataServer {
         &mut self,
         now: Now,
         transaction: TransactionName,
-        findings: Vec<ShardFinding>,
+        findings: Findings,
         out: &mut Effects,
     ) {
-        if self.shards().evaluations.remove(&transaction).is_none() {
-            // It was ended meanwhile.
-            return;
-        }
-        if findings.iter().all(ShardFinding::is_refused) {
+        // It may have ended meanwhile.
+        let Some(Evaluating { operations, .. }) = self.shards().evaluations.remove(&transaction) else { return };
+        if findings.iter().all(Result::is_err) {
             // Nothing is going to be done under these locks.
             self.release(now, Owner::Transaction(transaction), out);
         }
-        let evaluation = |finding: &ShardFinding| match finding {
-            ShardFinding::Accepted { parts, .. } => {
-                Evaluation::Accepted { changes: parts.encode(), answer: finding.encode() }
-            }
-            ShardFinding::Refused { error } => Evaluation::Refused { reason: encode_error(*error) },
-            other => unreachable!("parts were evaluated: {other:?}"),
+        let evaluation = |(parts, finding): (ShardParts, Result<_, FileError>)| match finding {
+            Ok(inodes) => Evaluation::Accepted {
+                changes: parts.encode(),
+                answer: ShardFinding::Accepted { parts, inodes }.encode(),
+            },
+            Err(error) => Evaluation::Refused { reason: encode_error(error) },
         };
-        let evaluations = findings.iter().map(evaluation).collect();
+        let evaluations = operations.into_iter().zip(findings).map(evaluation).collect();
         self.step_commits(now, Event::Evaluated { transaction, evaluations }, out);
     }
 
@@ -175,19 +173,14 @@ impl MetadataServer {
         );
     }
 
-    /// A write of records is durable. Without an answer, metadata that it needs is damaged.
+    /// A write of records is durable.
     pub(crate) fn on_logged(
         &mut self,
         now: Now,
         (transaction, kind): (TransactionName, RecordKind),
         lost: Vec<InodeId>,
-        answer: &ObjectAnswer,
         out: &mut Effects,
     ) {
-        if content(answer).is_none() {
-            self.service = MetadataService::Unusable(MetadataError::Damaged);
-            return;
-        }
         for inode in lost {
             // It may have other names.
             self.reclaim.add_step(reclaim::Step::FindInodes(inode.0.checked_sub(1).map(InodeId)));
@@ -217,8 +210,8 @@ impl MetadataServer {
     }
 
     /// A page of records is there. After the last one, transactions go on, and the server serves.
-    pub(crate) fn on_records(&mut self, now: Now, answer: &ObjectAnswer, out: &mut Effects) {
-        let Some(Records { found, next, made, received }) = content(answer).and_then(records_of) else {
+    pub(crate) fn on_records(&mut self, now: Now, records: Option<Records>, out: &mut Effects) {
+        let Some(Records { found, next, made, received }) = records else {
             self.service = MetadataService::Unusable(MetadataError::Damaged);
             return;
         };
@@ -275,7 +268,7 @@ fn done_by_workers(outcome: &Outcome) -> Vec<(ShardParts, Vec<FileAttributes>)> 
     let found = answers.iter().map(ShardFinding::decode);
     let done = found.map(|found| match found {
         Ok(ShardFinding::Accepted { parts, inodes }) => Some((parts, inodes)),
-        _ => None,
+        Err(_) => None,
     });
     done.collect::<Option<Vec<_>>>().unwrap_or_default()
 }

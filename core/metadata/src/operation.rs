@@ -4,12 +4,13 @@
 use crate::reclaim::{Need, Progress, Step};
 use braid_base::{Clock, Generation, InodeId};
 use braid_namespace::{Context, Parameters, evaluate, format, grow, keys, reclaim};
-use braid_objects::{Change, Evaluation, NotHere, Obstacle, Procedure, View};
+use braid_objects::{Change, Evaluation, Found, NotHere, Obstacle, Procedure, View};
 use braid_wire::{
     ActionResult, CommandResult, FileCommand, FileError, FileReply, FileTime, ObjectAnswer, ObjectFailure,
     ObjectRefusal, Owner, decode_reply, encode_reply,
 };
-use bytes::{Buf, BufMut, Bytes};
+use bytes::Bytes;
+use std::any::Any;
 
 /// The permission bits of a new root directory.
 const ROOT_MODE: u16 = 0o755;
@@ -23,7 +24,7 @@ const FOUND_MAX: usize = 256;
 pub(crate) struct Operation {
     work: Work,
     context: Context,
-    /// A reservation for which no block is free has no effect: its answer is empty.
+    /// A reservation for which no block is free has no effect: [`Replied::Short`].
     unless_short: bool,
 }
 
@@ -39,6 +40,14 @@ enum Work {
         root: Owner,
     },
     Step(Step),
+}
+
+/// What has become of a command of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Replied {
+    Reply(FileReply),
+    /// It is a reservation for which no block is free here ([`Operation::unless_short`]).
+    Short,
 }
 
 /// The outcome of an operation of the server itself.
@@ -63,7 +72,7 @@ impl Operation {
         Operation { work: Work::Command(command), context, unless_short: false }
     }
 
-    /// The same, but a reservation for which no block is free has no effect, and an empty answer.
+    /// The same, but a reservation for which no block is free has no effect.
     pub fn unless_short(self) -> Operation {
         Operation { unless_short: true, ..self }
     }
@@ -111,9 +120,9 @@ impl Procedure for Operation {
             Work::Command(command) => {
                 let braid_namespace::Evaluation { answer, changes, only_asks } = evaluate(command, self.context, map)?;
                 if self.unless_short && answer == Err(FileError::NoSpace) && !self.context.is_nearly_full {
-                    return Ok(Evaluation { answer: as_answer(Bytes::new()), changes: Vec::new(), only_asks: true });
+                    return Ok(Evaluation::that_finds(Replied::Short));
                 }
-                Ok(Evaluation { answer: as_answer(encode_reply(&answer)), changes, only_asks })
+                Ok(replied(answer, changes, only_asks))
             }
             Work::Open { start, parameters, root } => self.open_in(*start, (parameters, *root), map),
             Work::Step(Step::Free(inode)) => Ok(stepped(reclaim::reclaim(*inode, map)?)),
@@ -147,61 +156,22 @@ impl OwnOutcome {
             _ => Progress::Done,
         }
     }
+}
 
-    fn encode(&self) -> Bytes {
-        let mut bytes = Vec::new();
-        match self {
-            OwnOutcome::Done => bytes.put_u8(0),
-            OwnOutcome::Goes => bytes.put_u8(1),
-            OwnOutcome::Damaged => bytes.put_u8(2),
-            OwnOutcome::Hosts(found) => {
-                bytes.put_u8(3);
-                found.iter().for_each(|host| bytes.put_u32_le(host.0));
-            }
-            OwnOutcome::Inodes(found) => {
-                bytes.put_u8(4);
-                for (inode, need) in found {
-                    bytes.put_u64_le(inode.0);
-                    bytes.put_u8(u8::from(*need == Need::Cut));
-                }
-            }
+/// What the store says about a command; `None` if it was not executed: the host sends it again. If there was no room, the store keeps that as
+/// its answer.
+pub(crate) fn reply_of(answer: ObjectAnswer, found: Option<Found>) -> Option<Replied> {
+    if let Some(found) = found {
+        return Some(found.take());
+    }
+    let reply = match answer.as_deref() {
+        Err(ObjectRefusal { failure: ObjectFailure::NoSpace, .. }) => Err(FileError::NoSpace),
+        Ok([CommandResult { action: ActionResult::Data { data }, .. }]) => {
+            decode_reply(data).expect("the journal is checked by checksums")
         }
-        bytes.into()
-    }
-
-    fn decode(mut bytes: Bytes) -> Option<OwnOutcome> {
-        Some(match bytes.try_get_u8().ok()? {
-            0 => OwnOutcome::Done,
-            1 => OwnOutcome::Goes,
-            2 => OwnOutcome::Damaged,
-            3 => OwnOutcome::Hosts(bytes.chunks_exact(4).map(|mut host| Generation(host.get_u32_le())).collect()),
-            _ => {
-                let need = |is_cut| if is_cut == 1 { Need::Cut } else { Need::Removal };
-                let inode = |mut found: &[u8]| (InodeId(found.get_u64_le()), need(found.get_u8()));
-                OwnOutcome::Inodes(bytes.chunks_exact(9).map(inode).collect())
-            }
-        })
-    }
-}
-
-/// The reply to a command; `None` if it was not executed: the host sends it again. If there was no room, the store keeps that as its
-/// answer.
-pub(crate) fn reply_of(answer: &ObjectAnswer) -> Option<FileReply> {
-    if let Err(ObjectRefusal { failure: ObjectFailure::NoSpace, .. }) = answer {
-        return Some(Err(FileError::NoSpace));
-    }
-    let reply = decode_reply(&content(answer)?);
-    Some(reply.expect("replies are encoded here, and the journal is checked by checksums"))
-}
-
-/// True if this is the answer to a reservation for which no block is free ([`Operation::unless_short`]).
-pub(crate) fn is_short(answer: &ObjectAnswer) -> bool {
-    content(answer).is_some_and(|content| content.is_empty())
-}
-
-/// The outcome of an operation of the server itself; `None` if it was not executed for lack of room.
-pub(crate) fn outcome_of(answer: &ObjectAnswer) -> Option<OwnOutcome> {
-    OwnOutcome::decode(content(answer)?)
+        _ => return None,
+    };
+    Some(Replied::Reply(reply))
 }
 
 /// The store keeps an answer as that to a command on objects: it is the data of one command.
@@ -209,16 +179,16 @@ pub(crate) fn as_answer(content: impl Into<Bytes>) -> ObjectAnswer {
     Ok(vec![CommandResult { action: ActionResult::Data { data: content.into() }, values: Vec::new() }])
 }
 
-/// The content of such an answer; `None` if the store had no room.
-pub(crate) fn content(answer: &ObjectAnswer) -> Option<Bytes> {
-    match answer.as_deref() {
-        Ok([CommandResult { action: ActionResult::Data { data }, .. }]) => Some(data.clone()),
-        _ => None,
-    }
+/// The evaluation of a command of a host. What only asks is not kept.
+pub(crate) fn replied(reply: FileReply, changes: Vec<Change>, only_asks: bool) -> Evaluation {
+    let answer = if only_asks { Ok(Vec::new()) } else { as_answer(encode_reply(&reply)) };
+    Evaluation { answer, changes, only_asks, found: Some(Found::new(Replied::Reply(reply))) }
 }
 
-fn own(outcome: OwnOutcome, changes: Vec<Change>) -> Evaluation {
-    Evaluation { answer: as_answer(outcome.encode()), only_asks: changes.is_empty(), changes }
+/// The evaluation of an operation of the server itself, of which nobody asks for the answer that is kept.
+pub(crate) fn own<T: Any + Send + Sync>(found: T, changes: Vec<Change>) -> Evaluation {
+    let only_asks = changes.is_empty();
+    Evaluation { answer: Ok(Vec::new()), changes, only_asks, found: Some(Found::new(found)) }
 }
 
 fn stepped(step: reclaim::Step) -> Evaluation {

@@ -5,7 +5,7 @@ use crate::check::{CheckRun, Collected, Purpose};
 use crate::disk::{DiskPart, forward, proof, store_config};
 use crate::lease::Lease;
 use crate::opening::Opening;
-use crate::operation::{Operation, OwnOutcome, is_short, outcome_of, reply_of};
+use crate::operation::{Operation, OwnOutcome, Replied, reply_of};
 use crate::reclaim::{Action, Aspect, Need, Reclaim, Step};
 use crate::room::Room;
 use crate::shard_operation::{RECORDS_TICKET, first_record};
@@ -21,11 +21,11 @@ use braid_locks::{FenceCause, ListError, LockServer, LockServerConfig, LockServi
 use braid_machine::{DiskResult, DiskTag, Effect, Effects, Ignored, Input, Machine, Never, OneDisk};
 use braid_namespace::Parameters;
 use braid_namespace::check::Finding;
-use braid_objects::Procedure;
+use braid_objects::{Found, Procedure};
 use braid_store::{Medium, OnBehalf, Storage, Store, StoreError, StoreEvent};
 use braid_wire::{
     DATA_LOCK, EXISTENCE_LOCK, FileAnswer, FileCommand, FileError, FileReply, FileRequest, FileResult, LockAnswer,
-    LockExtent, LockMode, LockReply, Message, MonitorAnswer, ObjectAnswer, Owner, Rejection,
+    LockExtent, LockMode, LockReply, Message, MonitorAnswer, Owner, Rejection,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -441,9 +441,11 @@ impl MetadataServer {
                 self.service = MetadataService::Checking;
                 self.run_check(now, out);
             }
-            StoreEvent::Looked { answer, .. } if self.own.check.is_some() => self.on_page(now, &answer, out),
-            StoreEvent::Looked { ticket: RECORDS_TICKET, answer } => self.on_records(now, &answer, out),
-            StoreEvent::Looked { ticket, answer } => self.on_looked(now, ticket, &answer, out),
+            StoreEvent::Looked { found, .. } if self.own.check.is_some() => self.on_page(now, found, out),
+            StoreEvent::Looked { ticket: RECORDS_TICKET, found, .. } => {
+                self.on_records(now, found.and_then(Found::take), out);
+            }
+            StoreEvent::Looked { ticket, found, .. } => self.on_looked(now, ticket, found, out),
             StoreEvent::Ready(_) => {
                 self.service = MetadataService::Opening { is_asked: true };
                 if let Some(membership) = self.membership.clone() {
@@ -452,28 +454,23 @@ impl MetadataServer {
                 self.run_own(now, OwnOperation::Open, out);
             }
             StoreEvent::Unusable(error) => self.service = MetadataService::Unusable(error.into()),
-            StoreEvent::Executed { name, answer } if name.host == self.config.generation => {
+            StoreEvent::Executed { name, found, .. } if name.host == self.config.generation => {
                 if let Some(own) = self.own.by_sequence.remove(&name.sequence) {
                     self.store.forget(name);
                     match own {
-                        OwnOperation::Logged { transaction, kind, lost } => {
-                            self.on_logged(now, (transaction, kind), lost, &answer, out);
-                        }
                         OwnOperation::Space(step) => {
-                            self.step_space(now, |space, actions| space.on_step(now, step, &answer, actions), out);
+                            self.step_space(now, |space, actions| space.on_step(now, step, found, actions), out);
                         }
-                        own => self.on_own_done(now, own, outcome_of(&answer), out),
+                        own => self.on_own_done(now, own, found.map(Found::take), out),
                     }
                 }
             }
-            StoreEvent::Executed { name, answer } => {
-                let is_short = is_short(&answer);
+            StoreEvent::Executed { name, answer, found } => {
+                let replied = reply_of(answer, found);
+                let is_short = replied == Some(Replied::Short);
                 self.step_space(now, |space, actions| space.on_evaluated(now, name, is_short, actions), out);
-                if is_short {
-                    return;
-                }
-                // Without a reply the operation was not executed: the host sends it again.
-                let Some(reply) = reply_of(&answer) else { return };
+                // If the operation was not executed, the host sends it again.
+                let Some(Replied::Reply(reply)) = replied else { return };
                 if let Ok(result) = &reply {
                     orphaned(result).for_each(|inode| self.reclaim.add_inode(inode, Need::Removal));
                 }
@@ -490,7 +487,8 @@ impl MetadataServer {
         match (own, outcome) {
             // There was no room: it is tried again at the next turn.
             (OwnOperation::Open, None) => self.service = MetadataService::Opening { is_asked: false },
-            (OwnOperation::Open, Some(OwnOutcome::Damaged)) => {
+            (OwnOperation::Open, Some(OwnOutcome::Damaged))
+            | (OwnOperation::Logged { .. }, None | Some(OwnOutcome::Damaged)) => {
                 self.service = MetadataService::Unusable(MetadataError::Damaged);
             }
             (OwnOperation::Open, Some(_)) if self.sharded.is_some() => self.load_records(now, first_record(), out),
@@ -498,7 +496,10 @@ impl MetadataServer {
                 self.begin_service();
                 self.own.space.begin(now, &[]);
             }
-            (OwnOperation::Logged { .. } | OwnOperation::Space(_), _) => unreachable!("its end is not an outcome"),
+            (OwnOperation::Logged { transaction, kind, lost }, Some(_)) => {
+                self.on_logged(now, (transaction, kind), lost, out);
+            }
+            (OwnOperation::Space(_), _) => unreachable!("its end is not an outcome"),
             (OwnOperation::Step(step), outcome) => {
                 match &outcome {
                     Some(OwnOutcome::Inodes(found)) => {
@@ -520,8 +521,8 @@ impl MetadataServer {
     }
 
     /// The store has read a page for the check, or had no room for that: then the next turn continues.
-    fn on_page(&mut self, now: Now, answer: &ObjectAnswer, out: &mut Effects) {
-        if self.own.check.as_mut().is_some_and(|check| check.on_page(answer)) {
+    fn on_page(&mut self, now: Now, found: Option<Found>, out: &mut Effects) {
+        if self.own.check.as_mut().is_some_and(|check| check.on_page(found)) {
             self.run_check(now, out);
         }
     }

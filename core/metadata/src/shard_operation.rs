@@ -1,18 +1,15 @@
 //! What operations on several shards do in the store of one, as its procedures: they make plans, evaluate parts, answer questions, and write
 //! what the commit protocol wants written.
 
-use crate::operation::as_answer;
+use crate::operation::{OwnOutcome, own, replied};
 use braid_commit::{Record, RecordKey, WorkerStage};
-use braid_namespace::parts::{answer, evaluate_parts, execute_parts, last_made, run_parts};
+use braid_namespace::parts::{answer, evaluate_parts, execute_parts, last_made};
 use braid_namespace::plan::{Known, plan};
 use braid_namespace::transfers::last_received;
 use braid_namespace::{Context, keys};
 use braid_objects::{Change, Evaluation, Key, Kind, NotHere, Obstacle, Procedure, View};
-use braid_wire::{
-    FileAttributes, FileCommand, FileError, FileReply, FileResult, ShardFinding, ShardPart, ShardParts, ShardQuestion,
-    encode_reply, encode_shard_reply,
-};
-use bytes::{Buf, BufMut, Bytes};
+use braid_wire::{FileAttributes, FileCommand, FileError, FileReply, FileResult, ShardPart, ShardParts, ShardQuestion};
+use bytes::Bytes;
 use std::collections::BTreeMap;
 
 /// The ticket of the pages of records.
@@ -21,6 +18,9 @@ pub(crate) const RECORDS_TICKET: u64 = 0;
 const PAGE_MAX: usize = 64;
 /// Records of transactions of other coordinators: from this number on.
 const WORKED: u64 = 256;
+
+/// What is found about each operation of a transaction: the inodes that its parts are about, in order, as they are afterwards.
+pub(crate) type Findings = Vec<Result<Vec<FileAttributes>, FileError>>;
 
 /// Makes the plan of a command.
 #[derive(Clone, Debug)]
@@ -70,13 +70,9 @@ pub(crate) struct LoadRecords {
     pub from: Key,
 }
 
-fn asks(content: Bytes) -> Evaluation {
-    Evaluation { answer: as_answer(content), changes: Vec::new(), only_asks: true }
-}
-
 impl Procedure for MakePlan {
     fn evaluate(&self, map: &mut dyn View) -> Result<Evaluation, NotHere> {
-        Ok(asks(plan(&self.command, &self.known, self.context, map)?.encode()))
+        Ok(Evaluation::that_finds(plan(&self.command, &self.known, self.context, map)?))
     }
 
     fn memory_bytes(&self) -> usize {
@@ -90,13 +86,12 @@ impl Procedure for EvaluateParts {
         let mut findings = Vec::new();
         for parts in &self.operations {
             let view = &mut Changed { map, changes: &changes };
-            let (finding, changed) = evaluate_parts(parts, self.is_nearly_full, view)?;
-            changes.extend(changed.into_iter().map(|change| (change.key, change.value)));
-            let finding = finding.encode();
-            findings.put_u32_le(finding.len() as u32);
-            findings.put_slice(&finding);
+            findings.push(evaluate_parts(parts, self.is_nearly_full, view)?.map(|(changed, inodes)| {
+                changes.extend(changed.into_iter().map(|change| (change.key, change.value)));
+                inodes
+            }));
         }
-        Ok(asks(findings.into()))
+        Ok(Evaluation::that_finds::<Findings>(findings))
     }
 
     fn memory_bytes(&self) -> usize {
@@ -106,8 +101,7 @@ impl Procedure for EvaluateParts {
 
 impl Procedure for AnswerQuestion {
     fn evaluate(&self, map: &mut dyn View) -> Result<Evaluation, NotHere> {
-        let reply = answer(&self.0, map)?;
-        Ok(asks(encode_shard_reply(&reply).into()))
+        Ok(Evaluation::that_finds(answer(&self.0, map)?))
     }
 
     fn memory_bytes(&self) -> usize {
@@ -117,8 +111,7 @@ impl Procedure for AnswerQuestion {
 
 impl Procedure for Answered {
     fn evaluate(&self, _: &mut dyn View) -> Result<Evaluation, NotHere> {
-        let answer = as_answer(encode_reply(&self.reply));
-        Ok(Evaluation { answer, changes: Vec::new(), only_asks: self.only_asks })
+        Ok(replied(self.reply.clone(), Vec::new(), self.only_asks))
     }
 
     fn memory_bytes(&self) -> usize {
@@ -128,11 +121,11 @@ impl Procedure for Answered {
 
 impl Procedure for RunParts {
     fn evaluate(&self, map: &mut dyn View) -> Result<Evaluation, NotHere> {
-        let (reply, changes) = match run_parts(&self.parts, self.is_nearly_full, map)? {
+        let (reply, changes) = match evaluate_parts(&self.parts, self.is_nearly_full, map)? {
             Ok((changes, inodes)) => (reply_of_parts(&self.command, [(&self.parts, &inodes[..])]), changes),
             Err(error) => (Err(error), Vec::new()),
         };
-        Ok(Evaluation { answer: as_answer(encode_reply(&reply)), changes, only_asks: false })
+        Ok(replied(reply, changes, false))
     }
 
     fn memory_bytes(&self) -> usize {
@@ -145,14 +138,13 @@ impl Procedure for Write {
         let mut changes = BTreeMap::new();
         for (parts, other) in &self.parts {
             let Ok((changed, _)) = execute_parts(parts, *other, &mut Changed { map, changes: &changes })? else {
-                // Metadata is damaged. Nothing is written, and the answer has no content.
-                return Ok(Evaluation { answer: Ok(Vec::new()), changes: Vec::new(), only_asks: true });
+                return Ok(own(OwnOutcome::Damaged, Vec::new()));
             };
             changes.extend(changed.into_iter().map(|change| (change.key, change.value)));
         }
         changes.extend(self.records.iter().map(|(key, record)| (key_of(*key), record.as_ref().map(Record::encode))));
         let changes = changes.into_iter().map(|(key, value)| Change { key, value }).collect();
-        Ok(Evaluation { answer: as_answer(encode_reply(&Ok(FileResult::Done))), changes, only_asks: false })
+        Ok(own(OwnOutcome::Done, changes))
     }
 
     fn memory_bytes(&self) -> usize {
@@ -183,39 +175,12 @@ impl View for Changed<'_> {
 
 impl Procedure for LoadRecords {
     fn evaluate(&self, map: &mut dyn View) -> Result<Evaluation, NotHere> {
-        let last = *keys::all(Kind::Transaction).end();
-        let found = match braid_objects::Overlay::new(map).some_of(Some(self.from), last, PAGE_MAX) {
-            Ok((found, more)) => (found, more),
+        let records = match load(self.from, map) {
+            Ok(records) => Some(records),
             Err(Obstacle::NotHere) => return Err(NotHere),
-            Err(Obstacle::Lost) => {
-                return Ok(Evaluation { answer: Ok(Vec::new()), changes: Vec::new(), only_asks: true });
-            }
+            Err(Obstacle::Lost) => None,
         };
-        let made = match last_made(map) {
-            Ok(made) => made,
-            Err(Obstacle::NotHere) => return Err(NotHere),
-            Err(Obstacle::Lost) => {
-                return Ok(Evaluation { answer: Ok(Vec::new()), changes: Vec::new(), only_asks: true });
-            }
-        };
-        let received = match last_received(map) {
-            Ok(received) => received,
-            Err(Obstacle::NotHere) => return Err(NotHere),
-            Err(Obstacle::Lost) => {
-                return Ok(Evaluation { answer: Ok(Vec::new()), changes: Vec::new(), only_asks: true });
-            }
-        };
-        let mut bytes = vec![u8::from(found.1)];
-        bytes.put_u64_le(made);
-        bytes.put_u8(received.len() as u8);
-        received.into_iter().for_each(|number| bytes.put_u64_le(number));
-        for (key, value) in found.0 {
-            bytes.put_u64_le(key.of);
-            bytes.put_u64_le(key.index);
-            bytes.put_u32_le(value.len() as u32);
-            bytes.put_slice(&value);
-        }
-        Ok(asks(bytes.into()))
+        Ok(Evaluation::that_finds(records))
     }
 
     fn memory_bytes(&self) -> usize {
@@ -223,14 +188,14 @@ impl Procedure for LoadRecords {
     }
 }
 
-/// What was found about each operation that was evaluated.
-pub(crate) fn findings_of(mut bytes: Bytes) -> Vec<ShardFinding> {
-    let mut findings = Vec::new();
-    while bytes.has_remaining() {
-        let length = bytes.get_u32_le() as usize;
-        findings.push(ShardFinding::decode(&bytes.split_to(length)).expect("findings are encoded here"));
-    }
-    findings
+/// Reads a page of records.
+fn load(from: Key, map: &mut dyn View) -> Result<Records, Obstacle> {
+    let last = *keys::all(Kind::Transaction).end();
+    let (page, more) = braid_objects::Overlay::new(map).some_of(Some(from), last, PAGE_MAX)?;
+    let next = page.last().filter(|_| more).and_then(|(key, _)| key.after());
+    let record = |(key, value): (Key, Bytes)| Some((record_key_of(key)?, Record::decode(value).ok()?));
+    let found = page.into_iter().map(record).collect::<Option<_>>().ok_or(Obstacle::Lost)?;
+    Ok(Records { found, next, made: last_made(map)?, received: last_received(map)? })
 }
 
 /// The first key of the records.
@@ -248,27 +213,6 @@ pub(crate) struct Records {
     pub made: u64,
     /// The numbers of the last transfers of free blocks that were received, by shard.
     pub received: Vec<u64>,
-}
-
-/// Decodes a page of records. `None` if a record is damaged.
-pub(crate) fn records_of(mut page: Bytes) -> Option<Records> {
-    let (more, made) = (page.try_get_u8().ok()? == 1, page.try_get_u64_le().ok()?);
-    let mut received = Vec::new();
-    for _ in 0..page.try_get_u8().ok()? {
-        received.push(page.try_get_u64_le().ok()?);
-    }
-    let mut found = Vec::new();
-    let mut last = None;
-    while page.has_remaining() {
-        let (of, index) = (page.try_get_u64_le().ok()?, page.try_get_u64_le().ok()?);
-        let length = page.try_get_u32_le().ok()? as usize;
-        let value = (length <= page.len()).then(|| page.split_to(length))?;
-        let key = Key { kind: Kind::Transaction, of, index };
-        found.push((record_key_of(key)?, Record::decode(value).ok()?));
-        last = Some(key);
-    }
-    let next = last.filter(|_| more).and_then(Key::after);
-    Some(Records { found, next, made, received })
 }
 
 /// True if this is the record of a transaction that is not decided, or of which other servers may not know the outcome.

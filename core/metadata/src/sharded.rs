@@ -16,20 +16,19 @@
 mod questions;
 
 use crate::groups::Groups;
-use crate::operation::{Operation, content};
+use crate::operation::Operation;
 use crate::operation_locks::{OperationLocks, Owner};
 use crate::server::MetadataServer;
-use crate::shard_operation::{Answered, EvaluateParts, MakePlan, RunParts, findings_of, is_outdated};
+use crate::shard_operation::{Answered, EvaluateParts, Findings, MakePlan, RunParts, is_outdated};
 use braid_base::{Backoff, FileSystemId, Generation, InodeId, NodeId, Now, Rng, ShardId, Time, Timers, TransactionId};
 use braid_commit::{Commits, Event, Grouping, Protocol, Timing, Transaction, TransactionName};
 use braid_machine::{Effects, Ignored};
 use braid_namespace::Context;
 use braid_namespace::parts::{Lock, locks_of};
-use braid_namespace::plan::{Known, locks_of_command, needs_plan};
-use braid_objects::Procedure;
+use braid_namespace::plan::{Known, Plan, locks_of_command, needs_plan};
+use braid_objects::{Found, Procedure};
 use braid_wire::{
-    CoordinatorParts, FileCommand, FileError, FileReply, ObjectAnswer, OtherParts, ShardBody, ShardFinding, ShardParts,
-    ShardQuestion, decode_shard_reply,
+    CoordinatorParts, FileAttributes, FileCommand, FileError, FileReply, ShardBody, ShardParts, ShardQuestion,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -87,9 +86,9 @@ enum Stage {
     AwaitsNames,
     Planning,
     /// It waits for locks of inodes.
-    AwaitsInodes(ShardFinding),
+    AwaitsInodes(Plan),
     /// Its own parts are being evaluated.
-    Evaluating(Vec<OtherParts>),
+    Evaluating(ShardParts, Vec<(ShardId, ShardParts)>),
     /// Another server is asked.
     Asking(Want),
     /// It waits until it becomes a part of a transaction with this worker.
@@ -172,8 +171,8 @@ pub(crate) enum ShardTimer {
 
 impl Evaluating {
     /// Each operation is refused.
-    pub fn refused(&self, error: FileError) -> Vec<ShardFinding> {
-        self.operations.iter().map(|_| ShardFinding::Refused { error }).collect()
+    pub fn refused(&self, error: FileError) -> Findings {
+        self.operations.iter().map(|_| Err(error)).collect()
     }
 }
 
@@ -322,9 +321,9 @@ impl MetadataServer {
             Stage::AwaitsNames if is_known => self.execute_and_end(now, name, out),
             Stage::AwaitsNames if !needs_plan(&begun.command) => self.execute_and_end(now, name, out),
             Stage::AwaitsNames => self.make_plan(now, name, out),
-            Stage::AwaitsInodes(ShardFinding::Local { .. }) => self.execute_and_end(now, name, out),
-            Stage::AwaitsInodes(ShardFinding::Parts { own, others }) => {
-                begun.stage = Stage::Evaluating(others);
+            Stage::AwaitsInodes(Plan::Local { .. }) => self.execute_and_end(now, name, out),
+            Stage::AwaitsInodes(Plan::Parts { own, others }) => {
+                begun.stage = Stage::Evaluating(own.clone(), others);
                 let evaluation = EvaluateParts { operations: vec![own], is_nearly_full: self.room().refuses_names() };
                 let ticket = self.shards().ticket_of(name, Ticket::Own(name));
                 self.glance(now, ticket, Box::new(evaluation), out);
@@ -348,13 +347,12 @@ impl MetadataServer {
     }
 
     /// The store has an answer to one of this part's requests.
-    pub(crate) fn on_looked(&mut self, now: Now, ticket: u64, answer: &ObjectAnswer, out: &mut Effects) {
+    pub(crate) fn on_looked(&mut self, now: Now, ticket: u64, found: Option<Found>, out: &mut Effects) {
         let number = ticket;
         let Some(ticket) = self.shards().asking.tickets.remove(&number) else { return };
-        let bytes = content(answer);
         if let Ticket::Question { from, start, number } = ticket {
             // Without a reply it was not executed: the other server asks again.
-            if let Some(reply) = bytes.map(|bytes| decode_shard_reply(&bytes).expect("replies are encoded here")) {
+            if let Some(reply) = found.map(Found::take) {
                 self.reply_to(now, from, ShardBody::ReadAnswer { start, number, reply }, out);
             }
             return;
@@ -362,21 +360,18 @@ impl MetadataServer {
         if !self.shards().counts(&ticket, number) {
             return;
         }
-        match (ticket, bytes) {
-            (Ticket::Plan(name), Some(plan)) => {
-                let finding = ShardFinding::decode(&plan).expect("findings are encoded here");
-                self.on_plan(now, name, finding, out);
-            }
+        match (ticket, found) {
+            (Ticket::Plan(name), Some(found)) => self.on_plan(now, name, found.take(), out),
             (Ticket::Own(name), Some(found)) => {
-                let finding = findings_of(found).pop().expect("the command has one finding");
+                let finding = found.take::<Findings>().pop().expect("the command has one finding");
                 self.on_own_parts(now, name, finding, out);
             }
             // There was no room: the host sends the command again.
             (Ticket::Plan(name) | Ticket::Own(name), None) => self.end_command(now, name, out),
             (Ticket::Worker { name, is_durable }, found) => {
                 let evaluating = self.shards().evaluations.get(&name).expect("its evaluation counts");
-                let findings = found.map_or_else(|| evaluating.refused(FileError::Busy), findings_of);
-                if !is_durable && findings.iter().any(ShardFinding::is_refused) {
+                let findings = found.map_or_else(|| evaluating.refused(FileError::Busy), Found::take);
+                if !is_durable && findings.iter().any(Result::is_err) {
                     // The other server passes on the reason, which must not be undone by a crash.
                     self.evaluate_for(now, name, true, out);
                 } else {
@@ -387,12 +382,11 @@ impl MetadataServer {
         }
     }
 
-    fn on_plan(&mut self, now: Now, name: TransactionId, finding: ShardFinding, out: &mut Effects) {
+    fn on_plan(&mut self, now: Now, name: TransactionId, plan: Result<Plan, FileError>, out: &mut Effects) {
         let Some(begun) = self.shards().commands.get_mut(&name) else { return };
-        match finding {
-            ShardFinding::Local { ref inodes } => {
-                let inodes = inodes.clone();
-                begun.stage = Stage::AwaitsInodes(finding);
+        match plan {
+            Ok(Plan::Local { inodes }) => {
+                begun.stage = Stage::AwaitsInodes(Plan::Local { inodes: inodes.clone() });
                 let locks = match begun.command {
                     // These only read the inode, and the store evaluates in order.
                     FileCommand::Lookup { .. } | FileCommand::Create { .. } => {
@@ -405,23 +399,22 @@ impl MetadataServer {
                 };
                 self.lock_inodes(now, name, locks, out);
             }
-            ShardFinding::Parts { ref own, .. } => {
-                let locks = locks_of(own);
-                begun.stage = Stage::AwaitsInodes(finding);
+            Ok(Plan::Parts { own, others }) => {
+                let locks = locks_of(&own);
+                begun.stage = Stage::AwaitsInodes(Plan::Parts { own, others });
                 self.lock_inodes(now, name, locks, out);
             }
-            ShardFinding::Elsewhere { inode } => {
+            Ok(Plan::Elsewhere { inode }) => {
                 self.ask(now, name, Want::Answer, inode.shard(), ShardQuestion::Inode { inode }, out);
             }
-            ShardFinding::NeedsName { parent, name: entry } => {
+            Ok(Plan::NeedsName { parent, name: entry }) => {
                 let question = ShardQuestion::Name { parent, name: entry };
                 self.ask(now, name, Want::Target, parent.shard(), question, out);
             }
-            ShardFinding::NeedsWay { moved } => {
+            Ok(Plan::NeedsWay { moved }) => {
                 self.ask(now, name, Want::Moves { moved }, ShardId::FIRST, ShardQuestion::Moves, out);
             }
-            ShardFinding::Refused { error } => self.end_with(now, name, Err(error), out),
-            ShardFinding::Accepted { .. } => unreachable!("a plan evaluates no parts"),
+            Err(error) => self.end_with(now, name, Err(error), out),
         }
     }
 
@@ -434,16 +427,21 @@ impl MetadataServer {
     }
 
     /// The own parts of a command are evaluated: begins the transaction.
-    fn on_own_parts(&mut self, now: Now, name: TransactionId, finding: ShardFinding, out: &mut Effects) {
+    fn on_own_parts(
+        &mut self,
+        now: Now,
+        name: TransactionId,
+        finding: Result<Vec<FileAttributes>, FileError>,
+        out: &mut Effects,
+    ) {
         let Some(begun) = self.shards().commands.get_mut(&name) else { return };
-        let Stage::Evaluating(others) = std::mem::replace(&mut begun.stage, Stage::Transaction) else {
+        let Stage::Evaluating(own, others) = std::mem::replace(&mut begun.stage, Stage::Transaction) else {
             unreachable!("its parts were being evaluated");
         };
-        let (own, inodes) = match finding {
-            ShardFinding::Accepted { parts, inodes } => (parts, inodes),
-            ShardFinding::Refused { error } if is_outdated(&begun.command, error) => return self.pause(now, name, out),
-            ShardFinding::Refused { error } => return self.end_with(now, name, Err(error), out),
-            other => unreachable!("parts were evaluated: {other:?}"),
+        let inodes = match finding {
+            Ok(inodes) => inodes,
+            Err(error) if is_outdated(&begun.command, error) => return self.pause(now, name, out),
+            Err(error) => return self.end_with(now, name, Err(error), out),
         };
         let command = begun.command.clone();
         if others.is_empty() {
@@ -451,9 +449,9 @@ impl MetadataServer {
             let run = RunParts { command, parts: own, is_nearly_full };
             return self.run_and_end(now, name, Box::new(run), out);
         }
-        let workers: Vec<ShardId> = others.iter().map(|other| other.shard).collect();
+        let workers: Vec<ShardId> = others.iter().map(|(shard, _)| *shard).collect();
         let own = CoordinatorParts { host: name.host, sequence: name.sequence, command, own, inodes };
-        let requests = others.iter().map(|other| other.parts.encode()).collect();
+        let requests = others.iter().map(|(_, parts)| parts.encode()).collect();
         let operation = braid_commit::Operation { own: own.encode(), requests };
         if let ([worker], true) = (&workers[..], self.shards().groups.are_operations()) {
             let (worker, bytes) = (*worker, bytes_of(&operation));

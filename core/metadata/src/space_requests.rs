@@ -13,14 +13,13 @@
 //! then. What is here is lost with the process. Hosts send their commands again; and a server that begins asks all others for the transfers
 //! that its shard has not received.
 
-use crate::operation::{as_answer, content};
+use crate::operation::own;
 use crate::revocation::Revocation;
 use braid_base::{Backoff, BlockRange, Generation, Now, ShardId, Time, TransactionId, limits};
 use braid_machine::Ignored;
 use braid_namespace::transfers::{self, Transfer};
-use braid_objects::{Evaluation, NotHere, Procedure, View};
-use braid_wire::{ObjectAnswer, ShardBody};
-use bytes::{Buf, BufMut, Bytes};
+use braid_objects::{Evaluation, Found, NotHere, Procedure, View};
+use braid_wire::ShardBody;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -305,12 +304,11 @@ impl SpaceRequests {
     }
 
     /// A step is durable, or could not be done for lack of room in the metadata volume: then the request is sent again.
-    pub fn on_step(&mut self, now: Now, step: SpaceStep, answer: &ObjectAnswer, actions: &mut Vec<SpaceAction>) {
-        let content = content(answer);
+    pub fn on_step(&mut self, now: Now, step: SpaceStep, found: Option<Found>, actions: &mut Vec<SpaceAction>) {
         match step {
             SpaceStep::Give(request) => {
                 let SpaceRequest { from, start, round, is_last, .. } = request;
-                let given = content.map(decode_transfer);
+                let given = found.map(Found::take::<Transfer>);
                 if !is_last && given.as_ref().is_some_and(|transfer| transfer.runs.is_empty()) {
                     self.transfers.held.insert(from, request);
                     return self.revoke(now, actions);
@@ -323,11 +321,11 @@ impl SpaceRequests {
             }
             SpaceStep::Receive { from, transfer } => {
                 self.transfers.receiving.remove(&from);
-                match content {
+                match found.map(Found::take::<bool>) {
                     None => {}
                     // It is not valid: this shard gives nothing.
-                    Some(content) if content.is_empty() => self.has_nothing(now, from, actions),
-                    Some(_) => self.on_received(now, from, transfer.number, actions),
+                    Some(false) => self.has_nothing(now, from, actions),
+                    Some(true) => self.on_received(now, from, transfer.number, actions),
                 }
             }
         }
@@ -434,18 +432,17 @@ impl SpaceRequests {
 
 impl Procedure for SpaceStep {
     fn evaluate(&self, map: &mut dyn View) -> Result<Evaluation, NotHere> {
-        let (content, changes) = match self {
+        Ok(match self {
             SpaceStep::Give(SpaceRequest { from, received, blocks, .. }) => {
                 let given = transfers::give(*from, *received, *blocks, map)?;
                 // Where metadata is damaged, nothing is given.
-                (encode_transfer(&given.transfer.unwrap_or_default()), given.changes)
+                own(given.transfer.unwrap_or_default(), given.changes)
             }
             SpaceStep::Receive { from, transfer } => {
                 let step = transfers::receive(*from, transfer, map)?;
-                (step.is_done.map_or(Bytes::new(), |_| Bytes::from_static(&[1])), step.changes)
+                own(step.is_done.is_ok(), step.changes)
             }
-        };
-        Ok(Evaluation { answer: as_answer(content), only_asks: changes.is_empty(), changes })
+        })
     }
 
     fn memory_bytes(&self) -> usize {
@@ -455,24 +452,4 @@ impl Procedure for SpaceStep {
         };
         size_of::<SpaceStep>() + runs * size_of::<BlockRange>()
     }
-}
-
-fn encode_transfer(transfer: &Transfer) -> Bytes {
-    let mut to = Vec::new();
-    to.put_u64_le(transfer.number);
-    for run in &transfer.runs {
-        to.put_u64_le(run.start);
-        to.put_u64_le(run.count);
-    }
-    to.into()
-}
-
-/// Decodes what was encoded in this process.
-fn decode_transfer(mut from: Bytes) -> Transfer {
-    let number = from.get_u64_le();
-    let mut runs = Vec::new();
-    while from.has_remaining() {
-        runs.push(BlockRange::new(from.get_u64_le(), from.get_u64_le()));
-    }
-    Transfer { number, runs }
 }

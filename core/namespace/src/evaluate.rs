@@ -1,6 +1,6 @@
 //! The evaluation of a command. [`braid_wire::files`] defines the commands.
 
-use crate::work::{Context, Stop, Work};
+use crate::work::{Context, Stop, Work, ended};
 use crate::{entries, extents, inodes, rename, space};
 use braid_base::limits;
 use braid_objects::{Change, NotHere, View};
@@ -34,11 +34,8 @@ pub fn evaluate(command: &FileCommand, context: Context, view: &mut dyn View) ->
         return Ok(Evaluation { answer: Err(error), changes: Vec::new(), only_asks: true });
     }
     let mut work = Work::new(view, context);
-    let (answer, changes) = match execute(command, &mut work) {
-        Ok(result) => (Ok(result), work.map.into_changes()),
-        Err(Stop::NotHere) => return Err(NotHere),
-        Err(Stop::Fails(error)) => (Err(error), Vec::new()),
-    };
+    let answer = ended(execute(command, &mut work))?;
+    let changes = if answer.is_ok() { work.map.into_changes() } else { Vec::new() };
     let bytes = |change: &Change| change.value.as_ref().map_or(0, Bytes::len);
     assert!(changes.len() <= CHANGES_MAX, "a command changes no more keys than its bound");
     assert!(
@@ -61,8 +58,8 @@ fn execute(command: &FileCommand, work: &mut Work) -> Result<FileResult, Stop> {
             inodes::create(work, *parent, name, new, *exclusive)
         }
         FileCommand::Link { inode, parent, name } => inodes::link(work, *inode, *parent, name),
-        FileCommand::Unlink { parent, name } => inodes::unlink(work, *parent, name),
-        FileCommand::RemoveDirectory { parent, name } => inodes::remove_directory(work, *parent, name),
+        FileCommand::Unlink { parent, name } => inodes::remove(work, *parent, name, false),
+        FileCommand::RemoveDirectory { parent, name } => inodes::remove(work, *parent, name, true),
         FileCommand::Rename { parent, name, new_parent, new_name, no_replace } => {
             rename::rename(work, (*parent, name), (*new_parent, new_name), *no_replace)
         }

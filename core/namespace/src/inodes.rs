@@ -124,23 +124,10 @@ pub fn check_may_gain_name(attributes: &FileAttributes) -> Result<(), FileError>
     }
 }
 
-pub fn unlink(work: &mut Work, parent: InodeId, name: &Bytes) -> Result<FileResult, Stop> {
+/// Removes a name: that of a directory, or that of another inode.
+pub fn remove(work: &mut Work, parent: InodeId, name: &Bytes, is_directory: bool) -> Result<FileResult, Stop> {
     let entry = entries::find(work, parent, name)?.ok_or(FileError::NoSuchName)?;
-    if entry.file_type == FileType::Directory {
-        return Err(FileError::IsADirectory.into());
-    }
-    entries::remove(work, parent, &entry)?;
-    Ok(FileResult::Removed(lose_name_of(work, &entry)?))
-}
-
-pub fn remove_directory(work: &mut Work, parent: InodeId, name: &Bytes) -> Result<FileResult, Stop> {
-    let entry = entries::find(work, parent, name)?.ok_or(FileError::NoSuchName)?;
-    if entry.file_type != FileType::Directory {
-        return Err(FileError::NotADirectory.into());
-    }
-    if entries::entry_inode(work, &entry)?.size > 0 {
-        return Err(FileError::NotEmpty.into());
-    }
+    may_replace(is_directory, entry.file_type, || Ok(entries::entry_inode(work, &entry)?.size))?;
     entries::remove(work, parent, &entry)?;
     Ok(FileResult::Removed(lose_name_of(work, &entry)?))
 }
@@ -160,6 +147,21 @@ pub fn set_attributes(work: &mut Work, inode: InodeId, change: &AttributeChange)
     attributes.ctime = now;
     work.put_attributes(attributes)?;
     Ok(FileResult::Attributes(attributes))
+}
+
+/// Fails if the inode of a name may not give way to another one, or to none: a directory gives way only to a directory, and only if it has
+/// no `entries`; any other inode gives way to no directory.
+pub fn may_replace(
+    is_directory: bool,
+    replaced: FileType,
+    entries: impl FnOnce() -> Result<u64, Stop>,
+) -> Result<(), Stop> {
+    match (is_directory, replaced == FileType::Directory) {
+        (true, false) => Err(FileError::NotADirectory.into()),
+        (false, true) => Err(FileError::IsADirectory.into()),
+        (true, true) if entries()? > 0 => Err(FileError::NotEmpty.into()),
+        _ => Ok(()),
+    }
 }
 
 /// The entry of a name, or `None` if the directory may get one: a directory that was removed may not.

@@ -5,15 +5,13 @@
 //! the same rules again, and its changes are computed only then.
 
 use crate::entries;
-use crate::inodes::{self, MADE, New, lose_name};
+use crate::inodes::{self, MADE, New, lose_name, may_replace};
 use crate::keys;
 use crate::records::{Damaged, decode_number, encode_number};
-use crate::work::{Context, Stop, Work, sum};
+use crate::work::{Context, Stop, Work, ended, sum};
 use braid_base::{Generation, InodeId, ShardId, limits};
 use braid_objects::{Change, NotHere, Obstacle, View};
-use braid_wire::{
-    FileAttributes, FileError, FileTime, FileType, ShardFinding, ShardPart, ShardParts, ShardQuestion, ShardReply,
-};
+use braid_wire::{FileAttributes, FileError, FileTime, FileType, ShardPart, ShardParts, ShardQuestion, ShardReply};
 use bytes::Bytes;
 
 /// Something that an operation locks, and how.
@@ -88,18 +86,9 @@ pub fn locks_of(parts: &ShardParts) -> Vec<Lock> {
 }
 
 /// Finds out whether parts can be executed, and what they come to. They are refused with [`FileError::Busy`] if what they assume is not so
-/// any more. The changes are for the evaluation of further parts of the same transaction only.
-pub fn evaluate_parts(
-    parts: &ShardParts,
-    is_nearly_full: bool,
-    view: &mut dyn View,
-) -> Result<(ShardFinding, Vec<Change>), NotHere> {
-    let mut work = work_of(parts, is_nearly_full, view);
-    match apply_all(&mut work, parts, None) {
-        Ok(inodes) => Ok((ShardFinding::Accepted { parts: parts.clone(), inodes }, work.map.into_changes())),
-        Err(Stop::NotHere) => Err(NotHere),
-        Err(Stop::Fails(error)) => Ok((ShardFinding::Refused { error }, Vec::new())),
-    }
+/// any more. The changes are for parts that concern this shard alone, and for the evaluation of further parts of the same transaction.
+pub fn evaluate_parts(parts: &ShardParts, is_nearly_full: bool, view: &mut dyn View) -> Result<Executed, NotHere> {
+    executed(work_of(parts, is_nearly_full, view), parts, None)
 }
 
 /// Executes parts that were evaluated, and whose locks are held since. `other` is the inode, in another shard, to which a new entry refers. An
@@ -111,39 +100,25 @@ pub fn execute_parts(
 ) -> Result<Executed, NotHere> {
     let mut work = work_of(parts, false, view);
     work.is_decided = true;
-    match apply_all(&mut work, parts, other) {
-        Ok(inodes) => Ok(Ok((work.map.into_changes(), inodes))),
-        Err(Stop::NotHere) => Err(NotHere),
-        Err(Stop::Fails(error)) => Ok(Err(error)),
-    }
+    executed(work, parts, other)
 }
 
-/// Executes parts of a command that concern this shard alone.
-pub fn run_parts(parts: &ShardParts, is_nearly_full: bool, view: &mut dyn View) -> Result<Executed, NotHere> {
-    let mut work = work_of(parts, is_nearly_full, view);
-    match apply_all(&mut work, parts, None) {
-        Ok(inodes) => Ok(Ok((work.map.into_changes(), inodes))),
-        Err(Stop::NotHere) => Err(NotHere),
-        Err(Stop::Fails(error)) => Ok(Err(error)),
-    }
+fn executed(mut work: Work, parts: &ShardParts, other: Option<FileAttributes>) -> Result<Executed, NotHere> {
+    let inodes = ended(apply_all(&mut work, parts, other))?;
+    Ok(inodes.map(|inodes| (work.map.into_changes(), inodes)))
 }
 
 /// Answers a question of another shard.
 pub fn answer(question: &ShardQuestion, view: &mut dyn View) -> Result<Result<ShardReply, FileError>, NotHere> {
     let nothing = ShardParts { now: FileTime::default(), parts: Vec::new() };
     let mut work = work_of(&nothing, false, view);
-    let found = match question {
+    ended(match question {
         ShardQuestion::Inode { inode } | ShardQuestion::Place { inode } => {
             work.attributes(*inode).map(ShardReply::Inode)
         }
         ShardQuestion::Name { parent, name } => inodes::find_or_admit(&mut work, *parent, name).map(ShardReply::Name),
         ShardQuestion::Moves => work.number(keys::MOVES).map(ShardReply::Moves),
-    };
-    match found {
-        Ok(reply) => Ok(Ok(reply)),
-        Err(Stop::NotHere) => Err(NotHere),
-        Err(Stop::Fails(error)) => Ok(Err(error)),
-    }
+    })
 }
 
 fn work_of<'a>(parts: &ShardParts, is_nearly_full: bool, view: &'a mut dyn View) -> Work<'a> {
@@ -202,10 +177,8 @@ fn apply(work: &mut Work, part: &ShardPart, other: Option<FileAttributes>) -> Re
             Ok(Some(lose_name(work, attributes)?))
         }
         ShardPart::LoseDirectory { inode } => {
-            let attributes = work.directory(*inode)?;
-            if attributes.size > 0 {
-                return Err(FileError::NotEmpty.into());
-            }
+            let attributes = work.attributes(*inode)?;
+            may_replace(true, attributes.file_type, || Ok(attributes.size))?;
             Ok(Some(lose_name(work, attributes)?))
         }
         ShardPart::Moved { inode, parent } => {

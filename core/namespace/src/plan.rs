@@ -3,17 +3,32 @@
 //! It is made under the locks of [`locks_of_command()`], so that the names refer to the same inodes until the command is executed.
 
 use crate::entries;
-use crate::inodes::{self, New};
+use crate::inodes::{self, New, may_replace};
 use crate::parts::Lock;
 use crate::records::{Parameters, Placement};
-use crate::work::{Context, Stop, Work};
+use crate::work::{Context, Stop, Work, ended};
 use braid_base::{InodeId, ShardId};
 use braid_objects::{NotHere, View};
-use braid_wire::{FileCommand, FileError, FileType, NewInode, OtherParts, ShardFinding, ShardPart, ShardParts};
+use braid_wire::{FileCommand, FileError, FileType, NewInode, ShardPart, ShardParts};
 use bytes::Bytes;
 use siphasher::sip::SipHasher13;
 use std::collections::BTreeMap;
 use std::hash::Hasher;
+
+/// How a command is executed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Plan {
+    /// The command concerns this shard alone. These inodes change, besides those that it names.
+    Local { inodes: Vec<InodeId> },
+    /// The command changes nothing, and its answer is an inode that is in another shard.
+    Elsewhere { inode: InodeId },
+    /// Several shards do something.
+    Parts { own: ShardParts, others: Vec<(ShardId, ShardParts)> },
+    /// A name in another shard has to be known first.
+    NeedsName { parent: InodeId, name: Bytes },
+    /// A directory is moved to another parent. It has to be known how often that was done, and then where the parents lead.
+    NeedsWay { moved: InodeId },
+}
 
 /// What is known from other shards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -78,22 +93,17 @@ pub fn plan(
     known: &Known,
     context: Context,
     view: &mut dyn View,
-) -> Result<ShardFinding, NotHere> {
+) -> Result<Result<Plan, FileError>, NotHere> {
     if command.check().is_err() {
-        return Ok(ShardFinding::Local { inodes: Vec::new() });
+        return Ok(Ok(Plan::Local { inodes: Vec::new() }));
     }
-    let mut work = Work::new(view, context);
-    match make(command, known, &mut work) {
-        Ok(plan) => Ok(plan),
-        Err(Stop::NotHere) => Err(NotHere),
-        Err(Stop::Fails(error)) => Ok(ShardFinding::Refused { error }),
-    }
+    ended(make(command, known, &mut Work::new(view, context)))
 }
 
-fn make(command: &FileCommand, known: &Known, work: &mut Work) -> Result<ShardFinding, Stop> {
+fn make(command: &FileCommand, known: &Known, work: &mut Work) -> Result<Plan, Stop> {
     let parameters = work.parameters()?;
     let own = parameters.shards.own;
-    let nothing = ShardFinding::Local { inodes: Vec::new() };
+    let nothing = Plan::Local { inodes: Vec::new() };
     match command {
         FileCommand::Lookup { parent, name } => match entries::find(work, *parent, name)? {
             Some(entry) => Ok(found(entry.inode, own)),
@@ -115,7 +125,7 @@ fn make(command: &FileCommand, known: &Known, work: &mut Work) -> Result<ShardFi
         }
         FileCommand::Link { inode, parent, name } => {
             if inode.shard() == own {
-                return Ok(ShardFinding::Local { inodes: vec![*inode] });
+                return Ok(Plan::Local { inodes: vec![*inode] });
             }
             if inodes::find_or_admit(work, *parent, name)?.is_some() {
                 return Err(FileError::Exists.into());
@@ -134,7 +144,7 @@ fn make(command: &FileCommand, known: &Known, work: &mut Work) -> Result<ShardFi
             let entry = entries::find(work, *parent, name)?.ok_or(FileError::NoSuchName)?;
             let wants_directory = matches!(command, FileCommand::RemoveDirectory { .. });
             if wants_directory != (entry.file_type == FileType::Directory) || entry.inode.shard() == own {
-                return Ok(ShardFinding::Local { inodes: vec![entry.inode] });
+                return Ok(Plan::Local { inodes: vec![entry.inode] });
             }
             let mut parts = Assembly::new(work, own);
             parts.add(entry.inode.shard(), lose(&entry.inode, entry.file_type));
@@ -149,8 +159,8 @@ fn make(command: &FileCommand, known: &Known, work: &mut Work) -> Result<ShardFi
 }
 
 /// The plan of a command that is answered by an inode.
-fn found(inode: InodeId, own: ShardId) -> ShardFinding {
-    if inode.shard() == own { ShardFinding::Local { inodes: vec![inode] } } else { ShardFinding::Elsewhere { inode } }
+fn found(inode: InodeId, own: ShardId) -> Plan {
+    if inode.shard() == own { Plan::Local { inodes: vec![inode] } } else { Plan::Elsewhere { inode } }
 }
 
 /// The plan of a rename. Its coordinator has the old name.
@@ -160,7 +170,7 @@ fn rename(
     to: (InodeId, &Bytes),
     no_replace: bool,
     known: &Known,
-) -> Result<ShardFinding, Stop> {
+) -> Result<Plan, Stop> {
     let shards = work.parameters()?.shards;
     let source = entries::find(work, from.0, from.1)?.ok_or(FileError::NoSuchName)?;
     if to.0.shard().0 >= shards.count {
@@ -170,7 +180,7 @@ fn rename(
         inodes::find_or_admit(work, to.0, to.1)?.map(|entry| (entry.inode, entry.file_type))
     } else {
         let Some(target) = known.target else {
-            return Ok(ShardFinding::NeedsName { parent: to.0, name: to.1.clone() });
+            return Ok(Plan::NeedsName { parent: to.0, name: to.1.clone() });
         };
         target
     };
@@ -180,22 +190,18 @@ fn rename(
     let is_local = concerned.into_iter().flatten().all(|inode| inode.shard() == shards.own);
     if is_local && !is_move {
         let inodes = concerned.into_iter().flatten().skip(1).collect();
-        return Ok(ShardFinding::Local { inodes });
+        return Ok(Plan::Local { inodes });
     }
     match target {
         Some(_) if no_replace => return Err(FileError::Exists.into()),
-        Some((inode, _)) if inode == source.inode => return Ok(ShardFinding::Elsewhere { inode }),
-        Some((_, FileType::Directory)) if !is_directory => return Err(FileError::IsADirectory.into()),
-        Some((_, file_type)) if is_directory && file_type != FileType::Directory => {
-            return Err(FileError::NotADirectory.into());
-        }
-        // The part that loses the directory would find it empty: the old name has left it by then.
-        Some((inode, FileType::Directory)) if inode == from.0 => return Err(FileError::NotEmpty.into()),
-        _ => {}
+        Some((inode, _)) if inode == source.inode => return Ok(Plan::Elsewhere { inode }),
+        // Its part looks at the entries. But it would find none in the directory of the old name, which has left it by then.
+        Some((inode, file_type)) => may_replace(is_directory, file_type, || Ok(u64::from(inode == from.0)))?,
+        None => {}
     }
     let mut parts = Assembly::new(work, shards.own);
     if is_move {
-        let Some(moves) = known.moves else { return Ok(ShardFinding::NeedsWay { moved: source.inode }) };
+        let Some(moves) = known.moves else { return Ok(Plan::NeedsWay { moved: source.inode }) };
         parts.add(ShardId::FIRST, ShardPart::CountMove { moves });
     }
     parts.add(shards.own, ShardPart::Remove { parent: from.0, name: from.1.clone(), inode: source.inode });
@@ -260,8 +266,7 @@ impl Assembly {
         }
     }
 
-    fn plan(self) -> ShardFinding {
-        let others = self.others.into_iter().map(|(shard, parts)| OtherParts { shard, parts });
-        ShardFinding::Parts { own: self.own, others: others.collect() }
+    fn plan(self) -> Plan {
+        Plan::Parts { own: self.own, others: self.others.into_iter().collect() }
     }
 }

@@ -6,7 +6,7 @@ use crate::extents::free_behind_size;
 use crate::keys;
 use crate::runs::Runs;
 use crate::space;
-use crate::work::{Context, Stop, Work, difference};
+use crate::work::{Context, Stop, Work, difference, ended};
 use braid_base::{Generation, InodeId, limits};
 use braid_objects::{Change, Key, Kind, NotHere, Obstacle, View};
 use braid_wire::{FileError, FileTime};
@@ -102,15 +102,13 @@ pub fn hosts(view: &mut dyn View, after: Option<Generation>, most: usize) -> Res
     Ok(found)
 }
 
-fn step(
+pub(crate) fn step(
     host: Generation,
     view: &mut dyn View,
     act: impl FnOnce(&mut Work) -> Result<bool, Stop>,
 ) -> Result<Step, NotHere> {
     let mut work = Work::new(view, Context { host, now: FileTime::default(), is_nearly_full: false });
-    match act(&mut work) {
-        Ok(is_done) => Ok(Step { changes: work.map.into_changes(), is_done: Ok(is_done) }),
-        Err(Stop::NotHere) => Err(NotHere),
-        Err(Stop::Fails(error)) => Ok(Step { changes: Vec::new(), is_done: Err(error) }),
-    }
+    let is_done = ended(act(&mut work))?;
+    let changes = if is_done.is_ok() { work.map.into_changes() } else { Vec::new() };
+    Ok(Step { changes, is_done })
 }

@@ -1,10 +1,10 @@
 //! Renaming: a name moves from one directory to another, or within one, and may replace another name.
 
 use crate::entries;
-use crate::inodes::{find_or_admit, lose_name_of};
+use crate::inodes::{find_or_admit, lose_name_of, may_replace};
 use crate::work::{Stop, Work};
 use braid_base::{InodeId, limits};
-use braid_wire::{DirectoryEntry, FileAttributes, FileError, FileResult, FileType};
+use braid_wire::{FileAttributes, FileError, FileResult, FileType};
 use bytes::Bytes;
 
 /// Moves the name `from` to the name `to`; each is a directory and a name in it.
@@ -26,7 +26,7 @@ pub fn rename(
             let moved = entries::entry_inode(work, &source)?;
             return Ok(FileResult::Renamed { moved, replaced: None });
         }
-        Some(target) => check_replaceable(work, is_directory, target)?,
+        Some(target) => may_replace(is_directory, target.file_type, || Ok(entries::entry_inode(work, target)?.size))?,
         None => {}
     }
     work.grow()?;
@@ -47,16 +47,6 @@ pub fn rename(
     let moved = FileAttributes { parent, ctime: work.context.now, ..attributes };
     work.put_attributes(moved)?;
     Ok(FileResult::Renamed { moved, replaced })
-}
-
-/// A directory replaces only an empty directory, and any other inode no directory.
-fn check_replaceable(work: &mut Work, is_directory: bool, target: &DirectoryEntry) -> Result<(), Stop> {
-    match (is_directory, target.file_type == FileType::Directory) {
-        (true, false) => Err(FileError::NotADirectory.into()),
-        (false, true) => Err(FileError::IsADirectory.into()),
-        (true, true) if entries::entry_inode(work, target)?.size > 0 => Err(FileError::NotEmpty.into()),
-        _ => Ok(()),
-    }
 }
 
 /// A directory must not become a descendant of itself.

@@ -14,15 +14,15 @@
 //! and no commit protocol is needed. Between the two records the blocks are *in transit*: in the giver's record alone.
 
 use crate::keys;
-use crate::reclaim::Step;
+use crate::reclaim::{Step, step};
 pub use crate::records::Transfer;
 use crate::records::{decode_number, decode_transfer, encode_number, encode_transfer};
 use crate::runs::Runs;
 use crate::space;
-use crate::work::{Context, Stop, Work, difference, sum};
+use crate::work::{Stop, Work, difference, sum};
 use braid_base::{BlockRange, Generation, ShardId};
 use braid_objects::{Change, Key, NotHere, Obstacle, View};
-use braid_wire::{FileError, FileTime};
+use braid_wire::FileError;
 
 /// The most runs of a transfer: its record is small.
 pub const TRANSFER_RUNS_MAX: usize = 64;
@@ -42,9 +42,9 @@ pub struct Given {
 /// transfer of about `wanted` blocks is made.
 pub fn give(to: ShardId, received: u64, wanted: u64, view: &mut dyn View) -> Result<Given, NotHere> {
     let mut transfer = Transfer::default();
-    let step = step(view, |work| {
+    let step = step(Generation::default(), view, |work| {
         transfer = transfer_to(work, to, received, wanted)?;
-        Ok(())
+        Ok(true)
     })?;
     Ok(Given { changes: step.changes, transfer: step.is_done.map(|_| transfer) })
 }
@@ -80,7 +80,7 @@ fn transfer_to(work: &mut Work, to: ShardId, received: u64, wanted: u64) -> Resu
 
 /// Makes the blocks of a transfer from another shard free here. Nothing happens if the transfer is received already.
 pub fn receive(from: ShardId, transfer: &Transfer, view: &mut dyn View) -> Result<Step, NotHere> {
-    step(view, |work| {
+    step(Generation::default(), view, |work| {
         let parameters = work.parameters()?;
         let own = parameters.shards.own;
         let is_sound =
@@ -91,25 +91,25 @@ pub fn receive(from: ShardId, transfer: &Transfer, view: &mut dyn View) -> Resul
         }
         let key = keys::received(from, own);
         if Some(transfer.number) != work.number(key)?.checked_add(1) {
-            return Ok(());
+            return Ok(true);
         }
         for run in &transfer.runs {
             space::free(work, *run)?;
         }
         work.map.put(key, Some(encode_number(transfer.number)));
-        Ok(())
+        Ok(true)
     })
 }
 
 /// The numbers of the last transfers that this shard has received, by shard.
 pub fn last_received(view: &mut dyn View) -> Result<Vec<u64>, Obstacle> {
     let mut numbers = Vec::new();
-    let step = step(view, |work| {
+    let step = step(Generation::default(), view, |work| {
         let shards = work.parameters()?.shards;
         for from in (0..shards.count).map(ShardId) {
             numbers.push(work.number(keys::received(from, shards.own))?);
         }
-        Ok(())
+        Ok(true)
     });
     match step.map(|step| step.is_done) {
         Ok(Ok(_)) => Ok(numbers),
@@ -125,14 +125,4 @@ pub(crate) fn in_transit(key: Key, transfer: &Transfer, view: &mut dyn View) -> 
         None => 0,
     };
     Ok(if received < transfer.number { transfer.runs.clone() } else { Vec::new() })
-}
-
-fn step(view: &mut dyn View, act: impl FnOnce(&mut Work) -> Result<(), Stop>) -> Result<Step, NotHere> {
-    let context = Context { host: Generation::default(), now: FileTime::default(), is_nearly_full: false };
-    let mut work = Work::new(view, context);
-    match act(&mut work) {
-        Ok(()) => Ok(Step { changes: work.map.into_changes(), is_done: Ok(true) }),
-        Err(Stop::NotHere) => Err(NotHere),
-        Err(Stop::Fails(error)) => Ok(Step { changes: Vec::new(), is_done: Err(error) }),
-    }
 }

@@ -3,7 +3,7 @@
 use crate::keys;
 use crate::records::{Counters, Damaged, Inode, Parameters, decode_number};
 use braid_base::{Generation, InodeId};
-use braid_objects::{Key, Obstacle, Overlay, View};
+use braid_objects::{Key, NotHere, Obstacle, Overlay, View};
 use braid_wire::{FileAttributes, FileError, FileTime, FileType};
 
 /// What an evaluation knows besides the command and the map.
@@ -43,6 +43,15 @@ impl From<Obstacle> for Stop {
             Obstacle::NotHere => Stop::NotHere,
             Obstacle::Lost => Stop::Fails(FileError::Lost),
         }
+    }
+}
+
+/// The end of an evaluation: what it has come to, or `Err` if it needs keys that are not in memory.
+pub(crate) fn ended<T>(result: Result<T, Stop>) -> Result<Result<T, FileError>, NotHere> {
+    match result {
+        Ok(found) => Ok(Ok(found)),
+        Err(Stop::NotHere) => Err(NotHere),
+        Err(Stop::Fails(error)) => Ok(Err(error)),
     }
 }
 

@@ -9,7 +9,9 @@ use braid_wire::{
     Action, ActionResult, CommandResult, ObjectAnswer, ObjectCommand, ObjectFailure, ObjectRefusal, ObjectRequest, When,
 };
 use bytes::Bytes;
+use std::any::Any;
 use std::fmt::Debug;
+use std::sync::Arc;
 
 /// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +23,40 @@ pub struct Evaluation {
     /// True if the answer need not be remembered, because the request can be evaluated again: it changes nothing, or no device ever
     /// accepts it.
     pub only_asks: bool,
+    /// What the answer says, for a program with types of its own. The store does not keep it: only the answer is found after a restart.
+    pub found: Option<Found>,
 }
+
+/// What a procedure has found, for the program that has asked for it.
+#[derive(Clone, Debug)]
+pub struct Found(Arc<dyn Any + Send + Sync>);
+
+impl Evaluation {
+    /// That of a procedure that only asks, and has found this.
+    pub fn that_finds<T: Any + Send + Sync>(found: T) -> Evaluation {
+        let found = Some(Found::new(found));
+        Evaluation { answer: Ok(Vec::new()), changes: Vec::new(), only_asks: true, found }
+    }
+}
+
+impl Found {
+    pub fn new<T: Any + Send + Sync>(found: T) -> Found {
+        Found(Arc::new(found))
+    }
+
+    /// What the procedure has found: its type is known to the program that has asked.
+    pub fn take<T: Any + Send + Sync + Clone>(self) -> T {
+        Arc::unwrap_or_clone(self.0.downcast().expect("a procedure finds what it is asked for"))
+    }
+}
+
+impl PartialEq for Found {
+    fn eq(&self, other: &Found) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Found {}
 
 /// The most keys that one request changes: attributes; pieces written, of which each command writes two in part; pieces cut off; for each
 /// command a header and the record of an ended incarnation; and the last number that was given out.
@@ -82,7 +117,7 @@ impl Procedure for ObjectRequest {
 /// The request is validated, too, because it comes from the network.
 pub fn evaluate(request: &ObjectRequest, view: &mut dyn View) -> Result<Evaluation, NotHere> {
     if let Err(refusal) = request.check() {
-        return Ok(Evaluation { answer: Err(refusal), changes: Vec::new(), only_asks: true });
+        return Ok(Evaluation { answer: Err(refusal), changes: Vec::new(), only_asks: true, found: None });
     }
     let mut work = Work { map: Overlay::new(view), all_swapped: true, made: None, cut: 0, told: 0 };
     let (answer, changes) = match work.request(request) {
@@ -96,7 +131,7 @@ pub fn evaluate(request: &ObjectRequest, view: &mut dyn View) -> Result<Evaluati
         changes.iter().map(changed).sum::<usize>() <= CHANGED_BYTES_MAX,
         "a request changes no more bytes than its bound"
     );
-    Ok(Evaluation { answer, changes, only_asks: request.only_asks() })
+    Ok(Evaluation { answer, changes, only_asks: request.only_asks(), found: None })
 }
 
 /// An evaluation needs keys that are not in memory: see [`Obstacle::NotHere`].

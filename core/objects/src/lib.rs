@@ -29,7 +29,7 @@ pub mod overlay;
 
 pub use bucket::BucketAddress;
 pub use collect::{Collected, collect};
-pub use evaluate::{CloneProcedure, Evaluation, NotHere, Procedure, evaluate};
+pub use evaluate::{CloneProcedure, Evaluation, Found, NotHere, Procedure, evaluate};
 pub use key::{Key, Kind};
 pub use map_access::{Change, Known, Obstacle, View};
 pub use overlay::Overlay;

@@ -2,6 +2,7 @@
 
 use braid_base::{ArrayId, BlockRange, Clock, DeviceId, DiskId, Epoch, Membership, ObjectId, Stamp, TransactionId};
 use braid_blocks::{Linkage, Piece};
+use braid_objects::Found;
 use braid_wire::{Failure, ObjectAnswer};
 use serde::{Deserialize, Serialize};
 
@@ -127,12 +128,19 @@ pub enum StoreEvent {
     },
     /// Answers [`Storage::execute`](crate::Storage::execute): the request is done and durable, or it is refused. After
     /// [`ObjectFailure::Busy`](braid_wire::ObjectFailure::Busy) it may be tried again.
-    Executed { name: TransactionId, answer: ObjectAnswer },
+    Executed {
+        name: TransactionId,
+        answer: ObjectAnswer,
+        /// What a procedure has found now. None if the request is not executed, or was executed before: then there is only its answer.
+        found: Option<Found>,
+    },
     /// Answers [`Storage::look`](crate::Storage::look). What the answer reports is durable.
     Looked {
         /// The caller's ticket.
         ticket: u64,
         answer: ObjectAnswer,
+        /// What a procedure has found; none if it is not executed.
+        found: Option<Found>,
     },
     /// Any other request with a ticket is done and durable, or it failed.
     Done {

@@ -22,7 +22,7 @@ use crate::waiting_requests::{Asker, OnBehalf, Requested, WaitingRequests};
 use braid_base::{Generation, Time, TransactionId, limits};
 use braid_journal::{AnswerRoom, Known, Unlogged, bytes_max, over_len};
 use braid_object_index::SlotRef;
-use braid_objects::{Change, Evaluation, Kind, NotHere, Procedure};
+use braid_objects::{Change, Evaluation, Found, Kind, NotHere, Procedure};
 use braid_wire::{ObjectAnswer, ObjectFailure, ObjectRefusal, decode_answer, encode_answer};
 use bytes::Bytes;
 use std::collections::BTreeSet;
@@ -67,7 +67,7 @@ impl RequestQueue {
                 // The answer may not be durable yet. What the request declares abandoned was logged before the answer.
                 let answer =
                     decode_answer(&answer).expect("answers are encoded here, and those in the journal were validated");
-                ctx.tell_when_durable(StoreEvent::Executed { name, answer });
+                ctx.tell_when_durable(StoreEvent::Executed { name, answer, found: None });
             }
             Known::No => self.enqueue(Asker::Host { name, settled }, abandoned, request, ctx),
         }
@@ -169,17 +169,17 @@ impl RequestQueue {
             // Requests before it in the queue were executed. Abandoned requests that come after it will not be.
             self.note_abandoned(name.host, settled, &requested.abandoned, ctx)?;
         }
-        let Evaluation { mut answer, mut changes, only_asks } =
+        let Evaluation { mut answer, mut changes, only_asks, mut found } =
             requested.request.evaluate(&mut ctx.state.object_index).map_err(|NotHere| Wait::Leaves)?;
         let (name, settled) = match requested.asker {
             Asker::Host { name, settled } if !only_asks => (name, settled),
             Asker::Owner { own } if !only_asks => (own, own.sequence),
             Asker::Glance { .. } => {
-                ctx.tell(event(requested.asker, answer));
+                ctx.tell(event(requested.asker, answer, found));
                 return Ok(());
             }
             asker => {
-                tell_what_is_durable(event(asker, answer), ctx);
+                tell_what_is_durable(event(asker, answer, found), ctx);
                 return Ok(());
             }
         };
@@ -189,15 +189,16 @@ impl RequestQueue {
             return Err(Wait::Room);
         }
         let is_sure = matches!(requested.asker, Asker::Owner { .. });
-        let found = ctx.find_slots(&changes, self.object_gc.from.is_some(), self.refusals);
-        self.object_gc.wanted |= matches!(found, Err(Wait::Sweep));
-        let needs = match found? {
+        let slots = ctx.find_slots(&changes, self.object_gc.from.is_some(), self.refusals);
+        self.object_gc.wanted |= matches!(slots, Err(Wait::Sweep));
+        let needs = match slots? {
             Growable::Enough(needs) => needs,
             // The owner keeps room for these.
             Growable::TooFew if is_sure => return Err(Wait::Room),
             Growable::TooFew => {
                 changes.clear();
                 answer = Err(ObjectRefusal { command: 0, failure: ObjectFailure::NoSpace });
+                found = None;
                 ctx.state.merging_needs()
             }
         };
@@ -237,7 +238,7 @@ impl RequestQueue {
             ctx.state.executed(executed);
         }
         ctx.journal.then.has_changes = true;
-        ctx.tell_when_durable(event(requested.asker, answer));
+        ctx.tell_when_durable(event(requested.asker, answer, found));
         Ok(())
     }
 
@@ -385,16 +386,16 @@ fn ends_a_life(change: &Change) -> bool {
     change.key.kind == Kind::Ended && change.value.is_some()
 }
 
-fn event(asker: Asker, answer: ObjectAnswer) -> StoreEvent {
+fn event(asker: Asker, answer: ObjectAnswer, found: Option<Found>) -> StoreEvent {
     match asker {
-        Asker::Host { name, .. } => StoreEvent::Executed { name, answer },
-        Asker::Device { ticket } | Asker::Glance { ticket } => StoreEvent::Looked { ticket, answer },
-        Asker::Owner { own, .. } => StoreEvent::Executed { name: own, answer },
+        Asker::Host { name, .. } => StoreEvent::Executed { name, answer, found },
+        Asker::Device { ticket } | Asker::Glance { ticket } => StoreEvent::Looked { ticket, answer, found },
+        Asker::Owner { own, .. } => StoreEvent::Executed { name: own, answer, found },
     }
 }
 
 fn refusal(asker: Asker, failure: ObjectFailure) -> StoreEvent {
-    event(asker, Err(ObjectRefusal { command: 0, failure }))
+    event(asker, Err(ObjectRefusal { command: 0, failure }), None)
 }
 
 const _: () = assert!(limits::OBJECT_REQUEST_BYTES_MAX <= limits::OBJECT_ANSWER_BYTES_MAX);

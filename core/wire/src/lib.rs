@@ -61,9 +61,7 @@ pub use files::*;
 pub use frame::{EncodedFrame, Frame, FrameHeader, WireError};
 pub use locking::*;
 pub use message::*;
-pub use message_codec::{
-    decode_answer, decode_reply, decode_shard_reply, encode_answer, encode_reply, encode_shard_reply,
-};
+pub use message_codec::{decode_answer, decode_reply, encode_answer, encode_reply};
 pub use monitoring::*;
 pub use objects::*;
 pub use ownership::*;

@@ -149,8 +149,6 @@ wire_list! {
     DirectoryEntry, limits::FILE_ENTRIES_MAX;
     FileExtent, limits::FILE_EXTENTS_MAX;
     ShardPart, SHARD_PARTS_MAX;
-    OtherParts, limits::SHARDS_MAX;
-    InodeId, SHARD_PARTS_MAX;
     FileAttributes, SHARD_PARTS_MAX;
 }
 
@@ -462,16 +460,7 @@ wire_enum!(ShardPart {
     9 => CountMove { moves },
 });
 wire_struct!(ShardParts { now, parts });
-wire_struct!(OtherParts { shard, parts });
-wire_enum!(ShardFinding {
-    1 => Local { inodes },
-    2 => Elsewhere { inode },
-    3 => Parts { own, others },
-    4 => NeedsName { parent, name },
-    5 => NeedsWay { moved },
-    6 => Refused { error },
-    7 => Accepted { parts, inodes },
-});
+wire_enum!(ShardFinding { 7 => Accepted { parts, inodes } });
 wire_struct!(CoordinatorParts { host, sequence, command, own, inodes });
 
 impl Wire for FileRequest {
@@ -713,16 +702,6 @@ pub fn encode_reply(reply: &FileReply) -> Vec<u8> {
 
 /// Decodes a reply of the journal.
 pub fn decode_reply(bytes: &Bytes) -> Result<FileReply, WireError> {
-    decode_alone(bytes)
-}
-
-/// Encodes the answer to a question of another shard, for the store.
-pub fn encode_shard_reply(reply: &Result<ShardReply, FileError>) -> Vec<u8> {
-    encode_alone(reply)
-}
-
-/// Decodes such an answer.
-pub fn decode_shard_reply(bytes: &Bytes) -> Result<Result<ShardReply, FileError>, WireError> {
     decode_alone(bytes)
 }
 

@@ -184,34 +184,9 @@ impl CoordinatorParts {
     }
 }
 
-/// What a metadata server has found in its map about an operation on several shards, as an answer of its store to itself.
+/// What a server says about parts that it has evaluated for another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ShardFinding {
-    /// The command concerns this shard alone. These inodes change, besides those that it names.
-    Local { inodes: Vec<InodeId> },
-    /// The command changes nothing, and its answer is an inode that is in another shard.
-    Elsewhere { inode: InodeId },
-    /// Several shards do something.
-    Parts { own: ShardParts, others: Vec<OtherParts> },
-    /// A name in another shard has to be known first.
-    NeedsName { parent: InodeId, name: Bytes },
-    /// A directory is moved to another parent. It has to be known how often that was done, and then where the parents lead.
-    NeedsWay { moved: InodeId },
-    /// The command, or the parts, are refused.
-    Refused { error: FileError },
-    /// Parts can be executed. `inodes` are those that they are about, in order, as they are afterwards.
+    /// They can be executed. `inodes` are those that they are about, in order, as they are afterwards.
     Accepted { parts: ShardParts, inodes: Vec<FileAttributes> },
-}
-
-impl ShardFinding {
-    pub fn is_refused(&self) -> bool {
-        matches!(self, ShardFinding::Refused { .. })
-    }
-}
-
-/// The parts of another shard.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OtherParts {
-    pub shard: ShardId,
-    pub parts: ShardParts,
 }

@@ -24,7 +24,6 @@ use braid_wire::{FileCommand, FileResult, FileSystemStatus, FileTime, FileType, 
 use braid_world::MemoryDisk;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The bytes of one hostread of the metadata volume.
@@ -333,7 +332,7 @@ const IN_MEMORY: &str = "all keys are in memory";
 
 /// Reads a whole map in one evaluation, which the store repeats until it has all keys in memory.
 #[derive(Clone, Debug)]
-struct ReadAll(Arc<Mutex<Map>>);
+struct ReadAll;
 
 impl Procedure for ReadAll {
     fn evaluate(&self, map: &mut dyn View) -> Result<Evaluation, NotHere> {
@@ -353,8 +352,7 @@ impl Procedure for ReadAll {
                 Err(Obstacle::Lost) => panic!("the map is damaged at {from:?}"),
             }
         }
-        *self.0.lock().expect("nobody panics with it") = all;
-        Ok(Evaluation { answer: Ok(Vec::new()), changes: Vec::new(), only_asks: true })
+        Ok(Evaluation::that_finds(all))
     }
 
     fn memory_bytes(&self) -> usize {
@@ -367,14 +365,13 @@ fn read_map(store: Store, bytes: Vec<u8>) -> Result<Map, String> {
     let mut store = store.on(Medium { physical_sector: 4096, cached: false });
     let (mut disk, mut out) = (MemoryDisk::of(bytes), Effects::new());
     let now = Now { time: Time(0), clock: Clock(0) };
-    let found = Arc::new(Mutex::new(Map::new()));
     store.start(&mut out);
     loop {
         while let Some(event) = store.pop_event() {
             match event {
-                StoreEvent::Ready(_) => store.inspect(now, 1, Box::new(ReadAll(found.clone())), &mut out),
-                StoreEvent::Looked { .. } => {
-                    return Ok(std::mem::take(&mut *found.lock().expect("nobody panics with it")));
+                StoreEvent::Ready(_) => store.inspect(now, 1, Box::new(ReadAll), &mut out),
+                StoreEvent::Looked { found, .. } => {
+                    return found.map(|found| found.take()).ok_or("it is not read".into());
                 }
                 StoreEvent::Unusable(error) => return Err(error.to_string()),
                 _ => {}

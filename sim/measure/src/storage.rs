@@ -99,8 +99,8 @@ impl Storage for ModelStorage {
             Access::Read { ticket, pieces } => StoreEvent::Read { ticket, result: Ok(pieces) },
             Access::Prepare(transaction) => StoreEvent::Prepared { transaction, result: Ok(()) },
             Access::Apply(transaction) => StoreEvent::Applied { transaction, result: Ok(()) },
-            Access::Execute { name, answer } => StoreEvent::Executed { name, answer },
-            Access::Look { ticket, answer } => StoreEvent::Looked { ticket, answer },
+            Access::Execute { name, answer } => StoreEvent::Executed { name, answer, found: None },
+            Access::Look { ticket, answer } => StoreEvent::Looked { ticket, answer, found: None },
         };
         self.events.push_back(event);
     }

@@ -67,7 +67,7 @@ impl Bench {
             self.run();
         }
         match self.events.pop_front() {
-            Some(StoreEvent::Executed { name: done, answer }) if done == name(host, sequence) => answer,
+            Some(StoreEvent::Executed { name: done, answer, .. }) if done == name(host, sequence) => answer,
             event => panic!("executed {host} {sequence}, but got {event:?}"),
         }
     }

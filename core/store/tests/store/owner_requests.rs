@@ -37,12 +37,12 @@ impl Procedure for Value {
     fn evaluate(&self, map: &mut dyn View) -> Result<Evaluation, NotHere> {
         if self.is_set {
             let changes = vec![Change { key: KEY, value: Some("value".into()) }];
-            return Ok(Evaluation { answer: answer("set"), changes, only_asks: false });
+            return Ok(Evaluation { answer: answer("set"), changes, only_asks: false, found: None });
         }
         match map.get(KEY) {
             Ok(value) => {
                 let answer = answer(if value.is_some() { "there" } else { "nothing" });
-                Ok(Evaluation { answer, changes: Vec::new(), only_asks: true })
+                Ok(Evaluation { answer, changes: Vec::new(), only_asks: true, found: None })
             }
             Err(Obstacle::NotHere) => Err(NotHere),
             Err(Obstacle::Lost) => panic!("nothing is damaged"),

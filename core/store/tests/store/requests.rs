@@ -214,7 +214,7 @@ pub fn ask(bench: &mut Bench, sequence: u64, command: ObjectCommand) -> ObjectAn
     for _ in 0..1000 {
         bench.run();
         match bench.events.pop_front() {
-            Some(braid_store::StoreEvent::Executed { name: done, answer }) if done == name => return answer,
+            Some(braid_store::StoreEvent::Executed { name: done, answer, .. }) if done == name => return answer,
             None => assert!(bench.wake(), "the request is not answered"),
             event => panic!("executed {name}, but got {event:?}"),
         }

@@ -398,7 +398,7 @@ impl Run {
                     }
                 }
                 StoreEvent::Adopted { ticket, dropped } => self.on_adopted(ticket, dropped),
-                StoreEvent::Executed { name, answer } => match &mut self.requests {
+                StoreEvent::Executed { name, answer, .. } => match &mut self.requests {
                     Some(requests) => requests.on_executed(name, answer),
                     None => panic!("no request for objects was sent"),
                 },

@@ -121,7 +121,7 @@ impl ObjectStore {
         while let Some(event) = self.store.pop_event() {
             match event {
                 StoreEvent::Ready(_) => self.is_ready = true,
-                StoreEvent::Executed { name, answer } => {
+                StoreEvent::Executed { name, answer, .. } => {
                     let op = self.asked.remove(&name.sequence).expect("somebody asked");
                     out.reply(op, answer.map(HostSuccess::Objects).map_err(HostError::Objects));
                 }
