@@ -32,20 +32,19 @@
 //! | `lease` | the lease, and messages that wait for it |
 //! | `absent_hosts` | hosts that are gone and were not dropped |
 //! | `check` | the check of the whole file system |
-//! | `sharded` | operations on several shards: plans, questions to other servers |
+//! | `actions` | what the server does for its parts |
+//! | `shards` | operations on several shards: plans, questions to other servers, and what the commit protocols want done |
 //! | `groups` | operations that become one transaction |
-//! | `commit_steps` | what the commit protocols want done |
 //! | `operation_locks` | the locks of operations on several shards |
 //! | `shard_operation` | operations on several shards as procedures of the store |
 //! | `space_requests` | free blocks that a shard gets of its hosts and of other shards |
-//! | `space_steps` | what the server does for free blocks |
 //! | `room` | the room for names and extents in the metadata volume |
 //! | `revocation` | the hosts that are called on to give back blocks |
 //! | `reclaim` | the background job that frees the blocks of removed files and of hosts that are gone |
 
 mod absent_hosts;
+mod actions;
 mod check;
-mod commit_steps;
 mod disk;
 mod groups;
 mod lease;
@@ -59,13 +58,11 @@ mod revocation;
 mod room;
 pub mod server;
 mod shard_operation;
-mod sharded;
+mod shards;
 mod space_requests;
-mod space_steps;
 
 pub use braid_commit::{Grouping, Protocol};
 pub use check::{Collected, Purpose, Undecided, check_together, united};
-pub use commit_steps::is_done_with;
 pub use disk::{STORE_OFFSET, VOLUME_BYTES_MIN, format, store_config};
 pub use node::{MetadataNode, NodeState};
 pub use process::{EntryState, Observation, Pause, ProcessInput, ProcessStep, RELEASE_WAIT, ServerProcess};

@@ -6,17 +6,15 @@ use crate::disk::{DiskPart, forward, proof, store_config};
 use crate::lease::Lease;
 use crate::opening::Opening;
 use crate::operation::{Operation, OwnOutcome, Replied, reply_of};
-use crate::reclaim::{Action, Aspect, Need, Reclaim, Step};
+use crate::reclaim::{Need, Reclaim, Step};
 use crate::room::Room;
-use crate::shard_operation::{RECORDS_TICKET, first_record};
-use crate::sharded::{ShardSettings, Sharded};
+use crate::shards::{Facts, ShardSettings, Shards};
 use crate::space_requests::{SpaceRequests, SpaceStep};
 use braid_base::limits::{self, Settings};
 use braid_base::{
-    ArrayId, BlockRange, FileSystemId, Generation, InodeId, LockServerId, Membership, NodeId, Now, ObjectId, ShardId,
-    Time, TransactionId,
+    ArrayId, FileSystemId, Generation, InodeId, LockServerId, Membership, NodeId, Now, ShardId, Time, TransactionId,
 };
-use braid_commit::{Grouping, Protocol, RecordKind, TransactionName};
+use braid_commit::{Event, Grouping, Protocol, RecordKind, TransactionName};
 use braid_locks::{FenceCause, ListError, LockServer, LockServerConfig, LockService};
 use braid_machine::{DiskResult, DiskTag, Effect, Effects, Ignored, Input, Machine, Never, OneDisk};
 use braid_namespace::Parameters;
@@ -24,8 +22,8 @@ use braid_namespace::check::Finding;
 use braid_objects::{Found, Procedure};
 use braid_store::{Medium, OnBehalf, Storage, Store, StoreError, StoreEvent};
 use braid_wire::{
-    DATA_LOCK, EXISTENCE_LOCK, FileAnswer, FileCommand, FileError, FileReply, FileRequest, FileResult, LockAnswer,
-    LockExtent, LockMode, LockReply, Message, MonitorAnswer, Owner, Rejection,
+    FileAnswer, FileCommand, FileError, FileReply, FileRequest, FileResult, LockAnswer, LockReply, Message,
+    MonitorAnswer, Owner, Rejection,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,10 +67,10 @@ pub struct MetadataServer {
     pub(crate) reclaim: Reclaim,
     pub(crate) absent: AbsentHosts,
     pub(crate) own: OwnOperations,
-    /// Operations on several shards, if there are several.
-    pub(crate) sharded: Option<Box<Sharded>>,
+    /// Operations on several shards.
+    pub(crate) shards: Shards,
     /// The latest membership that was heard.
-    membership: Option<Membership>,
+    pub(crate) membership: Option<Membership>,
     /// Effects of a part, on their way out.
     effects: Effects,
     counters: MetadataCounters,
@@ -181,13 +179,12 @@ impl MetadataServer {
         };
         let number = config.peers.iter().position(|name| *name == config.file_system);
         let own = ShardId(number.expect("the server is one of the servers") as u8);
-        let is_sharded = config.peers.len() > 1;
-        let (protocol, grouping) = (config.commit_protocol, config.grouping);
         let (waits, revoked_within) = (config.settings.resend(), config.settings.resend_max * 2);
         let space = SpaceRequests::new(own, config.peers.len(), config.start, waits, revoked_within);
-        let sharded = is_sharded.then(|| Box::new(Sharded::new(own, config.peers.clone(), protocol, grouping)));
+        let commits = (config.commit_protocol, config.grouping);
+        let shards = Shards::new(own, config.peers.clone(), commits, config.start, config.settings.resend());
         let mut store = store.on(medium).with_object_memory(config.settings.object_memory);
-        if is_sharded && grouping == Grouping::None {
+        if config.peers.len() > 1 && config.grouping == Grouping::None {
             store = store.with_requests_apart();
         }
         MetadataServer {
@@ -198,7 +195,7 @@ impl MetadataServer {
             reclaim: Reclaim::default(),
             absent: AbsentHosts::default(),
             own: OwnOperations::new(space, Opening::new(own)),
-            sharded,
+            shards,
             membership: None,
             effects: Effects::new(),
             counters: MetadataCounters::default(),
@@ -232,7 +229,7 @@ impl MetadataServer {
 
     /// How many transactions with other shards this shard has begun so far.
     pub fn transactions(&self) -> u64 {
-        self.sharded.as_ref().map_or(0, |sharded| sharded.commits.state().sizes().0)
+        self.shards.transactions()
     }
 
     /// The counters of the store.
@@ -263,16 +260,18 @@ impl MetadataServer {
     /// the server *settles*. Then commands of hosts are ignored, so that those under way, and transactions of other shards, come to an end.
     /// Hosts send their commands again.
     pub fn follow_shard_settings(&mut self, protocol: Protocol, settles: bool) {
-        if let Some(sharded) = &mut self.sharded {
-            sharded.settings = ShardSettings { protocol, settles };
-        }
+        self.shards.follow(ShardSettings { protocol, settles });
     }
 
     /// True if the server settles, and no operation on several shards is under way here. Once that is so for all servers, it stays so.
     pub fn is_settled(&self) -> bool {
-        self.is_serving()
-            && self.own.space.is_idle()
-            && self.sharded.as_ref().is_some_and(|sharded| sharded.is_settled())
+        self.is_serving() && self.own.space.is_idle() && self.shards.is_settled()
+    }
+
+    /// True if the server serves, and nothing that a host has asked for happens any more: the host is fenced, and no transaction is under way
+    /// for it. What was being committed when it was fenced still takes effect.
+    pub fn is_done_with(&self, host: Generation) -> bool {
+        self.is_serving() && self.is_fenced(host) && !self.shards.works_for(host)
     }
 
     /// Devices don't answer: hosts may not be able to give back locks, and have more time for it.
@@ -348,8 +347,8 @@ impl MetadataServer {
         if let FileCommand::GiveBack { runs } = &command {
             self.own.space.on_give_back(name, runs.is_empty());
         }
-        if self.sharded.is_some() {
-            return self.begin_command(now, name, settled, command, out);
+        if self.shards.settles() {
+            return out.ignore(Ignored::NotStarted);
         }
         if let FileCommand::Reserve { blocks } = command
             && command.check().is_ok()
@@ -357,16 +356,12 @@ impl MetadataServer {
         {
             return self.step_space(now, |space, actions| space.reserve(name, settled, blocks, actions), out);
         }
-        let is_nearly_full = self.room().refuses(&command);
-        let operation = Operation::of_host(host, command, now.clock, is_nearly_full);
-        if !self.run(now, name, settled, Box::new(operation), out) {
-            out.ignore(Ignored::Settled);
-        }
+        self.step_shards(now, |shards, cx| shards.begin(name, settled, command, cx), out);
     }
 
     /// The room in the metadata volume.
     pub fn room(&self) -> Room {
-        Room::of(self.store.blocks(), self.store.free_index_blocks())
+        self.facts().room()
     }
 
     /// A fenced host that waits for nothing but a lock has to hear of the fence here.
@@ -397,7 +392,11 @@ impl MetadataServer {
 
     /// True if the server refuses this host for good.
     pub fn is_fenced(&self, host: Generation) -> bool {
-        [self.membership.as_ref(), self.store.membership()].into_iter().flatten().any(|known| known.fence.refuses(host))
+        self.facts().is_fenced(host)
+    }
+
+    fn facts(&self) -> Facts<'_> {
+        Facts { store: &self.store, membership: self.membership.as_ref() }
     }
 
     fn awaits_turn(&self) -> bool {
@@ -419,7 +418,9 @@ impl MetadataServer {
         let message = Message::MonitorAnswer(answer);
         self.step_locks(now, Input::Message { from: NodeId::Monitor, message }, out);
         self.doom_fenced(now, out);
-        self.end_fenced_commands(now, out);
+        let reserving: Vec<TransactionId> = self.own.space.names().filter(|name| self.is_fenced(name.host)).collect();
+        self.own.space.end(|name| reserving.contains(&name));
+        self.step_shards(now, Shards::end_fenced, out);
         let fenced: BTreeSet<Generation> = self.own.opening.hosts().filter(|host| self.is_fenced(*host)).collect();
         self.own.opening.retain(|host| !fenced.contains(&host));
     }
@@ -442,10 +443,9 @@ impl MetadataServer {
                 self.run_check(now, out);
             }
             StoreEvent::Looked { found, .. } if self.own.check.is_some() => self.on_page(now, found, out),
-            StoreEvent::Looked { ticket: RECORDS_TICKET, found, .. } => {
-                self.on_records(now, found.and_then(Found::take), out);
+            StoreEvent::Looked { ticket, found, .. } => {
+                self.step_shards(now, |shards, cx| shards.on_looked(ticket, found, cx), out);
             }
-            StoreEvent::Looked { ticket, found, .. } => self.on_looked(now, ticket, found, out),
             StoreEvent::Ready(_) => {
                 self.service = MetadataService::Opening { is_asked: true };
                 if let Some(membership) = self.membership.clone() {
@@ -491,13 +491,13 @@ impl MetadataServer {
             | (OwnOperation::Logged { .. }, None | Some(OwnOutcome::Damaged)) => {
                 self.service = MetadataService::Unusable(MetadataError::Damaged);
             }
-            (OwnOperation::Open, Some(_)) if self.sharded.is_some() => self.load_records(now, first_record(), out),
-            (OwnOperation::Open, Some(_)) => {
-                self.begin_service();
-                self.own.space.begin(now, &[]);
-            }
+            (OwnOperation::Open, Some(_)) => self.step_shards(now, Shards::recover, out),
             (OwnOperation::Logged { transaction, kind, lost }, Some(_)) => {
-                self.on_logged(now, (transaction, kind), lost, out);
+                for inode in lost {
+                    // It may have other names.
+                    self.reclaim.add_step(Step::FindInodes(inode.0.checked_sub(1).map(InodeId)));
+                }
+                self.step_shards(now, |shards, cx| shards.step(Event::Logged { transaction, kind }, cx), out);
             }
             (OwnOperation::Space(_), _) => unreachable!("its end is not an outcome"),
             (OwnOperation::Step(step), outcome) => {
@@ -513,11 +513,6 @@ impl MetadataServer {
                 self.reclaim.on_step(step, outcome.map(|outcome| outcome.progress(step)));
             }
         }
-    }
-
-    pub(crate) fn begin_service(&mut self) {
-        self.service = MetadataService::Serving;
-        self.reclaim.start();
     }
 
     /// The store has read a page for the check, or had no room for that: then the next turn continues.
@@ -659,19 +654,6 @@ impl MetadataServer {
         self.own.next_turn = self.awaits_turn().then_some(turn);
     }
 
-    /// Carries out what the background job wants.
-    fn act(&mut self, now: Now, action: Action, out: &mut Effects) {
-        match action {
-            Action::Lock { lock, inode, aspect } => {
-                let (object, extent) = lock_of(inode, aspect);
-                let asked = self.with_locks(now, out, |locks, out| locks.lock_own(now, lock, object, &[extent], out));
-                assert!(asked, "the lock server serves");
-            }
-            Action::Unlock { lock } => self.with_locks(now, out, |locks, out| locks.unlock_own(now, lock, out)),
-            Action::Run(step) => self.run_own(now, OwnOperation::Step(step), out),
-        }
-    }
-
     fn wake(&mut self, now: Now, out: &mut Effects) {
         if self.store.deadline().is_some_and(|deadline| deadline <= now.time) {
             self.with_store(now, out, |store, out| store.wake(now, out));
@@ -686,9 +668,7 @@ impl MetadataServer {
             }
             self.look_for_absent(now, out);
             self.step_space(now, |space, actions| space.wake(now, actions), out);
-            if self.sharded.is_some() {
-                self.wake_shards(now, out);
-            }
+            self.step_shards(now, Shards::wake, out);
         }
         if self.own.next_turn.is_some_and(|turn| turn <= now.time) {
             self.own.next_turn = None;
@@ -744,10 +724,9 @@ impl Machine for MetadataServer {
         let locks = self.locks.deadline().map(|deadline| deadline.max(self.config.serve_from)).filter(|_| is_serving);
         let first = (is_serving && !self.is_serving()).then_some(self.config.serve_from);
         let absent = self.absent.deadline();
-        let sharded = self.sharded.as_ref().and_then(|sharded| sharded.deadline());
-        let sharded = sharded.into_iter().chain(self.own.space.deadline()).min();
-        let sharded = sharded.map(|deadline| deadline.max(self.config.serve_from)).filter(|_| is_serving);
-        [self.store.deadline(), locks, first, self.own.next_turn, absent, sharded].into_iter().flatten().min()
+        let parts = self.shards.deadline().into_iter().chain(self.own.space.deadline()).min();
+        let parts = parts.map(|deadline| deadline.max(self.config.serve_from)).filter(|_| is_serving);
+        [self.store.deadline(), locks, first, self.own.next_turn, absent, parts].into_iter().flatten().min()
     }
 
     fn invariants(&self) {
@@ -756,19 +735,8 @@ impl Machine for MetadataServer {
         self.lease.invariants();
         self.reclaim.invariants();
         self.own.space.invariants();
-        if let Some(sharded) = &self.sharded {
-            sharded.invariants();
-        }
+        self.shards.invariants();
     }
-}
-
-/// The lock of an aspect of an inode.
-fn lock_of(inode: InodeId, aspect: Aspect) -> (ObjectId, LockExtent) {
-    let position = match aspect {
-        Aspect::Data => DATA_LOCK,
-        Aspect::Existence => EXISTENCE_LOCK,
-    };
-    (ObjectId(inode.0), LockExtent { position, range: BlockRange::new(0, 1), mode: LockMode::Exclusive })
 }
 
 /// The inodes that have lost their last name.

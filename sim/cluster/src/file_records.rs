@@ -234,7 +234,7 @@ impl Cluster {
             let is_over = |slots: &[HostSlot; 2]| {
                 let owners = slots.iter().filter(|slot| !self.is_fenced_at_monitor(self.node(**slot)));
                 let mut owners = owners.filter_map(|slot| self.metadata_server(*slot));
-                owners.any(|server| braid_metadata::is_done_with(server, **host))
+                owners.any(|server| server.is_done_with(**host))
             };
             self.membership().is_some_and(knows)
                 && servers.iter().all(|server| server.is_fenced(**host))

@@ -51,12 +51,6 @@ const MANY_FIELDS: &[(&str, &str, usize, &str)] = &[
 /// Types with more methods than permitted.
 const MANY_METHODS: &[(&str, &str, usize, &str)] = &[
     (
-        "core/metadata",
-        "MetadataServer",
-        87,
-        "one server, of which two modules are operations on several shards; to be cut into a part that returns what follows",
-    ),
-    (
         "real/control",
         "ArrayFolder",
         73,
@@ -96,11 +90,6 @@ const CIRCLES_OF_METHODS: &[(&str, &str, &str)] = &[
         "core/device",
         "decisions device membership objects tasks",
         "one device: requests, decisions and a new membership lead to each other; to be cut into parts that return what follows",
-    ),
-    (
-        "core/metadata",
-        "absent_hosts commit_steps server sharded sharded::questions space_steps",
-        "one server: commands, locks and the commit protocols lead to each other; to be cut into parts that return what follows",
     ),
     (
         "core/objects",

@@ -1,15 +1,15 @@
 //! What a metadata server does for the commit protocols: it evaluates parts under locks, writes records, sends messages and answers hosts, as
 //! [`Step`]s say.
 
+use super::{Ctx, Evaluating, LOCKS_WITHIN, ShardAction, ShardTimer, Shards};
 use crate::operation::as_answer;
 use crate::operation_locks::Owner;
-use crate::reclaim;
-use crate::server::{MetadataError, MetadataServer, MetadataService, OwnOperation};
-use crate::shard_operation::{Findings, LoadRecords, RECORDS_TICKET, Records, Write, is_outdated, reply_of_parts};
-use crate::sharded::{Evaluating, LOCKS_WITHIN, ShardTimer, Sharded};
-use braid_base::{Generation, InodeId, Now, ShardId};
-use braid_commit::{Evaluation, Event, LogWrite, Outcome, Parts, RecordKind, Refusal, Step, TransactionName};
-use braid_machine::Effects;
+use crate::shard_operation::{
+    Findings, LoadRecords, RECORDS_TICKET, Records, Write, first_record, is_outdated, reply_of_parts,
+};
+use braid_base::{Generation, InodeId, ShardId};
+use braid_commit::{Evaluation, Event, LogWrite, Message, Outcome, Parts, Refusal, Step, TransactionName};
+use braid_machine::Ignored;
 use braid_namespace::parts::{locks_of, next_made};
 use braid_objects::Key;
 use braid_store::OnBehalf;
@@ -27,7 +27,7 @@ enum Ended {
     Again,
 }
 
-impl Sharded {
+impl Shards {
     /// Takes the locks of a transaction again that was found after a restart, and the numbers that it has chosen.
     fn hold(&mut self, transaction: TransactionName, parts: &Parts) {
         for parts in parts_of(parts) {
@@ -49,93 +49,93 @@ impl Sharded {
     fn with_numbers(&mut self, mut parts: ShardParts) -> Option<ShardParts> {
         for part in &mut parts.parts {
             if let ShardPart::Make { inode: inode @ None, .. } = part {
-                let next = next_made(self.shard, self.made)?;
+                let next = next_made(self.own, self.made)?;
                 self.made = next.0;
                 *inode = Some(next);
             }
         }
         Some(parts)
     }
-}
 
-impl MetadataServer {
-    pub(crate) fn step_commits(&mut self, now: Now, event: Event, out: &mut Effects) {
-        let mut steps = Vec::new();
-        self.shards().commits.step(now.time, event, &mut steps);
-        self.do_steps(now, steps, out);
+    /// The server of another shard has sent a message of the commit protocol.
+    pub fn on_message(&mut self, from: ShardId, message: Bytes, cx: &mut Ctx) {
+        match Message::decode(message) {
+            Ok(message) => self.step(Event::Message { from, message }, cx),
+            Err(_) => cx.ignore(Ignored::NotForUs),
+        }
     }
 
-    pub(crate) fn do_steps(&mut self, now: Now, steps: Vec<Step>, out: &mut Effects) {
+    /// Something has happened to the transactions.
+    pub fn step(&mut self, event: Event, cx: &mut Ctx) {
+        let mut steps = Vec::new();
+        self.commits.step(cx.now.time, event, &mut steps);
+        self.do_steps(steps, cx);
+    }
+
+    pub(super) fn do_steps(&mut self, steps: Vec<Step>, cx: &mut Ctx) {
         for step in steps {
             match step {
-                Step::Hold { transaction, parts } => self.shards().hold(transaction, &parts),
-                Step::Evaluate { transaction, requests } => self.begin_evaluation(now, transaction, &requests, out),
-                Step::Log(write) => self.log(now, write, out),
+                Step::Hold { transaction, parts } => self.hold(transaction, &parts),
+                Step::Evaluate { transaction, requests } => self.begin_evaluation(transaction, &requests, cx),
+                Step::Log(write) => cx.actions.push(logged(write)),
                 Step::Send { to, message } => {
-                    self.reply_to(now, to, ShardBody::Commit { message: message.encode() }, out);
+                    let body = ShardBody::Commit { message: message.encode() };
+                    cx.actions.push(ShardAction::Send { to, body });
                 }
                 Step::Release { transaction } => {
-                    self.shards().evaluations.remove(&transaction);
-                    self.shards().timers.cancel(ShardTimer::Locks(transaction));
-                    self.release(now, Owner::Transaction(transaction), out);
-                    if self.shards().groups.end(transaction) {
-                        self.begin_groups(now, out);
+                    self.evaluations.remove(&transaction);
+                    self.timers.cancel(ShardTimer::Locks(transaction));
+                    self.release(Owner::Transaction(transaction), cx);
+                    if self.groups.end(transaction) {
+                        self.begin_groups(cx);
                     }
                 }
                 Step::Answer { outcomes, .. } => {
                     for outcome in outcomes {
-                        self.answer_outcome(now, &outcome, out);
+                        self.answer_outcome(&outcome, cx);
                     }
                 }
             }
         }
     }
 
-    fn begin_evaluation(&mut self, now: Now, transaction: TransactionName, requests: &[Bytes], out: &mut Effects) {
+    fn begin_evaluation(&mut self, transaction: TransactionName, requests: &[Bytes], cx: &mut Ctx) {
         let refuse = |error| {
             let reason = encode_error(error);
             let evaluations = requests.iter().map(|_| Evaluation::Refused { reason: reason.clone() }).collect();
             Event::Evaluated { transaction, evaluations }
         };
-        let own = self.shards().shard;
+        let own = self.own;
         let decoded = requests.iter().map(|it| ShardParts::decode(it).ok().filter(|parts| is_of(parts, own)));
         let Some(operations) = decoded.collect::<Option<Vec<ShardParts>>>() else {
-            return self.step_commits(now, refuse(FileError::Malformed), out);
+            return self.step(refuse(FileError::Malformed), cx);
         };
-        let numbered = operations.into_iter().map(|parts| self.shards().with_numbers(parts));
+        let numbered = operations.into_iter().map(|parts| self.with_numbers(parts));
         let Some(operations) = numbered.collect::<Option<Vec<ShardParts>>>() else {
-            return self.step_commits(now, refuse(FileError::NoSpace), out);
+            return self.step(refuse(FileError::NoSpace), cx);
         };
         let locks = operations.iter().flat_map(locks_of).collect();
-        self.shards().evaluations.insert(transaction, Evaluating { operations, ticket: None });
-        if self.shards().locks.acquire(Owner::Transaction(transaction), locks) {
-            self.evaluate_for(now, transaction, false, out);
-        } else {
-            self.shards().timers.set(ShardTimer::Locks(transaction), now.time.after(LOCKS_WITHIN));
+        self.evaluations.insert(transaction, Evaluating { operations, ticket: None });
+        if !self.acquire(Owner::Transaction(transaction), locks, cx) {
+            self.timers.set(ShardTimer::Locks(transaction), cx.now.time.after(LOCKS_WITHIN));
         }
     }
 
     /// Another operation has the locks for too long: it may wait for the server that asks.
-    pub(crate) fn refuse_for_lack_of_locks(&mut self, now: Now, transaction: TransactionName, out: &mut Effects) {
-        if let Some(evaluating) = self.shards().evaluations.get(&transaction) {
+    pub(super) fn refuse_for_lack_of_locks(&mut self, transaction: TransactionName, cx: &mut Ctx) {
+        if let Some(evaluating) = self.evaluations.get(&transaction) {
             let refused = evaluating.refused(FileError::Busy);
-            self.on_worker_parts(now, transaction, refused, out);
+            self.on_worker_parts(transaction, refused, cx);
         }
     }
 
     /// The operations of another server's transaction are evaluated.
-    pub(crate) fn on_worker_parts(
-        &mut self,
-        now: Now,
-        transaction: TransactionName,
-        findings: Findings,
-        out: &mut Effects,
-    ) {
+    pub(super) fn on_worker_parts(&mut self, transaction: TransactionName, findings: Findings, cx: &mut Ctx) {
         // It may have ended meanwhile.
-        let Some(Evaluating { operations, .. }) = self.shards().evaluations.remove(&transaction) else { return };
+        let Some(Evaluating { operations, .. }) = self.evaluations.remove(&transaction) else { return };
         if findings.iter().all(Result::is_err) {
             // Nothing is going to be done under these locks.
-            self.release(now, Owner::Transaction(transaction), out);
+            self.release(Owner::Transaction(transaction), cx);
         }
         let evaluation = |(parts, finding): (ShardParts, Result<_, FileError>)| match finding {
             Ok(inodes) => Evaluation::Accepted {
@@ -145,102 +145,76 @@ impl MetadataServer {
             Err(error) => Evaluation::Refused { reason: encode_error(error) },
         };
         let evaluations = operations.into_iter().zip(findings).map(evaluation).collect();
-        self.step_commits(now, Event::Evaluated { transaction, evaluations }, out);
-    }
-
-    /// Writes records, with what is decided by them.
-    fn log(&mut self, now: Now, write: LogWrite, out: &mut Effects) {
-        let LogWrite { transaction, kind, records, applies, outcomes, .. } = write;
-        let on_behalf = outcomes.iter().filter_map(answer_kept).collect();
-        let mut parts = Vec::new();
-        match &applies {
-            Some(Parts::Coordinator(all)) => {
-                for own in all {
-                    let other = outcomes.iter().find(|outcome| outcome.own == *own).and_then(other_inode);
-                    parts.push((coordinator_parts(own).own, other));
-                }
-            }
-            Some(Parts::Worker(all)) => parts.extend(all.iter().map(|own| (decoded(own), None))),
-            None => {}
-        }
-        let lost = parts.iter().flat_map(|(parts, _)| names_lost(parts)).collect();
-        self.run_surely(
-            now,
-            OwnOperation::Logged { transaction, kind, lost },
-            on_behalf,
-            Box::new(Write { records, parts }),
-            out,
-        );
-    }
-
-    /// A write of records is durable.
-    pub(crate) fn on_logged(
-        &mut self,
-        now: Now,
-        (transaction, kind): (TransactionName, RecordKind),
-        lost: Vec<InodeId>,
-        out: &mut Effects,
-    ) {
-        for inode in lost {
-            // It may have other names.
-            self.reclaim.add_step(reclaim::Step::FindInodes(inode.0.checked_sub(1).map(InodeId)));
-        }
-        self.step_commits(now, Event::Logged { transaction, kind }, out);
+        self.step(Event::Evaluated { transaction, evaluations }, cx);
     }
 
     /// Tells a host what became of its command, or plans it anew.
-    fn answer_outcome(&mut self, now: Now, outcome: &Outcome, out: &mut Effects) {
+    fn answer_outcome(&mut self, outcome: &Outcome, cx: &mut Ctx) {
         let own = coordinator_parts(&outcome.own);
         let name = own.client();
         match ended(&own, outcome) {
             Ended::Reply(reply) => {
-                if !self.is_fenced(name.host) {
-                    self.answer(now, name.host, name.sequence, reply, out);
+                if !cx.facts.is_fenced(name.host) {
+                    cx.answer(name, reply);
                 }
-                self.end_command(now, name, out);
+                self.end_command(name, cx);
             }
-            Ended::Again => self.pause(now, name, out),
+            Ended::Again => self.pause(name, cx),
         }
     }
 
-    /// Reads the records of transactions, before the server serves.
-    pub(crate) fn load_records(&mut self, now: Now, from: Key, out: &mut Effects) {
-        let load = Box::new(LoadRecords { from });
-        self.with_store(now, out, |store, out| store.inspect(now, RECORDS_TICKET, load, out));
+    /// Reads the records of transactions, before the server serves. There are none without peers.
+    pub fn recover(&mut self, cx: &mut Ctx) {
+        if self.has_peers() {
+            load_records(first_record(), cx);
+        } else {
+            cx.actions.push(ShardAction::Serve { received: Vec::new() });
+        }
     }
 
     /// A page of records is there. After the last one, transactions go on, and the server serves.
-    pub(crate) fn on_records(&mut self, now: Now, records: Option<Records>, out: &mut Effects) {
+    pub(super) fn on_records(&mut self, records: Option<Records>, cx: &mut Ctx) {
         let Some(Records { found, next, made, received }) = records else {
-            self.service = MetadataService::Unusable(MetadataError::Damaged);
-            return;
+            return cx.actions.push(ShardAction::Refuse);
         };
-        self.shards().made = self.shards().made.max(made);
-        let commits = &mut self.shards().commits;
-        if !found.into_iter().all(|(key, record)| commits.restore(key, record)) {
-            self.service = MetadataService::Unusable(MetadataError::Damaged);
-            return;
+        self.made = self.made.max(made);
+        if !found.into_iter().all(|(key, record)| self.commits.restore(key, record)) {
+            return cx.actions.push(ShardAction::Refuse);
         }
         if let Some(next) = next {
-            return self.load_records(now, next, out);
+            return load_records(next, cx);
         }
         let mut steps = Vec::new();
-        self.shards().commits.recover(now.time, &mut steps);
-        self.begin_service();
-        self.own.space.begin(now, &received);
-        self.do_steps(now, steps, out);
+        self.commits.recover(cx.now.time, &mut steps);
+        cx.actions.push(ShardAction::Serve { received });
+        self.do_steps(steps, cx);
+    }
+
+    /// True if a transaction that is not over has an operation for this host.
+    pub(super) fn commits_for(&self, host: Generation) -> bool {
+        self.commits.state().coordinated().any(|operation| coordinator_parts(&operation.own).client().host == host)
     }
 }
 
-/// True if a server serves, and nothing that a host has asked for happens any more: the host is fenced, and no transaction is under way for it.
-/// What was being committed when it was fenced still takes effect.
-pub fn is_done_with(server: &MetadataServer, host: Generation) -> bool {
-    let is_under_way = |sharded: &Sharded| {
-        let mut coordinated = sharded.commits.state().coordinated();
-        sharded.commands.keys().any(|name| name.host == host)
-            || coordinated.any(|operation| coordinator_parts(&operation.own).client().host == host)
+fn load_records(from: Key, cx: &mut Ctx) {
+    let (ticket, procedure) = (RECORDS_TICKET, Box::new(LoadRecords { from }));
+    cx.actions.push(ShardAction::Look { ticket, procedure, is_durable: true });
+}
+
+/// Writes records, with what is decided by them.
+fn logged(write: LogWrite) -> ShardAction {
+    let LogWrite { transaction, kind, records, applies, outcomes, .. } = write;
+    let on_behalf = outcomes.iter().filter_map(answer_kept).collect();
+    let parts: Vec<_> = match &applies {
+        Some(Parts::Coordinator(all)) => {
+            let other = |own: &Bytes| outcomes.iter().find(|outcome| outcome.own == *own).and_then(other_inode);
+            all.iter().map(|own| (coordinator_parts(own).own, other(own))).collect()
+        }
+        Some(Parts::Worker(all)) => all.iter().map(|own| (decoded(own), None)).collect(),
+        None => Vec::new(),
     };
-    server.is_serving() && server.is_fenced(host) && !server.sharded.as_deref().is_some_and(is_under_way)
+    let lost = parts.iter().flat_map(|(parts, _)| names_lost(parts)).collect();
+    ShardAction::Log { transaction, kind, lost, on_behalf, write: Write { records, parts } }
 }
 
 fn coordinator_parts(own: &Bytes) -> CoordinatorParts {
