@@ -189,10 +189,10 @@ impl Device {
         self.lease.map(|lease| lease.until)
     }
 
-    /// Marks it out: it loses its lease, and gets no other until it returns.
-    pub fn take_out(&mut self, now: Time, settings: &Settings) {
+    /// Marks it out: it loses its lease, and gets no other until it returns. If an operator wished that, it did not go out by itself.
+    pub fn take_out(&mut self, now: Time, settings: &Settings, is_wished: bool) {
         let absence = &mut self.absence;
-        let soon = absence.came_back.is_some_and(|back| now.since(back) < STEADY);
+        let soon = !is_wished && absence.came_back.is_some_and(|back| now.since(back) < STEADY);
         absence.outages = if soon { absence.outages.saturating_add(1) } else { 1 };
         absence.wait = if soon { (absence.wait * 2).min(settings.readmission_max) } else { settings.readmission_min };
         absence.taken_out = now;
@@ -309,7 +309,7 @@ mod tests {
         let mut now = at(1_000_000);
         let mut waits = Vec::new();
         for _ in 0..9 {
-            device.take_out(now, &settings);
+            device.take_out(now, &settings, false);
             let taken_out = now;
             let outages = waits.len() as u32 + 1;
             let shown = if outages > 1 { (outages, Some(now.after(device.absence.wait))) } else { (0, None) };
@@ -326,7 +326,15 @@ mod tests {
         now = now.after(Duration::from_secs(1));
         assert_eq!(device.flapping(now), (9, None), "it is in");
         assert_eq!(device.flapping(now.after(FLAPPING_SHOWN)), (0, None));
-        device.take_out(now, &settings);
+        let mut wished = device.clone();
+        wished.come_back(now, &settings);
+        wished.take_out(now, &settings, true);
+        assert_eq!(
+            (wished.flapping(now), wished.absence.wait),
+            ((0, None), settings.readmission_min),
+            "by an operator"
+        );
+        device.take_out(now, &settings, false);
         device.last_report.heard = Some(now.after(Duration::from_secs(1)));
         assert!(device.may_return(now.after(Duration::from_secs(1)), &settings), "it had stayed");
     }

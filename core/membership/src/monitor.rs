@@ -219,7 +219,7 @@ impl Monitor {
         for member in &self.record.durable().membership.members {
             let mut known = Device::new(started, settings);
             match member.member_state {
-                MemberState::Out => known.take_out(now.time, settings),
+                MemberState::Out => known.take_out(now.time, settings, false),
                 // A lease granted before the monitor was restarted may still be running.
                 MemberState::In | MemberState::Returning { .. } => known.grant(started, settings),
             }

@@ -106,7 +106,7 @@ impl Draft<'_> {
                     self.next.remove(device);
                     // Its lease may run for a while longer, which is harmless: no volume has blocks there.
                     let known = self.devices.get_mut(&device);
-                    known.into_iter().for_each(|known| known.take_out(self.now, self.settings));
+                    known.into_iter().for_each(|known| known.take_out(self.now, self.settings, true));
                 }
             }
         }

@@ -237,7 +237,7 @@ fn refuse_differences(
         return Ok(());
     }
     Err(Failure::usage("arguments-differ", differences.join("; ")).hint(format!(
-        "without these options, `braid up --dir {}` opens the array as it is; `braid volume` adds and removes volumes; another --dir creates another array",
+        "without these options, `braid up --dir {}` opens the array as it is; `braid device add` and `braid volume` change it; another --dir creates another array",
         shell_word(folder.dir())
     )))
 }

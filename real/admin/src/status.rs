@@ -453,6 +453,9 @@ fn volume_words(look: &ArraySnapshot, volume: &VolumeEntry) -> String {
         Some(health) => health.words(),
         None => volume_state(look, volume).0,
     };
+    if ready && volume.moving.is_some() {
+        words += "; being migrated";
+    }
     let lost: u64 = look.lost(volume).iter().map(|range| range.length).sum();
     if lost > 0 {
         if words == VolumeHealth::Healthy.words() {

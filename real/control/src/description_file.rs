@@ -8,6 +8,7 @@ use crate::folder::ArrayFolder;
 use crate::paths::{DESCRIPTION, HOSTS, RESERVE};
 use crate::private_files::create_private_folder;
 use crate::reserve;
+use std::io::ErrorKind;
 
 impl ArrayFolder {
     /// Creates the folder if it is missing, and puts a new array into it.
@@ -31,12 +32,17 @@ impl ArrayFolder {
 
     /// Reads the description. A folder that other users could change is refused.
     pub fn describe(&self) -> Result<ArrayDescription, ControlError> {
-        // What is no array needs no trust.
-        if self.dir().is_dir() && !self.path(DESCRIPTION).exists() {
-            return Err(ControlError::NoArray { dir: self.dir().to_path_buf() });
+        // What is no array needs no trust. A folder that this user may not look into may be one.
+        let path = self.path(DESCRIPTION);
+        match std::fs::metadata(&path) {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                return Err(ControlError::file("read", &path)(error));
+            }
+            Err(_) if self.dir().is_dir() => return Err(ControlError::NoArray { dir: self.dir().to_path_buf() }),
+            _ => {}
         }
         self.require_trust()?;
-        let description: Option<ArrayDescription> = file::read(&self.path(DESCRIPTION))?;
+        let description: Option<ArrayDescription> = file::read(&path)?;
         let description = description.ok_or_else(|| ControlError::NoArray { dir: self.dir().to_path_buf() })?;
         self.consistent(&description)?;
         Ok(description)

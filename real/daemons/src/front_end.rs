@@ -133,8 +133,9 @@ pub fn bind_failure(address: &Address, error: BindError) -> Failure {
     match error {
         BindError::InUse { address: Address::Unix(_) } => Failure::failed("port-taken", error.to_string())
             .hint("another server listens on that socket: stop it, or choose another path"),
-        BindError::InUse { .. } => Failure::failed("port-taken", error.to_string())
-            .hint("use --port 0 (or an address with port 0) to take any free port"),
+        BindError::InUse { .. } => {
+            Failure::failed("port-taken", error.to_string()).hint("choose another port; port 0 takes any that is free")
+        }
         BindError::Io { source, .. } => Failure::from(source).of(format!("can't listen on {address}")),
     }
 }

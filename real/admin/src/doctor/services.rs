@@ -222,6 +222,10 @@ pub fn volumes(examination: &Examination, found: &mut Findings) {
                 continue;
             }
         }
+        if entry.moving.is_some() {
+            let how = format!("`braid volume migrate {0}` continues that, and `--abort` takes it back", entry.name);
+            found.note(subject.clone(), format!("is being migrated: {how}"));
+        }
         if look.running.is_none() {
             found.not_checked(&subject, NOT_UP);
             continue;

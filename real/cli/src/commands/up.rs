@@ -200,7 +200,8 @@ fn text_of(ready: &Ready) -> String {
     let how = if ready.is_new { "was created, and is up" } else { "was opened, and is up" };
     let mut text = format!("array {} in {dir} {how}: {layout}\n\n", ready.description.array);
     for device in &ready.running.devices {
-        text += &format!("  device {}  {}\n", DeviceId(device.id), device.address);
+        let size = ready.description.device(device.id).map_or(String::new(), |entry| format_size(entry.size));
+        text += &format!("  device {}  {size}  {}\n", DeviceId(device.id), device.address);
     }
     text += "\n";
     let exported = ready.exported();

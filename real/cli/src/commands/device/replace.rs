@@ -67,8 +67,8 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let (disk, member_state) = tokio::select! {
         replaced = &mut replaced => replaced?,
         () = tokio::time::sleep(SOON) => {
-            let what = if wait { "until it is rebuilt" } else { "until it runs on the new disk" };
-            braid_terminal::tell!("device {id}: waiting {what}; `braid status` shows the progress");
+            let what = if wait { "it is rebuilt" } else { "it runs on the new disk" };
+            braid_terminal::tell!("device {id}: this ends when {what}; `braid status` shows the progress");
             replaced.await?
         }
     };

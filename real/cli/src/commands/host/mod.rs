@@ -15,6 +15,7 @@ use std::process::ExitCode;
 /// List and fence hosts: the servers, mounts and commands that use the array
 #[derive(clap::Subcommand)]
 pub enum Command {
+    /// List the hosts: servers, mounts and commands, with their leases
     List,
     Fence(Arguments),
     FenceAgent(fence_agent::Arguments),
@@ -101,7 +102,9 @@ async fn fence(array: &Array, name: &str, common: &Common) -> Result<ExitCode, F
         common.json,
         || json!({"schema": 2, "host": name, "generations": generations, "already_fenced": fenced.already, "final": true}),
         || match (fenced.already, names.is_empty()) {
-            (_, true) => format!("no host has the role '{name}' any more: it has ended, or was fenced before\n"),
+            (_, true) => format!(
+                "no host has the role '{name}' now: it has ended or was fenced before, if that is a host's role\n"
+            ),
             (true, _) => format!("host {name} was fenced before, or has ended\n"),
             (false, _) => format!("fenced for good: {}\n", names.join(", ")),
         },

@@ -35,7 +35,7 @@ pub struct Arguments {
     #[arg(long, value_delimiter = ',', value_name = "IDS", value_parser = braid_terminal::arguments::device)]
     devices: Option<Vec<u16>>,
     /// The maximal copy rate [default: as fast as a rebuild]
-    #[arg(long, value_parser = size, value_name = "BYTES")]
+    #[arg(long, value_parser = braid_terminal::arguments::rate, value_name = "RATE")]
     rate: Option<u64>,
     /// Go back to the source, and discard what was copied
     #[arg(long, conflicts_with_all = ["layout", "unit", "devices", "rate"])]
