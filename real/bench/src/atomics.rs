@@ -148,8 +148,7 @@ async fn measure_by(client: &HostClient, arguments: &Arguments, runs: &mut Vec<R
         progress.inc(1);
     }
     progress.finish_and_clear();
-    ask(client, vec![command(object, Action::Remove)]).await?;
-    Ok(())
+    ask(client, vec![command(object, Action::Remove)]).await.map(|_| ())
 }
 
 async fn measure(client: &HostClient, object: ObjectId, kind: Kind, arguments: &Arguments) -> Result<Run, Failure> {

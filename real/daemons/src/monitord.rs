@@ -367,7 +367,6 @@ mod tests {
             (18, None, true, None),
             (19, Some("other"), true, None),
             (20, Some("other"), false, Some("other")),
-            (21, Some("other"), false, None),
         ] {
             let awaited_disk = is_awaited.then(|| "new".to_string());
             let device =

@@ -47,8 +47,7 @@ impl SeekTask {
         let Some(size) = parts.inodes.size(now, parts.link, op, self.at) else { return Step::Waits };
         let end = size.div_ceil(BLOCK);
         while self.at < end {
-            let rest = BlockRange::between(self.at, end);
-            let run = parts.inodes.known(now, parts.link, op, |map| map.next_run(rest));
+            let run = parts.inodes.known(now, parts.link, op, |map| map.next_run(BlockRange::between(self.at, end)));
             let Some((run, known_to)) = run else { return Step::Waits };
             match run {
                 Some(run) if self.run.is_empty() => self.run = run,
