@@ -22,9 +22,10 @@ pub fn this_program() -> Command {
 /// The code of the failure that a process reports which panicked.
 pub const PANICKED: &str = "panicked";
 
-/// Has the system kill this process when its parent dies. If this process panics, it tells its parent why, like any other failure: on
-/// standard output.
-pub fn die_with(parent: u32) -> Result<(), Failure> {
+/// Has the system kill this process when its parent dies, if it was started with the number of its parent. If this process panics, it tells its
+/// parent why, like any other failure: on standard output.
+pub fn die_with(parent: Option<u32>) -> Result<(), Failure> {
+    let Some(parent) = parent else { return Ok(()) };
     report_panics();
     heed_death_of(parent, Signal::KILL)
 }

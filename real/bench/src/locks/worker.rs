@@ -58,9 +58,7 @@ impl Account {
 
 /// Executes runs until its input ends.
 pub async fn run(number: u64, arguments: &Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    if let Some(parent) = arguments.child_of {
-        parent_process::die_with(parent)?;
-    }
+    parent_process::die_with(arguments.child_of)?;
     let spots = arguments.spots();
     let session = Session::start(&common.folder(), "bench").await?;
     let outcome = work(number, &spots, arguments.locks.into(), &session).await;

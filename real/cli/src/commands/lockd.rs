@@ -38,9 +38,7 @@ pub struct Arguments {
 
 /// Serves until it is asked to end.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    if let Some(parent) = arguments.child_of {
-        parent_process::die_with(parent)?;
-    }
+    parent_process::die_with(arguments.child_of)?;
     let mut signals = Signals::catch()?;
     let (folder, id) = (common.folder(), LockServerId(arguments.id));
     let daemon = LockDaemon::open(&folder, id)?;

@@ -44,9 +44,7 @@ pub struct Arguments {
 
 /// Serves until it is asked to end.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    if let Some(parent) = arguments.child_of {
-        parent_process::die_with(parent)?;
-    }
+    parent_process::die_with(arguments.child_of)?;
     let mut signals = Signals::catch()?;
     let name = &arguments.name;
     let folder = common.folder();

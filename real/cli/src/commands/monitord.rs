@@ -39,9 +39,7 @@ pub struct Arguments {
 
 /// Serves until it is asked to end.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    if let Some(parent) = arguments.child_of {
-        parent_process::die_with(parent)?;
-    }
+    parent_process::die_with(arguments.child_of)?;
     let mut signals = Signals::catch()?;
     let folder = common.folder();
     let monitor = MonitorDaemon::open(&folder, arguments.spare_after)?;

@@ -109,9 +109,7 @@ pub struct Arguments {
 
 /// Runs the array until it is asked to end.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    if let Some(parent) = arguments.child_of {
-        parent_process::die_with(parent)?;
-    }
+    parent_process::die_with(arguments.child_of)?;
     if arguments.detached {
         // It fails if the process leads a group already, which then is its own.
         let _ = rustix::process::setsid();

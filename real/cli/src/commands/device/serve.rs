@@ -56,9 +56,7 @@ pub struct Arguments {
 
 /// Serves until it is asked to end.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    if let Some(parent) = arguments.child_of {
-        parent_process::die_with(parent)?;
-    }
+    parent_process::die_with(arguments.child_of)?;
     memory::keep();
     let mut signals = Signals::catch()?;
     let expected = Expected { array: arguments.array_id, id: arguments.id.map(DeviceId) };
