@@ -100,9 +100,14 @@ impl Options {
     /// Options of an array without faults, for scripted scenarios.
     pub fn calm(layout: &str, devices: usize, unit_blocks: u64, stripes: u64) -> Options {
         let scheme: RaidLevel = layout.parse().expect("scenarios name layouts that exist");
+        let layout = Layout::new(scheme, devices, unit_blocks).expect("scenarios choose layouts that fit");
+        Options::calm_on(layout, stripes)
+    }
+
+    fn calm_on(layout: Layout, stripes: u64) -> Options {
         Options {
             seed: 1,
-            layout: Layout::new(scheme, devices, unit_blocks).expect("scenarios choose layouts that fit"),
+            layout,
             other_devices: 0,
             reconnects: None,
             suspensions: None,
@@ -465,39 +470,16 @@ impl Options {
         let tight = [None, None, Some(rng.between(1, 8))][rng.below(3) as usize];
         let options = Options {
             seed,
-            layout,
-            other_devices: 0,
-            reconnects: None,
-            suspensions: None,
-            more_volumes: Vec::new(),
-            moves: false,
-            dying: Vec::new(),
-            damage_degraded: None,
-            record_damage: None,
-            ordering: Ordering::Timestamp,
-            atomicity: Atomicity::Implied,
-            sites: Vec::new(),
-            lock_servers: 0,
-            acquisition: Acquisition::Ordered,
             stripes: rng.between(1, if unit_blocks > 4 { 2 } else { 6 }),
             hosts: rng.between(1, 4) as usize,
             clients: rng.between(1, 4) as usize,
             think_max: Duration::from_micros([100, 2_000, 30_000][rng.below(3) as usize]),
             swarm: Duration::from_secs(rng.between(2, 20)),
             operations: rng.between(100, 700),
-            device_bytes: 16 << 20,
             journal_bytes: [None, Some(1 << 20), Some(2 << 20)][rng.below(3) as usize],
-            chunks: None,
-            medium: Medium::default(),
-            objects: None,
-            attribute_volume: None,
-            disconnects: None,
-            changes: None,
-            silences: None,
-            take_overs: None,
-            files: None,
             faults: FaultOptions::draw(rng, &budget),
             settings,
+            ..Options::calm_on(layout, 0)
         };
         // Space is reserved so far ahead that a disk that fills up later has hardly any effect.
         let chunks = tight.filter(|_| options.faults.has(FaultKind::FullDisk));

@@ -6,8 +6,8 @@ use braid_base::{DeviceId, MemberState, NodeId};
 use braid_cluster::{Cluster, HostSlot, Options};
 use braid_ordering::Ordering;
 use braid_wire::{Command, Message, Task};
-use braid_world::{LocalClock, Verdict};
-use std::cell::{Cell, RefCell};
+use braid_world::Verdict;
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
@@ -96,27 +96,14 @@ fn a_device_is_brought_what_it_missed_and_no_more() {
     write(&mut array, b, 4 * BLOCK, BLOCK);
     write(&mut array, a, 8 * BLOCK, BLOCK);
     write(&mut array, b, 12 * BLOCK, 4 * BLOCK);
-    let brought = Rc::new(RefCell::new(BTreeSet::new()));
-    let log = brought.clone();
-    array.world.network.set_rule(move |_, to, message| {
-        if to == device(4) {
-            log.borrow_mut().extend(blocks_written(message));
-        }
-        Verdict::Pass
-    });
+    let brought = note_blocks_written(&mut array, 4);
     welcome(&mut array, 4);
     wait_in(&mut array, 4);
     assert_eq!(brought.take(), BTreeSet::from([0, 1, 3]), "device 4 was written blocks that it did not miss");
     // The blocks that it missed are no longer on record.
     lose(&mut array, 4);
     write(&mut array, a, 20 * BLOCK, BLOCK);
-    let log = brought.clone();
-    array.world.network.set_rule(move |_, to, message| {
-        if to == device(4) {
-            log.borrow_mut().extend(blocks_written(message));
-        }
-        Verdict::Pass
-    });
+    let brought = note_blocks_written(&mut array, 4);
     welcome(&mut array, 4);
     wait_in(&mut array, 4);
     assert_eq!(brought.take(), BTreeSet::from([5]));
@@ -236,51 +223,20 @@ fn without_redundancy_a_device_is_waited_for_and_nothing_is_lost() {
 }
 
 #[test]
-fn power_fails_everywhere_while_a_device_is_out() {
-    for round in 0..12 {
+fn power_fails_everywhere_during_writes_whether_a_device_is_out_or_not() {
+    for (round, is_out) in (0..24).map(|round| (round / 2, round % 2 == 0)) {
         let (mut array, a, b) = array_laid(Ordering::Timestamp, "raid5:4+1", 5, 1);
         fill(&mut array, a);
-        lose(&mut array, 2);
+        if is_out {
+            lose(&mut array, 2);
+        }
         for number in 0..6 {
             array.write(a, number * 4 * BLOCK, 4 * BLOCK);
             array.write(b, (number * 4 + 2) * BLOCK, BLOCK);
         }
         array.run_for(Duration::from_micros(150 * round));
-        for node in array.world.up() {
-            array.crash(node);
-        }
-        array.restart_monitor();
-        for id in array.devices() {
-            array.restart_device(id);
-        }
-        for slot in [a, b] {
-            array.replace_host(slot, LocalClock::exact(array.world.now()));
-        }
+        power_fails_everywhere(&mut array, [a, b]);
         wait_in(&mut array, 2);
-        all_is_well(array);
-    }
-}
-
-#[test]
-fn power_fails_everywhere_during_writes_and_no_device_is_missing() {
-    for round in 0..12 {
-        let (mut array, a, b) = array_laid(Ordering::Timestamp, "raid5:4+1", 5, 1);
-        fill(&mut array, a);
-        for number in 0..6 {
-            array.write(a, number * 4 * BLOCK, 4 * BLOCK);
-            array.write(b, (number * 4 + 2) * BLOCK, BLOCK);
-        }
-        array.run_for(Duration::from_micros(150 * round));
-        for node in array.world.up() {
-            array.crash(node);
-        }
-        array.restart_monitor();
-        for id in array.devices() {
-            array.restart_device(id);
-        }
-        for slot in [a, b] {
-            array.replace_host(slot, LocalClock::exact(array.world.now()));
-        }
         all_is_well(array);
     }
 }

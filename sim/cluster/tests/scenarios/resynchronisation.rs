@@ -9,8 +9,7 @@ use braid_machine::ArrayRequest;
 use braid_ordering::Ordering;
 use braid_wire::{Command, Message, MonitorCommand, Task};
 use braid_world::{LocalClock, Verdict};
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -114,14 +113,7 @@ fn a_device_that_fails_again_during_its_resync_begins_again() {
             array.world.network.heal();
             write(&mut array, a, 8 * BLOCK, 4 * BLOCK);
             array.run_for(Duration::from_millis(300));
-            let brought = Rc::new(RefCell::new(BTreeSet::new()));
-            let log = brought.clone();
-            array.world.network.set_rule(move |_, to, message| {
-                if to == device(4) {
-                    log.borrow_mut().extend(blocks_written(message));
-                }
-                Verdict::Pass
-            });
+            let brought = note_blocks_written(&mut array, 4);
             welcome(&mut array, 4);
             wait_in(&mut array, 4);
             // In every fifth stripe, its block is the fourth.
@@ -328,16 +320,7 @@ fn power_fails_everywhere_during_a_resync() {
         array.write(a, 0, 8 * BLOCK);
         array.write(b, 9 * BLOCK, BLOCK);
         array.run_for(Duration::from_micros(200 * round));
-        for node in array.world.up() {
-            array.crash(node);
-        }
-        array.restart_monitor();
-        for id in array.devices() {
-            array.restart_device(id);
-        }
-        for slot in [a, b] {
-            array.replace_host(slot, LocalClock::exact(array.world.now()));
-        }
+        power_fails_everywhere(&mut array, [a, b]);
         wait_in(&mut array, 4);
         all_is_well(array);
     }

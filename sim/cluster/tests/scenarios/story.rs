@@ -7,8 +7,10 @@ use braid_layout::SitePolicy;
 use braid_machine::{HostError, HostOutcome, HostSuccess};
 use braid_ordering::Ordering;
 use braid_wire::{Command, Message, Outcome, Reply};
-use braid_world::Trace;
+use braid_world::{LocalClock, Trace, Verdict};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use std::time::Duration;
 
 pub const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -164,6 +166,33 @@ pub fn blocks_written(message: &Message) -> BTreeSet<u64> {
         Command::Execute { column, .. } => column.writes().into_iter().flat_map(BlockRange::blocks).collect(),
         _ => BTreeSet::new(),
     }
+}
+
+/// Power fails at all nodes at once, and returns. Other hosts take the places of those that there were.
+pub fn power_fails_everywhere(array: &mut Cluster, hosts: [HostSlot; 2]) {
+    for node in array.world.up() {
+        array.crash(node);
+    }
+    array.restart_monitor();
+    for id in array.devices() {
+        array.restart_device(id);
+    }
+    for slot in hosts {
+        array.replace_host(slot, LocalClock::exact(array.world.now()));
+    }
+}
+
+/// The blocks that a device is written from now on.
+pub fn note_blocks_written(array: &mut Cluster, number: u16) -> Rc<RefCell<BTreeSet<u64>>> {
+    let written = Rc::new(RefCell::new(BTreeSet::new()));
+    let log = written.clone();
+    array.world.network.set_rule(move |_, to, message| {
+        if to == device(number) {
+            log.borrow_mut().extend(blocks_written(message));
+        }
+        Verdict::Pass
+    });
+    written
 }
 
 /// Ends every scenario: at rest, no state is left, no data is lost, and parity is right.
