@@ -72,6 +72,9 @@ pub struct LeaseReport {
     /// The file system and the address, if it is a metadata server that owns one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata_server: Option<MetadataService>,
+    /// The volumes that it serves by NBD, if it is such a server; empty: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exports: Option<Vec<String>>,
     /// Where a file system is mounted, if it is the host of a mount.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount: Option<MountReport>,

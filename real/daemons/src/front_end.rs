@@ -98,6 +98,7 @@ impl NbdFrontEnd {
         unavailable: Option<WhenUnavailable>,
     ) -> NbdFrontEnd {
         let address = server.address().clone();
+        session.view().set_exports(only.clone());
         let exports = Arc::new(Exports::new(&session, only, unavailable));
         let (stop, stopped) = oneshot::channel::<()>();
         let server = tokio::spawn(server.run(exports, async {

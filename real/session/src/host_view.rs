@@ -21,11 +21,21 @@ pub struct HostView {
     host: Rc<RefCell<Host>>,
     holds: Holds,
     shell: Arc<Counters>,
+    exports: Rc<RefCell<Option<Vec<String>>>>,
 }
 
 impl HostView {
     pub(crate) fn new(host: Rc<RefCell<Host>>, holds: Holds, shell: Arc<Counters>) -> HostView {
-        HostView { host, holds, shell }
+        HostView { host, holds, shell, exports: Rc::default() }
+    }
+
+    /// Notes which volumes an NBD server offers through this host, for its lease; empty: all.
+    pub fn set_exports(&self, volumes: Vec<String>) {
+        self.exports.replace(Some(volumes));
+    }
+
+    pub(crate) fn exports(&self) -> Option<Vec<String>> {
+        self.exports.borrow().clone()
     }
 
     /// The volumes on hold.

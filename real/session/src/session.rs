@@ -367,6 +367,7 @@ impl LeaseRenewer {
                 coordinates_recovery,
                 waiting: view.waiting(),
                 metadata_server,
+                exports: view.exports(),
                 mount,
                 ..LeaseReport::default()
             };

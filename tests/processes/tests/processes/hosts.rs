@@ -9,6 +9,7 @@ use braid_processes::program::{braid, braid_bin};
 use braid_processes::scratch::path_text;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
+use serde_json::Value;
 use std::fs::File;
 use std::io::Write;
 use std::process::Stdio;
@@ -207,6 +208,7 @@ fn a_cluster_manager_fences_a_server_by_its_role() {
     let host = listed["hosts"].as_array().expect("a list").iter().find(|host| host["pid"] == server.pid());
     let role = text(&host.expect("the server is listed")["role"]);
     let generation = number(&host.expect("the server is listed")["generation"]);
+    assert_eq!(host.expect("the server is listed")["volumes"], Value::from(vec!["vol0"]));
     assert!(fence_agent(&array, "action=metadata").1.contains("<action name=\"off\""));
     assert_eq!(fence_agent(&array, "action=monitor").0, Some(0));
     assert!(fence_agent(&array, "action=list").1.contains(&format!("{role},h{generation}\n")));

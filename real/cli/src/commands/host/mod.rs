@@ -6,7 +6,9 @@ use crate::commands::status::pid_text;
 use braid_admin::host_fencing::HostName;
 use braid_admin::{Array, Failure};
 use braid_base::Generation;
-use braid_control::HostEntry;
+use braid_control::{ArrayDescription, HostEntry};
+use braid_daemons::front_end::is_for_nbd;
+use braid_session::is_usable;
 use braid_terminal::Common;
 use braid_terminal::output::{self, table};
 use serde_json::json;
@@ -54,10 +56,28 @@ fn lease(host: &HostEntry) -> &'static str {
     if host.live { "live" } else { "expired" }
 }
 
+/// The volumes that a host serves by NBD, and the file systems that it serves or has mounted.
+fn served<'a>(description: &'a ArrayDescription, host: &HostEntry) -> [Vec<&'a str>; 2] {
+    let report = &host.report;
+    let volumes = description.volumes.iter().filter(|volume| {
+        let is_chosen = |only: &Vec<String>| only.is_empty() || only.contains(&volume.name);
+        is_usable(volume) && is_for_nbd(description, volume) && report.exports.as_ref().is_some_and(is_chosen)
+    });
+    let owned = report.metadata_server.as_ref().map(|server| server.file_system);
+    let ids = [owned, report.mount.as_ref().map(|mount| mount.file_system)];
+    let is_used = |id: u16| ids.contains(&Some(id));
+    let file_systems =
+        description.file_systems.iter().filter(|entry| entry.servers().iter().any(|server| is_used(server.0)));
+    [volumes.map(|volume| volume.name.as_str()).collect(), file_systems.map(|entry| entry.name.as_str()).collect()]
+}
+
 fn list(array: &Array, common: &Common) -> Result<ExitCode, Failure> {
-    let hosts = array.hosts()?;
+    let (hosts, description) = (array.hosts()?, array.folder().describe()?);
     let as_json = |host: &HostEntry| {
+        let [volumes, file_systems] = served(&description, host);
         let mut entry = json!({
+            "volumes": volumes,
+            "file_systems": file_systems,
             "generation": host.generation.0,
             "kind": kind(host),
             "role": host.role,
@@ -74,15 +94,19 @@ fn list(array: &Array, common: &Common) -> Result<ExitCode, Failure> {
         entry
     };
     let as_text = || {
-        let mut rows =
-            vec![["host", "kind", "lease", "last heartbeat", "machine", "pid", "role"].map(str::to_string).to_vec()];
+        let mut rows = vec![
+            ["host", "kind", "lease", "last heartbeat", "machine", "pid", "serves", "role"]
+                .map(str::to_string)
+                .to_vec(),
+        ];
         for host in &hosts {
             let silent =
                 host.silent.map_or("unknown".to_string(), |silent| format!("{:.1} s ago", silent.as_secs_f64()));
             let (name, pid) = (host.generation.to_string(), pid_text(host.process.pid, host.is_elsewhere()));
             let machine = host.report.machine.clone().unwrap_or_else(|| "unknown".to_string());
             let (kind, lease) = (kind(host).to_string(), lease(host).to_string());
-            rows.push(vec![name, kind, lease, silent, machine, pid, host.role.clone()]);
+            let serves = served(&description, host).concat().join(", ");
+            rows.push(vec![name, kind, lease, silent, machine, pid, serves, host.role.clone()]);
         }
         table(&rows)
     };
