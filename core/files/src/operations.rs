@@ -150,6 +150,7 @@ impl Operations {
         let numbers = self.by_number.iter().filter(|(_, operation)| of(operation)).map(|(number, _)| *number);
         for number in numbers.collect::<Vec<_>>() {
             self.end(parts, number, Step::Failed(HostError::Abandoned));
+            parts.io.abandon_reads(number);
         }
     }
 

@@ -215,7 +215,7 @@ impl ShardClient {
         is_done &= !self.files.go_on(now, &mut self.link, &mut self.locks);
         let requests = self.files.io.take_asked();
         is_done &= requests.is_empty();
-        asked.extend(requests.into_iter().map(|(op, request)| (op, request.into())));
+        asked.extend(requests);
         is_done &= !self.unmount(now);
         !is_done
     }

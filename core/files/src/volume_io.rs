@@ -6,7 +6,7 @@
 
 use braid_base::limits::Settings;
 use braid_base::{BLOCK_BYTES, Backoff, BlockRange, Time, Timers, VolumeId};
-use braid_machine::{HostError, HostOutcome, HostSuccess, OpId, Patience, VolumeRequest};
+use braid_machine::{ArrayRequest, HostError, HostOutcome, HostRequest, HostSuccess, OpId, Patience, VolumeRequest};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ pub struct VolumeIo {
     /// When requests are made again.
     timers: Timers<u64>,
     settings: Settings,
-    asked: Vec<(OpId, VolumeRequest)>,
+    asked: Vec<(OpId, HostRequest)>,
 }
 
 #[derive(Clone, Debug)]
@@ -73,6 +73,17 @@ impl VolumeIo {
     pub fn write_blocks(&mut self, owner: IoOwner, blocks: BlockRange, data: Bytes) {
         assert_eq!(data.len() as u64, blocks.count * BLOCK_BYTES as u64, "the bytes fill their blocks");
         self.write(owner, blocks.start * BLOCK_BYTES as u64, data);
+    }
+
+    /// An operation that only reads has ended. Its hostreads take no place among those of the host any more.
+    pub fn abandon_reads(&mut self, op: u64) {
+        let is_of = |io: &Io| matches!(io.owner, IoOwner::Operation { op: owner, .. } if owner == op);
+        let ops: Vec<OpId> = self.pending.extract_if(.., |_, io| is_of(io)).map(|(number, _)| OpId(number)).collect();
+        ops.iter().for_each(|op| self.timers.cancel(op.0));
+        if !ops.is_empty() {
+            self.asked.push((OpId(self.next), ArrayRequest::Abandon { ops }.into()));
+            self.next += 1;
+        }
     }
 
     /// True if this is the number of a request of this part.
@@ -113,12 +124,12 @@ impl VolumeIo {
     /// Handles all timers that are due.
     pub fn wake(&mut self, now: Time) {
         while let Some(number) = self.timers.pop_due(now) {
-            self.asked.push((OpId(number), self.pending[&number].request.clone()));
+            self.asked.push((OpId(number), self.pending[&number].request.clone().into()));
         }
     }
 
     /// Takes out the requests to make of the host.
-    pub fn take_asked(&mut self) -> Vec<(OpId, VolumeRequest)> {
+    pub fn take_asked(&mut self) -> Vec<(OpId, HostRequest)> {
         std::mem::take(&mut self.asked)
     }
 
@@ -126,6 +137,6 @@ impl VolumeIo {
         let number = self.next;
         self.next += 1;
         self.pending.insert(number, Io { owner, request: request.clone(), again: self.settings.backoff() });
-        self.asked.push((OpId(number), request));
+        self.asked.push((OpId(number), request.into()));
     }
 }

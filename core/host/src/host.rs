@@ -153,7 +153,7 @@ impl Host {
     /// The patient operations that wait for something that is missing: how many they are, how long the oldest has waited,
     /// and the devices that they lack.
     pub fn waiting(&self, now: Time) -> (usize, Duration, BTreeSet<DeviceId>) {
-        braid_transactions::waiting(&self.coordinator, now, &self.config.settings)
+        braid_transactions::waiting(&self.coordinator, self.monitor.view(), now, &self.config.settings)
     }
 
     /// True if the array refuses this host for good.

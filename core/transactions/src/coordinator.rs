@@ -12,6 +12,7 @@ use braid_base::limits::Settings;
 use braid_base::{Clock, DeviceId, Generation, Now, StampSource, Time, TransactionId, VolumeId, limits};
 use braid_layout::{Old, VolumeDescription};
 use braid_machine::{HostError, HostOutcome, HostRequest, ObjectsRequest, OpId, Patience};
+use braid_membership::client::MembershipView;
 use braid_wire::Reply;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -302,15 +303,26 @@ impl Coordinator {
 }
 
 /// The patient operations that wait for something that is missing: how many they are, how long the oldest has waited, and
-/// the devices that they lack. Those that have waited for longer than the host's time-out count, whatever they wait for.
-pub fn waiting(coordinator: &Coordinator, now: Time, settings: &Settings) -> (usize, Duration, BTreeSet<DeviceId>) {
+/// the devices that they lack, to be planned or to end what they have begun. Those that have waited for longer than the host's time-out
+/// count, whatever they wait for.
+pub fn waiting(
+    coordinator: &Coordinator,
+    view: &MembershipView,
+    now: Time,
+    settings: &Settings,
+) -> (usize, Duration, BTreeSet<DeviceId>) {
     let operations = &coordinator.operations;
     let (mut count, mut longest, mut lacking) = (0, Duration::ZERO, BTreeSet::new());
     for op in operations.patient() {
-        let (waited, lacks) = (now.since(operations.of(op).since), operations.lacking().get(&op));
-        if lacks.is_some() || waited > settings.request_timeout {
+        let operation = operations.of(op);
+        let waited = now.since(operation.since);
+        let attempt = operation.attempt.map(|sequence| coordinator.transactions.of(sequence));
+        let stops = |device: &DeviceId| attempt.is_some_and(|attempt| attempt.will_need(*device));
+        let lacks = operations.lacking().get(&op).into_iter().flatten().copied();
+        let lacks: Vec<_> = lacks.chain(view.unavailable().iter().copied().filter(stops)).collect();
+        if !lacks.is_empty() || waited > settings.request_timeout {
             (count, longest) = (count + 1, longest.max(waited));
-            lacking.extend(lacks.into_iter().flatten());
+            lacking.extend(lacks);
         }
     }
     (count, longest, lacking)

@@ -16,6 +16,7 @@ use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, FileSystemId, Generation, Time, VolumeId, limits};
 use braid_control::{
     ArrayDescription, ArrayFolder, ControlError, FileSystemEntry, FileSystemState, HostEntry, Moment, VolumeEntry,
+    WhenUnavailable,
 };
 use braid_control_protocol::{
     Answer, Error, FileSystemCreation, FileSystemDeletion, FileSystemTiming, Operation, Question, Tag,
@@ -191,6 +192,17 @@ pub fn set_eviction(folder: &ArrayFolder, name: &str, seconds: u64) -> Result<()
     })
 }
 
+/// Sets what requests for bytes do on mounts, for those that are made afterwards, while devices are missing that they need. Returns the setting
+/// before. The array need not be up.
+pub fn set_unavailable(folder: &ArrayFolder, name: &str, to: WhenUnavailable) -> Result<WhenUnavailable, Failure> {
+    folder.update(|description| {
+        let before = find(description, name)?.unavailable();
+        let entry = description.file_system_mut(name).expect("just found");
+        entry.unavailable = Some(to).filter(|to| *to != WhenUnavailable::Wait);
+        Ok(before)
+    })
+}
+
 /// Completes deletions that were interrupted.
 pub async fn settle(session: &Session) -> Result<(), Failure> {
     let entries = session.folder().describe()?.file_systems;
@@ -261,6 +273,7 @@ pub(crate) fn enter(
         state: FileSystemState::Creating,
         by: Some(by.0),
         evict_after_seconds: None,
+        unavailable: None,
         shards: new.shards.entry(id),
     };
     if let Some(taken) = entry.volumes().iter().find(|name| description.volume(name).is_some()) {

@@ -155,6 +155,7 @@ mod tests {
             state,
             by: None,
             evict_after_seconds: None,
+            unavailable: None,
             shards: choice.entry(7),
         }
     }

@@ -153,6 +153,7 @@ mod tests {
             state: *state,
             by: None,
             evict_after_seconds: None,
+            unavailable: None,
             shards: None,
         };
         array.file_systems = files.iter().enumerate().map(entry).collect();

@@ -1,6 +1,7 @@
 //! The file systems of an array, as the description lists them. Each has volumes of its own, which no other program may write.
 
 use crate::description::{ArrayDescription, VolumeEntry};
+use crate::unavailable::WhenUnavailable;
 use braid_base::FileSystemId;
 use braid_base::limits::{self, Settings};
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,10 @@ pub struct FileSystemEntry {
     /// After how many seconds a host is fenced that keeps locks which others wait for; 0: never. None for the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evict_after_seconds: Option<u64>,
+    /// What requests for bytes do on mounts while devices are missing that they need. None for the default. Earlier builds refuse an array in
+    /// which a file system has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unavailable: Option<WhenUnavailable>,
     /// None if one metadata server serves the whole file system. Earlier builds know no others, and refuse an array that has some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shards: Option<ShardsEntry>,
@@ -101,6 +106,12 @@ impl FileSystemEntry {
             Some(0) => None,
             Some(seconds) => Some(Duration::from_secs(seconds)),
         }
+    }
+
+    /// What requests for bytes do on mounts while devices are missing. A program that waits can be killed, and most programs don't survive an
+    /// error of a file: so they wait.
+    pub fn unavailable(&self) -> WhenUnavailable {
+        self.unavailable.unwrap_or(WhenUnavailable::Wait)
     }
 
     /// The name of the volume with the metadata of a shard.

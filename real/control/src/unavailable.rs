@@ -1,5 +1,5 @@
 //! What requests for blocks do that need devices which are missing: they fail at once, or they wait. A setting of a volume, which a server
-//! may override (`docs/nbd.md`).
+//! may override (`docs/nbd.md`), and of a file system, which a mount may override (`docs/files.md`).
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -26,6 +26,15 @@ impl WhenUnavailable {
     /// that: an error makes most of them read-only. Two minutes, after which kernels complain of hung tasks, are too long: beside this time
     /// a request may take the host's time-out of half a minute.
     pub const DEFAULT: WhenUnavailable = WhenUnavailable::WaitFor(Duration::from_secs(60));
+
+    /// How long requests wait; none: for ever.
+    pub fn limit(self) -> Option<Duration> {
+        match self {
+            WhenUnavailable::Fail => Some(Duration::ZERO),
+            WhenUnavailable::Wait => None,
+            WhenUnavailable::WaitFor(span) => Some(span),
+        }
+    }
 }
 
 impl fmt::Display for WhenUnavailable {

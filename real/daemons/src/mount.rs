@@ -6,7 +6,7 @@ use braid_admin::failure::Failure;
 use braid_admin::file_systems;
 use braid_admin::metadata_room::MetadataRoom;
 use braid_base::{FileSystemId, Generation, InodeId};
-use braid_control::{ArrayFolder, Event, FileSystemState, event_texts, shell_word};
+use braid_control::{ArrayFolder, Event, FileSystemState, WhenUnavailable, event_texts, shell_word};
 use braid_fuse::{HostFiles, InodeRoom, Mount, MountError};
 use braid_machine::{FilesRequest, MountRequest};
 use braid_recording::RecordingRequest;
@@ -24,6 +24,8 @@ const SERVED_WAIT: Duration = Duration::from_secs(30);
 const END_WAIT: Duration = Duration::from_secs(10);
 /// The same, if the array does not serve it any more.
 const LOST_END_WAIT: Duration = Duration::from_secs(2);
+/// How often it is looked whether devices are missing.
+const LACK_INTERVAL: Duration = Duration::from_millis(250);
 /// The wait before the next attempt to start a host.
 const START_PAUSE: Duration = Duration::from_secs(1);
 
@@ -53,16 +55,17 @@ fn room(folder: &ArrayFolder, name: &str) -> InodeRoom {
 }
 
 impl MountDaemon {
-    /// Mounts a file system of a running array in an empty directory; its first host is recorded if that is asked for. Errors: `no-such-file-system`, `not-up`, `file-system-not-served`, and
-    /// those of [`failure_of`].
+    /// Mounts a file system of a running array in an empty directory; its first host is recorded if that is asked for. `unavailable` overrides what
+    /// the file system says about missing devices. Errors: `no-such-file-system`, `not-up`, `file-system-not-served`, and those of [`failure_of`].
     pub async fn open(
         folder: &ArrayFolder,
         name: &str,
         directory: &Path,
+        unavailable: Option<WhenUnavailable>,
         recording: Option<RecordingRequest>,
     ) -> Result<MountDaemon, Failure> {
         let description = folder.describe()?;
-        file_systems::find(&description, name)?;
+        let setting = unavailable.unwrap_or(file_systems::find(&description, name)?.unavailable());
         require_up(folder)?;
         let mount_name = braid_fuse::mount_name(name, description.array);
         let directory = braid_fuse::check(directory, &mount_name).map_err(failure_of)?;
@@ -71,6 +74,7 @@ impl MountDaemon {
         let mounted = async {
             await_answer(&session, name, id).await?;
             let files = HostFiles::new(id, session.client().clone()).with_room(room(folder, name));
+            let files = files.with_patience(setting.limit());
             let mount = braid_fuse::mount(&directory, &mount_name, files.clone()).map_err(failure_of)?;
             Ok((files, mount))
         };
@@ -133,9 +137,11 @@ impl Hosts {
                 tokio::select! {
                     loss = session.lost() => tracing::warn!("the host of this mount is lost, and another one starts: {loss}"),
                     () = self.files.lost() => tracing::warn!("the host of this mount is fenced, and another one starts"),
+                    never = watch_for_lack(session, &self.files) => match never {},
                 }
             }
             self.files.lose_host();
+            self.files.note_lack(false);
             let before = self.session.take();
             let old = before.as_ref().map(Session::generation);
             if let Some(session) = before {
@@ -170,6 +176,14 @@ impl Hosts {
         if let Err(error) = blocking(&self.folder, move |folder| folder.record_event(&event)).await {
             tracing::warn!("can't record an event: {error}");
         }
+    }
+}
+
+/// Tells the mount whether devices are missing that its requests need.
+async fn watch_for_lack(session: &Session, files: &HostFiles) -> Infallible {
+    loop {
+        files.note_lack(session.view().waiting().is_some_and(|waiting| !waiting.devices.is_empty()));
+        tokio::time::sleep(LACK_INTERVAL).await;
     }
 }
 

@@ -3,7 +3,9 @@
 use braid_admin::failure::Failure;
 use braid_admin::parent_process::this_program;
 use braid_base::Generation;
-use braid_control::{ArrayFolder, ControlError, Moment, NotTold, Process, create_private_folder, private_file};
+use braid_control::{
+    ArrayFolder, ControlError, Moment, NotTold, Process, WhenUnavailable, create_private_folder, private_file,
+};
 use braid_fuse::UnmountError;
 use rustix::process::Signal;
 use std::fs::File;
@@ -65,10 +67,11 @@ pub async fn start_all(
     folder: &ArrayFolder,
     name: &str,
     directories: &[PathBuf],
+    unavailable: Option<WhenUnavailable>,
 ) -> Result<Vec<StartedMount>, Failure> {
     let mut started: Vec<StartedMount> = Vec::new();
     for directory in directories {
-        match start(folder, name, directory).await {
+        match start(folder, name, directory, unavailable).await {
             Ok(mount) => started.push(mount),
             Err(failure) => {
                 for mount in &started {
@@ -82,11 +85,17 @@ pub async fn start_all(
 }
 
 /// Starts the daemon of a mount, and waits until it serves.
-async fn start(folder: &ArrayFolder, name: &str, directory: &Path) -> Result<StartedMount, Failure> {
+async fn start(
+    folder: &ArrayFolder,
+    name: &str,
+    directory: &Path,
+    unavailable: Option<WhenUnavailable>,
+) -> Result<StartedMount, Failure> {
     let directory = std::path::absolute(directory)?;
     let (log, file) = open_log(folder, &log_name(name, &directory))?;
     let mut command = Command::from(this_program());
     command.args(["fs", "mount", "--foreground", "--detached", "--json", "--array"]).arg(folder.absolute());
+    command.args(unavailable.map(|setting| format!("--unavailable={setting}")));
     command.arg("--").arg(name).arg(&directory).env_remove("BRAID_ARRAY");
     // A daemon must not keep the directory busy in which it was started.
     command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(file).kill_on_drop(false);

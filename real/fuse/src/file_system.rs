@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use std::convert::Infallible;
 use std::future::Future;
 use std::ops::Range;
+use std::time::Duration;
 
 pub type Result<T> = std::result::Result<T, Errno>;
 
@@ -39,6 +40,11 @@ pub struct SpaceStatus {
 ///
 /// An operation that waits for others should listen to its caller's interruption, and fail with EINTR.
 pub trait FileSystem: Send + Sync + 'static {
+    /// True if a request for bytes that has waited for so long is to fail: devices are missing that requests need.
+    fn has_waited_enough(&self, _waited: Duration) -> bool {
+        false
+    }
+
     /// The inode of a name.
     fn lookup(&self, by: &Caller, parent: InodeId, name: Bytes) -> impl Outcome<FileAttributes>;
 

@@ -24,6 +24,7 @@ use rustix::io::Errno;
 use std::convert::Infallible;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -46,6 +47,10 @@ pub struct HostFiles {
     file_system: FileSystemId,
     host: watch::Sender<Current>,
     room: InodeRoom,
+    /// How long programs wait for bytes while devices are missing; none: for ever.
+    limit: Option<Duration>,
+    /// Devices are missing that requests of the host need.
+    lacks_devices: Arc<AtomicBool>,
 }
 
 /// Tells how many more inodes find room beside so many, if that is known. It may wait for files.
@@ -78,12 +83,23 @@ impl HostFiles {
     /// The client must be one of a host that has mounted this file system.
     pub fn new(file_system: FileSystemId, client: HostClient) -> HostFiles {
         let host = watch::channel(Current { client: Some(client), start: 0 }).0;
-        HostFiles { file_system, host, room: InodeRoom(Arc::new(|_| None)) }
+        let room = InodeRoom(Arc::new(|_| None));
+        HostFiles { file_system, host, room, limit: None, lacks_devices: Arc::default() }
     }
 
     /// The same with what tells the room for inodes.
     pub fn with_room(self, room: InodeRoom) -> HostFiles {
         HostFiles { room, ..self }
+    }
+
+    /// The same, on which programs wait for bytes for so long while devices are missing; none: for ever.
+    pub fn with_patience(self, limit: Option<Duration>) -> HostFiles {
+        HostFiles { limit, ..self }
+    }
+
+    /// Notes whether devices are missing that requests of the host need.
+    pub fn note_lack(&self, lacks_devices: bool) {
+        self.lacks_devices.store(lacks_devices, Ordering::Relaxed);
     }
 
     /// The host serves nothing any more. Files that are open fail with EIO from now on; other requests wait for the next host.
@@ -296,6 +312,10 @@ impl Drop for AbandonedOnDrop {
 }
 
 impl FileSystem for HostFiles {
+    fn has_waited_enough(&self, waited: Duration) -> bool {
+        self.limit.is_some_and(|limit| waited >= limit) && self.lacks_devices.load(Ordering::Relaxed)
+    }
+
     async fn lookup(&self, by: &Caller, parent: InodeId, name: Bytes) -> Result<FileAttributes> {
         attributes_in(self.of_names(by, FileCommand::Lookup { parent, name }).await?)
     }

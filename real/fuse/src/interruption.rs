@@ -15,6 +15,7 @@ pub struct Interruption(Arc<State>);
 struct State {
     is_interrupted: AtomicBool,
     is_ending: AtomicBool,
+    has_waited_enough: AtomicBool,
     waker: AtomicWaker,
 }
 
@@ -42,10 +43,15 @@ impl Interruption {
         self.0.waker.wake();
     }
 
-    /// The program is ending.
-    pub(crate) fn end(&self) {
+    /// The program is ending, or has waited for so long that it gets an error (`has_waited`), and is as good as ended for the request.
+    pub(crate) fn end(&self, has_waited: bool) {
+        self.0.has_waited_enough.store(has_waited, Ordering::SeqCst);
         self.0.is_ending.store(true, Ordering::SeqCst);
         self.interrupt();
+    }
+
+    pub(crate) fn has_waited_enough(&self) -> bool {
+        self.0.has_waited_enough.load(Ordering::SeqCst)
     }
 
     pub(crate) fn is_interrupted(&self) -> bool {

@@ -4,7 +4,8 @@
 //! wait for long, and for requests that come later. So they are not counted; beyond a limit of their own they fail.
 //!
 //! A program that is killed ends when its request is answered. If the array is unavailable, that would be much later. So the request is answered
-//! with EINTR when its program is found to be ending, and goes on without it.
+//! with EINTR when its program is found to be ending, and goes on without it. So does a request for bytes, with EIO, whose program has waited for
+//! missing devices for as long as it is to wait.
 
 use crate::abi::flag;
 use crate::callers::Callers;
@@ -68,7 +69,7 @@ pub async fn serve<F: FileSystem>(device: &Device, directory: &Path, file_system
             }
             never = &mut coherence => match never {},
             _ = looks.tick(), if !session.by_unique.is_empty() => {
-                session.look();
+                session.look(file_system);
                 continue;
             }
             received = receiver.receive(device), if session.may_receive() => received?,
@@ -90,7 +91,8 @@ pub async fn serve<F: FileSystem>(device: &Device, directory: &Path, file_system
             if let Some(reply) = answered {
                 device.answer(unique, reply);
             } else {
-                device.answer(unique, Reply::Error(Errno::INTR));
+                let has_waited = by.interruption.has_waited_enough();
+                device.answer(unique, Reply::Error(if has_waited { Errno::IO } else { Errno::INTR }));
                 let reply = work.await;
                 serving.end_without_program(inode, reply, resizes).await;
             }
@@ -130,6 +132,7 @@ struct InFlight {
     begun: Instant,
     bytes: usize,
     waits_for_lock: bool,
+    needs_devices: bool,
 }
 
 impl Session {
@@ -194,18 +197,23 @@ impl Session {
 
     /// Looks at the programs whose requests take long. A program that waits for a lock is only looked at when it is interrupted: it does not
     /// end before that.
-    fn look(&self) {
+    fn look(&self, file_system: &impl FileSystem) {
         for in_flight in self.by_unique.values() {
-            let is_late = in_flight.begun.elapsed() >= LOOK_INTERVAL && !in_flight.waits_for_lock;
+            let waited = in_flight.begun.elapsed();
+            let is_late = waited >= LOOK_INTERVAL && !in_flight.waits_for_lock;
             if is_late || in_flight.interruption.is_interrupted() {
                 self.look_at(in_flight);
+            }
+            let may_wait = in_flight.interruption.is_ending() || !in_flight.needs_devices;
+            if is_late && !may_wait && file_system.has_waited_enough(waited) {
+                in_flight.interruption.end(true);
             }
         }
     }
 
     fn look_at(&self, in_flight: &InFlight) {
         if !in_flight.interruption.is_ending() && self.callers.is_ending(in_flight.thread) {
-            in_flight.interruption.end();
+            in_flight.interruption.end(false);
         }
     }
 
@@ -217,10 +225,12 @@ impl Session {
             _ => 0,
         };
         let waits_for_lock = matches!(request.operation, Operation::SetLock { waits: true, .. });
+        let needs_devices = matches!(request.operation, Operation::Read { .. }) || changes_bytes(&request.operation);
         self.bytes += bytes;
         self.lock_waits += usize::from(waits_for_lock);
         let (thread, begun) = (request.header.pid, Instant::now());
-        let in_flight = InFlight { interruption: interruption.clone(), thread, begun, bytes, waits_for_lock };
+        let interruption_of = interruption.clone();
+        let in_flight = InFlight { interruption: interruption_of, thread, begun, bytes, waits_for_lock, needs_devices };
         let previous = self.by_unique.insert(request.header.unique, in_flight);
         assert!(previous.is_none(), "the kernel numbers its requests");
         let owner = Owner { uid: request.header.uid, gid: request.header.gid };

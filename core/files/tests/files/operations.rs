@@ -194,6 +194,25 @@ fn the_time_of_an_overwrite_is_published_in_time() {
 }
 
 #[test]
+fn an_abandoned_read_leaves_no_hostread() {
+    let mut bench = Bench::new(8, 1, 8192, GOOD);
+    let inode = bench.create(ONE, "a");
+    let file = bench.open(ONE, inode);
+    bench.write(ONE, file, 0, b"aaaa");
+    bench.volume.borrow_mut().is_held = true;
+    let before = bench.volume.borrow().abandoned;
+    let read = bench.ask(ONE, FilesRequest::Read { handle: file, offset: 0, length: 4 });
+    bench.pass(Duration::from_secs(1));
+    assert_eq!(bench.clients[&ONE].waits().volume, 1);
+    bench.ask_host(ONE, ArrayRequest::Abandon { ops: vec![read] });
+    assert_eq!(bench.finish(read), Err(HostError::Abandoned));
+    assert_eq!(bench.clients[&ONE].waits().volume, 0);
+    assert_eq!(bench.volume.borrow().abandoned - before, 2, "the operation, and its hostread");
+    bench.volume.borrow_mut().is_held = false;
+    bench.unmount_all();
+}
+
+#[test]
 fn a_lock_is_not_given_back_while_a_hostwrite_is_under_way() {
     let mut bench = Bench::new(7, 2, 8192, GOOD);
     let inode = bench.create(ONE, "a");

@@ -26,6 +26,8 @@ pub struct Volume {
     pub fails: bool,
     /// Requests wait for as long as this is set.
     pub is_held: bool,
+    /// The requests that were abandoned.
+    pub abandoned: usize,
 }
 
 impl Volume {
@@ -37,6 +39,7 @@ impl Volume {
             busy: 0,
             fails: false,
             is_held: false,
+            abandoned: 0,
         }))
     }
 }
@@ -105,6 +108,9 @@ impl Machine for VolumeHost {
 
     fn step(&mut self, now: Now, input: HostInput, out: &mut HostEffects) {
         if let Input::Request { op, request } = input {
+            if let HostRequest::Array(ArrayRequest::Abandon { ops }) = &request {
+                self.volume.borrow_mut().abandoned += ops.len();
+            }
             self.later(now.time, Event::Effect(op, request));
         }
         while let Some(entry) = self.pending.first_entry()

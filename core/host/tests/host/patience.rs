@@ -189,6 +189,7 @@ fn its_intents_hold_back_nobody_while_it_waits_and_it_is_written_once_all_are_kn
     let told = stage.commands();
     assert!(told.iter().all(|(_, command)| matches!(command, Command::Retract { .. })), "{told:?}");
     assert_eq!(told.iter().map(|(device, _)| device.0).collect::<Vec<_>>(), [0, 4]);
+    assert!(stage.host.waiting(stage.now.time).2.contains(&DeviceId(4)), "it can't end without");
     stage.accept_all(&told[..1], 0);
     stage.pass(AN_HOUR);
     assert_eq!(stage.outcome(write), None, "device 4 may have an intent");

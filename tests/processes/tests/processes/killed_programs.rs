@@ -1,15 +1,18 @@
 //! Programs on a mount whose array is unavailable: they end when they are killed, in whichever call they wait, and what they had asked for leaves
-//! nothing behind. Without `/dev/fuse` the test says that it is skipped.
+//! nothing behind; or they wait, or get an error, as the mount says. Without `/dev/fuse` the tests say that they are skipped.
 
-use crate::mounts::{Mounts, RECOVERY};
+use crate::mounts::{Mounts, NAME, RECOVERY, errno};
 use braid_processes::daemon::{has_ended_within, signal};
 use braid_processes::scratch::path_text;
 use braid_processes::wait_until;
 use rustix::fs::{FlockOperation, fcntl_lock, statvfs};
+use rustix::io::Errno;
 use rustix::process::Signal;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 const CALLS: [&str; 11] =
@@ -78,4 +81,55 @@ fn start(mounts: &Mounts, call: &str) -> Child {
     BufReader::new(output).read_line(&mut line).expect("it writes");
     assert_eq!(line, "ready\n", "{call}");
     program
+}
+
+#[test]
+fn programs_wait_for_missing_devices_or_get_an_error_soon() {
+    const BLOCKS: u64 = 64;
+    let Some(mut mounts) = Mounts::new() else { return };
+    mounts.array.braid(&["fs", "set-unavailable", NAME, "fail"]).done();
+    mounts.array.braid(&["fs", "unmount", mounts.directory(1)]).done();
+    mounts.mount(1);
+    let names = ["waits", "fails"];
+    let files = [0, 1].map(|mount| File::create_new(mounts.path(mount, names[mount])).expect("it is new"));
+    let content = |number: u64| number.to_le_bytes().repeat(512);
+    // Programs that overwrite the blocks of a file in turn. What they have written, and when they stop.
+    let (done, ends) = ([const { AtomicU64::new(0) }; 2], [const { AtomicU64::new(u64::MAX) }; 2]);
+    let write = |mount: usize| {
+        let numbers = (0..).take_while(|number| *number < ends[mount].load(Ordering::SeqCst));
+        let write = |number| files[mount].write_all_at(&content(number), number % BLOCKS * 4096);
+        numbers
+            .map(|number| write(number).map(|()| done[mount].store(number + 1, Ordering::SeqCst)))
+            .find_map(Result::err)
+    };
+    let goes_on = |mount: usize| {
+        let enough = done[mount].load(Ordering::SeqCst) + BLOCKS;
+        wait_until("a program writes", RECOVERY, || done[mount].load(Ordering::SeqCst) > enough);
+    };
+    let suspended = &mounts.servers_and_devices()[..2];
+    std::thread::scope(|scope| {
+        let [waiting, failing] = [0, 1].map(|mount| scope.spawn(move || write(mount)));
+        (0..2).for_each(goes_on);
+        suspended.iter().for_each(|pid| signal(*pid, Signal::STOP));
+        wait_until("a program gets an error", RECOVERY, || failing.is_finished());
+        assert_eq!(failing.join().expect("it ends").as_ref().and_then(errno), Some(Errno::IO));
+        let next = files[1].read_at(&mut [0; 4096], 0).expect_err("so does the next one");
+        assert_eq!(errno(&next), Some(Errno::IO));
+        assert!(!waiting.is_finished());
+        suspended.iter().for_each(|pid| signal(*pid, Signal::CONT));
+        goes_on(0);
+        ends[0].store(0, Ordering::SeqCst);
+        assert!(waiting.join().expect("it ends").is_none(), "it sees a pause, and no error");
+    });
+    wait_until("the other mount works again", RECOVERY, || fs::read(mounts.path(1, names[1])).is_ok());
+    for mount in 0..2 {
+        // All that was acknowledged is there; the write that failed may be, too.
+        let (done, there) = (done[mount].load(Ordering::SeqCst), fs::read(mounts.path(1 - mount, names[mount])));
+        for (block, there) in (0..).zip(there.expect("it is read").chunks(4096)) {
+            let last = done - 1 - (done - 1 - block) % BLOCKS;
+            let may_be = last + BLOCKS == done && mount == 1 && there == content(done);
+            assert!(may_be || there == content(last), "block {block} of {}, after {done} writes", names[mount]);
+        }
+    }
+    mounts.end();
 }

@@ -25,7 +25,7 @@
 //! | `doctor` | what `braid doctor` finds, and folders that others can change |
 //! | `kept_arrays` | arrays of earlier builds |
 //! | `killed_changes` | changes of the ordering and migrations that are killed at random moments under load |
-//! | `killed_programs` | programs on a mount that are killed while the array is unavailable |
+//! | `killed_programs` | programs on a mount that are killed, wait or get errors while the array is unavailable |
 //! | `json` | the keys of JSON output are those of docs/json.md |
 //! | `library` | the client library: its examples, its deadlines, futures that are dropped |
 //! | `lifecycle` | up, status, volumes, down, signals |

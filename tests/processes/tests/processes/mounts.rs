@@ -37,7 +37,7 @@ const BOTH_PAUSE_MAX: Duration = Duration::from_secs(9);
 pub struct Mounts {
     directories: [PathBuf; 2],
     pids: [u32; 2],
-    array: Array,
+    pub array: Array,
 }
 
 impl Mounts {
@@ -73,12 +73,12 @@ impl Mounts {
         self.directories[mount].join(name)
     }
 
-    fn directory(&self, mount: usize) -> &str {
+    pub fn directory(&self, mount: usize) -> &str {
         path_text(&self.directories[mount])
     }
 
     /// Mounts again what was unmounted.
-    fn mount(&mut self, mount: usize) {
+    pub fn mount(&mut self, mount: usize) {
         let mounted = self.array.braid(&["fs", "mount", NAME, self.directory(mount)]).done().json();
         self.pids[mount] = number(&mounted["mounts"][0]["pid"]) as u32;
     }

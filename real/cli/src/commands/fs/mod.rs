@@ -12,6 +12,7 @@ mod set_eviction;
 mod status;
 mod target;
 
+use super::volume::set_unavailable;
 use braid_admin::failure::Failure;
 use braid_terminal::Common;
 use std::process::ExitCode;
@@ -29,6 +30,17 @@ pub enum Command {
     Resize(resize::Arguments),
     SetCommitProtocol(set_commit_protocol::Arguments),
     SetEviction(set_eviction::Arguments),
+    /// Set what reads and writes on mounts do while devices are missing that they need
+    ///
+    /// fail:  they fail with EIO within seconds.
+    /// wait:  they wait, however long. The default. A program that waits can be killed.
+    /// TIME:  they wait for so long (60s, 5m), and then fail with EIO.
+    ///
+    /// It is for mounts that are made afterwards. `--unavailable` of `braid fs mount` overrides it for one mount.
+    ///
+    /// Example: `braid fs set-unavailable home 5m`
+    #[command(verbatim_doc_comment)]
+    SetUnavailable(set_unavailable::Arguments),
     Check(check::Arguments),
     Delete(delete::Arguments),
 }
@@ -44,6 +56,7 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
         Command::Resize(arguments) => resize::run(arguments, common).await,
         Command::SetCommitProtocol(arguments) => set_commit_protocol::run(arguments, common).await,
         Command::SetEviction(arguments) => set_eviction::run(arguments, common).await,
+        Command::SetUnavailable(arguments) => set_unavailable::run_of_file_system(arguments, common),
         Command::Check(arguments) => check::run(arguments, common).await,
         Command::Delete(arguments) => delete::run(arguments, common).await,
     }

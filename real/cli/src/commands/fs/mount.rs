@@ -1,6 +1,7 @@
 //! `braid fs mount` and `braid fs unmount`: file systems in folders of this machine.
 
 use braid_admin::failure::Failure;
+use braid_control::WhenUnavailable;
 use braid_daemons::mount::MountDaemon;
 use braid_daemons::mounts::{self, StartedMount};
 use braid_terminal::{Common, Signals, output};
@@ -30,6 +31,10 @@ pub struct Mount {
     /// Serve one folder in this process, until Ctrl-C, SIGTERM or the end of the mount
     #[arg(long)]
     foreground: bool,
+    /// What reads and writes do while devices are missing that the mount needs: fail, wait, or wait for a time (60s, 5m) and then fail with
+    /// EIO [default: as the file system says, which is wait unless `braid fs set-unavailable` has changed it]
+    #[arg(long, value_name = "fail|wait|TIME")]
+    unavailable: Option<WhenUnavailable>,
     #[command(flatten)]
     recording: crate::commands::recording::Options,
     /// Leave the terminal of the process that started this one
@@ -52,7 +57,7 @@ pub struct Unmount {
 
 /// Mounts the file system.
 pub async fn mount(arguments: Mount, common: &Common) -> Result<ExitCode, Failure> {
-    let Mount { name, directories, foreground, recording, detached } = &arguments;
+    let Mount { name, directories, foreground, unavailable, recording, detached } = &arguments;
     let recording = recording.request();
     if recording.is_some() && !foreground {
         return Err(Failure::usage("usage", "--record needs --foreground: it records the host of one process"));
@@ -68,7 +73,7 @@ pub async fn mount(arguments: Mount, common: &Common) -> Result<ExitCode, Failur
             let _ = rustix::process::setsid();
         }
         let mut signals = Signals::catch()?;
-        let daemon = MountDaemon::open(&folder, name, directory, recording).await?;
+        let daemon = MountDaemon::open(&folder, name, directory, *unavailable, recording).await?;
         let (directory, generation) = (daemon.directory().display().to_string(), daemon.generation().0);
         output::print(
             common.json,
@@ -87,7 +92,7 @@ pub async fn mount(arguments: Mount, common: &Common) -> Result<ExitCode, Failur
         daemon.serve(signals.asked_to_end()).await?;
         return Ok(ExitCode::SUCCESS);
     }
-    let started = mounts::start_all(&folder, name, directories).await?;
+    let started = mounts::start_all(&folder, name, directories, *unavailable).await?;
     let as_json = |mount: &StartedMount| {
         let StartedMount { directory, pid, generation, log } = mount;
         json!({"file_system": name, "directory": directory, "pid": pid, "generation": generation, "log": log})

@@ -9,6 +9,7 @@ use braid_admin::metadata_room::MetadataRoom;
 use braid_admin::{Array, file_systems};
 use braid_base::Generation;
 use braid_base::units::format_size;
+use braid_control::ArrayDescription;
 use braid_terminal::Common;
 use braid_terminal::output;
 use serde_json::json;
@@ -25,8 +26,9 @@ pub struct Arguments {
 /// Prints the status.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let array = Array::of(common.folder());
+    let description = array.folder().describe()?;
     if let Some(name) = &arguments.name {
-        file_systems::any(&array.folder().describe()?, name)?;
+        file_systems::any(&description, name)?;
     }
     let status = array.status().await?;
     let is_asked = |status: &FileSystemStatus| arguments.name.is_none() || status.name == arguments.name;
@@ -40,13 +42,15 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         };
         shown.push((status, content));
     }
-    output::print(common.json, || json(&shown), || text(&shown, &common.folder().absolute()));
+    output::print(common.json, || json(&shown, &description), || text(&shown, &common.folder().absolute()));
     Ok(ExitCode::SUCCESS)
 }
 
-fn json(shown: &[(FileSystemStatus, Option<FileSystemContent>)]) -> serde_json::Value {
+fn json(shown: &[(FileSystemStatus, Option<FileSystemContent>)], description: &ArrayDescription) -> serde_json::Value {
     let shown = shown.iter().map(|(status, content)| {
         let mut shown = serde_json::to_value(status).expect("our own types have a JSON form");
+        let entry = status.name.as_deref().and_then(|name| description.file_system(name));
+        shown["unavailable"] = entry.map(|entry| entry.unavailable().to_string()).into();
         shown["content"] = serde_json::to_value(content).expect("our own types have a JSON form");
         shown
     });

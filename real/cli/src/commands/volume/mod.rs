@@ -10,7 +10,7 @@ mod migrate;
 mod resize;
 mod set_ordering;
 mod set_parity_site;
-mod set_unavailable;
+pub mod set_unavailable;
 
 use braid_admin::failure::Failure;
 use braid_control::VolumeEntry;

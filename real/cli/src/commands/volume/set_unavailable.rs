@@ -1,6 +1,6 @@
-//! `braid volume set-unavailable`: sets what requests for a volume do while devices are missing that they need.
+//! `braid volume set-unavailable` and `braid fs set-unavailable`: set what requests do while devices are missing that they need.
 
-use braid_admin::{Array, Failure};
+use braid_admin::{Array, Failure, file_systems};
 use braid_control::WhenUnavailable;
 use braid_terminal::Common;
 use braid_terminal::output;
@@ -20,35 +20,43 @@ use std::process::ExitCode;
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Arguments {
-    /// The name of the volume
+    /// The name
     name: String,
     /// The new setting
     #[arg(value_name = "fail|wait|TIME")]
     setting: WhenUnavailable,
 }
 
-/// Changes the setting.
+/// Changes the setting of a volume.
 pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    let before = Array::of(common.folder()).set_unavailable(&arguments.name, arguments.setting)?;
+    Ok(tell("volume", "connections that are opened", &arguments, before, common))
+}
+
+/// Changes the setting of a file system.
+pub fn run_of_file_system(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    let before = file_systems::set_unavailable(&common.folder(), &arguments.name, arguments.setting)?;
+    Ok(tell("file_system", "mounts that are made", &arguments, before, common))
+}
+
+fn tell(kind: &str, what: &str, arguments: &Arguments, before: WhenUnavailable, common: &Common) -> ExitCode {
     let Arguments { name, setting } = arguments;
-    let before = Array::of(common.folder()).set_unavailable(&name, setting)?;
-    let changed = before != setting;
+    let (changed, subject) = (before != *setting, kind.replace('_', " "));
     output::print(
         common.json,
         || {
             json!({
                 "schema": 2,
-                "volume": name,
+                kind: name,
                 "unavailable": setting.to_string(),
                 "previous_unavailable": before.to_string(),
                 "changed": changed,
             })
         },
         || match changed {
-            true => {
-                format!("volume {name}: {setting} instead of {before}, for connections that are opened from now on\n")
-            }
-            false => format!("volume {name} already has the setting {setting}\n"),
+            true => format!("{subject} {name}: {setting} instead of {before}, for {what} from now on\n"),
+            false => format!("{subject} {name} already has the setting {setting}\n"),
         },
     );
-    Ok(ExitCode::SUCCESS)
+    ExitCode::SUCCESS
 }
