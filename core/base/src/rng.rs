@@ -39,4 +39,12 @@ impl Rng {
     pub fn fork(&mut self) -> Rng {
         Rng(self.next_u64())
     }
+
+    /// A source of its own for this name: it does not depend on what else is drawn, and drawing from it changes nothing else.
+    pub fn named(&self, name: &str) -> Rng {
+        let joined = name.bytes().fold(self.0 ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        Rng(joined).fork()
+    }
 }

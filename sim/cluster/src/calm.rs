@@ -33,8 +33,7 @@ impl Options {
             && self.attribute_volume.is_none()
             && !self.moves;
         let named = choices.only.contains(&FaultKind::Calm) || choices.also.contains(&FaultKind::Calm);
-        // A random source of its own, so that all other seeds are unchanged.
-        let rng = &mut braid_base::Rng::new(self.seed ^ 0xca13);
+        let rng = &mut self.source("calm");
         if !may || !(rng.below(8) == 0 || named) {
             return self;
         }
@@ -74,7 +73,7 @@ impl Run {
             return self.plan_fault(LOOK_EVERY, FaultEvent::Next);
         }
         let total: u64 = self.cluster.options.faults.weights.values().sum();
-        let mut drawn = self.rng.below(total);
+        let mut drawn = self.calm_rng.below(total);
         let weights = self.cluster.options.faults.weights.clone();
         let kind = weights.into_iter().find(|(_, weight)| {
             let here = drawn < *weight;
@@ -89,37 +88,37 @@ impl Run {
 
     fn calm_fault(&mut self, kind: FaultKind) {
         let devices = self.cluster.devices();
-        let device = devices[self.rng.below(devices.len() as u64) as usize];
+        let device = devices[self.calm_rng.below(devices.len() as u64) as usize];
         let node = NodeId::Device(device);
         let gone = Cause::Device(device);
         match kind {
             FaultKind::DeviceCrash => {
-                let count = self.rng.between(1, 12);
+                let count = self.calm_rng.between(1, 12);
                 let at = [None, Some(CrashPoint::Write(count)), Some(CrashPoint::Sync(count))];
-                let (at, unavailable, reboot) = (at[self.rng.below(3) as usize], self.absence(), self.rng.chance(1, 2));
+                let (at, unavailable, reboot) = (at[self.calm_rng.below(3) as usize], self.absence(), self.calm_rng.chance(1, 2));
                 self.on_fault_of(Fault::Crash { node, at, unavailable, reboot }, gone);
             }
             FaultKind::Flap => {
                 let lease = self.cluster.options.settings.device_lease.as_millis() as u64;
-                let mut span = || Duration::from_millis(self.rng.between(1, lease));
+                let mut span = || Duration::from_millis(self.calm_rng.between(1, lease));
                 let (down, up) = (span(), span());
-                let times = self.rng.between(2, 4) as u32;
+                let times = self.calm_rng.between(2, 4) as u32;
                 self.on_fault_of(Fault::Flap { node, times, down, up }, gone);
             }
             FaultKind::Stall => {
                 let span = self.absence();
                 // Then the messages of the whole pause wait for a machine that decides by silence.
-                let (node, cause) = if self.rng.chance(1, 2) { self.a_server() } else { (node, gone) };
+                let (node, cause) = if self.calm_rng.chance(1, 2) { self.a_server() } else { (node, gone) };
                 self.on_fault_of(Fault::Stall { node, span }, cause);
             }
             FaultKind::Cut => {
                 let hosts = self.cluster.slots().map(|slot| self.cluster.node(slot));
-                let others: Vec<NodeId> = match self.rng.below(3) {
+                let others: Vec<NodeId> = match self.calm_rng.below(3) {
                     0 => hosts.collect(),
                     1 => vec![NodeId::Monitor],
                     _ => hosts.chain([NodeId::Monitor]).collect(),
                 };
-                let (there, back) = [(true, true), (true, false), (false, true)][self.rng.below(3) as usize];
+                let (there, back) = [(true, true), (true, false), (false, true)][self.calm_rng.below(3) as usize];
                 let mut pairs = Vec::new();
                 pairs.extend(others.iter().filter(|_| there).map(|other| (node, *other)));
                 pairs.extend(others.iter().filter(|_| back).map(|other| (*other, node)));
@@ -128,25 +127,25 @@ impl Run {
                 self.on_fault_of(Fault::Cut { shape, pairs, span }, gone);
             }
             FaultKind::HostCrash => {
-                let slot = self.rng.below(self.cluster.slots().count() as u64) as usize;
+                let slot = self.calm_rng.below(self.cluster.slots().count() as u64) as usize;
                 let node = self.cluster.node(crate::HostSlot(slot));
                 let unavailable = self.absence();
                 self.on_fault_of(Fault::Crash { node, at: None, unavailable, reboot: false }, Cause::Host);
             }
             FaultKind::ServerCrash => {
                 let (node, cause) = self.a_server();
-                let (unavailable, reboot) = (self.absence(), self.rng.chance(1, 2));
+                let (unavailable, reboot) = (self.absence(), self.calm_rng.chance(1, 2));
                 self.on_fault_of(Fault::Crash { node, at: None, unavailable, reboot }, cause);
             }
             FaultKind::ClockStep => {
                 let up = self.cluster.world.up();
-                let node = up[self.rng.below(up.len() as u64) as usize];
+                let node = up[self.calm_rng.below(up.len() as u64) as usize];
                 let by = self.swarm.skew() - self.cluster.world.skew(node);
                 self.count_fault("clock step");
                 self.cluster.world.step_clock(node, by);
             }
             FaultKind::Chore => {
-                let slot = crate::HostSlot(self.rng.below(self.cluster.slots().count() as u64) as usize);
+                let slot = crate::HostSlot(self.calm_rng.below(self.cluster.slots().count() as u64) as usize);
                 let node = self.cluster.node(slot);
                 if self.cluster.world.machine(node).is_some() {
                     self.on_fault_of(Fault::Scrub { node }, Cause::Other);
@@ -159,7 +158,7 @@ impl Run {
     /// Draws the monitor or a lock server.
     fn a_server(&mut self) -> (NodeId, Cause) {
         let servers = self.cluster.lock_servers();
-        match self.rng.below(servers.len() as u64 + 1) {
+        match self.calm_rng.below(servers.len() as u64 + 1) {
             0 => (NodeId::Monitor, Cause::Monitor),
             server => (NodeId::LockServer(LockServerId(server as u16 - 1)), Cause::LockServer),
         }
@@ -168,7 +167,7 @@ impl Run {
     /// Draws a duration that is shorter than a lease, about a lease, or much longer.
     fn absence(&mut self) -> Duration {
         let lease = self.cluster.options.settings.host_lease.as_millis() as u64;
-        let most = [lease / 10, lease / 2, 2 * lease, 4 * lease][self.rng.below(4) as usize];
-        Duration::from_millis(self.rng.between(1, most.max(1)))
+        let most = [lease / 10, lease / 2, 2 * lease, 4 * lease][self.calm_rng.below(4) as usize];
+        Duration::from_millis(self.calm_rng.between(1, most.max(1)))
     }
 }

@@ -170,7 +170,7 @@ fn first_byte(volume: VolumeId) -> u64 {
 impl Cluster {
     /// Creates an array of empty devices, all up, with its volume and the hosts that `options` ask for.
     pub fn new(options: Options, trace: Trace) -> Cluster {
-        let mut rng = Rng::new(options.seed ^ 0xb7a1d);
+        let mut rng = options.source("cluster");
         let world = World::new(ARRAY, rng.next_u64(), braid_world::NetworkOptions::clean(), trace);
         let layout = options.layout;
         let volume = VolumeDescription {

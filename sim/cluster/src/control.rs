@@ -126,7 +126,7 @@ impl ControlPlane {
 impl Cluster {
     /// Begins the control plane: all living hosts have leases, and follow it.
     pub(crate) fn begin_control(&mut self, faults: Option<ChangeOptions>) {
-        let rng = Rng::new(self.options.seed ^ 0xc0_0741);
+        let rng = self.options.source("control");
         let living: Vec<NodeId> =
             self.slots().map(|slot| self.node(slot)).filter(|node| self.world.machine(*node).is_some()).collect();
         let hosts = living.iter().filter_map(|node| match node {
@@ -135,7 +135,7 @@ impl Cluster {
         });
         let leases = LeaseStore::new(Generation(self.next_generation - 1), hosts, &self.lease_time());
         let silences = self.options.silences.clone();
-        let fencing = silences.map(|silences| Fencing::new(silences, self.options.seed));
+        let fencing = silences.map(|silences| Fencing::new(silences, self.options.source("fencers")));
         self.control = Some(Box::new(ControlPlane {
             store: Store::new(
                 self.volumes(),

@@ -3,7 +3,7 @@
 use crate::cluster::{Cluster, Failed, HostSlot};
 use crate::role::Role;
 use crate::swarm::Run;
-use braid_base::{BLOCK_BYTES, DeviceId, MemberState, NodeId, Rng};
+use braid_base::{BLOCK_BYTES, DeviceId, MemberState, NodeId};
 use braid_machine::{ArrayRequest, HostSuccess, Patience, VolumeRequest};
 use braid_wire::Administration;
 use braid_world::Verdict;
@@ -99,7 +99,7 @@ impl Run {
     /// missing that knows nothing of its stripes. Meanwhile hosts come and go, like commands that ask for the state. And no host reaches a
     /// device that holds nothing and is alive.
     fn let_one_return(&mut self, host: HostSlot) -> Result<(), Failed> {
-        let rng = &mut Rng::new(self.cluster.options.seed ^ 0x4e7a2);
+        let rng = &mut self.cluster.options.source("dead").named("events");
         let (volume, settings) = (self.cluster.volume().clone(), self.cluster.options.settings.clone());
         let is_dead = |cluster: &Cluster, place: usize| cluster.dead.contains(&volume.devices[place]);
         let may_go = |device: &DeviceId| {

@@ -7,7 +7,7 @@ use crate::cluster::{Cluster, Failed};
 use crate::fault_events::FaultEvent;
 use crate::options::{Choices, Options};
 use crate::swarm::{FOR_EVER, Run};
-use braid_base::{BLOCK_BYTES, DeviceId, MemberState, Rng};
+use braid_base::{BLOCK_BYTES, DeviceId, MemberState};
 use braid_machine::{HostError, HostOutcome, HostSuccess, JobRequest, OpId};
 use braid_ordering::Atomicity;
 use braid_wire::Failure;
@@ -32,8 +32,7 @@ impl Options {
             && !self.moves
             && !self.faults.has(FaultKind::Calm);
         let named = choices.only.contains(&kind) || choices.also.contains(&kind);
-        // A random source of its own, so that all other seeds are unchanged.
-        let rng = &mut Rng::new(self.seed ^ 0xda3a6);
+        let rng = &mut self.source("damage-degraded");
         if !may || !(rng.below(10) == 0 || named) {
             return self;
         }

@@ -546,13 +546,20 @@ impl Run {
         if self.cluster.options.faults.has(FaultKind::DiskError) {
             self.plan_fault(START_AGAIN_EVERY, FaultEvent::StartAgain);
         }
-        if self.cluster.options.faults.has(FaultKind::Replace) || self.cluster.options.record_damage.is_some() {
-            self.plan_fault(DISKS_EVERY, FaultEvent::Disks);
+        if self.cluster.options.faults.has(FaultKind::Replace) {
+            self.plan_disks();
         }
+    }
+
+    pub(crate) fn plan_deaths(&mut self) {
         if !self.cluster.options.dying.is_empty() {
             let wait = self.cluster.options.swarm / 4;
             self.plan_fault(wait, FaultEvent::Death);
         }
+    }
+
+    pub(crate) fn plan_disks(&mut self) {
+        self.plan_fault(DISKS_EVERY, FaultEvent::Disks);
     }
 
     pub(crate) fn plan_fault(&mut self, span: Duration, fault_events: FaultEvent) {

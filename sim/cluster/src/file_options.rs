@@ -39,15 +39,13 @@ impl ShardOptions {
         ShardOptions { count: 1, placement: Placement::Parent, protocol: Protocol::OnePhase, grouping: Grouping::Log };
 
     /// Several in some seeds; if the choices name them, in all.
-    fn draw(seed: u64, choices: &Choices) -> ShardOptions {
+    fn draw(mut rng: Rng, choices: &Choices) -> ShardOptions {
         let kind = FaultKind::Shards;
         let named = choices.only.contains(&kind) || choices.also.contains(&kind);
-        // Random sources of their own, so that all other seeds are unchanged.
-        let drawn = Rng::new(seed ^ 0x005a_4ad6).below(SHARDED_ONE_IN) == 0;
+        let drawn = rng.below(SHARDED_ONE_IN) == 0;
         if !choices.kinds().contains(&kind) || !(named || drawn) {
             return ShardOptions::ONE;
         }
-        let rng = &mut Rng::new(seed ^ 0x005a_4ad5);
         ShardOptions {
             count: [2, 2, 3][rng.below(3) as usize],
             placement: [Placement::Parent, Placement::Spread, Placement::Spread][rng.below(3) as usize],
@@ -89,8 +87,7 @@ impl Options {
             && self.dying.is_empty()
             && self.damage_degraded.is_none()
             && self.record_damage.is_none();
-        // A random source of its own, so that all other seeds are unchanged.
-        let rng = &mut Rng::new(self.seed ^ 0xf11e5);
+        let rng = &mut self.source("files");
         let drawn = rng.below(ONE_IN) == 0;
         if !may || !(named || drawn && is_plain) {
             return self;
@@ -114,7 +111,7 @@ impl Options {
             names: [20, 50, 80][rng.below(3) as usize],
             data: MoreVolume { layout, first, ordering: Ordering::Timestamp, stripes },
             every: Duration::from_millis([400, 2_000, 6_000][rng.below(3) as usize]),
-            shards: ShardOptions::draw(self.seed, choices),
+            shards: ShardOptions::draw(self.source("shards"), choices),
         };
         let shards = files.shards.count;
         // Processes of metadata servers are hosts, too.

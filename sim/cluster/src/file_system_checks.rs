@@ -34,9 +34,8 @@ pub(crate) struct FileSystemChecks {
 }
 
 impl FileSystemChecks {
-    pub fn new(seed: u64) -> FileSystemChecks {
-        // A random source of its own, so that all other seeds are unchanged.
-        let mut rng = Rng::new(seed ^ 0x0f5_c4ec);
+    pub fn new(files: &Rng) -> FileSystemChecks {
+        let mut rng = files.named("checks");
         let is_drawn = rng.below(ONE_IN) == 0;
         FileSystemChecks { rng, is_drawn, is_announced: false, processes: BTreeMap::new(), releases: BTreeMap::new() }
     }

@@ -39,10 +39,9 @@ pub(crate) struct MetadataFaults {
 }
 
 impl MetadataFaults {
-    pub fn new(seed: u64) -> MetadataFaults {
-        // A random source of its own, so that all other seeds are unchanged.
-        let rng = Rng::new(seed ^ 0x0e7a_da7a);
-        let checks = FileSystemChecks::new(seed);
+    pub fn new(files: &Rng) -> MetadataFaults {
+        let rng = files.named("servers");
+        let checks = FileSystemChecks::new(files);
         MetadataFaults {
             rng,
             is_restart_planned: false,

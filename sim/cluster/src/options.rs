@@ -143,6 +143,11 @@ impl Options {
         }
     }
 
+    /// A random source of its own for each name: what is drawn for one feature changes nothing of another.
+    pub(crate) fn source(&self, name: &str) -> Rng {
+        Rng::new(self.seed).named(name)
+    }
+
     /// The options of a seed.
     pub fn of_seed(seed: u64) -> Options {
         Options::chosen(seed, &Choices::default())
@@ -151,7 +156,7 @@ impl Options {
     /// The options of a seed with these choices. Without choices, half of the seeds use timestamp ordering and the others use the
     /// three kinds of locks; in one seed of eight, writes take effect on arrival.
     pub fn chosen(seed: u64, choices: &Choices) -> Options {
-        let atomicity = choices.atomicity().unwrap_or(match Rng::new(seed ^ 0xa70).below(8) {
+        let atomicity = choices.atomicity().unwrap_or(match Rng::new(seed).named("atomicity").below(8) {
             0 => Atomicity::Consistent,
             _ => Atomicity::Implied,
         });
@@ -159,7 +164,7 @@ impl Options {
             Atomicity::Implied => Options::by_timestamps(seed, &choices.kinds()),
             Atomicity::Consistent => Options::by_timestamps(seed, &choices.kinds()).consistent(),
         };
-        let ordering = choices.ordering().unwrap_or(match Rng::new(seed ^ 0x0de2).below(6) {
+        let ordering = choices.ordering().unwrap_or(match Rng::new(seed).named("ordering").below(6) {
             0 => Ordering::DeviceLock,
             1 => Ordering::ServerLock,
             2 => Ordering::CallbackLock,
@@ -192,23 +197,22 @@ impl Options {
 
     /// In some seeds, gives disks physical sectors of 4 KiB, or a page cache.
     fn with_media(mut self, choices: &Choices) -> Options {
-        // A random source of its own, so that all other seeds are unchanged.
-        let rng = &mut Rng::new(self.seed ^ 0x4e6_0512);
-        let mut chosen = |kind, one_in| {
+        let chosen = |kind: FaultKind, one_in| {
             let named = choices.only.contains(&kind) || choices.also.contains(&kind);
-            (rng.below(one_in) == 0 || named) && choices.kinds().contains(&kind)
+            (self.source(kind.name()).below(one_in) == 0 || named) && choices.kinds().contains(&kind)
         };
+        let (large, cached) = (chosen(FaultKind::LargeSectors, 4), chosen(FaultKind::PageCache, 6));
         let errors_are_named = choices.also.contains(&FaultKind::DiskError) && self.atomicity == Atomicity::Implied;
         if errors_are_named {
             self.faults.weights.insert(FaultKind::DiskError, 10);
         }
-        if chosen(FaultKind::LargeSectors, 4) {
+        if large {
             self.medium.physical_sector = 4096;
             self.device_bytes = self.device_bytes.max(24 << 20);
             // The journal then keeps more space for decisions.
             self.journal_bytes = self.journal_bytes.map(|bytes| bytes.max(2 << 20));
         }
-        if chosen(FaultKind::PageCache, 6) {
+        if cached {
             self.medium.cached = true;
             // Without failing writes, a page cache has no effect.
             let may_fail = self.atomicity == Atomicity::Implied && choices.kinds().contains(&FaultKind::DiskError);
@@ -223,8 +227,7 @@ impl Options {
     fn with_objects(mut self, choices: &Choices) -> Options {
         let may = choices.kinds().contains(&FaultKind::Objects);
         let named = choices.only.contains(&FaultKind::Objects) || choices.also.contains(&FaultKind::Objects);
-        // A random source of its own, so that all other seeds are unchanged.
-        let rng = &mut Rng::new(self.seed ^ 0x0b7ec7);
+        let rng = &mut self.source("objects");
         if !may || !(rng.below(4) == 0 || named) {
             return self;
         }
@@ -271,8 +274,7 @@ impl Options {
             && self.ordering != Ordering::None;
         let named =
             choices.only.contains(&FaultKind::AttributeVolumes) || choices.also.contains(&FaultKind::AttributeVolumes);
-        // A random source of its own, so that all other seeds are unchanged.
-        let rng = &mut Rng::new(self.seed ^ 0x311202);
+        let rng = &mut self.source("attribute-volumes");
         if !may || !(rng.below(10) == 0 || named) {
             return self;
         }
@@ -287,8 +289,7 @@ impl Options {
     /// In some seeds, clients lose their connections and reconnect; if the choices name this, in all seeds.
     fn with_reconnects(self, choices: &Choices) -> Options {
         let kind = FaultKind::Reconnect;
-        // A random source of its own, so that all other seeds are unchanged.
-        let rng = &mut Rng::new(self.seed ^ 0x4ec0);
+        let rng = &mut self.source("reconnect");
         let named = choices.only.contains(&kind) || choices.also.contains(&kind);
         // In calm runs every operation must succeed.
         let may =
@@ -308,8 +309,7 @@ impl Options {
         let is_calm = self.faults.has(FaultKind::Calm);
         let may = choices.kinds().contains(&FaultKind::Disconnect) && self.atomicity == Atomicity::Implied && !is_calm;
         let named = choices.only.contains(&FaultKind::Disconnect) || choices.also.contains(&FaultKind::Disconnect);
-        // A random source of its own, so that all other seeds are unchanged.
-        let rng = &mut Rng::new(self.seed ^ 0x1ea4e);
+        let rng = &mut self.source("disconnect");
         if !may || !(rng.below(4) == 0 || named) {
             return self;
         }
@@ -326,8 +326,7 @@ impl Options {
     fn with_fences(mut self, choices: &Choices) -> Options {
         let may = choices.kinds().contains(&FaultKind::Fence) && self.atomicity == Atomicity::Implied;
         let named = choices.only.contains(&FaultKind::Fence) || choices.also.contains(&FaultKind::Fence);
-        // A random source of its own, so that all other seeds are unchanged.
-        let rng = &mut Rng::new(self.seed ^ 0xfe7ce);
+        let rng = &mut self.source("fence");
         if !may || !(rng.below(8) == 0 || named) {
             return self;
         }
@@ -341,8 +340,7 @@ impl Options {
     fn with_dead(mut self, choices: &Choices) -> Options {
         let may = choices.kinds().contains(&FaultKind::Dead) && self.atomicity == Atomicity::Implied && !self.moves;
         let named = choices.only.contains(&FaultKind::Dead) || choices.also.contains(&FaultKind::Dead);
-        // A random source of its own, so that all other seeds are unchanged.
-        let rng = &mut Rng::new(self.seed ^ 0xdead);
+        let rng = &mut self.source("dead");
         // The objects of a device are lost with it, and together with other damage the loss would exceed the redundancy.
         let is_calm = self.faults.has(FaultKind::Calm);
         if !may || is_calm || self.objects.is_some() || !(rng.below(10) == 0 || named) {
@@ -396,8 +394,7 @@ impl Options {
             && self.atomicity == Atomicity::Implied
             && self.ordering != Ordering::None;
         let named = choices.only.contains(&FaultKind::Migrate) || choices.also.contains(&FaultKind::Migrate);
-        // A random source of its own, so that all other seeds are unchanged.
-        let rng = &mut Rng::new(self.seed ^ 0x30e7);
+        let rng = &mut self.source("migrate");
         if !may || !(rng.below(12) == 0 || named) {
             return self;
         }
@@ -412,7 +409,7 @@ impl Options {
     /// The same options with another ordering and the settings that it needs.
     pub fn ordered_by(self, ordering: Ordering) -> Options {
         // A random source of its own, so that the rest of a seed is the same with any ordering.
-        let rng = &mut Rng::new(self.seed ^ 0x10c5);
+        let rng = &mut self.source("locks");
         let lock_timeout = Duration::from_millis([5, 50, 500][rng.below(3) as usize]);
         let settings = Settings {
             lock_timeout,
@@ -438,7 +435,7 @@ impl Options {
     /// The same options with writes that take effect on arrival. If a host and a device fail together, data may be lost by design. So
     /// in a run either hosts die and no device is taken out, or devices die and no host is fenced.
     fn consistent(mut self) -> Options {
-        let hosts_die = Rng::new(self.seed ^ 0xa71).below(2) == 0;
+        let hosts_die = self.source("who dies").below(2) == 0;
         let (dies, lasting) = match hosts_die {
             true => (FaultKind::HostCrash, &mut self.settings.device_lease),
             false => (FaultKind::DeviceCrash, &mut self.settings.host_lease),
@@ -454,7 +451,7 @@ impl Options {
             self.layout = Layout::new(scheme, 3, self.layout.unit_blocks()).expect("a ring that is wide enough");
         }
         // At most one device may be out at a time, and not again before its interrupted writes are repaired.
-        let frail = Rng::new(self.seed ^ 0xa72).below(self.layout.devices() as u64);
+        let frail = self.source("frail device").below(self.layout.devices() as u64);
         self.faults.frail = Some(DeviceId(frail as u16));
         // Writes that may have happened in part multiply the orders that the checker has to try.
         Options { atomicity: Atomicity::Consistent, clients: self.clients.min(2), chunks: None, ..self }

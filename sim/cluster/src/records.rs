@@ -12,7 +12,7 @@ use crate::fault_events::FaultEvent;
 use crate::options::{Choices, Options};
 use crate::role::Role;
 use crate::swarm::{FOR_EVER, Run};
-use braid_base::{DeviceId, DiskId, MemberState, NodeId, Rng, Time};
+use braid_base::{DeviceId, DiskId, MemberState, NodeId, Time};
 use braid_device::Service;
 use braid_machine::{ArrayRequest, DiskError, OpId};
 use braid_ordering::Atomicity;
@@ -60,8 +60,7 @@ impl Options {
             && !self.moves
             && !self.faults.has(FaultKind::Calm);
         let named = choices.only.contains(&kind) || choices.also.contains(&kind);
-        // A random source of its own, so that all other seeds are unchanged.
-        let rng = &mut Rng::new(self.seed ^ 0x04ec_04d5);
+        let rng = &mut self.source("record-damage");
         if !may || !(rng.below(10) == 0 || named) {
             return self;
         }
@@ -80,6 +79,14 @@ impl Options {
 }
 
 impl Run {
+    /// Begins damage of records, if the run has it.
+    pub(crate) fn begin_record_damage(&mut self) {
+        if self.cluster.options.record_damage.is_some() {
+            self.plan_disks();
+        }
+        self.plan_record_damage();
+    }
+
     /// Schedules damage of records, if the run has it.
     pub(crate) fn plan_record_damage(&mut self) {
         if let Some(every) = self.cluster.options.record_damage {

@@ -2,7 +2,7 @@
 
 use crate::cluster::Cluster;
 use crate::options::{Choices, Options};
-use braid_base::{NodeId, Rng};
+use braid_base::NodeId;
 use braid_layout::{Layout, RaidLevel, SitePolicy, VolumeDescription};
 use braid_ordering::{Atomicity, Ordering};
 use braid_world::FaultKind;
@@ -33,7 +33,7 @@ impl Options {
     /// of nodes are often cut from each other.
     pub(crate) fn with_sites(mut self, choices: &Choices) -> Options {
         // A random source of its own, so that all other seeds are unchanged.
-        let rng = &mut Rng::new(self.seed ^ 0x09a4_17e5);
+        let rng = &mut self.source("parallel-raid");
         let named = choices.names_parallel_raid();
         if !choices.kinds().contains(&FaultKind::ParallelRaid) || !(rng.below(4) > 0 || named) {
             return self;

@@ -8,7 +8,7 @@ use crate::availability::Cause;
 use crate::fault_events::FaultEvent;
 use crate::options::{Choices, Options};
 use crate::swarm::Run;
-use braid_base::{NodeId, Rng};
+use braid_base::NodeId;
 use braid_layout::Layout;
 use braid_ordering::Atomicity;
 use braid_store::CHUNK_BLOCKS;
@@ -31,8 +31,7 @@ impl Options {
             && self.changes.is_none()
             && !self.faults.has(FaultKind::Calm);
         let named = choices.only.contains(&kind) || choices.also.contains(&kind);
-        // A random source of its own, so that all other seeds are unchanged.
-        let rng = &mut Rng::new(self.seed ^ 0x50_5bed);
+        let rng = &mut self.source("suspend");
         if !may || !(rng.below(10) == 0 || named) {
             return self;
         }

@@ -99,6 +99,8 @@ pub(crate) struct Run {
     /// The workload on the volume, if it is an attribute volume.
     attribute_workload: Option<ObjectWorkload>,
     pub(crate) rng: Rng,
+    /// Draws the faults of calm runs.
+    pub(crate) calm_rng: Rng,
     /// Decides which operations have endless patience.
     patience_rng: Rng,
     /// For lost connections. It is separate, so that the rest of a seed is the same with and without them.
@@ -122,6 +124,8 @@ pub(crate) struct Run {
     pub(crate) disconnect_rng: Rng,
     /// Decides which host changes the volume, how, and when.
     pub(crate) change_rng: Rng,
+    /// Decides when hosts return that died as administrators.
+    pub(crate) return_rng: Rng,
     /// Decides which host is silent, and when.
     pub(crate) silence_rng: Rng,
     /// Decides which volumes are created, deleted and used then, by which host, and when.
@@ -187,35 +191,36 @@ pub(crate) enum ScheduledEvent {
 
 impl Run {
     fn new(options: Options, trace: Trace) -> Run {
-        let mut rng = Rng::new(options.seed.wrapping_mul(3) ^ 0x5707);
+        let mut rng = options.source("run");
         let swarm = Swarm::new(options.faults.clone(), rng.fork());
         let workload = Workload::new(&options.layout, options.stripes, rng.fork());
-        // A random source of its own, so that the rest of a seed is the same with and without objects.
-        let object_rng = Rng::new(options.seed ^ 0x0b7ec75);
+        let object_rng = options.source("objects").named("events");
         let device_count = (options.layout.devices() + usize::from(options.other_devices)) as u16;
         let objects = options
             .objects
             .clone()
             .map(|objects| ObjectOptions { devices: objects.devices.min(device_count), ..objects });
         let object_workload = objects.map(|objects| ObjectWorkload::new(objects, object_rng));
-        let object_rng = Rng::new(options.seed ^ 0x311205);
-        let patience_rng = Rng::new(options.seed ^ 0x0e4d_1e55);
-        let reconnect_rng = Rng::new(options.seed ^ 0x4ec1);
-        let suspension_rng = Rng::new(options.seed ^ 0x50_5bee);
+        let object_rng = options.source("attribute-volumes").named("events");
+        let calm_rng = options.source("calm").named("events");
+        let patience_rng = options.source("patience");
+        let reconnect_rng = options.source("reconnect").named("events");
+        let suspension_rng = options.source("suspend").named("events");
         let attribute_workload =
             options.attribute_volume.clone().map(|attribute_volume| ObjectWorkload::new(attribute_volume, object_rng));
-        let which_volume = Rng::new(options.seed ^ 0x701_0e6);
-        let damage_rng = Rng::new(options.seed ^ 0xda3a6e);
+        let which_volume = options.source("volumes").named("events");
+        let damage_rng = options.source("damage-degraded").named("events");
         let availability = Availability::new(&options);
-        let record_rng = Rng::new(options.seed ^ 0x04ec_04d6);
-        let disconnect_rng = Rng::new(options.seed ^ 0x1ea4f);
-        let take_over_rng = Rng::new(options.seed ^ 0x0f5_07e5);
-        let change_rng = Rng::new(options.seed ^ 0x4e_04de5);
-        let silence_rng = Rng::new(options.seed ^ 0x511e_2706);
-        let life_rng = Rng::new(options.seed ^ 0xc4ea7f);
-        let coming_rng = Rng::new(options.seed ^ 0xa_dd4f);
-        let (file_rng, metadata) = (Rng::new(options.seed ^ 0xf11e6), MetadataFaults::new(options.seed));
-        let of_files = Rng::new(options.seed ^ 0xf11e7);
+        let record_rng = options.source("record-damage").named("events");
+        let disconnect_rng = options.source("disconnect").named("events");
+        let take_over_rng = options.source("take-over").named("events");
+        let change_rng = options.source("changes").named("events");
+        let return_rng = options.source("control").named("returns");
+        let silence_rng = options.source("silent-hosts").named("events");
+        let life_rng = options.source("create-delete").named("events");
+        let coming_rng = options.source("add-remove").named("events");
+        let (file_rng, metadata) = (options.source("files").named("share"), MetadataFaults::new(&options.source("files")));
+        let of_files = options.source("files").named("events");
         let file_workload = options.files.as_ref().map(|files| FileWorkload::new(files, of_files));
         let mut cluster = Cluster::new(options, trace);
         cluster.world.bound(RUN_MAX);
@@ -227,6 +232,7 @@ impl Run {
             disconnecting: BTreeMap::new(),
             disconnect_rng,
             change_rng,
+            return_rng,
             silence_rng,
             life_rng,
             coming_rng,
@@ -246,6 +252,7 @@ impl Run {
             object_workload,
             attribute_workload,
             rng,
+            calm_rng,
             patience_rng,
             reconnect_rng,
             suspension_rng,
@@ -333,21 +340,29 @@ impl Run {
         for slot in self.cluster.slots() {
             self.wake_clients(slot);
         }
-        let pause = self.swarm.pause();
-        self.plan(pause, ScheduledEvent::FaultEvent(FaultEvent::Next));
+        let is_calm = self.cluster.options.faults.has(FaultKind::Calm);
+        if !is_calm {
+            let pause = self.swarm.pause();
+            self.plan_fault(pause, FaultEvent::Next);
+        }
         self.look_after_disks();
+        if is_calm {
+            let pause = self.swarm.pause();
+            self.plan_fault(pause, FaultEvent::Next);
+        }
         self.plan_reconnect();
-        self.plan_suspension();
-        self.plan_disconnect();
-        self.plan_change();
-        self.plan_silence();
-        self.plan_life();
-        self.plan_coming();
         self.plan_take_over();
+        self.plan_disconnect();
+        self.plan_deaths();
+        self.plan_damage();
+        self.begin_record_damage();
         self.plan_metadata_fault();
         self.plan_checks_of_files();
-        self.plan_damage();
-        self.plan_record_damage();
+        self.plan_life();
+        self.plan_coming();
+        self.plan_change();
+        self.plan_silence();
+        self.plan_suspension();
     }
 
     /// Every request must be answered in its time; soon after that, nothing may be in progress.

@@ -76,8 +76,7 @@ impl Options {
             && self.atomicity == Atomicity::Implied
             && !self.faults.has(FaultKind::Calm);
         let named = choices.only.contains(&kind) || choices.also.contains(&kind);
-        // A random source of its own, so that all other seeds are unchanged.
-        let rng = &mut Rng::new(self.seed ^ 0x0f5_07e4);
+        let rng = &mut self.source("take-over");
         if !may || !(rng.below(8) == 0 || named) {
             return self;
         }

@@ -58,8 +58,7 @@ impl Options {
             self.moves || self.attribute_volume.is_some() || !self.dying.is_empty() || self.faults.has(FaultKind::Calm);
         let may = choices.kinds().contains(&kind) && self.atomicity == Atomicity::Implied && !is_of_one_volume;
         let named = choices.only.contains(&kind) || choices.also.contains(&kind);
-        // A random source of its own, so that all other seeds are unchanged.
-        let rng = &mut Rng::new(self.seed ^ 0x701_0e5);
+        let rng = &mut self.source("volumes");
         if !may || !(rng.below(10) == 0 || named) {
             return self;
         }
@@ -182,7 +181,7 @@ impl Run {
     /// Between two swarm runs, checks and removes the last volume, and creates another one.
     pub(crate) fn change_volumes(&mut self) -> Result<(), Failed> {
         let refused = |error: HostError| Failed { check: "volume-refused", details: error.to_string() };
-        let rng = &mut Rng::new(self.cluster.options.seed ^ 0x701_0e7);
+        let rng = &mut self.cluster.options.source("volumes").named("another");
         let by = HostSlot(0);
         // Messages of dead hosts have arrived after this time.
         self.cluster.run_for(AFTERMATH);

@@ -548,19 +548,11 @@ impl FaultOptions {
             held: 0,
             held_max: Duration::ZERO,
         };
-        let own_rng = &mut Rng::new(rng.clone().next_u64() ^ 0xc0_99_0e);
-        let leap = if own_rng.chance(1, 2) { 0 } else { own_rng.between(1, FaultKind::CommonLeap.weight_max()) };
-        weights.push((FaultKind::CommonLeap, leap));
-        // A random source of their own, so that they change nothing else of a seed.
-        let own_rng = &mut rng.clone();
-        weights.push((
-            FaultKind::Chore,
-            if own_rng.chance(1, 2) { 0 } else { own_rng.between(1, FaultKind::Chore.weight_max()) },
-        ));
-        weights.push((
-            FaultKind::DiskError,
-            if own_rng.chance(2, 3) { 0 } else { own_rng.between(1, FaultKind::DiskError.weight_max()) },
-        ));
+        // Random sources of their own, so that they change nothing else of a seed.
+        for (kind, none, of) in [(FaultKind::CommonLeap, 1, 2), (FaultKind::Chore, 1, 2), (FaultKind::DiskError, 2, 3)] {
+            let own = &mut rng.named(kind.name());
+            weights.push((kind, if own.chance(none, of) { 0 } else { own.between(1, kind.weight_max()) }));
+        }
         FaultOptions {
             every: Duration::from_millis(rng.between(30, 2_000)),
             weights: weights.into_iter().filter(|(kind, weight)| *weight > 0 && budget.kinds.contains(kind)).collect(),

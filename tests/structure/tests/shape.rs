@@ -39,7 +39,7 @@ const MANY_FIELDS: &[(&str, &str, usize, &str)] = &[
     ("sim/cluster", "ControlPlane", 16, "imitates what daemons do; to be replaced by the parts that they run"),
     ("sim/cluster", "Options", 34, "the options of all features; to be cut into activities"),
     ("sim/cluster", "Report", 24, "the counts of all features; to be cut into activities"),
-    ("sim/cluster", "Run", 38, "the plan of all features; to be cut into activities"),
+    ("sim/cluster", "Run", 40, "the plan of all features; to be cut into activities"),
     ("sim/experiments", "Record", 13, "a row of results"),
     ("sim/hostile", "LyingDevice", 15, "one adversary with all its lies"),
     ("sim/measure", "Measured", 15, "a row of results"),
@@ -57,7 +57,7 @@ const MANY_METHODS: &[(&str, &str, usize, &str)] = &[
         "to be cut into an interface of the control protocol and what only a local folder has",
     ),
     ("sim/cluster", "Cluster", 269, "what all features of the attack reach into; to be cut into activities"),
-    ("sim/cluster", "Run", 119, "the plan of all features; to be cut into activities"),
+    ("sim/cluster", "Run", 122, "the plan of all features; to be cut into activities"),
     ("sim/hostile", "Grammar", 81, "one method for each rule"),
 ];
 

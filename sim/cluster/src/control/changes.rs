@@ -12,8 +12,7 @@ use braid_layout::{Layout, Placement, RaidLevel};
 use braid_ordering::Ordering;
 use std::time::Duration;
 
-/// In one run of so many, the volume grows, too: by at most so many stripes of its first layout.
-const GROWS_IN: u64 = 4;
+/// Where the volume grows, it does by at most so many stripes of its first layout.
 const STRIPES_ADDED_MAX: u64 = 4;
 /// The progress of a migration is recorded so often in runs.
 const NOTE_EVERY: Duration = Duration::from_millis(100);
@@ -91,7 +90,7 @@ impl Run {
     pub(crate) fn return_administrators(&mut self) {
         for node in self.cluster.take_killed() {
             if self.storming {
-                let span = Duration::from_millis(self.change_rng.below(1_000) + 1);
+                let span = Duration::from_millis(self.return_rng.below(1_000) + 1);
                 self.plan_fault(span, FaultEvent::Return { node, reboot: false });
             } else {
                 self.bring_back(node, false);
@@ -113,12 +112,11 @@ impl Run {
     }
 
     /// The size to which the volume is to grow, if this is the time.
-    fn draw_growth(&self) -> Option<u64> {
-        let Options { seed, layout, stripes, .. } = &self.cluster.options;
-        let volume = self.cluster.volume();
-        // Random sources of their own, so that the runs in which nothing grows are unchanged.
-        let rng = &mut Rng::new(seed ^ 0x0006_7204 ^ self.cluster.world.now().0);
-        let may = Rng::new(seed ^ 0x0006_7204).below(GROWS_IN) == 0 && volume.moving.is_none() && rng.chance(1, 3);
+    fn draw_growth(&mut self) -> Option<u64> {
+        let Options { layout, stripes, changes, .. } = &self.cluster.options;
+        let (volume, rng) = (self.cluster.volume(), &mut self.change_rng);
+        let grows = changes.as_ref().is_some_and(|changes| changes.grows);
+        let may = grows && volume.moving.is_none() && rng.chance(1, 3);
         let most = (stripes + STRIPES_ADDED_MAX) * layout.stripe_blocks();
         let blocks = volume.blocks() + rng.below(2 * layout.stripe_blocks()) + 1;
         (may && blocks <= most).then_some(blocks * BLOCK_BYTES as u64)

@@ -2,7 +2,6 @@
 //! them, and administrators die or are suspended at every step; and of runs with silent hosts.
 
 use crate::options::{Choices, Options};
-use braid_base::Rng;
 use braid_base::limits::Settings;
 use braid_ordering::{Atomicity, Ordering};
 use braid_world::FaultKind;
@@ -53,6 +52,8 @@ pub struct ChangeOptions {
     pub lives: Option<Duration>,
     /// If set, devices are added and removed, with this mean time between two.
     pub comings: Option<Duration>,
+    /// The volume grows, too.
+    pub grows: bool,
     /// The most bytes of it that a host copies in a second; 0: as many as it can.
     pub copy_rate: u64,
     /// At so many of a thousand steps, an administrator dies.
@@ -71,8 +72,7 @@ impl Options {
         // Changes need all devices, and one volume; clients that reconnect would abandon requests that wait.
         let is_plain = self.is_plain() && self.ordering != Ordering::None;
         let named = choices.only.contains(&kind) || choices.also.contains(&kind);
-        // A random source of its own, so that all other seeds are unchanged.
-        let rng = &mut Rng::new(self.seed ^ 0x4e_04de4);
+        let rng = &mut self.source("changes");
         let orderings = choices.kinds().contains(&kind) && is_plain && (rng.below(10) == 0 || named);
         let moves = self.moves;
         let lives = self.draws_lives(choices, is_plain);
@@ -86,10 +86,11 @@ impl Options {
             moves,
             lives,
             comings,
-            copy_rate: [0, 1 << 16, 1 << 18][Rng::new(self.seed ^ 0xc0_947a7e).below(3) as usize],
             deaths: [0, 3, 15][rng.below(3) as usize],
             pauses: [0, 3, 30][rng.below(3) as usize],
             store_faults: [0, 5, 30][rng.below(3) as usize],
+            copy_rate: [0, 1 << 16, 1 << 18][rng.below(3) as usize],
+            grows: rng.below(4) == 0,
         };
         let mut faults = self.faults;
         if lives.is_some() {
@@ -144,8 +145,7 @@ impl Options {
         let is_named = |kind| choices.only.contains(&kind) || choices.also.contains(&kind);
         let outage = FaultKind::StoreOutage;
         let named = is_named(kind) || is_named(outage);
-        // A random source of its own, so that all other seeds are unchanged.
-        let rng = &mut Rng::new(self.seed ^ 0x511e_2705);
+        let rng = &mut self.source("silent-hosts");
         let may = choices.kinds().contains(&kind) || is_named(outage);
         if !may || !is_plain || !(rng.below(10) == 0 || named) {
             return self;
@@ -181,8 +181,7 @@ impl Options {
     fn draws_lives(&self, choices: &Choices, is_plain: bool) -> Option<Duration> {
         let kind = FaultKind::CreateDelete;
         let named = choices.only.contains(&kind) || choices.also.contains(&kind);
-        // A random source of its own, so that all other seeds are unchanged.
-        let rng = &mut Rng::new(self.seed ^ 0xc4ea7e);
+        let rng = &mut self.source("create-delete");
         let may = choices.kinds().contains(&kind) && is_plain && self.layout.redundancy_units() > 0;
         let is_chosen = may && (rng.below(12) == 0 || named);
         is_chosen.then(|| Duration::from_millis([50, 300, 1_000][rng.below(3) as usize]))
@@ -192,8 +191,7 @@ impl Options {
     fn draws_comings(&self, choices: &Choices, is_plain: bool) -> Option<Duration> {
         let kind = FaultKind::AddRemove;
         let named = choices.only.contains(&kind) || choices.also.contains(&kind);
-        // A random source of its own, so that all other seeds are unchanged.
-        let rng = &mut Rng::new(self.seed ^ 0xa_dd4e);
+        let rng = &mut self.source("add-remove");
         let is_chosen = choices.kinds().contains(&kind) && is_plain && (rng.below(12) == 0 || named);
         is_chosen.then(|| Duration::from_millis([200, 500, 1_000][rng.below(3) as usize]))
     }

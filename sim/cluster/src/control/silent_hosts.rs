@@ -75,10 +75,10 @@ pub(super) enum RenewalFate {
 }
 
 impl Fencing {
-    pub fn new(options: SilenceOptions, seed: u64) -> Fencing {
+    pub fn new(options: SilenceOptions, rng: Rng) -> Fencing {
         Fencing {
             options,
-            rng: Rng::new(seed ^ 0x51_1e27),
+            rng,
             has_faults: true,
             fencers: BTreeMap::new(),
             last_question: 0,
