@@ -4,11 +4,10 @@ use crate::failure::{Exit, Failure};
 use crate::history::HistoryFile;
 use braid_check::FileHistory;
 use braid_cluster::attack::{Attack, Outcome};
-use braid_cluster::{Choices, Report};
+use braid_cluster::{Choices, Kind, Report};
 use braid_layout::Atomicity;
 use braid_ordering::Ordering;
 use braid_terminal::{Common, output};
-use braid_world::FaultKind;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -31,6 +30,7 @@ use std::time::{Duration, Instant, SystemTime};
 ///   common-leap slow-disk full-disk disk-error large-sectors page-cache corruption unreadable misdirected replace migrate
 ///   chore fence objects attribute-volumes volumes parallel-raid calm reconnect disconnect dead damage-degraded record-damage
 ///   reorder create-delete add-remove take-over files shards silent-hosts suspend
+///   store-outage
 /// `misdirected` (a write lands in the wrong place, and the disk reports success) exceeds the fault model: name it with --also
 /// to see its effects. docs/fault-model.md describes every kind.
 ///
@@ -74,13 +74,13 @@ pub struct Chosen {
     atomicity: Option<Atomicity>,
     /// Only these kinds of faults, separated by commas (faults of messages remain)
     #[arg(long, value_name = "KINDS", value_delimiter = ',')]
-    only: Vec<FaultKind>,
+    only: Vec<Kind>,
     /// These kinds, too, which runs have only on request
     #[arg(long, value_name = "KINDS", value_delimiter = ',')]
-    also: Vec<FaultKind>,
+    also: Vec<Kind>,
     /// All kinds except these
     #[arg(long, value_name = "KINDS", value_delimiter = ',')]
-    without: Vec<FaultKind>,
+    without: Vec<Kind>,
 }
 
 impl Chosen {
@@ -170,7 +170,7 @@ pub fn report_json(report: &Report) -> Value {
                   "corrupt": disks.rotten, "unreadable": disks.unreadable, "misdirected": disks.misdirected,
                   "refused": disks.refused, "failed": disks.failed},
         "hosts": list(report.hosts.list()), "lock_servers": list(report.lock_servers.list()), "stores": report.stores,
-        "files": report.files, "files_unjudged": report.files_unjudged,
+        "files": report.of("files"), "files_unjudged": report.files_unjudged,
         "ignored": ignored, "search_steps": report.search_steps, "unjudged": report.unjudged,
     })
 }

@@ -4,21 +4,73 @@
 //! - A request with an error whose outcome is known has changed nothing; any other request with an error is recorded as of unknown outcome.
 //! - The outcome is decided once the same host has an answer to its next request to the same bucket.
 
-use crate::cluster::{Cluster, Failed, HostSlot};
+use crate::activity::{Activity, Draw, Feature};
+use crate::cluster::{Cluster, Failed, HostSlot, PendingOperation, failed};
 use crate::object_workload::attribute_volume::{ATTRIBUTE_VOLUME, LISTED};
-use crate::object_workload::{command, get};
+use crate::object_workload::{ObjectOptions, ObjectWorkload, command, get};
+use crate::options::Options;
+use crate::report::Report;
+use crate::swarm::Run;
 use braid_base::ObjectId;
-use braid_check::{Moment, ObjectOperationId, Objects, is_beyond_the_model};
+use braid_check::{Moment, ObjectOperationId, Objects, count_outcomes, is_beyond_the_model};
 use braid_machine::{HostError, HostOutcome, HostSuccess};
 use braid_objects::attribute_volume::{buckets, place_of};
+use braid_objects::bucket::BUCKET_BLOCKS;
 use braid_objects::{BucketAddress, Key};
+use braid_ordering::Ordering;
 use braid_wire::{Action, ObjectFailure};
 
-/// Requests to the attribute volume whose outcome is unknown: the host, the bucket, when they ended, and the request.
-pub(crate) type Open = Vec<(u32, BucketAddress, braid_base::Time, ObjectOperationId)>;
+/// The volume is an attribute volume; clients then read and write no blocks.
+#[derive(Clone, Debug)]
+pub(crate) struct AttributeVolumeUse {
+    options: ObjectOptions,
+    workload: ObjectWorkload,
+}
+
+impl Feature for AttributeVolumeUse {
+    const NAME: &'static str = "attribute-volumes";
+    const ONE_IN: u64 = 10;
+
+    fn draw(options: &mut Options, draw: &mut Draw) -> Option<AttributeVolumeUse> {
+        if options.ordering == Ordering::None {
+            return None;
+        }
+        let drawn = ObjectOptions::draw_for_attribute_volume(&mut draw.rng, options.settings.request_timeout);
+        let blocks = draw.rng.between(1, 3) * BUCKET_BLOCKS as u64;
+        options.stripes = blocks.div_ceil(options.layout.stripe_blocks());
+        // The blocks that one step of a rebuild writes must fit into a batch of the journal.
+        let is_short = options.stripes * options.layout.unit_blocks() <= BUCKET_BLOCKS as u64;
+        options.journal_bytes = options.journal_bytes.filter(|_| is_short);
+        let workload = ObjectWorkload::new(drawn.clone(), options.source(Self::NAME).named("events"));
+        Some(AttributeVolumeUse { options: drawn, workload })
+    }
+}
+
+impl Activity for AttributeVolumeUse {
+    fn prepare(&self, cluster: &mut Cluster, _first: HostSlot) {
+        cluster.objects.begin_with(ATTRIBUTE_VOLUME, empty(self.options.in_attribute_volume()));
+    }
+
+    fn use_volume(&mut self, run: &mut Run, slot: HostSlot, client: usize) -> bool {
+        let operation = self.workload.wish_of_attribute_volume();
+        run.cluster.wish_objects(slot, client, operation);
+        true
+    }
+
+    fn learn(&mut self, cluster: &Cluster, answered: &PendingOperation) {
+        if let Some(operation) = cluster.object_operation(answered).filter(|it| it.device == ATTRIBUTE_VOLUME) {
+            self.workload.learn(operation);
+        }
+    }
+
+    fn count(&self, cluster: &Cluster, report: &mut Report) {
+        let operations = cluster.objects.operations().iter().filter(|operation| operation.device == ATTRIBUTE_VOLUME);
+        report.count(Self::NAME, count_outcomes(operations));
+    }
+}
 
 /// The initial content of an attribute volume: every object exists without bytes, and its incarnation is its number.
-pub(crate) fn empty(objects: impl Iterator<Item = ObjectId>) -> Objects {
+fn empty(objects: impl Iterator<Item = ObjectId>) -> Objects {
     let header = |object: ObjectId| [object.0.to_be_bytes(), [0; 8]].concat().into();
     objects.map(|object| (Key::header(object), header(object))).collect()
 }
@@ -54,8 +106,7 @@ impl Cluster {
                 _ => self.objects.never(id),
             },
             _ => {
-                let details = format!("{operation}: {outcome:?}");
-                return Err(Failed { check: "unexpected-answer", details });
+                return failed("unexpected-answer", format!("{operation}: {outcome:?}"));
             }
         }
         Ok(())

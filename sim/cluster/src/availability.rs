@@ -6,9 +6,8 @@
 
 use crate::cluster::Cluster;
 use crate::options::Options;
-use crate::role::Role;
 use braid_base::{DeviceId, MemberState, NodeId, Time};
-use braid_device::Service;
+use braid_layout::Layout;
 use braid_machine::HostError;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -150,7 +149,7 @@ impl Availability {
         Availability {
             terms: Terms::new(options),
             // All volumes are judged by the one with the least redundancy.
-            redundancy: options.layouts().map(|layout| layout.redundancy_units()).min().unwrap_or(0),
+            redundancy: options.layouts().iter().map(Layout::redundancy_units).min().unwrap_or(0),
             needs_lock_server: options.lock_servers > 0,
             intervals: Vec::new(),
             open: Vec::new(),
@@ -331,9 +330,9 @@ impl Availability {
 /// True if a device executes requests.
 fn serves(cluster: &Cluster, device: DeviceId) -> bool {
     let node = NodeId::Device(device);
-    let Some(Role::Device(machine)) = cluster.world.machine(node) else { return false };
     let now = cluster.world.local(node).expect("the node is in the world").time;
-    !cluster.world.is_stalled(node) && *machine.service() == Service::Serving && machine.has_lease(now)
+    let has_lease = cluster.device(device).is_some_and(|machine| machine.has_lease(now));
+    !cluster.world.is_stalled(node) && cluster.can_serve(device) && has_lease
 }
 
 impl fmt::Display for Interval {

@@ -7,25 +7,22 @@ mod at_rest;
 mod disks;
 mod scenario_time;
 
-use crate::attribute_volumes::{self, Open};
 use crate::control::ControlPlane;
 use crate::damage;
 use crate::file_records::FileRecords;
-use crate::graceful_disconnect::DisconnectedHost;
 use crate::member_state::{Absences, Seen};
-use crate::object_workload::attribute_volume::ATTRIBUTE_VOLUME;
-use crate::objects::{Abandoned, Sniffer};
 use crate::options::Options;
+use crate::ownership_history::OwnershipHistory;
 use crate::role::Role;
-use crate::take_overs::OwnershipHistory;
+use crate::sniffer::Sniffer;
 use crate::workload::ClientOperation;
 use braid_base::{
-    ArrayId, BLOCK_BYTES, BlockRange, DeviceId, DiskId, FileSystemId, Generation, LockServerId, MemberState,
+    ArrayId, BLOCK_BYTES, BlockRange, DeviceId, DiskId, Epoch, FileSystemId, Generation, LockServerId, MemberState,
     Membership, NodeId, Rng, Time, VolumeId,
 };
 use braid_check::history::CELL_BYTES;
 use braid_check::{
-    Cells, Client, FileOperationId, History, ObjectHistory, ObjectOperationId, OperationId, Run, Tag, Verdict,
+    Cells, Client, FileOperationId, History, Moment, ObjectHistory, ObjectOperationId, OperationId, Run, Tag, Verdict,
     check_stripe, reconstruct,
 };
 use braid_device::{Device, DeviceConfig, Service};
@@ -37,6 +34,7 @@ use braid_machine::{
     VolumeRequest,
 };
 use braid_membership::{Monitor, MonitorConfig};
+use braid_objects::BucketAddress;
 use braid_ordering::{Atomicity, Ordering};
 use braid_store::{Medium, Store, StoreConfig, StoreError};
 use braid_wire::{OwnershipRequest, RecoveryThrottle, Task};
@@ -64,6 +62,11 @@ pub struct Failed {
     /// The name of the check.
     pub check: &'static str,
     pub details: String,
+}
+
+/// Fails a check.
+pub(crate) fn failed<T>(check: &'static str, details: String) -> Result<T, Failed> {
+    Err(Failed { check, details })
 }
 
 /// A request in progress.
@@ -99,6 +102,15 @@ pub(crate) enum Record {
     /// An operation on files.
     Files(FileOperationId),
     Nothing,
+}
+
+/// A host that has disconnected gracefully.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DisconnectedHost {
+    /// When it was told to disconnect.
+    pub asked: Time,
+    /// Its last epoch. A device that was out in this epoch was not told.
+    pub epoch: Epoch,
 }
 
 /// An array in a simulated world.
@@ -148,10 +160,10 @@ pub struct Cluster {
     pub(crate) files: FileRecords,
     /// What hosts were told of the owners of file systems.
     pub(crate) ownership: OwnershipHistory,
-    /// Requests to the attribute volume whose outcome is unknown.
-    pub(crate) open: Open,
-    /// Abandoned requests to devices.
-    pub(crate) abandoned: Abandoned,
+    /// Requests to the attribute volume whose outcome is unknown: the host, the bucket, when they ended, and the request.
+    pub(crate) open: Vec<(u32, BucketAddress, Time, ObjectOperationId)>,
+    /// Abandoned requests to devices, which may still happen: the host, the device, when the client was told, and the request.
+    pub(crate) abandoned: Vec<(u32, DeviceId, Moment, ObjectOperationId)>,
     /// A device has restarted.
     pub(crate) restarted: bool,
     /// A clock ran fast or slow, or leapt.
@@ -211,8 +223,8 @@ impl Cluster {
             sniffer: Rc::default(),
             files: FileRecords::default(),
             ownership: OwnershipHistory::default(),
-            open: Open::default(),
-            abandoned: Abandoned::default(),
+            open: Vec::new(),
+            abandoned: Vec::new(),
             restarted: false,
             turned: false,
             dead: BTreeSet::new(),
@@ -235,22 +247,8 @@ impl Cluster {
             let asked = cluster.ask(first, ArrayRequest::Manage { device, task });
             cluster.finish(asked).expect("an empty device takes an object");
         }
-        if let Some(objects) = cluster.options.objects.clone() {
-            for device in cluster.devices().into_iter().take(objects.devices.into()) {
-                cluster.make_objects(first, device, 1..=objects.staying);
-            }
-        }
-        if let Some(attribute_volume) = &cluster.options.attribute_volume {
-            cluster
-                .objects
-                .begin_with(ATTRIBUTE_VOLUME, attribute_volumes::empty(attribute_volume.in_attribute_volume()));
-        }
-        for volume in cluster.options.more_volumes.clone() {
-            cluster.make_volume(first, &volume).expect("empty devices take objects");
-        }
-        if let Some(files) = cluster.options.files.clone() {
-            cluster.begin_files(first, &files);
-        }
+        let activities = cluster.options.activities.clone();
+        activities.iter().for_each(|activity| activity.prepare(&mut cluster, first));
         while cluster.hosts.len() < cluster.options.hosts {
             cluster.add_host();
         }
@@ -336,10 +334,7 @@ impl Cluster {
     /// Devices that have stopped because their disks failed. The supervisor of such a process would restart it.
     pub fn broken(&self) -> Vec<DeviceId> {
         let failed = Service::Unusable(StoreError::Disk(DiskError::Failed));
-        let broken = |device: &DeviceId| match self.world.machine(NodeId::Device(*device)) {
-            Some(Role::Device(machine)) => *machine.service() == failed,
-            _ => false,
-        };
+        let broken = |device: &DeviceId| self.device(*device).is_some_and(|machine| *machine.service() == failed);
         self.disks.keys().copied().filter(broken).collect()
     }
 
@@ -351,10 +346,7 @@ impl Cluster {
 
     /// True if the recovery throttle has its default, according to the monitor's record.
     pub(crate) fn is_throttle_default(&self) -> bool {
-        match self.world.machine(NodeId::Monitor) {
-            Some(Role::Monitor(monitor)) => monitor.throttle() == RecoveryThrottle::default(),
-            _ => true,
-        }
+        self.monitor().is_none_or(|monitor| monitor.throttle() == RecoveryThrottle::default())
     }
 
     /// Starts a lock server that is down, with the content of its disk.
@@ -372,10 +364,28 @@ impl Cluster {
 
     /// The membership that the monitor last made durable; `None` while it is down.
     pub fn membership(&self) -> Option<&Membership> {
+        self.monitor().map(|monitor| monitor.membership())
+    }
+
+    /// The monitor, if it is up.
+    pub fn monitor(&self) -> Option<&Monitor> {
         match self.world.machine(NodeId::Monitor)? {
-            Role::Monitor(monitor) => Some(monitor.membership()),
+            Role::Monitor(monitor) => Some(monitor),
             _ => None,
         }
+    }
+
+    /// A device, if it is up.
+    pub fn device(&self, device: DeviceId) -> Option<&Device> {
+        match self.world.machine(NodeId::Device(device))? {
+            Role::Device(machine) => Some(machine),
+            _ => None,
+        }
+    }
+
+    /// True if a device is up, and finds that it can serve.
+    pub(crate) fn can_serve(&self, device: DeviceId) -> bool {
+        self.device(device).is_some_and(|machine| *machine.service() == Service::Serving)
     }
 
     /// Makes power fail at a node.
@@ -539,7 +549,6 @@ impl Cluster {
     pub fn on_reply(&mut self, op: OpId, outcome: &HostOutcome) -> Result<Option<PendingOperation>, Failed> {
         let Some(asked) = self.asked.remove(&op) else { return Ok(None) };
         let now = self.world.now();
-        let failed = |check, details| Err(Failed { check, details });
         if let (Record::Read(..) | Record::Write(_), Ok(_)) = (&asked.record, outcome) {
             self.check_is_owner_still(&asked)?;
         }
@@ -589,14 +598,13 @@ impl Cluster {
 
     /// True for an operation on a volume that is created or deleted during the run: its host may not know it.
     fn may_be_deleted(&self, record: &Record) -> bool {
-        let has_lives = self.options.changes.as_ref().is_some_and(|changes| changes.lives.is_some());
         let first = match record {
             Record::Read(_, cells) => cells.start * CELL_BYTES as u64,
             Record::Write(id) => self.history.operation(*id).runs[0].cells.start * CELL_BYTES as u64,
             Record::Allocation(_, range) => range.start * BLOCK_BYTES as u64,
             _ => return false,
         };
-        has_lives && first >= first_byte(VolumeId(VOLUME.0 + 1))
+        self.options.activities.has("create-delete") && first >= first_byte(VolumeId(VOLUME.0 + 1))
     }
 
     /// A request to fence a host, which was made at `asked`, is answered now.
@@ -694,7 +702,7 @@ impl Cluster {
                 _ => {}
             }
         }
-        Err(Failed { check: "no-progress", details: format!("{otherwise}: no answer at all") })
+        failed("no-progress", format!("{otherwise}: no answer at all"))
     }
 
     /// Starts a device with an empty disk, which need not be part of the array yet.

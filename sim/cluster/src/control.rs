@@ -4,12 +4,13 @@
 //! It begins when it is needed. Until then, hosts know the volume as it was when they started.
 
 mod administrators;
-mod changes;
-mod comings;
+pub(crate) mod changes;
+pub(crate) mod comings;
 mod hosts;
 mod leases;
-mod lives;
+pub(crate) mod lives;
 mod options;
+pub(crate) mod silences;
 mod silent_hosts;
 mod store;
 
@@ -134,7 +135,7 @@ impl Cluster {
             _ => None,
         });
         let leases = LeaseStore::new(Generation(self.next_generation - 1), hosts, &self.lease_time());
-        let silences = self.options.silences.clone();
+        let silences = self.options.activities.get::<SilenceOptions>().cloned();
         let fencing = silences.map(|silences| Fencing::new(silences, self.options.source("fencers")));
         self.control = Some(Box::new(ControlPlane {
             store: Store::new(

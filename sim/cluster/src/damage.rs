@@ -5,12 +5,10 @@
 //! 4608 bytes whose last sector names the object and the block.
 
 use crate::cluster::Cluster;
-use crate::role::Role;
 use braid_base::checksum::crc32c;
 use braid_base::{BLOCK_BYTES, DeviceId, MemberState, Membership, NodeId};
-use braid_device::Service;
 use braid_layout::UnitAddress;
-use braid_world::{Damageable, Disk};
+use braid_world::{Damageable, Disk, FaultKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -19,6 +17,10 @@ const SECTOR: u64 = 512;
 const SPOILT_SLOTS: u64 = 40;
 /// A block and its header.
 const STRIDE: u64 = BLOCK_BYTES as u64 + SECTOR;
+
+/// Faults by which content is lost, or may be.
+pub(crate) const LOSSES: [FaultKind; 5] =
+    [FaultKind::Corruption, FaultKind::Unreadable, FaultKind::Replace, FaultKind::Misdirected, FaultKind::DiskError];
 
 /// A row of a stripe: blocks that protect one another.
 pub(crate) type Row = (u64, u64);
@@ -53,14 +55,10 @@ impl Cluster {
 
     /// True if all devices are in and serve, and volumes have redundancy.
     pub(crate) fn is_everybody_there(&self) -> bool {
-        let serves = |device: &DeviceId| match self.world.machine(NodeId::Device(*device)) {
-            Some(Role::Device(machine)) => *machine.service() == Service::Serving,
-            _ => false,
-        };
         // A device that is not in uses up the redundancy; so may a device whose state is unknown.
         let is_in =
             |membership: &Membership| membership.members.iter().all(|member| member.member_state == MemberState::In);
-        let whole = self.membership().is_some_and(is_in) && self.devices().iter().all(serves);
+        let whole = self.membership().is_some_and(is_in) && self.devices().iter().all(|device| self.can_serve(*device));
         self.volume().layout.redundancy_units() > 0 && whole
     }
 

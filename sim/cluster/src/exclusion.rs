@@ -2,10 +2,8 @@
 //!
 //! A host that was silent may continue without knowing that it lost its locks. This does no harm once every device refuses it.
 
-use crate::cluster::{Cluster, Failed};
-use crate::role::Role;
+use crate::cluster::{Cluster, Failed, failed};
 use braid_base::{Generation, NodeId, ObjectId};
-use braid_device::Service;
 use braid_wire::LockExtent;
 
 impl Cluster {
@@ -25,8 +23,7 @@ impl Cluster {
                     && self.is_served(*host)
                     && self.is_served(*other)
                 {
-                    let details = format!("{host} holds {lock:?}, and {other} holds {its:?}");
-                    return Err(Failed { check: "exclusion", details });
+                    return failed("exclusion", format!("{host} holds {lock:?}, and {other} holds {its:?}"));
                 }
             }
         }
@@ -42,12 +39,9 @@ impl Cluster {
 
     /// True if some device would execute requests of this host.
     pub(crate) fn is_served(&self, host: Generation) -> bool {
-        self.devices().into_iter().any(|device| match self.world.machine(NodeId::Device(device)) {
-            Some(Role::Device(machine)) => {
-                let now = self.world.local(NodeId::Device(device)).expect("the node is in the world").time;
-                *machine.service() == Service::Serving && machine.has_lease(now) && !machine.keeps_out(host)
-            }
-            _ => false,
+        self.devices().into_iter().filter(|device| self.can_serve(*device)).any(|device| {
+            let now = self.world.local(NodeId::Device(device)).expect("the node is in the world").time;
+            self.device(device).is_some_and(|machine| machine.has_lease(now) && !machine.keeps_out(host))
         })
     }
 }

@@ -4,79 +4,13 @@ use crate::availability::Cause;
 use crate::cluster::{Cluster, HostSlot};
 use crate::control::Subject;
 use crate::damage;
-use crate::swarm::{AFTERMATH, FAULTS_OF_MESSAGES, FOR_EVER, Replacement, Run, ScheduledEvent, Takeover};
-use crate::workload::ClientOperation;
-use braid_base::{BLOCK_BYTES, NodeId, Time};
+use crate::swarm::{AFTERMATH, FAULTS_OF_MESSAGES, FOR_EVER, Replacement, Run};
+use braid_base::{NodeId, Time};
 use braid_control_protocol::{NextDisk, Timing};
 use braid_machine::{ArrayRequest, HostError, HostOutcome, JobRequest, OpId};
 use braid_wire::{Administration, RecoveryThrottle};
-use braid_world::{Damageable, Fault, FaultKind, Topology};
-use std::collections::BTreeSet;
+use braid_world::{Damageable, Disk, Fault, FaultKind, Topology};
 use std::time::Duration;
-
-/// A future event of a fault.
-pub(crate) enum FaultEvent {
-    /// The next fault begins.
-    Next,
-    /// A node returns.
-    Return { node: NodeId, reboot: bool },
-    /// A flapping node dies again.
-    Flap { place: FlapTarget, times: u32, down: Duration, up: Duration },
-    /// A cut ends.
-    Join(Vec<(NodeId, NodeId)>),
-    /// A disk has its normal speed again.
-    Quicken(NodeId),
-    /// A node has its normal speed again.
-    Hurry(NodeId),
-    /// A disk has space again.
-    Space(NodeId),
-    /// The clocks of a node are set right and run at their normal rate.
-    SetClock(NodeId),
-    /// A host is fenced after its messages to a device were lost.
-    Fence { host: NodeId, device: NodeId, dies: bool, unavailable: Duration },
-    /// All wall clocks that leapt together are set right.
-    SetClocks,
-    /// Disks for which slots wait are brought, and damaged devices are checked.
-    Disks,
-    /// The recovery throttle is set to its default.
-    UsualPace,
-    /// Devices that have stopped are restarted.
-    StartAgain,
-    /// Clients of a host lose their connections.
-    Reconnect,
-    /// A device is to be suspended at one of its next reads.
-    Suspend,
-    /// A host disconnects gracefully.
-    Disconnect,
-    /// A host changes the volume.
-    Change,
-    /// A host is silent for a while.
-    Silence,
-    /// A host creates or deletes a volume.
-    Life,
-    /// A host adds or removes a device.
-    Coming,
-    /// A host asks for a file system.
-    TakeOver,
-    /// A metadata server dies, or is taken over from.
-    MetadataServer,
-    /// A metadata server is started, if there is none.
-    StartMetadataServer,
-    /// A check of the file system is announced.
-    AnnounceCheck,
-    /// It is over.
-    EndCheck,
-    /// Metadata servers look whether one is announced.
-    ObserveCheck,
-    /// All hosts hear which metadata server owns the file system.
-    EndDetours,
-    /// A device dies for good, if all others are in.
-    Death,
-    /// A block is damaged, if a device is out or returning.
-    DamageDegraded,
-    /// A record is damaged, if the array is healthy.
-    RecordDamage,
-}
 
 /// How often the run looks for devices to be restarted.
 const START_AGAIN_EVERY: Duration = Duration::from_millis(100);
@@ -84,9 +18,6 @@ const START_AGAIN_EVERY: Duration = Duration::from_millis(100);
 const BAD_SECTORS_MAX: usize = 4;
 /// How often the operator checks whether a disk can be replaced.
 const DISKS_EVERY: Duration = Duration::from_millis(50);
-
-/// How often the run checks whether a device can die.
-const DEATHS_EVERY: Duration = Duration::from_millis(70);
 
 /// The node that flaps. A host returns as another node, so its slot identifies it.
 #[derive(Clone, Copy)]
@@ -119,64 +50,16 @@ impl Topology for Cluster {
 }
 
 impl Run {
-    pub(crate) fn on_fault_event(&mut self, fault_events: FaultEvent) {
-        match fault_events {
-            FaultEvent::Next if self.cluster.options.faults.has(FaultKind::Calm) => self.next_calm(),
-            FaultEvent::Next => {
-                if let Some(fault) = self.swarm.next(&self.cluster) {
-                    self.on_fault(fault);
-                }
-                let pause = self.swarm.pause();
-                self.plan_fault(pause, FaultEvent::Next);
+    /// Plans the next fault.
+    pub(crate) fn plan_next_fault(&mut self) {
+        let pause = self.swarm.pause();
+        self.plan(pause, |run| {
+            if let Some(fault) = run.swarm.next(&run.cluster) {
+                let cause = cause_of(&fault);
+                run.on_fault_of(fault, cause);
             }
-            FaultEvent::Return { node, reboot } => self.bring_back(node, reboot),
-            FaultEvent::Flap { place, times, down, up } => self.flap(place, times, down, up),
-            FaultEvent::Join(pairs) => pairs.iter().for_each(|(from, to)| self.cluster.world.network.join(*from, *to)),
-            FaultEvent::Quicken(node) => self.cluster.world.disk_mut(node).expect("the node has a disk").slow_down(1),
-            FaultEvent::Hurry(node) => self.cluster.world.slow_down(node, Duration::ZERO),
-            FaultEvent::Space(node) => self.cluster.world.disk_mut(node).expect("the node has a disk").set_full(false),
-            FaultEvent::SetClock(node) => self.set_clock(node),
-            FaultEvent::SetClocks => self.set_clocks(),
-            FaultEvent::UsualPace => self.set_usual_pace(),
-            FaultEvent::StartAgain => {
-                self.start_broken();
-                self.plan_fault(START_AGAIN_EVERY, FaultEvent::StartAgain);
-            }
-            FaultEvent::Reconnect => {
-                self.reconnect();
-                self.plan_reconnect();
-            }
-            FaultEvent::Suspend => self.suspend_and_plan_next(),
-            FaultEvent::Disconnect => self.disconnect_and_plan_next(),
-            FaultEvent::Change => self.change_and_plan_next(),
-            FaultEvent::Silence => self.silence_and_plan_next(),
-            FaultEvent::Coming => self.add_or_remove_and_plan_next(),
-            FaultEvent::Life => self.create_or_delete_and_plan_next(),
-            FaultEvent::TakeOver => self.contend_and_plan_next(),
-            FaultEvent::MetadataServer => self.disturb_metadata_and_plan_next(),
-            FaultEvent::StartMetadataServer => self.start_metadata_if_none(),
-            FaultEvent::AnnounceCheck => self.announce_check(),
-            FaultEvent::EndCheck => self.end_check(),
-            FaultEvent::ObserveCheck => self.observe_check(),
-            FaultEvent::EndDetours => self.end_detours(),
-            FaultEvent::Fence { host, device, dies, unavailable } => self.fence(host, device, dies, unavailable),
-            FaultEvent::Death => {
-                self.let_die();
-                self.plan_fault(DEATHS_EVERY, FaultEvent::Death);
-            }
-            FaultEvent::DamageDegraded => self.damage_and_plan_next(),
-            FaultEvent::RecordDamage => self.damage_a_record_and_plan_next(),
-            FaultEvent::Disks => {
-                self.look_after_ruined();
-                self.change_disks();
-                self.plan_fault(DISKS_EVERY, FaultEvent::Disks);
-            }
-        }
-    }
-
-    fn on_fault(&mut self, fault: Fault) {
-        let cause = cause_of(&fault);
-        self.on_fault_of(fault, cause);
+            run.plan_next_fault();
+        });
     }
 
     /// Begins a fault whose cause is known.
@@ -193,17 +76,17 @@ impl Run {
         let world = &mut self.cluster.world;
         match fault {
             Fault::Crash { node, at: Some(point), unavailable, reboot } => {
-                world.disk_mut(node).expect("the node has a disk").crash_at(point);
+                self.disk(node).crash_at(point);
                 self.crash_plans.insert(node, (unavailable, reboot));
             }
             Fault::Crash { node, at: None, unavailable, reboot } => {
                 self.crash(node);
-                self.plan_fault(unavailable, FaultEvent::Return { node, reboot });
+                self.plan(unavailable, move |run| run.bring_back(node, reboot));
             }
             Fault::Blackout { nodes } => {
                 nodes.iter().for_each(|(node, _)| self.crash(*node));
                 for (node, unavailable) in nodes {
-                    self.plan_fault(unavailable, FaultEvent::Return { node, reboot: true });
+                    self.plan(unavailable, move |run| run.bring_back(node, true));
                 }
             }
             Fault::Flap { node, times, down, up } => {
@@ -213,48 +96,48 @@ impl Run {
             Fault::Stall { node, span } => world.stall(node, span),
             Fault::SlowNode { node, busy, span } => {
                 world.slow_down(node, busy);
-                self.plan_fault(span, FaultEvent::Hurry(node));
+                self.plan(span, move |run| run.cluster.world.slow_down(node, Duration::ZERO));
             }
             Fault::Cut { pairs, span, .. } => {
                 pairs.iter().for_each(|(from, to)| world.network.cut(*from, *to));
-                self.plan_fault(span, FaultEvent::Join(pairs));
+                self.plan(span, move |run| run.join(&pairs));
             }
             Fault::ClockStep { node, by } => world.step_clock(node, by),
             Fault::ClockRate { node, ppm, span } => {
                 world.set_clock_rate(node, ppm);
-                self.plan_fault(span, FaultEvent::SetClock(node));
+                self.plan(span, move |run| run.set_clock(node));
             }
             Fault::ClockLeap { node, by, span } => {
                 world.step_clock(node, by);
-                self.plan_fault(span, FaultEvent::SetClock(node));
+                self.plan(span, move |run| run.set_clock(node));
             }
             Fault::CommonLeap { by, span } => {
                 world.nodes().into_iter().for_each(|node| world.step_clock(node, by));
                 self.leapt = by;
-                self.plan_fault(span, FaultEvent::SetClocks);
+                self.plan(span, Run::set_clocks);
             }
             Fault::SlowDisk { node, times, span } => {
-                world.disk_mut(node).expect("the node has a disk").slow_down(times);
-                self.plan_fault(span, FaultEvent::Quicken(node));
+                self.disk(node).slow_down(times);
+                self.plan(span, move |run| run.disk(node).slow_down(1));
             }
             Fault::FullDisk { node, span } => {
-                world.disk_mut(node).expect("the node has a disk").set_full(true);
-                self.plan_fault(span, FaultEvent::Space(node));
+                self.disk(node).set_full(true);
+                self.plan(span, move |run| run.disk(node).set_full(false));
             }
-            Fault::FailedWrite { node } => world.disk_mut(node).expect("the node has a disk").fail_write(),
-            Fault::FailedSync { node } => world.disk_mut(node).expect("the node has a disk").fail_sync(),
+            Fault::FailedWrite { node } => self.disk(node).fail_write(),
+            Fault::FailedSync { node } => self.disk(node).fail_sync(),
             Fault::BadSector { node, sector } => {
-                let disk = world.disk_mut(node).expect("the node has a disk");
+                let disk = self.disk(node);
                 if disk.spoilt() < BAD_SECTORS_MAX {
                     let bytes = damage::data_sector(&disk.peek(0, 512), sector);
                     disk.spoil(bytes);
                 }
             }
             Fault::Corruption(Damageable { node, bytes }) => {
-                world.disk_mut(node).expect("the node has a disk").corrupt(bytes);
+                self.disk(node).corrupt(bytes);
             }
             Fault::Unreadable(Damageable { node, bytes }) => {
-                world.disk_mut(node).expect("the node has a disk").lose(bytes);
+                self.disk(node).lose(bytes);
             }
             Fault::Replace { node, unavailable } => self.ask_for_replacement(node, unavailable),
             Fault::Scrub { node } => {
@@ -265,16 +148,13 @@ impl Run {
                     .ask(slot, JobRequest::Scrub { volume, stripes: 0..u64::MAX, repair: true, recompute: false });
                 self.chores.insert(op);
             }
-            Fault::Fence { node, device, deaf, dies, unavailable } => {
-                world.network.cut(node, device);
-                self.plan_fault(deaf, FaultEvent::Fence { host: node, device, dies, unavailable });
-            }
+            Fault::Fence { .. } => self.each(|acting, run| acting.activity.on_fault(run, &fault)),
             Fault::RecoveryThrottle { bytes_per_second, share, paused, span } => {
                 self.ask_for_pace(RecoveryThrottle { bytes_per_second, share, paused });
-                self.plan_fault(span, FaultEvent::UsualPace);
+                self.plan(span, Run::set_usual_pace);
             }
             Fault::Misdirected { meant, hit } => {
-                world.disk_mut(meant.node).expect("the node has a disk").misdirect(meant.bytes, hit);
+                self.disk(meant.node).misdirect(meant.bytes, hit);
             }
         }
     }
@@ -289,15 +169,14 @@ impl Run {
         self.availability.end(now.after(delay), FAULTS_OF_MESSAGES);
         self.cluster.world.network.heal();
         self.cluster.heal_control();
-        if self.cluster.options.disconnects.is_some() && self.cluster.options.objects.is_none() {
-            self.cluster.overhear();
-        }
+        self.each(|acting, run| acting.activity.heal(run));
+        let is_damaged = self.cluster.options.activities.has("damage-degraded");
         for node in self.cluster.nodes_with_disks().collect::<Vec<_>>() {
-            let disk = self.cluster.world.disk_mut(node).expect("the node has a disk");
+            let disk = self.disk(node);
             disk.slow_down(1);
             disk.spare();
             // Blocks that may be lost for good must be determined first.
-            if self.cluster.options.damage_degraded.is_some() {
+            if is_damaged {
                 disk.end_faults()
             } else {
                 disk.heal()
@@ -363,62 +242,6 @@ impl Run {
         self.paced = Some(op);
     }
 
-    /// Another host requests that this host be fenced.
-    fn fence(&mut self, host: NodeId, device: NodeId, dies: bool, unavailable: Duration) {
-        let NodeId::Host(generation) = host else { unreachable!("only hosts are fenced") };
-        self.cluster.world.network.join(host, device);
-        if dies && self.cluster.world.machine(host).is_some() {
-            self.crash(host);
-            self.plan_fault(unavailable, FaultEvent::Return { node: host, reboot: false });
-        }
-        let mut others = self.staying_slots().into_iter().filter(|slot| self.cluster.node(*slot) != host);
-        let Some(by) = others.next() else { return };
-        let op = self.cluster.fence(by, generation);
-        self.takeovers.insert(op, Takeover { by, device, unavailable, left: BTreeSet::new() });
-    }
-
-    /// Handles the answer to a request to fence a host, or to a read of the blocks on which that host had worked. After the reads, a
-    /// device dies that may have missed some of the writes.
-    pub(crate) fn on_takeover(&mut self, op: OpId, outcome: &HostOutcome) -> bool {
-        if let Some(takeover) = self.takeovers.remove(&op) {
-            if outcome.is_ok() && self.storming {
-                self.take_over(op, takeover);
-            }
-            return true;
-        }
-        let Some((name, takeover)) = self.takeovers.iter_mut().find(|(_, takeover)| takeover.left.contains(&op)) else {
-            return false;
-        };
-        takeover.left.remove(&op);
-        if takeover.left.is_empty() {
-            let name = *name;
-            let Takeover { device, unavailable, .. } = self.takeovers.remove(&name).expect("just seen");
-            if self.storming && self.cluster.world.machine(device).is_some() {
-                self.count_fault("device crash after a fence");
-                self.crash(device);
-                self.plan_fault(unavailable, FaultEvent::Return { node: device, reboot: false });
-            }
-        }
-        true
-    }
-
-    fn take_over(&mut self, op: OpId, mut takeover: Takeover) {
-        let volume = self.cluster.volume().clone();
-        let stripe = volume.layout.stripe_blocks() * BLOCK_BYTES as u64;
-        // This request belongs to none of the host's clients, each of which waits for its own request.
-        let client = self.cluster.options.clients;
-        if self.cluster.options.attribute_volume.is_some()
-            || self.cluster.world.machine(self.cluster.node(takeover.by)).is_none()
-        {
-            return;
-        }
-        for offset in (0..volume.bytes).step_by(stripe as usize) {
-            let operation = ClientOperation::Read { offset, length: stripe.min(volume.bytes - offset) };
-            takeover.left.insert(self.cluster.operation(takeover.by, client, operation));
-        }
-        self.takeovers.insert(op, takeover);
-    }
-
     /// The operator requests the default recovery throttle, if it has another value, unless such a request is in progress.
     pub(crate) fn set_usual_pace(&mut self) {
         let waits = |paced: OpId| self.cluster.asked().any(|asked| asked.op == paced);
@@ -449,9 +272,9 @@ impl Run {
             self.cluster.note_disk(device, disk);
             let unavailable = self.replacement.as_ref().map_or(Duration::ZERO, |replacement| replacement.unavailable);
             if self.storming {
-                self.plan_fault(unavailable, FaultEvent::Return { node, reboot: false });
+                self.plan(unavailable, move |run| run.bring_back(node, false));
             } else {
-                self.cluster.world.disk_mut(node).expect("the node has a disk").heal();
+                self.disk(node).heal();
                 self.restart(node);
             }
         }
@@ -470,30 +293,14 @@ impl Run {
         }
     }
 
-    /// Clients of one host lose their connections and repeat their requests at once on other hosts.
-    fn reconnect(&mut self) {
-        let up = |slot: &HostSlot| self.cluster.world.machine(self.cluster.node(*slot)).is_some();
-        let slots: Vec<_> = self.cluster.slots().filter(up).collect();
-        if slots.is_empty() {
-            return;
-        }
-        let slot = slots[self.reconnect_rng.below(slots.len() as u64) as usize];
-        let (wishes, told) = self.cluster.lose_connections(slot);
-        self.chores.insert(told);
-        if !wishes.is_empty() {
-            self.count_fault("reconnect");
-        }
-        for (client, operation) in wishes {
-            self.cluster.operation(slot, client, operation);
-        }
+    /// The disk of a node.
+    fn disk(&mut self, node: NodeId) -> &mut Disk {
+        self.cluster.world.disk_mut(node).expect("the node has a disk")
     }
 
-    /// Schedules lost connections, if the run has them.
-    pub(crate) fn plan_reconnect(&mut self) {
-        if let Some(every) = self.cluster.options.reconnects {
-            let pause = self.reconnect_rng.below(2 * every.as_nanos() as u64) + 1;
-            self.plan_fault(Duration::from_nanos(pause), FaultEvent::Reconnect);
-        }
+    /// Ends a cut.
+    pub(crate) fn join(&mut self, pairs: &[(NodeId, NodeId)]) {
+        pairs.iter().for_each(|(from, to)| self.cluster.world.network.join(*from, *to));
     }
 
     fn flap(&mut self, place: FlapTarget, times: u32, down: Duration, up: Duration) {
@@ -504,10 +311,10 @@ impl Run {
         if self.cluster.world.machine(node).is_some() {
             self.crash(node);
             self.availability.begin(self.cluster.world.now(), "flap", Cause::of(node), down);
-            self.plan_fault(down, FaultEvent::Return { node, reboot: false });
+            self.plan(down, move |run| run.bring_back(node, false));
         }
         if times > 1 {
-            self.plan_fault(down + up, FaultEvent::Flap { place, times: times - 1, down, up });
+            self.plan(down + up, move |run| run.flap(place, times - 1, down, up));
         }
     }
 
@@ -541,29 +348,35 @@ impl Run {
         }
     }
 
-    /// Starts the operator's checks of disks, if the run may replace any.
-    pub(crate) fn look_after_disks(&mut self) {
+    /// Starts what is done again and again if disks may fail or be replaced.
+    pub(crate) fn watch_disks(&mut self) {
         if self.cluster.options.faults.has(FaultKind::DiskError) {
-            self.plan_fault(START_AGAIN_EVERY, FaultEvent::StartAgain);
+            self.plan(START_AGAIN_EVERY, Run::start_again_and_again);
         }
         if self.cluster.options.faults.has(FaultKind::Replace) {
-            self.plan_disks();
+            self.look_after_disks();
         }
     }
 
-    pub(crate) fn plan_deaths(&mut self) {
-        if !self.cluster.options.dying.is_empty() {
-            let wait = self.cluster.options.swarm / 4;
-            self.plan_fault(wait, FaultEvent::Death);
-        }
+    fn start_again_and_again(&mut self) {
+        self.start_broken();
+        self.plan(START_AGAIN_EVERY, Run::start_again_and_again);
     }
 
-    pub(crate) fn plan_disks(&mut self) {
-        self.plan_fault(DISKS_EVERY, FaultEvent::Disks);
+    /// The operator brings the disks for which slots wait, and looks after damaged devices.
+    pub(crate) fn look_after_disks(&mut self) {
+        self.plan(DISKS_EVERY, |run| {
+            run.each(|acting, run| acting.activity.supervise(run));
+            run.change_disks();
+            run.look_after_disks();
+        });
     }
 
-    pub(crate) fn plan_fault(&mut self, span: Duration, fault_events: FaultEvent) {
-        self.plan(span, ScheduledEvent::FaultEvent(fault_events));
+    /// A device is suspended now.
+    pub(crate) fn on_suspended(&mut self, node: NodeId, span: Duration) {
+        self.count_fault("suspended after a read");
+        // It ends by itself, also when everything else heals.
+        self.availability.begin(self.cluster.world.now(), "stall", Cause::of(node), span);
     }
 }
 

@@ -6,7 +6,7 @@
 //! 4. The metadata volume is read as a new owner would read it: its map is whole, and nothing is left in it for hosts that are gone.
 //! 5. The history of names, and that of the bytes of each file, are linearizable.
 
-use crate::cluster::{ARRAY, Cluster, Failed, HostSlot};
+use crate::cluster::{ARRAY, Cluster, Failed, HostSlot, failed};
 use crate::file_workload::{FileCall, listed, mode};
 use crate::files::{FileSystem, FileSystemShard};
 use crate::swarm::Run;
@@ -44,10 +44,7 @@ impl Run {
         let until = self.cluster.world.now().after(TAKE_OVER_MAX);
         while self.is_one_taking_over() {
             if self.cluster.world.now() > until {
-                return Err(Failed {
-                    check: "no-owner",
-                    details: "a metadata server takes over and does not end".into(),
-                });
+                return failed("no-owner", "a metadata server takes over and does not end".into());
             }
             self.pass(Duration::from_millis(100))?;
         }
@@ -83,9 +80,7 @@ impl Run {
         let judged = self.cluster.judge_files()?;
         self.report.search_steps += judged.steps;
         self.report.files_unjudged += judged.undecided;
-        for (name, count) in judged.outcomes {
-            *self.report.files.entry(name).or_default() += count;
-        }
+        self.report.count("files", judged.outcomes);
         Ok(())
     }
 }
@@ -130,7 +125,7 @@ impl Cluster {
             match verdict {
                 FileVerdict::Linearizable { steps } => judged.steps += steps,
                 FileVerdict::Undecided => judged.undecided += 1,
-                FileVerdict::Not(details) => return Err(Failed { check: "files-linearizable", details }),
+                FileVerdict::Not(details) => return failed("files-linearizable", details),
             }
         }
         for operation in self.files.history.operations() {
@@ -162,7 +157,7 @@ impl Cluster {
             let command = FileCommand::ReadDirectory { inode, after: 0, most: 1_000 };
             let read = self.file_call(slot, (FilesRequest::Command(command.clone()), FileAction::Command(command)))?;
             let Some(Ok(FileValue::Result(result))) = read.answer() else {
-                return Err(Failed { check: "files-walk", details: read.to_string() });
+                return failed("files-walk", read.to_string());
             };
             for entry in listed(result).unwrap_or_default() {
                 if !seen.insert(entry.inode) {
@@ -186,7 +181,7 @@ impl Cluster {
         self.file_call(slot, (FilesRequest::Open { inode }, FileAction::Open { inode }))?;
         let open = self.files.open_files(self.node(slot), WALKER);
         let Some(file) = open.last().filter(|file| file.inode == inode) else {
-            return Err(Failed { check: "files-walk", details: format!("{inode} has a name, and can't be opened") });
+            return failed("files-walk", format!("{inode} has a name, and can't be opened"));
         };
         let handle = file.handle;
         let length = WHOLE_FILE;
@@ -255,7 +250,7 @@ impl Cluster {
             let op = self.ask(reader, read);
             match self.answer(op, "the metadata volume can't be read")? {
                 HostSuccess::Data(parts) => bytes.extend(parts.concat()),
-                other => return Err(Failed { check: "unexpected-answer", details: format!("{other:?}") }),
+                other => return failed("unexpected-answer", format!("{other:?}")),
             }
         }
         let store = Store::new(store_config(ARRAY, shard.id, all));
@@ -276,22 +271,19 @@ impl Cluster {
         }
         let map = &mut united(maps);
         if let Some((key, _)) = map.iter().find(|(key, value)| is_undecided(**key, value)) {
-            return Err(Failed { check: "undecided-left", details: format!("{key:?}") });
+            return failed("undecided-left", format!("{key:?}"));
         }
         let found = inspect(map);
         let Found { findings, omitted, status, orphans, holders } = &found;
         if !findings.is_empty() || *omitted > 0 {
-            return Err(Failed {
-                check: "namespace",
-                details: format!("{findings:?}, and {omitted} more; {status:?}"),
-            });
+            return failed("namespace", format!("{findings:?}, and {omitted} more; {status:?}"));
         }
         if !orphans.is_empty() {
-            return Err(Failed { check: "orphans-left", details: format!("{orphans:?}; {status:?}") });
+            return failed("orphans-left", format!("{orphans:?}; {status:?}"));
         }
         if status.allotted > 0 || !holders.is_empty() {
             let details = format!("blocks are allotted to hosts that are gone: {holders:?}; {status:?}");
-            return Err(Failed { check: "allotments-left", details });
+            return failed("allotments-left", details);
         }
         Ok(())
     }

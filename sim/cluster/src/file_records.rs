@@ -4,7 +4,7 @@
 //! has. An owner surely has a lock from the answer to its request until it unlocks the bytes, or asks for another lock on them, or its host
 //! is down, unmounts or is fenced.
 
-use crate::cluster::{Cluster, Failed, HostSlot, Record};
+use crate::cluster::{Cluster, Failed, HostSlot, Record, failed};
 use crate::file_workload::FileCall;
 use crate::files::FileSystem;
 use crate::role::Role;
@@ -132,7 +132,7 @@ impl Cluster {
                     FilesError::Locked => FileFailure::Locked,
                     FilesError::Refused(error) => FileFailure::Refused(*error),
                     FilesError::NotMounted => {
-                        return Err(Failed { check: "files-not-mounted", details: format!("{action:?}") });
+                        return failed("files-not-mounted", format!("{action:?}"));
                     }
                 };
                 self.files.locks.extend(yielded);
@@ -142,7 +142,7 @@ impl Cluster {
             // The outcome stays unknown. Hosts repeat everything else until it succeeds.
             Err(error @ (HostError::Fenced | HostError::Disconnecting)) if self.options.excuses(error) => return Ok(()),
             other => {
-                return Err(Failed { check: "unexpected-answer", details: format!("{action:?}: {other:?}") });
+                return failed("unexpected-answer", format!("{action:?}: {other:?}"));
             }
         };
         let value = match success {
@@ -155,8 +155,7 @@ impl Cluster {
             FilesSuccess::Data(parts) => match parse_units(&parts.concat()) {
                 Ok(units) => FileValue::Data(units),
                 Err(corrupt) => {
-                    let details = format!("{node} got for {action:?}: {corrupt}");
-                    return Err(Failed { check: "garbage-in-file", details });
+                    return failed("garbage-in-file", format!("{node} got for {action:?}: {corrupt}"));
                 }
             },
             FilesSuccess::Written { length } => FileValue::Written { length: *length },
@@ -206,7 +205,7 @@ impl Cluster {
         if is_alive(node)
             && let Some(other) = self.files.locks.iter().filter(conflicts).find(|lock| is_alive(lock.owner.0))
         {
-            return Err(Failed { check: "advisory-exclusion", details: format!("{granted:?}, and {other:?}") });
+            return failed("advisory-exclusion", format!("{granted:?}, and {other:?}"));
         }
         self.files.locks.push(granted);
         Ok(())
@@ -270,8 +269,7 @@ fn is_expected(action: &FileAction, failure: FileFailure) -> Result<(), Failed> 
         }
     };
     if is_unexpected {
-        let details = format!("{action:?}: {failure:?}");
-        return Err(Failed { check: "unexpected-refusal", details });
+        return failed("unexpected-refusal", format!("{action:?}: {failure:?}"));
     }
     Ok(())
 }

@@ -3,7 +3,6 @@
 
 use crate::availability::Cause;
 use crate::cluster::HostSlot;
-use crate::fault_events::FaultEvent;
 use crate::role::Role;
 use crate::swarm::Run;
 use braid_base::{Epoch, FileSystemId, NodeId, Rng};
@@ -49,15 +48,15 @@ impl FileSystemChecks {
 impl Run {
     /// Schedules checks of the file system, if the run has them.
     pub(crate) fn plan_checks_of_files(&mut self) {
-        if self.cluster.options.files.is_some() && self.metadata.checks.is_drawn {
+        if self.metadata.checks.is_drawn {
             self.plan_next_check();
-            self.plan_fault(OBSERVE_EVERY, FaultEvent::ObserveCheck);
+            self.plan(OBSERVE_EVERY, Run::observe_check);
         }
     }
 
     fn plan_next_check(&mut self) {
         let pause = Duration::from_millis(self.metadata.checks.rng.below(2 * EVERY) + 1);
-        self.plan_fault(pause, FaultEvent::AnnounceCheck);
+        self.plan(pause, Run::announce_check);
     }
 
     /// A check of the file system begins.
@@ -68,7 +67,7 @@ impl Run {
         // A server that is to release waits for that, and then another one has to start.
         let until = span + RELEASE_WAIT;
         self.availability.begin(self.cluster.world.now(), "file system checked", Cause::Other, until);
-        self.plan_fault(span, FaultEvent::EndCheck);
+        self.plan(span, Run::end_check);
     }
 
     pub(crate) fn end_check(&mut self) {
@@ -88,7 +87,7 @@ impl Run {
             self.step_process(slot, seen);
             self.step_process(slot, ProcessInput::Wake);
         }
-        self.plan_fault(OBSERVE_EVERY, FaultEvent::ObserveCheck);
+        self.plan(OBSERVE_EVERY, Run::observe_check);
     }
 
     /// True if a process that is started now takes over at once. Otherwise it is started later.

@@ -2,8 +2,8 @@
 
 use crate::cluster::{ARRAY, Cluster, HostSlot};
 use crate::file_options::{FileOptions, ShardOptions};
+use crate::more_volume::MoreVolume;
 use crate::role::Role;
-use crate::volumes::MoreVolume;
 use braid_base::{BLOCK_BYTES, FileSystemId, Generation, NodeId, ShardId, Time, VolumeId};
 use braid_files::{FileClient, FileClientConfig};
 use braid_host::Host;

@@ -1,12 +1,13 @@
 //! Hosts that disconnect gracefully, and the checks that hosts leave no state behind once the dead hosts are fenced.
 
-use crate::cluster::{Cluster, Failed, HostSlot};
-use crate::fault_events::FaultEvent;
-use crate::role::Role;
+use crate::activity::{Activity, Draw, Feature, pick};
+use crate::cluster::{Cluster, DisconnectedHost, Failed, HostSlot, failed};
+use crate::options::Options;
 use crate::swarm::Run;
 use braid_base::{DeviceId, Epoch, Generation, NodeId, Rng, Time};
 use braid_device::TransactionView;
-use braid_machine::{ArrayRequest, OpId};
+use braid_machine::{ArrayRequest, HostError, OpId};
+use braid_wire::Rejection;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -15,38 +16,61 @@ const CONFIRMED_WITHIN: Duration = Duration::from_millis(900);
 /// Counters of a device for state kept for hosts, or missing blocks. They must be zero at rest.
 const KEPT: [&str; 4] = ["answers_kept", "commits_remembered", "intents_undecided", "blocks_absent"];
 
-/// A host that has disconnected gracefully.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct DisconnectedHost {
-    /// When it was told to disconnect.
-    asked: Time,
-    /// Its last epoch. A device that was out in this epoch was not told.
-    epoch: Epoch,
+#[derive(Clone, Debug)]
+pub(crate) struct Disconnects;
+
+impl Feature for Disconnects {
+    const NAME: &'static str = "disconnect";
+    const ONE_IN: u64 = 4;
+    const EVERY: Option<[u64; 3]> = Some([100, 500, 2_000]);
+    // Where writes take effect on arrival, a host may not end while a device is unavailable. In calm runs no host may be refused for lack
+    // of room.
+    const NOT_WITH: &'static [&'static str] = &["calm"];
+
+    /// Session tables then have room for little more than the living hosts.
+    fn draw(options: &mut Options, draw: &mut Draw) -> Option<Disconnects> {
+        options.settings.hosts_max = options.hosts + draw.rng.between(2, 4) as usize;
+        options.settings.device_transactions_max = draw.rng.between(128, 512) as usize;
+        Some(Disconnects)
+    }
 }
 
-impl Run {
-    /// Schedules graceful disconnects, if the run has them.
-    pub(crate) fn plan_disconnect(&mut self) {
-        if let Some(mean) = self.cluster.options.disconnects {
-            let pause = Duration::from_nanos(self.disconnect_rng.below(2 * mean.as_nanos() as u64) + 1);
-            self.plan_fault(pause, FaultEvent::Disconnect);
-        }
+impl Activity for Disconnects {
+    fn start(&mut self, run: &mut Run, _rng: &mut Rng) {
+        run.cluster.overhear();
     }
 
     /// Makes one host disconnect, or has the control plane fence all hosts that have ended.
-    pub(crate) fn disconnect_and_plan_next(&mut self) {
-        let staying = self.staying_slots();
-        if self.disconnect_rng.chance(1, 4) {
-            self.sweep();
-        } else if let Some(slot) = pick(&mut self.disconnect_rng, &staying) {
-            self.count_fault("host disconnects");
-            let (node, now) = (self.cluster.node(slot), self.cluster.world.now());
-            let op = self.cluster.ask(slot, ArrayRequest::Disconnect);
-            self.disconnecting.insert(op, (node, now));
+    fn act(&mut self, run: &mut Run, rng: &mut Rng) {
+        let staying = run.staying_slots();
+        if rng.chance(1, 4) {
+            run.sweep();
+        } else if let Some(slot) = pick(rng, &staying) {
+            run.count_fault("host disconnects");
+            let (node, now) = (run.cluster.node(slot), run.cluster.world.now());
+            let op = run.cluster.ask(slot, ArrayRequest::Disconnect);
+            run.disconnecting.insert(op, (node, now));
         }
-        self.plan_disconnect();
     }
 
+    fn heal(&mut self, run: &mut Run) {
+        if !run.cluster.options.activities.has("objects") {
+            run.cluster.overhear();
+        }
+    }
+
+    /// The request was sent to a host that was about to disconnect. Session tables are full until devices have forgotten hosts that have
+    /// ended.
+    fn excuses(&self, error: &HostError) -> bool {
+        use HostError::{Disconnecting, LockServerRejected, Rejected};
+        match error {
+            Rejected { rejection, .. } | LockServerRejected { rejection, .. } => *rejection == Rejection::TooManyHosts,
+            error => matches!(error, Disconnecting),
+        }
+    }
+}
+
+impl Run {
     /// Hosts that accept requests: the others are down, or refuse requests because they disconnect.
     pub(crate) fn staying_slots(&self) -> Vec<HostSlot> {
         let up = self.cluster.living_slots().into_iter();
@@ -117,10 +141,9 @@ impl Cluster {
     /// Checks that devices keep only state that living hosts account for; the living hosts have no operation in progress. Blocks that
     /// devices missed may be on record only for devices that have died for good, until they have new disks.
     pub(crate) fn check_leaks(&self) -> Result<(), Failed> {
-        let failed = |check, details| Err(Failed { check, details });
         let living = self.living();
         for device in self.devices().into_iter().filter(|device| !self.dead.contains(device)) {
-            let Some(Role::Device(machine)) = self.world.machine(NodeId::Device(device)) else {
+            let Some(machine) = self.device(device) else {
                 return failed("device-down", format!("{device} is not up"));
             };
             if let Some(transaction) = machine.transactions().next() {
@@ -160,7 +183,7 @@ impl Cluster {
     /// in which it alone took part.
     pub(crate) fn check_left(&self) -> Result<(), Failed> {
         for device in self.devices() {
-            let Some(Role::Device(machine)) = self.world.machine(NodeId::Device(device)) else { continue };
+            let Some(machine) = self.device(device) else { continue };
             let started = self.started.get(&device).copied().unwrap_or(Time(0));
             let is_left = |transaction: &TransactionView| {
                 let was_out =
@@ -170,7 +193,7 @@ impl Cluster {
             };
             if let Some(transaction) = machine.transactions().find(is_left) {
                 let details = format!("{device} keeps what belongs to a host that has left: {transaction:?}");
-                return Err(Failed { check: "left-behind", details });
+                return failed("left-behind", details);
             }
         }
         Ok(())
@@ -180,8 +203,4 @@ impl Cluster {
     fn present_since(&self, device: DeviceId) -> Option<Epoch> {
         self.membership().and_then(|membership| membership.member(device)).map(|member| member.since)
     }
-}
-
-pub(crate) fn pick(rng: &mut Rng, among: &[HostSlot]) -> Option<HostSlot> {
-    (!among.is_empty()).then(|| among[rng.below(among.len() as u64) as usize])
 }

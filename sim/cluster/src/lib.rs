@@ -2,6 +2,7 @@
 //!
 //! - [`cluster`] builds an array and has the operations that scenarios consist of: write, read, crash, restart, settle, check.
 //! - [`swarm`] runs one seed: options, a swarm run under faults, healing, then every check.
+//! - `activities` lists what happens in a run beside clients and the faults of the world; each activity has a file of its own.
 //! - [`matrix`] makes each node of a tiny array lose power at each of its steps.
 //! - [`metadata_matrix`] makes a metadata server lose power at each of its steps.
 //! - [`attack`] runs many seeds; the program `planted` proves that they find the bugs in `bugs/`.
@@ -11,6 +12,8 @@
 //!                                                                └─► parity right, history serializable
 //! ```
 
+mod activities;
+mod activity;
 pub mod attack;
 mod attribute_volumes;
 mod availability;
@@ -23,38 +26,44 @@ mod deaths;
 mod degraded;
 mod exclusion;
 mod fault_events;
+mod fences;
 mod file_checks;
 mod file_options;
 mod file_records;
 mod file_system_checks;
+mod file_use;
 mod file_workload;
 mod files;
 mod graceful_disconnect;
 mod hosts;
 pub mod matrix;
+mod media;
 mod member_state;
 pub mod metadata_matrix;
 mod metadata_processes;
+mod more_volume;
 mod moving;
 pub mod object_workload;
 mod objects;
 pub mod options;
+mod ownership_history;
+mod reconnects;
 mod records;
 pub mod report;
 mod role;
 mod sites;
+mod sniffer;
 mod surveyor;
 mod suspensions;
 pub mod swarm;
 mod take_overs;
-pub mod volumes;
+mod volumes;
 pub mod workload;
 
 pub use cluster::{Cluster, Failed, HostSlot};
-pub use control::{ChangeOptions, SilenceOptions};
 pub use file_options::ShardOptions;
 pub use files::{FileSystem, FileSystemShard};
-pub use options::{Choices, Options};
+pub use options::{Choices, Kind, Options};
 pub use report::{Failure, Report};
 pub use role::Role;
 pub use swarm::run;

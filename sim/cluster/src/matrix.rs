@@ -8,7 +8,7 @@
 //! node's disk keeps of unsynced writes. Each case is first run without a crash, to count the inputs of each node. A step of a
 //! machine lies between two inputs, so these points cover the whole run.
 
-use crate::cluster::{Cluster, Failed, HostSlot};
+use crate::cluster::{Cluster, Failed, HostSlot, failed};
 use crate::object_workload::{COUNTER, command};
 use crate::options::Options;
 use crate::swarm::caught;
@@ -376,7 +376,7 @@ impl Play {
         self.come_to_rest_without(case.without)?;
         // The array can serve without any single device.
         if !self.refused.is_empty() && (case.without.is_none() || crash.is_none()) {
-            return Err(Failed { check: "refused", details: self.refused.join("\n") });
+            return failed("refused", self.refused.join("\n"));
         }
         // (Another host may be in a crashed host's slot by now, and count from its own start.)
         let taken = |node| self.inputs(node).saturating_sub(before[&node]);
@@ -447,8 +447,7 @@ impl Play {
                 Err(_) if self.cluster.world.now() < patience => {}
                 Err(Some(failed)) => return Err(failed),
                 Err(None) => {
-                    let details = format!("{:?}", self.cluster.asked().collect::<Vec<_>>());
-                    return Err(Failed { check: "unanswered", details });
+                    return failed("unanswered", format!("{:?}", self.cluster.asked().collect::<Vec<_>>()));
                 }
             }
         }

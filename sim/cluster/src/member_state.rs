@@ -1,9 +1,7 @@
 //! Checks of the membership at every step of the monitor: the rules of `docs/membership.md` that are visible at a single moment.
 
 use crate::cluster::{Cluster, Failed};
-use crate::role::Role;
 use braid_base::{DeviceId, Epoch, Member, MemberState, Membership, NodeId, Time};
-use braid_device::Service;
 use braid_layout::VolumeDescription;
 use std::collections::BTreeMap;
 
@@ -43,9 +41,7 @@ impl Cluster {
 
     /// Observes whether the array waits for a device that it needs.
     pub(crate) fn note_unavailable(&mut self) {
-        if let Some(Role::Monitor(monitor)) = self.world.machine(NodeId::Monitor)
-            && !monitor.unavailable().is_empty()
-        {
+        if self.monitor().is_some_and(|monitor| !monitor.unavailable().is_empty()) {
             self.last_unavailable = Some(self.world.now());
         }
     }
@@ -54,10 +50,7 @@ impl Cluster {
     /// suspect transaction.
     pub(crate) fn is_calm(&self) -> bool {
         let last = self.missed.spans.last().map_or(Time(0), |(_, end)| *end);
-        let suspects = |device: DeviceId| match self.world.machine(NodeId::Device(device)) {
-            Some(Role::Device(machine)) => machine.suspects(),
-            _ => 0,
-        };
+        let suspects = |device: DeviceId| self.device(device).map_or(0, |machine| machine.suspects());
         self.is_whole()
             && self.asked().all(|asked| asked.since > last)
             && self.devices().into_iter().all(|device| suspects(device) == 0)
@@ -66,10 +59,8 @@ impl Cluster {
     fn is_whole(&self) -> bool {
         let Some(decided) = self.membership() else { return false };
         decided.members.iter().all(|member| {
-            let lives_by = match self.world.machine(NodeId::Device(member.device)) {
-                Some(Role::Device(machine)) if *machine.service() == Service::Serving => machine.membership(),
-                _ => None,
-            };
+            let serving = self.device(member.device).filter(|_| self.can_serve(member.device));
+            let lives_by = serving.and_then(|machine| machine.membership());
             member.member_state == MemberState::In
                 && lives_by.is_some_and(|membership| membership.epoch == decided.epoch)
         })
@@ -90,9 +81,8 @@ impl Cluster {
         let decided = self.membership().filter(|membership| membership.epoch > Epoch(0));
         let mut lives_by = Vec::new();
         for device in self.devices() {
-            if let Some(Role::Device(machine)) = self.world.machine(NodeId::Device(device)) {
-                lives_by.extend(machine.membership().map(|membership| (device, membership)));
-            }
+            let membership = self.device(device).and_then(|machine| machine.membership());
+            lives_by.extend(membership.map(|membership| (device, membership)));
         }
         for membership in decided.into_iter().chain(lives_by.iter().map(|(_, membership)| *membership)) {
             seen.learn(membership)?;
@@ -106,10 +96,9 @@ impl Cluster {
         }
         self.check_stripes(decided)?;
         for Member { device, .. } in decided.members.iter().filter(|member| member.member_state == MemberState::Out) {
-            let node = NodeId::Device(*device);
-            let now = self.world.local(node).expect("the node is in the world").time;
-            if let Some(Role::Device(machine)) = self.world.machine(node)
-                && *machine.service() == Service::Serving
+            let now = self.world.local(NodeId::Device(*device)).expect("the node is in the world").time;
+            if let Some(machine) = self.device(*device)
+                && self.can_serve(*device)
                 && machine.has_lease(now)
             {
                 return Err(format!("{device} is out in {:?} and serves by {:?}", decided.epoch, machine.membership()));

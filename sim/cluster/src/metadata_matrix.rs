@@ -9,12 +9,13 @@
 //! metadata volume there are points before it reaches the devices, between two devices, when it is durable and not known to be, and before and
 //! after its answer. With [`Victim::Successor`] the first server dies at a fixed point, and the one that takes over at each of its inputs.
 
-use crate::cluster::{Cluster, Failed, HostSlot};
+use crate::cluster::{Cluster, Failed, HostSlot, failed};
 use crate::file_options::{FileOptions, ShardOptions};
+use crate::file_use::Files;
 use crate::file_workload::FileWorkload;
+use crate::more_volume::MoreVolume;
 use crate::options::Options;
 use crate::swarm::caught;
-use crate::volumes::MoreVolume;
 use braid_base::limits::Settings;
 use braid_base::{NodeId, Rng, Time};
 use braid_layout::Layout;
@@ -95,14 +96,8 @@ impl Play {
         let data = MoreVolume { layout, first: 0, ordering: Ordering::Timestamp, stripes: 512 };
         let files = FileOptions { share: 100, names: 50, data, every: Duration::from_secs(1), shards };
         let workload = FileWorkload::new(&files, Rng::new(seed));
-        let options = Options {
-            seed,
-            hosts: 3,
-            device_bytes: u64::from(shards.count) * (64 << 20),
-            files: Some(files),
-            settings,
-            ..calm
-        };
+        let options = Options { seed, hosts: 3, device_bytes: u64::from(shards.count) * (64 << 20), settings, ..calm };
+        let options = options.with(Files::new(files, Rng::new(seed), Rng::new(seed)));
         let cluster = Cluster::new(options, Trace::keeping(0));
         Play { cluster, workload, issued: BTreeMap::new(), next: None, before: 0, taken: 0 }
     }
@@ -144,7 +139,7 @@ impl Play {
         let judged = self.cluster.judge_files()?;
         match judged.undecided {
             0 => Ok(self.taken),
-            _ => Err(Failed { check: "files-undecided", details: "the search for an order was abandoned".into() }),
+            _ => failed("files-undecided", "the search for an order was abandoned".into()),
         }
     }
 
@@ -175,8 +170,7 @@ impl Play {
         let until = self.cluster.world.now().after(PATIENCE);
         while self.cluster.asked().next().is_some() {
             if self.cluster.world.now() > until {
-                let details = format!("{:?}", self.cluster.asked().collect::<Vec<_>>());
-                return Err(Failed { check: "unanswered", details });
+                return failed("unanswered", format!("{:?}", self.cluster.asked().collect::<Vec<_>>()));
             }
             self.pass()?;
             self.cluster.release_advisory_locks();
@@ -195,7 +189,7 @@ impl Play {
                     if let Err(error) = &outcome
                         && self.cluster.file_operation_of(&asked.record).is_some_and(|it| it.answer().is_none())
                     {
-                        return Err(Failed { check: "files-error", details: format!("{asked:?}: {error}") });
+                        return failed("files-error", format!("{asked:?}: {error}"));
                     }
                     if let Some(operation) = self.cluster.file_operation_of(&asked.record) {
                         self.workload.learn(operation);

@@ -2,8 +2,7 @@
 //! the last one is alive, and some hosts still speak to that one. All other faults happen to them as to other hosts.
 
 use crate::availability::Cause;
-use crate::cluster::{Failed, HostSlot, PendingOperation};
-use crate::fault_events::FaultEvent;
+use crate::cluster::{Failed, HostSlot, PendingOperation, failed};
 use crate::file_system_checks::FileSystemChecks;
 use crate::swarm::Run;
 use braid_base::{NodeId, Rng, Time};
@@ -56,9 +55,9 @@ impl MetadataFaults {
 impl Run {
     /// Schedules faults of metadata servers, if the run has a file system.
     pub(crate) fn plan_metadata_fault(&mut self) {
-        if let Some(files) = &self.cluster.options.files {
+        if let Some(files) = self.cluster.options.files() {
             let pause = self.metadata.rng.below(2 * files.every.as_nanos() as u64) + 1;
-            self.plan_fault(Duration::from_nanos(pause), FaultEvent::MetadataServer);
+            self.plan(Duration::from_nanos(pause), Run::disturb_metadata_and_plan_next);
         }
     }
 
@@ -107,7 +106,7 @@ impl Run {
         self.availability.begin(now, "metadata server crash", Cause::Host, down);
         self.crash_plans.remove(&node);
         self.crash(node);
-        self.plan_fault(down, FaultEvent::Return { node, reboot: false });
+        self.plan(down, move |run| run.bring_back(node, false));
     }
 
     /// Power fails at a process instead of one of its next inputs, such as the news that a write of its journal is durable.
@@ -138,7 +137,7 @@ impl Run {
             let others = self.cluster.devices().into_iter().map(NodeId::Device).chain([NodeId::Monitor]);
             let pairs: Vec<_> = others.flat_map(|other| [(last, other), (other, last)]).collect();
             pairs.iter().for_each(|(from, to)| self.cluster.world.network.cut(*from, *to));
-            self.plan_fault(span, FaultEvent::Join(pairs));
+            self.plan(span, move |run| run.join(&pairs));
             self.count_fault("metadata server cut off");
         }
         self.replace_if_down(free);
@@ -156,7 +155,7 @@ impl Run {
         let others = self.cluster.world.up().into_iter().filter(|other| *other != node);
         let pairs: Vec<_> = others.flat_map(|other| [(node, other), (other, node)]).collect();
         pairs.iter().for_each(|(from, to)| self.cluster.world.network.cut(*from, *to));
-        self.plan_fault(span, FaultEvent::Join(pairs));
+        self.plan(span, move |run| run.join(&pairs));
     }
 
     /// The slots with a process that is up.
@@ -190,7 +189,7 @@ impl Run {
             if let Some(MetadataService::Unusable(error)) =
                 self.cluster.metadata_server(slot).map(|server| server.service().clone())
             {
-                return Err(Failed { check: "metadata-unusable", details: format!("{node}: {error}") });
+                return failed("metadata-unusable", format!("{node}: {error}"));
             }
             match self.cluster.metadata_state(slot) {
                 Some(NodeState::Ended(HostError::Fenced | HostError::Ownership(_))) => {
@@ -201,7 +200,7 @@ impl Run {
                 // It releases the file system.
                 Some(NodeState::Ended(HostError::Disconnecting)) => self.step_process(slot, ProcessInput::Wake),
                 Some(NodeState::Ended(error)) => {
-                    return Err(Failed { check: "metadata-ended", details: format!("{node}: {error}") });
+                    return failed("metadata-ended", format!("{node}: {error}"));
                 }
                 _ => {}
             }
@@ -215,7 +214,7 @@ impl Run {
             missing.into_iter().for_each(|slot| self.replace_if_down(slot));
         } else if !self.metadata.is_restart_planned {
             self.metadata.is_restart_planned = true;
-            self.plan_fault(RESTART_AFTER, FaultEvent::StartMetadataServer);
+            self.plan(RESTART_AFTER, Run::start_metadata_if_none);
         }
         Ok(())
     }
@@ -253,7 +252,7 @@ impl Run {
                 }
             }
             let span = Duration::from_millis(self.metadata.rng.between(1, DETOUR_MAX));
-            self.plan_fault(span, FaultEvent::EndDetours);
+            self.plan(span, Run::end_detours);
         }
     }
 
@@ -266,7 +265,7 @@ impl Run {
         // A new owner serves after a lease, and hears from hosts again; a host that is silent is fenced after some leases.
         let aftermath = 4 * lease + 2 * settings.resend_max + Duration::from_secs(2);
         let quiet = self.availability.nothing_since(now).max(self.metadata.changed).after(aftermath);
-        let failed = |details| Err(Failed { check: "files-availability", details });
+        let failed = |details| failed("files-availability", details);
         if outcome == &Err(HostError::Fenced) && asked.since >= quiet {
             return failed(format!("{asked:?}: fenced, and nothing excuses that since {quiet:?}"));
         }

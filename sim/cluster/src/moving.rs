@@ -1,18 +1,15 @@
-//! Changes of a volume by the control plane, as operations of scenarios; and the end of the last migration of a run.
+//! Changes of a volume by the control plane, as operations of scenarios; and the runs in which the volume moves.
 
-use crate::cluster::{Cluster, Failed, HostSlot};
+use crate::activity::{Activity, Draw, Feature};
+use crate::cluster::{Cluster, HostSlot};
 use crate::control::Subject;
+use crate::options::Options;
 use crate::role::Role;
-use crate::swarm::Run;
 use braid_base::DeviceId;
 use braid_control_protocol::{Administrator, Change, Creation, Error, Migration, Timing};
 use braid_layout::{Layout, Placement, VolumeDescription};
 use braid_machine::{JobRequest, OpId};
 use braid_ordering::Ordering;
-use std::time::Duration;
-
-/// The longest time until a migration has ended on a healthy array.
-const END_MAX: Duration = Duration::from_secs(120);
 
 impl Cluster {
     /// Changes the ordering of the volume. Operations may be in progress: they end, and later ones wait.
@@ -76,25 +73,26 @@ impl Cluster {
     }
 }
 
-impl Run {
-    /// After the faults, ends the migration that the run has left, in half of the seeds.
-    pub(crate) fn end_last_move(&mut self) -> Result<(), Failed> {
-        if self.cluster.volume.moving.is_none() || !self.change_rng.chance(1, 2) {
-            return Ok(());
+/// The volume moves during the run: its changes are drawn and made by [`crate::control::ChangeOptions`].
+#[derive(Clone, Debug)]
+pub(crate) struct Migrate;
+
+impl Activity for Migrate {}
+
+impl Feature for Migrate {
+    const NAME: &'static str = "migrate";
+    const ONE_IN: u64 = 12;
+
+    fn draw(options: &mut Options, draw: &mut Draw) -> Option<Migrate> {
+        if options.ordering == Ordering::None {
+            return None;
         }
-        let by = HostSlot(0);
-        let own = self.cluster.generation(by);
-        self.count_fault("last migration ended");
-        self.cluster.begin_operation(by, Migration::continuing(own, Timing::default()).into());
-        let until = self.cluster.world.now().after(END_MAX);
-        while self.cluster.administers(by)
-            && let Some(event) = self.cluster.world.next(until)
-        {
-            self.on_world_event(event)?;
-        }
-        match &self.cluster.volume.moving {
-            Some(target) => Err(Failed { check: "left-moving", details: format!("to {target:?}") }),
-            None => self.come_to_rest(),
-        }
+        // During a migration twice as much is written, so space must not be short. Several lock servers divide the locks by the place
+        // of stripes, and then volumes are not migrated.
+        options.lock_servers = options.lock_servers.min(1);
+        // The blocks written to both layouts must fit into a batch of the journal.
+        (options.chunks, options.journal_bytes) = (None, None);
+        options.other_devices = draw.rng.below(4) as u16;
+        Some(Migrate)
     }
 }

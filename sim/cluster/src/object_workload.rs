@@ -106,6 +106,11 @@ impl ObjectWorkload {
         ObjectWorkload { rng, options, values: 0, told: BTreeMap::new() }
     }
 
+    /// The array has so many devices.
+    pub(crate) fn limit_devices(&mut self, count: u16) {
+        self.options.devices = self.options.devices.min(count);
+    }
+
     /// The next object operation; `None` if the client's next operation does not concern objects.
     pub fn operation(&mut self) -> Option<ObjectChoice> {
         if !self.rng.chance(self.options.share, 100) {

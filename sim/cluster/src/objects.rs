@@ -1,26 +1,110 @@
 //! Operations of scenarios on objects with bytes and attributes. The requests of clients have a history of their own, which is
 //! checked at the end.
 
-use crate::cluster::{Cluster, Failed, HostSlot, PendingOperation, Record};
+use crate::activity::{Activity, Draw, Feature};
+use crate::cluster::{Cluster, Failed, HostSlot, PendingOperation, Record, failed};
 use crate::object_workload::attribute_volume::ATTRIBUTE_VOLUME;
-use crate::object_workload::{ObjectAsks, ObjectChoice, command, get};
-use braid_base::{DeviceId, NodeId, ObjectId, limits};
+use crate::object_workload::{ObjectAsks, ObjectChoice, ObjectOptions, ObjectWorkload, command, get};
+use crate::options::Options;
+use crate::report::Report;
+use crate::swarm::Run;
+use braid_base::{DeviceId, NodeId, ObjectId, Rng, limits};
 use braid_check::{
     Client, Linearizability, Moment, ObjectOperation, ObjectOperationId, Objects, check_counters, check_objects,
-    is_beyond_the_model,
+    count_outcomes, is_beyond_the_model,
 };
 use braid_machine::{HostError, HostOutcome, HostSuccess, ObjectsRequest, OpId};
 use braid_objects::{evaluate, map_access::apply};
-use braid_wire::{
-    Action, ActionResult, Answer, AttributeName, Command, CommandResult, LockAnswer, LockReply, Message, ObjectAnswer,
-    ObjectCommand, ObjectFailure, ObjectRefusal, ObjectRequest, Rejection, Reply,
-};
-use braid_world::Verdict;
-use std::collections::{BTreeMap, BTreeSet};
+use braid_ordering::Atomicity;
+use braid_wire::{Action, ActionResult, AttributeName, CommandResult, ObjectCommand, ObjectFailure, ObjectRequest};
+use braid_world::{FaultKind, Verdict};
+use std::collections::BTreeSet;
 use std::rc::Rc;
+use std::time::Duration;
 
-/// Abandoned requests to devices, which may still happen: the host, the device, when the client was told, and the request.
-pub(crate) type Abandoned = Vec<(u32, DeviceId, Moment, ObjectOperationId)>;
+/// The number of clients of all hosts together, where there are many; each has one operation in progress.
+const CLIENTS_AT_ONCE_MAX: usize = 12;
+/// The longest delay of a message that is held at a cut.
+const HELD_MAX: Duration = Duration::from_secs(1);
+/// Bytes of a device for objects, in addition to those for the volume.
+const BYTES_FOR_OBJECTS: u64 = 16 << 20;
+
+/// Clients also use objects of devices.
+#[derive(Clone, Debug)]
+pub(crate) struct ObjectUse {
+    options: ObjectOptions,
+    workload: ObjectWorkload,
+}
+
+impl Feature for ObjectUse {
+    const NAME: &'static str = "objects";
+    const ONE_IN: u64 = 4;
+    const NEEDS_ATOMICITY: bool = false;
+
+    fn draw(options: &mut Options, draw: &mut Draw) -> Option<ObjectUse> {
+        // An object lies on one device: a lost disk would lose it.
+        options.without_faults(&[FaultKind::Replace, FaultKind::Misdirected]);
+        // Tests of exactly-once execution need many requests that are interrupted.
+        let is_atomic = options.atomicity == Atomicity::Implied;
+        let often = draw.rng.below(2) == 0 && is_atomic;
+        let faults = &mut options.faults;
+        if often && draw.choices.may(FaultKind::DeviceCrash.name()) {
+            faults.weights.insert(FaultKind::DeviceCrash, 30);
+            faults.every = faults.every.min(Duration::from_millis(200));
+            faults.span_max = faults.span_max.min(Duration::from_millis(500));
+        }
+        let objects = ObjectOptions::draw(&mut draw.rng, options.settings.request_timeout);
+        // By the time a cut is healed, impatient requests are abandoned, and their messages arrive late.
+        if objects.hasty > 0 && is_atomic && draw.choices.may(FaultKind::Cut.name()) {
+            faults.weights.insert(FaultKind::Cut, 20);
+            faults.every = faults.every.min(Duration::from_millis(300));
+            (faults.network.held, faults.network.held_max) = (3_000, HELD_MAX);
+        }
+        // Where much is written to the journal, the journal wraps around soon.
+        if objects.bulk_bytes_max > 0 && !options.activities.has("migrate") {
+            options.journal_bytes = Some(1 << 20);
+        }
+        // Devices without space refuse objects: here they must accept them.
+        options.chunks = None;
+        options.device_bytes += BYTES_FOR_OBJECTS;
+        // The operations on the volume are checked, too; many of them at once take long to check. And not too many object requests
+        // may be in progress.
+        if objects.share > 90 && is_atomic {
+            options.clients = options.clients.max(objects.crowd.min(CLIENTS_AT_ONCE_MAX / options.hosts));
+        }
+        let workload = ObjectWorkload::new(objects.clone(), options.source(Self::NAME).named("events"));
+        Some(ObjectUse { options: objects, workload })
+    }
+}
+
+impl Activity for ObjectUse {
+    fn prepare(&self, cluster: &mut Cluster, first: HostSlot) {
+        for device in cluster.devices().into_iter().take(self.options.devices.into()) {
+            cluster.make_objects(first, device, 1..=self.options.staying);
+        }
+    }
+
+    fn start(&mut self, run: &mut Run, _rng: &mut Rng) {
+        self.workload.limit_devices(run.cluster.devices().len() as u16);
+        run.cluster.overhear();
+    }
+
+    fn operate(&mut self, run: &mut Run, _rng: &mut Rng, slot: HostSlot, client: usize) -> bool {
+        let operation = self.workload.operation();
+        operation.map(|operation| run.cluster.wish_objects(slot, client, operation)).is_some()
+    }
+
+    fn learn(&mut self, cluster: &Cluster, answered: &PendingOperation) {
+        if let Some(operation) = cluster.object_operation(answered).filter(|it| it.device != ATTRIBUTE_VOLUME) {
+            self.workload.learn(operation);
+        }
+    }
+
+    fn count(&self, cluster: &Cluster, report: &mut Report) {
+        let operations = cluster.objects.operations().iter().filter(|operation| operation.device != ATTRIBUTE_VOLUME);
+        report.count(Self::NAME, count_outcomes(operations));
+    }
+}
 
 impl Cluster {
     /// Creates the first objects of a device, with these numbers.
@@ -111,8 +195,7 @@ impl Cluster {
             }
             (_, Err(error)) if self.options.excuses(error) => {}
             (record, outcome) => {
-                let details = format!("{record:?}: {outcome:?}");
-                return Err(Failed { check: "unexpected-answer", details });
+                return failed("unexpected-answer", format!("{record:?}: {outcome:?}"));
             }
         }
         Ok(())
@@ -161,7 +244,7 @@ impl Cluster {
 
     pub(crate) fn check_answers(&self) -> Result<(), Failed> {
         match &self.sniffer.borrow().contradiction {
-            Some(details) => Err(Failed { check: "answered-twice", details: details.clone() }),
+            Some(details) => failed("answered-twice", details.clone()),
             None => Ok(()),
         }
     }
@@ -180,9 +263,7 @@ impl Cluster {
             .map_err(|miscounted| Failed { check: "counters", details: miscounted.to_string() })?;
         match check_objects(&self.objects) {
             Linearizability::Linearizable { steps } => Ok(Some(steps)),
-            Linearizability::Not(contradiction) => {
-                Err(Failed { check: "linearizable", details: contradiction.to_string() })
-            }
+            Linearizability::Not(contradiction) => failed("linearizable", contradiction.to_string()),
             Linearizability::GaveUp(_) => Ok(None),
         }
     }
@@ -205,7 +286,7 @@ impl Cluster {
         let list = Action::List { after: ObjectId(0), most: limits::OBJECT_LIST_MAX as u32 };
         let found = match self.look(reader, device, command(ObjectId(0), list))? {
             ActionResult::Objects { found, .. } => found,
-            other => return Err(Failed { check: "unexpected-answer", details: format!("{other:?}") }),
+            other => return failed("unexpected-answer", format!("{other:?}")),
         };
         for object in found.into_iter().filter(|object| !staying.contains(object)) {
             self.look(reader, device, command(object, whole.clone()))?;
@@ -244,55 +325,7 @@ impl Cluster {
         let op = self.have_done(reader, device, vec![look]);
         match self.answer(op, "objects can't be read after healing")? {
             HostSuccess::Objects(mut results) if results.len() == 1 => Ok(results.remove(0).action),
-            other => Err(Failed { check: "unexpected-answer", details: format!("{other:?}") }),
-        }
-    }
-}
-
-/// Requests and answers of hosts and devices, taken from the network.
-#[derive(Debug, Default)]
-pub(crate) struct Sniffer {
-    /// Requests that change something.
-    requests: BTreeSet<(NodeId, NodeId, u64)>,
-    answers: BTreeMap<(NodeId, NodeId, u64), ObjectAnswer>,
-    contradiction: Option<String>,
-    /// Hosts that were told, since the last look, that a device or a lock server has no room for them.
-    turned_away: BTreeSet<NodeId>,
-}
-
-impl Sniffer {
-    fn hear(&mut self, from: NodeId, to: NodeId, message: &Message) {
-        match message {
-            Message::Request(heard) => {
-                if let Command::Objects { sequence, request, .. } = &heard.command
-                    && !request.only_asks()
-                {
-                    self.requests.insert((from, to, *sequence));
-                }
-            }
-            Message::Answer(Answer { reply: Reply::Rejected { rejection: Rejection::TooManyHosts }, .. })
-            | Message::LockAnswer(LockAnswer {
-                reply: LockReply::Rejected { rejection: Rejection::TooManyHosts },
-                ..
-            }) => {
-                self.turned_away.insert(to);
-            }
-            Message::Answer(heard) => {
-                let Reply::Objects { sequence, answer } = &heard.reply else { return };
-                let name = (to, from, *sequence);
-                if matches!(answer, Err(ObjectRefusal { failure: ObjectFailure::Busy, .. }))
-                    || !self.requests.contains(&name)
-                {
-                    return;
-                }
-                let known = self.answers.entry(name).or_insert_with(|| answer.clone());
-                if known != answer {
-                    let details =
-                        format!("{from} answers request {sequence} of {to} first {known:?} and then {answer:?}");
-                    self.contradiction.get_or_insert(details);
-                }
-            }
-            _ => {}
+            other => failed("unexpected-answer", format!("{other:?}")),
         }
     }
 }

@@ -40,12 +40,8 @@ pub struct Report {
     /// Counters of lock servers; counts before a loss of power at a disk command are lost.
     pub lock_servers: LockServerCounters,
     pub stores: BTreeMap<&'static str, u64>,
-    /// Object requests by outcome, including those of the final check. One request may contain several swaps.
-    pub objects: BTreeMap<&'static str, u64>,
-    /// The same for attribute volumes.
-    pub attribute_volumes: BTreeMap<&'static str, u64>,
-    /// Operations on files by outcome, including those of the final walk.
-    pub files: BTreeMap<&'static str, u64>,
+    /// Operations of activities by outcome, including those of the final checks. One request may contain several swaps.
+    pub activities: BTreeMap<&'static str, BTreeMap<&'static str, u64>>,
     /// Histories of names, or of the bytes of a file system, for which the search for an order was abandoned.
     pub files_unjudged: u64,
     /// Steps of the searches for an order.
@@ -74,6 +70,17 @@ pub struct Failure {
 }
 
 impl Report {
+    /// Adds counts of an activity.
+    pub(crate) fn count(&mut self, activity: &'static str, counts: BTreeMap<&'static str, u64>) {
+        let all = self.activities.entry(activity).or_default();
+        counts.into_iter().for_each(|(name, count)| *all.entry(name).or_default() += count);
+    }
+
+    /// The counts of an activity; none if no run had it.
+    pub fn of(&self, activity: &str) -> BTreeMap<&'static str, u64> {
+        self.activities.get(activity).cloned().unwrap_or_default()
+    }
+
     /// Adds the figures of another run.
     pub fn add(&mut self, other: &Report) {
         self.runs += other.runs;
@@ -86,7 +93,7 @@ impl Report {
         self.search_steps += other.search_steps;
         self.unjudged += other.unjudged;
         self.files_unjudged += other.files_unjudged;
-        other.files.iter().for_each(|(name, count)| *self.files.entry(name).or_default() += count);
+        other.activities.iter().for_each(|(activity, counts)| self.count(activity, counts.clone()));
         // Independent of the order in which runs end.
         self.digest = self.digest.wrapping_add(other.digest);
         other.unknown.iter().for_each(|(name, count)| *self.unknown.entry(name).or_default() += count);
@@ -96,11 +103,6 @@ impl Report {
         }
         other.faults.iter().for_each(|(name, count)| *self.faults.entry(name).or_default() += count);
         other.ignored.iter().for_each(|(why, count)| *self.ignored.entry(*why).or_default() += count);
-        other.objects.iter().for_each(|(name, count)| *self.objects.entry(name).or_default() += count);
-        other
-            .attribute_volumes
-            .iter()
-            .for_each(|(name, count)| *self.attribute_volumes.entry(name).or_default() += count);
         other.stores.iter().for_each(|(name, count)| *self.stores.entry(name).or_default() += count);
         self.hosts.add(&other.hosts);
         self.lock_servers.add(&other.lock_servers);
@@ -156,17 +158,16 @@ impl fmt::Display for Report {
         writeln!(f, "  hosts         {}", listed(&self.hosts.list().into_iter().collect()))?;
         writeln!(f, "  lock servers  {}", listed(&self.lock_servers.list().into_iter().collect()))?;
         writeln!(f, "  stores        {}", listed(&self.stores))?;
-        writeln!(f, "  objects       {}", listed(&self.objects))?;
-        writeln!(f, "  attribute volumes       {}", listed(&self.attribute_volumes))?;
-        writeln!(
-            f,
-            "  files         {}; {} histories too entangled to judge",
-            listed(&self.files),
-            self.files_unjudged
-        )?;
+        for (activity, counts) in &self.activities {
+            writeln!(f, "  {activity:13} {}", listed(counts))?;
+        }
         let ignored = self.ignored.iter().map(|(why, count)| (format!("{why:?}"), *count)).collect();
         writeln!(f, "  ignored       {}", listed(&ignored))?;
-        write!(f, "  histories     ordered in {} steps; {} too entangled to judge", self.search_steps, self.unjudged)
+        write!(
+            f,
+            "  histories     ordered in {} steps; {} too entangled to judge, and {} of files",
+            self.search_steps, self.unjudged, self.files_unjudged
+        )
     }
 }
 

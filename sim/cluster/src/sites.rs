@@ -1,9 +1,10 @@
 //! Parity sites: where each host has the parity of its writes computed. Sites mix freely on one volume, so hosts differ in them.
 
+use crate::activity::{Activity, Draw, Feature};
 use crate::cluster::Cluster;
 use crate::options::{Choices, Options};
 use braid_base::NodeId;
-use braid_layout::{Layout, RaidLevel, SitePolicy, VolumeDescription};
+use braid_layout::{RaidLevel, SitePolicy, VolumeDescription};
 use braid_ordering::{Atomicity, Ordering};
 use braid_world::FaultKind;
 
@@ -12,48 +13,48 @@ const SITES: [SitePolicy; 4] =
     [SitePolicy::Originator, SitePolicy::AtParity, SitePolicy::Adaptive, SitePolicy::ParityNode];
 
 impl Choices {
-    /// True if all runs are to have parallel RAID.
-    fn names_parallel_raid(&self) -> bool {
-        [&self.only, &self.also].into_iter().any(|kinds| kinds.contains(&FaultKind::ParallelRaid))
-    }
-
     /// The ordering of a run, unless it is drawn. Other orderings than timestamps compute parity at hosts only.
     pub(crate) fn ordering(&self) -> Option<Ordering> {
-        self.ordering.or(self.names_parallel_raid().then_some(Ordering::Timestamp))
+        self.ordering.or(self.names(ParallelRaid::NAME).then_some(Ordering::Timestamp))
     }
 
     /// The atomicity of a run, unless it is drawn.
     pub(crate) fn atomicity(&self) -> Option<Atomicity> {
-        self.atomicity.or(self.names_parallel_raid().then_some(Atomicity::Implied))
+        self.atomicity.or(self.names(ParallelRaid::NAME).then_some(Atomicity::Implied))
     }
 }
 
-impl Options {
-    /// In three of four seeds, draws parity sites. If the choices name this, in all seeds; these have a small volume with parity, and pairs
-    /// of nodes are often cut from each other.
-    pub(crate) fn with_sites(mut self, choices: &Choices) -> Options {
-        // A random source of its own, so that all other seeds are unchanged.
-        let rng = &mut self.source("parallel-raid");
-        let named = choices.names_parallel_raid();
-        if !choices.kinds().contains(&FaultKind::ParallelRaid) || !(rng.below(4) > 0 || named) {
-            return self;
+/// Hosts take parity sites in turn.
+#[derive(Clone, Debug)]
+pub(crate) struct ParallelRaid;
+
+impl Activity for ParallelRaid {}
+
+impl Feature for ParallelRaid {
+    const NAME: &'static str = "parallel-raid";
+    const NEEDS_ATOMICITY: bool = false;
+
+    /// In three of four seeds. If the choices name this, runs have a small volume with parity, and pairs of nodes are often cut from each
+    /// other.
+    fn draw(options: &mut Options, draw: &mut Draw) -> Option<ParallelRaid> {
+        if !draw.may || !(draw.rng.below(4) > 0 || draw.is_named) {
+            return None;
         }
-        self.sites = (0..rng.between(1, 4)).map(|_| SITES[rng.below(4) as usize]).collect();
-        if named {
-            if self.sites.iter().all(|site| *site == SitePolicy::Originator) {
-                self.sites = vec![SitePolicy::AtParity];
+        let rng = &mut draw.rng;
+        options.sites = (0..rng.between(1, 4)).map(|_| SITES[rng.below(4) as usize]).collect();
+        if draw.is_named {
+            if options.sites.iter().all(|site| *site == SitePolicy::Originator) {
+                options.sites = vec![SitePolicy::AtParity];
             }
-            if !matches!(self.layout.scheme(), RaidLevel::Raid5 { .. }) {
-                let (data, unit) = (rng.between(2, 4) as usize, self.layout.unit_blocks());
-                let scheme = RaidLevel::Raid5 { data };
-                self.layout = Layout::new(scheme, scheme.width(), unit).expect("a ring that is wide enough");
+            if !matches!(options.layout.scheme(), RaidLevel::Raid5 { .. }) {
+                options.set_redundant_layout(rng.between(2, 4) as usize);
             }
-            self.stripes = self.stripes.min(rng.between(1, 3));
-            if choices.kinds().contains(&FaultKind::Cut) {
-                self.faults.weights.insert(FaultKind::Cut, rng.between(5, 30));
+            options.stripes = options.stripes.min(rng.between(1, 3));
+            if draw.choices.may(FaultKind::Cut.name()) {
+                options.faults.weights.insert(FaultKind::Cut, rng.between(5, 30));
             }
         }
-        self
+        Some(ParallelRaid)
     }
 }
 

@@ -3,22 +3,16 @@
 
 mod counting;
 
+use crate::activity::{Acting, Activities};
 use crate::availability::{Availability, Cause, Judged};
-use crate::cluster::{Cluster, Failed, HostSlot, PendingOperation, Record};
-use crate::damage::Row;
-use crate::fault_events::FaultEvent;
-use crate::file_workload::FileWorkload;
+use crate::cluster::{Cluster, Failed, HostSlot, PendingOperation, Record, failed};
 use crate::metadata_processes::MetadataFaults;
-use crate::object_workload::attribute_volume::ATTRIBUTE_VOLUME;
-use crate::object_workload::{ObjectOptions, ObjectWorkload};
 use crate::options::Options;
-use crate::records::Ruined;
 use crate::report::{Failure, Report};
 use crate::workload::{ClientOperation, Workload};
 use braid_base::{BLOCK_BYTES, DeviceId, DiskId, NodeId, Rng, Time};
-use braid_check::{FileHistory, ObjectOperation, count_outcomes};
-use braid_layout::VolumeDescription;
-use braid_machine::{FilesRequest, HostError, HostOutcome, OpId, Patience};
+use braid_check::FileHistory;
+use braid_machine::{HostError, HostOutcome, OpId, Patience};
 use braid_wire::Failure as WireFailure;
 use braid_world::{Bound, CrashPoint, Fault, FaultKind, LocalClock, Swarm, Trace, WorldEvent};
 use std::cell::{Cell, RefCell};
@@ -81,7 +75,7 @@ pub(crate) fn caught<T>(act: impl FnOnce() -> Result<T, Failed>) -> Result<T, Fa
     QUIET.set(true);
     let outcome = catch_unwind(AssertUnwindSafe(act));
     QUIET.set(false);
-    outcome.unwrap_or_else(|_| Err(Failed { check: "panic", details: LAST_PANIC.take() }))
+    outcome.unwrap_or_else(|_| failed("panic", LAST_PANIC.take()))
 }
 
 /// A run in progress.
@@ -91,24 +85,15 @@ pub(crate) struct Run {
     /// The faults of the run, and the errors and delays that they excuse.
     pub(crate) availability: Availability,
     workload: Workload,
-    /// The workloads of the other volumes, in order, and the index of the next one to be used.
-    other_workloads: Vec<Workload>,
-    which_volume: Rng,
-    /// The workload on objects, if the run has one.
-    object_workload: Option<ObjectWorkload>,
-    /// The workload on the volume, if it is an attribute volume.
-    attribute_workload: Option<ObjectWorkload>,
+    /// What happens beside; also what it has done so far.
+    pub(crate) activities: Activities,
     pub(crate) rng: Rng,
-    /// Draws the faults of calm runs.
-    pub(crate) calm_rng: Rng,
     /// Decides which operations have endless patience.
     patience_rng: Rng,
-    /// For lost connections. It is separate, so that the rest of a seed is the same with and without them.
-    pub(crate) reconnect_rng: Rng,
-    /// Decides which device is suspended, and when.
-    pub(crate) suspension_rng: Rng,
+    /// Decides when hosts return that died as administrators.
+    pub(crate) return_rng: Rng,
     /// The purpose of each alarm.
-    schedule: BTreeMap<u64, ScheduledEvent>,
+    schedule: BTreeMap<u64, Event>,
     next_token: u64,
     /// Nodes that are to lose power at a disk command: how long they are down, and whether clocks restart.
     pub(crate) crash_plans: BTreeMap<NodeId, (Duration, bool)>,
@@ -120,34 +105,8 @@ pub(crate) struct Run {
     pub(crate) paced: Option<OpId>,
     /// Hosts that were told to disconnect, and when, by their requests.
     pub(crate) disconnecting: BTreeMap<OpId, (NodeId, Time)>,
-    /// Decides which host disconnects.
-    pub(crate) disconnect_rng: Rng,
-    /// Decides which host changes the volume, how, and when.
-    pub(crate) change_rng: Rng,
-    /// Decides when hosts return that died as administrators.
-    pub(crate) return_rng: Rng,
-    /// Decides which host is silent, and when.
-    pub(crate) silence_rng: Rng,
-    /// Decides which volumes are created, deleted and used then, by which host, and when.
-    pub(crate) life_rng: Rng,
-    /// Draws the devices that are added and removed.
-    pub(crate) coming_rng: Rng,
-    /// Decides which host asks for which file system.
-    pub(crate) take_over_rng: Rng,
-    /// The operations on files, if the run has a file system.
-    file_workload: Option<FileWorkload>,
-    /// Decides which operations are on files.
-    file_rng: Rng,
     /// Faults of metadata servers.
     pub(crate) metadata: MetadataFaults,
-    /// The hosts that take over from fenced hosts, by their requests.
-    pub(crate) takeovers: BTreeMap<OpId, Takeover>,
-    /// Decides which blocks are damaged while the array is degraded.
-    pub(crate) damage_rng: Rng,
-    pub(crate) damaged: BTreeMap<Row, u32>,
-    /// Decides which records are damaged, and of which device.
-    pub(crate) record_rng: Rng,
-    pub(crate) ruined: Option<Ruined>,
     /// By how much all wall clocks have leapt, until they are set right.
     pub(crate) leapt: i64,
     issued: u64,
@@ -169,100 +128,39 @@ pub(crate) struct Replacement {
     pub refused: Option<Time>,
 }
 
-/// A host has another host fenced, and then reads the blocks on which that one had worked.
-pub(crate) struct Takeover {
-    /// The host that takes over.
-    pub by: HostSlot,
-    /// The device that dies when the blocks have been read.
-    pub device: NodeId,
-    /// How long the device is down.
-    pub unavailable: Duration,
-    /// Reads that have not been answered.
-    pub left: BTreeSet<OpId>,
-}
-
 /// An event in the future.
-pub(crate) enum ScheduledEvent {
-    /// A client has finished its think time.
-    ClientOperation { slot: HostSlot, node: NodeId, client: usize },
-    /// A fault begins or ends.
-    FaultEvent(FaultEvent),
-}
+type Event = Box<dyn FnOnce(&mut Run)>;
 
 impl Run {
     fn new(options: Options, trace: Trace) -> Run {
         let mut rng = options.source("run");
         let swarm = Swarm::new(options.faults.clone(), rng.fork());
         let workload = Workload::new(&options.layout, options.stripes, rng.fork());
-        let object_rng = options.source("objects").named("events");
-        let device_count = (options.layout.devices() + usize::from(options.other_devices)) as u16;
-        let objects = options
-            .objects
-            .clone()
-            .map(|objects| ObjectOptions { devices: objects.devices.min(device_count), ..objects });
-        let object_workload = objects.map(|objects| ObjectWorkload::new(objects, object_rng));
-        let object_rng = options.source("attribute-volumes").named("events");
-        let calm_rng = options.source("calm").named("events");
-        let patience_rng = options.source("patience");
-        let reconnect_rng = options.source("reconnect").named("events");
-        let suspension_rng = options.source("suspend").named("events");
-        let attribute_workload =
-            options.attribute_volume.clone().map(|attribute_volume| ObjectWorkload::new(attribute_volume, object_rng));
-        let which_volume = options.source("volumes").named("events");
-        let damage_rng = options.source("damage-degraded").named("events");
-        let availability = Availability::new(&options);
-        let record_rng = options.source("record-damage").named("events");
-        let disconnect_rng = options.source("disconnect").named("events");
-        let take_over_rng = options.source("take-over").named("events");
-        let change_rng = options.source("changes").named("events");
-        let return_rng = options.source("control").named("returns");
-        let silence_rng = options.source("silent-hosts").named("events");
-        let life_rng = options.source("create-delete").named("events");
-        let coming_rng = options.source("add-remove").named("events");
-        let (file_rng, metadata) = (options.source("files").named("share"), MetadataFaults::new(&options.source("files")));
-        let of_files = options.source("files").named("events");
-        let file_workload = options.files.as_ref().map(|files| FileWorkload::new(files, of_files));
+        let (patience_rng, return_rng) = (options.source("patience"), options.source("control").named("returns"));
+        let (availability, metadata) = (Availability::new(&options), MetadataFaults::new(&options.source("files")));
+        let activities = options.activities.clone();
         let mut cluster = Cluster::new(options, trace);
         cluster.world.bound(RUN_MAX);
-        if cluster.options.changes.is_some() || cluster.options.silences.is_some() {
-            cluster.begin_control(cluster.options.changes.clone());
+        if activities.has_any(&["changes", "silent-hosts"]) {
+            cluster.begin_control(activities.get().cloned());
         }
         Run {
             availability,
+            activities,
             disconnecting: BTreeMap::new(),
-            disconnect_rng,
-            change_rng,
-            return_rng,
-            silence_rng,
-            life_rng,
-            coming_rng,
-            take_over_rng,
-            file_workload,
-            file_rng,
             metadata,
-            damage_rng,
-            damaged: BTreeMap::new(),
-            record_rng,
-            ruined: None,
             cluster,
             swarm,
             workload,
-            other_workloads: Vec::new(),
-            which_volume,
-            object_workload,
-            attribute_workload,
             rng,
-            calm_rng,
             patience_rng,
-            reconnect_rng,
-            suspension_rng,
+            return_rng,
             schedule: BTreeMap::new(),
             next_token: 0,
             crash_plans: BTreeMap::new(),
             replacement: None,
             chores: BTreeSet::new(),
             paced: None,
-            takeovers: BTreeMap::new(),
             leapt: 0,
             issued: 0,
             storming: true,
@@ -277,8 +175,7 @@ impl Run {
             self.cluster.world.step_clock(node, by);
         }
         // Other volumes are created and removed between two swarm runs.
-        let changes = !self.cluster.options.more_volumes.is_empty();
-        let swarms = 1 + u32::from(changes);
+        let swarms = 1 + u32::from(self.activities.has("volumes"));
         for swarm in 1..=swarms {
             self.rise();
             let options = &self.cluster.options;
@@ -295,83 +192,50 @@ impl Run {
                 self.go_on_at_once()?;
                 self.come_to_rest()?;
             }
-            self.go_on_without_the_dead()?;
-            if !self.damaged.is_empty() {
-                self.make_whole()?;
-                self.come_to_rest()?;
-            }
-            if swarm < swarms {
-                self.change_volumes()?;
-            }
+            let mut outcome = Ok(());
+            self.each(|Acting { activity, rng, .. }, run| {
+                if outcome.is_ok() {
+                    outcome = activity.at_rest(run, rng, swarm == swarms);
+                }
+            });
+            outcome?;
         }
-        self.end_last_move()?;
         self.check_files()?;
         self.count_machines();
-        self.count_changes();
         match self.cluster.check_all()? {
             Some(steps) => self.report.search_steps = steps,
             None => self.report.unjudged = 1,
         }
-        let is_of_attribute_volume = |operation: &&ObjectOperation| operation.device == ATTRIBUTE_VOLUME;
-        let (attribute_volume, devices): (Vec<_>, Vec<_>) =
-            self.cluster.objects.operations().iter().partition(is_of_attribute_volume);
-        (self.report.objects, self.report.attribute_volumes) =
-            (count_outcomes(devices), count_outcomes(attribute_volume));
+        self.each(|Acting { activity, .. }, run| activity.count(&run.cluster, &mut run.report));
         Ok(())
     }
 
     /// Enables the faults of the network, and starts the clients.
     fn rise(&mut self) {
         self.storming = true;
-        let (others, object_rng) = (&self.cluster.others, &mut self.which_volume);
-        let workload = |volume: &VolumeDescription| Workload::new(&volume.layout, volume.stripes(), object_rng.fork());
-        // The volumes of a file system are used through it.
-        let is_for_clients = |volume: &&VolumeDescription| !self.cluster.is_of_files(volume.id);
-        self.other_workloads = others.iter().filter(is_for_clients).map(workload).collect();
         let network = self.cluster.options.faults.network.clone();
         if network.loses_or_delays() {
             let now = self.cluster.world.now();
             self.availability.begin(now, FAULTS_OF_MESSAGES, Cause::Other, FOR_EVER);
         }
         self.cluster.world.network.set_options(network);
-        if self.object_workload.is_some() || self.cluster.options.disconnects.is_some() {
-            self.cluster.overhear();
-        }
         for slot in self.cluster.slots() {
             self.wake_clients(slot);
         }
-        let is_calm = self.cluster.options.faults.has(FaultKind::Calm);
-        if !is_calm {
-            let pause = self.swarm.pause();
-            self.plan_fault(pause, FaultEvent::Next);
+        if !self.activities.has("calm") {
+            self.plan_next_fault();
         }
-        self.look_after_disks();
-        if is_calm {
-            let pause = self.swarm.pause();
-            self.plan_fault(pause, FaultEvent::Next);
-        }
-        self.plan_reconnect();
-        self.plan_take_over();
-        self.plan_disconnect();
-        self.plan_deaths();
-        self.plan_damage();
-        self.begin_record_damage();
-        self.plan_metadata_fault();
-        self.plan_checks_of_files();
-        self.plan_life();
-        self.plan_coming();
-        self.plan_change();
-        self.plan_silence();
-        self.plan_suspension();
+        self.watch_disks();
+        self.start_activities();
     }
 
     /// Every request must be answered in its time; soon after that, nothing may be in progress.
     pub(crate) fn come_to_rest(&mut self) -> Result<(), Failed> {
         let settings = self.cluster.options.settings.clone();
-        let of_files = match self.cluster.options.files {
-            // A metadata server takes over, and a silent host that holds a lock is fenced.
-            Some(_) => 20 * settings.host_lease + 4 * settings.resend_max,
-            None => Duration::ZERO,
+        // A metadata server takes over, and a silent host that holds a lock is fenced.
+        let of_files = match self.activities.has("files") {
+            true => 20 * settings.host_lease + 4 * settings.resend_max,
+            false => Duration::ZERO,
         };
         // A change is settled when its administrator's lease is over, and requests have waited for that.
         let of_changes = match self.cluster.control {
@@ -393,10 +257,7 @@ impl Run {
                 let late: Vec<&PendingOperation> = self.cluster.asked().collect();
                 let files: Vec<_> =
                     late.iter().filter_map(|asked| self.cluster.file_operation_of(&asked.record)).collect();
-                return Err(Failed {
-                    check: "unanswered",
-                    details: format!("{late:?}\n{files:?}\n{}", self.cluster.control_state()),
-                });
+                return failed("unanswered", format!("{late:?}\n{files:?}\n{}", self.cluster.control_state()));
             };
             self.on_world_event(event)?;
         }
@@ -413,7 +274,7 @@ impl Run {
             self.replace_fenced();
             self.look_after_metadata()?;
             self.cluster.release_advisory_locks();
-            self.look_after_ruined();
+            self.each(|Acting { activity, .. }, run| activity.supervise(run));
             self.change_disks();
             self.set_usual_pace();
             let at_rest_now = self.cluster.check_nothing_is_left().and_then(|()| self.cluster.check_left());
@@ -431,8 +292,7 @@ impl Run {
                     Err(_) => {}
                 },
                 Ok(()) if self.cluster.world.now() > all_forgotten => {
-                    let details = "dead hosts are not fenced, or a node is still stalled".into();
-                    return Err(Failed { check: "left-unfenced", details });
+                    return failed("left-unfenced", "dead hosts are not fenced, or a node is still stalled".into());
                 }
                 Ok(()) => {}
                 Err(failed) if self.cluster.world.now() > at_rest => return Err(failed),
@@ -456,7 +316,6 @@ impl Run {
         self.let_leases_of_the_dead_expire()?;
         let length = BLOCK_BYTES as u64;
         let stripe = self.cluster.options.layout.stripe_blocks() * length;
-        let is_attribute_volume = self.cluster.options.attribute_volume.is_some();
         let users = self.cluster.slots().filter(|slot| !self.cluster.files.is_server(*slot)).collect::<Vec<_>>();
         for (slot, number) in users.into_iter().zip(0..) {
             // Blocks of each stripe, so that all devices are used; each host uses other blocks.
@@ -465,14 +324,9 @@ impl Run {
                 [ClientOperation::Read { offset, length }, ClientOperation::Write { offset, length }]
             });
             for (client, operation) in wishes.enumerate() {
-                if is_attribute_volume {
-                    let operation = self
-                        .attribute_workload
-                        .as_mut()
-                        .expect("the volume is an attribute volume")
-                        .wish_of_attribute_volume();
-                    self.cluster.wish_objects(slot, client, operation);
-                } else {
+                let mut is_used = false;
+                self.each(|Acting { activity, .. }, run| is_used |= activity.use_volume(run, slot, client));
+                if !is_used {
                     self.cluster.operation(slot, client, operation);
                 }
             }
@@ -481,10 +335,10 @@ impl Run {
         while self.cluster.asked().next().is_some() {
             let Some(event) = self.cluster.world.next(until) else {
                 let late: Vec<&PendingOperation> = self.cluster.asked().collect();
-                return Err(Failed { check: "slow-with-right-clocks", details: format!("{late:?}") });
+                return failed("slow-with-right-clocks", format!("{late:?}"));
             };
             if let WorldEvent::Reply { outcome: Err(error @ HostError::ClockApart { .. }), .. } = &event {
-                return Err(Failed { check: "refused-with-right-clocks", details: error.to_string() });
+                return failed("refused-with-right-clocks", error.to_string());
             }
             self.on_world_event(event)?;
         }
@@ -515,22 +369,12 @@ impl Run {
                 let is_operators = self.on_replacement(op, &outcome) | self.chores.remove(&op);
                 let answered = self.cluster.on_reply(op, &outcome)?;
                 let is_operators = is_operators | self.cluster.on_control_reply(op, &outcome);
-                let is_operators = is_operators | self.on_takeover(op, &outcome) | self.on_release(op);
+                let mut is_operators = is_operators | self.on_release(op);
+                self.each(|Acting { activity, .. }, run| is_operators |= activity.on_reply(run, op, &outcome));
                 if let Some(asked) = answered
                     && !is_operators
                 {
-                    if let Some(operation) = self.cluster.object_operation(&asked) {
-                        let is_of_attribute_volume = operation.device == ATTRIBUTE_VOLUME;
-                        let wishes = if is_of_attribute_volume {
-                            &mut self.attribute_workload
-                        } else {
-                            &mut self.object_workload
-                        };
-                        wishes.as_mut().expect("an object request has an object workload").learn(operation);
-                    }
-                    if let Some(operation) = self.cluster.file_operation_of(&asked.record) {
-                        self.file_workload.as_mut().expect("the run has a file system").learn(operation);
-                    }
+                    self.each(|Acting { activity, .. }, run| activity.learn(&run.cluster, &asked));
                     // No client waits for an abandoned operation.
                     if !asked.abandoned {
                         self.judge(&asked, &outcome)?;
@@ -557,15 +401,15 @@ impl Run {
                     self.cluster.files.unknown.insert(host);
                     self.cluster.forget_asked(node);
                 }
-                self.plan(unavailable, ScheduledEvent::FaultEvent(FaultEvent::Return { node, reboot }));
+                self.plan(unavailable, move |run| run.bring_back(node, reboot));
             }
             WorldEvent::Suspended { node, span } => self.on_suspended(node, span),
             WorldEvent::Stepped(_) => {}
             WorldEvent::Alarm(token) if self.cluster.on_control_alarm(token) => self.return_administrators(),
             WorldEvent::Alarm(token) => {
-                let schedule = self.schedule.remove(&token).expect("every alarm has a purpose");
+                let event = self.schedule.remove(&token).expect("every alarm has a purpose");
                 if self.storming {
-                    self.on_scheduled(schedule);
+                    event(self);
                 }
             }
         }
@@ -586,7 +430,7 @@ impl Run {
             && !(asked.patience != Patience::Endless && is_undecidable(asked, error))
             && !self.is_disconnecting(asked.node)
         {
-            return Err(Failed { check: "impatient", details: format!("{asked:?}: {error}") });
+            return failed("impatient", format!("{asked:?}: {error}"));
         }
         if self.cluster.file_operation_of(&asked.record).is_some() {
             return self.judge_files(asked, outcome);
@@ -609,7 +453,7 @@ impl Run {
                 Ok(())
             }
             Ok(Judged::Excused) => Ok(()),
-            Err(details) => Err(Failed { check: "availability", details }),
+            Err(details) => failed("availability", details),
         }
     }
 
@@ -618,76 +462,32 @@ impl Run {
         self.crash_plans.is_empty() && self.availability.is_quiet(self.cluster.world.now())
     }
 
-    fn on_scheduled(&mut self, schedule: ScheduledEvent) {
-        match schedule {
-            ScheduledEvent::ClientOperation { slot, node, client } => {
-                let is_there = self.cluster.node(slot) == node && self.cluster.world.machine(node).is_some();
-                if is_there && !self.is_disconnecting(node) {
-                    self.issued += 1;
-                    if self.wish_of_files(slot, client) {
-                        return;
-                    }
-                    let of_objects = self.object_workload.as_mut().and_then(ObjectWorkload::operation);
-                    match (of_objects, &mut self.attribute_workload) {
-                        (Some(operation), _) => drop(self.cluster.wish_objects(slot, client, operation)),
-                        (None, Some(wishes)) => {
-                            let operation = wishes.wish_of_attribute_volume();
-                            self.cluster.wish_objects(slot, client, operation);
-                        }
-                        (None, None) => {
-                            self.wish_of_a_volume(slot, client);
-                        }
-                    }
-                }
-            }
-            ScheduledEvent::FaultEvent(fault_events) => self.on_fault_event(fault_events),
-        }
-    }
-
-    /// A process of a host that has the file system mounted issues an operation on files, in most cases.
-    fn wish_of_files(&mut self, slot: HostSlot, client: usize) -> bool {
-        let (Some(files), Some(workload)) = (&self.cluster.options.files, &mut self.file_workload) else {
-            return false;
-        };
-        if !self.cluster.files.hosts.contains(&slot) || !self.file_rng.chance(files.share, 100) {
-            return false;
-        }
-        let node = self.cluster.node(slot);
-        let (open, held) = (self.cluster.files.open_files(node, client), self.cluster.files.held_locks(node, client));
-        let call = workload.operation(client, &open, &held);
-        if let FilesRequest::Close { handle } = call.0 {
-            self.cluster.forget_handle(slot, client, handle);
-        }
-        self.cluster.file_operation(slot, client, call);
-        true
-    }
-
-    /// A client issues an operation on one of the volumes.
-    fn wish_of_a_volume(&mut self, slot: HostSlot, client: usize) {
-        if self.wish_of_a_created_volume(slot, client) {
+    /// A client has finished its think time, and issues an operation.
+    fn operate(&mut self, slot: HostSlot, node: NodeId, client: usize) {
+        let is_there = self.cluster.node(slot) == node && self.cluster.world.machine(node).is_some();
+        if !is_there || self.is_disconnecting(node) {
             return;
         }
-        let number = match self.other_workloads.len() as u64 {
-            0 => 0,
-            others => self.which_volume.below(others + 1) as usize,
-        };
-        let patience = if self.patience_rng.chance(1, ENDLESS_IN) {
+        self.issued += 1;
+        let mut is_done = false;
+        self.each(|Acting { activity, rng, .. }, run| is_done = is_done || activity.operate(run, rng, slot, client));
+        self.each(|Acting { activity, .. }, run| is_done = is_done || activity.use_volume(run, slot, client));
+        if !is_done {
+            let patience = self.patience();
+            self.workload.follow(self.cluster.volume().bytes);
+            let operation = self.workload.operation();
+            self.cluster.operation_with(slot, client, operation, patience);
+        }
+    }
+
+    /// How long the next operation may wait.
+    pub(crate) fn patience(&mut self) -> Patience {
+        if self.patience_rng.chance(1, ENDLESS_IN) {
             Patience::Endless
         } else if self.patience_rng.chance(1, ENDLESS_IN) {
             Patience::For(Duration::from_millis(self.patience_rng.between(100, 20_000)))
         } else {
             Patience::Host
-        };
-        match self.other_workloads.get_mut(number.wrapping_sub(1)) {
-            Some(workload) => {
-                let operation = workload.operation();
-                self.cluster.on_volume(number - 1, |cluster| cluster.operation_with(slot, client, operation, patience));
-            }
-            None => {
-                self.workload.follow(self.cluster.volume().bytes);
-                let operation = self.workload.operation();
-                self.cluster.operation_with(slot, client, operation, patience);
-            }
         }
     }
 
@@ -746,14 +546,15 @@ impl Run {
         if let Some(slot) = self.cluster.slot(node).filter(|_| self.storming) {
             let most = self.cluster.options.think_max.as_nanos() as u64;
             let span = Duration::from_nanos(self.rng.below(most) + 1);
-            self.plan(span, ScheduledEvent::ClientOperation { slot, node, client });
+            self.plan(span, move |run| run.operate(slot, node, client));
         }
     }
 
-    pub(crate) fn plan(&mut self, span: Duration, schedule: ScheduledEvent) {
+    /// Plans an event, unless everything heals before.
+    pub(crate) fn plan(&mut self, span: Duration, event: impl FnOnce(&mut Run) + 'static) {
         let at = self.cluster.world.now().after(span);
         self.next_token += 1;
-        self.schedule.insert(self.next_token, schedule);
+        self.schedule.insert(self.next_token, Box::new(event));
         self.cluster.world.alarm(at, self.next_token);
     }
 }

@@ -3,132 +3,82 @@
 //! The file systems are imaginary: their owners use the volumes as all hosts do. So it shows that a host that was taken over from can do
 //! nothing more there.
 
+use crate::activity::{Activity, Draw, Feature, pick};
 use crate::availability::Cause;
-use crate::cluster::{Cluster, Failed, HostSlot, PendingOperation, Record};
-use crate::fault_events::FaultEvent;
-use crate::graceful_disconnect::pick;
-use crate::options::{Choices, Options};
+use crate::cluster::{Cluster, Failed, HostSlot, PendingOperation, Record, failed};
+use crate::options::Options;
 use crate::swarm::{FOR_EVER, Run};
-use braid_base::{Epoch, FileSystemId, Generation, NodeId, Ownership, Rng, Time};
+use braid_base::{FileSystemId, Generation, NodeId, Ownership, Rng};
 use braid_machine::{ArrayRequest, HostError, HostOutcome, HostSuccess, OpId};
-use braid_ordering::Atomicity;
 use braid_wire::{OwnershipRefused, OwnershipRequest};
-use braid_world::FaultKind;
-use std::collections::BTreeMap;
-use std::time::Duration;
 
 /// The number of file systems.
 const FILE_SYSTEMS: u64 = 3;
 /// So many of the hosts that were taken over from last are looked for at each moment.
 const WATCHED: usize = 4;
 
-/// What hosts were told of the ownership of file systems.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct OwnershipHistory {
-    /// All ownerships of each file system that a host was told, by the epoch in which they began.
-    told: BTreeMap<FileSystemId, BTreeMap<Epoch, Ownership>>,
-    /// The take-overs that were answered: from which ownership, and to which.
-    followed: BTreeMap<FileSystemId, BTreeMap<Ownership, Ownership>>,
-    /// The hosts that were taken over from, and when that was answered, in this order.
-    taken_over: Vec<(Generation, Time)>,
-}
+#[derive(Clone, Debug)]
+pub(crate) struct TakeOvers;
 
-impl OwnershipHistory {
-    /// A host was told of an ownership.
-    fn tell(&mut self, file_system: FileSystemId, told: Ownership) -> Result<(), String> {
-        let known = *self.told.entry(file_system).or_default().entry(told.since).or_insert(told);
-        if known != told {
-            return Err(format!("{file_system} was {known}, and {told}"));
-        }
-        let followed = self.followed.entry(file_system).or_default();
-        match followed.iter().find(|(from, to)| from.since < told.since && told.since < to.since) {
-            Some((from, to)) => Err(format!("{file_system} was {told}, but {to} follows {from}")),
-            None => Ok(()),
-        }
-    }
+impl Feature for TakeOvers {
+    const NAME: &'static str = "take-over";
+    const ONE_IN: u64 = 8;
+    const EVERY: Option<[u64; 3]> = Some([100, 400, 2_000]);
+    // Where writes take effect on arrival, no host is fenced. In calm runs every operation must succeed.
+    const NOT_WITH: &'static [&'static str] = &["calm"];
 
-    /// A host took over. No other host may have taken over from the same ownership, and no other ownership may have been in between.
-    fn take_over(&mut self, file_system: FileSystemId, from: Ownership, to: Ownership) -> Result<(), String> {
-        let other = *self.followed.entry(file_system).or_default().entry(from).or_insert(to);
-        if other != to || to.since <= from.since {
-            return Err(format!("{file_system} is {to}, from {from}, which {other} followed"));
-        }
-        self.tell(file_system, from)?;
-        self.tell(file_system, to)?;
-        let between = self.told[&file_system].values().find(|told| from.since < told.since && told.since < to.since);
-        between.map_or(Ok(()), |told| Err(format!("{file_system} is {to}, from {from}, but it was {told} in between")))
-    }
-
-    /// Some ownership that hosts were told, mostly the last one.
-    fn known(&self, rng: &mut Rng, file_system: FileSystemId) -> Option<Ownership> {
-        let told = self.told.get(&file_system)?;
-        let which = if rng.chance(3, 4) { told.len() as u64 - 1 } else { rng.below(told.len() as u64) };
-        told.values().nth(which as usize).copied()
+    fn draw(options: &mut Options, _: &mut Draw) -> Option<TakeOvers> {
+        options.hosts = options.hosts.max(2);
+        Some(TakeOvers)
     }
 }
 
 impl Options {
-    /// In some seeds, hosts take file systems over from each other; if the choices name it, in all seeds in which they may.
-    pub(crate) fn with_take_overs(self, choices: &Choices) -> Options {
-        let kind = FaultKind::TakeOver;
-        // Where writes take effect on arrival, no host is fenced. In calm runs every operation must succeed.
-        let may = choices.kinds().contains(&kind)
-            && self.atomicity == Atomicity::Implied
-            && !self.faults.has(FaultKind::Calm);
-        let named = choices.only.contains(&kind) || choices.also.contains(&kind);
-        let rng = &mut self.source("take-over");
-        if !may || !(rng.below(8) == 0 || named) {
-            return self;
-        }
-        let every = Duration::from_millis([100, 400, 2_000][rng.below(3) as usize]);
-        Options { take_overs: Some(every), hosts: self.hosts.max(2), ..self }
+    /// The same options, in which hosts may be fenced because another one takes over from them.
+    pub fn with_take_overs(self) -> Options {
+        self.with(TakeOvers)
     }
 }
 
-impl Run {
-    /// Schedules requests for file systems, if the run has them.
-    pub(crate) fn plan_take_over(&mut self) {
-        if let Some(mean) = self.cluster.options.take_overs {
-            let pause = Duration::from_nanos(self.take_over_rng.below(2 * mean.as_nanos() as u64) + 1);
-            self.plan_fault(pause, FaultEvent::TakeOver);
-        }
-    }
-
+impl Activity for TakeOvers {
     /// A host asks for a file system; now and then all hosts ask for the same at once.
-    pub(crate) fn contend_and_plan_next(&mut self) {
-        let staying = self.staying_slots();
-        let file_system = FileSystemId(self.take_over_rng.below(FILE_SYSTEMS) as u16);
-        let all_at_once = self.take_over_rng.chance(1, 4);
-        if let Some(picked) = pick(&mut self.take_over_rng, &staying) {
+    fn act(&mut self, run: &mut Run, rng: &mut Rng) {
+        let staying = run.staying_slots();
+        let file_system = FileSystemId(rng.below(FILE_SYSTEMS) as u16);
+        let all_at_once = rng.chance(1, 4);
+        if let Some(picked) = pick(rng, &staying) {
             for slot in staying.into_iter().filter(|slot| all_at_once || *slot == picked) {
-                self.contend(slot, file_system);
+                contend(run, rng, slot, file_system);
             }
         }
-        self.plan_take_over();
     }
 
-    fn contend(&mut self, slot: HostSlot, file_system: FileSystemId) {
-        let known = self.cluster.ownership.known(&mut self.take_over_rng, file_system);
-        let NodeId::Host(host) = self.cluster.node(slot) else { unreachable!("host slots hold hosts") };
-        let request = match known {
-            Some(Ownership { since, owner }) if owner == Some(host) => OwnershipRequest::Release { since },
-            Some(from) if self.take_over_rng.chance(3, 4) => {
-                if from.owner.is_some() {
-                    // The previous owner is fenced and gets errors, and the transactions that it leaves block others.
-                    self.availability.begin(self.cluster.world.now(), "take-over", Cause::Other, FOR_EVER);
-                }
-                OwnershipRequest::TakeOver { from }
-            }
-            _ => OwnershipRequest::Inquire,
-        };
-        self.count_fault(match request {
-            OwnershipRequest::Inquire => "owner inquired",
-            OwnershipRequest::TakeOver { .. } => "take-over",
-            OwnershipRequest::Release { .. } => "owner releases",
-        });
-        let op = self.cluster.own(slot, file_system, request);
-        self.chores.insert(op);
+    fn excuses(&self, error: &HostError) -> bool {
+        matches!(error, HostError::Fenced)
     }
+}
+
+fn contend(run: &mut Run, rng: &mut Rng, slot: HostSlot, file_system: FileSystemId) {
+    let known = run.cluster.ownership.known(rng, file_system);
+    let NodeId::Host(host) = run.cluster.node(slot) else { unreachable!("host slots hold hosts") };
+    let request = match known {
+        Some(Ownership { since, owner }) if owner == Some(host) => OwnershipRequest::Release { since },
+        Some(from) if rng.chance(3, 4) => {
+            if from.owner.is_some() {
+                // The previous owner is fenced and gets errors, and the transactions that it leaves block others.
+                run.availability.begin(run.cluster.world.now(), "take-over", Cause::Other, FOR_EVER);
+            }
+            OwnershipRequest::TakeOver { from }
+        }
+        _ => OwnershipRequest::Inquire,
+    };
+    run.count_fault(match request {
+        OwnershipRequest::Inquire => "owner inquired",
+        OwnershipRequest::TakeOver { .. } => "take-over",
+        OwnershipRequest::Release { .. } => "owner releases",
+    });
+    let op = run.cluster.own(slot, file_system, request);
+    run.chores.insert(op);
 }
 
 impl Cluster {
@@ -176,8 +126,7 @@ impl Cluster {
     pub(crate) fn check_taken_over(&self) -> Result<(), Failed> {
         for (host, _) in self.ownership.taken_over.iter().rev().take(WATCHED) {
             if self.is_served(*host) {
-                let details = format!("{host} was taken over from, and a device serves it");
-                return Err(Failed { check: "taken-over-and-served", details });
+                return failed("taken-over-and-served", format!("{host} was taken over from, and a device serves it"));
             }
         }
         Ok(())
@@ -189,7 +138,7 @@ impl Cluster {
         match self.ownership.taken_over.iter().find(|(host, at)| is_it(*host) && *at < asked.since) {
             Some((host, at)) => {
                 let details = format!("{asked:?} succeeds, but {host} was taken over from at {at:?}");
-                Err(Failed { check: "taken-over-and-answered", details })
+                failed("taken-over-and-answered", details)
             }
             None => Ok(()),
         }

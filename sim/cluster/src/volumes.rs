@@ -1,91 +1,104 @@
 //! Several volumes on the same devices, each with its own layout and ordering. The seed determines them. They are created and removed as
 //! the control plane of a real array does it.
 
+use crate::activity::{Activity, Draw, Feature};
 use crate::cluster::{Cluster, Failed, HostSlot};
-use crate::options::{Choices, Options};
+use crate::more_volume::MoreVolume;
+use crate::options::Options;
 use crate::swarm::{AFTERMATH, Run};
-use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, NodeId, Rng, VolumeId};
-use braid_layout::{Layout, RaidLevel, VolumeDescription};
+use crate::workload::Workload;
+use braid_base::{BlockRange, DeviceId, NodeId, Rng, VolumeId};
+use braid_layout::{Layout, VolumeDescription};
 use braid_machine::{ArrayRequest, ControlRequest, HostError, OpId};
-use braid_ordering::{Atomicity, Ordering};
 use braid_wire::{Failure, Task};
 use braid_world::FaultKind;
 use std::time::Duration;
 
-/// A volume in addition to the first one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MoreVolume {
-    /// The layout on its ring.
-    pub layout: Layout,
-    /// The first device of its ring. The others follow in order; the array's first device follows its last.
-    pub first: u16,
-    pub ordering: Ordering,
-    /// Length in stripes.
-    pub stripes: u64,
+#[derive(Clone, Debug)]
+pub(crate) struct MoreVolumes {
+    /// In the middle of the run the last of them is removed, and another one is created.
+    volumes: Vec<MoreVolume>,
+    /// Draws the other one.
+    another: Rng,
+    workloads: Vec<Workload>,
 }
 
-impl MoreVolume {
-    /// Draws a volume on some of `devices` devices.
-    pub(crate) fn draw(rng: &mut Rng, devices: usize, redundant: bool) -> MoreVolume {
-        let schemes = match redundant && devices > 1 {
-            true => [RaidLevel::Raid1 { copies: 2 }, RaidLevel::Raid5 { data: 2 }, RaidLevel::Raid5 { data: 3 }],
-            false => [RaidLevel::Raid0 { data: 1 }, RaidLevel::Raid0 { data: 2 }, RaidLevel::Raid0 { data: 3 }],
-        };
-        let fitting: Vec<RaidLevel> = schemes.into_iter().filter(|scheme| scheme.width() <= devices).collect();
-        let scheme = fitting[rng.below(fitting.len() as u64) as usize];
-        let width = rng.between(scheme.width() as u64, devices as u64) as usize;
-        let unit = [1, 1, 2, 4][rng.below(4) as usize];
-        let layout = Layout::new(scheme, width, unit).expect("a ring that is wide enough");
-        let orderings = [
-            Ordering::Timestamp,
-            Ordering::Timestamp,
-            Ordering::DeviceLock,
-            Ordering::ServerLock,
-            Ordering::CallbackLock,
-            // Without an ordering, redundancy is not kept consistent among several users.
-            if layout.redundancy_units() > 0 { Ordering::Timestamp } else { Ordering::None },
-        ];
-        let ordering = orderings[rng.below(orderings.len() as u64) as usize];
-        MoreVolume { layout, first: rng.below(devices as u64) as u16, ordering, stripes: rng.between(1, 3) }
-    }
-}
+impl Feature for MoreVolumes {
+    const NAME: &'static str = "volumes";
+    const ONE_IN: u64 = 10;
+    const NOT_WITH: &'static [&'static str] = &["migrate", "attribute-volumes", "dead", "calm"];
 
-impl Options {
-    /// Adds volumes in some seeds; if the choices name them, in all seeds in which there can be several.
-    pub(crate) fn with_volumes(mut self, choices: &Choices) -> Options {
-        let kind = FaultKind::Volumes;
-        let is_of_one_volume =
-            self.moves || self.attribute_volume.is_some() || !self.dying.is_empty() || self.faults.has(FaultKind::Calm);
-        let may = choices.kinds().contains(&kind) && self.atomicity == Atomicity::Implied && !is_of_one_volume;
-        let named = choices.only.contains(&kind) || choices.also.contains(&kind);
-        let rng = &mut self.source("volumes");
-        if !may || !(rng.below(10) == 0 || named) {
-            return self;
-        }
-        self.other_devices = rng.below(3) as u16;
-        let devices = self.layout.devices() + usize::from(self.other_devices);
+    fn draw(options: &mut Options, draw: &mut Draw) -> Option<MoreVolumes> {
+        let rng = &mut draw.rng;
+        options.other_devices = rng.below(3) as u16;
+        let devices = options.layout.devices() + usize::from(options.other_devices);
         // A volume without redundancy prevents its devices from being taken out.
         let redundant = rng.chance(2, 3);
-        for _ in 0..rng.between(1, 3) {
+        let more = (0..rng.between(1, 3)).map(|_| {
             let redundant = redundant || rng.chance(1, 2);
-            self.more_volumes.push(MoreVolume::draw(rng, devices, redundant));
-        }
-        let by_lock_servers = self.more_volumes.iter().any(|volume| volume.ordering.needs_lock_server());
-        self.lock_servers = self.lock_servers.max(u16::from(by_lock_servers));
+            MoreVolume::draw(rng, devices, redundant)
+        });
+        let volumes: Vec<MoreVolume> = more.collect();
+        let by_lock_servers = volumes.iter().any(|volume| volume.ordering.needs_lock_server());
+        options.lock_servers = options.lock_servers.max(u16::from(by_lock_servers));
         // A new disk would lack the content of volumes without redundancy, and damage is placed for one volume only.
-        self.faults.weights.remove(&FaultKind::Misdirected);
-        if self.layouts().any(|layout| layout.redundancy_units() == 0) {
-            self.faults.weights.remove(&FaultKind::Replace);
+        options.without_faults(&[FaultKind::Misdirected]);
+        if volumes.iter().map(|volume| &volume.layout).chain([&options.layout]).any(|it| it.redundancy_units() == 0) {
+            options.without_faults(&[FaultKind::Replace]);
         }
         // Space is not limited where several volumes share it. Clients that lose their connections would repeat requests for the
         // first volume only.
-        Options { chunks: None, reconnects: None, ..self }
+        options.chunks = None;
+        options.activities.remove(&["reconnect"]);
+        let another = options.source(MoreVolumes::NAME).named("another");
+        Some(MoreVolumes { volumes, another, workloads: Vec::new() })
+    }
+}
+
+impl Activity for MoreVolumes {
+    fn prepare(&self, cluster: &mut Cluster, first: HostSlot) {
+        for volume in &self.volumes {
+            cluster.make_volume(first, volume).expect("empty devices take objects");
+        }
     }
 
-    /// The layouts of all volumes.
-    pub(crate) fn layouts(&self) -> impl Iterator<Item = &Layout> {
-        let of_files = self.files.iter().map(|files| &files.data.layout);
-        [&self.layout].into_iter().chain(self.more_volumes.iter().map(|volume| &volume.layout)).chain(of_files)
+    fn layouts(&self) -> Vec<Layout> {
+        self.volumes.iter().map(|volume| volume.layout).collect()
+    }
+
+    fn start(&mut self, run: &mut Run, rng: &mut Rng) {
+        let workload = |volume: &VolumeDescription| Workload::new(&volume.layout, volume.stripes(), rng.fork());
+        self.workloads = run.cluster.others.iter().map(workload).collect();
+    }
+
+    fn operate(&mut self, run: &mut Run, rng: &mut Rng, slot: HostSlot, client: usize) -> bool {
+        let number = rng.below(self.workloads.len() as u64 + 1) as usize;
+        let Some(workload) = self.workloads.get_mut(number.wrapping_sub(1)) else { return false };
+        let (operation, patience) = (workload.operation(), run.patience());
+        run.cluster.on_volume(number - 1, |cluster| cluster.operation_with(slot, client, operation, patience));
+        true
+    }
+
+    /// Between two swarm runs, checks and removes the last volume, and creates another one.
+    fn at_rest(&mut self, run: &mut Run, _rng: &mut Rng, is_last: bool) -> Result<(), Failed> {
+        if is_last {
+            return Ok(());
+        }
+        let refused = |error: HostError| Failed { check: "volume-refused", details: error.to_string() };
+        let by = HostSlot(0);
+        // Messages of dead hosts have arrived after this time.
+        run.cluster.run_for(AFTERMATH);
+        let last = run.cluster.others.len() - 1;
+        run.cluster.on_volume(last, |cluster| cluster.check_volume(by, &[]))?;
+        run.cluster.remove_volume(by, last).map_err(refused)?;
+        // If all volumes had redundancy, the new one has it, too: faults of this run may depend on it.
+        let redundant = run.cluster.options.layout.redundancy_units() > 0
+            && self.volumes.iter().all(|volume| volume.layout.redundancy_units() > 0);
+        let more = MoreVolume::draw(&mut self.another, run.cluster.devices().len(), redundant);
+        let more = more.for_lock_servers(run.cluster.options.lock_servers);
+        run.cluster.make_volume(by, &more).map_err(refused)?;
+        run.count_fault("volume removed, another made");
+        Ok(())
     }
 }
 
@@ -105,18 +118,9 @@ impl Cluster {
     /// Creates another volume: first at the devices, then at the monitor, then at the hosts.
     pub(crate) fn make_volume(&mut self, by: HostSlot, more: &MoreVolume) -> Result<(), HostError> {
         let highest = self.volumes().iter().chain(&self.removed).map(|volume| volume.id.0).max();
-        let MoreVolume { layout, first, ordering, stripes } = *more;
-        let all = self.devices().len() as u16;
-        let volume = VolumeDescription {
-            id: VolumeId(highest.expect("there is a volume") + 1),
-            bytes: stripes * layout.stripe_blocks() * BLOCK_BYTES as u64,
-            layout,
-            devices: (0..layout.devices() as u16).map(|number| DeviceId((first + number) % all)).collect(),
-            ordering,
-            atomicity: Atomicity::Implied,
-            parity_site: Default::default(),
-            moving: None,
-        };
+        let id = VolumeId(highest.expect("there is a volume") + 1);
+        let volume = more.describe(id, self.devices().len());
+        let VolumeDescription { layout, ordering, .. } = volume;
         let BlockRange { start: first, count: blocks } = volume.component();
         let (object, atomicity, redundant) = (volume.id.object(), volume.atomicity, layout.redundancy_units() > 0);
         for device in volume.devices.clone() {
@@ -173,30 +177,6 @@ impl Cluster {
                 self.finish(asked)?;
             }
         }
-        Ok(())
-    }
-}
-
-impl Run {
-    /// Between two swarm runs, checks and removes the last volume, and creates another one.
-    pub(crate) fn change_volumes(&mut self) -> Result<(), Failed> {
-        let refused = |error: HostError| Failed { check: "volume-refused", details: error.to_string() };
-        let rng = &mut self.cluster.options.source("volumes").named("another");
-        let by = HostSlot(0);
-        // Messages of dead hosts have arrived after this time.
-        self.cluster.run_for(AFTERMATH);
-        let (last, options) = (self.cluster.others.len() - 1, &self.cluster.options);
-        let redundant = options.layouts().all(|layout| layout.redundancy_units() > 0);
-        let lock_servers = options.lock_servers;
-        self.cluster.on_volume(last, |cluster| cluster.check_volume(by, &[]))?;
-        self.cluster.remove_volume(by, last).map_err(refused)?;
-        // If all volumes had redundancy, the new one has it, too: faults of this run may depend on it.
-        let mut more = MoreVolume::draw(rng, self.cluster.devices().len(), redundant);
-        if more.ordering.needs_lock_server() && lock_servers == 0 {
-            more.ordering = Ordering::Timestamp;
-        }
-        self.cluster.make_volume(by, &more).map_err(refused)?;
-        self.count_fault("volume removed, another made");
         Ok(())
     }
 }

@@ -25,7 +25,7 @@ pub mod world;
 pub use clock::LocalClock;
 pub use disk::{CrashPoint, Disk, DiskCounts, DiskOptions, Keeps};
 pub use event_loop::{Due, EventLoop, NodeIndex};
-pub use faults::{Budget, CutShape, Damageable, Fault, FaultKind, FaultOptions, NoSuchFault};
+pub use faults::{Budget, CutShape, Damageable, Fault, FaultKind, FaultOptions};
 pub use memory_disk::MemoryDisk;
 pub use network::{Network, NetworkCounts, NetworkOptions, Verdict};
 pub use queue::EventQueue;

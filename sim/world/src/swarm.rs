@@ -143,30 +143,6 @@ impl Swarm {
                     _ => Fault::BadSector { node, sector: self.rng.next_u64() },
                 }
             }
-            FaultKind::Migrate
-            | FaultKind::Objects
-            | FaultKind::AttributeVolumes
-            | FaultKind::Volumes
-            | FaultKind::ParallelRaid
-            | FaultKind::Calm
-            | FaultKind::Dead
-            | FaultKind::DamageDegraded
-            | FaultKind::RecordDamage
-            | FaultKind::LargeSectors
-            | FaultKind::PageCache
-            | FaultKind::Reconnect
-            | FaultKind::Disconnect
-            | FaultKind::Reorder
-            | FaultKind::CreateDelete
-            | FaultKind::AddRemove
-            | FaultKind::TakeOver
-            | FaultKind::Files
-            | FaultKind::Shards
-            | FaultKind::SilentHosts
-            | FaultKind::Suspend
-            | FaultKind::StoreOutage => {
-                unreachable!("these kinds are not faults of a moment")
-            }
             FaultKind::Fence => Fault::Fence {
                 node: self.pick(&of(Part::Host))?,
                 device: self.pick(&of(Part::Device))?,
@@ -319,32 +295,7 @@ mod tests {
     #[test]
     fn every_kind_comes_with_all_its_forms_and_ends_in_time() {
         let mut names = BTreeSet::new();
-        // Volumes are migrated between swarm runs, and clients use objects all the time.
-        let lasting = [
-            FaultKind::Migrate,
-            FaultKind::Objects,
-            FaultKind::AttributeVolumes,
-            FaultKind::Volumes,
-            FaultKind::ParallelRaid,
-            FaultKind::Calm,
-            FaultKind::Dead,
-            FaultKind::DamageDegraded,
-            FaultKind::RecordDamage,
-            FaultKind::LargeSectors,
-            FaultKind::PageCache,
-            FaultKind::Reconnect,
-            FaultKind::Disconnect,
-            FaultKind::Reorder,
-            FaultKind::CreateDelete,
-            FaultKind::AddRemove,
-            FaultKind::TakeOver,
-            FaultKind::Files,
-            FaultKind::Shards,
-            FaultKind::SilentHosts,
-            FaultKind::Suspend,
-            FaultKind::StoreOutage,
-        ];
-        for kind in FaultKind::ALL.into_iter().filter(|kind| !lasting.contains(kind)) {
+        for kind in FaultKind::ALL.iter().copied() {
             let mut swarm = swarm([kind], 7);
             for _ in 0..300 {
                 let fault = swarm.next(&Plain(0)).into_iter().collect::<Vec<_>>();

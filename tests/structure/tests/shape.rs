@@ -35,11 +35,11 @@ const MANY_FIELDS: &[(&str, &str, usize, &str)] = &[
     ("real/shell", "Driver", 13, "to be cut: what drives a machine, and what is measured of it"),
     ("real/shell", "Transport", 23, "to be cut into routes, connections and budgets"),
     ("sim/check", "Search", 14, "one search, with its tables"),
-    ("sim/cluster", "Cluster", 33, "what all features of the attack reach into; to be cut into activities"),
+    ("sim/cluster", "Cluster", 33, "what scenarios and activities reach into; to be cut"),
     ("sim/cluster", "ControlPlane", 16, "imitates what daemons do; to be replaced by the parts that they run"),
-    ("sim/cluster", "Options", 34, "the options of all features; to be cut into activities"),
-    ("sim/cluster", "Report", 24, "the counts of all features; to be cut into activities"),
-    ("sim/cluster", "Run", 40, "the plan of all features; to be cut into activities"),
+    ("sim/cluster", "Options", 21, "an array, its clients and its faults, as one flat list"),
+    ("sim/cluster", "Report", 22, "the counts of a run, as one flat list"),
+    ("sim/cluster", "Run", 21, "what activities share; faults and file systems are to be cut off"),
     ("sim/experiments", "Record", 13, "a row of results"),
     ("sim/hostile", "LyingDevice", 15, "one adversary with all its lies"),
     ("sim/measure", "Measured", 15, "a row of results"),
@@ -56,8 +56,13 @@ const MANY_METHODS: &[(&str, &str, usize, &str)] = &[
         73,
         "to be cut into an interface of the control protocol and what only a local folder has",
     ),
-    ("sim/cluster", "Cluster", 269, "what all features of the attack reach into; to be cut into activities"),
-    ("sim/cluster", "Run", 122, "the plan of all features; to be cut into activities"),
+    (
+        "sim/cluster",
+        "Cluster",
+        265,
+        "what scenarios and activities reach into; the control plane, file systems and checks are to be cut off",
+    ),
+    ("sim/cluster", "Run", 80, "what activities share; faults and file systems are to be cut off"),
     ("sim/hostile", "Grammar", 81, "one method for each rule"),
 ];
 
@@ -74,7 +79,7 @@ const LARGE_CIRCLES: &[(&str, &str, usize, &str)] = &[
     ("real/cli", "commands::recipe", 6, "commands share helpers of their parent"),
     ("real/client", "array", 6, "handles refer to what they came from"),
     ("real/client", "files::file", 6, "handles refer to what they came from"),
-    ("sim/cluster", "attribute_volumes", 27, "features are named by the run; to be cut into activities"),
+    ("sim/cluster", "activity", 19, "a run, its cluster and its activities know each other; activities are outside"),
     ("sim/experiments", "assumptions", 4, "the catalogue names what it consists of"),
     ("sim/world", "disk", 4, "one disk, in its parts"),
 ];
@@ -120,8 +125,8 @@ const CIRCLES_OF_METHODS: &[(&str, &str, &str)] = &[
     ),
     (
         "sim/cluster",
-        "attribute_volumes availability calm cluster cluster::at_rest cluster::disks cluster::scenario_time control control::administrators control::changes control::comings control::hosts control::leases control::lives control::options control::silent_hosts control::store damage deaths degraded exclusion fault_events file_checks file_options file_records file_system_checks file_workload files graceful_disconnect hosts member_state metadata_processes moving objects options records report sites suspensions swarm swarm::counting take_overs volumes",
-        "features are named by the run; to be cut into activities",
+        "activity attribute_volumes availability cluster cluster::at_rest cluster::disks cluster::scenario_time control control::administrators control::changes control::comings control::hosts control::leases control::lives control::silent_hosts control::store damage exclusion fault_events file_checks file_records file_system_checks file_workload files graceful_disconnect hosts member_state metadata_processes objects options report sites swarm swarm::counting take_overs volumes",
+        "methods of the run and of the cluster in many files; to be cut",
     ),
     ("sim/experiments", "assumptions atomics catalogue commits", "the catalogue names what it consists of"),
     (

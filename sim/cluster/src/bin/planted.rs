@@ -6,10 +6,9 @@
 //! See `bugs/README.md`. The copy is in a temporary folder and is removed at the end; the tree itself is not touched. This program,
 //! built from the copy, also runs the attack: it takes much less time to build than the command `braid`.
 
-use braid_cluster::Choices;
 use braid_cluster::attack::Attack;
+use braid_cluster::{Choices, Kind};
 use braid_ordering::{Atomicity, Ordering};
-use braid_world::FaultKind;
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::ffi::OsStr;
@@ -60,7 +59,7 @@ fn usage(problem: &str) -> ExitCode {
 /// Runs the attack; executed from the copy.
 fn attack(runs: u64, only: Option<&String>) -> ExitCode {
     let (ordering, atomicity) = (parsed::<Ordering>(only), parsed::<Atomicity>(only));
-    let also = parsed::<FaultKind>(only).into_iter().collect::<Vec<_>>();
+    let also = parsed::<Kind>(only).into_iter().collect::<Vec<_>>();
     if let Some(word) = only.filter(|_| ordering.is_none() && atomicity.is_none() && also.is_empty()) {
         return usage(&format!("'{word}' is neither an ordering nor an atomicity, nor a kind of fault"));
     }
@@ -131,34 +130,8 @@ fn scenario_of(patch: &Path) -> Result<Option<String>, Box<dyn Error>> {
 /// much as thousands of all seeds.
 fn only_of(name: &str) -> Option<&'static str> {
     let names = Ordering::ALL.map(Ordering::name).into_iter().chain(Atomicity::ALL.map(Atomicity::name));
-    let kinds = [
-        FaultKind::Objects,
-        FaultKind::AttributeVolumes,
-        FaultKind::Volumes,
-        FaultKind::ParallelRaid,
-        FaultKind::Calm,
-        FaultKind::Reconnect,
-        FaultKind::Reorder,
-        FaultKind::CreateDelete,
-        FaultKind::AddRemove,
-        FaultKind::Migrate,
-        FaultKind::Disconnect,
-        FaultKind::Fence,
-        FaultKind::Dead,
-        FaultKind::DamageDegraded,
-        FaultKind::RecordDamage,
-        FaultKind::DiskError,
-        FaultKind::LargeSectors,
-        FaultKind::PageCache,
-        FaultKind::TakeOver,
-        FaultKind::Files,
-        FaultKind::Shards,
-        FaultKind::SilentHosts,
-        FaultKind::Suspend,
-        FaultKind::StoreOutage,
-    ];
-    let names = names.chain(kinds.map(FaultKind::name));
-    names.into_iter().find(|word| name.starts_with(word))
+    let mut names = names.chain(Kind::all().map(Kind::name));
+    names.find(|word| name.starts_with(word))
 }
 
 fn patches(folder: &Path, names: &[String]) -> Result<Vec<PathBuf>, Box<dyn Error>> {

@@ -24,12 +24,12 @@ impl Cluster {
             let took = self.world.now().since(begun);
             if found != content[offset as usize..(offset + length) as usize] {
                 let details = format!("{} reads other content in stripe {stripe} than a new host", self.node(*slot));
-                return Err(Failed { check: "old-host", details });
+                return failed("old-host", details);
             }
             // Locks of a dead host are released after its lease.
             if took > 3 * self.options.settings.host_lease + Duration::from_secs(1) + self.options.settings.resend_max {
                 let details = format!("{} took {took:?} to read stripe {stripe} of an array at rest", self.node(*slot));
-                return Err(Failed { check: "old-host-slow", details });
+                return failed("old-host-slow", details);
             }
         }
         Ok(())
@@ -39,10 +39,10 @@ impl Cluster {
     pub(super) fn read_at_rest(&mut self, reader: HostSlot, offset: u64, length: u64) -> Result<Vec<u8>, Failed> {
         let patience = self.world.now().after(2 * self.options.settings.host_lease);
         loop {
-            let op = match self.options.attribute_volume {
-                None => self.read(reader, offset, length),
+            let op = match self.options.activities.has("attribute-volumes") {
+                false => self.read(reader, offset, length),
                 // The content of a copied volume belongs to no hostwrite.
-                Some(_) => {
+                true => {
                     let length = length as usize;
                     self.ask(
                         reader,
@@ -60,7 +60,7 @@ impl Cluster {
                 Err(_) if self.volume.ordering.needs_lock_server() && self.world.now() < patience => {
                     self.run_for(PAUSE)
                 }
-                Ok(other) => return Err(Failed { check: "unexpected-answer", details: format!("{other:?}") }),
+                Ok(other) => return failed("unexpected-answer", format!("{other:?}")),
                 Err(failed) => return Err(failed),
             }
         }
@@ -80,52 +80,44 @@ impl Cluster {
         if let Some(kept) = kept.copied().find(|device| {
             member_state.iter().any(|member| member.device == *device && member.member_state != MemberState::Out)
         }) {
-            return Err(Failed { check: "dead-not-out", details: format!("{kept}: {member_state:?}") });
+            return failed("dead-not-out", format!("{kept}: {member_state:?}"));
         }
         if member_state.is_empty()
             || member_state.iter().any(|member| member.member_state != MemberState::In && !expected(member.device))
         {
-            let monitor = match self.world.machine(NodeId::Monitor) {
-                Some(Role::Monitor(monitor)) => format!("{:?}", monitor.service()),
-                _ => "down".into(),
-            };
-            return Err(Failed { check: "device-not-in", details: format!("{member_state:?}, monitor: {monitor}") });
+            let monitor = self.monitor().map_or("down".into(), |monitor| format!("{:?}", monitor.service()));
+            return failed("device-not-in", format!("{member_state:?}, monitor: {monitor}"));
         }
         for device in self.devices().into_iter().filter(|device| !expected(*device)) {
-            let Some(Role::Device(machine)) = self.world.machine(NodeId::Device(device)) else {
-                return Err(Failed { check: "device-down", details: format!("{device} is not up") });
+            let Some(machine) = self.device(device) else {
+                return failed("device-down", format!("{device} is not up"));
             };
             if *machine.service() != Service::Serving {
-                let details = format!("{device} does not serve: {:?}", machine.service());
-                return Err(Failed { check: "device-unusable", details });
+                return failed("device-unusable", format!("{device} does not serve: {:?}", machine.service()));
             }
             let now = self.world.local(NodeId::Device(device)).expect("the node is in the world").time;
             // A device that reports that it is unable to serve keeps its lease to the end, and then goes out.
             if !machine.has_lease(now.after(self.options.settings.device_lease / 2)) {
-                let details = format!("{device} may not serve, or its lease is not extended");
-                return Err(Failed { check: "device-without-lease", details });
+                return failed("device-without-lease", format!("{device} may not serve, or its lease is not extended"));
             }
             let undecided = machine.transactions().find(|transaction| transaction.state.undecided());
             if let Some(transaction) = undecided {
-                let details = format!("{device} still holds {transaction:?}");
-                return Err(Failed { check: "left-undecided", details });
+                return failed("left-undecided", format!("{device} still holds {transaction:?}"));
             }
             if machine.suspects() > 0 {
                 let details = format!("{} transactions are still suspect in {device}", machine.suspects());
-                return Err(Failed { check: "left-suspect", details });
+                return failed("left-suspect", details);
             }
             if machine.locks() > 0 {
-                let details = format!("{} transactions still hold locks in {device}", machine.locks());
-                return Err(Failed { check: "left-locked", details });
+                return failed("left-locked", format!("{} transactions still hold locks in {device}", machine.locks()));
             }
             // A device that is in and has absent blocks would be rebuilt, but no host that keeps to the protocol brings that about.
             if machine.store().absent_blocks() > 0 {
                 let details = format!("{device} is in and has {} absent blocks", machine.store().absent_blocks());
-                return Err(Failed { check: "left-absent", details });
+                return failed("left-absent", details);
             }
             if machine.waiting() > 0 {
-                let details = format!("{} requests still wait in {device}", machine.waiting());
-                return Err(Failed { check: "left-waiting", details });
+                return failed("left-waiting", format!("{} requests still wait in {device}", machine.waiting()));
             }
         }
         for server in self.lock_servers() {
@@ -135,12 +127,11 @@ impl Cluster {
             let Some(host) = self.world.machine(*node).and_then(Role::host) else { continue };
             if !host.is_idle() {
                 let details = format!("{node} still has an operation in progress though nothing blocks it");
-                return Err(Failed { check: "host-not-idle", details });
+                return failed("host-not-idle", details);
             }
             // A host hears of a returned device with its next report.
             if let Some(device) = host.unavailable().find(|device| !expected(*device)).filter(|_| !host.is_fenced()) {
-                let details = format!("{node} still takes {device} for unavailable");
-                return Err(Failed { check: "host-waits-for-device", details });
+                return failed("host-waits-for-device", format!("{node} still takes {device} for unavailable"));
             }
         }
         Ok(())
@@ -149,7 +140,6 @@ impl Cluster {
     /// Checks that the lock server serves, and that no request waits for locks. Locks that no other host wants may remain: cached
     /// locks, locks granted to a late copy of a request, and locks of dead hosts.
     pub(super) fn check_lock_server(&self, id: LockServerId) -> Result<(), Failed> {
-        let failed = |check, details| Err(Failed { check, details });
         let Some(Role::LockServer(server)) = self.world.machine(NodeId::LockServer(id)) else {
             return failed("lock-server-down", format!("{id} is not up"));
         };
@@ -180,7 +170,7 @@ impl Cluster {
             let rebuilt = reconstruct(&layout, number, block);
             if stored != expected || rebuilt.is_some_and(|rebuilt| rebuilt != expected) {
                 let details = format!("block {number} differs from the content read, as stored or as reconstructed");
-                return Err(Failed { check: "reconstruction", details });
+                return failed("reconstruction", details);
             }
         }
         Ok(())
@@ -192,8 +182,7 @@ impl Cluster {
             let op = self.ask(reader, JobRequest::Check { volume: volume.id, stripe });
             let outcome = self.answer(op, "a stripe can't be checked")?;
             if outcome != (HostSuccess::Checked { matches: true }) {
-                let details = format!("stripe {stripe} of {:?}: {outcome:?}", volume.id);
-                return Err(Failed { check: "parity-by-host", details });
+                return failed("parity-by-host", format!("stripe {stripe} of {:?}: {outcome:?}", volume.id));
             }
         }
         Ok(())
@@ -212,8 +201,7 @@ impl Cluster {
                 match self.answer(op, "a block can't be reconstructed")? {
                     HostSuccess::Data(parts) if parts.concat() == expected => {}
                     other => {
-                        let details = format!("block {number}: {other:?}");
-                        return Err(Failed { check: "reconstruction-by-host", details });
+                        return failed("reconstruction-by-host", format!("block {number}: {other:?}"));
                     }
                 }
             }
@@ -232,7 +220,7 @@ impl Cluster {
             };
             if let Some(found) = surveyor.blocks().cloned() {
                 self.world.crash(node);
-                if self.options.disconnects.is_some() {
+                if self.options.activities.has("disconnect") {
                     // Where tables are small, the surveyor must not displace hosts: devices forget it after some heartbeats.
                     self.run_for(HEARTBEATS_MISSED * self.options.settings.heartbeat);
                 }
@@ -240,7 +228,7 @@ impl Cluster {
             }
         }
         self.world.crash(node);
-        Err(Failed { check: "survey", details: "a device does not answer plain reads".into() })
+        failed("survey", "a device does not answer plain reads".into())
     }
 
     /// Adds a surveyor for the volume's components on these devices.
@@ -287,8 +275,7 @@ impl Cluster {
             match braid_check::check(&history.within(Cells::of_bytes(first, end - first)), promise) {
                 Verdict::Serializable { steps: taken } => steps = steps.map(|steps| steps + taken),
                 Verdict::Not(violation) => {
-                    let details = format!("{:?}: {violation}", volume.id);
-                    return Err(Failed { check: "serializable", details });
+                    return failed("serializable", format!("{:?}: {violation}", volume.id));
                 }
                 Verdict::Undecided => steps = None,
             }

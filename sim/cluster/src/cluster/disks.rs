@@ -1,7 +1,6 @@
 //! The disks of devices: which one each device has, and which one its slot waits for.
 
 use super::Cluster;
-use crate::role::Role;
 use braid_base::{DeviceId, DiskId, MemberState, Membership, NodeId};
 use braid_store::Geometry;
 
@@ -29,14 +28,14 @@ impl Cluster {
 
     /// Devices whose slots wait for another disk than the present one, according to the monitor's record.
     pub fn awaited_disks(&self) -> Vec<(DeviceId, DiskId)> {
-        let Some(Role::Monitor(monitor)) = self.world.machine(NodeId::Monitor) else { return Vec::new() };
+        let Some(monitor) = self.monitor() else { return Vec::new() };
         let awaited = monitor.slots().filter_map(|slot| Some((slot.device, slot.awaited_disk?)));
         awaited.filter(|(device, disk)| self.disks.get(device) != Some(disk)).collect()
     }
 
     /// True if a disk is about to be replaced, or a slot waits for a new disk.
     pub(crate) fn is_any_disk_changing(&self) -> bool {
-        let Some(Role::Monitor(monitor)) = self.world.machine(NodeId::Monitor) else { return false };
+        let Some(monitor) = self.monitor() else { return false };
         monitor.slots().any(|slot| slot.next_disk.is_some() || slot.awaited_disk.is_some())
     }
 

@@ -1,21 +1,42 @@
 //! Changes of the volume during a run: its ordering changes, it moves, migrations are continued or given up.
 
-use crate::cluster::{Cluster, Failed, HostSlot};
-use crate::fault_events::FaultEvent;
-use crate::graceful_disconnect::pick;
+use super::ChangeOptions;
+use crate::activity::{Activity, Draw, Feature, pick};
+use crate::cluster::{Cluster, Failed, HostSlot, failed};
 use crate::options::Options;
 use crate::swarm::Run;
 use braid_base::{BLOCK_BYTES, Rng};
 use braid_check::Promise;
 use braid_control_protocol::{Administrator, Change, Migration, Operation, Timing};
 use braid_layout::{Layout, Placement, RaidLevel};
+use braid_machine::HostError;
 use braid_ordering::Ordering;
+use braid_world::FaultKind;
 use std::time::Duration;
 
 /// Where the volume grows, it does by at most so many stripes of its first layout.
 const STRIPES_ADDED_MAX: u64 = 4;
+/// The longest time until a migration has ended on a healthy array.
+const END_MAX: Duration = Duration::from_secs(120);
 /// The progress of a migration is recorded so often in runs.
 const NOTE_EVERY: Duration = Duration::from_millis(100);
+
+/// Faults that take no device out for long.
+const WITH_ALL_DEVICES: [FaultKind; 8] = [
+    FaultKind::HostCrash,
+    FaultKind::ServerCrash,
+    FaultKind::ClockStep,
+    FaultKind::ClockRate,
+    FaultKind::SlowDisk,
+    FaultKind::SlowNode,
+    FaultKind::Chore,
+    FaultKind::Corruption,
+];
+
+/// Activities beside which there are no changes: they need one volume whose writes are atomic, and no faults that the control plane of the
+/// simulation does not cover.
+pub(super) const NOT_PLAIN: &[&str] =
+    &["attribute-volumes", "volumes", "dead", "damage-degraded", "record-damage", "files", "calm"];
 
 impl Cluster {
     /// The order that the history of the volume must keep: the weakest that one of its orderings promises.
@@ -32,14 +53,14 @@ impl Cluster {
             Some(control) if control.store.unsettled().next().is_some() => {
                 let details =
                     format!("a volume is still on hold, or half created or deleted: {:?}", control.store.records());
-                Err(Failed { check: "left-hold", details })
+                failed("left-hold", details)
             }
             Some(control) if control.store.unsettled_devices().next().is_some() => {
                 let devices: Vec<_> = control.store.devices().collect();
-                Err(Failed { check: "left-hold", details: format!("a device is half added or removed: {devices:?}") })
+                failed("left-hold", format!("a device is half added or removed: {devices:?}"))
             }
             Some(control) => match control.administrators.keys().find(|own| self.slot_of(own.host).is_some()) {
-                Some(own) => Err(Failed { check: "left-administrator", details: format!("{own:?} is still at work") }),
+                Some(own) => failed("left-administrator", format!("{own:?} is still at work")),
                 None => self.check_devices(control).and_then(|()| self.check_parts()),
             },
             None => Ok(()),
@@ -67,88 +88,149 @@ impl Cluster {
     }
 }
 
-impl Run {
-    /// Schedules changes of the volume, if the run has them.
-    pub(crate) fn plan_change(&mut self) {
-        if let Some(changes) =
-            self.cluster.options.changes.as_ref().filter(|changes| changes.orderings || changes.moves)
-        {
-            let mean = changes.every.as_nanos() as u64;
-            let pause = Duration::from_nanos(self.change_rng.below(2 * mean) + 1);
-            self.plan_fault(pause, FaultEvent::Change);
-        }
-    }
+impl Feature for ChangeOptions {
+    const NAME: &'static str = "changes";
+    const KINDS: &'static [&'static str] = &["reorder"];
+    const NOT_WITH: &'static [&'static str] = NOT_PLAIN;
 
-    /// Adds what administrators have met to the report.
-    pub(crate) fn count_changes(&mut self) {
-        for (what, count) in self.cluster.control.iter().flat_map(|control| &control.counts) {
-            *self.report.faults.entry(what).or_default() += count;
+    fn draw(options: &mut Options, draw: &mut Draw) -> Option<ChangeOptions> {
+        let orderings = options.ordering != Ordering::None && draw.one_in(10);
+        let moves = options.activities.has("migrate");
+        let lives = options.activities.has("create-delete");
+        if !orderings && !moves && !lives && !options.activities.has("add-remove") {
+            return None;
         }
-    }
-
-    /// Hosts that died as administrators, or lost their leases, return after a while.
-    pub(crate) fn return_administrators(&mut self) {
-        for node in self.cluster.take_killed() {
-            if self.storming {
-                let span = Duration::from_millis(self.return_rng.below(1_000) + 1);
-                self.plan_fault(span, FaultEvent::Return { node, reboot: false });
-            } else {
-                self.bring_back(node, false);
-            }
+        draw.acts_every([50, 300, 1_000]);
+        draw.every = draw.every.filter(|_| orderings || moves);
+        let rng = &mut draw.rng;
+        let changes = ChangeOptions {
+            orderings,
+            moves,
+            deaths: [0, 3, 15][rng.below(3) as usize],
+            pauses: [0, 3, 30][rng.below(3) as usize],
+            store_faults: [0, 5, 30][rng.below(3) as usize],
+            copy_rate: [0, 1 << 16, 1 << 18][rng.below(3) as usize],
+            grows: rng.below(4) == 0,
+        };
+        if lives {
+            // Such damage is placed for one volume only.
+            options.without_faults(&[FaultKind::Misdirected]);
         }
+        if rng.chance(2, 3) {
+            // While a device is out, no change begins.
+            options.faults.weights.retain(|kind, _| WITH_ALL_DEVICES.contains(kind));
+        }
+        let by_lock_servers = orderings || options.ordering.needs_lock_server();
+        options.lock_servers = options.lock_servers.max(by_lock_servers.into());
+        options.chunks = None;
+        let settings = &mut options.settings;
+        settings.request_timeout = settings.request_timeout.max(8 * settings.lock_timeout);
+        options.with_control(2);
+        Some(changes)
     }
+}
 
+impl Options {
+    /// A control plane with so many hosts needs time. Clients that reconnect would abandon requests that wait.
+    pub(super) fn with_control(&mut self, hosts: usize) {
+        self.activities.remove(&["reconnect"]);
+        self.settings.hosts_max += hosts.saturating_sub(self.hosts);
+        self.hosts = self.hosts.max(hosts);
+        self.swarm = self.swarm.max(Duration::from_secs(10));
+        self.spread_operations();
+    }
+}
+
+impl Activity for ChangeOptions {
     /// Has a host change the volume, if none does.
-    pub(crate) fn change_and_plan_next(&mut self) {
+    fn act(&mut self, run: &mut Run, rng: &mut Rng) {
         let idle: Vec<HostSlot> =
-            self.staying_slots().into_iter().filter(|slot| !self.cluster.administers(*slot)).collect();
+            run.staying_slots().into_iter().filter(|slot| !run.cluster.administers(*slot)).collect();
         // In some cases, two hosts try at a time.
-        let may = !self.cluster.is_on_hold() || self.change_rng.chance(1, 10);
-        if let Some(by) = pick(&mut self.change_rng, &idle).filter(|_| may) {
-            let operation = self.draw_operation(by);
-            self.cluster.begin_operation(by, operation);
+        let may = !run.cluster.is_on_hold() || rng.chance(1, 10);
+        if let Some(by) = pick(rng, &idle).filter(|_| may) {
+            let operation = self.draw_operation(run, rng, by);
+            run.cluster.begin_operation(by, operation);
         }
-        self.plan_change();
     }
 
+    /// After the faults, ends the migration that the run has left, in half of the seeds.
+    fn at_rest(&mut self, run: &mut Run, rng: &mut Rng, _is_last: bool) -> Result<(), Failed> {
+        if run.cluster.volume.moving.is_none() || !rng.chance(1, 2) {
+            return Ok(());
+        }
+        let by = HostSlot(0);
+        let own = run.cluster.generation(by);
+        run.count_fault("last migration ended");
+        run.cluster.begin_operation(by, Migration::continuing(own, Timing::default()).into());
+        let until = run.cluster.world.now().after(END_MAX);
+        while run.cluster.administers(by)
+            && let Some(event) = run.cluster.world.next(until)
+        {
+            run.on_world_event(event)?;
+        }
+        match &run.cluster.volume.moving {
+            Some(target) => failed("left-moving", format!("to {target:?}")),
+            None => run.come_to_rest(),
+        }
+    }
+
+    fn excuses(&self, error: &HostError) -> bool {
+        matches!(error, HostError::Fenced)
+    }
+}
+
+impl ChangeOptions {
     /// The size to which the volume is to grow, if this is the time.
-    fn draw_growth(&mut self) -> Option<u64> {
-        let Options { layout, stripes, changes, .. } = &self.cluster.options;
-        let (volume, rng) = (self.cluster.volume(), &mut self.change_rng);
-        let grows = changes.as_ref().is_some_and(|changes| changes.grows);
-        let may = grows && volume.moving.is_none() && rng.chance(1, 3);
+    fn draw_growth(&self, cluster: &Cluster, rng: &mut Rng) -> Option<u64> {
+        let Options { layout, stripes, .. } = &cluster.options;
+        let volume = cluster.volume();
+        let may = self.grows && volume.moving.is_none() && rng.chance(1, 3);
         let most = (stripes + STRIPES_ADDED_MAX) * layout.stripe_blocks();
         let blocks = volume.blocks() + rng.below(2 * layout.stripe_blocks()) + 1;
         (may && blocks <= most).then_some(blocks * BLOCK_BYTES as u64)
     }
 
-    fn draw_operation(&mut self, by: HostSlot) -> Operation {
-        let changes = self.cluster.options.changes.clone().expect("the run has changes");
-        let own = self.cluster.generation(by);
+    fn draw_operation(&self, run: &mut Run, rng: &mut Rng, by: HostSlot) -> Operation {
+        let own = run.cluster.generation(by);
         let timing = Timing { note: NOTE_EVERY, ..Timing::default() };
-        if let Some(bytes) = self.draw_growth() {
-            self.count_fault("growth");
+        if let Some(bytes) = self.draw_growth(&run.cluster, rng) {
+            run.count_fault("growth");
             return Administrator::changing(own, Change::Grow(bytes), timing).into();
         }
-        let moves = changes.moves && (!changes.orderings || self.change_rng.below(2) == 0);
+        let moves = self.moves && (!self.orderings || rng.below(2) == 0);
         if !moves {
             let orderings = [Ordering::Timestamp, Ordering::DeviceLock, Ordering::ServerLock, Ordering::CallbackLock];
-            let to = orderings[self.change_rng.below(4) as usize];
-            self.count_fault("change of the ordering");
+            let to = orderings[rng.below(4) as usize];
+            run.count_fault("change of the ordering");
             return Administrator::changing(own, Change::Ordering(to), timing).into();
         }
-        match (self.cluster.volume.moving.is_some(), self.change_rng.below(8)) {
+        match (run.cluster.volume.moving.is_some(), rng.below(8)) {
             (true, 0 | 1) => {
-                self.count_fault("migration given up");
+                run.count_fault("migration given up");
                 Administrator::changing(own, Change::GiveUpMove, timing).into()
             }
             (true, _) => {
-                self.count_fault("migration continued");
+                run.count_fault("migration continued");
                 Migration::continuing(own, timing).into()
             }
             (false, _) => {
-                self.count_fault("migration begun");
-                Migration::to(own, self.cluster.draw_target(&mut self.change_rng), timing).into()
+                run.count_fault("migration begun");
+                Migration::to(own, run.cluster.draw_target(rng), timing).into()
+            }
+        }
+    }
+}
+
+impl Run {
+    /// Hosts that died as administrators, or lost their leases, return after a while.
+    pub(crate) fn return_administrators(&mut self) {
+        for node in self.cluster.take_killed() {
+            if self.storming {
+                let span = Duration::from_millis(self.return_rng.below(1_000) + 1);
+                self.plan(span, move |run| run.bring_back(node, false));
+            } else {
+                self.bring_back(node, false);
             }
         }
     }

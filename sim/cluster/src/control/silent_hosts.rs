@@ -5,10 +5,7 @@
 use super::options::SilenceOptions;
 use super::{ControlPlane, Event, Purpose};
 use crate::cluster::{Cluster, Failed, HostSlot};
-use crate::fault_events::FaultEvent;
-use crate::graceful_disconnect::pick;
 use crate::role::Role;
-use crate::swarm::Run;
 use braid_base::{Generation, NodeId, Rng, Time};
 use braid_host_leases::{Answer, Fence, Fencer, LeaseTable, LeaseTime, Question, SweepLimits, Write};
 use braid_machine::{ArrayRequest, HostOutcome};
@@ -181,7 +178,7 @@ impl ControlPlane {
 impl Cluster {
     /// How long a host may be silent before it is fenced.
     pub(super) fn silence_allowed(&self) -> Duration {
-        let leases = self.options.silences.as_ref().map_or(15, |silences| silences.leases);
+        let leases = self.options.activities.get::<SilenceOptions>().map_or(15, |silences| silences.leases);
         self.control_lease() * leases
     }
 
@@ -407,7 +404,7 @@ impl Cluster {
     }
 
     /// Makes a host silent, for longer or shorter than it may be.
-    fn silence(&mut self, slot: HostSlot) {
+    pub(super) fn silence(&mut self, slot: HostSlot) {
         let (own, now) = (self.generation(slot), self.world.now());
         let longest = 3 * self.silence_allowed().as_millis() as u64;
         self.with_control(|cluster, control| {
@@ -444,25 +441,6 @@ impl Cluster {
 
     /// True if fencers look for silent hosts.
     pub(crate) fn has_fencers(&self) -> bool {
-        self.options.silences.is_some()
-    }
-}
-
-impl Run {
-    /// Schedules silent hosts, if the run has them.
-    pub(crate) fn plan_silence(&mut self) {
-        if let Some(silences) = &self.cluster.options.silences {
-            let mean = silences.every.as_nanos() as u64;
-            let pause = Duration::from_nanos(self.silence_rng.below(2 * mean) + 1);
-            self.plan_fault(pause, FaultEvent::Silence);
-        }
-    }
-
-    pub(crate) fn silence_and_plan_next(&mut self) {
-        let staying = self.staying_slots();
-        if let Some(slot) = pick(&mut self.silence_rng, &staying) {
-            self.cluster.silence(slot);
-        }
-        self.plan_silence();
+        self.options.activities.has("silent-hosts")
     }
 }

@@ -49,7 +49,10 @@ impl Run {
         }
     }
 
-    pub(super) fn report(self) -> Report {
+    pub(super) fn report(mut self) -> Report {
+        for (what, count) in self.cluster.control.iter().flat_map(|control| &control.counts) {
+            *self.report.faults.entry(what).or_default() += count;
+        }
         let world = &self.cluster.world;
         let mut disks = DiskCounts::default();
         self.cluster.nodes_with_disks().filter_map(|node| world.disk(node)).for_each(|disk| disks.add(&disk.counts()));

@@ -40,11 +40,7 @@ fn bytes(outcome: HostOutcome) -> Vec<u8> {
 }
 
 fn suspects(array: &Cluster) -> usize {
-    let of = |id: DeviceId| match array.world.machine(NodeId::Device(id)) {
-        Some(Role::Device(device)) => device.suspects(),
-        _ => 0,
-    };
-    array.devices().into_iter().map(of).sum()
+    array.devices().into_iter().filter_map(|id| array.device(id)).map(|device| device.suspects()).sum()
 }
 
 fn recomputed(array: &Cluster) -> u64 {

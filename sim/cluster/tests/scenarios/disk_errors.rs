@@ -2,8 +2,8 @@
 
 use crate::healing::renew;
 use crate::story::*;
-use braid_base::MemberState;
-use braid_cluster::{Cluster, HostSlot, Options, Role};
+use braid_base::{DeviceId, MemberState};
+use braid_cluster::{Cluster, HostSlot, Options};
 use braid_machine::HostOutcome;
 use std::time::Duration;
 
@@ -15,8 +15,7 @@ fn array() -> (Cluster, HostSlot, HostSlot) {
 const STRIPE: u64 = 32 * BLOCK;
 
 fn counter(array: &Cluster, number: u16, name: &str) -> u64 {
-    let Some(Role::Device(machine)) = array.world.machine(device(number)) else { panic!("the node is up") };
-    let counters = machine.store().counters();
+    let counters = array.device(DeviceId(number)).expect("the device is up").store().counters();
     counters.into_iter().find(|(found, _)| *found == name).map(|(_, count)| count).expect("the counter exists")
 }
 

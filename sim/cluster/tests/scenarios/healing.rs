@@ -43,10 +43,7 @@ pub fn renew(array: &mut Cluster, host: HostSlot, number: u16) {
 }
 
 fn join_refused(array: &Cluster, number: u16) -> Option<JoinRefused> {
-    match array.world.machine(device(number)) {
-        Some(Role::Device(machine)) => machine.join_refused(),
-        _ => None,
-    }
+    array.device(DeviceId(number))?.join_refused()
 }
 
 pub fn healing(array: &Cluster, host: HostSlot) -> Option<HealingProgress> {
@@ -320,12 +317,7 @@ fn a_spare_takes_the_slot_of_a_device_that_stays_out() {
     }
     lose(&mut array, 3);
     write(&mut array, a, 0, 8 * BLOCK);
-    let awaits = |array: &Cluster| match array.world.machine(NodeId::Monitor) {
-        Some(Role::Monitor(monitor)) => {
-            monitor.slots().find(|slot| slot.device == DeviceId(3)).and_then(|slot| slot.awaited_disk)
-        }
-        _ => None,
-    };
+    let awaits = |array: &Cluster| array.monitor()?.slots().find(|slot| slot.device == DeviceId(3))?.awaited_disk;
     array.run_for(Duration::from_secs(20));
     assert_eq!(awaits(&array), None, "the device may still return");
     wait_until(&mut array, "a spare takes its slot", |array| awaits(array).is_some());

@@ -4,7 +4,7 @@
 use crate::story::*;
 use braid_base::{DeviceId, Generation, NodeId, ObjectId, Time};
 use braid_cluster::object_workload::{COUNTER, command, get, set};
-use braid_cluster::{Cluster, HostSlot, Options, Role};
+use braid_cluster::{Cluster, HostSlot, Options};
 use braid_machine::{ArrayRequest, HostSuccess, OpId};
 use braid_ordering::Ordering;
 use braid_wire::{Action, ActionResult, AttributeName, Command, Message, ObjectCommand, Reply, Undefined};
@@ -94,12 +94,8 @@ fn late_copy_comes(array: &mut Cluster, host: HostSlot, asked: Time, restarts: b
 
 /// A counter of the device's store.
 fn count(array: &Cluster, what: &str) -> u64 {
-    match array.world.machine(NodeId::Device(HERE)) {
-        Some(Role::Device(device)) => {
-            device.store().counters().into_iter().find(|(name, _)| *name == what).expect("the counter exists").1
-        }
-        _ => panic!("the device is up"),
-    }
+    let counters = array.device(HERE).expect("the device is up").store().counters();
+    counters.into_iter().find(|(name, _)| *name == what).expect("the counter exists").1
 }
 
 /// Answers that a device keeps for hosts that may repeat their requests.

@@ -1,8 +1,8 @@
 //! Scenarios of hosts and lock servers that fall silent, with locks of a lock server.
 
 use crate::story::*;
-use braid_base::{LockServerId, NodeId};
-use braid_cluster::{Cluster, HostSlot, Options, Role};
+use braid_base::{DeviceId, LockServerId, NodeId};
+use braid_cluster::{Cluster, HostSlot, Options};
 use braid_machine::{HostError, Patience, VolumeRequest};
 use braid_ordering::Ordering;
 use braid_wire::{LockReply, Message};
@@ -94,10 +94,7 @@ fn every_device_that_may_serve_keeps_a_host_out_before_another_is_granted_its_lo
         let write = array.write(b, 0, BLOCK);
         let serves = |array: &Cluster, number: u16| {
             let now = array.world.local(device(number)).expect("the node is in the world").time;
-            match array.world.machine(device(number)) {
-                Some(Role::Device(machine)) => machine.has_lease(now) && !machine.keeps_out(dead),
-                _ => false,
-            }
+            array.device(DeviceId(number)).is_some_and(|machine| machine.has_lease(now) && !machine.keeps_out(dead))
         };
         while !granted.get() {
             assert!(array.world.now().since(begun) < Duration::from_secs(12), "{ordering}: the lock is never granted");

@@ -323,7 +323,8 @@ fn writers_of_the_same_stripes_announce_their_writes_after_a_refusal() {
     let after = counted(&array);
     let (committed, retries) = (after.0 - before.0, after.1 - before.1);
     let (messages, writes, prewrites) = sent.get();
-    assert!(writes > prewrites && prewrites > 0, "{writes} writes, {prewrites} pre-writes");
+    // Some writes are sent without a pre-write, and some pre-writes are sent again.
+    assert!(writes * 20 > prewrites * 19 && prewrites > 0, "{writes} writes, {prewrites} pre-writes");
     assert!(retries < committed / 10, "{committed} writes, {retries} retries");
     // If all writes are announced, each takes 34.6 messages here: this is 5 % more. If none is, each takes 38.5.
     assert!(messages * 10 < committed * 363, "{committed} writes, {messages} messages");

@@ -5,7 +5,7 @@
 use crate::healing::renew;
 use crate::story::*;
 use braid_base::{DeviceId, MemberState, NodeId};
-use braid_cluster::{Cluster, Role};
+use braid_cluster::Cluster;
 use braid_device::Service;
 use braid_store::StoreError;
 use std::time::Duration;
@@ -32,10 +32,7 @@ fn batches(array: &Cluster, of: u16) -> Vec<u64> {
 }
 
 fn service(array: &Cluster, of: u16) -> Service {
-    match array.world.machine(device(of)) {
-        Some(Role::Device(machine)) => machine.service().clone(),
-        _ => panic!("the device is up"),
-    }
+    array.device(DeviceId(of)).expect("the device is up").service().clone()
 }
 
 #[test]

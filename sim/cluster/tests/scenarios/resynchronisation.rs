@@ -3,7 +3,7 @@
 
 use crate::story::*;
 use braid_base::{DeviceId, MemberState, NodeId, VolumeId};
-use braid_cluster::{Cluster, HostSlot, Options, Role};
+use braid_cluster::{Cluster, HostSlot, Options};
 use braid_layout::{Layout, VolumeDescription};
 use braid_machine::ArrayRequest;
 use braid_ordering::Ordering;
@@ -236,9 +236,8 @@ fn a_survey_during_a_creation_removes_nothing_of_the_new_volume() {
         };
         if is_lost { Verdict::Drop } else { Verdict::Pass }
     });
-    let has_part = move |array: &Cluster, number: u16| match array.world.machine(device(number)) {
-        Some(Role::Device(machine)) => machine.store().object(id.object()).is_some(),
-        _ => false,
+    let has_part = move |array: &Cluster, number: u16| {
+        array.device(DeviceId(number)).is_some_and(|machine| machine.store().object(id.object()).is_some())
     };
     array.begin_creation(b, volume);
     array.run_for(Duration::from_millis(100));

@@ -1,0 +1,112 @@
+//! The list of all activities. A new one is its file and its line here.
+
+use crate::activity::Entry;
+use crate::options::{Choices, Kind, Options};
+use braid_world::FaultKind;
+use std::fmt;
+use std::str::FromStr;
+
+/// All activities, in the order in which they are drawn. Later ones heed those before.
+const ACTIVITIES: [Entry; 21] = [
+    Entry::of::<crate::sites::ParallelRaid>(),
+    Entry::of::<crate::moving::Migrate>(),
+    Entry::of::<crate::objects::ObjectUse>(),
+    Entry::of::<crate::attribute_volumes::AttributeVolumeUse>(),
+    Entry::of::<crate::media::LargeSectors>(),
+    Entry::of::<crate::media::PageCache>(),
+    Entry::of::<crate::fences::Fences>(),
+    Entry::of::<crate::calm::Calm>(),
+    Entry::of::<crate::reconnects::Reconnects>(),
+    Entry::of::<crate::take_overs::TakeOvers>(),
+    Entry::of::<crate::graceful_disconnect::Disconnects>(),
+    Entry::of::<crate::deaths::Deaths>(),
+    Entry::of::<crate::volumes::MoreVolumes>(),
+    Entry::of::<crate::degraded::DegradedDamage>(),
+    Entry::of::<crate::records::RecordDamage>(),
+    Entry::of::<crate::file_use::Files>(),
+    Entry::of::<crate::control::lives::CreateDelete>(),
+    Entry::of::<crate::control::comings::AddRemove>(),
+    Entry::of::<crate::control::ChangeOptions>(),
+    Entry::of::<crate::control::SilenceOptions>(),
+    Entry::of::<crate::suspensions::Suspensions>(),
+];
+
+impl Options {
+    /// The options of a seed.
+    pub fn of_seed(seed: u64) -> Options {
+        Options::chosen(seed, &Choices::default())
+    }
+
+    /// The options of a seed with these choices.
+    pub fn chosen(seed: u64, choices: &Choices) -> Options {
+        let mut options = Options::without_activities(seed, choices);
+        ACTIVITIES.iter().for_each(|entry| entry.draw(&mut options, choices));
+        options
+    }
+}
+
+impl Kind {
+    /// All kinds: first the faults of the world.
+    pub fn all() -> impl Iterator<Item = Kind> {
+        let activities = ACTIVITIES.iter().flat_map(|entry| entry.kinds.iter().copied());
+        let faults = FaultKind::ALL.iter().map(|kind| kind.name());
+        // A fence is both.
+        faults.filter(|name| *name != "fence").chain(activities).map(Kind)
+    }
+}
+
+/// An unknown name of a kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoSuchKind(String);
+
+impl fmt::Display for NoSuchKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = Kind::all().map(Kind::name).collect();
+        write!(f, "there is no fault '{}'; choose one of {}", self.0, names.join(", "))
+    }
+}
+
+impl std::error::Error for NoSuchKind {}
+
+impl FromStr for Kind {
+    type Err = NoSuchKind;
+
+    fn from_str(text: &str) -> Result<Kind, NoSuchKind> {
+        // Names of an earlier release.
+        let name = match text {
+            "rot" => "corruption",
+            "mirrors" => "attribute-volumes",
+            "leave" => "disconnect",
+            _ => text,
+        };
+        Kind::all().find(|kind| kind.name() == name).ok_or_else(|| NoSuchKind(text.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for kind in Kind::all() {
+            assert_eq!(kind.name().parse(), Ok(kind));
+        }
+        for (earlier, kind) in [("rot", "corruption"), ("mirrors", "attribute-volumes"), ("leave", "disconnect")] {
+            assert_eq!(earlier.parse(), Ok(Kind(kind)));
+        }
+        let error = "flood".parse::<Kind>().unwrap_err().to_string();
+        assert!(error.contains("flood") && error.contains("host-crash, device-crash"), "{error}");
+    }
+
+    /// An activity can only heed those that are drawn before it.
+    #[test]
+    fn activities_are_apart_from_earlier_ones() {
+        for (place, entry) in ACTIVITIES.iter().enumerate() {
+            for other in entry.not_with {
+                let is_before = ACTIVITIES[..place].iter().any(|earlier| earlier.name == *other);
+                assert!(is_before, "{}: {other} is not drawn before", entry.name);
+            }
+        }
+    }
+}

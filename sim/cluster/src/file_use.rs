@@ -1,0 +1,168 @@
+//! Runs in which hosts have a file system mounted, which processes use.
+
+use crate::activity::{Activity, Draw, Feature};
+use crate::cluster::{Cluster, HostSlot, PendingOperation};
+use crate::file_options::{FileOptions, ShardOptions};
+use crate::file_workload::FileWorkload;
+use crate::more_volume::MoreVolume;
+use crate::options::{Choices, Options};
+use crate::swarm::Run;
+use braid_base::Rng;
+use braid_layout::{Layout, RaidLevel};
+use braid_machine::{FilesRequest, HostError};
+use braid_metadata::{Grouping, Protocol};
+use braid_namespace::Placement;
+use braid_ordering::Ordering;
+use braid_world::FaultKind;
+use std::time::Duration;
+
+/// One run of so many has a file system.
+const ONE_IN: u64 = 8;
+/// One file system of so many has several shards.
+const SHARDED_ONE_IN: u64 = 2;
+/// Blocks of 4 KiB for the bytes of files: enough for some hosts, or soon full.
+const BLOCKS: [u64; 3] = [600, 4_096, 4_096];
+/// A device has room for a copy of the metadata, and its part of the bytes.
+const DEVICE_BYTES: u64 = 64 << 20;
+/// The check of a history must end: its search takes long if there are many operations of unknown outcome.
+const OPERATIONS: std::ops::RangeInclusive<u64> = 150..=450;
+/// The longest think time of a process, in milliseconds: operations are spread over the faults.
+const THINK_MAX: [u64; 3] = [5, 50, 300];
+/// Hosts that have the file system mounted.
+const HOSTS: std::ops::RangeInclusive<u64> = 2..=4;
+
+/// Hosts have a file system mounted.
+#[derive(Clone, Debug)]
+pub(crate) struct Files {
+    pub options: FileOptions,
+    workload: FileWorkload,
+    /// Decides which operations are on files.
+    rng: Rng,
+}
+
+impl Files {
+    pub(crate) fn new(options: FileOptions, events: Rng, share: Rng) -> Files {
+        Files { workload: FileWorkload::new(&options, events), options, rng: share }
+    }
+}
+
+/// What the volume or the devices are used for besides is left to other runs.
+const OTHERS: [&str; 7] =
+    ["migrate", "objects", "attribute-volumes", "volumes", "dead", "damage-degraded", "record-damage"];
+
+impl Feature for Files {
+    const NAME: &'static str = "files";
+    const KINDS: &'static [&'static str] = &["files", "shards"];
+    // In calm runs no host is fenced.
+    const NOT_WITH: &'static [&'static str] = &["calm"];
+
+    fn draw(options: &mut Options, draw: &mut Draw) -> Option<Files> {
+        let is_plain = !options.activities.has_any(&OTHERS);
+        let drawn = draw.rng.below(ONE_IN) == 0;
+        if !draw.may || !(draw.is_named || drawn && is_plain) {
+            return None;
+        }
+        options.activities.remove(&OTHERS);
+        if options.layout.redundancy_units() == 0 {
+            // A device that dies would take the file system with it.
+            options.set_redundant_layout(2);
+        }
+        // A full disk ends a metadata server. Damage is placed for one volume only.
+        options.without_faults(&[FaultKind::FullDisk, FaultKind::Misdirected]);
+        let (devices, rng) = (options.layout.devices(), &mut draw.rng);
+        let scheme = if devices >= 3 && rng.chance(3, 4) { "raid5:2+1" } else { "raid1:2" };
+        let scheme: RaidLevel = scheme.parse().expect("a scheme that there is");
+        let unit_blocks = [1, 4, 16][rng.below(3) as usize];
+        let layout = Layout::new(scheme, scheme.width(), unit_blocks).expect("a ring that is wide enough");
+        let stripes = BLOCKS[rng.below(3) as usize].div_ceil(layout.stripe_blocks());
+        let first = rng.below(devices as u64) as u16;
+        let files = FileOptions {
+            share: [60, 90, 97][rng.below(3) as usize],
+            names: [20, 50, 80][rng.below(3) as usize],
+            data: MoreVolume { layout, first, ordering: Ordering::Timestamp, stripes },
+            every: Duration::from_millis([400, 2_000, 6_000][rng.below(3) as usize]),
+            shards: draw_shards(options.source("shards"), draw.choices),
+        };
+        let shards = files.shards.count;
+        // Processes of metadata servers are hosts, too.
+        if options.activities.has("disconnect") {
+            options.settings.hosts_max += 4 * usize::from(shards);
+        }
+        // What hosts read and write for files has no time-out. A short one would show that.
+        if rng.chance(1, 2) {
+            let short = options.deadlocks().max(Duration::from_secs(1));
+            options.settings.request_timeout = options.settings.request_timeout.min(short);
+        }
+        // One host uses the volume alone.
+        options.hosts = 1 + rng.between(*HOSTS.start(), *HOSTS.end()) as usize;
+        options.clients = options.clients.min(3);
+        options.operations = rng.between(*OPERATIONS.start(), *OPERATIONS.end());
+        options.think_max = Duration::from_millis(THINK_MAX[rng.below(3) as usize]);
+        options.stripes = options.stripes.min(2);
+        options.device_bytes = options.device_bytes.max(DEVICE_BYTES * u64::from(shards));
+        (options.chunks, options.journal_bytes) = (None, None);
+        let source = options.source(Files::NAME);
+        Some(Files::new(files, source.named("events"), source.named("share")))
+    }
+}
+
+impl Activity for Files {
+    fn prepare(&self, cluster: &mut Cluster, first: HostSlot) {
+        cluster.begin_files(first, &self.options);
+    }
+
+    fn layouts(&self) -> Vec<Layout> {
+        vec![self.options.data.layout]
+    }
+
+    fn start(&mut self, run: &mut Run, _rng: &mut Rng) {
+        run.plan_metadata_fault();
+        run.plan_checks_of_files();
+    }
+
+    /// A process of a host that has the file system mounted issues an operation on files, in most cases.
+    fn operate(&mut self, run: &mut Run, _rng: &mut Rng, slot: HostSlot, client: usize) -> bool {
+        let files = &run.cluster.files;
+        if !files.hosts.contains(&slot) || !self.rng.chance(self.options.share, 100) {
+            return false;
+        }
+        let node = run.cluster.node(slot);
+        let call = self.workload.operation(client, &files.open_files(node, client), &files.held_locks(node, client));
+        if let FilesRequest::Close { handle } = call.0 {
+            run.cluster.forget_handle(slot, client, handle);
+        }
+        run.cluster.file_operation(slot, client, call);
+        true
+    }
+
+    fn learn(&mut self, cluster: &Cluster, answered: &PendingOperation) {
+        if let Some(operation) = cluster.file_operation_of(&answered.record) {
+            self.workload.learn(operation);
+        }
+    }
+
+    fn excuses(&self, error: &HostError) -> bool {
+        matches!(error, HostError::Fenced)
+    }
+}
+
+impl Options {
+    /// The file system of the run, if it has one.
+    pub fn files(&self) -> Option<&FileOptions> {
+        self.activities.get::<Files>().map(|files| &files.options)
+    }
+}
+
+/// Several in some seeds; if the choices name them, in all.
+fn draw_shards(mut rng: Rng, choices: &Choices) -> ShardOptions {
+    let drawn = rng.below(SHARDED_ONE_IN) == 0;
+    if !choices.may("shards") || !(choices.names("shards") || drawn) {
+        return ShardOptions::ONE;
+    }
+    ShardOptions {
+        count: [2, 2, 3][rng.below(3) as usize],
+        placement: [Placement::Parent, Placement::Spread, Placement::Spread][rng.below(3) as usize],
+        protocol: Protocol::ALL[rng.below(Protocol::ALL.len() as u64) as usize],
+        grouping: Grouping::ALL[rng.below(Grouping::ALL.len() as u64) as usize],
+    }
+}
