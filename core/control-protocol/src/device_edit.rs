@@ -1,6 +1,6 @@
 //! The transitions of a device's record.
 
-use crate::editing::{Editing, Next, Transition};
+use crate::cas_loop::{CasLoop, Next, Transition};
 use crate::interface::{Answer, Command, Tag};
 use crate::record::{DeviceRecord, DeviceState, Version};
 use braid_base::{DiskId, Generation, VolumeId};
@@ -54,7 +54,7 @@ pub(crate) struct Found {
 }
 
 /// An edit under way. Its outcome is the version in which the edit is made; none if the record had it before.
-pub(crate) type DeviceRecordEdit = Editing<DeviceEdit>;
+pub(crate) type DeviceRecordEdit = CasLoop<DeviceEdit>;
 
 impl Transition for DeviceEdit {
     type Found = Found;

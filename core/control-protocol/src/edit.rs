@@ -1,6 +1,6 @@
 //! The transitions of a volume's record.
 
-use crate::editing::{Editing, Next, Transition};
+use crate::cas_loop::{CasLoop, Next, Transition};
 use crate::interface::{Answer, Command, Tag};
 use crate::record::{Change, CopyRecord, Version, VolumeRecord, VolumeState};
 use braid_base::{DeviceId, Generation, VolumeId};
@@ -60,7 +60,7 @@ pub(crate) struct Found {
 }
 
 /// An edit under way. Its outcome is the version and the record with the edit.
-pub(crate) type RecordEdit = Editing<Edit>;
+pub(crate) type RecordEdit = CasLoop<Edit>;
 
 impl Transition for Edit {
     type Found = Found;

@@ -100,7 +100,7 @@
 //! | `disowning` | fencing the owners of its shards |
 //! | `file_system_check` | the check of a file system |
 //! | `turns` | whose turn it is: an administrator that lives is waited for, a dead one is fenced |
-//! | `editing` | one replacement of a record, with lost answers |
+//! | `cas_loop` | one replacement of a record, with lost answers |
 //! | `edit` | the transitions of a volume's record |
 //! | `drain` | waiting for hosts; fencing silent ones |
 //! | `waiting` | a question that is repeated until the answer is yes |
@@ -112,6 +112,7 @@
 //! | `tests` | small worlds, in which every order of events is tried |
 
 mod administrator;
+mod cas_loop;
 mod contract;
 mod creation;
 mod deletion;
@@ -121,7 +122,6 @@ mod device_tasks;
 mod disowning;
 mod drain;
 mod edit;
-mod editing;
 mod file_system_check;
 mod file_system_creation;
 mod file_system_deletion;

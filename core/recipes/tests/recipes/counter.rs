@@ -3,7 +3,7 @@
 use crate::bench::{
     Budget, CALM, Doing, FaultRates, Moment, ROUGH, SILENT, World, ask, explore, late, over, run, sleep, space,
 };
-use crate::written::{append, check_order, check_reports, check_tenures, records, seconds, taken};
+use crate::written::{append, check_holds, check_order, check_reports, records, seconds, taken};
 use braid_base::{ObjectId, Time};
 use braid_recipes::counter::{CounterError, CounterOptions, DeliveryCounter, SLOTS, Turn};
 use braid_recipes::{Answer, RequestFailure};
@@ -261,7 +261,7 @@ fn check(world: &mut World<Log>) {
     let (records, log) = (records(&world.space.bytes(DATA)), &world.observed);
     check_order(&records);
     check_reports(&records, &log.happened, &log.not_happened);
-    check_tenures(&log.served);
+    check_holds(&log.served);
 }
 
 /// Records the reported outcome of a last write.

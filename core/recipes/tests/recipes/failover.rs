@@ -3,7 +3,7 @@
 use crate::bench::{
     Budget, CALM, Doing, FaultRates, Moment, ROUGH, SILENT, World, ask, explore, late, over, run, sleep,
 };
-use crate::written::{append, check_order, check_reports, check_tenures, records, seconds, taken};
+use crate::written::{append, check_holds, check_order, check_reports, records, seconds, taken};
 use braid_base::{ObjectId, Time};
 use braid_recipes::failover::{FailOver, FailOverError, FailOverOptions, LeaderStatus, Leadership};
 use braid_recipes::fencing_token::RaiseError;
@@ -267,7 +267,7 @@ fn check(world: &mut World<Log>) {
     let log = &world.observed;
     [DATA, ELSEWHERE].iter().for_each(|object| check_order(&written(*object)));
     check_reports(&written(DATA), &log.happened, &log.not_happened);
-    check_tenures(&log.led);
+    check_holds(&log.led);
 }
 
 /// Records the reported outcome of a last write.

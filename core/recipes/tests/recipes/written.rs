@@ -44,9 +44,9 @@ pub fn check_reports(records: &[Record], happened: &[Record], not_happened: &[Re
 }
 
 /// Of all who had a token, one at a time was sure of it: token, client, beginning, and sure until, in true time.
-pub fn check_tenures(tenures: &[(u64, usize, Time, Time)]) {
-    for (at, (token, _, from, sure)) in tenures.iter().enumerate() {
-        for (other, _, other_from, other_sure) in &tenures[at + 1..] {
+pub fn check_holds(holds: &[(u64, usize, Time, Time)]) {
+    for (at, (token, _, from, sure)) in holds.iter().enumerate() {
+        for (other, _, other_from, other_sure) in &holds[at + 1..] {
             assert!(token != other, "nobody has the token of another one");
             let (sure, from) =
                 if token < other { (sure, other_from.max(from)) } else { (other_sure, from.max(other_from)) };

@@ -41,7 +41,7 @@ pub(crate) enum Next<T: Transition + ?Sized> {
 
 /// A replacement under way.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Editing<T: Transition> {
+pub(crate) struct CasLoop<T: Transition> {
     transition: T,
     step: Step<T::Made>,
     /// An earlier replacement may have happened, or may still happen.
@@ -60,9 +60,9 @@ enum Step<M> {
 /// The pause after a lost answer.
 const PAUSE: Duration = Duration::from_millis(20);
 
-impl<T: Transition> Editing<T> {
-    pub fn new(transition: T, until: Time, questions: &mut Questions) -> Editing<T> {
-        Editing { transition, step: Step::Reading(questions.command(T::READ)), is_uncertain: false, until }
+impl<T: Transition> CasLoop<T> {
+    pub fn new(transition: T, until: Time, questions: &mut Questions) -> CasLoop<T> {
+        CasLoop { transition, step: Step::Reading(questions.command(T::READ)), is_uncertain: false, until }
     }
 
     pub fn deadline(&self) -> Option<Time> {
