@@ -642,12 +642,12 @@ fn what_one_server_has_told_another_one_outlives_it() {
     let x = play.made(ROOT, "x", NewInode::Regular);
     let mode_of = |play: &mut Play| play.lookup(ROOT, "x").map(|found| found.mode);
     let mut seen = 0;
-    for step in 0..16_u16 {
+    for step in 0..64_u16 {
         let other = play.array.add_file_host(&play.system);
         play.array.run_for(Duration::from_secs(1));
         let change = AttributeChange { mode: Some(0o600 + step), ..AttributeChange::default() };
         play.begin_at(other, FileCommand::SetAttributes { inode: x, change });
-        play.array.run_for(Duration::from_micros(u64::from(step) * 40));
+        play.array.run_for(Duration::from_micros(u64::from(step) * 10));
         let before = mode_of(&mut play);
         let node = play.array.node(other);
         play.array.world.crash(node);
