@@ -21,7 +21,7 @@ use braid_base::units::format_size;
 use braid_base::{ArrayId, DeviceId, DiskId, Generation, VolumeId};
 use braid_control::{
     ArrayDescription, ArrayFolder, ControlError, DeviceEntry, DeviceReport, DeviceState, DiskEntry, Moment,
-    MonitorReport, ReportedState, VolumeEntry, parse_disk,
+    MonitorReport, ReportedState, VolumeEntry, parse_disk, shell_word,
 };
 use braid_control_protocol::{DeviceChange, Done, Error, Tag, Timing};
 use braid_layout::VolumeDescription;
@@ -165,6 +165,11 @@ pub fn prepare(folder: &ArrayFolder, description: &ArrayDescription, wanted: &Ne
         Some(path) => std::path::absolute(path)?,
         None => unused_file(&folder.absolute(), description, &wanted.stem),
     };
+    if path.to_str().is_none() {
+        return Err(
+            Failure::usage("bad-path", format!("the path is not UTF-8: {}", shell_word(&path))).hint("rename it")
+        );
+    }
     if let Some(known) = known_at(folder, description, &path)? {
         return Ok(known);
     }

@@ -1,5 +1,6 @@
 //! What a path is before it becomes a device: a disk, a partition, a loop device or a file; and what it contains, by the marks that file
-//! systems, partition tables and other users of disks leave at fixed places (those of `libblkid`, the most frequent ones).
+//! systems, partition tables and other users of disks leave. `blkid` of util-linux knows all of them; without it, the most frequent ones at the
+//! beginning are known here.
 
 use crate::failure::Failure;
 use braid_base::units::format_size;
@@ -7,6 +8,7 @@ use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Folders whose files are the system's, and not on a disk.
 const SYSTEM_FOLDERS: [&str; 3] = ["/dev", "/proc", "/sys"];
@@ -14,6 +16,10 @@ const SYSTEM_FOLDERS: [&str; 3] = ["/dev", "/proc", "/sys"];
 const SHARED_MEMORY: &str = "/dev/shm";
 /// How much of a disk is looked at.
 const LOOK_BYTES: usize = 66 << 10;
+
+/// The program that knows what disks contain, and how it ends if it finds marks of several users of disks.
+const BLKID: &str = "/usr/sbin/blkid";
+const AMBIVALENT: i32 = 8;
 
 /// What leaves these bytes there.
 const MARKS: [(u64, &[u8], &str); 20] = [
@@ -50,7 +56,7 @@ pub struct DiskFacts {
     /// As its maker calls it, or the file behind a loop device.
     pub model: Option<String>,
     /// What it contains, if that is known.
-    pub content: Option<&'static str>,
+    pub content: Option<String>,
 }
 
 impl DiskFacts {
@@ -66,7 +72,8 @@ impl DiskFacts {
                 true => block_device(metadata.rdev()),
                 false => ("file", None),
             };
-            Ok::<_, std::io::Error>(DiskFacts { path: path.to_path_buf(), kind, size, model, content: content(&start) })
+            let content = probed(path).or_else(|| content(&start).map(str::to_string));
+            Ok::<_, std::io::Error>(DiskFacts { path: path.to_path_buf(), kind, size, model, content })
         };
         look().map_err(|error| Failure::from(error).of(path.display()))
     }
@@ -79,7 +86,7 @@ impl std::fmt::Display for DiskFacts {
         if let Some(model) = model {
             write!(f, ", {model}")?;
         }
-        content.map_or(Ok(()), |content| write!(f, "; it contains {content}"))
+        content.as_ref().map_or(Ok(()), |content| write!(f, "; it contains {content}"))
     }
 }
 
@@ -98,6 +105,18 @@ fn block_device(number: u64) -> (&'static str, Option<String>) {
         return ("loop device", text("loop/backing_file"));
     }
     ("disk", text("device/model"))
+}
+
+/// What `blkid` finds at any place of a disk; none if that is nothing, or there is no such program.
+fn probed(path: &Path) -> Option<String> {
+    let asked = Command::new(BLKID).args(["-p", "-o", "export", "--"]).arg(path).output().ok()?;
+    if asked.status.code() == Some(AMBIVALENT) {
+        return Some("marks of several file systems, partition tables or other users of disks".to_string());
+    }
+    let text = String::from_utf8_lossy(&asked.stdout).into_owned();
+    let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(str::to_string);
+    let table = value("PTTYPE=").map(|kind| format!("a partition table ({kind})"));
+    value("TYPE=").map(|kind| format!("what `blkid` calls {kind}")).or(table)
 }
 
 /// What the beginning of a disk shows.

@@ -8,7 +8,6 @@ use braid_control::{HostEntry, Moment};
 use braid_host_leases::{Fence, LeaseEnd};
 use braid_machine::ArrayRequest;
 use braid_session::{Session, blocking};
-use braid_shell::Address;
 use std::time::{Duration, Instant};
 
 /// How long a fence may take: a device that can't be reached serves a host no longer than its own lease.
@@ -60,7 +59,7 @@ impl Array {
 
     /// Fences hosts; returns when that is final: no device serves them any more, and each of their writes has taken effect or never will.
     /// A host that has no lease any more is fenced once more, which does no harm. Errors: `not-up`, `no-such-host` (its generation was never
-    /// given out, or no host can have such a role), `fence-not-final`.
+    /// given out, or no host has had this role), `fence-not-final`.
     pub async fn fence_hosts(&self, name: &HostName) -> Result<FencedHosts, Failure> {
         let with_leases: Vec<Generation> =
             self.hosts()?.iter().filter(|host| name.means(host)).map(|host| host.generation).collect();
@@ -70,9 +69,10 @@ impl Array {
         };
         let already = with_leases.is_empty();
         if let HostName::Role(role) = name
-            && !is_possible(role)
+            && already
+            && !self.folder().had_role(role)?
         {
-            let message = format!("no host can have the role '{role}'");
+            let message = format!("no host has had the role '{role}'");
             return Err(
                 Failure::usage("no-such-host", message).hint("`braid host list` lists the hosts with their roles")
             );
@@ -81,7 +81,7 @@ impl Array {
             return Ok(FencedHosts { hosts, already });
         }
         self.with_host("host fence", async |session| {
-            if let Some(host) = hosts.iter().find(|host| **host >= session.generation()) {
+            if let Some(host) = hosts.iter().find(|host| host.0 == 0 || **host >= session.generation()) {
                 let message = format!("there is no host {host}");
                 return Err(Failure::usage("no-such-host", message).hint("`braid host list` lists the hosts"));
             }
@@ -92,13 +92,6 @@ impl Array {
         })
         .await
     }
-}
-
-/// False for what is no role: a mistake must not be taken for a host that has ended.
-fn is_possible(role: &str) -> bool {
-    let is_device = role.strip_prefix('d').is_some_and(|number| number.parse::<u16>().is_ok());
-    let address = role.strip_prefix("nbd ");
-    !role.is_empty() && !is_device && address.is_none_or(|address| address.parse::<Address>().is_ok())
 }
 
 async fn fence_one(session: &Session, host: Generation) -> Result<(), Failure> {

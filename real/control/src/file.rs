@@ -58,7 +58,9 @@ pub(crate) fn parse<T: DeserializeOwned>(path: &Path, text: &[u8]) -> Result<T, 
 
 /// Replaces the content of `path` with `value`. The caller holds a lock that excludes other writers of this path.
 pub(crate) fn replace<T: Serialize>(path: &Path, value: &T, durability: Durability) -> Result<(), ControlError> {
-    let mut text = serde_json::to_vec_pretty(value).expect("our own types have a JSON form");
+    // Paths that are not UTF-8 have none.
+    let unfit = |error: serde_json::Error| ControlError::file("write", path)(std::io::Error::from(error));
+    let mut text = serde_json::to_vec_pretty(value).map_err(unfit)?;
     text.push(b'\n');
     let (temporary, mut file) = create_temporary(path)?;
     file.write_all(&text).map_err(ControlError::file("write", &temporary))?;

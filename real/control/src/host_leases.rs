@@ -79,6 +79,9 @@ impl ArrayFolder {
         let (generation, writes) = taken.ok_or(ControlError::GenerationsExhausted)?;
         read.holders.insert(generation, Holder { pid: std::process::id(), role: role.to_string() });
         self.require_lock(&lock)?;
+        if let Err(error) = self.note_role(role) {
+            tracing::warn!("can't remember the role of a host, to fence it by that when it has ended: {error}");
+        }
         let renewals = self.renewals_path(generation);
         // Before the lease: while the lease is there, each renewal has its place.
         self.with_reserve(|| renewals::create(&renewals))?;

@@ -13,6 +13,7 @@
 //!   scrubs/1.json         progress and findings of the last scrub of volume 1       not durable
 //!   run.json              processes and addresses started by `braid up`             not durable, of one run
 //!   lock, up.lock         held while a file changes; held while `braid up` runs
+//!   roles.json            roles that hosts have had                                for fencing by name
 //!   reserve               file system space reserved for the other files            released when the disk is full
 //! ```
 //!
@@ -44,6 +45,7 @@ mod private_files;
 mod process;
 mod renewals;
 mod reserve;
+mod roles;
 mod run;
 mod scrubs;
 mod shell_word;

@@ -8,6 +8,7 @@ pub(crate) const LOCK: &str = "lock";
 pub(crate) const SUPERVISION: &str = "up.lock";
 pub(crate) const RUN: &str = "run.json";
 pub(crate) const RESERVE: &str = "reserve";
+pub(crate) const ROLES: &str = "roles.json";
 pub(crate) const MONITOR: &str = "monitor.json";
 pub(crate) const MONITOR_STATE: &str = "monitor.state";
 pub(crate) const EVENTS: &str = "events.jsonl";
@@ -19,8 +20,8 @@ pub(crate) const SCRUBS: &str = "scrubs";
 /// The folder of logs.
 pub(crate) const LOGS: &str = "logs";
 /// Files of the folder, but for those of lock servers, of events and of devices.
-pub(crate) const FOLDER_FILES: [&str; 8] =
-    [DESCRIPTION, GENERATIONS, LOCK, SUPERVISION, RUN, RESERVE, MONITOR, MONITOR_STATE];
+pub(crate) const FOLDER_FILES: [&str; 9] =
+    [DESCRIPTION, GENERATIONS, LOCK, SUPERVISION, RUN, RESERVE, ROLES, MONITOR, MONITOR_STATE];
 
 /// True if a file of the description is one in the array's folder itself. Only such files are made, overwritten or removed on the word of
 /// the description; others are opened if they contain a device of this array.

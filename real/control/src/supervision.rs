@@ -7,7 +7,7 @@ use crate::folder::ArrayFolder;
 use crate::moment::Moment;
 use crate::monitor::monitor_file;
 use crate::paths::{
-    DESCRIPTION, EVENTS, EVENTS_BEFORE, GENERATIONS, HOSTS, LOCK, LOGS, MONITOR, RESERVE, RUN, SCRUBS, SOCKETS,
+    DESCRIPTION, EVENTS, EVENTS_BEFORE, GENERATIONS, HOSTS, LOCK, LOGS, MONITOR, RESERVE, ROLES, RUN, SCRUBS, SOCKETS,
     SUPERVISION,
 };
 use crate::private_files::create_private_folder;
@@ -168,7 +168,7 @@ impl Supervision {
         let _ = std::fs::remove_dir_all(folder.path(SCRUBS));
         let _ = std::fs::remove_dir_all(folder.path(LOGS));
         let _ = std::fs::remove_dir_all(folder.path(SOCKETS));
-        for name in [GENERATIONS, MONITOR, EVENTS, EVENTS_BEFORE, RESERVE, RUN, LOCK, SUPERVISION] {
+        for name in [GENERATIONS, MONITOR, EVENTS, EVENTS_BEFORE, RESERVE, ROLES, RUN, LOCK, SUPERVISION] {
             file::remove(&folder.path(name))?;
         }
         if and_folder {

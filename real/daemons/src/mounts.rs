@@ -5,6 +5,7 @@ use braid_admin::parent_process::this_program;
 use braid_base::Generation;
 use braid_control::{
     ArrayFolder, ControlError, Moment, NotTold, Process, WhenUnavailable, create_private_folder, private_file,
+    shell_word,
 };
 use braid_fuse::UnmountError;
 use rustix::process::Signal;
@@ -240,7 +241,7 @@ fn unmount_failure(error: UnmountError) -> Failure {
         }
         UnmountError::InUse { directory } => Failure::failed("mount-in-use", message).hint(format!(
             "end these programs (`fuser -vm {}` lists them), or use --force: then they get errors",
-            directory.display()
+            shell_word(directory)
         )),
         UnmountError::NotPermitted { .. } => Failure::failed("mount-not-permitted", message),
         UnmountError::Io { .. } => Failure::failed("unmount-failed", message),

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 /// Prints one or the other. A reader that has gone away is no failure.
 pub fn print(as_json: bool, json: impl FnOnce() -> serde_json::Value, text: impl FnOnce() -> String) {
-    let text = if as_json { format!("{}\n", json()) } else { text() };
+    let text = if as_json { format!("{}\n", json()) } else { harmless(&text()) };
     write(text.as_bytes());
 }
 
@@ -29,7 +29,15 @@ pub fn write(bytes: &[u8]) -> bool {
 
 /// Tells people something on standard error. If nobody hears it, the command goes on.
 pub fn tell(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    let _ = writeln!(std::io::stderr().lock(), "{}", harmless(text));
+}
+
+/// Text in which names of others can't control the terminal: control characters but for tabs and the ends of lines are shown as `\u{1b}`.
+pub fn harmless(text: &str) -> String {
+    let is_harmful = |sign: char| sign.is_control() && !matches!(sign, '\n' | '\t');
+    text.chars()
+        .map(|sign| if is_harmful(sign) { sign.escape_unicode().to_string() } else { sign.to_string() })
+        .collect()
 }
 
 /// Asks people something on standard error, in one line.

@@ -126,9 +126,7 @@ async fn fence(array: &Array, name: &str, common: &Common) -> Result<ExitCode, F
         common.json,
         || json!({"schema": 2, "host": name, "generations": generations, "already_fenced": fenced.already, "final": true}),
         || match (fenced.already, names.is_empty()) {
-            (_, true) => format!(
-                "no host has the role '{name}' now: it has ended or was fenced before, if that is a host's role\n"
-            ),
+            (_, true) => format!("no host has the role '{name}' now: it has ended, or was fenced before\n"),
             (true, _) => format!("host {name} was fenced before, or has ended\n"),
             (false, _) => format!("fenced for good: {}\n", names.join(", ")),
         },

@@ -5,6 +5,7 @@ use super::status_output::View;
 use braid_admin::failure::Failure;
 use braid_admin::snapshot::SnapshotReader;
 use braid_terminal::Signals;
+use braid_terminal::output::harmless;
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -25,7 +26,7 @@ pub async fn run(mut reader: SnapshotReader, arguments: &Arguments, as_json: boo
                 let view = View::of(&look);
                 match (as_json, terminal) {
                     (true, _) => format!("{}\n", view.json()),
-                    (false, true) => format!("{HOME}{}", view.text(arguments.verbose)),
+                    (false, true) => format!("{HOME}{}", harmless(&view.text(arguments.verbose))),
                     (false, false) => changes(&mut before, view.parts()),
                 }
             }
