@@ -4,7 +4,7 @@
 use crate::array::Array;
 use crate::failure::Failure;
 use braid_base::Generation;
-use braid_control::{HostEntry, Moment};
+use braid_control::{HostEntry, Moment, Roles};
 use braid_host_leases::{Fence, LeaseEnd};
 use braid_machine::ArrayRequest;
 use braid_session::{Session, blocking};
@@ -70,7 +70,7 @@ impl Array {
         let already = with_leases.is_empty();
         if let HostName::Role(role) = name
             && already
-            && !self.folder().had_role(role)?
+            && !Roles::of(self.folder())?.contains(role)
         {
             let message = format!("no host has had the role '{role}'");
             return Err(

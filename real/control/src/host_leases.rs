@@ -11,6 +11,7 @@ use crate::file::{self, Durability};
 use crate::paths::{GENERATIONS, HOSTS};
 use crate::private_files::{create_private_folder, private_file};
 use crate::renewals;
+use crate::roles::Roles;
 use crate::{ArrayFolder, ControlError, HostEntry, LeaseReport, Moment, Origin, Process};
 use braid_base::Generation;
 use braid_host_leases::{self as leases, Expired, LeaseEnd, LeaseLost, LeaseTable, LeaseTime, Version, Write};
@@ -79,7 +80,7 @@ impl ArrayFolder {
         let (generation, writes) = taken.ok_or(ControlError::GenerationsExhausted)?;
         read.holders.insert(generation, Holder { pid: std::process::id(), role: role.to_string() });
         self.require_lock(&lock)?;
-        if let Err(error) = self.note_role(role) {
+        if let Err(error) = Roles::note(self, role) {
             tracing::warn!("can't remember the role of a host, to fence it by that when it has ended: {error}");
         }
         let renewals = self.renewals_path(generation);

@@ -74,6 +74,7 @@ pub use monitor::{
 pub use paths::SOCKETS;
 pub use private_files::{Distrust, FILE_MODE, FOLDER_MODE, create_private_folder, private_file};
 pub use process::{NotTold, Origin, Process};
+pub use roles::Roles;
 pub use run::{Endpoint, RunningDaemon, RunningSet};
 pub use scrubs::{ByteRange, RANGES_MAX, ScrubFindings, ScrubRecord, merged};
 pub use shell_word::shell_word;

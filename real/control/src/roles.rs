@@ -10,31 +10,34 @@ use serde::{Deserialize, Serialize};
 /// So many are remembered; the oldest is forgotten first.
 const ROLES_MAX: usize = 1000;
 
-#[derive(Serialize, Deserialize)]
-struct Roles {
+/// The roles, as they are stored.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Roles {
     schema: u64,
     roles: Vec<String>,
 }
 
-impl ArrayFolder {
-    /// True if a host had this role, as far as that is remembered.
-    pub fn had_role(&self, role: &str) -> Result<bool, ControlError> {
-        Ok(self.roles()?.iter().any(|known| known == role))
+impl Roles {
+    /// Those of an array, as far as they are remembered.
+    pub fn of(folder: &ArrayFolder) -> Result<Roles, ControlError> {
+        let none = Roles { schema: file::SCHEMA, roles: Vec::new() };
+        Ok(file::read(&folder.path(ROLES))?.unwrap_or(none))
+    }
+
+    /// True if a host had this role.
+    pub fn contains(&self, role: &str) -> bool {
+        self.roles.iter().any(|known| known == role)
     }
 
     /// Remembers a role. The folder is locked.
-    pub(crate) fn note_role(&self, role: &str) -> Result<(), ControlError> {
-        let mut roles = self.roles()?;
-        if roles.iter().any(|known| known == role) {
+    pub(crate) fn note(folder: &ArrayFolder, role: &str) -> Result<(), ControlError> {
+        let mut noted = Roles::of(folder)?;
+        if noted.contains(role) {
             return Ok(());
         }
-        roles.drain(..(roles.len() + 1).saturating_sub(ROLES_MAX));
-        roles.push(role.to_string());
-        self.replace(&self.path(ROLES), &Roles { schema: file::SCHEMA, roles }, Durability::Durable)
-    }
-
-    fn roles(&self) -> Result<Vec<String>, ControlError> {
-        Ok(file::read::<Roles>(&self.path(ROLES))?.map_or(Vec::new(), |found| found.roles))
+        noted.roles.drain(..(noted.roles.len() + 1).saturating_sub(ROLES_MAX));
+        noted.roles.push(role.to_string());
+        folder.replace(&folder.path(ROLES), &noted, Durability::Durable)
     }
 }
 
@@ -50,10 +53,16 @@ mod tests {
         let folder = scratch.array();
         let host = folder.take_generation("nbd a:1", &Moment::now()).unwrap();
         folder.release(host).unwrap();
-        assert_eq!(["nbd a:1", "nbd a:2", ""].map(|role| folder.had_role(role).unwrap()), [true, false, false]);
-        (1..ROLES_MAX).for_each(|number| folder.note_role(&number.to_string()).unwrap());
-        assert!(folder.had_role("nbd a:1").unwrap());
-        folder.note_role("one more").unwrap();
-        assert_eq!(["nbd a:1", "1", "one more"].map(|role| folder.had_role(role).unwrap()), [false, true, true]);
+        assert_eq!(
+            ["nbd a:1", "nbd a:2", ""].map(|role| Roles::of(&folder).unwrap().contains(role)),
+            [true, false, false]
+        );
+        (1..ROLES_MAX).for_each(|number| Roles::note(&folder, &number.to_string()).unwrap());
+        assert!(Roles::of(&folder).unwrap().contains("nbd a:1"));
+        Roles::note(&folder, "one more").unwrap();
+        assert_eq!(
+            ["nbd a:1", "1", "one more"].map(|role| Roles::of(&folder).unwrap().contains(role)),
+            [false, true, true]
+        );
     }
 }
