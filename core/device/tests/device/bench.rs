@@ -287,6 +287,12 @@ impl Bench {
         }
     }
 
+    /// Says a command, and hears what the device has answered first since the host last heard.
+    pub fn ask(&mut self, host: Generation, command: Command) -> Option<Reply> {
+        self.say(host, command);
+        self.hear(host)
+    }
+
     /// A stamp `micros` microseconds from now.
     pub fn stamp(&self, host: Generation, micros: i64) -> Stamp {
         Stamp { clock: Clock(self.now.clock.0.saturating_add_signed(micros * 1_000)), host }
@@ -325,15 +331,12 @@ impl Actor {
     }
 
     pub fn read(self, range: BlockRange) -> Command {
-        let (transaction, stamp) = (self.id, self.stamp);
-        Command::Read {
-            transaction,
-            stamp,
-            object: self.object,
-            ordering: self.ordering,
-            extents: vec![range],
-            want: Want::Data,
-        }
+        self.read_of(vec![range], Want::Data)
+    }
+
+    pub fn read_of(self, extents: Vec<BlockRange>, want: Want) -> Command {
+        let (transaction, stamp, object, ordering) = (self.id, self.stamp, self.object, self.ordering);
+        Command::Read { transaction, stamp, object, ordering, extents, want }
     }
 
     pub fn prewrite(self, range: BlockRange) -> Command {
@@ -344,7 +347,7 @@ impl Actor {
         self.prewrite_reading(range, vec![range])
     }
 
-    fn prewrite_reading(self, range: BlockRange, reads: Vec<BlockRange>) -> Command {
+    pub fn prewrite_reading(self, range: BlockRange, reads: Vec<BlockRange>) -> Command {
         let (transaction, stamp, object, ordering) = (self.id, self.stamp, self.object, self.ordering);
         Command::Prewrite { transaction, stamp, object, ordering, prewrites: vec![range], reads }
     }
@@ -378,6 +381,21 @@ impl Actor {
     pub fn resolve(self) -> Command {
         Command::Resolve { transaction: self.id, stamp: self.stamp }
     }
+}
+
+/// The answer to a pre-write that had not to wait.
+pub fn accepted(actor: Actor) -> Option<Reply> {
+    Some(Reply::Accepted { transaction: actor.id, waited: false })
+}
+
+/// The answer to a write that had not to wait.
+pub fn written(actor: Actor) -> Option<Reply> {
+    Some(Reply::Written { transaction: actor.id, waited: false })
+}
+
+/// Creates an object without absent blocks.
+pub fn creation(object: ObjectId, blocks: u64, ordering: Ordering, redundant: bool) -> Task {
+    Task::CreateObject { object, first: 0, blocks, ordering, redundant, atomicity: Atomicity::Implied, absent: 0 }
 }
 
 /// The content in a data reply: one byte for each block, zero for holes.

@@ -1,6 +1,6 @@
 //! The end of transactions on one device, across restarts and after the loss of their hosts (atomicity `implied`).
 
-use crate::bench::{ARRIVING, Actor, Bench, OBJECT, fills};
+use crate::bench::{ARRIVING, Actor, Bench, OBJECT, fills, written};
 use braid_base::{BlockRange, Generation};
 use braid_ordering::{Ordering, WriteMode};
 use braid_wire::{Command, Managed, Orphan, Outcome, Refusal, Reply, Step, Task, Vote};
@@ -15,15 +15,12 @@ fn actor(bench: &Bench, host: Generation, sequence: u64, micros: i64) -> Actor {
 }
 
 fn prepare(bench: &mut Bench, actor: Actor, fill: u8) {
-    bench.say(actor.id.host, actor.prewrite(BLOCK));
-    bench.hear(actor.id.host);
-    bench.say(actor.id.host, actor.write(BLOCK, fill));
-    assert_eq!(bench.hear(actor.id.host), Some(Reply::Written { transaction: actor.id, waited: false }));
+    bench.ask(actor.id.host, actor.prewrite(BLOCK));
+    assert_eq!(bench.ask(actor.id.host, actor.write(BLOCK, fill)), written(actor));
 }
 
 fn vote_on(bench: &mut Bench, actor: Actor) -> Vote {
-    bench.say(B, actor.resolve());
-    match bench.hear(B) {
+    match bench.ask(B, actor.resolve()) {
         Some(Reply::Vote { vote, .. }) => vote,
         other => panic!("{other:?}"),
     }
@@ -32,8 +29,7 @@ fn vote_on(bench: &mut Bench, actor: Actor) -> Vote {
 fn read_now(bench: &mut Bench, sequence: u64) -> Vec<u8> {
     // Well above the floor after a restart.
     let reader = actor(bench, B, sequence, 3_000_000 + sequence as i64);
-    bench.say(B, reader.read(BLOCK));
-    fills(&bench.hear(B).expect("an answer"))
+    fills(&bench.ask(B, reader.read(BLOCK)).expect("an answer"))
 }
 
 #[test]
@@ -95,13 +91,10 @@ fn an_abort_promise_for_a_stamp_of_next_year_is_not_made() {
 fn a_prewrite_that_was_asked_about_is_never_prepared() {
     let mut bench = Bench::new();
     let writer = actor(&bench, A, 1, 0);
-    bench.say(A, writer.prewrite(BLOCK));
-    bench.hear(A);
+    bench.ask(A, writer.prewrite(BLOCK));
     assert_eq!(vote_on(&mut bench, writer), Vote::NeverPrepared);
-    bench.say(A, writer.write(BLOCK, 1));
-    assert!(matches!(bench.hear(A), Some(Reply::Refused { step: Step::Write, .. })));
-    bench.say(A, writer.prewrite(BLOCK));
-    assert!(matches!(bench.hear(A), Some(Reply::Refused { step: Step::Prewrite, .. })));
+    assert!(matches!(bench.ask(A, writer.write(BLOCK, 1)), Some(Reply::Refused { step: Step::Write, .. })));
+    assert!(matches!(bench.ask(A, writer.prewrite(BLOCK)), Some(Reply::Refused { step: Step::Prewrite, .. })));
 }
 
 #[test]
@@ -112,15 +105,12 @@ fn a_write_refused_for_want_of_its_prewrite_is_refused_for_ever() {
         let write = writer.write_as(WriteMode::Immediate, BLOCK, 1);
         // The first copy only makes the device reserve such stamps. Without the reservation, the refusal would not
         // outlive a restart.
-        bench.say(A, write.clone());
-        assert_eq!(bench.hear(A), None);
-        bench.say(A, write);
-        assert!(matches!(bench.hear(A), Some(Reply::Refused { step: Step::Write, .. })));
+        assert_eq!(bench.ask(A, write.clone()), None);
+        assert!(matches!(bench.ask(A, write), Some(Reply::Refused { step: Step::Write, .. })));
         if restarted {
             bench.restart();
         }
-        bench.say(A, writer.prewrite(BLOCK));
-        assert!(matches!(bench.hear(A), Some(Reply::Refused { step: Step::Prewrite, .. })));
+        assert!(matches!(bench.ask(A, writer.prewrite(BLOCK)), Some(Reply::Refused { step: Step::Prewrite, .. })));
     }
 }
 
@@ -139,8 +129,7 @@ fn a_retraction_outlives_a_restart() {
         if restarted {
             bench.restart();
         }
-        bench.say(A, writer.write(BLOCK, 1));
-        let reply = bench.hear(A);
+        let reply = bench.ask(A, writer.write(BLOCK, 1));
         assert!(matches!(reply, Some(Reply::Refused { step: Step::Write, .. })), "{reply:?}");
     }
 }
@@ -153,8 +142,7 @@ fn a_recovered_intent_is_not_retracted_for_others_may_know_of_it() {
     bench.run_disk();
     assert!(matches!(bench.hear(A), Some(Reply::Written { .. })));
     bench.restart();
-    bench.say(A, writer.retract());
-    assert_eq!(bench.hear(A), Some(Reply::Vote { transaction: writer.id, vote: Vote::Prepared }));
+    assert_eq!(bench.ask(A, writer.retract()), Some(Reply::Vote { transaction: writer.id, vote: Vote::Prepared }));
 }
 
 #[test]
@@ -168,8 +156,7 @@ fn an_intent_outlives_a_restart_and_can_be_decided_either_way() {
         prepare(&mut bench, writer, 8);
         bench.restart();
         let reader = actor(&bench, B, 1, 2_900_000);
-        bench.say(B, reader.read(BLOCK));
-        assert_eq!(bench.hear(B), None, "the undecided intent still blocks higher stamps");
+        assert_eq!(bench.ask(B, reader.read(BLOCK)), None, "the undecided intent still blocks higher stamps");
         bench.say(B, writer.decide(outcome));
         let answers: Vec<_> = std::iter::from_fn(|| bench.hear(B)).collect();
         let data = answers.iter().find(|reply| matches!(reply, Reply::Data { .. }));
@@ -186,8 +173,7 @@ fn a_prewrite_does_not_outlive_a_restart_and_its_write_is_refused() {
     let writer = actor(&bench, A, 1, 0);
     bench.say(A, writer.prewrite(BLOCK));
     bench.restart();
-    bench.say(A, writer.write(BLOCK, 1));
-    assert!(matches!(bench.hear(A), Some(Reply::Refused { step: Step::Write, .. })));
+    assert!(matches!(bench.ask(A, writer.write(BLOCK, 1)), Some(Reply::Refused { step: Step::Write, .. })));
     bench.say(A, writer.prewrite(BLOCK));
     assert!(matches!(bench.hear(A), Some(Reply::Refused { step: Step::Prewrite, .. })), "the floor is above it");
 }
@@ -196,11 +182,9 @@ fn a_prewrite_does_not_outlive_a_restart_and_its_write_is_refused() {
 fn a_read_before_a_restart_still_holds_off_writes_below_it() {
     let mut bench = Bench::new();
     let (late, reader) = (actor(&bench, A, 1, 0), actor(&bench, B, 1, 10));
-    bench.say(B, reader.read(BLOCK));
-    assert_eq!(fills(&bench.hear(B).expect("an answer")), [0]);
+    assert_eq!(fills(&bench.ask(B, reader.read(BLOCK)).expect("an answer")), [0]);
     bench.restart();
-    bench.say(A, late.prewrite(BLOCK));
-    assert!(matches!(bench.hear(A), Some(Reply::Refused { step: Step::Prewrite, .. })));
+    assert!(matches!(bench.ask(A, late.prewrite(BLOCK)), Some(Reply::Refused { step: Step::Prewrite, .. })));
 }
 
 #[test]

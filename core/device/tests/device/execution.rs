@@ -1,6 +1,6 @@
 //! Columns on one device: what it sends, what it gathers, and how often (the table in `scheduler/columns.rs`).
 
-use crate::bench::{Actor, Bench, DEVICES, OBJECT, fills};
+use crate::bench::{Actor, Bench, DEVICES, OBJECT, accepted, fills, written};
 use braid_base::limits::Settings;
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Epoch, Generation, MemberState, Membership, limits};
 use braid_blocks::{Base, Column, Content, Linkage, ParityRows, Piece, Sending, Sent};
@@ -63,10 +63,6 @@ fn partial(actor: Actor, piece: Piece) -> Partial {
     Partial { epoch: Epoch(1), transaction: actor.id, object: OBJECT, pieces: vec![piece] }
 }
 
-fn written(actor: Actor) -> Option<Reply> {
-    Some(Reply::Written { transaction: actor.id, waited: false })
-}
-
 fn executing(actor: Actor, progress: Progress) -> Option<Reply> {
     Some(Reply::Executing { transaction: actor.id, progress })
 }
@@ -74,8 +70,7 @@ fn executing(actor: Actor, progress: Progress) -> Option<Reply> {
 /// Writes our block, and commits.
 fn fill(bench: &mut Bench, sequence: u64, micros: i64, fill: u8) {
     let writer = actor(bench, sequence, micros);
-    bench.say(A, writer.write(ROW, fill));
-    assert_eq!(bench.hear(A), written(writer));
+    assert_eq!(bench.ask(A, writer.write(ROW, fill)), written(writer));
     commit(bench, writer);
 }
 
@@ -85,8 +80,7 @@ fn commit(bench: &mut Bench, actor: Actor) {
 
 fn read_now(bench: &mut Bench, sequence: u64) -> Vec<u8> {
     let reader = Actor::new(B, sequence, bench.stamp(B, 3_000_000 + sequence as i64));
-    bench.say(B, reader.read(ROW));
-    fills(&bench.hear(B).expect("an answer"))
+    fills(&bench.ask(B, reader.read(ROW)).expect("an answer"))
 }
 
 fn content_of(partial: &Partial) -> (u64, u8) {
@@ -143,8 +137,7 @@ fn holes_that_are_added_up_are_a_hole() {
     assert_eq!(bench.hear(A), written(writer));
     commit(&mut bench, writer);
     let reader = Actor::new(B, 1, bench.stamp(B, 100));
-    bench.say(B, reader.read(ROW));
-    let Some(Reply::Data { pieces, .. }) = bench.hear(B) else { panic!("no data") };
+    let Some(Reply::Data { pieces, .. }) = bench.ask(B, reader.read(ROW)) else { panic!("no data") };
     assert_eq!(pieces, [Piece { range: ROW, content: Content::Hole }]);
 }
 
@@ -165,13 +158,11 @@ fn a_part_that_comes_before_its_column_is_kept_for_a_second() {
 fn a_repeated_column_is_answered_with_what_is_missing() {
     let mut bench = Bench::new();
     let (below, writer) = (actor(&bench, 1, 0), actor(&bench, 2, 10));
-    bench.say(A, below.prewrite(ROW));
-    assert!(matches!(bench.hear(A), Some(Reply::Accepted { .. })));
+    assert!(matches!(bench.ask(A, below.prewrite(ROW)), Some(Reply::Accepted { .. })));
     bench.say(A, execute(writer, gathers(Base::Old)));
     bench.say(A, execute(writer, gathers(Base::Old)));
     assert_eq!(bench.hear(A), executing(writer, Progress::Waiting), "a lower one may change the base");
-    bench.say(A, below.retract());
-    assert!(matches!(bench.hear(A), Some(Reply::Decided { .. })));
+    assert!(matches!(bench.ask(A, below.retract()), Some(Reply::Decided { .. })));
     for (from, missing) in [(None, vec![ONE, TWO]), (Some(ONE), vec![TWO])] {
         if let Some(from) = from {
             bench.arrive(from, partial(writer, data(ROW, 1)));
@@ -214,12 +205,10 @@ fn a_lower_transaction_that_claims_the_parity_meanwhile_comes_first() {
     let (writer, below) = (actor(&bench, 1, 20), actor(&bench, 2, 10));
     bench.say(A, execute(writer, gathers(Base::Zeros)));
     bench.arrive(ONE, partial(writer, data(ROW, 1)));
-    bench.say(A, below.prewrite(ROW));
-    assert_eq!(bench.hear(A), Some(Reply::Accepted { transaction: below.id, waited: false }));
+    assert_eq!(bench.ask(A, below.prewrite(ROW)), accepted(below));
     bench.arrive(TWO, partial(writer, data(ROW, 2)));
     assert_eq!(bench.hear(A), None, "it waits for the lower one");
-    bench.say(A, below.write(ROW, 9));
-    assert_eq!(bench.hear(A), written(below));
+    assert_eq!(bench.ask(A, below.write(ROW, 9)), written(below));
     commit(&mut bench, below);
     let after: Vec<_> = std::iter::from_fn(|| bench.hear(A)).collect();
     assert!(after.contains(&Reply::Written { transaction: writer.id, waited: true }), "{after:?}");
@@ -231,8 +220,7 @@ fn a_lower_transaction_that_claims_the_parity_meanwhile_comes_first() {
 fn old_content_is_read_when_no_lower_transaction_may_change_it() {
     let mut bench = Bench::new();
     let (below, writer, too_late) = (actor(&bench, 1, 10), actor(&bench, 2, 20), actor(&bench, 3, 15));
-    bench.say(A, below.write(ROW, 0b0011));
-    assert_eq!(bench.hear(A), written(below));
+    assert_eq!(bench.ask(A, below.write(ROW, 0b0011)), written(below));
     bench.say(A, execute(writer, contributes()));
     assert_eq!(bench.partials.len(), 0);
     assert!(matches!(bench.hear(A), Some(Reply::Blocked { .. })));
@@ -249,8 +237,7 @@ fn a_column_that_its_host_retracts_is_forgotten_with_what_it_gathered() {
     let writer = actor(&bench, 1, 0);
     bench.say(A, execute(writer, gathers(Base::Zeros)));
     bench.arrive(ONE, partial(writer, data(ROW, 1)));
-    bench.say(A, writer.retract());
-    assert!(matches!(bench.hear(A), Some(Reply::Decided { .. })));
+    assert!(matches!(bench.ask(A, writer.retract()), Some(Reply::Decided { .. })));
     bench.arrive(TWO, partial(writer, data(ROW, 2)));
     bench.say(A, execute(writer, gathers(Base::Zeros)));
     let refused = Reply::Refused { transaction: writer.id, step: Step::Execute, refusal: Refusal::NoPrewrite };
@@ -267,8 +254,7 @@ fn a_column_ends_with_its_hosts_lease_though_its_old_content_comes_in_that_step(
         let mut bench = Bench::new();
         // A whole chunk is written to its place, and is read from there.
         let before = actor(&bench, 1, 0);
-        bench.say(A, before.write(BlockRange::new(0, CHUNK_BLOCKS), 0b1000));
-        assert_eq!(bench.hear(A), written(before));
+        assert_eq!(bench.ask(A, before.write(BlockRange::new(0, CHUNK_BLOCKS), 0b1000)), written(before));
         commit(&mut bench, before);
         bench.pass(Duration::from_millis(20));
         bench.settle(A, 2);
@@ -358,8 +344,7 @@ fn columns_that_would_take_too_much_memory_are_put_off() {
     for sequence in 0..=limits::EXECUTION_BYTES_MAX as u64 / (64 * BLOCK_BYTES as u64) {
         let writer = Actor::new(A, sequence, bench.stamp(A, sequence as i64));
         let rows = ParityRows { blocks: BlockRange::new(0, 64), base: Base::Zeros, from: vec![ONE], own: Vec::new() };
-        bench.say(A, execute(writer, Column { parity: vec![rows], ..Column::default() }));
-        refused = bench.hear(A);
+        refused = bench.ask(A, execute(writer, Column { parity: vec![rows], ..Column::default() }));
         if refused.is_some() {
             assert_eq!(sequence, limits::EXECUTION_BYTES_MAX as u64 / (64 * BLOCK_BYTES as u64));
         }

@@ -30,10 +30,8 @@ fn pass_with_both(bench: &mut Bench, span: Duration) -> Vec<u64> {
 }
 
 fn prepare(bench: &mut Bench, actor: Actor, range: BlockRange) {
-    bench.say(actor.id.host, actor.prewrite(range));
-    assert!(matches!(bench.hear(actor.id.host), Some(Reply::Accepted { .. })));
-    bench.say(actor.id.host, actor.write(range, 1));
-    assert!(matches!(bench.hear(actor.id.host), Some(Reply::Written { .. })));
+    assert!(matches!(bench.ask(actor.id.host, actor.prewrite(range)), Some(Reply::Accepted { .. })));
+    assert!(matches!(bench.ask(actor.id.host, actor.write(range, 1)), Some(Reply::Written { .. })));
 }
 
 #[test]
@@ -44,8 +42,7 @@ fn an_intent_that_stays_undecided_for_longer_than_a_lease_is_resolved_though_its
     prepare(&mut bench, greedy, RANGE);
     assert_eq!(pass_with_both(&mut bench, lease), [], "its host may be about to decide it");
     assert_eq!(pass_with_both(&mut bench, lease), [1]);
-    bench.say(OTHER, greedy.resolve());
-    assert_eq!(bench.hear(OTHER), Some(Reply::Vote { transaction: greedy.id, vote: Vote::Prepared }));
+    assert_eq!(bench.ask(OTHER, greedy.resolve()), Some(Reply::Vote { transaction: greedy.id, vote: Vote::Prepared }));
     bench.say(OTHER, greedy.decide(Outcome::Abort));
     assert_eq!(bench.hear(OTHER), Some(Reply::Decided { transaction: greedy.id, outcome: Outcome::Abort }));
     assert_eq!((bench.device.orphans(), pass_with_both(&mut bench, lease)), (0, vec![]));
@@ -61,12 +58,10 @@ fn a_pre_write_for_which_others_wait_longer_than_a_lease_is_dropped() {
     let greedy = Actor::new(GREEDY, 1, bench.stamp(GREEDY, 0));
     let alone = Actor::new(GREEDY, 2, bench.stamp(GREEDY, 1));
     for (actor, range) in [(greedy, RANGE), (alone, BlockRange::new(40, 1))] {
-        bench.say(GREEDY, actor.prewrite(range));
-        assert!(matches!(bench.hear(GREEDY), Some(Reply::Accepted { .. })));
+        assert!(matches!(bench.ask(GREEDY, actor.prewrite(range)), Some(Reply::Accepted { .. })));
     }
     let reader = Actor::new(OTHER, 1, bench.stamp(OTHER, 10));
-    bench.say(OTHER, reader.read(RANGE));
-    assert_eq!(bench.hear(OTHER), None, "it waits");
+    assert_eq!(bench.ask(OTHER, reader.read(RANGE)), None, "it waits");
     let end = bench.now.time.after(lease * 2);
     while bench.now.time < end {
         bench.pass(Settings::default().heartbeat);
@@ -97,8 +92,7 @@ fn locks_stay(is_write: bool) {
     };
     let reader = locked(&bench, GREEDY, 1);
     let command = if is_write { reader.read_and_prewrite(RANGE) } else { reader.read(RANGE) };
-    bench.say(GREEDY, command);
-    assert!(matches!(bench.hear(GREEDY), Some(Reply::Data { .. })));
+    assert!(matches!(bench.ask(GREEDY, command), Some(Reply::Data { .. })));
     let end = bench.now.time.after(Settings::default().host_lease * 2);
     let mut sequence = 1;
     while bench.now.time < end {
@@ -122,8 +116,7 @@ fn one_host_fills_at_most_half_of_the_table_of_transactions() {
     let mut answers = 0;
     for sequence in 0..half + 10 {
         let actor = Actor::new(GREEDY, sequence, bench.stamp(GREEDY, sequence as i64));
-        bench.say(GREEDY, actor.prewrite(BlockRange::new(sequence % BLOCKS, 1)));
-        match bench.hear(GREEDY) {
+        match bench.ask(GREEDY, actor.prewrite(BlockRange::new(sequence % BLOCKS, 1))) {
             Some(Reply::Accepted { .. }) => answers += 1,
             Some(Reply::Refused { refusal: Refusal::Busy, .. }) => {}
             other => panic!("{other:?}"),

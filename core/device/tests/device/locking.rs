@@ -1,6 +1,6 @@
 //! Device-served locks, and writes under the locks of a lock server.
 
-use crate::bench::{Actor, BLOCKS, Bench, LOCKED, LOCKED_ARRIVING, SERVED, UNORDERED, fills};
+use crate::bench::{Actor, BLOCKS, Bench, LOCKED, LOCKED_ARRIVING, SERVED, UNORDERED, accepted, fills, written};
 use braid_base::{BlockRange, Generation};
 use braid_ordering::{Ordering, WriteMode};
 use braid_wire::{Command, Failure, Managed, Outcome, Refusal, Reply, Step, Task};
@@ -21,10 +21,8 @@ fn served(bench: &Bench, host: Generation, sequence: u64, micros: i64) -> Actor 
 
 /// Locks, writes and commits.
 fn write(bench: &mut Bench, writer: Actor, fill: u8) {
-    bench.say(writer.id.host, writer.prewrite(BLOCK));
-    assert_eq!(bench.hear(writer.id.host), Some(Reply::Accepted { transaction: writer.id, waited: false }));
-    bench.say(writer.id.host, writer.write(BLOCK, fill));
-    assert_eq!(bench.hear(writer.id.host), Some(Reply::Written { transaction: writer.id, waited: false }));
+    assert_eq!(bench.ask(writer.id.host, writer.prewrite(BLOCK)), accepted(writer));
+    assert_eq!(bench.ask(writer.id.host, writer.write(BLOCK, fill)), written(writer));
     bench.say_with(writer.id.host, vec![writer.id.sequence], Command::Heartbeat);
 }
 
@@ -36,8 +34,7 @@ fn readers_share_and_a_writer_waits_for_the_last_of_them() {
     bench.say(B, second.read(BLOCK));
     assert_eq!(fills(&bench.hear(A).expect("shared")), [0]);
     assert_eq!(fills(&bench.hear(B).expect("shared")), [0]);
-    bench.say(C, writer.prewrite(BLOCK));
-    assert_eq!(bench.hear(C), None, "two readers hold the lock");
+    assert_eq!(bench.ask(C, writer.prewrite(BLOCK)), None, "two readers hold the lock");
     assert_eq!(bench.hear(A), Some(Reply::Blocked { transaction: first.id }), "told to unlock soon");
     bench.say_with(A, vec![1], Command::Heartbeat);
     assert_eq!(bench.hear(C), None, "one reader holds the lock");
@@ -76,8 +73,7 @@ fn a_lock_that_can_not_be_had_in_time_is_refused_and_leaves_no_place_in_the_queu
     let refusal = Refusal::NoPrewrite;
     assert_eq!(bench.hear(B), Some(Reply::Refused { transaction: waiter.id, step: Step::Prewrite, refusal }));
     bench.say(A, holder.decide(Outcome::Abort));
-    bench.say(C, third.prewrite(BLOCK));
-    assert_eq!(bench.hear(C), Some(Reply::Accepted { transaction: third.id, waited: false }));
+    assert_eq!(bench.ask(C, third.prewrite(BLOCK)), accepted(third));
 }
 
 #[test]
@@ -87,8 +83,7 @@ fn a_late_copy_of_a_read_does_not_lock_again() {
     bench.say(A, reader.read(BLOCK));
     bench.say_with(A, vec![1], Command::Heartbeat);
     bench.say(A, reader.read(BLOCK));
-    bench.say(B, writer.prewrite(BLOCK));
-    assert_eq!(bench.hear(B), Some(Reply::Accepted { transaction: writer.id, waited: false }));
+    assert_eq!(bench.ask(B, writer.prewrite(BLOCK)), accepted(writer));
 }
 
 #[test]
@@ -98,8 +93,7 @@ fn reads_that_are_over_are_not_remembered_without_end_while_an_earlier_transacti
     let readers: Vec<_> = (1..=5_000).map(|sequence| locker(&bench, A, sequence, sequence as i64)).collect();
     for some in readers.chunks(100) {
         for reader in some {
-            bench.say(A, reader.read(BLOCK));
-            assert_eq!(fills(&bench.hear(A).expect("shared")), [0]);
+            assert_eq!(fills(&bench.ask(A, reader.read(BLOCK)).expect("shared")), [0]);
         }
         let over: Vec<u64> = some.iter().map(|reader| reader.id.sequence).collect();
         bench.say_with(A, over.clone(), Command::Heartbeat);
@@ -116,26 +110,22 @@ fn reads_that_are_over_are_not_remembered_without_end_while_an_earlier_transacti
         assert_eq!(bench.device.locks(), 0, "a late copy does not lock again");
     }
     let next = locker(&bench, B, 1, 20_000);
-    bench.say(B, next.prewrite(BLOCK));
-    assert_eq!(bench.hear(B), Some(Reply::Accepted { transaction: next.id, waited: false }));
+    assert_eq!(bench.ask(B, next.prewrite(BLOCK)), accepted(next));
 }
 
 #[test]
 fn the_locks_of_a_silent_host_are_given_to_others_and_it_can_do_nothing_with_them_any_more() {
     let mut bench = Bench::new();
     let silent = locker(&bench, A, 1, 0);
-    bench.say(A, silent.prewrite(BLOCK));
-    bench.hear(A);
+    bench.ask(A, silent.prewrite(BLOCK));
     bench.pass(Duration::from_secs(6));
     let next = locker(&bench, B, 1, 0);
     write(&mut bench, next, 7);
-    bench.say(A, silent.prewrite(BLOCK));
     assert!(
-        matches!(bench.hear(A), Some(Reply::Refused { refusal: Refusal::TooLate { .. }, .. })),
+        matches!(bench.ask(A, silent.prewrite(BLOCK)), Some(Reply::Refused { refusal: Refusal::TooLate { .. }, .. })),
         "a late copy is below the floor"
     );
-    bench.say(A, silent.write(BLOCK, 1));
-    assert!(matches!(bench.hear(A), Some(Reply::Refused { refusal: Refusal::NoPrewrite, .. })));
+    assert!(matches!(bench.ask(A, silent.write(BLOCK, 1)), Some(Reply::Refused { refusal: Refusal::NoPrewrite, .. })));
 }
 
 #[test]
@@ -148,10 +138,8 @@ fn after_a_restart_only_intents_hold_their_locks() {
     bench.restart();
     let later = 2_000_000;
     let (blocked, free) = (locker(&bench, C, 1, later), locker(&bench, C, 2, later + 1));
-    bench.say(C, blocked.read(BLOCK));
-    assert_eq!(bench.hear(C), None, "the recovered intent holds its lock");
-    bench.say(C, free.prewrite(BlockRange::new(9, 1)));
-    assert_eq!(bench.hear(C), Some(Reply::Accepted { transaction: free.id, waited: false }));
+    assert_eq!(bench.ask(C, blocked.read(BLOCK)), None, "the recovered intent holds its lock");
+    assert_eq!(bench.ask(C, free.prewrite(BlockRange::new(9, 1))), accepted(free));
     bench.say_with(A, vec![1], Command::Heartbeat);
     assert_eq!(fills(&bench.hear(C).expect("it is committed")), [5]);
 }
@@ -187,8 +175,7 @@ fn a_write_that_waits_for_no_decision_unlocks_when_it_is_durable() {
     bench.say(A, writer.prewrite(BLOCK));
     bench.stalled = true;
     bench.say(A, writer.write_as(WriteMode::Immediate, BLOCK, 8));
-    bench.say(B, reader.read(BLOCK));
-    assert_eq!(bench.hear(B), None);
+    assert_eq!(bench.ask(B, reader.read(BLOCK)), None);
     bench.stalled = false;
     bench.run_disk();
     assert_eq!(fills(&bench.hear(B).expect("it is durable")), [8]);
@@ -198,28 +185,24 @@ fn a_write_that_waits_for_no_decision_unlocks_when_it_is_durable() {
 fn under_a_servers_lock_a_write_needs_no_announcement_but_must_be_above_the_last() {
     let mut bench = Bench::new();
     let (first, late, next) = (served(&bench, A, 1, 10), served(&bench, B, 1, 5), served(&bench, C, 1, 20));
-    bench.say(A, first.write(BLOCK, 1));
-    assert_eq!(bench.hear(A), Some(Reply::Written { transaction: first.id, waited: false }));
+    assert_eq!(bench.ask(A, first.write(BLOCK, 1)), written(first));
     bench.say(B, late.write(BLOCK, 2));
     let refusal = Refusal::TooLate { seen: first.stamp };
     assert_eq!(bench.hear(B), Some(Reply::Refused { transaction: late.id, step: Step::Write, refusal }));
-    bench.say(C, next.write(BLOCK, 3));
-    assert_eq!(bench.hear(C), None, "the commit of the first has not arrived");
+    assert_eq!(bench.ask(C, next.write(BLOCK, 3)), None, "the commit of the first has not arrived");
     assert_eq!(bench.hear(A), Some(Reply::Blocked { transaction: first.id }));
     bench.say_with(A, vec![1], Command::Heartbeat);
     assert_eq!(bench.hear(C), Some(Reply::Written { transaction: next.id, waited: true }));
     bench.say_with(C, vec![1], Command::Heartbeat);
     let reader = served(&bench, B, 2, 0);
-    bench.say(B, reader.read(BLOCK));
-    assert_eq!(fills(&bench.hear(B).expect("reads are admitted by lock, not by stamp")), [3]);
+    assert_eq!(fills(&bench.ask(B, reader.read(BLOCK)).expect("reads are admitted by lock, not by stamp")), [3]);
 }
 
 #[test]
 fn what_was_promised_never_to_be_written_is_not_written_under_a_servers_lock_either() {
     let mut bench = Bench::new();
     let lost = served(&bench, A, 1, 0);
-    bench.say(B, lost.resolve());
-    assert!(matches!(bench.hear(B), Some(Reply::Vote { .. })));
+    assert!(matches!(bench.ask(B, lost.resolve()), Some(Reply::Vote { .. })));
     bench.restart();
     bench.say(A, lost.write(BLOCK, 1));
     assert!(matches!(bench.hear(A), Some(Reply::Refused { refusal: Refusal::TooLate { .. }, .. })));
@@ -229,8 +212,7 @@ fn what_was_promised_never_to_be_written_is_not_written_under_a_servers_lock_eit
 fn the_ordering_of_an_object_changes_only_while_it_is_unused() {
     let mut bench = Bench::new();
     let holder = locker(&bench, A, 1, 0);
-    bench.say(A, holder.read(BLOCK));
-    bench.hear(A);
+    bench.ask(A, holder.read(BLOCK));
     let task = Task::SetOrdering { object: LOCKED, ordering: Ordering::Timestamp };
     bench.say(B, Command::Manage { ticket: 8, task: task.clone() });
     assert_eq!(bench.hear(B), Some(Reply::Managed { ticket: 8, result: Err(Failure::InUse) }));

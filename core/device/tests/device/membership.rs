@@ -2,7 +2,7 @@
 
 use crate::bench::*;
 use braid_base::{BlockRange, DeviceId, Epoch, Generation, MemberState, Membership, ObjectId};
-use braid_ordering::{Atomicity, Ordering};
+use braid_ordering::Ordering;
 use braid_wire::{Command, Failure, Managed, MonitorCommand, Outcome, Refusal, Rejection, Reply, Step, Task, Vote};
 use std::time::Duration;
 
@@ -20,8 +20,7 @@ fn stamps_that_others_have_accepted_are_accepted() {
     let hour = Duration::from_secs(3_600);
     let told = bench.now.clock.ahead(hour);
     let reader = |sequence, clock| Actor::new(A, sequence, braid_base::Stamp { clock, host: A });
-    bench.say(A, reader(1, told).read(RANGE));
-    let refused = bench.hear(A);
+    let refused = bench.ask(A, reader(1, told).read(RANGE));
     assert!(matches!(refused, Some(Reply::Refused { refusal: Refusal::TooFarAhead { .. }, .. })), "{refused:?}");
     bench.say(B, Actor::new(B, 1, braid_base::Stamp { clock: told, host: B }).resolve());
     assert!(
@@ -30,15 +29,13 @@ fn stamps_that_others_have_accepted_are_accepted() {
     );
     bench.told_stamps = told;
     bench.pass_with_lease(Duration::from_millis(500));
-    bench.say(A, reader(2, told).read(RANGE));
-    assert!(matches!(bench.hear(A), Some(Reply::Data { .. })));
+    assert!(matches!(bench.ask(A, reader(2, told).read(RANGE)), Some(Reply::Data { .. })));
     bench.say(B, Actor::new(B, 1, braid_base::Stamp { clock: told, host: B }).resolve());
     assert!(
         matches!(bench.hear(B), Some(Reply::Vote { vote: Vote::NeverPrepared, .. })),
         "now an abort promise is made"
     );
-    bench.say(A, reader(3, told.ahead(hour)).read(RANGE));
-    let refused = bench.hear(A);
+    let refused = bench.ask(A, reader(3, told.ahead(hour)).read(RANGE));
     assert!(matches!(refused, Some(Reply::Refused { refusal: Refusal::TooFarAhead { .. }, .. })), "{refused:?}");
     // After a restart, too, the device reports what it has accepted.
     bench.restart();
@@ -52,6 +49,12 @@ fn next(bench: &Bench, change: impl FnOnce(&mut Membership)) -> Membership {
     membership.epoch = membership.epoch.next();
     change(&mut membership);
     membership
+}
+
+/// The monitor tells the device of that epoch, with a lease.
+fn enter_next(bench: &mut Bench, change: impl FnOnce(&mut Membership)) {
+    let membership = next(bench, change);
+    bench.tell(Some(membership));
 }
 
 /// Sets the state of a member, from this epoch on if that begins a presence or an absence.
@@ -74,15 +77,12 @@ fn return_from_absence(bench: &mut Bench) {
 }
 
 fn prepare(bench: &mut Bench, actor: Actor, fill: u8) {
-    bench.say(actor.id.host, actor.prewrite(RANGE));
-    assert!(matches!(bench.hear(actor.id.host), Some(Reply::Accepted { .. })));
-    bench.say(actor.id.host, actor.write(RANGE, fill));
-    assert!(matches!(bench.hear(actor.id.host), Some(Reply::Written { .. })));
+    assert!(matches!(bench.ask(actor.id.host, actor.prewrite(RANGE)), Some(Reply::Accepted { .. })));
+    assert!(matches!(bench.ask(actor.id.host, actor.write(RANGE, fill)), Some(Reply::Written { .. })));
 }
 
 fn vote(bench: &mut Bench, actor: Actor) -> Vote {
-    bench.say(B, actor.resolve());
-    match bench.hear(B) {
+    match bench.ask(B, actor.resolve()) {
         Some(Reply::Vote { vote, .. }) => vote,
         other => panic!("not an answer about missed writes: {other:?}"),
     }
@@ -172,8 +172,7 @@ fn inspections_are_answered_with_or_without_a_lease() {
         bench.say(A, Command::Manage { ticket, task: Task::Inspect });
         assert!(matches!(bench.hear(A), Some(Reply::Managed { result: Ok(_), .. })));
     }
-    bench.say(A, Command::Manage { ticket: 3, task: Task::ListObjects });
-    assert_eq!(bench.hear(A), None);
+    assert_eq!(bench.ask(A, Command::Manage { ticket: 3, task: Task::ListObjects }), None);
 }
 
 #[test]
@@ -259,8 +258,7 @@ fn a_new_epoch_takes_effect_once_it_is_durable_and_nothing_is_served_meanwhile()
     bench.tell(Some(membership.clone()));
     for epoch in [EPOCH, membership.epoch] {
         bench.epoch = epoch;
-        bench.say(A, reader.read(RANGE));
-        assert_eq!(bench.hear(A), None, "{epoch}");
+        assert_eq!(bench.ask(A, reader.read(RANGE)), None, "{epoch}");
     }
     assert!(!bench.device.has_lease(bench.now.time));
     assert!(
@@ -270,8 +268,7 @@ fn a_new_epoch_takes_effect_once_it_is_durable_and_nothing_is_served_meanwhile()
     bench.stalled = false;
     bench.run_disk();
     assert_eq!(bench.epoch_told(), Some(membership.epoch), "and is reported at once then");
-    bench.say(A, reader.read(RANGE));
-    assert!(matches!(bench.hear(A), Some(Reply::Data { .. })));
+    assert!(matches!(bench.ask(A, reader.read(RANGE)), Some(Reply::Data { .. })));
     bench.restart();
     assert_eq!(bench.device.membership(), Some(&membership));
     assert!(!bench.device.has_lease(bench.now.time), "a lease does not outlive a restart");
@@ -306,8 +303,7 @@ fn a_membership_of_an_earlier_epoch_or_the_same_is_ignored() {
 #[test]
 fn requests_of_another_epoch_are_refused_with_the_right_one() {
     let mut bench = Bench::with_monitor();
-    let second = next(&bench, |membership| stands(membership, 3, MemberState::Out));
-    bench.tell(Some(second));
+    enter_next(&mut bench, |membership| stands(membership, 3, MemberState::Out));
     let wrong = Reply::Rejected { rejection: Rejection::WrongEpoch { current: Epoch(2) } };
     for epoch in [0, 1, 3] {
         bench.renewals.clear();
@@ -327,16 +323,12 @@ fn what_was_only_announced_is_dropped_when_others_are_in() {
     for (object, ordering) in [(OBJECT, Ordering::Timestamp), (LOCKED, Ordering::DeviceLock)] {
         let mut bench = Bench::with_monitor();
         let one = Actor::new(A, 1, bench.stamp(A, 0)).on(object, ordering);
-        bench.say(A, one.prewrite(RANGE));
-        assert!(matches!(bench.hear(A), Some(Reply::Accepted { .. })));
+        assert!(matches!(bench.ask(A, one.prewrite(RANGE)), Some(Reply::Accepted { .. })));
         // Another transaction waits for it, to write or to read.
         let waits = Actor::new(B, 1, bench.stamp(B, 10)).on(object, ordering);
-        bench.say(B, waits.read(RANGE));
-        assert_eq!(bench.hear(B), None);
-        let second = next(&bench, |membership| stands(membership, 3, MemberState::Out));
-        bench.tell(Some(second));
-        bench.say(A, one.write(RANGE, 1));
-        let reply = bench.hear(A);
+        assert_eq!(bench.ask(B, waits.read(RANGE)), None);
+        enter_next(&mut bench, |membership| stands(membership, 3, MemberState::Out));
+        let reply = bench.ask(A, one.write(RANGE, 1));
         assert!(matches!(reply, Some(Reply::Refused { step: Step::Write, .. })), "{ordering}: {reply:?}");
         assert_eq!((bench.hear(B), bench.device.waiting(), bench.device.locks()), (None, 0, 0), "{ordering}");
         let again = Actor::new(B, 2, bench.stamp(B, 20)).on(object, ordering);
@@ -349,12 +341,9 @@ fn what_was_only_announced_is_dropped_when_others_are_in() {
 fn what_was_announced_stays_when_only_hosts_are_kept_out() {
     let mut bench = Bench::with_monitor();
     let one = Actor::new(A, 1, bench.stamp(A, 0));
-    bench.say(A, one.prewrite(RANGE));
-    assert!(matches!(bench.hear(A), Some(Reply::Accepted { .. })));
-    let second = next(&bench, |membership| membership.fence.also.extend([B]));
-    bench.tell(Some(second));
-    bench.say(A, one.write(RANGE, 1));
-    assert!(matches!(bench.hear(A), Some(Reply::Written { .. })));
+    assert!(matches!(bench.ask(A, one.prewrite(RANGE)), Some(Reply::Accepted { .. })));
+    enter_next(&mut bench, |membership| membership.fence.also.extend([B]));
+    assert!(matches!(bench.ask(A, one.write(RANGE, 1)), Some(Reply::Written { .. })));
 }
 
 #[test]
@@ -362,8 +351,7 @@ fn intents_stay_through_an_epoch_in_which_the_device_stays() {
     let mut bench = Bench::with_monitor();
     let one = Actor::new(A, 1, bench.stamp(A, 0));
     prepare(&mut bench, one, 7);
-    let second = next(&bench, |membership| stands(membership, 3, MemberState::Out));
-    bench.tell(Some(second));
+    enter_next(&mut bench, |membership| stands(membership, 3, MemberState::Out));
     assert_eq!(vote(&mut bench, one), Vote::Prepared);
     bench.restart();
     bench.tell(None);
@@ -374,13 +362,10 @@ fn intents_stay_through_an_epoch_in_which_the_device_stays() {
 fn a_fenced_host_is_refused_now_and_after_a_restart_and_blocks_no_request() {
     let mut bench = Bench::with_monitor();
     let one = Actor::new(A, 1, bench.stamp(A, 0));
-    bench.say(A, one.prewrite(RANGE));
-    assert!(matches!(bench.hear(A), Some(Reply::Accepted { .. })));
+    assert!(matches!(bench.ask(A, one.prewrite(RANGE)), Some(Reply::Accepted { .. })));
     let reader = Actor::new(B, 1, bench.stamp(B, 10));
-    bench.say(B, reader.read(RANGE));
-    assert_eq!(bench.hear(B), None, "the read waits for the announced write");
-    let second = next(&bench, |membership| membership.fence.also.extend([A]));
-    bench.tell(Some(second));
+    assert_eq!(bench.ask(B, reader.read(RANGE)), None, "the read waits for the announced write");
+    enter_next(&mut bench, |membership| membership.fence.also.extend([A]));
     assert!(matches!(bench.hear(B), Some(Reply::Data { .. })));
     for restarted in [false, true] {
         if restarted {
@@ -391,8 +376,7 @@ fn a_fenced_host_is_refused_now_and_after_a_restart_and_blocks_no_request() {
         // Every request in every epoch is rejected.
         for (epoch, command) in [(1, one.write(RANGE, 1)), (2, one.write(RANGE, 1)), (2, Command::Heartbeat)] {
             bench.epoch = Epoch(epoch);
-            bench.say(A, command);
-            assert_eq!(bench.hear(A), Some(Reply::Rejected { rejection: Rejection::Fenced }));
+            assert_eq!(bench.ask(A, command), Some(Reply::Rejected { rejection: Rejection::Fenced }));
         }
     }
 }
@@ -402,38 +386,31 @@ fn a_returning_device_is_written_and_not_read_until_it_is_in() {
     let mut bench = Bench::with_monitor();
     // The device has served before.
     let before = Actor::new(B, 1, bench.stamp(B, 0));
-    bench.say(B, before.read(RANGE));
-    assert!(bench.hear(B).is_some());
+    assert!(bench.ask(B, before.read(RANGE)).is_some());
     return_from_absence(&mut bench);
     let one = Actor::new(A, 1, bench.stamp(A, 1));
     let absent = |step| Some(Reply::Failed { transaction: one.id, step, failure: Failure::Absent });
-    bench.say(A, one.read(RANGE));
-    assert_eq!(bench.hear(A), absent(Step::Read));
-    bench.say(A, one.read_and_prewrite(RANGE));
-    assert_eq!(bench.hear(A), absent(Step::Prewrite));
+    assert_eq!(bench.ask(A, one.read(RANGE)), absent(Step::Read));
+    assert_eq!(bench.ask(A, one.read_and_prewrite(RANGE)), absent(Step::Prewrite));
     prepare(&mut bench, one, 7);
     bench.say_with(A, vec![1], Command::Heartbeat);
     bench.pass_with_lease(Duration::from_secs(1));
     bench.restart();
     bench.tell(None);
     let late = Actor::new(A, 2, bench.stamp(A, 2_000_000));
-    bench.say(A, late.read(RANGE));
     assert!(
-        matches!(bench.hear(A), Some(Reply::Failed { failure: Failure::Absent, .. })),
+        matches!(bench.ask(A, late.read(RANGE)), Some(Reply::Failed { failure: Failure::Absent, .. })),
         "the device remembers across a restart that it is returning"
     );
-    let whole = next(&bench, |membership| stands(membership, 0, MemberState::In));
-    bench.tell(Some(whole));
+    enter_next(&mut bench, |membership| stands(membership, 0, MemberState::In));
     let reader = Actor::new(A, 3, bench.stamp(A, 3_000_000));
-    bench.say(A, reader.read(RANGE));
-    assert_eq!(bench.hear(A).map(|reply| fills(&reply)), Some(vec![7, 7]));
+    assert_eq!(bench.ask(A, reader.read(RANGE)).map(|reply| fills(&reply)), Some(vec![7, 7]));
 }
 
 #[test]
 fn a_device_that_is_out_serves_no_request_whatever_lease_it_has() {
     let mut bench = Bench::with_monitor();
-    let out = next(&bench, |membership| stands(membership, 0, MemberState::Out));
-    bench.tell(Some(out));
+    enter_next(&mut bench, |membership| stands(membership, 0, MemberState::Out));
     let actor = Actor::new(A, 1, bench.stamp(A, 0));
     bench.say(A, actor.read(RANGE));
     assert!(bench.heard.get(&A).is_none_or(|heard| heard.is_empty()));
@@ -443,17 +420,8 @@ fn a_device_that_is_out_serves_no_request_whatever_lease_it_has() {
 #[test]
 fn after_an_absence_only_transactions_without_other_participants_are_left_undecided() {
     let mut bench = Bench::with_monitor();
-    let task = Task::CreateObject {
-        object: PLAIN,
-        first: 0,
-        blocks: BLOCKS,
-        ordering: Ordering::Timestamp,
-        redundant: false,
-        atomicity: Atomicity::Implied,
-        absent: 0,
-    };
-    bench.say(A, Command::Manage { ticket: 50, task });
-    assert!(matches!(bench.hear(A), Some(Reply::Managed { result: Ok(_), .. })));
+    let task = creation(PLAIN, BLOCKS, Ordering::Timestamp, false);
+    assert!(matches!(bench.ask(A, Command::Manage { ticket: 50, task }), Some(Reply::Managed { result: Ok(_), .. })));
     let one = Actor::new(A, 101, bench.stamp(A, 0));
     let plain = Actor::new(A, 102, bench.stamp(A, 1)).on(PLAIN, Ordering::Timestamp);
     prepare(&mut bench, one, 7);
@@ -462,13 +430,10 @@ fn after_an_absence_only_transactions_without_other_participants_are_left_undeci
     assert_eq!(vote(&mut bench, one), Vote::NeverPrepared, "the other devices have decided it");
     assert_eq!(vote(&mut bench, plain), Vote::Prepared, "no device decides it without this one");
     // A late commit of a forgotten transaction changes nothing.
-    bench.say(B, one.decide(Outcome::Commit));
-    bench.hear(B);
-    let whole = next(&bench, |membership| stands(membership, 0, MemberState::In));
-    bench.tell(Some(whole));
+    bench.ask(B, one.decide(Outcome::Commit));
+    enter_next(&mut bench, |membership| stands(membership, 0, MemberState::In));
     let reader = Actor::new(B, 3, bench.stamp(B, 3_000_000));
-    bench.say(B, reader.read(RANGE));
-    assert_eq!(bench.hear(B).map(|reply| fills(&reply)), Some(vec![0, 0]));
+    assert_eq!(bench.ask(B, reader.read(RANGE)).map(|reply| fills(&reply)), Some(vec![0, 0]));
 }
 
 /// A recovery coordinator restores blocks in such a transaction: the device alone knows that they are restored.
@@ -476,13 +441,11 @@ fn after_an_absence_only_transactions_without_other_participants_are_left_undeci
 fn an_intent_without_other_participants_outlives_an_absence() {
     let mut bench = Bench::with_monitor();
     let one = Actor::new(A, 101, bench.stamp(A, 0));
-    bench.say(A, one.prewrite(RANGE));
-    assert!(matches!(bench.hear(A), Some(Reply::Accepted { .. })));
+    assert!(matches!(bench.ask(A, one.prewrite(RANGE)), Some(Reply::Accepted { .. })));
     let mut write = one.write(RANGE, 7);
     let Command::Write { participants, .. } = &mut write else { unreachable!("it is a write") };
     *participants = vec![DeviceId(0)];
-    bench.say(A, write);
-    assert!(matches!(bench.hear(A), Some(Reply::Written { .. })));
+    assert!(matches!(bench.ask(A, write), Some(Reply::Written { .. })));
     return_from_absence(&mut bench);
     assert_eq!(vote(&mut bench, one), Vote::Prepared);
 }
@@ -493,10 +456,8 @@ fn missed_blocks_are_not_listed_before_earlier_intents_are_decided() {
     let mut bench = Bench::with_monitor();
     let one = Actor::new(A, 101, bench.stamp(A, 0));
     prepare(&mut bench, one, 7);
-    let out = next(&bench, |membership| stands(membership, 1, MemberState::Out));
-    bench.tell(Some(out));
-    let back = next(&bench, |membership| stands(membership, 1, MemberState::Returning { recovery_coordinator: None }));
-    bench.tell(Some(back));
+    enter_next(&mut bench, |membership| stands(membership, 1, MemberState::Out));
+    enter_next(&mut bench, |membership| stands(membership, 1, MemberState::Returning { recovery_coordinator: None }));
     let list = |bench: &mut Bench, ticket| {
         bench.say(
             B,
@@ -519,28 +480,17 @@ fn missed_blocks_are_not_listed_before_earlier_intents_are_decided() {
 fn leases_of_hosts_run_out_while_the_monitor_renews_that_of_the_device() {
     let mut bench = Bench::with_monitor();
     let one = Actor::new(A, 1, bench.stamp(A, 0));
-    bench.say(A, one.prewrite(RANGE));
-    assert!(matches!(bench.hear(A), Some(Reply::Accepted { .. })));
+    assert!(matches!(bench.ask(A, one.prewrite(RANGE)), Some(Reply::Accepted { .. })));
     bench.pass_with_lease(LEASE * 2);
-    bench.say(A, one.write(RANGE, 1));
-    let reply = bench.hear(A);
+    let reply = bench.ask(A, one.write(RANGE, 1));
     assert!(matches!(&reply, Some(Reply::Refused { refusal: Refusal::TooLate { .. }, .. })), "{reply:?}");
 }
 
 #[test]
 fn a_device_names_fenced_hosts_until_nothing_of_theirs_is_undecided() {
     let mut bench = Bench::with_monitor();
-    let task = Task::CreateObject {
-        object: PLAIN,
-        first: 0,
-        blocks: BLOCKS,
-        ordering: Ordering::Timestamp,
-        redundant: false,
-        atomicity: Atomicity::Implied,
-        absent: 0,
-    };
-    bench.say(A, Command::Manage { ticket: 50, task });
-    assert!(matches!(bench.hear(A), Some(Reply::Managed { result: Ok(_), .. })));
+    let task = creation(PLAIN, BLOCKS, Ordering::Timestamp, false);
+    assert!(matches!(bench.ask(A, Command::Manage { ticket: 50, task }), Some(Reply::Managed { result: Ok(_), .. })));
     let named = |bench: &Bench| match &bench.renewals.back().expect("the device renews its lease").command {
         MonitorCommand::Renew { undecided, .. } => undecided.clone(),
         other => panic!("not a renewal: {other:?}"),
@@ -552,8 +502,7 @@ fn a_device_names_fenced_hosts_until_nothing_of_theirs_is_undecided() {
     prepare(&mut bench, plain, 8);
     prepare(&mut bench, other.on(LOCKED, Ordering::DeviceLock), 9);
     assert_eq!(named(&bench), []);
-    let fenced = next(&bench, |membership| membership.fence.also.extend([A]));
-    bench.tell(Some(fenced));
+    enter_next(&mut bench, |membership| membership.fence.also.extend([A]));
     assert_eq!((named(&bench), bench.epoch_told()), (vec![A], Some(bench.epoch)));
     // It is reported until the decision is durable.
     bench.stalled = true;
@@ -585,8 +534,7 @@ fn restores_do_not_count_as_work_for_users() {
         sequence += 1;
         let reader = Actor::new(B, sequence, bench.stamp(B, 0));
         bench.heard.clear();
-        bench.say(B, reader.read(BlockRange::new(start, 4)));
-        assert!(matches!(bench.hear(B), Some(Reply::Data { .. })));
+        assert!(matches!(bench.ask(B, reader.read(BlockRange::new(start, 4))), Some(Reply::Data { .. })));
     };
     assert!(!is_busy(&mut bench));
     read(&mut bench, 100);
@@ -616,14 +564,12 @@ fn a_returning_device_takes_writes_of_several_devices_for_work_for_users() {
     let write = |bench: &mut Bench, sequence, others: &[DeviceId]| {
         let writer = Actor::new(B, sequence, bench.stamp(B, sequence as i64));
         bench.heard.clear();
-        bench.say(B, writer.prewrite(RANGE));
-        assert!(matches!(bench.hear(B), Some(Reply::Accepted { .. })));
+        assert!(matches!(bench.ask(B, writer.prewrite(RANGE)), Some(Reply::Accepted { .. })));
         let mut command = writer.write(RANGE, 7);
         if let Command::Write { participants, .. } = &mut command {
             *participants = others.iter().copied().chain([DeviceId(0)]).collect();
         }
-        bench.say(B, command);
-        assert!(matches!(bench.hear(B), Some(Reply::Written { .. })));
+        assert!(matches!(bench.ask(B, command), Some(Reply::Written { .. })));
         bench.say(B, writer.decide(Outcome::Abort));
     };
     write(&mut bench, 1, &[]);

@@ -32,8 +32,7 @@ fn wait(ticket: u64, seen: &Bytes) -> Command {
 fn with_object() -> Bench {
     let mut bench = Bench::new();
     bench.check_every_step = false;
-    bench.say(A, objects(1, command(Action::Create)));
-    assert!(matches!(bench.hear(A), Some(Reply::Objects { answer: Ok(_), .. })));
+    assert!(matches!(bench.ask(A, objects(1, command(Action::Create))), Some(Reply::Objects { answer: Ok(_), .. })));
     bench
 }
 
@@ -45,8 +44,7 @@ fn is_busy(reply: Option<Reply>) -> bool {
 fn what_no_device_would_take_waits_for_nothing() {
     let mut bench = with_object();
     bench.stalled = true;
-    bench.say(A, set(2, &Bytes::from_static(b"x")));
-    assert_eq!(bench.hear(A), None, "the change is not durable");
+    assert_eq!(bench.ask(A, set(2, &Bytes::from_static(b"x"))), None, "the change is not durable");
     let data = Bytes::from(vec![1; 4 << 20]);
     bench.say(A, objects(3, command(Action::Write { offset: 0, data })));
     let answer = Err(ObjectRefusal { command: 0, failure: ObjectFailure::Malformed });
@@ -60,8 +58,7 @@ fn one_host_leaves_others_room_to_wait() {
         bench.say(A, wait(ticket, &Bytes::new()));
     }
     assert_eq!(bench.hear(A), None);
-    bench.say(A, wait(u64::MAX, &Bytes::new()));
-    assert!(is_busy(bench.hear(A)));
+    assert!(is_busy(bench.ask(A, wait(u64::MAX, &Bytes::new()))));
     // A repeated wait replaces the earlier one.
     bench.say(A, wait(0, &Bytes::new()));
     bench.say(B, wait(0, &Bytes::new()));
@@ -73,15 +70,13 @@ fn waiting_requests_keep_within_their_limit() {
     let mut bench = with_object();
     let frame = Bytes::from(vec![1; limits::ATTRIBUTE_BYTES_MAX + 1]);
     let value = frame.slice(1..);
-    bench.say(A, set(2, &value));
-    bench.hear(A);
+    bench.ask(A, set(2, &value));
     let most = (limits::WATCHED_BYTES_MAX / value.len()) as u64;
     for ticket in 0..most {
         bench.say(A, wait(ticket, &value));
     }
     assert_eq!(bench.hear(A), None);
-    bench.say(B, wait(0, &value));
-    assert!(is_busy(bench.hear(B)));
+    assert!(is_busy(bench.ask(B, wait(0, &value))));
     bench.say(B, wait(1, &Bytes::new()));
     assert!(matches!(bench.hear(B), Some(Reply::Changed { value: Ok(_), .. })), "the value differs from the known one");
     bench.say(A, set(3, &Bytes::new()));
@@ -89,8 +84,7 @@ fn waiting_requests_keep_within_their_limit() {
         let reply = bench.hear(A);
         assert!(matches!(reply, Some(Reply::Changed { value: Ok(_), .. } | Reply::Objects { .. })), "{reply:?}");
     }
-    bench.say(B, wait(2, &Bytes::new()));
-    assert_eq!(bench.hear(B), None, "there is room again");
+    assert_eq!(bench.ask(B, wait(2, &Bytes::new())), None, "there is room again");
     drop(value);
     // The frame that a value came with is not kept.
     bench.say(B, set(4, &Bytes::from_static(b"y")));
@@ -102,8 +96,7 @@ fn waiting_requests_keep_within_their_limit() {
 #[test]
 fn a_request_that_changes_nothing_wakes_no_waiter() {
     let mut bench = with_object();
-    bench.say(A, set(2, &Bytes::from_static(b"x")));
-    bench.hear(A);
+    bench.ask(A, set(2, &Bytes::from_static(b"x")));
     for ticket in 0..50 {
         bench.say(B, wait(ticket, &Bytes::from_static(b"x")));
     }
@@ -122,8 +115,7 @@ fn a_request_that_changes_nothing_wakes_no_waiter() {
         [Action::Stat, Action::Create, Action::Truncate { length: limits::OBJECT_BYTES_MAX + 1 }, swap(b"y", b"z")];
     for (action, sequence) in actions.into_iter().zip(10..) {
         let before = looks(&bench);
-        bench.say(A, objects(sequence, command(action.clone())));
-        assert!(matches!(bench.hear(A), Some(Reply::Objects { .. })));
+        assert!(matches!(bench.ask(A, objects(sequence, command(action.clone()))), Some(Reply::Objects { .. })));
         assert!(looks(&bench) - before <= 1, "{} looks for {action:?}", looks(&bench) - before);
     }
     bench.say(A, objects(20, command(swap(b"x", b"z"))));

@@ -1,6 +1,6 @@
 //! Timestamp ordering on one device, rule by rule (shared-array paper, figure 4, and where the paper leaves a choice).
 
-use crate::bench::{Actor, Bench, OBJECT, UNORDERED, fills};
+use crate::bench::{Actor, Bench, UNORDERED, accepted, fills, written};
 use braid_base::{BlockRange, Clock, Generation, Stamp};
 use braid_blocks::{Content, Want};
 use braid_ordering::{Ordering, WriteMode};
@@ -18,10 +18,8 @@ fn actor(bench: &Bench, host: Generation, sequence: u64, micros: i64) -> Actor {
 
 /// Makes a transaction's durable intent.
 fn prepare(bench: &mut Bench, actor: Actor, fill: u8) {
-    bench.say(actor.id.host, actor.prewrite(BLOCK));
-    assert_eq!(bench.hear(actor.id.host), Some(Reply::Accepted { transaction: actor.id, waited: false }));
-    bench.say(actor.id.host, actor.write(BLOCK, fill));
-    assert_eq!(bench.hear(actor.id.host), Some(Reply::Written { transaction: actor.id, waited: false }));
+    assert_eq!(bench.ask(actor.id.host, actor.prewrite(BLOCK)), accepted(actor));
+    assert_eq!(bench.ask(actor.id.host, actor.write(BLOCK, fill)), written(actor));
 }
 
 fn refused(actor: Actor, step: Step, seen: Actor) -> Option<Reply> {
@@ -35,8 +33,7 @@ fn a_committed_write_is_read_and_an_unwritten_block_is_a_hole() {
     prepare(&mut bench, writer, 7);
     bench.say_with(A, vec![1], Command::Heartbeat);
     let reader = actor(&bench, B, 1, 10);
-    bench.say(B, reader.read(BlockRange::new(4, 3)));
-    assert_eq!(fills(&bench.hear(B).expect("an answer")), [0, 7, 0]);
+    assert_eq!(fills(&bench.ask(B, reader.read(BlockRange::new(4, 3))).expect("an answer")), [0, 7, 0]);
 }
 
 #[test]
@@ -45,11 +42,9 @@ fn a_read_below_the_last_write_is_refused_with_the_stamp_to_exceed() {
     let (late, writer) = (actor(&bench, B, 1, 0), actor(&bench, A, 1, 10));
     prepare(&mut bench, writer, 7);
     // The intent counts though it is undecided: its host may have answered its user already.
-    bench.say(B, late.read(BLOCK));
-    assert_eq!(bench.hear(B), refused(late, Step::Read, writer));
+    assert_eq!(bench.ask(B, late.read(BLOCK)), refused(late, Step::Read, writer));
     bench.say_with(A, vec![1], Command::Heartbeat);
-    bench.say(B, late.read(BLOCK));
-    assert_eq!(bench.hear(B), refused(late, Step::Read, writer));
+    assert_eq!(bench.ask(B, late.read(BLOCK)), refused(late, Step::Read, writer));
 }
 
 #[test]
@@ -57,8 +52,7 @@ fn a_prewrite_below_the_last_read_is_refused() {
     let mut bench = Bench::new();
     let (late, reader) = (actor(&bench, A, 1, 0), actor(&bench, B, 1, 10));
     bench.say(B, reader.read(BLOCK));
-    bench.say(A, late.prewrite(BLOCK));
-    assert_eq!(bench.hear(A), refused(late, Step::Prewrite, reader));
+    assert_eq!(bench.ask(A, late.prewrite(BLOCK)), refused(late, Step::Prewrite, reader));
     bench.say(A, late.write(BLOCK, 1));
     assert_eq!(bench.hear(A), refused(late, Step::Write, reader), "it is too late without its pre-write, too");
 }
@@ -68,12 +62,9 @@ fn a_read_above_a_prewrite_waits_for_it_and_sees_its_outcome() {
     for (outcome, expected) in [(Outcome::Commit, 9), (Outcome::Abort, 0)] {
         let mut bench = Bench::new();
         let (writer, reader) = (actor(&bench, A, 1, 0), actor(&bench, B, 1, 10));
-        bench.say(A, writer.prewrite(BLOCK));
-        bench.hear(A);
-        bench.say(B, reader.read(BLOCK));
-        assert_eq!(bench.hear(B), None);
-        bench.say(A, writer.write(BLOCK, 9));
-        assert_eq!(bench.hear(A), Some(Reply::Written { transaction: writer.id, waited: false }));
+        bench.ask(A, writer.prewrite(BLOCK));
+        assert_eq!(bench.ask(B, reader.read(BLOCK)), None);
+        assert_eq!(bench.ask(A, writer.write(BLOCK, 9)), written(writer));
         assert_eq!(bench.hear(A), Some(Reply::Blocked { transaction: writer.id }), "told that a request waits");
         assert_eq!(bench.hear(B), None, "an intent still counts as its pre-write");
         bench.say(C, writer.decide(outcome));
@@ -86,16 +77,14 @@ fn a_read_below_a_prewrite_goes_ahead() {
     let mut bench = Bench::new();
     let (reader, writer) = (actor(&bench, B, 1, 0), actor(&bench, A, 1, 10));
     bench.say(A, writer.prewrite(BLOCK));
-    bench.say(B, reader.read(BLOCK));
-    assert_eq!(fills(&bench.hear(B).expect("an answer")), [0]);
+    assert_eq!(fills(&bench.ask(B, reader.read(BLOCK)).expect("an answer")), [0]);
 }
 
 #[test]
 fn a_transactions_own_prewrite_does_not_block_its_own_read() {
     let mut bench = Bench::new();
     let writer = actor(&bench, A, 1, 0);
-    bench.say(A, writer.read_and_prewrite(BLOCK));
-    assert_eq!(fills(&bench.hear(A).expect("an answer")), [0]);
+    assert_eq!(fills(&bench.ask(A, writer.read_and_prewrite(BLOCK)).expect("an answer")), [0]);
 }
 
 #[test]
@@ -106,24 +95,20 @@ fn a_write_waits_for_lower_prewrites_and_they_take_effect_in_order() {
     bench.say(B, second.prewrite(BLOCK));
     bench.hear(A);
     bench.hear(B);
-    bench.say(B, second.write(BLOCK, 2));
-    assert_eq!(bench.hear(B), None, "the lower transaction is undecided");
-    bench.say(A, first.write(BLOCK, 1));
-    assert_eq!(bench.hear(A), Some(Reply::Written { transaction: first.id, waited: false }));
+    assert_eq!(bench.ask(B, second.write(BLOCK, 2)), None, "the lower transaction is undecided");
+    assert_eq!(bench.ask(A, first.write(BLOCK, 1)), written(first));
     bench.say_with(A, vec![1], Command::Heartbeat);
     assert_eq!(bench.hear(B), Some(Reply::Written { transaction: second.id, waited: true }));
     bench.say_with(B, vec![1], Command::Heartbeat);
     let reader = actor(&bench, C, 1, 20);
-    bench.say(C, reader.read(BLOCK));
-    assert_eq!(fills(&bench.hear(C).expect("an answer")), [2]);
+    assert_eq!(fills(&bench.ask(C, reader.read(BLOCK)).expect("an answer")), [2]);
 }
 
 #[test]
 fn waiting_requests_are_served_in_the_order_of_their_stamps() {
     let mut bench = Bench::new();
     let writer = actor(&bench, A, 1, 0);
-    bench.say(A, writer.prewrite(BLOCK));
-    bench.hear(A);
+    bench.ask(A, writer.prewrite(BLOCK));
     let (middle, later) = (actor(&bench, B, 1, 10), actor(&bench, C, 1, 20));
     bench.say(C, later.read(BLOCK));
     bench.say(B, middle.read_and_prewrite(BLOCK));
@@ -145,8 +130,7 @@ fn repeated_requests_are_answered_as_the_first_time() {
     ];
     for (command, answer) in said.into_iter().zip(answers) {
         bench.say(A, command.clone());
-        bench.say(A, command);
-        assert_eq!(bench.hear(A), Some(answer.clone()));
+        assert_eq!(bench.ask(A, command), Some(answer.clone()));
         assert_eq!(bench.hear(A), Some(answer));
     }
     for _ in 0..2 {
@@ -165,35 +149,25 @@ fn an_old_copy_of_a_granted_request_costs_no_prewrite() {
     let mut bench = Bench::new();
     let (other, near) = (actor(&bench, B, 1, 10), BlockRange { start: BLOCK.start + 1, count: 1 });
     let writer = actor(&bench, A, 1, 0);
-    let mut request = writer.prewrite(BLOCK);
-    let Command::Prewrite { reads, .. } = &mut request else { unreachable!("it is one") };
-    *reads = vec![near];
-    bench.say(A, request.clone());
-    assert!(matches!(bench.hear(A), Some(Reply::Data { .. })));
-    bench.say(B, other.prewrite(near));
-    bench.hear(B);
-    bench.say(B, other.write(near, 2));
-    bench.hear(B);
-    bench.say(A, request);
-    assert_eq!(bench.hear(A), refused(writer, Step::Prewrite, other));
-    bench.say(A, writer.write(BLOCK, 1));
-    assert_eq!(bench.hear(A), Some(Reply::Written { transaction: writer.id, waited: false }));
+    let request = writer.prewrite_reading(BLOCK, vec![near]);
+    assert!(matches!(bench.ask(A, request.clone()), Some(Reply::Data { .. })));
+    bench.ask(B, other.prewrite(near));
+    bench.ask(B, other.write(near, 2));
+    assert_eq!(bench.ask(A, request), refused(writer, Step::Prewrite, other));
+    assert_eq!(bench.ask(A, writer.write(BLOCK, 1)), written(writer));
 }
 
 #[test]
 fn a_write_is_not_answered_before_its_intent_is_durable() {
     let mut bench = Bench::new();
     let writer = actor(&bench, A, 1, 0);
-    bench.say(A, writer.prewrite(BLOCK));
-    bench.hear(A);
+    bench.ask(A, writer.prewrite(BLOCK));
     bench.stalled = true;
-    bench.say(A, writer.write(BLOCK, 3));
-    assert_eq!(bench.hear(A), None);
-    bench.say(B, writer.resolve());
-    assert_eq!(bench.hear(B), None, "the vote waits, too");
+    assert_eq!(bench.ask(A, writer.write(BLOCK, 3)), None);
+    assert_eq!(bench.ask(B, writer.resolve()), None, "the vote waits, too");
     bench.stalled = false;
     bench.run_disk();
-    assert_eq!(bench.hear(A), Some(Reply::Written { transaction: writer.id, waited: false }));
+    assert_eq!(bench.hear(A), written(writer));
     assert!(matches!(bench.hear(B), Some(Reply::Vote { vote: braid_wire::Vote::Prepared, .. })));
 }
 
@@ -205,15 +179,13 @@ fn a_stamp_far_ahead_of_the_clock_is_refused() {
     let refusal = Refusal::TooFarAhead { clock: bench.now.clock };
     assert_eq!(bench.hear(A), Some(Reply::Refused { transaction: ahead.id, step: Step::Read, refusal }));
     let nearly = actor(&bench, A, 2, 4_900_000);
-    bench.say(A, nearly.read(BLOCK));
-    assert!(matches!(bench.hear(A), Some(Reply::Data { .. })));
+    assert!(matches!(bench.ask(A, nearly.read(BLOCK)), Some(Reply::Data { .. })));
 }
 
 /// Reads by a host whose stamps do not come from its clock.
 fn read_at(bench: &mut Bench, sequence: u64, clock: Clock) -> Option<Reply> {
     let actor = Actor::new(A, sequence, Stamp { clock, host: A });
-    bench.say(A, actor.read(BLOCK));
-    bench.hear(A)
+    bench.ask(A, actor.read(BLOCK))
 }
 
 fn read_ahead(bench: &mut Bench, sequence: u64, ahead: Duration) -> Option<Reply> {
@@ -241,8 +213,7 @@ fn whatever_was_accepted_before_the_clock_stepped_back_can_be_gone_above() {
             bench.restart();
         }
         let (now, mut sequence) = (actor(&bench, A, 1, 0), 1);
-        bench.say(A, now.read(BLOCK));
-        let Some(Reply::Refused { refusal: Refusal::TooLate { mut seen }, .. }) = bench.hear(A) else {
+        let Some(Reply::Refused { refusal: Refusal::TooLate { mut seen }, .. }) = bench.ask(A, now.read(BLOCK)) else {
             panic!("not refused, though the write has a later stamp")
         };
         for _ in 0..20 {
@@ -303,15 +274,12 @@ fn a_device_with_a_clock_of_the_year_2500_accepts_no_stamp() {
 fn what_is_settled_holds_nothing_and_late_copies_of_it_are_dropped() {
     let mut bench = Bench::new();
     let (writer, reader) = (actor(&bench, A, 1, 0), actor(&bench, B, 1, 10));
-    bench.say(A, writer.prewrite(BLOCK));
-    bench.hear(A);
-    bench.say(B, reader.read(BLOCK));
-    assert_eq!(bench.hear(B), None);
+    bench.ask(A, writer.prewrite(BLOCK));
+    assert_eq!(bench.ask(B, reader.read(BLOCK)), None);
     bench.settle(A, 2);
     assert_eq!(fills(&bench.hear(B).expect("released")), [0]);
     bench.say(A, writer.prewrite(BLOCK));
-    bench.say(A, writer.write(BLOCK, 1));
-    assert_eq!(bench.hear(A), None);
+    assert_eq!(bench.ask(A, writer.write(BLOCK, 1)), None);
     assert_eq!(bench.device.transactions().count(), 0);
 }
 
@@ -319,8 +287,7 @@ fn what_is_settled_holds_nothing_and_late_copies_of_it_are_dropped() {
 fn a_silent_hosts_prewrites_end_with_its_lease() {
     let mut bench = Bench::new();
     let (writer, reader) = (actor(&bench, A, 1, 0), actor(&bench, B, 1, 10));
-    bench.say(A, writer.prewrite(BLOCK));
-    bench.hear(A);
+    bench.ask(A, writer.prewrite(BLOCK));
     bench.say(B, reader.read(BLOCK));
     for _ in 0..12 {
         bench.pass(Duration::from_millis(500));
@@ -338,13 +305,10 @@ fn a_part_of_what_was_prewritten_may_be_written_and_the_rest_stays_as_it_was() {
     prepare(&mut bench, first, 7);
     bench.say_with(A, vec![1], Command::Heartbeat);
     let (part, late) = (actor(&bench, A, 2, 20), actor(&bench, B, 1, 10));
-    bench.say(A, part.read_and_prewrite(BlockRange::new(4, 4)));
-    assert_eq!(fills(&bench.hear(A).expect("an answer")), [0, 7, 0, 0]);
-    bench.say(A, part.write(BlockRange::new(6, 1), 9));
-    assert_eq!(bench.hear(A), Some(Reply::Written { transaction: part.id, waited: false }));
+    assert_eq!(fills(&bench.ask(A, part.read_and_prewrite(BlockRange::new(4, 4))).expect("an answer")), [0, 7, 0, 0]);
+    assert_eq!(bench.ask(A, part.write(BlockRange::new(6, 1), 9)), written(part));
     // Blocks that were announced and not written count as accessed.
-    bench.say(B, late.prewrite(BlockRange::new(7, 1)));
-    assert_eq!(bench.hear(B), refused(late, Step::Prewrite, part));
+    assert_eq!(bench.ask(B, late.prewrite(BlockRange::new(7, 1))), refused(late, Step::Prewrite, part));
     let reader = actor(&bench, C, 1, 30);
     bench.say(C, reader.read(BlockRange::new(4, 4)));
     assert_eq!(bench.hear(C), None, "the read waits for the decision on all announced blocks");
@@ -356,15 +320,12 @@ fn a_part_of_what_was_prewritten_may_be_written_and_the_rest_stays_as_it_was() {
 fn a_write_of_a_part_waits_for_earlier_requests_anywhere_in_its_prewritten_range() {
     let mut bench = Bench::new();
     let (lower, part) = (actor(&bench, A, 1, 0), actor(&bench, B, 1, 10));
-    bench.say(A, lower.prewrite(BlockRange::new(7, 1)));
-    assert_eq!(bench.hear(A), Some(Reply::Accepted { transaction: lower.id, waited: false }));
-    bench.say(B, part.prewrite(BlockRange::new(4, 4)));
-    assert_eq!(bench.hear(B), Some(Reply::Accepted { transaction: part.id, waited: false }));
+    assert_eq!(bench.ask(A, lower.prewrite(BlockRange::new(7, 1))), accepted(lower));
+    assert_eq!(bench.ask(B, part.prewrite(BlockRange::new(4, 4))), accepted(part));
     // The invariants are checked while it waits.
     bench.say(B, part.write(BlockRange::new(4, 1), 9));
     assert_eq!(bench.hear(B), None, "a lower transaction holds one of the announced blocks");
-    bench.say(A, lower.write(BlockRange::new(7, 1), 1));
-    assert_eq!(bench.hear(A), Some(Reply::Written { transaction: lower.id, waited: false }));
+    assert_eq!(bench.ask(A, lower.write(BlockRange::new(7, 1), 1)), written(lower));
     bench.say_with(A, vec![1], Command::Heartbeat);
     assert_eq!(bench.hear(B), Some(Reply::Written { transaction: part.id, waited: true }));
 }
@@ -374,41 +335,22 @@ fn bad_requests_get_a_clear_no() {
     let mut bench = Bench::new();
     let whole = actor(&bench, A, 1, 0);
     let fail = |failure| Some(Reply::Failed { transaction: whole.id, step: Step::Read, failure });
-    bench.say(A, whole.read(BlockRange::new(crate::bench::BLOCKS, 1)));
-    assert_eq!(bench.hear(A), fail(Failure::OutOfRange));
-    bench.say(A, whole.read(BlockRange::new(0, 0)));
-    assert_eq!(bench.hear(A), fail(Failure::Malformed));
-    let (transaction, stamp) = (whole.id, whole.stamp);
-    let object = braid_base::ObjectId(77);
-    bench.say(
-        A,
-        Command::Read {
-            transaction,
-            stamp,
-            object,
-            ordering: Ordering::Timestamp,
-            extents: vec![BLOCK],
-            want: Want::Data,
-        },
-    );
-    assert_eq!(bench.hear(A), fail(Failure::NoSuchObject));
+    assert_eq!(bench.ask(A, whole.read(BlockRange::new(crate::bench::BLOCKS, 1))), fail(Failure::OutOfRange));
+    assert_eq!(bench.ask(A, whole.read(BlockRange::new(0, 0))), fail(Failure::Malformed));
+    let absent = whole.on(braid_base::ObjectId(77), Ordering::Timestamp);
+    assert_eq!(bench.ask(A, absent.read(BLOCK)), fail(Failure::NoSuchObject));
     // A write of other blocks than were pre-written.
-    bench.say(A, whole.prewrite(BLOCK));
-    bench.hear(A);
+    bench.ask(A, whole.prewrite(BLOCK));
     bench.say(A, whole.write(BlockRange::new(5, 2), 1));
     let failure = Failure::Malformed;
     assert_eq!(bench.hear(A), Some(Reply::Failed { transaction: whole.id, step: Step::Write, failure }));
     // A write without pieces.
     let partly = actor(&bench, A, 3, 5);
-    bench.say(A, partly.prewrite(BLOCK));
-    bench.hear(A);
-    let Command::Write { transaction, stamp, object, ordering, participants, linkage, mode, .. } =
-        partly.write(BLOCK, 1)
-    else {
-        unreachable!()
-    };
-    let pieces = Vec::new();
-    let nothing = Command::Write { transaction, stamp, object, ordering, participants, linkage, mode, pieces };
+    bench.ask(A, partly.prewrite(BLOCK));
+    let mut nothing = partly.write(BLOCK, 1);
+    if let Command::Write { pieces, .. } = &mut nothing {
+        pieces.clear();
+    }
     bench.say(A, nothing);
     let failure = Failure::Malformed;
     assert_eq!(bench.hear(A), Some(Reply::Failed { transaction: partly.id, step: Step::Write, failure }));
@@ -424,19 +366,9 @@ fn without_ordering_a_write_takes_effect_at_once() {
     let mut bench = Bench::new();
     let writer = actor(&bench, A, 1, 0);
     bench.say(A, writer.on(UNORDERED, Ordering::None).write_as(WriteMode::Immediate, BLOCK, 6));
-    assert_eq!(bench.hear(A), Some(Reply::Written { transaction: writer.id, waited: false }));
-    let earlier = actor(&bench, B, 1, -50);
-    let (transaction, stamp) = (earlier.id, earlier.stamp);
-    let read = Command::Read {
-        transaction,
-        stamp,
-        object: UNORDERED,
-        ordering: Ordering::None,
-        extents: vec![BLOCK],
-        want: Want::Data,
-    };
-    bench.say(B, read);
-    assert_eq!(fills(&bench.hear(B).expect("stamps do not matter")), [6]);
+    assert_eq!(bench.hear(A), written(writer));
+    let earlier = actor(&bench, B, 1, -50).on(UNORDERED, Ordering::None);
+    assert_eq!(fills(&bench.ask(B, earlier.read(BLOCK)).expect("stamps do not matter")), [6]);
 }
 
 #[test]
@@ -446,20 +378,8 @@ fn allocation_is_reported_without_data() {
     prepare(&mut bench, writer, 7);
     bench.say_with(A, vec![1], Command::Heartbeat);
     let asker = actor(&bench, B, 1, 10);
-    let (transaction, stamp) = (asker.id, asker.stamp);
-    let extents = vec![BlockRange::new(0, 16)];
-    bench.say(
-        B,
-        Command::Read {
-            transaction,
-            stamp,
-            object: OBJECT,
-            ordering: Ordering::Timestamp,
-            extents,
-            want: Want::Allocation,
-        },
-    );
-    let Some(Reply::Data { pieces, .. }) = bench.hear(B) else { panic!("an answer") };
+    let asked = asker.read_of(vec![BlockRange::new(0, 16)], Want::Allocation);
+    let Some(Reply::Data { pieces, .. }) = bench.ask(B, asked) else { panic!("an answer") };
     let present: Vec<_> =
         pieces.iter().filter(|piece| piece.content == Content::Present).map(|piece| piece.range).collect();
     assert_eq!(present, [BLOCK]);

@@ -64,13 +64,11 @@ fn answers_to_requests_that_are_over_are_not_kept_for_the_sake_of_one_that_is_no
     let mut bench = bench();
     bench.settle(A, 7);
     for sequence in 8..300 {
-        bench.say(A, swap(sequence));
-        assert!(matches!(bench.hear(A), Some(Reply::Objects { answer: Ok(_), .. })), "{sequence}");
+        assert!(matches!(bench.ask(A, swap(sequence)), Some(Reply::Objects { answer: Ok(_), .. })), "{sequence}");
         bench.say_over(A, vec![sequence]);
         assert_eq!(kept(&bench), 0);
     }
-    bench.say(A, addition(100));
-    assert_eq!(bench.hear(A), None, "the request is over");
+    assert_eq!(bench.ask(A, addition(100)), None, "the request is over");
     bench.say(A, addition(7));
     assert_eq!(added(&mut bench, A), 0);
 }
@@ -80,15 +78,13 @@ fn what_was_given_up_does_nothing_though_it_comes_to_a_device_that_knows_its_hos
     for (mark, restarts) in [(5, false), (6, false), (5, true), (6, true)] {
         let mut bench = bench();
         bench.settle(A, mark);
-        bench.say(A, asks_knowing(6, vec![(5, 6)], Action::Stat, Vec::new()));
-        assert!(bench.hear(A).is_some());
+        assert!(bench.ask(A, asks_knowing(6, vec![(5, 6)], Action::Stat, Vec::new())).is_some());
         match restarts {
             true => bench.restart(),
             false => bench.pass(Duration::from_secs(60)),
         }
         bench.forget_mark(A);
-        bench.say(A, addition(5));
-        assert_eq!(bench.hear(A), None, "{mark} {restarts}");
+        assert_eq!(bench.ask(A, addition(5)), None, "{mark} {restarts}");
         bench.say(A, addition(7));
         assert_eq!(added(&mut bench, A), 0);
     }

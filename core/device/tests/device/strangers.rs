@@ -1,11 +1,11 @@
 //! Hosts that break the protocol, copies that come late, and tables that fill up: no message may stop a device, fill it
 //! up, or block other hosts indefinitely.
 
-use crate::bench::{Actor, Bench, OBJECT, fills};
+use crate::bench::{Actor, Bench, OBJECT, creation, fills, written};
 use braid_base::limits::Settings;
 use braid_base::{BlockRange, Clock, DeviceId, Generation, Stamp, limits};
 use braid_blocks::Want;
-use braid_ordering::{Atomicity, Ordering};
+use braid_ordering::Ordering;
 use braid_wire::{Command, Failure, Outcome, Rejection, Reply, Step, Task, Vote};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,10 +19,8 @@ fn actor(bench: &Bench, host: Generation, sequence: u64, micros: i64) -> Actor {
 }
 
 fn prepare(bench: &mut Bench, actor: Actor, range: BlockRange, fill: u8) {
-    bench.say(actor.id.host, actor.prewrite(range));
-    bench.hear(actor.id.host);
-    bench.say(actor.id.host, actor.write(range, fill));
-    assert_eq!(bench.hear(actor.id.host), Some(Reply::Written { transaction: actor.id, waited: false }));
+    bench.ask(actor.id.host, actor.prewrite(range));
+    assert_eq!(bench.ask(actor.id.host, actor.write(range, fill)), written(actor));
 }
 
 #[test]
@@ -30,11 +28,9 @@ fn a_read_in_the_name_of_a_writing_transaction_is_ignored() {
     let mut bench = Bench::new();
     let (written, aborted) = (actor(&bench, A, 1, 0), actor(&bench, A, 2, 1));
     prepare(&mut bench, written, BLOCK, 7);
-    bench.say(A, aborted.decide(Outcome::Abort));
-    bench.hear(A);
+    bench.ask(A, aborted.decide(Outcome::Abort));
     for reader in [written, aborted] {
-        bench.say(A, reader.read(BLOCK));
-        assert_eq!(bench.hear(A), None);
+        assert_eq!(bench.ask(A, reader.read(BLOCK)), None);
     }
 }
 
@@ -42,51 +38,26 @@ fn a_read_in_the_name_of_a_writing_transaction_is_ignored() {
 fn a_known_transaction_passes_only_with_its_own_stamp() {
     let mut bench = Bench::new();
     let writer = actor(&bench, A, 1, 0);
-    bench.say(A, writer.read_and_prewrite(BLOCK));
-    bench.hear(A);
+    bench.ask(A, writer.read_and_prewrite(BLOCK));
     let stamp = Stamp { clock: Clock(u64::MAX - 1), host: A };
     bench.say(A, Actor { stamp, ..writer }.read_and_prewrite(BLOCK));
     assert_eq!(bench.hear(A), None, "a stamp of the far future is ignored");
     let stamp = Stamp { host: B, ..bench.stamp(A, 5) };
-    bench.say(A, Actor::new(A, 2, stamp).read(BLOCK));
-    assert_eq!(bench.hear(A), None, "the stamp of another host is ignored");
+    assert_eq!(bench.ask(A, Actor::new(A, 2, stamp).read(BLOCK)), None, "the stamp of another host is ignored");
 }
 
 #[test]
 fn reads_that_overlap_or_ask_for_too_much_are_refused_also_when_repeated() {
     let mut bench = Bench::new();
     let writer = actor(&bench, A, 1, 0);
-    bench.say(A, writer.prewrite(BLOCK));
-    bench.hear(A);
-    let (transaction, stamp) = (writer.id, writer.stamp);
+    bench.ask(A, writer.prewrite(BLOCK));
     let reads = vec![BlockRange::new(0, 256); 1000];
-    bench.say(
-        A,
-        Command::Prewrite {
-            transaction,
-            stamp,
-            object: OBJECT,
-            ordering: Ordering::Timestamp,
-            prewrites: vec![BLOCK],
-            reads: reads.clone(),
-        },
-    );
-    let failed = |step| Some(Reply::Failed { transaction, step, failure: Failure::Malformed });
-    assert_eq!(bench.hear(A), failed(Step::Prewrite));
+    let (transaction, failure) = (writer.id, Failure::Malformed);
+    let failed = Some(Reply::Failed { transaction, step: Step::Prewrite, failure });
+    assert_eq!(bench.ask(A, writer.prewrite_reading(BLOCK, reads.clone())), failed);
     let reader = actor(&bench, A, 2, 0);
-    let (transaction, stamp) = (reader.id, reader.stamp);
-    bench.say(
-        A,
-        Command::Read {
-            transaction,
-            stamp,
-            object: OBJECT,
-            ordering: Ordering::Timestamp,
-            extents: reads,
-            want: Want::Allocation,
-        },
-    );
-    assert!(matches!(bench.hear(A), Some(Reply::Failed { failure: Failure::Malformed, .. })));
+    let reply = bench.ask(A, reader.read_of(reads, Want::Allocation));
+    assert!(matches!(reply, Some(Reply::Failed { failure: Failure::Malformed, .. })));
 }
 
 #[test]
@@ -95,13 +66,12 @@ fn two_transactions_with_one_stamp_still_have_one_intent_a_block() {
     let stamp = bench.stamp(A, 0);
     let twins = [Actor::new(A, 1, stamp), Actor::new(A, 2, stamp)];
     for twin in twins {
-        bench.say(A, twin.prewrite(BLOCK));
-        bench.hear(A);
+        bench.ask(A, twin.prewrite(BLOCK));
     }
     for twin in twins {
         bench.say(A, twin.write(BLOCK, 1));
     }
-    assert_eq!(bench.hear(A), Some(Reply::Written { transaction: twins[0].id, waited: false }));
+    assert_eq!(bench.hear(A), written(twins[0]));
     assert_eq!(bench.hear(A), Some(Reply::Blocked { transaction: twins[0].id }));
     assert_eq!(bench.hear(A), None, "the second write waits for the first");
 }
@@ -110,26 +80,11 @@ fn two_transactions_with_one_stamp_still_have_one_intent_a_block() {
 fn a_chain_of_waiting_requests_as_long_as_the_queue_is_released_at_once() {
     let mut bench = Bench::new();
     let object = braid_base::ObjectId(30);
-    let task = Task::CreateObject {
-        object,
-        first: 0,
-        blocks: 6000,
-        ordering: Ordering::Timestamp,
-        redundant: true,
-        atomicity: Atomicity::Implied,
-        absent: 0,
-    };
+    let task = creation(object, 6000, Ordering::Timestamp, true);
     bench.say(B, Command::Manage { ticket: 9, task });
     let links = 4000;
     let contended = BlockRange::new(5999, 1);
-    let prewrite = |actor: Actor, block, reads| Command::Prewrite {
-        transaction: actor.id,
-        stamp: actor.stamp,
-        object,
-        ordering: Ordering::Timestamp,
-        prewrites: vec![block],
-        reads,
-    };
+    let prewrite = |actor: Actor, block, reads| actor.on(object, Ordering::Timestamp).prewrite_reading(block, reads);
     let first = actor(&bench, A, 1, 0);
     bench.say(A, prewrite(first, BlockRange::new(0, 1), Vec::new()));
     // Each waits for the previous one, and will be refused for the contended block.
@@ -155,8 +110,7 @@ fn a_resolver_is_answered_though_the_clock_stepped_back() {
     bench.say(A, writer.prewrite(BLOCK));
     bench.restart();
     bench.now.clock = Clock(bench.now.clock.0 - 60_000_000_000);
-    bench.say(B, writer.resolve());
-    assert_eq!(bench.hear(B), Some(Reply::Vote { transaction: writer.id, vote: Vote::NeverPrepared }));
+    assert_eq!(bench.ask(B, writer.resolve()), Some(Reply::Vote { transaction: writer.id, vote: Vote::NeverPrepared }));
 }
 
 #[test]
@@ -167,15 +121,7 @@ fn a_late_copy_of_a_task_is_dropped_once_the_task_is_settled() {
         bench.say(A, remove.clone());
         bench.settle(A, 6);
         bench.say(A, Command::Heartbeat);
-        let task = Task::CreateObject {
-            object: OBJECT,
-            first: 0,
-            blocks: 256,
-            ordering: Ordering::Timestamp,
-            redundant: true,
-            atomicity: Atomicity::Implied,
-            absent: 0,
-        };
+        let task = creation(OBJECT, 256, Ordering::Timestamp, true);
         bench.say(B, Command::Manage { ticket: 1, task });
         if silent {
             // The host's lease ends, and the copy says nothing of later requests.
@@ -191,8 +137,7 @@ fn a_late_copy_of_a_task_is_dropped_once_the_task_is_settled() {
 fn a_write_whose_participants_leave_out_this_device_is_refused() {
     let mut bench = Bench::new();
     let writer = actor(&bench, A, 1, 0);
-    bench.say(A, writer.prewrite(BLOCK));
-    bench.hear(A);
+    bench.ask(A, writer.prewrite(BLOCK));
     let mut command = writer.write(BLOCK, 7);
     if let Command::Write { participants, .. } = &mut command {
         *participants = vec![DeviceId(1)];
@@ -268,8 +213,7 @@ fn full() -> Bench {
 }
 
 fn is_turned_away(bench: &mut Bench, host: Generation) -> bool {
-    bench.say(host, Command::Heartbeat);
-    bench.hear(host) == Some(Reply::Rejected { rejection: Rejection::TooManyHosts })
+    bench.ask(host, Command::Heartbeat) == Some(Reply::Rejected { rejection: Rejection::TooManyHosts })
 }
 
 #[test]

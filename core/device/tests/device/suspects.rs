@@ -1,6 +1,6 @@
 //! Interrupted writes on one device, where writes take effect on arrival (atomicity `consistent`).
 
-use crate::bench::{ARRIVING, Actor, BLOCKS, Bench, LOCKED_ARRIVING, OBJECT, fills};
+use crate::bench::{ARRIVING, Actor, BLOCKS, Bench, LOCKED_ARRIVING, OBJECT, accepted, fills, written};
 use braid_base::{BlockRange, Generation};
 use braid_blocks::{Content, Linkage, Want};
 use braid_ordering::{Ordering, WriteMode};
@@ -22,14 +22,12 @@ fn late(bench: &Bench, sequence: u64) -> Actor {
 }
 
 fn announce(bench: &mut Bench, actor: Actor, range: BlockRange) {
-    bench.say(actor.id.host, actor.prewrite(range));
-    assert_eq!(bench.hear(actor.id.host), Some(Reply::Accepted { transaction: actor.id, waited: false }));
+    assert_eq!(bench.ask(actor.id.host, actor.prewrite(range)), accepted(actor));
 }
 
 fn write(bench: &mut Bench, actor: Actor, range: BlockRange, fill: u8) {
     announce(bench, actor, range);
-    bench.say(actor.id.host, actor.write_as(WriteMode::Immediate, range, fill));
-    assert_eq!(bench.hear(actor.id.host), Some(Reply::Written { transaction: actor.id, waited: false }));
+    assert_eq!(bench.ask(actor.id.host, actor.write_as(WriteMode::Immediate, range, fill)), written(actor));
 }
 
 /// Lets six seconds pass in which only host B speaks. Returns the suspects that it is told at their end.
@@ -48,8 +46,7 @@ fn outlive_a(bench: &mut Bench) -> Vec<Suspect> {
 }
 
 fn refusal(bench: &mut Bench, actor: Actor, command: Command) -> Option<Refusal> {
-    bench.say(actor.id.host, command);
-    match bench.hear(actor.id.host) {
+    match bench.ask(actor.id.host, command) {
         Some(Reply::Refused { refusal, .. }) => Some(refusal),
         _ => None,
     }
@@ -76,16 +73,14 @@ fn what_a_silent_host_wrote_or_announced_is_named_until_it_is_forgotten() {
     let elsewhere = late(&bench, 4);
     assert_eq!(refusal(&mut bench, elsewhere, elsewhere.read_and_prewrite(BlockRange::new(30, 1))), None);
     let reader = late(&bench, 5);
-    bench.say(B, reader.read(BLOCK));
-    assert_eq!(fills(&bench.hear(B).expect("an answer")), [7]);
+    assert_eq!(fills(&bench.ask(B, reader.read(BLOCK)).expect("an answer")), [7]);
     let blind = late(&bench, 6);
     write(&mut bench, blind, OTHER, 9);
     // A late write is refused.
     let stray = refusal(&mut bench, announced, announced.write_as(WriteMode::Immediate, OTHER, 1));
     assert_eq!(stray, Some(Refusal::NoPrewrite));
     for transaction in [written.id, announced.id] {
-        bench.say(B, Command::Forget { transaction });
-        assert_eq!(bench.hear(B), Some(Reply::Forgotten { transaction }));
+        assert_eq!(bench.ask(B, Command::Forget { transaction }), Some(Reply::Forgotten { transaction }));
     }
     assert_eq!(bench.device.suspects(), 0);
     let small = late(&bench, 7);
@@ -145,10 +140,10 @@ fn linkage_is_reported_without_data() {
     let writer = actor(&bench, A, 1, 0);
     write(&mut bench, writer, OTHER, 7);
     let reader = actor(&bench, B, 1, 5);
-    let Command::Read { transaction, stamp, object, ordering, .. } = reader.read(OTHER) else { unreachable!() };
     let extents = vec![BlockRange::new(OTHER.start - 1, 3)];
-    bench.say(B, Command::Read { transaction, stamp, object, ordering, extents, want: Want::Linkage });
-    let Some(Reply::Data { pieces, .. }) = bench.hear(B) else { panic!("it is told") };
+    let Some(Reply::Data { pieces, .. }) = bench.ask(B, reader.read_of(extents, Want::Linkage)) else {
+        panic!("it is told")
+    };
     let linkage = Linkage { first: OTHER.start, last: OTHER.end() - 1 };
     let header = Content::Header { transaction: writer.id, linkage };
     let found: Vec<_> =
