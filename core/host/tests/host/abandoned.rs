@@ -118,8 +118,7 @@ fn what_touches_the_same_blocks_begins_behind_it_and_all_else_at_once() {
 fn no_operation_waits_for_it_longer_than_a_request_may_take() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
     let write = stage.write_block(0, 1);
-    let commands = stage.commands();
-    stage.accept_all(&commands, 0);
+    stage.accept_sent(0);
     abandon(&mut stage, &[write]);
     stage.pass(Duration::from_secs(10));
     let other = stage.write_block(0, 2);
@@ -151,8 +150,7 @@ fn an_interrupted_write_that_took_effect_on_arrival_is_resynchronised_and_not_re
 fn what_is_answered_already_is_left_alone() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
     let read = stage.read_block(0);
-    let commands = stage.commands();
-    stage.accept_all(&commands, 0);
+    stage.accept_sent(0);
     assert!(stage.outcome(read).is_some());
     abandon(&mut stage, &[read, OpId(1_000)]);
     assert_eq!(stage.replies, []);

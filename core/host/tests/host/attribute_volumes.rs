@@ -294,8 +294,7 @@ fn what_lies_on_the_volume_and_is_no_bucket_is_not_touched() {
     let mut stage = attribute_volume();
     for request in [add(), get()] {
         let op = ask(&mut stage, request);
-        let first = stage.commands();
-        stage.accept_all(&first, 0x5a);
+        stage.accept_sent(0x5a);
         assert_eq!(stage.outcome(op), Some(refused(ObjectFailure::NotAnAttributeVolume)));
         let after = stage.commands();
         assert!(after.iter().all(|(_, command)| matches!(command, Command::Decide { outcome: Outcome::Abort, .. })));

@@ -1,10 +1,9 @@
 //! Writes that devices execute together. The tests play the devices; block 0 is on device 0, its parity on device 4.
 
-use crate::stage::{Stage, VOLUME, subject};
+use crate::stage::{Stage, subject};
 use braid_base::{BLOCK_BYTES, DeviceId, Epoch, MemberState, Membership, TransactionId};
-use braid_machine::{HostOutcome, HostSuccess, OpId, Patience, VolumeRequest};
+use braid_machine::{HostOutcome, HostSuccess, OpId};
 use braid_wire::{Command, Failure, Progress, Refusal, Reply, Step, Vote};
-use bytes::Bytes;
 use std::time::Duration;
 
 const DONE: Option<HostOutcome> = Some(Ok(HostSuccess::Done));
@@ -52,12 +51,7 @@ fn a_small_write_takes_one_message_to_each_of_two_devices() {
 fn only_what_must_read_is_executed_by_devices() {
     let mut stage = Stage::at_parity();
     let mut write = |bytes: usize, offset: u64| {
-        stage.ask(VolumeRequest::Write {
-            volume: VOLUME,
-            offset,
-            data: Bytes::from(vec![1; bytes]),
-            patience: Patience::Host,
-        });
+        stage.write(offset, vec![1; bytes]);
         stage.commands()
     };
     let whole = write(4 * BLOCK_BYTES, 0);
@@ -99,31 +93,18 @@ fn devices_that_can_t_reach_each_other_are_not_needed_to() {
     let announced = stage.commands();
     assert!(is_announced(&announced), "{announced:?}");
     stage.accept_all(&announced, 0);
-    let writes = stage.commands();
-    stage.accept_all(&writes, 0);
+    stage.accept_sent(0);
     assert_eq!(stage.outcome(op), DONE);
-    stage.ask(VolumeRequest::Write {
-        volume: VOLUME,
-        offset: 0,
-        data: Bytes::from(vec![1; BLOCK_BYTES]),
-        patience: Patience::Host,
-    });
+    stage.write_block(0, 1);
     let announced = stage.commands();
     assert!(is_announced(&announced), "for a while, columns are not sent to these two");
     stage.accept_all(&announced, 0);
-    let writes = stage.commands();
-    stage.accept_all(&writes, 0);
+    stage.accept_sent(0);
     for _ in 0..11 {
         stage.pass(Duration::from_secs(1));
-        let idle = stage.commands();
-        stage.accept_all(&idle, 0);
+        stage.accept_sent(0);
     }
-    stage.ask(VolumeRequest::Write {
-        volume: VOLUME,
-        offset: 0,
-        data: Bytes::from(vec![1; BLOCK_BYTES]),
-        patience: Patience::Host,
-    });
+    stage.write_block(0, 1);
     let commands = stage.commands();
     assert!(is_executed(&commands, &[0, 4]), "{commands:?}");
 }
@@ -143,8 +124,7 @@ fn a_device_that_waits_is_not_hurried() {
 #[test]
 fn a_refusal_by_a_device_that_only_contributes_promises_nothing() {
     let mut stage = Stage::at_parity();
-    let data = Bytes::from(vec![1; 3 * BLOCK_BYTES]);
-    stage.ask(VolumeRequest::Write { volume: VOLUME, offset: 0, data, patience: Patience::Host });
+    stage.write(0, vec![1; 3 * BLOCK_BYTES]);
     let columns = stage.commands();
     let (transaction, stamp) = subject(&columns[0].1);
     let refusal = Refusal::TooLate { seen: stamp };
@@ -158,8 +138,7 @@ fn a_refusal_by_a_device_that_only_contributes_promises_nothing() {
 #[test]
 fn what_a_contributor_can_t_read_is_written_without_it() {
     let mut stage = Stage::at_parity();
-    let data = Bytes::from(vec![1; 3 * BLOCK_BYTES]);
-    stage.ask(VolumeRequest::Write { volume: VOLUME, offset: 0, data, patience: Patience::Host });
+    stage.write(0, vec![1; 3 * BLOCK_BYTES]);
     let columns = stage.commands();
     let (transaction, _) = subject(&columns[0].1);
     let lost = Failure::Lost { block: 0 };
@@ -187,7 +166,6 @@ fn in_a_new_epoch_the_participants_decide() {
     let asked: Vec<_> = stage.commands();
     assert!(matches!(&asked[..], [(DATA, Command::Resolve { .. })]), "{asked:?}");
     stage.answer(DATA, Reply::Vote { transaction, vote: Vote::Prepared });
-    let told = stage.commands();
-    stage.accept_all(&told, 0);
+    stage.accept_sent(0);
     assert_eq!(stage.outcome(op), DONE, "all that count have their intents");
 }

@@ -1,7 +1,7 @@
 //! Locks: when a host requests them, how it proceeds meanwhile, and when it releases them.
 
 use crate::stage::{Stage, subject};
-use braid_base::{Clock, DeviceId, LockServerId};
+use braid_base::{Clock, DeviceId, LockServerId, TransactionId};
 use braid_host::Acquisition;
 use braid_machine::{HostError, HostSuccess};
 use braid_ordering::{Ordering, WriteMode};
@@ -11,12 +11,20 @@ use std::time::Duration;
 
 const SERVER: LockServerId = LockServerId(0);
 
-/// The id of the single lock that was requested.
-fn lock_id(stage: &mut Stage) -> u64 {
-    match &stage.lock_commands()[..] {
-        [(SERVER, LockCommand::Lock { lock_id, .. })] => *lock_id,
-        other => panic!("not one lock request: {other:?}"),
-    }
+/// Grants the single lock that was requested. Returns its id.
+fn grant_one(stage: &mut Stage) -> u64 {
+    let asked = stage.lock_commands();
+    let [(SERVER, LockCommand::Lock { lock_id, .. })] = asked[..] else { panic!("not one lock request: {asked:?}") };
+    stage.grant(SERVER, 3, granted(lock_id));
+    lock_id
+}
+
+/// Plays the reads of a block's write. Returns the transaction, and the devices that are to write the block and its parity.
+fn play_reads(stage: &mut Stage) -> (TransactionId, [DeviceId; 2]) {
+    stage.accept_sent(0);
+    let writes = stage.commands();
+    let [(block, write), (parity, _)] = &writes[..] else { panic!("a block and its parity: {writes:?}") };
+    (subject(write).0, [*block, *parity])
 }
 
 fn granted(lock_id: u64) -> LockReply {
@@ -26,8 +34,7 @@ fn granted(lock_id: u64) -> LockReply {
 /// Plays a block's write through its devices.
 fn play_write(stage: &mut Stage) {
     for _ in ["reads", "writes"] {
-        let commands = stage.commands();
-        stage.accept_all(&commands, 0);
+        stage.accept_sent(0);
     }
 }
 
@@ -65,13 +72,11 @@ fn under_a_servers_lock_a_write_locks_everything_first_and_unlocks_at_its_commit
 fn cached_locks_are_reused_without_a_message_until_their_lease_expires() {
     let mut stage = Stage::raid5(Ordering::CallbackLock);
     stage.write_block(0, 1);
-    let cached = lock_id(&mut stage);
-    stage.grant(SERVER, 3, granted(cached));
+    grant_one(&mut stage);
     play_write(&mut stage);
     let read = stage.read_block(0);
     assert!(stage.lock_commands().is_empty(), "an exclusive lock covers reads");
-    let commands = stage.commands();
-    stage.accept_all(&commands, 1);
+    stage.accept_sent(1);
     assert!(matches!(stage.outcome(read), Some(Ok(HostSuccess::Data(_)))));
     stage.pass(Duration::from_secs(4));
     stage.lock_commands();
@@ -85,8 +90,7 @@ fn cached_locks_are_reused_without_a_message_until_their_lease_expires() {
 fn a_revoked_lock_is_returned_after_its_last_user_and_gets_no_new_one() {
     let mut stage = Stage::raid5(Ordering::CallbackLock);
     stage.write_block(0, 1);
-    let first = lock_id(&mut stage);
-    stage.grant(SERVER, 3, granted(first));
+    let first = grant_one(&mut stage);
     stage.grant(SERVER, 3, LockReply::Revoke { lock_ids: vec![first] });
     assert!(stage.lock_commands().is_empty(), "the lock is in use");
     stage.read_block(0);
@@ -108,8 +112,7 @@ fn a_restarted_server_is_told_all_held_locks_before_it_grants_new_ones() {
     let mut stage = Stage::raid5(Ordering::CallbackLock);
     for block in [0, 16] {
         stage.write_block(block, 1);
-        let cached = lock_id(&mut stage);
-        stage.grant(SERVER, 3, granted(cached));
+        grant_one(&mut stage);
         play_write(&mut stage);
     }
     stage.grant(SERVER, 9, LockReply::Heartbeat);
@@ -135,15 +138,9 @@ fn a_restarted_server_is_told_all_held_locks_before_it_grants_new_ones() {
 
 #[test]
 fn several_servers_are_asked_in_turn_or_all_at_once() {
-    let bytes = 200 * 4096;
     for (acquisition, at_once) in [(Acquisition::Ordered, 1), (Acquisition::Timeout, 3)] {
         let mut stage = Stage::with_lock_servers(Ordering::ServerLock, 3, acquisition);
-        stage.ask(braid_machine::VolumeRequest::Read {
-            volume: crate::stage::VOLUME,
-            offset: 0,
-            length: bytes,
-            patience: braid_machine::Patience::Host,
-        });
+        stage.read(0, 200 * 4096);
         let asked = stage.lock_commands();
         assert_eq!(asked.len(), at_once, "{acquisition:?}: {asked:?}");
         let mut pending = asked;
@@ -162,12 +159,7 @@ fn several_servers_are_asked_in_turn_or_all_at_once() {
 #[test]
 fn a_refused_lock_request_returns_the_others_and_all_are_retried_later() {
     let mut stage = Stage::with_lock_servers(Ordering::ServerLock, 3, Acquisition::Timeout);
-    stage.ask(braid_machine::VolumeRequest::Read {
-        volume: crate::stage::VOLUME,
-        offset: 0,
-        length: 200 * 4096,
-        patience: braid_machine::Patience::Host,
-    });
+    stage.read(0, 200 * 4096);
     let asked = stage.lock_commands();
     let number = |command: &LockCommand| match command {
         LockCommand::Lock { lock_id, .. } => *lock_id,
@@ -194,8 +186,7 @@ fn a_silent_lock_server_ends_in_an_error_and_holds_up_nothing_later() {
     assert_eq!(stage.outcome(op), Some(Err(HostError::LockServerSilent { server: SERVER, waited })));
     stage.lock_commands();
     stage.read_block(0);
-    let next = lock_id(&mut stage);
-    stage.grant(SERVER, 3, granted(next));
+    grant_one(&mut stage);
     assert_eq!(stage.commands().len(), 1);
 }
 
@@ -246,17 +237,12 @@ fn a_device_lock_that_times_out_gives_up_the_others_and_backs_off() {
 fn a_lock_stays_until_an_abort_is_known_also_to_a_device_that_promised_nothing() {
     let mut stage = Stage::raid5(Ordering::ServerLock);
     stage.write_block(0, 1);
-    let held = lock_id(&mut stage);
-    stage.grant(SERVER, 3, granted(held));
-    let reads = stage.commands();
-    stage.accept_all(&reads, 0);
-    let writes = stage.commands();
-    let [(full, write), (other, _)] = &writes[..] else { panic!("a block and its parity: {writes:?}") };
-    let (transaction, _) = subject(write);
+    let held = grant_one(&mut stage);
+    let (transaction, [full, other]) = play_reads(&mut stage);
     // A copy of this write may be accepted when there is room again. So both devices are to promise an abort.
-    stage.answer(*full, Reply::Refused { transaction, step: Step::Write, refusal: Refusal::Busy });
+    stage.answer(full, Reply::Refused { transaction, step: Step::Write, refusal: Refusal::Busy });
     let asked = stage.commands();
-    assert_eq!(asked.iter().map(|(device, _)| *device).collect::<Vec<_>>(), [*full, *other]);
+    assert_eq!(asked.iter().map(|(device, _)| *device).collect::<Vec<_>>(), [full, other]);
     assert!(asked.iter().all(|(_, command)| matches!(command, Command::Retract { .. })), "{asked:?}");
     let unlock = (SERVER, LockCommand::Unlock { lock_id: held });
     stage.accept_all(&asked[..1], 0);
@@ -271,14 +257,9 @@ fn a_lock_is_given_back_though_no_device_can_promise_for_the_stamp_of_a_clock_th
     let right = stage.now.clock;
     stage.now.clock = right.ahead(Duration::from_secs(365 * 86_400));
     let op = stage.write_block(0, 1);
-    let held = lock_id(&mut stage);
-    stage.grant(SERVER, 3, granted(held));
-    let reads = stage.commands();
-    stage.accept_all(&reads, 0);
-    let writes = stage.commands();
-    let [(first, write), (second, _)] = &writes[..] else { panic!("a block and its parity: {writes:?}") };
-    let (transaction, _) = subject(write);
-    for device in [*first, *second] {
+    let held = grant_one(&mut stage);
+    let (transaction, [first, second]) = play_reads(&mut stage);
+    for device in [first, second] {
         let refusal = Refusal::TooFarAhead { clock: right };
         stage.answer(device, Reply::Refused { transaction, step: Step::Write, refusal });
     }
@@ -286,12 +267,12 @@ fn a_lock_is_given_back_though_no_device_can_promise_for_the_stamp_of_a_clock_th
     let retracted = stage.commands();
     assert!(retracted.iter().all(|(_, command)| matches!(command, Command::Retract { .. })), "{retracted:?}");
     // The transaction is resolved if one of them says that another host knows of its intent.
-    stage.answer(*first, Reply::Vote { transaction, vote: Vote::Prepared });
+    stage.answer(first, Reply::Vote { transaction, vote: Vote::Prepared });
     assert!(stage.commands().iter().all(|(_, command)| matches!(command, Command::Resolve { .. })));
     let too_far_ahead = Reply::Vote { transaction, vote: Vote::TooFarAhead { clock: right } };
-    stage.answer(*first, too_far_ahead.clone());
+    stage.answer(first, too_far_ahead.clone());
     assert!(stage.commands().is_empty(), "this device's clock may be wrong, and the other device prepared");
-    stage.answer(*second, too_far_ahead.clone());
+    stage.answer(second, too_far_ahead.clone());
     assert!(stage.commands().is_empty(), "the monitor may yet report that other devices accepted such stamps");
     let begun = stage.now.time;
     let aborts = loop {
@@ -314,25 +295,20 @@ fn a_lock_is_given_back_though_no_device_can_promise_for_the_stamp_of_a_clock_th
 fn a_device_whose_own_clock_is_far_behind_is_asked_again() {
     let mut stage = Stage::raid5(Ordering::ServerLock);
     stage.write_block(0, 1);
-    let held = lock_id(&mut stage);
-    stage.grant(SERVER, 3, granted(held));
-    let reads = stage.commands();
-    stage.accept_all(&reads, 0);
-    let writes = stage.commands();
-    let [(behind, write), (other, _)] = &writes[..] else { panic!("a block and its parity: {writes:?}") };
-    let (transaction, _) = subject(write);
+    grant_one(&mut stage);
+    let (transaction, [behind, other]) = play_reads(&mut stage);
     let clock = Clock(0);
-    stage.answer(*behind, Reply::Refused { transaction, step: Step::Write, refusal: Refusal::TooFarAhead { clock } });
-    stage.answer(*other, Reply::Vote { transaction, vote: Vote::Prepared });
+    stage.answer(behind, Reply::Refused { transaction, step: Step::Write, refusal: Refusal::TooFarAhead { clock } });
+    stage.answer(other, Reply::Vote { transaction, vote: Vote::Prepared });
     stage.commands();
-    stage.answer(*behind, Reply::Vote { transaction, vote: Vote::TooFarAhead { clock } });
-    stage.answer(*other, Reply::Vote { transaction, vote: Vote::Prepared });
+    stage.answer(behind, Reply::Vote { transaction, vote: Vote::TooFarAhead { clock } });
+    stage.answer(other, Reply::Vote { transaction, vote: Vote::Prepared });
     assert!(stage.commands().is_empty());
     stage.pass(Duration::from_secs(1));
     let asked = stage.commands();
-    assert!(!asked.is_empty() && asked.iter().all(|(device, _)| device == behind), "{asked:?}");
+    assert!(!asked.is_empty() && asked.iter().all(|(device, _)| *device == behind), "{asked:?}");
     // The device has received a copy of the write when its clock was right again.
-    stage.answer(*behind, Reply::Vote { transaction, vote: Vote::Prepared });
+    stage.answer(behind, Reply::Vote { transaction, vote: Vote::Prepared });
     let commits = stage.commands();
     assert!(commits.iter().all(|(_, command)| matches!(command, Command::Decide { outcome: Outcome::Commit, .. })));
     assert_eq!(commits.len(), 2);

@@ -238,8 +238,7 @@ fn an_abort_after_writes_is_resolved_in_a_new_epoch_for_another_may_have_found_a
     let asked = stage.commands();
     assert_eq!((to(&asked), is_resolve(&asked[0].1)), (vec![4], true), "the device that refused is out");
     vote_all(&mut stage, &asked, Vote::Committed);
-    let told = stage.commands();
-    stage.accept_all(&told, 0);
+    stage.accept_sent(0);
     assert_eq!(stage.outcome(op), DONE);
     stage.pass(Duration::from_secs(1));
     assert_eq!(only(&stage.commands(), is_prewrite), [], "the write is not repeated");
@@ -253,8 +252,7 @@ fn an_abort_that_meets_a_commit_gives_way() {
     let asked = stage.commands();
     assert!(asked.iter().all(|(_, command)| is_resolve(command)) && !asked.is_empty(), "{asked:?}");
     stage.answer(DeviceId(4), Reply::Vote { transaction: id, vote: Vote::Committed });
-    let told = stage.commands();
-    stage.accept_all(&told, 0);
+    stage.accept_sent(0);
     assert_eq!(stage.outcome(op), DONE);
     stage.pass(Duration::from_secs(1));
     assert_eq!(only(&stage.commands(), is_prewrite), []);

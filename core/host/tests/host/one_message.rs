@@ -1,11 +1,10 @@
 //! Writes without pre-writes: one message for each device, where nothing must be read. The tests play the devices.
 
-use crate::stage::{HOST, Stage, VOLUME, subject};
+use crate::stage::{HOST, Stage, subject};
 use braid_base::{BLOCK_BYTES, Clock, DeviceId, Generation, Stamp, TransactionId};
-use braid_machine::{HostError, HostOutcome, HostSuccess, OpId, Patience, VolumeRequest};
+use braid_machine::{HostError, HostOutcome, HostSuccess, OpId};
 use braid_ordering::Ordering;
 use braid_wire::{Command, Outcome, Refusal, Reply, Step, Vote};
-use bytes::Bytes;
 use std::time::Duration;
 
 const DONE: Option<HostOutcome> = Some(Ok(HostSuccess::Done));
@@ -13,13 +12,7 @@ const OTHER: Generation = Generation(9);
 
 /// Writes the first stripe, or another one: four blocks of data.
 fn write_stripe(stage: &mut Stage, stripe: u64) -> OpId {
-    let data = Bytes::from(vec![0x5a; 4 * BLOCK_BYTES]);
-    stage.ask(VolumeRequest::Write {
-        volume: VOLUME,
-        offset: stripe * 4 * BLOCK_BYTES as u64,
-        data,
-        patience: Patience::Host,
-    })
+    stage.write(stripe * 4 * BLOCK_BYTES as u64, vec![0x5a; 4 * BLOCK_BYTES])
 }
 
 /// The transaction and the stamp of a write of a whole stripe that went out in one message to each device.
@@ -27,6 +20,14 @@ fn at_once(commands: &[(DeviceId, Command)]) -> (TransactionId, Stamp) {
     assert_eq!(commands.len(), 5, "{commands:?}");
     assert!(commands.iter().all(|(_, command)| matches!(command, Command::Write { .. })), "{commands:?}");
     subject(&commands[0].1)
+}
+
+/// Writes a stripe that goes out in one message to each device. Returns the operation, these messages and their subject.
+fn send_stripe(stage: &mut Stage, stripe: u64) -> (OpId, Vec<(DeviceId, Command)>, (TransactionId, Stamp)) {
+    let op = write_stripe(stage, stripe);
+    let writes = stage.commands();
+    let subject = at_once(&writes);
+    (op, writes, subject)
 }
 
 fn announced(commands: &[(DeviceId, Command)]) -> bool {
@@ -44,9 +45,7 @@ fn too_late(stamp: Stamp) -> Refusal {
 #[test]
 fn a_full_stripe_is_written_with_one_message_for_each_device() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
-    let op = write_stripe(&mut stage, 0);
-    let writes = stage.commands();
-    at_once(&writes);
+    let (op, writes, _) = send_stripe(&mut stage, 0);
     stage.accept_all(&writes[..4], 0);
     assert_eq!(stage.outcome(op), None, "the last device has no intent yet");
     stage.accept_all(&writes[4..], 0);
@@ -63,9 +62,7 @@ fn locks_of_devices_are_taken_first() {
 #[test]
 fn a_refused_write_is_announced_when_it_is_tried_again() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
-    let op = write_stripe(&mut stage, 0);
-    let writes = stage.commands();
-    let (transaction, stamp) = at_once(&writes);
+    let (op, writes, (transaction, stamp)) = send_stripe(&mut stage, 0);
     stage.accept_all(&writes[1..], 0);
     refuse(&mut stage, writes[0].0, transaction, too_late(stamp));
     let aborts = stage.commands();
@@ -80,27 +77,21 @@ fn a_refused_write_is_announced_when_it_is_tried_again() {
 #[test]
 fn a_stripe_is_announced_for_a_while_after_a_refusal_and_others_are_not() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
-    write_stripe(&mut stage, 0);
-    let writes = stage.commands();
-    let (transaction, stamp) = at_once(&writes);
+    let (_, writes, (transaction, stamp)) = send_stripe(&mut stage, 0);
     refuse(&mut stage, writes[0].0, transaction, too_late(stamp));
     stage.commands();
     write_stripe(&mut stage, 0);
     assert!(announced(&stage.commands()), "another host writes there now");
-    write_stripe(&mut stage, 1);
-    at_once(&stage.commands());
+    send_stripe(&mut stage, 1);
     stage.pass(Duration::from_millis(250));
     stage.commands();
-    write_stripe(&mut stage, 0);
-    at_once(&stage.commands());
+    send_stripe(&mut stage, 0);
 }
 
 #[test]
 fn a_write_without_a_promise_is_retracted_and_tried_again_when_all_have_undone_it() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
-    let op = write_stripe(&mut stage, 0);
-    let writes = stage.commands();
-    let (transaction, _) = at_once(&writes);
+    let (op, writes, (transaction, _)) = send_stripe(&mut stage, 0);
     stage.accept_all(&writes[1..], 0);
     refuse(&mut stage, writes[0].0, transaction, Refusal::Busy);
     let retracted = stage.commands();
@@ -118,9 +109,7 @@ fn a_write_without_a_promise_is_retracted_and_tried_again_when_all_have_undone_i
 #[test]
 fn what_another_host_knows_of_is_resolved_and_not_retracted() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
-    let op = write_stripe(&mut stage, 0);
-    let writes = stage.commands();
-    let (transaction, _) = at_once(&writes);
+    let (op, writes, (transaction, _)) = send_stripe(&mut stage, 0);
     stage.accept_all(&writes[1..], 0);
     refuse(&mut stage, writes[0].0, transaction, Refusal::Busy);
     let retracted = stage.commands();
@@ -132,8 +121,7 @@ fn what_another_host_knows_of_is_resolved_and_not_retracted() {
         // The full device has accepted a late copy.
         stage.answer(*device, Reply::Vote { transaction, vote: Vote::Prepared });
     }
-    let told = stage.commands();
-    stage.accept_all(&told, 0);
+    stage.accept_sent(0);
     assert_eq!(stage.outcome(op), DONE, "another host may have found it committed");
 }
 
@@ -148,8 +136,7 @@ fn a_clock_that_leapt_and_came_back_costs_a_retry_and_no_error() {
     let (transaction, _) = at_once(&writes);
     refuse(&mut stage, writes[0].0, transaction, Refusal::TooFarAhead { clock: right });
     assert_eq!(stage.outcome(op), None, "the clock may have been stepping");
-    let retracted = stage.commands();
-    stage.accept_all(&retracted, 0);
+    stage.accept_sent(0);
     stage.pass(Duration::ZERO);
     let again = stage.commands();
     assert!(announced(&again));
@@ -168,19 +155,14 @@ fn stamps_stay_above_what_was_written_when_a_clock_comes_back() {
     let floor = Stamp { clock: stamp.clock.ahead(Duration::from_secs(1)), host: OTHER };
     stage.answer(device, Reply::Refused { transaction, step: Step::Read, refusal: Refusal::TooLate { seen: floor } });
     stage.pass(Duration::ZERO);
-    let again = stage.commands();
-    stage.accept_all(&again, 0);
+    stage.accept_sent(0);
     assert!(matches!(stage.outcome(read), Some(Ok(HostSuccess::Data(_)))));
-    let op = write_stripe(&mut stage, 0);
-    let writes = stage.commands();
-    let (_, acknowledged) = at_once(&writes);
+    let (op, writes, (_, acknowledged)) = send_stripe(&mut stage, 0);
     stage.accept_all(&writes, 0);
     assert_eq!(stage.outcome(op), DONE);
     let right = stage.now.clock;
     stage.now.clock = right.ahead(Duration::from_secs(3_600));
-    let op = write_stripe(&mut stage, 1);
-    let writes = stage.commands();
-    let (transaction, _) = at_once(&writes);
+    let (op, writes, (transaction, _)) = send_stripe(&mut stage, 1);
     stage.now.clock = right;
     refuse(&mut stage, writes[0].0, transaction, Refusal::TooFarAhead { clock: right });
     assert_eq!(stage.outcome(op), None);
@@ -192,9 +174,7 @@ fn stamps_stay_above_what_was_written_when_a_clock_comes_back() {
 #[test]
 fn what_has_reached_some_devices_is_retracted_when_another_is_unavailable() {
     let mut stage = Stage::with_monitor(Ordering::Timestamp);
-    let op = write_stripe(&mut stage, 0);
-    let writes = stage.commands();
-    at_once(&writes);
+    let (op, writes, _) = send_stripe(&mut stage, 0);
     stage.accept_all(&writes[1..], 0);
     stage.lack(&[writes[0].0.0]);
     assert!(matches!(stage.outcome(op), Some(Err(HostError::Unavailable { .. }))));

@@ -188,19 +188,21 @@ impl Stage {
         op
     }
 
+    pub fn write(&mut self, offset: u64, data: Vec<u8>) -> OpId {
+        let data = Bytes::from(data);
+        self.ask(VolumeRequest::Write { volume: VOLUME, offset, data, patience: Patience::Host })
+    }
+
     pub fn write_block(&mut self, block: u64, fill: u8) -> OpId {
-        let offset = block * BLOCK_BYTES as u64;
-        self.ask(VolumeRequest::Write {
-            volume: VOLUME,
-            offset,
-            data: Bytes::from(vec![fill; BLOCK_BYTES]),
-            patience: Patience::Host,
-        })
+        self.write(block * BLOCK_BYTES as u64, vec![fill; BLOCK_BYTES])
+    }
+
+    pub fn read(&mut self, offset: u64, length: usize) -> OpId {
+        self.ask(VolumeRequest::Read { volume: VOLUME, offset, length, patience: Patience::Host })
     }
 
     pub fn read_block(&mut self, block: u64) -> OpId {
-        let offset = block * BLOCK_BYTES as u64;
-        self.ask(VolumeRequest::Read { volume: VOLUME, offset, length: BLOCK_BYTES, patience: Patience::Host })
+        self.read(block * BLOCK_BYTES as u64, BLOCK_BYTES)
     }
 
     /// A write of endless patience.
@@ -261,6 +263,12 @@ impl Stage {
         let sent = std::mem::take(&mut self.sent);
         let commands = sent.into_iter().map(|(device, request)| (device, request.command));
         commands.filter(|(_, command)| *command != Command::Heartbeat).collect()
+    }
+
+    /// Takes out the commands so far, and plays devices that accept them all.
+    pub fn accept_sent(&mut self, fill: u8) {
+        let commands = self.commands();
+        self.accept_all(&commands, fill);
     }
 
     /// Plays devices that accept all `commands`, and answer reads with blocks full of `fill`.

@@ -52,8 +52,7 @@ fn commits_ride_on_the_next_request_and_otherwise_go_after_the_linger() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
     stage.write_block(0, 1);
     for _ in 0..2 {
-        let commands = stage.commands();
-        stage.accept_all(&commands, 0);
+        stage.accept_sent(0);
     }
     assert!(stage.sent.is_empty(), "a commit has no message of its own");
     stage.read_block(0);
@@ -128,8 +127,7 @@ fn a_late_writer_retries_above_the_stamp_it_lost_to() {
 fn a_refused_write_aborts_the_others_and_is_tried_again() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
     let op = stage.write_block(0, 1);
-    let first = stage.commands();
-    stage.accept_all(&first, 0);
+    stage.accept_sent(0);
     let writes = stage.commands();
     stage.accept_all(&writes[..1], 0);
     let (transaction, _) = subject(&writes[1].1);
@@ -296,8 +294,7 @@ fn an_unavailable_device_does_not_make_the_others_remember() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
     // One transaction gets stuck: the device of its parity is gone after all have accepted the pre-writes.
     let stuck = stage.write_block(0, 1);
-    let first = stage.commands();
-    stage.accept_all(&first, 0);
+    stage.accept_sent(0);
     let writes = stage.commands();
     let (here, unavailable) = (writes[0].0, writes[1].0);
     stage.accept_all(&writes[..1], 0);
