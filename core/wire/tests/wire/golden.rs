@@ -71,16 +71,32 @@ pub const TICKET: &str = "0600000000000000";
 
 /// Every variant of every enum at least once, the simplest request first.
 pub fn goldens() -> Vec<Golden> {
-    let sending = |to, what| Sending { blocks: BlockRange::new(4, 2), to, at: 9, what };
+    let blocks = BlockRange::new(4, 2);
+    let sending = |what| Sending { blocks, to: DeviceId(3), at: 9, what };
+    let rows = |base, from, own| ParityRows { blocks, base, from, own };
     let transaction = TransactionId { host: Generation(7), sequence: 9 };
     let stamp = Stamp { clock: Clock(0x0102_0304_0506_0708), host: Generation(7) };
     let object = ObjectId(0x21);
-    let ranges = vec![BlockRange::new(4, 2)];
+    let ordering = Ordering::Timestamp;
+    let ranges = vec![blocks];
     let linkage = Linkage { first: 16, last: 18 };
+    let read = |extents, want| Command::Read { transaction, stamp, object, ordering, extents, want };
+    let write = |participants, mode, pieces| Command::Write {
+        transaction,
+        stamp,
+        object,
+        ordering,
+        participants,
+        linkage,
+        mode,
+        pieces,
+    };
+    let decide = |outcome| Command::Decide { transaction, stamp, outcome };
+    let data = |waited, pieces| Reply::Data { transaction, waited, pieces };
+    let single = |content| vec![Piece { range: blocks, content }];
     let participants = vec![DeviceId(2), DeviceId(0x0103)];
-    let data = Content::Data(Bytes::from(vec![0xd7; BLOCK_BYTES]));
     let pieces = vec![
-        Piece { range: BlockRange::new(4, 1), content: data },
+        Piece { range: BlockRange::new(4, 1), content: Content::Data(Bytes::from(vec![0xd7; BLOCK_BYTES])) },
         Piece { range: BlockRange::new(5, 1), content: Content::Hole },
         Piece { range: BlockRange::new(6, 1), content: Content::Present },
     ];
@@ -91,118 +107,40 @@ pub fn goldens() -> Vec<Golden> {
 
     let mut all = vec![
         request(Command::Heartbeat, "01"),
+        request(read(ranges.clone(), Want::Data), &format!("02 {TRANSACTION} {STAMP} {OBJECT} 01 {RANGES} 01")),
+        request(read(vec![], Want::Allocation), &format!("02 {TRANSACTION} {STAMP} {OBJECT} 01 00000000 02")),
+        request(read(vec![], Want::Linkage), &format!("02 {TRANSACTION} {STAMP} {OBJECT} 01 00000000 03")),
         request(
-            Command::Read {
-                transaction,
-                stamp,
-                object,
-                ordering: Ordering::Timestamp,
-                extents: ranges.clone(),
-                want: Want::Data,
-            },
-            &format!("02 {TRANSACTION} {STAMP} {OBJECT} 01 {RANGES} 01"),
-        ),
-        request(
-            Command::Read {
-                transaction,
-                stamp,
-                object,
-                ordering: Ordering::Timestamp,
-                extents: vec![],
-                want: Want::Allocation,
-            },
-            &format!("02 {TRANSACTION} {STAMP} {OBJECT} 01 00000000 02"),
-        ),
-        request(
-            Command::Read {
-                transaction,
-                stamp,
-                object,
-                ordering: Ordering::Timestamp,
-                extents: vec![],
-                want: Want::Linkage,
-            },
-            &format!("02 {TRANSACTION} {STAMP} {OBJECT} 01 00000000 03"),
-        ),
-        request(
-            Command::Prewrite {
-                transaction,
-                stamp,
-                object,
-                ordering: Ordering::Timestamp,
-                prewrites: ranges,
-                reads: vec![],
-            },
+            Command::Prewrite { transaction, stamp, object, ordering, prewrites: ranges, reads: vec![] },
             &format!("03 {TRANSACTION} {STAMP} {OBJECT} 01 {RANGES} 00000000"),
         ),
         request(
-            Command::Write {
-                transaction,
-                stamp,
-                object,
-                ordering: Ordering::Timestamp,
-                participants: participants.clone(),
-                linkage,
-                mode: WriteMode::Intent,
-                pieces: pieces.clone(),
-            },
+            write(participants.clone(), WriteMode::Intent, pieces.clone()),
             &format!(
                 "04 {TRANSACTION} {STAMP} {OBJECT} 01 02000000 0200 0301 1000000000000000 1200000000000000 01 {pieces_hex}"
             ),
         ),
         request(
-            Command::Write {
-                transaction,
-                stamp,
-                object,
-                ordering: Ordering::Timestamp,
-                participants: vec![],
-                linkage,
-                mode: WriteMode::Immediate,
-                pieces: vec![],
-            },
+            write(vec![], WriteMode::Immediate, vec![]),
             &format!("04 {TRANSACTION} {STAMP} {OBJECT} 01 00000000 1000000000000000 1200000000000000 02 00000000"),
         ),
-        request(
-            Command::Decide { transaction, stamp, outcome: Outcome::Commit },
-            &format!("05 {TRANSACTION} {STAMP} 01"),
-        ),
-        request(
-            Command::Decide { transaction, stamp, outcome: Outcome::Abort },
-            &format!("05 {TRANSACTION} {STAMP} 02"),
-        ),
-        request(
-            Command::Decide { transaction, stamp, outcome: Outcome::Interrupted },
-            &format!("05 {TRANSACTION} {STAMP} 03"),
-        ),
+        request(decide(Outcome::Commit), &format!("05 {TRANSACTION} {STAMP} 01")),
+        request(decide(Outcome::Abort), &format!("05 {TRANSACTION} {STAMP} 02")),
+        request(decide(Outcome::Interrupted), &format!("05 {TRANSACTION} {STAMP} 03")),
         request(
             Command::Execute {
                 transaction,
                 stamp,
                 object,
-                ordering: Ordering::Timestamp,
+                ordering,
                 participants: participants.clone(),
                 linkage,
                 column: Box::new(Column {
                     pieces: vec![Piece { range: BlockRange::new(5, 1), content: Content::Hole }],
-                    sends: vec![
-                        sending(DeviceId(3), Sent::Old),
-                        sending(DeviceId(3), Sent::New),
-                        sending(DeviceId(3), Sent::Change),
-                    ],
+                    sends: [Sent::Old, Sent::New, Sent::Change].map(sending).into(),
                     parity: vec![
-                        ParityRows {
-                            blocks: BlockRange::new(4, 2),
-                            base: Base::Old,
-                            from: participants.clone(),
-                            own: vec![],
-                        },
-                        ParityRows {
-                            blocks: BlockRange::new(4, 2),
-                            base: Base::Zeros,
-                            from: vec![],
-                            own: pieces.clone(),
-                        },
+                        rows(Base::Old, participants.clone(), vec![]),
+                        rows(Base::Zeros, vec![], pieces.clone()),
                     ],
                 }),
             },
@@ -222,7 +160,7 @@ pub fn goldens() -> Vec<Golden> {
                 object,
                 first: 32,
                 blocks: 256,
-                ordering: Ordering::Timestamp,
+                ordering,
                 redundant: true,
                 atomicity: Atomicity::Implied,
                 absent: 16,
@@ -269,16 +207,9 @@ pub fn goldens() -> Vec<Golden> {
                  {TRANSACTION} {OBJECT} 02 0400000000000000 0200000000000000 01"
             ),
         ),
+        answer(data(true, pieces.clone()), &format!("02 {TRANSACTION} 01 {pieces_hex}")),
         answer(
-            Reply::Data { transaction, waited: true, pieces: pieces.clone() },
-            &format!("02 {TRANSACTION} 01 {pieces_hex}"),
-        ),
-        answer(
-            Reply::Data {
-                transaction,
-                waited: false,
-                pieces: vec![Piece { range: BlockRange::new(4, 2), content: Content::Header { transaction, linkage } }],
-            },
+            data(false, single(Content::Header { transaction, linkage })),
             &format!(
                 "02 {TRANSACTION} 00 01000000 0400000000000000 0200000000000000 04 {TRANSACTION} 1000000000000000 1200000000000000"
             ),
@@ -323,11 +254,7 @@ pub fn goldens() -> Vec<Golden> {
             &format!("01 05 {RANGES} 01 1000000000000000"),
         ),
         answer(
-            Reply::Data {
-                transaction,
-                waited: false,
-                pieces: vec![Piece { range: BlockRange::new(4, 2), content: Content::Lost }],
-            },
+            data(false, single(Content::Lost)),
             &format!("02 {TRANSACTION} 00 01000000 0400000000000000 0200000000000000 05"),
         ),
         managed(Err(Failure::NoSpace), "02 04"),
