@@ -1,11 +1,11 @@
 //! Devices that are added and removed: a small world with a store, leases, the monitor, administrators, and whoever completes what they
 //! have begun.
 
+use super::exploration::{Explored, ends_with, explore};
 use crate::*;
 use braid_base::{DeviceId, DiskId, Generation, Time, VolumeId};
 use braid_wire::{AdminError, Administration};
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 const DEVICE: DeviceId = DeviceId(3);
@@ -362,62 +362,54 @@ fn has_effect(asked: &Asked) -> bool {
     }
 }
 
-/// Visits every world that can come about. Returns how operations ended.
-fn explore(what: &str, world: World) -> BTreeSet<String> {
-    let fingerprint = |world: &World| {
-        let mut hasher = DefaultHasher::new();
-        format!("{world:?}").hash(&mut hasher);
-        hasher.finish()
-    };
-    let (mut visited, mut ends, mut next) = (BTreeSet::from([fingerprint(&world)]), BTreeSet::new(), vec![world]);
-    while let Some(world) = next.pop() {
-        let events = world.events();
-        if events.is_empty() {
-            ends.extend(world.ends.iter().cloned());
-            // Whoever was to complete it has had its turn.
-            let is_settled = world.budget.settlers == 0 || !world.is_alive(SETTLER) || world.administrator().is_none();
-            assert!(is_settled, "nobody completes what a dead administrator has begun: {world:#?}");
-        }
-        for event in events {
-            let mut after = world.clone();
-            after.happen(event);
-            if visited.insert(fingerprint(&after)) {
-                next.push(after);
-            }
-        }
+impl Explored for World {
+    type Event = Event;
+
+    fn events(&self) -> Vec<Event> {
+        World::events(self)
     }
-    println!("{what}: {} worlds, {ends:?}", visited.len());
-    ends
+
+    fn happen(&mut self, event: Event) {
+        World::happen(self, event);
+    }
+
+    fn take_ends(&mut self) -> BTreeSet<String> {
+        std::mem::take(&mut self.ends)
+    }
+}
+
+/// Whoever was to complete it has had its turn.
+fn is_completed(world: &World) {
+    let is_settled = world.budget.settlers == 0 || !world.is_alive(SETTLER) || world.administrator().is_none();
+    assert!(is_settled, "nobody completes what a dead administrator has begun: {world:#?}");
 }
 
 #[track_caller]
-fn ends_with(what: &str, world: World, expected: &[&str]) -> BTreeSet<String> {
-    let ends = explore(what, world);
-    for end in expected {
-        assert!(ends.iter().any(|found| found.contains(end)), "{what}: {end} never happened: {ends:?}");
-    }
+fn explored_ends(world: World, expected: &[&str]) -> BTreeSet<String> {
+    let ends = explore(world, is_completed);
+    ends_with(&ends, expected);
     ends
 }
 
 #[test]
 fn a_device_is_added() {
-    let ends = ends_with("alone", World::of_addition(Budget { settlers: 0, ..QUIET }), &["Ok(Changed)"]);
+    let ends = explored_ends(World::of_addition(Budget { settlers: 0, ..QUIET }), &["Ok(Changed)"]);
     assert_eq!(ends.len(), 1, "{ends:?}");
-    ends_with("watched", World::of_addition(QUIET), &["Ok(Changed)", "Ok(Nothing)"]);
+    explored_ends(World::of_addition(QUIET), &["Ok(Changed)", "Ok(Nothing)"]);
 }
 
 #[test]
 fn an_addition_with_lost_and_late_answers_is_completed() {
     let budget = Budget { lost: 2, settlers: 2, ..QUIET };
-    ends_with("lost", World::of_addition(budget), &["Ok(Changed)", "Err(Question"]);
+    explored_ends(World::of_addition(budget), &["Ok(Changed)", "Err(Question"]);
 }
 
 #[test]
 fn an_addition_whose_administrator_dies_or_is_suspended_is_completed() {
     let budget = Budget { deaths: 1, settlers: 2, ..QUIET };
-    ends_with("deaths", World::of_addition(budget), &["Ok(Changed)", "Ok(Nothing)"]);
+    explored_ends(World::of_addition(budget), &["Ok(Changed)", "Ok(Nothing)"]);
     let budget = Budget { silences: 1, lost: 1, ..QUIET };
-    ends_with("suspended", World::of_addition(budget), &["Ok(Changed)", "Err(Lost)", "Err(Question"]);
+    explored_ends(World::of_addition(budget), &["Ok(Changed)", "Err(Lost)", "Err(Question"]);
 }
 
 #[test]
@@ -427,7 +419,7 @@ fn a_refused_addition_is_undone_unless_another_administrator_completes_it() {
         for budget in [QUIET, Budget { silences: 1, lost: 1, settlers: 2, ..QUIET }, repeated] {
             let mut world = World::of_addition(budget);
             world.monitor.refusals = refusals;
-            ends_with("refused", world, &["Err(Refused"]);
+            explored_ends(world, &["Err(Refused"]);
         }
     }
 }
@@ -435,17 +427,17 @@ fn a_refused_addition_is_undone_unless_another_administrator_completes_it() {
 #[test]
 fn a_device_is_removed_unless_a_volume_lies_on_it() {
     let budget = Budget { volumes: 1, ..QUIET };
-    ends_with("watched", World::of_removal(budget), &["Ok(Changed)", "Ok(Nothing)", "HoldsVolumes"]);
+    explored_ends(World::of_removal(budget), &["Ok(Changed)", "Ok(Nothing)", "HoldsVolumes"]);
     let budget = Budget { lost: 2, volumes: 1, settlers: 2, ..QUIET };
-    ends_with("lost", World::of_removal(budget), &["Ok(Changed)", "Err(Question", "HoldsVolumes"]);
+    explored_ends(World::of_removal(budget), &["Ok(Changed)", "Err(Question", "HoldsVolumes"]);
 }
 
 #[test]
 fn a_removal_whose_administrator_dies_or_is_suspended_is_completed() {
     let budget = Budget { deaths: 1, settlers: 2, volumes: 1, ..QUIET };
-    ends_with("deaths", World::of_removal(budget), &["Ok(Changed)", "Ok(Nothing)", "HoldsVolumes"]);
+    explored_ends(World::of_removal(budget), &["Ok(Changed)", "Ok(Nothing)", "HoldsVolumes"]);
     let budget = Budget { silences: 1, lost: 1, volumes: 1, ..QUIET };
-    ends_with("suspended", World::of_removal(budget), &["Ok(Changed)", "Err(Lost)", "Err(Question"]);
+    explored_ends(World::of_removal(budget), &["Ok(Changed)", "Err(Lost)", "Err(Question"]);
 }
 
 #[test]
@@ -456,7 +448,7 @@ fn a_refused_removal_is_undone_unless_another_administrator_completes_it() {
         for budget in [QUIET, settled_late, repeated] {
             let mut world = World::of_removal(budget);
             world.monitor.refusals = refusals;
-            ends_with("refused", world, &["Err(Refused"]);
+            explored_ends(world, &["Err(Refused"]);
         }
     }
 }
@@ -466,7 +458,7 @@ fn a_device_may_be_removed_while_it_is_added() {
     for budget in [Budget { deaths: 1, ..QUIET }, Budget { silences: 1, ..QUIET }, Budget { lost: 1, ..QUIET }] {
         let mut world = World::of_addition(budget);
         world.begin(SECOND, removing(SECOND));
-        ends_with("both", world, &["Ok(Changed)", "Err(NoDevice)"]);
+        explored_ends(world, &["Ok(Changed)", "Err(NoDevice)"]);
     }
 }
 
@@ -477,24 +469,24 @@ fn an_administrator_may_remove_what_it_has_not_heard_to_be_added() {
     let request = Administration::AddDevice { device: DEVICE, disk: DISK };
     world.stray.push((FIRST, Asked { question: Question::Administer { request }, ticket: 1 }));
     world.begin(FIRST, removing(FIRST));
-    assert_eq!(explore("own", world).into_iter().next(), Some("Ok(Changed)".to_string()));
+    assert_eq!(explore(world, is_completed).into_iter().next(), Some("Ok(Changed)".to_string()));
 }
 
 #[test]
 fn two_additions_of_one_disk_add_one_device() {
     let mut world = World::of_addition(Budget { deaths: 1, ..QUIET });
     world.begin(SECOND, adding(SECOND));
-    ends_with("two", world, &["Ok(Changed)"]);
+    explored_ends(world, &["Ok(Changed)"]);
 }
 
 #[test]
 fn a_number_that_another_device_has_had_is_refused() {
     let mut world = World::of_addition(QUIET);
     world.is_used = true;
-    assert_eq!(explore("used", world), ["Err(NumberUsed)".to_string()].into());
+    assert_eq!(explore(world, is_completed), ["Err(NumberUsed)".to_string()].into());
     let mut world = World::new(Some(DeviceState::Ready), QUIET);
     world.begin(FIRST, DeviceChange::adding(FIRST, DEVICE, DiskId(9), timing()));
-    assert_eq!(explore("another disk", world), ["Err(NumberUsed)".to_string()].into());
+    assert_eq!(explore(world, is_completed), ["Err(NumberUsed)".to_string()].into());
 }
 
 #[test]
@@ -503,6 +495,6 @@ fn what_an_older_release_has_begun_is_completed() {
     for (state, is_member) in [(DeviceState::Adding { by }, false), (DeviceState::Removing { by }, true)] {
         let mut world = World::new(Some(state), Budget { settlers: 2, ..QUIET });
         world.monitor.member = is_member.then_some(DISK);
-        ends_with("older", world, &["Ok(Changed)"]);
+        explored_ends(world, &["Ok(Changed)"]);
     }
 }

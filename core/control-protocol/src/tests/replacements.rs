@@ -1,10 +1,10 @@
 //! Disks that are replaced: a small world with a store, the monitor, and administrators.
 
+use super::exploration::{Explored, ends_with, explore};
 use crate::*;
 use braid_base::{DeviceId, DiskId, Epoch, Generation, Time};
 use braid_wire::{AdminError, Administration};
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 const DEVICE: DeviceId = DeviceId(3);
@@ -197,36 +197,20 @@ fn replacement(until_rebuilt: bool) -> Replacement {
     Replacement::of(DEVICE, next_disk(until_rebuilt), timing())
 }
 
-/// Visits every world that can come about, and checks those in which nothing can happen any more. Returns how operations ended.
-fn explore(world: World, at_rest: impl Fn(&World)) -> BTreeSet<String> {
-    let fingerprint = |world: &World| {
-        let mut hasher = DefaultHasher::new();
-        format!("{world:?}").hash(&mut hasher);
-        hasher.finish()
-    };
-    let (mut visited, mut ends, mut next) = (BTreeSet::from([fingerprint(&world)]), BTreeSet::new(), vec![world]);
-    while let Some(world) = next.pop() {
-        ends.extend(world.ends.iter().map(|end| format!("{end:?}")));
-        let events = world.events();
-        if events.is_empty() {
-            at_rest(&world);
-        }
-        for event in events {
-            let mut after = world.clone();
-            after.happen(event);
-            if visited.insert(fingerprint(&after)) {
-                next.push(after);
-            }
-        }
-    }
-    println!("{} worlds, {ends:?}", visited.len());
-    ends
-}
+impl Explored for World {
+    type Event = Event;
 
-#[track_caller]
-fn ends_with(ends: &BTreeSet<String>, expected: &[&str]) {
-    for end in expected {
-        assert!(ends.iter().any(|found| found.contains(end)), "{end} never happened: {ends:?}");
+    fn events(&self) -> Vec<Event> {
+        World::events(self)
+    }
+
+    fn happen(&mut self, event: Event) {
+        World::happen(self, event);
+    }
+
+    /// They stay: how many operations have ended distinguishes worlds.
+    fn take_ends(&mut self) -> BTreeSet<String> {
+        self.ends.iter().map(|end| format!("{end:?}")).collect()
     }
 }
 
