@@ -102,10 +102,11 @@ struct CopyFile {
 impl CopyFile {
     /// None if there is no space for copies.
     fn open(path: &Path, write: bool) -> Result<Option<CopyFile>, Failure> {
-        let file = File::options().read(true).write(write).open(path)?;
-        if !file.metadata()?.is_file() {
+        // Before it is opened: that would wait for the other end of a pipe.
+        if !path.metadata()?.is_file() {
             return Ok(None);
         }
+        let file = File::options().read(true).write(write).open(path)?;
         let mut start = vec![0; SUPERBLOCK_BYTES];
         file.read_exact_at(&mut start, 0)?;
         let superblock = Superblock::read(&start).map_err(|error| Failure::from(error).of(path.display()))?;

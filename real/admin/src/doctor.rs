@@ -12,7 +12,7 @@
 //! | `time` | clocks, leases, and transactions that nobody decides |
 //! | `capacity` | tables, journals, memory and file systems that are nearly full |
 //! | `device_files` | the files and disks of devices |
-//! | `files` | bad slots, file modes and program files |
+//! | `files` | the start, bad slots, file modes and program files |
 
 mod capacity;
 mod device_files;
@@ -44,11 +44,16 @@ pub struct Check {
 }
 
 /// All checks, in the order of their report.
-pub const CHECKS: [Check; 15] = [
+pub const CHECKS: [Check; 16] = [
     Check {
         name: "folder",
         looks_at: "whether the array's folder can be written, who holds its lock, and whether it is a copy of one in use",
         look: files::folder,
+    },
+    Check {
+        name: "start",
+        looks_at: "whether an array that is down could be started: its files, compared with what its devices say",
+        look: files::start,
     },
     Check {
         name: "daemons",

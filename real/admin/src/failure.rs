@@ -138,9 +138,9 @@ impl From<&ControlError> for Failure {
             ControlError::Damaged { file, .. } | ControlError::Inconsistent { file, .. } => {
                 Failure::failed("description-damaged", message).hint(after_damage(file))
             }
-            ControlError::GenerationsMissing { .. } | ControlError::GenerationsExhausted => {
-                Failure::failed("no-generation", message)
-            }
+            ControlError::GenerationsMissing { file } => Failure::failed("no-generation", message)
+                .hint(format!("`braid monitor recover --array {}`", shell_word(file.parent().unwrap_or(file)))),
+            ControlError::GenerationsExhausted => Failure::failed("no-generation", message),
             ControlError::Unrenewed { source, .. } => Failure { message, ..Failure::from(&**source) },
             ControlError::Locked { file, holder, .. } => {
                 let hint = match holder {
@@ -399,7 +399,7 @@ fn after_damage(file: &Path) -> String {
         Some("array.json") => format!(
             "{aside} `braid monitor recover --array {dir} --from {dir}/device-*.braid`, which recreates it from the copies in device files"
         ),
-        Some("generations") => {
+        Some("generations" | "monitor.state") => {
             format!("{aside} `braid monitor recover --array {dir}`, which recreates it from the state of the devices")
         }
         _ => "move it away: it will be created again".to_string(),

@@ -6,13 +6,14 @@ use crate::health::{DeviceHealth, MonitorHealth, VolumeHealth};
 use crate::volumes;
 use braid_base::{BLOCK_BYTES, DeviceId};
 use braid_control::{
-    ArrayDescription, ArrayFolder, ByteRange, DeviceReport, HostEntry, Moment, MonitorEntry, Refusal, RunningSet,
-    ScrubRecord, ThrottleReport, VolumeEntry, unix_millis_now,
+    ArrayDescription, ArrayFolder, ByteRange, ControlError, DeviceReport, HostEntry, Moment, MonitorEntry, Refusal,
+    RunningSet, ScrubRecord, ThrottleReport, VolumeEntry, unix_millis_now,
 };
 use braid_machine::{ArrayRequest, HostSuccess};
 use braid_session::{CLOCK_COUNTER, Session, response_counter};
 use braid_wire::{Managed, Task};
 use std::collections::BTreeMap;
+use std::io::ErrorKind::NotFound;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
@@ -110,7 +111,11 @@ impl SnapshotReader {
             }
         }
         let own = self.session.as_ref().map(|session| session.generation());
-        let hosts = folder.hosts(&Moment::now(), description.leases().lease())?;
+        // `braid up` makes the folder of hosts again if it is missing.
+        let hosts = match folder.hosts(&Moment::now(), description.leases().lease()) {
+            Err(ControlError::File { source, .. }) if running.is_none() && source.kind() == NotFound => Vec::new(),
+            hosts => hosts?,
+        };
         let hosts = hosts.into_iter().filter(|host| Some(host.generation) != own).collect();
         // Read after the devices' answers, because the monitor's report takes precedence.
         let monitor = folder.monitor(&Moment::now())?;

@@ -7,7 +7,7 @@ use crate::copies::{self, FolderCopy};
 use crate::device_file::{DeviceFile, UNASSIGNED};
 use crate::failure::{EXCHANGED, Failure};
 use braid_base::{ArrayId, DeviceId, DiskId, Epoch, FenceTable, Generation, MemberState};
-use braid_control::{ArrayDescription, ArrayFolder, DeviceEntry, Moment, shell_word};
+use braid_control::{ArrayDescription, ArrayFolder, DeviceEntry, Moment, require_kinds, shell_word};
 use braid_control_protocol::{VolumeRecord, VolumeState};
 use braid_layout::VolumeDescription;
 use braid_membership::MonitorError;
@@ -168,11 +168,26 @@ fn fenced_ahead(fence: &FenceTable, last: Option<u32>) -> Option<Generation> {
 }
 
 /// Refuses to start an array whose monitor could not serve, or whose monitor's state is not current.
-pub fn require_state(folder: &ArrayFolder, description: &ArrayDescription) -> Result<(), Failure> {
+fn require_state(folder: &ArrayFolder, description: &ArrayDescription) -> Result<(), Failure> {
     match look_at_state(folder, description, &read_devices(folder, description))? {
         StateFile::Good(_) | StateFile::New => Ok(()),
         StateFile::Bad(failure) => Err(failure),
     }
+}
+
+/// Why the array in a folder can't be started: what `braid up` looks at before it starts anything. Changes nothing.
+pub fn obstacles(folder: &ArrayFolder, description: &ArrayDescription) -> Vec<Failure> {
+    if let Err(error) = require_kinds(folder) {
+        return vec![error.into()];
+    }
+    let looks = [
+        copies::require_newest(folder, description),
+        require_state(folder, description),
+        folder.last_generation().map(drop).map_err(Failure::from),
+    ];
+    let mut failures: Vec<_> = looks.into_iter().filter_map(Result::err).collect();
+    failures.dedup();
+    failures
 }
 
 /// The hint for a monitor's state that must not be used.

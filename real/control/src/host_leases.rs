@@ -338,7 +338,8 @@ impl ArrayFolder {
         Ok(())
     }
 
-    fn last_generation(&self) -> Result<u32, ControlError> {
+    /// The last generation that was taken. Fails if the counter's file is missing, or can't be read.
+    pub fn last_generation(&self) -> Result<u32, ControlError> {
         let path = self.path(GENERATIONS);
         if let Some(generations) = file::read::<Generations>(&path)? {
             return Ok(generations.last);

@@ -66,6 +66,7 @@ pub use lease_reports::{
     HostEntry, LeaseReport, LockCounts, LockService, MetadataService, MountReport, RecoveryReport, WaitingReport,
     serving,
 };
+pub use lost_files::require_kinds;
 pub use moment::Moment;
 pub use monitor::{
     DeviceReport, FileSystemReport, HealingReport, MonitorEntry, MonitorReport, ReportedState, SpareReport,

@@ -2,9 +2,10 @@
 
 use crate::file::{self, Durability};
 use crate::host_leases::Generations;
-use crate::paths::{DESCRIPTION, GENERATIONS, HOSTS, MONITOR_STATE};
+use crate::paths::{DESCRIPTION, GENERATIONS, HOSTS, LOCK, MONITOR_STATE, SOCKETS};
 use crate::private_files::create_private_folder;
 use crate::{ArrayDescription, ArrayFolder, ControlError, Supervision, monitor_file};
+use std::fs::Metadata;
 use std::io::Write;
 
 impl ArrayFolder {
@@ -22,6 +23,20 @@ impl ArrayFolder {
             Err(error) => Err(ControlError::file("read", &path)(error)),
         }
     }
+}
+
+/// Fails if something of another kind, such as a pipe, has the name of a file or folder that a start needs. They may be missing.
+pub fn require_kinds(folder: &ArrayFolder) -> Result<(), ControlError> {
+    let names = [(SOCKETS, true), (HOSTS, true), (LOCK, false), (GENERATIONS, false), (MONITOR_STATE, false)];
+    for (name, is_folder) in names {
+        let file = folder.path(name);
+        let fits = |found: Metadata| if is_folder { found.is_dir() } else { found.is_file() };
+        if !file.metadata().map_or(true, fits) {
+            let reason = format!("it must be a {}", if is_folder { "folder" } else { "file" });
+            return Err(ControlError::Inconsistent { file, reason });
+        }
+    }
+    Ok(())
 }
 
 impl Supervision {

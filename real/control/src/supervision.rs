@@ -13,7 +13,7 @@ use crate::paths::{
 use crate::private_files::create_private_folder;
 use crate::process::Process;
 use crate::run::RunningSet;
-use crate::{event_texts, reserve};
+use crate::{event_texts, lost_files, reserve};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -90,6 +90,7 @@ impl ArrayFolder {
         // What a killed run has left is obsolete.
         file::remove(&self.path(RUN))?;
         if self.path(DESCRIPTION).exists() {
+            lost_files::require_kinds(self)?;
             // Space that was released while the disk was full is reserved again, if the disk has room now.
             let _ = reserve::fill(&self.path(RESERVE));
             let corrected = self.make_private()?;

@@ -109,9 +109,8 @@ pub async fn run(
         }
     };
     let log = if options.log_in_folder { Some(log_into(&folder)?) } else { None };
+    state_from_devices::obstacles(&folder, &description).into_iter().next().map_or(Ok(()), Err)?;
     also_bind_in_folder(&mut server, &folder).await?;
-    copies::require_newest(&folder, &description)?;
-    state_from_devices::require_state(&folder, &description)?;
 
     let mut array = Array {
         supervised: Supervised::start(&folder, &description, options.placement, options.tuning),

@@ -84,9 +84,14 @@ impl Disk {
     /// Opens and locks the file or disk.
     pub fn open(path: &Path, options: &DiskOptions) -> Result<Disk, DiskOpenError> {
         let system = |source| DiskOpenError::System { path: path.into(), source };
+        let there = path.metadata().map(|facts| facts.file_type()).ok();
+        // Before it is opened: that would wait for the other end of a pipe.
+        if there.is_some_and(|kind| !kind.is_file() && !kind.is_block_device()) {
+            return Err(DiskOpenError::NotADisk { path: path.into() });
+        }
         let mut open = File::options();
         open.read(true).write(options.write).create_new(options.create.is_some()).mode(FILE_MODE);
-        if options.write && path.metadata().is_ok_and(|facts| facts.file_type().is_block_device()) {
+        if options.write && there.is_some_and(|kind| kind.is_block_device()) {
             // Prevents writing to a disk that is mounted, or is part of another device.
             open.custom_flags(OFlags::EXCL.bits() as i32);
         }
@@ -96,9 +101,6 @@ impl Disk {
         })?;
         let facts = file.metadata().map_err(system)?;
         let (kind, mode) = (facts.file_type(), facts.mode() & 0o7777);
-        if !kind.is_file() && !kind.is_block_device() {
-            return Err(DiskOpenError::NotADisk { path: path.into() });
-        }
         // A raw disk has the mode that the system gives it.
         if options.write && kind.is_file() && mode & WRITE_OF_OTHERS != 0 {
             return Err(DiskOpenError::WritableByOthers { path: path.into(), mode });

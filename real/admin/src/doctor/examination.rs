@@ -2,9 +2,11 @@
 
 use super::device_files::{self, FileFault};
 use super::finding::Subject;
+use crate::failure::Failure;
 use crate::file_system_status::{self, FileSystemStatus};
 use crate::file_systems::latest_server;
 use crate::snapshot::ArraySnapshot;
+use crate::state_from_devices::obstacles;
 use braid_base::{DeviceId, FileSystemId, LockServerId};
 use braid_control::{Event, EventKind, HostEntry, LockHolder, LooseMode, Original, RunningDaemon};
 use braid_shell::Address;
@@ -32,6 +34,8 @@ pub struct Examination<'a> {
     pub crashes: Result<Vec<Event>, String>,
     /// Requests that were refused for want of space in the last day, the latest last.
     pub refused_for_space: Vec<Event>,
+    /// Why an array that is down can't be started.
+    pub obstacles: Vec<Failure>,
     /// What is wrong with files and disks of devices.
     pub device_files: Vec<(DeviceId, FileFault)>,
     /// Daemons that run, and whose sockets are gone.
@@ -89,6 +93,7 @@ impl<'a> Examination<'a> {
             original: look.folder.original(),
             crashes: lately(look, EventKind::DaemonCrashed),
             refused_for_space: lately(look, EventKind::SpaceRefused).unwrap_or_default(),
+            obstacles: if look.running.is_some() { Vec::new() } else { obstacles(&look.folder, &look.description) },
             device_files: look
                 .description
                 .devices

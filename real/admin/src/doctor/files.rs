@@ -31,6 +31,14 @@ pub fn folder(examination: &Examination, found: &mut Findings) {
     }
 }
 
+/// Whether the array could be started.
+pub fn start(examination: &Examination, found: &mut Findings) {
+    for failure in &examination.obstacles {
+        let action = failure.hint.as_deref().unwrap_or("correct that: `braid up` fails for the same reason");
+        found.found(Severity::Error, Subject::Array, format!("can't be started: {}", failure.message), action);
+    }
+}
+
 /// Slots that can't be written, and damaged leaves.
 pub fn disks(examination: &Examination, found: &mut Findings) {
     let look = examination.look;

@@ -32,6 +32,7 @@ struct Bed {
     original: Option<Original>,
     crashes: Result<Vec<Event>, String>,
     refused_for_space: Vec<Event>,
+    obstacles: Vec<Failure>,
     device_files: Vec<(DeviceId, FileFault)>,
     missing_sockets: Vec<(Subject, PathBuf)>,
 }
@@ -172,6 +173,7 @@ fn sound() -> Bed {
         original: None,
         crashes: Ok(Vec::new()),
         refused_for_space: Vec::new(),
+        obstacles: Vec::new(),
         device_files: Vec::new(),
         missing_sockets: Vec::new(),
     }
@@ -195,6 +197,7 @@ impl Bed {
             original,
             crashes,
             refused_for_space,
+            obstacles: self.obstacles.clone(),
             device_files,
             missing_sockets,
         })
@@ -581,6 +584,8 @@ fn want_of_space_and_devices_that_come_and_go_are_found() {
 fn faults_of_device_files_are_found_also_while_the_array_is_down() {
     for (fault, text) in [
         (FileFault::Deleted { pid: 77 }, "process 77"),
+        (FileFault::Renamed { pid: 77 }, "process 77"),
+        (FileFault::Cut { found: 1, expected: 2 }, "cut short"),
         (FileFault::Missing, "no file or disk"),
         (FileFault::Unfit("it is short".into()), "it is short"),
     ] {

@@ -2,6 +2,7 @@
 //! users can change, which are refused.
 
 use crate::clocks::WallClock;
+use crate::state_from_devices::await_copies;
 use braid_processes::array::{Array, SMALL, number, text};
 use braid_processes::daemon::signal;
 use braid_processes::program::{Outcome, braid, braid_bin, run};
@@ -78,12 +79,48 @@ fn nothing_is_wrong_with_a_sound_array_and_all_of_it_is_checked() {
 #[test]
 fn an_array_that_is_down_is_checked_as_far_as_possible() {
     let mut array = Array::small();
+    let (file, dir) = (array.device_file(2), array.dir().to_path_buf());
+    let (moved, earlier) = (dir.join("moved"), std::fs::read(dir.join("array.json")).expect("it is there"));
+    array.braid(&["volume", "create", "later", "--size", "1MiB"]).done();
+    await_copies(&array);
+    let cut = |size| std::fs::OpenOptions::new().write(true).open(&file).and_then(|file| file.set_len(size)).unwrap();
+    std::fs::rename(&file, &moved).unwrap();
+    assert!(await_finding(&array, "device-files", "error", "device d2").1.contains("was moved"));
+    std::fs::rename(&moved, &file).unwrap();
+    let size = file.metadata().unwrap().len();
+    cut(20 << 20);
+    assert!(await_finding(&array, "device-files", "error", "device d2").1.contains("was cut short"));
+    cut(size);
     array.down();
+
+    // What `braid up` refuses, the doctor finds before.
+    let contents: [Option<&[u8]>; 4] = [None, Some(b""), Some(b"{\"schema\": "), Some(&[0x5a; 131_072])];
+    let of_state = ["monitor.state", "generations"].map(|name| contents.map(|content| (name, content)));
+    let others = [("array.json", Some(&earlier[..])), ("run", Some(b""))];
+    for (name, content) in of_state.into_iter().flatten().chain(others) {
+        let path = dir.join(name);
+        std::fs::rename(&path, &moved).unwrap();
+        content.into_iter().for_each(|content| std::fs::write(&path, content).unwrap());
+        let found = findings(&array.braid(&["doctor"]).failed_check(), "start", "error");
+        let said = array.try_start(&[]).expect_err(name).json()["error"].clone();
+        assert_eq!(found[0].1, format!("can't be started: {}", text(&said["message"])), "{name}");
+        assert!(!said["hint"].is_null(), "{name}: {said}");
+        content.into_iter().for_each(|_| std::fs::remove_file(&path).unwrap());
+        std::fs::rename(&moved, &path).unwrap();
+    }
+    std::fs::rename(dir.join("hosts"), &moved).unwrap();
     let report = array.braid(&["doctor"]).done().json();
-    assert_eq!(findings(&report, "device-files", "error"), []);
-    let file = array.device_file(2);
-    let cases: [(&str, &dyn Fn()); 3] = [
-        ("are there", &|| std::fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(20 << 20).unwrap()),
+    assert_eq!((findings(&report, "device-files", "error"), findings(&report, "start", "error")), (vec![], vec![]));
+    std::fs::rename(&moved, dir.join("hosts")).unwrap();
+    let cases: [(&str, &dyn Fn()); 4] = [
+        ("neither a file nor a disk", &|| {
+            std::fs::rename(&file, &moved).unwrap();
+            run("mkfifo", &[path_text(&file)]).done();
+        }),
+        ("are there", &|| {
+            std::fs::rename(&moved, &file).unwrap();
+            cut(20 << 20);
+        }),
         ("no Braid device", &|| std::fs::write(&file, "").unwrap()),
         ("does not exist", &|| std::fs::remove_file(&file).unwrap()),
     ];

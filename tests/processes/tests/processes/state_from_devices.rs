@@ -188,7 +188,7 @@ fn set_copies(file: &Path, copies: &[u8]) -> Vec<u8> {
 }
 
 #[track_caller]
-fn await_copies(array: &Array) {
+pub fn await_copies(array: &Array) {
     let revision = format!("\"revision\":{},", description(array)["revision"]);
     wait_until("the copies are written", Duration::from_secs(20), || {
         let has = |device| {
