@@ -81,9 +81,9 @@ fn qemu_img_converts_and_compares_both_ways() {
     tool("qemu-img", &["convert", "-f", "raw", "-O", "qcow2", &nbd, &copy]);
     tool("qemu-img", &["compare", "-f", "raw", "-F", "qcow2", &nbd, &copy]);
     tool("qemu-img", &["compare", "-f", "raw", "-F", "qcow2", &image, &copy]);
-    tool("qemu-io", &["-f", "raw", "-c", "write -P 0x5a 4711 1", &nbd]);
+    tool("qemu-io", &["-f", "raw", "-c", "write -P 0x5a 4711 16", &nbd]);
     let differs = run("qemu-img", &["compare", "-f", "raw", "-F", "raw", &image, &nbd]);
-    assert_eq!(differs.status, Some(1), "one byte differs: {differs}");
+    assert_eq!(differs.status, Some(1), "some bytes differ: {differs}");
     array.assert_sound("vol0");
 }
 
