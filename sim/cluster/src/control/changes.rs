@@ -185,7 +185,9 @@ impl ChangeOptions {
     fn draw_growth(&self, cluster: &Cluster, rng: &mut Rng) -> Option<u64> {
         let Options { layout, stripes, .. } = &cluster.options;
         let volume = cluster.volume();
-        let may = self.grows && volume.moving.is_none() && rng.chance(1, 3);
+        // An attribute volume can't grow: its size says where attributes lie.
+        let may_grow = self.grows && !cluster.options.activities.has("attribute-volumes");
+        let may = may_grow && volume.moving.is_none() && rng.chance(1, 3);
         let most = (stripes + STRIPES_ADDED_MAX) * layout.stripe_blocks();
         let blocks = volume.blocks() + rng.below(2 * layout.stripe_blocks()) + 1;
         (may && blocks <= most).then_some(blocks * BLOCK_BYTES as u64)
