@@ -159,7 +159,7 @@ enum Stage {
     Paused,
 }
 
-/// What is asked of another server for a command.
+/// A request to another server, for a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Want {
     /// The inode that is the answer.

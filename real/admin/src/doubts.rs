@@ -37,7 +37,7 @@ pub fn doubts(folder: &ArrayFolder, asked: &CreateOptions) -> Result<Vec<String>
     Ok(doubts)
 }
 
-/// What is asked for, with devices for which the file system has room, if no size was named and the array is new.
+/// The options of the user; for a new array without a named size, with devices for which the file system has room.
 pub fn fitting(folder: &ArrayFolder, asked: CreateOptions) -> CreateOptions {
     let is_new = matches!(folder.describe(), Err(ControlError::NoArray { .. }));
     match free_for(&folder.absolute()) {

@@ -66,8 +66,8 @@ impl ArrayFolder {
         Ok(path)
     }
 
-    /// Fails if another user could change the folder or the description, or if its path is no text. A folder that does not exist is trusted, and what is not a folder is
-    /// left to the attempt to use it.
+    /// Fails if another user could change the folder or the description, or if its path is no text. A folder that does not exist is trusted;
+    /// a path that is no folder fails when it is used.
     pub(crate) fn require_trust(&self) -> Result<(), ControlError> {
         let dir = self.absolute();
         if dir.to_str().is_none() {

@@ -27,7 +27,7 @@ impl WhenUnavailable {
     /// a request may take the host's time-out of half a minute.
     pub const DEFAULT: WhenUnavailable = WhenUnavailable::WaitFor(Duration::from_secs(60));
 
-    /// How long requests wait; none: for ever.
+    /// How long requests wait; none: without limit.
     pub fn limit(self) -> Option<Duration> {
         match self {
             WhenUnavailable::Fail => Some(Duration::ZERO),

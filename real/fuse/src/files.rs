@@ -47,7 +47,7 @@ pub struct HostFiles {
     file_system: FileSystemId,
     host: watch::Sender<Current>,
     room: InodeRoom,
-    /// How long programs wait for bytes while devices are missing; none: for ever.
+    /// How long programs wait for bytes while devices are missing; none: without limit.
     limit: Option<Duration>,
     /// Devices are missing that requests of the host need.
     lacks_devices: Arc<AtomicBool>,
@@ -92,7 +92,7 @@ impl HostFiles {
         HostFiles { room, ..self }
     }
 
-    /// The same, on which programs wait for bytes for so long while devices are missing; none: for ever.
+    /// The same, on which programs wait for bytes for so long while devices are missing; none: without limit.
     pub fn with_patience(self, limit: Option<Duration>) -> HostFiles {
         HostFiles { limit, ..self }
     }
