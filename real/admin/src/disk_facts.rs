@@ -63,8 +63,12 @@ impl DiskFacts {
     /// Looks at what exists at a path.
     pub fn of(path: &Path) -> Result<DiskFacts, Failure> {
         let look = || {
+            let metadata = path.metadata()?;
+            // To open a pipe would wait for somebody who writes into it.
+            if !metadata.is_file() && !metadata.file_type().is_block_device() {
+                return Err(std::io::Error::other("it is neither a disk nor a file: name another path"));
+            }
             let mut file = File::open(path)?;
-            let metadata = file.metadata()?;
             let size = file.seek(SeekFrom::End(0))?;
             let mut start = vec![0; LOOK_BYTES.min(usize::try_from(size).unwrap_or(usize::MAX))];
             file.read_exact_at(&mut start, 0)?;
@@ -155,6 +159,16 @@ mod tests {
             assert_eq!(content(&with(offset + 1, mark)), None, "{what}");
         }
         assert_eq!(content(&[]), None);
+    }
+
+    #[test]
+    fn a_path_that_is_no_disk_is_refused_and_not_waited_for() {
+        let pipe = std::env::temp_dir().join(format!("braid-pipe-{}", std::process::id()));
+        assert!(Command::new("mkfifo").arg(&pipe).status().expect("there is mkfifo").success());
+        for path in [&pipe, Path::new("/dev/null"), Path::new("/tmp")] {
+            assert!(DiskFacts::of(path).unwrap_err().message.contains("neither a disk nor a file"), "{path:?}");
+        }
+        std::fs::remove_file(&pipe).expect("it is there");
     }
 
     #[test]
