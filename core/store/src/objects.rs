@@ -98,7 +98,9 @@ impl Objects {
             return Err(Failure::NoSpace);
         }
         let mut extents = take(&mut free, kept.start - after.start);
-        extents.extend(held.part(kept.start - before.start..kept.end - before.start, kept.is_empty()));
+        if !kept.is_empty() {
+            extents.extend(held.part(kept.start - before.start..kept.end - before.start));
+        }
         extents.extend(take(&mut free, after.end - kept.end));
         Ok(ObjectRecord { description, extents })
     }
@@ -195,10 +197,7 @@ impl Objects {
 
 impl Object {
     /// The map entries of some of the object's chunks, counted from its first chunk.
-    fn part(&self, chunks: Range<u32>, none: bool) -> Vec<MapExtent> {
-        if none {
-            return Vec::new();
-        }
+    fn part(&self, chunks: Range<u32>) -> Vec<MapExtent> {
         let cut = |(first, extent): (&u32, &MapExtent)| {
             let (start, end) = (chunks.start.max(*first), chunks.end.min(first + extent.count));
             (start < end).then(|| MapExtent { start: extent.start + (start - first), count: end - start })
@@ -303,8 +302,10 @@ mod tests {
         let (new, old, entries) = resize(chunks(2, 5)).unwrap();
         assert_eq!((new, old), (3, 23));
         assert_eq!((entries[2], entries[5], entries[6], entries[7]), (Some(0), Some(5), Some(6), None));
-        let (new, old, _) = resize(chunks(200, 80)).unwrap();
-        assert_eq!((new, old), (80, 5));
+        for (elsewhere, gained, lost) in [(chunks(20, 2), 2, 5), (chunks(3, 4), 4, 2), (chunks(200, 80), 80, 4)] {
+            let (new, old, _) = resize(elsewhere).unwrap();
+            assert_eq!((new, old), (gained, lost), "nothing is kept");
+        }
         assert_eq!(resize(chunks(200, 81)), Err(Failure::NoSpace));
         assert_eq!(objects.room(), 0);
     }
