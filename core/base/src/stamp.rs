@@ -17,7 +17,7 @@ impl Stamp {
     /// Lower than every stamp of a host.
     pub const ZERO: Stamp = Stamp { clock: Clock(0), host: Generation(0) };
 
-    /// The highest stamp with this clock reading.
+    /// The highest stamp with this clock reading: that of no host, but a bound.
     pub fn last_of(clock: Clock) -> Stamp {
         Stamp { clock, host: Generation(u32::MAX) }
     }
@@ -65,12 +65,14 @@ impl StampSource {
     }
 
     /// Makes all later stamps higher than `seen`, the stamp that a transaction of this host lost to. The lead of `seen` is remembered,
-    /// because a host whose clock lags would otherwise lose to the same host again.
+    /// because a host whose clock lags would otherwise lose to the same host again. A stamp of this host, and the bound that a device has
+    /// reserved, say nothing about other hosts' clocks. Learned from, they would renew the lead that a stamp was taken with, and add its
+    /// head start or the reservation each time.
     pub fn learn(&mut self, clock: Clock, seen: Stamp) {
-        self.last = self.last.max(seen.clock);
         self.accepted(seen);
         let ahead = seen.clock.0.saturating_sub(clock.0);
-        if ahead > self.ahead_at(clock) && ahead <= CLOCK_AHEAD_MAX {
+        let is_of_another = seen != Stamp::last_of(seen.clock) && seen.host != self.host;
+        if is_of_another && ahead > self.ahead_at(clock) && ahead <= CLOCK_AHEAD_MAX {
             (self.ahead, self.learned) = (ahead, clock);
         }
     }
@@ -123,6 +125,19 @@ mod tests {
         assert!(soon > Clock(51_900), "the stamp must be level with the other host's clock: {soon:?}");
         let later = Clock(2_000 + LEARNED_FOR);
         assert_eq!(source.next(later).clock, later);
+    }
+
+    #[test]
+    fn a_host_that_loses_to_its_own_stamps_or_to_bounds_does_not_move_away_from_its_clock() {
+        let head_start = 1_000;
+        for is_bound in [false, true] {
+            let mut source = StampSource::new(Generation(3));
+            for clock in (1_000..100_000).step_by(100) {
+                let taken = source.next(Clock(clock + head_start));
+                source.learn(Clock(clock), if is_bound { Stamp::last_of(taken.clock) } else { taken });
+            }
+            assert!(source.next(Clock(100_000)).clock <= Clock(100_000 + head_start), "{is_bound}");
+        }
     }
 
     #[test]

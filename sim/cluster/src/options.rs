@@ -6,7 +6,7 @@ use braid_base::{DeviceId, Rng};
 use braid_check::Promise;
 use braid_host::Acquisition;
 use braid_layout::{Layout, RaidLevel, SitePolicy};
-use braid_machine::{ClockCause, HostError};
+use braid_machine::HostError;
 use braid_ordering::{Atomicity, Ordering};
 use braid_store::Medium;
 use braid_wire::{Failure, ObjectFailure};
@@ -371,10 +371,11 @@ impl Options {
             HostError::Fenced => self.lock_servers > 0 || has(FaultKind::Fence),
             // The journal of the device is full for a while, because other requests wait for the device, too.
             HostError::Objects(refusal) => refusal.failure == ObjectFailure::Busy,
-            HostError::ClockApart { cause, .. } => {
+            // A clock that is ahead by too much leaves stamps behind that are, too.
+            HostError::ClockApart { .. } => {
                 // Two clocks that have the largest difference and run at different rates will differ by more.
                 let drifts = self.faults.drift_ppm_max > 0 || has(FaultKind::ClockRate);
-                let apart = self.faults.skew_max > 0 && drifts && *cause == ClockCause::Host;
+                let apart = self.faults.skew_max > 0 && drifts;
                 has(FaultKind::ClockLeap) || has(FaultKind::CommonLeap) || apart
             }
             HostError::Device { failure: Failure::NoSpace, .. } => has(FaultKind::FullDisk),
