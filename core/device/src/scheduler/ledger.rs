@@ -132,10 +132,16 @@ impl Ledger {
                 cx.answer(host, Reply::Vote { transaction: id, vote: Vote::Prepared });
             }
             // There is no room to remember it: a late copy of its write would become an intent.
-            None if self.transactions.is_full_for(id.host) => cx.ignore(Ignored::InProgress),
+            None if !self.can_remember(cx, id) => cx.ignore(Ignored::InProgress),
             _ => return true,
         }
         false
+    }
+
+    /// True if there is room to remember that an unknown transaction was aborted. There always is for the oldest one that its host has yet
+    /// to end: the later ones can only be forgotten after it.
+    pub fn can_remember(&self, cx: &Ctx, id: TransactionId) -> bool {
+        cx.hosts.settled(id.host) == Some(id.sequence) || !self.transactions.is_full_for(id.host)
     }
 
     /// Tells the hosts of `blockers` that a request waits for them. If a host can't act on that yet, it is told when it

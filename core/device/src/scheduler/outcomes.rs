@@ -95,7 +95,7 @@ impl Scheduler {
             ) => {
                 self.order.waiting.take(id);
                 self.columns.remove(id);
-                if state.is_none() && host == id.host && !self.order.ledger.table().is_full_for(id.host) {
+                if state.is_none() && host == id.host && self.order.ledger.can_remember(cx, id) {
                     // Its pre-write may still be on its way: the device remembers that it comes too late.
                     self.order
                         .ledger

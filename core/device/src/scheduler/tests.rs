@@ -336,7 +336,7 @@ fn a_late_copy_of_a_retraction_does_not_undo_what_its_host_has_heard_to_be_prepa
 }
 
 #[test]
-fn a_retraction_that_can_not_be_remembered_is_not_answered() {
+fn a_retraction_that_can_not_be_remembered_is_not_answered_unless_the_others_wait_for_it() {
     let mut bench = Bench::new();
     let full = bench.settings.device_transactions_max as u64;
     let stamp = bench.stamp(FIRST, 1);
@@ -347,6 +347,9 @@ fn a_retraction_that_can_not_be_remembered_is_not_answered() {
         cx.decisions.clear();
     });
     assert_eq!(bench.say(retract(2, stamp)), [Decision::Ignore(Ignored::InProgress)]);
+    bench.hosts.settle(FIRST, 2);
+    let aborted = Reply::Decided { transaction: id(2, stamp), outcome: Outcome::Abort };
+    assert_eq!(bench.say(retract(2, stamp)), [Decision::Answer { host: FIRST, reply: aborted }]);
 }
 
 #[test]
