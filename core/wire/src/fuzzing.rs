@@ -1,10 +1,28 @@
 //! Properties that must hold for arbitrary bytes. The fuzzer and the property tests call the same functions, which panic where decoding
 //! accepts something invalid.
 
+use crate::any::{Any, Choices};
+use crate::files::FileReply;
 use crate::frame::{Frame, HEADER_BYTES, WireError};
 use crate::message::{Answer, Message, Reply};
+use crate::objects::ObjectAnswer;
 use braid_base::{ArrayId, DeviceId, Epoch, Generation, NodeId, checksum, limits};
 use bytes::Bytes;
+
+/// A frame that depends on these numbers: any message, with any valid values.
+pub fn any_frame(choices: &[u64]) -> Frame {
+    Any::any(&mut Choices(choices))
+}
+
+/// An answer to an object request, likewise.
+pub fn any_object_answer(choices: &[u64]) -> ObjectAnswer {
+    Any::any(&mut Choices(choices))
+}
+
+/// A reply of a metadata server, likewise.
+pub fn any_file_reply(choices: &[u64]) -> FileReply {
+    Any::any(&mut Choices(choices))
+}
 
 /// A sender sends `data` in place of a frame.
 pub fn wire_frame(data: &[u8]) {

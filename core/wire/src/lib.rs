@@ -19,6 +19,7 @@
 //! | `frame` | frames: one message between two nodes, with a checksum |
 //! | `message_codec` | the encoding of each message |
 //! | `codec` | the encoding of numbers, lists and payloads |
+//! | `any` | arbitrary values of all messages |
 //! | `fuzzing` | properties that must hold for arbitrary bytes |
 //!
 //! History of the wire format, newest version first. A frame of another version is refused:
@@ -39,6 +40,7 @@
 //! | 1 | the first version: timestamp ordering with implied atomicity over blocks |
 
 pub mod administration;
+mod any;
 mod codec;
 mod demand;
 mod direction;

@@ -1,7 +1,8 @@
 //! The encoding of each message: a struct is its fields in the order of their declaration; an enum is one byte for the variant, then the
-//! fields of that variant.
+//! fields of that variant. The macros also make arbitrary values, for property tests.
 
 use crate::administration::*;
+use crate::any::{Any, Choices};
 use crate::codec::{Reader, Wire, Writer};
 use crate::files::*;
 use crate::frame::WireError;
@@ -33,6 +34,11 @@ macro_rules! wire_struct {
                 Ok($name { $($field: Wire::take(from)?),* })
             }
         }
+        impl Any for $name {
+            fn any(of: &mut Choices) -> Self {
+                $name { $($field: Any::any(of)),* }
+            }
+        }
     };
 }
 
@@ -45,6 +51,11 @@ macro_rules! wire_newtype {
             }
             fn take(from: &mut Reader) -> Result<Self, WireError> {
                 Ok($name(Wire::take(from)?))
+            }
+        }
+        impl Any for $name {
+            fn any(of: &mut Choices) -> Self {
+                $name(Any::any(of))
             }
         }
     )*};
@@ -71,6 +82,15 @@ macro_rules! wire_enum {
                     ),)*
                     _ => Err(WireError::BadValue { what: stringify!($name) }),
                 }
+            }
+        }
+        impl Any for $name {
+            fn any(of: &mut Choices) -> Self {
+                let variants: &[fn(&mut Choices) -> Self] = &[$(|_of| $name::$choice
+                    $({ $($field: Any::any(_of)),* })?
+                    $(({ let $inner = Any::any(_of); $inner }))?
+                ),*];
+                variants[of.below(variants.len() as u64) as usize](of)
             }
         }
     };

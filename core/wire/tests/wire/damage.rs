@@ -1,7 +1,7 @@
 //! Frames that are damaged, truncated, random or of another release are refused without a panic.
 
+use crate::any;
 use crate::golden::goldens;
-use crate::{any, any_objects};
 use braid_wire::frame::{MAGIC, VERSION};
 use braid_wire::fuzzing::{reseal, seal, wire_frame, wire_message};
 use braid_wire::*;
@@ -118,7 +118,7 @@ proptest! {
 proptest! {
     /// The journal protects stored answers by checksums; nevertheless, invalid ones are refused.
     #[test]
-    fn a_kept_answer_that_is_cut_or_prolonged_is_refused(answer in any_objects::answer()) {
+    fn a_kept_answer_that_is_cut_or_prolonged_is_refused(answer in any::object_answer()) {
         let bytes = Bytes::from(encode_answer(&answer));
         prop_assert_eq!(decode_answer(&bytes), Ok(answer));
         for length in 0..bytes.len() {
@@ -129,7 +129,7 @@ proptest! {
 
     #[test]
     fn a_kept_answer_with_some_bytes_changed_is_decoded_without_a_panic(
-        answer in any_objects::answer(),
+        answer in any::object_answer(),
         changes in vec((any::<Index>(), small_byte()), 1..4),
     ) {
         let mut bytes = encode_answer(&answer);

@@ -1,6 +1,6 @@
 //! The bounds of commands to metadata servers.
 
-use crate::any_files::reply;
+use crate::any::file_reply;
 use crate::limits::{ListLimit, frame};
 use braid_base::limits::*;
 use braid_base::{BlockRange, Generation, InodeId};
@@ -137,12 +137,12 @@ fn a_command_is_checked() {
 
 proptest! {
     #[test]
-    fn every_reply_is_stored_and_read_again(reply in reply()) {
+    fn every_reply_is_stored_and_read_again(reply in file_reply()) {
         prop_assert_eq!(decode_reply(&encode_reply(&reply).into()), Ok(reply));
     }
 
     #[test]
-    fn a_damaged_stored_reply_is_an_error_or_another_reply(reply in reply(), at in any::<prop::sample::Index>(), by in 1..=255u8) {
+    fn a_damaged_stored_reply_is_an_error_or_another_reply(reply in file_reply(), at in any::<prop::sample::Index>(), by in 1..=255u8) {
         let mut bytes = encode_reply(&reply);
         let at = at.index(bytes.len());
         bytes[at] ^= by;

@@ -1,8 +1,6 @@
 //! Tests of the wire format: it is as documented, and everything else is refused.
 
 mod any;
-mod any_files;
-mod any_objects;
 mod damage;
 mod golden;
 mod golden_files;
