@@ -1,119 +1,141 @@
-//! The program of a client: a procedure, and depending on its result, the next one. `L` is the record of the test, shared by all clients.
+//! The program of a client: an async function that runs procedures and makes requests. `L` is the record of the test, shared by all clients.
 //!
 //! ```text
-//! run(lock.acquire("a"), move |_, grant| match grant {
-//!     Ok(grant) => ask(write, move |moment: &mut Moment<Observations>, answer| { moment.observed.wrote += 1; run(grant.release(), |_, _| over()) }),
-//!     Err(_) => over(),
-//! })
+//! world.client(async |me| {
+//!     let Ok(grant) = me.run(lock.acquire("a")).await else { return };
+//!     me.ask(write).await;
+//!     me.observed().wrote += 1;
+//!     me.run(grant.release()).await.expect("it was held");
+//! });
 //! ```
 
 use braid_base::{Rng, Time};
 use braid_recipes::{Answer, Next, Procedure};
 use braid_wire::ObjectRequest;
+use std::cell::{RefCell, RefMut};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// The state of a client at the end of one of its procedures.
-pub struct Moment<'a, L> {
-    pub client: usize,
-    /// The time by the client's own clock, which differs from the others'.
-    pub now: Time,
-    /// True time, which no client sees.
-    pub true_now: Time,
-    /// The client's random source.
-    pub rng: &'a mut Rng,
-    /// The test's record.
-    pub observed: &'a mut L,
+/// What a client wants next, and the delay of its request, if it is given.
+pub(super) type Wants = (Next<()>, Option<Duration>);
+
+type Program = Pin<Box<dyn Future<Output = ()>>>;
+
+/// A client, as its program sees it.
+pub struct Me<L> {
+    state: Rc<RefCell<State>>,
+    observed: Rc<RefCell<L>>,
 }
 
-/// The rest of a client's program.
-pub struct Doing<L>(pub(super) Option<Box<dyn Runs<L>>>);
-
-/// The result of a step.
-pub(super) enum Step<L> {
-    /// The client makes this request, and continues with the answer. The duration, if given, is the delay of the request.
-    Wants(Next<()>, Option<Duration>),
-    /// The client continues with this.
-    Then(Doing<L>),
+struct State {
+    client: usize,
+    now: Time,
+    true_now: Time,
+    rng: Rng,
+    wants: Option<Wants>,
+    answer: Option<Answer>,
 }
 
-pub(super) trait Runs<L> {
-    fn resume(&mut self, moment: &mut Moment<L>, answer: Answer) -> Step<L>;
-}
+/// A program that has not begun.
+pub struct Doing<L>(Box<dyn FnOnce(Me<L>) -> Program>);
 
-/// The client has finished.
-pub fn over<L>() -> Doing<L> {
-    Doing(None)
-}
-
-/// Runs a procedure to its end.
-pub fn run<L, P, F>(procedure: P, then: F) -> Doing<L>
+pub fn doing<L, F>(program: impl FnOnce(Me<L>) -> F + 'static) -> Doing<L>
 where
-    P: Procedure + 'static,
-    F: FnOnce(&mut Moment<L>, P::Output) -> Doing<L> + 'static,
+    F: Future<Output = ()> + 'static,
 {
-    Doing(Some(Box::new(Run { procedure, then: Some(then) })))
+    Doing(Box::new(|me| Box::pin(program(me))))
 }
 
-/// Makes one request.
-pub fn ask<L, F>(request: ObjectRequest, then: F) -> Doing<L>
-where
-    F: FnOnce(&mut Moment<L>, Answer) -> Doing<L> + 'static,
-{
-    Doing(Some(Box::new(One { wants: Some((Next::ask(request), None)), then: Some(then) })))
+/// A program that has begun.
+pub(super) struct Running {
+    state: Rc<RefCell<State>>,
+    program: Program,
 }
 
-/// Makes one request, which is delayed by this time.
-pub fn late<L, F>(delay: Duration, request: ObjectRequest, then: F) -> Doing<L>
-where
-    F: FnOnce(&mut Moment<L>, Answer) -> Doing<L> + 'static,
-{
-    Doing(Some(Box::new(One { wants: Some((Next::ask(request), Some(delay))), then: Some(then) })))
-}
+impl Running {
+    pub fn begin<L>(doing: Doing<L>, client: usize, rng: Rng, observed: Rc<RefCell<L>>) -> Running {
+        let (now, true_now) = (Time(0), Time(0));
+        let state = Rc::new(RefCell::new(State { client, now, true_now, rng, wants: None, answer: None }));
+        Running { state: state.clone(), program: doing.0(Me { state, observed }) }
+    }
 
-/// Sleeps.
-pub fn sleep<L, F>(span: Duration, then: F) -> Doing<L>
-where
-    F: FnOnce(&mut Moment<L>) -> Doing<L> + 'static,
-{
-    let then = move |moment: &mut Moment<L>, _: Answer| then(moment);
-    Doing(Some(Box::new(One { wants: Some((Next::Sleep(span), None)), then: Some(then) })))
-}
-
-struct Run<P, F> {
-    procedure: P,
-    then: Option<F>,
-}
-
-impl<L, P, F> Runs<L> for Run<P, F>
-where
-    P: Procedure,
-    F: FnOnce(&mut Moment<L>, P::Output) -> Doing<L>,
-{
-    fn resume(&mut self, moment: &mut Moment<L>, answer: Answer) -> Step<L> {
-        let mut output = None;
-        match self.procedure.resume(moment.now, moment.rng, answer).map(|end| output = Some(end)) {
-            Next::Done(()) => {
-                let (then, output) = (self.then.take().expect("it ends once"), output.expect("just ended"));
-                Step::Then(then(moment, output))
+    /// Continues with an answer, up to the next request or wait; none if the program has ended.
+    pub fn step(&mut self, now: Time, true_now: Time, answer: Answer) -> Option<Wants> {
+        {
+            let mut state = self.state.borrow_mut();
+            (state.now, state.true_now, state.answer) = (now, true_now, Some(answer));
+        }
+        match self.program.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(()) => None,
+            Poll::Pending => {
+                Some(self.state.borrow_mut().wants.take().expect("a client waits for its own requests only"))
             }
-            wants => Step::Wants(wants, None),
         }
     }
 }
 
-struct One<F> {
-    wants: Option<(Next<()>, Option<Duration>)>,
-    then: Option<F>,
-}
+impl<L> Me<L> {
+    pub fn client(&self) -> usize {
+        self.state.borrow().client
+    }
 
-impl<L, F> Runs<L> for One<F>
-where
-    F: FnOnce(&mut Moment<L>, Answer) -> Doing<L>,
-{
-    fn resume(&mut self, moment: &mut Moment<L>, answer: Answer) -> Step<L> {
-        if let Some((wants, delay)) = self.wants.take() {
-            return Step::Wants(wants, delay);
+    /// The time by the client's own clock, which differs from the others'.
+    pub fn now(&self) -> Time {
+        self.state.borrow().now
+    }
+
+    /// True time, which no client sees.
+    pub fn true_now(&self) -> Time {
+        self.state.borrow().true_now
+    }
+
+    /// The test's record.
+    pub fn observed(&self) -> RefMut<'_, L> {
+        self.observed.borrow_mut()
+    }
+
+    /// A number below `bound`, from the client's random source.
+    pub fn below(&self, bound: u64) -> u64 {
+        self.state.borrow_mut().rng.below(bound)
+    }
+
+    pub fn chance(&self, parts: u64, whole: u64) -> bool {
+        self.state.borrow_mut().rng.chance(parts, whole)
+    }
+
+    /// Runs a procedure to its end.
+    pub async fn run<P: Procedure>(&self, mut procedure: P) -> P::Output {
+        let mut answer = Answer::None;
+        loop {
+            let mut output = None;
+            let now = self.now();
+            let next = procedure.resume(now, &mut self.state.borrow_mut().rng, answer).map(|end| output = Some(end));
+            if let Some(output) = output {
+                return output;
+            }
+            answer = self.want(next, None).await;
         }
-        Step::Then(self.then.take().expect("it ends once")(moment, answer))
+    }
+
+    /// Makes one request.
+    pub async fn ask(&self, request: ObjectRequest) -> Answer {
+        self.want(Next::ask(request), None).await
+    }
+
+    /// Makes one request, which is delayed by this time.
+    pub async fn late(&self, delay: Duration, request: ObjectRequest) -> Answer {
+        self.want(Next::ask(request), Some(delay)).await
+    }
+
+    pub async fn sleep(&self, span: Duration) {
+        self.want(Next::Sleep(span), None).await;
+    }
+
+    fn want(&self, next: Next<()>, delay: Option<Duration>) -> impl Future<Output = Answer> {
+        let mut state = self.state.borrow_mut();
+        (state.wants, state.answer) = (Some((next, delay)), None);
+        std::future::poll_fn(|_| self.state.borrow_mut().answer.take().map_or(Poll::Pending, Poll::Ready))
     }
 }

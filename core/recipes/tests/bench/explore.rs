@@ -52,7 +52,7 @@ pub fn explore_from<L>(
         world.space = space.clone();
         world.after_each(after_each.clone());
         for doing in clients {
-            world.client(doing);
+            world.add(doing);
         }
         runs += 1;
         ended += u64::from(one_way(&mut world, budget, &mut choices));

@@ -2,7 +2,7 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`doing`] | the program of a client: one procedure after the other |
+//! | [`doing`] | the program of a client: an async function |
 //! | [`space`] | the objects |
 //! | [`world`] | clients and requests in time: delays, lost answers, crashes, clocks; all derived from a seed, which a failure prints |
 //! | [`explore`] | the same clients without randomness: every order of their steps, every lost answer and crash within a budget |
@@ -14,7 +14,7 @@ pub mod explore;
 pub mod space;
 pub mod world;
 
-pub use doing::{Doing, Moment, ask, late, over, run, sleep};
+pub use doing::{Doing, Me, doing};
 pub use explore::{Budget, explore, explore_from};
 pub use space::Space;
 pub use world::{CALM, FaultRates, ROUGH, SILENT, World};

@@ -9,7 +9,7 @@
 //! A request for which a client was told [`RequestFailure::Unknown`] may still be executed, until a later request of the client is. The
 //! request of a crashed client may be executed much later. Clients' clocks show different times, and run slightly fast or slow.
 
-use super::doing::{Doing, Moment, Step};
+use super::doing::{Doing, Me, Running, Wants, doing};
 use super::space::Space;
 use braid_base::{ObjectId, Rng, Time};
 use braid_recipes::{Answer, Next, RequestFailure};
@@ -18,7 +18,9 @@ use braid_wire::{
 };
 use braid_world::EventQueue;
 use bytes::Bytes;
+use std::cell::{RefCell, RefMut};
 use std::fmt;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// The rates of faults, per thousand where nothing else is said.
@@ -87,8 +89,7 @@ pub enum Fate {
 /// The simulated world.
 pub struct World<L> {
     pub space: Space,
-    /// The record of the test.
-    pub observed: L,
+    observed: Rc<RefCell<L>>,
     /// True time, which no client sees.
     pub now: Time,
     /// The present rates of faults.
@@ -97,7 +98,7 @@ pub struct World<L> {
     began: FaultRates,
     seed: u64,
     pub(super) rng: Rng,
-    pub(super) clients: Vec<Client<L>>,
+    pub(super) clients: Vec<Client>,
     events: EventQueue<Event>,
     watchers: Vec<Watcher>,
     after_each: Option<Look<L>>,
@@ -132,13 +133,13 @@ impl fmt::Display for Line {
 
 type Look<L> = Box<dyn FnMut(&mut L, &Space)>;
 
-pub(super) struct Client<L> {
-    pub(super) doing: Doing<L>,
+pub(super) struct Client {
+    /// None once it has crashed.
+    program: Option<Running>,
     pub(super) fate: Fate,
     pub(super) immortal: bool,
     offset: u64,
     drift: i64,
-    rng: Rng,
     /// Counts the client's steps: events for an earlier step are dropped.
     pub(super) step: u64,
     /// The step of the last executed request: no request of an earlier step is executed after it.
@@ -164,7 +165,7 @@ impl<L> World<L> {
     pub fn new(seed: u64, rates: FaultRates, objects: &[ObjectId], observed: L) -> World<L> {
         World {
             space: Space::with(objects),
-            observed,
+            observed: Rc::new(RefCell::new(observed)),
             now: Time(0),
             rates,
             began: rates,
@@ -183,29 +184,36 @@ impl<L> World<L> {
         self.after_each = Some(Box::new(look));
     }
 
-    /// Adds a client; returns its number.
-    pub fn client(&mut self, doing: Doing<L>) -> usize {
-        let drift = self.rates.drift as i64;
-        let client = Client {
-            doing,
-            fate: Fate::Alive,
-            immortal: false,
-            offset: self.rng.below(1 << 40),
-            drift: self.rng.below(2 * drift as u64 + 1) as i64 - drift,
-            rng: self.rng.fork(),
-            step: 0,
-            done: 0,
-        };
-        self.clients.push(client);
-        let number = self.clients.len() - 1;
+    /// The record of the test.
+    pub fn observed(&self) -> RefMut<'_, L> {
+        self.observed.borrow_mut()
+    }
+
+    /// Adds a client with this program; returns its number.
+    pub fn client<F>(&mut self, program: impl FnOnce(Me<L>) -> F + 'static) -> usize
+    where
+        F: Future<Output = ()> + 'static,
+    {
+        self.add(doing(program))
+    }
+
+    pub(super) fn add(&mut self, doing: Doing<L>) -> usize {
+        let (number, drift) = (self.clients.len(), self.rates.drift as i64);
+        let offset = self.rng.below(1 << 40);
+        let drift = self.rng.below(2 * drift as u64 + 1) as i64 - drift;
+        let program = Some(Running::begin(doing, number, self.rng.fork(), self.observed.clone()));
+        self.clients.push(Client { program, fate: Fate::Alive, immortal: false, offset, drift, step: 0, done: 0 });
         let begins = self.delay();
         self.schedule(begins, Event::Tell { client: number, step: 0, answer: Answer::None });
         number
     }
 
     /// Adds a client that does not crash at random.
-    pub fn immortal(&mut self, doing: Doing<L>) -> usize {
-        let number = self.client(doing);
+    pub fn immortal<F>(&mut self, program: impl FnOnce(Me<L>) -> F + 'static) -> usize
+    where
+        F: Future<Output = ()> + 'static,
+    {
+        let number = self.client(program);
         self.clients[number].immortal = true;
         number
     }
@@ -213,7 +221,7 @@ impl<L> World<L> {
     /// Crashes a client; its last request may still be executed.
     pub fn kill(&mut self, client: usize) {
         self.clients[client].fate = Fate::Dead;
-        self.clients[client].doing = Doing(None);
+        self.clients[client].program = None;
         self.watchers.retain(|watcher| watcher.client != client);
     }
 
@@ -290,7 +298,7 @@ impl<L> World<L> {
         };
         self.note(client, What::Done(request.clone(), answer.clone()));
         if let Some(look) = &mut self.after_each {
-            look(&mut self.observed, &self.space);
+            look(&mut self.observed.borrow_mut(), &self.space);
         }
         answer
     }
@@ -306,24 +314,15 @@ impl<L> World<L> {
     }
 
     /// The client's next step; none if it has finished.
-    pub(super) fn step(&mut self, client: usize, mut answer: Answer) -> Option<(Next<()>, Option<Duration>)> {
+    pub(super) fn step(&mut self, client: usize, answer: Answer) -> Option<Wants> {
         let now = self.clock(client);
         let of = &mut self.clients[client];
         of.step += 1;
-        for _ in 0..1000 {
-            let (rng, observed) = (&mut of.rng, &mut self.observed);
-            let mut moment = Moment { client, now, true_now: self.now, rng, observed };
-            let Some(runs) = &mut of.doing.0 else {
-                of.fate = Fate::Through;
-                return None;
-            };
-            match runs.resume(&mut moment, answer) {
-                Step::Wants(wants, delay) => return Some((wants, delay)),
-                Step::Then(next) => of.doing = next,
-            }
-            answer = Answer::None;
+        let wants = of.program.as_mut().expect("it lives").step(now, self.now, answer);
+        if wants.is_none() {
+            of.fate = Fate::Through;
         }
-        panic!("client {client} loops without making a request");
+        wants
     }
 
     /// The client crashes at this step: its request is executed or not, now or much later.

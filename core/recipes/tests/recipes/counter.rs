@@ -1,8 +1,6 @@
 //! Tests of the delivery counter: scenarios, every order of two clients' steps, and swarm runs.
 
-use crate::bench::{
-    Budget, CALM, Doing, FaultRates, Moment, ROUGH, SILENT, World, ask, explore, late, over, run, sleep, space,
-};
+use crate::bench::{Budget, CALM, FaultRates, Me, ROUGH, SILENT, World, doing, explore, space};
 use crate::written::{append, check_holds, check_order, check_reports, records, seconds, taken};
 use braid_base::{ObjectId, Time};
 use braid_recipes::counter::{CounterError, CounterOptions, DeliveryCounter, SLOTS, Turn};
@@ -62,16 +60,12 @@ fn world(seed: u64, rates: FaultRates) -> World<Log> {
 }
 
 /// Enters, records that, stays for a given time, and leaves.
-fn visits(name: &'static str, stay: Duration) -> Doing<Log> {
-    run(counter().enter(name), move |moment: &mut Moment<Log>, turn| {
-        let turn = turn.expect("it is served");
-        moment.observed.lines.push(format!("{name}{} {}", turn.ticket(), moment.true_now.0 / 1_000_000_000));
-        sleep(stay, move |_| {
-            run(turn.leave(), |_, left| {
-                left.expect("it held its turn until the end");
-                over()
-            })
-        })
+fn visits(world: &mut World<Log>, name: &'static str, stay: Duration) -> usize {
+    world.client(async move |me| {
+        let turn = me.run(counter().enter(name)).await.expect("it is served");
+        me.observed().lines.push(format!("{name}{} {}", turn.ticket(), me.true_now().0 / 1_000_000_000));
+        me.sleep(stay).await;
+        me.run(turn.leave()).await.expect("it held its turn until the end");
     })
 }
 
@@ -79,22 +73,22 @@ fn visits(name: &'static str, stay: Duration) -> Doing<Log> {
 fn alone_it_takes_two_round_trips_to_enter_and_one_to_leave() {
     let mut world = world(1, CALM);
     for round in 1..=3 {
-        world.client(visits("a", Duration::ZERO));
+        visits(&mut world, "a", Duration::ZERO);
         world.run();
         assert_eq!(world.trace().len(), 3 * round);
     }
-    assert_eq!(world.observed.lines, ["a0 0", "a1 0", "a2 0"]);
+    assert_eq!(world.observed().lines, ["a0 0", "a1 0", "a2 0"]);
 }
 
 #[test]
 fn they_are_served_in_the_order_of_tickets_and_called_and_do_not_ask() {
     let mut world = world(1, CALM);
     for name in ["a", "b", "c", "d"] {
-        world.client(visits(name, Duration::from_millis(600)));
+        visits(&mut world, name, Duration::from_millis(600));
         world.run_for(Duration::from_millis(50));
     }
     world.run();
-    let served: Vec<&str> = world.observed.lines.iter().map(|line| &line[..2]).collect();
+    let served: Vec<String> = world.observed().lines.iter().map(|line| line[..2].to_string()).collect();
     assert_eq!(served, ["a0", "b1", "c2", "d3"]);
     // For each client: a ticket, its name written to the slot, the entry after the call, and the exit; the first needs no slot. The last in
     // line looks once more, since it has to wait for longer than two polls.
@@ -105,40 +99,35 @@ fn they_are_served_in_the_order_of_tickets_and_called_and_do_not_ask() {
 #[test]
 fn the_dead_are_skipped_and_one_that_comes_back_learns_it() {
     let mut world = world(1, CALM);
-    let dies = world.client(run(counter().enter("dies"), |_, _| sleep(seconds(99), |_| over())));
+    let dies = world.client(async |me| {
+        let _turn = me.run(counter().enter("dies")).await;
+        me.sleep(seconds(99)).await;
+    });
     world.run_for(seconds(1));
-    let dies_waiting = world.client(visits("never", Duration::ZERO));
+    let dies_waiting = visits(&mut world, "never", Duration::ZERO);
     world.run_for(Duration::from_millis(50));
     // Its request to enter will be late by more than a lease.
-    world.client(run(counter().enter("paused"), |moment: &mut Moment<Log>, turn| {
-        let turn = turn.unwrap();
+    world.client(async |me| {
+        let turn = me.run(counter().enter("paused")).await.unwrap();
         assert_eq!(turn.ticket(), 2);
-        moment.observed.lines.push(format!("paused2 {}", moment.true_now.0 / 1_000_000_000));
-        late(seconds(8), turn.guard(append(DATA, [2, 2, 2])).unwrap(), move |moment: &mut Moment<Log>, answer| {
-            assert!(!taken(&answer));
-            moment.observed.lines.push("refused".into());
-            run(turn.renew(), move |_, renewed| {
-                assert_eq!(renewed.unwrap_err(), CounterError::Skipped { turn: 4 });
-                run(turn.leave_with(append(DATA, [2, 2, 2])).unwrap(), |_, left| {
-                    assert_eq!(left.unwrap_err(), CounterError::Skipped { turn: 4 });
-                    over()
-                })
-            })
-        })
-    }));
+        me.observed().lines.push(format!("paused2 {}", me.true_now().0 / 1_000_000_000));
+        let answer = me.late(seconds(8), turn.guard(append(DATA, [2, 2, 2])).unwrap()).await;
+        assert!(!taken(&answer));
+        me.observed().lines.push("refused".into());
+        assert_eq!(me.run(turn.renew()).await.unwrap_err(), CounterError::Skipped { turn: 4 });
+        let left = me.run(turn.leave_with(append(DATA, [2, 2, 2])).unwrap()).await;
+        assert_eq!(left.unwrap_err(), CounterError::Skipped { turn: 4 });
+    });
     world.run_for(Duration::from_millis(50));
-    world.client(visits("last", seconds(1)));
+    visits(&mut world, "last", seconds(1));
     world.kill(dies);
     world.kill(dies_waiting);
     world.run();
     // The first lease began when a client saw that heartbeat, at 1; then that of the client that was called and did not come; then that of
     // the paused one.
-    let [paused, last, refused] = &world.observed.lines[..] else { panic!("{:?}", world.observed.lines) };
-    assert!(
-        paused.starts_with("paused2 ") && last.starts_with("last3 ") && refused == "refused",
-        "{:?}",
-        world.observed.lines
-    );
+    let lines = world.observed().lines.clone();
+    let [paused, last, refused] = &lines[..] else { panic!("{lines:?}") };
+    assert!(paused.starts_with("paused2 ") && last.starts_with("last3 ") && refused == "refused", "{lines:?}");
     assert!(records(&world.space.bytes(DATA)).is_empty());
     assert_eq!(
         world.space.value(COUNTERS, AttributeName::new(14, 3)),
@@ -150,18 +139,28 @@ fn the_dead_are_skipped_and_one_that_comes_back_learns_it() {
 #[test]
 fn a_client_that_gives_up_is_skipped() {
     let mut world = world(1, CALM);
-    world.client(run(counter().enter("long"), |_, turn| stays(turn.unwrap(), 10)));
+    // Renews once a second, and leaves.
+    world.client(async |me| {
+        let mut turn = me.run(counter().enter("long")).await.unwrap();
+        for _ in 0..10 {
+            me.sleep(seconds(1)).await;
+            assert!(me.now() < turn.sure_until());
+            turn = me.run(turn.renew()).await.expect("it has renewed");
+        }
+        me.sleep(seconds(1)).await;
+        me.run(turn.leave()).await.expect("it has renewed");
+    });
     world.run_for(seconds(1));
     let hasty = CounterOptions { patience: seconds(2), ..options() };
-    world.client(run(DeliveryCounter::new(COUNTERS, FIRST, hasty).enter("hasty"), |_, turn| {
+    world.client(async move |me| {
+        let turn = me.run(DeliveryCounter::new(COUNTERS, FIRST, hasty).enter("hasty")).await;
         assert_eq!(turn.unwrap_err(), CounterError::TimedOut { ticket: 1, turn: 0 });
-        over()
-    }));
+    });
     world.run_for(seconds(1));
-    world.client(visits("patient", Duration::ZERO));
+    visits(&mut world, "patient", Duration::ZERO);
     world.run();
-    assert_eq!(world.observed.lines.len(), 1);
-    assert!(world.observed.lines[0].starts_with("patient2"));
+    assert_eq!(world.observed().lines.len(), 1);
+    assert!(world.observed().lines[0].starts_with("patient2"));
 }
 
 #[test]
@@ -175,11 +174,11 @@ fn a_slot_that_is_anothers_is_done_without() {
         request.commands[0].sets.push(SetAttribute { name, value: Bytes::copy_from_slice(value) });
     }
     world.space.execute(&request).unwrap();
-    world.client(visits("a", seconds(2)));
+    visits(&mut world, "a", seconds(2));
     world.run_for(Duration::from_millis(100));
-    world.client(visits("b", seconds(1)));
+    visits(&mut world, "b", seconds(1));
     world.run();
-    assert_eq!(world.observed.lines, ["a65536 0", "b65537 2"]);
+    assert_eq!(world.observed().lines, ["a65536 0", "b65537 2"]);
     assert_eq!(world.trace().len(), 3 + 4 + 3, "it looks three times");
     assert_eq!(world.space.value(COUNTERS, AttributeName::new(FIRST.page + 5, FIRST.number)), Bytes::new());
 }
@@ -187,34 +186,20 @@ fn a_slot_that_is_anothers_is_done_without() {
 #[test]
 fn a_slot_that_goes_to_another_one_is_not_waited_for() {
     let mut world = World::new(1, CALM, &[COUNTERS], Log::default());
-    world.client(visits("a", seconds(2)));
+    visits(&mut world, "a", seconds(2));
     world.run_for(Duration::from_millis(100));
     // As if there were so many tickets between them that the next has the same slot.
     let mut request = space::one(COUNTERS, Action::Nothing);
     let value = Bytes::copy_from_slice(&SLOTS.to_be_bytes());
     request.commands[0].sets.push(SetAttribute { name: FIRST, value });
     world.space.execute(&request).unwrap();
-    world.client(run(counter().enter("far"), |_, turn| {
+    world.client(async |me| {
+        let turn = me.run(counter().enter("far")).await;
         assert!(matches!(turn, Err(CounterError::TimedOut { ticket: SLOTS, .. })));
-        over()
-    }));
+    });
     world.run();
     let looks = world.trace().len();
     assert!(looks < 100, "it looks now and then, {looks} times in a minute");
-}
-
-/// Renews once a second, this many times, and leaves.
-fn stays(turn: Turn, times: u32) -> Doing<Log> {
-    sleep(seconds(1), move |moment| {
-        assert!(moment.now < turn.sure_until());
-        match times {
-            0 => run(turn.leave(), |_, left| {
-                left.expect("it has renewed");
-                over()
-            }),
-            _ => run(turn.renew(), move |_, turn| stays(turn.expect("it has renewed"), times - 1)),
-        }
-    })
 }
 
 /// Two clients in every order of steps, with one lost answer or one crash.
@@ -228,24 +213,15 @@ fn two_clients_in_every_order() {
         patience: Duration::from_secs(1),
     };
     let visits = move |client: u64| {
-        run(DeliveryCounter::new(COUNTERS, FIRST, options).enter("x"), move |_, turn| {
-            let turn = match turn {
+        doing(async move |me: Me<Log>| {
+            let turn = match me.run(DeliveryCounter::new(COUNTERS, FIRST, options).enter("x")).await {
                 Ok(turn) => turn,
-                Err(error) => {
-                    assert_ne!(error, CounterError::NoCounter);
-                    return over();
-                }
+                Err(error) => return assert_ne!(error, CounterError::NoCounter),
             };
             let ticket = turn.ticket();
-            ask(turn.guard(append(DATA, [ticket, client, 0])).unwrap(), move |_, _| {
-                run(
-                    turn.leave_with(append(DATA, [ticket, client, 1])).unwrap(),
-                    move |moment: &mut Moment<Log>, left| {
-                        told(moment, [ticket, client, 1], left);
-                        over()
-                    },
-                )
-            })
+            me.ask(turn.guard(append(DATA, [ticket, client, 0])).unwrap()).await;
+            let left = me.run(turn.leave_with(append(DATA, [ticket, client, 1])).unwrap()).await;
+            told(&me, [ticket, client, 1], left);
         })
     };
     for budget in [Budget { unknown: 1, deaths: 0, waits: 2 }, Budget { unknown: 0, deaths: 1, waits: 4 }] {
@@ -258,138 +234,131 @@ fn two_clients_in_every_order() {
 
 /// Checks the writes that the device has accepted, and what clients were told.
 fn check(world: &mut World<Log>) {
-    let (records, log) = (records(&world.space.bytes(DATA)), &world.observed);
+    let (records, log) = (records(&world.space.bytes(DATA)), world.observed());
     check_order(&records);
     check_reports(&records, &log.happened, &log.not_happened);
     check_holds(&log.served);
 }
 
 /// Records the reported outcome of a last write.
-fn told(moment: &mut Moment<Log>, record: [u64; 3], left: Result<Option<Vec<CommandResult>>, CounterError>) {
+fn told(me: &Me<Log>, record: [u64; 3], left: Result<Option<Vec<CommandResult>>, CounterError>) {
     match left {
-        Ok(_) => moment.observed.happened.push(record),
+        Ok(_) => me.observed().happened.push(record),
         Err(CounterError::RequestFailure(RequestFailure::Unknown)) => {}
-        Err(_) => moment.observed.not_happened.push(record),
+        Err(_) => me.observed().not_happened.push(record),
     }
 }
 
 /// This many turns, each of which may be cut short, too long, or renewed.
-fn lives(rounds: u64) -> Doing<Log> {
-    if rounds == 0 {
-        return over();
-    }
-    run(counter().enter("x"), move |moment: &mut Moment<Log>, turn| {
-        let turn = match turn {
-            Ok(turn) => turn,
+async fn lives(me: Me<Log>, rounds: u64) {
+    for _ in 0..rounds {
+        match me.run(counter().enter("x")).await {
+            Ok(turn) => {
+                let sure = me.true_now().after(turn.sure_until().since(me.now()));
+                me.observed().served.push((turn.ticket(), me.client(), me.true_now(), sure));
+                writes(&me, turn).await;
+            }
             Err(error) => {
                 assert_ne!(error, CounterError::NoCounter);
-                moment.observed.skipped += u64::from(matches!(error, CounterError::Skipped { .. }));
-                return lives(rounds - 1);
+                note_skipped(&me, error);
             }
-        };
-        let sure = moment.true_now.after(turn.sure_until().since(moment.now));
-        moment.observed.served.push((turn.ticket(), moment.client, moment.true_now, sure));
-        writes(turn, rounds, 0)
-    })
+        }
+    }
 }
 
-fn writes(turn: Turn, rounds: u64, done: u64) -> Doing<Log> {
-    sleep(Duration::from_millis(10), move |moment: &mut Moment<Log>| {
-        let record = [turn.ticket(), moment.client as u64, done];
+fn note_skipped(me: &Me<Log>, error: CounterError) {
+    me.observed().skipped += u64::from(matches!(error, CounterError::Skipped { .. }));
+}
+
+/// Sets until when a client was sure of its turn.
+fn note_sure(me: &Me<Log>, ticket: u64, sure: impl FnOnce(Time) -> Time) {
+    let mut observed = me.observed();
+    let mine = observed.served.iter_mut().find(|served| served.0 == ticket).expect("it was recorded");
+    mine.3 = sure(mine.3);
+}
+
+async fn writes(me: &Me<Log>, mut turn: Turn) {
+    let mut done = 0;
+    loop {
+        me.sleep(Duration::from_millis(10)).await;
+        let record = [turn.ticket(), me.client() as u64, done];
         if done == 2 {
-            let mine = moment.observed.served.iter_mut().find(|served| served.0 == record[0]).expect("it was recorded");
-            mine.3 = mine.3.min(moment.true_now);
-            return match moment.rng.below(4) {
-                0 => lives(rounds - 1),
-                1 => run(turn.leave(), move |_, _| lives(rounds - 1)),
-                _ => run(turn.leave_with(append(DATA, record)).unwrap(), move |moment: &mut Moment<Log>, left| {
-                    told(moment, record, left);
-                    lives(rounds - 1)
-                }),
+            let now = me.true_now();
+            note_sure(me, turn.ticket(), |sure| sure.min(now));
+            return match me.below(4) {
+                0 => {}
+                1 => drop(me.run(turn.leave()).await),
+                _ => {
+                    let left = me.run(turn.leave_with(append(DATA, record)).unwrap()).await;
+                    told(me, record, left);
+                }
             };
         }
-        if moment.rng.chance(1, 4) {
-            return run(turn.renew(), move |moment: &mut Moment<Log>, turn| match turn {
-                Ok(turn) => {
-                    // If the outcome arrived in time.
-                    let left = turn.sure_until().since(moment.now);
-                    let mine = moment
-                        .observed
-                        .served
-                        .iter_mut()
-                        .find(|served| served.0 == turn.ticket())
-                        .expect("it was recorded");
-                    if !left.is_zero() {
-                        mine.3 = moment.true_now.after(left);
-                    }
-                    writes(turn, rounds, done)
-                }
-                Err(error) => {
-                    moment.observed.skipped += u64::from(matches!(error, CounterError::Skipped { .. }));
-                    lives(rounds - 1)
-                }
-            });
+        if me.chance(1, 4) {
+            turn = match me.run(turn.renew()).await {
+                Ok(turn) => turn,
+                Err(error) => return note_skipped(me, error),
+            };
+            // If the outcome arrived in time.
+            let (now, left) = (me.true_now(), turn.sure_until().since(me.now()));
+            note_sure(me, turn.ticket(), |sure| if left.is_zero() { sure } else { now.after(left) });
+            continue;
         }
-        let thinks = if moment.rng.chance(1, 15) { seconds(5) } else { Duration::from_millis(20) };
-        ask(turn.guard(append(DATA, record)).unwrap(), move |moment: &mut Moment<Log>, answer| {
-            if let Answer::Results(_) = &answer {
-                if !taken(&answer) {
-                    moment.observed.refused += 1;
-                    return lives(rounds - 1);
-                }
-                moment.observed.taken += 1;
+        let thinks = if me.chance(1, 15) { seconds(5) } else { Duration::from_millis(20) };
+        let answer = me.ask(turn.guard(append(DATA, record)).unwrap()).await;
+        if let Answer::Results(_) = &answer {
+            if !taken(&answer) {
+                me.observed().refused += 1;
+                return;
             }
-            sleep(thinks, move |_| writes(turn, rounds, done + 1))
-        })
-    })
+            me.observed().taken += 1;
+        }
+        me.sleep(thinks).await;
+        done += 1;
+    }
 }
 
 fn swarm(seed: u64, rates: FaultRates) -> Log {
     let mut world = world(seed, rates);
     for _ in 0..5 {
-        world.client(lives(10));
+        world.client(|me| lives(me, 10));
     }
     world.run();
-    let left = world.space.number(COUNTERS, FIRST) - world.observed.turn;
+    let left = world.space.number(COUNTERS, FIRST) - world.observed().turn;
     world.rates = CALM;
     let came = world.now;
     let patient = CounterOptions { patience: seconds(1000), ..options() };
     let last = DeliveryCounter::new(COUNTERS, FIRST, patient).enter("last");
-    world.immortal(run(last, move |moment: &mut Moment<Log>, turn| {
-        let turn = turn.expect("the counter continues");
-        let waited = moment.true_now.since(came);
+    world.immortal(async move |me| {
+        let turn = me.run(last).await.expect("the counter continues");
+        let waited = me.true_now().since(came);
         let most = (options().lease + 4 * options().poll + seconds(1)) * (left as u32 + 1);
         assert!(waited < most, "{left} tickets were left, and it waited {waited:?}");
-        run(turn.leave(), |_, _| over())
-    }));
+        let _ = me.run(turn.leave()).await;
+    });
     world.run();
     check(&mut world);
-    std::mem::take(&mut world.observed)
+    std::mem::take(&mut *world.observed())
 }
 
 #[test]
 fn a_client_that_is_cut_off_learns_that_its_lease_expired() {
     let mut world = world(1, CALM);
-    world.client(run(counter().enter("a"), |_, turn| {
-        let turn = turn.expect("no client is before it");
-        sleep(seconds(1), move |_| {
-            run(turn.renew(), move |moment: &mut Moment<Log>, renewed| {
-                assert_eq!(renewed, Err(CounterError::Uncertain));
-                let (late, began) = (moment.now.since(turn.sure_until()), moment.now);
-                assert!(moment.now >= turn.sure_until() && late < Duration::from_millis(10));
-                run(turn.leave(), move |moment: &mut Moment<Log>, left| {
-                    assert_eq!(left, Err(CounterError::RequestFailure(RequestFailure::Unknown)));
-                    assert!(moment.now.since(began) < options().lease + seconds(1));
-                    moment.observed.lines.push("heard".into());
-                    over()
-                })
-            })
-        })
-    }));
+    world.client(async |me| {
+        let turn = me.run(counter().enter("a")).await.expect("no client is before it");
+        me.sleep(seconds(1)).await;
+        assert_eq!(me.run(turn.renew()).await, Err(CounterError::Uncertain));
+        let (late, began) = (me.now().since(turn.sure_until()), me.now());
+        assert!(me.now() >= turn.sure_until() && late < Duration::from_millis(10));
+        let left = me.run(turn.leave()).await;
+        assert_eq!(left, Err(CounterError::RequestFailure(RequestFailure::Unknown)));
+        assert!(me.now().since(began) < options().lease + seconds(1));
+        me.observed().lines.push("heard".into());
+    });
     world.run_for(Duration::from_millis(100));
     world.rates = SILENT;
     world.run();
-    assert_eq!(world.observed.lines, ["heard"]);
+    assert_eq!(world.observed().lines, ["heard"]);
 }
 
 #[test]

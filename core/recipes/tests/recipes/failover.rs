@@ -1,8 +1,6 @@
 //! Tests of fail-over: scenarios, every order of two machines' steps, and swarm runs.
 
-use crate::bench::{
-    Budget, CALM, Doing, FaultRates, Moment, ROUGH, SILENT, World, ask, explore, late, over, run, sleep,
-};
+use crate::bench::{Budget, CALM, FaultRates, Me, ROUGH, SILENT, World, doing, explore};
 use crate::written::{append, check_holds, check_order, check_reports, records, seconds, taken};
 use braid_base::{ObjectId, Time};
 use braid_recipes::failover::{FailOver, FailOverError, FailOverOptions, LeaderStatus, Leadership};
@@ -63,96 +61,74 @@ fn world(seed: u64, rates: FaultRates) -> World<Log> {
 }
 
 /// Leads, shows progress once a second for this many times, and then falls silent, forever or until it resigns.
-fn leads(leader: Leadership, times: u32, resigns: bool) -> Doing<Log> {
-    sleep(seconds(1), move |moment| {
-        assert!(moment.now < leader.sure_until());
-        match (times, resigns) {
-            (0, true) => run(leader.resign(), |_, end| {
-                end.expect("it led to the end");
-                over()
-            }),
-            (0, false) => over(),
-            _ => run(leader.progress(), move |_, leader| leads(leader.expect("it leads"), times - 1, resigns)),
+async fn leads(me: &Me<Log>, mut leader: Leadership, times: u32, resigns: bool) {
+    for left in (0..=times).rev() {
+        me.sleep(seconds(1)).await;
+        assert!(me.now() < leader.sure_until());
+        if left > 0 {
+            leader = me.run(leader.progress()).await.expect("it leads");
         }
-    })
+    }
+    if resigns {
+        me.run(leader.resign()).await.expect("it led to the end");
+    }
 }
 
-fn noting(name: &'static str, times: u32, resigns: bool) -> Doing<Log> {
-    run(service().campaign(name), move |moment: &mut Moment<Log>, leader| {
-        let leader = leader.expect("it leads eventually");
-        moment.observed.lines.push(format!("{name} {} at {}", leader.term(), moment.true_now.0 / 1_000_000_000));
-        leads(leader, times, resigns)
-    })
+fn noting(world: &mut World<Log>, name: &'static str, times: u32, resigns: bool) {
+    world.client(async move |me| {
+        let leader = me.run(service().campaign(name)).await.expect("it leads eventually");
+        me.observed().lines.push(format!("{name} {} at {}", leader.term(), me.true_now().0 / 1_000_000_000));
+        leads(&me, leader, times, resigns).await;
+    });
 }
 
 #[test]
 fn the_backup_takes_over_a_lease_after_the_last_progress_and_at_once_after_a_resignation() {
     let mut world = world(1, CALM);
-    world.client(noting("a", 10, false));
+    noting(&mut world, "a", 10, false);
     world.run_for(Duration::from_millis(100));
-    world.client(noting("b", 10, true));
+    noting(&mut world, "b", 10, true);
     world.run_for(Duration::from_millis(100));
-    world.client(run(service().leader(), |_, status| {
+    world.client(async |me| {
+        let status = me.run(service().leader()).await;
         assert_eq!(status, Ok(LeaderStatus { term: 1, leader: Some(("a".into(), 0)) }));
-        over()
-    }));
+    });
     world.run_for(seconds(15));
-    world.client(noting("c", 0, true));
+    noting(&mut world, "c", 0, true);
     world.run();
     // The first leader's progress until 10; three seconds; then 11 seconds of the other one's.
-    assert_eq!(world.observed.lines, ["a 1 at 0", "b 2 at 13", "c 3 at 24"]);
+    assert_eq!(world.observed().lines, ["a 1 at 0", "b 2 at 13", "c 3 at 24"]);
 }
 
 #[test]
 fn split_brain_a_paused_leader_writes_late_and_is_refused_here_and_elsewhere() {
     let mut world = world(1, CALM);
-    world.client(run(service().campaign("paused"), |_, leader| {
-        let leader = leader.unwrap();
+    world.client(async |me| {
+        let leader = me.run(service().campaign("paused")).await.unwrap();
         let fence = leader.fence_at(ELSEWHERE, FENCE);
-        run(fence.raise(), move |_, raised| {
-            assert_eq!(raised, Ok(()));
-            // Two late writes: one here, and one elsewhere.
-            late(
-                seconds(10),
-                leader.guard(append(DATA, [1, 0, 0])).unwrap(),
-                move |moment: &mut Moment<Log>, answer| {
-                    assert!(!taken(&answer));
-                    moment.observed.lines.push("refused here".into());
-                    ask(fence.guard(append(ELSEWHERE, [1, 0, 0])).unwrap(), move |moment: &mut Moment<Log>, answer| {
-                        assert!(!taken(&answer));
-                        moment.observed.lines.push("refused elsewhere".into());
-                        run(fence.raise(), move |_, raised| {
-                            assert_eq!(raised, Err(RaiseError::TooLate { token: 2 }));
-                            run(leader.progress(), |_, progress| {
-                                assert_eq!(
-                                    progress.unwrap_err(),
-                                    FailOverError::Deposed { term: 2, by: Some("next".into()) }
-                                );
-                                over()
-                            })
-                        })
-                    })
-                },
-            )
-        })
-    }));
+        assert_eq!(me.run(fence.raise()).await, Ok(()));
+        // Two late writes: one here, and one elsewhere.
+        let answer = me.late(seconds(10), leader.guard(append(DATA, [1, 0, 0])).unwrap()).await;
+        assert!(!taken(&answer));
+        me.observed().lines.push("refused here".into());
+        let answer = me.ask(fence.guard(append(ELSEWHERE, [1, 0, 0])).unwrap()).await;
+        assert!(!taken(&answer));
+        me.observed().lines.push("refused elsewhere".into());
+        assert_eq!(me.run(fence.raise()).await, Err(RaiseError::TooLate { token: 2 }));
+        let deposed = FailOverError::Deposed { term: 2, by: Some("next".into()) };
+        assert_eq!(me.run(leader.progress()).await.unwrap_err(), deposed);
+    });
     world.run_for(Duration::from_millis(100));
-    world.client(run(service().campaign("next"), |_, leader| {
-        let leader = leader.unwrap();
+    world.client(async |me| {
+        let leader = me.run(service().campaign("next")).await.unwrap();
         let fence = leader.fence_at(ELSEWHERE, FENCE);
-        run(fence.raise(), move |_, raised| {
-            assert_eq!(raised, Ok(()));
-            ask(fence.guard(append(ELSEWHERE, [2, 1, 0])).unwrap(), move |_, answer| {
-                assert!(taken(&answer));
-                ask(leader.guard(append(DATA, [2, 1, 0])).unwrap(), move |_, answer| {
-                    assert!(taken(&answer));
-                    leads(leader, 20, false)
-                })
-            })
-        })
-    }));
+        assert_eq!(me.run(fence.raise()).await, Ok(()));
+        assert!(taken(&me.ask(fence.guard(append(ELSEWHERE, [2, 1, 0])).unwrap()).await));
+        assert!(taken(&me.ask(leader.guard(append(DATA, [2, 1, 0])).unwrap()).await));
+        leads(&me, leader, 20, false).await;
+    });
     world.run();
-    assert_eq!(world.observed.lines, ["refused here", "refused elsewhere"]);
+    assert_eq!(world.observed().lines, ["refused here", "refused elsewhere"]);
     assert_eq!(
         (records(&world.space.bytes(DATA)), records(&world.space.bytes(ELSEWHERE))),
         (vec![[2, 1, 0]], vec![[2, 1, 0]])
@@ -162,39 +138,34 @@ fn split_brain_a_paused_leader_writes_late_and_is_refused_here_and_elsewhere() {
 #[test]
 fn progress_by_way_of_an_old_copy_counts_from_when_it_was_shown() {
     let mut world = world(1, CALM);
-    world.client(run(service().campaign("a"), |_, leader| {
-        let leader = leader.unwrap();
+    world.client(async |me| {
+        let leader = me.run(service().campaign("a")).await.unwrap();
         let copy = leader.clone();
-        sleep(seconds(1), move |_| {
-            run(copy.progress(), move |_, _| {
-                sleep(seconds(1), move |_| {
-                    run(leader.progress(), |moment: &mut Moment<Log>, leader| {
-                        let sure = leader.unwrap().sure_until().since(moment.now);
-                        moment.observed.led.push((1, 0, moment.true_now, moment.true_now.after(sure)));
-                        over()
-                    })
-                })
-            })
-        })
-    }));
+        me.sleep(seconds(1)).await;
+        let _ = me.run(copy.progress()).await;
+        me.sleep(seconds(1)).await;
+        let leader = me.run(leader.progress()).await.unwrap();
+        let sure = leader.sure_until().since(me.now());
+        me.observed().led.push((1, 0, me.true_now(), me.true_now().after(sure)));
+    });
     world.run_for(Duration::from_millis(100));
-    world.client(noting("b", 0, true));
+    noting(&mut world, "b", 0, true);
     world.run();
-    let (_, _, _, sure) = world.observed.led[0];
+    let (_, _, _, sure) = world.observed().led[0];
     assert!(sure > Time(4_500_000_000), "two seconds, and most of a lease");
-    assert_eq!(world.observed.lines, ["b 2 at 5"]);
+    assert_eq!(world.observed().lines, ["b 2 at 5"]);
 }
 
 #[test]
 fn a_backup_that_has_waited_enough_names_the_leader() {
     let mut world = world(1, CALM);
-    world.client(noting("a", 20, true));
+    noting(&mut world, "a", 20, true);
     world.run_for(Duration::from_millis(100));
     let hasty = FailOver::new(SERVICE, WORD, FailOverOptions { patience: seconds(5), ..options() });
-    world.client(run(hasty.campaign("b"), |_, leader| {
+    world.client(async move |me| {
+        let leader = me.run(hasty.campaign("b")).await;
         assert_eq!(leader.unwrap_err(), FailOverError::TimedOut { leader: Some("a".into()) });
-        over()
-    }));
+    });
     world.run();
 }
 
@@ -204,29 +175,22 @@ fn a_leader_that_is_cut_off_learns_that_its_lease_expired() {
     let mut world = world(1, CALM);
     let service =
         FailOver::new(SERVICE, WORD, FailOverOptions { lease: options().lease, ..FailOverOptions::default() });
-    world.client(run(service.campaign("a"), |_, leader| {
-        let leader = leader.unwrap();
-        sleep(seconds(1), move |_| {
-            run(leader.progress(), move |moment: &mut Moment<Log>, progress| {
-                assert_eq!(progress, Err(FailOverError::Uncertain));
-                let (late, began) = (moment.now.since(leader.sure_until()), moment.now);
-                assert!(moment.now >= leader.sure_until() && late < Duration::from_millis(10));
-                run(leader.resign(), move |moment: &mut Moment<Log>, end| {
-                    assert_eq!(end, Err(FailOverError::RequestFailure(RequestFailure::Unknown)));
-                    assert!(moment.now.since(began) < options().lease + seconds(1));
-                    run(service.leader(), |moment: &mut Moment<Log>, status| {
-                        assert_eq!(status, Err(FailOverError::RequestFailure(RequestFailure::Unknown)));
-                        moment.observed.lines.push("heard".into());
-                        over()
-                    })
-                })
-            })
-        })
-    }));
+    world.client(async move |me| {
+        let leader = me.run(service.campaign("a")).await.unwrap();
+        me.sleep(seconds(1)).await;
+        assert_eq!(me.run(leader.progress()).await, Err(FailOverError::Uncertain));
+        let (late, began) = (me.now().since(leader.sure_until()), me.now());
+        assert!(me.now() >= leader.sure_until() && late < Duration::from_millis(10));
+        let unknown = FailOverError::RequestFailure(RequestFailure::Unknown);
+        assert_eq!(me.run(leader.resign()).await, Err(unknown.clone()));
+        assert!(me.now().since(began) < options().lease + seconds(1));
+        assert_eq!(me.run(service.leader()).await, Err(unknown));
+        me.observed().lines.push("heard".into());
+    });
     world.run_for(Duration::from_millis(100));
     world.rates = SILENT;
     world.run();
-    assert_eq!(world.observed.lines, ["heard"]);
+    assert_eq!(world.observed().lines, ["heard"]);
 }
 
 /// Two machines in every order of steps, with one lost answer or one crash.
@@ -239,18 +203,12 @@ fn two_machines_in_every_order() {
         patience: Duration::from_secs(1),
     };
     let serves = move |client: u64| {
-        run(FailOver::new(SERVICE, WORD, options).campaign("x"), move |_, leader| {
-            let Ok(leader) = leader else { return over() };
+        doing(async move |me: Me<Log>| {
+            let Ok(leader) = me.run(FailOver::new(SERVICE, WORD, options).campaign("x")).await else { return };
             let term = leader.term();
-            ask(leader.guard(append(DATA, [term, client, 0])).unwrap(), move |_, _| {
-                run(
-                    leader.resign_with(append(DATA, [term, client, 1])).unwrap(),
-                    move |moment: &mut Moment<Log>, end| {
-                        told(moment, [term, client, 1], end);
-                        over()
-                    },
-                )
-            })
+            me.ask(leader.guard(append(DATA, [term, client, 0])).unwrap()).await;
+            let end = me.run(leader.resign_with(append(DATA, [term, client, 1])).unwrap()).await;
+            told(&me, [term, client, 1], end);
         })
     };
     for budget in [Budget { unknown: 1, deaths: 0, waits: 5 }, Budget { unknown: 0, deaths: 1, waits: 5 }] {
@@ -264,107 +222,105 @@ fn two_machines_in_every_order() {
 /// Checks the writes that the devices have accepted, and what clients were told.
 fn check(world: &mut World<Log>) {
     let written = |object| records(&world.space.bytes(object));
-    let log = &world.observed;
+    let log = world.observed();
     [DATA, ELSEWHERE].iter().for_each(|object| check_order(&written(*object)));
     check_reports(&written(DATA), &log.happened, &log.not_happened);
     check_holds(&log.led);
 }
 
 /// Records the reported outcome of a last write.
-fn told(moment: &mut Moment<Log>, record: [u64; 3], end: Result<Option<Vec<CommandResult>>, FailOverError>) {
+fn told(me: &Me<Log>, record: [u64; 3], end: Result<Option<Vec<CommandResult>>, FailOverError>) {
     match end {
-        Ok(_) => moment.observed.happened.push(record),
+        Ok(_) => me.observed().happened.push(record),
         Err(FailOverError::RequestFailure(RequestFailure::Unknown)) => {}
-        Err(_) => moment.observed.not_happened.push(record),
+        Err(_) => me.observed().not_happened.push(record),
     }
 }
 
 /// At most this many terms, each with some writes here and elsewhere.
-fn lives(rounds: u64) -> Doing<Log> {
-    if rounds == 0 {
-        return over();
+async fn lives(me: Me<Log>, rounds: u64) {
+    for _ in 0..rounds {
+        let Ok(leader) = me.run(service().campaign("x")).await else { continue };
+        let sure = me.true_now().after(leader.sure_until().since(me.now()));
+        me.observed().led.push((leader.term(), me.client(), me.true_now(), sure));
+        match me.run(leader.fence_at(ELSEWHERE, FENCE).raise()).await {
+            Ok(()) => serves(&me, leader).await,
+            Err(error) => me.observed().deposed += u64::from(matches!(error, RaiseError::TooLate { .. })),
+        }
     }
-    run(service().campaign("x"), move |moment: &mut Moment<Log>, leader| {
-        let Ok(leader) = leader else { return lives(rounds - 1) };
-        let sure = moment.true_now.after(leader.sure_until().since(moment.now));
-        moment.observed.led.push((leader.term(), moment.client, moment.true_now, sure));
-        run(leader.fence_at(ELSEWHERE, FENCE).raise(), move |moment: &mut Moment<Log>, raised| match raised {
-            Ok(()) => serves(leader, rounds, 0),
-            Err(error) => {
-                moment.observed.deposed += u64::from(matches!(error, RaiseError::TooLate { .. }));
-                lives(rounds - 1)
-            }
-        })
-    })
 }
 
-fn serves(leader: Leadership, rounds: u64, done: u64) -> Doing<Log> {
-    sleep(Duration::from_millis(50), move |moment: &mut Moment<Log>| {
-        let record = [leader.term(), moment.client as u64, done];
+/// Sets until when a client was sure that it led.
+fn note_sure(me: &Me<Log>, term: u64, sure: impl FnOnce(Time) -> Time) {
+    let mut observed = me.observed();
+    let mine = observed.led.iter_mut().find(|led| led.0 == term).expect("it was recorded");
+    mine.3 = sure(mine.3);
+}
+
+async fn serves(me: &Me<Log>, mut leader: Leadership) {
+    let mut done = 0;
+    loop {
+        me.sleep(Duration::from_millis(50)).await;
+        let record = [leader.term(), me.client() as u64, done];
         if done == 4 {
-            let mine = moment.observed.led.iter_mut().find(|led| led.0 == record[0]).expect("it was recorded");
-            mine.3 = mine.3.min(moment.true_now);
-            return match moment.rng.below(3) {
-                0 => lives(rounds - 1),
-                1 => run(leader.resign(), move |_, _| lives(rounds - 1)),
-                _ => run(leader.resign_with(append(DATA, record)).unwrap(), move |moment: &mut Moment<Log>, end| {
-                    told(moment, record, end);
-                    lives(rounds - 1)
-                }),
+            let now = me.true_now();
+            note_sure(me, leader.term(), |sure| sure.min(now));
+            return match me.below(3) {
+                0 => {}
+                1 => drop(me.run(leader.resign()).await),
+                _ => {
+                    let end = me.run(leader.resign_with(append(DATA, record)).unwrap()).await;
+                    told(me, record, end);
+                }
             };
         }
-        if moment.rng.chance(1, 3) {
-            return run(leader.progress(), move |moment: &mut Moment<Log>, leader| match leader {
-                Ok(leader) => {
-                    // If the outcome arrived in time.
-                    let left = leader.sure_until().since(moment.now);
-                    let mine =
-                        moment.observed.led.iter_mut().find(|led| led.0 == leader.term()).expect("it was recorded");
-                    if !left.is_zero() {
-                        mine.3 = moment.true_now.after(left);
-                    }
-                    serves(leader, rounds, done)
-                }
+        if me.chance(1, 3) {
+            leader = match me.run(leader.progress()).await {
+                Ok(leader) => leader,
                 Err(error) => {
-                    moment.observed.deposed += u64::from(matches!(error, FailOverError::Deposed { .. }));
-                    lives(rounds - 1)
+                    me.observed().deposed += u64::from(matches!(error, FailOverError::Deposed { .. }));
+                    return;
                 }
-            });
+            };
+            // If the outcome arrived in time.
+            let (now, left) = (me.true_now(), leader.sure_until().since(me.now()));
+            note_sure(me, leader.term(), |sure| if left.is_zero() { sure } else { now.after(left) });
+            continue;
         }
-        let thinks = if moment.rng.chance(1, 10) { seconds(5) } else { Duration::from_millis(100) };
+        let thinks = if me.chance(1, 10) { seconds(5) } else { Duration::from_millis(100) };
         let write = match done % 2 {
             0 => leader.guard(append(DATA, record)),
             _ => leader.fence_at(ELSEWHERE, FENCE).guard(append(ELSEWHERE, record)),
         };
-        ask(write.unwrap(), move |moment: &mut Moment<Log>, answer| {
-            if let Answer::Results(_) = &answer {
-                if !taken(&answer) {
-                    moment.observed.refused += 1;
-                    return lives(rounds - 1);
-                }
-                moment.observed.taken += 1;
+        let answer = me.ask(write.unwrap()).await;
+        if let Answer::Results(_) = &answer {
+            if !taken(&answer) {
+                me.observed().refused += 1;
+                return;
             }
-            sleep(thinks, move |_| serves(leader, rounds, done + 1))
-        })
-    })
+            me.observed().taken += 1;
+        }
+        me.sleep(thinks).await;
+        done += 1;
+    }
 }
 
 fn swarm(seed: u64, rates: FaultRates) -> Log {
     let mut world = world(seed, rates);
     for _ in 0..4 {
-        world.client(lives(8));
+        world.client(|me| lives(me, 8));
     }
     world.run();
     world.rates = CALM;
     let came = world.now;
-    world.immortal(run(service().campaign("last"), move |moment: &mut Moment<Log>, leader| {
-        let leader = leader.expect("there is a leader again");
-        assert!(moment.true_now.since(came) < seconds(4));
-        run(leader.resign(), |_, _| over())
-    }));
+    world.immortal(async move |me| {
+        let leader = me.run(service().campaign("last")).await.expect("there is a leader again");
+        assert!(me.true_now().since(came) < seconds(4));
+        let _ = me.run(leader.resign()).await;
+    });
     world.run();
     check(&mut world);
-    std::mem::take(&mut world.observed)
+    std::mem::take(&mut *world.observed())
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Swarm runs of the lock: writers, readers and single requests; some clients crash, some are late, and some receive no answers.
 
-use crate::bench::{Doing, FaultRates, Moment, ROUGH, World, ask, over, run, sleep, space};
-use crate::written::{append, check_reports, records};
+use crate::bench::{FaultRates, Me, ROUGH, World, space};
+use crate::written::{append, check_reports, records, taken};
 use braid_base::{ObjectId, Time};
 use braid_recipes::fencing_token::unguard;
 use braid_recipes::idempotency_record::IdempotencyRecord;
@@ -61,123 +61,108 @@ fn read() -> ObjectRequest {
 }
 
 /// This many rounds of random operations.
-fn lives(lock: &Lock, rounds: u64) -> Doing<Log> {
-    let lock = lock.clone();
-    sleep(Duration::from_millis(1), move |moment: &mut Moment<Log>| {
-        if rounds == 0 {
-            return over();
-        }
-        let name = format!("client {}", moment.client);
-        let client = moment.client as u64;
-        match moment.rng.below(4) {
-            0 | 1 => run(lock.acquire(&name[..]), move |moment: &mut Moment<Log>, grant| match grant {
-                Ok(grant) => {
-                    note(moment, &grant);
-                    writes(lock, grant, rounds, 0)
+async fn lives(me: Me<Log>, lock: Lock, rounds: u64) {
+    for round in (1..=rounds).rev() {
+        me.sleep(Duration::from_millis(1)).await;
+        let name = format!("client {}", me.client());
+        match me.below(4) {
+            0 | 1 => {
+                if let Ok(grant) = me.run(lock.acquire(&name[..])).await {
+                    note(&me, &grant);
+                    writes(&me, grant).await;
                 }
-                Err(_) => lives(&lock, rounds - 1),
-            }),
-            2 => run(lock.share(&name[..]), move |moment: &mut Moment<Log>, grant| match grant {
-                Ok(grant) => {
-                    note(moment, &grant);
-                    reads(lock, grant, rounds)
+            }
+            2 => {
+                if let Ok(grant) = me.run(lock.share(&name[..])).await {
+                    note(&me, &grant);
+                    reads(&me, grant).await;
                 }
-                Err(_) => lives(&lock, rounds - 1),
-            }),
+            }
             _ => {
                 // It does not know its token: its record consists of the client's number and the round.
-                let record = [u64::MAX, client, rounds];
-                run(lock.once(&name[..], append(DATA, record)).unwrap(), move |moment: &mut Moment<Log>, end| {
-                    moment.observed.once += u64::from(matches!(end, Ok(Some(_))));
-                    told(moment, record, end);
-                    lives(&lock, rounds - 1)
-                })
+                let record = [u64::MAX, me.client() as u64, round];
+                let end = me.run(lock.once(&name[..], append(DATA, record)).unwrap()).await;
+                me.observed().once += u64::from(matches!(end, Ok(Some(_))));
+                told(&me, record, end);
             }
         }
-    })
+    }
+    me.sleep(Duration::from_millis(1)).await;
 }
 
-fn note(moment: &mut Moment<Log>, grant: &Grant) {
-    let sure = moment.true_now.after(grant.sure_until().since(moment.now));
-    let (token, mode, client, from) = (grant.token(), grant.mode(), moment.client, moment.true_now);
-    moment.observed.held.push(Held { token, mode, client, from, sure });
+fn note(me: &Me<Log>, grant: &Grant) {
+    let sure = me.true_now().after(grant.sure_until().since(me.now()));
+    let (token, mode, client, from) = (grant.token(), grant.mode(), me.client(), me.true_now());
+    me.observed().held.push(Held { token, mode, client, from, sure });
 }
 
 /// From now on it does not use the lock any more.
-fn ends(moment: &mut Moment<Log>, grant: &Grant) {
-    let now = moment.true_now;
-    let held = held(moment, grant);
-    held.sure = held.sure.min(now);
+fn ends(me: &Me<Log>, grant: &Grant) {
+    let now = me.true_now();
+    note_sure(me, grant, |sure| sure.min(now));
 }
 
-fn held<'a>(moment: &'a mut Moment<Log>, grant: &Grant) -> &'a mut Held {
-    let client = moment.client;
-    let mut held = moment.observed.held.iter_mut().rev();
-    held.find(|held| (held.token, held.client) == (grant.token(), client)).expect("it was recorded")
+/// Sets until when the client was sure of its hold.
+fn note_sure(me: &Me<Log>, grant: &Grant, sure: impl FnOnce(Time) -> Time) {
+    let mut observed = me.observed();
+    let mut held = observed.held.iter_mut().rev();
+    let held = held.find(|held| (held.token, held.client) == (grant.token(), me.client())).expect("it was recorded");
+    held.sure = sure(held.sure);
 }
 
 /// Records the reported outcome of commands that were part of a release, or of a single request.
-fn told(moment: &mut Moment<Log>, record: [u64; 3], end: Result<Option<Vec<CommandResult>>, LockError>) {
+fn told(me: &Me<Log>, record: [u64; 3], end: Result<Option<Vec<CommandResult>>, LockError>) {
     match end {
-        Ok(_) => moment.observed.happened.push(record),
-        Err(LockError::RequestFailure(RequestFailure::Unknown)) => moment.observed.unknowns += 1,
-        Err(_) => moment.observed.not_happened.push(record),
+        Ok(_) => me.observed().happened.push(record),
+        Err(LockError::RequestFailure(RequestFailure::Unknown)) => me.observed().unknowns += 1,
+        Err(_) => me.observed().not_happened.push(record),
     }
 }
 
 /// Writes twice, or until it is refused; in between, it may pause for longer than its lease, or renew.
-fn writes(lock: Lock, grant: Grant, rounds: u64, done: u64) -> Doing<Log> {
-    sleep(Duration::from_millis(10), move |moment: &mut Moment<Log>| {
-        let record = [grant.token(), moment.client as u64, done];
+async fn writes(me: &Me<Log>, mut grant: Grant) {
+    let note_lost = |is_lost: bool| me.observed().lost += u64::from(is_lost);
+    let mut done = 0;
+    loop {
+        me.sleep(Duration::from_millis(10)).await;
+        let record = [grant.token(), me.client() as u64, done];
         if done == 2 {
-            ends(moment, &grant);
-            return match moment.rng.below(3) {
-                0 => run(grant.release(), move |moment: &mut Moment<Log>, end| {
-                    moment.observed.lost += u64::from(end == Err(LockError::Lost));
-                    lives(&lock, rounds - 1)
-                }),
-                1 => run(grant.release_with(append(DATA, record)).unwrap(), move |moment: &mut Moment<Log>, end| {
-                    told(moment, record, end);
-                    lives(&lock, rounds - 1)
-                }),
+            ends(me, &grant);
+            return match me.below(3) {
+                0 => note_lost(me.run(grant.release()).await == Err(LockError::Lost)),
+                1 => told(me, record, me.run(grant.release_with(append(DATA, record)).unwrap()).await),
                 // It forgets that it holds the lock.
-                _ => lives(&lock, rounds - 1),
+                _ => {}
             };
         }
-        if moment.rng.chance(1, 4) {
-            return run(grant.renew(), move |moment: &mut Moment<Log>, renewed| match renewed {
-                Ok(grant) => {
-                    // If the outcome arrived in time.
-                    let left = grant.sure_until().since(moment.now);
-                    if !left.is_zero() {
-                        held(moment, &grant).sure = moment.true_now.after(left);
-                    }
-                    writes(lock, grant, rounds, done)
-                }
-                Err(LockError::Lost) => {
-                    moment.observed.lost += 1;
-                    lives(&lock, rounds - 1)
-                }
-                Err(_) => lives(&lock, rounds - 1),
-            });
-        }
-        let thinks = if moment.rng.chance(1, 10) { Duration::from_secs(5) } else { Duration::from_millis(20) };
-        ask(grant.guard(append(DATA, record)).unwrap(), move |moment: &mut Moment<Log>, answer| {
-            match answer {
-                Answer::Results(results) if unguard(results.clone()).is_ok() => moment.observed.taken += 1,
-                Answer::Results(_) => {
-                    moment.observed.refused += 1;
-                    return lives(&lock, rounds - 1);
-                }
-                _ => {}
+        if me.chance(1, 4) {
+            grant = match me.run(grant.renew()).await {
+                Ok(grant) => grant,
+                Err(error) => return note_lost(error == LockError::Lost),
+            };
+            // If the outcome arrived in time.
+            let (now, left) = (me.true_now(), grant.sure_until().since(me.now()));
+            if !left.is_zero() {
+                note_sure(me, &grant, |_| now.after(left));
             }
-            sleep(thinks, move |_| writes(lock, grant, rounds, done + 1))
-        })
-    })
+            continue;
+        }
+        let thinks = if me.chance(1, 10) { Duration::from_secs(5) } else { Duration::from_millis(20) };
+        let answer = me.ask(grant.guard(append(DATA, record)).unwrap()).await;
+        if let Answer::Results(_) = &answer {
+            if !taken(&answer) {
+                me.observed().refused += 1;
+                return;
+            }
+            me.observed().taken += 1;
+        }
+        me.sleep(thinks).await;
+        done += 1;
+    }
 }
 
 /// Reads twice: no client writes during a hold of readers.
-fn reads(lock: Lock, grant: Grant, rounds: u64) -> Doing<Log> {
+async fn reads(me: &Me<Log>, grant: Grant) {
     let length = |answer: Answer| match answer {
         Answer::Results(results) => match unguard(results).ok()?.remove(0).action {
             ActionResult::Stat { length, .. } => Some(length),
@@ -185,18 +170,14 @@ fn reads(lock: Lock, grant: Grant, rounds: u64) -> Doing<Log> {
         },
         _ => None,
     };
-    ask(grant.guard(read()).unwrap(), move |_, answer| {
-        let first = length(answer);
-        sleep(Duration::from_millis(300), move |_| {
-            ask(grant.guard(read()).unwrap(), move |moment: &mut Moment<Log>, answer| {
-                ends(moment, &grant);
-                if let (Some(first), Some(second)) = (first, length(answer)) {
-                    assert_eq!(first, second, "one hold at a time: no write takes effect while readers hold the lock");
-                }
-                run(grant.release(), move |_, _| lives(&lock, rounds - 1))
-            })
-        })
-    })
+    let first = length(me.ask(grant.guard(read()).unwrap()).await);
+    me.sleep(Duration::from_millis(300)).await;
+    let second = length(me.ask(grant.guard(read()).unwrap()).await);
+    ends(me, &grant);
+    if let (Some(first), Some(second)) = (first, second) {
+        assert_eq!(first, second, "one hold at a time: no write takes effect while readers hold the lock");
+    }
+    let _ = me.run(grant.release()).await;
 }
 
 fn swarm(seed: u64, rates: FaultRates, idempotency_records: bool) -> Log {
@@ -207,23 +188,24 @@ fn swarm(seed: u64, rates: FaultRates, idempotency_records: bool) -> Log {
         log.token = token;
     });
     for number in 0..5 {
-        world.client(lives(&lock(idempotency_records.then_some(IdempotencyRecord(number))), 12));
+        let lock = lock(idempotency_records.then_some(IdempotencyRecord(number)));
+        world.client(|me| lives(me, lock, 12));
     }
     world.run();
     // Whatever has happened, a new client gets the lock.
     world.rates = crate::bench::CALM;
     let came = world.now;
-    world.immortal(run(lock(None).acquire("last"), move |moment: &mut Moment<Log>, grant| {
-        let grant = grant.expect("no lock is lost forever");
-        let waited = moment.true_now.since(came);
+    world.immortal(async move |me| {
+        let grant = me.run(lock(None).acquire("last")).await.expect("no lock is lost forever");
+        let waited = me.true_now().since(came);
         assert!(waited < Duration::from_secs(4), "it is obtained after a lease at the latest, not {waited:?}");
-        note(moment, &grant);
-        run(grant.release(), |_, _| over())
-    }));
+        note(&me, &grant);
+        let _ = me.run(grant.release()).await;
+    });
     world.run();
     let data = world.space.bytes(DATA);
-    check(&world.observed, &data);
-    std::mem::take(&mut world.observed)
+    check(&world.observed(), &data);
+    std::mem::take(&mut *world.observed())
 }
 
 /// Checks by the accepted writes that there was one hold at a time.

@@ -1,7 +1,7 @@
 //! Tests of the test bench: it injects the faults that it is configured for, and a seed determines a run.
 
 use crate::bench::world::Fate;
-use crate::bench::{Budget, CALM, Doing, FaultRates, Moment, ROUGH, World, ask, explore, over, sleep, space};
+use crate::bench::{Budget, CALM, FaultRates, Me, ROUGH, World, doing, explore, space};
 use braid_base::ObjectId;
 use braid_recipes::{Answer, RequestFailure};
 use braid_wire::{Action, AttributeName, ObjectFailure, ObjectRequest};
@@ -17,19 +17,16 @@ struct OutcomeCounts {
     busy: u64,
 }
 
-fn adds(times: u32) -> Doing<OutcomeCounts> {
-    if times == 0 {
-        return over();
-    }
-    ask(add(), move |moment: &mut Moment<OutcomeCounts>, answer| {
-        match answer {
-            Answer::Results(_) => moment.observed.done += 1,
-            Answer::RequestFailure(RequestFailure::Unknown) => moment.observed.unknown += 1,
-            Answer::RequestFailure(RequestFailure::Refused(ObjectFailure::Busy)) => moment.observed.busy += 1,
+async fn adds(me: Me<OutcomeCounts>) {
+    for _ in 0..20 {
+        match me.ask(add()).await {
+            Answer::Results(_) => me.observed().done += 1,
+            Answer::RequestFailure(RequestFailure::Unknown) => me.observed().unknown += 1,
+            Answer::RequestFailure(RequestFailure::Refused(ObjectFailure::Busy)) => me.observed().busy += 1,
             other => panic!("{other:?}"),
         }
-        sleep(Duration::from_millis(1), move |_| adds(times - 1))
-    })
+        me.sleep(Duration::from_millis(1)).await;
+    }
 }
 
 fn add() -> ObjectRequest {
@@ -41,14 +38,15 @@ fn what_was_answered_has_happened_and_what_is_unknown_may_have() {
     let (mut lost, mut dead, mut busy) = (0, 0, 0);
     for seed in 0..50 {
         let mut world = World::new(seed, ROUGH, &[OBJECT], OutcomeCounts::default());
-        let clients: Vec<usize> = (0..4).map(|_| world.client(adds(20))).collect();
+        let clients: Vec<usize> = (0..4).map(|_| world.client(adds)).collect();
         world.run();
         let counted = world.space.number(OBJECT, COUNTER);
         dead += clients.iter().filter(|client| world.fate(**client) == Fate::Dead).count() as u64;
-        lost += world.observed.unknown;
-        busy += world.observed.busy;
-        assert!(world.observed.done <= counted);
-        assert!(counted <= world.observed.done + world.observed.unknown + 4);
+        let OutcomeCounts { done, unknown, busy: refused } = *world.observed();
+        lost += unknown;
+        busy += refused;
+        assert!(done <= counted);
+        assert!(counted <= done + unknown + 4);
     }
     assert!(lost > 20 && dead > 20, "faults occur: {lost} answers lost, {dead} clients crashed");
     assert!(busy > 20, "{busy} requests were refused");
@@ -59,10 +57,11 @@ fn an_unknown_request_may_be_executed_before_a_later_request_but_not_after_it() 
     let (mut after, mut before, mut never) = (0, 0, 0);
     for seed in 0..200 {
         let mut world = World::new(seed, CALM, &[OBJECT], OutcomeCounts::default());
-        world.client(ask(add(), |_, answer| {
-            assert_eq!(answer, Answer::RequestFailure(RequestFailure::Unknown));
-            sleep(Duration::from_secs(1), |_| ask(space::one(OBJECT, Action::Stat), |_, _| over()))
-        }));
+        world.client(async |me| {
+            assert_eq!(me.ask(add()).await, Answer::RequestFailure(RequestFailure::Unknown));
+            me.sleep(Duration::from_secs(1)).await;
+            me.ask(space::one(OBJECT, Action::Stat)).await;
+        });
         world.rates = FaultRates { unknown: 1000, delay: Duration::from_secs(4), ..CALM };
         world.run_for(Duration::from_millis(10));
         world.rates = CALM;
@@ -86,7 +85,7 @@ fn the_same_seed_is_the_same_run() {
     let run = |seed| {
         let mut world = World::new(seed, ROUGH, &[OBJECT], OutcomeCounts::default());
         for _ in 0..4 {
-            world.client(adds(20));
+            world.client(adds);
         }
         world.run();
         world.trace().to_vec()
@@ -98,17 +97,20 @@ fn the_same_seed_is_the_same_run() {
 #[test]
 fn nothing_goes_wrong_in_calm_weather() {
     let mut world = World::new(1, CALM, &[OBJECT], OutcomeCounts::default());
-    world.client(adds(20));
-    world.client(adds(20));
+    world.client(adds);
+    world.client(adds);
     world.run();
-    assert_eq!((world.space.number(OBJECT, COUNTER), world.observed.unknown), (40, 0));
+    assert_eq!((world.space.number(OBJECT, COUNTER), world.observed().unknown), (40, 0));
 }
 
 #[test]
 fn every_order_is_every_order() {
     let two = || {
-        let twice = || ask(add(), |_, _| ask(add(), |_, _| over()));
-        ((), vec![twice(), twice()])
+        let twice = async |me: Me<()>| {
+            me.ask(add()).await;
+            me.ask(add()).await;
+        };
+        ((), vec![doing(twice), doing(twice)])
     };
     let nothing = Budget { unknown: 0, deaths: 0, waits: 0 };
     let all = explore(nothing, &[OBJECT], two, |_, _| (), |world| assert_eq!(world.space.number(OBJECT, COUNTER), 4));

@@ -59,6 +59,10 @@ pub fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
+/// True if a guarded request was executed, and not refused.
 pub fn taken(answer: &Answer) -> bool {
-    matches!(answer, Answer::Results(results) if unguard(results.clone()).is_ok())
+    match answer {
+        Answer::Results(results) => unguard(results.clone()).is_ok(),
+        other => panic!("{other:?}"),
+    }
 }

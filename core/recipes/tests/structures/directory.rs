@@ -5,11 +5,11 @@
 //! changed it: every insertion uses an object that no other insertion uses.
 
 use crate::bench::world::Fate;
-use crate::bench::{Budget, Doing, Moment, ROUGH, Space, World, explore_from, over, run};
+use crate::bench::{Budget, Me, ROUGH, Space, World, doing, explore_from};
 use crate::sequential::Alone;
 use braid_base::{ObjectId, Rng};
 use braid_recipes::RequestFailure;
-use braid_recipes::directory::{Changed, Cursor, Directory, Entry, Expected, LINKED_LIST_PAGE, LOCKS_PAGE, NAMES_PAGE};
+use braid_recipes::directory::{Changed, Directory, Entry, Expected, LINKED_LIST_PAGE, LOCKS_PAGE, NAMES_PAGE};
 use braid_recipes::idempotency_record::IdempotencyRecord;
 use braid_wire::AttributeName;
 use bytes::Bytes;
@@ -194,62 +194,46 @@ fn name(text: &'static str) -> Bytes {
     Bytes::from_static(text.as_bytes())
 }
 
-/// Runs one operation after the other. `begin`: the index of the observed's state at the beginning; `seen`: the entry last looked up.
-pub fn client(directory: Directory, mut ops: Vec<Op>, begin: usize, seen: Option<Entry>) -> Doing<Observations> {
-    if ops.is_empty() {
-        return over();
+/// Runs one operation after the other.
+async fn client(me: Me<Observations>, directory: Directory, ops: Vec<Op>) {
+    let mut seen: Option<Entry> = None;
+    for op in ops {
+        let begin = me.observed().now();
+        let (of, what) = match op {
+            Op::LookUp(text) => {
+                seen = me.run(directory.look_up(name(text))).await.expect("a look-up has no unknown outcome");
+                (name(text), What::Found(seen.as_ref().map(|entry| entry.object)))
+            }
+            Op::Insert(text, object) => {
+                let outcome = me.run(directory.insert(name(text), ObjectId(object))).await;
+                (name(text), What::Inserted(ObjectId(object), outcome))
+            }
+            Op::Remove(_) | Op::RemoveObject(..) | Op::RemoveSeen(_) => {
+                let (of, expected) = match (op, seen.take()) {
+                    (Op::RemoveObject(text, object), _) => (name(text), Expected::Object(ObjectId(object))),
+                    (Op::RemoveSeen(_), Some(seen)) => (seen.name.clone(), Expected::Seen(seen)),
+                    (Op::Remove(text) | Op::RemoveSeen(text), _) => (name(text), Expected::Anything),
+                    (other, _) => panic!("not a removal: {other:?}"),
+                };
+                (of.clone(), What::Removed(me.run(directory.remove(of, expected)).await))
+            }
+            Op::Names(most) => {
+                seen = None;
+                let (mut told, mut after) = (Vec::new(), None);
+                loop {
+                    let page = me.run(directory.names(after, most)).await;
+                    let page = page.expect("listing names has no unknown outcome");
+                    told.extend(page.names);
+                    after = page.more;
+                    if after.is_none() {
+                        break;
+                    }
+                }
+                (Bytes::new(), What::Told(told))
+            }
+        };
+        me.observed().end(of, begin, what);
     }
-    let removed = move |of: Bytes, ops: Vec<Op>| {
-        move |moment: &mut Moment<Observations>, outcome| {
-            moment.observed.end(of, begin, What::Removed(outcome));
-            client(directory, ops, moment.observed.now(), None)
-        }
-    };
-    match ops.remove(0) {
-        Op::LookUp(text) => run(directory.look_up(name(text)), move |moment: &mut Moment<Observations>, found| {
-            let found = found.expect("a look-up has no unknown outcome");
-            moment.observed.end(name(text), begin, What::Found(found.as_ref().map(|entry| entry.object)));
-            client(directory, ops, moment.observed.now(), found)
-        }),
-        Op::Insert(text, object) => {
-            run(directory.insert(name(text), ObjectId(object)), move |moment: &mut Moment<Observations>, outcome| {
-                moment.observed.end(name(text), begin, What::Inserted(ObjectId(object), outcome));
-                client(directory, ops, moment.observed.now(), seen)
-            })
-        }
-        Op::Remove(text) => run(directory.remove(name(text), Expected::Anything), removed(name(text), ops)),
-        Op::RemoveObject(text, object) => {
-            let expected = Expected::Object(ObjectId(object));
-            run(directory.remove(name(text), expected), removed(name(text), ops))
-        }
-        Op::RemoveSeen(text) => {
-            let (of, expected) = match seen {
-                Some(seen) => (seen.name.clone(), Expected::Seen(seen)),
-                None => (name(text), Expected::Anything),
-            };
-            run(directory.remove(of.clone(), expected), removed(of, ops))
-        }
-        Op::Names(most) => names(directory, ops, begin, most, None, Vec::new()),
-    }
-}
-
-fn names(
-    directory: Directory,
-    ops: Vec<Op>,
-    begin: usize,
-    most: u32,
-    after: Option<Cursor>,
-    mut told: Vec<(Bytes, ObjectId)>,
-) -> Doing<Observations> {
-    run(directory.names(after, most), move |moment: &mut Moment<Observations>, page| {
-        let page = page.expect("listing names has no unknown outcome");
-        told.extend(page.names);
-        if page.more.is_some() {
-            return names(directory, ops, begin, most, page.more, told);
-        }
-        moment.observed.end(Bytes::new(), begin, What::Told(told));
-        client(directory, ops, moment.observed.now(), None)
-    })
 }
 
 const NAMES: [&str; 5] = ["anna", "bert", "carl", "dora", "emil"];
@@ -277,14 +261,14 @@ fn swarm(seed: u64, idempotency_records: bool) -> (usize, usize) {
     let clients: Vec<usize> = (0..4)
         .map(|number| {
             let idempotency_record = idempotency_records.then_some(IdempotencyRecord(number as u32));
-            world.client(client(Directory { idempotency_record, ..directory }, some_ops(number, &mut rng), 0, None))
+            let (directory, ops) = (Directory { idempotency_record, ..directory }, some_ops(number, &mut rng));
+            world.client(move |me| client(me, directory, ops))
         })
         .collect();
     world.run();
     let all = clients.iter().all(|client| world.fate(*client) == Fate::Through);
-    world.observed.check(all, idempotency_records);
+    world.observed().check(all, idempotency_records);
     // Whatever crashed clients left behind, a new client makes progress.
-    let last = world.observed.now();
     let after = NAMES.iter().flat_map(|name| [Op::Remove(name), Op::Insert(name, 9000), Op::Remove(name)]);
     let mut ops: Vec<Op> = after.collect();
     for (number, op) in ops.iter_mut().enumerate() {
@@ -293,19 +277,16 @@ fn swarm(seed: u64, idempotency_records: bool) -> (usize, usize) {
         }
     }
     ops.push(Op::Names(8));
-    let newcomer = world.immortal(client(
-        Directory { idempotency_record: Some(IdempotencyRecord(100)), ..directory },
-        ops,
-        last,
-        None,
-    ));
+    let own = Directory { idempotency_record: Some(IdempotencyRecord(100)), ..directory };
+    let newcomer = world.immortal(move |me| client(me, own, ops));
     world.run();
     assert_eq!(world.fate(newcomer), Fate::Through);
-    world.observed.check(false, idempotency_records);
+    world.observed().check(false, idempotency_records);
     assert!(contents(&world.space, directory).is_empty());
     assert_eq!(world.space.attributes(OBJECT, NAMES_PAGE), []);
     let unknowns = |ended: &&Ended| matches!(ended.what, What::Inserted(_, Err(_)) | What::Removed(Err(_)));
-    (world.observed.states.len(), world.observed.ended.iter().filter(unknowns).count())
+    let observed = world.observed();
+    (observed.states.len(), observed.ended.iter().filter(unknowns).count())
 }
 
 #[test]
@@ -343,14 +324,15 @@ fn every_way(
         let observed = Observations { states: states.clone(), ended: Vec::new() };
         let doing = clients.iter().zip(0..).map(|(ops, number)| {
             let idempotency_record = idempotency_records.then_some(IdempotencyRecord(number));
-            client(Directory { idempotency_record, ..directory }, ops.to_vec(), observed.now(), None)
+            let (directory, ops) = (Directory { idempotency_record, ..directory }, ops.to_vec());
+            doing(move |me| client(me, directory, ops))
         });
         let doing = doing.collect();
         (observed, doing)
     };
     let look = move |observed: &mut Observations, space: &Space| observed.look(space, directory);
     explore_from(budget, &alone.space, begin, look, |world| {
-        world.observed.check(false, idempotency_records);
+        world.observed().check(false, idempotency_records);
         // Nothing is blocked forever, whichever client has crashed.
         let mut newcomer = Alone { now: world.now, ..Alone::with(world.space.clone()) };
         for (text, object) in contents(&world.space, directory) {

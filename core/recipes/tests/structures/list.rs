@@ -2,7 +2,7 @@
 
 use crate::bench::space::one;
 use crate::bench::world::Fate;
-use crate::bench::{Budget, Doing, Moment, ROUGH, Space, World, ask, explore_from, over, run};
+use crate::bench::{Budget, Me, ROUGH, Space, World, doing, explore_from};
 use crate::sequential::Alone;
 use braid_base::{ObjectId, Rng};
 use braid_recipes::RequestFailure;
@@ -180,56 +180,43 @@ pub enum Op {
 }
 
 /// Runs one operation after the other. `seen`: the nodes seen last, in order.
-pub fn client(list: List, mut ops: Vec<(Op, Bytes)>, begin: usize, seen: Vec<u64>) -> Doing<Observations> {
-    if ops.is_empty() {
-        return over();
+async fn client(me: Me<Observations>, list: List, ops: Vec<(Op, Bytes)>, mut seen: Vec<u64>) {
+    for (op, item) in ops {
+        let begin = me.observed().now();
+        let pick = |which: u64| (!seen.is_empty()).then(|| seen[(which % seen.len() as u64) as usize]);
+        let (place, item) = match op {
+            Op::First => (ListPosition::First, item),
+            Op::Behind(which) => {
+                (pick(which).map_or(ListPosition::First, |node| ListPosition::Behind(Node(node))), item)
+            }
+            Op::InOrder(letter) => (ListPosition::InOrder, [&[letter], &item[..]].concat().into()),
+            Op::Remove(which) => {
+                let node = pick(which).unwrap_or(1);
+                let before = seen.iter().position(|other| *other == node).and_then(|at| at.checked_sub(1));
+                let before = before.map(|at| Node(seen[at]));
+                let outcome = me.run(list.remove(Node(node), before)).await;
+                me.observed().end(begin, What::Removed(node, outcome));
+                continue;
+            }
+            Op::Apart => {
+                me.ask(apart()).await;
+                continue;
+            }
+            Op::Walk(most) => {
+                let (mut told, mut cursor) = (Contents::new(), Some(Cursor::default()));
+                while let Some(from) = cursor {
+                    let walked = me.run(list.walk(from, most)).await.expect("a walk has no unknown outcome");
+                    told.extend(walked.items.into_iter().map(|(node, item)| (node.0, item)));
+                    cursor = walked.more;
+                }
+                seen = told.iter().map(|(node, _)| *node).collect();
+                me.observed().end(begin, What::Walked(told));
+                continue;
+            }
+        };
+        let outcome = me.run(list.insert(place, item.clone())).await;
+        me.observed().end(begin, What::Inserted(item, place, outcome));
     }
-    let (op, item) = ops.remove(0);
-    let pick = |which: u64| (!seen.is_empty()).then(|| seen[(which % seen.len() as u64) as usize]);
-    let (place, item) = match op {
-        Op::First => (ListPosition::First, item),
-        Op::Behind(which) => (pick(which).map_or(ListPosition::First, |node| ListPosition::Behind(Node(node))), item),
-        Op::InOrder(letter) => (ListPosition::InOrder, [&[letter], &item[..]].concat().into()),
-        Op::Remove(which) => {
-            let node = pick(which).unwrap_or(1);
-            let before = seen.iter().position(|other| *other == node).and_then(|at| at.checked_sub(1));
-            let before = before.map(|at| Node(seen[at]));
-            return run(list.remove(Node(node), before), move |moment: &mut Moment<Observations>, outcome| {
-                moment.observed.end(begin, What::Removed(node, outcome));
-                client(list, ops, moment.observed.now(), seen)
-            });
-        }
-        Op::Apart => {
-            return ask(apart(), move |moment: &mut Moment<Observations>, _| {
-                client(list, ops, moment.observed.now(), seen)
-            });
-        }
-        Op::Walk(most) => return walk(list, ops, begin, most, Cursor::default(), Contents::new()),
-    };
-    run(list.insert(place, item.clone()), move |moment: &mut Moment<Observations>, outcome| {
-        moment.observed.end(begin, What::Inserted(item, place, outcome));
-        client(list, ops, moment.observed.now(), seen)
-    })
-}
-
-fn walk(
-    list: List,
-    ops: Vec<(Op, Bytes)>,
-    begin: usize,
-    most: usize,
-    cursor: Cursor,
-    mut told: Contents,
-) -> Doing<Observations> {
-    run(list.walk(cursor, most), move |moment: &mut Moment<Observations>, walked| {
-        let walked = walked.expect("a walk has no unknown outcome");
-        told.extend(walked.items.into_iter().map(|(node, item)| (node.0, item)));
-        if let Some(cursor) = walked.more {
-            return walk(list, ops, begin, most, cursor, told);
-        }
-        let seen = told.iter().map(|(node, _)| *node).collect();
-        moment.observed.end(begin, What::Walked(told));
-        client(list, ops, moment.observed.now(), seen)
-    })
 }
 
 fn item(client: u64, number: u64) -> Bytes {
@@ -263,19 +250,21 @@ fn swarm(seed: u64, idempotency_records: bool) -> usize {
     let clients: Vec<usize> = (0..4)
         .map(|number| {
             let idempotency_record = idempotency_records.then_some(IdempotencyRecord(number as u32));
-            world.client(client(List { idempotency_record, ..list }, some_ops(number, sorted, &mut rng), 0, Vec::new()))
+            let (list, ops) = (List { idempotency_record, ..list }, some_ops(number, sorted, &mut rng));
+            world.client(move |me| client(me, list, ops, Vec::new()))
         })
         .collect();
     world.run();
     let all = clients.iter().all(|client| world.fate(*client) == Fate::Through);
-    world.observed.check(all, idempotency_records);
+    world.observed().check(all, idempotency_records);
     // Nodes that crashed clients left marked are unlinked by a later operation.
     let mut newcomer = Alone { now: world.now, rng: Rng::new(seed), ..Alone::with(world.space.clone()) };
     newcomer.run(list.insert(ListPosition::InOrder, Bytes::from_static(b"~"))).unwrap();
     if sorted {
         assert_eq!(contents(&newcomer.space).1, 0, "marked nodes are left");
     }
-    world.observed.states.len()
+    let observed = world.observed();
+    observed.states.len()
 }
 
 #[test]
@@ -297,13 +286,14 @@ fn every_way(items: usize, clients: &[&[Op]], budget: Budget, idempotency_record
         let doing = clients.iter().zip(0_u32..).map(|(ops, number)| {
             let idempotency_record = idempotency_records.then_some(IdempotencyRecord(number));
             let named = ops.iter().zip(0..).map(|(op, at)| (*op, item(u64::from(number), at))).collect();
-            client(List { idempotency_record, ..list }, named, 0, first.iter().map(|(node, _)| *node).collect())
+            let (list, seen) = (List { idempotency_record, ..list }, first.iter().map(|(node, _)| *node).collect());
+            doing(move |me| client(me, list, named, seen))
         });
         let doing = doing.collect();
         (observed, doing)
     };
     let look = |observed: &mut Observations, space: &Space| observed.look(space);
-    explore_from(budget, &alone.space, begin, look, |world| world.observed.check(false, idempotency_records))
+    explore_from(budget, &alone.space, begin, look, |world| world.observed().check(false, idempotency_records))
 }
 
 const LOSS: Budget = Budget { unknown: 1, deaths: 0, waits: 0 };

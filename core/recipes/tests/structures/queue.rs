@@ -4,7 +4,7 @@
 //! checked as it happens: which item it concerned, and which client made it.
 
 use crate::bench::world::Fate;
-use crate::bench::{Budget, Doing, Moment, ROUGH, Space, World, explore_from, over, run, sleep};
+use crate::bench::{Budget, Me, ROUGH, Space, World, doing, explore_from};
 use crate::sequential::Alone;
 use braid_base::{ObjectId, Rng};
 use braid_recipes::RequestFailure;
@@ -150,78 +150,67 @@ fn taken_over(before: &State, after: &State) -> bool {
 }
 
 /// Puts these items in, one after the other.
-pub fn producer(queue: Queue, mut numbers: Vec<u32>) -> Doing<Observations> {
-    if numbers.is_empty() {
-        return over();
-    }
-    let this = numbers.remove(0);
-    run(queue.put(work(this)), move |moment: &mut Moment<Observations>, put| {
-        match put {
-            Ok(_) => assert!(moment.observed.put.insert(this)),
-            Err(RequestFailure::Unknown) => {
-                moment.observed.unknowns.insert(u64::from(this) << 32);
-            }
+async fn producer(me: Me<Observations>, queue: Queue, numbers: Vec<u32>) {
+    for this in numbers {
+        match me.run(queue.put(work(this))).await {
+            Ok(_) => assert!(me.observed().put.insert(this)),
+            Err(RequestFailure::Unknown) => drop(me.observed().unknowns.insert(u64::from(this) << 32)),
             other => panic!("{other:?}"),
         }
-        producer(queue, numbers)
-    })
+    }
 }
 
 /// Works until this many items are finished, or none was free for this long.
-pub fn consumer(queue: Queue, name: u64, items: u32, patience: Duration, watch: Watch) -> Doing<Observations> {
-    if items == 0 {
-        return over();
-    }
-    run(queue.claim(name, watch, patience), move |moment: &mut Moment<Observations>, end| {
-        let watch = end.watch;
-        let next = move |items| consumer(queue, name, items, patience, watch);
+async fn consumer(me: Me<Observations>, queue: Queue, name: u64, mut items: u32, patience: Duration) {
+    let mut watch = Watch::default();
+    while items > 0 {
+        let end = me.run(queue.claim(name, watch, patience)).await;
+        watch = end.watch;
         match end.result {
-            Ok(Some(claimed)) => works(queue, claimed, moment.rng.below(4) as u32, Box::new(move || next(items - 1))),
-            Ok(None) => over(),
+            Ok(Some(claimed)) => {
+                works(&me, queue, claimed).await;
+                items -= 1;
+            }
+            Ok(None) => return,
             // It may have claimed an item, which becomes free after the lease.
-            Err(RequestFailure::Unknown) => next(items),
+            Err(RequestFailure::Unknown) => {}
             other => panic!("{other:?}"),
         }
-    })
+    }
 }
-
-type Then = Box<dyn FnOnce() -> Doing<Observations>>;
 
 /// Renews several times, and then finishes the item or gives it back.
-fn works(queue: Queue, claimed: Claimed, renewals: u32, then: Then) -> Doing<Observations> {
-    sleep(LEASE / 3, move |moment: &mut Moment<Observations>| {
-        if renewals > 0 {
-            return run(queue.renew(claimed.clone()), move |_: &mut Moment<Observations>, renewed| match renewed {
-                Ok(Renewed::Kept(claimed)) => works(queue, claimed, renewals - 1, then),
-                Ok(Renewed::Lost) => then(),
-                Err(RequestFailure::Unknown) => works(queue, claimed, renewals - 1, then),
-                other => panic!("{other:?}"),
-            });
-        }
-        if moment.rng.chance(1, 6) {
-            return run(queue.give_back(claimed), move |_: &mut Moment<Observations>, given| match given {
-                Ok(()) | Err(RequestFailure::Unknown) => then(),
-                other => panic!("{other:?}"),
-            });
-        }
-        finishes(queue, claimed, moment.observed, then)
-    })
-}
-
-fn finishes(queue: Queue, claimed: Claimed, observed: &mut Observations, then: Then) -> Doing<Observations> {
-    observed.operations += 1;
-    let operation = observed.operations;
-    let results = result(&claimed, operation);
-    run(queue.finish(claimed.clone(), results), move |moment: &mut Moment<Observations>, finished| {
-        let observed = &mut moment.observed;
-        match finished {
-            Ok(Finished::Finished) => assert_eq!(observed.finished.insert(number(&claimed.work), operation), None),
-            Ok(Finished::Lost) => assert!(observed.lost.insert(operation)),
-            Err(RequestFailure::Unknown) => assert!(observed.unknowns.insert(operation)),
+async fn works(me: &Me<Observations>, queue: Queue, mut claimed: Claimed) {
+    for _ in 0..me.below(4) {
+        me.sleep(LEASE / 3).await;
+        match me.run(queue.renew(claimed.clone())).await {
+            Ok(Renewed::Kept(renewed)) => claimed = renewed,
+            Ok(Renewed::Lost) => return,
+            Err(RequestFailure::Unknown) => {}
             other => panic!("{other:?}"),
         }
-        then()
-    })
+    }
+    me.sleep(LEASE / 3).await;
+    if !me.chance(1, 6) {
+        return finishes(me, queue, claimed).await;
+    }
+    match me.run(queue.give_back(claimed)).await {
+        Ok(()) | Err(RequestFailure::Unknown) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn finishes(me: &Me<Observations>, queue: Queue, claimed: Claimed) {
+    me.observed().operations += 1;
+    let operation = me.observed().operations;
+    let finished = me.run(queue.finish(claimed.clone(), result(&claimed, operation))).await;
+    let mut observed = me.observed();
+    match finished {
+        Ok(Finished::Finished) => assert_eq!(observed.finished.insert(number(&claimed.work), operation), None),
+        Ok(Finished::Lost) => assert!(observed.lost.insert(operation)),
+        Err(RequestFailure::Unknown) => assert!(observed.unknowns.insert(operation)),
+        other => panic!("{other:?}"),
+    }
 }
 
 /// Returns how many claims were taken over, and how many outcomes were unknown.
@@ -232,21 +221,25 @@ fn swarm(seed: u64, idempotency_records: bool) -> (u64, usize) {
     let mut idempotency_record = (0..).map(|number| idempotency_records.then_some(IdempotencyRecord(number)));
     let mut mine = || Queue { idempotency_record: idempotency_record.next().flatten(), ..queue };
     for producers in 0..2 {
-        world.client(producer(mine(), (0..6).map(|number| producers * 100 + number).collect()));
+        let (queue, numbers) = (mine(), (0..6).map(|number| producers * 100 + number).collect());
+        world.client(move |me| producer(me, queue, numbers));
     }
     for name in 0..3 {
-        world.client(consumer(mine(), name, 20, LEASE * 4, Watch::default()));
+        let queue = mine();
+        world.client(move |me| consumer(me, queue, name, 20, LEASE * 4));
     }
     world.run();
-    world.observed.check(idempotency_records);
+    world.observed().check(idempotency_records);
     // The remaining items are finished by a client that does not crash.
-    let last = world.immortal(consumer(mine(), 99, 100, LEASE * 20, Watch::default()));
+    let queue = mine();
+    let last = world.immortal(move |me| consumer(me, queue, 99, 100, LEASE * 20));
     world.run();
     assert_eq!(world.fate(last), Fate::Through);
-    world.observed.check(idempotency_records);
-    assert!(world.observed.last.items.is_empty(), "no item is left");
-    assert_eq!(world.observed.last.results.len(), world.observed.came.len());
-    (world.observed.taken_over, world.observed.unknowns.len())
+    world.observed().check(idempotency_records);
+    let observed = world.observed();
+    assert!(observed.last.items.is_empty(), "no item is left");
+    assert_eq!(observed.last.results.len(), observed.came.len());
+    (observed.taken_over, observed.unknowns.len())
 }
 
 #[test]
@@ -274,12 +267,12 @@ fn every_way(clients: u64, budget: Budget, idempotency_records: bool) -> (u64, u
         let doing = (0..clients).map(|name| {
             let idempotency_record = idempotency_records.then_some(IdempotencyRecord(name as u32));
             let queue = Queue { idempotency_record, ..queue };
-            run(queue.claim(name, Watch::default(), LEASE * 2), move |moment: &mut Moment<Observations>, end| match end
-                .result
-            {
-                Ok(Some(claimed)) => finishes(queue, claimed, moment.observed, Box::new(over)),
-                Ok(None) | Err(RequestFailure::Unknown) => over(),
-                other => panic!("{other:?}"),
+            doing(async move |me: Me<Observations>| {
+                match me.run(queue.claim(name, Watch::default(), LEASE * 2)).await.result {
+                    Ok(Some(claimed)) => finishes(&me, queue, claimed).await,
+                    Ok(None) | Err(RequestFailure::Unknown) => {}
+                    other => panic!("{other:?}"),
+                }
             })
         });
         (observed, doing.collect())
@@ -290,7 +283,7 @@ fn every_way(clients: u64, budget: Budget, idempotency_records: bool) -> (u64, u
         begin,
         |observed: &mut Observations, space| observed.look(space),
         |world| {
-            world.observed.check(idempotency_records);
+            world.observed().check(idempotency_records);
             let mut newcomer = Alone { now: world.now, rng: Rng::new(77), ..Alone::with(world.space.clone()) };
             let end = newcomer.run(queue.claim(9, Watch::default(), LEASE * 3));
             let left = contents(&world.space).items.len();

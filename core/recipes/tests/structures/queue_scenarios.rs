@@ -1,13 +1,13 @@
 //! Scenarios of the queue, one by one.
 
 use crate::bench::space::one;
-use crate::bench::{CALM, Doing, Moment, SILENT, Space, World, over, run, sleep};
+use crate::bench::{CALM, SILENT, Space, World};
 use crate::queue::{LEASE, OBJECT, contents, number, result, work};
 use crate::sequential::Alone;
 use braid_base::{Rng, Time};
-use braid_recipes::RequestFailure;
 use braid_recipes::idempotency_record::IdempotencyRecord;
 use braid_recipes::queue::{Claimed, Finished, ITEM_BYTES_MAX, Queue, Renewed, STATES_PAGE, Watch};
+use braid_recipes::{Procedure, RequestFailure};
 use braid_wire::{Action, ActionResult, AttributeName, ObjectFailure};
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -67,36 +67,35 @@ fn what_is_given_back_can_be_had_at_once() {
     assert_eq!(claim(&mut alone, queue, 2).map(|claimed| claimed.token), Some(2));
 }
 
+/// A consumer waits for an item, and gets one as soon as another client, half a lease later, makes this request.
+fn is_claimed_at_once<P: Procedure + 'static>(space: Space, queue: Queue, frees: P) {
+    let mut world = World::new(1, CALM, &[], Vec::new());
+    world.space = space;
+    world.client(async move |me| {
+        let end = me.run(queue.claim(1, Watch::default(), LEASE * 100)).await;
+        assert!(end.result.unwrap().is_some());
+        me.observed().push(me.true_now());
+    });
+    world.client(async move |me| {
+        me.sleep(LEASE / 2).await;
+        me.run(frees).await;
+    });
+    world.run();
+    let waited = world.observed()[0].since(Time(0));
+    assert!(LEASE / 2 < waited && waited < LEASE / 2 + Duration::from_millis(20), "{waited:?}");
+}
+
 #[test]
 fn an_item_put_while_a_consumer_waits_is_claimed_at_once() {
-    let mut world = World::new(1, CALM, &[OBJECT], Vec::new());
-    let queue = Queue::new(OBJECT, LEASE);
-    world.client(run(queue.claim(1, Watch::default(), LEASE * 100), |moment: &mut Moment<Vec<Time>>, end| {
-        assert!(end.result.unwrap().is_some());
-        moment.observed.push(moment.true_now);
-        over()
-    }));
-    world.client(sleep(LEASE / 2, move |_| run(queue.put(work(1)), |_, _| over())));
-    world.run();
-    let waited = world.observed[0].since(Time(0));
-    assert!(LEASE / 2 < waited && waited < LEASE / 2 + Duration::from_millis(20), "{waited:?}");
+    let (alone, queue) = with(0);
+    is_claimed_at_once(alone.space, queue, queue.put(work(1)));
 }
 
 #[test]
 fn an_item_given_back_while_a_consumer_waits_is_claimed_at_once() {
     let (mut alone, queue) = with(1);
     let claimed = claim(&mut alone, queue, 2).unwrap();
-    let mut world = World::new(1, CALM, &[], Vec::new());
-    world.space = alone.space;
-    world.client(run(queue.claim(1, Watch::default(), LEASE * 100), |moment: &mut Moment<Vec<Time>>, end| {
-        assert!(end.result.unwrap().is_some());
-        moment.observed.push(moment.true_now);
-        over()
-    }));
-    world.client(sleep(LEASE / 2, move |_| run(queue.give_back(claimed), |_, _| over())));
-    world.run();
-    let waited = world.observed[0].since(Time(0));
-    assert!(LEASE / 2 < waited && waited < LEASE / 2 + Duration::from_millis(20), "{waited:?}");
+    is_claimed_at_once(alone.space, queue, queue.give_back(claimed));
 }
 
 #[test]
@@ -123,46 +122,31 @@ struct Tale {
     had: Option<Time>,
 }
 
-/// Claims an item, and renews the claim this many times: twice in each lease.
-fn keeps(queue: Queue, renewals: u32) -> Doing<Tale> {
-    fn renews(queue: Queue, claimed: Claimed, left: u32) -> Doing<Tale> {
-        sleep(LEASE / 2, move |_: &mut Moment<Tale>| {
-            if left == 0 {
-                return over();
-            }
-            run(queue.renew(claimed), move |moment: &mut Moment<Tale>, renewed| match renewed {
-                Ok(Renewed::Kept(claimed)) => {
-                    moment.observed.renewals += 1;
-                    renews(queue, claimed, left - 1)
-                }
-                other => panic!("{other:?}"),
-            })
-        })
-    }
-    run(queue.claim(1, Watch::default(), LEASE), move |_: &mut Moment<Tale>, end| {
-        renews(queue, end.result.unwrap().unwrap(), renewals)
-    })
-}
-
 #[test]
 fn a_consumer_that_renews_keeps_its_item_and_a_dead_one_loses_it_after_a_lease() {
     for seed in 0..10 {
-        let queue = Queue::new(OBJECT, LEASE);
-        let (alone, _) = with(1);
+        let (alone, queue) = with(1);
         let mut world = World::new(seed, CALM, &[], Tale::default());
         world.space = alone.space;
-        world.client(keeps(queue, 20));
-        let other = queue.claim(2, Watch::default(), LEASE * 100);
-        world.client(sleep(LEASE / 4, move |_| {
-            run(other, |moment: &mut Moment<Tale>, end| {
-                assert!(end.result.unwrap().is_some());
-                moment.observed.had = Some(moment.true_now);
-                over()
-            })
-        }));
+        // It renews the claim twice in each lease.
+        world.client(async move |me| {
+            let mut claimed = me.run(queue.claim(1, Watch::default(), LEASE)).await.result.unwrap().unwrap();
+            for _ in 0..20 {
+                me.sleep(LEASE / 2).await;
+                let Ok(Renewed::Kept(renewed)) = me.run(queue.renew(claimed)).await else { panic!("it is kept") };
+                claimed = renewed;
+                me.observed().renewals += 1;
+            }
+        });
+        world.client(async move |me| {
+            me.sleep(LEASE / 4).await;
+            let end = me.run(queue.claim(2, Watch::default(), LEASE * 100)).await;
+            assert!(end.result.unwrap().is_some());
+            me.observed().had = Some(me.true_now());
+        });
         world.run();
-        assert_eq!(world.observed.renewals, 20);
-        let had = world.observed.had.expect("it comes back").since(Time(0));
+        assert_eq!(world.observed().renewals, 20);
+        let had = world.observed().had.expect("it comes back").since(Time(0));
         // The last renewal was after ten leases; a watching consumer may have seen it one look later.
         assert!(LEASE * 11 <= had && had < LEASE * 12 + LEASE / 2, "{had:?}");
     }
@@ -175,23 +159,17 @@ fn a_consumer_that_is_cut_off_learns_it_within_half_a_lease() {
     for gives_back in [false, true] {
         let mut world = World::new(1, CALM, &[], Vec::new());
         world.space = alone.space.clone();
-        let noting = |moment: &mut Moment<Vec<Time>>| {
-            moment.observed.push(moment.true_now);
-            over()
-        };
-        world.client(match gives_back {
-            false => run(queue.renew(claimed.clone()), move |moment: &mut Moment<Vec<Time>>, renewed| {
-                assert_eq!(renewed, Err(RequestFailure::Unknown));
-                noting(moment)
-            }),
-            true => run(queue.give_back(claimed.clone()), move |moment: &mut Moment<Vec<Time>>, given| {
-                assert_eq!(given, Err(RequestFailure::Unknown));
-                noting(moment)
-            }),
+        let claimed = claimed.clone();
+        world.client(async move |me| {
+            match gives_back {
+                false => assert_eq!(me.run(queue.renew(claimed)).await, Err(RequestFailure::Unknown)),
+                true => assert_eq!(me.run(queue.give_back(claimed)).await, Err(RequestFailure::Unknown)),
+            }
+            me.observed().push(me.true_now());
         });
         world.rates = SILENT;
         world.run();
-        let waited = world.observed[0].since(Time(0));
+        let waited = world.observed()[0].since(Time(0));
         assert!(waited < LEASE / 2 + Duration::from_millis(10), "{waited:?}");
     }
 }
