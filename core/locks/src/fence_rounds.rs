@@ -1,9 +1,9 @@
 //! The rounds in which a lock server has silent hosts fenced. Before a silent host's locks are granted to another host, the monitor has to make every
 //! device refuse the silent host.
 //!
-//! A host that is to be fenced, and is not fenced by every device yet, is *doomed*. The server asks the monitor to fence
-//! all doomed hosts together, one round at a time. A doomed host stays doomed even if it is heard again: a device may
-//! refuse it already.
+//! A host that is to be fenced, and is not fenced by every device yet, is *pending*. The server asks the monitor to fence
+//! all pending hosts together, one round at a time. A host stays pending even if it is heard again: a device may refuse
+//! it already.
 
 use crate::server::LockServer;
 use braid_base::limits::{self, Settings};
@@ -13,17 +13,17 @@ use braid_membership::client::{Ctx, Event, FenceRequest, MonitorClient, Persiste
 use braid_wire::MonitorAnswer;
 use std::collections::BTreeSet;
 
-/// All doomed hosts fit in one request.
+/// All pending hosts fit in one request.
 const _: () = assert!(limits::HOSTS_MAX < limits::FENCED_MAX);
-/// The most doomed hosts in all if one of them has no session.
-const DOOMED_MAX: usize = limits::FENCED_MAX - limits::HOSTS_MAX;
+/// The most pending hosts in all if one of them has no session.
+const PENDING_MAX: usize = limits::FENCED_MAX - limits::HOSTS_MAX;
 
 /// The hosts that a lock server refuses.
 #[derive(Clone, Debug)]
 pub(crate) struct Fencing {
     monitor: MonitorClient,
     /// Hosts that are to be fenced, and that some device may still serve.
-    doomed: BTreeSet<Generation>,
+    pending: BTreeSet<Generation>,
     /// Hosts fenced since the start.
     fenced: BTreeSet<Generation>,
     /// The number of rounds so far.
@@ -52,14 +52,14 @@ const DECISIONS_MAX: usize = 64;
 
 impl Fencing {
     pub fn new() -> Fencing {
-        let (doomed, fenced) = (BTreeSet::new(), BTreeSet::new());
+        let (pending, fenced) = (BTreeSet::new(), BTreeSet::new());
         let monitor = MonitorClient::of_lock_server();
-        Fencing { monitor, doomed, fenced, rounds: 0, decisions: Vec::new(), devices_served: None }
+        Fencing { monitor, pending, fenced, rounds: 0, decisions: Vec::new(), devices_served: None }
     }
 
     /// Marks a host as one that has to be fenced.
-    pub fn doom(&mut self, host: Generation, cause: FenceCause) {
-        if self.doomed.insert(host) && self.decisions.len() < DECISIONS_MAX {
+    pub fn add(&mut self, host: Generation, cause: FenceCause) {
+        if self.pending.insert(host) && self.decisions.len() < DECISIONS_MAX {
             self.decisions.push((host, cause));
         }
     }
@@ -70,7 +70,7 @@ impl Fencing {
 
     /// True if the server refuses the host.
     pub fn refuses(&self, host: Generation) -> bool {
-        self.doomed.contains(&host) || self.fenced.contains(&host)
+        self.pending.contains(&host) || self.fenced.contains(&host)
     }
 
     /// True if the host was fenced since the start.
@@ -88,15 +88,15 @@ impl Fencing {
         self.monitor.deadline()
     }
 
-    /// Begins a round if there are doomed hosts and no round is under way. True if it did.
+    /// Begins a round if there are pending hosts and no round is under way. True if it did.
     fn begin_round(&mut self, cx: &mut Ctx, start: Generation) -> bool {
-        if self.doomed.is_empty() || self.monitor.is_fencing() {
+        if self.pending.is_empty() || self.monitor.is_fencing() {
             return false;
         }
         self.rounds += 1;
         // Answers to an earlier start of the server must not pass for answers to this one.
         let ticket = u64::from(start.0) << 32 | self.rounds;
-        let request = FenceRequest { also: self.doomed.iter().copied().collect(), ..FenceRequest::default() };
+        let request = FenceRequest { also: self.pending.iter().copied().collect(), ..FenceRequest::default() };
         self.monitor.fence(cx, ticket, ticket, request, Persistence::Forever);
         true
     }
@@ -115,7 +115,7 @@ impl Fencing {
 
     /// No device serves the host any more.
     fn end(&mut self, host: Generation) {
-        self.doomed.remove(&host);
+        self.pending.remove(&host);
         if self.fenced.len() == limits::FENCED_MAX {
             // The devices refuse a host that is forgotten here, too.
             self.fenced.pop_first();
@@ -123,16 +123,16 @@ impl Fencing {
         self.fenced.insert(host);
     }
 
-    /// Asserts that doomed hosts are being fenced.
+    /// Asserts that pending hosts are being fenced.
     pub fn invariants(&self) {
         self.monitor.invariants();
-        assert_eq!(self.doomed.is_empty(), !self.monitor.is_fencing(), "doomed hosts are being fenced");
+        assert_eq!(self.pending.is_empty(), !self.monitor.is_fencing(), "pending hosts are being fenced");
     }
 }
 
 impl LockServer {
-    /// Begins a round if there are doomed hosts and no round is under way.
-    pub(crate) fn fence_doomed(&mut self, now: Now, out: &mut Effects) {
+    /// Begins a round if there are pending hosts and no round is under way.
+    pub(crate) fn fence_pending(&mut self, now: Now, out: &mut Effects) {
         let cx = &mut Ctx { now, settings: &self.config.settings, out };
         self.counters.messages_sent += u64::from(self.fencing.begin_round(cx, self.config.start));
     }
@@ -146,13 +146,13 @@ impl LockServer {
 
     /// Has hosts fenced that have no session, because they have left something else behind in the process that contains the server. Those
     /// beyond the bound have to be named again later.
-    pub fn doom_absent(&mut self, now: Now, hosts: &[Generation], out: &mut Effects) {
+    pub fn fence_absent(&mut self, now: Now, hosts: &[Generation], out: &mut Effects) {
         for host in hosts {
-            if !self.fencing.refuses(*host) && self.fencing.doomed.len() < DOOMED_MAX {
-                self.fencing.doom(*host, FenceCause::Silent);
+            if !self.fencing.refuses(*host) && self.fencing.pending.len() < PENDING_MAX {
+                self.fencing.add(*host, FenceCause::Silent);
             }
         }
-        self.fence_doomed(now, out);
+        self.fence_pending(now, out);
     }
 
     pub(crate) fn on_monitor_timer(&mut self, now: Now, out: &mut Effects) {
@@ -162,7 +162,7 @@ impl LockServer {
     }
 
     pub(crate) fn on_monitor_answer(&mut self, now: Now, answer: MonitorAnswer, out: &mut Effects) {
-        self.doom_fenced(&answer);
+        self.add_fenced_elsewhere(&answer);
         if answer.unavailable.is_empty() {
             self.fencing.devices_served = Some(now.time);
         } else if self.config.serves_volumes {
@@ -172,16 +172,16 @@ impl LockServer {
             Some(hosts) => self.on_fenced(now, hosts, out),
             None => self.ignore(Ignored::NotAwaited, out),
         }
-        self.fence_doomed(now, out);
+        self.fence_pending(now, out);
     }
 
-    /// Dooms hosts that were fenced at the request of another process, as the monitor's membership shows. Such a host
+    /// Adds hosts that were fenced at the request of another process, as the monitor's membership shows. Such a host
     /// never releases its locks, and late copies of its requests would renew its lease.
-    fn doom_fenced(&mut self, answer: &MonitorAnswer) {
+    fn add_fenced_elsewhere(&mut self, answer: &MonitorAnswer) {
         let Some(membership) = &answer.membership else { return };
         for host in self.sessions.keys().filter(|host| membership.fence.refuses(**host)) {
             if !self.fencing.has_fenced(*host) {
-                self.fencing.doom(*host, FenceCause::Fenced);
+                self.fencing.add(*host, FenceCause::Fenced);
             }
         }
     }

@@ -94,8 +94,8 @@ impl LockServer {
         // A host may hold a lock over others of its own.
         if !self.table.hold_beside(name, asked.object, &asked.extents, |other| other.host == name.host) {
             // Two hosts believe that they hold conflicting locks, and one of them may be writing without right.
-            self.fencing.doom(name.host, FenceCause::Conflict);
-            return self.fence_doomed(now, out);
+            self.fencing.add(name.host, FenceCause::Conflict);
+            return self.fence_pending(now, out);
         }
         // A late copy of the first request for this lock may have come before.
         drop_deferred(session, &mut self.extents, name.lock_id);

@@ -344,22 +344,22 @@ impl LockServer {
             let in_the_way = held.iter().any(|name| self.table.wanted(*name)) || (lately && !held.is_empty());
             let for_long = !held.is_empty() && silence > lease * SILENT_LEASES_MAX;
             if !session.complete || in_the_way || for_long || (crowded && !held.is_empty()) {
-                self.fencing.doom(host, FenceCause::Silent);
+                self.fencing.add(host, FenceCause::Silent);
             } else if held.is_empty() {
                 self.forget(now, host, out);
             }
         }
-        if self.doom_overdue(now.time) {
+        if self.fence_overdue(now.time) {
             self.ask_whether_devices_serve(now, out);
         }
-        self.fence_doomed(now, out);
+        self.fence_pending(now, out);
         if !self.sessions.is_empty() {
             self.arm_patrol(now.time);
         }
     }
 
-    /// Dooms hosts that are heard, and have not given back a lock for too long. True if there are hosts that should give one back.
-    fn doom_overdue(&mut self, now: Time) -> bool {
+    /// Has hosts fenced that are heard, and have not given back a lock for too long. True if there are hosts that should give one back.
+    fn fence_overdue(&mut self, now: Time) -> bool {
         let Some(limit) = self.config.evict_after else { return false };
         let of_volumes = self.config.serves_volumes;
         let devices_serve = !of_volumes || self.fencing.devices_serve(now, &self.config.settings);
@@ -379,7 +379,7 @@ impl LockServer {
             let for_long = session.overdue.values().any(|since| now.since(*since) >= limit);
             if for_long && devices_serve && !self.fencing.refuses(*host) {
                 self.counters.evicted += 1;
-                self.fencing.doom(*host, FenceCause::KeepsLocks);
+                self.fencing.add(*host, FenceCause::KeepsLocks);
             }
         }
         is_any_overdue && of_volumes

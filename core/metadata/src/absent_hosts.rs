@@ -33,14 +33,14 @@ impl MetadataServer {
         self.reclaim.add_host(host);
         if !self.locks.has_session(host) {
             self.absent.found.insert(host);
-            self.doom_fenced(now, out);
+            self.fence_for_good(now, out);
         }
     }
 
     /// Has absent hosts fenced for good that the membership shows as fenced: some device may not know yet.
-    pub(crate) fn doom_fenced(&mut self, now: Now, out: &mut Effects) {
+    pub(crate) fn fence_for_good(&mut self, now: Now, out: &mut Effects) {
         let fenced = self.absent.found.iter().copied().filter(|host| self.is_fenced(*host));
-        self.doom(now, fenced.collect(), out);
+        self.fence_absent(now, fenced.collect(), out);
     }
 
     /// Looks for absent hosts, if that is due. Those that were absent at the last look, too, are fenced.
@@ -51,7 +51,7 @@ impl MetadataServer {
         }
         self.absent.next = Some(next);
         let before = std::mem::take(&mut self.absent.found);
-        self.doom(now, before.into_iter().filter(|host| !self.locks.has_session(*host)).collect(), out);
+        self.fence_absent(now, before.into_iter().filter(|host| !self.locks.has_session(*host)).collect(), out);
         let (locks, own) = (&self.locks, self.config.generation);
         let answered = self.store.hosts_with_answers().filter(|host| *host != own && !locks.has_session(*host));
         self.absent.found = answered.collect();
@@ -60,8 +60,8 @@ impl MetadataServer {
         }
     }
 
-    fn doom(&mut self, now: Now, hosts: Vec<Generation>, out: &mut Effects) {
-        self.with_locks(now, out, |locks, out| locks.doom_absent(now, &hosts, out));
+    fn fence_absent(&mut self, now: Now, hosts: Vec<Generation>, out: &mut Effects) {
+        self.with_locks(now, out, |locks, out| locks.fence_absent(now, &hosts, out));
         self.drop_fenced();
     }
 

@@ -75,8 +75,8 @@ impl MetadataServer {
         match action {
             ShardAction::Look { ticket, procedure, is_durable } => {
                 self.with_store(now, out, |store, out| match is_durable {
-                    true => store.inspect(now, ticket, procedure, out),
-                    false => store.glance(now, ticket, procedure, out),
+                    true => store.read_durable(now, ticket, procedure, out),
+                    false => store.read_uncommitted(now, ticket, procedure, out),
                 })
             }
             ShardAction::Run { name, settled, procedure } => {
@@ -86,7 +86,7 @@ impl MetadataServer {
             }
             ShardAction::Log { transaction, kind, lost, on_behalf, write } => {
                 let own = OwnOperation::Logged { transaction, kind, lost };
-                self.run_surely(now, own, on_behalf, Box::new(write), out);
+                self.run_mandatory(now, own, on_behalf, Box::new(write), out);
             }
             ShardAction::Answer { name, reply } => self.answer(now, name.host, name.sequence, reply, out),
             ShardAction::Send { to, body } => self.send_to_shard(now, to, body, out),

@@ -405,7 +405,7 @@ impl MetadataServer {
         check_waits || self.reclaim.awaits_turn() || self.service == (MetadataService::Opening { is_asked: false })
     }
 
-    /// The monitor's answers are for the lock server, which has hosts fenced. Whoever is fenced is no client of the store any more.
+    /// The monitor's answers are for the lock server, which has hosts fenced. The store drops the state of fenced hosts.
     fn on_monitor_answer(&mut self, now: Now, answer: MonitorAnswer, out: &mut Effects) {
         if let Some(membership) = &answer.membership {
             self.hear(membership);
@@ -417,7 +417,7 @@ impl MetadataServer {
         }
         let message = Message::MonitorAnswer(answer);
         self.step_locks(now, Input::Message { from: NodeId::Monitor, message }, out);
-        self.doom_fenced(now, out);
+        self.fence_for_good(now, out);
         let reserving: Vec<TransactionId> = self.own.space.names().filter(|name| self.is_fenced(name.host)).collect();
         self.own.space.end(|name| reserving.contains(&name));
         self.step_shards(now, Shards::end_fenced, out);
@@ -525,7 +525,7 @@ impl MetadataServer {
     /// Continues the check, with the next part of the map.
     fn run_check(&mut self, now: Now, out: &mut Effects) {
         if let Some(read) = self.own.check.as_mut().and_then(CheckRun::advance) {
-            self.with_store(now, out, |store, out| store.inspect(now, 0, read, out));
+            self.with_store(now, out, |store, out| store.read_durable(now, 0, read, out));
         }
     }
 
@@ -541,7 +541,7 @@ impl MetadataServer {
             }
             OwnOperation::Step(step) => Box::new(Operation::step(name.host, *step, now.clock)),
             OwnOperation::Space(step) => Box::new(step.clone()),
-            OwnOperation::Logged { .. } => unreachable!("it is run surely"),
+            OwnOperation::Logged { .. } => unreachable!("it is mandatory"),
         };
         self.own.by_sequence.insert(sequence, own);
         self.counters.steps += 1;
@@ -552,7 +552,7 @@ impl MetadataServer {
     }
 
     /// Runs an operation of the server itself that must take effect, and keeps these answers to requests of hosts with it.
-    pub(crate) fn run_surely(
+    pub(crate) fn run_mandatory(
         &mut self,
         now: Now,
         own: OwnOperation,
@@ -564,7 +564,8 @@ impl MetadataServer {
         let sequence = self.own.last_sequence;
         let name = TransactionId { host: self.config.generation, sequence };
         self.own.by_sequence.insert(sequence, own);
-        let is_asked = self.with_store(now, out, |store, out| store.run_surely(now, name, on_behalf, procedure, out));
+        let is_asked =
+            self.with_store(now, out, |store, out| store.run_mandatory(now, name, on_behalf, procedure, out));
         if !is_asked {
             // This process is fenced: it gets no further.
             self.own.by_sequence.remove(&sequence);

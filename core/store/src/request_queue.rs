@@ -79,13 +79,13 @@ impl RequestQueue {
         self.enqueue(Asker::Device { ticket }, Vec::new(), request, ctx);
     }
 
-    /// See [`Store::glance`](crate::Store::glance).
-    pub fn glance(&mut self, ticket: u64, request: Box<dyn Procedure>, ctx: &mut Ctx) {
-        self.enqueue(Asker::Glance { ticket }, Vec::new(), request, ctx);
+    /// See [`Store::read_uncommitted`](crate::Store::read_uncommitted).
+    pub fn read_uncommitted(&mut self, ticket: u64, request: Box<dyn Procedure>, ctx: &mut Ctx) {
+        self.enqueue(Asker::Uncommitted { ticket }, Vec::new(), request, ctx);
     }
 
-    /// See [`Store::run_surely`](crate::Store::run_surely).
-    pub fn run_surely(
+    /// See [`Store::run_mandatory`](crate::Store::run_mandatory).
+    pub fn run_mandatory(
         &mut self,
         own: TransactionId,
         on_behalf: Vec<OnBehalf>,
@@ -174,7 +174,7 @@ impl RequestQueue {
         let (name, settled) = match requested.asker {
             Asker::Host { name, settled } if !only_asks => (name, settled),
             Asker::Owner { own } if !only_asks => (own, own.sequence),
-            Asker::Glance { .. } => {
+            Asker::Uncommitted { .. } => {
                 ctx.tell(event(requested.asker, answer, found));
                 return Ok(());
             }
@@ -389,7 +389,7 @@ fn ends_a_life(change: &Change) -> bool {
 fn event(asker: Asker, answer: ObjectAnswer, found: Option<Found>) -> StoreEvent {
     match asker {
         Asker::Host { name, .. } => StoreEvent::Executed { name, answer, found },
-        Asker::Device { ticket } | Asker::Glance { ticket } => StoreEvent::Looked { ticket, answer, found },
+        Asker::Device { ticket } | Asker::Uncommitted { ticket } => StoreEvent::Looked { ticket, answer, found },
         Asker::Owner { own, .. } => StoreEvent::Executed { name: own, answer, found },
     }
 }

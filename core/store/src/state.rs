@@ -225,9 +225,10 @@ impl State {
 
     /// Removes an object, with its undecided intents.
     pub fn remove(&mut self, object: ObjectId, released: &mut Vec<u32>) -> bool {
-        let doomed = |intent: &&IntentRecord| intent.object == object;
-        let doomed: Vec<_> = self.transactions.intents().filter(doomed).map(|intent| intent.by.transaction).collect();
-        for transaction in doomed {
+        let undecided = |intent: &&IntentRecord| intent.object == object;
+        let undecided: Vec<_> =
+            self.transactions.intents().filter(undecided).map(|intent| intent.by.transaction).collect();
+        for transaction in undecided {
             self.abort(transaction, released);
         }
         let Some(record) = self.objects.remove(object) else { return false };

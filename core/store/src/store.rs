@@ -138,20 +138,20 @@ impl Store {
     }
 
     /// Like [`Storage::look`], with a procedure that changes nothing.
-    pub fn inspect(&mut self, now: Now, ticket: u64, procedure: Box<dyn Procedure>, out: &mut Effects) {
+    pub fn read_durable(&mut self, now: Now, ticket: u64, procedure: Box<dyn Procedure>, out: &mut Effects) {
         self.act(Some(now), out, |queues, ctx| queues.requests.look(ticket, procedure, ctx));
     }
 
-    /// Like [`Store::inspect`], but the answer may come before what it shows is durable. Nobody outside must see it.
-    pub fn glance(&mut self, now: Now, ticket: u64, procedure: Box<dyn Procedure>, out: &mut Effects) {
-        self.act(Some(now), out, |queues, ctx| queues.requests.glance(ticket, procedure, ctx));
+    /// Like [`Store::read_durable`], but the answer may come before what it shows is durable. Nobody outside must see it.
+    pub fn read_uncommitted(&mut self, now: Now, ticket: u64, procedure: Box<dyn Procedure>, out: &mut Effects) {
+        self.act(Some(now), out, |queues, ctx| queues.requests.read_uncommitted(ticket, procedure, ctx));
     }
 
     /// Like [`Store::run`], for a procedure of the owner of the store that must take effect in its turn: it is not refused for lack of
     /// room or time, and waits instead; so does everything behind it. `own` is the owner's name for it, which the event has. If it changes
     /// anything, the answers `on_behalf` are kept with its changes, all or none: but for hosts that are fenced, or do not wait for them any
     /// more. False if the owner is fenced.
-    pub fn run_surely(
+    pub fn run_mandatory(
         &mut self,
         now: Now,
         own: TransactionId,
@@ -159,7 +159,7 @@ impl Store {
         procedure: Box<dyn Procedure>,
         out: &mut Effects,
     ) -> bool {
-        self.act(Some(now), out, |queues, ctx| queues.requests.run_surely(own, on_behalf, procedure, ctx))
+        self.act(Some(now), out, |queues, ctx| queues.requests.run_mandatory(own, on_behalf, procedure, ctx))
     }
 
     /// True if the request waits to be executed, was executed, or is over.

@@ -19,7 +19,7 @@ pub(crate) enum Asker {
     /// The device itself, whose requests only read.
     Device { ticket: u64 },
     /// The same; the answer may come before what it shows is durable.
-    Glance { ticket: u64 },
+    Uncommitted { ticket: u64 },
     /// The owner of the store, whose request must be executed, in its turn.
     Owner { own: TransactionId },
 }

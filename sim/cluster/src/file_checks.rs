@@ -361,7 +361,7 @@ fn read_map(store: Store, bytes: Vec<u8>) -> Result<Map, String> {
     loop {
         while let Some(event) = store.pop_event() {
             match event {
-                StoreEvent::Ready(_) => store.inspect(now, 1, Box::new(ReadAll), &mut out),
+                StoreEvent::Ready(_) => store.read_durable(now, 1, Box::new(ReadAll), &mut out),
                 StoreEvent::Looked { found, .. } => {
                     return found.map(|found| found.take()).ok_or("it is not read".into());
                 }

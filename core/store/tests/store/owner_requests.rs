@@ -55,9 +55,9 @@ impl Procedure for Value {
 }
 
 impl Bench {
-    fn run_surely(&mut self, sequence: u64, on_behalf: Vec<OnBehalf>, procedure: Value) {
+    fn run_mandatory(&mut self, sequence: u64, on_behalf: Vec<OnBehalf>, procedure: Value) {
         let procedure = Box::new(procedure);
-        assert!(self.store.run_surely(self.now, of_owner(sequence), on_behalf, procedure, &mut self.out));
+        assert!(self.store.run_mandatory(self.now, of_owner(sequence), on_behalf, procedure, &mut self.out));
     }
 }
 
@@ -67,13 +67,13 @@ fn answers_of_several_hosts_outlive_a_crash_if_the_changes_do() {
     for ends in 0..4 {
         let mut bench = Bench::new(ends);
         bench.settle();
-        bench.run_surely(1, on_behalf(), Value { is_set: true });
+        bench.run_mandatory(1, on_behalf(), Value { is_set: true });
         bench.perform();
         for _ in 0..ends {
             bench.end_one();
         }
         let (mut bench, _) = bench.restart().expect("it recovers");
-        bench.run_surely(2, on_behalf(), Value { is_set: false });
+        bench.run_mandatory(2, on_behalf(), Value { is_set: false });
         bench.settle();
         let said = format!("{:?}", bench.events.pop_front());
         let is_set = said.contains("there");
@@ -90,16 +90,16 @@ fn answers_of_several_hosts_outlive_a_crash_if_the_changes_do() {
 fn a_host_that_has_settled_its_request_gets_no_answer_and_the_others_do() {
     let mut bench = Bench::new(1);
     let [first, second, third] = of_hosts();
-    bench.run_surely(1, on_behalf(), Value { is_set: true });
+    bench.run_mandatory(1, on_behalf(), Value { is_set: true });
     bench.settle();
     bench.store.settle(second.host, second.sequence + 1);
     let late = OnBehalf { name: second, settled: 0, answer: answer("late") };
-    bench.run_surely(2, vec![late], Value { is_set: true });
+    bench.run_mandatory(2, vec![late], Value { is_set: true });
     bench.settle();
     assert!([first, second, third].iter().all(|name| bench.store.knows(*name)), "a request that is over is known");
     assert!(bench.store.knows(of_owner(2)), "the owner's own name has the record then");
     let (mut bench, _) = bench.restart().expect("it recovers");
-    bench.run_surely(3, Vec::new(), Value { is_set: false });
+    bench.run_mandatory(3, Vec::new(), Value { is_set: false });
     bench.settle();
     assert!(format!("{:?}", bench.events.pop_front()).contains("there"));
 }
@@ -111,9 +111,9 @@ fn a_request_is_known_while_its_answer_waits_to_be_kept() {
     let mut bench = Bench::power_on_with(Store::new(config()).with_requests_apart(), TestDisk::formatted(disk), 1);
     bench.settle();
     // The first one is being written, and the second one is the next batch.
-    bench.run_surely(1, Vec::new(), Value { is_set: true });
-    bench.run_surely(2, Vec::new(), Value { is_set: true });
-    bench.run_surely(3, on_behalf(), Value { is_set: true });
+    bench.run_mandatory(1, Vec::new(), Value { is_set: true });
+    bench.run_mandatory(2, Vec::new(), Value { is_set: true });
+    bench.run_mandatory(3, on_behalf(), Value { is_set: true });
     assert!(of_hosts().iter().all(|name| bench.store.knows(*name)));
     bench.run();
     assert!(of_hosts().iter().all(|name| bench.store.knows(*name)));
@@ -132,7 +132,7 @@ fn requests_apart_are_a_batch_each_and_otherwise_share_the_next_one() {
         bench.events.clear();
         let before = bench.counter("journal_batches");
         for sequence in 1..7 {
-            bench.run_surely(sequence, Vec::new(), Value { is_set: true });
+            bench.run_mandatory(sequence, Vec::new(), Value { is_set: true });
             bench.perform();
         }
         bench.run();
