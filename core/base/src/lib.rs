@@ -8,6 +8,7 @@
 //! | `buffer` | memory that is aligned for direct I/O |
 //! | `checksum` | CRC32C, the checksum of frames, journal records and blocks |
 //! | `counters` | event counters of a node |
+//! | `encoded` | values that the messages and records of others carry |
 //! | `extents` | a set of blocks, as the smallest number of runs |
 //! | `id` | identifiers of arrays, devices, hosts, file systems, objects and transactions |
 //! | `limits` | all bounds and default settings |
@@ -28,6 +29,7 @@ pub mod backoff;
 pub mod buffer;
 pub mod checksum;
 pub mod counters;
+pub mod encoded;
 pub mod extents;
 pub mod id;
 pub mod limits;
@@ -46,6 +48,7 @@ pub mod units;
 
 pub use backoff::Backoff;
 pub use buffer::AlignedBuffer;
+pub use encoded::Encoded;
 pub use extents::Extents;
 pub use id::{
     ArrayId, DeviceId, DiskId, Epoch, FileSystemId, Generation, InodeId, LockServerId, NodeId, ObjectId, ShardId,

@@ -1,9 +1,9 @@
 //! The bytes of numbers, lists, verdicts and operations, which messages and records share. Decoding checks every length against what is
 //! there and against the bounds.
 
-use crate::{Operation, Protocol, TransactionName, Verdict};
-use braid_base::ShardId;
+use crate::{Operation, Payload, Protocol, TransactionName, Verdict};
 use braid_base::limits::SHARD_OPERATIONS_MAX;
+use braid_base::{Encoded, ShardId};
 use bytes::{Buf, BufMut, Bytes, TryGetError};
 
 /// A message or record is not valid.
@@ -42,9 +42,10 @@ impl Writer {
         self.number(name.sequence);
     }
 
-    pub fn bytes(&mut self, bytes: &Bytes) {
+    pub fn value(&mut self, value: &impl Encoded) {
+        let bytes = value.encode();
         self.0.put_u32_le(u32::try_from(bytes.len()).expect("an operation is smaller than 4 GiB"));
-        self.0.put_slice(bytes);
+        self.0.put_slice(&bytes);
     }
 
     pub fn list<T>(&mut self, list: &[T], mut each: impl FnMut(&mut Writer, &T)) {
@@ -52,22 +53,22 @@ impl Writer {
         list.iter().for_each(|item| each(self, item));
     }
 
-    pub fn verdict(&mut self, verdict: &Verdict) {
+    pub fn verdict<P: Payload>(&mut self, verdict: &Verdict<P>) {
         match verdict {
             Verdict::Accepted { answer } => {
                 self.byte(1);
-                self.bytes(answer);
+                self.value(answer);
             }
             Verdict::Refused { reason } => {
                 self.byte(2);
-                self.bytes(reason);
+                self.value(reason);
             }
         }
     }
 
-    pub fn operation(&mut self, operation: &Operation) {
-        self.bytes(&operation.own);
-        self.list(&operation.requests, Writer::bytes);
+    pub fn operation<P: Payload>(&mut self, operation: &Operation<P>) {
+        self.value(&operation.own);
+        self.list(&operation.requests, Writer::value);
     }
 }
 
@@ -99,12 +100,12 @@ impl Reader {
         Ok(TransactionName { shard: self.shard()?, sequence: self.number()? })
     }
 
-    pub fn bytes(&mut self) -> Result<Bytes, DecodeError> {
+    pub fn value<T: Encoded>(&mut self) -> Result<T, DecodeError> {
         let length = self.0.try_get_u32_le()? as usize;
         if length > self.0.remaining() {
             return Err(DecodeError);
         }
-        Ok(self.0.split_to(length))
+        T::decode(&self.0.split_to(length)).ok_or(DecodeError)
     }
 
     /// A list of at most as many items as a transaction has operations.
@@ -116,16 +117,16 @@ impl Reader {
         (0..length).map(|_| each(self)).collect()
     }
 
-    pub fn verdict(&mut self) -> Result<Verdict, DecodeError> {
+    pub fn verdict<P: Payload>(&mut self) -> Result<Verdict<P>, DecodeError> {
         match self.byte()? {
-            1 => Ok(Verdict::Accepted { answer: self.bytes()? }),
-            2 => Ok(Verdict::Refused { reason: self.bytes()? }),
+            1 => Ok(Verdict::Accepted { answer: self.value()? }),
+            2 => Ok(Verdict::Refused { reason: self.value()? }),
             _ => Err(DecodeError),
         }
     }
 
-    pub fn operation(&mut self) -> Result<Operation, DecodeError> {
-        Ok(Operation { own: self.bytes()?, requests: self.list(Reader::bytes)? })
+    pub fn operation<P: Payload>(&mut self) -> Result<Operation<P>, DecodeError> {
+        Ok(Operation { own: self.value()?, requests: self.list(Reader::value)? })
     }
 
     /// Nothing may follow.

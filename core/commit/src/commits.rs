@@ -11,8 +11,8 @@
 use crate::coordinator::{self, Coordinator};
 use crate::worker::{self, Worker};
 use crate::{
-    Body, Event, LogWrite, Message, Protocol, Record, RecordKey, RecordKind, Step, Timing, Transaction,
-    TransactionName, early_prepare, one_phase, prc, prn,
+    Body, Event, LogWrite, Message, Opaque, Payload, Protocol, Record, RecordKey, RecordKind, Step, Timing,
+    Transaction, TransactionName, early_prepare, one_phase, prc, prn,
 };
 use braid_base::limits::{SHARD_OPERATIONS_MAX, SHARD_TRANSACTIONS_MAX, WORKERS_MAX};
 use braid_base::{ShardId, Time, Timers};
@@ -20,21 +20,21 @@ use std::collections::BTreeMap;
 
 /// The commit protocols of one shard.
 #[derive(Clone, Debug)]
-pub struct Commits {
+pub struct Commits<P: Payload = Opaque> {
     shard: ShardId,
     timing: Timing,
-    state: State,
+    state: State<P>,
     timers: Timers<TimerKey>,
     /// How often in a row a message was missed.
     silences: BTreeMap<TimerKey, u32>,
 }
 
 /// All that a machine knows, except for its time-outs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct State {
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct State<P: Payload> {
     next: u64,
-    coordinated: BTreeMap<u64, Coordinator>,
-    worked: BTreeMap<TransactionName, Worker>,
+    coordinated: BTreeMap<u64, Coordinator<P>>,
+    worked: BTreeMap<TransactionName, Worker<P>>,
     peers: BTreeMap<ShardId, Peer>,
 }
 
@@ -63,17 +63,18 @@ pub struct Busy;
 /// The most doublings of a time-out: a server that comes back is found within a second, as hosts find it.
 const DOUBLINGS_MAX: u32 = 2;
 
-impl Commits {
+impl<P: Payload> Commits<P> {
     /// The machine of a shard whose map has no records.
-    pub fn new(shard: ShardId, timing: Timing) -> Commits {
-        let state = State::default();
+    pub fn new(shard: ShardId, timing: Timing) -> Commits<P> {
+        let (coordinated, worked, peers) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let state = State { next: 0, coordinated, worked, peers };
         Commits { shard, timing, state, timers: Timers::default(), silences: BTreeMap::new() }
     }
 
     /// Takes in a record of the map, before [`recover`](Commits::recover). False if it is under the key of another kind of record: then the
     /// map is damaged.
     #[must_use]
-    pub fn restore(&mut self, key: RecordKey, record: Record) -> bool {
+    pub fn restore(&mut self, key: RecordKey, record: Record<P>) -> bool {
         match (key, record) {
             (RecordKey::Next, Record::Next(next)) => self.state.next = next,
             (RecordKey::Mark(peer), Record::Mark(mark)) => {
@@ -93,7 +94,7 @@ impl Commits {
     }
 
     /// Goes on with what the records say: first locks, then messages.
-    pub fn recover(&mut self, now: Time, out: &mut Vec<Step>) {
+    pub fn recover(&mut self, now: Time, out: &mut Vec<Step<P>>) {
         assert!(self.state.coordinated.keys().all(|sequence| *sequence < self.state.next), "a name has a successor");
         let mut steps = Vec::new();
         for sequence in self.state.coordinated.keys().copied().collect::<Vec<_>>() {
@@ -112,7 +113,12 @@ impl Commits {
     }
 
     /// Begins a transaction under the locks of its parts; returns its name.
-    pub fn begin(&mut self, now: Time, transaction: Transaction, out: &mut Vec<Step>) -> Result<TransactionName, Busy> {
+    pub fn begin(
+        &mut self,
+        now: Time,
+        transaction: Transaction<P>,
+        out: &mut Vec<Step<P>>,
+    ) -> Result<TransactionName, Busy> {
         let Transaction { protocol, workers, operations } = &transaction;
         assert!((1..=WORKERS_MAX).contains(&workers.len()), "a transaction has workers");
         assert!((1..=SHARD_OPERATIONS_MAX).contains(&operations.len()), "a transaction has operations");
@@ -136,7 +142,7 @@ impl Commits {
         self.state.next - self.state.settled() >= SHARD_TRANSACTIONS_MAX
     }
 
-    pub fn step(&mut self, now: Time, event: Event, out: &mut Vec<Step>) {
+    pub fn step(&mut self, now: Time, event: Event<P>, out: &mut Vec<Step<P>>) {
         match event {
             Event::Evaluated { transaction, evaluations } => {
                 self.work(now, transaction, None, worker::Input::Evaluated(evaluations), out);
@@ -163,7 +169,7 @@ impl Commits {
     }
 
     /// What the machine knows, for inspection.
-    pub fn state(&self) -> &State {
+    pub fn state(&self) -> &State<P> {
         &self.state
     }
 
@@ -176,7 +182,7 @@ impl Commits {
         assert!(peers.values().all(|peer| peer.logged <= peer.heard));
     }
 
-    fn on_message_of_worker(&mut self, now: Time, from: ShardId, message: Message, out: &mut Vec<Step>) {
+    fn on_message_of_worker(&mut self, now: Time, from: ShardId, message: Message<P>, out: &mut Vec<Step<P>>) {
         let Message { protocol, transaction, body, .. } = message;
         if transaction.sequence >= self.state.next || from == self.shard {
             return;
@@ -207,14 +213,14 @@ impl Commits {
         protocol: Protocol,
         transaction: TransactionName,
         to: ShardId,
-        body: Body,
-        out: &mut Vec<Step>,
+        body: Body<P>,
+        out: &mut Vec<Step<P>>,
     ) {
         let settled = self.state.settled();
         out.push(Step::Send { to, message: Message { protocol, transaction, settled, body } });
     }
 
-    fn on_message_of_coordinator(&mut self, now: Time, message: Message, out: &mut Vec<Step>) {
+    fn on_message_of_coordinator(&mut self, now: Time, message: Message<P>, out: &mut Vec<Step<P>>) {
         let Message { protocol, transaction, settled, body } = message;
         let peer = self.state.peers.get(&transaction.shard).copied().unwrap_or_default();
         if settled > peer.heard {
@@ -242,9 +248,9 @@ impl Commits {
     }
 
     /// The mark has passed transactions. Where the coordinator waits for nothing, that is its acknowledgement (1PC).
-    fn note_settled(&mut self, now: Time, shard: ShardId, out: &mut Vec<Step>) {
+    fn note_settled(&mut self, now: Time, shard: ShardId, out: &mut Vec<Step<P>>) {
         let heard = self.state.peers[&shard].heard;
-        let is_acknowledged = |(name, worker): &(&TransactionName, &Worker)| {
+        let is_acknowledged = |(name, worker): &(&TransactionName, &Worker<P>)| {
             let is_committed = worker.phase == worker::Phase::Committed && worker.protocol == Protocol::OnePhase;
             name.shard == shard && name.sequence < heard && is_committed
         };
@@ -255,7 +261,7 @@ impl Commits {
     }
 
     /// Moves a transaction of this shard.
-    fn coordinate(&mut self, now: Time, sequence: u64, input: coordinator::Input, out: &mut Vec<Step>) {
+    fn coordinate(&mut self, now: Time, sequence: u64, input: coordinator::Input<P>, out: &mut Vec<Step<P>>) {
         let Some(this) = self.state.coordinated.get_mut(&sequence) else { return };
         let is_silence = matches!(input, coordinator::Input::Silence { .. });
         let (before, first) = (this.progress(), out.len());
@@ -286,8 +292,8 @@ impl Commits {
         now: Time,
         name: TransactionName,
         begins: Option<Protocol>,
-        input: worker::Input,
-        out: &mut Vec<Step>,
+        input: worker::Input<P>,
+        out: &mut Vec<Step<P>>,
     ) {
         let mut this = match (self.state.worked.remove(&name), begins) {
             (Some(this), _) => this,
@@ -317,12 +323,12 @@ impl Commits {
     }
 
     /// Drops the records that the mark has passed in a write of their own, if there are any.
-    fn drop_records(&mut self, shard: ShardId, transaction: TransactionName, out: &mut Vec<Step>) {
+    fn drop_records(&mut self, shard: ShardId, transaction: TransactionName, out: &mut Vec<Step<P>>) {
         let mut write = LogWrite {
             transaction,
             kind: RecordKind::Dropped,
             records: Vec::new(),
-            applies: None,
+            changes: Vec::new(),
             outcomes: Vec::new(),
             forced: false,
         };
@@ -357,7 +363,7 @@ impl Commits {
         }
     }
 
-    fn wake(&mut self, now: Time, out: &mut Vec<Step>) {
+    fn wake(&mut self, now: Time, out: &mut Vec<Step<P>>) {
         let mut due = Vec::new();
         while let Some(key) = self.timers.pop_due(now) {
             due.push(key);
@@ -384,14 +390,14 @@ impl Commits {
     }
 }
 
-impl State {
+impl<P: Payload> State<P> {
     /// The next sequence, and how many transactions of this shard are unfinished, and of others.
     pub fn sizes(&self) -> (u64, usize, usize) {
         (self.next, self.coordinated.len(), self.worked.len())
     }
 
     /// The operations of transactions that this shard coordinates, and that are not over.
-    pub fn coordinated(&self) -> impl Iterator<Item = &crate::Operation> {
+    pub fn coordinated(&self) -> impl Iterator<Item = &crate::Operation<P>> {
         self.coordinated.values().flat_map(Coordinator::operations)
     }
 
@@ -413,7 +419,7 @@ impl State {
     }
 
     /// Lets a write drop the records of this coordinator's transactions that its mark has passed, and log the mark.
-    fn drop_settled(&mut self, shard: ShardId, write: &mut LogWrite) {
+    fn drop_settled(&mut self, shard: ShardId, write: &mut LogWrite<P>) {
         let Some(peer) = self.peers.get(&shard).copied() else { return };
         let range = TransactionName { shard, sequence: 0 }..TransactionName { shard, sequence: peer.heard };
         let over = self.worked.range(range).filter(|(_, worker)| worker.is_over());

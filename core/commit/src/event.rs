@@ -1,18 +1,18 @@
 //! What happens to the protocols of a shard, and how long they wait.
 
-use crate::{Evaluation, Message, RecordKind, TransactionName};
+use crate::{Evaluation, Message, Opaque, Payload, RecordKind, TransactionName};
 use braid_base::ShardId;
 use std::time::Duration;
 
 /// An input of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum Event<P: Payload = Opaque> {
     /// The requests of `Step::Evaluate` have been evaluated: a finding for each, in order. Their locks are held until `Step::Release`.
-    Evaluated { transaction: TransactionName, evaluations: Vec<Evaluation> },
+    Evaluated { transaction: TransactionName, evaluations: Vec<Evaluation<P>> },
     /// A write of `Step::Log` is durable.
     Logged { transaction: TransactionName, kind: RecordKind },
     /// The owner of another shard sent this.
-    Message { from: ShardId, message: Message },
+    Message { from: ShardId, message: Message<P> },
     /// The deadline has passed.
     Wake,
 }

@@ -11,8 +11,9 @@
 //! ```
 //!
 //! The *coordinator* is the shard whose server got the request; the others are *workers*. The server that embeds this crate evaluates
-//! operations, holds locks, writes the journal and sends messages; all of this is opaque here. [`Commits`] is the pure machine of one shard
-//! for both roles. It takes an [`Event`] at a time, and returns [`Step`]s:
+//! operations, holds locks, writes the journal and sends messages; what it has carried is opaque here ([`Payload`]), typed in memory, and
+//! encoded only in messages and records. [`Commits`] is the pure machine of one shard for both roles. It takes an [`Event`] at a time, and
+//! returns [`Step`]s:
 //!
 //! ```text
 //!   Commits::new(shard: ShardId, timing: Timing) -> Commits
@@ -50,6 +51,7 @@
 //! | [`protocol`] | the protocols by name |
 //! | [`grouping`] | how operations share transactions and writes, by name |
 //! | [`transaction`] | operations, verdicts, outcomes |
+//! | [`payload`] | what the server has the protocols carry |
 //! | [`message`] | messages, and their bytes |
 //! | [`record`] | records, and their bytes |
 //! | [`event`] | events, and time-outs |
@@ -67,6 +69,7 @@ pub mod event;
 pub mod grouping;
 pub mod message;
 mod one_phase;
+pub mod payload;
 mod prc;
 mod prn;
 pub mod protocol;
@@ -80,7 +83,8 @@ pub use commits::{Busy, Commits};
 pub use event::{Event, Timing};
 pub use grouping::Grouping;
 pub use message::{Body, Message};
+pub use payload::{Content, Opaque, Payload};
 pub use protocol::Protocol;
 pub use record::{CoordinatorRecord, CoordinatorStage, Record, RecordKey, WorkerRecord, WorkerStage};
-pub use step::{LogWrite, Parts, RecordKind, Step};
+pub use step::{LogWrite, RecordKind, Step};
 pub use transaction::{Evaluation, Operation, Outcome, Refusal, Transaction, TransactionName, Verdict};

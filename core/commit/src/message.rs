@@ -4,7 +4,7 @@
 //! four bytes; numbers are little-endian. What is received is checked against the bounds before anything is allocated.
 
 use crate::codec::{DecodeError, Reader, Writer};
-use crate::{Protocol, TransactionName, Verdict};
+use crate::{Opaque, Payload, Protocol, TransactionName, Verdict};
 use bytes::Bytes;
 
 /// The version of the format.
@@ -12,25 +12,25 @@ const VERSION: u8 = 1;
 
 /// A message about one transaction. Who coordinates is part of its name, so the receiver knows its own role.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Message {
+pub struct Message<P: Payload = Opaque> {
     pub protocol: Protocol,
     pub transaction: TransactionName,
     /// From a coordinator: it sends no more requests for its transactions below this sequence, and needs no record of them. From a worker: zero.
     pub settled: u64,
-    pub body: Body,
+    pub body: Body<P>,
 }
 
 /// What a message says. The paper's names are in brackets where they differ.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Body {
+pub enum Body<P: Payload = Opaque> {
     /// Coordinator to worker: do this (UPDATE REQ).
-    Update { requests: Vec<Bytes> },
+    Update { requests: Vec<P::Request> },
     /// Worker to coordinator: it is done (PrN, PrC), prepared (EP) or committed (1PC), as far as it was not refused.
-    Updated { verdicts: Vec<Verdict> },
+    Updated { verdicts: Vec<Verdict<P>> },
     /// Coordinator to worker: make it durable.
     Prepare,
     /// Worker to coordinator: it is durable. These verdicts count, because the worker may have evaluated the requests again.
-    Prepared { verdicts: Vec<Verdict> },
+    Prepared { verdicts: Vec<Verdict<P>> },
     /// Worker to coordinator: it knows nothing of the transaction (NOT-PREPARED).
     NotPrepared,
     /// Coordinator to worker: let it take effect.
@@ -47,23 +47,23 @@ pub enum Body {
     Settled,
 }
 
-impl Message {
+impl<P: Payload> Message<P> {
     pub fn encode(&self) -> Bytes {
         let mut to = Writer::default();
         to.byte(VERSION);
         to.byte(self.protocol.number());
         to.name(self.transaction);
         to.number(self.settled);
-        to.byte(self.body.number());
+        to.byte(self.body.kind().0);
         match &self.body {
-            Body::Update { requests } => to.list(requests, |to, request| to.bytes(request)),
+            Body::Update { requests } => to.list(requests, Writer::value),
             Body::Updated { verdicts } | Body::Prepared { verdicts } => to.list(verdicts, Writer::verdict),
             _ => {}
         }
         to.finish()
     }
 
-    pub fn decode(bytes: Bytes) -> Result<Message, DecodeError> {
+    pub fn decode(bytes: Bytes) -> Result<Message<P>, DecodeError> {
         let mut from = Reader::new(bytes);
         if from.byte()? != VERSION {
             return Err(DecodeError);
@@ -72,7 +72,7 @@ impl Message {
         let transaction = from.name()?;
         let settled = from.number()?;
         let body = match from.byte()? {
-            1 => Body::Update { requests: from.list(Reader::bytes)? },
+            1 => Body::Update { requests: from.list(Reader::value)? },
             2 => Body::Updated { verdicts: from.list(Reader::verdict)? },
             3 => Body::Prepare,
             4 => Body::Prepared { verdicts: from.list(Reader::verdict)? },
@@ -90,37 +90,25 @@ impl Message {
     }
 }
 
-impl Body {
-    fn number(&self) -> u8 {
+impl<P: Payload> Body<P> {
+    /// The number in messages, and the name in traces and tables.
+    fn kind(&self) -> (u8, &'static str) {
         match self {
-            Body::Update { .. } => 1,
-            Body::Updated { .. } => 2,
-            Body::Prepare => 3,
-            Body::Prepared { .. } => 4,
-            Body::NotPrepared => 5,
-            Body::Commit => 6,
-            Body::Abort => 7,
-            Body::Acknowledge => 8,
-            Body::Ask => 9,
-            Body::Inquire => 10,
-            Body::Settled => 11,
+            Body::Update { .. } => (1, "UPDATE"),
+            Body::Updated { .. } => (2, "UPDATED"),
+            Body::Prepare => (3, "PREPARE"),
+            Body::Prepared { .. } => (4, "PREPARED"),
+            Body::NotPrepared => (5, "NOT-PREPARED"),
+            Body::Commit => (6, "COMMIT"),
+            Body::Abort => (7, "ABORT"),
+            Body::Acknowledge => (8, "ACKNOWLEDGE"),
+            Body::Ask => (9, "ASK"),
+            Body::Inquire => (10, "INQUIRE"),
+            Body::Settled => (11, "SETTLED"),
         }
     }
 
-    /// The name in traces and tables.
     pub fn name(&self) -> &'static str {
-        match self {
-            Body::Update { .. } => "UPDATE",
-            Body::Updated { .. } => "UPDATED",
-            Body::Prepare => "PREPARE",
-            Body::Prepared { .. } => "PREPARED",
-            Body::NotPrepared => "NOT-PREPARED",
-            Body::Commit => "COMMIT",
-            Body::Abort => "ABORT",
-            Body::Acknowledge => "ACKNOWLEDGE",
-            Body::Ask => "ASK",
-            Body::Inquire => "INQUIRE",
-            Body::Settled => "SETTLED",
-        }
+        self.kind().1
     }
 }

@@ -19,10 +19,10 @@
 
 use crate::coordinator::{Content, Coordinator, Input, Phase};
 use crate::worker::{self, Worker};
-use crate::{Body, CoordinatorStage, RecordKind, Step};
+use crate::{Body, CoordinatorStage, Payload, RecordKind, Step};
 
 /// What the coordinator does.
-pub(crate) fn coordinate(this: &mut Coordinator, input: Input, out: &mut Vec<Step>) {
+pub(crate) fn coordinate<P: Payload>(this: &mut Coordinator<P>, input: Input<P>, out: &mut Vec<Step<P>>) {
     match (this.phase, input) {
         (Phase::New, Input::Begin) => this.log_begun(Content::Workers, out),
         (Phase::Beginning, Input::Logged(RecordKind::Begun)) => {
@@ -76,7 +76,7 @@ pub(crate) fn coordinate(this: &mut Coordinator, input: Input, out: &mut Vec<Ste
     }
 }
 
-fn commit_if_prepared(this: &mut Coordinator, out: &mut Vec<Step>) {
+fn commit_if_prepared<P: Payload>(this: &mut Coordinator<P>, out: &mut Vec<Step<P>>) {
     if this.is_prepared() {
         // A worker that has restarted may have evaluated the requests again, and refused.
         match this.is_refused() {
@@ -87,7 +87,7 @@ fn commit_if_prepared(this: &mut Coordinator, out: &mut Vec<Step>) {
 }
 
 /// What the worker does.
-pub(crate) fn work(this: &mut Worker, input: worker::Input, out: &mut Vec<Step>) {
+pub(crate) fn work<P: Payload>(this: &mut Worker<P>, input: worker::Input<P>, out: &mut Vec<Step<P>>) {
     use worker::{Input, Phase};
     match (this.phase, input) {
         (Phase::New, Input::Message(Body::Update { requests })) => this.evaluate(requests, out),

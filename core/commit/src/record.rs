@@ -3,7 +3,7 @@
 //! names its protocol.
 
 use crate::codec::{DecodeError, Reader, Writer};
-use crate::{Operation, Protocol, TransactionName, Verdict};
+use crate::{Opaque, Operation, Payload, Protocol, TransactionName, Verdict};
 use braid_base::ShardId;
 use bytes::Bytes;
 
@@ -25,22 +25,22 @@ pub enum RecordKey {
 
 /// A record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Record {
+pub enum Record<P: Payload = Opaque> {
     /// The next sequence. It is written with the record that begins a transaction, so that a name is not used again.
     Next(u64),
-    Coordinated(CoordinatorRecord),
+    Coordinated(CoordinatorRecord<P>),
     /// The worker does nothing for transactions below, unless it has a record of them.
     Mark(u64),
-    Worked(WorkerRecord),
+    Worked(WorkerRecord<P>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct CoordinatorRecord {
+pub struct CoordinatorRecord<P: Payload = Opaque> {
     pub protocol: Protocol,
     pub stage: CoordinatorStage,
     pub workers: Vec<ShardId>,
     /// The operations, as far as the stage needs them.
-    pub operations: Vec<Operation>,
+    pub operations: Vec<Operation<P>>,
 }
 
 /// How far a transaction is at its coordinator.
@@ -57,13 +57,13 @@ pub enum CoordinatorStage {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct WorkerRecord {
+pub struct WorkerRecord<P: Payload = Opaque> {
     pub protocol: Protocol,
     pub stage: WorkerStage,
     /// What takes effect with the commit: the changes of each accepted operation (only when prepared).
-    pub changes: Vec<Bytes>,
+    pub changes: Vec<P::Changes>,
     /// What the coordinator was told, as far as it may have to be told again.
-    pub verdicts: Vec<Verdict>,
+    pub verdicts: Vec<Verdict<P>>,
 }
 
 /// How far a transaction is at a worker. Records of the last three stages only keep a late request from being done again; the mark of the
@@ -78,7 +78,7 @@ pub enum WorkerStage {
     Ended,
 }
 
-impl Record {
+impl<P: Payload> Record<P> {
     pub fn encode(&self) -> Bytes {
         let mut to = Writer::default();
         to.byte(VERSION);
@@ -102,14 +102,14 @@ impl Record {
                 to.byte(4);
                 to.byte(record.protocol.number());
                 to.byte(record.stage as u8);
-                to.list(&record.changes, Writer::bytes);
+                to.list(&record.changes, Writer::value);
                 to.list(&record.verdicts, Writer::verdict);
             }
         }
         to.finish()
     }
 
-    pub fn decode(bytes: Bytes) -> Result<Record, DecodeError> {
+    pub fn decode(bytes: Bytes) -> Result<Record<P>, DecodeError> {
         let mut from = Reader::new(bytes);
         if from.byte()? != VERSION {
             return Err(DecodeError);
@@ -138,7 +138,7 @@ impl Record {
                     3 => WorkerStage::Ended,
                     _ => return Err(DecodeError),
                 },
-                changes: from.list(Reader::bytes)?,
+                changes: from.list(Reader::value)?,
                 verdicts: from.list(Reader::verdict)?,
             }),
             _ => return Err(DecodeError),

@@ -2,22 +2,21 @@
 //! each protocol.
 
 use crate::{
-    Body, Evaluation, LogWrite, Message, Parts, Protocol, Record, RecordKey, RecordKind, Step, TransactionName,
+    Body, Evaluation, LogWrite, Message, Payload, Protocol, Record, RecordKey, RecordKind, Step, TransactionName,
     Verdict, WorkerRecord, WorkerStage,
 };
-use bytes::Bytes;
 
 /// A transaction at a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Worker {
+pub(crate) struct Worker<P: Payload> {
     pub name: TransactionName,
     pub protocol: Protocol,
     pub phase: Phase,
     /// How many operations are being evaluated.
     requested: usize,
     /// The changes of each accepted operation.
-    changes: Vec<Bytes>,
-    verdicts: Vec<Verdict>,
+    changes: Vec<P::Changes>,
+    verdicts: Vec<Verdict<P>>,
 }
 
 /// What a worker is doing.
@@ -45,10 +44,10 @@ pub(crate) enum Phase {
 
 /// What happens to a transaction at a worker.
 #[derive(Clone, Debug)]
-pub(crate) enum Input {
-    Evaluated(Vec<Evaluation>),
+pub(crate) enum Input<P: Payload> {
+    Evaluated(Vec<Evaluation<P>>),
     Logged(RecordKind),
-    Message(Body),
+    Message(Body<P>),
     /// A message is missing for some time. `is_last`: it need not be waited for any longer.
     Silence {
         is_last: bool,
@@ -57,12 +56,12 @@ pub(crate) enum Input {
     Found,
 }
 
-impl Worker {
-    pub fn new(name: TransactionName, protocol: Protocol) -> Worker {
+impl<P: Payload> Worker<P> {
+    pub fn new(name: TransactionName, protocol: Protocol) -> Worker<P> {
         Worker { name, protocol, phase: Phase::New, requested: 0, changes: Vec::new(), verdicts: Vec::new() }
     }
 
-    pub fn restored(name: TransactionName, record: WorkerRecord) -> Worker {
+    pub fn restored(name: TransactionName, record: WorkerRecord<P>) -> Worker<P> {
         let WorkerRecord { protocol, stage, changes, verdicts } = record;
         let phase = match stage {
             WorkerStage::Prepared => Phase::Prepared,
@@ -91,14 +90,14 @@ impl Worker {
         }
     }
 
-    pub fn evaluate(&mut self, requests: Vec<Bytes>, out: &mut Vec<Step>) {
+    pub fn evaluate(&mut self, requests: Vec<P::Request>, out: &mut Vec<Step<P>>) {
         self.phase = Phase::Evaluating;
         self.requested = requests.len();
         out.push(Step::Evaluate { transaction: self.name, requests });
     }
 
     /// Takes in the findings; true if any operation was accepted.
-    pub fn note_evaluations(&mut self, evaluations: Vec<Evaluation>) -> bool {
+    pub fn note_evaluations(&mut self, evaluations: Vec<Evaluation<P>>) -> bool {
         assert_eq!(evaluations.len(), self.requested, "each request has a finding");
         self.requested = 0;
         self.verdicts = evaluations.iter().map(Evaluation::verdict).collect();
@@ -115,14 +114,14 @@ impl Worker {
         !self.verdicts.is_empty()
     }
 
-    pub fn log_prepared(&mut self, out: &mut Vec<Step>) {
+    pub fn log_prepared(&mut self, out: &mut Vec<Step<P>>) {
         self.phase = Phase::Preparing;
         let (changes, verdicts) = (self.changes.clone(), self.verdicts.clone());
         self.log(RecordKind::Prepared, WorkerStage::Prepared, (changes, verdicts), true, out);
     }
 
     /// COMMITTED: the changes take effect. If the coordinator has to be told again, the record has the verdicts.
-    pub fn log_committed(&mut self, forced: bool, out: &mut Vec<Step>) {
+    pub fn log_committed(&mut self, forced: bool, out: &mut Vec<Step<P>>) {
         self.phase = if forced { Phase::Committing } else { Phase::Committed };
         if self.protocol != Protocol::OnePhase {
             self.verdicts.clear();
@@ -133,13 +132,13 @@ impl Worker {
     }
 
     /// The coordinator has aborted.
-    pub fn log_aborted(&mut self, out: &mut Vec<Step>) {
+    pub fn log_aborted(&mut self, out: &mut Vec<Step<P>>) {
         self.verdicts.clear();
         self.log_refused(out);
     }
 
     /// Everything was refused here. The record has the verdicts, because the coordinator may ask again.
-    pub fn log_refused(&mut self, out: &mut Vec<Step>) {
+    pub fn log_refused(&mut self, out: &mut Vec<Step<P>>) {
         self.phase = Phase::Aborting;
         self.changes.clear();
         let verdicts = self.verdicts.clone();
@@ -147,7 +146,7 @@ impl Worker {
     }
 
     /// ENDED. Nobody waits for that.
-    pub fn log_ended(&mut self, out: &mut Vec<Step>) {
+    pub fn log_ended(&mut self, out: &mut Vec<Step<P>>) {
         self.phase = Phase::Ended;
         self.verdicts.clear();
         self.log(RecordKind::Ended, WorkerStage::Ended, (Vec::new(), Vec::new()), false, out);
@@ -157,44 +156,40 @@ impl Worker {
         &self,
         kind: RecordKind,
         stage: WorkerStage,
-        (changes, verdicts): (Vec<Bytes>, Vec<Verdict>),
+        (changes, verdicts): (Vec<P::Changes>, Vec<Verdict<P>>),
         forced: bool,
-        out: &mut Vec<Step>,
+        out: &mut Vec<Step<P>>,
     ) {
         let record = Record::Worked(WorkerRecord { protocol: self.protocol, stage, changes, verdicts });
-        out.push(Step::Log(LogWrite {
-            transaction: self.name,
-            kind,
-            records: vec![(RecordKey::Worked(self.name), Some(record))],
-            applies: (kind == RecordKind::Committed).then(|| Parts::Worker(self.changes.clone())),
-            outcomes: Vec::new(),
-            forced,
-        }));
+        let records = vec![(RecordKey::Worked(self.name), Some(record))];
+        let effective = if kind == RecordKind::Committed { self.changes.clone() } else { Vec::new() };
+        let (transaction, outcomes) = (self.name, Vec::new());
+        out.push(Step::Log(LogWrite { transaction, kind, records, changes: effective, outcomes, forced }));
     }
 
-    pub fn send(&self, body: Body, out: &mut Vec<Step>) {
+    pub fn send(&self, body: Body<P>, out: &mut Vec<Step<P>>) {
         let message = Message { protocol: self.protocol, transaction: self.name, settled: 0, body };
         out.push(Step::Send { to: self.name.shard, message });
     }
 
-    pub fn send_updated(&self, out: &mut Vec<Step>) {
+    pub fn send_updated(&self, out: &mut Vec<Step<P>>) {
         self.send(Body::Updated { verdicts: self.verdicts.clone() }, out);
     }
 
-    pub fn send_prepared(&self, out: &mut Vec<Step>) {
+    pub fn send_prepared(&self, out: &mut Vec<Step<P>>) {
         self.send(Body::Prepared { verdicts: self.verdicts.clone() }, out);
     }
 
-    pub fn hold(&self, out: &mut Vec<Step>) {
-        out.push(Step::Hold { transaction: self.name, parts: Parts::Worker(self.changes.clone()) });
+    pub fn hold(&self, out: &mut Vec<Step<P>>) {
+        out.push(Step::Hold { transaction: self.name, own: Vec::new(), changes: self.changes.clone() });
     }
 
-    pub fn release(&self, out: &mut Vec<Step>) {
+    pub fn release(&self, out: &mut Vec<Step<P>>) {
         out.push(Step::Release { transaction: self.name });
     }
 
     /// Gives the transaction up: nothing of it is durable.
-    pub fn forget(&mut self, out: &mut Vec<Step>) {
+    pub fn forget(&mut self, out: &mut Vec<Step<P>>) {
         self.phase = Phase::New;
         self.release(out);
     }

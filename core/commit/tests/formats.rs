@@ -74,7 +74,7 @@ fn messages_and_records_survive_their_bytes() {
 }
 
 #[test]
-fn the_bytes_of_a_message_and_a_record_are_these() {
+fn messages_and_records_have_the_bytes_written_down_here() {
     let update = message(Body::Update { requests: vec![Bytes::from_static(b"xyz")] });
     let head = [1, 4, 3, 2, 1, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0];
     let expected = [&head[..], &[1, 1, 0, 0, 0, 3, 0, 0, 0], b"xyz"].concat();
@@ -83,8 +83,8 @@ fn the_bytes_of_a_message_and_a_record_are_these() {
     assert_eq!(message(Body::Updated { verdicts: verdicts() }).encode(), updated);
     let numbers = bodies().into_iter().map(|body| message(body).encode()[head.len()]);
     assert_eq!(numbers.collect::<Vec<_>>(), (1..=11).collect::<Vec<_>>());
-    assert_eq!(Record::Next(9).encode(), [1, 1, 9, 0, 0, 0, 0, 0, 0, 0].as_slice());
-    assert_eq!(Record::Mark(8).encode(), [1, 2, 8, 0, 0, 0, 0, 0, 0, 0].as_slice());
+    assert_eq!(records()[0].encode(), [1, 1, 9, 0, 0, 0, 0, 0, 0, 0].as_slice());
+    assert_eq!(records()[1].encode(), [1, 2, 8, 0, 0, 0, 0, 0, 0, 0].as_slice());
     let begun = [&[1, 3, 2, 0, 2, 0, 0, 0, 1, 2, 1, 0, 0, 0][..], &[1, 0, 0, 0], b"o", &[2, 0, 0, 0]];
     let requests = [&[1, 0, 0, 0][..], b"r", &[1, 0, 0, 0], b"s"];
     assert_eq!(records()[2].encode(), [begun.concat(), requests.concat()].concat());
@@ -97,40 +97,40 @@ fn bytes_that_are_cut_or_too_long_are_refused() {
     let whole = bodies().into_iter().map(|body| message(body).encode());
     for bytes in whole {
         for length in 0..bytes.len() {
-            assert_eq!(Message::decode(bytes.slice(..length)), Err(DecodeError));
+            assert_eq!(<Message>::decode(bytes.slice(..length)), Err(DecodeError));
         }
-        assert_eq!(Message::decode([&bytes[..], b"!"].concat().into()), Err(DecodeError));
+        assert_eq!(<Message>::decode([&bytes[..], b"!"].concat().into()), Err(DecodeError));
     }
     for bytes in records().iter().map(Record::encode) {
         for length in 0..bytes.len() {
-            assert_eq!(Record::decode(bytes.slice(..length)), Err(DecodeError));
+            assert_eq!(<Record>::decode(bytes.slice(..length)), Err(DecodeError));
         }
-        assert_eq!(Record::decode([&bytes[..], b"!"].concat().into()), Err(DecodeError));
+        assert_eq!(<Record>::decode([&bytes[..], b"!"].concat().into()), Err(DecodeError));
     }
     let mut long = message(Body::Update { requests: Vec::new() }).encode().to_vec();
     let length = long.len() - 4;
     long[length..].copy_from_slice(&u32::MAX.to_le_bytes());
     assert_eq!(
-        Message::decode(long.into()),
+        <Message>::decode(long.into()),
         Err(DecodeError),
         "nothing is allocated for a length that is out of bounds"
     );
 }
 
 #[test]
-fn a_record_that_does_not_fit_together_is_no_record() {
+fn a_coordinator_record_without_a_request_for_each_worker_is_refused() {
     let (own, requests) = (Bytes::from_static(b"o"), vec![Bytes::from_static(b"r")]);
     let operations = vec![Operation { own, requests }];
     for (workers, fits) in [(vec![ShardId(1)], true), (vec![ShardId(1), ShardId(2)], false), (Vec::new(), false)] {
         let (protocol, stage, operations) = (Protocol::OnePhase, CoordinatorStage::Begun, operations.clone());
-        let record = Record::Coordinated(CoordinatorRecord { protocol, stage, workers, operations });
-        assert_eq!(Record::decode(record.encode()).is_ok(), fits, "{record:?}");
+        let record = <Record>::Coordinated(CoordinatorRecord { protocol, stage, workers, operations });
+        assert_eq!(<Record>::decode(record.encode()).is_ok(), fits, "{record:?}");
     }
 }
 
 #[test]
 fn a_record_under_a_key_of_another_kind_is_not_restored() {
-    let mut server = Commits::new(ShardId(0), Timing::default());
+    let mut server = <Commits>::new(ShardId(0), Timing::default());
     for record in records() {
         let is_mark = matches!(record, Record::Mark(_));
         assert_eq!(server.restore(RecordKey::Mark(ShardId(5)), record), is_mark);

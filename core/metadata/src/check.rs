@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_shard_lacks_is_found() {
+    fn a_key_that_one_of_two_shards_lacks_is_reported() {
         let mut found = shards();
         found[0].map.remove(&keys::inode(InodeId::ROOT));
         let (findings, _) = check_together(found).unwrap();

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ready_while_a_transaction_is_under_way_begins_together_when_it_ends() {
+    fn operations_ready_during_a_transaction_begin_together_at_its_end() {
         let mut groups = Groups::new(Grouping::Operations);
         groups.add(WORKER, command(1), 100);
         assert_eq!(groups.next(), Some((WORKER, vec![command(1)])));

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_granted_in_turn_and_pass_only_those_that_they_do_not_conflict_with() {
+    fn a_request_passes_only_waiting_ones_without_conflict() {
         let mut locks = OperationLocks::default();
         assert!(locks.acquire(command(1), entry("a")) && locks.acquire(command(2), entry("b")));
         assert!(!locks.acquire(command(3), vec![Lock::Read(InodeId(1))]), "entries change");
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transaction_has_what_its_command_had_and_a_waiting_request_ends_with_its_owner() {
+    fn a_transaction_gets_the_locks_of_its_command_and_a_request_ends_with_its_owner() {
         let mut locks = OperationLocks::default();
         let name = TransactionName { shard: ShardId(1), sequence: 7 };
         assert!(locks.acquire(command(1), entry("a")));

@@ -2,13 +2,16 @@
 //! what the commit protocol wants written.
 
 use crate::operation::{OwnOutcome, own, replied};
-use braid_commit::{Record, RecordKey, WorkerStage};
+use braid_commit::{Payload, Record, RecordKey, WorkerStage};
 use braid_namespace::parts::{answer, evaluate_parts, execute_parts, last_made};
 use braid_namespace::plan::{Known, plan};
 use braid_namespace::transfers::last_received;
 use braid_namespace::{Context, keys};
 use braid_objects::{Change, Evaluation, Key, Kind, NotHere, Obstacle, Procedure, View};
-use braid_wire::{FileAttributes, FileCommand, FileError, FileReply, FileResult, ShardPart, ShardParts, ShardQuestion};
+use braid_wire::{
+    CoordinatorParts, FileAttributes, FileCommand, FileError, FileReply, FileResult, ShardFinding, ShardPart,
+    ShardParts, ShardQuestion,
+};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
@@ -18,6 +21,21 @@ pub(crate) const RECORDS_TICKET: u64 = 0;
 const PAGE_MAX: usize = 64;
 /// Records of transactions of other coordinators: from this number on.
 const WORKED: u64 = 256;
+
+/// What the commit protocols carry. What another server has sent, and this build can't read, is bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum ShardPayload {}
+
+impl Payload for ShardPayload {
+    type Own = CoordinatorParts;
+    type Request = Result<ShardParts, Bytes>;
+    type Changes = ShardParts;
+    type Answer = Result<ShardFinding, Bytes>;
+    type Reason = Result<FileError, Bytes>;
+}
+
+/// An operation of a transaction.
+pub(crate) type SharedOperation = braid_commit::Operation<ShardPayload>;
 
 /// What is found about each operation of a transaction: the inodes that its parts are about, in order, as they are afterwards.
 pub(crate) type Findings = Vec<Result<Vec<FileAttributes>, FileError>>;
@@ -59,7 +77,7 @@ pub(crate) struct RunParts {
 /// Writes records of the commit protocol, and executes what is decided with them.
 #[derive(Clone, Debug)]
 pub(crate) struct Write {
-    pub records: Vec<(RecordKey, Option<Record>)>,
+    pub records: Vec<(RecordKey, Option<Record<ShardPayload>>)>,
     /// The parts that are executed, and the inode in another shard that they refer to.
     pub parts: Vec<(ShardParts, Option<FileAttributes>)>,
 }
@@ -206,7 +224,7 @@ pub(crate) fn first_record() -> Key {
 /// A page of records.
 #[derive(Clone, Debug)]
 pub(crate) struct Records {
-    pub found: Vec<(RecordKey, Record)>,
+    pub found: Vec<(RecordKey, Record<ShardPayload>)>,
     /// The key from which to continue.
     pub next: Option<Key>,
     /// The last number of an inode that was made for another shard.
@@ -220,7 +238,7 @@ pub fn is_undecided(key: Key, value: &Bytes) -> bool {
     if key.kind != Kind::Transaction {
         return false;
     }
-    match Record::decode(value.clone()) {
+    match <Record>::decode(value.clone()) {
         Ok(Record::Coordinated(_)) => true,
         Ok(Record::Worked(record)) => record.stage == WorkerStage::Prepared,
         Ok(Record::Next(_) | Record::Mark(_)) => false,

@@ -21,7 +21,8 @@ use crate::operation::{Operation, time_of};
 use crate::operation_locks::{OperationLocks, Owner};
 use crate::room::Room;
 use crate::shard_operation::{
-    Answered, EvaluateParts, Findings, MakePlan, RECORDS_TICKET, RunParts, Write, is_outdated,
+    Answered, EvaluateParts, Findings, MakePlan, RECORDS_TICKET, RunParts, ShardPayload, SharedOperation, Write,
+    is_outdated,
 };
 use braid_base::{
     Backoff, FileSystemId, Generation, InodeId, Membership, NodeId, Now, Rng, ShardId, Time, Timers, TransactionId,
@@ -41,6 +42,8 @@ use std::time::Duration;
 
 /// The most commands, and questions of other servers, under way.
 const COMMANDS_MAX: usize = 8192;
+/// Bytes of a part of an operation, and of a request, without names.
+const PART_BYTES: usize = 40;
 /// How long locks are waited for while others are held.
 const LOCKS_WITHIN: Duration = Duration::from_secs(1);
 /// The first wait before a command is planned anew; it doubles, and each shard waits another time.
@@ -55,7 +58,7 @@ pub(crate) struct Shards {
     peers: Vec<FileSystemId>,
     settings: ShardSettings,
     locks: OperationLocks,
-    commits: Commits,
+    commits: Commits<ShardPayload>,
     commands: BTreeMap<TransactionId, Command>,
     groups: Groups,
     /// What other servers want done, until it is evaluated.
@@ -153,7 +156,7 @@ enum Stage {
     /// Another server is asked.
     Asking(Want),
     /// It waits until it becomes a part of a transaction with this worker.
-    Ready(ShardId, braid_commit::Operation),
+    Ready(ShardId, SharedOperation),
     Transaction,
     /// It is planned anew after a while.
     Paused,
@@ -374,7 +377,7 @@ impl Shards {
     }
 
     /// The operation of a command that still waits for a transaction with this worker.
-    fn take_ready(&mut self, worker: ShardId, name: TransactionId) -> Option<braid_commit::Operation> {
+    fn take_ready(&mut self, worker: ShardId, name: TransactionId) -> Option<SharedOperation> {
         let begun = self.commands.get_mut(&name)?;
         match std::mem::replace(&mut begun.stage, Stage::Transaction) {
             Stage::Ready(of, operation) if of == worker => Some(operation),
@@ -565,8 +568,8 @@ impl Shards {
         let command = begun.command.clone();
         let workers: Vec<ShardId> = others.iter().map(|(shard, _)| *shard).collect();
         let own = CoordinatorParts { host: name.host, sequence: name.sequence, command, own, inodes };
-        let requests = others.iter().map(|(_, parts)| parts.encode()).collect();
-        let operation = braid_commit::Operation { own: own.encode(), requests };
+        let requests = others.into_iter().map(|(_, parts)| Ok(parts)).collect();
+        let operation = SharedOperation { own, requests };
         if let ([worker], true) = (&workers[..], self.groups.are_operations()) {
             let (worker, bytes) = (*worker, bytes_of(&operation));
             self.commands.get_mut(&name).expect("it is under way").stage = Stage::Ready(worker, operation);
@@ -590,7 +593,7 @@ impl Shards {
     fn begin_transaction(
         &mut self,
         workers: Vec<ShardId>,
-        operations: Vec<(TransactionId, braid_commit::Operation)>,
+        operations: Vec<(TransactionId, SharedOperation)>,
         cx: &mut Ctx,
     ) {
         if self.commits.is_busy() {
@@ -708,6 +711,9 @@ impl Shards {
     }
 }
 
-fn bytes_of(operation: &braid_commit::Operation) -> usize {
-    operation.own.len() + operation.requests.iter().map(bytes::Bytes::len).sum::<usize>()
+/// About as many bytes as an operation has in a record.
+fn bytes_of(SharedOperation { own, requests }: &SharedOperation) -> usize {
+    let asked = requests.iter().flatten().map(|request| request.parts.len()).sum::<usize>();
+    let parts = PART_BYTES * (1 + own.own.parts.len() + asked);
+    parts + size_of_val(&own.inodes[..]) + 2 * own.command.memory_bytes()
 }

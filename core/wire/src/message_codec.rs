@@ -13,11 +13,11 @@ use crate::objects::*;
 use crate::ownership::*;
 use crate::rejection::*;
 use crate::shards::*;
-use braid_base::limits;
 use braid_base::{
     BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, FenceTable, FileSystemId, Generation, InodeId, Member,
     MemberState, Membership, ObjectId, Ownership, ShardId, Stamp, Time, TransactionId, VolumeId,
 };
+use braid_base::{Encoded, limits};
 use braid_blocks::{Base, Column, Content, Linkage, ParityRows, Piece, Sending, Sent, Want};
 use braid_ordering::{Atomicity, Ordering, WriteMode};
 use bytes::Bytes;
@@ -728,18 +728,29 @@ pub fn decode_reply(bytes: &Bytes) -> Result<FileReply, WireError> {
 /// Parts of operations on several shards, which servers keep in their journals and send each other within messages.
 macro_rules! encoded_alone {
     ($($name:ident),*) => {$(
-        impl $name {
-            pub fn encode(&self) -> Bytes {
+        impl Encoded for $name {
+            fn encode(&self) -> Bytes {
                 encode_alone(self).into()
             }
 
-            pub fn decode(bytes: &Bytes) -> Result<$name, WireError> {
-                decode_alone(bytes)
+            fn decode(bytes: &Bytes) -> Option<$name> {
+                decode_alone(bytes).ok()
             }
         }
     )*};
 }
 encoded_alone!(ShardParts, CoordinatorParts, ShardFinding);
+
+/// As the reply that it is.
+impl Encoded for FileError {
+    fn encode(&self) -> Bytes {
+        encode_reply(&Err(*self)).into()
+    }
+
+    fn decode(bytes: &Bytes) -> Option<FileError> {
+        decode_reply(bytes).ok()?.err()
+    }
+}
 
 /// A value that no frame surrounds: the length of its description, the description, the payload.
 fn encode_alone(value: &impl Wire) -> Vec<u8> {

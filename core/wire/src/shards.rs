@@ -185,7 +185,7 @@ impl CoordinatorParts {
 }
 
 /// What a server says about parts that it has evaluated for another one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ShardFinding {
     /// They can be executed. `inodes` are those that they are about, in order, as they are afterwards.
     Accepted { parts: ShardParts, inodes: Vec<FileAttributes> },

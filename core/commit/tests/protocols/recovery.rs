@@ -17,7 +17,7 @@ fn world(protocol: Protocol, refused: bool) -> World {
 /// The names of the messages that were sent since the last look.
 fn sent(world: &World) -> Vec<&'static str> {
     let name = |(_, _, bytes): &(_, _, bytes::Bytes)| {
-        Message::decode(bytes.clone()).expect("machines send valid messages").body.name()
+        <Message>::decode(bytes.clone()).expect("machines send valid messages").body.name()
     };
     world.fresh.iter().map(name).collect()
 }
@@ -86,7 +86,7 @@ fn ends(mut world: World, answer: Option<Answer>) {
 }
 
 #[test]
-fn one_phase_started_is_done_again_under_the_same_name() {
+fn one_phase_a_coordinator_found_started_sends_its_request_again() {
     let mut world = started(OnePhase);
     lose(&mut world);
     world.crash(COORDINATOR);
@@ -107,7 +107,7 @@ fn one_phase_a_worker_that_has_committed_says_so_again() {
 }
 
 #[test]
-fn one_phase_a_worker_that_lost_everything_does_it_now() {
+fn one_phase_a_worker_without_a_record_does_a_repeated_request() {
     let mut world = started(OnePhase);
     deliver(&mut world);
     evaluate(&mut world);
@@ -162,7 +162,7 @@ fn one_phase_a_refusal_outlives_both_servers() {
 }
 
 #[test]
-fn one_phase_both_servers_do_again_what_they_have_begun_after_a_blackout() {
+fn one_phase_both_servers_continue_their_transactions_after_a_blackout() {
     let one =
         ClientOperation { number: 1, coordinator: COORDINATOR, workers: vec![WORKER], object: 1, refusers: Vec::new() };
     let two = ClientOperation { number: 2, coordinator: WORKER, workers: vec![COORDINATOR], object: 2, ..one.clone() };
@@ -201,7 +201,7 @@ fn a_late_update_is_not_done_again() {
 }
 
 #[test]
-fn two_phase_started_is_aborted() {
+fn two_phase_a_coordinator_found_started_aborts() {
     for protocol in [PresumeNothing, PresumeCommit] {
         let mut world = updated(protocol);
         lose(&mut world);
@@ -216,7 +216,7 @@ fn two_phase_started_is_aborted() {
 }
 
 #[test]
-fn two_phase_prepared_asks_again() {
+fn two_phase_a_coordinator_found_prepared_asks_again() {
     for protocol in [PresumeNothing, PresumeCommit] {
         let mut world = prepared(protocol);
         lose(&mut world);
@@ -242,7 +242,7 @@ fn two_phase_a_worker_without_an_entry_is_not_prepared() {
 }
 
 #[test]
-fn two_phase_the_verdicts_of_what_is_prepared_count() {
+fn two_phase_a_worker_that_evaluates_again_replaces_its_verdicts() {
     for protocol in [PresumeNothing, PresumeCommit] {
         let operation = |number| ClientOperation {
             number,
@@ -291,7 +291,7 @@ fn two_phase_a_prepared_worker_asks() {
 }
 
 #[test]
-fn presume_nothing_committed_is_told_until_it_is_confirmed() {
+fn presume_nothing_a_coordinator_found_committed_tells_until_it_is_confirmed() {
     let mut world = prepared(PresumeNothing);
     deliver(&mut world);
     flush_all(&mut world, COORDINATOR);
@@ -308,7 +308,7 @@ fn presume_nothing_committed_is_told_until_it_is_confirmed() {
 }
 
 #[test]
-fn presume_commit_answers_without_a_record() {
+fn presume_commit_a_coordinator_without_a_record_answers_with_commit() {
     for protocol in [PresumeCommit, EarlyPrepare] {
         let mut world = if protocol == EarlyPrepare { updated(protocol) } else { prepared(protocol) };
         deliver(&mut world);
@@ -325,7 +325,7 @@ fn presume_commit_answers_without_a_record() {
 }
 
 #[test]
-fn presume_commit_an_abort_outlives_a_late_request() {
+fn presume_commit_a_late_request_after_an_abort_is_not_done() {
     for protocol in [PresumeCommit, EarlyPrepare] {
         let mut world = started(protocol);
         let update = world.fresh.pop().expect("it was sent");

@@ -4,7 +4,7 @@
 
 use braid_base::{ShardId, Time};
 use braid_commit::{
-    Commits, Evaluation, Event, LogWrite, Message, Operation, Outcome, Parts, Protocol, Record, RecordKey, RecordKind,
+    Commits, Evaluation, Event, LogWrite, Message, Operation, Outcome, Protocol, Record, RecordKey, RecordKind,
     Refusal, Step, Timing, Transaction, TransactionName,
 };
 use bytes::Bytes;
@@ -233,12 +233,11 @@ impl World {
         for step in steps {
             let server = self.servers.get_mut(&shard).expect("it is a server");
             match step {
-                Step::Hold { transaction, parts } => {
-                    let is_own = matches!(parts, Parts::Coordinator(_));
-                    for part in parts.list() {
+                Step::Hold { transaction, own, changes } => {
+                    for part in own.iter().chain(&changes) {
                         let before = server.locks.insert(part[1], transaction);
                         assert_eq!(before, None, "{transaction} conflicts with what else is in doubt");
-                        if is_own {
+                        if changes.is_empty() {
                             server.under_way.insert(part[0], transaction);
                         }
                     }
@@ -247,8 +246,7 @@ impl World {
                     server.waiting.insert(transaction, requests);
                 }
                 Step::Log(write) => {
-                    let parts = write.applies.iter().flat_map(Parts::list);
-                    for part in parts {
+                    for part in applied(&write) {
                         let holder = server.locks.get(&part[1]);
                         assert_eq!(holder, Some(&write.transaction), "changes take effect under their locks");
                     }
@@ -401,6 +399,12 @@ fn hear(answers: &mut BTreeMap<u8, Answer>, number: u8, answer: Answer) {
     assert!(before.is_none_or(|before| before == answer), "the answer to {number} was reversed");
 }
 
+/// The parts that take effect with a write.
+fn applied(write: &LogWrite) -> impl Iterator<Item = &Bytes> {
+    let own = write.outcomes.iter().filter(|outcome| outcome.result.is_ok()).map(|outcome| &outcome.own);
+    own.chain(&write.changes)
+}
+
 impl Map {
     fn apply(&mut self, write: &LogWrite) {
         for (key, record) in &write.records {
@@ -409,7 +413,7 @@ impl Map {
                 None => self.records.remove(key),
             };
         }
-        for part in write.applies.iter().flat_map(Parts::list) {
+        for part in applied(write) {
             self.objects.entry(part[1]).or_default().push(part[0]);
         }
         for Outcome { own, result } in &write.outcomes {

@@ -5,34 +5,26 @@ use super::{Ctx, Evaluating, LOCKS_WITHIN, ShardAction, ShardTimer, Shards};
 use crate::operation::as_answer;
 use crate::operation_locks::Owner;
 use crate::shard_operation::{
-    Findings, LoadRecords, RECORDS_TICKET, Records, Write, first_record, is_outdated, reply_of_parts,
+    Findings, LoadRecords, RECORDS_TICKET, Records, ShardPayload, Write, first_record, is_outdated, reply_of_parts,
 };
 use braid_base::{Generation, InodeId, ShardId};
-use braid_commit::{Evaluation, Event, LogWrite, Message, Outcome, Parts, Refusal, Step, TransactionName};
+use braid_commit::{Evaluation, Event, LogWrite, Message, Outcome, Refusal, Step, TransactionName};
 use braid_machine::Ignored;
 use braid_namespace::parts::{locks_of, next_made};
 use braid_objects::Key;
 use braid_store::OnBehalf;
 use braid_wire::{
     CoordinatorParts, FileAttributes, FileError, FileReply, ShardBody, ShardFinding, ShardPart, ShardParts,
-    decode_reply, encode_reply,
+    encode_reply,
 };
 use bytes::Bytes;
 
-/// What became of an operation at its coordinator.
-#[derive(Clone, Debug)]
-enum Ended {
-    Reply(FileReply),
-    /// It has changed nothing, and is to be planned anew.
-    Again,
-}
-
 impl Shards {
     /// Takes the locks of a transaction again that was found after a restart, and the numbers that it has chosen.
-    fn hold(&mut self, transaction: TransactionName, parts: &Parts) {
-        for parts in parts_of(parts) {
-            self.note_made(&parts);
-            self.locks.hold(Owner::Transaction(transaction), locks_of(&parts));
+    fn hold(&mut self, transaction: TransactionName, own: &[CoordinatorParts], changes: &[ShardParts]) {
+        for parts in own.iter().map(|own| &own.own).chain(changes) {
+            self.note_made(parts);
+            self.locks.hold(Owner::Transaction(transaction), locks_of(parts));
         }
     }
 
@@ -66,17 +58,17 @@ impl Shards {
     }
 
     /// Something has happened to the transactions.
-    pub fn step(&mut self, event: Event, cx: &mut Ctx) {
+    pub fn step(&mut self, event: Event<ShardPayload>, cx: &mut Ctx) {
         let mut steps = Vec::new();
         self.commits.step(cx.now.time, event, &mut steps);
         self.do_steps(steps, cx);
     }
 
-    pub(super) fn do_steps(&mut self, steps: Vec<Step>, cx: &mut Ctx) {
+    pub(super) fn do_steps(&mut self, steps: Vec<Step<ShardPayload>>, cx: &mut Ctx) {
         for step in steps {
             match step {
-                Step::Hold { transaction, parts } => self.hold(transaction, &parts),
-                Step::Evaluate { transaction, requests } => self.begin_evaluation(transaction, &requests, cx),
+                Step::Hold { transaction, own, changes } => self.hold(transaction, &own, &changes),
+                Step::Evaluate { transaction, requests } => self.begin_evaluation(transaction, requests, cx),
                 Step::Log(write) => cx.actions.push(logged(write)),
                 Step::Send { to, message } => {
                     let body = ShardBody::Commit { message: message.encode() };
@@ -99,15 +91,19 @@ impl Shards {
         }
     }
 
-    fn begin_evaluation(&mut self, transaction: TransactionName, requests: &[Bytes], cx: &mut Ctx) {
+    fn begin_evaluation(
+        &mut self,
+        transaction: TransactionName,
+        requests: Vec<Result<ShardParts, Bytes>>,
+        cx: &mut Ctx,
+    ) {
+        let (own, count) = (self.own, requests.len());
         let refuse = |error| {
-            let reason = encode_error(error);
-            let evaluations = requests.iter().map(|_| Evaluation::Refused { reason: reason.clone() }).collect();
+            let evaluations = vec![Evaluation::Refused { reason: Ok(error) }; count];
             Event::Evaluated { transaction, evaluations }
         };
-        let own = self.own;
-        let decoded = requests.iter().map(|it| ShardParts::decode(it).ok().filter(|parts| is_of(parts, own)));
-        let Some(operations) = decoded.collect::<Option<Vec<ShardParts>>>() else {
+        let valid = requests.into_iter().map(|request| request.ok().filter(|parts| is_of(parts, own)));
+        let Some(operations) = valid.collect::<Option<Vec<ShardParts>>>() else {
             return self.step(refuse(FileError::Malformed), cx);
         };
         let numbered = operations.into_iter().map(|parts| self.with_numbers(parts));
@@ -138,28 +134,27 @@ impl Shards {
             self.release(Owner::Transaction(transaction), cx);
         }
         let evaluation = |(parts, finding): (ShardParts, Result<_, FileError>)| match finding {
-            Ok(inodes) => Evaluation::Accepted {
-                changes: parts.encode(),
-                answer: ShardFinding::Accepted { parts, inodes }.encode(),
-            },
-            Err(error) => Evaluation::Refused { reason: encode_error(error) },
+            Ok(inodes) => {
+                let changes = parts.clone();
+                Evaluation::Accepted { changes, answer: Ok(ShardFinding::Accepted { parts, inodes }) }
+            }
+            Err(error) => Evaluation::Refused { reason: Ok(error) },
         };
         let evaluations = operations.into_iter().zip(findings).map(evaluation).collect();
         self.step(Event::Evaluated { transaction, evaluations }, cx);
     }
 
     /// Tells a host what became of its command, or plans it anew.
-    fn answer_outcome(&mut self, outcome: &Outcome, cx: &mut Ctx) {
-        let own = coordinator_parts(&outcome.own);
-        let name = own.client();
-        match ended(&own, outcome) {
-            Ended::Reply(reply) => {
+    fn answer_outcome(&mut self, outcome: &Outcome<ShardPayload>, cx: &mut Ctx) {
+        let name = outcome.own.client();
+        match reply_of(outcome) {
+            Some(reply) => {
                 if !cx.facts.is_fenced(name.host) {
                     cx.answer(name, reply);
                 }
                 self.end_command(name, cx);
             }
-            Ended::Again => self.pause(name, cx),
+            None => self.pause(name, cx),
         }
     }
 
@@ -192,7 +187,7 @@ impl Shards {
 
     /// True if a transaction that is not over has an operation for this host.
     pub(super) fn commits_for(&self, host: Generation) -> bool {
-        self.commits.state().coordinated().any(|operation| coordinator_parts(&operation.own).client().host == host)
+        self.commits.state().coordinated().any(|operation| operation.own.host == host)
     }
 }
 
@@ -202,81 +197,48 @@ fn load_records(from: Key, cx: &mut Ctx) {
 }
 
 /// Writes records, with what is decided by them.
-fn logged(write: LogWrite) -> ShardAction {
-    let LogWrite { transaction, kind, records, applies, outcomes, .. } = write;
+fn logged(write: LogWrite<ShardPayload>) -> ShardAction {
+    let LogWrite { transaction, kind, records, changes, outcomes, .. } = write;
     let on_behalf = outcomes.iter().filter_map(answer_kept).collect();
-    let parts: Vec<_> = match &applies {
-        Some(Parts::Coordinator(all)) => {
-            let other = |own: &Bytes| outcomes.iter().find(|outcome| outcome.own == *own).and_then(other_inode);
-            all.iter().map(|own| (coordinator_parts(own).own, other(own))).collect()
-        }
-        Some(Parts::Worker(all)) => all.iter().map(|own| (decoded(own), None)).collect(),
-        None => Vec::new(),
-    };
+    let committed = outcomes.into_iter().filter(|outcome| outcome.result.is_ok());
+    let own = committed.map(|outcome| (other_inode(&outcome), outcome.own.own)).map(|(other, parts)| (parts, other));
+    let parts: Vec<_> = own.chain(changes.into_iter().map(|parts| (parts, None))).collect();
     let lost = parts.iter().flat_map(|(parts, _)| names_lost(parts)).collect();
     ShardAction::Log { transaction, kind, lost, on_behalf, write: Write { records, parts } }
 }
 
-fn coordinator_parts(own: &Bytes) -> CoordinatorParts {
-    CoordinatorParts::decode(own).expect("it is encoded here, and the journal is checked by checksums")
-}
-
-fn decoded(parts: &Bytes) -> ShardParts {
-    ShardParts::decode(parts).expect("they are encoded here, and the journal is checked by checksums")
-}
-
-fn parts_of(parts: &Parts) -> Vec<ShardParts> {
-    match parts {
-        Parts::Coordinator(all) => all.iter().map(|own| coordinator_parts(own).own).collect(),
-        Parts::Worker(all) => all.iter().map(decoded).collect(),
-    }
-}
-
-fn encode_error(error: FileError) -> Bytes {
-    encode_reply(&Err(error)).into()
-}
-
 /// What the workers have done: none of it if an answer is not valid.
-fn done_by_workers(outcome: &Outcome) -> Vec<(ShardParts, Vec<FileAttributes>)> {
+fn done_by_workers(outcome: &Outcome<ShardPayload>) -> Vec<(&ShardParts, &[FileAttributes])> {
     let answers = outcome.result.as_deref().unwrap_or_default();
-    let found = answers.iter().map(ShardFinding::decode);
-    let done = found.map(|found| match found {
-        Ok(ShardFinding::Accepted { parts, inodes }) => Some((parts, inodes)),
-        Err(_) => None,
+    let done = answers.iter().map(|answer| {
+        let ShardFinding::Accepted { parts, inodes } = answer.as_ref().ok()?;
+        Some((parts, &inodes[..]))
     });
     done.collect::<Option<Vec<_>>>().unwrap_or_default()
 }
 
 /// The inode in another shard to which a new entry refers.
-fn other_inode(outcome: &Outcome) -> Option<FileAttributes> {
+fn other_inode(outcome: &Outcome<ShardPayload>) -> Option<FileAttributes> {
     done_by_workers(outcome).first().and_then(|(_, inodes)| inodes.first().copied())
 }
 
 /// The answer that is kept for a host.
-fn answer_kept(outcome: &Outcome) -> Option<OnBehalf> {
-    let own = coordinator_parts(&outcome.own);
-    match ended(&own, outcome) {
-        Ended::Reply(reply) => {
-            Some(OnBehalf { name: own.client(), settled: 0, answer: as_answer(encode_reply(&reply)) })
-        }
-        Ended::Again => None,
-    }
+fn answer_kept(outcome: &Outcome<ShardPayload>) -> Option<OnBehalf> {
+    let answer = as_answer(encode_reply(&reply_of(outcome)?));
+    Some(OnBehalf { name: outcome.own.client(), settled: 0, answer })
 }
 
-/// What a host hears of an operation.
-fn ended(own: &CoordinatorParts, outcome: &Outcome) -> Ended {
+/// What a host hears of an operation. `None`: it has changed nothing, and is to be planned anew.
+fn reply_of(outcome: &Outcome<ShardPayload>) -> Option<FileReply> {
+    let CoordinatorParts { command, own, inodes, .. } = &outcome.own;
     match &outcome.result {
         Ok(_) => {
-            let done = done_by_workers(outcome);
-            let all = done.iter().map(|(parts, inodes)| (parts, &inodes[..]));
-            Ended::Reply(reply_of_parts(&own.command, all.chain([(&own.own, &own.inodes[..])])))
+            let all = done_by_workers(outcome).into_iter().chain([(own, &inodes[..])]);
+            Some(reply_of_parts(command, all))
         }
-        Err(Refusal::Abandoned) => Ended::Again,
-        Err(Refusal::ByWorker { reason, .. }) => match decode_reply(reason) {
-            Ok(Err(error)) if is_outdated(&own.command, error) => Ended::Again,
-            Ok(Err(error)) => Ended::Reply(Err(error)),
-            _ => Ended::Reply(Err(FileError::Lost)),
-        },
+        Err(Refusal::Abandoned) => None,
+        Err(Refusal::ByWorker { reason: Ok(error), .. }) => (!is_outdated(command, *error)).then_some(Err(*error)),
+        Err(Refusal::ByWorker { reason: Err(_), .. }) => Some(Err(FileError::Lost)),
     }
 }
 

@@ -31,7 +31,7 @@ fn a_check_answers_no_host() {
 }
 
 #[test]
-fn a_volume_without_a_file_system_is_found_out() {
+fn a_check_reports_a_volume_without_a_file_system() {
     let mut bench = Bench::blank();
     assert!(bench.check().0.contains(&Finding::NoFileSystem));
 }

@@ -38,7 +38,7 @@ fn crashed_after(mut commands: usize) -> (Bench, Vec<String>, Vec<String>) {
 }
 
 #[test]
-fn what_was_answered_survives_a_crash_at_any_disk_command() {
+fn an_answered_command_survives_a_crash_at_any_disk_command() {
     let mut answered = 0;
     for commands in 0..80 {
         let (mut bench, made, removed) = crashed_after(commands);

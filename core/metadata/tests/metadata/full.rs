@@ -26,7 +26,7 @@ fn a_full_volume_refuses_new_names_and_takes_removals() {
 }
 
 #[test]
-fn bytes_find_room_in_a_shard_that_refuses_names() {
+fn a_shard_that_refuses_names_still_takes_extents() {
     let mut bench = Bench::of_shards(2);
     fill(&mut bench);
     let inode = bench.lookup(ONE, &name(0)).expect("it was created first").inode;

@@ -7,7 +7,7 @@ use braid_wire::{FileCommand, LockMode};
 use std::time::Duration;
 
 #[test]
-fn after_silence_an_answer_waits_for_a_proof() {
+fn an_answer_after_silence_waits_for_a_proof_of_the_lease() {
     let mut bench = Bench::new();
     bench.create(ONE, "a");
     bench.pass(Settings::default().host_lease);
@@ -49,7 +49,7 @@ fn a_new_owner_serves_when_the_lease_of_the_last_one_has_passed() {
 }
 
 #[test]
-fn hosts_are_not_fenced_for_a_silence_in_which_nobody_listened() {
+fn hosts_are_not_fenced_for_silence_while_no_server_listened() {
     let mut bench = Bench::new();
     bench.lock(ONE, 1, InodeId(9), 0, LockMode::Shared);
     assert!(bench.hear_lock(ONE).is_some());

@@ -27,7 +27,7 @@ fn a_request_that_is_sent_again_is_executed_once() {
 }
 
 #[test]
-fn nothing_is_answered_before_it_is_durable() {
+fn an_answer_waits_until_its_change_is_durable() {
     let mut bench = Bench::new();
     bench.stalled = true;
     let made = bench.ask(ONE, create("a"));
@@ -49,7 +49,7 @@ fn requests_in_another_name_are_ignored() {
 }
 
 #[test]
-fn the_process_itself_is_no_host() {
+fn a_request_in_the_name_of_the_server_is_refused() {
     let mut bench = Bench::new();
     let all = [Generation(0), bench.generation()];
     for own in all {

@@ -2,7 +2,7 @@
 
 use crate::golden::{Golden, OBJECT, TICKET};
 use crate::golden_files::{ATTRIBUTES, NAME, attributes};
-use braid_base::{BlockRange, Generation, InodeId, ShardId};
+use braid_base::{BlockRange, Encoded, Generation, InodeId, ShardId};
 use braid_wire::*;
 use bytes::Bytes;
 
@@ -68,7 +68,11 @@ fn parts_are_encoded_as_written_down() {
     let described = format!("ffffffffffffffff 06000000 {}", described.join(" ")).replace(' ', "");
     let whole = |described: &str| format!("{}{described}", hex(&(described.len() as u32 / 2).to_le_bytes()));
     assert_eq!(hex(&parts.encode()), whole(&described));
-    assert_eq!(ShardParts::decode(&parts.encode()), Ok(parts));
+    assert_eq!(ShardParts::decode(&parts.encode()), Some(parts));
+    let of_a_later_build = Bytes::from_static(b"later");
+    assert_eq!(ShardParts::decode(&of_a_later_build), None);
+    assert_eq!(Result::<ShardParts, Bytes>::decode(&of_a_later_build), Some(Err(of_a_later_build)));
+    assert_eq!(FileError::Stale.encode(), encode_reply(&Err(FileError::Stale)));
     let rest = [
         (ShardPart::Remove { parent, name: name(), inode }, format!("07 {TICKET} {NAME} {OBJECT}")),
         (
@@ -86,5 +90,5 @@ fn parts_are_encoded_as_written_down() {
         format!("07000000 {TICKET} 01 ffffffffffffffff 03000000 {} 01000000 {ATTRIBUTES}", described.join(" "))
             .replace(' ', "");
     assert_eq!(hex(&all.encode()), whole(&described));
-    assert_eq!(CoordinatorParts::decode(&all.encode()), Ok(all));
+    assert_eq!(CoordinatorParts::decode(&all.encode()), Some(all));
 }

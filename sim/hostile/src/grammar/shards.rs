@@ -1,11 +1,11 @@
 //! Messages between metadata servers: questions, and the commit protocols.
 
 use super::Grammar;
-use braid_base::{InodeId, ShardId};
+use braid_base::{Encoded, InodeId, ShardId};
 use braid_commit::{Body, Message as CommitMessage, Protocol, TransactionName, Verdict};
 use braid_wire::{
     DirectoryEntry, FileAttributes, FileError, FileTime, FileType, NewInode, Owner, ShardBody, ShardFinding,
-    ShardMessage, ShardPart, ShardParts, ShardQuestion, ShardReply, encode_reply,
+    ShardMessage, ShardPart, ShardParts, ShardQuestion, ShardReply,
 };
 use bytes::Bytes;
 
@@ -144,7 +144,7 @@ impl Grammar {
 
     fn verdict(&mut self) -> Verdict {
         match self.choices.below(4) {
-            0 => Verdict::Refused { reason: encode_reply(&Err(FileError::Exists)).into() },
+            0 => Verdict::Refused { reason: FileError::Exists.encode() },
             1 => Verdict::Refused { reason: self.bytes(9) },
             2 => Verdict::Accepted { answer: self.bytes(40) },
             _ => {

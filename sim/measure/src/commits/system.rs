@@ -393,9 +393,9 @@ impl CommitSystem {
 /// The bytes of a record. Updates are in the record that makes them durable: PREPARED, or COMMITTED in one-phase commit.
 fn bytes_of(write: &LogWrite, parameters: &CommitParameters) -> u64 {
     let is_one_phase = parameters.system.protocol.protocol() == Protocol::OnePhase;
-    let updates = match (write.kind, &write.applies) {
-        (RecordKind::Committed, Some(parts)) if is_one_phase => parts.list().len(),
-        (RecordKind::Prepared, _) => write.records.iter().map(|(_, record)| updates_of(record.as_ref())).sum(),
+    let updates = match write.kind {
+        RecordKind::Committed if is_one_phase => write.changes.len() + write.outcomes.len(),
+        RecordKind::Prepared => write.records.iter().map(|(_, record)| updates_of(record.as_ref())).sum(),
         _ => 0,
     };
     parameters.log.record_bytes + parameters.log.update_bytes * updates as u64
