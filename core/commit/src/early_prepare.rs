@@ -17,7 +17,7 @@
 
 use crate::coordinator::{Content, Coordinator, Input, Phase};
 use crate::worker::{self, Worker};
-use crate::{Body, CoordinatorStage, Payload, RecordKind, Step};
+use crate::{Body, CoordinatorStage, Payload, RecordKind, Step, two_phase};
 
 /// What the coordinator does.
 pub(crate) fn coordinate<P: Payload>(this: &mut Coordinator<P>, input: Input<P>, out: &mut Vec<Step<P>>) {
@@ -46,23 +46,14 @@ pub(crate) fn coordinate<P: Payload>(this: &mut Coordinator<P>, input: Input<P>,
             this.announce(&Body::Commit, out);
         }
         (Phase::Aborting, Input::Logged(RecordKind::Aborted)) => this.on_aborted(true, out),
-        (Phase::Aborted, Input::Message(from, Body::Acknowledge)) if this.note_confirmed(from) => this.log_ended(out),
 
-        (Phase::Aborted, Input::Message(from, Body::Ask)) => this.send(from, Body::Abort, out),
         (Phase::Preparing, Input::Silence { .. }) => this.ask_missing(out),
-        (Phase::Aborted, Input::Silence { .. }) => this.tell_missing(&Body::Abort, out),
-
-        (_, Input::Found(CoordinatorStage::Begun)) => this.log_aborted(true, out),
         (_, Input::Found(CoordinatorStage::Prepared)) => {
             this.hold(out);
             this.phase = Phase::Preparing;
             this.ask_anew(out);
         }
-        (_, Input::Found(CoordinatorStage::Aborted)) => {
-            this.phase = Phase::Aborted;
-            this.tell_all(&Body::Abort, out);
-        }
-        _ => {}
+        (_, input) => two_phase::abort(this, input, out),
     }
 }
 
@@ -103,12 +94,6 @@ pub(crate) fn work<P: Payload>(this: &mut Worker<P>, input: worker::Input<P>, ou
         }
 
         (Phase::Aborted, Input::Message(Body::Update { .. })) if this.has_verdicts() => this.send_updated(out),
-        (Phase::Aborted, Input::Message(Body::Abort)) => this.send(Body::Acknowledge, out),
-        (Phase::Prepared, Input::Silence { .. }) => this.send(Body::Ask, out),
-        (Phase::Prepared, Input::Found) => {
-            this.hold(out);
-            this.send(Body::Ask, out);
-        }
-        _ => {}
+        (_, input) => two_phase::ask(this, input, out),
     }
 }

@@ -58,6 +58,7 @@
 //! | [`step`] | steps for the server |
 //! | [`commits`] | the machine of a shard |
 //! | `prn`, `prc`, `early_prepare`, `one_phase` | the protocols: what each role does, beside the paper |
+//! | `two_phase` | what the protocols with two phases have in common |
 //! | `coordinator`, `worker` | one transaction at either role: phases, and the moves that the protocols are made of |
 //! | `codec` | the bytes that messages and records share |
 
@@ -76,6 +77,7 @@ pub mod protocol;
 pub mod record;
 pub mod step;
 pub mod transaction;
+mod two_phase;
 mod worker;
 
 pub use codec::DecodeError;
