@@ -8,6 +8,83 @@ use braid_commit::{Message, Protocol, Protocol::*, TransactionName};
 const COORDINATOR: ShardId = ShardId(0);
 const WORKER: ShardId = ShardId(1);
 
+/// A case: what is shown, with which protocols, and its steps ([`play`]). `started`: STARTED is durable, and UPDATE is sent. `updated`: the
+/// worker has done what its protocol lets it do at UPDATE, and has sent UPDATED. `prepared`: both sides have prepared (PrN, PrC), and PREPARED is sent.
+const CASES: &[(&str, &[Protocol], &str)] = &[
+    (
+        "a coordinator found STARTED sends the same request again",
+        &[OnePhase],
+        "started, lose UPDATE, crash C, sent UPDATE, messages 1, end done",
+    ),
+    (
+        "a worker that has committed says so again, and does not do it again",
+        &[OnePhase],
+        "updated, lose UPDATED, crash C, deliver, idle, sent UPDATED, end done",
+    ),
+    (
+        "a worker without a record does a repeated request; UPDATED waits for COMMITTED",
+        &[OnePhase],
+        "started, deliver, evaluate, crash W, lose, wake C, sent UPDATE, end done",
+    ),
+    (
+        "a worker found COMMITTED asks for the acknowledgement; the coordinator has no record, and knows by that",
+        &[OnePhase],
+        "updated, deliver, flush C, lose ACKNOWLEDGE, crash W, sent UPDATED, deliver, sent ACKNOWLEDGE, end done",
+    ),
+    (
+        "the client is answered, and the lock is released, before the coordinator has committed",
+        &[OnePhase],
+        "updated, deliver, answered done, free, crash C, locked, end done",
+    ),
+    (
+        "a refusal is logged before it is said, outlives both servers, and the client hears of it when it is durable",
+        &[OnePhase],
+        "refused, flush C, deliver, evaluate, sent, flush W, lose UPDATED, crash W, crash C, deliver, idle, deliver, \
+         answered open, end refused",
+    ),
+    (
+        "a late request is not done again: the mark says that it is over",
+        &Protocol::ALL,
+        "started, settle, crash W, replay, idle, end done",
+    ),
+    (
+        "a coordinator found STARTED aborts",
+        &[PresumeNothing, PresumeCommit],
+        "updated, lose UPDATED, crash C, flush C, sent ABORT, deliver, flush W, sent ACKNOWLEDGE, end open",
+    ),
+    (
+        "a coordinator found PREPARED asks again",
+        &[PresumeNothing, PresumeCommit],
+        "prepared, lose PREPARED, crash C, sent PREPARE, deliver, sent PREPARED, ask, end done",
+    ),
+    (
+        "a worker without an entry is not prepared",
+        &[PresumeNothing, PresumeCommit],
+        "updated, deliver, crash W, deliver, sent NOT-PREPARED, end open",
+    ),
+    (
+        "a worker found PREPARED asks",
+        &[PresumeNothing, PresumeCommit],
+        "prepared, deliver, flush C, lose COMMIT, crash W, sent ASK, deliver, sent COMMIT, end done",
+    ),
+    (
+        "a coordinator found COMMITTED tells until it is confirmed; the client is answered after ACKNOWLEDGE",
+        &[PresumeNothing],
+        "prepared, deliver, flush C, answered open, deliver, flush W, lose ACKNOWLEDGE, crash C, sent COMMIT, deliver, \
+         sent ACKNOWLEDGE, ask, end done",
+    ),
+    (
+        "a coordinator without a record answers with COMMIT",
+        &[PresumeCommit],
+        "prepared, deliver, flush C, lose COMMIT, crash C, lose, wake W, sent ASK, deliver, sent COMMIT, end done",
+    ),
+    (
+        "a coordinator without a record answers with COMMIT",
+        &[EarlyPrepare],
+        "updated, deliver, flush C, lose COMMIT, crash C, lose, wake W, sent ASK, deliver, sent COMMIT, end done",
+    ),
+];
+
 fn world(protocol: Protocol, refused: bool) -> World {
     let refusers = if refused { vec![WORKER] } else { Vec::new() };
     let operation = ClientOperation { number: 1, coordinator: COORDINATOR, workers: vec![WORKER], object: 1, refusers };
@@ -20,13 +97,6 @@ fn sent(world: &World) -> Vec<&'static str> {
         <Message>::decode(bytes.clone()).expect("machines send valid messages").body.name()
     };
     world.fresh.iter().map(name).collect()
-}
-
-/// Loses the messages that were sent since the last look.
-fn lose(world: &mut World) -> Vec<&'static str> {
-    let names = sent(world);
-    world.fresh.clear();
-    names
 }
 
 fn deliver(world: &mut World) {
@@ -47,118 +117,54 @@ fn evaluate(world: &mut World) {
     assert!(world.evaluate(WORKER, name, true));
 }
 
-/// STARTED is durable, and UPDATE is sent.
-fn started(protocol: Protocol) -> World {
-    let mut world = world(protocol, false);
-    world.ask(&[1]);
-    assert_eq!(sent(&world), Vec::<&str>::new(), "{protocol}: nobody is asked before STARTED is durable");
-    flush_all(&mut world, COORDINATOR);
-    assert_eq!(sent(&world), ["UPDATE"]);
-    world
-}
-
-/// The worker has done what its protocol lets it do at UPDATE, and has sent UPDATED.
-fn updated(protocol: Protocol) -> World {
-    let mut world = started(protocol);
-    deliver(&mut world);
-    evaluate(&mut world);
-    flush_all(&mut world, WORKER);
-    assert_eq!(sent(&world), ["UPDATED"]);
-    world
-}
-
-/// Both sides have prepared (PrN, PrC), and PREPARED is sent.
-fn prepared(protocol: Protocol) -> World {
-    let mut world = updated(protocol);
-    deliver(&mut world);
-    assert_eq!(sent(&world), ["PREPARE"]);
-    flush_all(&mut world, COORDINATOR);
-    deliver(&mut world);
-    flush_all(&mut world, WORKER);
-    assert_eq!(sent(&world), ["PREPARED"]);
-    world
-}
-
-fn ends(mut world: World, answer: Option<Answer>) {
-    assert!(world.settle(), "everything comes to an end");
-    world.check_at_rest();
-    assert_eq!(world.answers.get(&1).copied(), answer);
-}
-
-#[test]
-fn one_phase_a_coordinator_found_started_sends_its_request_again() {
-    let mut world = started(OnePhase);
-    lose(&mut world);
-    world.crash(COORDINATOR);
-    assert_eq!(sent(&world), ["UPDATE"]);
-    assert_eq!(world.network.len(), 1, "it is the same message");
-    ends(world, Some(Answer::Done));
+/// Does these steps. C is the coordinator's server, W that of the worker.
+fn play(world: &mut World, steps: &str) {
+    for step in steps.split(", ") {
+        let words: Vec<&str> = step.split(' ').collect();
+        let shard = if words.last() == Some(&"W") { WORKER } else { COORDINATOR };
+        let answer = match words.last() {
+            Some(&"done") => Some(Answer::Done),
+            Some(&"refused") => Some(Answer::Refused),
+            _ => None,
+        };
+        match words[0] {
+            "started" => play(world, "ask, sent, flush C, sent UPDATE"),
+            "updated" => play(world, "started, deliver, evaluate, flush W, sent UPDATED"),
+            "prepared" => play(world, "updated, deliver, sent PREPARE, flush C, deliver, flush W, sent PREPARED"),
+            "ask" | "refused" => world.ask(&[1]),
+            "deliver" => deliver(world),
+            "evaluate" => evaluate(world),
+            "flush" => flush_all(world, shard),
+            "crash" => world.crash(shard),
+            "wake" => world.wake(shard),
+            "replay" => world.network.clone().iter().for_each(|message| world.deliver(message)),
+            "sent" => assert_eq!(sent(world), words[1..], "{steps}"),
+            "lose" => {
+                assert_eq!(sent(world), words[1..], "{steps}");
+                world.fresh.clear();
+            }
+            "messages" => assert_eq!(world.network.len().to_string(), words[1], "{steps}"),
+            "idle" => assert!(world.servers[&WORKER].waiting.is_empty(), "{steps}"),
+            "free" | "locked" => assert_eq!(world.servers[&COORDINATOR].locks.is_empty(), step == "free", "{steps}"),
+            "answered" => assert_eq!(world.answers.get(&1).copied(), answer, "{steps}"),
+            "settle" | "end" => {
+                assert!(world.settle(), "everything comes to an end: {steps}");
+                world.check_at_rest();
+                assert!(step == "settle" || world.answers.get(&1).copied() == answer, "{steps}: {:?}", world.answers);
+            }
+            other => panic!("no step: {other}"),
+        }
+    }
 }
 
 #[test]
-fn one_phase_a_worker_that_has_committed_says_so_again() {
-    let mut world = updated(OnePhase);
-    lose(&mut world);
-    world.crash(COORDINATOR);
-    deliver(&mut world);
-    assert!(world.servers[&WORKER].waiting.is_empty(), "it is not done again");
-    assert_eq!(sent(&world), ["UPDATED"]);
-    ends(world, Some(Answer::Done));
-}
-
-#[test]
-fn one_phase_a_worker_without_a_record_does_a_repeated_request() {
-    let mut world = started(OnePhase);
-    deliver(&mut world);
-    evaluate(&mut world);
-    world.crash(WORKER);
-    assert_eq!(lose(&mut world), Vec::<&str>::new(), "UPDATED waits for COMMITTED");
-    world.wake(COORDINATOR);
-    assert_eq!(sent(&world), ["UPDATE"]);
-    ends(world, Some(Answer::Done));
-}
-
-#[test]
-fn one_phase_a_worker_found_committed_asks_for_the_acknowledgement() {
-    let mut world = updated(OnePhase);
-    deliver(&mut world);
-    flush_all(&mut world, COORDINATOR);
-    assert_eq!(lose(&mut world), ["ACKNOWLEDGE"]);
-    world.crash(WORKER);
-    assert_eq!(sent(&world), ["UPDATED"]);
-    deliver(&mut world);
-    assert_eq!(sent(&world), ["ACKNOWLEDGE"], "the coordinator has no record, and knows by that");
-    ends(world, Some(Answer::Done));
-}
-
-#[test]
-fn one_phase_the_client_is_answered_before_the_coordinator_has_committed() {
-    let mut world = updated(OnePhase);
-    deliver(&mut world);
-    assert_eq!(world.answers.get(&1), Some(&Answer::Done));
-    assert!(world.servers[&COORDINATOR].locks.is_empty(), "the lock is released, too");
-    world.crash(COORDINATOR);
-    assert!(!world.servers[&COORDINATOR].locks.is_empty(), "and held again by whoever does it again");
-    ends(world, Some(Answer::Done));
-}
-
-#[test]
-fn one_phase_a_refusal_outlives_both_servers() {
-    let mut world = world(OnePhase, true);
-    world.ask(&[1]);
-    flush_all(&mut world, COORDINATOR);
-    deliver(&mut world);
-    evaluate(&mut world);
-    assert_eq!(sent(&world), Vec::<&str>::new(), "it is logged before it is said");
-    flush_all(&mut world, WORKER);
-    assert_eq!(lose(&mut world), ["UPDATED"]);
-    world.crash(WORKER);
-    world.crash(COORDINATOR);
-    deliver(&mut world);
-    assert!(world.servers[&WORKER].waiting.is_empty(), "it is not tried again under the same name");
-    deliver(&mut world);
-    assert_eq!(world.answers.get(&1), None, "the client hears of it when it is durable");
-    ends(world, Some(Answer::Refused));
+fn servers_recover_as_the_paper_says_in_each_case() {
+    for (case, protocols, steps) in CASES {
+        for protocol in *protocols {
+            println!("{protocol}: {case}");
+            play(&mut world(*protocol, steps.starts_with("refused")), steps);
+        }
+    }
 }
 
 #[test]
@@ -172,7 +178,7 @@ fn one_phase_both_servers_continue_their_transactions_after_a_blackout() {
     for shard in [COORDINATOR, WORKER] {
         flush_all(&mut world, shard);
     }
-    lose(&mut world);
+    world.fresh.clear();
     world.crash(COORDINATOR);
     world.crash(WORKER);
     assert_eq!(sent(&world), ["UPDATE", "UPDATE"]);
@@ -184,61 +190,6 @@ fn one_phase_both_servers_continue_their_transactions_after_a_blackout() {
     assert!(world.settle());
     world.check_at_rest();
     assert_eq!(world.answers.values().collect::<Vec<_>>(), [&Answer::Done, &Answer::Done]);
-}
-
-#[test]
-fn a_late_update_is_not_done_again() {
-    for protocol in Protocol::ALL {
-        let mut world = started(protocol);
-        assert!(world.settle());
-        world.check_at_rest();
-        let messages: Vec<_> = world.network.iter().cloned().collect();
-        world.crash(WORKER);
-        messages.iter().for_each(|message| world.deliver(message));
-        assert!(world.servers[&WORKER].waiting.is_empty(), "{protocol}: the mark says that it is over");
-        ends(world, Some(Answer::Done));
-    }
-}
-
-#[test]
-fn two_phase_a_coordinator_found_started_aborts() {
-    for protocol in [PresumeNothing, PresumeCommit] {
-        let mut world = updated(protocol);
-        lose(&mut world);
-        world.crash(COORDINATOR);
-        flush_all(&mut world, COORDINATOR);
-        assert_eq!(sent(&world), ["ABORT"]);
-        deliver(&mut world);
-        flush_all(&mut world, WORKER);
-        assert_eq!(sent(&world), ["ACKNOWLEDGE"]);
-        ends(world, None);
-    }
-}
-
-#[test]
-fn two_phase_a_coordinator_found_prepared_asks_again() {
-    for protocol in [PresumeNothing, PresumeCommit] {
-        let mut world = prepared(protocol);
-        lose(&mut world);
-        world.crash(COORDINATOR);
-        assert_eq!(sent(&world), ["PREPARE"]);
-        deliver(&mut world);
-        assert_eq!(sent(&world), ["PREPARED"]);
-        world.ask(&[1]);
-        ends(world, Some(Answer::Done));
-    }
-}
-
-#[test]
-fn two_phase_a_worker_without_an_entry_is_not_prepared() {
-    for protocol in [PresumeNothing, PresumeCommit] {
-        let mut world = updated(protocol);
-        deliver(&mut world);
-        world.crash(WORKER);
-        deliver(&mut world);
-        assert_eq!(sent(&world), ["NOT-PREPARED"]);
-        ends(world, None);
-    }
 }
 
 #[test]
@@ -276,58 +227,10 @@ fn two_phase_a_worker_that_evaluates_again_replaces_its_verdicts() {
 }
 
 #[test]
-fn two_phase_a_prepared_worker_asks() {
-    for protocol in [PresumeNothing, PresumeCommit] {
-        let mut world = prepared(protocol);
-        deliver(&mut world);
-        flush_all(&mut world, COORDINATOR);
-        assert_eq!(lose(&mut world), ["COMMIT"]);
-        world.crash(WORKER);
-        assert_eq!(sent(&world), ["ASK"]);
-        deliver(&mut world);
-        assert_eq!(sent(&world), ["COMMIT"]);
-        ends(world, Some(Answer::Done));
-    }
-}
-
-#[test]
-fn presume_nothing_a_coordinator_found_committed_tells_until_it_is_confirmed() {
-    let mut world = prepared(PresumeNothing);
-    deliver(&mut world);
-    flush_all(&mut world, COORDINATOR);
-    assert_eq!(world.answers.get(&1), None, "the client is answered after ACKNOWLEDGE");
-    deliver(&mut world);
-    flush_all(&mut world, WORKER);
-    assert_eq!(lose(&mut world), ["ACKNOWLEDGE"]);
-    world.crash(COORDINATOR);
-    assert_eq!(sent(&world), ["COMMIT"]);
-    deliver(&mut world);
-    assert_eq!(sent(&world), ["ACKNOWLEDGE"]);
-    world.ask(&[1]);
-    ends(world, Some(Answer::Done));
-}
-
-#[test]
-fn presume_commit_a_coordinator_without_a_record_answers_with_commit() {
-    for protocol in [PresumeCommit, EarlyPrepare] {
-        let mut world = if protocol == EarlyPrepare { updated(protocol) } else { prepared(protocol) };
-        deliver(&mut world);
-        flush_all(&mut world, COORDINATOR);
-        assert_eq!(lose(&mut world), ["COMMIT"]);
-        world.crash(COORDINATOR);
-        assert_eq!(lose(&mut world), Vec::<&str>::new(), "{protocol}: nothing is in doubt here");
-        world.wake(WORKER);
-        assert_eq!(sent(&world), ["ASK"]);
-        deliver(&mut world);
-        assert_eq!(sent(&world), ["COMMIT"]);
-        ends(world, Some(Answer::Done));
-    }
-}
-
-#[test]
 fn presume_commit_a_late_request_after_an_abort_is_not_done() {
     for protocol in [PresumeCommit, EarlyPrepare] {
-        let mut world = started(protocol);
+        let mut world = world(protocol, false);
+        play(&mut world, "started");
         let update = world.fresh.pop().expect("it was sent");
         world.crash(COORDINATOR);
         // The worker has heard nothing yet, and hears of the abort first. Early prepare sends UPDATE again, if PREPARED was durable.
