@@ -2,7 +2,7 @@
 
 use braid_base::limits::{self, Settings};
 use braid_base::{
-    ArrayId, BLOCK_BYTES, BlockRange, Clock, FileSystemId, Generation, InodeId, NodeId, Now, ObjectId, Time,
+    ArrayId, BLOCK_BYTES, BlockRange, Clock, FileSystemId, Generation, InodeId, NodeId, Now, ObjectId, ShardId, Time,
 };
 use braid_machine::{DiskCommand, Effect, Effects, Input, Machine};
 use braid_metadata::{
@@ -12,7 +12,7 @@ use braid_namespace::check::Finding;
 use braid_namespace::{Parameters, Shards};
 use braid_wire::{
     FileAnswer, FileAttributes, FileCommand, FileReply, FileRequest, FileResult, LockAnswer, LockCommand, LockExtent,
-    LockMode, LockReply, LockRequest, LockTerm, Message, MonitorRequest, NewInode, Owner,
+    LockMode, LockReply, LockRequest, LockTerm, Message, MonitorRequest, NewInode, Owner, ShardBody, ShardMessage,
 };
 use braid_world::MemoryDisk;
 use bytes::Bytes;
@@ -44,6 +44,8 @@ pub struct Bench {
     pub files: BTreeMap<Generation, VecDeque<FileAnswer>>,
     pub locks: BTreeMap<Generation, VecDeque<LockAnswer>>,
     pub monitor: VecDeque<MonitorRequest>,
+    /// What was sent to the servers of other shards.
+    pub peers: Vec<ShardBody>,
     sequences: BTreeMap<Generation, u64>,
 }
 
@@ -104,6 +106,7 @@ impl Bench {
             files: BTreeMap::new(),
             locks: BTreeMap::new(),
             monitor: VecDeque::new(),
+            peers: Vec::new(),
             sequences: BTreeMap::new(),
         }
     }
@@ -179,10 +182,19 @@ impl Bench {
                 Effect::Send { to: NodeId::Monitor, message: Message::MonitorRequest(request) } => {
                     self.monitor.push_back(request);
                 }
-                Effect::Send { to: NodeId::MetadataServer(_), .. } if self.shards > 1 => {}
+                Effect::Send { to: NodeId::MetadataServer(_), message: Message::Shard(message) } if self.shards > 1 => {
+                    self.peers.push(message.body);
+                }
                 other => panic!("not an effect of a metadata server: {other:?}"),
             }
         }
+    }
+
+    /// The server of the second shard sends this.
+    pub fn hear_peer(&mut self, body: ShardBody) {
+        let from = NodeId::MetadataServer(FileSystemId(FILE_SYSTEM.0 + 1));
+        let message = Message::Shard(ShardMessage { from: ShardId(1), body });
+        self.take(Input::Message { from, message });
     }
 
     /// Lets time pass, and fires every timer that becomes due.

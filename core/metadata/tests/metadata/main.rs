@@ -4,6 +4,7 @@ mod bench;
 mod checks;
 mod crashes;
 mod full;
+mod later_builds;
 mod lease;
 mod opening;
 mod removal;
