@@ -151,29 +151,23 @@ impl<P: Payload> Coordinator<P> {
     pub fn log_committed(&mut self, stays: bool, out: &mut Vec<Step<P>>) {
         self.phase = Phase::Committing;
         self.outcomes = self.decided();
-        let record = match stays {
-            true => self.record(CoordinatorStage::Committed, Content::Workers),
-            false => self.removal(),
-        };
-        self.log(RecordKind::Committed, vec![record], true, out);
+        self.log_outcomes(RecordKind::Committed, stays.then_some(CoordinatorStage::Committed), out);
     }
 
     /// ABORTED. The record stays if workers have to confirm.
     pub fn log_aborted(&mut self, stays: bool, out: &mut Vec<Step<P>>) {
         self.phase = Phase::Aborting;
         self.outcomes = self.decided();
-        let abandoned = |mut outcome: Outcome<P>| {
-            if outcome.result.is_ok() {
-                outcome.result = Err(Refusal::Abandoned);
-            }
-            outcome
-        };
-        self.outcomes = std::mem::take(&mut self.outcomes).into_iter().map(abandoned).collect();
-        let record = match stays {
-            true => self.record(CoordinatorStage::Aborted, Content::Workers),
-            false => self.removal(),
-        };
-        self.log(RecordKind::Aborted, vec![record], true, out);
+        for outcome in self.outcomes.iter_mut().filter(|outcome| outcome.result.is_ok()) {
+            outcome.result = Err(Refusal::Abandoned);
+        }
+        self.log_outcomes(RecordKind::Aborted, stays.then_some(CoordinatorStage::Aborted), out);
+    }
+
+    /// The record of this stage stays, or none does.
+    fn log_outcomes(&self, kind: RecordKind, stays: Option<CoordinatorStage>, out: &mut Vec<Step<P>>) {
+        let record = stays.map_or_else(|| self.removal(), |stage| self.record(stage, Content::Workers));
+        self.log(kind, vec![record], true, out);
     }
 
     /// ENDED: the record is removed. Nobody waits for that.

@@ -9,7 +9,7 @@ use braid_base::{ShardId, TransactionId};
 use braid_commit::{Grouping, TransactionName};
 use std::collections::{BTreeMap, VecDeque};
 
-/// The most bytes of the operations of one transaction, unless it is only one: what they come to is one value of the map at each server.
+/// About the most bytes of the operations of one transaction, unless it is only one: their record is one value of the map at each server.
 const GROUP_BYTES_MAX: usize = 16 << 10;
 
 /// The transactions under way with each worker, and what waits for them.

@@ -24,7 +24,7 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`node`] | the host of a process: takes over, and runs the server over its host |
-//! | `process` | the course of a process: when it takes over, releases and begins anew |
+//! | `process` | the life cycle of a process: it takes ownership, releases it, and restarts |
 //! | [`server`] | the machine: checks who may speak, and routes each input |
 //! | `disk` | the parts of the volume, and the disk commands of each part of the server |
 //! | `operation` | operations of the namespace as procedures of the store |

@@ -1,4 +1,4 @@
-//! The course of a metadata server's process: when it takes over, when it gives the file system up, and when it begins anew.
+//! The life cycle of a metadata server: it takes ownership of the file system, loses it or gives it up, and restarts.
 //!
 //! ```text
 //!   waits ─► takes over and serves ─► releases ─► ended: it was stopped, or the file system is deleted

@@ -3,8 +3,8 @@
 //! A file system NAME has the volumes NAME.meta and NAME.data; with several shards NAME.meta1, … and as many metadata servers, too (`shards`).
 //! The protocols are `FileSystemCreation` and `FileSystemDeletion` of `braid_control_protocol`; this module drives them.
 //!
-//! What a creation has left that was interrupted is removed by the next one of the same name, or by the deletion. A deletion that was
-//! interrupted is completed by the next deletion, or by `braid up`.
+//! Remains of an interrupted creation are removed by the next creation of that name, or by the deletion. An interrupted deletion is
+//! completed by the next deletion, or by `braid up`.
 
 use crate::creation;
 use crate::failure::Failure;
