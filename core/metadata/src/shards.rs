@@ -156,7 +156,7 @@ enum Stage {
     /// Another server is asked.
     Asking(Want),
     /// It waits until it becomes a part of a transaction with this worker.
-    Ready(ShardId, SharedOperation),
+    Ready(ShardId, Box<SharedOperation>),
     Transaction,
     /// It is planned anew after a while.
     Paused,
@@ -380,7 +380,7 @@ impl Shards {
     fn take_ready(&mut self, worker: ShardId, name: TransactionId) -> Option<SharedOperation> {
         let begun = self.commands.get_mut(&name)?;
         match std::mem::replace(&mut begun.stage, Stage::Transaction) {
-            Stage::Ready(of, operation) if of == worker => Some(operation),
+            Stage::Ready(of, operation) if of == worker => Some(*operation),
             stage => {
                 begun.stage = stage;
                 None
@@ -572,7 +572,7 @@ impl Shards {
         let operation = SharedOperation { own, requests };
         if let ([worker], true) = (&workers[..], self.groups.are_operations()) {
             let (worker, bytes) = (*worker, bytes_of(&operation));
-            self.commands.get_mut(&name).expect("it is under way").stage = Stage::Ready(worker, operation);
+            self.commands.get_mut(&name).expect("it is under way").stage = Stage::Ready(worker, Box::new(operation));
             self.groups.add(worker, name, bytes);
             return self.begin_groups(cx);
         }
