@@ -7,9 +7,10 @@ use crate::fence_rounds::FenceCause;
 use crate::server::{LockServer, LockService, Timer};
 use crate::sessions::{HeldLock, LockDetails, LockName, Session};
 use crate::table::{LockState, Locked};
-use braid_base::{Generation, Now, ObjectId, limits};
+use braid_base::{Generation, Now, ObjectId, Time, limits};
 use braid_machine::{Effects, Ignored};
 use braid_wire::{LockExtent, LockRefusal, LockReply, LockTerm, Rejection};
+use std::collections::BTreeMap;
 
 impl LockServer {
     /// Handles a lock request. `known`: the start of the server that the host assumes.
@@ -256,23 +257,25 @@ impl LockServer {
     }
 
     /// Calls on the hosts that hold a lock which conflicts with this extent, as if another one waited for it. They keep it: it stands for
-    /// something that they can give back in part. Returns these hosts; none if the server does not grant locks yet.
+    /// something that they can give back in part. Returns these hosts, those that are being fenced included, and when each was heard last;
+    /// none if the server does not grant locks yet.
     pub fn call_on_holders(
         &mut self,
         object: ObjectId,
         extent: LockExtent,
         out: &mut Effects,
-    ) -> Option<Vec<Generation>> {
+    ) -> Option<BTreeMap<Generation, Time>> {
         if self.service != LockService::Serving {
             return None;
         }
-        let holders = self.table.holders(object, &[extent]);
-        let of_hosts = holders.into_iter().filter(|name| name.host != LockServer::OWN);
-        let of_hosts: Vec<_> = of_hosts.filter(|name| !self.fencing.refuses(name.host)).collect();
-        for name in &of_hosts {
-            self.revoke(name.host, vec![name.lock_id], out);
+        let mut heard = BTreeMap::new();
+        for LockName { host, lock_id } in self.table.holders(object, &[extent]) {
+            if host != LockServer::OWN && !self.fencing.has_fenced(host) {
+                self.revoke(host, vec![lock_id], out);
+                heard.insert(host, self.sessions[&host].last_heard);
+            }
         }
-        Some(of_hosts.into_iter().map(|name| name.host).collect())
+        Some(heard)
     }
 
     /// Requests the locks of deferred requests, as far as their hosts can be granted anything now.

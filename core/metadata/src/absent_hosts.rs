@@ -70,4 +70,10 @@ impl MetadataServer {
         let locks = &self.locks;
         self.reclaim.drop_hosts(|host| locks.has_fenced(host));
     }
+
+    /// Hosts that are gone, or seem to be, and whose blocks come back.
+    pub(crate) fn leaving_blocks(&self) -> impl Iterator<Item = Generation> {
+        let absent = self.absent.found.iter().filter(|host| !self.locks.has_session(**host));
+        self.reclaim.gone().chain(absent.copied())
+    }
 }

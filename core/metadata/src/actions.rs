@@ -5,7 +5,7 @@ use crate::reclaim::{Action, Aspect};
 use crate::server::{MetadataError, MetadataServer, MetadataService, OwnOperation};
 use crate::shards::{Ctx, Facts, ShardAction, Shards};
 use crate::space_requests::{SpaceAction, SpaceRequest, SpaceRequests};
-use braid_base::{BlockRange, InodeId, NodeId, Now, ObjectId, ShardId};
+use braid_base::{BlockRange, InodeId, NodeId, Now, ObjectId, ShardId, Time};
 use braid_machine::{Effect, Effects, Ignored};
 use braid_namespace::transfers::Transfer;
 use braid_wire::{
@@ -126,7 +126,10 @@ impl MetadataServer {
                 SpaceAction::Log(step) => self.run_own(now, OwnOperation::Space(step), out),
                 SpaceAction::Revoke => {
                     let (object, extent) = ALLOTMENTS;
-                    let hosts = self.with_locks(now, out, |locks, out| locks.call_on_holders(object, extent, out));
+                    let mut hosts = self.with_locks(now, out, |locks, out| locks.call_on_holders(object, extent, out));
+                    if let Some(hosts) = &mut hosts {
+                        hosts.extend(self.leaving_blocks().map(|host| (host, Time(0))));
+                    }
                     let mut follow = Vec::new();
                     self.own.space.on_revoked(now, hosts, &mut follow);
                     actions.extend(follow);

@@ -165,6 +165,11 @@ impl Reclaim {
         self.advance();
     }
 
+    /// The hosts whose allotments are being dropped.
+    pub fn gone(&self) -> impl Iterator<Item = Generation> {
+        self.gone.iter().copied()
+    }
+
     /// A lock is granted.
     pub fn on_granted(&mut self, lock: u64) {
         let Some(inode) = self.locks.get(&lock).copied() else { return };

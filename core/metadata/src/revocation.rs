@@ -3,26 +3,33 @@
 //! ```text
 //!   Revoke (of the lock of the allotment) ─► hosts ─► GiveBack (unused runs, or none) ─► evaluated
 //!                                                      ├─► something was given: it is over
-//!                                                      ├─► all hosts have given nothing: it is over
-//!                                                      └─► the time is up: those that were silent are not waited for until they are heard
+//!                                                      ├─► all hosts have given nothing, or are gone: it is over
+//!                                                      ├─► a host is heard, and does not answer: it is passed by, until it answers
+//!                                                      └─► a host is silent: it answers later, or is fenced, and its blocks come back
 //! ```
 //!
-//! A host that does not answer keeps its blocks: it may have used them. The lock stays, too.
+//! A host that does not answer keeps its blocks: it may have used them. The lock stays, too. A silent host is waited for longer than it takes
+//! to have it fenced: what it has reserved is not used, so the file system is not full.
 
+use braid_base::limits::Settings;
 use braid_base::{Generation, Time, TransactionId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// How often hosts are called on within the time that they have.
+/// How often hosts are called on within the time that those have that are heard.
 const CALLS: u32 = 4;
+/// For how many leases silent hosts are waited for. They are fenced after ten.
+const LEASES: u32 = 15;
 
 /// The revocations of a metadata server, one at a time.
 #[derive(Clone, Debug)]
 pub(crate) struct Revocation {
+    /// How long hosts are waited for that are heard, and those that are silent.
     within: Duration,
+    most: Duration,
     under_way: Option<UnderWay>,
     /// Hosts that have not answered the last time.
-    silent: BTreeSet<Generation>,
+    passed_by: BTreeSet<Generation>,
 }
 
 #[derive(Clone, Debug)]
@@ -31,21 +38,26 @@ struct UnderWay {
     left: Option<BTreeSet<Generation>>,
     /// Answers that are being evaluated, and whether they give nothing.
     answers: BTreeMap<TransactionId, bool>,
-    again: Time,
-    until: Time,
+    /// When the hosts became known.
+    begun: Time,
+    /// When they were called on last.
+    called: Time,
 }
 
 impl Revocation {
-    pub fn new(within: Duration) -> Revocation {
-        Revocation { within, under_way: None, silent: BTreeSet::new() }
+    pub fn new(settings: &Settings) -> Revocation {
+        let within = settings.resend_max * 2;
+        let most = within + settings.host_lease * LEASES;
+        Revocation { within, most, under_way: None, passed_by: BTreeSet::new() }
     }
 
     pub fn is_under_way(&self) -> bool {
         self.under_way.is_some()
     }
 
+    /// When hosts are to be called on once more.
     pub fn deadline(&self) -> Option<Time> {
-        self.under_way.as_ref().map(|it| it.again.min(it.until))
+        self.under_way.as_ref().map(|it| it.called.after(self.within / CALLS))
     }
 
     /// Begins, unless one is under way. Then the hosts are to be called on.
@@ -53,47 +65,35 @@ impl Revocation {
         if self.is_under_way() {
             return false;
         }
-        let (again, until) = (now.after(self.within / CALLS), now.after(self.within));
-        self.under_way = Some(UnderWay { left: None, answers: BTreeMap::new(), again, until });
+        self.under_way = Some(UnderWay { left: None, answers: BTreeMap::new(), begun: now, called: now });
         true
     }
 
-    /// True if hosts are to be called on once more.
-    pub fn is_to_repeat(&self, now: Time) -> bool {
-        self.under_way.as_ref().is_some_and(|it| it.again <= now)
-    }
-
-    /// True if the time is up. Those that have not answered are silent.
-    pub fn is_over(&mut self, now: Time) -> bool {
-        let Some(it) = self.under_way.as_mut().filter(|it| it.until <= now) else { return false };
-        let Some(left) = &it.left else {
-            // Hosts are not known before they have reported their locks, or are fenced.
-            it.until = now.after(self.within);
-            return false;
-        };
-        self.silent.extend(left);
-        true
-    }
-
-    /// These hosts are called on, which have allotments; none: they are not known yet. True if none is left.
-    pub fn on_called(&mut self, now: Time, hosts: Option<Vec<Generation>>) -> bool {
+    /// These hosts are called on, which have allotments or had them when they were fenced, and were heard last at this time; none: they are
+    /// not known yet, because some have not reported their locks, or are being fenced. True if none is left.
+    pub fn on_called(&mut self, now: Time, hosts: Option<BTreeMap<Generation, Time>>) -> bool {
         let Some(it) = &mut self.under_way else { return false };
-        it.again = now.after(self.within / CALLS);
+        let last = std::mem::replace(&mut it.called, now);
         let Some(hosts) = hosts else { return false };
-        self.silent.retain(|host| hosts.contains(host));
-        let is_awaited = |host: &Generation| match &it.left {
-            Some(left) => left.contains(host),
-            None => !self.silent.contains(host),
-        };
-        let left: BTreeSet<Generation> = hosts.into_iter().filter(is_awaited).collect();
-        let is_empty = left.is_empty();
-        it.left = Some(left);
-        is_empty
+        self.passed_by.retain(|host| hosts.contains_key(host));
+        if it.left.is_none() {
+            it.begun = now;
+        }
+        let left = it
+            .left
+            .get_or_insert_with(|| hosts.keys().copied().filter(|host| !self.passed_by.contains(host)).collect());
+        left.retain(|host| hosts.contains_key(host));
+        let waited = now.since(it.begun);
+        // After a pause of its own the server has not yet read what hosts sent meanwhile.
+        let judges = waited >= self.within && now.since(last) < self.within;
+        let is_passed_by = |host: &Generation| waited >= self.most || (judges && hosts[host] > last);
+        self.passed_by.extend(left.extract_if(.., is_passed_by));
+        left.is_empty()
     }
 
     /// A host has answered. What it gives is evaluated.
     pub fn on_answer(&mut self, name: TransactionId, is_empty: bool) {
-        self.silent.remove(&name.host);
+        self.passed_by.remove(&name.host);
         if let Some(it) = &mut self.under_way {
             // A host has one answer under way.
             it.answers.retain(|other, _| other.host != name.host);

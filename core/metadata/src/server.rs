@@ -179,8 +179,7 @@ impl MetadataServer {
         };
         let number = config.peers.iter().position(|name| *name == config.file_system);
         let own = ShardId(number.expect("the server is one of the servers") as u8);
-        let (waits, revoked_within) = (config.settings.resend(), config.settings.resend_max * 2);
-        let space = SpaceRequests::new(own, config.peers.len(), config.start, waits, revoked_within);
+        let space = SpaceRequests::new(own, config.peers.len(), config.start, &config.settings);
         let commits = (config.commit_protocol, config.grouping);
         let shards = Shards::new(own, config.peers.clone(), commits, config.start, config.settings.resend());
         let mut store = store.on(medium).with_object_memory(config.settings.object_memory);

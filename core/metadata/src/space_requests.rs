@@ -15,13 +15,13 @@
 
 use crate::operation::own;
 use crate::revocation::Revocation;
-use braid_base::{Backoff, BlockRange, Generation, Now, ShardId, Time, TransactionId, limits};
+use braid_base::limits::{self, Settings};
+use braid_base::{Backoff, BlockRange, Generation, Now, ShardId, Time, TransactionId};
 use braid_machine::Ignored;
 use braid_namespace::transfers::{self, Transfer};
 use braid_objects::{Evaluation, Found, NotHere, Procedure, View};
 use braid_wire::ShardBody;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::Duration;
 
 /// The round in which a server that begins asks for what was not received.
 const FIRST_ROUND: u64 = 1;
@@ -120,14 +120,7 @@ pub(crate) struct SpaceRequest {
 }
 
 impl SpaceRequests {
-    /// `waits`: how long each shard is waited for. `revoked_within`: how long hosts are.
-    pub fn new(
-        own: ShardId,
-        count: usize,
-        start: Generation,
-        waits: Backoff,
-        revoked_within: Duration,
-    ) -> SpaceRequests {
+    pub fn new(own: ShardId, count: usize, start: Generation, settings: &Settings) -> SpaceRequests {
         SpaceRequests {
             own,
             start,
@@ -141,9 +134,9 @@ impl SpaceRequests {
             round: 0,
             left: VecDeque::new(),
             last: None,
-            revocation: Revocation::new(revoked_within),
+            revocation: Revocation::new(settings),
             again: None,
-            waits,
+            waits: settings.resend(),
             last_giver: None,
         }
     }
@@ -220,9 +213,7 @@ impl SpaceRequests {
 
     /// The shard that was asked does not answer: the next one is asked.
     pub fn wake(&mut self, now: Now, actions: &mut Vec<SpaceAction>) {
-        if self.revocation.is_over(now.time) {
-            self.end_revocation(now, false, actions);
-        } else if self.revocation.is_to_repeat(now.time) {
+        if self.revocation.deadline().is_some_and(|again| again <= now.time) {
             actions.push(SpaceAction::Revoke);
         }
         if self.again.is_none_or(|again| again > now.time) {
@@ -266,8 +257,8 @@ impl SpaceRequests {
         }
     }
 
-    /// These hosts are called on; none: they are not known yet.
-    pub fn on_revoked(&mut self, now: Now, hosts: Option<Vec<Generation>>, actions: &mut Vec<SpaceAction>) {
+    /// These hosts are called on ([`Revocation::on_called`]).
+    pub fn on_revoked(&mut self, now: Now, hosts: Option<BTreeMap<Generation, Time>>, actions: &mut Vec<SpaceAction>) {
         if self.revocation.on_called(now.time, hosts) {
             self.end_revocation(now, false, actions);
         }
@@ -285,7 +276,7 @@ impl SpaceRequests {
         }
     }
 
-    /// A host has given something, or all have answered, or were waited for long enough.
+    /// A host has given something, or none is left that may.
     fn end_revocation(&mut self, now: Now, gave: bool, actions: &mut Vec<SpaceAction>) {
         self.revocation.end();
         let held = std::mem::take(&mut self.transfers.held);
