@@ -11,10 +11,13 @@ use braid_base::{BLOCK_BYTES, BlockRange, ObjectId};
 use braid_blocks::{Content, Piece};
 use braid_wire::Failure;
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The most blocks that one command reads.
 const RUN_MAX: u64 = 256;
+
+/// The most corrupt blocks that are remembered. Further ones are counted at each read.
+const CORRUPT_MAX: usize = 1 << 16;
 
 /// What a read returns of its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +33,16 @@ pub(crate) enum ReadKind {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReadQueue {
     reads: BTreeMap<u64, ReadOperation>,
-    /// Blocks that were read, and whose checksum was wrong or that the disk could not read.
-    pub blocks_corrupt: u64,
+    corrupt: CorruptBlocks,
+}
+
+/// Blocks that were read, and whose checksum was wrong or that the disk could not read.
+#[derive(Clone, Debug, Default)]
+struct CorruptBlocks {
+    /// One counts again when it was whole in between.
+    count: u64,
+    /// Those that were not seen whole since.
+    known: BTreeSet<(ObjectId, u64)>,
 }
 
 #[derive(Clone, Debug)]
@@ -59,6 +70,11 @@ enum ReadPart {
 }
 
 impl ReadQueue {
+    /// How many blocks were found corrupt.
+    pub fn blocks_corrupt(&self) -> u64 {
+        self.corrupt.count
+    }
+
     /// See [`Storage::read`](crate::Storage::read) and [`Storage::linkage`](crate::Storage::linkage).
     pub fn read(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], kind: ReadKind, ctx: &mut Ctx) {
         let parts = check(ctx.state, object, extents).and_then(|()| {
@@ -70,6 +86,7 @@ impl ReadQueue {
             Ok(parts) => parts,
             Err(failure) => return ctx.tell(StoreEvent::Read { ticket, result: Err(failure) }),
         };
+        parts.iter().for_each(|part| self.corrupt.see(object, part));
         let homes = |part: &(usize, &ReadPart)| matches!(part.1, ReadPart::Home { .. });
         let outstanding = parts.iter().enumerate().filter(homes).count();
         let operation = ReadOperation { ticket, object, kind, parts, outstanding };
@@ -104,7 +121,7 @@ impl ReadQueue {
             None if blocks.count == 1 => ReadPart::Failed(Failure::Lost { block: blocks.start }),
             None => ReadPart::Apart(places.start, one_by_one(blocks, places)),
         };
-        self.blocks_corrupt += found.lost();
+        self.corrupt.see(object, found);
         let is_apart = matches!(found, ReadPart::Apart(..));
         reading.outstanding -= 1;
         if is_apart {
@@ -118,6 +135,33 @@ impl ReadQueue {
             let reading = self.reads.remove(&operation).expect("it was there just now");
             ctx.tell(reading.finish());
         }
+    }
+}
+
+impl CorruptBlocks {
+    /// Some blocks were read.
+    fn see(&mut self, object: ObjectId, part: &ReadPart) {
+        match part {
+            ReadPart::Failed(Failure::Lost { block }) => self.find(object, *block),
+            // What was restored as lost is not corrupt.
+            ReadPart::Ready(piece) if !matches!(piece.content, Content::Lost) => self.see_piece(object, piece),
+            ReadPart::Arrived(pieces) => pieces.iter().for_each(|piece| self.see_piece(object, piece)),
+            _ => {}
+        }
+    }
+
+    fn see_piece(&mut self, object: ObjectId, Piece { range, content }: &Piece) {
+        if let Content::Lost = content {
+            range.blocks().for_each(|block| self.find(object, block));
+        } else if !self.known.is_empty() {
+            self.known.extract_if((object, range.start)..(object, range.end()), |_| true).for_each(drop);
+        }
+    }
+
+    fn find(&mut self, object: ObjectId, block: u64) {
+        let key = (object, block);
+        let is_new = if self.known.len() < CORRUPT_MAX { self.known.insert(key) } else { !self.known.contains(&key) };
+        self.count += u64::from(is_new);
     }
 }
 
@@ -194,19 +238,6 @@ impl ReadOperation {
 }
 
 impl ReadPart {
-    /// The blocks that the disk has lost.
-    fn lost(&self) -> u64 {
-        match self {
-            ReadPart::Failed(Failure::Lost { .. }) => 1,
-            ReadPart::Arrived(pieces) => pieces
-                .iter()
-                .filter(|piece| matches!(piece.content, Content::Lost))
-                .map(|piece| piece.range.count)
-                .sum(),
-            _ => 0,
-        }
-    }
-
     fn finish(self, pieces: &mut Vec<Piece>) -> Result<(), Failure> {
         match self {
             ReadPart::Ready(piece) => pieces.push(piece),

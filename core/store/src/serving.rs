@@ -165,7 +165,7 @@ impl Serving {
             ("commits_remembered", state.transactions.remembered() as u64),
             ("extents_missed", state.missed.len() as u64),
             ("blocks_absent", state.absent.blocks()),
-            ("blocks_corrupt", self.queues.reads.blocks_corrupt),
+            ("blocks_corrupt", self.queues.reads.blocks_corrupt()),
             ("blocks_in_journal", state.dirty.len() as u64),
             ("writes_waiting", self.queues.writes.waiting() as u64),
             ("slots", u64::from(slots.total())),

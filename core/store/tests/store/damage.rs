@@ -40,11 +40,15 @@ fn home_of(bench: &Bench, value: u64) -> u64 {
 #[test]
 fn a_corrupt_block_is_lost_alone_until_it_is_overwritten() {
     let mut bench = at_home();
-    for (value, block) in [(505, 21), (900, 40)] {
+    let mut found = 0;
+    for (value, block) in [(505, 21), (900, 40), (7900, 40)] {
+        checkpoint(&mut bench, 10_000 + value);
         let home = home_of(&bench, value);
         bench.disk.corrupt(home + 100);
         assert_eq!(bench.read(block, 1), Err(Failure::Lost { block }));
         assert_eq!(bench.read(16, 30), Err(Failure::Lost { block }), "the first damaged block is reported");
+        found += 1;
+        assert_eq!(bench.counter("blocks_corrupt"), found, "a block is counted once until it is written");
         bench.write(value, vec![data(block, 1, value + 7000)]);
         assert_eq!(bench.read(block, 1), Ok(pattern(value + 7000)));
     }
