@@ -224,7 +224,7 @@ impl Scrub {
                 ScrubStep::Check { rows, repaired, .. },
                 Err(HostError::Device { device, failure: Failure::Lost { block } }),
             ) => {
-                self.report.lost += 1;
+                self.count_lost(*device);
                 match block_of_volume(volume, *device, *block) {
                     // The repaired block is damaged again: its disk is bad there.
                     Some((row, block)) if repaired == Some((*device, block)) => {
@@ -250,7 +250,7 @@ impl Scrub {
                 ScrubStep::Repair { rows, device, block, .. },
                 Err(HostError::Device { device: other, failure: Failure::Lost { block: second } }),
             ) if *other != device => {
-                self.report.lost += 1;
+                self.count_lost(*other);
                 self.report.unrepairable += 1;
                 let second = block_of_volume(volume, *other, *second);
                 let row = second.map_or(rows.rows.start, |(row, _)| row);
@@ -289,6 +289,11 @@ impl Scrub {
 
     fn count_checked(&mut self, rows: StripeRows) {
         self.report.rows += rows.rows.count;
+    }
+
+    fn count_lost(&mut self, device: DeviceId) {
+        self.report.lost += 1;
+        *self.report.lost_of.entry(device).or_default() += 1;
     }
 
     /// Checks the other rows.

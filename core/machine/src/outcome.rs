@@ -1,9 +1,10 @@
 //! The outcomes of requests to a host.
 
 use crate::{FilesSuccess, HostError};
-use braid_base::{Membership, Ownership};
+use braid_base::{DeviceId, Membership, Ownership};
 use braid_wire::{CommandResult, Managed};
 use bytes::Bytes;
+use std::collections::BTreeMap;
 
 /// The outcome of a request.
 pub type HostOutcome = Result<HostSuccess, HostError>;
@@ -55,8 +56,9 @@ pub struct MigrationReport {
 pub struct ScrubReport {
     /// Rows that were compared.
     pub rows: u64,
-    /// Blocks that were lost.
+    /// Blocks that were lost, and those of each device among them.
     pub lost: u64,
+    pub lost_of: BTreeMap<DeviceId, u64>,
     /// Lost blocks that were written again.
     pub repaired: u64,
     /// Rows in which too much is lost to reconstruct it.

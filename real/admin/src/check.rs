@@ -23,8 +23,9 @@ pub struct Findings {
     pub stripes: u64,
     /// Stripes whose parity and data differ.
     pub bad: Vec<u64>,
-    /// Stripes with a damaged block.
+    /// Stripes with a damaged block, and the devices of those blocks.
     pub unreadable: Vec<u64>,
+    pub damaged: BTreeSet<DeviceId>,
     /// The number of stripes that could not be checked because a device is not in.
     pub unchecked: u64,
     /// The devices that were missing for them.
@@ -65,7 +66,7 @@ impl Array {
 enum Finding {
     Good,
     Bad,
-    Unreadable,
+    Unreadable(DeviceId),
     /// These devices are out, or being resynchronised.
     Unchecked(Vec<DeviceId>),
 }
@@ -94,7 +95,10 @@ async fn check(
         match finding? {
             Finding::Good => {}
             Finding::Bad => found.bad.push(stripe),
-            Finding::Unreadable => found.unreadable.push(stripe),
+            Finding::Unreadable(device) => {
+                found.unreadable.push(stripe);
+                found.damaged.insert(device);
+            }
             Finding::Unchecked(devices) => {
                 found.unchecked += 1;
                 found.lacks.extend(devices);
@@ -155,7 +159,7 @@ async fn check_stripe(
 
 fn not_compared(error: HostError) -> Result<Finding, HostError> {
     match error {
-        HostError::Device { failure: braid_wire::Failure::Lost { .. }, .. } => Ok(Finding::Unreadable),
+        HostError::Device { failure: braid_wire::Failure::Lost { .. }, device } => Ok(Finding::Unreadable(device)),
         HostError::Unavailable { devices } => Ok(Finding::Unchecked(devices)),
         other => Err(other),
     }

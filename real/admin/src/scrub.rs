@@ -3,7 +3,7 @@
 use crate::array::Array;
 use crate::failure::Failure;
 use crate::volumes;
-use braid_base::{BLOCK_BYTES, VolumeId};
+use braid_base::{BLOCK_BYTES, DeviceId, VolumeId};
 use braid_control::{ByteRange, Event, ScrubFindings, ScrubRecord, VolumeState, event_texts, merged, unix_millis_now};
 use braid_layout::VolumeDescription;
 use braid_machine::{Found, HostSuccess, JobRequest, ScrubReport};
@@ -228,6 +228,9 @@ fn take(record: &mut ScrubRecord, volume: &VolumeDescription, stripes: std::ops:
     let found = &mut record.found;
     found.rows += report.rows;
     found.lost += report.lost;
+    for (device, lost) in report.lost_of {
+        *found.lost_of_device.entry(device.0).or_default() += lost;
+    }
     found.repaired += report.repaired;
     found.unrepairable += report.unrepairable;
     found.mismatched += report.mismatched;
@@ -272,7 +275,11 @@ impl Scrubbed {
         let found = &self.record.found;
         let mut parts = Vec::new();
         if found.lost > 0 {
-            parts.push(format!("{} blocks had checksum errors, {} of them repaired", found.lost, found.repaired));
+            let of =
+                found.lost_of_device.iter().map(|(device, lost)| format!("{lost} of device {}", DeviceId(*device)));
+            let of = of.collect::<Vec<_>>().join(", ");
+            let of = if of.is_empty() { of } else { format!(" ({of})") };
+            parts.push(format!("{} blocks{of} had checksum errors, {} of them repaired", found.lost, found.repaired));
         }
         if found.mismatched > 0 {
             let (mismatched, recomputed) = (found.mismatched, found.recomputed);
@@ -287,8 +294,8 @@ impl Scrubbed {
     /// Records the findings in the event log.
     fn tell(&self, mut record: impl FnMut(Event)) {
         let found = &self.record.found;
-        if found.lost > 0 {
-            record(event_texts::scrub_found_checksum_errors(&self.name, found.lost));
+        for (device, lost) in &found.lost_of_device {
+            record(event_texts::scrub_found_checksum_errors(&self.name, *device, *lost));
         }
         if found.repaired > 0 {
             record(event_texts::scrub_repaired_checksum_errors(&self.name, found.repaired));
@@ -335,8 +342,11 @@ mod tests {
         let before = vec![range(0), range(STRIPE + 8192), range(5 * STRIPE)];
         let mut record = ScrubRecord { repair: true, lost: before.clone(), ..ScrubRecord::default() };
         let found = vec![finding(Found::Lost, STRIPE), finding(Found::Mismatch, 2 * STRIPE)];
-        let report = ScrubReport { lost: 3, repaired: 1, unrepairable: 1, findings: found, ..ScrubReport::default() };
+        let lost_of = [(DeviceId(1), 1), (DeviceId(2), 2)].into();
+        let report =
+            ScrubReport { lost: 3, lost_of, repaired: 1, unrepairable: 1, findings: found, ..Default::default() };
         take(&mut record, &volume(), 1..3, report.clone());
+        assert_eq!(record.found.lost_of_device, [(1, 1), (2, 2)].into());
         assert_eq!(record.lost, [range(0), range(STRIPE), range(5 * STRIPE)]);
         assert_eq!((record.found.lost, record.found.mismatches.len()), (3, 1));
         take(&mut record, &volume(), 1..3, ScrubReport { skipped: 1, ..ScrubReport::default() });

@@ -215,10 +215,10 @@ pub fn scrub_begun(volume: &str, from: u64, stripes: u64) -> Event {
     Event::now(EventKind::ScrubBegun, text).of_volume(volume)
 }
 
-/// A scrub found blocks with checksum errors.
-pub fn scrub_found_checksum_errors(volume: &str, blocks: u64) -> Event {
-    let text = format!("a scrub found {blocks} blocks with checksum errors");
-    Event::now(EventKind::ChecksumErrorFound, text).of_volume(volume).with("blocks", blocks)
+/// A scrub found blocks of a device with checksum errors.
+pub fn scrub_found_checksum_errors(volume: &str, device: u16, blocks: u64) -> Event {
+    let text = |id| format!("a scrub found {blocks} blocks of device {id} with checksum errors");
+    about_device(device, EventKind::ChecksumErrorFound, text).of_volume(volume).with("blocks", blocks)
 }
 
 /// A scrub repaired blocks with checksum errors.

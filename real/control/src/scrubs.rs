@@ -7,6 +7,7 @@ use crate::paths::SCRUBS;
 use crate::private_files::create_private_folder;
 use crate::{ArrayFolder, ControlError};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// The record of a volume's last scrub.
@@ -39,6 +40,9 @@ pub struct ScrubFindings {
     pub rows: u64,
     /// Blocks with checksum errors.
     pub lost: u64,
+    /// How many of them lay on each device.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub lost_of_device: BTreeMap<u16, u64>,
     /// Blocks among them that were repaired.
     pub repaired: u64,
     /// Rows in which too much is lost to reconstruct it.

@@ -2,8 +2,10 @@
 
 use braid_admin::check::Findings;
 use braid_admin::{Array, Exit, Failure};
+use braid_base::DeviceId;
 use braid_terminal::{Common, output};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 /// Compare the parity of every stripe with its data
@@ -55,6 +57,7 @@ fn json(volume: &str, found: &Findings) -> Value {
         "unreadable": found.unreadable.len(),
         "unchecked": found.unchecked,
         "missing_devices": found.lacks.iter().map(|device| device.0).collect::<Vec<_>>(),
+        "damaged_devices": found.damaged.iter().map(|device| device.0).collect::<Vec<_>>(),
         "first_bad": named(&found.bad),
         "first_unreadable": named(&found.unreadable),
     })
@@ -63,10 +66,10 @@ fn json(volume: &str, found: &Findings) -> Value {
 fn text(found: &Findings) -> String {
     let (bad, unreadable) = (found.bad.len(), found.unreadable.len());
     let checked = found.stripes - found.unchecked;
+    let listed = |devices: &BTreeSet<DeviceId>| devices.iter().map(DeviceId::to_string).collect::<Vec<_>>().join(", ");
     let mut text = format!("{checked} of {} stripes checked, {bad} bad, {unreadable} unreadable\n", found.stripes);
     if found.unchecked > 0 {
-        let devices: Vec<String> = found.lacks.iter().map(|device| device.to_string()).collect();
-        let devices = devices.join(", ");
+        let devices = listed(&found.lacks);
         text += &format!(
             "warning: {} degraded stripes were not checked, because devices are not in: {devices}; check again when `braid status` shows them as in\n",
             found.unchecked
@@ -77,7 +80,8 @@ fn text(found: &Findings) -> String {
     }
     if unreadable > 0 {
         let more = if unreadable > NAMED { " and more" } else { "" };
-        text += &format!("unreadable stripes: {:?}{more}\n", named(&found.unreadable));
+        let (stripes, devices) = (named(&found.unreadable), listed(&found.damaged));
+        text += &format!("unreadable stripes: {stripes:?}{more}, because of damaged blocks of {devices}\n");
     }
     text
 }
@@ -85,7 +89,6 @@ fn text(found: &Findings) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use braid_base::DeviceId;
 
     #[test]
     fn stripes_that_were_not_checked_are_reported() {
@@ -95,6 +98,8 @@ mod tests {
         assert_eq!(shown["missing_devices"], Value::from(vec![2]));
         let said = text(&degraded);
         assert!(said.starts_with("6 of 10 stripes checked") && said.contains("not in: d2"), "{said}");
+        let damaged = Findings { unreadable: vec![3], damaged: [DeviceId(1)].into(), ..degraded };
+        assert!(text(&damaged).contains("[3], because of damaged blocks of d1"), "{}", text(&damaged));
         assert!(!text(&Findings { stripes: 10, ..Findings::default() }).contains("warning"));
     }
 }
