@@ -1,16 +1,18 @@
-//! The events of a change of the description: volumes and file systems that were created, deleted, resized, migrated or reordered, and who did
-//! that. They follow from the description before and after each change, so that no way of changing it is without an event.
+//! The events of a change of the description: devices and spares that were added or removed, volumes and file systems that were created,
+//! deleted, resized, migrated or reordered, and who did that. They follow from the description before and after each change, so that no way
+//! of changing it is without an event.
 
 use crate::event_log::{Event, EventKind};
-use crate::{ArrayDescription, ArrayFolder, FileSystemState, VolumeEntry, VolumeState};
+use crate::{ArrayDescription, ArrayFolder, DeviceState, FileSystemState, VolumeEntry, VolumeState};
 use braid_base::units::format_size;
+use std::path::Path;
 
 /// Words of a command that name it, after the program.
 const WORDS: usize = 2;
 
 /// The events of a change.
 pub(crate) fn events(before: &ArrayDescription, after: &ArrayDescription) -> Vec<Event> {
-    let mut events = Vec::new();
+    let mut events = of_devices(before, after);
     for volume in &after.volumes {
         let was = before.volumes.iter().find(|was| was.id == volume.id);
         let of_files = after.file_system_of(volume).is_some();
@@ -45,15 +47,40 @@ pub(crate) fn events(before: &ArrayDescription, after: &ArrayDescription) -> Vec
         };
         events.extend(gone.map(event));
     }
-    let by = if events.is_empty() { String::new() } else { this_command() };
-    let pid = std::process::id();
-    for event in &mut events {
-        event.text += &format!(" (by user {}, `{by}`, process {pid})", rustix::process::geteuid().as_raw());
-        event.process = Some(by.clone());
-        event.figures.insert("pid".to_string(), pid.into());
-        event.figures.insert("user".to_string(), rustix::process::geteuid().as_raw().into());
+    events.into_iter().map(by_this_command).collect()
+}
+
+/// The devices and spares that are there now, and those that are gone.
+fn of_devices(before: &ArrayDescription, after: &ArrayDescription) -> Vec<Event> {
+    let of = |array: &ArrayDescription| {
+        let devices = array.devices.iter().filter(|entry| entry.state != DeviceState::Adding);
+        let devices = devices.map(|it| (format!("device d{}", it.id), Some(it.id), it.size, it.file.clone()));
+        let spares = array.spares.iter().map(|it| (format!("spare {}", it.disk), None, it.size, it.file.clone()));
+        devices.chain(spares).collect::<Vec<_>>()
+    };
+    let (had, has, mut events) = (of(before), of(after), Vec::new());
+    // A spare that fills a slot is still there.
+    let fills = |file: &Path| after.devices.iter().flat_map(|entry| &entry.others).any(|disk| disk.file == file);
+    for (kind, verb, of, without) in
+        [(EventKind::DeviceAdded, "added", &has, &had), (EventKind::DeviceRemoved, "removed", &had, &has)]
+    {
+        let is_new = |called: &String| !without.iter().any(|(other, ..)| other == called);
+        for (called, id, size, file) in
+            of.iter().filter(|(called, id, _, file)| is_new(called) && (id.is_some() || !fills(file)))
+        {
+            let event = Event::now(kind, format!("{called} was {verb}: {} in {}", format_size(*size), file.display()));
+            events.push(id.iter().fold(event.with("bytes", *size), |event, id| event.of_device(*id)));
+        }
     }
     events
+}
+
+/// The event, with who did that.
+pub(crate) fn by_this_command(mut event: Event) -> Event {
+    let (by, pid, user) = (this_command(), std::process::id(), rustix::process::geteuid().as_raw());
+    event.text += &format!(" (by user {user}, `{by}`, process {pid})");
+    event.process = Some(by);
+    event.with("pid", pid.into()).with("user", user.into())
 }
 
 impl ArrayFolder {
@@ -129,7 +156,8 @@ fn this_command() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{FileSystemEntry, PlacementEntry};
+    use crate::{DeviceEntry, DiskEntry, FileSystemEntry, PlacementEntry};
+    use braid_base::DiskId;
 
     fn volume(id: u64, name: &str) -> VolumeEntry {
         serde_json::from_value(serde_json::json!({
@@ -186,7 +214,23 @@ mod tests {
         larger.bytes *= 2;
         let files = |state, volume: &VolumeEntry| array(std::slice::from_ref(volume), &[state]);
         let ready = files(FileSystemState::Ready, &data);
-        let table: [(&ArrayDescription, &ArrayDescription, &[&str]); 18] = [
+        let with = |state: &str, spares: &[u64], others: &[u64]| {
+            let disk = |id: &u64| DiskEntry { file: format!("y{id}").into(), size: 1 << 20, disk: DiskId(*id) };
+            let [spares, others] = [spares, others].map(|disks| disks.iter().map(disk).collect());
+            let device = serde_json::json!({"id": 3, "file": "x", "size": 1 << 20, "domain": "a", "state": state});
+            let device = DeviceEntry { others, ..serde_json::from_value(device).unwrap() };
+            ArrayDescription { spares, devices: vec![device], ..none.clone() }
+        };
+        let [adding, added, removing] = ["adding", "ready", "removing"].map(|state| with(state, &[], &[]));
+        let spare = with("ready", &[5], &[]);
+        let table: [(&ArrayDescription, &ArrayDescription, &[&str]); 25] = [
+            (&none, &adding, &[]),
+            (&adding, &added, &["device d3 was added: 1 MiB in x"]),
+            (&added, &removing, &[]),
+            (&removing, &none, &["device d3 was removed"]),
+            (&added, &spare, &["was added: 1 MiB in y5"]),
+            (&spare, &added, &["was removed: 1 MiB in y5"]),
+            (&spare, &with("ready", &[], &[5]), &[]),
             (&none, &creating, &[]),
             (&creating, &there, &["volume v was created: 1 MiB, raid1:2"]),
             (&none, &there, &["volume v was created"]),

@@ -86,7 +86,7 @@ pub enum EventKind {
     ScrubBegun,
     /// A scrub of a volume was completed or stopped.
     ScrubEnded,
-    /// A host that did not give up locks, or was silent, is fenced.
+    /// A host that did not give up locks, or was silent, is fenced, or an operator has it fenced.
     HostFenced,
     /// A mount goes on with a new host, because its host was fenced.
     MountReplaced,
@@ -96,6 +96,11 @@ pub enum EventKind {
     DaemonCrashed,
     /// Requests were refused because a device, an attribute volume or a file system has no space left.
     SpaceRefused,
+    /// A daemon can't be started, or has ended in order.
+    DaemonDown,
+    /// A device or a spare was added to the array, or removed from it.
+    DeviceAdded,
+    DeviceRemoved,
     VolumeCreated,
     VolumeDeleted,
     VolumeResized,

@@ -5,6 +5,7 @@
 //! found), `real/session/src/space_events.rs` (want of space) and `real/admin/src/scrub.rs` (scrubs). Changes of volumes and file systems have
 //! their texts in `changes.rs`, which compares descriptions.
 
+use crate::changes::by_this_command;
 use crate::event_log::{Event, EventKind};
 use crate::scrubs::{ByteRange, ScrubFindings};
 use braid_base::units::format_size;
@@ -286,6 +287,12 @@ pub fn host_fenced(file_system: &str, host: Generation, role: &str, why: &str) -
     Event::now(EventKind::HostFenced, text).with("host", host.0.into())
 }
 
+/// The lease of a host is ended for good; it is fenced by that.
+pub fn lease_ended(host: Generation, role: &str) -> Event {
+    let text = format!("the lease of host {host} ({role}) is ended, and it is fenced");
+    by_this_command(Event::now(EventKind::HostFenced, text).with("host", host.0.into()))
+}
+
 /// A mount goes on with a new host.
 pub fn mount_replaced(file_system: &str, directory: &str, old: Generation, new: Generation) -> Event {
     let text = format!(
@@ -316,6 +323,13 @@ pub fn daemon_crashed(process: &str, device: Option<u16>, crash: &Crash) -> Even
     let figures = [("signal", crash.signal), ("exit_status", crash.exit_status)];
     let known = figures.into_iter().filter_map(|(name, value)| Some((name, u64::try_from(value?).ok()?)));
     known.fold(event, |event, (name, value)| event.with(name, value))
+}
+
+/// A daemon is down that did not crash: the disk of a device is missing, or is another one, for example.
+pub fn daemon_down(process: &str, device: Option<u16>, why: &str) -> Event {
+    let why = why.strip_prefix(process).and_then(|why| why.strip_prefix(": ")).unwrap_or(why);
+    let event = Event::now(EventKind::DaemonDown, format!("{process} is down: {why}")).of_process(process);
+    device.into_iter().fold(event, Event::of_device)
 }
 
 // The folder.

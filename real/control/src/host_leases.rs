@@ -12,7 +12,9 @@ use crate::paths::{GENERATIONS, HOSTS};
 use crate::private_files::{create_private_folder, private_file};
 use crate::renewals;
 use crate::roles::Roles;
-use crate::{ArrayFolder, ControlError, HostEntry, LeaseReport, Moment, Origin, Process};
+use crate::{
+    ArrayFolder, ControlError, Event, EventKind, HostEntry, LeaseReport, Moment, Origin, Process, event_texts,
+};
 use braid_base::Generation;
 use braid_host_leases::{self as leases, Expired, LeaseEnd, LeaseLost, LeaseTable, LeaseTime, Version, Write};
 use serde::{Deserialize, Serialize};
@@ -191,7 +193,19 @@ impl ArrayFolder {
                 self.replace(&self.path(GENERATIONS), &Generations { schema: file::SCHEMA, last }, Durability::Durable)
             }
             Write::Lease(host) => {
-                self.replace(&self.lease_path(host), &read.lease_file(host, now), Durability::ThisBoot)
+                self.replace(&self.lease_path(host), &read.lease_file(host, now), Durability::ThisBoot)?;
+                let is_over = read.table.lease(host).is_some_and(|lease| lease.is_over);
+                let is_it = |event: &Event| {
+                    event.kind == EventKind::HostFenced && event.figures.get("host") == Some(&host.0.into())
+                };
+                // A metadata server may have told it.
+                if is_over && !self.latest_events().is_ok_and(|events| events.iter().any(is_it)) {
+                    let role = read.holders.get(&host).map_or("", |holder| &holder.role);
+                    if let Err(error) = self.append_event(&event_texts::lease_ended(host, role)) {
+                        tracing::warn!("can't record an event: {error}");
+                    }
+                }
+                Ok(())
             }
             Write::Heartbeat(host) => {
                 let lease = read.table.lease(host).expect("a lease that is renewed");
@@ -561,6 +575,9 @@ mod tests {
         assert_eq!((gone, &fence), (vec![dead], &Fence { below: Generation(4), except: vec![alive] }));
         let again = folder.expire(alive, &at(15), LEASE).unwrap();
         assert_eq!((again.gone, &again.fence), (vec![dead], &fence), "returned until it is forgotten");
+        let events = folder.events().unwrap().0;
+        assert_eq!(events.iter().map(|event| event.kind).collect::<Vec<_>>(), [crate::EventKind::HostFenced]);
+        assert!(events[0].text.starts_with("the lease of host h1 (dead) is ended"), "{}", events[0].text);
         assert!(
             matches!(folder.renew(dead, &at(15), told()), Err(ControlError::LeaseLost { generation }) if generation == dead)
         );

@@ -8,10 +8,10 @@ use braid_admin::failure::Failure;
 use braid_admin::silent_host_fencing::keep_fenced;
 use braid_admin::{copies, device_lifecycle, file_systems, state_from_devices, volume_hold, volumes};
 use braid_base::{DeviceId, FileSystemId, NodeId};
-use braid_control::event_texts::{self, Crash};
+use braid_control::event_texts;
 use braid_control::{
-    ArrayDescription, ArrayFolder, DeviceReport, Endpoint, Leases, Moment, ReportedState, RunningSet, Supervision,
-    WhenUnavailable, shell_word,
+    ArrayDescription, ArrayFolder, DeviceReport, Endpoint, Event, Leases, Moment, MonitorEntry, ReportedState,
+    RunningSet, Supervision, WhenUnavailable, shell_word,
 };
 use braid_nbd::Server;
 use braid_session::{HEARTBEAT, Session, addressing, blocking};
@@ -260,23 +260,31 @@ impl Array {
         }
     }
 
-    /// Waits until every device that is in, and was started, has a lease from the monitor. Otherwise the monitor would soon consider those
-    /// without a lease unavailable, and requests that need them would fail. A device that gets none for some leases is left to the monitor.
+    /// Waits until every device that is in has a lease from the monitor. Otherwise the monitor would soon consider those without a lease
+    /// unavailable, and requests that need them would fail. A device that was not started goes out, or is unavailable: until then the others
+    /// wait for it. A device that gets no lease for some leases is left to the monitor.
     async fn await_leases(&self, lease: Duration) {
         let begun = Instant::now();
         let pid = self.running.monitor.as_ref().and_then(|monitor| monitor.pid);
         let is_down = |id: u16| self.running.device(DeviceId(id)).is_some_and(|device| device.pid.is_none());
-        let lacks_lease = |device: &DeviceReport| {
+        let lacks_lease = |device: &DeviceReport, epoch: u32| {
             let heard = device.heard_millis.is_some_and(|millis| Duration::from_millis(millis) < lease);
-            let is_in = matches!(device.member_state, ReportedState::In | ReportedState::Unavailable);
-            let has_lease = heard && device.member_state != ReportedState::Unavailable;
-            is_in && !has_lease && device.refusal().is_none() && !is_down(device.id)
+            let lives = heard && device.lives_by == Some(epoch);
+            match device.member_state {
+                ReportedState::In if is_down(device.id) => true,
+                ReportedState::In => !lives && device.refusal().is_none(),
+                ReportedState::Unavailable => device.refusal().is_none() && !is_down(device.id),
+                ReportedState::Out | ReportedState::Returning => false,
+            }
         };
         loop {
             let shown = blocking(&self.folder, |folder| folder.monitor(&Moment::now())).await.ok().flatten();
             // A killed monitor has left its last report.
             let shown = shown.filter(|entry| pid.is_none_or(|pid| pid == entry.process.pid));
-            let lacking = shown.map(|entry| entry.report.devices.into_iter().filter(lacks_lease).collect::<Vec<_>>());
+            let lacking = shown.map(|MonitorEntry { report, .. }| {
+                let devices = report.devices.into_iter();
+                devices.filter(|device| lacks_lease(device, report.epoch)).collect::<Vec<_>>()
+            });
             if lacking.as_ref().is_some_and(Vec::is_empty) {
                 return;
             }
@@ -363,7 +371,7 @@ impl Array {
             tracing::warn!("{} is down, and is started again {when}: {failure}", supervisor::name(report.node));
         }
         if let Some(crash) = &report.crash {
-            self.record_crash(report.node, crash);
+            self.record(report.node, |called, device| event_texts::daemon_crashed(called, device, crash));
         }
         if let NodeId::Device(device) = report.node
             && !self.supervised.keeps(device)
@@ -388,16 +396,27 @@ impl Array {
         };
         let before = among.iter().find(|other| other.id == supervisor::number(report.node));
         let entry = report.entry(&self.folder, before);
+        let down = entry
+            .down
+            .clone()
+            .filter(|why| report.crash.is_none() && before.is_none_or(|it| it.down.as_ref() != Some(why)));
         among.retain(|other| other.id != entry.id);
         among.push(entry);
         among.sort_by_key(|other| other.id);
+        if let Some(why) = down {
+            self.record(report.node, |called, device| event_texts::daemon_down(called, device, &why));
+        }
         self.publish();
     }
 
-    /// Records a crash in the log of events, beside other work: the folder may be busy.
-    fn record_crash(&self, node: NodeId, crash: &Crash) {
+    /// Records an event of a daemon, beside other work: the folder may be busy.
+    fn record(&self, node: NodeId, event: impl FnOnce(&str, Option<u16>) -> Event) {
         let device = if let NodeId::Device(id) = node { Some(id.0) } else { None };
-        let event = event_texts::daemon_crashed(&supervisor::name(node), device, crash);
+        let description = self.folder.describe().ok();
+        let mut servers = description.iter().flat_map(|it| &it.file_systems).flat_map(|entry| entry.named_servers());
+        let of = servers.find(|(id, _)| node == NodeId::MetadataServer(*id));
+        let called = of.map_or_else(|| supervisor::name(node), |(_, of)| format!("the metadata server of {of}"));
+        let event = event(&called, device);
         let folder = self.folder.clone();
         tokio::task::spawn_local(async move {
             if let Err(error) = blocking(&folder, move |folder| folder.record_event(&event)).await {

@@ -39,6 +39,8 @@ pub enum Subject {
     MetadataServer(String),
     FileSystem(String),
     Volume(String),
+    /// A process that is none of these any more, by its name.
+    Process(String),
     /// A host, with its role.
     Host(Generation, String),
     /// A file or folder.
@@ -55,6 +57,7 @@ impl fmt::Display for Subject {
             Subject::MetadataServer(name) => write!(f, "the metadata server of {name}"),
             Subject::FileSystem(name) => write!(f, "file system {name}"),
             Subject::Volume(name) => write!(f, "volume {name}"),
+            Subject::Process(name) => f.write_str(name),
             Subject::Host(generation, role) => write!(f, "host {generation} ({role})"),
             Subject::File(path) => write!(f, "{}", path.display()),
         }

@@ -182,7 +182,8 @@ pub fn crashes(examination: &Examination, found: &mut Findings) {
         let subject = match (last.device, last.process.as_deref()) {
             (Some(device), _) => Subject::Device(DeviceId(device)),
             (None, Some("the monitor")) => Subject::Monitor,
-            _ => Subject::Array,
+            (None, Some(process)) => Subject::Process(process.to_string()),
+            (None, None) => Subject::Array,
         };
         let of_it = || crashes.iter().filter(|other| is_same(other));
         let often = match of_it().count() {

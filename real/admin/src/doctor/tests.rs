@@ -291,7 +291,7 @@ fn an_array_that_is_not_up_is_checked_as_far_as_possible_and_the_rest_is_listed(
 }
 
 #[test]
-fn a_daemon_that_does_not_serve_is_found() {
+fn a_daemon_that_does_not_serve_or_lacks_its_socket_is_found() {
     let mut bed = sound();
     bed.look.monitor.as_mut().unwrap().age = Some(Duration::from_secs(50));
     bed.finds("daemons", Severity::Error, Subject::Monitor, "silent for 50 s");
@@ -332,10 +332,7 @@ fn a_daemon_that_does_not_serve_is_found() {
     assert_eq!(bed.found("daemons"), []);
     bed.running().devices[1].restarts = 5;
     bed.finds("daemons", Severity::Warning, d(1), "restarted 5 times");
-}
 
-#[test]
-fn a_daemon_whose_socket_was_removed_is_found() {
     let mut bed = sound();
     bed.missing_sockets = vec![(d(1), "/srv/a/run/device-1".into())];
     bed.finds("daemons", Severity::Error, d(1), "the socket /srv/a/run/device-1 was removed");
@@ -359,6 +356,9 @@ fn a_daemon_that_crashed_is_found_once_with_its_last_crash() {
     bed.finds("crashes", Severity::Warning, d(1), "panicked at here: that");
     bed.crashes = Ok(vec![daemon_crashed("the monitor", None, &crash("signal: 6 (SIGABRT)", Some(6)))]);
     bed.finds("crashes", Severity::Warning, Subject::Monitor, "SIGABRT");
+    let server = "the metadata server of home";
+    bed.crashes = Ok(vec![daemon_crashed(server, None, &crash("signal: 9 (SIGKILL)", Some(9)))]);
+    bed.finds("crashes", Severity::Note, Subject::Process(server.into()), "crashed at ");
     bed.crashes = Err("permission denied".into());
     assert_eq!(bed.not_checked("crashes"), ["the array: permission denied"]);
 }
