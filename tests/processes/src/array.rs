@@ -146,6 +146,13 @@ impl Array {
         self.braid(&["status"]).done().json()
     }
 
+    /// The events of a kind, in their order.
+    pub fn events(&self, kind: &str) -> Vec<Value> {
+        let told = self.braid(&["events"]).done().json();
+        let all = told["events"].as_array().expect("events are listed").iter();
+        all.filter(|event| event["kind"] == kind).cloned().collect()
+    }
+
     /// The current process of a device.
     pub fn device_pid(&self, device: usize) -> u32 {
         number(&self.status()["devices"][device]["pid"]) as u32

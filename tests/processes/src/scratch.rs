@@ -1,6 +1,8 @@
 //! Temporary folders and mounts, removed also when a test fails.
 
 use crate::program::run;
+use crate::tool;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -98,6 +100,16 @@ impl Drop for Loop {
     fn drop(&mut self) {
         run("losetup", &["--detach", &self.device]);
     }
+}
+
+/// A small file system of its own, made with these options.
+pub fn disk(scratch: &Scratch, bytes: u64, mkfs: &[&str]) -> (Loop, Mount) {
+    let image = scratch.path("disk");
+    File::create(&image).and_then(|file| file.set_len(bytes)).expect("a sparse file can be made");
+    let block = Loop::attach(&image);
+    tool("mkfs.ext4", &[&["-q"], mkfs, &[&block.device]].concat());
+    let mount = Mount::new(&[], &block.device, &scratch.path("mnt"));
+    (block, mount)
 }
 
 /// A path as text.

@@ -159,92 +159,12 @@ impl World {
         }
     }
 
-    fn events(&self) -> Vec<Event> {
-        let mut events = Vec::new();
-        for (own, process) in &self.administrators {
-            for (tag, asked) in &process.pending {
-                events.push(Event::Answer(*own, *tag));
-                if self.budget.lost > 0 && has_effect(asked) {
-                    events.push(Event::Lose(*own, *tag));
-                }
-            }
-            if process.operation.deadline().is_some() {
-                events.push(Event::Wake(*own));
-            }
-            if self.budget.deaths > 0 {
-                events.push(Event::Die(*own));
-            }
-            if self.budget.silences > 0 && self.leases.get(own).is_some_and(|lease| !lease.is_silent) {
-                events.push(Event::Silence(*own));
-            }
-        }
-        events.extend((0..self.stray.len()).map(Event::Stray));
-        let may_settle = self.budget.settlers > 0 && !self.administrators.contains_key(&SETTLER);
-        if may_settle && self.administrator().is_some() && self.is_alive(SETTLER) {
-            events.push(Event::Settle);
-        }
-        let is_ready = self.record.as_ref().is_some_and(|record| record.state == DeviceState::Ready);
-        if self.budget.volumes > 0 && is_ready {
-            events.push(Event::CreateVolume);
-        }
-        events
-    }
-
     fn is_alive(&self, host: Generation) -> bool {
         self.leases.get(&host).is_none_or(|lease| !lease.is_silent) && !self.monitor.fenced.contains(&host)
     }
 
     fn administrator(&self) -> Option<Generation> {
         self.record.as_ref()?.state.administrator()
-    }
-
-    fn happen(&mut self, event: Event) {
-        let pending = |world: &mut World, own: Generation, tag| {
-            world.administrators.get_mut(&own).and_then(|process| process.pending.remove(&tag)).expect("it was asked")
-        };
-        match event {
-            Event::Answer(own, tag) => {
-                let asked = pending(self, own, tag);
-                let answer = self.perform(own, &asked);
-                self.give(own, Input::Answer { tag, answer });
-            }
-            Event::Lose(own, tag) => {
-                self.budget.lost -= 1;
-                let asked = pending(self, own, tag);
-                self.stray.push((own, asked));
-                self.give(own, Input::Answer { tag, answer: Answer::Unknown });
-            }
-            Event::Stray(number) => {
-                let (own, asked) = self.stray.remove(number);
-                self.perform(own, &asked);
-            }
-            Event::Wake(own) => {
-                let process = self.administrators.get_mut(&own).expect("it lives");
-                process.now = process.now.max(process.operation.deadline().expect("it waits"));
-                self.give(own, Input::Wake);
-            }
-            Event::Die(own) => {
-                self.budget.deaths -= 1;
-                let process = self.administrators.remove(&own).expect("it lives");
-                let left = process.pending.into_values().filter(has_effect);
-                self.stray.extend(left.map(|asked| (own, asked)));
-                self.silence(own);
-            }
-            Event::Silence(host) => {
-                self.budget.silences -= 1;
-                self.silence(host);
-            }
-            Event::Settle => {
-                self.budget.settlers -= 1;
-                self.begin(SETTLER, DeviceChange::continuing(SETTLER, DEVICE, timing()));
-            }
-            Event::CreateVolume => {
-                self.budget.volumes -= 1;
-                self.has_volume = true;
-                self.version = Version(self.version.0 + 1);
-            }
-        }
-        self.check();
     }
 
     fn silence(&mut self, host: Generation) {
@@ -366,11 +286,83 @@ impl Explored for World {
     type Event = Event;
 
     fn events(&self) -> Vec<Event> {
-        World::events(self)
+        let mut events = Vec::new();
+        for (own, process) in &self.administrators {
+            for (tag, asked) in &process.pending {
+                events.push(Event::Answer(*own, *tag));
+                if self.budget.lost > 0 && has_effect(asked) {
+                    events.push(Event::Lose(*own, *tag));
+                }
+            }
+            if process.operation.deadline().is_some() {
+                events.push(Event::Wake(*own));
+            }
+            if self.budget.deaths > 0 {
+                events.push(Event::Die(*own));
+            }
+            if self.budget.silences > 0 && self.leases.get(own).is_some_and(|lease| !lease.is_silent) {
+                events.push(Event::Silence(*own));
+            }
+        }
+        events.extend((0..self.stray.len()).map(Event::Stray));
+        let may_settle = self.budget.settlers > 0 && !self.administrators.contains_key(&SETTLER);
+        if may_settle && self.administrator().is_some() && self.is_alive(SETTLER) {
+            events.push(Event::Settle);
+        }
+        let is_ready = self.record.as_ref().is_some_and(|record| record.state == DeviceState::Ready);
+        if self.budget.volumes > 0 && is_ready {
+            events.push(Event::CreateVolume);
+        }
+        events
     }
 
     fn happen(&mut self, event: Event) {
-        World::happen(self, event);
+        let pending = |world: &mut World, own: Generation, tag| {
+            world.administrators.get_mut(&own).and_then(|process| process.pending.remove(&tag)).expect("it was asked")
+        };
+        match event {
+            Event::Answer(own, tag) => {
+                let asked = pending(self, own, tag);
+                let answer = self.perform(own, &asked);
+                self.give(own, Input::Answer { tag, answer });
+            }
+            Event::Lose(own, tag) => {
+                self.budget.lost -= 1;
+                let asked = pending(self, own, tag);
+                self.stray.push((own, asked));
+                self.give(own, Input::Answer { tag, answer: Answer::Unknown });
+            }
+            Event::Stray(number) => {
+                let (own, asked) = self.stray.remove(number);
+                self.perform(own, &asked);
+            }
+            Event::Wake(own) => {
+                let process = self.administrators.get_mut(&own).expect("it lives");
+                process.now = process.now.max(process.operation.deadline().expect("it waits"));
+                self.give(own, Input::Wake);
+            }
+            Event::Die(own) => {
+                self.budget.deaths -= 1;
+                let process = self.administrators.remove(&own).expect("it lives");
+                let left = process.pending.into_values().filter(has_effect);
+                self.stray.extend(left.map(|asked| (own, asked)));
+                self.silence(own);
+            }
+            Event::Silence(host) => {
+                self.budget.silences -= 1;
+                self.silence(host);
+            }
+            Event::Settle => {
+                self.budget.settlers -= 1;
+                self.begin(SETTLER, DeviceChange::continuing(SETTLER, DEVICE, timing()));
+            }
+            Event::CreateVolume => {
+                self.budget.volumes -= 1;
+                self.has_volume = true;
+                self.version = Version(self.version.0 + 1);
+            }
+        }
+        self.check();
     }
 
     fn take_ends(&mut self) -> BTreeSet<String> {

@@ -88,36 +88,6 @@ impl World {
         }
     }
 
-    fn events(&self) -> Vec<Event> {
-        let mut events = Vec::new();
-        for (own, (operation, pending, _)) in &self.administrators {
-            for (tag, question) in pending {
-                events.push(Event::Answer(*own, *tag));
-                if self.budget.failures > 0 && matches!(question, Question::CreateVolume { .. }) {
-                    events.push(Event::Fail(*own, *tag));
-                }
-                let changes = |command: &Command| {
-                    matches!(command, Command::EnterFileSystem { .. } | Command::ReplaceFileSystem { .. })
-                };
-                if self.budget.lost > 0 && matches!(question, Question::Store(command) if changes(command)) {
-                    events.push(Event::Lose(*own, *tag));
-                }
-            }
-            // Otherwise what it looks at is as before.
-            if operation.deadline().is_some() && self.is_over(*own) {
-                events.push(Event::Wake(*own));
-            }
-            if self.budget.deaths > 0 {
-                events.push(Event::Die(*own));
-            }
-            if self.budget.silences > 0 && !self.silent.contains(own) {
-                events.push(Event::Silence(*own));
-            }
-        }
-        events.extend((0..self.stray.len()).map(Event::Stray));
-        events
-    }
-
     /// True if no other administrator that lives keeps this one waiting.
     fn is_over(&self, own: Generation) -> bool {
         !matches!(self.record.as_ref().map(|record| record.state),
@@ -126,52 +96,6 @@ impl World {
 
     fn is_live(&self, host: Generation) -> bool {
         self.administrators.contains_key(&host) && !self.silent.contains(&host)
-    }
-
-    fn happen(&mut self, event: Event) {
-        let take = |world: &mut World, own: Generation, tag: Tag| {
-            world.administrators.get_mut(&own).unwrap().1.remove(&tag).unwrap()
-        };
-        match event {
-            Event::Answer(own, tag) => {
-                let question = take(self, own, tag);
-                let answer = self.perform(own, &question);
-                self.give(own, Input::Answer { tag, answer });
-            }
-            Event::Fail(own, tag) => {
-                self.budget.failures -= 1;
-                take(self, own, tag);
-                self.give(own, Input::Answer { tag, answer: Answer::Failed });
-            }
-            Event::Lose(own, tag) => {
-                self.budget.lost -= 1;
-                let question = take(self, own, tag);
-                self.stray.push((own, question));
-                self.give(own, Input::Answer { tag, answer: Answer::Unknown });
-            }
-            Event::Stray(number) => {
-                let (own, question) = self.stray.remove(number);
-                self.perform(own, &question);
-            }
-            Event::Wake(own) => {
-                let (operation, _, now) = self.administrators.get_mut(&own).unwrap();
-                *now = operation.deadline().unwrap();
-                self.give(own, Input::Wake);
-                if let Some((_, _, now)) = self.administrators.get_mut(&own) {
-                    *now = Time(0);
-                }
-            }
-            Event::Die(own) => {
-                self.budget.deaths -= 1;
-                let (_, pending, _) = self.administrators.remove(&own).unwrap();
-                self.stray.extend(pending.into_values().map(|question| (own, question)));
-            }
-            Event::Silence(own) => {
-                self.budget.silences -= 1;
-                self.silent.insert(own);
-            }
-        }
-        self.check();
     }
 
     /// What must hold at every moment.
@@ -275,11 +199,79 @@ impl Explored for World {
     type Event = Event;
 
     fn events(&self) -> Vec<Event> {
-        World::events(self)
+        let mut events = Vec::new();
+        for (own, (operation, pending, _)) in &self.administrators {
+            for (tag, question) in pending {
+                events.push(Event::Answer(*own, *tag));
+                if self.budget.failures > 0 && matches!(question, Question::CreateVolume { .. }) {
+                    events.push(Event::Fail(*own, *tag));
+                }
+                let changes = |command: &Command| {
+                    matches!(command, Command::EnterFileSystem { .. } | Command::ReplaceFileSystem { .. })
+                };
+                if self.budget.lost > 0 && matches!(question, Question::Store(command) if changes(command)) {
+                    events.push(Event::Lose(*own, *tag));
+                }
+            }
+            // Otherwise what it looks at is as before.
+            if operation.deadline().is_some() && self.is_over(*own) {
+                events.push(Event::Wake(*own));
+            }
+            if self.budget.deaths > 0 {
+                events.push(Event::Die(*own));
+            }
+            if self.budget.silences > 0 && !self.silent.contains(own) {
+                events.push(Event::Silence(*own));
+            }
+        }
+        events.extend((0..self.stray.len()).map(Event::Stray));
+        events
     }
 
     fn happen(&mut self, event: Event) {
-        World::happen(self, event);
+        let take = |world: &mut World, own: Generation, tag: Tag| {
+            world.administrators.get_mut(&own).unwrap().1.remove(&tag).unwrap()
+        };
+        match event {
+            Event::Answer(own, tag) => {
+                let question = take(self, own, tag);
+                let answer = self.perform(own, &question);
+                self.give(own, Input::Answer { tag, answer });
+            }
+            Event::Fail(own, tag) => {
+                self.budget.failures -= 1;
+                take(self, own, tag);
+                self.give(own, Input::Answer { tag, answer: Answer::Failed });
+            }
+            Event::Lose(own, tag) => {
+                self.budget.lost -= 1;
+                let question = take(self, own, tag);
+                self.stray.push((own, question));
+                self.give(own, Input::Answer { tag, answer: Answer::Unknown });
+            }
+            Event::Stray(number) => {
+                let (own, question) = self.stray.remove(number);
+                self.perform(own, &question);
+            }
+            Event::Wake(own) => {
+                let (operation, _, now) = self.administrators.get_mut(&own).unwrap();
+                *now = operation.deadline().unwrap();
+                self.give(own, Input::Wake);
+                if let Some((_, _, now)) = self.administrators.get_mut(&own) {
+                    *now = Time(0);
+                }
+            }
+            Event::Die(own) => {
+                self.budget.deaths -= 1;
+                let (_, pending, _) = self.administrators.remove(&own).unwrap();
+                self.stray.extend(pending.into_values().map(|question| (own, question)));
+            }
+            Event::Silence(own) => {
+                self.budget.silences -= 1;
+                self.silent.insert(own);
+            }
+        }
+        self.check();
     }
 
     fn take_ends(&mut self) -> BTreeSet<String> {

@@ -151,44 +151,6 @@ impl World {
         assert!(!self.monitor.owners.values().any(is_owned), "a deleted file system has an owner: {self:#?}");
     }
 
-    fn events(&self) -> Vec<Event> {
-        let mut events = Vec::new();
-        let is_behind = |shard: &FileSystemId| self.budget.follow && self.followed(*shard) != self.servers[shard];
-        let all_follow = !self.servers.keys().any(is_behind);
-        for (own, (operation, pending, _)) in &self.administrators {
-            for (tag, question) in pending {
-                events.push(Event::Answer(*own, *tag));
-                if self.budget.lost > 0 && matches!(question, Question::Store(_)) {
-                    events.push(Event::Lose(*own, *tag));
-                }
-            }
-            // While no time passes, it looks again when that makes a difference.
-            if operation.deadline().is_some() && (self.budget.time || all_follow) {
-                events.push(Event::Wake(*own));
-            }
-            if self.budget.deaths > 0 {
-                events.push(Event::Die(*own));
-            }
-        }
-        events.extend((0..self.stray.len()).map(Event::Stray));
-        let is_deleting = self.record.as_ref().is_some_and(|record| record.state == FileSystemState::Deleting);
-        if self.budget.settlers > 0 && is_deleting {
-            events.push(Event::Settle);
-        }
-        if self.budget.lapses > 0 && !self.announced.is_empty() {
-            events.push(Event::Lapse);
-        }
-        for shard in self.servers.keys() {
-            if is_behind(shard) {
-                events.push(Event::Follow(*shard));
-            }
-            if self.budget.suspensions > 0 && matches!(self.servers[shard], Server::Serves(_) | Server::Settled(_)) {
-                events.push(Event::Suspend(*shard));
-            }
-        }
-        events
-    }
-
     /// What a server does next.
     fn followed(&self, shard: FileSystemId) -> Server {
         let now = self.servers[&shard];
@@ -203,82 +165,6 @@ impl World {
             // Another process begins.
             Server::Ended if !is_deleting && !is_checked => Server::Serves(Generation(u32::from(shard.0) + 2)),
             now => now,
-        }
-    }
-
-    fn happen(&mut self, event: Event) {
-        match event {
-            Event::Answer(own, tag) => {
-                let question = self.administrators.get_mut(&own).unwrap().1.remove(&tag).unwrap();
-                let answer = self.perform(own, &question);
-                self.give(own, Input::Answer { tag, answer });
-            }
-            Event::Lose(own, tag) => {
-                self.budget.lost -= 1;
-                let question = self.administrators.get_mut(&own).unwrap().1.remove(&tag).unwrap();
-                self.stray.push((own, question));
-                self.give(own, Input::Answer { tag, answer: Answer::Unknown });
-            }
-            Event::Stray(number) => {
-                let (own, question) = self.stray.remove(number);
-                self.perform(own, &question);
-            }
-            Event::Wake(own) => {
-                let (operation, _, now) = self.administrators.get_mut(&own).unwrap();
-                let until = operation.deadline().unwrap();
-                // Otherwise it looks again, and has all the time that it needs.
-                *now = if self.budget.time { until.after(Duration::from_secs(60)) } else { until };
-                self.give(own, Input::Wake);
-                if !self.budget.time
-                    && let Some((_, _, now)) = self.administrators.get_mut(&own)
-                {
-                    *now = Time(0);
-                }
-            }
-            Event::Die(own) => {
-                self.budget.deaths -= 1;
-                let (_, pending, _) = self.administrators.remove(&own).unwrap();
-                let has_effect = |question: &Question| matches!(question, Question::Store(_));
-                self.stray.extend(pending.into_values().filter(has_effect).map(|question| (own, question)));
-                self.announced.clear();
-            }
-            Event::Settle => {
-                self.budget.settlers -= 1;
-                let own = Generation(FIRST.0 + 1 + self.budget.settlers);
-                self.begin(own, FileSystemDeletion::continuing(own, FileSystemTiming::default()).into());
-            }
-            Event::Follow(shard) => {
-                let (before, after) = (self.servers[&shard], self.followed(shard));
-                self.servers.insert(shard, after);
-                // A shard alone, without those that were examined, can't do operations that concern them.
-                let is_between = (1..self.servers.len()).contains(&self.check.examined.len());
-                let was_examined = SHARDS.iter().take(self.check.examined.len()).any(|examined| *examined == shard);
-                self.check.changed |=
-                    self.check.lapsed && is_between && was_examined && matches!(after, Server::Serves(_));
-                match (before, after) {
-                    // The monitor ignores a fenced one.
-                    (Server::Begins(own), Server::Serves(_)) if self.monitor.fenced.contains(&own) => {
-                        self.servers.insert(shard, Server::Ended);
-                    }
-                    (Server::Begins(_) | Server::Ended, Server::Serves(own)) => self.own(shard, Some(own)),
-                    (Server::Serves(own) | Server::Settled(own), Server::Ended)
-                        if self.monitor.owners[&shard].owner == Some(own) =>
-                    {
-                        self.own(shard, None);
-                    }
-                    _ => {}
-                }
-            }
-            Event::Lapse => {
-                self.budget.lapses -= 1;
-                self.check.lapsed = true;
-                self.announced.clear();
-            }
-            Event::Suspend(shard) => {
-                self.budget.suspensions -= 1;
-                let (Server::Serves(own) | Server::Settled(own)) = self.servers[&shard] else { unreachable!() };
-                self.servers.insert(shard, Server::Suspended(own));
-            }
         }
     }
 
@@ -397,11 +283,117 @@ impl Explored for World {
     type Event = Event;
 
     fn events(&self) -> Vec<Event> {
-        World::events(self)
+        let mut events = Vec::new();
+        let is_behind = |shard: &FileSystemId| self.budget.follow && self.followed(*shard) != self.servers[shard];
+        let all_follow = !self.servers.keys().any(is_behind);
+        for (own, (operation, pending, _)) in &self.administrators {
+            for (tag, question) in pending {
+                events.push(Event::Answer(*own, *tag));
+                if self.budget.lost > 0 && matches!(question, Question::Store(_)) {
+                    events.push(Event::Lose(*own, *tag));
+                }
+            }
+            // While no time passes, it looks again when that makes a difference.
+            if operation.deadline().is_some() && (self.budget.time || all_follow) {
+                events.push(Event::Wake(*own));
+            }
+            if self.budget.deaths > 0 {
+                events.push(Event::Die(*own));
+            }
+        }
+        events.extend((0..self.stray.len()).map(Event::Stray));
+        let is_deleting = self.record.as_ref().is_some_and(|record| record.state == FileSystemState::Deleting);
+        if self.budget.settlers > 0 && is_deleting {
+            events.push(Event::Settle);
+        }
+        if self.budget.lapses > 0 && !self.announced.is_empty() {
+            events.push(Event::Lapse);
+        }
+        for shard in self.servers.keys() {
+            if is_behind(shard) {
+                events.push(Event::Follow(*shard));
+            }
+            if self.budget.suspensions > 0 && matches!(self.servers[shard], Server::Serves(_) | Server::Settled(_)) {
+                events.push(Event::Suspend(*shard));
+            }
+        }
+        events
     }
 
     fn happen(&mut self, event: Event) {
-        World::happen(self, event);
+        match event {
+            Event::Answer(own, tag) => {
+                let question = self.administrators.get_mut(&own).unwrap().1.remove(&tag).unwrap();
+                let answer = self.perform(own, &question);
+                self.give(own, Input::Answer { tag, answer });
+            }
+            Event::Lose(own, tag) => {
+                self.budget.lost -= 1;
+                let question = self.administrators.get_mut(&own).unwrap().1.remove(&tag).unwrap();
+                self.stray.push((own, question));
+                self.give(own, Input::Answer { tag, answer: Answer::Unknown });
+            }
+            Event::Stray(number) => {
+                let (own, question) = self.stray.remove(number);
+                self.perform(own, &question);
+            }
+            Event::Wake(own) => {
+                let (operation, _, now) = self.administrators.get_mut(&own).unwrap();
+                let until = operation.deadline().unwrap();
+                // Otherwise it looks again, and has all the time that it needs.
+                *now = if self.budget.time { until.after(Duration::from_secs(60)) } else { until };
+                self.give(own, Input::Wake);
+                if !self.budget.time
+                    && let Some((_, _, now)) = self.administrators.get_mut(&own)
+                {
+                    *now = Time(0);
+                }
+            }
+            Event::Die(own) => {
+                self.budget.deaths -= 1;
+                let (_, pending, _) = self.administrators.remove(&own).unwrap();
+                let has_effect = |question: &Question| matches!(question, Question::Store(_));
+                self.stray.extend(pending.into_values().filter(has_effect).map(|question| (own, question)));
+                self.announced.clear();
+            }
+            Event::Settle => {
+                self.budget.settlers -= 1;
+                let own = Generation(FIRST.0 + 1 + self.budget.settlers);
+                self.begin(own, FileSystemDeletion::continuing(own, FileSystemTiming::default()).into());
+            }
+            Event::Follow(shard) => {
+                let (before, after) = (self.servers[&shard], self.followed(shard));
+                self.servers.insert(shard, after);
+                // A shard alone, without those that were examined, can't do operations that concern them.
+                let is_between = (1..self.servers.len()).contains(&self.check.examined.len());
+                let was_examined = SHARDS.iter().take(self.check.examined.len()).any(|examined| *examined == shard);
+                self.check.changed |=
+                    self.check.lapsed && is_between && was_examined && matches!(after, Server::Serves(_));
+                match (before, after) {
+                    // The monitor ignores a fenced one.
+                    (Server::Begins(own), Server::Serves(_)) if self.monitor.fenced.contains(&own) => {
+                        self.servers.insert(shard, Server::Ended);
+                    }
+                    (Server::Begins(_) | Server::Ended, Server::Serves(own)) => self.own(shard, Some(own)),
+                    (Server::Serves(own) | Server::Settled(own), Server::Ended)
+                        if self.monitor.owners[&shard].owner == Some(own) =>
+                    {
+                        self.own(shard, None);
+                    }
+                    _ => {}
+                }
+            }
+            Event::Lapse => {
+                self.budget.lapses -= 1;
+                self.check.lapsed = true;
+                self.announced.clear();
+            }
+            Event::Suspend(shard) => {
+                self.budget.suspensions -= 1;
+                let (Server::Serves(own) | Server::Settled(own)) = self.servers[&shard] else { unreachable!() };
+                self.servers.insert(shard, Server::Suspended(own));
+            }
+        }
     }
 
     fn take_ends(&mut self) -> BTreeSet<String> {

@@ -91,6 +91,57 @@ impl World {
         }
     }
 
+    fn perform(&mut self, question: &Question) -> Answer {
+        match question {
+            Question::Store(Command::ReadDevice) => {
+                let (version, record) = (self.version, self.record.clone());
+                Answer::Device { version, record, is_used: true, volumes: BTreeSet::new() }
+            }
+            Question::Store(Command::ReplaceDevice { after, .. }) if *after != self.version => Answer::Superseded,
+            Question::Store(Command::ReplaceDevice { record, .. }) => {
+                (self.version, self.record) = (Version(self.version.0 + 1), Some(record.clone()));
+                Answer::Replaced { version: self.version }
+            }
+            Question::AreIn { .. } => Answer::AllIn(Epoch(1)),
+            Question::RunsOn { disk, .. } if self.member == *disk => Answer::Yes,
+            Question::RunsOn { .. } => Answer::Superseded,
+            Question::Administer { .. } if self.refusals > 0 => {
+                self.refusals -= 1;
+                Answer::Refused(AdminError::NeedsOthers { others: vec![DeviceId(1)] })
+            }
+            Question::Administer { request: Administration::Replace { disk, .. } } => {
+                self.member = *disk;
+                Answer::Yes
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What must hold at every moment.
+    fn check(&self) {
+        let mut known = self.record.iter().flat_map(|record| record.others.iter().copied().chain(record.disk));
+        assert!(
+            known.any(|disk| disk == self.member),
+            "the store does not know the disk that fills the slot: {self:#?}"
+        );
+    }
+}
+
+fn record() -> DeviceRecord {
+    DeviceRecord { disk: Some(OLD), others: BTreeSet::new(), state: DeviceState::Ready }
+}
+
+fn next_disk(until_rebuilt: bool) -> NextDisk {
+    NextDisk { disk: NEW, blocks: 9, is_spare: false, lose: false, until_rebuilt }
+}
+
+fn replacement(until_rebuilt: bool) -> Replacement {
+    Replacement::of(DEVICE, next_disk(until_rebuilt), timing())
+}
+
+impl Explored for World {
+    type Event = Event;
+
     fn events(&self) -> Vec<Event> {
         let mut events = Vec::new();
         for (own, (operation, pending, _)) in &self.administrators {
@@ -147,65 +198,6 @@ impl World {
             }
         }
         self.check();
-    }
-
-    fn perform(&mut self, question: &Question) -> Answer {
-        match question {
-            Question::Store(Command::ReadDevice) => {
-                let (version, record) = (self.version, self.record.clone());
-                Answer::Device { version, record, is_used: true, volumes: BTreeSet::new() }
-            }
-            Question::Store(Command::ReplaceDevice { after, .. }) if *after != self.version => Answer::Superseded,
-            Question::Store(Command::ReplaceDevice { record, .. }) => {
-                (self.version, self.record) = (Version(self.version.0 + 1), Some(record.clone()));
-                Answer::Replaced { version: self.version }
-            }
-            Question::AreIn { .. } => Answer::AllIn(Epoch(1)),
-            Question::RunsOn { disk, .. } if self.member == *disk => Answer::Yes,
-            Question::RunsOn { .. } => Answer::Superseded,
-            Question::Administer { .. } if self.refusals > 0 => {
-                self.refusals -= 1;
-                Answer::Refused(AdminError::NeedsOthers { others: vec![DeviceId(1)] })
-            }
-            Question::Administer { request: Administration::Replace { disk, .. } } => {
-                self.member = *disk;
-                Answer::Yes
-            }
-            other => panic!("{other:?}"),
-        }
-    }
-
-    /// What must hold at every moment.
-    fn check(&self) {
-        let mut known = self.record.iter().flat_map(|record| record.others.iter().copied().chain(record.disk));
-        assert!(
-            known.any(|disk| disk == self.member),
-            "the store does not know the disk that fills the slot: {self:#?}"
-        );
-    }
-}
-
-fn record() -> DeviceRecord {
-    DeviceRecord { disk: Some(OLD), others: BTreeSet::new(), state: DeviceState::Ready }
-}
-
-fn next_disk(until_rebuilt: bool) -> NextDisk {
-    NextDisk { disk: NEW, blocks: 9, is_spare: false, lose: false, until_rebuilt }
-}
-
-fn replacement(until_rebuilt: bool) -> Replacement {
-    Replacement::of(DEVICE, next_disk(until_rebuilt), timing())
-}
-
-impl Explored for World {
-    type Event = Event;
-
-    fn events(&self) -> Vec<Event> {
-        World::events(self)
-    }
-
-    fn happen(&mut self, event: Event) {
-        World::happen(self, event);
     }
 
     /// They stay: how many operations have ended distinguishes worlds.

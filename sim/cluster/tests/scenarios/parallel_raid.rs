@@ -297,18 +297,20 @@ fn nothing_comes_of_a_partial_of_an_earlier_epoch() {
 }
 
 /// A device that only reads restarts after it has served. Then it refuses the repeated request, but the parity is computed from what it
-/// had sent, and another host finds the write committed.
-#[test]
-fn a_reader_that_refuses_after_it_has_served_does_not_undo_what_others_have_found() {
+/// had sent. Returns the array with its hosts, the write, which is under way, and what was there before.
+fn with_a_reader_that_refuses(decisions_are_late: bool) -> (Cluster, HostSlot, HostSlot, OpId, Vec<u8>) {
     let (mut array, a, b) = array();
-    let (writer, asked_again) = (array.node(a), Rc::new(Cell::new(0)));
+    let (writer, other) = (array.node(a), array.node(b));
+    let asked_again = Rc::new(Cell::new(0));
     let seen = asked_again.clone();
     array.world.network.set_rule(move |from, to, message| {
         seen.set(seen.get() + u64::from(from == writer && to == device(READER) && is_column(message)));
         let is_last = from == device(READER) && to == device(PARITY) && is_partial(message);
+        let is_decision = from == other && to != device(1) && is_commit(message);
         match () {
             () if is_last => Verdict::Delay(Duration::from_millis(900)),
             () if from == device(PARITY) && to == writer && is_written(message) => Verdict::Drop,
+            () if is_decision && decisions_are_late => Verdict::Delay(Duration::from_secs(20)),
             () => Verdict::Pass,
         }
     });
@@ -318,6 +320,13 @@ fn a_reader_that_refuses_after_it_has_served_does_not_undo_what_others_have_foun
     restart(&mut array, READER);
     wait_until(&mut array, "the reader is asked again", |_| asked_again.get() > 1);
     array.world.stall(writer, Duration::from_secs(12));
+    (array, a, b, first, before)
+}
+
+/// Another host finds the write committed.
+#[test]
+fn a_reader_that_refuses_after_it_has_served_does_not_undo_what_others_have_found() {
+    let (mut array, a, b, first, before) = with_a_reader_that_refuses(false);
     assert_ne!(content(&mut array, b, 0, 2 * BLOCK), before, "all participants have their intents");
     write(&mut array, b, 0, 2 * BLOCK);
     let second = content(&mut array, b, 0, 2 * BLOCK);
@@ -330,26 +339,7 @@ fn a_reader_that_refuses_after_it_has_served_does_not_undo_what_others_have_foun
 /// The same, while the other host's decision is on its way: one device knows it, and the others have voted.
 #[test]
 fn a_reader_that_refuses_does_not_end_a_write_on_which_others_have_voted() {
-    let (mut array, a, b) = array();
-    let (writer, other) = (array.node(a), array.node(b));
-    let asked_again = Rc::new(Cell::new(0));
-    let seen = asked_again.clone();
-    array.world.network.set_rule(move |from, to, message| {
-        seen.set(seen.get() + u64::from(from == writer && to == device(READER) && is_column(message)));
-        let is_last = from == device(READER) && to == device(PARITY) && is_partial(message);
-        match () {
-            () if is_last => Verdict::Delay(Duration::from_millis(900)),
-            () if from == device(PARITY) && to == writer && is_written(message) => Verdict::Drop,
-            () if from == other && to != device(1) && is_commit(message) => Verdict::Delay(Duration::from_secs(20)),
-            () => Verdict::Pass,
-        }
-    });
-    let before = content(&mut array, b, 0, 2 * BLOCK);
-    let first = array.write(a, LARGE.0, LARGE.1);
-    array.run_for(SOON);
-    restart(&mut array, READER);
-    wait_until(&mut array, "the reader is asked again", |_| asked_again.get() > 1);
-    array.world.stall(writer, Duration::from_secs(12));
+    let (mut array, _, b, first, before) = with_a_reader_that_refuses(true);
     let read = array.read(b, 0, 2 * BLOCK);
     assert_eq!(array.finish(first), DONE);
     array.world.network.heal();

@@ -51,6 +51,17 @@ fn play_in(options: Options, count: u8, protocol: Protocol, grouping: Grouping) 
 }
 
 impl Play {
+    fn unmount(&mut self, host: HostSlot) {
+        let op = self.array.ask(host, braid_machine::ArrayRequest::Disconnect);
+        self.array.finish(op).expect("the host unmounts the file system");
+    }
+
+    /// Unmounts the other host, and checks all.
+    fn check_without(mut self, host: HostSlot) {
+        self.unmount(host);
+        self.check();
+    }
+
     pub fn serves(&self, shard: usize) {
         let server = self.servers[shard];
         assert_eq!(self.array.metadata_state(server), Some(NodeState::Owns));
@@ -116,8 +127,7 @@ impl Play {
 
     /// Everything is given back, and the maps of all shards fit together.
     pub fn check(mut self) {
-        let op = self.array.ask(self.host, braid_machine::ArrayRequest::Disconnect);
-        self.array.finish(op).expect("the host unmounts the file system");
+        self.unmount(self.host);
         let node = self.array.node(self.host);
         self.array.world.crash(node);
         self.array.run_for(Duration::from_secs(60));
@@ -276,9 +286,7 @@ fn directories_that_are_moved_into_each_other_at_once_make_no_cycle() {
                     .expect("it moves");
             }
         }
-        let op = play.array.ask(other, braid_machine::ArrayRequest::Disconnect);
-        play.array.finish(op).expect("the host unmounts the file system");
-        play.check();
+        play.check_without(other);
     }
 }
 
@@ -303,9 +311,7 @@ fn names_that_change_places_between_two_servers_do_not_wait_for_each_other() {
             let (parent, name) = if left[0].is_ok() { (ROOT, "x") } else { (d, "y") };
             play.run(FileCommand::Unlink { parent, name: self::name(name) }).expect("it is removed");
         }
-        let op = play.array.ask(other, braid_machine::ArrayRequest::Disconnect);
-        play.array.finish(op).expect("the host unmounts the file system");
-        play.check();
+        play.check_without(other);
     }
 }
 
@@ -448,9 +454,7 @@ fn what_is_undecided_stays_locked_when_its_coordinator_has_restarted() {
         let made = ends.iter().filter(|end| matches!(end, Ok(FileResult::Created { is_new: true, .. }))).count();
         assert_eq!(made, 1, "{protocol}: {ends:?}");
         assert!(ends.contains(&Err(FileError::Exists)), "{protocol}: {ends:?}");
-        let op = play.array.ask(other, braid_machine::ArrayRequest::Disconnect);
-        play.array.finish(op).expect("the host unmounts the file system");
-        play.check();
+        play.check_without(other);
     }
 }
 
@@ -603,9 +607,7 @@ fn a_rename_finds_the_replaced_inode_gone_and_is_planned_anew() {
         assert!(matches!(ends, (Ok(_), Ok(_) | Err(FileError::NoSuchName))), "{step}: {ends:?}");
         let _ = play.run(FileCommand::Unlink { parent: ROOT, name: name("y") });
     }
-    let op = play.array.ask(other, braid_machine::ArrayRequest::Disconnect);
-    play.array.finish(op).expect("the host unmounts the file system");
-    play.check();
+    play.check_without(other);
 }
 
 #[test]
@@ -701,8 +703,7 @@ fn names_after_many_commands(protocol: Protocol, grouping: Grouping) -> (BTreeMa
         }
     }
     for host in &hosts[1..] {
-        let op = play.array.ask(*host, braid_machine::ArrayRequest::Disconnect);
-        play.array.finish(op).expect("the host unmounts the file system");
+        play.unmount(*host);
     }
     play.check();
     (names, transactions)
@@ -745,9 +746,7 @@ fn commands_that_are_committed_together_survive_the_death_of_either_server_at_an
                 }
             }
         }
-        let op = play.array.ask(hosts[1], braid_machine::ArrayRequest::Disconnect);
-        play.array.finish(op).expect("the host unmounts the file system");
-        play.check();
+        play.check_without(hosts[1]);
     }
 }
 
@@ -772,8 +771,6 @@ fn every_answer_to_commands_that_were_committed_together_is_kept() {
             let created = play.end(op);
             assert!(matches!(created, Ok(FileResult::Created { is_new: true, .. })), "{protocol}: {created:?}");
         }
-        let op = play.array.ask(hosts[1], braid_machine::ArrayRequest::Disconnect);
-        play.array.finish(op).expect("the host unmounts the file system");
-        play.check();
+        play.check_without(hosts[1]);
     }
 }

@@ -60,6 +60,15 @@ impl Scene {
         content(&mut self.array, self.heir, 0, BLOCK)
     }
 
+    /// The owner is taken over from while it writes.
+    fn expect_what_was_under_way_before_the_answer_or_never(mut self) {
+        self.array.write(self.owner, 0, BLOCK);
+        self.array.run_for(MOMENT);
+        let asked = self.take_over();
+        let seen = self.expect_taken_over(asked);
+        self.expect_nothing_more_happens(&seen);
+    }
+
     /// Everything that was under way arrives; the previous owner goes on, and nothing that the heir has read changes.
     fn expect_nothing_more_happens(mut self, seen: &[u8]) {
         let owner = self.array.node(self.owner);
@@ -134,11 +143,7 @@ fn what_was_under_way_takes_effect_before_the_answer_or_never() {
                     let is_late = from == owner && is_write(message) && late.iter().any(|number| to == device(*number));
                     if is_late { Verdict::Delay(Duration::from_secs(8)) } else { Verdict::Pass }
                 });
-                scene.array.write(scene.owner, 0, BLOCK);
-                scene.array.run_for(MOMENT);
-                let asked = scene.take_over();
-                let seen = scene.expect_taken_over(asked);
-                scene.expect_nothing_more_happens(&seen);
+                scene.expect_what_was_under_way_before_the_answer_or_never();
             }
         }
     }
@@ -152,11 +157,7 @@ fn a_suspended_device_finds_requests_of_the_previous_owner_when_its_lease_is_ove
             for span in [Duration::from_secs(2), Duration::from_secs(8)] {
                 let mut scene = Scene::new(layout, devices, Ordering::Timestamp);
                 scene.array.world.stall(device(number), span);
-                scene.array.write(scene.owner, 0, BLOCK);
-                scene.array.run_for(MOMENT);
-                let asked = scene.take_over();
-                let seen = scene.expect_taken_over(asked);
-                scene.expect_nothing_more_happens(&seen);
+                scene.expect_what_was_under_way_before_the_answer_or_never();
             }
         }
     }

@@ -6,13 +6,13 @@ use braid_processes::daemon::signal;
 use braid_processes::data::{noise, seed};
 use braid_processes::nbd::{EIO, ENOSPC};
 use braid_processes::program::{braid, run};
-use braid_processes::scratch::{Loop, Mount, path_text};
+use braid_processes::scratch::{Mount, disk, path_text};
 use braid_processes::{Client, Refusal, Scratch, tool, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const UNIT: usize = 65_536;
@@ -43,6 +43,25 @@ fn change(file: &Path, at: u64, length: usize, change: impl FnOnce(&mut [u8])) {
     file.read_exact_at(&mut bytes, at).expect("it is long enough");
     change(&mut bytes);
     file.write_all_at(&bytes, at).expect("it can be written");
+}
+
+/// Corrupts blocks of the second unit of the volume, whose content is unique, so that it is found. Returns the devices of the volume, and the
+/// file of the device that has the unit.
+fn corrupt(array: &Array, content: &[u8], blocks: &[usize]) -> (Vec<usize>, PathBuf) {
+    let info = array.braid(&["volume", "info", "vol0"]).done().json();
+    let devices = info["volume"]["devices"].as_array().into_iter().flatten();
+    let devices: Vec<usize> = devices.map(|device| number(device) as usize).collect();
+    let file = array.device_file(devices[1]);
+    let inspected = braid(&["device", "inspect", path_text(&file), "--json"]).done().json();
+    let data = number(&inspected["data"]["offset"]) as usize;
+    let bytes = std::fs::read(&file).expect("it can be read");
+    for block in blocks {
+        let wanted = &content[UNIT + block * 4096..][..512];
+        let at = bytes[data..].windows(512).step_by(512).position(|sector| sector == wanted);
+        let at = (data + 512 * at.expect("the unit is at its home")) as u64;
+        change(&file, at, 512, |sector| sector[17] ^= 0x10);
+    }
+    (devices, file)
 }
 
 #[test]
@@ -145,18 +164,8 @@ fn a_truncated_device_is_refused_and_keeps_what_it_has() {
 #[test]
 fn a_corrupt_block_is_reconstructed_and_never_served() {
     let (mut array, content) = written();
-    // The content of the second unit is unique, so that it can be found on the device.
-    let ring = array.braid(&["volume", "info", "vol0"]).done().json()["volume"]["devices"].clone();
-    let device = number(&ring[1]) as usize;
-    let file = array.device_file(device);
-    let inspected = braid(&["device", "inspect", path_text(&file), "--json"]).done().json();
-    let data = number(&inspected["data"]["offset"]) as usize;
-    let bytes = std::fs::read(&file).expect("it can be read");
-    let wanted = &content[UNIT + 4096..][..512];
-    let at = bytes[data..].windows(512).step_by(512).position(|sector| sector == wanted);
-    let at = (data + 512 * at.expect("the unit is at its home")) as u64;
-    change(&file, at, 512, |sector| sector[17] ^= 0x10);
-
+    let (ring, file) = corrupt(&array, &content, &[1]);
+    let device = ring[1];
     let checked = braid(&["device", "check", path_text(&file), "--json"]);
     assert_eq!(checked.status, Some(4), "{checked}");
     let found = checked.json();
@@ -173,7 +182,7 @@ fn a_corrupt_block_is_reconstructed_and_never_served() {
     assert!(client.read(0, content.len()).expect("a read works") == content, "the written data is readable");
     array.await_status("it is counted", |status| number(&status["hosts"][1]["counters"]["damaged"]) >= 2);
     let status = array.status();
-    assert!(number(&status["devices"][device]["corrupt_blocks"]) >= 2, "the status names the device: {status}");
+    assert_eq!(number(&status["devices"][device]["corrupt_blocks"]), 1, "the status names the device: {status}");
     wait_until("an event names the device", Duration::from_secs(20), || {
         let events = array.braid(&["events"]).done().stdout;
         events.contains(&format!("requests found blocks of device d{device} with checksum errors"))
@@ -183,8 +192,9 @@ fn a_corrupt_block_is_reconstructed_and_never_served() {
     let checked = array.braid(&["volume", "check", "vol0"]);
     assert_eq!(checked.status, Some(4), "{checked}");
     assert_eq!((number(&checked.json()["bad"]), number(&checked.json()["unreadable"])), (0, 1), "{checked}");
+    assert_eq!(checked.json()["damaged_devices"], Value::from(vec![device]), "{checked}");
     // If the device with the parity is lost as well, too much is missing: this block alone is unreadable.
-    let parity = number(&ring[4]) as usize;
+    let parity = ring[4];
     signal(array.device_pid(parity), Signal::STOP);
     array.await_volume(0, "degraded");
     assert!(matches!(client.read(begin, 4096), Err(Refusal::Said(EIO))), "corruption is never served");
@@ -201,17 +211,7 @@ fn a_corrupt_block_is_reconstructed_and_never_served() {
 #[test]
 fn a_scrub_finds_checksum_errors_and_repairs_them_on_request() {
     let (mut array, content) = written();
-    let ring = array.braid(&["volume", "info", "vol0"]).done().json()["volume"]["devices"].clone();
-    let file = array.device_file(number(&ring[1]) as usize);
-    let inspected = braid(&["device", "inspect", path_text(&file), "--json"]).done().json();
-    let data = number(&inspected["data"]["offset"]) as usize;
-    let bytes = std::fs::read(&file).expect("it can be read");
-    for block in [1, 3] {
-        let wanted = &content[UNIT + block * 4096..][..512];
-        let at = bytes[data..].windows(512).step_by(512).position(|sector| sector == wanted);
-        let at = (data + 512 * at.expect("the unit is at its home")) as u64;
-        change(&file, at, 512, |sector| sector[17] ^= 0x10);
-    }
+    let device = corrupt(&array, &content, &[1, 3]).0[1];
     array.start(&[]);
     // A scrub skips stripes while a device is not in, which may happen on a busy machine.
     array.await_volume(0, "healthy");
@@ -221,10 +221,13 @@ fn a_scrub_finds_checksum_errors_and_repairs_them_on_request() {
         let scrubbed = outcome.json()["volumes"][0].clone();
         assert_eq!(scrubbed["next_stripe"], scrubbed["stripes"], "{scrubbed}");
         let found = |name: &str| number(&scrubbed["found"][name]);
+        let of_device = scrubbed["found"]["lost_of_device"][device.to_string()].as_u64();
+        assert_eq!(of_device.unwrap_or_default(), found("lost"), "{scrubbed}");
         (found("lost"), found("repaired"))
     };
     assert_eq!(scrub(&["vol0"], 4), (2, 0), "it is found");
     assert_eq!(scrub(&["--repair"], 0), (2, 2), "it is repaired");
+    assert_eq!(number(&array.status()["devices"][device]["corrupt_blocks"]), 2, "each block is counted once");
     assert_eq!(scrub(&[], 0), (0, 0), "nothing is left of it");
     assert_there(&array, &content);
     let events = array.braid(&["events"]).done().json();
@@ -243,8 +246,11 @@ fn an_array_comes_up_without_a_device_on_request_and_resynchronises_it_later() {
     std::fs::rename(&file, &aside).expect("it can be moved");
     array.try_start(&[]).expect_err("it is not there").refused(3, "no-such-file");
     array.start(&["--degraded"]);
-    let status = array.await_volume(0, "degraded");
+    let status = array.status();
+    assert_eq!(status["volumes"][0]["state"], "degraded", "it is served when the array is ready: {status:#}");
     assert_eq!(status["devices"][2]["member_state"], "out", "{status:#}");
+    let told: Vec<_> = array.events("daemon-down").iter().map(|event| event["device"].clone()).collect();
+    assert_eq!(told, [2]);
     assert!(status["devices"][2]["state"].as_str().is_some_and(|state| state.starts_with("down: ")), "{status:#}");
     assert_there(&array, &content);
     let newer = noise(seed(), 16 * UNIT);
@@ -263,6 +269,20 @@ fn an_array_comes_up_without_a_device_on_request_and_resynchronises_it_later() {
     array.assert_sound("vol0");
 }
 
+/// A piece of 1 MiB of a volume.
+fn piece(number: usize, round: u64) -> Vec<u8> {
+    noise(number as u64 ^ (round << 32), 1 << 20)
+}
+
+/// Writes pieces from this one on until the disk is full. Returns the number of the one that was refused.
+fn fill(client: &mut Client, first: usize) -> usize {
+    let refused =
+        (first..128).find_map(|number| Some((number, client.write((number as u64) << 20, &piece(number, 0)).err()?)));
+    let (number, refusal) = refused.expect("the disk gets full");
+    assert!(matches!(refusal, Refusal::Said(ENOSPC)), "{refusal:?}");
+    number
+}
+
 #[test]
 fn one_device_with_a_full_disk_refuses_what_is_new_there_and_nothing_else() {
     // Larger than the space that devices allocate in advance.
@@ -271,11 +291,7 @@ fn one_device_with_a_full_disk_refuses_what_is_new_there_and_nothing_else() {
     Client::open(&array.nbd()).write(0, &content).expect("a write works");
     array.down();
     // The third device is on a small disk of its own, which other files fill.
-    let image = array.scratch().path("disk");
-    File::create(&image).and_then(|file| file.set_len(64 << 20)).expect("a sparse file can be made");
-    let block = Loop::attach(&image);
-    tool("mkfs.ext4", &["-q", "-m", "0", &block.device]);
-    let mount = Mount::new(&[], &block.device, &array.scratch().path("mnt"));
+    let (_block, mount) = disk(array.scratch(), 64 << 20, &["-m", "0"]);
     let (file, there) = (array.device_file(2), array.scratch().path("mnt/device"));
     tool("cp", &["--sparse=always", path_text(&file), path_text(&there)]);
     std::fs::remove_file(&file).expect("it can be removed");
@@ -287,16 +303,7 @@ fn one_device_with_a_full_disk_refuses_what_is_new_there_and_nothing_else() {
     tool("fallocate", &["--length", &(room - (4 << 20)).to_string(), path_text(&ballast)]);
 
     let mut client = Client::open(&array.nbd());
-    let piece = |number: usize, round: u64| noise(number as u64 ^ (round << 32), 1 << 20);
-    let mut pieces = 2;
-    let refusal = loop {
-        assert!(pieces < 128, "the disk is never full");
-        match client.write((pieces as u64) << 20, &piece(pieces, 0)) {
-            Ok(()) => pieces += 1,
-            Err(refusal) => break refusal,
-        }
-    };
-    assert!(matches!(refusal, Refusal::Said(ENOSPC)), "{refusal:?}");
+    let pieces = fill(&mut client, 2);
     assert!(pieces > 2, "something did fit");
     wait_until("it is an event", Duration::from_secs(20), || {
         array.braid(&["events"]).done().stdout.contains("\"space-refused\"")
@@ -334,27 +341,14 @@ fn a_start_that_fails_on_a_full_disk_leaves_nothing_behind() {
 #[test]
 fn a_full_disk_refuses_new_blocks_takes_overwrites_and_goes_on_once_there_is_room() {
     let scratch = Scratch::new();
-    let image = scratch.path("disk");
-    File::create(&image).and_then(|file| file.set_len(160 << 20)).expect("a sparse file can be made");
-    let block = Loop::attach(&image);
-    tool("mkfs.ext4", &["-q", "-m", "0", &block.device]);
-    let mount = Mount::new(&[], &block.device, &scratch.path("mnt"));
+    let (_block, mount) = disk(&scratch, 160 << 20, &["-m", "0"]);
     let ballast = scratch.path("mnt/ballast");
     tool("fallocate", &["--length", "24MiB", path_text(&ballast)]);
     {
         // Five devices of 64 MiB share the remaining space.
         let mut array = Array::up_in(&scratch.path("mnt/array"), &["--size", "64MiB", "--volume", "vol0:128MiB"]);
         let mut client = Client::open(&array.nbd());
-        let piece = |number: usize, round: u64| noise(number as u64 ^ (round << 32), 1 << 20);
-        let mut pieces = 0;
-        let refusal = loop {
-            assert!(pieces < 128, "the disk is never full");
-            match client.write((pieces as u64) << 20, &piece(pieces, 0)) {
-                Ok(()) => pieces += 1,
-                Err(refusal) => break refusal,
-            }
-        };
-        assert!(matches!(refusal, Refusal::Said(ENOSPC)), "{refusal:?}");
+        let pieces = fill(&mut client, 0);
         assert!(pieces > 4, "something did fit: {pieces} MiB");
         for number in 0..pieces {
             assert!(client.read((number as u64) << 20, 1 << 20).expect("a read works") == piece(number, 0));

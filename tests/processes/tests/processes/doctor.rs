@@ -165,11 +165,7 @@ fn silent_daemons_and_hosts_are_found_and_the_status_says_so() {
 #[test]
 fn a_daemon_that_crashes_is_an_event_and_a_finding() {
     let array = Array::up(&SMALL);
-    let events = || {
-        let told = array.braid(&["events"]).done().json()["events"].clone();
-        let all = told.as_array().expect("events are listed").clone();
-        all.into_iter().filter(|event| text(&event["kind"]) == "daemon-crashed").collect::<Vec<_>>()
-    };
+    let events = || array.events("daemon-crashed");
     assert_eq!(events(), [] as [Value; 0]);
     for (pid, name, how, by) in [
         (array.device_pid(1), "device d1", "SIGKILL", Signal::KILL),

@@ -3,21 +3,11 @@
 
 use braid_processes::array::{Array, number};
 use braid_processes::nbd::Client;
-use braid_processes::scratch::{Loop, Mount, Scratch, path_text};
+use braid_processes::scratch::{Scratch, disk, path_text};
 use braid_processes::{tool, wait_until};
 use serde_json::Value;
 use std::fs::File;
 use std::time::Duration;
-
-/// A small file system of its own, with room for this many files.
-fn disk(scratch: &Scratch, inodes: u32) -> (Loop, Mount) {
-    let image = scratch.path("disk");
-    File::create(&image).and_then(|file| file.set_len(160 << 20)).expect("a sparse file can be made");
-    let block = Loop::attach(&image);
-    tool("mkfs.ext4", &["-q", "-N", &inodes.to_string(), &block.device]);
-    let mount = Mount::new(&[], &block.device, &scratch.path("mnt"));
-    (block, mount)
-}
 
 /// The lease of these arrays is a second.
 const SMALL: [&str; 6] = ["--size", "64MiB", "--devices", "3", "--volume", "vol0:16MiB"];
@@ -31,7 +21,7 @@ fn finding(diagnosis: &Value, check: &str) -> String {
 #[test]
 fn hosts_keep_their_leases_while_the_folder_s_file_system_has_no_inode_left() {
     let scratch = Scratch::new();
-    let (block, mount) = disk(&scratch, 300);
+    let (block, mount) = disk(&scratch, 160 << 20, &["-N", "300"]);
     let mut array = Array::up_in(&scratch.path("mnt/array"), &SMALL);
     let mut client = Client::open(&array.nbd());
     let generation = || number(&array.status()["hosts"][0]["generation"]);
@@ -59,7 +49,7 @@ fn hosts_keep_their_leases_while_the_folder_s_file_system_has_no_inode_left() {
 #[test]
 fn an_array_in_a_read_only_folder_can_be_looked_at_and_ended() {
     let scratch = Scratch::new();
-    let (block, mount) = disk(&scratch, 1000);
+    let (block, mount) = disk(&scratch, 160 << 20, &["-N", "1000"]);
     let dir = scratch.path("mnt/array");
     let array = Array::up_in(&dir, &SMALL);
     tool("mount", &["-o", "remount,abort", path_text(&scratch.path("mnt"))]);

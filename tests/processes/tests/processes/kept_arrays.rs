@@ -1,6 +1,6 @@
 //! Arrays of earlier builds, which are kept packed: this build opens and serves them, and finds their content.
 
-use braid_processes::array::{Array, gone, number, text};
+use braid_processes::array::{Array, gone, number};
 use braid_processes::kept::{
     ARGUMENTS, PACKED_BYTES_MAX, SHARDED_ARGUMENTS, assert_content, assert_sharded_content, assert_sharded_writable,
     assert_writable, fill, fill_sharded, is_sharded, pack, packed,
@@ -53,9 +53,7 @@ fn files_of_an_earlier_build_become_private_and_an_event_says_so() {
     assert!(found > some.len(), "{modes:#?}");
     array.start(&[]);
     assert_eq!(some.iter().map(|path| mode(path) & 0o077).collect::<Vec<_>>(), [0; 4]);
-    let events = array.braid(&["events"]).done().json()["events"].clone();
-    let events = events.as_array().expect("events are listed").iter();
-    let told: Vec<_> = events.filter(|event| text(&event["kind"]) == "modes-corrected").collect();
+    let told = array.events("modes-corrected");
     assert_eq!(told.len(), 1, "{told:?}");
     // The file about the processes of the killed run is removed.
     assert_eq!(told[0]["figures"]["files"], found - 1, "{told:?}");
