@@ -55,6 +55,9 @@ fn devices_come_and_go_and_no_volume_changes() {
     let removed = device(&array, &["remove", "5"]).done().json();
     assert!(std::path::Path::new(&text(&removed["file"])).exists(), "the file was not deleted");
     assert_eq!(ids(&listed(&array)), [0, 1, 2, 3, 4]);
+    let told =
+        ["device-added", "device-removed"].map(|kind| array.events(kind).pop().expect("an event")["device"].clone());
+    assert_eq!(told, [5, 5]);
     device(&array, &["locate", "5"]).refused(3, "no-such-device");
     let located = device(&array, &["locate", "--volume", "vol0", "--offset", "1MiB"]).done().json();
     assert_eq!(located["others"].as_array().map(Vec::len), Some(4), "{located}");

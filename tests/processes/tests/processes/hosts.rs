@@ -223,6 +223,8 @@ fn a_cluster_manager_fences_a_server_by_its_role() {
     assert!(Client::open(&array.nbd()).read(0, 4096).expect("a read works") == [3; 4096]);
     assert_eq!(fence_agent(&array, &format!("action=status\nplug={role}")).0, Some(2));
     assert_eq!(fence_agent(&array, &format!("action=reboot\nport={role}")).0, Some(0), "once more does no harm");
+    let fenced: Vec<_> = array.events("host-fenced").iter().map(|event| number(&event["figures"]["host"])).collect();
+    assert_eq!(fenced, [generation]);
     let again = array.braid(&["host", "fence", &format!("h{generation}")]).done().json();
     assert_eq!((&again["already_fenced"], &again["final"]), (&true.into(), &true.into()));
     for nobody in ["h4000000", "h0", "", "d3", "nbd 127.0.0.1:1081O", "nbd 127.0.0.1:1"] {
