@@ -155,9 +155,7 @@ fn what_can_not_be_is_refused_in_words() {
     let others = AdminError::NeedsOthers { others: vec![DeviceId(0)] };
     assert_eq!(admin_error(administer(&mut array, a, of(2, disk, blocks))), others);
     assert_eq!(admin_error(administer(&mut array, a, Administration::Fail { device: DeviceId(2) })), others);
-    welcome(&mut array, 0);
-    wait_in(&mut array, 0);
-    all_is_well(array);
+    all_is_well_with(array, 0);
 }
 
 #[test]
@@ -250,7 +248,6 @@ fn a_rebuild_continues_where_it_was_after_any_death() {
     wait_in(&mut array, 1);
     let total = restored.get();
     assert!(total <= blocks + 256, "{total} blocks were written of {blocks}");
-    array.world.network.heal();
     all_is_well(array);
 }
 

@@ -284,9 +284,7 @@ fn a_recovery_coordinator_repeats_its_report_until_it_is_received() {
         lost += u32::from(says_it_is_done(message));
         if says_it_is_done(message) && lost <= 5 { Verdict::Drop } else { Verdict::Pass }
     });
-    welcome(&mut array, 4);
-    wait_in(&mut array, 4);
-    all_is_well(array);
+    all_is_well_with(array, 4);
 }
 
 #[test]

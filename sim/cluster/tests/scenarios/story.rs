@@ -204,3 +204,10 @@ pub fn all_is_well(mut array: Cluster) {
         panic!("{}: {}", failed.check, failed.details);
     }
 }
+
+/// The same, when a device that is out has returned.
+pub fn all_is_well_with(mut array: Cluster, number: u16) {
+    welcome(&mut array, number);
+    wait_in(&mut array, number);
+    all_is_well(array);
+}
