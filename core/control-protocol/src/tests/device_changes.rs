@@ -1,9 +1,9 @@
 //! Devices that are added and removed: a small world with a store, leases, the monitor, administrators, and whoever completes what they
 //! have begun.
 
-use super::exploration::{Explored, ends_with, explore};
+use super::exploration::{Administered, Administrators, Asked, ends_with, explore};
 use crate::*;
-use braid_base::{DeviceId, DiskId, Generation, Time, VolumeId};
+use braid_base::{DeviceId, DiskId, Generation, VolumeId};
 use braid_wire::{AdminError, Administration};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,19 +16,16 @@ const SECOND: Generation = Generation(11);
 const SETTLER: Generation = Generation(20);
 
 #[derive(Clone, Debug)]
-struct World {
+struct DeviceWorld {
     version: Version,
     record: Option<DeviceRecord>,
     is_used: bool,
     has_volume: bool,
     leases: BTreeMap<Generation, Lease>,
     monitor: Monitor,
-    administrators: BTreeMap<Generation, Process>,
-    /// Questions that may take effect late; nobody waits for an answer.
-    stray: Vec<(Generation, Asked)>,
+    administrators: Administrators,
     /// The requests that administrators have sent to the monitor so far.
     tickets: u64,
-    ends: BTreeSet<String>,
     budget: Budget,
 }
 
@@ -49,19 +46,6 @@ struct Lease {
     is_over: bool,
 }
 
-#[derive(Clone, Debug)]
-struct Process {
-    operation: Operation,
-    pending: BTreeMap<Tag, Asked>,
-    now: Time,
-}
-
-#[derive(Clone, Debug)]
-struct Asked {
-    question: Question,
-    ticket: u64,
-}
-
 /// How often each kind of event may still happen.
 #[derive(Clone, Copy, Debug)]
 struct Budget {
@@ -76,11 +60,6 @@ const QUIET: Budget = Budget { lost: 0, deaths: 0, silences: 0, settlers: 1, vol
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    Answer(Generation, Tag),
-    Lose(Generation, Tag),
-    Stray(usize),
-    Wake(Generation),
-    Die(Generation),
     Silence(Generation),
     Settle,
     CreateVolume,
@@ -99,64 +78,38 @@ fn removing(own: Generation) -> DeviceChange {
     DeviceChange::removing(own, DEVICE, timing())
 }
 
-impl World {
+impl DeviceWorld {
     /// A world in which the first administrator adds the device.
-    fn of_addition(budget: Budget) -> World {
-        let mut world = World::new(None, budget);
-        world.begin(FIRST, adding(FIRST));
+    fn of_addition(budget: Budget) -> DeviceWorld {
+        let mut world = DeviceWorld::new(None, budget);
+        world.start(FIRST, adding(FIRST));
         world
     }
 
     /// A world in which it removes it.
-    fn of_removal(budget: Budget) -> World {
-        let mut world = World::new(Some(DeviceState::Ready), budget);
-        world.begin(FIRST, removing(FIRST));
+    fn of_removal(budget: Budget) -> DeviceWorld {
+        let mut world = DeviceWorld::new(Some(DeviceState::Ready), budget);
+        world.start(FIRST, removing(FIRST));
         world
     }
 
-    fn new(state: Option<DeviceState>, budget: Budget) -> World {
-        World {
+    fn new(state: Option<DeviceState>, budget: Budget) -> DeviceWorld {
+        DeviceWorld {
             version: Version(1),
             record: state.map(|state| DeviceRecord { disk: Some(DISK), others: BTreeSet::new(), state }),
             is_used: state.is_some(),
             has_volume: false,
             leases: BTreeMap::new(),
             monitor: Monitor { member: state.map(|_| DISK), ..Monitor::default() },
-            administrators: BTreeMap::new(),
-            stray: Vec::new(),
+            administrators: Administrators { lost: budget.lost, deaths: budget.deaths, ..Default::default() },
             tickets: 0,
-            ends: BTreeSet::new(),
             budget,
         }
     }
 
-    fn begin(&mut self, own: Generation, operation: DeviceChange) {
+    fn start(&mut self, own: Generation, operation: DeviceChange) {
         self.leases.entry(own).or_default();
-        let process = Process { operation: operation.into(), pending: BTreeMap::new(), now: Time(0) };
-        self.administrators.insert(own, process);
-        self.give(own, Input::Start);
-    }
-
-    fn give(&mut self, own: Generation, input: Input) {
-        let process = self.administrators.get_mut(&own).expect("it lives");
-        let mut ended = None;
-        for effect in process.operation.step(process.now, input) {
-            match effect {
-                Effect::Ask { tag, question } => {
-                    self.tickets += u64::from(matches!(question, Question::Administer { .. }));
-                    process.pending.insert(tag, Asked { question, ticket: self.tickets });
-                }
-                Effect::Began(_) => {}
-                Effect::Ended(result) => ended = Some(result),
-            }
-        }
-        if let Some(result) = ended {
-            self.administrators.remove(&own);
-            self.ends.insert(format!("{result:?}"));
-            if own != SETTLER {
-                self.leases.remove(&own);
-            }
-        }
+        self.begin(own, operation);
     }
 
     fn is_alive(&self, host: Generation) -> bool {
@@ -170,21 +123,6 @@ impl World {
     fn silence(&mut self, host: Generation) {
         if let Some(lease) = self.leases.get_mut(&host) {
             lease.is_silent = true;
-        }
-    }
-
-    fn perform(&mut self, own: Generation, asked: &Asked) -> Answer {
-        match &asked.question {
-            Question::Store(command) => self.on_command(command),
-            Question::RunsOn { disk, .. } if self.monitor.member == Some(*disk) => Answer::Yes,
-            Question::RunsOn { .. } => Answer::No,
-            Question::Fence(Fence { below, except }) => {
-                let all = (0..below.0).map(Generation);
-                self.monitor.fenced.extend(all.filter(|host| !except.contains(host)));
-                Answer::Yes
-            }
-            Question::Administer { request } => self.monitor.administer(own, asked.ticket, *request),
-            other => panic!("{other:?}"),
         }
     }
 
@@ -237,17 +175,6 @@ impl World {
             other => panic!("{other:?}"),
         }
     }
-
-    /// What must hold at every moment.
-    fn check(&self) {
-        let is_member = self.monitor.member.is_some();
-        match self.record.as_ref().map(|record| record.state) {
-            None => assert!(!is_member, "the monitor has a device of which the store does not know: {self:#?}"),
-            Some(DeviceState::Ready) => assert!(is_member, "the monitor lacks a device that is ready: {self:#?}"),
-            Some(_) => {}
-        }
-        assert!(is_member || !self.has_volume, "a volume lies on a device that was removed: {self:#?}");
-    }
 }
 
 impl Monitor {
@@ -273,39 +200,25 @@ impl Monitor {
     }
 }
 
-fn has_effect(asked: &Asked) -> bool {
-    let is_change = |command: &Command| matches!(command, Command::ReplaceDevice { .. } | Command::RemoveDevice { .. });
-    match &asked.question {
-        Question::Store(command) => is_change(command),
-        Question::Administer { .. } | Question::Fence(_) => true,
-        _ => false,
-    }
-}
-
-impl Explored for World {
+impl Administered for DeviceWorld {
     type Event = Event;
 
-    fn events(&self) -> Vec<Event> {
+    fn administrators(&self) -> &Administrators {
+        &self.administrators
+    }
+
+    fn administrators_mut(&mut self) -> &mut Administrators {
+        &mut self.administrators
+    }
+
+    fn other_events(&self) -> Vec<Event> {
         let mut events = Vec::new();
-        for (own, process) in &self.administrators {
-            for (tag, asked) in &process.pending {
-                events.push(Event::Answer(*own, *tag));
-                if self.budget.lost > 0 && has_effect(asked) {
-                    events.push(Event::Lose(*own, *tag));
-                }
-            }
-            if process.operation.deadline().is_some() {
-                events.push(Event::Wake(*own));
-            }
-            if self.budget.deaths > 0 {
-                events.push(Event::Die(*own));
-            }
-            if self.budget.silences > 0 && self.leases.get(own).is_some_and(|lease| !lease.is_silent) {
-                events.push(Event::Silence(*own));
-            }
+        let is_silent = |own| self.leases.get(own).is_none_or(|lease| lease.is_silent);
+        if self.budget.silences > 0 {
+            let living = self.administrators.living.keys();
+            events.extend(living.filter(|own| !is_silent(own)).map(|own| Event::Silence(*own)));
         }
-        events.extend((0..self.stray.len()).map(Event::Stray));
-        let may_settle = self.budget.settlers > 0 && !self.administrators.contains_key(&SETTLER);
+        let may_settle = self.budget.settlers > 0 && !self.administrators.living.contains_key(&SETTLER);
         if may_settle && self.administrator().is_some() && self.is_alive(SETTLER) {
             events.push(Event::Settle);
         }
@@ -316,45 +229,15 @@ impl Explored for World {
         events
     }
 
-    fn happen(&mut self, event: Event) {
-        let pending = |world: &mut World, own: Generation, tag| {
-            world.administrators.get_mut(&own).and_then(|process| process.pending.remove(&tag)).expect("it was asked")
-        };
+    fn other_happens(&mut self, event: Event) {
         match event {
-            Event::Answer(own, tag) => {
-                let asked = pending(self, own, tag);
-                let answer = self.perform(own, &asked);
-                self.give(own, Input::Answer { tag, answer });
-            }
-            Event::Lose(own, tag) => {
-                self.budget.lost -= 1;
-                let asked = pending(self, own, tag);
-                self.stray.push((own, asked));
-                self.give(own, Input::Answer { tag, answer: Answer::Unknown });
-            }
-            Event::Stray(number) => {
-                let (own, asked) = self.stray.remove(number);
-                self.perform(own, &asked);
-            }
-            Event::Wake(own) => {
-                let process = self.administrators.get_mut(&own).expect("it lives");
-                process.now = process.now.max(process.operation.deadline().expect("it waits"));
-                self.give(own, Input::Wake);
-            }
-            Event::Die(own) => {
-                self.budget.deaths -= 1;
-                let process = self.administrators.remove(&own).expect("it lives");
-                let left = process.pending.into_values().filter(has_effect);
-                self.stray.extend(left.map(|asked| (own, asked)));
-                self.silence(own);
-            }
             Event::Silence(host) => {
                 self.budget.silences -= 1;
                 self.silence(host);
             }
             Event::Settle => {
                 self.budget.settlers -= 1;
-                self.begin(SETTLER, DeviceChange::continuing(SETTLER, DEVICE, timing()));
+                self.start(SETTLER, DeviceChange::continuing(SETTLER, DEVICE, timing()));
             }
             Event::CreateVolume => {
                 self.budget.volumes -= 1;
@@ -362,22 +245,70 @@ impl Explored for World {
                 self.version = Version(self.version.0 + 1);
             }
         }
-        self.check();
     }
 
-    fn take_ends(&mut self) -> BTreeSet<String> {
-        std::mem::take(&mut self.ends)
+    fn perform(&mut self, own: Generation, asked: &Asked) -> Answer {
+        match &asked.question {
+            Question::Store(command) => self.on_command(command),
+            Question::RunsOn { disk, .. } if self.monitor.member == Some(*disk) => Answer::Yes,
+            Question::RunsOn { .. } => Answer::No,
+            Question::Fence(Fence { below, except }) => {
+                let all = (0..below.0).map(Generation);
+                self.monitor.fenced.extend(all.filter(|host| !except.contains(host)));
+                Answer::Yes
+            }
+            Question::Administer { request } => self.monitor.administer(own, asked.ticket, *request),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn may_be_lost(question: &Question) -> bool {
+        match question {
+            Question::Store(command) => matches!(command, Command::ReplaceDevice { .. } | Command::RemoveDevice { .. }),
+            Question::Administer { .. } | Question::Fence(_) => true,
+            _ => false,
+        }
+    }
+
+    fn outlives(question: &Question) -> bool {
+        DeviceWorld::may_be_lost(question)
+    }
+
+    /// The requests to the monitor so far.
+    fn ticket(&mut self, question: &Question) -> u64 {
+        self.tickets += u64::from(matches!(question, Question::Administer { .. }));
+        self.tickets
+    }
+
+    fn died(&mut self, own: Generation) {
+        self.silence(own);
+    }
+
+    fn ended(&mut self, own: Generation, _: &Work, _: &Result<Done, Error>) {
+        if own != SETTLER {
+            self.leases.remove(&own);
+        }
+    }
+
+    fn check(&self) {
+        let is_member = self.monitor.member.is_some();
+        match self.record.as_ref().map(|record| record.state) {
+            None => assert!(!is_member, "the monitor has a device of which the store does not know: {self:#?}"),
+            Some(DeviceState::Ready) => assert!(is_member, "the monitor lacks a device that is ready: {self:#?}"),
+            Some(_) => {}
+        }
+        assert!(is_member || !self.has_volume, "a volume lies on a device that was removed: {self:#?}");
     }
 }
 
 /// Whoever was to complete it has had its turn.
-fn is_completed(world: &World) {
+fn is_completed(world: &DeviceWorld) {
     let is_settled = world.budget.settlers == 0 || !world.is_alive(SETTLER) || world.administrator().is_none();
     assert!(is_settled, "nobody completes what a dead administrator has begun: {world:#?}");
 }
 
 #[track_caller]
-fn explored_ends(world: World, expected: &[&str]) -> BTreeSet<String> {
+fn explored_ends(world: DeviceWorld, expected: &[&str]) -> BTreeSet<String> {
     let ends = explore(world, is_completed);
     ends_with(&ends, expected);
     ends
@@ -385,23 +316,23 @@ fn explored_ends(world: World, expected: &[&str]) -> BTreeSet<String> {
 
 #[test]
 fn a_device_is_added() {
-    let ends = explored_ends(World::of_addition(Budget { settlers: 0, ..QUIET }), &["Ok(Changed)"]);
+    let ends = explored_ends(DeviceWorld::of_addition(Budget { settlers: 0, ..QUIET }), &["Ok(Changed)"]);
     assert_eq!(ends.len(), 1, "{ends:?}");
-    explored_ends(World::of_addition(QUIET), &["Ok(Changed)", "Ok(Nothing)"]);
+    explored_ends(DeviceWorld::of_addition(QUIET), &["Ok(Changed)", "Ok(Nothing)"]);
 }
 
 #[test]
 fn an_addition_with_lost_and_late_answers_is_completed() {
     let budget = Budget { lost: 2, settlers: 2, ..QUIET };
-    explored_ends(World::of_addition(budget), &["Ok(Changed)", "Err(Question"]);
+    explored_ends(DeviceWorld::of_addition(budget), &["Ok(Changed)", "Err(Question"]);
 }
 
 #[test]
 fn an_addition_whose_administrator_dies_or_is_suspended_is_completed() {
     let budget = Budget { deaths: 1, settlers: 2, ..QUIET };
-    explored_ends(World::of_addition(budget), &["Ok(Changed)", "Ok(Nothing)"]);
+    explored_ends(DeviceWorld::of_addition(budget), &["Ok(Changed)", "Ok(Nothing)"]);
     let budget = Budget { silences: 1, lost: 1, ..QUIET };
-    explored_ends(World::of_addition(budget), &["Ok(Changed)", "Err(Lost)", "Err(Question"]);
+    explored_ends(DeviceWorld::of_addition(budget), &["Ok(Changed)", "Err(Lost)", "Err(Question"]);
 }
 
 #[test]
@@ -409,7 +340,7 @@ fn a_refused_addition_is_undone_unless_another_administrator_completes_it() {
     for refusals in [1, 2] {
         let repeated = Budget { deaths: 1, lost: 1, settlers: 3, ..QUIET };
         for budget in [QUIET, Budget { silences: 1, lost: 1, settlers: 2, ..QUIET }, repeated] {
-            let mut world = World::of_addition(budget);
+            let mut world = DeviceWorld::of_addition(budget);
             world.monitor.refusals = refusals;
             explored_ends(world, &["Err(Refused"]);
         }
@@ -419,17 +350,17 @@ fn a_refused_addition_is_undone_unless_another_administrator_completes_it() {
 #[test]
 fn a_device_is_removed_unless_a_volume_lies_on_it() {
     let budget = Budget { volumes: 1, ..QUIET };
-    explored_ends(World::of_removal(budget), &["Ok(Changed)", "Ok(Nothing)", "HoldsVolumes"]);
+    explored_ends(DeviceWorld::of_removal(budget), &["Ok(Changed)", "Ok(Nothing)", "HoldsVolumes"]);
     let budget = Budget { lost: 2, volumes: 1, settlers: 2, ..QUIET };
-    explored_ends(World::of_removal(budget), &["Ok(Changed)", "Err(Question", "HoldsVolumes"]);
+    explored_ends(DeviceWorld::of_removal(budget), &["Ok(Changed)", "Err(Question", "HoldsVolumes"]);
 }
 
 #[test]
 fn a_removal_whose_administrator_dies_or_is_suspended_is_completed() {
     let budget = Budget { deaths: 1, settlers: 2, volumes: 1, ..QUIET };
-    explored_ends(World::of_removal(budget), &["Ok(Changed)", "Ok(Nothing)", "HoldsVolumes"]);
+    explored_ends(DeviceWorld::of_removal(budget), &["Ok(Changed)", "Ok(Nothing)", "HoldsVolumes"]);
     let budget = Budget { silences: 1, lost: 1, volumes: 1, ..QUIET };
-    explored_ends(World::of_removal(budget), &["Ok(Changed)", "Err(Lost)", "Err(Question"]);
+    explored_ends(DeviceWorld::of_removal(budget), &["Ok(Changed)", "Err(Lost)", "Err(Question"]);
 }
 
 #[test]
@@ -438,7 +369,7 @@ fn a_refused_removal_is_undone_unless_another_administrator_completes_it() {
         let settled_late = Budget { silences: 1, lost: 1, volumes: 1, settlers: 2, ..QUIET };
         let repeated = Budget { deaths: 1, lost: 1, settlers: 3, ..QUIET };
         for budget in [QUIET, settled_late, repeated] {
-            let mut world = World::of_removal(budget);
+            let mut world = DeviceWorld::of_removal(budget);
             world.monitor.refusals = refusals;
             explored_ends(world, &["Err(Refused"]);
         }
@@ -448,36 +379,36 @@ fn a_refused_removal_is_undone_unless_another_administrator_completes_it() {
 #[test]
 fn a_device_may_be_removed_while_it_is_added() {
     for budget in [Budget { deaths: 1, ..QUIET }, Budget { silences: 1, ..QUIET }, Budget { lost: 1, ..QUIET }] {
-        let mut world = World::of_addition(budget);
-        world.begin(SECOND, removing(SECOND));
+        let mut world = DeviceWorld::of_addition(budget);
+        world.start(SECOND, removing(SECOND));
         explored_ends(world, &["Ok(Changed)", "Err(NoDevice)"]);
     }
 }
 
 #[test]
 fn an_administrator_may_remove_what_it_has_not_heard_to_be_added() {
-    let mut world = World::new(Some(DeviceState::Adding { by: FIRST }), QUIET);
+    let mut world = DeviceWorld::new(Some(DeviceState::Adding { by: FIRST }), QUIET);
     (world.monitor.member, world.tickets) = (None, 1);
     let request = Administration::AddDevice { device: DEVICE, disk: DISK };
-    world.stray.push((FIRST, Asked { question: Question::Administer { request }, ticket: 1 }));
-    world.begin(FIRST, removing(FIRST));
+    world.administrators.stray.push((FIRST, Asked { question: Question::Administer { request }, ticket: 1 }));
+    world.start(FIRST, removing(FIRST));
     assert_eq!(explore(world, is_completed).into_iter().next(), Some("Ok(Changed)".to_string()));
 }
 
 #[test]
 fn two_additions_of_one_disk_add_one_device() {
-    let mut world = World::of_addition(Budget { deaths: 1, ..QUIET });
-    world.begin(SECOND, adding(SECOND));
+    let mut world = DeviceWorld::of_addition(Budget { deaths: 1, ..QUIET });
+    world.start(SECOND, adding(SECOND));
     explored_ends(world, &["Ok(Changed)"]);
 }
 
 #[test]
 fn a_number_that_another_device_has_had_is_refused() {
-    let mut world = World::of_addition(QUIET);
+    let mut world = DeviceWorld::of_addition(QUIET);
     world.is_used = true;
     assert_eq!(explore(world, is_completed), ["Err(NumberUsed)".to_string()].into());
-    let mut world = World::new(Some(DeviceState::Ready), QUIET);
-    world.begin(FIRST, DeviceChange::adding(FIRST, DEVICE, DiskId(9), timing()));
+    let mut world = DeviceWorld::new(Some(DeviceState::Ready), QUIET);
+    world.start(FIRST, DeviceChange::adding(FIRST, DEVICE, DiskId(9), timing()));
     assert_eq!(explore(world, is_completed), ["Err(NumberUsed)".to_string()].into());
 }
 
@@ -485,7 +416,7 @@ fn a_number_that_another_device_has_had_is_refused() {
 fn what_an_older_release_has_begun_is_completed() {
     let by = Generation(0);
     for (state, is_member) in [(DeviceState::Adding { by }, false), (DeviceState::Removing { by }, true)] {
-        let mut world = World::new(Some(state), Budget { settlers: 2, ..QUIET });
+        let mut world = DeviceWorld::new(Some(state), Budget { settlers: 2, ..QUIET });
         world.monitor.member = is_member.then_some(DISK);
         explored_ends(world, &["Ok(Changed)"]);
     }

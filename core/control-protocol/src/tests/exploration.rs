@@ -1,12 +1,15 @@
-//! Visiting every world that can come about.
+//! Visiting every world that can come about; and administrators in such worlds, with lost answers, late effects and deaths.
 
-use std::collections::BTreeSet;
+use crate::*;
+use braid_base::{Generation, Time};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
 
 /// A small world.
 pub trait Explored: Clone + Debug {
-    type Event: Copy;
+    type Event;
 
     /// What may happen next.
     fn events(&self) -> Vec<Self::Event>;
@@ -52,5 +55,197 @@ pub fn explore<W: Explored>(world: W, at_rest: impl Fn(&W)) -> BTreeSet<String> 
 pub fn ends_with(ends: &BTreeSet<String>, expected: &[&str]) {
     for end in expected {
         assert!(ends.iter().any(|found| found.contains(end)), "{end} never happened: {ends:?}");
+    }
+}
+
+/// The administrators of a small world, and what they have asked.
+#[derive(Clone, Debug, Default)]
+pub struct Administrators {
+    pub living: BTreeMap<Generation, Administrator>,
+    /// Questions that may take effect late; nobody waits for an answer.
+    pub stray: Vec<(Generation, Asked)>,
+    /// How operations have ended.
+    pub ends: BTreeSet<String>,
+    /// So many answers may still be lost, and so many administrators die.
+    pub lost: u32,
+    pub deaths: u32,
+}
+
+#[derive(Clone, Debug)]
+pub struct Administrator {
+    pub operation: Operation,
+    pub pending: BTreeMap<Tag, Asked>,
+    now: Time,
+}
+
+#[derive(Clone, Debug)]
+pub struct Asked {
+    pub question: Question,
+    /// See [`Administered::ticket`].
+    pub ticket: u64,
+}
+
+/// What may happen next in a world with administrators.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<E> {
+    Answer(Generation, Tag),
+    Lose(Generation, Tag),
+    Stray(usize),
+    Wake(Generation),
+    Die(Generation),
+    Other(E),
+}
+
+/// A small world with administrators. It says what questions do, and what else happens.
+pub trait Administered: Clone + Debug {
+    type Event;
+
+    /// True if the stages that operations reach count as ends.
+    const NOTES_STAGES: bool = false;
+
+    fn administrators(&self) -> &Administrators;
+
+    fn administrators_mut(&mut self) -> &mut Administrators;
+
+    /// What may happen besides.
+    fn other_events(&self) -> Vec<Self::Event>;
+
+    fn other_happens(&mut self, event: Self::Event);
+
+    /// What a question does, and its answer.
+    fn perform(&mut self, own: Generation, asked: &Asked) -> Answer;
+
+    /// True if the answer to the question may be lost: it changes something, so that it matters when it takes effect.
+    fn may_be_lost(question: &Question) -> bool;
+
+    /// True if the question may take effect after the death of whoever asked it.
+    fn outlives(_question: &Question) -> bool {
+        true
+    }
+
+    /// The number of a question, where the world needs one.
+    fn ticket(&mut self, _question: &Question) -> u64 {
+        0
+    }
+
+    fn may_wake(&self, _own: Generation) -> bool {
+        true
+    }
+
+    /// By how much an administrator that waits wakes after its deadline. None: no time passes, it only looks again.
+    fn passes(&self) -> Option<Duration> {
+        Some(Duration::ZERO)
+    }
+
+    fn died(&mut self, _own: Generation) {}
+
+    fn ended(&mut self, _own: Generation, _work: &Work, _result: &Result<Done, Error>) {}
+
+    /// Asserts what must hold at every moment.
+    fn check(&self) {}
+
+    fn begin(&mut self, own: Generation, operation: impl Into<Operation>) {
+        let administrator = Administrator { operation: operation.into(), pending: BTreeMap::new(), now: Time(0) };
+        self.administrators_mut().living.insert(own, administrator);
+        self.give(own, Input::Start);
+    }
+
+    fn living(&mut self, own: Generation) -> &mut Administrator {
+        self.administrators_mut().living.get_mut(&own).expect("it lives")
+    }
+
+    fn give(&mut self, own: Generation, input: Input) {
+        let Administrator { operation, now, .. } = self.living(own);
+        let mut ended = None;
+        for effect in operation.step(*now, input) {
+            match effect {
+                Effect::Ask { tag, question } => {
+                    let ticket = self.ticket(&question);
+                    self.living(own).pending.insert(tag, Asked { question, ticket });
+                }
+                Effect::Began(stage) if Self::NOTES_STAGES => {
+                    self.administrators_mut().ends.insert(format!("{stage:?}"));
+                }
+                Effect::Began(_) => {}
+                Effect::Ended(result) => ended = Some(result),
+            }
+        }
+        if let Some(result) = ended {
+            let administrator = self.administrators_mut().living.remove(&own).expect("it lives");
+            self.ended(own, administrator.operation.work(), &result);
+            self.administrators_mut().ends.insert(format!("{result:?}"));
+        }
+    }
+}
+
+impl<W: Administered> Explored for W {
+    type Event = Event<W::Event>;
+
+    fn events(&self) -> Vec<Self::Event> {
+        let Administrators { living, stray, lost, deaths, .. } = self.administrators();
+        let mut events: Vec<_> = self.other_events().into_iter().map(Event::Other).collect();
+        for (own, administrator) in living {
+            for (tag, asked) in &administrator.pending {
+                events.push(Event::Answer(*own, *tag));
+                if *lost > 0 && W::may_be_lost(&asked.question) {
+                    events.push(Event::Lose(*own, *tag));
+                }
+            }
+            if administrator.operation.deadline().is_some() && self.may_wake(*own) {
+                events.push(Event::Wake(*own));
+            }
+            if *deaths > 0 {
+                events.push(Event::Die(*own));
+            }
+        }
+        events.extend((0..stray.len()).map(Event::Stray));
+        events
+    }
+
+    fn happen(&mut self, event: Self::Event) {
+        match event {
+            Event::Answer(own, tag) => {
+                let asked = self.living(own).pending.remove(&tag).expect("it was asked");
+                let answer = self.perform(own, &asked);
+                self.give(own, Input::Answer { tag, answer });
+            }
+            Event::Lose(own, tag) => {
+                let asked = self.living(own).pending.remove(&tag).expect("it was asked");
+                let administrators = self.administrators_mut();
+                administrators.lost -= 1;
+                administrators.stray.push((own, asked));
+                self.give(own, Input::Answer { tag, answer: Answer::Unknown });
+            }
+            Event::Stray(number) => {
+                let (own, asked) = self.administrators_mut().stray.remove(number);
+                self.perform(own, &asked);
+            }
+            Event::Wake(own) => {
+                let passes = self.passes();
+                let Administrator { operation, now, .. } = self.living(own);
+                let deadline = operation.deadline().expect("it waits");
+                *now = (*now).max(deadline.after(passes.unwrap_or_default()));
+                self.give(own, Input::Wake);
+                if passes.is_none()
+                    && let Some(administrator) = self.administrators_mut().living.get_mut(&own)
+                {
+                    administrator.now = Time(0);
+                }
+            }
+            Event::Die(own) => {
+                let administrators = self.administrators_mut();
+                administrators.deaths -= 1;
+                let left = administrators.living.remove(&own).expect("it lives").pending.into_values();
+                let left = left.filter(|asked| W::outlives(&asked.question));
+                administrators.stray.extend(left.map(|asked| (own, asked)));
+                self.died(own);
+            }
+            Event::Other(event) => self.other_happens(event),
+        }
+        self.check();
+    }
+
+    fn take_ends(&mut self) -> BTreeSet<String> {
+        std::mem::take(&mut self.administrators_mut().ends)
     }
 }

@@ -1,28 +1,27 @@
 //! File systems that are created: a small world with a store, and administrators that create one of the same name. Each may die, or be silent
 //! for so long that its lease is over, and go on.
 
-use super::exploration::{Explored, ends_with, explore};
+use super::exploration::{Administered, Administrators, Asked, ends_with, explore};
 use crate::*;
-use braid_base::{FileSystemId, Generation, Ownership, Time, VolumeId};
+use braid_base::{FileSystemId, Generation, Ownership, VolumeId};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// A volume for the metadata, and one for the content of files.
 const VOLUMES: usize = 2;
 
 #[derive(Clone, Debug)]
-struct World {
+struct CreationWorld {
     version: Version,
     record: Option<FileSystemRecord>,
     last_number: u16,
     /// By name. Formatted, or not.
     volumes: BTreeMap<usize, (VolumeId, bool)>,
     last_volume: u64,
-    administrators: BTreeMap<Generation, (Operation, BTreeMap<Tag, Question>, Time)>,
+    administrators: Administrators,
     /// Hosts that have been silent for longer than a lease.
     silent: BTreeSet<Generation>,
     fenced: BTreeSet<Generation>,
-    stray: Vec<(Generation, Question)>,
-    ends: BTreeSet<String>,
     budget: Budget,
 }
 
@@ -39,108 +38,38 @@ const QUIET: Budget = Budget { lost: 0, deaths: 0, silences: 0, failures: 0 };
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    Answer(Generation, Tag),
     Fail(Generation, Tag),
-    Lose(Generation, Tag),
-    Stray(usize),
-    Wake(Generation),
-    Die(Generation),
     Silence(Generation),
 }
 
-impl World {
-    fn new(administrators: u32, budget: Budget) -> World {
-        let mut world = World {
+impl CreationWorld {
+    fn new(administrators: u32, budget: Budget) -> CreationWorld {
+        let mut world = CreationWorld {
             version: Version(1),
             record: None,
             last_number: 0,
             volumes: BTreeMap::new(),
             last_volume: 0,
-            administrators: BTreeMap::new(),
+            administrators: Administrators { lost: budget.lost, deaths: budget.deaths, ..Default::default() },
             silent: BTreeSet::new(),
             fenced: BTreeSet::new(),
-            stray: Vec::new(),
-            ends: BTreeSet::new(),
             budget,
         };
         for number in 1..=administrators {
             let own = Generation(number);
-            let operation = FileSystemCreation::of(own, FileSystemTiming::default()).into();
-            world.administrators.insert(own, (operation, BTreeMap::new(), Time(0)));
-            world.give(own, Input::Start);
+            world.begin(own, FileSystemCreation::of(own, FileSystemTiming::default()));
         }
         world
-    }
-
-    fn give(&mut self, own: Generation, input: Input) {
-        let (operation, pending, now) = self.administrators.get_mut(&own).expect("it lives");
-        let mut ended = None;
-        for effect in operation.step(*now, input) {
-            match effect {
-                Effect::Ask { tag, question } => drop(pending.insert(tag, question)),
-                Effect::Began(_) => {}
-                Effect::Ended(result) => ended = Some(result),
-            }
-        }
-        if let Some(result) = ended {
-            self.administrators.remove(&own);
-            self.ends.insert(format!("{result:?}"));
-        }
     }
 
     /// True if no other administrator that lives keeps this one waiting.
     fn is_over(&self, own: Generation) -> bool {
         !matches!(self.record.as_ref().map(|record| record.state),
-            Some(FileSystemState::Creating { by }) if by != own && self.is_live(by) && self.administrators.contains_key(&by))
+            Some(FileSystemState::Creating { by }) if by != own && self.is_live(by) && self.administrators.living.contains_key(&by))
     }
 
     fn is_live(&self, host: Generation) -> bool {
-        self.administrators.contains_key(&host) && !self.silent.contains(&host)
-    }
-
-    /// What must hold at every moment.
-    fn check(&self) {
-        if self.record.as_ref().is_some_and(|record| record.state == FileSystemState::Ready) {
-            assert_eq!(self.volumes.len(), VOLUMES, "a volume of a file system in use is gone: {self:#?}");
-            assert!(self.volumes[&0].1, "a file system in use is not formatted: {self:#?}");
-        }
-    }
-
-    fn perform(&mut self, own: Generation, question: &Question) -> Answer {
-        let is_own = |record: &FileSystemRecord| record.state == FileSystemState::Creating { by: own };
-        match *question {
-            Question::Store(ref command) => self.on_command(command),
-            Question::CreateVolume { number } => {
-                if !self.record.as_ref().is_some_and(is_own) || self.volumes.contains_key(&number) {
-                    return Answer::Failed;
-                }
-                self.last_volume += 1;
-                self.volumes.insert(number, (VolumeId(self.last_volume), false));
-                if self.fenced.contains(&own) { Answer::Failed } else { Answer::Yes }
-            }
-            Question::Format { number, .. } => {
-                if self.fenced.contains(&own) {
-                    return Answer::Failed;
-                }
-                let (_, is_formatted) = self.volumes.get_mut(&number).expect("devices have it until others are fenced");
-                *is_formatted = true;
-                Answer::Yes
-            }
-            Question::DeleteVolume { volume } => {
-                if self.fenced.contains(&own) {
-                    return Answer::Failed;
-                }
-                self.volumes.retain(|_, (there, _)| *there != volume);
-                Answer::Yes
-            }
-            Question::Fence(ref fence) => {
-                let hosts = (1..fence.below.0).map(Generation).filter(|host| !fence.except.contains(host));
-                self.fenced.extend(hosts);
-                Answer::Yes
-            }
-            Question::Ownership { .. } => Answer::Ownership(Ownership::default()),
-            ref other => panic!("{other:?}"),
-        }
+        self.administrators.living.contains_key(&host) && !self.silent.contains(&host)
     }
 
     fn on_command(&mut self, command: &Command) -> Answer {
@@ -195,100 +124,114 @@ impl World {
     }
 }
 
-impl Explored for World {
+impl Administered for CreationWorld {
     type Event = Event;
 
-    fn events(&self) -> Vec<Event> {
+    fn administrators(&self) -> &Administrators {
+        &self.administrators
+    }
+
+    fn administrators_mut(&mut self) -> &mut Administrators {
+        &mut self.administrators
+    }
+
+    fn other_events(&self) -> Vec<Event> {
         let mut events = Vec::new();
-        for (own, (operation, pending, _)) in &self.administrators {
-            for (tag, question) in pending {
-                events.push(Event::Answer(*own, *tag));
-                if self.budget.failures > 0 && matches!(question, Question::CreateVolume { .. }) {
+        for (own, administrator) in &self.administrators.living {
+            for (tag, asked) in &administrator.pending {
+                if self.budget.failures > 0 && matches!(asked.question, Question::CreateVolume { .. }) {
                     events.push(Event::Fail(*own, *tag));
                 }
-                let changes = |command: &Command| {
-                    matches!(command, Command::EnterFileSystem { .. } | Command::ReplaceFileSystem { .. })
-                };
-                if self.budget.lost > 0 && matches!(question, Question::Store(command) if changes(command)) {
-                    events.push(Event::Lose(*own, *tag));
-                }
-            }
-            // Otherwise what it looks at is as before.
-            if operation.deadline().is_some() && self.is_over(*own) {
-                events.push(Event::Wake(*own));
-            }
-            if self.budget.deaths > 0 {
-                events.push(Event::Die(*own));
             }
             if self.budget.silences > 0 && !self.silent.contains(own) {
                 events.push(Event::Silence(*own));
             }
         }
-        events.extend((0..self.stray.len()).map(Event::Stray));
         events
     }
 
-    fn happen(&mut self, event: Event) {
-        let take = |world: &mut World, own: Generation, tag: Tag| {
-            world.administrators.get_mut(&own).unwrap().1.remove(&tag).unwrap()
-        };
+    fn other_happens(&mut self, event: Event) {
         match event {
-            Event::Answer(own, tag) => {
-                let question = take(self, own, tag);
-                let answer = self.perform(own, &question);
-                self.give(own, Input::Answer { tag, answer });
-            }
             Event::Fail(own, tag) => {
                 self.budget.failures -= 1;
-                take(self, own, tag);
+                self.living(own).pending.remove(&tag);
                 self.give(own, Input::Answer { tag, answer: Answer::Failed });
-            }
-            Event::Lose(own, tag) => {
-                self.budget.lost -= 1;
-                let question = take(self, own, tag);
-                self.stray.push((own, question));
-                self.give(own, Input::Answer { tag, answer: Answer::Unknown });
-            }
-            Event::Stray(number) => {
-                let (own, question) = self.stray.remove(number);
-                self.perform(own, &question);
-            }
-            Event::Wake(own) => {
-                let (operation, _, now) = self.administrators.get_mut(&own).unwrap();
-                *now = operation.deadline().unwrap();
-                self.give(own, Input::Wake);
-                if let Some((_, _, now)) = self.administrators.get_mut(&own) {
-                    *now = Time(0);
-                }
-            }
-            Event::Die(own) => {
-                self.budget.deaths -= 1;
-                let (_, pending, _) = self.administrators.remove(&own).unwrap();
-                self.stray.extend(pending.into_values().map(|question| (own, question)));
             }
             Event::Silence(own) => {
                 self.budget.silences -= 1;
                 self.silent.insert(own);
             }
         }
-        self.check();
     }
 
-    fn take_ends(&mut self) -> BTreeSet<String> {
-        std::mem::take(&mut self.ends)
+    fn perform(&mut self, own: Generation, asked: &Asked) -> Answer {
+        let is_own = |record: &FileSystemRecord| record.state == FileSystemState::Creating { by: own };
+        match asked.question {
+            Question::Store(ref command) => self.on_command(command),
+            Question::CreateVolume { number } => {
+                if !self.record.as_ref().is_some_and(is_own) || self.volumes.contains_key(&number) {
+                    return Answer::Failed;
+                }
+                self.last_volume += 1;
+                self.volumes.insert(number, (VolumeId(self.last_volume), false));
+                if self.fenced.contains(&own) { Answer::Failed } else { Answer::Yes }
+            }
+            Question::Format { number, .. } => {
+                if self.fenced.contains(&own) {
+                    return Answer::Failed;
+                }
+                let (_, is_formatted) = self.volumes.get_mut(&number).expect("devices have it until others are fenced");
+                *is_formatted = true;
+                Answer::Yes
+            }
+            Question::DeleteVolume { volume } => {
+                if self.fenced.contains(&own) {
+                    return Answer::Failed;
+                }
+                self.volumes.retain(|_, (there, _)| *there != volume);
+                Answer::Yes
+            }
+            Question::Fence(ref fence) => {
+                let hosts = (1..fence.below.0).map(Generation).filter(|host| !fence.except.contains(host));
+                self.fenced.extend(hosts);
+                Answer::Yes
+            }
+            Question::Ownership { .. } => Answer::Ownership(Ownership::default()),
+            ref other => panic!("{other:?}"),
+        }
+    }
+
+    fn may_be_lost(question: &Question) -> bool {
+        matches!(question, Question::Store(Command::EnterFileSystem { .. } | Command::ReplaceFileSystem { .. }))
+    }
+
+    /// Otherwise what it looks at is as before.
+    fn may_wake(&self, own: Generation) -> bool {
+        self.is_over(own)
+    }
+
+    fn passes(&self) -> Option<Duration> {
+        None
+    }
+
+    fn check(&self) {
+        if self.record.as_ref().is_some_and(|record| record.state == FileSystemState::Ready) {
+            assert_eq!(self.volumes.len(), VOLUMES, "a volume of a file system in use is gone: {self:#?}");
+            assert!(self.volumes[&0].1, "a file system in use is not formatted: {self:#?}");
+        }
     }
 }
 
-fn nothing_is_left(world: &World) {
+fn nothing_is_left(world: &CreationWorld) {
     let is_ready = world.record.as_ref().is_some_and(|record| record.state == FileSystemState::Ready);
     assert!(is_ready || (world.record.is_none() && world.volumes.is_empty()), "something is left: {world:#?}");
 }
 
 #[test]
 fn one_of_two_administrators_creates_a_file_system_and_the_other_finds_it() {
-    let ends = explore(World::new(1, QUIET), nothing_is_left);
+    let ends = explore(CreationWorld::new(1, QUIET), nothing_is_left);
     assert_eq!(ends, ["Ok(Changed)".to_string()].into());
-    let ends = explore(World::new(2, QUIET), |world| {
+    let ends = explore(CreationWorld::new(2, QUIET), |world| {
         nothing_is_left(world);
         assert!(world.record.is_some());
     });
@@ -297,17 +240,17 @@ fn one_of_two_administrators_creates_a_file_system_and_the_other_finds_it() {
 
 #[test]
 fn a_creation_that_fails_leaves_nothing() {
-    let ends = explore(World::new(1, Budget { failures: 1, ..QUIET }), nothing_is_left);
+    let ends = explore(CreationWorld::new(1, Budget { failures: 1, ..QUIET }), nothing_is_left);
     ends_with(&ends, &["Ok(Changed)", "Err(Question"]);
-    let ends = explore(World::new(2, Budget { failures: 1, lost: 1, ..QUIET }), nothing_is_left);
+    let ends = explore(CreationWorld::new(2, Budget { failures: 1, lost: 1, ..QUIET }), nothing_is_left);
     ends_with(&ends, &["Ok(Changed)", "Err(Question", "Err(FileSystemExists)"]);
 }
 
 #[test]
 fn what_a_dead_administrator_has_left_is_deleted_first() {
-    let ends = explore(World::new(2, Budget { deaths: 1, ..QUIET }), |world| {
+    let ends = explore(CreationWorld::new(2, Budget { deaths: 1, ..QUIET }), |world| {
         // Whoever lives has created it, or found it being deleted.
-        if world.ends.contains("Ok(Changed)") {
+        if world.administrators.ends.contains("Ok(Changed)") {
             nothing_is_left(world);
         }
     });
@@ -316,11 +259,11 @@ fn what_a_dead_administrator_has_left_is_deleted_first() {
 
 #[test]
 fn an_administrator_that_was_shut_out_touches_nothing_when_it_goes_on() {
-    let ends = explore(World::new(2, Budget { silences: 1, ..QUIET }), |world| {
+    let ends = explore(CreationWorld::new(2, Budget { silences: 1, ..QUIET }), |world| {
         assert!(world.record.is_some(), "nobody has created it: {world:#?}");
         nothing_is_left(world);
     });
     ends_with(&ends, &["Ok(Changed)", "Err(Lost)"]);
     let budget = Budget { silences: 1, failures: 1, ..QUIET };
-    ends_with(&explore(World::new(2, budget), |_| ()), &["Ok(Changed)", "Err(Lost)", "Err(Question"]);
+    ends_with(&explore(CreationWorld::new(2, budget), |_| ()), &["Ok(Changed)", "Err(Lost)", "Err(Question"]);
 }

@@ -1,6 +1,6 @@
 //! File systems that are deleted and checked: a small world with a store, the monitor, metadata servers and administrators.
 
-use super::exploration::{Explored, ends_with, explore};
+use super::exploration::{Administered, Administrators, Asked, ends_with, explore};
 use crate::*;
 use braid_base::{Epoch, FileSystemId, Generation, Ownership, Time, VolumeId};
 use braid_wire::OwnershipRequest;
@@ -13,7 +13,7 @@ const VOLUMES: [VolumeId; 2] = [VolumeId(4), VolumeId(5)];
 const FIRST: Generation = Generation(10);
 
 #[derive(Clone, Debug)]
-struct World {
+struct FileSystemWorld {
     version: Version,
     record: Option<FileSystemRecord>,
     volumes: BTreeSet<VolumeId>,
@@ -22,9 +22,7 @@ struct World {
     monitor: Monitor,
     announced: BTreeSet<Announcement>,
     check: CheckSeen,
-    administrators: BTreeMap<Generation, (Operation, BTreeMap<Tag, Question>, Time)>,
-    stray: Vec<(Generation, Question)>,
-    ends: BTreeSet<String>,
+    administrators: Administrators,
     budget: Budget,
 }
 
@@ -76,19 +74,19 @@ const QUIET: Budget = Budget { lost: 0, deaths: 0, settlers: 0, suspensions: 0, 
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    Answer(Generation, Tag),
-    Lose(Generation, Tag),
-    Stray(usize),
-    Wake(Generation),
-    Die(Generation),
     Settle,
     Follow(FileSystemId),
     Suspend(FileSystemId),
     Lapse,
 }
 
-impl World {
-    fn new(shards: usize, server: fn(Generation) -> Server, operation: impl Into<Operation>, budget: Budget) -> World {
+impl FileSystemWorld {
+    fn new(
+        shards: usize,
+        server: fn(Generation) -> Server,
+        operation: impl Into<Operation>,
+        budget: Budget,
+    ) -> FileSystemWorld {
         let shards = &SHARDS[..shards];
         let generation = |shard: &FileSystemId| Generation(shard.0.into());
         let owned = |shard: &FileSystemId| match server(generation(shard)) {
@@ -97,7 +95,7 @@ impl World {
         };
         let record =
             FileSystemRecord { servers: shards.to_vec(), volumes: VOLUMES.to_vec(), state: FileSystemState::Ready };
-        let mut world = World {
+        let mut world = FileSystemWorld {
             version: Version(1),
             record: Some(record),
             volumes: VOLUMES.into(),
@@ -109,46 +107,21 @@ impl World {
             },
             announced: BTreeSet::new(),
             check: CheckSeen::default(),
-            administrators: BTreeMap::new(),
-            stray: Vec::new(),
-            ends: BTreeSet::new(),
+            administrators: Administrators { lost: budget.lost, deaths: budget.deaths, ..Default::default() },
             budget,
         };
-        world.begin(FIRST, operation.into());
+        world.begin(FIRST, operation);
         world
-    }
-
-    fn begin(&mut self, own: Generation, operation: Operation) {
-        self.administrators.insert(own, (operation, BTreeMap::new(), Time(0)));
-        self.give(own, Input::Start);
-    }
-
-    fn give(&mut self, own: Generation, input: Input) {
-        let (operation, pending, now) = self.administrators.get_mut(&own).expect("it lives");
-        let mut ended = None;
-        for effect in operation.step(*now, input) {
-            match effect {
-                Effect::Ask { tag, question } => drop(pending.insert(tag, question)),
-                Effect::Began(stage) => drop(self.ends.insert(format!("{stage:?}"))),
-                Effect::Ended(result) => ended = Some(result),
-            }
-        }
-        if let Some(result) = ended {
-            let (operation, ..) = self.administrators.remove(&own).expect("it lives");
-            if let (Work::FileSystemDeletion(_), Ok(Done::Changed)) = (operation.work(), &result) {
-                self.check_deleted();
-            }
-            if let Ok(Done::Nothing) = result {
-                assert!(!self.check.changed, "the shards were examined at different times: {self:#?}");
-            }
-            self.ends.insert(format!("{result:?}"));
-        }
     }
 
     fn check_deleted(&self) {
         assert!(self.record.is_none() && self.volumes.is_empty(), "it is not deleted: {self:#?}");
         let is_owned = |owner: &Ownership| owner.owner.is_some_and(|owner| !self.monitor.fenced.contains(&owner));
         assert!(!self.monitor.owners.values().any(is_owned), "a deleted file system has an owner: {self:#?}");
+    }
+
+    fn is_behind(&self, shard: FileSystemId) -> bool {
+        self.budget.follow && self.followed(shard) != self.servers[&shard]
     }
 
     /// What a server does next.
@@ -189,50 +162,6 @@ impl World {
             self.servers.insert(shard, Server::Ended);
         }
         self.own(shard, Some(own));
-    }
-
-    fn perform(&mut self, own: Generation, question: &Question) -> Answer {
-        match *question {
-            Question::Store(ref command) => self.on_command(command),
-            Question::Ownership { file_system, request } => {
-                let now = self.monitor.owners[&file_system];
-                match request {
-                    OwnershipRequest::TakeOver { from } if from == now => self.take_over(file_system, own),
-                    OwnershipRequest::Release { since } if since == now.since => self.own(file_system, None),
-                    _ => {}
-                }
-                Answer::Ownership(self.monitor.owners[&file_system])
-            }
-            Question::DeleteVolume { volume } => {
-                let state = self.record.as_ref().map(|record| record.state);
-                if self.volumes.contains(&volume) {
-                    assert_eq!(state, Some(FileSystemState::Deleting), "volumes are used until then");
-                }
-                self.volumes.remove(&volume);
-                Answer::Yes
-            }
-            Question::Announce(announcement) => {
-                assert!(self.announced.insert(announcement), "it is announced once");
-                Answer::Yes
-            }
-            Question::Withdraw(announcement) => {
-                self.announced.remove(&announcement);
-                Answer::Yes
-            }
-            Question::Examine { shard } => {
-                assert!(self.announced.contains(&Announcement::Check) || self.check.lapsed, "servers know of a check");
-                if self.servers.len() > 1 && !self.check.lapsed {
-                    assert!(self.announced.contains(&Announcement::Settle));
-                    let is_at_work = |server: &Server| matches!(server, Server::Serves(_));
-                    assert!(!self.servers.values().any(is_at_work), "a shard changes meanwhile: {self:#?}");
-                }
-                self.take_over(SHARDS[shard], own);
-                self.own(SHARDS[shard], None);
-                self.check.examined.push(shard);
-                Answer::Ownership(self.monitor.owners[&SHARDS[shard]])
-            }
-            ref other => panic!("{other:?}"),
-        }
     }
 
     fn on_command(&mut self, command: &Command) -> Answer {
@@ -279,29 +208,21 @@ fn check(shards: usize) -> FileSystemCheck {
     FileSystemCheck::of(SHARDS[..shards].to_vec(), FileSystemTiming::default())
 }
 
-impl Explored for World {
+impl Administered for FileSystemWorld {
     type Event = Event;
 
-    fn events(&self) -> Vec<Event> {
+    const NOTES_STAGES: bool = true;
+
+    fn administrators(&self) -> &Administrators {
+        &self.administrators
+    }
+
+    fn administrators_mut(&mut self) -> &mut Administrators {
+        &mut self.administrators
+    }
+
+    fn other_events(&self) -> Vec<Event> {
         let mut events = Vec::new();
-        let is_behind = |shard: &FileSystemId| self.budget.follow && self.followed(*shard) != self.servers[shard];
-        let all_follow = !self.servers.keys().any(is_behind);
-        for (own, (operation, pending, _)) in &self.administrators {
-            for (tag, question) in pending {
-                events.push(Event::Answer(*own, *tag));
-                if self.budget.lost > 0 && matches!(question, Question::Store(_)) {
-                    events.push(Event::Lose(*own, *tag));
-                }
-            }
-            // While no time passes, it looks again when that makes a difference.
-            if operation.deadline().is_some() && (self.budget.time || all_follow) {
-                events.push(Event::Wake(*own));
-            }
-            if self.budget.deaths > 0 {
-                events.push(Event::Die(*own));
-            }
-        }
-        events.extend((0..self.stray.len()).map(Event::Stray));
         let is_deleting = self.record.as_ref().is_some_and(|record| record.state == FileSystemState::Deleting);
         if self.budget.settlers > 0 && is_deleting {
             events.push(Event::Settle);
@@ -310,7 +231,7 @@ impl Explored for World {
             events.push(Event::Lapse);
         }
         for shard in self.servers.keys() {
-            if is_behind(shard) {
+            if self.is_behind(*shard) {
                 events.push(Event::Follow(*shard));
             }
             if self.budget.suspensions > 0 && matches!(self.servers[shard], Server::Serves(_) | Server::Settled(_)) {
@@ -320,46 +241,12 @@ impl Explored for World {
         events
     }
 
-    fn happen(&mut self, event: Event) {
+    fn other_happens(&mut self, event: Event) {
         match event {
-            Event::Answer(own, tag) => {
-                let question = self.administrators.get_mut(&own).unwrap().1.remove(&tag).unwrap();
-                let answer = self.perform(own, &question);
-                self.give(own, Input::Answer { tag, answer });
-            }
-            Event::Lose(own, tag) => {
-                self.budget.lost -= 1;
-                let question = self.administrators.get_mut(&own).unwrap().1.remove(&tag).unwrap();
-                self.stray.push((own, question));
-                self.give(own, Input::Answer { tag, answer: Answer::Unknown });
-            }
-            Event::Stray(number) => {
-                let (own, question) = self.stray.remove(number);
-                self.perform(own, &question);
-            }
-            Event::Wake(own) => {
-                let (operation, _, now) = self.administrators.get_mut(&own).unwrap();
-                let until = operation.deadline().unwrap();
-                // Otherwise it looks again, and has all the time that it needs.
-                *now = if self.budget.time { until.after(Duration::from_secs(60)) } else { until };
-                self.give(own, Input::Wake);
-                if !self.budget.time
-                    && let Some((_, _, now)) = self.administrators.get_mut(&own)
-                {
-                    *now = Time(0);
-                }
-            }
-            Event::Die(own) => {
-                self.budget.deaths -= 1;
-                let (_, pending, _) = self.administrators.remove(&own).unwrap();
-                let has_effect = |question: &Question| matches!(question, Question::Store(_));
-                self.stray.extend(pending.into_values().filter(has_effect).map(|question| (own, question)));
-                self.announced.clear();
-            }
             Event::Settle => {
                 self.budget.settlers -= 1;
                 let own = Generation(FIRST.0 + 1 + self.budget.settlers);
-                self.begin(own, FileSystemDeletion::continuing(own, FileSystemTiming::default()).into());
+                self.begin(own, FileSystemDeletion::continuing(own, FileSystemTiming::default()));
             }
             Event::Follow(shard) => {
                 let (before, after) = (self.servers[&shard], self.followed(shard));
@@ -396,19 +283,90 @@ impl Explored for World {
         }
     }
 
-    fn take_ends(&mut self) -> BTreeSet<String> {
-        std::mem::take(&mut self.ends)
+    fn perform(&mut self, own: Generation, asked: &Asked) -> Answer {
+        match asked.question {
+            Question::Store(ref command) => self.on_command(command),
+            Question::Ownership { file_system, request } => {
+                let now = self.monitor.owners[&file_system];
+                match request {
+                    OwnershipRequest::TakeOver { from } if from == now => self.take_over(file_system, own),
+                    OwnershipRequest::Release { since } if since == now.since => self.own(file_system, None),
+                    _ => {}
+                }
+                Answer::Ownership(self.monitor.owners[&file_system])
+            }
+            Question::DeleteVolume { volume } => {
+                let state = self.record.as_ref().map(|record| record.state);
+                if self.volumes.contains(&volume) {
+                    assert_eq!(state, Some(FileSystemState::Deleting), "volumes are used until then");
+                }
+                self.volumes.remove(&volume);
+                Answer::Yes
+            }
+            Question::Announce(announcement) => {
+                assert!(self.announced.insert(announcement), "it is announced once");
+                Answer::Yes
+            }
+            Question::Withdraw(announcement) => {
+                self.announced.remove(&announcement);
+                Answer::Yes
+            }
+            Question::Examine { shard } => {
+                assert!(self.announced.contains(&Announcement::Check) || self.check.lapsed, "servers know of a check");
+                if self.servers.len() > 1 && !self.check.lapsed {
+                    assert!(self.announced.contains(&Announcement::Settle));
+                    let is_at_work = |server: &Server| matches!(server, Server::Serves(_));
+                    assert!(!self.servers.values().any(is_at_work), "a shard changes meanwhile: {self:#?}");
+                }
+                self.take_over(SHARDS[shard], own);
+                self.own(SHARDS[shard], None);
+                self.check.examined.push(shard);
+                Answer::Ownership(self.monitor.owners[&SHARDS[shard]])
+            }
+            ref other => panic!("{other:?}"),
+        }
+    }
+
+    fn may_be_lost(question: &Question) -> bool {
+        matches!(question, Question::Store(_))
+    }
+
+    fn outlives(question: &Question) -> bool {
+        FileSystemWorld::may_be_lost(question)
+    }
+
+    /// While no time passes, it looks again when that makes a difference.
+    fn may_wake(&self, _: Generation) -> bool {
+        self.budget.time || !self.servers.keys().any(|shard| self.is_behind(*shard))
+    }
+
+    /// Otherwise it looks again, and has all the time that it needs.
+    fn passes(&self) -> Option<Duration> {
+        self.budget.time.then_some(Duration::from_secs(60))
+    }
+
+    fn died(&mut self, _: Generation) {
+        self.announced.clear();
+    }
+
+    fn ended(&mut self, _: Generation, work: &Work, result: &Result<Done, Error>) {
+        if let (Work::FileSystemDeletion(_), Ok(Done::Changed)) = (work, result) {
+            self.check_deleted();
+        }
+        if let Ok(Done::Nothing) = result {
+            assert!(!self.check.changed, "the shards were examined at different times: {self:#?}");
+        }
     }
 }
 
-fn nothing_is_left(world: &World) {
+fn nothing_is_left(world: &FileSystemWorld) {
     assert_eq!(world.announced, BTreeSet::new(), "a check is over: {world:#?}");
 }
 
 #[test]
 fn servers_that_release_a_file_system_in_time_are_not_fenced() {
     for shards in [1, 2] {
-        let world = World::new(shards, Server::Serves, deletion(), QUIET);
+        let world = FileSystemWorld::new(shards, Server::Serves, deletion(), QUIET);
         let ends = explore(world, |world| {
             world.check_deleted();
             assert_eq!(world.monitor.fenced, BTreeSet::new());
@@ -419,19 +377,19 @@ fn servers_that_release_a_file_system_in_time_are_not_fenced() {
 
 #[test]
 fn a_server_that_does_not_end_is_fenced_and_one_that_begins_late_is_too() {
-    let world = World::new(1, Server::Serves, deletion(), Budget { suspensions: 1, time: true, ..QUIET });
-    ends_with(&explore(world, World::check_deleted), &["Ok(Changed)", "FencingServers"]);
-    let world = World::new(2, Server::Begins, deletion(), Budget { time: true, ..QUIET });
-    ends_with(&explore(world, World::check_deleted), &["Ok(Changed)", "FencingServers"]);
+    let world = FileSystemWorld::new(1, Server::Serves, deletion(), Budget { suspensions: 1, time: true, ..QUIET });
+    ends_with(&explore(world, FileSystemWorld::check_deleted), &["Ok(Changed)", "FencingServers"]);
+    let world = FileSystemWorld::new(2, Server::Begins, deletion(), Budget { time: true, ..QUIET });
+    ends_with(&explore(world, FileSystemWorld::check_deleted), &["Ok(Changed)", "FencingServers"]);
 }
 
 #[test]
 fn a_deletion_is_completed_by_whoever_continues_it() {
     for (lost, deaths) in [(2, 0), (0, 1)] {
-        let world = World::new(1, Server::Serves, deletion(), Budget { lost, deaths, settlers: 1, ..QUIET });
+        let world = FileSystemWorld::new(1, Server::Serves, deletion(), Budget { lost, deaths, settlers: 1, ..QUIET });
         let ends = explore(world, |world| {
             let is_left = world.record.as_ref().is_some_and(|record| record.state == FileSystemState::Deleting);
-            let has_died = world.budget.deaths < deaths;
+            let has_died = world.administrators.deaths < deaths;
             assert!(!is_left || (has_died && world.budget.settlers == 0), "nobody completes it: {world:#?}");
         });
         ends_with(&ends, &["Ok(Changed)", "Ok(Nothing)"]);
@@ -440,12 +398,12 @@ fn a_deletion_is_completed_by_whoever_continues_it() {
 
 #[test]
 fn a_file_system_that_there_is_not_is_not_deleted() {
-    let mut world = World::new(1, Server::Serves, deletion(), QUIET);
+    let mut world = FileSystemWorld::new(1, Server::Serves, deletion(), QUIET);
     world.record = None;
     let ends = explore(world, |_| ());
     assert_eq!(ends, ["Err(NoFileSystem)".to_string()].into());
     let continuing = FileSystemDeletion::continuing(FIRST, FileSystemTiming::default());
-    let ends = explore(World::new(1, Server::Serves, continuing, QUIET), |world| {
+    let ends = explore(FileSystemWorld::new(1, Server::Serves, continuing, QUIET), |world| {
         assert_eq!(world.record.as_ref().map(|record| record.state), Some(FileSystemState::Ready));
     });
     assert_eq!(ends, ["Ok(Nothing)".to_string()].into());
@@ -470,7 +428,7 @@ fn processes_that_take_over_again_and_again_end_a_deletion() {
 #[test]
 fn a_check_examines_what_its_servers_have_released() {
     for shards in [1, 2] {
-        let world = World::new(shards, Server::Serves, check(shards), QUIET);
+        let world = FileSystemWorld::new(shards, Server::Serves, check(shards), QUIET);
         let ends = explore(world, |world| {
             nothing_is_left(world);
             assert_eq!(world.check.examined, (0..shards).collect::<Vec<_>>());
@@ -484,32 +442,32 @@ fn a_check_examines_what_its_servers_have_released() {
 #[test]
 fn a_check_fences_a_server_that_does_not_release_but_examines_nothing_that_has_not_settled() {
     let budget = Budget { suspensions: 1, time: true, ..QUIET };
-    let ends = explore(World::new(1, Server::Serves, check(1), budget), nothing_is_left);
+    let ends = explore(FileSystemWorld::new(1, Server::Serves, check(1), budget), nothing_is_left);
     ends_with(&ends, &["Ok(Nothing)", "Unserved"]);
-    let ends = explore(World::new(2, Server::Serves, check(2), budget), nothing_is_left);
+    let ends = explore(FileSystemWorld::new(2, Server::Serves, check(2), budget), nothing_is_left);
     ends_with(&ends, &["Ok(Nothing)", "Err(NotSettled", "Unserved"]);
 }
 
 #[test]
 fn a_check_withdraws_what_it_has_announced_when_answers_are_lost() {
     for shards in [1, 2] {
-        let world = World::new(shards, Server::Serves, check(shards), Budget { lost: 2, ..QUIET });
+        let world = FileSystemWorld::new(shards, Server::Serves, check(shards), Budget { lost: 2, ..QUIET });
         ends_with(&explore(world, nothing_is_left), &["Ok(Nothing)", "Err(Question"]);
     }
 }
 
 #[test]
 fn a_check_that_was_suspended_does_not_join_maps_of_different_times() {
-    let world = World::new(2, Server::Serves, check(2), Budget { lapses: 1, time: true, ..QUIET });
+    let world = FileSystemWorld::new(2, Server::Serves, check(2), Budget { lapses: 1, time: true, ..QUIET });
     ends_with(&explore(world, nothing_is_left), &["Ok(Nothing)", "Err(Interrupted)"]);
 }
 
 #[test]
 fn a_second_check_does_not_begin() {
-    let mut world = World::new(1, Server::Serves, check(1), QUIET);
+    let mut world = FileSystemWorld::new(1, Server::Serves, check(1), QUIET);
     world.announced.insert(Announcement::Check);
     let (tag, own) = (Tag(1), FIRST);
-    let answer = world.perform(own, &Question::Store(Command::ListServers));
+    let answer = world.on_command(&Command::ListServers);
     world.give(own, Input::Answer { tag, answer });
-    assert_eq!(world.ends, ["Err(CheckUnderWay)".to_string()].into());
+    assert_eq!(world.administrators.ends, ["Err(CheckUnderWay)".to_string()].into());
 }

@@ -1,5 +1,6 @@
 //! A small world: the store, two devices, hosts and administrators, and all that may happen next in it.
 
+use super::exploration::Explored;
 use crate::*;
 use braid_base::{DeviceId, Epoch, Generation, Time, VolumeId};
 use braid_layout::VolumeDescription;
@@ -198,8 +199,44 @@ impl World {
         }
     }
 
-    /// What may happen next.
-    pub fn events(&self) -> Vec<Event> {
+    /// Asserts, when nothing can happen any more, that whoever was to settle the change has had its turn.
+    pub fn is_settled(&self) {
+        let left = self.record().and_then(VolumeRecord::administrator);
+        assert!(left.is_none() || self.budget.settlers == 0, "a hold outlives its administrator: {self:#?}");
+    }
+
+    /// True if an administrator that drains hosts would see something new.
+    fn is_worth_a_look(&self) -> bool {
+        let late =
+            |(host, lease): (&Generation, &Lease)| self.hosts.contains_key(host) && lease.confirmed < self.version;
+        !self.leases.iter().any(|(host, lease)| late((host, lease)) && !lease.is_silent)
+    }
+
+    /// The version that a host has applied.
+    fn seen(&self, host: Generation) -> Option<Version> {
+        self.hosts[&host].follower.as_ref().map(Follower::version)
+    }
+
+    /// What must hold at every moment: a volume that is ready is the same everywhere, and one that does not exist is nowhere.
+    fn check(&self) {
+        if !self.life.is_there {
+            assert!(self.devices.is_empty(), "a part of no volume: {self:#?}");
+        } else if self.record.state == VolumeState::Ready {
+            for device in DEVICES {
+                assert_eq!(
+                    held(&self.record.volume, device).as_ref(),
+                    self.devices.get(&device),
+                    "{device}: {self:#?}"
+                );
+            }
+        }
+    }
+}
+
+impl Explored for World {
+    type Event = Event;
+
+    fn events(&self) -> Vec<Event> {
         let mut events = Vec::new();
         for (own, process) in self.administrators.iter().filter(|(_, process)| process.ended.is_none()) {
             for (tag, question) in &process.pending {
@@ -279,14 +316,7 @@ impl World {
         events
     }
 
-    /// True if an administrator that drains hosts would see something new.
-    fn is_worth_a_look(&self) -> bool {
-        let late =
-            |(host, lease): (&Generation, &Lease)| self.hosts.contains_key(host) && lease.confirmed < self.version;
-        !self.leases.iter().any(|(host, lease)| late((host, lease)) && !lease.is_silent)
-    }
-
-    pub fn happen(&mut self, event: Event) {
+    fn happen(&mut self, event: Event) {
         match event {
             Event::Answer(own, tag) => {
                 let question = self.administrators.get_mut(&own).unwrap().pending.remove(&tag).unwrap();
@@ -389,24 +419,10 @@ impl World {
         self.check();
     }
 
-    /// The version that a host has applied.
-    fn seen(&self, host: Generation) -> Option<Version> {
-        self.hosts[&host].follower.as_ref().map(Follower::version)
-    }
-
-    /// What must hold at every moment: a volume that is ready is the same everywhere, and one that does not exist is nowhere.
-    fn check(&self) {
-        if !self.life.is_there {
-            assert!(self.devices.is_empty(), "a part of no volume: {self:#?}");
-        } else if self.record.state == VolumeState::Ready {
-            for device in DEVICES {
-                assert_eq!(
-                    held(&self.record.volume, device).as_ref(),
-                    self.devices.get(&device),
-                    "{device}: {self:#?}"
-                );
-            }
-        }
+    /// They stay: how each administrator has ended distinguishes worlds.
+    fn take_ends(&mut self) -> BTreeSet<String> {
+        let ended = self.administrators.values().filter_map(|process| process.ended.as_ref());
+        ended.map(|ended| format!("{ended:?}")).collect()
     }
 }
 
