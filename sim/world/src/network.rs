@@ -157,6 +157,20 @@ impl Network {
         self.rule = Some(Box::new(rule));
     }
 
+    /// Drops every later message of which this is true.
+    pub fn drop_if(&mut self, is_so: impl FnMut(NodeId, NodeId, &Message) -> bool + 'static) {
+        self.judge_if(Verdict::Drop, is_so);
+    }
+
+    /// Delays every later message of which this is true.
+    pub fn delay_if(&mut self, span: Duration, is_so: impl FnMut(NodeId, NodeId, &Message) -> bool + 'static) {
+        self.judge_if(Verdict::Delay(span), is_so);
+    }
+
+    fn judge_if(&mut self, verdict: Verdict, mut is_so: impl FnMut(NodeId, NodeId, &Message) -> bool + 'static) {
+        self.set_rule(move |from, to, message| if is_so(from, to, message) { verdict } else { Verdict::Pass });
+    }
+
     /// Stops all messages from `from` to `to`; messages in transit still arrive.
     pub fn cut(&mut self, from: NodeId, to: NodeId) {
         self.cuts.insert((from, to));

@@ -7,7 +7,6 @@ use braid_layout::VolumeDescription;
 use braid_machine::{ArrayRequest, HostError, Patience, VolumeRequest};
 use braid_ordering::Ordering;
 use braid_wire::{Command, Failure, Message, Task};
-use braid_world::Verdict;
 use std::time::Duration;
 
 fn array(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
@@ -52,9 +51,7 @@ fn an_ordering_does_not_change_under_a_transaction() {
     for ordering in Ordering::ALL.into_iter().filter(|ordering| *ordering != Ordering::None) {
         let (mut array, a, b) = array(ordering);
         // Device 0 has its intent; device 4, which has the parity, gets no message.
-        array.world.network.set_rule(
-            |_, to, message| if is_write(message) && to == device(4) { Verdict::Drop } else { Verdict::Pass },
-        );
+        array.world.network.drop_if(|_, to, message| is_write(message) && to == device(4));
         let write = array.write(a, 0, BLOCK);
         array.run_for(Duration::from_millis(20));
         let other = if ordering == Ordering::Timestamp { Ordering::DeviceLock } else { Ordering::Timestamp };
@@ -98,10 +95,7 @@ fn an_administrator_that_was_suspended_and_taken_over_changes_nothing() {
     // All devices but one are told by the administrator, which then is suspended.
     let administrator = array.node(a);
     let is_task = |message: &Message| matches!(message, Message::Request(request) if matches!(request.command, Command::Manage { .. }));
-    array.world.network.set_rule(move |from, to, message| {
-        let is_lost = from == administrator && to == device(0) && is_task(message);
-        if is_lost { Verdict::Drop } else { Verdict::Pass }
-    });
+    array.world.network.drop_if(move |from, to, message| from == administrator && to == device(0) && is_task(message));
     array.begin_set_ordering(a, Ordering::DeviceLock);
     array.run_for(Duration::from_secs(2));
     assert_eq!(array.volume().ordering, Ordering::Timestamp, "a device is missing");

@@ -6,7 +6,6 @@ use braid_cluster::{Cluster, HostSlot, Options, Role};
 use braid_machine::{HostOutcome, HostSuccess};
 use braid_ordering::{Atomicity, Ordering};
 use braid_wire::{Command, Message};
-use braid_world::Verdict;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -21,11 +20,7 @@ const ORDERINGS: [Ordering; 4] =
 
 /// A hostwrite of block 0, which lies on device 0: its parity, on device 4, is never written, because the host dies.
 fn die_between_two_writes(array: &mut Cluster, host: HostSlot) {
-    array.world.network.set_rule(
-        |_, to, message| {
-            if is_write(message) && to == device(4) { Verdict::Drop } else { Verdict::Pass }
-        },
-    );
+    array.world.network.drop_if(|_, to, message| is_write(message) && to == device(4));
     array.write(host, 0, BLOCK);
     array.run_for(Duration::from_millis(50));
     array.crash(array.node(host));
@@ -80,10 +75,10 @@ fn a_parity_resync_ends_when_its_device_is_taken_out() {
         // The recomputed parity does not reach device 4 before that is taken out.
         let recomputes = Rc::new(Cell::new(false));
         let seen = recomputes.clone();
-        array.world.network.set_rule(move |_, to, message| {
+        array.world.network.drop_if(move |_, to, message| {
             let lost = is_write(message) && to == device(4);
             seen.set(seen.get() || lost);
-            if lost { Verdict::Drop } else { Verdict::Pass }
+            lost
         });
         wait_until(&mut array, "the parity is recomputed", |_| recomputes.get());
         lose(&mut array, 4);
@@ -92,6 +87,7 @@ fn a_parity_resync_ends_when_its_device_is_taken_out() {
         let Some(Role::Host(host)) = array.world.machine(array.node(b)) else { panic!("the host is up") };
         assert!(host.is_idle(), "{ordering}: the host waits for no device that is out");
         array.world.network.heal();
+        welcome(&mut array, 4);
         all_is_well_with(array, 4);
     }
 }
@@ -104,9 +100,9 @@ fn a_small_write_waits_until_its_stripe_is_resynchronised() {
         assert_eq!(array.finish(before), DONE);
         die_between_two_writes(&mut array, a);
         // After the lease of the dead host, and before any host learns of its transactions.
-        array.world.network.set_rule(|from, _, message| {
+        array.world.network.drop_if(|from, _, message| {
             let heartbeat = matches!(message, Message::Request(request) if request.command == Command::Heartbeat);
-            if heartbeat && matches!(from, NodeId::Host(_)) { Verdict::Drop } else { Verdict::Pass }
+            heartbeat && matches!(from, NodeId::Host(_))
         });
         let keep_alive = |array: &mut Cluster| {
             let read = array.read(b, 8 * BLOCK, 4 * BLOCK);
@@ -185,10 +181,9 @@ fn a_device_that_fails_in_the_middle_of_a_live_hosts_write_takes_nothing_with_it
         assert_eq!(array.finish(before), DONE);
         array.run_for(Duration::from_secs(1));
         // Device 0 has the data; the parity on device 4 is written only when device 2, which does not take part, is out.
-        array.world.network.set_rule(|_, to, message| {
-            let Message::Request(request) = message else { return Verdict::Pass };
-            let early = is_write(message) && to == device(4) && request.epoch.0 < 2;
-            if early { Verdict::Drop } else { Verdict::Pass }
+        array.world.network.drop_if(|_, to, message| {
+            let Message::Request(request) = message else { return false };
+            is_write(message) && to == device(4) && request.epoch.0 < 2
         });
         let write = array.write(a, 0, BLOCK);
         array.run_for(Duration::from_millis(50));

@@ -44,9 +44,8 @@ fn a_reader_whose_lock_was_lost_in_a_restart_does_not_see_half_of_a_write() {
     assert_eq!(array.finish(before), DONE);
     // The reader reads block 0 at once, and reaches block 1 after device 0 has forgotten its lock and both blocks were written.
     let reader = array.node(a);
-    array.world.network.set_rule(move |from, to, message| {
-        let late = from == reader && to == device(1) && is_lock(message);
-        if late { Verdict::Delay(Duration::from_secs(3)) } else { Verdict::Pass }
+    array.world.network.delay_if(Duration::from_secs(3), move |from, to, message| {
+        from == reader && to == device(1) && is_lock(message)
     });
     let read = array.read(a, 0, 2 * BLOCK);
     array.run_for(Duration::from_millis(10));
@@ -63,9 +62,8 @@ fn a_writer_whose_lock_was_lost_in_a_restart_begins_anew() {
     let (mut array, a, b) = array();
     // Its devwrite of the data arrives after that of another host, which found no lock there.
     let writer = array.node(a);
-    array.world.network.set_rule(move |from, to, message| {
-        let late = from == writer && to == device(0) && is_write(message);
-        if late { Verdict::Delay(Duration::from_millis(500)) } else { Verdict::Pass }
+    array.world.network.delay_if(Duration::from_millis(500), move |from, to, message| {
+        from == writer && to == device(0) && is_write(message)
     });
     let first = array.write(a, 0, BLOCK);
     array.run_for(Duration::from_millis(10));
@@ -79,7 +77,7 @@ fn a_writer_whose_lock_was_lost_in_a_restart_begins_anew() {
 #[test]
 fn an_intent_that_is_found_after_a_restart_is_locked_until_it_is_decided() {
     let (mut array, a, b) = array();
-    array.world.network.set_rule(|_, _, message| if carries_commits(message) { Verdict::Drop } else { Verdict::Pass });
+    array.world.network.drop_if(|_, _, message| carries_commits(message));
     let write = array.write(a, 0, BLOCK);
     assert_eq!(array.finish(write), DONE, "committed, though no device knows it");
     restart(&mut array, 0);

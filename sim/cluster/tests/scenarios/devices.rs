@@ -15,8 +15,7 @@ fn administer(array: &mut Cluster, host: HostSlot, request: Administration) -> H
 
 #[test]
 fn a_device_is_added_and_removed_under_load_and_nothing_changes_for_the_volume() {
-    let (mut array, a, b) = array_by(Ordering::Timestamp);
-    fill(&mut array, a);
+    let (mut array, a, b) = filled_array_by(Ordering::Timestamp);
     let volume = array.volume().clone();
     array.add_device(DeviceId(9));
     let add = Administration::AddDevice { device: DeviceId(9), disk: array.disk_of(DeviceId(9)) };
@@ -47,6 +46,7 @@ fn a_device_is_added_and_removed_under_load_and_nothing_changes_for_the_volume()
     }
     lose(&mut array, 2);
     write(&mut array, c, 0, 8 * BLOCK);
+    welcome(&mut array, 2);
     all_is_well_with(array, 2);
 }
 

@@ -70,6 +70,5 @@ fn a_device_that_can_t_write_its_data_anywhere_is_done_without() {
     assert!(stops > 0);
     wait_until(&mut array, "the device is out", |array| member_state(array, 1) == Some(MemberState::Out));
     renew(&mut array, a, 1);
-    wait_in(&mut array, 1);
-    all_is_well(array);
+    all_is_well_with(array, 1);
 }

@@ -19,9 +19,9 @@ fn is_decision(message: &Message) -> bool {
 /// A host writes, and dies before it gets an answer: its devwrites to `lost` never arrive.
 fn die_writing(array: &mut Cluster, host: HostSlot, (offset, length): (u64, u64), lost: &[u16]) {
     let (writer, lost) = (array.node(host), lost.to_vec());
-    array.world.network.set_rule(move |_, to, message| {
+    array.world.network.drop_if(move |_, to, message| {
         let is_lost = is_write(message) && lost.iter().any(|number| to == device(*number));
-        if is_lost || (to == writer && is_written(message)) { Verdict::Drop } else { Verdict::Pass }
+        is_lost || (to == writer && is_written(message))
     });
     array.write(host, offset, length);
     array.run_for(Duration::from_millis(20));
@@ -78,23 +78,19 @@ fn a_device_that_was_out_has_no_say_in_what_was_written_before() {
             let before = content(&mut array, b, 0, 2 * BLOCK);
             // Unlocks are piggybacked like commits.
             array.run_for(Duration::from_millis(100));
-            array
-                .world
-                .network
-                .set_rule(|_, _, message| if carries_commits(message) { Verdict::Drop } else { Verdict::Pass });
+            array.world.network.drop_if(|_, _, message| carries_commits(message));
             write(&mut array, a, 0, 2 * BLOCK);
             array.crash(array.node(a));
             // No node resolves the transaction before the device has crashed, has returned, and has dropped its part.
-            array.world.network.set_rule(|_, _, message| {
-                let Message::Request(request) = message else { return Verdict::Pass };
-                if matches!(request.command, Command::Resolve { .. }) { Verdict::Drop } else { Verdict::Pass }
+            array.world.network.drop_if(|_, _, message| {
+                let Message::Request(request) = message else { return false };
+                matches!(request.command, Command::Resolve { .. })
             });
             lose(&mut array, gone);
             welcome(&mut array, gone);
             array.world.network.heal();
             assert_ne!(content(&mut array, b, 0, 2 * BLOCK), before, "{ordering}: the write was acknowledged");
-            wait_in(&mut array, gone);
-            all_is_well(array);
+            all_is_well_with(array, gone);
         }
     }
 }
@@ -102,13 +98,10 @@ fn a_device_that_was_out_has_no_say_in_what_was_written_before() {
 #[test]
 fn answers_of_two_epochs_do_not_add_up_to_a_commit() {
     for ordering in [Ordering::Timestamp, Ordering::DeviceLock] {
-        let (mut array, a, b) = array_by(ordering);
-        fill(&mut array, a);
+        let (mut array, a, b) = filled_array_by(ordering);
         // Devices 1 and 4 have their intents, and acknowledge them; the devwrite to device 0 never arrives.
         let writer = array.node(a);
-        array.world.network.set_rule(move |from, to, message| {
-            if from == writer && to == device(0) && is_write(message) { Verdict::Drop } else { Verdict::Pass }
-        });
+        array.world.network.drop_if(move |from, to, message| from == writer && to == device(0) && is_write(message));
         let before = content(&mut array, b, 0, 2 * BLOCK);
         let asked = array.write(a, 0, 2 * BLOCK);
         array.run_for(Duration::from_millis(20));
@@ -122,6 +115,7 @@ fn answers_of_two_epochs_do_not_add_up_to_a_commit() {
         assert_ne!(content(&mut array, b, 0, 2 * BLOCK), before, "{ordering}: the write was acknowledged");
         assert!(counters(&array, a).resolved > 0, "{ordering}: the host has resolved the transaction");
         array.world.network.heal();
+        welcome(&mut array, 0);
         all_is_well_with(array, 0);
     }
 }
@@ -145,10 +139,10 @@ fn a_promise_never_to_prepare_outlives_a_restart_and_a_change_of_epoch() {
             array.crash(writer);
             let promised = Rc::new(Cell::new(false));
             let seen = promised.clone();
-            array.world.network.set_rule(move |from, _, message| {
+            array.world.network.drop_if(move |from, _, message| {
                 let vote = is_answer(message, |reply| matches!(reply, Reply::Vote { .. }));
                 seen.set(seen.get() || (vote && from == device(4)));
-                if is_decision(message) { Verdict::Drop } else { Verdict::Pass }
+                is_decision(message)
             });
             array.run_for(Duration::from_secs(6));
             assert!(promised.get(), "{ordering}: another host has resolved the transaction");
@@ -181,11 +175,7 @@ fn a_write_of_unknown_outcome_is_not_written_again_over_what_came_after_it() {
         fill(&mut array, b);
         let writer = array.node(a);
         // All participants have their intents, and their host falls asleep before it learns this.
-        array.world.network.set_rule(
-            move |_, to, message| {
-                if to == writer && is_written(message) { Verdict::Drop } else { Verdict::Pass }
-            },
-        );
+        array.world.network.drop_if(move |_, to, message| to == writer && is_written(message));
         let first = array.write(a, 0, BLOCK);
         array.run_for(Duration::from_millis(20));
         array.world.stall(writer, Duration::from_secs(12));
@@ -231,6 +221,7 @@ fn a_write_that_was_refused_is_not_tried_again_while_others_could_find_it_commit
     let second = content(&mut array, b, 0, 2 * BLOCK);
     assert_eq!(array.finish(first), DONE);
     assert_eq!(content(&mut array, a, 0, 2 * BLOCK), second, "the retry must not overwrite a later write");
+    welcome(&mut array, 0);
     all_is_well_with(array, 0);
 }
 
@@ -238,12 +229,9 @@ fn a_write_that_was_refused_is_not_tried_again_while_others_could_find_it_commit
 fn writes_committed_and_forgotten_during_an_absence_are_resynchronised() {
     // Block 4 is on device 4, and the parity of its stripe on device 3; of stripe 0, device 4 has the parity.
     for (ordering, offset) in KEPT_APART.into_iter().flat_map(|ordering| [(ordering, 0), (ordering, 4 * BLOCK)]) {
-        let (mut array, a, b) = array_by(ordering);
-        fill(&mut array, a);
+        let (mut array, a, b) = filled_array_by(ordering);
         // The device has its intent, durably, and acknowledges it, and never learns that the transaction is committed.
-        array.world.network.set_rule(|_, to, message| {
-            if to == device(4) && carries_commits(message) { Verdict::Drop } else { Verdict::Pass }
-        });
+        array.world.network.drop_if(|_, to, message| to == device(4) && carries_commits(message));
         write(&mut array, a, offset, BLOCK);
         array.run_for(Duration::from_millis(100));
         lose(&mut array, 4);
@@ -262,11 +250,8 @@ fn writes_committed_and_forgotten_during_an_absence_are_resynchronised() {
 
 #[test]
 fn a_write_that_is_committed_waits_for_no_device_that_is_out() {
-    let (mut array, a, b) = array_by(Ordering::Timestamp);
-    fill(&mut array, a);
-    array.world.network.set_rule(|_, to, message| {
-        if to == device(4) && carries_commits(message) { Verdict::Drop } else { Verdict::Pass }
-    });
+    let (mut array, a, b) = filled_array_by(Ordering::Timestamp);
+    array.world.network.drop_if(|_, to, message| to == device(4) && carries_commits(message));
     write(&mut array, a, 0, BLOCK);
     array.crash(device(4));
     wait_until(&mut array, "the device is out", |array| member_state(array, 4) == Some(MemberState::Out));
@@ -275,14 +260,14 @@ fn a_write_that_is_committed_waits_for_no_device_that_is_out() {
     assert!(host.is_idle(), "the host has no operation in progress");
     write(&mut array, b, 0, BLOCK);
     array.world.network.heal();
+    welcome(&mut array, 4);
     all_is_well_with(array, 4);
 }
 
 #[test]
 fn writes_under_way_everywhere_survive_device_after_device_going_and_coming() {
     for ordering in KEPT_APART {
-        let (mut array, a, b) = array_by(ordering);
-        fill(&mut array, a);
+        let (mut array, a, b) = filled_array_by(ordering);
         for victim in [4, 0, 2] {
             let mut asked = Vec::new();
             for number in 0..3 {
@@ -313,9 +298,8 @@ fn an_epoch_that_only_fences_gives_up_nothing_that_is_under_way() {
     fill(&mut array, a);
     // Its devwrite of the data is late: meanwhile a host is fenced.
     let writer = array.node(a);
-    array.world.network.set_rule(move |from, to, message| {
-        let late = from == writer && to == device(0) && is_write(message);
-        if late { Verdict::Delay(Duration::from_millis(300)) } else { Verdict::Pass }
+    array.world.network.delay_if(Duration::from_millis(300), move |from, to, message| {
+        from == writer && to == device(0) && is_write(message)
     });
     let before = counters(&array, a);
     let asked = array.write(a, 0, BLOCK);
@@ -344,6 +328,5 @@ fn a_returning_device_has_dropped_its_undecided_transactions() {
     wait_until(&mut array, "the device is out", |array| member_state(array, 4) == Some(MemberState::Out));
     write(&mut array, b, 0, 4 * BLOCK);
     array.restart_device(DeviceId(4));
-    wait_in(&mut array, 4);
-    all_is_well(array);
+    all_is_well_with(array, 4);
 }

@@ -6,7 +6,7 @@ use braid_base::NodeId;
 use braid_cluster::{Cluster, HostSlot, Options};
 use braid_ordering::Ordering;
 use braid_wire::{Command, Message};
-use braid_world::{LocalClock, Trace, Verdict};
+use braid_world::{LocalClock, Trace};
 use std::time::Duration;
 
 /// An array with two hosts, and a third that only resolves transactions, as any host does.
@@ -29,16 +29,11 @@ fn read_then_lose(layout: &str, devices: usize, ordering: Ordering, lacking: u16
     let (mut array, a, b) = array_like(layout, devices, ordering);
     fill(&mut array, b);
     let writer = array.node(a);
-    array.world.network.set_rule(move |from, to, message| {
-        let is_lost = from == writer && to == device(lacking) && is_write(message);
-        if is_lost { Verdict::Drop } else { Verdict::Pass }
-    });
+    array.world.network.drop_if(move |from, to, message| from == writer && to == device(lacking) && is_write(message));
     array.write(a, 0, BLOCK);
     array.run_for(Duration::from_millis(20));
     array.crash(writer);
-    array.world.network.set_rule(|_, _, message| {
-        if is_resolve(message) { Verdict::Delay(Duration::from_millis(200)) } else { Verdict::Pass }
-    });
+    array.world.network.delay_if(Duration::from_millis(200), |_, _, message| is_resolve(message));
     let NodeId::Host(generation) = writer else { unreachable!("a host") };
     let fenced = array.fence(b, generation);
     assert_eq!(array.finish(fenced), DONE);

@@ -6,7 +6,6 @@ use braid_cluster::{Cluster, FileSystem, HostSlot, Options};
 use braid_machine::{FileHandle, FilesError, FilesRequest, FilesSuccess, HostError, HostSuccess, OpId};
 use braid_metadata::{MetadataService, NodeState};
 use braid_wire::{FileCommand, FileError, FileResult, NewInode, Owner};
-use braid_world::Verdict;
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -306,11 +305,7 @@ fn a_host_that_is_cut_off_has_its_front_end_drop_all_before_others_write() {
     let (mut array, file_system, _) = array();
     let ([a, b], inode, handle, told) = kept(&mut array, &file_system);
     let cut = array.node(b);
-    array.world.network.set_rule(
-        move |from, to, _| {
-            if [from, to].contains(&cut) { Verdict::Drop } else { Verdict::Pass }
-        },
-    );
+    array.world.network.drop_if(move |from, to, _| [from, to].contains(&cut));
     let data = Bytes::from_static(&[8; 100]);
     let written = array.ask_files(a, &file_system, FilesRequest::Write { handle, offset: 0, data });
     assert!(array.finish(written).is_ok(), "b is fenced");

@@ -75,27 +75,23 @@ fn a_device_with_a_new_disk_has_everything_in_the_end() {
             assert_eq!(array.finish(early), DONE);
             write(&mut array, b, 3 * stripe, stripe);
             write(&mut array, a, 4 * stripe, BLOCK);
-            wait_in(&mut array, devices as u16 - 1);
-            all_is_well(array);
+            all_is_well_with(array, devices as u16 - 1);
         }
     }
 }
 
 #[test]
 fn a_device_whose_disk_died_is_replaced_after_it_was_taken_out() {
-    let (mut array, a, _) = array_by(Ordering::Timestamp);
-    fill(&mut array, a);
+    let (mut array, a, _) = filled_array_by(Ordering::Timestamp);
     lose(&mut array, 2);
     write(&mut array, a, 0, 4 * BLOCK);
     renew(&mut array, a, 2);
-    wait_in(&mut array, 2);
-    all_is_well(array);
+    all_is_well_with(array, 2);
 }
 
 #[test]
 fn another_disk_than_the_slots_is_refused_and_the_right_one_is_not() {
-    let (mut array, a, _) = array_by(Ordering::Timestamp);
-    fill(&mut array, a);
+    let (mut array, a, _) = filled_array_by(Ordering::Timestamp);
     let stranger = array.new_disk();
     swap(&mut array, 2, stranger);
     wait_until(&mut array, "the disk is refused", |array| join_refused(array, 2).is_some());
@@ -112,8 +108,7 @@ fn another_disk_than_the_slots_is_refused_and_the_right_one_is_not() {
 
 #[test]
 fn a_disk_with_a_past_takes_no_slot() {
-    let (mut array, a, _) = array_by(Ordering::Timestamp);
-    fill(&mut array, a);
+    let (mut array, a, _) = filled_array_by(Ordering::Timestamp);
     let first = DiskId(3);
     renew(&mut array, a, 2);
     wait_in(&mut array, 2);
@@ -127,14 +122,12 @@ fn a_disk_with_a_past_takes_no_slot() {
     assert!(matches!(join_refused(&array, 2), Some(JoinRefused::OtherDisk { .. })));
     // The operator reverses this.
     assert_eq!(administer(&mut array, a, Administration::Readmit { device: DeviceId(2) }), DONE);
-    wait_in(&mut array, 2);
-    all_is_well(array);
+    all_is_well_with(array, 2);
 }
 
 #[test]
 fn what_can_not_be_is_refused_in_words() {
-    let (mut array, a, _) = array_by(Ordering::Timestamp);
-    fill(&mut array, a);
+    let (mut array, a, _) = filled_array_by(Ordering::Timestamp);
     let admin_error = |outcome: HostOutcome| match outcome {
         Err(HostError::AdminError(admin_error)) => admin_error,
         other => panic!("the request was not refused: {other:?}"),
@@ -155,13 +148,13 @@ fn what_can_not_be_is_refused_in_words() {
     let others = AdminError::NeedsOthers { others: vec![DeviceId(0)] };
     assert_eq!(admin_error(administer(&mut array, a, of(2, disk, blocks))), others);
     assert_eq!(admin_error(administer(&mut array, a, Administration::Fail { device: DeviceId(2) })), others);
+    welcome(&mut array, 0);
     all_is_well_with(array, 0);
 }
 
 #[test]
 fn a_device_failed_by_an_operator_stays_out_until_it_is_readmitted() {
-    let (mut array, a, b) = array_by(Ordering::Timestamp);
-    fill(&mut array, a);
+    let (mut array, a, b) = filled_array_by(Ordering::Timestamp);
     assert_eq!(administer(&mut array, a, Administration::Fail { device: DeviceId(1) }), DONE);
     wait_until(&mut array, "the device is out", |array| member_state(array, 1) == Some(MemberState::Out));
     write(&mut array, b, 0, 8 * BLOCK);
@@ -170,14 +163,12 @@ fn a_device_failed_by_an_operator_stays_out_until_it_is_readmitted() {
     array.run_for(A_WHILE);
     assert_eq!(member_state(&array, 1), Some(MemberState::Out));
     assert_eq!(administer(&mut array, b, Administration::Readmit { device: DeviceId(1) }), DONE);
-    wait_in(&mut array, 1);
-    all_is_well(array);
+    all_is_well_with(array, 1);
 }
 
 #[test]
 fn a_device_goes_on_serving_until_the_array_can_do_without_it() {
-    let (mut array, a, _) = array_by(Ordering::Timestamp);
-    fill(&mut array, a);
+    let (mut array, a, _) = filled_array_by(Ordering::Timestamp);
     let disk = array.new_disk();
     array.crash(device(4));
     assert_eq!(replace(&mut array, a, 2, disk), DONE, "the other device is not unavailable yet");
@@ -189,8 +180,7 @@ fn a_device_goes_on_serving_until_the_array_can_do_without_it() {
     wait_in(&mut array, 4);
     wait_until(&mut array, "the device is out", |array| member_state(array, 2) == Some(MemberState::Out));
     swap(&mut array, 2, disk);
-    wait_in(&mut array, 2);
-    all_is_well(array);
+    all_is_well_with(array, 2);
 }
 
 /// Counts the blocks that restores write to a device, each restore once.
@@ -248,6 +238,7 @@ fn a_rebuild_continues_where_it_was_after_any_death() {
     wait_in(&mut array, 1);
     let total = restored.get();
     assert!(total <= blocks + 256, "{total} blocks were written of {blocks}");
+    array.world.network.heal();
     all_is_well(array);
 }
 
@@ -327,8 +318,7 @@ fn a_spare_takes_the_slot_of_a_device_that_stays_out() {
 
 #[test]
 fn a_new_disk_is_not_read_before_it_is_whole() {
-    let (mut array, a, b) = array_by(Ordering::Timestamp);
-    fill(&mut array, a);
+    let (mut array, a, b) = filled_array_by(Ordering::Timestamp);
     // No host can ask for the absent blocks.
     array.world.network.set_rule(move |_, _, message| {
         let Message::Request(request) = message else { return Verdict::Pass };
@@ -345,8 +335,7 @@ fn a_new_disk_is_not_read_before_it_is_whole() {
     }
     assert!(matches!(member_state(&array, 4), Some(MemberState::Returning { .. })));
     array.world.network.heal();
-    wait_in(&mut array, 4);
-    all_is_well(array);
+    all_is_well_with(array, 4);
 }
 
 /// Rows of units of 16 blocks are written directly to their places, so that they can be corrupted.
@@ -486,8 +475,7 @@ fn a_device_that_gets_nowhere_does_not_hold_up_another() {
     assert!(matches!(member_state(&array, 1), Some(MemberState::Returning { .. })));
     content(&mut array, b, 0, 8 * BLOCK);
     array.world.network.heal();
-    wait_in(&mut array, 1);
-    all_is_well(array);
+    all_is_well_with(array, 1);
 }
 
 #[test]

@@ -139,11 +139,7 @@ fn an_addition_whose_answers_are_lost_is_done_once_though_the_device_crashes_and
     let (mut array, a, b) = array_with_object();
     for round in 0..3 {
         let node = array.node(a);
-        array.world.network.set_rule(
-            move |_, to, message| {
-                if to == node && is_done(message) { Verdict::Drop } else { Verdict::Pass }
-            },
-        );
+        array.world.network.drop_if(move |_, to, message| to == node && is_done(message));
         let op = array.have_done(a, HERE, vec![addition()]);
         array.run_for(Duration::from_millis(100));
         fill_journal(&mut array, b);
@@ -200,9 +196,7 @@ fn a_late_swap_of_a_host_that_is_kept_out_does_nothing_whatever_its_device_went_
         let (mut array, a, b) = array_with_object();
         let node = array.node(a);
         // All copies arrive late; the host has died by then.
-        array.world.network.set_rule(move |from, _, message| {
-            if from == node && is_request(message) { Verdict::Delay(LATE) } else { Verdict::Pass }
-        });
+        array.world.network.delay_if(LATE, move |from, _, message| from == node && is_request(message));
         array.have_done(a, HERE, vec![swap("", "mine")]);
         array.run_for(Duration::from_millis(100));
         array.crash(node);
@@ -236,11 +230,7 @@ fn keep_out(array: &mut Cluster, by: HostSlot, node: NodeId) {
 fn answers_for_a_dead_host_are_kept_until_it_is_fenced_and_others_until_acknowledged() {
     let (mut array, a, b) = array_with_object();
     let node = array.node(a);
-    array.world.network.set_rule(
-        move |_, to, message| {
-            if to == node && is_done(message) { Verdict::Drop } else { Verdict::Pass }
-        },
-    );
+    array.world.network.drop_if(move |_, to, message| to == node && is_done(message));
     let lost: Vec<OpId> = (0..50).map(|_| array.have_done(a, HERE, vec![addition()])).collect();
     array.run_for(Duration::from_millis(300));
     assert!(answers_kept(&array) >= lost.len() as u64, "the device keeps answers that did not reach their hosts");

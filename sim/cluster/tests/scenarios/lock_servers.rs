@@ -25,9 +25,7 @@ fn time_of_write(array: &mut Cluster, host: HostSlot, offset: u64) -> Duration {
 fn begin_late_write(array: &mut Cluster, host: HostSlot, late: Duration) {
     time_of_write(array, host, 0);
     let writer = array.node(host);
-    array.world.network.set_rule(move |from, _, message| {
-        if from == writer && is_write(message) { Verdict::Delay(late) } else { Verdict::Pass }
-    });
+    array.world.network.delay_if(late, move |from, _, message| from == writer && is_write(message));
     array.write(host, 0, BLOCK);
     array.run_for(Duration::from_millis(20));
 }

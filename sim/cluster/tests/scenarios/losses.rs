@@ -65,8 +65,7 @@ fn three_copies_do_without_two_and_both_are_replaced() {
             replace(&mut array, b, 2);
             write(&mut array, a, 3 * BLOCK, 4 * BLOCK);
             wait_in(&mut array, 1);
-            wait_in(&mut array, 2);
-            all_is_well(array);
+            all_is_well_with(array, 2);
         }
     }
 }
@@ -99,8 +98,7 @@ fn a_copy_that_came_back_knows_what_another_has_missed_meanwhile() {
                 content(&mut array, b, number * BLOCK, BLOCK);
             }
             array.restart_device(DeviceId(0));
-            wait_in(&mut array, 0);
-            all_is_well(array);
+            all_is_well_with(array, 0);
         }
     }
 }
@@ -129,8 +127,7 @@ fn two_copies_that_return_together_are_brought_everything_though_the_third_dies_
             content(&mut array, b, number * BLOCK, BLOCK);
         }
         array.restart_device(DeviceId(0));
-        wait_in(&mut array, 0);
-        all_is_well(array);
+        all_is_well_with(array, 0);
     }
 }
 

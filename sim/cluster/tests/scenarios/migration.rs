@@ -6,7 +6,6 @@ use braid_cluster::{Cluster, HostSlot, Options};
 use braid_layout::Layout;
 use braid_machine::{HostError, HostOutcome, HostSuccess};
 use braid_ordering::Ordering;
-use braid_world::Verdict;
 use std::time::Duration;
 
 /// A RAID 1 volume of 40 blocks on devices 0 and 1, with five more devices in the array.
@@ -112,10 +111,7 @@ fn the_copying_host_dies_and_another_continues() {
     wait_idle(&mut array);
     array.begin_move(a, layout("raid5:3+1", 4, 2), ring(&[3, 4, 5, 6])).expect("devices have room");
     // The host dies in the middle of its copies.
-    array
-        .world
-        .network
-        .set_rule(|_, to, message| if is_write(message) && to == device(5) { Verdict::Drop } else { Verdict::Pass });
+    array.world.network.drop_if(|_, to, message| is_write(message) && to == device(5));
     array.copy_all(a, 0);
     array.run_for(Duration::from_millis(200));
     array.crash(array.node(a));

@@ -28,11 +28,10 @@ fn restart_monitor_after(array: &mut Cluster, span: Duration) {
 #[test]
 fn an_epoch_that_was_written_and_never_sent_is_in_effect_when_the_monitor_is_back() {
     for unavailable in [Duration::from_millis(1), Duration::from_secs(7)] {
-        let (mut array, a, b) = array_by(Ordering::Timestamp);
-        fill(&mut array, a);
-        array.world.network.set_rule(|from, _, message| {
+        let (mut array, a, b) = filled_array_by(Ordering::Timestamp);
+        array.world.network.drop_if(|from, _, message| {
             let told = matches!(message, Message::MonitorAnswer(answer) if answer.reply == MonitorReply::Changed);
-            if from == NodeId::Monitor && told { Verdict::Drop } else { Verdict::Pass }
+            from == NodeId::Monitor && told
         });
         array.crash(device(4));
         let asked = array.write(a, 0, BLOCK);
@@ -43,8 +42,7 @@ fn an_epoch_that_was_written_and_never_sent_is_in_effect_when_the_monitor_is_bac
         array.world.network.heal();
         assert_eq!(array.finish(asked), DONE);
         write(&mut array, b, 4 * BLOCK, BLOCK);
-        wait_in(&mut array, 4);
-        all_is_well(array);
+        all_is_well_with(array, 4);
     }
 }
 
@@ -52,8 +50,7 @@ fn an_epoch_that_was_written_and_never_sent_is_in_effect_when_the_monitor_is_bac
 fn a_monitor_that_dies_while_it_writes_an_epoch_has_either_written_it_or_not() {
     for point in [1, 2, 3].into_iter().flat_map(|count| [CrashPoint::Write(count), CrashPoint::Sync(count)]) {
         for device_returns in [false, true] {
-            let (mut array, a, b) = array_by(Ordering::Timestamp);
-            fill(&mut array, a);
+            let (mut array, a, b) = filled_array_by(Ordering::Timestamp);
             array.world.disk_mut(NodeId::Monitor).expect("the node has a disk").crash_at(point);
             array.crash(device(4));
             let asked = array.write(a, 0, BLOCK);
@@ -76,8 +73,7 @@ fn a_monitor_that_dies_while_it_writes_an_epoch_has_either_written_it_or_not() {
             if array.membership().is_none() {
                 array.restart_monitor();
             }
-            wait_in(&mut array, 4);
-            all_is_well(array);
+            all_is_well_with(array, 4);
         }
     }
 }
@@ -85,8 +81,7 @@ fn a_monitor_that_dies_while_it_writes_an_epoch_has_either_written_it_or_not() {
 #[test]
 fn without_its_monitor_the_array_pauses_after_a_lease_and_loses_nothing() {
     for ordering in KEPT_APART {
-        let (mut array, a, b) = array_by(ordering);
-        fill(&mut array, a);
+        let (mut array, a, b) = filled_array_by(ordering);
         array.crash(NodeId::Monitor);
         let begun = array.world.now();
         while array.world.now().since(begun) < Duration::from_secs(3) {
@@ -111,8 +106,7 @@ fn without_its_monitor_the_array_pauses_after_a_lease_and_loses_nothing() {
 
 #[test]
 fn a_device_that_dies_while_the_monitor_is_down_is_marked_out_a_lease_after_its_return() {
-    let (mut array, a, b) = array_by(Ordering::Timestamp);
-    fill(&mut array, a);
+    let (mut array, a, b) = filled_array_by(Ordering::Timestamp);
     array.crash(NodeId::Monitor);
     array.crash(device(0));
     let asked = array.write(a, 0, BLOCK);
@@ -123,14 +117,14 @@ fn a_device_that_dies_while_the_monitor_is_down_is_marked_out_a_lease_after_its_
     assert_eq!(array.finish(asked), DONE);
     assert_eq!(member_state(&array, 0), Some(MemberState::Out));
     write(&mut array, b, 4 * BLOCK, 4 * BLOCK);
+    welcome(&mut array, 0);
     all_is_well_with(array, 0);
 }
 
 #[test]
 fn a_device_that_can_not_reach_the_monitor_serves_no_more_when_it_is_out() {
     for ordering in KEPT_APART {
-        let (mut array, a, b) = array_by(ordering);
-        fill(&mut array, a);
+        let (mut array, a, b) = filled_array_by(ordering);
         // This host receives nothing from the monitor either, so it continues in the old epoch.
         let cut = [array.node(b), device(0)];
         cut_off(&mut array, NodeId::Monitor, &cut);
@@ -156,20 +150,15 @@ fn a_device_that_can_not_reach_the_monitor_serves_no_more_when_it_is_out() {
         assert!(answers.take().is_empty(), "{ordering}: a device without a lease must not answer");
         array.world.network.heal();
         assert_eq!(array.finish(theirs), DONE);
-        wait_in(&mut array, 0);
-        all_is_well(array);
+        all_is_well_with(array, 0);
     }
 }
 
 #[test]
 fn a_lease_that_was_long_on_its_way_ends_no_later_for_that() {
-    let (mut array, a, b) = array_by(Ordering::Timestamp);
-    fill(&mut array, a);
+    let (mut array, a, b) = filled_array_by(Ordering::Timestamp);
     // Messages of the monitor to device 0 are late, so that each lease has a second left; and one host receives none.
-    array.world.network.set_rule(|from, to, _| {
-        let late = from == NodeId::Monitor && to == device(0);
-        if late { Verdict::Delay(Duration::from_secs(3)) } else { Verdict::Pass }
-    });
+    array.world.network.delay_if(Duration::from_secs(3), |from, to, _| from == NodeId::Monitor && to == device(0));
     let deaf = [array.node(b)];
     cut_off(&mut array, NodeId::Monitor, &deaf);
     array.run_for(Duration::from_secs(6));
@@ -182,14 +171,12 @@ fn a_lease_that_was_long_on_its_way_ends_no_later_for_that() {
     array.run_for(Duration::from_secs(1));
     array.world.network.heal();
     assert!(array.finish(read).is_ok());
-    wait_in(&mut array, 0);
-    all_is_well(array);
+    all_is_well_with(array, 0);
 }
 
 #[test]
 fn a_device_that_no_host_reaches_is_taken_out_though_the_monitor_does() {
-    let (mut array, a, b) = array_by(Ordering::Timestamp);
-    fill(&mut array, a);
+    let (mut array, a, b) = filled_array_by(Ordering::Timestamp);
     let hosts = [array.node(a), array.node(b)];
     cut_off(&mut array, device(4), &hosts);
     let begun = array.world.now();
@@ -200,14 +187,12 @@ fn a_device_that_no_host_reaches_is_taken_out_though_the_monitor_does() {
     let took = array.world.now().since(begun);
     assert!(took > Duration::from_secs(4) && took < Duration::from_secs(14), "{took:?}");
     array.world.network.heal();
-    wait_in(&mut array, 4);
-    all_is_well(array);
+    all_is_well_with(array, 4);
 }
 
 #[test]
 fn a_device_that_the_monitor_hears_and_does_not_reach_is_marked_out() {
-    let (mut array, a, b) = array_by(Ordering::Timestamp);
-    fill(&mut array, a);
+    let (mut array, a, b) = filled_array_by(Ordering::Timestamp);
     array.world.network.cut(NodeId::Monitor, device(4));
     let asked = [array.write(a, 0, BLOCK), array.read(b, 4 * BLOCK, BLOCK)];
     array.run_for(A_LEASE);
@@ -217,8 +202,7 @@ fn a_device_that_the_monitor_hears_and_does_not_reach_is_marked_out() {
     }
     assert_eq!(member_state(&array, 4), Some(MemberState::Out));
     array.world.network.heal();
-    wait_in(&mut array, 4);
-    all_is_well(array);
+    all_is_well_with(array, 4);
 }
 
 /// Writes repeatedly; returns the longest duration of a write.
@@ -237,8 +221,7 @@ fn write_for(array: &mut Cluster, host: HostSlot, span: Duration) -> Duration {
 #[test]
 fn a_device_that_receives_nothing_costs_users_a_lease_and_a_second() {
     for phase in 0..6 {
-        let (mut array, a, b) = array_by(Ordering::Timestamp);
-        fill(&mut array, a);
+        let (mut array, a, b) = filled_array_by(Ordering::Timestamp);
         array.run_for(Duration::from_millis(phase * 90));
         for from in [array.node(a), array.node(b), NodeId::Monitor] {
             array.world.network.cut(from, device(4));
@@ -247,8 +230,7 @@ fn a_device_that_receives_nothing_costs_users_a_lease_and_a_second() {
         assert!(longest > Duration::from_secs(4) && longest <= A_LEASE, "{longest:?}");
         assert_eq!(member_state(&array, 4), Some(MemberState::Out));
         array.world.network.heal();
-        wait_in(&mut array, 4);
-        all_is_well(array);
+        all_is_well_with(array, 4);
     }
 }
 
@@ -256,8 +238,7 @@ fn a_device_that_receives_nothing_costs_users_a_lease_and_a_second() {
 #[test]
 fn an_epoch_costs_users_no_more_than_it_takes_all_devices_to_take_it_over() {
     for ordering in KEPT_APART {
-        let (mut array, a, _) = array_by(ordering);
-        fill(&mut array, a);
+        let (mut array, a, _) = filled_array_by(ordering);
         array.crash(device(4));
         let longest = write_for(&mut array, a, Duration::from_secs(8));
         assert!(longest < Duration::from_millis(4_600), "{ordering}: {longest:?}");
@@ -272,8 +253,7 @@ fn an_epoch_costs_users_no_more_than_it_takes_all_devices_to_take_it_over() {
 #[test]
 fn a_device_that_hosts_cannot_reach_costs_them_one_pause_however_long_that_lasts() {
     for back_too in [false, true] {
-        let (mut array, a, b) = array_by(Ordering::Timestamp);
-        fill(&mut array, a);
+        let (mut array, a, b) = filled_array_by(Ordering::Timestamp);
         for host in [array.node(a), array.node(b)] {
             array.world.network.cut(host, device(4));
             if back_too {
@@ -286,8 +266,7 @@ fn a_device_that_hosts_cannot_reach_costs_them_one_pause_however_long_that_lasts
         assert!(longest < Duration::from_millis(100), "{longest:?}");
         assert_eq!((member_state(&array, 4), epoch(&array)), (Some(MemberState::Out), 2));
         array.world.network.heal();
-        wait_in(&mut array, 4);
-        all_is_well(array);
+        all_is_well_with(array, 4);
     }
 }
 
@@ -305,6 +284,7 @@ fn a_host_that_cannot_reach_a_returning_device_does_not_keep_it_from_coming_back
         array.run_for(Duration::from_secs(2));
         array.restart_device(DeviceId(4));
         wait_in(&mut array, 4);
+        array.world.network.heal();
         all_is_well(array);
     }
 }
@@ -324,6 +304,7 @@ fn a_recovery_coordinator_that_can_not_reach_the_device_is_replaced() {
     cut_off(&mut array, oldest, &[device(4)]);
     assert_eq!(member_state(&array, 4), Some(recovery_coordinator));
     wait_in(&mut array, 4);
+    array.world.network.heal();
     all_is_well(array);
 }
 
@@ -372,8 +353,7 @@ fn one_host_of_three_that_reaches_no_device_has_no_device_marked_out() {
 #[test]
 fn leases_use_clocks_that_are_never_set() {
     const YEAR: i64 = 365 * 86_400 * 1_000_000_000;
-    let (mut array, a, b) = array_by(Ordering::Timestamp);
-    fill(&mut array, a);
+    let (mut array, a, b) = filled_array_by(Ordering::Timestamp);
     array.world.step_clock(NodeId::Monitor, YEAR);
     array.run_for(Duration::from_secs(6));
     array.world.step_clock(NodeId::Monitor, -2 * YEAR);
@@ -393,13 +373,13 @@ fn leases_use_clocks_that_are_never_set() {
     write(&mut array, a, 0, BLOCK);
     // The device's computer reboots, too.
     array.world.reboot_clock(device(0), Time(1 << 60));
+    welcome(&mut array, 0);
     all_is_well_with(array, 0);
 }
 
 #[test]
 fn a_late_membership_of_an_earlier_epoch_is_ignored() {
-    let (mut array, a, b) = array_by(Ordering::Timestamp);
-    fill(&mut array, a);
+    let (mut array, a, b) = filled_array_by(Ordering::Timestamp);
     // All messages of the monitor to a host and a device are late and reordered.
     let (slow, mut count) = (array.node(b), 0);
     array.world.network.set_rule(move |from, to, _| {
@@ -413,19 +393,17 @@ fn a_late_membership_of_an_earlier_epoch_is_ignored() {
     for op in asked {
         assert_eq!(array.finish(op), DONE);
     }
-    wait_in(&mut array, 4);
-    all_is_well(array);
+    all_is_well_with(array, 4);
 }
 
 #[test]
 fn requests_of_an_earlier_epoch_are_refused_and_of_a_later_one_make_a_node_ask() {
-    let (mut array, a, b) = array_by(Ordering::Timestamp);
-    fill(&mut array, a);
+    let (mut array, a, b) = filled_array_by(Ordering::Timestamp);
     // One host and one device don't learn of the change until they ask.
     let deaf = [array.node(b), device(1)];
-    array.world.network.set_rule(move |from, to, message| {
+    array.world.network.drop_if(move |from, to, message| {
         let told = matches!(message, Message::MonitorAnswer(answer) if answer.reply == MonitorReply::Changed);
-        if from == NodeId::Monitor && told && deaf.contains(&to) { Verdict::Drop } else { Verdict::Pass }
+        from == NodeId::Monitor && told && deaf.contains(&to)
     });
     lose(&mut array, 4);
     let begun = array.world.now();
@@ -434,13 +412,13 @@ fn requests_of_an_earlier_epoch_are_refused_and_of_a_later_one_make_a_node_ask()
     let took = array.world.now().since(begun);
     assert!(took < Duration::from_millis(600), "a host that learns of a later epoch asks at once: {took:?}");
     array.world.network.heal();
+    welcome(&mut array, 4);
     all_is_well_with(array, 4);
 }
 
 #[test]
 fn heartbeats_alone_change_nothing() {
-    let (mut array, a, _) = array_by(Ordering::Timestamp);
-    fill(&mut array, a);
+    let (mut array, _, _) = filled_array_by(Ordering::Timestamp);
     let changed = Rc::new(RefCell::new(0));
     let count = changed.clone();
     array.world.network.set_rule(move |from, _, message| {

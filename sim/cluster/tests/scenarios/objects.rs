@@ -7,7 +7,6 @@ use braid_cluster::{Cluster, HostSlot};
 use braid_machine::{HostError, HostSuccess, ObjectsRequest};
 use braid_ordering::Ordering;
 use braid_wire::{Action, ActionResult, AttributeName, Message, ObjectCommand, ObjectRequest, Reply, Undefined, When};
-use braid_world::Verdict;
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -50,7 +49,7 @@ fn an_addition_whose_answer_was_lost_is_not_done_again_not_even_by_a_device_that
     let made = done(&mut array, a, request(0, 7, Action::Create));
     assert_eq!(made, ActionResult::Created { object: ObjectId(7) });
     for round in 0..5 {
-        array.world.network.set_rule(|_, _, message| if is_answer(message) { Verdict::Drop } else { Verdict::Pass });
+        array.world.network.drop_if(|_, _, message| is_answer(message));
         let op = array.ask(a, add(7));
         array.run_for(Duration::from_millis(700));
         if round % 2 == 0 {

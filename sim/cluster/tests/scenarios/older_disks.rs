@@ -44,8 +44,7 @@ fn delay_news(array: &mut Cluster, number: u16, wait: Duration) {
 fn an_empty_disk_in_place_of_a_device_s_own_is_not_let_in() {
     for ordering in KEPT_APART {
         for (down, wait) in [(100, 1), (3_000, 1), (9_000, 1), (100, 0), (3_000, 3_000), (9_000, 3_000)] {
-            let (mut array, a, _) = array_by(ordering);
-            fill(&mut array, a);
+            let (mut array, _, _) = filled_array_by(ordering);
             array.crash(device(4));
             delay_news(&mut array, 4, Duration::from_millis(wait));
             array.run_for(Duration::from_millis(down));
@@ -62,8 +61,7 @@ fn an_empty_disk_in_place_of_a_device_s_own_is_not_let_in() {
 fn an_old_copy_of_a_device_s_disk_is_not_let_in() {
     for ordering in KEPT_APART {
         for down in [100, 3_000, 9_000] {
-            let (mut array, a, b) = array_by(ordering);
-            fill(&mut array, a);
+            let (mut array, _, b) = filled_array_by(ordering);
             array.crash(device(4));
             let copy = array.world.disk_mut(device(4)).expect("the node has a disk").clone();
             array.restart_device(DeviceId(4));

@@ -19,9 +19,7 @@ const STRIPE: u64 = 4 * BLOCK;
 const AN_INSTANT: Duration = Duration::from_micros(1);
 
 fn array() -> (Cluster, HostSlot, HostSlot) {
-    let (mut array, a, b) = array_by(Ordering::Timestamp);
-    fill(&mut array, a);
-    (array, a, b)
+    filled_array_by(Ordering::Timestamp)
 }
 
 fn command(message: &Message) -> Option<&Command> {
@@ -124,6 +122,7 @@ fn what_needs_no_unavailable_device_is_read_at_once_though_whole_stripes_were_be
     }
     array.run_for(A_LEASE);
     write(&mut array, a, 0, 3 * STRIPE);
+    welcome(&mut array, 4);
     all_is_well_with(array, 4);
 }
 
@@ -160,10 +159,7 @@ fn nothing_comes_of_a_late_copy_of_a_write_that_was_retracted_before_its_device_
     array.run_for(Duration::from_secs(10));
     array.crash(device(0));
     let (writer, late) = (array.node(a), Duration::from_secs(20));
-    array.world.network.set_rule(move |from, to, message| {
-        let is_late = from == writer && to == device(1) && is_write(message);
-        if is_late { Verdict::Delay(late) } else { Verdict::Pass }
-    });
+    array.world.network.delay_if(late, move |from, to, message| from == writer && to == device(1) && is_write(message));
     let asked = array.write(a, 0, STRIPE);
     let outcome = array.finish(asked);
     assert!(lacks(&outcome, &[0]), "{outcome:?}");
@@ -182,6 +178,7 @@ fn nothing_comes_of_a_late_copy_of_a_write_that_was_retracted_before_its_device_
     assert_eq!(written.get(), 0, "the late copy is refused");
     reads_at_once(&mut array, b, &[1, 2, 3]);
     array.restart_device(DeviceId(0));
+    welcome(&mut array, 4);
     all_is_well_with(array, 4);
 }
 
@@ -192,9 +189,7 @@ fn a_late_retraction_does_not_undo_what_its_host_then_finds_committed() {
     let (mut array, a, b) = array();
     let before = content(&mut array, b, 0, STRIPE);
     let writer = array.node(a);
-    array.world.network.set_rule(move |from, to, message| {
-        if from == device(0) && to == writer && is_written(message) { Verdict::Drop } else { Verdict::Pass }
-    });
+    array.world.network.drop_if(move |from, to, message| from == device(0) && to == writer && is_written(message));
     let asked = array.write(a, 0, STRIPE);
     array.run_for(Duration::from_millis(50));
     restart(&mut array, 1);
@@ -247,16 +242,14 @@ fn a_new_epoch_in_the_middle_of_a_retraction_leaves_one_outcome() {
     for lost in [2, 3] {
         let (mut array, a, b) = array();
         let writer = array.node(a);
-        array.world.network.set_rule(move |from, to, message| {
-            if from == device(0) && to == writer && is_written(message) { Verdict::Drop } else { Verdict::Pass }
-        });
+        array.world.network.drop_if(move |from, to, message| from == device(0) && to == writer && is_written(message));
         let asked = array.write(a, 0, STRIPE);
         array.run_for(Duration::from_millis(20));
         // Some devices hear of the retraction and others do not; then one that does is taken out.
-        array.world.network.set_rule(move |from, to, message| {
+        array.world.network.drop_if(move |from, to, message| {
             let unheard = is_retraction(message) && (to == device(0) || to == device(1) || to == device(3));
             let unanswered = from == device(0) && to == writer && is_written(message);
-            if unheard || unanswered { Verdict::Drop } else { Verdict::Pass }
+            unheard || unanswered
         });
         let outcome = array.finish(asked);
         assert!(matches!(outcome, Err(HostError::TimedOut { .. })), "{outcome:?}");

@@ -79,9 +79,9 @@ fn survives(
 ) -> bool {
     let before = content(array, b, range.0, range.1);
     let (writer, lost) = (array.node(a), lost.to_vec());
-    array.world.network.set_rule(move |_, to, message| {
+    array.world.network.drop_if(move |_, to, message| {
         let is_lost = is_column(message) && lost.iter().any(|number| to == device(*number));
-        if is_lost || (to == writer && is_written(message)) { Verdict::Drop } else { Verdict::Pass }
+        is_lost || (to == writer && is_written(message))
     });
     let executed = counters(array, a).executed;
     array.write(a, range.0, range.1);
@@ -290,6 +290,7 @@ fn nothing_comes_of_a_partial_of_an_earlier_epoch() {
             write(&mut array, a, LARGE.0, LARGE.1);
             array.run_for(Duration::from_secs(1));
         }
+        welcome(&mut array, gone);
         all_is_well_with(array, gone);
     }
 }
@@ -429,6 +430,7 @@ fn in_a_degraded_stripe_survivors_decide_what_a_dead_originator_had_executed() {
         array.run_for(Duration::from_secs(11));
         let took_effect = survives(&mut array, (a, b), range, lost, None);
         assert_eq!(took_effect, expected, "{range:?}, columns lost to {lost:?}");
+        welcome(&mut array, READER);
         all_is_well_with(array, READER);
     }
 }
@@ -446,6 +448,7 @@ fn in_a_degraded_stripe_any_other_device_may_restart_at_any_moment() {
                 done_in_time(&mut array, op, "a device has restarted");
             }
             content(&mut array, b, 0, 4 * BLOCK);
+            welcome(&mut array, READER);
             all_is_well_with(array, READER);
         }
     }

@@ -21,8 +21,7 @@ fn is_open(array: &Cluster, op: OpId) -> bool {
 fn with_two_devices_away_for_two_minutes_they_wait_and_then_succeed() {
     for ordering in KEPT_APART {
         for is_under_way in [false, true] {
-            let (mut array, a, b) = array_by(ordering);
-            fill(&mut array, a);
+            let (mut array, a, b) = filled_array_by(ordering);
             let (at, length) = (0, BLOCK);
             if !is_under_way {
                 array.crash(device(0));
@@ -65,8 +64,7 @@ fn with_two_devices_away_for_two_minutes_they_wait_and_then_succeed() {
 #[test]
 fn they_wait_for_the_monitor_and_for_a_lock_server() {
     for ordering in [Ordering::ServerLock, Ordering::CallbackLock] {
-        let (mut array, a, b) = array_by(ordering);
-        fill(&mut array, a);
+        let (mut array, _, b) = filled_array_by(ordering);
         array.crash(LOCK_SERVER);
         array.crash(braid_base::NodeId::Monitor);
         array.run_for(A_WHILE);
@@ -84,8 +82,7 @@ fn they_wait_for_the_monitor_and_for_a_lock_server() {
 
 #[test]
 fn a_fenced_host_says_so_and_does_not_wait() {
-    let (mut array, a, b) = array_by(Ordering::ServerLock);
-    fill(&mut array, a);
+    let (mut array, a, b) = filled_array_by(Ordering::ServerLock);
     array.crash(device(0));
     array.crash(device(4));
     array.run_for(A_WHILE);

@@ -39,8 +39,7 @@ fn service(array: &Cluster, of: u16) -> Service {
 fn a_device_with_a_damaged_journal_reports_it_and_is_replaced_without_an_error() {
     for ordering in KEPT_APART {
         for unreadable in [false, true] {
-            let (mut array, a, b) = array_by(ordering);
-            fill(&mut array, a);
+            let (mut array, a, b) = filled_array_by(ordering);
             array.crash(device(1));
             let middle = batches(&array, 1);
             let at = middle[middle.len() / 2];
@@ -63,8 +62,7 @@ fn a_device_with_a_damaged_journal_reports_it_and_is_replaced_without_an_error()
             wait_until(&mut array, "the device is out", |array| member_state(array, 1) == Some(MemberState::Out));
             write(&mut array, b, 2 * BLOCK, 3 * BLOCK);
             renew(&mut array, a, 1);
-            wait_in(&mut array, 1);
-            all_is_well(array);
+            all_is_well_with(array, 1);
         }
     }
 }
@@ -93,6 +91,7 @@ fn a_damaged_copy_of_the_monitors_record_costs_nothing() {
             write(&mut array, a, BLOCK, BLOCK);
         }
         array.run_for(Duration::from_secs(10));
+        welcome(&mut array, 4);
         all_is_well_with(array, 4);
     }
 }

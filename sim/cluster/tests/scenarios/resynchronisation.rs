@@ -74,8 +74,7 @@ fn a_recovery_coordinator_that_dies_is_followed_by_another() {
             wait_until(&mut array, "another host is the recovery coordinator", |array| {
                 recovery_coordinator(array) == Some(next)
             });
-            wait_in(&mut array, 4);
-            all_is_well(array);
+            all_is_well_with(array, 4);
         }
     }
 }
@@ -96,8 +95,7 @@ fn a_suspended_recovery_coordinator_is_followed_by_another_and_does_no_harm_when
     write(&mut array, b, 4 * BLOCK, 8 * BLOCK);
     welcome(&mut array, 4);
     array.run_for(Duration::from_secs(20));
-    wait_in(&mut array, 4);
-    all_is_well(array);
+    all_is_well_with(array, 4);
 }
 
 #[test]
@@ -154,9 +152,7 @@ fn all_hosts_write_to_a_device_during_its_resync() {
     for ordering in KEPT_APART {
         let (mut array, a, b) = long_list(ordering);
         // The coordinator's job steps take some time.
-        array.world.network.set_rule(|_, to, message| {
-            if to == device(4) && is_write(message) { Verdict::Delay(Duration::from_millis(2)) } else { Verdict::Pass }
-        });
+        array.world.network.delay_if(Duration::from_millis(2), |_, to, message| to == device(4) && is_write(message));
         array.restart_device(DeviceId(4));
         let mut round = 0;
         while member_state(&array, 4) != Some(MemberState::In) {
@@ -177,18 +173,17 @@ fn all_hosts_write_to_a_device_during_its_resync() {
 fn a_device_is_not_in_before_its_recovery_coordinator_has_all_lists() {
     let (mut array, a, _) = long_list(Ordering::Timestamp);
     // Device 0 does not answer which blocks were missed.
-    array.world.network.set_rule(|_, to, message| {
-        let Message::Request(request) = message else { return Verdict::Pass };
+    array.world.network.drop_if(|_, to, message| {
+        let Message::Request(request) = message else { return false };
         let asks = matches!(request.command, Command::Manage { task: Task::ListMissed { .. }, .. });
-        if asks && to == device(0) { Verdict::Drop } else { Verdict::Pass }
+        asks && to == device(0)
     });
     welcome(&mut array, 4);
     array.run_for(Duration::from_secs(20));
     assert!(matches!(member_state(&array, 4), Some(MemberState::Returning { .. })));
     assert_eq!(recovery_coordinator(&array), Some(array.node(a)));
     array.world.network.heal();
-    wait_in(&mut array, 4);
-    all_is_well(array);
+    all_is_well_with(array, 4);
 }
 
 #[test]
@@ -206,8 +201,7 @@ fn a_recovery_coordinator_that_does_not_know_the_volume_does_not_finish() {
         let adopted = array.ask(host, ArrayRequest::AdoptVolume { volume: volume.clone() });
         assert_eq!(array.finish(adopted), DONE);
     }
-    wait_in(&mut array, 4);
-    all_is_well(array);
+    all_is_well_with(array, 4);
 }
 
 /// The administrator of a new volume has died, and another host continues while device 4 returns. Device 4 is told first. The answers to the
@@ -224,17 +218,16 @@ fn a_survey_during_a_creation_removes_nothing_of_the_new_volume() {
     // What is lost: creations at device 0, at device 4, the survey of device 4, and the lists of what it missed.
     let lost = Rc::new(Cell::new([true, true, true, true]));
     let is_lost = lost.clone();
-    array.world.network.set_rule(move |_, to, message| {
-        let Message::Request(request) = message else { return Verdict::Pass };
-        let Command::Manage { task, .. } = &request.command else { return Verdict::Pass };
+    array.world.network.drop_if(move |_, to, message| {
+        let Message::Request(request) = message else { return false };
+        let Command::Manage { task, .. } = &request.command else { return false };
         let [at_0, at_4, survey, lists] = is_lost.get();
-        let is_lost = match task {
+        match task {
             Task::CreateObject { .. } => (at_0 && to == device(0)) || (at_4 && to == device(4)),
             Task::ListObjects => survey && to == device(4),
             Task::ListMissed { .. } => lists,
             _ => false,
-        };
-        if is_lost { Verdict::Drop } else { Verdict::Pass }
+        }
     });
     let has_part = move |array: &Cluster, number: u16| {
         array.device(DeviceId(number)).is_some_and(|machine| machine.store().object(id.object()).is_some())
@@ -272,18 +265,18 @@ fn resync_in_an_array_without_hosts_waits_for_one() {
     for slot in [a, b] {
         array.replace_host(slot, LocalClock::exact(array.world.now()));
     }
-    wait_in(&mut array, 4);
-    all_is_well(array);
+    all_is_well_with(array, 4);
 }
 
 #[test]
 fn a_recovery_coordinator_repeats_its_report_until_it_is_received() {
     let (mut array, _, _) = long_list(Ordering::Timestamp);
     let mut lost = 0;
-    array.world.network.set_rule(move |_, _, message| {
+    array.world.network.drop_if(move |_, _, message| {
         lost += u32::from(says_it_is_done(message));
-        if says_it_is_done(message) && lost <= 5 { Verdict::Drop } else { Verdict::Pass }
+        says_it_is_done(message) && lost <= 5
     });
+    welcome(&mut array, 4);
     all_is_well_with(array, 4);
 }
 
@@ -303,8 +296,7 @@ fn another_device_that_fails_during_a_resync_is_waited_for() {
         assert!(lacks(&array.finish(read), &[1, 4]), "{ordering}");
         assert!(lacks(&array.finish(written), &[1]), "{ordering}");
         restart(&mut array, 1);
-        wait_in(&mut array, 4);
-        all_is_well(array);
+        all_is_well_with(array, 4);
     }
 }
 
@@ -318,7 +310,6 @@ fn power_fails_everywhere_during_a_resync() {
         array.write(b, 9 * BLOCK, BLOCK);
         array.run_for(Duration::from_micros(200 * round));
         power_fails_everywhere(&mut array, [a, b]);
-        wait_in(&mut array, 4);
-        all_is_well(array);
+        all_is_well_with(array, 4);
     }
 }

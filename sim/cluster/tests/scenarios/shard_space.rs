@@ -149,9 +149,9 @@ fn blocks_in_transit_arrive_whichever_server_dies() {
             let (_, handle) = play.file();
             let seen = Rc::new(Cell::new(false));
             let given = seen.clone();
-            play.array.world.network.set_rule(move |_, _, message| {
+            play.array.world.network.drop_if(move |_, _, message| {
                 given.set(given.get() || gives(message));
-                if is_lost && gives(message) { Verdict::Drop } else { Verdict::Pass }
+                is_lost && gives(message)
             });
             let op = play.begin_write(handle, 0, 600);
             while !seen.get() {
@@ -172,7 +172,7 @@ fn a_server_that_begins_asks_for_what_its_shard_has_not_received() {
     let mut play = play(2, Protocol::OnePhase);
     let (_, handle) = play.file();
     let free = play.status().free;
-    play.array.world.network.set_rule(|_, _, message| if gives(message) { Verdict::Drop } else { Verdict::Pass });
+    play.array.world.network.drop_if(|_, _, message| gives(message));
     play.begin_write(handle, 0, 600);
     play.array.run_for(Duration::from_secs(1));
     let lacking = play.status();

@@ -17,10 +17,10 @@ const YEAR: i64 = 365 * 86_400 * 1_000_000_000;
 /// A host starts to write block 0, its devwrites are delayed by more than an hour, and it sleeps for an hour.
 fn fall_asleep_writing(array: &mut Cluster, host: HostSlot) -> braid_machine::OpId {
     let sleeper = array.node(host);
-    array.world.network.set_rule(move |from, _, message| {
-        let late = from == sleeper && is_write(message);
-        if late { Verdict::Delay(AN_HOUR + Duration::from_secs(10)) } else { Verdict::Pass }
-    });
+    array
+        .world
+        .network
+        .delay_if(AN_HOUR + Duration::from_secs(10), move |from, _, message| from == sleeper && is_write(message));
     let asked = array.write(host, 0, BLOCK);
     array.run_for(Duration::from_millis(20));
     array.world.stall(sleeper, AN_HOUR);
@@ -78,8 +78,7 @@ fn a_host_that_sleeps_for_an_hour_with_locks_is_kept_out_when_it_wakes() {
 #[test]
 fn a_device_suspended_past_its_lease_serves_no_request_before_it_is_renewed() {
     for span in [Duration::from_secs(6), AN_HOUR] {
-        let (mut array, a, b) = array_by(Ordering::Timestamp);
-        fill(&mut array, a);
+        let (mut array, a, b) = filled_array_by(Ordering::Timestamp);
         // Requests of the old epoch wait for the device, and one host continues in that epoch.
         array.world.stall(device(0), span);
         let late = array.node(b);
@@ -108,8 +107,7 @@ fn refused_for_its_clock(array: &mut Cluster, host: HostSlot) {
 
 #[test]
 fn a_host_whose_clock_jumps_a_year_ahead_and_steps_back_continues_without_harm() {
-    let (mut array, a, b) = array_by(Ordering::Timestamp);
-    fill(&mut array, a);
+    let (mut array, a, b) = filled_array_by(Ordering::Timestamp);
     let jumper = array.node(b);
     for degraded in [false, true] {
         if degraded {
@@ -125,14 +123,14 @@ fn a_host_whose_clock_jumps_a_year_ahead_and_steps_back_continues_without_harm()
         content(&mut array, b, 0, 4 * BLOCK);
         assert!(array.world.now().since(begun) < Duration::from_secs(1));
     }
+    welcome(&mut array, 4);
     all_is_well_with(array, 4);
 }
 
 #[test]
 fn a_device_whose_clock_jumps_a_year_ahead_and_steps_back_goes_on() {
     for restarted in [false, true] {
-        let (mut array, a, b) = array_by(Ordering::Timestamp);
-        fill(&mut array, a);
+        let (mut array, a, b) = filled_array_by(Ordering::Timestamp);
         array.world.step_clock(device(4), YEAR);
         if restarted {
             restart(&mut array, 4);
@@ -157,8 +155,7 @@ fn a_device_whose_clock_jumps_a_year_ahead_and_steps_back_goes_on() {
 
 #[test]
 fn a_device_whose_clock_is_a_year_behind_refuses_and_says_why_until_it_is_set_right() {
-    let (mut array, a, b) = array_by(Ordering::Timestamp);
-    fill(&mut array, a);
+    let (mut array, a, b) = filled_array_by(Ordering::Timestamp);
     array.world.step_clock(device(4), -YEAR);
     array.run_for(Duration::from_secs(20));
     // Block 9 is on device 4.
@@ -212,8 +209,7 @@ fn an_array_goes_on_at_once_when_all_its_clocks_were_ahead_and_are_set_right() {
     for ordering in KEPT_APART {
         for ahead in [60_000_000_000, 3_600_000_000_000, YEAR] {
             for restarted in [false, true] {
-                let (mut array, a, b) = array_by(ordering);
-                fill(&mut array, a);
+                let (mut array, a, b) = filled_array_by(ordering);
                 step_all(&mut array, ahead);
                 // Two of the five devices see a stamp of that time.
                 write(&mut array, a, 0, BLOCK);
@@ -238,15 +234,10 @@ fn an_array_goes_on_at_once_when_all_its_clocks_were_ahead_and_are_set_right() {
 #[test]
 fn what_a_host_left_when_all_clocks_were_ahead_is_resolved_when_they_are_right() {
     for ordering in [Ordering::Timestamp, Ordering::ServerLock] {
-        let (mut array, a, b) = array_by(ordering);
-        fill(&mut array, a);
+        let (mut array, a, b) = filled_array_by(ordering);
         step_all(&mut array, 3_600_000_000_000);
         // Data is on device 0 and parity on device 4, whose devwrite never arrives.
-        array.world.network.set_rule(
-            |_, to, message| {
-                if is_write(message) && to == device(4) { Verdict::Drop } else { Verdict::Pass }
-            },
-        );
+        array.world.network.drop_if(|_, to, message| is_write(message) && to == device(4));
         array.write(a, 0, BLOCK);
         array.run_for(Duration::from_millis(50));
         array.crash(array.node(a));
@@ -263,8 +254,7 @@ fn what_a_host_left_when_all_clocks_were_ahead_is_resolved_when_they_are_right()
 
 #[test]
 fn a_host_whose_clock_stays_wrong_is_refused_at_once_also_after_all_clocks_were() {
-    let (mut array, a, b) = array_by(Ordering::Timestamp);
-    fill(&mut array, a);
+    let (mut array, a, b) = filled_array_by(Ordering::Timestamp);
     step_all(&mut array, 60_000_000_000);
     write(&mut array, a, 0, BLOCK);
     step_all(&mut array, -60_000_000_000);

@@ -32,6 +32,13 @@ pub fn array_by(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
     array_of(options_by(ordering))
 }
 
+/// The same array, whose volume the first host has filled.
+pub fn filled_array_by(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
+    let (mut array, a, b) = array_by(ordering);
+    fill(&mut array, a);
+    (array, a, b)
+}
+
 /// The same array, whose hosts compute parity themselves: devices have intents although others never hear of the write.
 pub fn array_of_originators(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
     array_of(Options { sites: vec![SitePolicy::Originator], ..options_by(ordering) })
@@ -205,9 +212,8 @@ pub fn all_is_well(mut array: Cluster) {
     }
 }
 
-/// The same, when a device that is out has returned.
+/// The same, once this device is resynchronised and in.
 pub fn all_is_well_with(mut array: Cluster, number: u16) {
-    welcome(&mut array, number);
     wait_in(&mut array, number);
     all_is_well(array);
 }

@@ -7,7 +7,7 @@ use braid_cluster::{Cluster, HostSlot, Options};
 use braid_machine::{HostError, HostOutcome, HostSuccess, OpId};
 use braid_ordering::Ordering;
 use braid_wire::{Message, OwnershipRefused, OwnershipRequest};
-use braid_world::{LocalClock, Verdict};
+use braid_world::LocalClock;
 use std::time::Duration;
 
 const FS: FileSystemId = FileSystemId(7);
@@ -114,11 +114,11 @@ fn a_device_that_the_monitor_cannot_reach_serves_the_previous_owner_until_its_le
         let mut scene = Scene::new(layout, devices, Ordering::Timestamp);
         // The owner reaches nobody but this device, and neither of them hears the monitor.
         let owner = scene.array.node(scene.owner);
-        scene.array.world.network.set_rule(move |from, to, message| {
+        scene.array.world.network.drop_if(move |from, to, message| {
             let is_deaf = |node| node == owner || node == device(first);
             let is_lost = is_from_monitor(from, message) && is_deaf(to);
             let is_cut = [from, to].contains(&owner) && ![from, to].contains(&device(first));
-            if is_lost || is_cut { Verdict::Drop } else { Verdict::Pass }
+            is_lost || is_cut
         });
         let asked = scene.take_over();
         scene.array.run_for(Duration::from_secs(1));
@@ -139,9 +139,8 @@ fn what_was_under_way_takes_effect_before_the_answer_or_never() {
                 let mut scene = Scene::new(layout, devices, ordering);
                 // Its writes to these devices are under way for longer than any lease, and arrive twice.
                 let owner = scene.array.node(scene.owner);
-                scene.array.world.network.set_rule(move |from, to, message| {
-                    let is_late = from == owner && is_write(message) && late.iter().any(|number| to == device(*number));
-                    if is_late { Verdict::Delay(Duration::from_secs(8)) } else { Verdict::Pass }
+                scene.array.world.network.delay_if(Duration::from_secs(8), move |from, to, message| {
+                    from == owner && is_write(message) && late.iter().any(|number| to == device(*number))
                 });
                 scene.expect_what_was_under_way_before_the_answer_or_never();
             }
@@ -169,10 +168,11 @@ fn the_previous_owner_dies_in_a_write_and_the_heir_reads_what_stays() {
         for lacking in both {
             let mut scene = Scene::new(layout, devices, Ordering::Timestamp);
             let owner = scene.array.node(scene.owner);
-            scene.array.world.network.set_rule(move |from, to, message| {
-                let is_lost = from == owner && to == device(lacking) && is_write(message);
-                if is_lost { Verdict::Drop } else { Verdict::Pass }
-            });
+            scene
+                .array
+                .world
+                .network
+                .drop_if(move |from, to, message| from == owner && to == device(lacking) && is_write(message));
             scene.array.write(scene.owner, 0, BLOCK);
             scene.array.run_for(MOMENT);
             scene.array.crash(owner);

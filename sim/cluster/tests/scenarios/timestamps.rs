@@ -32,11 +32,7 @@ fn a_host_that_dies_between_its_two_writes_leaves_the_old_content() {
     let before = array.write(a, 0, BLOCK);
     assert_eq!(array.finish(before), DONE);
     // Data is on device 0 and parity on device 4: the devwrite of the parity never arrives.
-    array.world.network.set_rule(
-        |_, to, message| {
-            if is_write(message) && to == device(4) { Verdict::Drop } else { Verdict::Pass }
-        },
-    );
+    array.world.network.drop_if(|_, to, message| is_write(message) && to == device(4));
     array.write(a, 0, BLOCK);
     array.run_for(Duration::from_millis(50));
     array.crash(array.node(a));
@@ -49,7 +45,7 @@ fn a_host_that_dies_between_its_two_writes_leaves_the_old_content() {
 #[test]
 fn a_host_that_dies_after_both_writes_and_before_any_commit_leaves_the_new_content() {
     let (mut array, a, b) = array();
-    array.world.network.set_rule(|_, _, message| if carries_commits(message) { Verdict::Drop } else { Verdict::Pass });
+    array.world.network.drop_if(|_, _, message| carries_commits(message));
     let write = array.write(a, 0, BLOCK);
     assert_eq!(array.finish(write), DONE);
     array.crash(array.node(a));
@@ -62,9 +58,7 @@ fn a_host_that_dies_after_both_writes_and_before_any_commit_leaves_the_new_conte
 #[test]
 fn a_device_that_restarts_between_prewrite_and_write_costs_a_retry() {
     let (mut array, a, _) = array();
-    array.world.network.set_rule(|_, to, message| {
-        if is_write(message) && to == device(0) { Verdict::Delay(Duration::from_millis(20)) } else { Verdict::Pass }
-    });
+    array.world.network.delay_if(Duration::from_millis(20), |_, to, message| is_write(message) && to == device(0));
     let write = array.write(a, 0, BLOCK);
     array.run_for(Duration::from_millis(10));
     array.crash(device(0));
@@ -94,9 +88,9 @@ fn every_device_restarting_at_once_loses_nothing_that_was_answered() {
 fn a_lost_commit_is_repeated_and_blocks_no_request_for_long() {
     let (mut array, a, b) = array();
     let mut lost = 0;
-    array.world.network.set_rule(move |_, _, message| {
+    array.world.network.drop_if(move |_, _, message| {
         lost += u32::from(carries_commits(message));
-        if carries_commits(message) && lost <= 6 { Verdict::Drop } else { Verdict::Pass }
+        carries_commits(message) && lost <= 6
     });
     let write = array.write(a, 0, BLOCK);
     assert_eq!(array.finish(write), DONE);
@@ -111,9 +105,9 @@ fn a_lost_commit_is_repeated_and_blocks_no_request_for_long() {
 fn a_lost_abort_is_repeated() {
     let (mut array, a, b) = array();
     let mut lost = 0;
-    array.world.network.set_rule(move |_, _, message| {
+    array.world.network.drop_if(move |_, _, message| {
         lost += u32::from(is_abort(message));
-        if is_abort(message) && lost <= 4 { Verdict::Drop } else { Verdict::Pass }
+        is_abort(message) && lost <= 4
     });
     // Contention causes aborts.
     let writes: Vec<_> = (0..20).map(|round| array.write(if round % 2 == 0 { a } else { b }, 0, 2 * BLOCK)).collect();
@@ -128,9 +122,9 @@ fn a_host_that_sleeps_through_its_lease_does_not_write_twice() {
     let (mut array, a, b) = array();
     // One answer to its devwrites is late, and the host falls asleep: other hosts resolve the transaction, commit it, and write
     // again.
-    array.world.network.set_rule(|from, _, message| {
+    array.world.network.drop_if(|from, _, message| {
         let written = matches!(message, Message::Answer(answer) if matches!(answer.reply, Reply::Written { .. }));
-        if written && from == device(0) { Verdict::Drop } else { Verdict::Pass }
+        written && from == device(0)
     });
     let first = array.write(a, 0, BLOCK);
     array.run_for(Duration::from_millis(20));
