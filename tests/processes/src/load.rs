@@ -113,6 +113,21 @@ impl Load {
         Load { shared, workers, plan }
     }
 
+    /// Starts the writers, and waits until they are at work. Pauses count from then on.
+    #[track_caller]
+    pub fn running(plan: Plan) -> Load {
+        let load = Load::start(plan);
+        load.pause();
+        load
+    }
+
+    /// Waits until more operations have been completed. Returns the longest since the last call.
+    #[track_caller]
+    pub fn pause(&self) -> Duration {
+        self.go_on();
+        self.take_longest()
+    }
+
     /// Waits until more operations have been completed.
     #[track_caller]
     pub fn go_on(&self) {
@@ -267,6 +282,12 @@ impl Plan {
 }
 
 impl Record {
+    /// Verifies the content through each of these servers.
+    #[track_caller]
+    pub fn verify_through(&mut self, uris: &[&str]) {
+        uris.iter().for_each(|uri| self.verify(uri));
+    }
+
     /// Reads every cell through `uri`, and checks that it contains the acknowledged version, or a later one that was sent.
     #[track_caller]
     pub fn verify(&mut self, uri: &str) {

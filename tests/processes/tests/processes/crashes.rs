@@ -26,9 +26,7 @@ fn each_device_may_be_killed_under_load_without_an_error() {
             load.take_longest()
         );
     }
-    let mut record = load.stop();
-    record.verify(&other);
-    record.verify(&array.nbd());
+    load.stop().verify_through(&[&other, &array.nbd()]);
     array.assert_sound("vol0");
 }
 
@@ -36,17 +34,13 @@ fn each_device_may_be_killed_under_load_without_an_error() {
 fn a_killed_host_stops_the_others_for_no_longer_than_its_lease() {
     let array = Array::small();
     let (host, other) = array.host();
-    let load = Load::start(Plan { hosts_may_go: true, ..Plan::of(&[&array.nbd(), &other]) });
-    load.go_on();
-    load.take_longest();
+    let load = Load::running(Plan { hosts_may_go: true, ..Plan::of(&[&array.nbd(), &other]) });
     host.kill();
     load.go_on();
-    load.go_on();
-    let pause = load.take_longest();
+    let pause = load.pause();
     println!("after a host was killed, the longest pause of a writer was {pause:?}");
     assert!(pause <= PAUSE_MAX, "{pause:?}");
-    let mut record = load.stop();
-    record.verify(&array.nbd());
+    load.stop().verify(&array.nbd());
     array.assert_sound("vol0");
 }
 

@@ -79,9 +79,7 @@ fn a_disk_is_replaced_under_load_though_its_process_is_killed_meanwhile() {
     let list = listed(&array);
     assert!(list["devices"][2]["disk"] == replaced["disk"] && replaced["disk"] != before.as_str(), "{list}");
     load.go_on();
-    let mut record = load.stop();
-    record.verify(&other);
-    record.verify(&array.nbd());
+    load.stop().verify_through(&[&other, &array.nbd()]);
     array.assert_sound("vol0");
     // The content of the old disk is obsolete.
     let old = array.device_file(2);

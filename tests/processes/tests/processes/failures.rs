@@ -40,8 +40,7 @@ fn assert_goes_on(load: &Load, what: &str) {
 #[track_caller]
 fn assert_pauses(load: &Load, what: &str, most: Duration) {
     load.go_on();
-    load.go_on();
-    let pause = load.take_longest();
+    let pause = load.pause();
     println!("{what}: the longest pause of a writer was {pause:?}");
     assert!(pause <= most, "{what}: {pause:?}");
 }
@@ -60,9 +59,7 @@ fn assert_volume(status: &Value, volume: usize, state: &str, lacks: &[usize]) {
 fn a_suspended_device_is_marked_out_and_resynchronised_when_resumed() {
     let array = Array::small();
     let (_host, other) = array.host();
-    let load = Load::start(plan(&[&array.nbd(), &other]));
-    load.go_on();
-    load.take_longest();
+    let load = Load::running(plan(&[&array.nbd(), &other]));
     for device in [1, 4] {
         let pid = array.device_pid(device);
         signal(pid, Signal::STOP);
@@ -100,9 +97,7 @@ fn a_suspended_device_is_marked_out_and_resynchronised_when_resumed() {
         println!("device {device} was back in after {:?}", begun.elapsed());
         assert_goes_on(&load, &format!("device {device} has come back"));
     }
-    let mut record = load.stop();
-    record.verify(&other);
-    record.verify(&array.nbd());
+    load.stop().verify_through(&[&other, &array.nbd()]);
     array.assert_sound("vol0");
 }
 
@@ -110,9 +105,7 @@ fn a_suspended_device_is_marked_out_and_resynchronised_when_resumed() {
 fn a_device_that_is_killed_and_soon_back_is_not_even_taken_out() {
     let array = Array::patient();
     let (_host, other) = array.host();
-    let load = Load::start(plan(&[&array.nbd(), &other]));
-    load.go_on();
-    load.take_longest();
+    let load = Load::running(plan(&[&array.nbd(), &other]));
     for device in 0..5 {
         array.kill_device(device);
         assert_goes_on(&load, &format!("device {device} was killed"));
@@ -126,17 +119,14 @@ fn a_device_that_is_killed_and_soon_back_is_not_even_taken_out() {
 fn the_monitor_may_die_or_be_suspended_without_an_error() {
     let array = Array::patient();
     let (_host, other) = array.host();
-    let load = Load::start(plan(&[&array.nbd(), &other]));
-    load.go_on();
-    load.take_longest();
+    let load = Load::running(plan(&[&array.nbd(), &other]));
 
     let pid = array.monitor_pid();
     signal(pid, Signal::KILL);
     array.await_status("the monitor serves again", |status| {
         status["monitor"]["state"] == "serving" && number(&status["monitor"]["pid"]) as u32 != pid
     });
-    load.go_on();
-    let pause = load.take_longest();
+    let pause = load.pause();
     println!("the monitor was killed: the longest pause of a writer was {pause:?}");
     assert!(pause < Duration::from_secs(1), "data does not pass it: {pause:?}");
 
@@ -144,8 +134,7 @@ fn the_monitor_may_die_or_be_suspended_without_an_error() {
     signal(pid, Signal::STOP);
     std::thread::sleep(short(LEASE_DEFAULT));
     signal(pid, Signal::CONT);
-    load.go_on();
-    let pause = load.take_longest();
+    let pause = load.pause();
     println!("the monitor was suspended for {:?}: the longest pause of a writer was {pause:?}", short(LEASE_DEFAULT));
     assert!(pause < Duration::from_secs(1), "leases are longer than that: {pause:?}");
 
@@ -158,8 +147,7 @@ fn the_monitor_may_die_or_be_suspended_without_an_error() {
     assert_eq!(array.monitor_pid(), pid, "a suspended process is not killed");
     signal(pid, Signal::CONT);
     array.await_volume(0, "healthy");
-    load.go_on();
-    println!("the monitor was suspended for longer: the longest pause of a writer was {:?}", load.take_longest());
+    println!("the monitor was suspended for longer: the longest pause of a writer was {:?}", load.pause());
     assert_eq!(number(&array.status()["epoch"]), 1, "no device was taken out while the monitor was suspended");
     load.stop().verify(&other);
     array.assert_sound("vol0");
@@ -171,9 +159,7 @@ fn a_host_that_stands_still_finds_its_work_again_and_others_go_on() {
         let array = Array::small();
         let (host, other) = array.host();
         array.braid(&["volume", "set-ordering", "vol0", ordering]).done();
-        let load = Load::start(plan(&[&array.nbd(), &other]));
-        load.go_on();
-        load.take_longest();
+        let load = Load::running(plan(&[&array.nbd(), &other]));
         load.take_longest_through(0);
         signal(host.pid(), Signal::STOP);
         let begun = Instant::now();
@@ -188,9 +174,7 @@ fn a_host_that_stands_still_finds_its_work_again_and_others_go_on() {
         load.go_on_through(1);
         load.go_on_through(0);
         println!("{ordering}: its own clients waited {:?}", load.take_longest_through(1));
-        let mut record = load.stop();
-        record.verify(&array.nbd());
-        record.verify(&other);
+        load.stop().verify_through(&[&array.nbd(), &other]);
         array.assert_sound("vol0");
     }
 }
@@ -202,15 +186,12 @@ fn a_lock_server_that_stands_still_is_waited_for() {
     for ordering in ["server-lock", "callback-lock"] {
         array.braid(&["volume", "set-ordering", "vol0", ordering]).done();
         Client::open(&other).trim(0, 32 << 20).expect("writers begin with zeros");
-        let load = Load::start(plan(&[&array.nbd(), &other]));
-        load.go_on();
-        load.take_longest();
+        let load = Load::running(plan(&[&array.nbd(), &other]));
         let pid = number(&array.status()["lock_servers"][0]["pid"]) as u32;
         signal(pid, Signal::STOP);
         array.await_status("its silence is seen", |status| status["lock_servers"][0]["state"] != "serving");
         signal(pid, Signal::CONT);
-        load.go_on();
-        println!("{ordering}: the lock server was suspended: the longest pause was {:?}", load.take_longest());
+        println!("{ordering}: the lock server was suspended: the longest pause was {:?}", load.pause());
         assert_eq!(number(&array.status()["lock_servers"][0]["pid"]) as u32, pid, "a suspended process is not killed");
         load.stop().verify(&array.nbd());
         array.assert_sound("vol0");
@@ -234,11 +215,9 @@ fn when_up_itself_dies_the_other_hosts_wait_for_the_next_one() {
     array.give_away_supervisor().kill();
     braid_processes::array::gone(&pids);
     array.start(&[]);
-    load.go_on();
-    println!("up was killed, and started again: the longest pause of a writer was {:?}", load.take_longest());
+    println!("up was killed, and started again: the longest pause of a writer was {:?}", load.pause());
     array.await_volume(0, "healthy");
-    let mut record = load.stop();
-    record.verify(&other);
+    load.stop().verify(&other);
     array.assert_sound("vol0");
 }
 
@@ -400,9 +379,7 @@ fn where_writes_take_effect_on_arrival_parity_is_right_again_after_a_device_or_a
         let create = ["volume", "create", "v", "--size", "8MiB", "--atomicity", "consistent", "--ordering", ordering];
         let own = text(&array.braid(&create).done().json()["nbd"]);
         let other = other.replace("vol0", "v");
-        let load = Load::start(plan(&[&own, &other]));
-        load.go_on();
-        load.take_longest();
+        let load = Load::running(plan(&[&own, &other]));
         signal(array.device_pid(2), Signal::STOP);
         array.await_volume(1, "degraded");
         assert_goes_on(&load, &format!("{ordering}: device 2 is suspended"));
@@ -410,8 +387,7 @@ fn where_writes_take_effect_on_arrival_parity_is_right_again_after_a_device_or_a
         array.await_volume(1, "healthy");
         array.kill_device(3);
         assert_pauses(&load, &format!("{ordering}: device 3 was killed"), PAUSE_AND_RETURN_MAX);
-        let mut record = load.stop();
-        record.verify(&other);
+        load.stop().verify(&other);
         array.assert_sound("v");
 
         Client::open(&own).trim(0, 8 << 20).expect("space can be discarded");

@@ -37,9 +37,7 @@ fn hosts_that_write_different_blocks_of_the_same_stripes_leave_parity_right() {
     for _ in 0..10 {
         load.go_on();
     }
-    let mut record = load.stop();
-    record.verify(&array.nbd());
-    record.verify(&first);
+    load.stop().verify_through(&[&array.nbd(), &first]);
     array.assert_sound("vol0");
 }
 
@@ -95,9 +93,7 @@ fn hosts_that_write_different_bytes_of_the_same_blocks_lose_none() {
     for _ in 0..5 {
         load.go_on();
     }
-    let mut record = load.stop();
-    record.verify(&other);
-    record.verify(&array.nbd());
+    load.stop().verify_through(&[&other, &array.nbd()]);
     array.assert_sound("vol0");
 }
 

@@ -64,9 +64,7 @@ fn plan(hosts: &[&str]) -> Plan {
 fn a_device_whose_link_is_cut_is_marked_out_and_resynchronised_when_it_heals() {
     let Some(Apart { array, link, .. }) = &Apart::up(Array::small) else { return };
     let (_host, other) = array.host();
-    let load = Load::start(plan(&[&array.nbd(), &other]));
-    load.go_on();
-    load.take_longest();
+    let load = Load::running(plan(&[&array.nbd(), &other]));
     for (cut, most) in [(Cut::Whole, PAUSE_MAX), (Cut::ToNear, PAUSE_MAX), (Cut::ToFar, HALF_CUT_PAUSE_MAX)] {
         link.cut(cut);
         let begun = Instant::now();
@@ -74,8 +72,7 @@ fn a_device_whose_link_is_cut_is_marked_out_and_resynchronised_when_it_heals() {
         println!("{cut:?}: taken out after {:?}", begun.elapsed());
         assert_eq!(status["volumes"][0]["missing_devices"], Value::from(vec![DEVICE]), "{status:#}");
         load.go_on();
-        load.go_on();
-        let pause = load.take_longest();
+        let pause = load.pause();
         println!("{cut:?}: the longest pause of a writer was {pause:?}");
         assert!(pause <= most, "{cut:?}: {pause:?}");
         link.heal();
@@ -84,25 +81,20 @@ fn a_device_whose_link_is_cut_is_marked_out_and_resynchronised_when_it_heals() {
         println!("{cut:?}: back in {:?} after it was healed", begun.elapsed());
         load.go_on();
     }
-    let mut record = load.stop();
-    record.verify(&other);
-    record.verify(&array.nbd());
+    load.stop().verify_through(&[&other, &array.nbd()]);
     array.assert_sound("vol0");
 }
 
 #[test]
 fn a_link_that_is_cut_for_a_moment_marks_no_device_out() {
     let Some(Apart { array, link, .. }) = &Apart::up(Array::patient) else { return };
-    let load = Load::start(plan(&[&array.nbd()]));
-    load.go_on();
-    load.take_longest();
+    let load = Load::running(plan(&[&array.nbd()]));
     let epoch = number(&array.status()["epoch"]);
     for cut in [Cut::Whole, Cut::ToNear, Cut::ToFar] {
         link.cut(cut);
         std::thread::sleep(Duration::from_secs(1));
         link.heal();
-        load.go_on();
-        println!("{cut:?} for a second: the longest pause of a writer was {:?}", load.take_longest());
+        println!("{cut:?} for a second: the longest pause of a writer was {:?}", load.pause());
         // TCP retransmits in its own time; the next cut must not interfere with that.
         std::thread::sleep(Duration::from_secs(3));
     }

@@ -30,13 +30,11 @@ fn a_volume_moves_under_load_without_an_error() {
         let said = array.braid(&[&["volume", "migrate", "vol0"][..], to].concat()).done().json();
         assert_eq!(said["volume"]["layout"], to[1]);
         assert!(number(&said["copied_bytes"]) > 0, "{said:#}");
-        load.go_on();
-        let pause = load.take_longest();
+        let pause = load.pause();
         println!("to {}: the longest pause of a writer was {pause:?}", to[1]);
         assert!(pause <= PAUSE_MAX, "{pause:?}");
     }
-    let mut record = load.stop();
-    record.verify(&other);
+    load.stop().verify(&other);
     array.assert_sound("vol0");
 }
 
@@ -71,8 +69,7 @@ fn a_migration_survives_a_kill_and_is_continued_or_undone() {
     let said = array.braid(&["volume", "migrate", "vol0", "--abort"]).done().json();
     assert_eq!((&said["volume"]["layout"], &said["volume"]["lifecycle"]), (&"raid1:2".into(), &"ready".into()));
     load.go_on();
-    let mut record = load.stop();
-    record.verify(&other);
+    load.stop().verify(&other);
     array.assert_sound("vol0");
 }
 

@@ -61,14 +61,12 @@ fn go_round(orderings: &[&str], arguments: &[&str]) -> Array {
         load.go_on();
         load.take_longest();
         assert_eq!(set_ordering(&array, ordering)["changed"], true);
-        load.go_on();
-        let pause = load.take_longest();
+        let pause = load.pause();
         println!("to {ordering}: the longest pause of a writer was {pause:?}");
         assert!(pause <= CHANGE_MAX, "{pause:?}");
     }
     assert_eq!(set_ordering(&array, orderings.last().expect("there are some"))["changed"], false);
-    let mut record = load.stop();
-    record.verify(&other);
+    load.stop().verify(&other);
     array.assert_sound("vol0");
     array
 }
@@ -80,17 +78,14 @@ fn a_lock_server_may_be_killed_under_load_without_an_error() {
     for ordering in ["server-lock", "callback-lock"] {
         set_ordering(&array, ordering);
         emptied(&array);
-        let load = Load::start(Plan::of(&[&array.nbd(), &other]));
-        load.go_on();
-        load.take_longest();
+        let load = Load::running(Plan::of(&[&array.nbd(), &other]));
         let before = lock_server(&array);
         signal(before.0, Signal::KILL);
         array.await_status("the lock server serves again", |_| {
             let (pid, restarts) = lock_server(&array);
             pid != before.0 && restarts > before.1
         });
-        load.go_on();
-        let pause = load.take_longest();
+        let pause = load.pause();
         println!("{ordering}: the longest pause of a writer was {pause:?}");
         assert!(pause <= RESTART_MAX, "{pause:?}");
         load.stop().verify(&other);
@@ -237,8 +232,7 @@ fn a_change_that_is_killed_half_way_is_put_right_and_hosts_go_on() {
         child.wait().expect("it can be waited for");
         seen.push(state);
         array.await_status("the volume is healthy again", |status| status["volumes"][0]["state"] == "healthy");
-        load.go_on();
-        println!("killed while {state}: the longest pause of a writer was {:?}", load.take_longest());
+        println!("killed while {state}: the longest pause of a writer was {:?}", load.pause());
     }
     assert!(seen.contains(&&"draining") && seen.contains(&&"reordering"), "{seen:?}");
     let mut record = load.stop();
