@@ -7,9 +7,8 @@ use braid_base::{
 };
 use braid_blocks::{Content, Piece};
 use braid_host::{Host, HostConfig};
-use braid_layout::{Atomicity, Layout, VolumeDescription};
+use braid_layout::{Layout, VolumeDescription};
 use braid_machine::{Effect, HostEffects, HostInput, Input, Machine, OpId, Patience, VolumeRequest};
-use braid_ordering::Ordering;
 use braid_wire::{Answer, Command, Message, Reply, Request};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -52,17 +51,12 @@ impl Stage {
     fn new() -> Stage {
         let devices: Vec<_> = (0..5).map(DeviceId).collect();
         let scheme = "raid5:4+1".parse().expect("the scheme is valid");
-        let volume = VolumeDescription {
-            id: VOLUME,
-            bytes: BLOCKS * BLOCK_BYTES as u64,
-            layout: Layout::new(scheme, devices.len(), Layout::UNIT_BLOCKS_DEFAULT)
-                .expect("the ring has enough devices"),
-            devices: devices.clone(),
-            ordering: Ordering::Timestamp,
-            atomicity: Atomicity::Implied,
-            parity_site: Default::default(),
-            moving: None,
-        };
+        let volume = VolumeDescription::new(
+            VOLUME,
+            BLOCKS * BLOCK_BYTES as u64,
+            Layout::new(scheme, devices.len(), Layout::UNIT_BLOCKS_DEFAULT).expect("the ring has enough devices"),
+            devices.clone(),
+        );
         let config = HostConfig {
             generation: Generation(7),
             membership: Some(Membership::first(devices.iter().copied())),

@@ -6,7 +6,6 @@ use braid_base::{
 };
 use braid_blocks::{Content, Linkage, Piece};
 use braid_machine::{Effect, Effects};
-use braid_ordering::{Atomicity, Ordering};
 use braid_store::{Intent, Storage, Store, StoreConfig, StoreEvent};
 use braid_wire::ObjectDescription;
 use braid_world::MemoryDisk;
@@ -74,14 +73,7 @@ impl Bench {
         };
         bench.store.start(&mut bench.out);
         assert!(matches!(bench.event(), StoreEvent::Ready(_)), "the store was just made");
-        let description = ObjectDescription {
-            object: OBJECT,
-            first: 0,
-            blocks: BLOCKS,
-            ordering: Ordering::Timestamp,
-            redundant: true,
-            atomicity: Atomicity::Implied,
-        };
+        let description = ObjectDescription::new(OBJECT, BLOCKS);
         bench.store.create_object(1, description, 0, &mut bench.out);
         assert_eq!(bench.event(), StoreEvent::Done { ticket: 1, result: Ok(()) });
         bench

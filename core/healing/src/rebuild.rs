@@ -262,23 +262,18 @@ fn stripes_of(volume: &VolumeDescription, position: usize, blocks: BlockRange) -
 mod tests {
     use super::*;
     use braid_base::{DeviceId, VolumeId};
-    use braid_layout::{Absence, Atomicity, Layout, RestorePlan};
-    use braid_ordering::Ordering;
+    use braid_layout::{Absence, Layout, RestorePlan};
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
     fn volume(scheme: &str, devices: usize, unit: u64, stripes: u64) -> VolumeDescription {
         let layout = Layout::new(scheme.parse().unwrap(), devices, unit).unwrap();
-        VolumeDescription {
-            id: VolumeId(1),
-            bytes: stripes * layout.stripe_blocks() * 4096,
+        VolumeDescription::new(
+            VolumeId(1),
+            stripes * layout.stripe_blocks() * 4096,
             layout,
-            devices: (0..devices as u16).map(DeviceId).collect(),
-            ordering: Ordering::Timestamp,
-            atomicity: Atomicity::Implied,
-            parity_site: Default::default(),
-            moving: None,
-        }
+            (0..devices as u16).map(DeviceId).collect(),
+        )
     }
 
     proptest! {

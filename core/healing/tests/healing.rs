@@ -5,7 +5,6 @@ use braid_blocks::Linkage;
 use braid_healing::{Ctx, Event, Healing, StepId, Volumes};
 use braid_layout::{Atomicity, Layout, Placement, VolumeDescription};
 use braid_machine::{ArrayRequest, HostError, HostOutcome, HostRequest, HostSuccess, JobRequest, OpId};
-use braid_ordering::Ordering;
 use braid_wire::{Failure, Managed, ObjectDescription, RecoveryThrottle, Task};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -39,14 +38,8 @@ impl Stage {
         let devices: Vec<_> = (0..4).map(DeviceId).collect();
         let layout = Layout::new("raid5:3+1".parse().unwrap(), 4, 4).unwrap();
         let volume = VolumeDescription {
-            id: VOLUME,
-            bytes: 8 * layout.stripe_blocks() * 4096,
-            layout,
-            devices: devices.clone(),
-            ordering: Ordering::Timestamp,
             atomicity: Atomicity::Consistent,
-            parity_site: Default::default(),
-            moving: None,
+            ..VolumeDescription::new(VOLUME, 8 * layout.stripe_blocks() * 4096, layout, devices.clone())
         };
         Stage {
             healing: Healing::default(),

@@ -46,6 +46,12 @@ pub struct Absences {
 }
 
 impl VolumeDescription {
+    /// A volume with the usual ordering, atomicity and place of parity. It does not move.
+    pub fn new(id: VolumeId, bytes: u64, layout: Layout, devices: Vec<DeviceId>) -> VolumeDescription {
+        let (ordering, atomicity, parity_site) = (Ordering::Timestamp, Atomicity::Implied, SitePolicy::default());
+        VolumeDescription { id, bytes, layout, devices, ordering, atomicity, parity_site, moving: None }
+    }
+
     /// Validates the description.
     pub fn check(&self) -> Result<(), VolumeError> {
         if self.bytes == 0 || !self.bytes.is_multiple_of(BLOCK_BYTES as u64) {
@@ -293,16 +299,12 @@ mod tests {
     use proptest::prelude::*;
 
     fn volume() -> VolumeDescription {
-        VolumeDescription {
-            id: VolumeId(1),
-            bytes: 1 << 20,
-            layout: Layout::new(RaidLevel::Raid5 { data: 2 }, 3, 16).unwrap(),
-            devices: (0..3).map(DeviceId).collect(),
-            ordering: Ordering::Timestamp,
-            atomicity: Atomicity::Implied,
-            parity_site: Default::default(),
-            moving: None,
-        }
+        VolumeDescription::new(
+            VolumeId(1),
+            1 << 20,
+            Layout::new(RaidLevel::Raid5 { data: 2 }, 3, 16).unwrap(),
+            (0..3).map(DeviceId).collect(),
+        )
     }
 
     #[test]

@@ -171,8 +171,7 @@ mod tests {
     use super::*;
     use crate::device_leases::Renewal;
     use braid_base::{ArrayId, Epoch, VolumeId};
-    use braid_layout::{Atomicity, Layout, RaidLevel, VolumeDescription};
-    use braid_ordering::Ordering;
+    use braid_layout::{Layout, RaidLevel, VolumeDescription};
     use braid_wire::{AdminError, Administration};
     use std::time::Duration;
 
@@ -192,16 +191,12 @@ mod tests {
         fn new() -> Bench {
             let settings = Settings::default();
             let mut stripes = Stripes::default();
-            stripes.adopt(VolumeDescription {
-                id: VolumeId(1),
-                bytes: 1 << 20,
-                layout: Layout::new(RaidLevel::Raid1 { copies: 2 }, 2, 16).expect("it can be laid so"),
-                devices: vec![FIRST, SECOND],
-                ordering: Ordering::Timestamp,
-                atomicity: Atomicity::Implied,
-                parity_site: Default::default(),
-                moving: None,
-            });
+            stripes.adopt(VolumeDescription::new(
+                VolumeId(1),
+                1 << 20,
+                Layout::new(RaidLevel::Raid1 { copies: 2 }, 2, 16).expect("it can be laid so"),
+                vec![FIRST, SECOND],
+            ));
             let devices = [FIRST, SECOND].map(|device| (device, Device::new(Time(0), &settings)));
             let durable = Recorded::of(ArrayId([7; 16]), Membership::first([FIRST, SECOND]));
             let mut bench = Bench { settings, durable, devices: devices.into(), stripes, now: Time(0) };

@@ -82,20 +82,15 @@ impl Stripes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use braid_layout::{Atomicity, Layout, RaidLevel};
-    use braid_ordering::Ordering;
+    use braid_layout::{Layout, RaidLevel};
 
     fn volume(id: u64, scheme: RaidLevel, devices: &[u16]) -> VolumeDescription {
-        VolumeDescription {
-            id: VolumeId(id),
-            bytes: 1 << 20,
-            layout: Layout::new(scheme, devices.len(), 16).expect("the layout is valid"),
-            devices: devices.iter().copied().map(DeviceId).collect(),
-            ordering: Ordering::Timestamp,
-            atomicity: Atomicity::Implied,
-            parity_site: Default::default(),
-            moving: None,
-        }
+        VolumeDescription::new(
+            VolumeId(id),
+            1 << 20,
+            Layout::new(scheme, devices.len(), 16).expect("the layout is valid"),
+            devices.iter().copied().map(DeviceId).collect(),
+        )
     }
 
     fn can_do_without(stripes: &Stripes, device: DeviceId, present: impl Fn(DeviceId) -> bool) -> bool {

@@ -240,18 +240,10 @@ fn take(free: &mut VecDeque<MapExtent>, mut missing: u32) -> Vec<MapExtent> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use braid_ordering::Atomicity;
 
     fn description(object: u64, chunks: u64) -> ObjectDescription {
         let blocks = chunks * CHUNK_BLOCKS - 1;
-        ObjectDescription {
-            object: ObjectId(object),
-            first: 0,
-            blocks,
-            ordering: Ordering::Timestamp,
-            redundant: true,
-            atomicity: Atomicity::Implied,
-        }
+        ObjectDescription::new(ObjectId(object), blocks)
     }
 
     #[test]

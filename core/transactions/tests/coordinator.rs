@@ -6,7 +6,7 @@ use braid_base::{
     TransactionId, VolumeId,
 };
 use braid_blocks::{Content, Piece};
-use braid_layout::{Atomicity, Layout, RaidLevel, VolumeDescription};
+use braid_layout::{Layout, RaidLevel, VolumeDescription};
 use braid_locks::client::{Acquisition, Ctx as LockCtx, LockClient, LockClientConfig, Part};
 use braid_machine::{Effect, HostEffects, HostError, HostOutcome, HostSuccess, OpId, Patience, VolumeRequest};
 use braid_membership::client::{Ctx as MonitorCtx, MonitorClient};
@@ -50,14 +50,13 @@ impl Owner {
         let devices: Vec<_> = (0..5).map(DeviceId).collect();
         let scheme: RaidLevel = "raid5:4+1".parse().expect("a scheme");
         let volume = VolumeDescription {
-            id: VolumeId(1),
-            bytes: 256 * BLOCK_BYTES as u64,
-            layout: Layout::new(scheme, scheme.width(), 1).expect("a layout"),
-            devices: devices.clone(),
             ordering,
-            atomicity: Atomicity::Implied,
-            parity_site: Default::default(),
-            moving: None,
+            ..VolumeDescription::new(
+                VolumeId(1),
+                256 * BLOCK_BYTES as u64,
+                Layout::new(scheme, scheme.width(), 1).expect("a layout"),
+                devices.clone(),
+            )
         };
         let servers = vec![LockServerId(0)];
         let mut owner = Owner {

@@ -555,6 +555,12 @@ pub struct ObjectDescription {
 }
 
 impl ObjectDescription {
+    /// An object of a redundant volume, with the usual ordering and atomicity.
+    pub fn new(object: ObjectId, blocks: u64) -> ObjectDescription {
+        let (ordering, atomicity) = (Ordering::Timestamp, Atomicity::Implied);
+        ObjectDescription { object, first: 0, blocks, ordering, redundant: true, atomicity }
+    }
+
     pub fn range(&self) -> BlockRange {
         BlockRange::new(self.first, self.blocks)
     }

@@ -120,21 +120,20 @@ mod tests {
     use braid_base::limits::Settings;
     use braid_base::{DeviceId, Generation, Membership};
     use braid_host::HostConfig;
-    use braid_layout::{Atomicity, Layout, RaidLevel, VolumeDescription};
+    use braid_layout::{Layout, RaidLevel, VolumeDescription};
     use braid_machine::{ArrayRequest, Effect, OpId, Patience, VolumeRequest};
     use braid_ordering::Ordering;
 
     #[test]
     fn requests_of_a_volume_on_hold_begin_when_its_description_is_renewed() {
         let volume = |id: u64, ordering: Ordering| VolumeDescription {
-            id: VolumeId(id),
-            bytes: 1 << 20,
-            layout: Layout::new(RaidLevel::Raid0 { data: 1 }, 1, 16).unwrap(),
-            devices: vec![DeviceId(0)],
             ordering,
-            atomicity: Atomicity::Implied,
-            parity_site: Default::default(),
-            moving: None,
+            ..VolumeDescription::new(
+                VolumeId(id),
+                1 << 20,
+                Layout::new(RaidLevel::Raid0 { data: 1 }, 1, 16).unwrap(),
+                vec![DeviceId(0)],
+            )
         };
         let host = Host::new(HostConfig {
             generation: Generation(1),

@@ -186,14 +186,14 @@ impl Cluster {
         let world = World::new(ARRAY, rng.next_u64(), braid_world::NetworkOptions::clean(), trace);
         let layout = options.layout;
         let volume = VolumeDescription {
-            id: VOLUME,
-            bytes: options.stripes * layout.stripe_blocks() * BLOCK_BYTES as u64,
-            layout,
-            devices: (0..layout.devices() as u16).map(DeviceId).collect(),
             ordering: options.ordering,
             atomicity: options.atomicity,
-            parity_site: Default::default(),
-            moving: None,
+            ..VolumeDescription::new(
+                VOLUME,
+                options.stripes * layout.stripe_blocks() * BLOCK_BYTES as u64,
+                layout,
+                (0..layout.devices() as u16).map(DeviceId).collect(),
+            )
         };
         let mut cluster = Cluster {
             world,

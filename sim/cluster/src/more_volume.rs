@@ -2,7 +2,7 @@
 
 use braid_base::{BLOCK_BYTES, DeviceId, Rng, VolumeId};
 use braid_layout::{Layout, RaidLevel, VolumeDescription};
-use braid_ordering::{Atomicity, Ordering};
+use braid_ordering::Ordering;
 
 /// A volume in addition to the first one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,14 +51,13 @@ impl MoreVolume {
     pub(crate) fn describe(&self, id: VolumeId, devices: usize) -> VolumeDescription {
         let MoreVolume { layout, first, ordering, stripes } = *self;
         VolumeDescription {
-            id,
-            bytes: stripes * layout.stripe_blocks() * BLOCK_BYTES as u64,
-            layout,
-            devices: (0..layout.devices() as u16).map(|number| DeviceId((first + number) % devices as u16)).collect(),
             ordering,
-            atomicity: Atomicity::Implied,
-            parity_site: Default::default(),
-            moving: None,
+            ..VolumeDescription::new(
+                id,
+                stripes * layout.stripe_blocks() * BLOCK_BYTES as u64,
+                layout,
+                (0..layout.devices() as u16).map(|number| DeviceId((first + number) % devices as u16)).collect(),
+            )
         }
     }
 }

@@ -147,14 +147,14 @@ pub(crate) fn volume(
     let level = level.parse().expect("it is a level");
     let devices: Vec<DeviceId> = devices.map(DeviceId).collect();
     VolumeDescription {
-        id: VolumeId(number),
-        bytes: VOLUME_BLOCKS * BLOCK_BYTES as u64,
-        layout: Layout::new(level, devices.len(), 4).expect("it can be laid so"),
-        devices,
         ordering,
         atomicity,
-        parity_site: SitePolicy::Originator,
-        moving: None,
+        ..VolumeDescription::new(
+            VolumeId(number),
+            VOLUME_BLOCKS * BLOCK_BYTES as u64,
+            Layout::new(level, devices.len(), 4).expect("it can be laid so"),
+            devices,
+        )
     }
 }
 

@@ -236,17 +236,17 @@ fn volumes(parameters: &Parameters, ordering: Ordering) -> Vec<VolumeDescription
     let width = system.devices / count;
     let layout = Layout::new(scheme, width as usize, unit_blocks).expect("parameters are checked");
     let volume = |number: u64| VolumeDescription {
-        id: VolumeId(1 + number),
-        bytes: parameters.stripes() * layout.stripe_blocks() * BLOCK_BYTES as u64,
-        layout,
-        devices: (number * width..(number + 1) * width).map(|device| DeviceId(device as u16)).collect(),
         ordering,
         atomicity: match parameters.protocol.atomicity {
             parameters::Atomicity::Consistent => Atomicity::Consistent,
             parameters::Atomicity::Implied => Atomicity::Implied,
         },
-        parity_site: Default::default(),
-        moving: None,
+        ..VolumeDescription::new(
+            VolumeId(1 + number),
+            parameters.stripes() * layout.stripe_blocks() * BLOCK_BYTES as u64,
+            layout,
+            (number * width..(number + 1) * width).map(|device| DeviceId(device as u16)).collect(),
+        )
     };
     (0..count).map(volume).collect()
 }

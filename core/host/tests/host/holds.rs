@@ -2,7 +2,7 @@
 
 use crate::stage::*;
 use braid_base::{BLOCK_BYTES, DeviceId, MemberState};
-use braid_layout::{Atomicity, Layout, VolumeDescription};
+use braid_layout::{Layout, VolumeDescription};
 use braid_machine::ArrayRequest;
 use braid_ordering::Ordering;
 use braid_wire::{Command, Managed, Reply, Task};
@@ -43,16 +43,7 @@ fn a_hold_lasts_until_the_volume_is_adopted() {
     for held in [true, false] {
         let mut stage = Stage::with_monitor(Ordering::Timestamp);
         let layout = Layout::new("raid5:4+1".parse().expect("a level"), 5, 1).expect("a layout");
-        let volume = VolumeDescription {
-            id: VOLUME,
-            bytes: 256 * BLOCK_BYTES as u64,
-            layout,
-            devices: (0..5).map(DeviceId).collect(),
-            ordering: Ordering::Timestamp,
-            atomicity: Atomicity::Implied,
-            parity_site: Default::default(),
-            moving: None,
-        };
+        let volume = VolumeDescription::new(VOLUME, 256 * BLOCK_BYTES as u64, layout, (0..5).map(DeviceId).collect());
         if held {
             stage.ask(ArrayRequest::HoldVolume { volume: VOLUME });
         }

@@ -98,14 +98,15 @@ impl Stage {
         let scheme: RaidLevel = scheme.parse().expect("a scheme");
         let (blocks, unit) = if scheme.data_units() == 1 { (64, 32) } else { (256, 1) };
         let volume = VolumeDescription {
-            id: VOLUME,
-            bytes: blocks * BLOCK_BYTES as u64,
-            layout: Layout::new(scheme, scheme.width(), unit).expect("a layout"),
-            devices: devices[..scheme.width()].to_vec(),
             ordering,
             atomicity,
             parity_site,
-            moving: None,
+            ..VolumeDescription::new(
+                VOLUME,
+                blocks * BLOCK_BYTES as u64,
+                Layout::new(scheme, scheme.width(), unit).expect("a layout"),
+                devices[..scheme.width()].to_vec(),
+            )
         };
         let config = HostConfig {
             generation: HOST,

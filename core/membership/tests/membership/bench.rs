@@ -5,10 +5,9 @@ use braid_base::{
     ArrayId, Clock, DeviceId, DiskId, Epoch, Generation, LockServerId, MemberState, Membership, NodeId, Now, Time,
     VolumeId,
 };
-use braid_layout::{Atomicity, Layout, RaidLevel, VolumeDescription};
+use braid_layout::{Layout, RaidLevel, VolumeDescription};
 use braid_machine::{ControlOutcome, ControlRequest, Effect, Input, Machine, MonitorEffects, OpId};
 use braid_membership::{DISK_BYTES, Monitor, MonitorConfig, MonitorService};
-use braid_ordering::Ordering;
 use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest};
 use braid_world::MemoryDisk;
 use std::collections::{BTreeMap, VecDeque};
@@ -51,16 +50,12 @@ pub fn config(devices: u16) -> MonitorConfig {
 }
 
 pub fn volume(id: u64, scheme: RaidLevel, devices: &[u16]) -> VolumeDescription {
-    VolumeDescription {
-        id: VolumeId(id),
-        bytes: 1 << 20,
-        layout: Layout::new(scheme, devices.len(), 16).expect("the layout is valid"),
-        devices: devices.iter().copied().map(DeviceId).collect(),
-        ordering: Ordering::Timestamp,
-        atomicity: Atomicity::Implied,
-        parity_site: Default::default(),
-        moving: None,
-    }
+    VolumeDescription::new(
+        VolumeId(id),
+        1 << 20,
+        Layout::new(scheme, devices.len(), 16).expect("the layout is valid"),
+        devices.iter().copied().map(DeviceId).collect(),
+    )
 }
 
 pub fn device(number: u16) -> NodeId {
@@ -125,8 +120,7 @@ impl Bench {
     /// Restarts the monitor with its disk.
     pub fn restart(&mut self, config: MonitorConfig) {
         self.restart_stalled(config);
-        self.stalled = false;
-        self.run_disk();
+        self.resume_disk();
     }
 
     /// Restarts the monitor with its disk, which executes one command whenever it is told to.
@@ -161,6 +155,12 @@ impl Bench {
     /// One step, and all disk commands that follow from it.
     pub fn take(&mut self, input: Input<braid_machine::ControlRequest>) {
         self.step(input);
+        self.run_disk();
+    }
+
+    /// The disk executes what it was asked to do, and goes on.
+    pub fn resume_disk(&mut self) {
+        self.stalled = false;
         self.run_disk();
     }
 

@@ -5,7 +5,6 @@ use crate::disk::TestDisk;
 use crate::protocol::{Bench, OBJECT, config, data, hole, intent, pattern, patterns, transaction};
 use braid_base::{BlockRange, DiskId, Rng};
 use braid_blocks::{Content, Piece};
-use braid_ordering::{Atomicity, Ordering};
 use braid_store::{Storage, Store, StoreEvent};
 use braid_wire::{Failure, ObjectDescription};
 use std::collections::BTreeSet;
@@ -15,14 +14,7 @@ const BLOCKS: u64 = 400;
 fn with_absent(journal: u64, seed: u64) -> Bench {
     let writes = Store::format_with(&config(), DiskId(1), 77, Some(journal)).expect("it is large enough");
     let (mut bench, _) = Bench::start(TestDisk::formatted(writes), seed).expect("it was just made");
-    let description = ObjectDescription {
-        object: OBJECT,
-        first: 0,
-        blocks: BLOCKS,
-        ordering: Ordering::Timestamp,
-        redundant: true,
-        atomicity: Atomicity::Implied,
-    };
+    let description = ObjectDescription::new(OBJECT, BLOCKS);
     bench.store.create_object(1, description, u64::MAX, &mut bench.out);
     bench.settle();
     assert_eq!(bench.events.pop_front(), Some(StoreEvent::Done { ticket: 1, result: Ok(()) }));

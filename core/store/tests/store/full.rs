@@ -6,7 +6,6 @@ use crate::protocol::{Bench, OBJECT, SIZE, config, data, hole, intent, patterns,
 use crate::requests::{ask, command, set};
 use crate::run::Run;
 use braid_base::{BLOCK_BYTES, DiskId, Generation, ObjectId, TransactionId};
-use braid_ordering::{Atomicity, Ordering};
 use braid_store::{Storage, Store, StoreEvent};
 use braid_wire::{Action, Failure, ObjectDescription, ObjectRequest};
 use proptest::prelude::*;
@@ -20,14 +19,7 @@ fn with_space(slots: u64) -> Bench {
     let data_offset = braid_store::Superblock::read(&disk.get(0, 8192)).expect("just made").geometry.data_offset;
     disk.space = data_offset + slots * 73_728;
     let (mut bench, _) = Bench::start(disk, 3).expect("nothing is wrong");
-    let description = ObjectDescription {
-        object: OBJECT,
-        first: 0,
-        blocks: 1600,
-        ordering: Ordering::Timestamp,
-        redundant: true,
-        atomicity: Atomicity::Implied,
-    };
+    let description = ObjectDescription::new(OBJECT, 1600);
     bench.store.create_object(1, description, 0, &mut bench.out);
     bench.settle();
     bench.events.clear();
@@ -158,14 +150,7 @@ fn objects_can_not_promise_more_than_there_is() {
     let mut bench = Bench::new(1);
     let room = bench.store.free_blocks();
     assert!(room * 4096 < SIZE && room > 1000);
-    let description = |object: u64, blocks| ObjectDescription {
-        object: braid_base::ObjectId(object),
-        first: 0,
-        blocks,
-        ordering: Ordering::Timestamp,
-        redundant: true,
-        atomicity: Atomicity::Implied,
-    };
+    let description = |object: u64, blocks| ObjectDescription::new(braid_base::ObjectId(object), blocks);
     let create = |bench: &mut Bench, description| {
         bench.store.create_object(1, description, 0, &mut bench.out);
         bench.settle();

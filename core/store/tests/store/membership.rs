@@ -4,7 +4,6 @@ use crate::disk::TestDisk;
 use crate::protocol::{Bench, JOURNAL, OBJECT, config, data, intent, pattern, transaction};
 use braid_base::{BlockRange, DeviceId, DiskId, Epoch, Member, MemberState, Membership, ObjectId, limits};
 use braid_blocks::Linkage;
-use braid_ordering::{Atomicity, Ordering};
 use braid_store::{Intent, Storage, Store, StoreEvent};
 use braid_wire::{Failure, ObjectDescription};
 use std::collections::BTreeSet;
@@ -32,14 +31,7 @@ impl Bench {
     fn with_members(mut self) -> Bench {
         let bench = &mut self;
         for (object, redundant) in [(OBJECT, true), (NOT_REDUNDANT, false)] {
-            let description = ObjectDescription {
-                object,
-                first: 0,
-                blocks: 100,
-                ordering: Ordering::Timestamp,
-                redundant,
-                atomicity: Atomicity::Implied,
-            };
+            let description = ObjectDescription { redundant, ..ObjectDescription::new(object, 100) };
             bench.store.create_object(1, description, 0, &mut bench.out);
         }
         bench.settle();

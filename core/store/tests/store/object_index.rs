@@ -4,7 +4,6 @@ use crate::disk::TestDisk;
 use crate::protocol::{Bench, SIZE, config, data};
 use crate::requests::{ask, command, get, set, with_object};
 use braid_base::{DiskId, Generation, ObjectId, TransactionId};
-use braid_ordering::{Atomicity, Ordering};
 use braid_store::{FORMAT, Storage, Store, StoreError, StoreEvent, Superblock};
 use braid_wire::{Action, AttributeName, Failure, ObjectDescription, ObjectFailure, ObjectRequest, SetAttribute};
 
@@ -157,14 +156,7 @@ fn a_corrupt_index_makes_the_store_unusable() {
 }
 
 fn volume(object: u64, blocks: u64) -> ObjectDescription {
-    ObjectDescription {
-        object: ObjectId(object),
-        first: 0,
-        blocks,
-        ordering: Ordering::Timestamp,
-        redundant: true,
-        atomicity: Atomicity::Implied,
-    }
+    ObjectDescription::new(ObjectId(object), blocks)
 }
 
 fn create(bench: &mut Bench, description: ObjectDescription) -> Result<(), Failure> {

@@ -7,7 +7,6 @@ use braid_base::{
 };
 use braid_blocks::{Content, Linkage, Piece};
 use braid_machine::{Effect, Effects};
-use braid_ordering::{Atomicity, Ordering};
 use braid_store::{Intent, Medium, Recovered, RecoveredCommit, Storage, Store, StoreConfig, StoreError, StoreEvent};
 use braid_wire::{Failure, ObjectDescription};
 use bytes::Bytes;
@@ -118,14 +117,7 @@ impl Bench {
     /// A store with one object of `blocks` blocks.
     pub fn with_object(blocks: u64) -> Bench {
         let mut bench = Bench::new(1);
-        let description = ObjectDescription {
-            object: OBJECT,
-            first: 0,
-            blocks,
-            ordering: Ordering::Timestamp,
-            redundant: true,
-            atomicity: Atomicity::Implied,
-        };
+        let description = ObjectDescription::new(OBJECT, blocks);
         bench.store.create_object(1, description, 0, &mut bench.out);
         bench.settle();
         assert_eq!(bench.events.pop_front(), Some(StoreEvent::Done { ticket: 1, result: Ok(()) }));

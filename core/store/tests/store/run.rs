@@ -6,7 +6,6 @@ use crate::protocol::{Bench, config, pattern};
 use crate::requests::Requests;
 use braid_base::{BLOCK_BYTES, BlockRange, Clock, DiskId, Generation, ObjectId, Rng, Stamp, TransactionId};
 use braid_blocks::{Content, Linkage, Piece};
-use braid_ordering::{Atomicity, Ordering};
 use braid_store::{Intent, JournalView, Recovered, Storage, Store, StoreEvent, Superblock};
 use braid_wire::{Failure, ObjectDescription};
 use std::collections::{BTreeMap, BTreeSet};
@@ -138,14 +137,7 @@ impl Run {
         let ticket = self.id();
         let (blocks, redundant) = [(100, true), (500, true), (33, false)][self.objects.len() % 3];
         let object = ObjectId(ticket);
-        let description = ObjectDescription {
-            object,
-            first: 0,
-            blocks,
-            ordering: Ordering::Timestamp,
-            redundant,
-            atomicity: Atomicity::Implied,
-        };
+        let description = ObjectDescription { redundant, ..ObjectDescription::new(object, blocks) };
         let fits = blocks.next_multiple_of(16) <= self.bench.store.free_blocks();
         self.creating.insert(ticket, (description, if fits { Ok(()) } else { Err(Failure::NoSpace) }));
         self.bench.store.create_object(ticket, description, 0, &mut self.bench.out);

@@ -3,13 +3,12 @@
 
 use crate::running::{Running, scratch};
 use braid_base::{ArrayId, BLOCK_BYTES, DeviceId, Generation, NodeId, Now, Time, VolumeId, limits};
-use braid_layout::{Atomicity, Layout, RaidLevel, VolumeDescription};
+use braid_layout::{Layout, RaidLevel, VolumeDescription};
 use braid_machine::{
     HostEffects, HostError, HostOutcome, HostRequest, HostSuccess, Input, Machine, MountRequest, NoDisk, OpId,
     Patience, VolumeRequest,
 };
 use braid_nbd::{Backend, Error, ErrorNumber, HostBackend, HostVolume, ServedVolume, Settings, Space, Volume};
-use braid_ordering::Ordering;
 use braid_shell::{Address, Counters, Node, run_host};
 use braid_wire::Failure;
 use bytes::Bytes;
@@ -129,16 +128,7 @@ fn blocks(start: u64, end: u64) -> impl Iterator<Item = u64> {
 fn volume(id: VolumeId, data: usize) -> ServedVolume {
     let layout = Layout::new(RaidLevel::Raid5 { data }, data + 1, Layout::UNIT_BLOCKS_DEFAULT).unwrap();
     let devices = (0..=data as u16).map(DeviceId).collect();
-    let volume = VolumeDescription {
-        id,
-        bytes: VOLUME_BYTES,
-        layout,
-        devices,
-        ordering: Ordering::Timestamp,
-        atomicity: Atomicity::Implied,
-        parity_site: Default::default(),
-        moving: None,
-    };
+    let volume = VolumeDescription::new(id, VOLUME_BYTES, layout, devices);
     let name = if id == GOOD { "good" } else { "full" };
     ServedVolume { name: name.into(), description: "raid5".into(), volume, patience: Patience::Host }
 }

@@ -2,10 +2,9 @@
 
 use super::model::{Model, answer, apply, lost};
 use super::{BLOCK, noise};
-use crate::{Absences, Atomicity, Layout, MovePlan, New, Old, Placement, VolumeDescription};
+use crate::{Absences, Layout, MovePlan, New, Old, Placement, VolumeDescription};
 use braid_base::{BlockRange, DeviceId, VolumeId};
 use braid_blocks::Want;
-use braid_ordering::Ordering;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,16 +24,7 @@ pub(super) fn moving(which: usize) -> VolumeDescription {
         _ => (layout("raid5:4+1", 5, 1), &[0, 1, 2, 3, 4], layout("raid5:2+1", 3, 4), &[5, 6, 7]),
     };
     let ring = |devices: &[u16]| devices.iter().copied().map(DeviceId).collect::<Vec<_>>();
-    let mut volume = VolumeDescription {
-        id: VolumeId(1),
-        bytes: BLOCKS * BLOCK,
-        layout: from,
-        devices: ring(from_ring),
-        ordering: Ordering::Timestamp,
-        atomicity: Atomicity::Implied,
-        parity_site: Default::default(),
-        moving: None,
-    };
+    let mut volume = VolumeDescription::new(VolumeId(1), BLOCKS * BLOCK, from, ring(from_ring));
     let first = volume.place_for(&to);
     volume.moving = Some(Box::new(Placement { layout: to.beginning_at(first), devices: ring(to_ring) }));
     volume

@@ -3,24 +3,14 @@
 use super::model::{Blocks, Model, answer, apply, lost, put_pieces};
 use super::moving::{BLOCKS, moving};
 use super::{BLOCK, layouts, noise};
-use crate::{Absences, Atomicity, Layout, MovePlan, New, Placement, Share, UpdatePlan, VolumeDescription};
+use crate::{Absences, Layout, MovePlan, New, Placement, Share, UpdatePlan, VolumeDescription};
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, VolumeId};
 use braid_blocks::{Content, Piece, Want};
-use braid_ordering::Ordering;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 fn volume(layout: Layout) -> VolumeDescription {
-    VolumeDescription {
-        id: VolumeId(1),
-        bytes: BLOCKS * BLOCK,
-        layout,
-        devices: (0..layout.devices() as u16).map(DeviceId).collect(),
-        ordering: Ordering::Timestamp,
-        atomicity: Atomicity::Implied,
-        parity_site: Default::default(),
-        moving: None,
-    }
+    VolumeDescription::new(VolumeId(1), BLOCKS * BLOCK, layout, (0..layout.devices() as u16).map(DeviceId).collect())
 }
 
 /// Pseudo-random content with holes.
