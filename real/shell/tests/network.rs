@@ -20,6 +20,13 @@ use toy::{ARRAY, Folder, Running, echo, read, start_device, start_device_behind,
 const LONG: Duration = Duration::from_secs(20);
 const MIB: u64 = 1 << 20;
 
+/// A device whose disk is a file in a new folder of this name.
+async fn device_in(folder: &str, engine: EngineChoice) -> (Folder, Address, Running) {
+    let folder = Folder::new(folder);
+    let (address, device) = start_device(0, &folder.file("disk", MIB), &Address::loopback(0), engine).await;
+    (folder, address, device)
+}
+
 #[tokio::test]
 async fn what_is_written_over_tcp_is_read_back() {
     written_is_read_back(Address::loopback(0), "tcp").await;
@@ -84,9 +91,7 @@ async fn what_is_written_within_the_process_is_read_back_without_a_socket() {
 
 #[tokio::test]
 async fn what_a_host_asks_at_once_waits_for_its_first_connection() {
-    let folder = Folder::new("early");
-    let (address, device) =
-        start_device(0, &folder.file("disk", MIB), &Address::loopback(0), EngineChoice::Automatic).await;
+    let (_folder, address, device) = device_in("early", EngineChoice::Automatic).await;
     let (client, _addresses, host) = start_host(ARRAY, 1, [(0, address)]);
     assert!(timeout(LONG, echo(&client, 0)).await.expect("in time").is_ok());
     assert_eq!(host.counters.value("dropped_unconnected"), 0);
@@ -122,9 +127,7 @@ async fn a_host_finds_its_device_again_after_a_restart_at_another_address() {
 
 #[tokio::test]
 async fn a_device_answers_each_host_on_its_own_connection() {
-    let folder = Folder::new("hosts");
-    let (address, device) =
-        start_device(0, &folder.file("disk", MIB), &Address::loopback(0), EngineChoice::Automatic).await;
+    let (_folder, address, device) = device_in("hosts", EngineChoice::Automatic).await;
     let hosts: Vec<_> = (1..=5).map(|generation| start_host(ARRAY, generation, [(0, address.clone())])).collect();
     for round in 0..20 {
         for (client, _, _) in &hosts {
@@ -139,9 +142,7 @@ async fn a_device_answers_each_host_on_its_own_connection() {
 
 #[tokio::test]
 async fn what_a_device_can_not_accept_ends_that_connection_and_no_other() {
-    let folder = Folder::new("garbage");
-    let (address, device) =
-        start_device(0, &folder.file("disk", MIB), &Address::loopback(0), EngineChoice::Automatic).await;
+    let (_folder, address, device) = device_in("garbage", EngineChoice::Automatic).await;
     let (client, _addresses, host) = start_host(ARRAY, 1, [(0, address.clone())]);
     assert!(timeout(LONG, echo(&client, 0)).await.expect("in time").is_ok());
 
@@ -178,9 +179,7 @@ async fn what_a_device_can_not_accept_ends_that_connection_and_no_other() {
 
 #[tokio::test]
 async fn half_a_frame_and_silence_block_no_other_connection() {
-    let folder = Folder::new("half");
-    let (address, device) =
-        start_device(0, &folder.file("disk", MIB), &Address::loopback(0), EngineChoice::Automatic).await;
+    let (_folder, address, device) = device_in("half", EngineChoice::Automatic).await;
     let good = frame(ARRAY, NodeId::Device(DeviceId(0)));
     let mut stalled = Vec::new();
     for length in [1, 3, HEADER_BYTES - 1, HEADER_BYTES, good.len() - 1] {
@@ -203,9 +202,7 @@ async fn half_a_frame_and_silence_block_no_other_connection() {
 
 #[tokio::test(start_paused = true)]
 async fn a_peer_that_stalls_in_mid_frame_is_given_up() {
-    let folder = Folder::new("stall");
-    let (address, device) =
-        start_device(0, &folder.file("disk", MIB), &Address::loopback(0), EngineChoice::Threads).await;
+    let (_folder, address, device) = device_in("stall", EngineChoice::Threads).await;
     let good = frame(ARRAY, NodeId::Device(DeviceId(0)));
     assert!(closed_after(&address, &good[..80]).await);
     device.stop().await;
@@ -213,9 +210,7 @@ async fn a_peer_that_stalls_in_mid_frame_is_given_up() {
 
 #[tokio::test(start_paused = true)]
 async fn a_host_that_has_fallen_silent_is_given_up() {
-    let folder = Folder::new("silent-host");
-    let (address, device) =
-        start_device(0, &folder.file("disk", MIB), &Address::loopback(0), EngineChoice::Threads).await;
+    let (_folder, address, device) = device_in("silent-host", EngineChoice::Threads).await;
     let mut stream = connect(&address).await;
     stream.write_all(&frame(ARRAY, NodeId::Device(DeviceId(0)))).await.expect("sent");
     let begun = tokio::time::Instant::now();
@@ -242,9 +237,7 @@ async fn a_device_that_does_not_answer_is_connected_to_anew_and_one_that_was_not
 
 #[tokio::test]
 async fn a_server_that_also_connects_speaks_to_both_sides() {
-    let folder = Folder::new("relay");
-    let (address, device) =
-        start_device(0, &folder.file("disk", MIB), &Address::loopback(0), EngineChoice::Automatic).await;
+    let (folder, address, device) = device_in("relay", EngineChoice::Automatic).await;
     let (address, relay) = start_relay(1, &folder.file("relay", MIB), 0, address).await;
     let (client, _addresses, host) = start_host(ARRAY, 1, [(1, address)]);
     for _ in 0..20 {
@@ -258,9 +251,7 @@ async fn a_server_that_also_connects_speaks_to_both_sides() {
 
 #[tokio::test]
 async fn a_device_of_another_array_is_not_listened_to() {
-    let folder = Folder::new("array");
-    let (address, device) =
-        start_device(0, &folder.file("disk", MIB), &Address::loopback(0), EngineChoice::Automatic).await;
+    let (_folder, address, device) = device_in("array", EngineChoice::Automatic).await;
     let (stranger, _addresses, host) = start_host(ArrayId([8; 16]), 1, [(0, address)]);
     let call = tokio::spawn(async move { echo(&stranger, 0).await });
     wait_until(|| device.counters.value("connections_refused") >= 3).await;

@@ -66,18 +66,18 @@ pub trait Named: Clone + Serialize + DeserializeOwned {
     }
 }
 
-/// The limits of a number.
+/// The limits of some numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
-    pub key: &'static str,
+    pub keys: &'static [&'static str],
     /// The smallest value.
     pub least: f64,
     /// The largest value.
     pub most: f64,
 }
 
-pub const fn limit(key: &'static str, least: f64, most: f64) -> Limit {
-    Limit { key, least, most }
+pub const fn limit(keys: &'static [&'static str], least: f64, most: f64) -> Limit {
+    Limit { keys, least, most }
 }
 
 /// An error in parameters.
@@ -113,14 +113,14 @@ fn checked<P: Named>(table: Table) -> Result<P, ParameterError> {
     let text = |error: toml::de::Error| ParameterError::Unreadable(error.message().to_string());
     let parameters: P = table.try_into().map_err(text)?;
     let mut table = table_of(&parameters);
-    for limit in P::LIMITS {
-        let value = match lookup(&mut table, limit.key) {
+    for (key, limit) in P::LIMITS.iter().flat_map(|limit| limit.keys.iter().map(move |key| (*key, limit))) {
+        let value = match lookup(&mut table, key) {
             Some(Value::Integer(value)) => *value as f64,
             Some(Value::Float(value)) => *value,
-            other => panic!("a limit is set for {}, which is {other:?}", limit.key),
+            other => panic!("a limit is set for {key}, which is {other:?}"),
         };
         if !(limit.least..=limit.most).contains(&value) {
-            let (key, allowed) = (limit.key.to_string(), format!("choose a number {}", bounds(P::LIMITS, limit.key)));
+            let (key, allowed) = (key.to_string(), format!("choose a number {}", bounds(P::LIMITS, key)));
             return Err(ParameterError::Value { key, value: value.to_string(), allowed });
         }
     }
@@ -138,6 +138,6 @@ fn lookup<'t>(table: &'t mut Table, key: &str) -> Option<&'t mut Value> {
 }
 
 fn bounds(limits: &[Limit], key: &str) -> String {
-    let limit = limits.iter().find(|limit| limit.key == key).expect("every number has limits");
+    let limit = limits.iter().find(|limit| limit.keys.contains(&key)).expect("every number has limits");
     format!("from {} to {}", limit.least, limit.most)
 }

@@ -215,8 +215,7 @@ fn a_commit_is_confirmed_once_it_is_durable() {
         heard.drain(..).flat_map(|answer| answer.confirmed).collect()
     };
     assert!(confirmed(&mut bench).is_empty());
-    bench.stalled = false;
-    bench.run_disk();
+    bench.resume_disk();
     bench.say(A, Command::Heartbeat);
     assert_eq!(confirmed(&mut bench), [1]);
 }
@@ -261,8 +260,7 @@ fn that_nothing_is_absent_is_said_when_it_survives_a_restart() {
     let task = Task::ListAbsent { object: OBJECT, from: 0 };
     bench.say_with(A, vec![101], Command::Manage { ticket: 50, task });
     assert_eq!(bench.hear(A), None, "the commit may have restored the last block");
-    bench.stalled = false;
-    bench.run_disk();
+    bench.resume_disk();
     let reply = bench.hear(A);
     let Some(Reply::Managed { result: Ok(Managed::Extents { extents, next: None }), .. }) = &reply else {
         panic!("{reply:?}")

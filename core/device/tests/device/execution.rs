@@ -97,8 +97,7 @@ fn a_device_sends_the_change_of_its_block_and_answers_once() {
     bench.say(A, execute(writer, changes(0b0110)));
     let (to, sent) = bench.partials.pop_front().expect("the change");
     assert_eq!(bench.hear(A), None, "its own part is not durable");
-    bench.stalled = false;
-    bench.run_disk();
+    bench.resume_disk();
     assert_eq!((to, content_of(&sent), sent.transaction), (ONE, (THERE, 0b0101), writer.id));
     assert_eq!((bench.hear(A), bench.hear(A)), (written(writer), None));
     commit(&mut bench, writer);
@@ -272,8 +271,7 @@ fn a_column_ends_with_its_hosts_lease_though_its_old_content_comes_in_that_step(
         bench.pass(Settings::default().host_lease);
         let patrol = bench.device.deadline().expect("it looks for silent hosts");
         bench.suspend(patrol.since(bench.now.time));
-        bench.stalled = false;
-        bench.run_disk();
+        bench.resume_disk();
         assert_eq!(bench.device.sessions().count(), 0, "every lease is over");
         assert_eq!((bench.device.transactions().count(), bench.device.orphans()), (orphans, orphans));
     }

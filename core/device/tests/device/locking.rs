@@ -176,8 +176,7 @@ fn a_write_that_waits_for_no_decision_unlocks_when_it_is_durable() {
     bench.stalled = true;
     bench.say(A, writer.write_as(WriteMode::Immediate, BLOCK, 8));
     assert_eq!(bench.ask(B, reader.read(BLOCK)), None);
-    bench.stalled = false;
-    bench.run_disk();
+    bench.resume_disk();
     assert_eq!(fills(&bench.hear(B).expect("it is durable")), [8]);
 }
 

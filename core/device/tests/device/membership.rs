@@ -265,8 +265,7 @@ fn a_new_epoch_takes_effect_once_it_is_durable_and_nothing_is_served_meanwhile()
         bench.renewals.iter().all(|request| request.epoch == EPOCH),
         "the epoch is not reported before it is durable"
     );
-    bench.stalled = false;
-    bench.run_disk();
+    bench.resume_disk();
     assert_eq!(bench.epoch_told(), Some(membership.epoch), "and is reported at once then");
     assert!(matches!(bench.ask(A, reader.read(RANGE)), Some(Reply::Data { .. })));
     bench.restart();
@@ -509,8 +508,7 @@ fn a_device_names_fenced_hosts_until_nothing_of_theirs_is_undecided() {
     bench.say(B, one.decide(Outcome::Commit));
     bench.pass(Duration::from_millis(500));
     assert_eq!(named(&bench), [A]);
-    bench.stalled = false;
-    bench.run_disk();
+    bench.resume_disk();
     assert_eq!(named(&bench), [], "the decision is reported at once");
 }
 

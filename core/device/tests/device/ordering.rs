@@ -165,8 +165,7 @@ fn a_write_is_not_answered_before_its_intent_is_durable() {
     bench.stalled = true;
     assert_eq!(bench.ask(A, writer.write(BLOCK, 3)), None);
     assert_eq!(bench.ask(B, writer.resolve()), None, "the vote waits, too");
-    bench.stalled = false;
-    bench.run_disk();
+    bench.resume_disk();
     assert_eq!(bench.hear(A), written(writer));
     assert!(matches!(bench.hear(B), Some(Reply::Vote { vote: braid_wire::Vote::Prepared, .. })));
 }

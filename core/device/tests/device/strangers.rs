@@ -160,8 +160,7 @@ fn a_read_sent_again_while_the_disk_works_is_read_once() {
     for _ in 0..9 {
         bench.say(B, reader.read(chunk));
     }
-    bench.stalled = false;
-    bench.run_disk();
+    bench.resume_disk();
     assert_eq!(fills(&bench.hear(B).expect("an answer")), [7; 16]);
     assert_eq!(bench.hear(B), None);
 }

@@ -80,6 +80,14 @@ impl Bench {
         bench
     }
 
+    /// Two clients that have a file open.
+    pub fn with_shared_file(seed: u64) -> (Bench, InodeId, FileHandle, FileHandle) {
+        let mut bench = Bench::new(seed, 2, 8192, GOOD);
+        let inode = bench.create(Generation(1), "a");
+        let [one, two] = [1, 2].map(|host| bench.open(Generation(host), inode));
+        (bench, inode, one, two)
+    }
+
     /// Starts another client.
     pub fn add(&mut self) -> Generation {
         let host = Generation(self.next_host);

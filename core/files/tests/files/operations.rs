@@ -24,9 +24,7 @@ fn refused(error: FileError) -> HostError {
 
 #[test]
 fn what_one_host_writes_the_other_reads() {
-    let mut bench = Bench::new(1, 2, 8192, GOOD);
-    let inode = bench.create(ONE, "a");
-    let (one, two) = (bench.open(ONE, inode), bench.open(TWO, inode));
+    let (mut bench, inode, one, two) = Bench::with_shared_file(1);
     bench.write(ONE, one, 0, b"hello");
     assert_eq!(bench.read(TWO, two, 0, 100), b"hello");
     bench.write(TWO, two, 10_000, b"far");
@@ -59,9 +57,7 @@ fn what_one_host_writes_the_other_reads() {
 
 #[test]
 fn what_was_cut_off_reads_as_zeros_when_the_file_grows_again() {
-    let mut bench = Bench::new(2, 2, 8192, GOOD);
-    let inode = bench.create(ONE, "a");
-    let (one, two) = (bench.open(ONE, inode), bench.open(TWO, inode));
+    let (mut bench, inode, one, two) = Bench::with_shared_file(2);
     bench.write(ONE, one, 0, &[7; 9_000]);
     assert_eq!(bench.call(TWO, FilesRequest::Truncate { inode, size: 5_000 }), Ok(FilesSuccess::Done));
     assert_eq!(bench.read(ONE, one, 0, 9_000), [7; 5_000]);
@@ -158,9 +154,7 @@ fn a_failed_hostwrite_gives_its_blocks_back() {
 
 #[test]
 fn the_time_of_an_overwrite_is_published_in_time() {
-    let mut bench = Bench::new(6, 2, 8192, GOOD);
-    let inode = bench.create(ONE, "a");
-    let (one, two) = (bench.open(ONE, inode), bench.open(TWO, inode));
+    let (mut bench, inode, one, two) = Bench::with_shared_file(6);
     bench.write(ONE, one, 0, b"aaaa");
     let published = |bench: &mut Bench, wait: Duration| {
         bench.pass(Duration::from_millis(10));
@@ -214,9 +208,7 @@ fn an_abandoned_read_leaves_no_hostread() {
 
 #[test]
 fn a_lock_is_not_given_back_while_a_hostwrite_is_under_way() {
-    let mut bench = Bench::new(7, 2, 8192, GOOD);
-    let inode = bench.create(ONE, "a");
-    let (one, two) = (bench.open(ONE, inode), bench.open(TWO, inode));
+    let (mut bench, _, one, two) = Bench::with_shared_file(7);
     bench.write(ONE, one, 0, b"aaaa");
     bench.volume.borrow_mut().is_held = true;
     let write = bench.ask(ONE, FilesRequest::Write { handle: one, offset: 0, data: Bytes::from_static(b"bbbb") });
@@ -323,9 +315,7 @@ fn a_new_file_is_opened_and_written_without_a_further_request_about_it() {
 
 #[test]
 fn a_fenced_host_answers_nothing_else_and_its_allotment_is_returned() {
-    let mut bench = Bench::new(8, 2, 8192, GOOD);
-    let inode = bench.create(ONE, "a");
-    let (one, two) = (bench.open(ONE, inode), bench.open(TWO, inode));
+    let (mut bench, inode, one, two) = Bench::with_shared_file(8);
     bench.write(ONE, one, 0, b"aaaa");
     bench.server.fence(ONE);
     // The hole is remembered under a lock that counts no more.
@@ -342,9 +332,7 @@ fn a_fenced_host_answers_nothing_else_and_its_allotment_is_returned() {
 
 #[test]
 fn a_host_that_is_gone_is_fenced_and_gives_way() {
-    let mut bench = Bench::new(9, 2, 8192, GOOD);
-    let inode = bench.create(ONE, "a");
-    let (one, two) = (bench.open(ONE, inode), bench.open(TWO, inode));
+    let (mut bench, _, one, two) = Bench::with_shared_file(9);
     bench.write(ONE, one, 0, b"aaaa");
     let unlink = FileCommand::Unlink { parent: InodeId::ROOT, name: Bytes::from_static(b"a") };
     bench.command(ONE, unlink);
@@ -360,9 +348,7 @@ fn a_host_that_is_gone_is_fenced_and_gives_way() {
 
 #[test]
 fn a_restart_of_the_server_is_survived() {
-    let mut bench = Bench::new(10, 2, 8192, GOOD);
-    let inode = bench.create(ONE, "a");
-    let (one, two) = (bench.open(ONE, inode), bench.open(TWO, inode));
+    let (mut bench, _, one, two) = Bench::with_shared_file(10);
     bench.write(ONE, one, 0, b"aaaa");
     let write = bench.ask(ONE, FilesRequest::Write { handle: one, offset: 5_000, data: Bytes::from_static(b"b") });
     bench.restart_server();

@@ -120,8 +120,7 @@ fn requests_that_come_while_the_disk_is_busy_make_the_next_epoch_together() {
     bench.say(host(9), fence(2, 0, &[], &[3]));
     bench.pass_with(SECOND, &nodes(&ALL, &[]));
     assert_eq!(bench.epoch(), 1);
-    bench.stalled = false;
-    bench.run_disk();
+    bench.resume_disk();
     assert_eq!(bench.epoch(), 3, "at once");
     bench.pass_with(SECOND, &nodes(&ALL, &[]));
     assert!(bench.is_fenced(2));
@@ -147,8 +146,7 @@ fn what_there_is_no_room_for_is_dropped_and_room_is_made_by_a_number() {
     for ticket in 100..170 {
         bench.fence(ticket, &[most + ticket as u32]);
     }
-    bench.stalled = false;
-    bench.run_disk();
+    bench.resume_disk();
     bench.pass_with(SECOND, &nodes(&ALL, &[]));
     assert_eq!(bench.monitor.counters().fences_refused, 1 + 6);
 }

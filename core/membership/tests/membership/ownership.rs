@@ -130,8 +130,7 @@ fn of_hosts_that_contend_one_takes_over() {
     bench.take_over(8, 1, by_none(0));
     bench.take_over(9, 1, by_none(0));
     assert_eq!((bench.told(8, 1), bench.told(9, 1)), (vec![], vec![]), "nothing is durable yet");
-    bench.stalled = false;
-    bench.run_disk();
+    bench.resume_disk();
     assert_eq!(bench.told(8, 1), [differs(owned(7, 2))]);
     assert_eq!(bench.told(9, 1), [differs(owned(7, 2))]);
     bench.pass_with(SECOND, &nodes(&ALL, &[]));
@@ -156,8 +155,7 @@ fn requests_in_one_record_are_judged_by_what_is_durable() {
     assert!(bench.run_command());
     let told: Vec<_> = [7, 8, 9].into_iter().flat_map(|by| bench.told(by, 1)).collect();
     assert_eq!(told, [], "one copy has it");
-    bench.stalled = false;
-    bench.run_disk();
+    bench.resume_disk();
     assert_eq!((bench.epoch(), bench.told(8, 1)), (3, vec![differs(owned(7, 3))]));
     assert_eq!(bench.told(9, 1), [Err(OwnershipRefused::Fenced)]);
     assert_eq!(bench.owner(FS + 1), by_none(0));
@@ -201,8 +199,7 @@ fn only_the_owner_releases() {
     bench.stalled = true;
     bench.release(7, 4, 2);
     assert_eq!(bench.told(7, 4), []);
-    bench.stalled = false;
-    bench.run_disk();
+    bench.resume_disk();
     assert_eq!(bench.told(7, 4), [Ok(by_none(3))]);
 }
 
@@ -262,8 +259,7 @@ fn tables_have_their_bounds() {
         bench.ask_owner(8, 2_000 + ticket, 0, OwnershipRequest::TakeOver { from });
     }
     assert_eq!(bench.monitor.counters().fences_refused, 6);
-    bench.stalled = false;
-    bench.run_disk();
+    bench.resume_disk();
     assert_eq!(bench.monitor.counters().fences_refused, 70, "there is no room for the fence");
     assert_eq!(bench.owner(0), from);
     bench.say(

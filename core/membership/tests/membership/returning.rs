@@ -149,15 +149,13 @@ fn nothing_is_reported_or_granted_before_it_is_durable() {
     assert!(!bench.gets_lease(device(2)), "it gets no lease from the decision on");
     assert!(bench.gets_lease(device(1)) && bench.unavailable().is_empty());
     assert_eq!((bench.hear(host(7)), bench.answer_to(host(7)).membership), (None, None));
-    bench.stalled = false;
-    bench.run_disk();
+    bench.resume_disk();
     assert_eq!((bench.epoch(), bench.hear(host(7)).map(|answer| answer.reply)), (2, Some(MonitorReply::Changed)));
     bench.pass_with(SECOND / 2, &[others.clone(), vec![device(2)]].concat());
     bench.stalled = true;
     bench.pass_with(SECOND, &[others, vec![device(2)]].concat());
     assert!(!bench.gets_lease(device(2)), "it is not back yet");
-    bench.stalled = false;
-    bench.run_disk();
+    bench.resume_disk();
     assert_eq!((bench.epoch(), bench.member_state(2)), (3, returning(7)));
     assert!(bench.gets_lease(device(2)));
 }

@@ -144,6 +144,12 @@ impl Bench {
         self.run_disk();
     }
 
+    /// The disk executes what it was asked to do, and goes on.
+    pub fn resume_disk(&mut self) {
+        self.stalled = false;
+        self.run_disk();
+    }
+
     pub fn run_disk(&mut self) {
         while !self.stalled && self.run_one() {}
     }

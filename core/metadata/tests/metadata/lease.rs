@@ -14,8 +14,7 @@ fn an_answer_after_silence_waits_for_a_proof_of_the_lease() {
     bench.stalled = true;
     let seen = bench.ask(TWO, FileCommand::Lookup { parent: ROOT, name: name_of("a") });
     assert_eq!(bench.reply(TWO, seen), None, "another process may be the owner");
-    bench.stalled = false;
-    bench.run_disk();
+    bench.resume_disk();
     assert!(bench.reply(TWO, seen).is_some_and(|reply| reply.is_ok()));
     bench.stalled = true;
     let again = bench.ask(TWO, FileCommand::Lookup { parent: ROOT, name: name_of("a") });
@@ -31,8 +30,7 @@ fn locks_need_the_lease_too() {
     bench.stalled = true;
     bench.lock(ONE, 2, InodeId(10), 0, LockMode::Shared);
     assert_eq!(bench.hear_lock(ONE), None);
-    bench.stalled = false;
-    bench.run_disk();
+    bench.resume_disk();
     assert!(bench.hear_lock(ONE).is_some());
 }
 

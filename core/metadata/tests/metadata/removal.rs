@@ -13,6 +13,17 @@ use std::time::Duration;
 /// The position of the lock of an inode's existence.
 const EXISTENCE: u16 = 1;
 
+/// ONE has removed a file of 64 blocks that TWO has open. Also returns how many blocks were free before there was the file.
+fn with_open_orphan() -> (Bench, u64) {
+    let mut bench = Bench::new();
+    let all = bench.free();
+    let file = bench.create(ONE, "a");
+    bench.fill(ONE, file, 64);
+    bench.lock(TWO, 1, file, EXISTENCE, LockMode::Shared);
+    bench.run(ONE, unlink("a")).expect("it is removed");
+    (bench, all)
+}
+
 #[test]
 fn the_blocks_of_a_removed_file_become_free() {
     let mut bench = Bench::new();
@@ -41,12 +52,7 @@ fn an_open_file_lives_until_it_is_closed() {
 
 #[test]
 fn orphans_are_found_by_the_next_process() {
-    let mut bench = Bench::new();
-    let all = bench.free();
-    let file = bench.create(ONE, "a");
-    bench.fill(ONE, file, 64);
-    bench.lock(TWO, 1, file, EXISTENCE, LockMode::Shared);
-    bench.run(ONE, unlink("a")).expect("it is removed");
+    let (mut bench, all) = with_open_orphan();
     bench.restart(Time(0));
     // TWO never says again what it had, and is fenced.
     assert_eq!(bench.free(), all - 64);
@@ -143,12 +149,7 @@ fn the_allotment_of_a_host_that_a_dead_owner_had_fenced_becomes_free() {
 
 #[test]
 fn a_step_that_the_store_refuses_is_tried_again_later() {
-    let mut bench = Bench::new();
-    let all = bench.free();
-    let file = bench.create(ONE, "a");
-    bench.fill(ONE, file, 64);
-    bench.lock(TWO, 1, file, EXISTENCE, LockMode::Shared);
-    bench.run(ONE, unlink("a")).expect("it is removed");
+    let (mut bench, all) = with_open_orphan();
     // The disk stands still. Requests wait in the store, and fill its queue.
     bench.stalled = true;
     let mut is_busy = false;
@@ -161,8 +162,7 @@ fn a_step_that_the_store_refuses_is_tried_again_later() {
     bench.say(TWO, LockCommand::Yield { lock_ids: vec![1] });
     assert_eq!(bench.server.orphans(), 1, "the step ends although the store refuses");
     let steps = bench.server.counters().steps;
-    bench.stalled = false;
-    bench.run_disk();
+    bench.resume_disk();
     bench.pass(Duration::from_secs(3));
     assert!(bench.server.counters().steps > steps);
     assert_eq!((bench.free(), bench.server.orphans()), (all, 0));

@@ -33,8 +33,7 @@ fn an_answer_waits_until_its_change_is_durable() {
     let made = bench.ask(ONE, create("a"));
     let seen = bench.ask(TWO, FileCommand::Lookup { parent: crate::bench::ROOT, name: crate::bench::name_of("a") });
     assert_eq!((bench.reply(ONE, made), bench.reply(TWO, seen)), (None, None));
-    bench.stalled = false;
-    bench.run_disk();
+    bench.resume_disk();
     assert!(matches!(bench.reply(ONE, made), Some(Ok(FileResult::Created { .. }))));
     assert!(matches!(bench.reply(TWO, seen), Some(Ok(FileResult::Attributes(_)))));
 }

@@ -153,19 +153,16 @@ pub struct CommitRun {
 }
 
 const LIMITS: &[Limit] = &[
-    limit("system.servers", 1.0, 256.0),
-    limit("system.group_max", 1.0, 64.0),
-    limit("workload.outstanding", 1.0, 100_000.0),
-    limit("workload.directories", 1.0, 1e6),
-    limit("workload.object_us", 0.0, 1e6),
-    limit("workload.message_us", 0.0, 1e6),
-    limit("log.bandwidth_kb_s", 0.1, 1e12),
-    limit("log.latency_us", 0.0, 1e6),
-    limit("log.record_bytes", 0.0, 1e6),
-    limit("log.update_bytes", 0.0, 1e6),
-    limit("network.latency_us", 0.0, 1e6),
-    limit("run.operations", 1.0, 1e9),
-    limit("run.replications", 1.0, 1000.0),
+    limit(&["system.servers"], 1.0, 256.0),
+    limit(&["system.group_max"], 1.0, 64.0),
+    limit(&["workload.outstanding"], 1.0, 100_000.0),
+    limit(&["workload.directories"], 1.0, 1e6),
+    limit(&["workload.object_us", "workload.message_us"], 0.0, 1e6),
+    limit(&["log.bandwidth_kb_s"], 0.1, 1e12),
+    limit(&["log.latency_us", "log.record_bytes", "log.update_bytes"], 0.0, 1e6),
+    limit(&["network.latency_us"], 0.0, 1e6),
+    limit(&["run.operations"], 1.0, 1e9),
+    limit(&["run.replications"], 1.0, 1000.0),
 ];
 
 impl CommitParameters {
