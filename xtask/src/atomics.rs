@@ -97,11 +97,7 @@ pub fn run(arguments: impl Iterator<Item = String>) -> Result<()> {
     let outcome = measure(&arguments, &folder, (&braid, &peer), &interrupt, &mut rounds);
     // Results of the completed rounds are printed in any case.
     if !rounds.is_empty() {
-        print!("{}", text_of(&rounds));
-        if let Some(file) = &arguments.json {
-            let text = format!("{:#}\n", json_of(&rounds));
-            std::fs::write(file, text).with_context(|| format!("can't write {}", file.display()))?;
-        }
+        crate::tell_results(&text_of(&rounds), &json_of(&rounds), arguments.json.as_deref())?;
     }
     let removed = folder.remove();
     outcome.and(removed)

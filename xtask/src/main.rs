@@ -113,6 +113,13 @@ fn hostile(seconds: &str) -> Result<()> {
     run(tests)
 }
 
+/// Prints results, and writes them to a file if one is named.
+fn tell_results(text: &str, json: &serde_json::Value, file: Option<&Path>) -> Result<()> {
+    print!("{text}");
+    let Some(file) = file else { return Ok(()) };
+    std::fs::write(file, format!("{json:#}\n")).with_context(|| format!("can't write {}", file.display()))
+}
+
 /// A release build of `braid`: the program that is `named`, or one that is built now.
 fn release_build(named: Option<&Path>) -> Result<PathBuf> {
     let program = match named {

@@ -250,8 +250,8 @@ impl Worker<'_> {
 
 impl Plan {
     /// Four workers through these servers, none of which may fail. Workers share blocks and stripes.
-    pub fn of(hosts: &[&str]) -> Plan {
-        let hosts = hosts.iter().map(|uri| uri.to_string()).collect();
+    pub fn of(hosts: &[impl AsRef<str>]) -> Plan {
+        let hosts = hosts.iter().map(|uri| uri.as_ref().to_string()).collect();
         let (hosts_may_go, apart) = (false, false);
         Plan { hosts, workers: 4, cells: 300, cell_bytes: 3000, begin: 100, hosts_may_go, apart, seed: seed() }
     }

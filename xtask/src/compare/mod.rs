@@ -113,11 +113,7 @@ pub fn run(arguments: impl Iterator<Item = String>) -> Result<()> {
     let outcome = measure(&settings, &folder, &program, &interrupt, &mut report);
     // Results of the completed rounds are printed in any case.
     if !report.is_empty() {
-        print!("{}", report.text());
-        if let Some(file) = &arguments.json {
-            let text = format!("{:#}\n", report.json());
-            std::fs::write(file, text).with_context(|| format!("can't write {}", file.display()))?;
-        }
+        crate::tell_results(&report.text(), &report.json(), arguments.json.as_deref())?;
     }
     let removed = folder.remove();
     outcome.and(removed)

@@ -10,7 +10,7 @@ use crate::compare::interrupt::Interrupt;
 use crate::compare::progress::Progress;
 use crate::compare::{Settings, size};
 use crate::packages::{self, Package};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use braid_base::text_table::table;
 use braid_base::units::format_size;
 use braid_benchkit::statistics::{median, median_interval};
@@ -167,11 +167,7 @@ pub fn run(arguments: impl Iterator<Item = String>) -> Result<()> {
     })();
     // Results of the completed rounds are printed in any case.
     if !figures.is_empty() {
-        print!("{}", text_of(&figures));
-        if let Some(file) = &arguments.json {
-            let text = format!("{:#}\n", json_of(&figures));
-            std::fs::write(file, text).with_context(|| format!("can't write {}", file.display()))?;
-        }
+        crate::tell_results(&text_of(&figures), &json_of(&figures), arguments.json.as_deref())?;
     }
     let removed = folder.remove();
     outcome.and(removed)

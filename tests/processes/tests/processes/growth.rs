@@ -2,7 +2,6 @@
 
 use braid_processes::Client;
 use braid_processes::array::{Array, SMALL_BYTES, number};
-use braid_processes::data::seed;
 use braid_processes::load::{Load, Plan};
 
 const BLOCK: usize = 4096;
@@ -14,16 +13,7 @@ fn a_volume_grows_under_load_and_keeps_its_content() {
     let mut client = Client::open(&array.nbd());
     client.write(SMALL_BYTES - BLOCK as u64, &[7; BLOCK]).expect("it is written");
     let hosts = vec![array.nbd(), other.clone()];
-    let load = Load::start(Plan {
-        hosts,
-        workers: 2,
-        cells: 100,
-        cell_bytes: 3000,
-        begin: 100,
-        hosts_may_go: false,
-        apart: false,
-        seed: seed(),
-    });
+    let load = Load::start(Plan { workers: 2, cells: 100, ..Plan::of(&hosts) });
     load.go_on();
     let free = |status: &serde_json::Value| number(&status["devices"][0]["free_bytes"]);
     let before = free(&array.status());

@@ -23,16 +23,7 @@ fn hosts_that_write_different_blocks_of_the_same_stripes_leave_parity_right() {
     let array = Array::up(&[&SMALL[..], &["--unit", "4KiB"]].concat());
     let ((_first, first), (_second, second)) = (array.host(), array.host());
     let hosts = vec![array.nbd(), first.clone(), second];
-    let plan = Plan {
-        hosts,
-        workers: 6,
-        cells: 64,
-        cell_bytes: BLOCK,
-        begin: 0,
-        hosts_may_go: false,
-        apart: false,
-        seed: seed(),
-    };
+    let plan = Plan { workers: 6, cells: 64, cell_bytes: BLOCK, begin: 0, ..Plan::of(&hosts) };
     let load = Load::start(plan);
     for _ in 0..10 {
         load.go_on();
@@ -48,16 +39,7 @@ fn without_ordering_the_same_breaks_parity_and_the_check_finds_it() {
     array.braid(&["volume", "create", "loose", "--size", "8MiB", "--unit", "4KiB", "--ordering", "none"]).done();
     let (_host, other) = array.host();
     let hosts: Vec<String> = [array.nbd(), other].iter().map(|uri| uri.replace("/vol0", "/loose")).collect();
-    let plan = Plan {
-        hosts: hosts.clone(),
-        workers: 4,
-        cells: 16,
-        cell_bytes: BLOCK,
-        begin: 0,
-        hosts_may_go: false,
-        apart: false,
-        seed: seed(),
-    };
+    let plan = Plan { cells: 16, cell_bytes: BLOCK, begin: 0, ..Plan::of(&hosts) };
     let load = Load::start(plan);
     // A collision depends on timing, but soon occurs.
     for _ in 0..20 {
@@ -79,16 +61,7 @@ fn hosts_that_write_different_bytes_of_the_same_blocks_lose_none() {
     let array = Array::small();
     let (_host, other) = array.host();
     let hosts = vec![array.nbd(), other.clone()];
-    let plan = Plan {
-        hosts,
-        workers: 4,
-        cells: 400,
-        cell_bytes: 1000,
-        begin: 777,
-        hosts_may_go: false,
-        apart: false,
-        seed: seed(),
-    };
+    let plan = Plan { cells: 400, cell_bytes: 1000, begin: 777, ..Plan::of(&hosts) };
     let load = Load::start(plan);
     for _ in 0..5 {
         load.go_on();

@@ -38,16 +38,7 @@ fn many_hosts_that_end_leave_nothing_on_the_devices() {
     }
     let after = counted(&array.status(), "transactions");
     assert!(after.iter().zip(&before).all(|(after, before)| *after <= *before + 1), "{before:?}, then {after:?}");
-    let plan = Plan {
-        hosts: vec![array.nbd()],
-        workers: 2,
-        cells: 64,
-        cell_bytes: 4096,
-        begin: 0,
-        hosts_may_go: false,
-        apart: false,
-        seed: braid_processes::data::seed(),
-    };
+    let plan = Plan { workers: 2, cells: 64, cell_bytes: 4096, begin: 0, ..Plan::of(&[array.nbd()]) };
     // Writers that fail on any error.
     let load = Load::start(plan);
     for device in 0..2 {

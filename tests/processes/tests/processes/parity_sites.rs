@@ -39,16 +39,7 @@ fn the_parity_site_changes_under_load_while_devices_are_killed() {
     let hosts = vec![uri.clone(), other.replace("vol0", "par")];
     // Whole blocks: parts of blocks are written by the host.
     let (cells, cell_bytes) = (300, 4096);
-    let load = Load::start(Plan {
-        hosts,
-        workers: 4,
-        cells,
-        cell_bytes,
-        begin: 0,
-        hosts_may_go: false,
-        apart: false,
-        seed: seed(),
-    });
+    let load = Load::start(Plan { cells, cell_bytes, begin: 0, ..Plan::of(&hosts) });
     load.go_on();
     let first = executed(&array);
     assert!(first > 0, "devices execute writes");
