@@ -347,10 +347,10 @@ fn no_host_is_silent_to_a_server_that_does_not_serve_yet() {
     play.crash(0);
     play.start(0);
     let heir = play.array.node(play.servers[0]);
-    play.array.world.network.set_rule(move |from, to, _| {
-        let is_slow = to == heir && matches!(from, NodeId::Device(_));
-        if is_slow { Verdict::Delay(Duration::from_millis(250)) } else { Verdict::Pass }
-    });
+    play.array
+        .world
+        .network
+        .delay_if(Duration::from_millis(250), move |from, to, _| to == heir && matches!(from, NodeId::Device(_)));
     let op = play.begin(create(ROOT, "y", NewInode::Regular));
     assert!(matches!(play.end(op), Ok(FileResult::Created { is_new: true, .. })));
     play.array.world.network.heal();
@@ -437,10 +437,7 @@ fn what_is_undecided_stays_locked_when_its_coordinator_has_restarted() {
         let mut play = play(2, protocol);
         let other = play.array.add_file_host(&play.system);
         let worker = play.array.node(play.servers[1]);
-        play.array.world.network.set_rule(move |from, _, message| {
-            let is_answer = from == worker && commit_message(message).is_some();
-            if is_answer { Verdict::Drop } else { Verdict::Pass }
-        });
+        play.array.world.network.drop_if(move |from, _, message| from == worker && commit_message(message).is_some());
         let op = play.begin(create(ROOT, "x", NewInode::Regular));
         play.array.run_for(Duration::from_millis(100));
         play.crash(0);
@@ -474,10 +471,7 @@ fn a_transaction_whose_beginning_is_not_durable_is_unknown_to_its_worker() {
         play.array.run_for(Duration::from_secs(2));
         // Nothing that the coordinator writes from now on becomes durable.
         let coordinator = play.array.node(play.servers[0]);
-        play.array.world.network.set_rule(move |from, to, _| {
-            let is_write = from == coordinator && matches!(to, NodeId::Device(_));
-            if is_write { Verdict::Drop } else { Verdict::Pass }
-        });
+        play.array.world.network.drop_if(move |from, to, _| from == coordinator && matches!(to, NodeId::Device(_)));
         play.begin_at(other, create(ROOT, name_in(1), NewInode::Regular));
         play.array.run_for(Duration::from_millis(200));
         // The host does not try again.
@@ -523,10 +517,10 @@ fn what_is_in_a_directory_is_not_said_before_the_directory_is_made() {
         let mut play = play(2, protocol);
         let moved = play.made(ROOT, "moved", NewInode::Regular);
         // The coordinator answers when it has committed. The worker has not heard yet that the directory exists.
-        play.array.world.network.set_rule(|_, _, message| {
-            let is_commit = commit_message(message).is_some_and(|(_, body)| body == Body::Commit);
-            if is_commit { Verdict::Drop } else { Verdict::Pass }
-        });
+        play.array
+            .world
+            .network
+            .drop_if(|_, _, message| commit_message(message).is_some_and(|(_, body)| body == Body::Commit));
         let directory = play.made(ROOT, "d", NewInode::Directory);
         assert_eq!(directory.shard(), ShardId(1));
         let lookup = FileCommand::Lookup { parent: directory, name: name("x") };
@@ -619,10 +613,10 @@ fn a_lookup_waits_for_what_another_server_has_committed() {
         assert_eq!((d.shard(), x.shard()), (ShardId(1), ShardId(1)));
         let link = |parent, name| FileCommand::Link { inode: x, parent, name: self::name(name) };
         play.run(link(d, "here")).expect("it is a file");
-        play.array.world.network.set_rule(|_, _, message| {
-            let is_commit = commit_message(message).is_some_and(|(_, body)| body == Body::Commit);
-            if is_commit { Verdict::Drop } else { Verdict::Pass }
-        });
+        play.array
+            .world
+            .network
+            .drop_if(|_, _, message| commit_message(message).is_some_and(|(_, body)| body == Body::Commit));
         let linked = play.begin(link(ROOT, "there"));
         play.array.run_for(Duration::from_millis(200));
         let is_linked = play.array.is_answered(linked);
