@@ -87,8 +87,7 @@ fn a_parity_resync_ends_when_its_device_is_taken_out() {
         let Some(Role::Host(host)) = array.world.machine(array.node(b)) else { panic!("the host is up") };
         assert!(host.is_idle(), "{ordering}: the host waits for no device that is out");
         array.world.network.heal();
-        welcome(&mut array, 4);
-        all_is_well_with(array, 4);
+        all_is_well_back_with(array, 4);
     }
 }
 

@@ -143,8 +143,7 @@ fn a_user_waits_for_a_lease_and_a_second_when_a_device_dies() {
         }
         let took = array.world.now().since(begun);
         assert!(took > Duration::from_secs(3) && took <= A_LEASE, "{ordering}: {took:?}");
-        welcome(&mut array, 4);
-        all_is_well_with(array, 4);
+        all_is_well_back_with(array, 4);
     }
 }
 
@@ -186,8 +185,7 @@ fn a_reader_that_always_comes_too_late_reads_with_prewrites_at_last() {
     lose(&mut array, 0);
     let (took, insisted) = starve(&mut array, b, a, 0);
     assert!(insisted && took < Duration::from_secs(1), "{took:?}");
-    welcome(&mut array, 0);
-    all_is_well_with(array, 0);
+    all_is_well_back_with(array, 0);
 }
 
 #[test]

@@ -46,8 +46,7 @@ fn a_device_is_added_and_removed_under_load_and_nothing_changes_for_the_volume()
     }
     lose(&mut array, 2);
     write(&mut array, c, 0, 8 * BLOCK);
-    welcome(&mut array, 2);
-    all_is_well_with(array, 2);
+    all_is_well_back_with(array, 2);
 }
 
 /// Asks repeatedly until the host knows the device and the device answers.

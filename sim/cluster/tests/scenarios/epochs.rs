@@ -115,8 +115,7 @@ fn answers_of_two_epochs_do_not_add_up_to_a_commit() {
         assert_ne!(content(&mut array, b, 0, 2 * BLOCK), before, "{ordering}: the write was acknowledged");
         assert!(counters(&array, a).resolved > 0, "{ordering}: the host has resolved the transaction");
         array.world.network.heal();
-        welcome(&mut array, 0);
-        all_is_well_with(array, 0);
+        all_is_well_back_with(array, 0);
     }
 }
 
@@ -221,8 +220,7 @@ fn a_write_that_was_refused_is_not_tried_again_while_others_could_find_it_commit
     let second = content(&mut array, b, 0, 2 * BLOCK);
     assert_eq!(array.finish(first), DONE);
     assert_eq!(content(&mut array, a, 0, 2 * BLOCK), second, "the retry must not overwrite a later write");
-    welcome(&mut array, 0);
-    all_is_well_with(array, 0);
+    all_is_well_back_with(array, 0);
 }
 
 #[test]
@@ -260,8 +258,7 @@ fn a_write_that_is_committed_waits_for_no_device_that_is_out() {
     assert!(host.is_idle(), "the host has no operation in progress");
     write(&mut array, b, 0, BLOCK);
     array.world.network.heal();
-    welcome(&mut array, 4);
-    all_is_well_with(array, 4);
+    all_is_well_back_with(array, 4);
 }
 
 #[test]

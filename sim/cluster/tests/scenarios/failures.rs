@@ -47,8 +47,7 @@ fn two_failures_in_a_group_leave_what_can_be_read_and_the_other_group() {
         array.run_for(Duration::from_millis(100));
         write(&mut array, a, 0, 2 * BLOCK);
         write(&mut array, b, 4 * BLOCK, BLOCK);
-        welcome(&mut array, 2);
-        all_is_well_with(array, 2);
+        all_is_well_back_with(array, 2);
     }
 }
 
@@ -140,8 +139,7 @@ fn on_a_longer_ring_stripes_that_have_lost_one_device_are_read_though_not_all_ca
     for stripe in 0..8 {
         write(&mut array, b, stripe * 2 * BLOCK, BLOCK);
     }
-    welcome(&mut array, 0);
-    all_is_well_with(array, 0);
+    all_is_well_back_with(array, 0);
 }
 
 #[test]
@@ -160,8 +158,7 @@ fn a_write_that_was_under_way_when_two_devices_went_is_whole_or_not_there() {
         wait_until(&mut array, "the other device is out", |array| member_state(array, 0) == Some(MemberState::Out));
         array.run_for(Duration::from_millis(100));
         content(&mut array, b, 0, 4 * BLOCK);
-        welcome(&mut array, 0);
-        all_is_well_with(array, 0);
+        all_is_well_back_with(array, 0);
     }
 }
 

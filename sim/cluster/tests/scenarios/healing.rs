@@ -148,8 +148,7 @@ fn what_can_not_be_is_refused_in_words() {
     let others = AdminError::NeedsOthers { others: vec![DeviceId(0)] };
     assert_eq!(admin_error(administer(&mut array, a, of(2, disk, blocks))), others);
     assert_eq!(admin_error(administer(&mut array, a, Administration::Fail { device: DeviceId(2) })), others);
-    welcome(&mut array, 0);
-    all_is_well_with(array, 0);
+    all_is_well_back_with(array, 0);
 }
 
 #[test]

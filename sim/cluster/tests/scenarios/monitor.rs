@@ -117,8 +117,7 @@ fn a_device_that_dies_while_the_monitor_is_down_is_marked_out_a_lease_after_its_
     assert_eq!(array.finish(asked), DONE);
     assert_eq!(member_state(&array, 0), Some(MemberState::Out));
     write(&mut array, b, 4 * BLOCK, 4 * BLOCK);
-    welcome(&mut array, 0);
-    all_is_well_with(array, 0);
+    all_is_well_back_with(array, 0);
 }
 
 #[test]
@@ -373,8 +372,7 @@ fn leases_use_clocks_that_are_never_set() {
     write(&mut array, a, 0, BLOCK);
     // The device's computer reboots, too.
     array.world.reboot_clock(device(0), Time(1 << 60));
-    welcome(&mut array, 0);
-    all_is_well_with(array, 0);
+    all_is_well_back_with(array, 0);
 }
 
 #[test]
@@ -412,8 +410,7 @@ fn requests_of_an_earlier_epoch_are_refused_and_of_a_later_one_make_a_node_ask()
     let took = array.world.now().since(begun);
     assert!(took < Duration::from_millis(600), "a host that learns of a later epoch asks at once: {took:?}");
     array.world.network.heal();
-    welcome(&mut array, 4);
-    all_is_well_with(array, 4);
+    all_is_well_back_with(array, 4);
 }
 
 #[test]

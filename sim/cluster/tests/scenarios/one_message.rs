@@ -122,8 +122,7 @@ fn what_needs_no_unavailable_device_is_read_at_once_though_whole_stripes_were_be
     }
     array.run_for(A_LEASE);
     write(&mut array, a, 0, 3 * STRIPE);
-    welcome(&mut array, 4);
-    all_is_well_with(array, 4);
+    all_is_well_back_with(array, 4);
 }
 
 #[test]
@@ -178,8 +177,7 @@ fn nothing_comes_of_a_late_copy_of_a_write_that_was_retracted_before_its_device_
     assert_eq!(written.get(), 0, "the late copy is refused");
     reads_at_once(&mut array, b, &[1, 2, 3]);
     array.restart_device(DeviceId(0));
-    welcome(&mut array, 4);
-    all_is_well_with(array, 4);
+    all_is_well_back_with(array, 4);
 }
 
 /// The host is answered by all devices but one until its patience ends. It can't retract its write, because a device that restarted may

@@ -290,8 +290,7 @@ fn nothing_comes_of_a_partial_of_an_earlier_epoch() {
             write(&mut array, a, LARGE.0, LARGE.1);
             array.run_for(Duration::from_secs(1));
         }
-        welcome(&mut array, gone);
-        all_is_well_with(array, gone);
+        all_is_well_back_with(array, gone);
     }
 }
 
@@ -430,8 +429,7 @@ fn in_a_degraded_stripe_survivors_decide_what_a_dead_originator_had_executed() {
         array.run_for(Duration::from_secs(11));
         let took_effect = survives(&mut array, (a, b), range, lost, None);
         assert_eq!(took_effect, expected, "{range:?}, columns lost to {lost:?}");
-        welcome(&mut array, READER);
-        all_is_well_with(array, READER);
+        all_is_well_back_with(array, READER);
     }
 }
 
@@ -448,8 +446,7 @@ fn in_a_degraded_stripe_any_other_device_may_restart_at_any_moment() {
                 done_in_time(&mut array, op, "a device has restarted");
             }
             content(&mut array, b, 0, 4 * BLOCK);
-            welcome(&mut array, READER);
-            all_is_well_with(array, READER);
+            all_is_well_back_with(array, READER);
         }
     }
 }

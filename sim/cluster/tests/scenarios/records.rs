@@ -91,7 +91,6 @@ fn a_damaged_copy_of_the_monitors_record_costs_nothing() {
             write(&mut array, a, BLOCK, BLOCK);
         }
         array.run_for(Duration::from_secs(10));
-        welcome(&mut array, 4);
-        all_is_well_with(array, 4);
+        all_is_well_back_with(array, 4);
     }
 }

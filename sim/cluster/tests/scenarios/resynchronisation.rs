@@ -276,8 +276,7 @@ fn a_recovery_coordinator_repeats_its_report_until_it_is_received() {
         lost += u32::from(says_it_is_done(message));
         says_it_is_done(message) && lost <= 5
     });
-    welcome(&mut array, 4);
-    all_is_well_with(array, 4);
+    all_is_well_back_with(array, 4);
 }
 
 #[test]

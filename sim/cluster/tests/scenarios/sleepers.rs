@@ -123,8 +123,7 @@ fn a_host_whose_clock_jumps_a_year_ahead_and_steps_back_continues_without_harm()
         content(&mut array, b, 0, 4 * BLOCK);
         assert!(array.world.now().since(begun) < Duration::from_secs(1));
     }
-    welcome(&mut array, 4);
-    all_is_well_with(array, 4);
+    all_is_well_back_with(array, 4);
 }
 
 #[test]

@@ -217,3 +217,9 @@ pub fn all_is_well_with(mut array: Cluster, number: u16) {
     wait_in(&mut array, number);
     all_is_well(array);
 }
+
+/// The same, when a device that is out has returned.
+pub fn all_is_well_back_with(mut array: Cluster, number: u16) {
+    welcome(&mut array, number);
+    all_is_well_with(array, number);
+}
