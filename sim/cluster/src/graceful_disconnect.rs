@@ -30,7 +30,7 @@ impl Feature for Disconnects {
     /// Session tables then have room for little more than the living hosts.
     fn draw(options: &mut Options, draw: &mut Draw) -> Option<Disconnects> {
         options.settings.hosts_max = options.hosts + draw.rng.between(2, 4) as usize;
-        options.settings.device_transactions_max = draw.rng.between(128, 512) as usize;
+        options.settings.device_transactions_max = draw.rng.between(24, 512) as usize;
         Some(Disconnects)
     }
 }
