@@ -7,7 +7,7 @@ use crate::snapshot::SnapshotReader;
 use crate::status::Status;
 use braid_base::ArrayId;
 use braid_control::{ArrayFolder, NotTold};
-use braid_session::{HEARTBEAT, Session, require_up};
+use braid_session::{HEARTBEAT, Session, hosts_ended, require_up};
 use rustix::process::Signal;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -134,7 +134,12 @@ pub async fn outcome_of<T>(session: &Session, outcome: Result<T, Failure>) -> Re
 /// Runs operations in this thread until they complete, on a new runtime and `LocalSet`.
 pub fn wait<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let outcome = LocalSet::new().block_on(&runtime, work);
+    let outcome = LocalSet::new().block_on(&runtime, async {
+        let outcome = work.await;
+        // What was given up has dropped its hosts.
+        hosts_ended().await;
+        outcome
+    });
     // Background work must not keep the program from ending.
     runtime.shutdown_background();
     outcome

@@ -131,6 +131,16 @@ pub fn report_of(folder: &ArrayFolder, id: u16) -> Result<Option<DeviceReport>, 
     Ok(monitor.and_then(|monitor| monitor.report.devices.into_iter().find(|device| device.id == id)))
 }
 
+/// True if an operation on a device was begun that the array completes by itself.
+pub fn changes_under_way(folder: &ArrayFolder) -> bool {
+    let is_begun = |device: &DeviceEntry| {
+        let report = report_of(folder, device.id).ok().flatten();
+        device.state != DeviceState::Ready
+            || report.is_some_and(|it| it.next_disk.is_some() || it.blank || it.member_state == ReportedState::Returning)
+    };
+    folder.describe().is_ok_and(|description| description.devices.iter().any(is_begun))
+}
+
 /// Waits until the monitor's report on a device is as wished; there is none for a device unknown to the monitor.
 pub async fn await_report(
     folder: &ArrayFolder,

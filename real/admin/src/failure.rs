@@ -40,6 +40,10 @@ pub enum Exit {
     NotInTime = 124,
     /// The lock, ticket or leadership was lost: the command was ended.
     LostMeanwhile = 125,
+    /// The terminal was closed, somebody has pressed Ctrl-C, or sent SIGTERM: 128 and the number of the signal.
+    HungUp = 129,
+    Interrupted = 130,
+    Terminated = 143,
 }
 
 /// The code of a file or folder that other users could change.

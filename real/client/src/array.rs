@@ -8,7 +8,7 @@ use braid_base::{FileSystemId, Generation};
 use braid_control::ArrayFolder;
 use braid_layout::VolumeDescription;
 use braid_machine::{HostOutcome, HostSuccess, ObjectsRequest, VolumeRequest};
-use braid_session::{Session, SessionError, VolumeRegistry};
+use braid_session::{DROPPED_END_WAIT, Session, SessionError, VolumeRegistry};
 use braid_shell::HostClient;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -293,9 +293,13 @@ fn run(folder: ArrayFolder, name: String, file_system: Option<String>, tell: Syn
         }
         let asked = ending.recv().await;
         ending.close();
-        session.end().await;
-        if let Some(asked) = asked {
-            let _ = asked.send(());
+        match asked {
+            Some(asked) => {
+                session.end().await;
+                let _ = asked.send(());
+            }
+            // All handles were dropped, and nobody waits.
+            None => session.end_within(DROPPED_END_WAIT).await,
         }
         // Other handles that called `close` meanwhile.
         while let Ok(asked) = ending.try_recv() {

@@ -21,10 +21,10 @@ use braid_layout::VolumeDescription;
 use braid_machine::{ArrayRequest, HostOutcome, HostRequest, Machine, MountRequest, NoDisk};
 use braid_recording::{Recorded, Recording, RecordingRequest};
 use braid_shell::{Addresses, Counters, HostClient, Listener, Node, run_host, run_service};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 
 /// The role of a host that scrubs, as its lease states it.
 pub const SCRUB: &str = "scrub";
@@ -35,7 +35,16 @@ const SHORT_COUNTER: &str = "metadata_refused_for_space";
 /// How often leases are renewed while users wait for a volume that is on hold.
 const HOLD_HEARTBEAT: Duration = Duration::from_millis(25);
 
-/// A running host.
+/// How long the end of a host may take whose session was dropped, and a program that was interrupted waits for its hosts.
+pub const DROPPED_END_WAIT: Duration = Duration::from_secs(1);
+
+/// The number of hosts of this process that have not ended.
+static HOSTS: LazyLock<watch::Sender<usize>> = LazyLock::new(|| watch::channel(0).0);
+
+/// Counts a host for as long as it has not ended.
+struct Counted;
+
+/// A running host. If it is dropped, because the work that it was started for failed or was interrupted, it ends within a second.
 pub struct Session {
     folder: ArrayFolder,
     generation: Generation,
@@ -43,10 +52,24 @@ pub struct Session {
     view: HostView,
     registry: VolumeRegistry,
     recording: Option<Recording>,
+    /// Tells the task that ends the host how long that may take.
+    end: oneshot::Sender<Option<Duration>>,
+    ender: JoinHandle<()>,
+    /// The host's driver and the renewer of its lease.
+    tasks: [AbortHandle; 2],
+    lost: watch::Receiver<Option<Loss>>,
+}
+
+/// What ends a host.
+struct Ender {
+    folder: ArrayFolder,
+    generation: Generation,
+    client: HostClient,
+    view: HostView,
     stop: oneshot::Sender<()>,
     driver: JoinHandle<std::io::Result<()>>,
     renewer: JoinHandle<()>,
-    lost: watch::Receiver<Option<Loss>>,
+    _counted: Counted,
 }
 
 /// What a machine around a host serves to other hosts.
@@ -194,8 +217,24 @@ impl Session {
             mount: mounted.zip(directory).map(|(id, directory)| MountReport { file_system: id.0, directory }),
         };
         let renewer = tokio::task::spawn_local(renewer.keep(addresses, losing));
-        let folder = folder.clone();
-        Ok(Session { folder, generation, client, view, registry, recording, stop, driver, renewer, lost })
+        let tasks = [driver.abort_handle(), renewer.abort_handle()];
+        let (folder, _counted) = (folder.clone(), Counted::new());
+        let ender = Ender {
+            folder: folder.clone(),
+            generation,
+            client: client.clone(),
+            view: view.clone(),
+            stop,
+            driver,
+            renewer,
+            _counted,
+        };
+        let (end, asked) = oneshot::channel();
+        let ender = tokio::task::spawn_local(async move {
+            let limit = asked.await.unwrap_or(Some(DROPPED_END_WAIT));
+            ender.end(limit).await;
+        });
+        Ok(Session { folder, generation, client, view, registry, recording, end, ender, tasks, lost })
     }
 
     pub fn folder(&self) -> &ArrayFolder {
@@ -257,7 +296,31 @@ impl Session {
 
     /// Ends the operations under way, has devices and lock servers drop their state of this host, and releases the lease.
     pub async fn end(self) {
-        let Session { folder, generation, client, view, stop, driver, renewer, .. } = self;
+        self.ended(None).await;
+    }
+
+    /// As [`Session::end`], but if the array does not answer within `limit`, the host stops all the same. Then its lease is left to expire, so
+    /// that it is fenced.
+    pub async fn end_within(self, limit: Duration) {
+        self.ended(Some(limit)).await;
+    }
+
+    async fn ended(self, limit: Option<Duration>) {
+        let _ = self.end.send(limit);
+        let _ = self.ender.await;
+    }
+
+    /// Releases the lease at once, even with requests unanswered. For a host that has written nothing.
+    pub fn leave(self) {
+        self.ender.abort();
+        self.tasks.iter().for_each(AbortHandle::abort);
+        release(&self.folder, self.generation);
+    }
+}
+
+impl Ender {
+    async fn end(self, limit: Option<Duration>) {
+        let Ender { folder, generation, client, view, stop, driver, renewer, _counted } = self;
         // A command may end before its first report.
         let short =
             view.refused_for_space().into_iter().map(|(short, count)| (Full::Of(short), count)).collect::<Vec<_>>();
@@ -266,10 +329,14 @@ impl Session {
             told.unwrap_or_else(|error| tracing::warn!("can't record events of host {generation}: {error}"));
         }
         // Disconnect has its own time limits. State on nodes that it could not reach is dropped with the next fence of hosts that ended.
-        let _ = client.call(ArrayRequest::Disconnect).await;
+        let disconnected = tokio::time::timeout(limit.unwrap_or(Duration::MAX), client.call(ArrayRequest::Disconnect)).await;
         // Until here, the host had to know where servers are: another metadata server may have just taken over. From here on, the renewer would
         // take the host's end for a failure.
         renewer.abort();
+        if disconnected.is_err() {
+            tracing::warn!("host {generation} could not disconnect within {limit:?}");
+            return driver.abort();
+        }
         let _ = stop.send(());
         let ended = driver.await;
         if let Ok(Err(error)) = ended {
@@ -277,24 +344,29 @@ impl Session {
         }
         release(&folder, generation);
     }
+}
 
-    /// As [`Session::end`], but if the array does not answer within `limit`, the host stops all the same. Then its lease is left to expire, so
-    /// that it is fenced.
-    pub async fn end_within(self, limit: Duration) {
-        if tokio::time::timeout(limit, self.client.call(ArrayRequest::Disconnect)).await.is_err() {
-            tracing::warn!("host {} could not disconnect within {limit:?}", self.generation);
-            self.renewer.abort();
-            return self.driver.abort();
-        }
-        self.end().await;
+impl Counted {
+    fn new() -> Counted {
+        HOSTS.send_modify(|hosts| *hosts += 1);
+        Counted
     }
+}
 
-    /// Releases the lease at once, even with requests unanswered. For a host that has written nothing.
-    pub fn leave(self) {
-        self.driver.abort();
-        self.renewer.abort();
-        release(&self.folder, self.generation);
+impl Drop for Counted {
+    fn drop(&mut self) {
+        HOSTS.send_modify(|hosts| *hosts -= 1);
     }
+}
+
+/// Returns when this process has a host: from then on, its end has to be waited for.
+pub async fn has_host() {
+    let _ = HOSTS.subscribe().wait_for(|hosts| *hosts > 0).await;
+}
+
+/// Returns when each host of this process has ended, after its session was ended or dropped; or after a little longer than that may take.
+pub async fn hosts_ended() {
+    let _ = tokio::time::timeout(2 * DROPPED_END_WAIT, HOSTS.subscribe().wait_for(|hosts| *hosts == 0)).await;
 }
 
 /// Fails if the array's devices are not running, before anything waits for them. An array that is starting is accepted.

@@ -93,9 +93,14 @@ impl ErrorReport<'_> {
     }
 }
 
+/// A bar that is gone when it is dropped.
+fn new_bar(length: u64) -> indicatif::ProgressBar {
+    indicatif::ProgressBar::new(length).with_finish(indicatif::ProgressFinish::AndClear)
+}
+
 /// A bar on standard error that shows how far a long command is; nothing where that is no terminal.
 pub fn progress(length: u64, what: &'static str) -> indicatif::ProgressBar {
-    let bar = indicatif::ProgressBar::new(length);
+    let bar = new_bar(length);
     let template = format!("{{bar:40}} {{pos}}/{{len}} {what}, {{eta}} left");
     bar.set_style(indicatif::ProgressStyle::with_template(&template).expect("it is a template"));
     bar
@@ -103,7 +108,7 @@ pub fn progress(length: u64, what: &'static str) -> indicatif::ProgressBar {
 
 /// The same, of bytes.
 pub fn bytes(length: u64, what: &'static str) -> indicatif::ProgressBar {
-    let bar = indicatif::ProgressBar::new(length);
+    let bar = new_bar(length);
     let template = format!("{{bar:40}} {what}: {{bytes}} of {{total_bytes}}, {{bytes_per_sec}}, {{eta}} left");
     bar.set_style(indicatif::ProgressStyle::with_template(&template).expect("it is a template"));
     bar
@@ -111,7 +116,7 @@ pub fn bytes(length: u64, what: &'static str) -> indicatif::ProgressBar {
 
 /// The same, of something that is followed; its message says how it is.
 pub fn healing() -> indicatif::ProgressBar {
-    let bar = indicatif::ProgressBar::new(0);
+    let bar = new_bar(0);
     bar.set_style(
         indicatif::ProgressStyle::with_template("{bar:30} {bytes}/{total_bytes} {msg}").expect("it is a template"),
     );
@@ -120,7 +125,7 @@ pub fn healing() -> indicatif::ProgressBar {
 
 /// A line on standard error that says what is being done, of which nobody knows how long it takes.
 pub fn waiting() -> indicatif::ProgressBar {
-    let bar = indicatif::ProgressBar::new_spinner();
+    let bar = indicatif::ProgressBar::new_spinner().with_finish(indicatif::ProgressFinish::AndClear);
     if !bar.is_hidden() {
         bar.enable_steady_tick(std::time::Duration::from_millis(100));
     }
@@ -129,7 +134,7 @@ pub fn waiting() -> indicatif::ProgressBar {
 
 /// The same, of so many steps that each take a while; its message says what is being done.
 pub fn steps(length: u64) -> indicatif::ProgressBar {
-    let bar = indicatif::ProgressBar::new(length);
+    let bar = new_bar(length);
     let template = "{spinner} {wide_bar} {pos}/{len}, {eta} left: {msg}";
     bar.set_style(indicatif::ProgressStyle::with_template(template).expect("it is a template"));
     if !bar.is_hidden() {

@@ -12,6 +12,7 @@ mod fs;
 mod growth;
 mod guard;
 mod host;
+mod interruption;
 mod lockd;
 mod mds;
 mod misnomers;
@@ -105,7 +106,8 @@ A first tour:
   braid recipe lock run 2:1 2.1 -- ./one-at-a-time.sh   locks, queues, directories … : see `braid recipe --help`
   braid down                                 stop it; `braid up` starts it again
 
-Exit status: 0 done, 1 failed, 2 wrong usage, 3 not found or unreachable, 4 data lost or check failed.
+Exit status: 0 done, 1 failed, 2 wrong usage, 3 not found or unreachable, 4 data lost or check failed,
+129, 130 and 143 ended by SIGHUP, Ctrl-C and SIGTERM.
 Logs go to standard error; RUST_LOG=info or debug shows more.";
 
 /// Runs the command in `arguments`.
@@ -155,7 +157,8 @@ async fn dispatch(command: Command, common: &Common) -> Result<ExitCode, Failure
     }
     let needs_array =
         matches!(command, Command::Doctor(_) | Command::Down(_) | Command::Rebuild(_) | Command::Monitor(_));
-    let outcome = execute(command, common).await;
+    let (left, folder) = (interruption::left_by(&command), common.folder());
+    let outcome = interruption::unless_asked_to_end(execute(command, common), left, &folder).await;
     outcome.map_err(|failure| match failure.code.as_str() {
         // These commands are of no use for a new array, so the hint does not suggest to create one.
         "no-array" if needs_array => failure.hint("name the array's folder with `--array FOLDER` or BRAID_ARRAY"),

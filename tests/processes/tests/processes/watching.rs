@@ -58,8 +58,7 @@ fn status_shows_a_device_that_is_out_resynchronised_or_rebuilt() {
     assert_eq!(status["devices"][2]["healing"]["paused"], true, "{status:#}");
     let shown = array.braid(&["rebuild", "status"]).done().json();
     assert_eq!((number(&shown["devices"][0]["id"]), &shown["throttle"]["paused"]), (2, &Value::from(true)), "{shown}");
-    let outcome = interrupted(&array, "1", &["rebuild", "--json"]);
-    outcome.refused(1, "interrupted");
+    interrupted(&array, "1", &["rebuild", "--json"]).refused(130, "interrupted");
     let lines = interrupted(&array, "1.5", &["status", "--watch", "--interval", "0.2", "--json"]).done().stdout;
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("an object a line")).collect();
     assert!(lines.len() >= 2 && lines.iter().all(|line| line["devices"][2]["condition"] == "resynchronising"));
@@ -69,7 +68,10 @@ fn status_shows_a_device_that_is_out_resynchronised_or_rebuilt() {
 
     // Another disk fills its slot, and is rebuilt slowly enough to be observed.
     array.braid(&["rebuild", "--rate", "4MiB/s", "--share", "100%"]).done();
-    array.braid(&["device", "replace", "3"]).done();
+    let replacement = interrupted(&array, "2", &["device", "replace", "3", "--wait", "--json"]);
+    assert!(replacement.refused(130, "interrupted").contains("completes what was begun"));
+    let hosts = array.braid(&["status"]).done().json()["hosts"].to_string();
+    assert!(!hosts.contains("rebuild") && !hosts.contains("replace"), "their leases were given back: {hosts}");
     let status = array.await_status("it is rebuilt", |status| status["devices"][3]["condition"] == "rebuilding");
     assert!(text(&status["volumes"][0]["text"]).contains("d3 is being rebuilt"), "{status:#}");
     array.braid(&["rebuild", "--rate", "none", "--share", "usual"]).done();

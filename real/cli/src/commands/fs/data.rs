@@ -21,8 +21,6 @@ use std::time::Duration;
 const PART_BYTES: usize = 4 << 20;
 /// How often the progress bar of a copy is drawn.
 const REDRAW: Duration = Duration::from_millis(100);
-/// How long the end of a mount may take after a failure. If it takes longer, the mount is fenced.
-const CLOSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 #[derive(clap::Subcommand)]
 pub enum Command {
@@ -175,16 +173,12 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
     };
     let mut mounts = Mounts { trying, common, by_name: BTreeMap::new() };
     let outcome = execute(&command, &mut mounts, common.json).await;
-    let close = async {
+    if outcome.is_ok() {
         for files in mounts.by_name.into_values() {
             files.close().await;
         }
-    };
-    match outcome {
-        Ok(()) => close.await,
-        // What did not answer a request does not answer an unmount either.
-        Err(_) => drop(tokio::time::timeout(CLOSE_AFTER_FAILURE, close).await),
     }
+    // What did not answer a request does not answer an unmount either: a mount that is dropped has a second, and is fenced then.
     outcome.map(|()| ExitCode::SUCCESS)
 }
 

@@ -6,7 +6,6 @@ use braid_admin::failure::{Exit, Failure};
 use braid_admin::recovery_follower::{FollowedDevice, LostInVolume, RecoveryFollower};
 use braid_base::DeviceId;
 use braid_base::units::format_size;
-use braid_terminal::Signals;
 use braid_terminal::output;
 use indicatif::{MultiProgress, ProgressBar};
 use serde_json::json;
@@ -18,24 +17,16 @@ const NAMED: usize = 16;
 
 /// Follows one device, or all that are being resynchronised.
 pub async fn run(array: &Array, only: Option<DeviceId>, as_json: bool) -> Result<ExitCode, Failure> {
-    let mut signals = Signals::catch()?;
     let mut follower = array.follow_recovery(only).await?;
     let mut bars = Bars::default();
-    let outcome = loop {
+    loop {
         bars.show(&follower);
         if follower.is_complete() {
-            break Ok(());
+            break;
         }
-        tokio::select! {
-            advanced = follower.advance() => if let Err(failure) = advanced { break Err(failure) },
-            () = signals.asked_to_end() => {
-                let message = "interrupted: the rebuild continues without this command";
-                break Err(Failure::failed("interrupted", message).hint("follow it again with `braid rebuild`"));
-            }
-        }
-    };
-    bars.clear();
-    outcome?;
+        follower.advance().await?;
+    }
+    drop(bars);
     let reports: Vec<_> =
         follower.devices().map(|(id, device)| Report { id, device, lost: follower.lost(device) }).collect();
     output::print(
@@ -68,10 +59,6 @@ impl Bars {
             }
             bar.set_message(format!("device {id}: {}", device.condition.words()));
         }
-    }
-
-    fn clear(&self) {
-        self.bars.values().for_each(ProgressBar::finish_and_clear);
     }
 }
 
