@@ -109,10 +109,8 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let BenchArray { choice, array, .. } = place(common, &arguments.scratch, devices, arguments.in_process)?;
     let mut test_bed = TestBed::new(choice, 0);
     let mut runs = Vec::new();
-    let outcome = tokio::select! {
-        outcome = measure_all(&mut test_bed, &array, &arguments, &mut runs) => outcome,
-        () = signals.asked_to_end() => Err(crate::interrupted()),
-    };
+    let outcome =
+        crate::unless_interrupted(&mut signals, measure_all(&mut test_bed, &array, &arguments, &mut runs)).await;
     test_bed.tidy().await;
     crate::conclude(common, outcome, runs.len(), || as_json(&arguments, &runs), || as_text(&arguments, &runs))
 }
@@ -147,7 +145,6 @@ async fn measure_by(client: &HostClient, arguments: &Arguments, runs: &mut Vec<R
         runs.push(measure(client, object, *kind, arguments).await?);
         progress.inc(1);
     }
-    progress.finish_and_clear();
     ask(client, vec![command(object, Action::Remove)]).await.map(|_| ())
 }
 
@@ -192,7 +189,6 @@ async fn fill(client: &HostClient, object: ObjectId, names: u64) -> Result<(), F
     while let Some(done) = fillers.join_next().await {
         done.expect("a filler is not aborted")?;
     }
-    progress.finish_and_clear();
     Ok(())
 }
 

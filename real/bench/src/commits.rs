@@ -94,10 +94,8 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let mut test_bed = TestBed::new(place.choice.clone(), 0);
     let of_side = |side: &Side| Measured { side: *side, rates: Vec::new(), cpu_micros: Vec::new() };
     let mut measured: Vec<Measured> = arguments.sides.iter().map(of_side).collect();
-    let outcome = tokio::select! {
-        outcome = measure_all(&mut test_bed, &place, &arguments, &mut measured) => outcome,
-        () = signals.asked_to_end() => Err(crate::interrupted()),
-    };
+    let outcome =
+        crate::unless_interrupted(&mut signals, measure_all(&mut test_bed, &place, &arguments, &mut measured)).await;
     test_bed.tidy().await;
     // Ratios need all settings of a round.
     let rounds = measured.iter().map(|one| one.cpu_micros.len()).min().unwrap_or(0);
@@ -148,7 +146,6 @@ async fn measure_all(
             progress.inc(1);
         }
     }
-    progress.finish_and_clear();
     for place in &places {
         place.files.close().await;
     }

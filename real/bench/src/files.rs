@@ -104,10 +104,11 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let BenchArray { choice, .. } = place;
     let mut test_bed = TestBed::new(choice, 0);
     let (mut names, mut bytes) = (None, Vec::new());
-    let outcome = tokio::select! {
-        outcome = measure_all(&mut test_bed, (array, layout, unit), &arguments, (&mut names, &mut bytes)) => outcome,
-        () = signals.asked_to_end() => Err(crate::interrupted()),
-    };
+    let outcome = crate::unless_interrupted(
+        &mut signals,
+        measure_all(&mut test_bed, (array, layout, unit), &arguments, (&mut names, &mut bytes)),
+    )
+    .await;
     test_bed.tidy().await;
     bytes.retain(|kind: &ByteRates| !kind.pairs.is_empty());
     let runs = usize::from(names.is_some()) + bytes.iter().map(|kind| 2 * kind.pairs.len()).sum::<usize>();
@@ -186,7 +187,6 @@ async fn measure_names(files: &Files, arguments: &Arguments) -> Result<Names, Fa
     }
     let rate = arguments.names as f64 / begun.elapsed().as_secs_f64();
     let cpu = (cpu_micros() - cpu) as f64 / arguments.names as f64;
-    progress.finish_and_clear();
     let mount = files.clone();
     let open = move |number: u64| {
         let files = mount.clone();

@@ -163,18 +163,21 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let seed = arguments.runs.seed();
     let mut test_bed = TestBed::new(place, seed);
     let mut report = arguments.report(series, seed);
-    let outcome = tokio::select! {
-        outcome = measure_all(&mut test_bed, &arguments, &mut report) => outcome,
-        () = signals.asked_to_end() => Err(interrupted()),
-    };
+    let outcome = unless_interrupted(&mut signals, measure_all(&mut test_bed, &arguments, &mut report)).await;
     test_bed.tidy().await;
     let runs = report.keep_complete();
     conclude(common, outcome, runs, || report.json(), || report.text())
 }
 
-/// The failure of a bench that was asked to end.
-fn interrupted() -> Failure {
-    Failure::failed("interrupted", "the bench was interrupted before it was done")
+/// Measures until it is done, or the bench is asked to end.
+async fn unless_interrupted(
+    signals: &mut Signals,
+    measures: impl Future<Output = Result<(), Failure>>,
+) -> Result<(), Failure> {
+    tokio::select! {
+        outcome = measures => outcome,
+        () = signals.asked_to_end() => Err(Failure::failed("interrupted", "the bench was interrupted before it was done")),
+    }
 }
 
 /// Reports what a bench has measured. If it was interrupted after some runs, their figures are reported, and the status says that it is not all.
@@ -185,7 +188,7 @@ fn conclude(
     json: impl FnOnce() -> serde_json::Value,
     text: impl FnOnce() -> String,
 ) -> Result<ExitCode, Failure> {
-    let is_partial = outcome.as_ref().is_err_and(|failure| failure.code == interrupted().code) && runs > 0;
+    let is_partial = outcome.as_ref().is_err_and(|failure| failure.code == "interrupted") && runs > 0;
     if is_partial {
         braid_terminal::tell!("the bench was interrupted: these are the figures of {runs} runs");
     } else {
@@ -324,7 +327,6 @@ async fn measure_all(
             }
         }
     }
-    progress.finish_and_clear();
     Ok(())
 }
 
@@ -353,7 +355,6 @@ async fn prepare(test_bed: &mut TestBed, filled: bool, series: &[Vec<Settings>])
                 let ways = test_bed.open(site, through, 1).await?;
                 let progress = output::bytes(side.volume.bytes, "filling the volume");
                 fill(&ways.targets[0], &test_bed.content(site), &progress).await?;
-                progress.finish_and_clear();
                 test_bed.close(ways).await;
             }
             found.push(site);

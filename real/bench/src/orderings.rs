@@ -5,7 +5,7 @@ use super::figures::METRICS;
 use super::report::{Run, Series, number, right};
 use super::settings::{LoadSettings, Pattern, Settings, Through, VolumeSettings};
 use super::test_bed::TestBed;
-use super::{announce_runs, conclude, interrupted, measure, prepare};
+use super::{announce_runs, conclude, measure, prepare};
 use braid_admin::failure::Failure;
 use braid_base::Rng;
 use braid_benchkit::statistics::VALUES_MIN;
@@ -121,10 +121,8 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let mut test_bed = TestBed::new(choice, seed);
     let span = arguments.runs.span(arguments.seconds);
     let mut comparison = Comparison { seed, span, series: Series { sides, runs: Vec::new() } };
-    let outcome = tokio::select! {
-        outcome = measure_all(&mut test_bed, &arguments, &mut comparison) => outcome,
-        () = signals.asked_to_end() => Err(interrupted()),
-    };
+    let outcome =
+        crate::unless_interrupted(&mut signals, measure_all(&mut test_bed, &arguments, &mut comparison)).await;
     test_bed.tidy().await;
     // Ratios need all orderings of a round.
     comparison.series.keep_complete();
@@ -159,7 +157,6 @@ async fn measure_all(
             progress.inc(1);
         }
     }
-    progress.finish_and_clear();
     Ok(())
 }
 

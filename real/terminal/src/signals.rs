@@ -9,13 +9,11 @@ use tokio::sync::oneshot;
 /// How long a process may take to end after [`unheard`] has returned, unless it gets a second signal.
 const END_WAIT: Duration = Duration::from_secs(4);
 
-/// How many [`Signals`] there are that somebody listens to.
+/// How many [`Signals`] there are.
 static LISTENERS: AtomicUsize = AtomicUsize::new(0);
 
 /// These signals, caught from its making on.
-pub struct Signals(Caught);
-
-struct Caught {
+pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
     /// None if the process was started to survive its terminal (`nohup`).
@@ -25,9 +23,10 @@ struct Caught {
 impl Signals {
     /// From now on the signals don't kill this process.
     pub fn catch() -> std::io::Result<Signals> {
-        let caught = Caught::new()?;
+        let hang_up = if ignores(Kill::HUP) { None } else { Some(signal(SignalKind::hangup())?) };
+        let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
         LISTENERS.fetch_add(1, Ordering::SeqCst);
-        Ok(Signals(caught))
+        Ok(Signals { interrupt, terminate, hang_up })
     }
 
     /// Ends when one of them comes.
@@ -37,24 +36,6 @@ impl Signals {
 
     /// The same, and says which it was.
     pub async fn which(&mut self) -> Kill {
-        self.0.next().await
-    }
-}
-
-impl Drop for Signals {
-    fn drop(&mut self) {
-        LISTENERS.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-impl Caught {
-    fn new() -> std::io::Result<Caught> {
-        let hang_up = if ignores(Kill::HUP) { None } else { Some(signal(SignalKind::hangup())?) };
-        let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-        Ok(Caught { interrupt, terminate, hang_up })
-    }
-
-    async fn next(&mut self) -> Kill {
         let hung_up = async {
             match &mut self.hang_up {
                 Some(hang_up) => hang_up.recv().await,
@@ -69,7 +50,13 @@ impl Caught {
     }
 }
 
-/// Catches the signals, and returns the first one that comes while there are no [`Signals`]. Then the process has to end soon: a second signal
+impl Drop for Signals {
+    fn drop(&mut self) {
+        LISTENERS.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Catches the signals, and returns the first one that comes while nobody else listens. Then the process has to end soon: a second signal
 /// ends it at once, and so does a time limit, since the thread that would end it may wait for a disk.
 pub async fn unheard() -> Kill {
     let (tell, told) = oneshot::channel();
@@ -83,13 +70,13 @@ pub async fn unheard() -> Kill {
 fn hear(tell: oneshot::Sender<Kill>) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let mut caught = Caught::new()?;
-        let mut signal = caught.next().await;
-        while LISTENERS.load(Ordering::SeqCst) > 0 {
-            signal = caught.next().await;
+        let mut caught = Signals::catch()?;
+        let mut signal = caught.which().await;
+        while LISTENERS.load(Ordering::SeqCst) > 1 {
+            signal = caught.which().await;
         }
         let _ = tell.send(signal);
-        let _ = tokio::time::timeout(END_WAIT, caught.next()).await;
+        let _ = tokio::time::timeout(END_WAIT, caught.which()).await;
         std::process::exit(128 + signal.as_raw())
     })
 }

@@ -168,10 +168,11 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let seed = arguments.seed.unwrap_or_else(seed_of_now);
     let mut test_bed = TestBed::new(choice, seed);
     let mut runs: Vec<Vec<Driven>> = spots.iter().map(|_| Vec::new()).collect();
-    let outcome = tokio::select! {
-        outcome = measure_all(&mut test_bed, &array, devices, (&arguments, seed), &spots, &mut runs) => outcome,
-        () = signals.asked_to_end() => Err(crate::interrupted()),
-    };
+    let outcome = crate::unless_interrupted(
+        &mut signals,
+        measure_all(&mut test_bed, &array, devices, (&arguments, seed), &spots, &mut runs),
+    )
+    .await;
     test_bed.tidy().await;
     let measured = spots.iter().zip(&runs).filter(|(_, runs)| !runs.is_empty());
     let rows: Vec<Row> = measured.flat_map(|(spot, runs)| rows_of(spot, runs)).collect();
@@ -304,7 +305,6 @@ async fn measure_all(
             crate::announce(&format!("the other {} rounds", rounds - 1), rounds - 1, begun.elapsed(), "");
         }
     }
-    progress.finish_and_clear();
     workers.end().await;
     made.remove(client).await?;
     test_bed.close(ways).await;

@@ -31,9 +31,8 @@ pub async fn run(
     let Growth { name, new_size, size } = growth;
     let size = new_size.or(size).expect("one of them is required");
     let bar = output::waiting();
-    let outcome = grow(&name, size, &|state| bar.set_message(state.to_string())).await;
-    bar.finish_and_clear();
-    let Grown { before, bytes } = outcome?;
+    let Grown { before, bytes } = grow(&name, size, &|state| bar.set_message(state.to_string())).await?;
+    drop(bar);
     output::print(
         common.json,
         || json!({"schema": 2, what.replace(' ', "_"): name, "size_bytes": bytes, "previous_size_bytes": before}),

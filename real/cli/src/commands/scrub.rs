@@ -52,7 +52,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let bars = Bars::default();
     let array = Array::of(common.folder());
     let outcome = array.scrub(volume.as_deref(), options, |progress| bars.show(progress), signals.asked_to_end()).await;
-    bars.clear();
+    drop(bars);
     let (scrubbed, outcome) = outcome?;
     if outcome.is_ok() || !common.json {
         output::print(
@@ -81,19 +81,10 @@ impl Bars {
         if let Some((_, bar)) = shown.as_ref().filter(|(name, _)| name == progress.volume) {
             return bar.set_position(progress.done);
         }
-        if let Some((_, before)) = shown.take() {
-            before.finish_and_clear();
-        }
         let bar = output::bytes(progress.total, "scrubbed");
         bar.set_position(progress.done);
         bar.reset_eta();
         *shown = Some((progress.volume.to_string(), bar));
-    }
-
-    fn clear(&self) {
-        if let Some((_, bar)) = self.0.borrow_mut().take() {
-            bar.finish_and_clear();
-        }
     }
 }
 

@@ -36,9 +36,8 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         bar.set_position(checked);
     };
     let array = Array::of(common.folder());
-    let outcome = array.check_volume(&arguments.name, arguments.reconstruct, progress).await;
-    bar.finish_and_clear();
-    let found = outcome?;
+    let found = array.check_volume(&arguments.name, arguments.reconstruct, progress).await?;
+    drop(bar);
     output::print(common.json, || json(&arguments.name, &found), || text(&found));
     Ok(if found.is_sound() { ExitCode::SUCCESS } else { ExitCode::from(Exit::DataLost as u8) })
 }

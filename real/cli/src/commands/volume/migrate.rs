@@ -50,17 +50,9 @@ enum Shown {
     Copying(ProgressBar),
 }
 
-impl Bars {
-    fn clear(&self) {
-        let (Shown::Stage(bar) | Shown::Copying(bar)) = &*self.0.borrow();
-        bar.finish_and_clear();
-    }
-}
-
 impl Watcher for Bars {
     fn stage(&self, what: &str) {
         if matches!(&*self.0.borrow(), Shown::Copying(_)) {
-            self.clear();
             self.0.replace(Shown::Stage(output::waiting()));
         }
         if let Shown::Stage(bar) = &*self.0.borrow() {
@@ -70,7 +62,6 @@ impl Watcher for Bars {
 
     fn progress(&self, bytes: u64, looked: u64, _: u64) {
         if matches!(&*self.0.borrow(), Shown::Stage(_)) {
-            self.clear();
             self.0.replace(Shown::Copying(output::bytes(bytes, "examined")));
         }
         if let Shown::Copying(bar) = &*self.0.borrow() {
@@ -91,7 +82,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
             array.migrate_volume(&name, &MigrationTarget { scheme, unit, devices }, rate.unwrap_or(0), &bars).await
         }
     };
-    bars.clear();
+    drop(bars);
     let Migrated { volume: after, copied } = outcome?;
     let seconds = begun.elapsed().as_secs_f64();
     output::print(

@@ -29,9 +29,9 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let Arguments { name, ordering } = arguments;
     let bar = output::waiting();
     let array = Array::of(common.folder());
-    let outcome = array.set_ordering(&name, ordering, |what| bar.set_message(what.to_string())).await;
-    bar.finish_and_clear();
-    let OrderingChange { before, changed } = outcome?;
+    let OrderingChange { before, changed } =
+        array.set_ordering(&name, ordering, |what| bar.set_message(what.to_string())).await?;
+    drop(bar);
     output::print(
         common.json,
         || json!({"schema": 2, "volume": name, "ordering": ordering.name(), "previous_ordering": before, "changed": changed}),
