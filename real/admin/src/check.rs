@@ -6,7 +6,7 @@ use crate::volumes;
 use braid_base::DeviceId;
 use braid_layout::VolumeDescription;
 use braid_machine::{HostError, HostSuccess, JobRequest, Patience, VolumeRequest};
-use braid_session::{Session, require_up};
+use braid_session::Session;
 use braid_shell::HostClient;
 use std::collections::BTreeSet;
 use tokio::task::JoinSet;
@@ -54,11 +54,7 @@ impl Array {
         if volume.layout.redundancy_units() == 0 {
             return Err(Failure::usage("no-redundancy", format!("volume '{name}' has no parity to check")));
         }
-        require_up(self.folder())?;
-        let session = Session::start(self.folder(), "volume check").await?;
-        let outcome = check(&session, name, reconstruct, progress).await;
-        session.end().await;
-        outcome
+        self.with_host("volume check", async |session| check(session, name, reconstruct, progress).await).await
     }
 }
 

@@ -21,6 +21,7 @@ use braid_layout::VolumeDescription;
 use braid_machine::{ArrayRequest, HostOutcome, HostRequest, Machine, MountRequest, NoDisk};
 use braid_recording::{Recorded, Recording, RecordingRequest};
 use braid_shell::{Addresses, Counters, HostClient, Listener, Node, run_host, run_service};
+use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
@@ -60,18 +61,6 @@ pub struct Session {
     lost: watch::Receiver<Option<Loss>>,
 }
 
-/// What ends a host.
-struct Ender {
-    folder: ArrayFolder,
-    generation: Generation,
-    client: HostClient,
-    view: HostView,
-    stop: oneshot::Sender<()>,
-    driver: JoinHandle<std::io::Result<()>>,
-    renewer: JoinHandle<()>,
-    _counted: Counted,
-}
-
 /// What a machine around a host serves to other hosts.
 pub struct Service {
     /// The node that other hosts connect to.
@@ -98,7 +87,7 @@ struct Surroundings {
     /// Its metadata servers, or those that a service speaks to. Hosts connect to no others.
     servers: Vec<FileSystemId>,
     /// The directory in which it is mounted, if programs use it there.
-    directory: Option<String>,
+    directory: Option<PathBuf>,
     recording: Option<SessionRecording>,
 }
 
@@ -139,7 +128,7 @@ impl Session {
         folder: &ArrayFolder,
         role: &str,
         name: &str,
-        directory: Option<String>,
+        directory: Option<PathBuf>,
         recording: Option<RecordingRequest>,
     ) -> Result<(Session, FileSystemId), SessionError> {
         let (file_system, config) = mounts::describe(&folder.describe()?, name)?;
@@ -214,26 +203,14 @@ impl Session {
             corruption_reporter: (role != SCRUB).then(CorruptionReporter::default),
             report,
             servers,
-            mount: mounted.zip(directory).map(|(id, directory)| MountReport { file_system: id.0, directory }),
+            mount: mounted.zip(directory).map(|(id, directory)| MountReport::of(id.0, &directory)),
         };
         let renewer = tokio::task::spawn_local(renewer.keep(addresses, losing));
         let tasks = [driver.abort_handle(), renewer.abort_handle()];
-        let (folder, _counted) = (folder.clone(), Counted::new());
-        let ender = Ender {
-            folder: folder.clone(),
-            generation,
-            client: client.clone(),
-            view: view.clone(),
-            stop,
-            driver,
-            renewer,
-            _counted,
-        };
         let (end, asked) = oneshot::channel();
-        let ender = tokio::task::spawn_local(async move {
-            let limit = asked.await.unwrap_or(Some(DROPPED_END_WAIT));
-            ender.end(limit).await;
-        });
+        let running = (stop, driver, renewer, Counted::new());
+        let ender = end_when_asked(asked, folder.clone(), (generation, client.clone(), view.clone()), running);
+        let (folder, ender) = (folder.clone(), tokio::task::spawn_local(ender));
         Ok(Session { folder, generation, client, view, registry, recording, end, ender, tasks, lost })
     }
 
@@ -318,32 +295,36 @@ impl Session {
     }
 }
 
-impl Ender {
-    async fn end(self, limit: Option<Duration>) {
-        let Ender { folder, generation, client, view, stop, driver, renewer, _counted } = self;
-        // A command may end before its first report.
-        let short =
-            view.refused_for_space().into_iter().map(|(short, count)| (Full::Of(short), count)).collect::<Vec<_>>();
-        if !short.is_empty() {
-            let told = blocking(&folder, move |folder| space_events::tell(folder, short)).await;
-            told.unwrap_or_else(|error| tracing::warn!("can't record events of host {generation}: {error}"));
-        }
-        // Disconnect has its own time limits. State on nodes that it could not reach is dropped with the next fence of hosts that ended.
-        let disconnected = tokio::time::timeout(limit.unwrap_or(Duration::MAX), client.call(ArrayRequest::Disconnect)).await;
-        // Until here, the host had to know where servers are: another metadata server may have just taken over. From here on, the renewer would
-        // take the host's end for a failure.
-        renewer.abort();
-        if disconnected.is_err() {
-            tracing::warn!("host {generation} could not disconnect within {limit:?}");
-            return driver.abort();
-        }
-        let _ = stop.send(());
-        let ended = driver.await;
-        if let Ok(Err(error)) = ended {
-            tracing::warn!("host {generation}: {error}");
-        }
-        release(&folder, generation);
+/// Ends a host when its session is ended, within the limit that is given with that, or when it is dropped.
+async fn end_when_asked(
+    asked: oneshot::Receiver<Option<Duration>>,
+    folder: ArrayFolder,
+    (generation, client, view): (Generation, HostClient, HostView),
+    (stop, driver, renewer, _counted): (oneshot::Sender<()>, JoinHandle<std::io::Result<()>>, JoinHandle<()>, Counted),
+) {
+    let limit = asked.await.unwrap_or(Some(DROPPED_END_WAIT));
+    // A command may end before its first report.
+    let short = view.refused_for_space().into_iter().map(|(short, count)| (Full::Of(short), count)).collect::<Vec<_>>();
+    if !short.is_empty() {
+        let told = blocking(&folder, move |folder| space_events::tell(folder, short)).await;
+        told.unwrap_or_else(|error| tracing::warn!("can't record events of host {generation}: {error}"));
     }
+    // Disconnect has its own time limits. State on nodes that it could not reach is dropped with the next fence of hosts that ended.
+    let disconnected =
+        tokio::time::timeout(limit.unwrap_or(Duration::MAX), client.call(ArrayRequest::Disconnect)).await;
+    // Until here, the host had to know where servers are: another metadata server may have just taken over. From here on, the renewer would
+    // take the host's end for a failure.
+    renewer.abort();
+    if disconnected.is_err() {
+        tracing::warn!("host {generation} could not disconnect within {limit:?}");
+        return driver.abort();
+    }
+    let _ = stop.send(());
+    let ended = driver.await;
+    if let Ok(Err(error)) = ended {
+        tracing::warn!("host {generation}: {error}");
+    }
+    release(&folder, generation);
 }
 
 impl Counted {

@@ -27,7 +27,9 @@ pub async fn unless_asked_to_end(
     };
     let (message, hint) = match left.0 {
         "" if changes_under_way(folder) => ("the array completes what was begun", "`braid status` shows the progress"),
-        "" => ("the array has nothing to complete", "the same command begins again, with the disk that it has prepared"),
+        "" => {
+            ("the array has nothing to complete", "the same command begins again, with the disk that it has prepared")
+        }
         _ => left,
     };
     let exit = match signal {
@@ -57,9 +59,10 @@ pub fn left_by(command: &Command) -> (&'static str, &'static str) {
             ("a part may be done, and what was copied stays", "the same command does the whole again")
         }
         Command::Fs(fs::Command::Check(_)) => ("the file system was not checked", "the same command checks it again"),
-        Command::Volume(_) | Command::Fs(_) => {
-            ("what was begun is completed or reverted by `braid up`", "look with `braid status`, or give the command again")
-        }
+        Command::Volume(_) | Command::Fs(_) => (
+            "what was begun is completed or reverted by `braid up`",
+            "look with `braid status`, or give the command again",
+        ),
         Command::Object(_) | Command::Attr(_) | Command::Recipe(_) => {
             ("the last request may have been executed", "look before you give the command again")
         }
