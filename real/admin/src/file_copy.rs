@@ -2,7 +2,8 @@
 //! symbolic links are copied, with their permission bits. Holes stay holes.
 //!
 //! A file system of the array may also be mounted on this machine, so both sides may be the same under different names. Files are compared
-//! by their identity when both are open, before anything is changed; and a directory that the copy itself has filled is not copied.
+//! by their identity when both are open, before anything is changed; and a directory that the copy itself has filled is not copied. Everything
+//! else is, before the copy fails because of that.
 
 mod identity;
 mod place;
@@ -83,15 +84,29 @@ async fn copy_tree(
     seen: &Arc<FileSystems>,
 ) -> Result<(), Failure> {
     let (mut directories, mut copies) = (vec![(from, to, found)], JoinSet::new());
-    let mut targets = Targets::default();
+    let (mut targets, mut itself) = (Targets::default(), None);
+    let mut spare = |copied: Result<(), Failure>| match copied {
+        Err(failure) if ["into-itself", "same-file"].contains(&failure.code.as_str()) => {
+            let message = format!("{}; everything else was copied", failure.message);
+            itself.get_or_insert(Failure { message, ..failure });
+            Ok(())
+        }
+        copied => copied,
+    };
     while let Some((from, to, found)) = directories.pop() {
         if targets.contains(&found.identity) {
-            return Err(into_itself(&from));
+            spare(Err(into_itself(&from)))?;
+            continue;
         }
         // It is listed first, so that what is created in it meanwhile is not copied.
         let names = from.list().await.map_err(|failure| failure.of(&from))?;
         to.create_directory(found.mode).await.map_err(|failure| failure.of(&to))?;
-        targets.insert(to.look(true, seen).await?.identity);
+        let made = to.look(true, seen).await?.identity;
+        if made.is_same(&found.identity) {
+            spare(Err(into_itself(&from)))?;
+            continue;
+        }
+        targets.insert(made);
         progress.directories.fetch_add(1, Ordering::Relaxed);
         for name in names {
             let (from, to) = (from.join(&name), to.join(&name));
@@ -105,15 +120,15 @@ async fn copy_tree(
                 continue;
             }
             if copies.len() == FILES_MAX {
-                joined(copies.join_next().await)?;
+                spare(joined(copies.join_next().await))?;
             }
             copies.spawn(copy_one(from, to, found, progress.clone(), seen.clone()));
         }
     }
     while let Some(copied) = copies.join_next().await {
-        joined(Some(copied))?;
+        spare(joined(Some(copied)))?;
     }
-    Ok(())
+    itself.map_or(Ok(()), Err)
 }
 
 /// Copies a file or a symbolic link.

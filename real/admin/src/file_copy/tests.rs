@@ -58,6 +58,32 @@ fn a_file_is_never_its_own_copy() {
 }
 
 #[test]
+fn what_a_mount_shows_of_the_copy_itself_is_left_out_and_all_else_copied() {
+    let scratch = Scratch::new("bound");
+    for name in ["a", "b", "c", "inner/itself", "target"] {
+        fs::create_dir_all(scratch.path("from").join(name)).expect("it is new");
+        fs::write(scratch.path("from").join(name).join("file"), name).expect("it is written");
+    }
+    fs::create_dir_all(scratch.path("to/from/b")).expect("it is new");
+    let run = |program: &str, more: &[PathBuf]| {
+        std::process::Command::new(program).args(more).status().is_ok_and(|status| status.success())
+    };
+    let [target, to, b] = ["from/target", "to", "to/from/b"].map(|name| scratch.path(name));
+    // The source contains the target; and a directory of the target is one of the source.
+    for (bound, at) in [(&to, &target), (&scratch.path("from/b"), &b)] {
+        if !run("mount", &["--bind".into(), bound.clone(), at.clone()]) {
+            eprintln!("skipped: only root can mount");
+            return;
+        }
+    }
+    assert_eq!(copied(&scratch.path("from"), &to, true), "into-itself");
+    for name in ["a", "b", "c", "inner/itself"] {
+        assert_eq!(fs::read_to_string(to.join("from").join(name).join("file")).ok().as_deref(), Some(name));
+    }
+    assert!(run("umount", &[b]) && run("umount", &[target]));
+}
+
+#[test]
 fn a_copy_has_the_bytes_and_the_holes_of_its_source() {
     let scratch = Scratch::new("holes");
     let [sparse, other] = ["sparse", "other"].map(|name| scratch.path(name));
