@@ -1,7 +1,9 @@
 //! Errors of the array's folder. Each says what to do about it.
 
+use crate::paths::DESCRIPTION;
 use crate::private_files::Distrust;
 use braid_base::Generation;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Why the control plane could not carry out a request.
@@ -106,6 +108,16 @@ pub(crate) fn holds(holder: Option<&LockHolder>, file: &Path) -> String {
 impl ControlError {
     pub(crate) fn file<E: Into<std::io::Error>>(doing: &'static str, path: &Path) -> impl FnOnce(E) -> ControlError {
         let path = path.to_path_buf();
-        move |source| ControlError::File { doing, path, source: source.into() }
+        move |source| {
+            let source = source.into();
+            // A folder of the array is a file, or the folder was to be created where a file is.
+            if matches!(source.kind(), ErrorKind::NotADirectory | ErrorKind::AlreadyExists)
+                && let Some(file) = path.ancestors().find(|above| above.is_file())
+                && file.with_file_name(DESCRIPTION).exists()
+            {
+                return ControlError::Inconsistent { file: file.to_path_buf(), reason: "it must be a folder".into() };
+            }
+            ControlError::File { doing, path, source }
+        }
     }
 }

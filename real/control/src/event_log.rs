@@ -7,6 +7,7 @@
 //! The texts of all events are in `event_texts.rs`.
 
 use crate::error::ControlError;
+use crate::file;
 use crate::folder::ArrayFolder;
 use crate::paths::{EVENTS, EVENTS_BEFORE};
 use crate::private_files::private_file;
@@ -271,6 +272,7 @@ impl ArrayFolder {
         events: &mut Vec<Event>,
     ) -> Result<Option<EventCursor>, ControlError> {
         let path = self.path(name);
+        file::require_kind(&path, false)?;
         let read = || {
             let mut file = File::open(&path)?;
             let inode = file.metadata()?.ino();

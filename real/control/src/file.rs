@@ -31,8 +31,19 @@ pub(crate) enum Durability {
     ThisBoot,
 }
 
+/// Fails if something of another kind has this name. To open a pipe would wait for somebody who writes into it.
+pub(crate) fn require_kind(path: &Path, is_folder: bool) -> Result<(), ControlError> {
+    let fits = |found: Metadata| if is_folder { found.is_dir() } else { found.is_file() };
+    if path.metadata().map_or(true, fits) {
+        return Ok(());
+    }
+    let reason = format!("it must be a {}", if is_folder { "folder" } else { "file" });
+    Err(ControlError::Inconsistent { file: path.to_path_buf(), reason })
+}
+
 /// The content of `path`; none if there is no such file.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, ControlError> {
+    require_kind(path, false)?;
     let text = match std::fs::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -141,11 +152,13 @@ impl Lock {
 
     /// Takes the lock if it is free.
     pub(crate) fn try_take(path: &Path) -> Result<Option<Lock>, ControlError> {
+        require_kind(path, false)?;
         Lock::of(private_file().create(true).truncate(false).write(true).open(path), path)
     }
 
     /// Takes a lock that exists, if it is free. This needs no write, so it is possible on a read-only file system.
     pub(crate) fn try_take_existing(path: &Path) -> Result<Option<Lock>, ControlError> {
+        require_kind(path, false)?;
         Lock::of(File::open(path), path)
     }
 

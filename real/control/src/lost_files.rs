@@ -2,10 +2,9 @@
 
 use crate::file::{self, Durability};
 use crate::host_leases::Generations;
-use crate::paths::{DESCRIPTION, GENERATIONS, HOSTS, LOCK, MONITOR_STATE, SOCKETS};
+use crate::paths::{DESCRIPTION, GENERATIONS, HOSTS, LOCK, LOGS, MONITOR_STATE, RUN, SCRUBS, SOCKETS};
 use crate::private_files::create_private_folder;
 use crate::{ArrayDescription, ArrayFolder, ControlError, Supervision, monitor_file};
-use std::fs::Metadata;
 use std::io::Write;
 
 impl ArrayFolder {
@@ -17,6 +16,7 @@ impl ArrayFolder {
     /// The bytes of the monitor's state; none if there is no such file.
     pub fn monitor_state(&self) -> Result<Option<Vec<u8>>, ControlError> {
         let path = self.path(MONITOR_STATE);
+        file::require_kind(&path, false)?;
         match std::fs::read(&path) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -25,16 +25,12 @@ impl ArrayFolder {
     }
 }
 
-/// Fails if something of another kind, such as a pipe, has the name of a file or folder that a start needs. They may be missing.
+/// Fails if something of another kind, such as a pipe, has the name of a file or folder that an array needs. They may be missing.
 pub fn require_kinds(folder: &ArrayFolder) -> Result<(), ControlError> {
-    let names = [(SOCKETS, true), (HOSTS, true), (LOCK, false), (GENERATIONS, false), (MONITOR_STATE, false)];
-    for (name, is_folder) in names {
-        let file = folder.path(name);
-        let fits = |found: Metadata| if is_folder { found.is_dir() } else { found.is_file() };
-        if !file.metadata().map_or(true, fits) {
-            let reason = format!("it must be a {}", if is_folder { "folder" } else { "file" });
-            return Err(ControlError::Inconsistent { file, reason });
-        }
+    let folders = [SOCKETS, HOSTS, SCRUBS, LOGS].map(|name| (name, true));
+    let files = [DESCRIPTION, RUN, LOCK, GENERATIONS, MONITOR_STATE].map(|name| (name, false));
+    for (name, is_folder) in folders.into_iter().chain(files) {
+        file::require_kind(&folder.path(name), is_folder)?;
     }
     Ok(())
 }
@@ -80,6 +76,33 @@ mod tests {
     use super::*;
     use crate::folder::tests::Scratch;
     use braid_host_leases::LeaseTime;
+
+    #[test]
+    fn a_pipe_or_file_in_the_place_of_another_is_named_and_not_waited_for() {
+        let scratch = Scratch::new("kinds");
+        let folder = scratch.array();
+        let now = LeaseTime { boot: "this".into(), elapsed: std::time::Duration::from_secs(1) }.into();
+        for name in ["array.json", "generations", "run.json", "events.jsonl", "lock", "hosts"] {
+            let (path, aside) = (folder.path(name), folder.path("aside"));
+            let is_there = std::fs::rename(&path, &aside).is_ok();
+            match name {
+                "hosts" => std::fs::write(&path, "").unwrap(),
+                _ => assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success()),
+            }
+            let refusals = [
+                folder.describe().err(),
+                folder.take_generation("test", &now).err(),
+                folder.running().err(),
+                folder.events().err(),
+            ];
+            let named = refusals.into_iter().flatten().find(
+                |error| matches!(error, ControlError::Inconsistent { file, reason } if *file == path && reason.contains("must be a")),
+            );
+            assert!(named.is_some(), "{name}");
+            std::fs::remove_file(&path).unwrap();
+            assert!(!is_there || std::fs::rename(aside, path).is_ok());
+        }
+    }
 
     #[test]
     fn what_was_lost_is_put_back_and_generations_never_go_back() {

@@ -39,6 +39,7 @@ pub struct Supervision {
 impl ArrayFolder {
     /// What `braid up` is running at present; none if it does not run.
     pub fn running(&self) -> Result<Option<RunningSet>, ControlError> {
+        file::require_kind(&self.path(RUN), false)?;
         let lock = self.path(SUPERVISION);
         if !lock.exists() || Lock::try_take_existing(&lock)?.is_some() {
             return Ok(self.running_without_lock());
