@@ -44,6 +44,17 @@ fn octal(text: &mut String, bytes: &[u8]) {
     }
 }
 
+/// Text in one line in which names of others neither control the terminal nor change what is beside them: signs that can't be seen are shown
+/// as `\n` or `\u{1b}`.
+pub fn in_a_line(text: &str) -> String {
+    let shown = |sign: char| match sign {
+        '\n' | '\t' => sign.escape_default().to_string(),
+        sign if is_visible(sign) => sign.to_string(),
+        sign => sign.escape_unicode().to_string(),
+    };
+    text.chars().map(shown).collect()
+}
+
 /// False for control characters, and for those that change or hide what is beside them.
 fn is_visible(sign: char) -> bool {
     let hides =

@@ -1,7 +1,11 @@
 //! Tables in text, as commands and reports print them.
 
-/// Formats rows of cells: each column is as wide as its widest cell, and two blanks separate columns.
+use crate::quoting::in_a_line;
+
+/// Formats rows of cells: each column is as wide as its widest cell, and two blanks separate columns. A name in a cell can neither end the line
+/// nor control the terminal.
 pub fn table(rows: &[Vec<String>]) -> String {
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| in_a_line(cell)).collect()).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
     let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
@@ -16,7 +20,8 @@ pub fn table(rows: &[Vec<String>]) -> String {
 mod tests {
     #[test]
     fn columns_are_aligned() {
-        let rows = [vec!["a".to_string(), "bb".to_string()], vec!["ccc".to_string(), "d".to_string()]];
-        assert_eq!(super::table(&rows), "a    bb\nccc  d\n");
+        let rows =
+            [["a", "bb"], ["ccc", "d"], ["a\nb", "\u{1b}[2J\t\u{202e}"]].map(|row| row.map(str::to_string).to_vec());
+        assert_eq!(super::table(&rows), "a     bb\nccc   d\na\\nb  \\u{1b}[2J\\t\\u{202e}\n");
     }
 }

@@ -185,7 +185,7 @@ mod tests {
             hosts_cut,
             locks: Vec::new(),
         };
-        let mount = MountReport { file_system: 1, directory: "/mnt".into() };
+        let mount = MountReport::of(1, std::path::Path::new("/mnt"));
         let mounts = || LeaseReport { mount: Some(mount.clone()), ..LeaseReport::default() };
         let serves = |server| LeaseReport { metadata_server: Some(server), ..LeaseReport::default() };
         let over = HostEntry { is_over: true, ..host(4, own.clone(), mounts()) };

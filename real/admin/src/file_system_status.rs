@@ -100,6 +100,9 @@ pub struct ClientStatus {
     pub role: String,
     /// The directory in which it has mounted the file system; none if it is another program.
     pub directory: Option<String>,
+    /// All its bytes in hexadecimal digits, if it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub directory_bytes: Option<String>,
     /// The locks that it holds.
     pub locks_held: u64,
     /// The locks that it waits for.
@@ -234,6 +237,7 @@ fn client(look: &ArraySnapshot, entry: &FileSystemEntry, host: &HostEntry) -> Cl
         elsewhere: host.is_elsewhere(),
         role: host.role.clone(),
         directory: host.report.mount.as_ref().map(|mount| mount.directory.clone()),
+        directory_bytes: host.report.mount.as_ref().and_then(|mount| mount.directory_bytes.clone()),
         locks_held: held,
         locks_awaited: waiting,
     }

@@ -446,6 +446,7 @@ fn fitting(heartbeat: &mut Heartbeat) -> Vec<u8> {
         // In JSON, a control character has six bytes.
         |report| {
             if let Some(mount) = &mut report.mount {
+                mount.directory_bytes = None;
                 mount.directory = mount.directory.chars().take(DIRECTORY_CHARS).chain(['…']).collect();
             }
         },
@@ -492,6 +493,8 @@ mod tests {
     use crate::folder::tests::Scratch;
     use braid_host_leases::Fence;
     use std::collections::BTreeSet;
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::Path;
 
     const LEASE: Duration = Duration::from_secs(4);
 
@@ -717,18 +720,23 @@ mod tests {
         let scratch = Scratch::new("long-report");
         let folder = scratch.array();
         let host = folder.take_generation("test", &at(10)).unwrap();
+        let unreadable = crate::MountReport::of(1, Path::new(std::ffi::OsStr::from_bytes(b"/m\xff")));
+        assert_eq!(
+            (unreadable.directory.as_str(), unreadable.directory_bytes.as_deref()),
+            ("/m\u{fffd}", Some("2f6dff"))
+        );
         let mut report = told();
         report.counters = (0..1000).map(|number| (format!("counter_{number}"), number)).collect();
         report.counters.insert(LOCK_REQUESTS.to_string(), 7);
         // The longest path that can be mounted on.
-        report.mount = Some(crate::MountReport { file_system: 1, directory: "d".repeat(4096) });
+        report.mount = Some(crate::MountReport::of(1, Path::new(&"d".repeat(4096))));
         folder.renew(host, &at(11), report).unwrap();
         let seen = folder.hosts(&at(11), LEASE).unwrap().remove(0);
         assert_eq!((seen.process, seen.report.mount.is_some()), (Process::own(), true));
         assert_eq!((seen.report.revision, seen.report.counters), (3, BTreeMap::from([(LOCK_REQUESTS.to_string(), 7)])));
         // A path of control characters is cut, and what nobody should have written is left out.
-        for (directory, is_kept) in [("\u{1}".repeat(1_400), true), ("d".into(), false)] {
-            let mount = Some(crate::MountReport { file_system: 1, directory });
+        for (directory, is_kept) in [("\u{1}".repeat(1_400), true), ("d".to_string(), false)] {
+            let mount = Some(crate::MountReport::of(1, Path::new(&directory)));
             let lock_server =
                 Some(crate::LockService { id: 0, address: "\u{1}".repeat(if is_kept { 10 } else { 2_000 }) });
             folder.renew(host, &at(12), LeaseReport { mount, lock_server, ..told() }).unwrap();

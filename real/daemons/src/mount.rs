@@ -13,7 +13,7 @@ use braid_recording::RecordingRequest;
 use braid_session::{HEARTBEAT, Session, SessionError, blocking, require_up};
 use braid_wire::FileCommand;
 use std::convert::Infallible;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -40,7 +40,7 @@ struct Hosts {
     folder: ArrayFolder,
     name: String,
     id: FileSystemId,
-    directory: String,
+    directory: PathBuf,
     files: HostFiles,
     /// None while one is being replaced.
     session: Option<Session>,
@@ -69,8 +69,7 @@ impl MountDaemon {
         require_up(folder)?;
         let mount_name = braid_fuse::mount_name(name, description.array);
         let directory = braid_fuse::check(directory, &mount_name).map_err(failure_of)?;
-        let shown = directory.to_string_lossy().into_owned();
-        let (session, id) = start_host(folder, name, &shown, recording).await?;
+        let (session, id) = start_host(folder, name, &directory, recording).await?;
         let mounted = async {
             await_answer(&session, name, id).await?;
             let files = HostFiles::new(id, session.client().clone()).with_room(room(folder, name));
@@ -82,7 +81,7 @@ impl MountDaemon {
             Ok((files, mount)) => {
                 let (folder, name) = (folder.clone(), name.to_string());
                 let current = watch::channel(session.generation()).0;
-                let hosts = Hosts { folder, name, id, directory: shown, files, session: Some(session), current };
+                let hosts = Hosts { folder, name, id, directory, files, session: Some(session), current };
                 Ok(MountDaemon { mount, hosts })
             }
             Err(failure) => {
@@ -153,7 +152,7 @@ impl Hosts {
             self.files.replace_host(session.client().clone());
             self.session = Some(session);
             if let Some(old) = old {
-                self.record(event_texts::mount_replaced(&self.name, &self.directory, old, new)).await;
+                self.record(event_texts::mount_replaced(&self.name, &self.directory.to_string_lossy(), old, new)).await;
             }
         }
     }
@@ -188,17 +187,17 @@ async fn watch_for_lack(session: &Session, files: &HostFiles) -> Infallible {
 }
 
 /// The role of the host of a mount, as its lease states it.
-fn role(name: &str, directory: &str) -> String {
-    format!("mount {name} {directory}")
+fn role(name: &str, directory: &Path) -> String {
+    format!("mount {name} {}", directory.display())
 }
 
 async fn start_host(
     folder: &ArrayFolder,
     name: &str,
-    directory: &str,
+    directory: &Path,
     recording: Option<RecordingRequest>,
 ) -> Result<(Session, FileSystemId), SessionError> {
-    Session::mount(folder, &role(name, directory), name, Some(directory.to_string()), recording).await
+    Session::mount(folder, &role(name, directory), name, Some(directory.to_path_buf()), recording).await
 }
 
 /// Waits until the metadata server answers.

@@ -42,7 +42,8 @@ pub struct RunningMount {
 /// A mount that was started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartedMount {
-    pub directory: String,
+    /// Without symbolic links.
+    pub directory: PathBuf,
     pub pid: u32,
     pub generation: u32,
     /// Where its daemon logs.
@@ -76,7 +77,7 @@ pub async fn start_all(
             Ok(mount) => started.push(mount),
             Err(failure) => {
                 for mount in &started {
-                    let _ = unmount(folder, Path::new(&mount.directory), true).await;
+                    let _ = unmount(folder, &mount.directory, true).await;
                 }
                 return Err(failure);
             }
@@ -102,7 +103,9 @@ async fn start(
     command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(file).kill_on_drop(false);
     let mut child = command.spawn()?;
     match tokio::time::timeout(START_WAIT, announced(&mut child)).await {
-        Ok(Ok((pid, generation, directory))) => Ok(StartedMount { directory, pid, generation, log }),
+        Ok(Ok((pid, generation))) => {
+            Ok(StartedMount { directory: braid_fuse::resolve(&directory)?, pid, generation, log })
+        }
         Ok(Err(failure)) => Err(match failure.hint {
             None => failure.hint(format!("its messages are in {}", log.display())),
             Some(_) => failure,
@@ -116,16 +119,14 @@ async fn start(
     }
 }
 
-/// The process, the generation and the directory that a daemon announces.
-async fn announced(child: &mut Child) -> Result<(u32, u32, String), Failure> {
+/// The process and the generation that a daemon announces.
+async fn announced(child: &mut Child) -> Result<(u32, u32), Failure> {
     let mut line = String::new();
     BufReader::new(child.stdout.take().expect("it is a pipe")).read_line(&mut line).await?;
     let said: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
     let number = |key: &str| said[key].as_u64().and_then(|number| u32::try_from(number).ok());
-    if let (Some(pid), Some(generation), Some(directory)) =
-        (number("pid"), number("generation"), said["directory"].as_str())
-    {
-        return Ok((pid, generation, directory.to_string()));
+    if let (Some(pid), Some(generation)) = (number("pid"), number("generation")) {
+        return Ok((pid, generation));
     }
     let status = child.wait().await?;
     let ended = || Failure::failed("mount-failed", format!("the daemon of the mount ended before it served: {status}"));
@@ -222,7 +223,7 @@ pub fn open_log(folder: &ArrayFolder, name: &str) -> Result<(PathBuf, File), Fai
     };
     match open() {
         Ok(file) => Ok((path, file)),
-        Err(error) => Err(Failure::from(error).of(path.display())),
+        Err(source) => Err(ControlError::File { doing: "open", path, source }.into()),
     }
 }
 

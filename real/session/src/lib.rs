@@ -36,7 +36,7 @@ pub use metrics::{Metrics, ratio};
 pub use recording::{HOST_ROLE, MOUNT_ROLE, SessionRecording};
 pub use registry::{VolumeRegistry, is_usable, usable};
 pub use session::{
-    DROPPED_END_WAIT, HEARTBEAT, SCRUB, Service, ServiceReport, Session, addresses, blocking, has_host, hosts_ended, renewal_input,
-    require_up, tell,
+    DROPPED_END_WAIT, HEARTBEAT, SCRUB, Service, ServiceReport, Session, addresses, blocking, has_host, hosts_ended,
+    renewal_input, require_up, tell,
 };
 pub use volumes::{change, describe, describe_widest, find, find_for_programs, layout, record, set_record};

@@ -47,7 +47,7 @@ pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     device_file::create(&file, &StoreConfig { array, device: DeviceId(id), size }, overwrite)?;
     output::print(
         common.json,
-        || json!({"schema": 2, "file": file, "array": array.to_string(), "id": id, "size_bytes": size}),
+        || json!({"schema": 2, "file": file.to_string_lossy(), "array": array.to_string(), "id": id, "size_bytes": size}),
         || format!("{}: device {} of array {array}, {}\n", file.display(), DeviceId(id), format_size(size)),
     );
     Ok(ExitCode::SUCCESS)

@@ -1,7 +1,7 @@
 //! The commands of `braid fs` that work on files.
 
 use super::listing;
-use super::target::{Anywhere, Target, Trying, anywhere, put_name, target};
+use super::target::{Anywhere, Target, Trying, anywhere, put_name, put_names, target};
 use braid_admin::failure::Failure;
 use braid_admin::file_copy::{self, CopyProgress, Place};
 use braid_base::units::format_size;
@@ -330,13 +330,6 @@ async fn remove(files: &Files, target: &Target, recursive: bool) -> Result<(), F
     removed.map_err(|error| Failure::from(error).of(target))
 }
 
-/// The exact bytes are given for all names, if one is not UTF-8.
 fn names(key: &str, targets: &[Target]) -> serde_json::Value {
-    let mut json = json!({"schema": 2});
-    let names: Vec<Vec<u8>> = targets.iter().map(Target::bytes).collect();
-    json[key] = names.iter().map(|name| String::from_utf8_lossy(name)).collect();
-    if names.iter().any(|name| std::str::from_utf8(name).is_err()) {
-        json[format!("{key}_bytes")] = names.iter().map(|name| crate::values::digits(name)).collect();
-    }
-    json
+    put_names(key, targets.iter().map(Target::bytes).collect())
 }

@@ -1,12 +1,14 @@
 //! `braid fs mount` and `braid fs unmount`: file systems in folders of this machine.
 
+use super::target::{put_name, put_names};
 use braid_admin::failure::Failure;
+use braid_base::quoting;
 use braid_control::WhenUnavailable;
 use braid_daemons::mount::MountDaemon;
 use braid_daemons::mounts::{self, StartedMount};
 use braid_terminal::{Common, Signals, output};
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Mount a file system in folders of this machine
@@ -74,20 +76,17 @@ pub async fn mount(arguments: Mount, common: &Common) -> Result<ExitCode, Failur
         }
         let mut signals = Signals::catch()?;
         let daemon = MountDaemon::open(&folder, name, directory, *unavailable, recording).await?;
-        let (directory, generation) = (daemon.directory().display().to_string(), daemon.generation().0);
+        let (directory, generation) = (daemon.directory(), daemon.generation().0);
         output::print(
             common.json,
             || {
-                json!({
-                    "schema": 2,
-                    "ready": true,
-                    "file_system": name,
-                    "directory": directory,
-                    "pid": std::process::id(),
-                    "generation": generation,
-                })
+                let pid = std::process::id();
+                let mut said =
+                    json!({"schema": 2, "ready": true, "file_system": name, "pid": pid, "generation": generation});
+                put_name(&mut said, "directory", directory.as_os_str().as_encoded_bytes());
+                said
             },
-            || format!("{name} is mounted on {directory}\nUnmount it with Ctrl-C.\n"),
+            || format!("{name} is mounted on {}\nUnmount it with Ctrl-C.\n", shown(directory)),
         );
         daemon.serve(signals.asked_to_end()).await?;
         return Ok(ExitCode::SUCCESS);
@@ -95,14 +94,20 @@ pub async fn mount(arguments: Mount, common: &Common) -> Result<ExitCode, Failur
     let started = mounts::start_all(&folder, name, directories, *unavailable).await?;
     let as_json = |mount: &StartedMount| {
         let StartedMount { directory, pid, generation, log } = mount;
-        json!({"file_system": name, "directory": directory, "pid": pid, "generation": generation, "log": log})
+        let mut said = json!({"file_system": name, "pid": pid, "generation": generation, "log": log});
+        put_name(&mut said, "directory", directory.as_os_str().as_encoded_bytes());
+        said
     };
     output::print(
         common.json,
         || json!({"schema": 2, "mounts": started.iter().map(as_json).collect::<Vec<_>>()}),
-        || started.iter().map(|mount| format!("{name} is mounted on {}\n", mount.directory)).collect(),
+        || started.iter().map(|mount| format!("{name} is mounted on {}\n", shown(&mount.directory))).collect(),
     );
     Ok(ExitCode::SUCCESS)
+}
+
+fn shown(directory: &Path) -> String {
+    quoting::shown(directory.as_os_str().as_encoded_bytes())
 }
 
 /// Unmounts the folders.
@@ -111,10 +116,11 @@ pub async fn unmount(arguments: Unmount, common: &Common) -> Result<ExitCode, Fa
     for directory in &arguments.directories {
         unmounted.push(mounts::unmount(&common.folder(), directory, arguments.force).await?);
     }
+    let bytes = unmounted.iter().map(|directory| directory.as_os_str().as_encoded_bytes().to_vec()).collect();
     output::print(
         common.json,
-        || json!({"schema": 2, "unmounted": unmounted}),
-        || unmounted.iter().map(|directory| format!("{} is unmounted\n", directory.display())).collect(),
+        || put_names("unmounted", bytes),
+        || unmounted.iter().map(|directory| format!("{} is unmounted\n", shown(directory))).collect(),
     );
     Ok(ExitCode::SUCCESS)
 }

@@ -88,6 +88,9 @@ fn list(array: &Array, common: &Common) -> Result<ExitCode, Failure> {
             "directory": host.report.mount.as_ref().map(|mount| &mount.directory),
             "waiting_requests": host.report.waiting.as_ref().map_or(0, |waiting| waiting.requests),
         });
+        if let Some(bytes) = host.report.mount.as_ref().and_then(|mount| mount.directory_bytes.as_ref()) {
+            entry["directory_bytes"] = bytes.as_str().into();
+        }
         if host.is_elsewhere() {
             entry["elsewhere"] = true.into();
         }
