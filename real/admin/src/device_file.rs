@@ -1,7 +1,7 @@
 //! A device file is the file or raw disk that holds a device's store. This module creates, opens and checks device files
 //! (`docs/disk-format.md`).
 
-use crate::disk_facts::refuse_system_folders;
+use crate::disk_facts::{ANSWER_WAIT, answer_of, refuse_system_folders};
 use crate::failure::{Failure, UNTRUSTED, make_private};
 use braid_base::{ArrayId, BlockRange, DeviceId, DiskId, ObjectId};
 use braid_blocks::Content;
@@ -50,11 +50,11 @@ pub fn create(path: &Path, config: &StoreConfig, overwrite: bool) -> Result<Disk
     }
     if path.is_file() {
         // Locked during its removal, so that no process is using it.
-        let _old = Disk::open(path, &DiskOptions::default()).map_err(open_failure)?;
+        let _old = open_disk(path, DiskOptions::default())?;
         std::fs::remove_file(path)?;
     }
     let create = (!path.exists()).then_some(config.size);
-    let disk = Disk::open(path, &DiskOptions { create, ..DiskOptions::default() }).map_err(open_failure)?;
+    let disk = open_disk(path, DiskOptions { create, ..DiskOptions::default() })?;
     if disk.size() < config.size {
         let message = format!("{} has {} bytes, fewer than {}", path.display(), disk.size(), config.size);
         return Err(Failure::usage("bad-size", message).hint("choose a smaller --size"));
@@ -92,7 +92,7 @@ impl DeviceFile {
 
     /// Opens a device for reading.
     pub fn open_to_look(path: &Path) -> Result<DeviceFile, Failure> {
-        let disk = Disk::open(path, &DiskOptions { write: false, ..DiskOptions::default() }).map_err(open_failure)?;
+        let disk = open_disk(path, DiskOptions { write: false, ..DiskOptions::default() })?;
         DeviceFile::identify(disk, path)
     }
 
@@ -214,8 +214,8 @@ impl DeviceFile {
     }
 
     fn identify(disk: Disk, path: &Path) -> Result<DeviceFile, Failure> {
-        let superblock = DeviceFile::read_superblock(&disk).map_err(|error| Failure::from(error).of(path.display()))?;
-        Ok(DeviceFile { disk, superblock })
+        let read = |_: &Path| DeviceFile::read_superblock(&disk).map(|superblock| DeviceFile { disk, superblock });
+        answer_of(path, ANSWER_WAIT, read)?.map_err(|error| Failure::from(error).of(path.display()))
     }
 
     fn read_superblock(disk: &Disk) -> Result<Superblock, StoreError> {
@@ -262,11 +262,16 @@ fn parts(range: BlockRange, length: u64) -> impl Iterator<Item = BlockRange> {
     starts.map(move |start| BlockRange::new(start, length.min(range.end() - start)))
 }
 
+/// Opens and locks a disk, or creates its file.
+pub fn open_disk(path: &Path, options: DiskOptions) -> Result<Disk, Failure> {
+    answer_of(path, ANSWER_WAIT, move |path| Disk::open(path, &options))?.map_err(open_failure)
+}
+
 /// Opens and locks a disk. The disk of a killed process stays locked until the kernel has completed its I/O, so this retries for a while.
 pub fn open_once_free(path: &Path) -> Result<Disk, Failure> {
     let begun = Instant::now();
     loop {
-        match Disk::open(path, &DiskOptions::default()) {
+        match answer_of(path, ANSWER_WAIT, |path| Disk::open(path, &DiskOptions::default()))? {
             Err(DiskOpenError::InUse { .. }) if begun.elapsed() < RELEASE_WAIT => {
                 std::thread::sleep(Duration::from_millis(20));
             }
@@ -276,7 +281,7 @@ pub fn open_once_free(path: &Path) -> Result<Disk, Failure> {
 }
 
 /// The failure reported for an error of opening a disk.
-pub fn open_failure(error: DiskOpenError) -> Failure {
+fn open_failure(error: DiskOpenError) -> Failure {
     let message = error.to_string();
     match error {
         DiskOpenError::InUse { .. } => Failure::failed("device-in-use", message),

@@ -14,7 +14,7 @@
 //! monitor is told of it: therefore the file of every disk that the membership names is known.
 
 use crate::device_file::{self, DeviceFile, Expected, UNASSIGNED};
-use crate::disk_facts::DiskFacts;
+use crate::disk_facts::{ANSWER_WAIT, DiskFacts, answer_of};
 use crate::failure::Failure;
 use crate::volume_hold::{self, Ended, Judge, Questions, Subject};
 use braid_base::units::format_size;
@@ -32,7 +32,7 @@ use braid_store::{Geometry, StoreConfig};
 use braid_wire::{AdminError, Administration};
 use std::collections::BTreeMap;
 use std::io::{Seek, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// How long the monitor may take to execute a request that requires no resynchronisation first.
@@ -136,7 +136,8 @@ pub fn changes_under_way(folder: &ArrayFolder) -> bool {
     let is_begun = |device: &DeviceEntry| {
         let report = report_of(folder, device.id).ok().flatten();
         device.state != DeviceState::Ready
-            || report.is_some_and(|it| it.next_disk.is_some() || it.blank || it.member_state == ReportedState::Returning)
+            || report
+                .is_some_and(|it| it.next_disk.is_some() || it.blank || it.member_state == ReportedState::Returning)
     };
     folder.describe().is_ok_and(|description| description.devices.iter().any(is_begun))
 }
@@ -172,7 +173,7 @@ pub fn not_yet(id: u16, report: Option<&DeviceReport>, limit: Duration) -> Failu
 /// Creates a disk for any slot of the array. A disk that was created before and has never been served is used again.
 pub fn prepare(folder: &ArrayFolder, description: &ArrayDescription, wanted: &NewDisk) -> Result<DiskEntry, Failure> {
     let path = match &wanted.path {
-        Some(path) => std::path::absolute(path)?,
+        Some(path) => answer_of(path, ANSWER_WAIT, lasting)??,
         None => unused_file(&folder.absolute(), description, &wanted.stem),
     };
     if path.to_str().is_none() {
@@ -208,6 +209,27 @@ pub fn prepare(folder: &ArrayFolder, description: &ArrayDescription, wanted: &Ne
         wanted.overwrite,
     )?;
     Ok(DiskEntry { file, size, disk })
+}
+
+/// A path that names the same for every process, also later: the view of one process (`/proc/self/cwd`) is resolved. Stable names of disks are
+/// links, and are kept. A word that names nothing is refused: it is rather an option, or a spare, than the name of a new file.
+fn lasting(path: &Path) -> Result<PathBuf, Failure> {
+    let is_word = path.components().eq([Component::Normal(path.as_os_str())]);
+    if is_word && path.symlink_metadata().is_err() {
+        let message = format!("there is no file or disk {0}: no file is created from a word alone", shell_word(path));
+        let hint = format!(
+            "write {} to create a file in the current folder; `device replace --with-spare` uses a spare",
+            shell_word(Path::new(".").join(path))
+        );
+        return Err(Failure::unreachable("no-such-disk", message).hint(hint));
+    }
+    let path = std::path::absolute(path)?;
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(path) };
+    match parent.canonicalize() {
+        Ok(parent) if parent.starts_with("/proc") => Ok(path.canonicalize().unwrap_or_else(|_| parent.join(name))),
+        Ok(parent) => Ok(parent.join(name)),
+        Err(_) => Ok(path),
+    }
 }
 
 /// The number of blocks that objects can have together on a disk of that size.
@@ -528,6 +550,7 @@ mod tests {
     use braid_base::VolumeId;
     use braid_control::SpareReport;
     use braid_layout::{Atomicity, Layout};
+    use std::os::fd::AsRawFd;
 
     fn folder(name: &str) -> (PathBuf, ArrayFolder) {
         let dir = std::env::temp_dir().join(format!("braid-slots-{}-{name}", std::process::id()));
@@ -576,6 +599,11 @@ mod tests {
         let overwrite = NewDisk { overwrite: true, ..new_disk(Some(dir.join("./device-1.braid"))) };
         assert_eq!(code(&overwrite), "disk-in-use");
         assert_eq!(code(&NewDisk { size: Some(1 << 20), ..new_disk(Some(dir.join("small"))) }), "device-too-small");
+        assert_eq!(code(&new_disk(Some("spare".into()))), "no-such-disk");
+        let by_link =
+            std::fs::File::open(&dir).map(|open| (format!("/proc/self/fd/{}", open.as_raw_fd()), open)).unwrap();
+        let named = prepare(&folder, &array, &new_disk(Some(Path::new(&by_link.0).join("device-9.2.braid")))).unwrap();
+        assert_eq!(named.file, Path::new("device-9.2.braid"), "not as it was written");
         std::fs::remove_dir_all(dir).unwrap();
     }
 

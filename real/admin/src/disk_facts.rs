@@ -4,14 +4,33 @@
 
 use crate::failure::Failure;
 use braid_base::units::format_size;
+use braid_fuse::MountPoint;
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::mpsc;
+use std::time::Duration;
 
 /// Folders whose files are the system's, and not on a disk.
 const SYSTEM_FOLDERS: [&str; 3] = ["/dev", "/proc", "/sys"];
+/// The types of the file systems there, wherever they are mounted.
+const SYSTEM_KINDS: [&str; 13] = [
+    "devtmpfs",
+    "devpts",
+    "proc",
+    "sysfs",
+    "cgroup",
+    "cgroup2",
+    "debugfs",
+    "tracefs",
+    "securityfs",
+    "configfs",
+    "bpf",
+    "pstore",
+    "efivarfs",
+];
 /// A folder for files in memory, which nobody names by mistake.
 const SHARED_MEMORY: &str = "/dev/shm";
 /// How much of a disk is looked at.
@@ -59,10 +78,30 @@ pub struct DiskFacts {
     pub content: Option<String>,
 }
 
+/// How long a disk may take to answer.
+pub const ANSWER_WAIT: Duration = Duration::from_secs(30);
+
+/// What `work` finds at a path. A thread does it, because a call of the system returns nothing while a disk hangs.
+pub fn answer_of<T: Send + 'static>(
+    path: &Path,
+    wait: Duration,
+    work: impl FnOnce(&Path) -> T + Send + 'static,
+) -> Result<T, Failure> {
+    let (tell, told) = mpsc::channel();
+    let disk = path.to_path_buf();
+    // Later nobody listens.
+    std::thread::spawn(move || drop(tell.send(work(&disk))));
+    told.recv_timeout(wait).map_err(|_| {
+        let message = format!("{} has not answered for {} s", path.display(), wait.as_secs());
+        Failure::unreachable("disk-hangs", message)
+            .hint("the disk or its driver hangs: `dmesg` shows the messages of the system")
+    })
+}
+
 impl DiskFacts {
     /// Looks at what exists at a path.
     pub fn of(path: &Path) -> Result<DiskFacts, Failure> {
-        let look = || {
+        let look = |path: &Path| {
             let metadata = path.metadata()?;
             // To open a pipe would wait for somebody who writes into it.
             if !metadata.is_file() && !metadata.file_type().is_block_device() {
@@ -79,7 +118,7 @@ impl DiskFacts {
             let content = probed(path).or_else(|| content(&start).map(str::to_string));
             Ok::<_, std::io::Error>(DiskFacts { path: path.to_path_buf(), kind, size, model, content })
         };
-        look().map_err(|error| Failure::from(error).of(path.display()))
+        answer_of(path, ANSWER_WAIT, look)?.map_err(|error| Failure::from(error).of(path.display()))
     }
 }
 
@@ -135,7 +174,11 @@ pub fn refuse_system_folders(path: &Path) -> Result<(), Failure> {
     let absolute = std::path::absolute(path)?;
     let parent = absolute.parent().unwrap_or(Path::new("/"));
     let parent = parent.canonicalize().unwrap_or_else(|_| parent.to_path_buf());
-    if parent.starts_with(SHARED_MEMORY) || !SYSTEM_FOLDERS.iter().any(|folder| parent.starts_with(folder)) {
+    // The same may be mounted elsewhere, too: of another name, the type tells. For `statfs`, devtmpfs is a tmpfs.
+    let mounted = parent.metadata().ok().and_then(|found| MountPoint::of_device(found.dev()).ok().flatten());
+    let is_system = mounted.is_some_and(|mounted| SYSTEM_KINDS.contains(&mounted.kind.as_str()));
+    let is_named = SYSTEM_FOLDERS.iter().any(|folder| parent.starts_with(folder));
+    if parent.starts_with(SHARED_MEMORY) || !(is_system || is_named) {
         return Ok(());
     }
     let message =
@@ -165,6 +208,8 @@ mod tests {
     fn a_path_that_is_no_disk_is_refused_and_not_waited_for() {
         let pipe = std::env::temp_dir().join(format!("braid-pipe-{}", std::process::id()));
         assert!(Command::new("mkfifo").arg(&pipe).status().expect("there is mkfifo").success());
+        let hangs = answer_of(&pipe, Duration::from_millis(1), |pipe| File::open(pipe));
+        assert_eq!(hangs.unwrap_err().code, "disk-hangs");
         for path in [&pipe, Path::new("/dev/null"), Path::new("/tmp")] {
             assert!(DiskFacts::of(path).unwrap_err().message.contains("neither a disk nor a file"), "{path:?}");
         }
@@ -190,5 +235,16 @@ mod tests {
         std::os::unix::fs::symlink("/dev", &link).expect("it is new");
         assert!(refuse_system_folders(&link.join("none")).is_err());
         std::fs::remove_file(&link).expect("it is there");
+        std::fs::create_dir(&link).expect("it is new");
+        let mount = |program: &str, more: &[&str]| {
+            Command::new(program).args(more).arg(&link).status().is_ok_and(|status| status.success())
+        };
+        assert!(refuse_system_folders(&link.join("none")).is_ok());
+        // Only root can mount.
+        if mount("mount", &["--bind", "/proc/sys"]) {
+            assert!(refuse_system_folders(&link.join("none")).is_err());
+            assert!(mount("umount", &[]));
+        }
+        std::fs::remove_dir(&link).expect("it is there");
     }
 }

@@ -2,7 +2,7 @@
 //! end of a daemon that can't continue.
 
 use crate::published_metrics::{ObservedServer, Server, ServerView};
-use braid_admin::device_file::{open_failure, open_once_free};
+use braid_admin::device_file::{open_disk, open_once_free};
 use braid_admin::failure::Failure;
 use braid_base::NodeId;
 use braid_control::ArrayFolder;
@@ -23,8 +23,7 @@ use tokio::sync::watch;
 pub fn open_state(folder: &ArrayFolder, file: &Path, bytes: u64, in_use: Failure) -> Result<Disk, Failure> {
     let path = folder.dir().join(file);
     if !path.exists() {
-        let create = DiskOptions { create: Some(bytes), ..DiskOptions::default() };
-        Disk::open(&path, &create).map_err(open_failure)?;
+        open_disk(&path, DiskOptions { create: Some(bytes), ..DiskOptions::default() })?;
     }
     open_once_free(&path).map_err(|failure| if failure.code == "device-in-use" { in_use } else { failure })
 }
