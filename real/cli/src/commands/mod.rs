@@ -157,13 +157,43 @@ async fn dispatch(command: Command, common: &Common) -> Result<ExitCode, Failure
     }
     let needs_array =
         matches!(command, Command::Doctor(_) | Command::Down(_) | Command::Rebuild(_) | Command::Monitor(_));
-    let (left, folder) = (interruption::left_by(&command), common.folder());
+    let (left, folder) = (left_by(&command), common.folder());
     let outcome = interruption::unless_asked_to_end(execute(command, common), left, &folder).await;
     outcome.map_err(|failure| match failure.code.as_str() {
         // These commands are of no use for a new array, so the hint does not suggest to create one.
         "no-array" if needs_array => failure.hint("name the array's folder with `--array FOLDER` or BRAID_ARRAY"),
         _ => failure,
     })
+}
+
+/// What an interrupted command leaves, and what to do; empty if the array's folder tells.
+fn left_by(command: &Command) -> (&'static str, &'static str) {
+    match command {
+        Command::Device(device::Command::Readmit(_) | device::Command::Fail(_)) => {
+            ("if the request was sent, the array carries it out", "`braid status` shows the state of the device")
+        }
+        Command::Device(_) => ("", ""),
+        Command::Rebuild(_) => ("the rebuild continues without this command", "follow it again with `braid rebuild`"),
+        Command::Volume(volume::Command::Check(_)) => {
+            ("the rest of the volume was not checked", "the same command checks it from the beginning")
+        }
+        Command::Volume(volume::Command::Migrate(_)) => (
+            "the volume stays fully usable, and what was copied is kept",
+            "the same command continues the migration, and --abort moves the volume back",
+        ),
+        Command::Fs(fs::Command::Data(_)) => {
+            ("a part may be done, and what was copied stays", "the same command does the whole again")
+        }
+        Command::Fs(fs::Command::Check(_)) => ("the file system was not checked", "the same command checks it again"),
+        Command::Volume(_) | Command::Fs(_) => (
+            "what was begun is completed or reverted by `braid up`",
+            "look with `braid status`, or give the command again",
+        ),
+        Command::Object(_) | Command::Attr(_) | Command::Recipe(_) => {
+            ("the last request may have been executed", "look before you give the command again")
+        }
+        _ => ("nothing was changed", "give the command again"),
+    }
 }
 
 /// True if the command serves others until it is told to end.
