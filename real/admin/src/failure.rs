@@ -8,6 +8,7 @@ use braid_session::{Loss, SessionError};
 use braid_store::StoreError;
 use braid_wire::AdminError;
 use serde_json::json;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Why a command failed.
@@ -58,9 +59,20 @@ pub fn make_private(path: &Path) -> String {
 
 /// What to do about a folder that contains no array: nothing, with that folder.
 fn other_folder(path: &Path) -> Option<String> {
-    let is_no_array = path.is_dir() && !path.join("array.json").exists();
+    // The folder itself, or one in it.
+    let is_array = |folder: &Path| folder.join("array.json").exists();
+    let is_no_array = path.is_dir() && !is_array(path) && !path.parent().is_some_and(is_array);
     is_no_array
         .then(|| format!("there is no array in it: name another folder, such as a new one in {}", path.display()))
+}
+
+/// A file or folder on a path that belongs to this user, who can't use it.
+fn closed(path: &Path) -> Option<&Path> {
+    let user = rustix::process::geteuid().as_raw();
+    path.ancestors().find(|path| {
+        let needed = if path.is_dir() { 0o700 } else { 0o600 };
+        path.metadata().is_ok_and(|found| found.uid() == user && found.mode() & needed != needed)
+    })
 }
 
 /// What to do about a stopped process that holds the lock of the folder.
@@ -179,7 +191,15 @@ impl From<&ControlError> for Failure {
             {
                 system(&std::io::ErrorKind::NotADirectory.into(), message)
             }
-            ControlError::File { source, .. } => system(source, message),
+            ControlError::File { path, source, .. } => {
+                let failure = system(source, message);
+                match closed(path).filter(|_| failure.code == "permission-denied") {
+                    Some(path) => {
+                        failure.hint(format!("it is yours: give yourself access again with `chmod u+rwX {}`", shell_word(path)))
+                    }
+                    None => failure,
+                }
+            }
         }
     }
 }
@@ -486,4 +506,24 @@ pub const READ_ONLY: &str = "the file system of the array's folder is read-only,
 
 fn disk_full(message: String) -> Failure {
     Failure::failed("disk-full", message).hint("free some space on the file system that holds the devices")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_folder_of_the_array_that_is_closed_to_its_owner_gets_the_command_that_opens_it() {
+        let dir = std::env::temp_dir().join(format!("braid-closed-{}", std::process::id()));
+        let path = dir.join("run");
+        std::fs::create_dir_all(&path).unwrap();
+        std::fs::write(dir.join("array.json"), "").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o000)).unwrap();
+        assert!(make_private(&path).contains("chmod -R go-rwx"), "its folder contains an array");
+        let source = || std::io::ErrorKind::PermissionDenied.into();
+        let failure = Failure::from(ControlError::File { doing: "list", path, source: source() });
+        assert!(failure.hint.is_some_and(|hint| hint.contains("chmod u+rwX") && hint.ends_with("run`")));
+        std::fs::remove_dir_all(dir).unwrap();
+    }
 }

@@ -21,7 +21,7 @@ use braid_control_protocol::{Administrator, Answer, Change, Migration, Question,
 use braid_layout::{Atomicity, RaidLevel};
 use braid_machine::{HostError, HostSuccess, JobRequest, MigrationReport};
 use braid_ordering::Ordering;
-use braid_session::{Session, require_up};
+use braid_session::Session;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -72,6 +72,9 @@ pub struct Migrated {
     pub copied: Option<u64>,
 }
 
+/// The role of the hosts that migrate.
+const WHAT: &str = "volume migrate";
+
 impl Array {
     /// Migrates a volume to other devices or another layout while it is in use, or continues an interrupted migration (then `wish` must
     /// be empty, or the target of that migration). Copies at most `bytes_per_second`; zero means as fast as a rebuild. Returns when the
@@ -103,11 +106,29 @@ impl Array {
             }
             None => Some(target(&description, &entry, wish)?),
         };
-        let session = self.migrating().await?;
-        let outcome = migrate(&session, &entry, to, bytes_per_second, watcher).await;
-        session.end().await;
-        let copied = Some(outcome? * BLOCK_BYTES as u64);
+        let work = async |session: &Session| migrate(session, &entry, to, bytes_per_second, watcher).await;
+        let copied = Some(self.with_host(WHAT, work).await? * BLOCK_BYTES as u64);
         Ok(Migrated { volume: volumes::find(&self.folder().describe()?, name)?.clone(), copied })
+    }
+
+    /// All devices that are ready, and each volume at rest with whether it could be migrated to all of them now.
+    pub async fn try_targets(&self) -> Result<(Vec<u16>, Vec<(String, Result<(), Failure>)>), Failure> {
+        let description = self.folder().describe()?;
+        let devices: Vec<u16> = description.ready_devices().map(|device| device.id).collect();
+        let wish = MigrationTarget { devices: Some(devices.clone()), ..MigrationTarget::default() };
+        let at_rest = |entry: &&VolumeEntry| entry.state == VolumeState::Ready && entry.moving.is_none();
+        let tried = self.with_host(WHAT, async |session| {
+            let mut tried = Vec::new();
+            for entry in description.volumes.iter().filter(at_rest) {
+                let checked = match target(&description, entry, &wish) {
+                    Ok(to) => check_target(session, entry, &to).await,
+                    Err(failure) => Err(failure),
+                };
+                tried.push((entry.name.clone(), checked));
+            }
+            Ok(tried)
+        });
+        Ok((devices, tried.await?))
     }
 
     /// Aborts a migration: the volume stays where it was, and what was copied is discarded. Errors: `not-moving`, `volume-reordering`,
@@ -120,10 +141,7 @@ impl Array {
         if entry.moving.is_none() {
             return Err(Failure::usage("not-moving", format!("volume '{name}' is not being migrated")));
         }
-        let session = self.migrating().await?;
-        let outcome = give_up(&session, name, watcher).await;
-        session.end().await;
-        outcome?;
+        self.with_host(WHAT, async |session| give_up(session, name, watcher).await).await?;
         Ok(Migrated { volume: volumes::find(&self.folder().describe()?, name)?.clone(), copied: None })
     }
 
@@ -136,15 +154,8 @@ impl Array {
             VolumeState::Reordering { to, .. } => Some(to.clone()),
             _ => return Ok((entry, None)),
         };
-        let session = self.migrating().await?;
-        let settled = volume_hold::settled(&session, name).await;
-        session.end().await;
-        Ok((settled?, completed))
-    }
-
-    async fn migrating(&self) -> Result<Session, Failure> {
-        require_up(self.folder())?;
-        Ok(Session::start(self.folder(), "volume migrate").await?)
+        let settled = self.with_host(WHAT, async |session| volume_hold::settled(session, name).await).await?;
+        Ok((settled, completed))
     }
 }
 

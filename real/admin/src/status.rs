@@ -269,6 +269,7 @@ impl DeviceStatus {
         let running = look.running.as_ref().and_then(|running| running.device(id));
         let (report, condition) = (look.member_state(id), look.condition(id));
         let healing = condition.healing();
+        let runs = running.map_or(look.states.contains_key(&id), |running| running.pid.is_some());
         DeviceStatus {
             id: entry.id,
             address: running
@@ -294,7 +295,8 @@ impl DeviceStatus {
             kept_out: report.is_some_and(|device| device.kept_out),
             outages: report.map_or(0, |device| device.outages),
             stays_out_millis: report.and_then(|device| device.stays_out_millis),
-            response_micros: look.response_time(id).map(|time| time.as_micros() as u64),
+            // Hosts remember the times of a device that has ended.
+            response_micros: runs.then(|| look.response_time(id)).flatten().map(|time| time.as_micros() as u64),
             corrupt_blocks: look.corrupt(id),
             restarts: running.map(|running| running.restarts),
             counters: look.states.get(&id).map(|state| state.counters.iter().cloned().collect()),

@@ -79,13 +79,17 @@ const OF_DEVICES: [Table; 6] = [
     },
 ];
 
+/// What to do when the room for names and inodes is used up.
+const METADATA_ROOM: &str = "remove files: when the room for names and inodes is full, nothing can be created, though there may be free space for bytes; \
+                             `braid fs resize` does not make it larger, but a new file system of a larger size has more of it: copy the files there";
+
 /// The tables of a metadata server, as its lease names them.
 const OF_METADATA_SERVERS: [Table; 3] = [
     Table {
         counter: "metadata_room_used_blocks",
         bound: Bound::Counter("metadata_room_blocks"),
         what: "the room for names and inodes in its metadata volume",
-        action: "remove files: when it is full, nothing can be created, though there may be free space for bytes; a file system of a larger size has a larger metadata volume",
+        action: METADATA_ROOM,
     },
     Table {
         counter: "metadata_journal_bytes_used",
@@ -220,10 +224,22 @@ fn refused(examination: &Examination, found: &mut Findings) {
             (None, Some((name, Some(_)))) => {
                 (Subject::Volume(name.to_string()), "free space on the file systems that hold the files of its devices")
             }
+            // The event does not tell which of both is full.
+            (None, None) if examination.processes.iter().any(|process| lacks_metadata_room(process, &last.text)) => {
+                (Subject::Array, METADATA_ROOM)
+            }
             (None, None) => (Subject::Array, "remove files, or grow it: `braid fs resize`"),
         };
         found.found(Severity::Warning, subject, format!("had no space at {}: {}", last.time, last.text), action);
     }
+}
+
+/// True if this is a metadata server whose room is nearly full, of the file system that a text is about.
+fn lacks_metadata_room(process: &Process, text: &str) -> bool {
+    let Subject::MetadataServer(name) = &process.subject else { return false };
+    let count = |counter: &str| process.counters.as_ref().and_then(|all| all.get(counter)).copied().unwrap_or_default();
+    let percent = percent_of(count("metadata_room_used_blocks"), count("metadata_room_blocks"));
+    text.contains(&format!("file system {name} ")) && percent >= NEARLY_FULL
 }
 
 /// The memory of each process.

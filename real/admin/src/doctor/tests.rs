@@ -569,6 +569,11 @@ fn want_of_space_and_devices_that_come_and_go_are_found() {
         bed.finds("space", Severity::Warning, subject, "no space");
         assert!(bed.found("space")[0].action.as_ref().is_some_and(|said| said.contains(action)));
     }
+    // Names may lack room, which does not grow with the file system.
+    let mut bed = sound();
+    bed.refused_for_space = vec![file_system_full("home", 2)];
+    bed.count_of(&Subject::MetadataServer("home".into()), "metadata_room_used_blocks", 100);
+    assert!(bed.found("space")[0].action.as_ref().is_some_and(|said| said.contains("copy the files")));
     let mut bed = sound();
     bed.refused_for_space = vec![volume_full("gone", false, 2)];
     assert_eq!(bed.found("space"), [], "it was deleted");

@@ -4,7 +4,6 @@ use super::overwriting;
 use braid_admin::device_operations::NewDevice;
 use braid_admin::{Array, Failure};
 use braid_base::units::format_size;
-use braid_control::{VolumeEntry, VolumeState};
 use braid_terminal::arguments::size;
 use braid_terminal::{Common, output};
 use serde_json::json;
@@ -58,7 +57,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         }
     };
     let path = disk.path(&array.folder().absolute());
-    let hint = if id.is_some() { use_it(&array)? } else { String::new() };
+    let hint = if id.is_some() && !common.json { use_it(&array).await? } else { String::new() };
     output::print(
         common.json,
         || json!({"schema": 2, "device": id, "spare": spare, "file": path, "size_bytes": disk.size, "disk": disk.disk.to_string()}),
@@ -73,13 +72,13 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     Ok(ExitCode::SUCCESS)
 }
 
-/// How volumes get to use a new device: the exact commands.
-fn use_it(array: &Array) -> Result<String, Failure> {
-    let description = array.folder().describe()?;
-    let devices: Vec<String> = description.ready_devices().map(|device| device.id.to_string()).collect();
-    let is_movable = |volume: &&VolumeEntry| volume.state == VolumeState::Ready && volume.moving.is_none();
-    let movable = description.volumes.iter().filter(is_movable).map(|volume| &volume.name);
-    let lines = movable
-        .map(|name| format!("to use it for {name}: braid volume migrate {name} --devices {}\n", devices.join(",")));
-    Ok(lines.collect())
+/// How volumes get to use a new device: the exact commands, or why not.
+async fn use_it(array: &Array) -> Result<String, Failure> {
+    let (devices, volumes) = array.try_targets().await?;
+    let devices: Vec<String> = devices.iter().map(u16::to_string).collect();
+    let line = |(name, tried): (String, Result<(), Failure>)| match tried {
+        Ok(()) => format!("to use it for {name}: braid volume migrate {name} --devices {}\n", devices.join(",")),
+        Err(failure) => format!("{name} can't use it now: {failure}\n"),
+    };
+    Ok(volumes.into_iter().map(line).collect())
 }
