@@ -44,15 +44,21 @@ fn octal(text: &mut String, bytes: &[u8]) {
     }
 }
 
-/// Text in one line in which names of others neither control the terminal nor change what is beside them: signs that can't be seen are shown
-/// as `\n` or `\u{1b}`.
+/// Text in which names of others neither control the terminal nor change what is beside them: signs that can't be seen are shown as
+/// `\u{1b}`, but for tabs and the ends of lines.
+pub fn harmless(text: &str) -> String {
+    let keeps = |sign: char| is_visible(sign) || matches!(sign, '\n' | '\t');
+    text.chars().map(|sign| if keeps(sign) { sign.to_string() } else { sign.escape_unicode().to_string() }).collect()
+}
+
+/// The same in one line: tabs and the ends of lines are shown as `\t` and `\n`.
 pub fn in_a_line(text: &str) -> String {
-    let shown = |sign: char| match sign {
-        '\n' | '\t' => sign.escape_default().to_string(),
-        sign if is_visible(sign) => sign.to_string(),
-        sign => sign.escape_unicode().to_string(),
-    };
-    text.chars().map(shown).collect()
+    harmless(text).replace('\n', "\\n").replace('\t', "\\t")
+}
+
+/// Bytes in hexadecimal digits.
+pub fn digits(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// False for control characters, and for those that change or hide what is beside them.

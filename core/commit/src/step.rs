@@ -6,7 +6,7 @@ use braid_base::ShardId;
 /// A step for the server that embeds the protocols.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step<P: Payload = Opaque> {
-    /// After a restart: take the locks of these parts again, before new requests are served. Nobody else holds any of them. They are the
+    /// After a restart: take the locks of these parts again, before new requests are served. No other transaction has any of them. They are the
     /// coordinator's own parts, or the changes of a worker.
     Hold { transaction: TransactionName, own: Vec<P::Own>, changes: Vec<P::Changes> },
     /// Take the locks of these requests, and compute what they change, without letting it take effect. `Event::Evaluated` follows, with

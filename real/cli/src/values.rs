@@ -3,6 +3,7 @@
 use braid_admin::failure::Failure;
 pub use braid_admin::object_operations::attribute as name;
 use braid_admin::object_operations::require_device;
+use braid_base::quoting::digits;
 use braid_client::{Array, AttributeName, Bytes, Error, Object, Space, Value};
 use braid_terminal::Common;
 use serde_json::json;
@@ -226,11 +227,6 @@ fn written(value: &Value) -> String {
         (None, Some(number)) => format!("int:{number}"),
         (None, None) => format!("hex:{}", digits(value)),
     }
-}
-
-/// Bytes in hexadecimal digits.
-pub fn digits(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn bytes(digits: &str) -> Option<Vec<u8>> {

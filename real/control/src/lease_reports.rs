@@ -1,7 +1,7 @@
 //! What hosts report with their leases.
 
 use crate::{ByteRange, Origin, Process};
-use braid_base::Generation;
+use braid_base::{Generation, quoting};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -155,7 +155,7 @@ pub struct WaitingReport {
 pub struct MountReport {
     /// The number of the file system.
     pub file_system: u16,
-    /// The directory, without symbolic links. U+FFFD stands for what is not UTF-8.
+    /// The directory, without symbolic links. Bytes that are not UTF-8 are U+FFFD.
     pub directory: String,
     /// All its bytes in hexadecimal digits, if it is not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -165,7 +165,7 @@ pub struct MountReport {
 impl MountReport {
     /// That a file system of this number is mounted there.
     pub fn of(file_system: u16, directory: &Path) -> MountReport {
-        let digits = || directory.as_os_str().as_encoded_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        let digits = || quoting::digits(directory.as_os_str().as_encoded_bytes());
         let directory_bytes = directory.to_str().is_none().then(digits);
         MountReport { file_system, directory: directory.to_string_lossy().into_owned(), directory_bytes }
     }

@@ -2,6 +2,7 @@
 
 pub use braid_base::text_table::table;
 
+use braid_base::quoting::harmless;
 use serde_json::json;
 use std::io::Write;
 use std::process::ExitCode;
@@ -30,14 +31,6 @@ pub fn write(bytes: &[u8]) -> bool {
 /// Tells people something on standard error. If nobody hears it, the command goes on.
 pub fn tell(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{}", harmless(text));
-}
-
-/// Text in which names of others can't control the terminal: control characters but for tabs and the ends of lines are shown as `\u{1b}`.
-pub fn harmless(text: &str) -> String {
-    let is_harmful = |sign: char| sign.is_control() && !matches!(sign, '\n' | '\t');
-    text.chars()
-        .map(|sign| if is_harmful(sign) { sign.escape_unicode().to_string() } else { sign.to_string() })
-        .collect()
 }
 
 /// Asks people something on standard error, in one line.

@@ -56,7 +56,7 @@ impl Drop for Signals {
     }
 }
 
-/// Catches the signals, and returns the first one that comes while nobody else listens. Then the process has to end soon: a second signal
+/// Catches the signals, and returns the first one that comes while there are no other [`Signals`]. Then the process has to end soon: a second signal
 /// ends it at once, and so does a time limit, since the thread that would end it may wait for a disk.
 pub async fn unheard() -> Kill {
     let (tell, told) = oneshot::channel();

@@ -192,6 +192,10 @@ fn left_by(command: &Command) -> (&'static str, &'static str) {
         Command::Object(_) | Command::Attr(_) | Command::Recipe(_) => {
             ("the last request may have been executed", "look before you give the command again")
         }
+        Command::Host(_) => (
+            "if the request was sent, the host is fenced all the same",
+            "look with `braid host list`, or give the command again",
+        ),
         _ => ("nothing was changed", "give the command again"),
     }
 }

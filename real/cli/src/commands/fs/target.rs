@@ -86,7 +86,7 @@ impl Target {
 pub fn put_name(json: &mut serde_json::Value, key: &str, name: &[u8]) {
     json[key] = String::from_utf8_lossy(name).into();
     if std::str::from_utf8(name).is_err() {
-        json[format!("{key}_bytes")] = crate::values::digits(name).into();
+        json[format!("{key}_bytes")] = quoting::digits(name).into();
     }
 }
 
@@ -95,7 +95,7 @@ pub fn put_names(key: &str, names: Vec<Vec<u8>>) -> serde_json::Value {
     let mut json = serde_json::json!({"schema": 2});
     json[key] = names.iter().map(|name| String::from_utf8_lossy(name)).collect();
     if names.iter().any(|name| std::str::from_utf8(name).is_err()) {
-        json[format!("{key}_bytes")] = names.iter().map(|name| crate::values::digits(name)).collect();
+        json[format!("{key}_bytes")] = names.iter().map(|name| quoting::digits(name)).collect();
     }
     json
 }
