@@ -94,7 +94,7 @@ impl Coordinator {
     /// Sends the first requests to devices, once all locks of lock servers are granted.
     pub(crate) fn begin(&mut self, ctx: &mut Ctx, sequence: u64) {
         let transaction = self.transactions.of_mut(sequence);
-        let stamp = self.stamps.next(ctx.now.clock.ahead(transaction.head_start));
+        let stamp = self.stamps.next_with(ctx.now.clock, transaction.head_start);
         transaction.stamp = stamp;
         // A refusal costs more than with pre-writes: the devices that have accepted the write must undo an intent.
         let can_be_at_once = transaction.can_write_at_once()
