@@ -40,8 +40,11 @@ impl Device {
         if self.tickets.has_task(host, ticket) {
             return self.ignore(Ignored::InProgress, out);
         }
+        if let Some(result) = self.sessions.ended_task(host, ticket).cloned() {
+            return self.answer(host, Reply::Managed { ticket, result }, out);
+        }
         let plan = match self.plan(now, host, task) {
-            Plan::Answer(result) => return self.answer(host, Reply::Managed { ticket, result }, out),
+            Plan::Answer(result) => return self.on_task_done(host, ticket, result, out),
             plan => plan,
         };
         let (plan, answer) = match plan {
@@ -139,7 +142,7 @@ impl Device {
         self.monitor.own_state() == Some(coordinated)
     }
 
-    /// The store has executed a task.
+    /// A task has ended. Changes are executed once; a list may be read again.
     pub(crate) fn on_task_done(
         &mut self,
         host: Generation,
@@ -147,6 +150,9 @@ impl Device {
         result: Result<Managed, Failure>,
         out: &mut Effects,
     ) {
+        if matches!(result, Ok(Managed::Done) | Err(_)) {
+            self.sessions.end_task(host, ticket, &result);
+        }
         self.answer(host, Reply::Managed { ticket, result }, out);
     }
 

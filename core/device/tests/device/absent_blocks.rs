@@ -21,6 +21,7 @@ fn resize(absent: BlockRange) -> Task {
 }
 
 fn ask(bench: &mut Bench, host: Generation, task: Task) -> Result<Managed, Failure> {
+    bench.now.time.0 += 1;
     match bench.ask(host, Command::Manage { ticket: 1_000 + bench.now.time.0, task }) {
         Some(Reply::Managed { result, .. }) => result,
         other => panic!("not the answer to a task: {other:?}"),

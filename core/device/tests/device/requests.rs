@@ -1,9 +1,11 @@
-//! Requests for objects that their hosts declare over or have abandoned.
+//! Requests for objects that their hosts declare over or have abandoned, and late copies of tasks.
 
-use crate::bench::Bench;
-use braid_base::{Generation, ObjectId};
+use crate::bench::{Bench, creation};
+use braid_base::{BlockRange, Generation, ObjectId};
+use braid_ordering::Ordering;
 use braid_wire::{
-    Action, ActionResult, AttributeName, Command, ObjectCommand, ObjectRequest, Reply, SetAttribute, Undefined, When,
+    Action, ActionResult, AttributeName, Command, Failure, Managed, ObjectCommand, ObjectRequest, Reply, SetAttribute,
+    Task, Undefined, When,
 };
 use bytes::Bytes;
 use std::time::Duration;
@@ -98,4 +100,40 @@ fn a_wait_for_a_change_is_served_though_the_mark_has_passed_it() {
     bench.say(A, Command::Await { ticket: 8, object: HERE, name: COUNTER, seen: Bytes::new(), patience });
     bench.say(B, addition(3));
     assert!(matches!(bench.hear(A), Some(Reply::Changed { ticket: 8, value: Ok(_) })));
+}
+
+/// Otherwise a copy could create an object again that another host has removed, or remove one that another host has created.
+#[test]
+fn a_late_copy_of_a_task_changes_nothing_and_is_answered_as_the_task_was() {
+    let object = ObjectId(70);
+    let created = creation(object, 64, Ordering::Timestamp, true);
+    let ordered = |ordering| Task::SetOrdering { object, ordering };
+    let resized = |blocks| {
+        let (range, absent) = (BlockRange::new(0, blocks), BlockRange::new(0, 0));
+        Task::ResizeObject { object, range, absent }
+    };
+    let removed = Task::RemoveObject { object };
+    for (before, task, meanwhile, result) in [
+        (None, created.clone(), removed.clone(), Ok(Managed::Done)),
+        (Some(created.clone()), removed.clone(), created.clone(), Ok(Managed::Done)),
+        (Some(created.clone()), ordered(Ordering::None), ordered(Ordering::Timestamp), Ok(Managed::Done)),
+        (Some(created.clone()), resized(128), resized(256), Ok(Managed::Done)),
+        (
+            Some(created.clone()),
+            creation(object, 32, Ordering::None, true),
+            removed.clone(),
+            Err(Failure::ObjectExists),
+        ),
+    ] {
+        let mut bench = Bench::new();
+        let mut manage =
+            |host, ticket, task: &Task| match bench.ask(host, Command::Manage { ticket, task: task.clone() }) {
+                Some(Reply::Managed { result, .. }) => (result, bench.device.store().object(object).cloned()),
+                other => panic!("not the answer to a task: {other:?}"),
+            };
+        before.iter().for_each(|before| assert_eq!(manage(B, 1, before).0, Ok(Managed::Done)));
+        assert_eq!(manage(A, 1, &task).0, result);
+        let (_, left) = manage(B, 2, &meanwhile);
+        assert_eq!(manage(A, 1, &task), (result, left), "{task:?} comes again after {meanwhile:?}");
+    }
 }
