@@ -51,10 +51,6 @@ const CLOCK_AHEAD_MAX: u64 = 5_000_000_000;
 /// Hosts learn from one another, so that without this bound a single jump of one clock would keep all stamps ahead permanently.
 const LEARNED_FOR: u64 = 10_000_000_000;
 
-/// A head start puts no stamp further ahead of the clock than this, in nanoseconds. Others learn it as a lead, and add their own head starts:
-/// without this bound, hosts in contention would drive each other beyond what devices accept.
-const HEAD_START_TO: u64 = CLOCK_AHEAD_MAX / 2;
-
 impl StampSource {
     /// A generator for `host`. There must be only one for each generation.
     pub fn new(host: Generation) -> StampSource {
@@ -64,13 +60,14 @@ impl StampSource {
     /// The next stamp: the clock's reading, advanced by the lead of other clocks as learned recently, or the last stamp plus one if that
     /// is higher.
     pub fn next(&mut self, clock: Clock) -> Stamp {
-        self.next_with(clock, Duration::ZERO)
+        self.next_with(clock, Duration::ZERO, Duration::ZERO)
     }
 
-    /// The same, with a head start before other stamps.
-    pub fn next_with(&mut self, clock: Clock, head_start: Duration) -> Stamp {
+    /// The same, with a head start before other stamps, which puts it no further ahead of the clock than `within`. Other hosts learn a head
+    /// start as a lead.
+    pub fn next_with(&mut self, clock: Clock, head_start: Duration, within: Duration) -> Stamp {
         let ahead = self.ahead_at(clock);
-        let with = ahead.saturating_add(head_start.as_nanos() as u64).min(HEAD_START_TO);
+        let with = ahead.saturating_add(head_start.as_nanos() as u64).min(within.as_nanos() as u64);
         let reading = clock.0.saturating_add(ahead.max(with));
         self.last = Clock(reading.max(self.last.0.saturating_add(1)));
         Stamp { clock: self.last, host: self.host }
@@ -153,17 +150,18 @@ mod tests {
     }
 
     #[test]
-    fn hosts_that_learn_each_others_head_starts_stay_within_half_of_what_is_tolerated() {
+    fn hosts_that_learn_each_others_head_starts_stay_within_their_bound() {
+        let within = Duration::from_secs(2);
         let mut sources = [3, 4].map(|host| StampSource::new(Generation(host)));
         let mut highest = Stamp::ZERO;
         for turn in 0..1_000 {
             let clock = Clock(turn * 1_000_000);
             let source = &mut sources[turn as usize % 2];
             source.learn(clock, highest);
-            highest = source.next_with(clock, Duration::from_millis(100));
-            assert!(highest.clock.0 - clock.0 <= HEAD_START_TO, "{highest} at {clock:?}");
+            highest = source.next_with(clock, Duration::from_millis(100), within);
+            assert!(highest.clock.since(clock) <= within, "{highest} at {clock:?}");
         }
-        assert!(highest.clock.0 > 1_000 * 1_000_000 + HEAD_START_TO / 2, "they do drive each other");
+        assert!(highest.clock.since(Clock(1_000_000_000)) > within / 2, "they do drive each other");
     }
 
     #[test]

@@ -26,7 +26,8 @@ impl Coordinator {
             self.stamps.learn(ctx.now.clock, seen);
             let transaction = self.transactions.of(id.sequence);
             if let Some(op) = transaction.op {
-                self.operations.of_mut(op).refusals.on_too_late(seen.clock.since(transaction.stamp.clock));
+                let (by, ordering) = (seen.clock.since(transaction.stamp.clock), transaction.volume.ordering);
+                self.operations.of_mut(op).refusals.on_too_late(by, ordering.needs_lock_server());
             }
         }
         let resends = |transaction: &mut Transaction| transaction.policy().refused_write == RefusedWrite::Resend;

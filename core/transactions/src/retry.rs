@@ -29,8 +29,11 @@ pub(crate) struct Refusals {
 impl Refusals {
     /// Notes by how much the stamp of its attempt was too low. What the host learns of the other clock is less, by the time that the
     /// refusal took: in that time the other host has taken higher stamps.
-    pub fn on_too_late(&mut self, by: Duration) {
-        if self.in_a_row >= LONGEST_WAIT_AFTER {
+    ///
+    /// Where a lock server grants the blocks, each retry waits in its queue again, and what the host has learned fades meanwhile: such an
+    /// operation gets a head start from its second refusal on.
+    pub fn on_too_late(&mut self, by: Duration, queues_again: bool) {
+        if self.in_a_row >= if queues_again { 1 } else { LONGEST_WAIT_AFTER } {
             self.head_start = (self.head_start + by).min(LONGEST_HEAD_START);
         }
     }
