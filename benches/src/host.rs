@@ -124,7 +124,7 @@ impl Stage {
     }
 
     fn request(&self, request: VolumeRequest) -> HostInput {
-        Input::Request { op: OpId(self.next), request: request.into() }
+        Input::Request { op: OpId::front_end(self.next), request: request.into() }
     }
 
     /// Hands these inputs to the host; returns the devices' answers to the requests that the host then sends.

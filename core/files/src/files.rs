@@ -11,8 +11,8 @@ use crate::progress::Progress;
 use crate::range_locks::{DATA, EXISTENCE, RangeLocks};
 use crate::volume_io::{IoOwner, IoResult, VolumeIo};
 use braid_base::{BLOCK_BYTES, FileSystemId, Now, ShardId, Time};
-use braid_locks::client::{Event, Part};
-use braid_machine::OpId;
+use braid_locks::client::{Event, Part as LockPart};
+use braid_machine::Part;
 use braid_wire::FileReply;
 
 #[derive(Clone, Debug)]
@@ -29,14 +29,13 @@ pub struct Files {
 impl Files {
     pub fn new(config: &FileClientConfig, shard: ShardId, file_system: FileSystemId) -> Files {
         let stripe_blocks = (config.stripe_bytes / BLOCK_BYTES) as u64;
-        let first = OpId((1 << 62) | u64::from(file_system.0) << 44);
         Files {
             operations: Operations::default(),
             inodes: Inodes::default(),
             handles: Handles::of(shard),
             allotment: Allotment::new(stripe_blocks),
             packer: Packer::new(stripe_blocks),
-            io: VolumeIo::new(config.volume, first, config.settings.clone()),
+            io: VolumeIo::new(config.volume, Part::Files(file_system), config.settings.clone()),
             progress: Vec::new(),
         }
     }
@@ -81,7 +80,7 @@ impl Files {
         now: Now,
         link: &mut MetadataLink,
         locks: &mut RangeLocks,
-        part: Part,
+        part: LockPart,
         event: Event,
     ) -> bool {
         match part {

@@ -6,7 +6,9 @@
 
 use braid_base::limits::Settings;
 use braid_base::{BLOCK_BYTES, Backoff, BlockRange, Time, Timers, VolumeId};
-use braid_machine::{ArrayRequest, HostError, HostOutcome, HostRequest, HostSuccess, OpId, Patience, VolumeRequest};
+use braid_machine::{
+    ArrayRequest, HostError, HostOutcome, HostRequest, HostSuccess, OpId, Part, Patience, VolumeRequest,
+};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
@@ -34,12 +36,10 @@ pub enum IoEnd {
 #[derive(Clone, Debug)]
 pub struct VolumeIo {
     volume: VolumeId,
-    /// Numbers below belong to other users of the host.
-    first: u64,
-    next: u64,
-    pending: BTreeMap<u64, Io>,
+    next: OpId,
+    pending: BTreeMap<OpId, Io>,
     /// When requests are made again.
-    timers: Timers<u64>,
+    timers: Timers<OpId>,
     settings: Settings,
     asked: Vec<(OpId, HostRequest)>,
 }
@@ -51,14 +51,11 @@ struct Io {
     again: Backoff,
 }
 
-/// The numbers of one file system's requests.
-const NUMBERS: u64 = 1 << 44;
-
 impl VolumeIo {
-    /// The requests to the host have numbers from `first` on.
-    pub fn new(volume: VolumeId, first: OpId, settings: Settings) -> VolumeIo {
-        let (first, asked) = (first.0, Vec::new());
-        VolumeIo { volume, first, next: first, pending: BTreeMap::new(), timers: Timers::default(), settings, asked }
+    /// For the client of a file system, or of a shard of it.
+    pub fn new(volume: VolumeId, part: Part, settings: Settings) -> VolumeIo {
+        let (next, asked) = (OpId { part, number: 0 }, Vec::new());
+        VolumeIo { volume, next, pending: BTreeMap::new(), timers: Timers::default(), settings, asked }
     }
 
     pub fn read(&mut self, owner: IoOwner, offset: u64, length: usize) {
@@ -78,29 +75,29 @@ impl VolumeIo {
     /// An operation that only reads has ended. Its hostreads take no place among those of the host any more.
     pub fn abandon_reads(&mut self, op: u64) {
         let is_of = |io: &Io| matches!(io.owner, IoOwner::Operation { op: owner, .. } if owner == op);
-        let ops: Vec<OpId> = self.pending.extract_if(.., |_, io| is_of(io)).map(|(number, _)| OpId(number)).collect();
-        ops.iter().for_each(|op| self.timers.cancel(op.0));
+        let ops: Vec<OpId> = self.pending.extract_if(.., |_, io| is_of(io)).map(|(op, _)| op).collect();
+        ops.iter().for_each(|op| self.timers.cancel(*op));
         if !ops.is_empty() {
-            self.asked.push((OpId(self.next), ArrayRequest::Abandon { ops }.into()));
-            self.next += 1;
+            let op = self.take_op();
+            self.asked.push((op, ArrayRequest::Abandon { ops }.into()));
         }
     }
 
-    /// True if this is the number of a request of this part.
+    /// True if this is a request of this part.
     pub fn is_own(&self, op: OpId) -> bool {
-        (self.first..self.first + NUMBERS).contains(&op.0)
+        op.part == self.next.part
     }
 
     pub fn on_outcome(&mut self, now: Time, op: OpId, outcome: HostOutcome) -> IoEnd {
         if outcome == Err(HostError::Fenced) {
             return IoEnd::Fenced;
         }
-        let Some(io) = self.pending.get_mut(&op.0) else { return IoEnd::Nothing };
+        let Some(io) = self.pending.get_mut(&op) else { return IoEnd::Nothing };
         let result = match outcome {
             Ok(HostSuccess::Data(data)) => Ok(data),
             Ok(_) => Ok(Vec::new()),
             Err(HostError::Busy) => {
-                self.timers.set(op.0, now.after(io.again.next_wait()));
+                self.timers.set(op, now.after(io.again.next_wait()));
                 return IoEnd::Nothing;
             }
             Err(error) => {
@@ -108,7 +105,7 @@ impl VolumeIo {
                 Err(error)
             }
         };
-        let io = self.pending.remove(&op.0).expect("just seen");
+        let io = self.pending.remove(&op).expect("just seen");
         IoEnd::Ended(io.owner, result)
     }
 
@@ -123,8 +120,8 @@ impl VolumeIo {
 
     /// Handles all timers that are due.
     pub fn wake(&mut self, now: Time) {
-        while let Some(number) = self.timers.pop_due(now) {
-            self.asked.push((OpId(number), self.pending[&number].request.clone().into()));
+        while let Some(op) = self.timers.pop_due(now) {
+            self.asked.push((op, self.pending[&op].request.clone().into()));
         }
     }
 
@@ -134,9 +131,14 @@ impl VolumeIo {
     }
 
     fn ask(&mut self, owner: IoOwner, request: VolumeRequest) {
-        let number = self.next;
-        self.next += 1;
-        self.pending.insert(number, Io { owner, request: request.clone(), again: self.settings.backoff() });
-        self.asked.push((OpId(number), request.into()));
+        let op = self.take_op();
+        self.pending.insert(op, Io { owner, request: request.clone(), again: self.settings.backoff() });
+        self.asked.push((op, request.into()));
+    }
+
+    fn take_op(&mut self) -> OpId {
+        let op = self.next;
+        self.next.number += 1;
+        op
     }
 }

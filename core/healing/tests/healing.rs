@@ -14,7 +14,7 @@ use std::time::Duration;
 const HOST: Generation = Generation(7);
 const OTHER: Generation = Generation(8);
 const VOLUME: VolumeId = VolumeId(1);
-const OP: OpId = OpId(99);
+const OP: OpId = OpId::front_end(99);
 
 /// A host that consists of its jobs only.
 struct Stage {

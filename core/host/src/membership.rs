@@ -71,7 +71,7 @@ impl Host {
         }
         let (ticket, request) = (self.links.take_sequence(), FenceRequest { below, except, also: Vec::new() });
         let cx = &mut Ctx { now, settings: &self.config.settings, out };
-        self.monitor.fence(cx, ticket, op.0, request, Persistence::UntilExpired);
+        self.monitor.fence(cx, ticket, op, request, Persistence::UntilExpired);
     }
 
     /// A front end asks to change the monitor's record.
@@ -80,7 +80,7 @@ impl Host {
             return out.reply(op, Err(HostError::NoMonitor));
         }
         let ticket = self.links.take_sequence();
-        self.monitor.administer(&mut Ctx { now, settings: &self.config.settings, out }, ticket, op.0, request);
+        self.monitor.administer(&mut Ctx { now, settings: &self.config.settings, out }, ticket, op, request);
     }
 
     /// A front end asks for the ownership of a file system, for itself or to know it.
@@ -99,7 +99,7 @@ impl Host {
         }
         let ticket = self.links.take_sequence();
         let cx = &mut Ctx { now, settings: &self.config.settings, out };
-        self.monitor.own(cx, ticket, op.0, file_system, request);
+        self.monitor.own(cx, ticket, op, file_system, request);
     }
 
     /// A front end asks for the membership.
@@ -108,7 +108,7 @@ impl Host {
             return out.reply(op, Err(HostError::NoMonitor));
         }
         let ticket = self.links.take_sequence();
-        self.monitor.inquire(&mut Ctx { now, settings: &self.config.settings, out }, ticket, op.0);
+        self.monitor.inquire(&mut Ctx { now, settings: &self.config.settings, out }, ticket, op);
     }
 
     pub(crate) fn on_monitor_timer(&mut self, now: Now, out: &mut HostEffects) {
@@ -129,10 +129,10 @@ impl Host {
             Event::NewView { before } => self.on_new_view(now, before, out),
             Event::Unavailable => self.on_unavailable(now, out),
             Event::ReportDue => self.report(now, out),
-            Event::Fenced { asker, .. } => out.reply(OpId(asker), Ok(HostSuccess::Done)),
+            Event::Fenced { asker, .. } => out.reply(asker, Ok(HostSuccess::Done)),
             Event::Administered { asker, result } => {
                 let outcome = result.map(|()| HostSuccess::Done).map_err(HostError::AdminError);
-                out.reply(OpId(asker), outcome);
+                out.reply(asker, outcome);
             }
             Event::Ownership { asker, result } => {
                 let outcome = match result {
@@ -142,14 +142,14 @@ impl Host {
                     Err(OwnershipRefused::Fenced) => Err(HostError::Fenced),
                     Err(why) => Err(HostError::Ownership(why)),
                 };
-                out.reply(OpId(asker), outcome);
+                out.reply(asker, outcome);
             }
             Event::Inquired { asker } => {
                 let membership = self.membership().cloned().filter(|_| !self.is_fenced());
                 let outcome = membership.map(HostSuccess::Membership).ok_or(HostError::Fenced);
-                out.reply(OpId(asker), outcome);
+                out.reply(asker, outcome);
             }
-            Event::Expired { asker, waited } => out.reply(OpId(asker), Err(HostError::MonitorSilent { waited })),
+            Event::Expired { asker, waited } => out.reply(asker, Err(HostError::MonitorSilent { waited })),
             Event::Ignored(why) => out.ignore(why),
         }
     }

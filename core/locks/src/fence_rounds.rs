@@ -8,7 +8,7 @@
 use crate::server::LockServer;
 use braid_base::limits::{self, Settings};
 use braid_base::{Generation, Now, Time};
-use braid_machine::{Effects, Ignored};
+use braid_machine::{Effects, Ignored, OpId, Part};
 use braid_membership::client::{Ctx, Event, FenceRequest, MonitorClient, Persistence, Report};
 use braid_wire::MonitorAnswer;
 use std::collections::BTreeSet;
@@ -97,7 +97,7 @@ impl Fencing {
         // Answers to an earlier start of the server must not pass for answers to this one.
         let ticket = u64::from(start.0) << 32 | self.rounds;
         let request = FenceRequest { also: self.pending.iter().copied().collect(), ..FenceRequest::default() };
-        self.monitor.fence(cx, ticket, ticket, request, Persistence::Forever);
+        self.monitor.fence(cx, ticket, OpId { part: Part::Server, number: ticket }, request, Persistence::Forever);
         true
     }
 

@@ -38,8 +38,8 @@ pub use files::{AdvisoryOwner, FileHandle, FilesError, FilesRequest, FilesSucces
 pub use host_error::{ClockCause, HostError, rough};
 pub use outcome::{Finding, Found, HostOutcome, HostSuccess, MigrationReport, ScrubReport};
 pub use request::{
-    Abandon, ArrayRequest, ControlOutcome, ControlRequest, HostRequest, JobRequest, ObjectsRequest, OpId, Patience,
-    VolumeRequest,
+    Abandon, ArrayRequest, ControlOutcome, ControlRequest, HostRequest, JobRequest, ObjectsRequest, OpId, Part,
+    Patience, VolumeRequest,
 };
 
 use braid_base::{NodeId, Now, Time};

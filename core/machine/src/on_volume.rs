@@ -20,14 +20,12 @@
 //!   the volume has atomicity `implied`, and never torn.
 //! * If the host is fenced, or refuses a request for another reason than the state of the array, the guests have *ended*: they get no
 //!   further input, and requests to them are answered by that error. The host continues, so that its other users are answered.
-//!
-//! The operations are numbered from 2^61 to 2^62. Front ends number theirs from 0; from 2^62 on is the range of file clients.
 
 mod flights;
 
 use crate::{
     Effect, Effects, HostEffects, HostError, HostInput, HostOutcome, HostRequest, Ignored, Input, Machine, NoDisk,
-    OneDisk, OpId, Patience, VolumeRequest,
+    OneDisk, OpId, Part, Patience, VolumeRequest,
 };
 use braid_base::{BLOCK_BYTES, NodeId, Now, Time, VolumeId};
 use braid_wire::Message;
@@ -36,8 +34,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
-/// The numbers of the operations.
-const OPS: Range<u64> = 1 << 61..1 << 62;
 /// When operations for which the host had no room are repeated.
 const AGAIN: Duration = Duration::from_millis(10);
 
@@ -169,7 +165,7 @@ where
             route,
             flights: Flights::new(windows),
             asked: BTreeMap::new(),
-            next_op: OPS.start,
+            next_op: 0,
             refused: Vec::new(),
             again_at: None,
             ended: None,
@@ -241,7 +237,7 @@ where
     }
 
     fn on_request(&mut self, op: OpId, request: OnVolumeRequest<M::Request>, out: &mut Out<M>) {
-        assert!(!OPS.contains(&op.0), "{op:?} is not a number of front ends");
+        assert_ne!(op.part, Part::OnVolume, "machines on volumes have no other requests than those made here");
         match (request, &self.ended) {
             (OnVolumeRequest::Host(request), _) => self.inputs.push_back(Next::Host(Input::Request { op, request })),
             (OnVolumeRequest::Guest { guest, request }, None) if guest < self.guests.len() => {
@@ -272,7 +268,7 @@ where
         for effect in effects.drain() {
             match effect {
                 Effect::Send { to, message } => out.send(to, message),
-                Effect::Reply { op, outcome } if OPS.contains(&op.0) => self.on_outcome(now, op, outcome, out),
+                Effect::Reply { op, outcome } if op.part == Part::OnVolume => self.on_outcome(now, op, outcome, out),
                 Effect::Reply { op, outcome } => out.reply(op, OnVolumeOutcome::Host(outcome)),
             }
         }
@@ -329,9 +325,8 @@ where
     /// Sends the host what flights ask for, and gives guests the results of those that have landed.
     fn take_off(&mut self) {
         for (flight, part, request) in self.flights.pop_requests() {
-            let op = OpId(self.next_op);
+            let op = OpId { part: Part::OnVolume, number: self.next_op };
             self.next_op += 1;
-            assert!(OPS.contains(&op.0), "a host does not live that long");
             self.asked.insert(op, Asked { flight, part, request: request.clone() });
             self.inputs.push_back(Next::Host(Input::Request { op, request: request.into() }));
         }
@@ -361,7 +356,7 @@ where
         self.again_at = None;
         self.inputs.retain(|next| match next {
             Next::Guest(_, _) => false,
-            Next::Host(Input::Request { op, .. }) => !OPS.contains(&op.0),
+            Next::Host(Input::Request { op, .. }) => op.part != Part::OnVolume,
             Next::Host(_) => true,
         });
     }

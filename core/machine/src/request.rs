@@ -9,9 +9,48 @@ use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::time::Duration;
 
-/// Identifies a request of a front end to its host.
+/// Identifies a request in its outcome.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
-pub struct OpId(pub u64);
+#[serde(from = "u64", into = "u64")]
+pub struct OpId {
+    pub part: Part,
+    /// Each part numbers its own requests.
+    pub number: u64,
+}
+
+/// The part of a process that makes a request.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Part {
+    /// A front end, or a workload.
+    FrontEnd,
+    /// A server, of the host that it contains or of the monitor.
+    Server,
+    /// Machines whose disks are windows of volumes ([`OnVolume`](crate::on_volume::OnVolume)).
+    OnVolume,
+    /// The client of a file system, or of a shard of it.
+    Files(FileSystemId),
+}
+
+impl OpId {
+    /// A request of a front end.
+    pub const fn front_end(number: u64) -> OpId {
+        OpId { part: Part::FrontEnd, number }
+    }
+}
+
+/// Recordings name requests: those of front ends alone, because other parts are inside of the machine that is recorded.
+impl From<OpId> for u64 {
+    fn from(op: OpId) -> u64 {
+        assert_eq!(op.part, Part::FrontEnd, "only a front end asks from outside");
+        op.number
+    }
+}
+
+impl From<u64> for OpId {
+    fn from(number: u64) -> OpId {
+        OpId::front_end(number)
+    }
+}
 
 /// A request to a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -167,8 +167,8 @@ impl Bench {
 
     fn ask(&mut self, request: OnVolumeRequest<Issue>) -> OpId {
         self.next_op += 1;
-        self.take(Input::Request { op: OpId(self.next_op), request });
-        OpId(self.next_op)
+        self.take(Input::Request { op: OpId::front_end(self.next_op), request });
+        OpId::front_end(self.next_op)
     }
 
     /// The guest issues these commands.

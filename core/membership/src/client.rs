@@ -26,7 +26,7 @@ use braid_base::{
     Backoff, Clock, DeviceId, DiskId, Epoch, FileSystemId, Generation, MemberState, Membership, NodeId, Now, Ownership,
     Time, Timers,
 };
-use braid_machine::{Disk, Effects, Ignored, Never, OneDisk};
+use braid_machine::{Disk, Effects, Ignored, Never, OneDisk, OpId};
 use braid_wire::{
     AdminError, Administration, HealingProgress, JoinRefused, Message, MonitorAnswer, MonitorCommand, MonitorReply,
     MonitorRequest, OwnershipRefused, OwnershipRequest, RecoveryThrottle,
@@ -104,32 +104,32 @@ pub enum Event {
     /// The requested hosts are fenced.
     Fenced {
         /// The requester, as given to [`MonitorClient::fence`].
-        asker: u64,
+        asker: OpId,
         /// The hosts that the request named one by one.
         also: Vec<Generation>,
     },
     /// The monitor has carried out or refused an administration.
     Administered {
         /// The requester, as given to [`MonitorClient::administer`].
-        asker: u64,
+        asker: OpId,
         /// The refusal, if it was refused.
         result: Result<(), AdminError>,
     },
     /// The monitor has answered a request about the ownership of a file system.
     Ownership {
         /// The requester, as given to [`MonitorClient::own`].
-        asker: u64,
+        asker: OpId,
         result: Result<Ownership, OwnershipRefused>,
     },
     /// The monitor has answered an inquiry: the membership is adopted that it has.
     Inquired {
         /// The requester, as given to [`MonitorClient::inquire`].
-        asker: u64,
+        asker: OpId,
     },
     /// The monitor did not answer a request in time.
     Expired {
         /// The requester.
-        asker: u64,
+        asker: OpId,
         /// How long the request waited.
         waited: Duration,
     },
@@ -306,7 +306,7 @@ impl MonitorClient {
         &mut self,
         cx: &mut Ctx<'_, O, D>,
         ticket: u64,
-        asker: u64,
+        asker: OpId,
         request: FenceRequest,
         persistence: Persistence,
     ) {
@@ -324,7 +324,13 @@ impl MonitorClient {
     }
 
     /// Requests a change of the monitor's record.
-    pub fn administer<O, D: Disk>(&mut self, cx: &mut Ctx<'_, O, D>, ticket: u64, asker: u64, request: Administration) {
+    pub fn administer<O, D: Disk>(
+        &mut self,
+        cx: &mut Ctx<'_, O, D>,
+        ticket: u64,
+        asker: OpId,
+        request: Administration,
+    ) {
         self.change(cx, ticket, asker, MonitorCommand::Administer { ticket, request });
     }
 
@@ -333,7 +339,7 @@ impl MonitorClient {
         &mut self,
         cx: &mut Ctx<'_, O, D>,
         ticket: u64,
-        asker: u64,
+        asker: OpId,
         file_system: FileSystemId,
         request: OwnershipRequest,
     ) {
@@ -341,12 +347,12 @@ impl MonitorClient {
     }
 
     /// Asks the monitor whether there is another membership: every answer brings it, so the question may be about any file system.
-    pub fn inquire<O, D: Disk>(&mut self, cx: &mut Ctx<'_, O, D>, ticket: u64, asker: u64) {
+    pub fn inquire<O, D: Disk>(&mut self, cx: &mut Ctx<'_, O, D>, ticket: u64, asker: OpId) {
         self.own(cx, ticket, asker, FileSystemId(0), OwnershipRequest::Inquire);
         self.pending.changes.entry(ticket).and_modify(|pending| pending.is_inquiry = true);
     }
 
-    fn change<O, D: Disk>(&mut self, cx: &mut Ctx<'_, O, D>, ticket: u64, asker: u64, command: MonitorCommand) {
+    fn change<O, D: Disk>(&mut self, cx: &mut Ctx<'_, O, D>, ticket: u64, asker: OpId, command: MonitorCommand) {
         self.timers.set(Deadline::Change(ticket), cx.now.time.after(cx.settings.request_timeout));
         self.tell(cx, command.clone());
         self.pending.changes.insert(ticket, PendingChange { asker, command, is_inquiry: false, since: cx.now.time });
@@ -420,7 +426,7 @@ impl MonitorClient {
     }
 
     /// A request for a change is answered. Returns the requester.
-    fn take_change(&mut self, ticket: u64) -> Option<u64> {
+    fn take_change(&mut self, ticket: u64) -> Option<OpId> {
         let pending = self.pending.changes.remove(&ticket)?;
         self.timers.cancel(Deadline::Change(ticket));
         Some(pending.asker)

@@ -18,13 +18,13 @@ use braid_base::{Epoch, FileSystemId, Generation, Membership, NodeId, Now, Owner
 use braid_machine::on_volume::{OnVolume, OnVolumeOutcome, OnVolumeRequest, Receiver, Route, Window};
 use braid_machine::{
     ArrayRequest, Effect, Effects, EffectsOf, HostEffects, HostError, HostInput, HostOutcome, HostRequest, HostSuccess,
-    Input, InputOf, Machine, Never, NoDisk, OpId,
+    Input, InputOf, Machine, Never, NoDisk, OpId, Part,
 };
 use braid_wire::{Message, OwnershipRefused, OwnershipRequest};
 use std::time::Duration;
 
-/// The number of the process's own request to its host: below those of [`OnVolume`], above those of front ends.
-const OP: OpId = OpId(1 << 60);
+/// The process's own request to its host.
+const OP: OpId = OpId { part: Part::Server, number: 0 };
 /// When the monitor is asked again after it was silent for a request's time-out.
 const AGAIN: Duration = Duration::from_secs(1);
 

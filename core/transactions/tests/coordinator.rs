@@ -20,7 +20,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 const HOST: Generation = Generation(7);
-const OP: OperationId = OperationId::User(OpId(1));
+const OP: OperationId = OperationId::User(OpId::front_end(1));
 const PART: Part = Part(5);
 const SECOND: u64 = 1_000_000_000;
 

@@ -87,7 +87,7 @@ pub(crate) enum RecordedInput<R> {
     /// A frame.
     Message(Bytes),
     DiskDone(u64, RecordedResult),
-    Request(u64, R),
+    Request(OpId, R),
     Wake,
 }
 
@@ -120,7 +120,7 @@ impl<R: Clone> RecordedInput<R> {
                 RecordedInput::Message(frame(*from, message.clone()).encode().to_bytes())
             }
             Input::DiskDone { tag, result } => RecordedInput::DiskDone(tag.0, RecordedResult::of(D::recorded(result))),
-            Input::Request { op, request } => RecordedInput::Request(op.0, request.clone()),
+            Input::Request { op, request } => RecordedInput::Request(*op, request.clone()),
             Input::Wake => RecordedInput::Wake,
         }
     }
@@ -138,7 +138,7 @@ impl<R> RecordedInput<R> {
             RecordedInput::DiskDone(tag, result) => {
                 Input::DiskDone { tag: DiskTag(tag), result: D::result(result.into_result())? }
             }
-            RecordedInput::Request(op, request) => Input::Request { op: OpId(op), request },
+            RecordedInput::Request(op, request) => Input::Request { op, request },
             RecordedInput::Wake => Input::Wake,
         })
     }
@@ -250,7 +250,7 @@ pub(crate) fn digest<O: RecordedOutcome, D: Disk>(effects: &[Effect<O, D>], scra
             }
             Effect::Reply { op, outcome } => {
                 scratch.push(3);
-                scratch.extend_from_slice(&op.0.to_le_bytes());
+                scratch.extend_from_slice(&u64::from(*op).to_le_bytes());
                 outcome.put(scratch);
             }
         }

@@ -149,7 +149,7 @@ mod tests {
         let (mut observed, view) = ObservedHost::new(host, None, Arc::default());
         let mut ask = |op: u64, request: HostRequest| {
             let mut out = HostEffects::new();
-            let input = Input::Request { op: OpId(op), request };
+            let input = Input::Request { op: OpId::front_end(op), request };
             observed.step(Now { time: Time(1), clock: braid_base::Clock(1) }, input, &mut out);
             let effects = out.drain();
             effects.filter(|effect| matches!(effect, Effect::Send { .. })).count()

@@ -160,7 +160,7 @@ impl<O> Pending<O> {
         session: Option<Arc<AtomicBool>>,
     ) -> OpId {
         self.last += 1;
-        let op = OpId(self.last);
+        let op = OpId::front_end(self.last);
         self.answers.insert(op, Waiting { answer, session });
         op
     }

@@ -31,7 +31,7 @@ impl ToyShard {
     fn ask_all(&mut self, now: Now, out: &mut HostEffects) {
         for op in &self.asked {
             let (start, question) = (Generation(1), ShardQuestion::Moves);
-            self.send(ShardBody::Read { start, number: op.0, question }, out);
+            self.send(ShardBody::Read { start, number: op.number, question }, out);
         }
         self.resend_at = (!self.asked.is_empty()).then(|| now.time.after(RESEND));
     }
@@ -56,7 +56,7 @@ impl Machine for ToyShard {
                         self.send(ShardBody::ReadAnswer { start, number, reply }, out);
                     }
                     ShardBody::ReadAnswer { number, .. } => {
-                        if let Some(place) = self.asked.iter().position(|op| op.0 == number) {
+                        if let Some(place) = self.asked.iter().position(|op| op.number == number) {
                             out.reply(self.asked.remove(place), Ok(HostSuccess::Done));
                         }
                     }

@@ -538,7 +538,7 @@ impl Cluster {
 
     /// Expects the answer to a request that is about to be passed on.
     pub(crate) fn expect(&mut self, slot: HostSlot, client: usize, patience: Patience, record: Record) -> OpId {
-        let (op, node) = (OpId(self.next_op), self.hosts[slot.0]);
+        let (op, node) = (OpId::front_end(self.next_op), self.hosts[slot.0]);
         self.next_op += 1;
         let since = self.world.now();
         self.asked.insert(op, PendingOperation { node, op, client, since, patience, abandoned: false, record });

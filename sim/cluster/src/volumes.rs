@@ -151,7 +151,7 @@ impl Cluster {
     }
 
     pub(crate) fn tell_monitor(&mut self, request: ControlRequest) {
-        let op = OpId(self.next_op);
+        let op = OpId::front_end(self.next_op);
         self.next_op += 1;
         self.world.request(NodeId::Monitor, op, request);
     }

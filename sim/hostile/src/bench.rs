@@ -238,7 +238,7 @@ impl Bench {
     }
 
     fn ask(&mut self, request: HonestRequest) {
-        let op = OpId(self.next_op);
+        let op = OpId::front_end(self.next_op);
         self.next_op += 1;
         self.take(Input::Request { op, request });
     }

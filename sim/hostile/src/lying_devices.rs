@@ -199,7 +199,7 @@ impl LyingDevice {
         for block in blocks.blocks().filter(|_| value.is_some()) {
             self.possible.entry((volume, block)).or_insert_with(|| [0].into()).extend(value);
         }
-        let op = OpId(self.next_op);
+        let op = OpId::front_end(self.next_op);
         self.next_op += 1;
         self.under_way.insert(op, Write { volume, blocks, value });
         self.step(NodeId::Host(HOST), Input::Request { op, request: HonestRequest::Host(request.into()) });

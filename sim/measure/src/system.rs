@@ -151,7 +151,7 @@ impl System {
                 Some(Event::Taken { operation }) => {
                     let host = self.operations[operation as usize].stream as usize / self.streams_per_host;
                     let request = self.requests.next(&mut self.workload_sampler);
-                    self.engine.ask(host, OpId(u64::from(operation)), request);
+                    self.engine.ask(host, OpId::front_end(u64::from(operation)), request);
                 }
                 None => {}
             }
@@ -217,7 +217,7 @@ impl System {
     }
 
     fn on_outcome(&mut self, op: OpId, outcome: &HostOutcome) {
-        let slot = op.0 as u32;
+        let slot = op.number as u32;
         let Operation { stream, since } = self.operations[slot as usize];
         self.free.push(slot);
         let totals = if self.tally.is_at_edge() { self.totals() } else { Totals::default() };

@@ -429,7 +429,7 @@ impl<M: Machine<Request: Debug, Outcome = HostOutcome>> World<M> {
                 None
             }
             Event::Request(op, request) => {
-                self.trace.event(now, to, &[9, op.0], format_args!("request {}: {request:?}", op.0));
+                self.trace.event(now, to, &[9, op.number], format_args!("request {}: {request:?}", op.number));
                 Some(Input::Request { op, request })
             }
         }
@@ -471,8 +471,8 @@ impl<M: Machine<Request: Debug, Outcome = HostOutcome>> World<M> {
         match effect {
             Effect::Send { to, message } => self.send(node, to, message),
             Effect::Reply { op, outcome } => {
-                let facts = [11, op.0, u64::from(outcome.is_ok())];
-                self.trace.event(now, Some(node), &facts, format_args!("reply {}: {outcome:?}", op.0));
+                let facts = [11, op.number, u64::from(outcome.is_ok())];
+                self.trace.event(now, Some(node), &facts, format_args!("reply {}: {outcome:?}", op.number));
                 self.world_events.push_back(WorldEvent::Reply { node, op, outcome });
             }
             Effect::Disk { tag, command } => {

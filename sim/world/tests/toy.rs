@@ -35,7 +35,7 @@ impl Toy {
             Message::Request(Request {
                 host: Generation(1),
                 epoch: Epoch(0),
-                settled: self.waiting.map_or(0, |op| op.0),
+                settled: self.waiting.map_or(0, |op| op.number),
                 over: Vec::new(),
                 commits: Vec::new(),
                 command: Command::Heartbeat,
@@ -80,7 +80,7 @@ impl Machine for Toy {
                 }
             }
             Input::Message { message: Message::Answer(answer), .. } => {
-                if let Some(op) = self.waiting.take_if(|op| answer.confirmed == [op.0]) {
+                if let Some(op) = self.waiting.take_if(|op| answer.confirmed == [op.number]) {
                     self.ask_again = None;
                     out.reply(op, Ok(HostSuccess::Done));
                 }
@@ -115,12 +115,12 @@ fn world(seed: u64, network: NetworkOptions) -> World<Toy> {
 }
 
 fn ask(world: &mut World<Toy>, op: u64) -> Option<WorldEvent> {
-    world.request(HOST, OpId(op), VolumeRequest::Flush { volume: braid_base::VolumeId(1) });
+    world.request(HOST, OpId::front_end(op), VolumeRequest::Flush { volume: braid_base::VolumeId(1) });
     world.next(Time(world.now().0 + 10_000_000_000))
 }
 
 fn answered(op: u64) -> Option<WorldEvent> {
-    Some(WorldEvent::Reply { node: HOST, op: OpId(op), outcome: Ok(HostSuccess::Done) })
+    Some(WorldEvent::Reply { node: HOST, op: OpId::front_end(op), outcome: Ok(HostSuccess::Done) })
 }
 
 fn count_on_disk(world: &World<Toy>) -> u64 {
@@ -206,7 +206,7 @@ fn a_run_of_which_time_passes_and_nothing_comes_of_it_ends() {
     let mut world = world(3, NetworkOptions::clean());
     world.network.cut(HOST, DEVICE);
     world.bound(Bound { events: 500, real_time: Duration::MAX });
-    world.request(HOST, OpId(1), VolumeRequest::Flush { volume: braid_base::VolumeId(1) });
+    world.request(HOST, OpId::front_end(1), VolumeRequest::Flush { volume: braid_base::VolumeId(1) });
     world.next(Time(u64::MAX));
 }
 
@@ -259,7 +259,7 @@ fn a_timer_on_a_slow_clock_fires_later() {
         let mut world = world(1, NetworkOptions::clean());
         world.crash(DEVICE);
         world.set_clock_rate(HOST, 0);
-        world.request(HOST, OpId(1), VolumeRequest::Flush { volume: braid_base::VolumeId(1) });
+        world.request(HOST, OpId::front_end(1), VolumeRequest::Flush { volume: braid_base::VolumeId(1) });
         world.next(Time(1_000_000));
         // The deadline is armed already, by the clock's old rate.
         world.set_clock_rate(HOST, ppm);

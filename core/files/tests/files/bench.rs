@@ -123,7 +123,7 @@ impl Bench {
     }
 
     pub fn ask_host(&mut self, host: Generation, request: impl Into<MountRequest>) -> OpId {
-        let op = OpId(self.next);
+        let op = OpId::front_end(self.next);
         self.next += 1;
         self.step(host, Input::Request { op, request: request.into() });
         op

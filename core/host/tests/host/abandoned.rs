@@ -152,6 +152,6 @@ fn what_is_answered_already_is_left_alone() {
     let read = stage.read_block(0);
     stage.accept_sent(0);
     assert!(stage.outcome(read).is_some());
-    abandon(&mut stage, &[read, OpId(1_000)]);
+    abandon(&mut stage, &[read, OpId::front_end(1_000)]);
     assert_eq!(stage.replies, []);
 }

@@ -184,7 +184,7 @@ impl Stage {
     /// Sends the host a request.
     pub fn ask(&mut self, request: impl Into<HostRequest>) -> OpId {
         self.next_op += 1;
-        let op = OpId(self.next_op);
+        let op = OpId::front_end(self.next_op);
         self.take(Input::Request { op, request: request.into() });
         op
     }

@@ -1,6 +1,7 @@
 //! A node's pending requests to the monitor: fences, and changes of its record. They are sent again until they are answered or expire.
 
 use braid_base::{Backoff, Generation, Time};
+use braid_machine::OpId;
 use braid_wire::MonitorCommand;
 use std::collections::BTreeMap;
 
@@ -26,7 +27,7 @@ pub enum Persistence {
 
 #[derive(Clone, Debug)]
 pub(super) struct PendingFence {
-    pub asker: u64,
+    pub asker: OpId,
     pub request: FenceRequest,
     pub since: Time,
     /// The delay until it is sent again; none if it is sent with every report.
@@ -36,7 +37,7 @@ pub(super) struct PendingFence {
 /// A request for a change, which is sent with every report until it expires after `request_timeout`.
 #[derive(Clone, Debug)]
 pub(super) struct PendingChange {
-    pub asker: u64,
+    pub asker: OpId,
     pub command: MonitorCommand,
     /// It is not about the file system that it names, but about the membership.
     pub is_inquiry: bool,

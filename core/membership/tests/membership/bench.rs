@@ -148,7 +148,7 @@ impl Bench {
     }
 
     pub fn request(&mut self, request: braid_machine::ControlRequest) -> ControlOutcome {
-        self.take(Input::Request { op: OpId(1), request });
+        self.take(Input::Request { op: OpId::front_end(1), request });
         self.outcome.take().expect("it is answered at once")
     }
 

@@ -473,7 +473,7 @@ impl Swarm {
 
     fn adopt_volume(&mut self) {
         let volume = volume(1, RaidLevel::Raid5 { data: 2 }, &[0, 1, 2, 3, 4, 5]);
-        self.world.request(NodeId::Monitor, OpId(1), ControlRequest::AdoptVolume { volume });
+        self.world.request(NodeId::Monitor, OpId::front_end(1), ControlRequest::AdoptVolume { volume });
     }
 
     fn monitor(&self) -> Option<&Monitor> {

@@ -138,7 +138,7 @@ impl ToyHost {
     }
 
     fn command(&self, op: OpId, request: MountRequest) -> (DeviceId, Command) {
-        let transaction = TransactionId { host: self.generation, sequence: op.0 };
+        let transaction = TransactionId { host: self.generation, sequence: op.number };
         let stamp = Stamp::default();
         let object = ObjectId(1);
         let blocks = |offset: u64, length: usize| BlockRange {
@@ -174,7 +174,7 @@ impl ToyHost {
                 (DeviceId(volume.0 as u16), command)
             }
             HostRequest::Array(ArrayRequest::Manage { device, task }) => {
-                (device, Command::Manage { ticket: op.0, task })
+                (device, Command::Manage { ticket: op.number, task })
             }
             other => panic!("the toy host knows no {other:?}"),
         }
@@ -198,7 +198,7 @@ impl Machine for ToyHost {
         match input {
             Input::Request { op, request } => {
                 let (device, command) = self.command(op, request);
-                self.asked.insert(op.0, (NodeId::Device(device), command.clone()));
+                self.asked.insert(op.number, (NodeId::Device(device), command.clone()));
                 self.ask(NodeId::Device(device), command, out);
                 self.resend_at.get_or_insert(now.time.after(RESEND));
             }
@@ -216,7 +216,7 @@ impl Machine for ToyHost {
                     other => panic!("the toy device says no {other:?}"),
                 };
                 if self.asked.remove(&op).is_some() {
-                    out.reply(OpId(op), outcome);
+                    out.reply(OpId::front_end(op), outcome);
                 }
             }
             Input::Wake => {

@@ -10,7 +10,7 @@ impl Cluster {
         let until = self.world.now().after(PATIENCE);
         while !self.answered.contains_key(&op) && self.pass(until) {}
         let answer = self.answered.remove(&op);
-        answer.unwrap_or_else(|| panic!("request {} was not answered within {PATIENCE:?}", op.0))
+        answer.unwrap_or_else(|| panic!("request {} was not answered within {PATIENCE:?}", op.number))
     }
 
     /// True if a request was answered, and its answer was not fetched yet.

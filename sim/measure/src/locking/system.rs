@@ -132,7 +132,7 @@ impl LockingSystem {
                 Some(Event::Taken { process }) => {
                     let request =
                         self.processes[process].request.take().expect("the processor has received the request");
-                    self.engine.ask(process, OpId(process as u64), request);
+                    self.engine.ask(process, OpId::front_end(process as u64), request);
                 }
                 None => {}
             }
@@ -188,7 +188,7 @@ impl LockingSystem {
             }
         }
         for (device, request) in batches {
-            self.engine.ask(0, OpId(0), ObjectsRequest::Execute { device, request, patience: NEVER });
+            self.engine.ask(0, OpId::front_end(0), ObjectsRequest::Execute { device, request, patience: NEVER });
             loop {
                 let event = self.engine.advance();
                 assert!(event.is_none(), "no process has started");
@@ -233,7 +233,7 @@ impl LockingSystem {
                     self.processes[process].request = Some(request);
                     self.engine.foresee(taken, Event::Taken { process });
                 } else {
-                    self.engine.ask(process, OpId(process as u64), request);
+                    self.engine.ask(process, OpId::front_end(process as u64), request);
                 }
             }
             Step::Lock(place) => {
@@ -266,7 +266,7 @@ impl LockingSystem {
 
     fn on_result(&mut self, result: EngineResult) {
         match result {
-            EngineResult::Outcome { op, outcome } => self.on_outcome(op.0 as usize, outcome),
+            EngineResult::Outcome { op, outcome } => self.on_outcome(op.number as usize, outcome),
             EngineResult::Locking { node, reply: LockReply::Granted { waited, .. } } => {
                 self.resume(node, LockerEvent::Managed { waited });
             }
