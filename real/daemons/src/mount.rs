@@ -31,7 +31,7 @@ const START_PAUSE: Duration = Duration::from_secs(1);
 
 /// A file system that is mounted in a directory, and not served yet.
 pub struct MountDaemon {
-    mount: Mount<HostFiles>,
+    mount: Mount,
     hosts: Hosts,
 }
 

@@ -10,19 +10,13 @@
 //! abandoned.
 
 use crate::errno::of_host;
-use crate::{
-    Caller, FileSystem, KernelCache, LockPlace, LockRange, OpenFile, Place, Result, SpaceStatus, WriteAt, revocations,
-};
-use braid_base::{FileSystemId, InodeId, limits};
-use braid_machine::{
-    AdvisoryOwner, FileHandle, FilesRequest, FilesSuccess, HostError, HostOutcome, HostSuccess, MountRequest,
-};
+use crate::operations::result_in;
+use crate::terms::{Caller, OpenFile, Result};
+use braid_base::FileSystemId;
+use braid_machine::{FileHandle, FilesRequest, FilesSuccess, HostError, HostOutcome, HostSuccess, MountRequest};
 use braid_shell::{ClientSession, HostClient};
-use braid_wire::{AttributeChange, DirectoryEntry, FileAttributes, FileCommand, FileResult, LockMode, NewInode};
-use bytes::Bytes;
+use braid_wire::{FileCommand, FileResult};
 use rustix::io::Errno;
-use std::convert::Infallible;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -31,9 +25,6 @@ use tokio::time::timeout;
 
 /// The number of a handle's host is above the handle.
 const HANDLE_BITS: u32 = FileHandle::BITS;
-/// Locks of whole files, by `flock`, are locks on the last byte that a file can have. Locks by `fcntl` end before it, so that the kinds do
-/// not conflict.
-const FILE_LOCK: Range<u64> = limits::FILE_BYTES_MAX - 1..limits::FILE_BYTES_MAX;
 
 /// How long requests wait for the next host.
 const HOST_WAIT: Duration = Duration::from_secs(60);
@@ -46,11 +37,11 @@ const INTERRUPTED_WAIT: Duration = Duration::from_secs(15);
 pub struct HostFiles {
     file_system: FileSystemId,
     host: watch::Sender<Current>,
-    room: InodeRoom,
+    pub(crate) room: InodeRoom,
     /// How long programs wait for bytes while devices are missing; none: without limit.
-    limit: Option<Duration>,
+    pub(crate) limit: Option<Duration>,
     /// Devices are missing that requests of the host need.
-    lacks_devices: Arc<AtomicBool>,
+    pub(crate) lacks_devices: Arc<AtomicBool>,
 }
 
 /// Tells how many more inodes find room beside so many, if that is known. It may wait for files.
@@ -77,6 +68,14 @@ struct Current {
 pub(crate) struct Host {
     client: HostClient,
     start: u16,
+}
+
+impl Host {
+    /// The number of a file that is open on this host.
+    pub(crate) fn open_file(&self, handle: FileHandle) -> OpenFile {
+        assert!(handle.0 >> HANDLE_BITS == 0, "a host opens fewer files than that");
+        OpenFile(u64::from(self.start) << HANDLE_BITS | handle.0)
+    }
 }
 
 impl HostFiles {
@@ -166,7 +165,7 @@ impl HostFiles {
     }
 
     /// Makes a request about an open file.
-    async fn call_file(
+    pub(crate) async fn call_file(
         &self,
         by: &Caller,
         file: OpenFile,
@@ -180,7 +179,7 @@ impl HostFiles {
     }
 
     /// Makes a request that names no open file. Returns the host that has answered, too.
-    async fn call_any(&self, by: &Caller, request: FilesRequest) -> Result<(Host, FilesSuccess)> {
+    pub(crate) async fn call_any(&self, by: &Caller, request: FilesRequest) -> Result<(Host, FilesSuccess)> {
         loop {
             let host = self.host(by).await?;
             match self.call(by, &host, request.clone()).await {
@@ -194,7 +193,7 @@ impl HostFiles {
     }
 
     /// Makes a request about an inode. A program that asks through a file that is dead gets an error, also if the inode is alive.
-    async fn call_through(
+    pub(crate) async fn call_through(
         &self,
         by: &Caller,
         through: Option<OpenFile>,
@@ -206,18 +205,18 @@ impl HostFiles {
         }
     }
 
-    async fn command(&self, by: &Caller, command: FileCommand) -> Result<FileResult> {
+    pub(crate) async fn command(&self, by: &Caller, command: FileCommand) -> Result<FileResult> {
         let (_, success) = self.call_any(by, FilesRequest::Command(command)).await?;
         Ok(result_in(success))
     }
 
     /// A command about names.
-    async fn of_names(&self, by: &Caller, command: FileCommand) -> Result<FilesSuccess> {
+    pub(crate) async fn of_names(&self, by: &Caller, command: FileCommand) -> Result<FilesSuccess> {
         self.call_of_names(by, FilesRequest::Command(command)).await.map(|(_, success)| success)
     }
 
     /// A request about names. There is no name in a directory that is gone.
-    async fn call_of_names(&self, by: &Caller, request: FilesRequest) -> Result<(Host, FilesSuccess)> {
+    pub(crate) async fn call_of_names(&self, by: &Caller, request: FilesRequest) -> Result<(Host, FilesSuccess)> {
         match self.call_any(by, request).await {
             Err(Errno::STALE) => Err(Errno::NOENT),
             outcome => outcome,
@@ -249,12 +248,6 @@ impl HostFiles {
     fn lose(&self, host: &Host) {
         self.host.send_if_modified(|current| current.start == host.start && current.client.take().is_some());
     }
-}
-
-/// The number of a file that is open on a host.
-fn open_file(host: &Host, handle: FileHandle) -> OpenFile {
-    assert!(handle.0 >> HANDLE_BITS == 0, "a host opens fewer files than that");
-    OpenFile(u64::from(host.start) << HANDLE_BITS | handle.0)
 }
 
 /// How long a request goes on after its program was interrupted; none if it is not abandoned.
@@ -309,216 +302,4 @@ impl Drop for AbandonedOnDrop {
             session.abandon();
         }
     }
-}
-
-impl FileSystem for HostFiles {
-    fn has_waited_enough(&self, waited: Duration) -> bool {
-        self.limit.is_some_and(|limit| waited >= limit) && self.lacks_devices.load(Ordering::Relaxed)
-    }
-
-    async fn lookup(&self, by: &Caller, parent: InodeId, name: Bytes) -> Result<FileAttributes> {
-        attributes_in(self.of_names(by, FileCommand::Lookup { parent, name }).await?)
-    }
-
-    async fn attributes(&self, by: &Caller, inode: InodeId, through: Option<OpenFile>) -> Result<FileAttributes> {
-        attributes_in(self.call_through(by, through, FilesRequest::Command(FileCommand::Stat { inode })).await?)
-    }
-
-    async fn set_attributes(
-        &self,
-        by: &Caller,
-        inode: InodeId,
-        through: Option<OpenFile>,
-        change: AttributeChange,
-        size: Option<u64>,
-    ) -> Result<FileAttributes> {
-        if let Some(size) = size {
-            self.call_through(by, through, FilesRequest::Truncate { inode, size }).await?;
-        }
-        if change == AttributeChange::default() {
-            return self.attributes(by, inode, through).await;
-        }
-        let request = FilesRequest::Command(FileCommand::SetAttributes { inode, change });
-        attributes_in(self.call_through(by, through, request).await?)
-    }
-
-    async fn read_link(&self, by: &Caller, inode: InodeId) -> Result<Bytes> {
-        match self.command(by, FileCommand::ReadLink { inode }).await? {
-            FileResult::Target(target) => Ok(target),
-            _ => Err(wrong_result()),
-        }
-    }
-
-    async fn make(&self, by: &Caller, (parent, name): Place, node: NewInode, mode: u16) -> Result<FileAttributes> {
-        let owner = by.owner;
-        let command = FileCommand::Create { parent, name, node, exclusive: true, owner, mode };
-        attributes_in(self.of_names(by, command).await?)
-    }
-
-    async fn create(
-        &self,
-        by: &Caller,
-        (parent, name): Place,
-        mode: u16,
-    ) -> Result<(FileAttributes, Option<OpenFile>)> {
-        let request = FilesRequest::Create { parent, name, owner: by.owner, mode };
-        match self.call_of_names(by, request).await? {
-            (host, FilesSuccess::Opened { handle, attributes }) => Ok((attributes, Some(open_file(&host, handle)))),
-            (_, created) => Ok((attributes_in(created)?, None)),
-        }
-    }
-
-    async fn link(&self, by: &Caller, inode: InodeId, parent: InodeId, name: Bytes) -> Result<FileAttributes> {
-        attributes_in(self.of_names(by, FileCommand::Link { inode, parent, name }).await?)
-    }
-
-    async fn unlink(&self, by: &Caller, parent: InodeId, name: Bytes) -> Result<()> {
-        self.of_names(by, FileCommand::Unlink { parent, name }).await.map(|_| ())
-    }
-
-    async fn remove_directory(&self, by: &Caller, parent: InodeId, name: Bytes) -> Result<()> {
-        self.of_names(by, FileCommand::RemoveDirectory { parent, name }).await.map(|_| ())
-    }
-
-    async fn rename(&self, by: &Caller, from: Place, to: Place, no_replace: bool) -> Result<()> {
-        let ((parent, name), (new_parent, new_name)) = (from, to);
-        let command = FileCommand::Rename { parent, name, new_parent, new_name, no_replace };
-        self.of_names(by, command).await.map(|_| ())
-    }
-
-    async fn read_directory(
-        &self,
-        by: &Caller,
-        inode: InodeId,
-        after: u64,
-        most: usize,
-    ) -> Result<Vec<DirectoryEntry>> {
-        let most = most.min(limits::FILE_ENTRIES_MAX) as u32;
-        match result_in(self.of_names(by, FileCommand::ReadDirectory { inode, after, most }).await?) {
-            FileResult::Entries { entries, .. } => Ok(entries),
-            _ => Err(wrong_result()),
-        }
-    }
-
-    async fn status(&self, by: &Caller) -> Result<SpaceStatus> {
-        let FileResult::FileSystem(status) = self.command(by, FileCommand::StatFileSystem).await? else {
-            return Err(wrong_result());
-        };
-        let room = self.room.clone();
-        let free_inodes = tokio::task::spawn_blocking(move || room.0(status.inodes)).await;
-        Ok(SpaceStatus { status, free_inodes: free_inodes.unwrap_or_default() })
-    }
-
-    async fn open(&self, by: &Caller, inode: InodeId) -> Result<OpenFile> {
-        match self.call_any(by, FilesRequest::Open { inode }).await? {
-            (host, FilesSuccess::Opened { handle, .. }) => Ok(open_file(&host, handle)),
-            (_, other) => unreachable!("a host answers an open with a handle, not {other:?}"),
-        }
-    }
-
-    async fn close(&self, by: &Caller, file: OpenFile) -> Result<()> {
-        self.call_file(by, file, |handle| FilesRequest::Close { handle }).await.map(|_| ())
-    }
-
-    async fn read(
-        &self,
-        by: &Caller,
-        file: OpenFile,
-        (offset, length): (u64, usize),
-        for_pages: bool,
-    ) -> Result<Vec<Bytes>> {
-        let request = |handle| match for_pages {
-            true => FilesRequest::ReadPages { handle, offset, length },
-            false => FilesRequest::Read { handle, offset, length },
-        };
-        match self.call_file(by, file, request).await? {
-            FilesSuccess::Data(data) => Ok(data),
-            other => unreachable!("a host answers a read with data, not {other:?}"),
-        }
-    }
-
-    async fn next_data(&self, by: &Caller, file: OpenFile, offset: u64) -> Result<Range<u64>> {
-        match self.call_file(by, file, |handle| FilesRequest::NextData { handle, offset }).await? {
-            FilesSuccess::NextData(data) => Ok(data),
-            other => unreachable!("a host answers with the data, not {other:?}"),
-        }
-    }
-
-    async fn tail(&self, by: &Caller, file: OpenFile) -> Result<(u64, Option<u8>)> {
-        match self.call_file(by, file, |handle| FilesRequest::Follow { handle }).await? {
-            FilesSuccess::Tail { size, last } => Ok((size, last.last().copied())),
-            other => unreachable!("a host answers with the size, not {other:?}"),
-        }
-    }
-
-    async fn keep_coherent(&self, kernel: &KernelCache) -> Infallible {
-        revocations::keep_coherent(self, kernel).await
-    }
-
-    async fn write(&self, by: &Caller, file: OpenFile, at: WriteAt, data: Bytes) -> Result<usize> {
-        let request = |handle| match at {
-            WriteAt::Offset(offset) => FilesRequest::Write { handle, offset, data },
-            WriteAt::End => FilesRequest::Append { handle, data },
-        };
-        match self.call_file(by, file, request).await? {
-            FilesSuccess::Written { length } | FilesSuccess::Appended { length, .. } => Ok(length as usize),
-            other => unreachable!("a host answers a write with its length, not {other:?}"),
-        }
-    }
-
-    async fn sync(&self, by: &Caller, file: OpenFile) -> Result<()> {
-        self.call_file(by, file, |handle| FilesRequest::Sync { handle }).await.map(|_| ())
-    }
-
-    async fn lock(&self, by: &Caller, (file, owner, range): LockPlace, mode: LockMode, waits: bool) -> Result<()> {
-        let range = bytes(range)?;
-        let request = |handle| FilesRequest::Lock { handle, owner, range, mode, wait: waits };
-        self.call_file(by, file, request).await.map(|_| ())
-    }
-
-    async fn unlock(&self, by: &Caller, (file, owner, range): LockPlace) -> Result<()> {
-        // Where nothing can be locked, nothing is.
-        let Ok(range) = bytes(range) else { return Ok(()) };
-        self.call_file(by, file, |handle| FilesRequest::Unlock { handle, owner, range }).await.map(|_| ())
-    }
-
-    async fn test_lock(&self, by: &Caller, (file, owner, range): LockPlace, mode: LockMode) -> Result<bool> {
-        let range = bytes(range)?;
-        match self.call_file(by, file, |handle| FilesRequest::TestLock { handle, owner, range, mode }).await? {
-            FilesSuccess::Tested { is_locked } => Ok(is_locked),
-            other => unreachable!("a host answers a test of a lock with its result, not {other:?}"),
-        }
-    }
-
-    async fn release_owner(&self, by: &Caller, file: OpenFile, owner: AdvisoryOwner) -> Result<()> {
-        self.call_file(by, file, |handle| FilesRequest::ReleaseOwner { handle, owner }).await.map(|_| ())
-    }
-}
-
-/// The bytes to lock. Bytes behind the longest file can't be locked.
-fn bytes(range: LockRange) -> Result<Range<u64>> {
-    match range {
-        LockRange::File => Ok(FILE_LOCK),
-        LockRange::Bytes(range) if range.start < FILE_LOCK.start => Ok(range.start..range.end.min(FILE_LOCK.start)),
-        LockRange::Bytes(_) => Err(Errno::INVAL),
-    }
-}
-
-fn result_in(success: FilesSuccess) -> FileResult {
-    match success {
-        FilesSuccess::Result(result) => result,
-        other => unreachable!("a host answers a command with its result, not {other:?}"),
-    }
-}
-
-fn attributes_in(success: FilesSuccess) -> Result<FileAttributes> {
-    match result_in(success) {
-        FileResult::Attributes(attributes) | FileResult::Created { attributes, .. } => Ok(attributes),
-        _ => Err(wrong_result()),
-    }
-}
-
-/// A metadata server has answered a command with the result of another.
-fn wrong_result() -> Errno {
-    Errno::IO
 }

@@ -9,7 +9,8 @@
 //! | a short answer makes the size smaller, unless the inode has changed since the READ was sent | see [`KernelCache::check`] |
 //! | answers to read-ahead are applied in the order in which they are written | a short answer follows those for lower offsets |
 
-use crate::{Notifier, OpenFile, Result};
+use crate::device::Notifier;
+use crate::{OpenFile, Result};
 use braid_base::InodeId;
 use futures_util::future::join_all;
 use rustix::io::Errno;

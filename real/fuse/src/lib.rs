@@ -1,13 +1,12 @@
 //! The FUSE front end: mounts a file system, and serves the requests of the Linux kernel for it.
 //!
 //! ```text
-//!     program ── system call ──► kernel ── request ──► /dev/fuse ──► Session ──► FileSystem (the files of an array)
+//!     program ── system call ──► kernel ── request ──► /dev/fuse ──► Session ──► HostFiles (the files of an array)
 //!             ◄─────────────────        ◄── answer ──            ◄───────────┘
 //! ```
 //!
 //! The codec (`abi`, `decode`, `encode`, `negotiation`) is pure: bytes in, values out, and the reverse. Only `device` joins it to
-//! `/dev/fuse`. What is served is behind the [`FileSystem`] trait, so that tests can serve memory; [`HostFiles`] serves the files of an
-//! array.
+//! `/dev/fuse`. What is served are the files of an array, [`HostFiles`].
 //!
 //! | module | what |
 //! | --- | --- |
@@ -21,7 +20,7 @@
 //! | `kernel_cache` | what the kernel keeps of files |
 //! | `revocations` | drops it before other hosts change the files |
 //! | `moved` | directories that other hosts have moved |
-//! | `file_system` | what is served |
+//! | `terms` | the terms of requests |
 //! | `serving` | what each request asks of the file system |
 //! | `lock_owners` | the owners that have locked through each open file |
 //! | `session` | the loop: requests in flight, interrupts, the end |
@@ -29,7 +28,8 @@
 //! | `mount_points` | what is mounted where |
 //! | `unmounting` | unmounting |
 //! | `fusermount` | mounting and unmounting without privileges |
-//! | `files` | the adapter to the files of an array |
+//! | `files` | the files of an array, and the host that serves them |
+//! | `operations` | what programs ask of them |
 //! | `errno` | the error numbers of what the array reports |
 //! | `fuzz` | the code of a fuzz target |
 //! | `tests` | tests of the codec |
@@ -44,7 +44,6 @@ mod decode;
 mod device;
 mod encode;
 mod errno;
-mod file_system;
 mod files;
 mod fusermount;
 pub mod fuzz;
@@ -55,21 +54,19 @@ mod mount;
 mod mount_points;
 mod moved;
 mod negotiation;
+mod operations;
 mod revocations;
 mod serving;
 mod session;
+mod terms;
 #[cfg(test)]
 mod tests;
 mod unmounting;
 
-pub use device::Notifier;
-pub use file_system::{
-    Caller, FileSystem, LockPlace, LockRange, OpenFile, Outcome, Place, Result, SpaceStatus, WriteAt,
-};
 pub use files::{HostFiles, InodeRoom};
-pub use interruption::Interruption;
-pub use kernel_cache::KernelCache;
+use interruption::Interruption;
 pub use mount::{Mount, MountError, check, mount};
 pub use mount_points::{MountPoint, mount_name, resolve};
 pub use session::ServeError;
+use terms::{Caller, LockPlace, LockRange, OpenFile, Result, SpaceStatus, WriteAt};
 pub use unmounting::{UnmountError, unmount};

@@ -4,7 +4,7 @@ use crate::device::Device;
 use crate::mount_points::{MountPoint, is_dead, resolve, source};
 use crate::session::serve;
 use crate::unmounting::{Method, detach};
-use crate::{FileSystem, ServeError, fusermount};
+use crate::{HostFiles, ServeError, fusermount};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
@@ -26,7 +26,7 @@ const DEAD_MOUNTS_MAX: usize = 16;
 
 /// Mounts a file system on an empty directory, under this name. Programs that use it wait until it runs. What a process that is gone had
 /// mounted there under the same name is unmounted first.
-pub fn mount<F: FileSystem>(directory: &Path, name: &str, file_system: F) -> Result<Mount<F>, MountError> {
+pub fn mount(directory: &Path, name: &str, file_system: HostFiles) -> Result<Mount, MountError> {
     mount_by(Method::of_this_process(), directory, name, file_system)
 }
 
@@ -40,9 +40,9 @@ pub fn check(directory: &Path, name: &str) -> Result<PathBuf, MountError> {
 
 /// A file system that is mounted. It is unmounted when this is dropped.
 #[derive(Debug)]
-pub struct Mount<F> {
+pub struct Mount {
     attachment: Attachment,
-    file_system: F,
+    file_system: HostFiles,
 }
 
 /// Why a file system can't be mounted.
@@ -82,7 +82,7 @@ struct Attachment {
     is_mounted: bool,
 }
 
-impl<F: FileSystem> Mount<F> {
+impl Mount {
     /// The directory, without symbolic links.
     pub fn directory(&self) -> &Path {
         &self.attachment.directory
@@ -138,12 +138,7 @@ impl Drop for Attachment {
     }
 }
 
-fn mount_by<F: FileSystem>(
-    method: Method,
-    directory: &Path,
-    name: &str,
-    file_system: F,
-) -> Result<Mount<F>, MountError> {
+fn mount_by(method: Method, directory: &Path, name: &str, file_system: HostFiles) -> Result<Mount, MountError> {
     let directory = checked(method, directory, name)?;
     let fd = match method {
         Method::SystemCalls => by_system_calls(&directory, &source(name))?,

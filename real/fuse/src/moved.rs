@@ -5,7 +5,7 @@
 //! is not where the kernel has the directory, the new path is looked up through the mount before the answer: then the kernel moves the
 //! directory. A process of its own does that: a process whose thread waits for itself can't be killed.
 
-use crate::{Caller, FileSystem, Result};
+use crate::{Caller, HostFiles, Result};
 use braid_base::{InodeId, limits};
 use braid_wire::FileAttributes;
 use rustix::io::Errno;
@@ -51,7 +51,7 @@ impl Parents {
     }
 
     /// Has the kernel move a directory, if it has it elsewhere. That is tried once for each move.
-    pub async fn follow<F: FileSystem>(&self, file_system: &F, by: &Caller, found: &FileAttributes) {
+    pub async fn follow(&self, file_system: &HostFiles, by: &Caller, found: &FileAttributes) {
         let Some(parent) = found.parent else { return };
         let is_elsewhere = |told: &mut InodeId| std::mem::replace(told, parent) != parent;
         if !self.told.lock().expect("no holder panics").get_mut(&found.inode).is_some_and(is_elsewhere) {
@@ -70,7 +70,7 @@ impl Parents {
 }
 
 /// The path of a directory from the root on.
-async fn path<F: FileSystem>(file_system: &F, by: &Caller, mut inode: InodeId) -> Result<PathBuf> {
+async fn path(file_system: &HostFiles, by: &Caller, mut inode: InodeId) -> Result<PathBuf> {
     let mut path = PathBuf::new();
     while inode != InodeId::ROOT {
         let parent = file_system.attributes(by, inode, None).await?.parent.ok_or(Errno::STALE)?;

@@ -7,7 +7,7 @@ use crate::kernel_cache::KernelCache;
 use crate::lock_owners::LockOwners;
 use crate::moved::Parents;
 use crate::negotiation::IO_BYTES_MAX;
-use crate::{Caller, FileSystem, LockPlace, LockRange, OpenFile, Result, WriteAt};
+use crate::{Caller, HostFiles, LockPlace, LockRange, OpenFile, Result, WriteAt};
 use braid_base::{InodeId, limits};
 use braid_machine::AdvisoryOwner;
 use braid_wire::{AttributeChange, FIRST_COOKIE, FileAttributes, FileType, LockMode, NewInode, NewTime, SpecialType};
@@ -33,14 +33,14 @@ const PARENT_COOKIE: u64 = 2;
 
 /// A file system that is being served.
 #[derive(Debug)]
-pub struct Serving<'a, F> {
-    pub file_system: &'a F,
+pub struct Serving<'a> {
+    pub file_system: &'a HostFiles,
     pub owners: LockOwners,
     pub kernel: &'a KernelCache,
     pub parents: &'a Parents,
 }
 
-impl<F: FileSystem> Serving<'_, F> {
+impl Serving<'_> {
     /// Serves the request of this number. The kernel cache is told by the caller when a read for pages is answered.
     pub async fn serve(&self, by: &Caller, inode: InodeId, unique: u64, operation: Operation) -> Reply {
         let served = match operation {

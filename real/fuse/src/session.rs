@@ -17,8 +17,9 @@ use crate::kernel_cache::KernelCache;
 use crate::lock_owners::LockOwners;
 use crate::moved::Parents;
 use crate::negotiation::{Negotiated, Unsupported, negotiate};
+use crate::revocations::keep_coherent;
 use crate::serving::Serving;
-use crate::{Caller, FileSystem};
+use crate::{Caller, HostFiles};
 use braid_base::InodeId;
 use braid_wire::Owner;
 use bytes::Bytes;
@@ -51,10 +52,10 @@ pub enum ServeError {
 }
 
 /// Serves a mount on a directory until it ends.
-pub async fn serve<F: FileSystem>(device: &Device, directory: &Path, file_system: &F) -> Result<(), ServeError> {
+pub async fn serve(device: &Device, directory: &Path, file_system: &HostFiles) -> Result<(), ServeError> {
     let (kernel, parents) = (KernelCache::new(device.notifier()), Parents::new(directory.to_path_buf()));
     let serving = Serving { file_system, owners: LockOwners::default(), kernel: &kernel, parents: &parents };
-    let mut coherence = std::pin::pin!(file_system.keep_coherent(&kernel));
+    let mut coherence = std::pin::pin!(keep_coherent(file_system, &kernel));
     let mut receiver = Receiver::default();
     let mut session = Session::new();
     let mut running = FuturesUnordered::new();
@@ -197,7 +198,7 @@ impl Session {
 
     /// Looks at the programs whose requests take long. A program that waits for a lock is only looked at when it is interrupted: it does not
     /// end before that.
-    fn look(&self, file_system: &impl FileSystem) {
+    fn look(&self, file_system: &HostFiles) {
         for in_flight in self.by_unique.values() {
             let waited = in_flight.begun.elapsed();
             let is_late = waited >= LOOK_INTERVAL && !in_flight.waits_for_lock;

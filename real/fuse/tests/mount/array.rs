@@ -5,6 +5,7 @@ use crate::two_hosts::{Controls, TwoHosts};
 use crate::{echoed, empty_directory, mount_if_possible, signals};
 use braid_base::{ArrayId, Generation, NodeId};
 use braid_fuse::HostFiles;
+use braid_machine::{ArrayRequest, MountRequest};
 use braid_shell::{Node, run_host};
 use rustix::fs::{CWD, FileType, FlockOperation, RenameFlags, SeekFrom, fcntl_lock, flock, mknodat, renameat_with};
 use rustix::io::Errno;
@@ -19,17 +20,19 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use tokio::sync::{oneshot, watch};
 
+const NODE: Node = Node { array: ArrayId([7; 16]), id: NodeId::Host(Generation(1)) };
+
 /// Both mounts, and the thread that serves them.
-struct Array {
-    directories: [PathBuf; 2],
-    controls: Controls,
+pub struct Array {
+    pub directories: [PathBuf; 2],
+    pub controls: Controls,
     stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    pub thread: Option<JoinHandle<()>>,
 }
 
 impl Array {
     /// None if this machine can't mount.
-    fn new() -> Option<Array> {
+    pub fn new() -> Option<Array> {
         let directories = [empty_directory(), empty_directory()];
         let controls = Controls::default();
         let (stop, stopped) = oneshot::channel();
@@ -43,8 +46,14 @@ impl Array {
         is_ready.recv().expect("the thread does not panic").then_some(array)
     }
 
-    fn path(&self, host: usize, name: &str) -> PathBuf {
+    pub fn path(&self, host: usize, name: &str) -> PathBuf {
         self.directories[host].join(name)
+    }
+
+    /// Unmounts, and waits for the end.
+    pub fn stop(&mut self) {
+        drop(self.stop.take());
+        self.thread.take().into_iter().for_each(|thread| thread.join().expect("the mounts are served to their end"));
     }
 }
 
@@ -59,20 +68,26 @@ impl Drop for Array {
     }
 }
 
+/// Files of a host that serves nobody.
+pub fn files_of_nobody() -> HostFiles {
+    let (client, _) =
+        run_host(TwoHosts::new(Controls::default()), NODE, watch::channel(BTreeMap::new()).1, Arc::default(), async {});
+    HostFiles::new(TwoHosts::file_system(0), client)
+}
+
 async fn serve(
     directories: [PathBuf; 2],
     controls: Controls,
     ready: std::sync::mpsc::Sender<bool>,
     stopped: oneshot::Receiver<()>,
 ) {
-    let us = Node { array: ArrayId([7; 16]), id: NodeId::Host(Generation(1)) };
     let (_addresses, followed) = watch::channel(BTreeMap::new());
     let (stop_host, host_stopped) = oneshot::channel::<()>();
     let (stop_mounts, mounts_stopped) = watch::channel(());
     let ended = async {
         let _ = host_stopped.await;
     };
-    let (client, driver) = run_host(TwoHosts::new(controls), us, followed, Arc::default(), ended);
+    let (client, driver) = run_host(TwoHosts::new(controls), NODE, followed, Arc::default(), ended);
     let mount = |host: usize| {
         mount_if_possible(&directories[host], HostFiles::new(TwoHosts::file_system(host), client.clone()))
     };
@@ -88,12 +103,18 @@ async fn serve(
         }
     };
     let mounts = async {
-        let stopping = async {
-            let _ = stopped.await;
-            drop(stop_mounts);
+        let mut served = std::pin::pin!(async { tokio::join!(one.run(until_stopped()), other.run(until_stopped())) });
+        let (one, other) = tokio::select! {
+            ended = &mut served => ended,
+            _ = stopped => {
+                drop(stop_mounts);
+                served.await
+            }
         };
-        let (one, other, ()) = tokio::join!(one.run(until_stopped()), other.run(until_stopped()), stopping);
         one.and(other).expect("the mounts are served to their end");
+        let disconnect = MountRequest::Host(ArrayRequest::Disconnect.into());
+        // One that is fenced has left.
+        let _ = client.session().call(disconnect).await;
         drop(stop_host);
     };
     let (driven, ()) = tokio::join!(driver, mounts);
@@ -112,6 +133,7 @@ fn what_one_host_writes_the_other_reads() {
     let mut part = [0; 7];
     File::open(&one).expect("it is opened").read_exact_at(&mut part, 699_999).expect("it is read");
     assert_eq!((&part[1..6], part[0]), (&b"other"[..], content[699_999]));
+    assert_eq!(file.read_at(&mut part, 1_500_000).expect("it is read"), 1, "reading ends at the end of the file");
     file.set_len(5).expect("it is cut");
     file.set_len(9000).expect("it grows");
     file.sync_all().expect("it is synced");

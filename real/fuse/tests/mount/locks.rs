@@ -1,6 +1,6 @@
 //! Advisory locks of two processes: this one, and another, which runs the test `another_process` of this program.
 
-use crate::Mounted;
+use crate::array::Array;
 use rustix::fs::{FlockOperation, fcntl_lock, flock};
 use rustix::io::Errno;
 use rustix::process::{Flock, FlockType, fcntl_getlk};
@@ -8,7 +8,6 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Lines};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 const FILE: &str = "BRAID_TEST_FILE";
@@ -81,8 +80,8 @@ pub fn open(path: &Path) -> File {
 
 #[test]
 fn locks_exclude_other_processes_and_each_kind_its_own() {
-    let Some(mounted) = Mounted::new() else { return };
-    let path = mounted.path("file");
+    let Some(array) = Array::new() else { return };
+    let path = array.path(0, "file");
     let file = open(&path);
     let test = || fcntl_getlk(&file, &Flock::from(FlockType::ReadLock)).expect("it is tested");
     for (kind, other_kind) in [("fcntl", "flock"), ("flock", "fcntl")] {
@@ -104,43 +103,9 @@ fn locks_exclude_other_processes_and_each_kind_its_own() {
 }
 
 #[test]
-fn who_waits_for_a_lock_gets_it_when_it_is_free() {
-    let Some(mounted) = Mounted::new() else { return };
-    let path = mounted.path("file");
-    let file = open(&path);
-    for kind in ["fcntl", "flock"] {
-        let lock = |operation| if kind == "fcntl" { fcntl_lock(&file, operation) } else { flock(&file, operation) };
-        lock(FlockOperation::LockShared).expect("it is locked");
-        let waits = mounted.waits.load(Ordering::SeqCst);
-        let mut other = Other::start(&path, kind);
-        until("it waits for the lock", || mounted.waits.load(Ordering::SeqCst) > waits);
-        lock(FlockOperation::Unlock).expect("it is unlocked");
-        other.await_word("locked");
-        assert_eq!(lock(FlockOperation::NonBlockingLockShared), Err(Errno::AGAIN));
-        other.end();
-    }
-}
-
-#[test]
-fn a_signal_ends_the_wait_for_a_lock() {
-    let Some(mounted) = Mounted::new() else { return };
-    let path = mounted.path("file");
-    let file = open(&path);
-    fcntl_lock(&file, FlockOperation::LockExclusive).expect("it is locked");
-    let other = Other::start(&path, "fcntl");
-    until("it waits for the lock", || mounted.waits.load(Ordering::SeqCst) > 0);
-    // A process that waits for the answer of a file system does not end before it has it, whatever the signal.
-    other.kill();
-    fcntl_lock(&file, FlockOperation::Unlock).expect("it is unlocked");
-    let mut next = Other::start(&path, "fcntl");
-    next.await_word("locked");
-    next.end();
-}
-
-#[test]
 fn a_closed_file_has_no_locks() {
-    let Some(mounted) = Mounted::new() else { return };
-    let path = mounted.path("file");
+    let Some(array) = Array::new() else { return };
+    let path = array.path(0, "file");
     let file = open(&path);
     fcntl_lock(&file, FlockOperation::LockExclusive).expect("it is locked");
     // A process that closes any descriptor of a file loses its locks on it.

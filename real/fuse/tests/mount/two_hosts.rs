@@ -6,7 +6,10 @@ use crate::volume::{Volume, VolumeHost};
 use braid_base::limits::Settings;
 use braid_base::{FileSystemId, Generation, NodeId, Now, Time, VolumeId};
 use braid_files::{FileClient, FileClientConfig};
-use braid_machine::{Effect, HostEffects, HostOutcome, Input, Machine, MountRequest, NoDisk, OpId};
+use braid_machine::{
+    Effect, FilesError, FilesRequest, HostEffects, HostError, HostOutcome, Input, Machine, MountRequest, NoDisk, OpId,
+};
+use braid_wire::{FileCommand, FileError};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -25,6 +28,8 @@ pub struct Controls {
     pub fence: Arc<AtomicBool>,
     /// Requests for locks so far.
     pub lock_requests: Arc<AtomicUsize>,
+    /// So many times, a name that is looked up is not there yet: as if another host created it just after.
+    pub late: Arc<AtomicUsize>,
 }
 
 pub struct TwoHosts {
@@ -73,7 +78,7 @@ impl TwoHosts {
                 both(Input::Start)
             }
             Input::Request { op, request: MountRequest::Files { file_system, request } } => {
-                if matches!(request, braid_machine::FilesRequest::Lock { .. }) {
+                if matches!(request, FilesRequest::Lock { .. }) {
                     self.controls.lock_requests.fetch_add(1, Ordering::SeqCst);
                 }
                 let request = MountRequest::Files { file_system: FILE_SYSTEM, request };
@@ -96,6 +101,12 @@ impl Machine for TwoHosts {
     fn step(&mut self, now: Now, input: Input<MountRequest, NoDisk>, out: &mut HostEffects) {
         if self.controls.fence.swap(false, Ordering::SeqCst) {
             self.server.fence(Generation(1));
+        }
+        if let Input::Request { op, request: MountRequest::Files { request, .. } } = &input
+            && matches!(request, FilesRequest::Command(FileCommand::Lookup { .. }))
+            && self.controls.late.try_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
+        {
+            return out.reply(*op, Err(HostError::Files(FilesError::Refused(FileError::NoSuchName))));
         }
         let mut events = self.events(now, input);
         loop {
