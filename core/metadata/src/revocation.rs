@@ -4,7 +4,7 @@
 //!   Revoke (of the lock of the allotment) ─► hosts ─► GiveBack (unused runs, or none) ─► evaluated
 //!                                                      ├─► something was given: it is over
 //!                                                      ├─► all hosts have given nothing, or are gone: it is over
-//!                                                      ├─► a host is heard, and does not answer: it is passed by, until it answers
+//!                                                      ├─► a host is heard after each call, and does not answer: it is passed by, until it answers
 //!                                                      └─► a host is silent: it answers later, or is fenced, and its blocks come back
 //! ```
 //!
@@ -42,6 +42,8 @@ struct UnderWay {
     begun: Time,
     /// When they were called on last.
     called: Time,
+    /// Between how many calls in a row hosts were heard.
+    heard: BTreeMap<Generation, u32>,
 }
 
 impl Revocation {
@@ -65,7 +67,8 @@ impl Revocation {
         if self.is_under_way() {
             return false;
         }
-        self.under_way = Some(UnderWay { left: None, answers: BTreeMap::new(), begun: now, called: now });
+        let (answers, heard) = (BTreeMap::new(), BTreeMap::new());
+        self.under_way = Some(UnderWay { left: None, answers, begun: now, called: now, heard });
         true
     }
 
@@ -86,7 +89,11 @@ impl Revocation {
         let waited = now.since(it.begun);
         // After a pause of its own the server has not yet read what hosts sent meanwhile.
         let judges = waited >= self.within && now.since(last) < self.within;
-        let is_passed_by = |host: &Generation| waited >= self.most || (judges && hosts[host] > last);
+        // Some messages may be late copies of what a dead host sent.
+        let in_a_row = |host: &Generation| it.heard.get(host).copied().unwrap_or_default() + 1;
+        it.heard = hosts.iter().filter(|(_, at)| **at > last).map(|(host, _)| (*host, in_a_row(host))).collect();
+        let lives = |host: &Generation| it.heard.get(host).is_some_and(|calls| *calls >= CALLS);
+        let is_passed_by = |host: &Generation| waited >= self.most || (judges && lives(host));
         self.passed_by.extend(left.extract_if(.., is_passed_by));
         left.is_empty()
     }
@@ -115,5 +122,33 @@ impl Revocation {
 
     pub fn end(&mut self) {
         self.under_way = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_passed_by_if_it_lives_and_not_for_late_copies_of_its_messages() {
+        let host = Generation(5);
+        for lives in [true, false] {
+            let settings = Settings::default();
+            let mut revocation = Revocation::new(&settings);
+            assert!(revocation.begin(Time(0)));
+            let step = revocation.within / CALLS;
+            let mut heard = Time(0);
+            let is_over = |number: &u32| {
+                // Of a dead host, messages come late after three of four calls.
+                if lives || !number.is_multiple_of(CALLS) {
+                    heard = Time(0).after(step * *number - step / 2);
+                }
+                revocation.on_called(Time(0).after(step * *number), Some(BTreeMap::from([(host, heard)])))
+            };
+            let over = (1..1_000).find(is_over).expect("it ends");
+            let most = (settings.host_lease * LEASES).as_nanos() / step.as_nanos();
+            assert_eq!(over <= CALLS + 1, lives, "after {over} calls");
+            assert!(lives || u128::from(over) > most, "after {over} calls of {most}");
+        }
     }
 }
