@@ -108,7 +108,7 @@
 //! | `device_tasks` | which device is told what |
 //! | `questions` | tags, and the effects of a step, which an operation lends to its machine |
 //! | `follower` | the part of a host: it follows the records, and confirms |
-//! | `held_requests` | the requests that wait at a host |
+//! | `held_requests` | the requests that wait at a host, and such a host |
 //! | `tests` | small worlds, in which every order of events is tried |
 
 mod administrator;
@@ -152,7 +152,7 @@ pub use file_system_creation::FileSystemCreation;
 pub use file_system_deletion::FileSystemDeletion;
 pub use file_systems::{Announcement, FileSystemRecord, FileSystemState, ServerLease, latest_server};
 pub use follower::{Follower, HostStep};
-pub use held_requests::{Admission, HeldRequests};
+pub use held_requests::{Admission, HeldRequests, HoldingHost};
 pub use interface::{Answer, Command, Fence, HostLease, LeaseEnd, Question, Tag};
 pub use migration::Migration;
 pub use operation::{Operation, Work};

@@ -136,7 +136,9 @@ impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> Fi
             MountRequest::Files { file_system, request } if file_system == self.file_system => {
                 self.on_files(now, op, request, out);
             }
-            MountRequest::Files { .. } => out.reply(op, Err(HostError::Files(FilesError::NotMounted))),
+            MountRequest::Files { .. } | MountRequest::Server(_) => {
+                out.reply(op, Err(HostError::Files(FilesError::NotMounted)))
+            }
             MountRequest::Host(request) => self.on_host_request(now, op, request),
         }
     }

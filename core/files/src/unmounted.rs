@@ -15,16 +15,10 @@ impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> Ma
     type Disk = NoDisk;
 
     fn step(&mut self, now: Now, input: Input<MountRequest, NoDisk>, out: &mut HostEffects) {
-        let input = match input {
-            Input::Request { op, request: MountRequest::Host(request) } => Input::Request { op, request },
-            Input::Request { op, request: MountRequest::Files { .. } } => {
-                return out.reply(op, Err(HostError::Files(FilesError::NotMounted)));
-            }
-            Input::Start => Input::Start,
-            Input::Message { from, message } => Input::Message { from, message },
-            Input::Wake => Input::Wake,
-        };
-        self.0.step(now, input, out);
+        match input.for_host() {
+            Ok(input) => self.0.step(now, input, out),
+            Err((op, _)) => out.reply(op, Err(HostError::Files(FilesError::NotMounted))),
+        }
     }
 
     fn deadline(&self) -> Option<Time> {

@@ -11,7 +11,7 @@ use braid_base::{Generation, Now, Time};
 use braid_machine::{Effects, Ignored, OpId, Part};
 use braid_membership::client::{Ctx, Event, FenceRequest, MonitorClient, Persistence, Report};
 use braid_wire::MonitorAnswer;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 /// All pending hosts fit in one request.
 const _: () = assert!(limits::HOSTS_MAX < limits::FENCED_MAX);
@@ -28,8 +28,8 @@ pub(crate) struct Fencing {
     fenced: BTreeSet<Generation>,
     /// The number of rounds so far.
     rounds: u64,
-    /// Decisions to fence a host that were not taken out yet.
-    decisions: Vec<(Generation, FenceCause)>,
+    /// The latest decisions to fence a host.
+    pub decisions: VecDeque<FenceDecision>,
     /// When the monitor last said that no device is unavailable.
     devices_served: Option<Time>,
 }
@@ -47,25 +47,34 @@ pub enum FenceCause {
     Fenced,
 }
 
-/// The most decisions that are kept: they are for people.
+/// A decision to fence a host, for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FenceDecision {
+    /// Counted from 1.
+    pub number: u64,
+    pub host: Generation,
+    pub cause: FenceCause,
+}
+
+/// The most decisions that are kept.
 const DECISIONS_MAX: usize = 64;
 
 impl Fencing {
     pub fn new() -> Fencing {
         let (pending, fenced) = (BTreeSet::new(), BTreeSet::new());
         let monitor = MonitorClient::of_lock_server();
-        Fencing { monitor, pending, fenced, rounds: 0, decisions: Vec::new(), devices_served: None }
+        Fencing { monitor, pending, fenced, rounds: 0, decisions: VecDeque::new(), devices_served: None }
     }
 
     /// Marks a host as one that has to be fenced.
     pub fn add(&mut self, host: Generation, cause: FenceCause) {
-        if self.pending.insert(host) && self.decisions.len() < DECISIONS_MAX {
-            self.decisions.push((host, cause));
+        if self.pending.insert(host) {
+            let number = self.decisions.back().map_or(1, |last| last.number + 1);
+            self.decisions.push_back(FenceDecision { number, host, cause });
+            if self.decisions.len() > DECISIONS_MAX {
+                self.decisions.pop_front();
+            }
         }
-    }
-
-    pub fn take_decisions(&mut self) -> Vec<(Generation, FenceCause)> {
-        std::mem::take(&mut self.decisions)
     }
 
     /// True if the server refuses the host.

@@ -33,7 +33,7 @@ pub mod sessions;
 pub mod table;
 
 pub use counters::LockServerCounters;
-pub use fence_rounds::FenceCause;
+pub use fence_rounds::{FenceCause, FenceDecision};
 pub use host_list::{DISK_BYTES, ListError};
 pub use server::{LockServer, LockServerConfig, LockService};
 pub use sessions::LockName;

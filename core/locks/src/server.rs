@@ -1,7 +1,7 @@
 //! The lock server's machine. It checks who may speak, and routes each message to the part that handles it.
 
 use crate::LockServerCounters;
-use crate::fence_rounds::{FenceCause, Fencing};
+use crate::fence_rounds::{FenceCause, FenceDecision, Fencing};
 use crate::host_list::{HostList, ListError};
 use crate::sessions::{HeldLock, LockDetails, LockName, Session};
 use crate::table::{LockState, LockTable};
@@ -149,9 +149,9 @@ impl LockServer {
         self.fencing.has_fenced(host)
     }
 
-    /// The hosts that this server has decided to fence since the last call, and why.
-    pub fn take_fence_decisions(&mut self) -> Vec<(Generation, FenceCause)> {
-        self.fencing.take_decisions()
+    /// The latest decisions to fence a host.
+    pub fn fence_decisions(&self) -> impl Iterator<Item = FenceDecision> + '_ {
+        self.fencing.decisions.iter().copied()
     }
 
     /// True if the host was heard, or may hold locks from before the server's start.

@@ -1,14 +1,16 @@
-//! Requests that front ends make to the client of a file system, and their outcomes. `braid_wire::files` describes a file system.
+//! Requests that front ends make to the client of a file system and to its metadata servers, and their outcomes. `braid_wire::files` describes a file system.
 //!
 //! An inode is named by its number, which a `Lookup` or `Create` returns; a file that is read or written is open, and named by its handle.
 //! A handle belongs to one start of the host: when the host is fenced, all of its handles are dead, and the locks of their owners with them.
 
-use crate::{Abandon, HostRequest, OpId, Patience};
+use crate::{Abandon, HostInput, HostRequest, Input, NoDisk, OpId, Patience};
 use braid_base::{FileSystemId, InodeId};
+use braid_commit::Protocol;
 use braid_wire::{FileAttributes, FileCommand, FileError, FileResult, FileSystemStatus, LockMode, Owner};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
+use std::time::Duration;
 
 /// A file that is open on this host.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -102,7 +104,24 @@ pub enum FilesRequest {
     StatShards,
 }
 
-/// A request to a host that may have a file system mounted.
+/// A request to the metadata server of a file system, or of a shard of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ServerRequest {
+    /// Follows the settings of the file system from now on.
+    Follow {
+        /// How long a host that is heard may keep a lock that other hosts wait for.
+        evict_after: Option<Duration>,
+        /// How operations on several shards are committed, if there are several.
+        protocol: Protocol,
+        /// Whether the server *settles*: commands of hosts are ignored, so that those under way, and transactions of other shards, come to
+        /// an end. Hosts send their commands again.
+        settles: bool,
+    },
+    /// Devices don't answer: hosts may not be able to give back locks, and have more time for it.
+    Pardon,
+}
+
+/// A request to a host that may have a file system mounted, or serve one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MountRequest {
     Host(HostRequest),
@@ -111,6 +130,8 @@ pub enum MountRequest {
         file_system: FileSystemId,
         request: FilesRequest,
     },
+    /// Refused with [`FilesError::NotMounted`] unless this process owns the file system.
+    Server(ServerRequest),
 }
 
 impl MountRequest {
@@ -118,7 +139,20 @@ impl MountRequest {
     pub fn patience(&self) -> Patience {
         match self {
             MountRequest::Host(request) => request.patience(),
-            MountRequest::Files { .. } => Patience::Host,
+            MountRequest::Files { .. } | MountRequest::Server(_) => Patience::Host,
+        }
+    }
+}
+
+impl Input<MountRequest, NoDisk> {
+    /// The input of the host, unless it is a request for what is around the host.
+    pub fn for_host(self) -> Result<HostInput, (OpId, MountRequest)> {
+        match self {
+            Input::Request { op, request: MountRequest::Host(request) } => Ok(Input::Request { op, request }),
+            Input::Request { op, request } => Err((op, request)),
+            Input::Start => Ok(Input::Start),
+            Input::Message { from, message } => Ok(Input::Message { from, message }),
+            Input::Wake => Ok(Input::Wake),
         }
     }
 }
@@ -181,7 +215,7 @@ pub enum FilesSuccess {
 /// Why an operation on a file system failed. Nothing of it has happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FilesError {
-    /// This host has not mounted the file system.
+    /// This host has not mounted the file system, or does not serve it.
     #[error("the file system is not mounted on this host")]
     NotMounted,
     /// The handle is closed, or was never open.

@@ -19,7 +19,7 @@
 //! | `request` | requests of front ends to a host, in families, and to a monitor |
 //! | `outcome` | the outcomes of requests to a host |
 //! | `host_error` | why a request to a host failed |
-//! | `files` | requests to the client of a file system, and their outcomes |
+//! | `files` | requests to the client of a file system and to its metadata servers, and their outcomes |
 //! | `one_type` | machines of several types as one type, for worlds |
 //! | `on_volume` | a combinator that runs machines on windows of volumes |
 
@@ -34,7 +34,7 @@ mod request;
 
 pub use disk::{Disk, DiskCommand, DiskError, DiskResult, DiskTag, NoDisk, OneDisk};
 pub use effects::{Effect, Effects, Ignored, Note};
-pub use files::{AdvisoryOwner, FileHandle, FilesError, FilesRequest, FilesSuccess, MountRequest};
+pub use files::{AdvisoryOwner, FileHandle, FilesError, FilesRequest, FilesSuccess, MountRequest, ServerRequest};
 pub use host_error::{ClockCause, HostError, rough};
 pub use outcome::{Finding, Found, HostOutcome, HostSuccess, MigrationReport, ScrubReport};
 pub use request::{

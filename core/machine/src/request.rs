@@ -143,7 +143,7 @@ pub enum ArrayRequest {
     /// Forgets a volume.
     DropVolume { volume: VolumeId },
     /// Puts a volume on hold until it is adopted or dropped: its description is about to change. Ends all migrations of it on this host at
-    /// the block that they have reached, and completes no survey of a returning device. The front end holds back requests for it.
+    /// the block that they have reached, and completes no survey of a returning device. Requests for it wait outside of the host.
     HoldVolume { volume: VolumeId },
     /// Passes a task on to one device.
     Manage { device: DeviceId, task: Task },

@@ -12,6 +12,7 @@ use braid_objects::{Evaluation, Found, Key, Kind, NotHere, Obstacle, Procedure, 
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 /// The most keys of a page.
 const PAGE_KEYS: usize = 256;
@@ -63,9 +64,9 @@ pub(crate) struct CheckRun {
 
 #[derive(Clone, Debug)]
 enum Work {
-    Check(Check),
+    Check(Box<Check>),
     Collect {
-        collected: Collected,
+        collected: Arc<Collected>,
         /// The bytes of memory that it may still take.
         left: usize,
         next: Key,
@@ -112,10 +113,8 @@ impl CheckRun {
     pub fn of(purpose: Purpose) -> Option<CheckRun> {
         let work = match purpose {
             Purpose::Serves => return None,
-            Purpose::Checks => Work::Check(Check::new(Windows::default())),
-            Purpose::Collects { most } => {
-                Work::Collect { collected: Collected::default(), left: most, next: Key::FIRST }
-            }
+            Purpose::Checks => Work::Check(Box::new(Check::new(Windows::default()))),
+            Purpose::Collects { most } => Work::Collect { collected: Arc::default(), left: most, next: Key::FIRST },
         };
         Some(CheckRun { work, pages: Pages::default(), is_asked: false, is_complete: false })
     }
@@ -162,6 +161,7 @@ impl CheckRun {
     /// Adds a page to what is collected.
     fn collect(&mut self, page: Page) {
         let Work::Collect { collected, left, next } = &mut self.work else { unreachable!("a map is collected") };
+        let collected = Arc::make_mut(collected);
         let bytes: usize = page.values.values().map(|value| BYTES_OF_KEY + value.len()).sum();
         if bytes > *left {
             collected.is_cut = true;
@@ -199,10 +199,10 @@ impl CheckRun {
         Some((findings.to_vec(), omitted))
     }
 
-    /// Hands over what was collected.
-    pub fn take_collected(&mut self) -> Option<Collected> {
-        let Work::Collect { collected, .. } = &mut self.work else { return None };
-        Some(std::mem::take(collected))
+    /// What was collected.
+    pub fn collected(&self) -> Option<Arc<Collected>> {
+        let Work::Collect { collected, .. } = &self.work else { return None };
+        Some(collected.clone())
     }
 }
 

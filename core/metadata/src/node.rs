@@ -10,15 +10,15 @@
 //!
 //! A process that is to end may *release* the file system, so that the next one neither fences it nor waits for a lease. A request of the
 //! front end for [`OwnershipRequest::Release`] ends the server first: it answers nothing from then on, and all its writes are done before
-//! the monitor gets the request.
+//! the monitor gets the request. Requests to the server itself ([`ServerRequest`](braid_machine::ServerRequest)) are answered at once.
 
 use crate::check::Purpose;
 use crate::server::{MetadataServer, MetadataServerConfig};
 use braid_base::{Epoch, FileSystemId, Generation, Membership, NodeId, Now, Ownership, Time, VolumeId};
 use braid_machine::on_volume::{OnVolume, OnVolumeOutcome, OnVolumeRequest, Receiver, Route, Window};
 use braid_machine::{
-    ArrayRequest, Effect, Effects, EffectsOf, HostEffects, HostError, HostInput, HostOutcome, HostRequest, HostSuccess,
-    Input, InputOf, Machine, Never, NoDisk, OpId, Part,
+    ArrayRequest, Effect, Effects, EffectsOf, FilesError, HostEffects, HostError, HostInput, HostOutcome, HostRequest,
+    HostSuccess, Input, InputOf, Machine, MountRequest, Never, NoDisk, OpId, Part,
 };
 use braid_wire::{Message, OwnershipRefused, OwnershipRequest};
 use std::time::Duration;
@@ -124,14 +124,6 @@ impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> Me
         }
     }
 
-    /// The same, to change its settings.
-    pub fn server_mut(&mut self) -> Option<&mut MetadataServer> {
-        match &mut self.stage {
-            Stage::Owns(on_volume) => on_volume.guests_mut().first_mut(),
-            _ => None,
-        }
-    }
-
     /// The file system, or the shard of it.
     pub fn file_system(&self) -> FileSystemId {
         self.config.file_system
@@ -147,6 +139,16 @@ impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> Me
             Stage::Owns(on_volume) => on_volume.ended().cloned().map_or(NodeState::Owns, NodeState::Ended),
             Stage::Ended { error, .. } => NodeState::Ended(error.clone()),
             Stage::TakesOver { .. } | Stage::Between => NodeState::TakesOver,
+        }
+    }
+
+    fn on_request(&mut self, request: MountRequest) -> HostOutcome {
+        match (&mut self.stage, request) {
+            (Stage::Owns(on_volume), MountRequest::Server(request)) if on_volume.ended().is_none() => {
+                on_volume.guests_mut()[0].on_server_request(request);
+                Ok(HostSuccess::Done)
+            }
+            _ => Err(HostError::Files(FilesError::NotMounted)),
         }
     }
 
@@ -212,7 +214,7 @@ impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> Me
         }
     }
 
-    /// Lets the owner of the file system process an input. Requests are for its host: the metadata server takes none.
+    /// Lets the owner of the file system process an input. Requests are for its host.
     fn step_owner(&mut self, now: Now, input: HostInput, out: &mut HostEffects) {
         let Stage::Owns(owner) = &mut self.stage else { unreachable!("only an owner is stepped so") };
         owner.step(now, input.convert(OnVolumeRequest::Host, |never| never), &mut self.effects);
@@ -258,11 +260,15 @@ impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> Me
 }
 
 impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> Machine for MetadataNode<H> {
-    type Request = HostRequest;
+    type Request = MountRequest;
     type Outcome = HostOutcome;
     type Disk = NoDisk;
 
-    fn step(&mut self, now: Now, input: HostInput, out: &mut HostEffects) {
+    fn step(&mut self, now: Now, input: Input<MountRequest, NoDisk>, out: &mut HostEffects) {
+        let input = match input.for_host() {
+            Ok(input) => input,
+            Err((op, request)) => return out.reply(op, self.on_request(request)),
+        };
         let is_start = matches!(input, Input::Start);
         self.note_membership(&input);
         match &mut self.stage {

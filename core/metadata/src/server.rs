@@ -15,8 +15,8 @@ use braid_base::{
     ArrayId, FileSystemId, Generation, InodeId, LockServerId, Membership, NodeId, Now, ShardId, Time, TransactionId,
 };
 use braid_commit::{Event, Grouping, Protocol, RecordKind, TransactionName};
-use braid_locks::{FenceCause, ListError, LockServer, LockServerConfig, LockService};
-use braid_machine::{DiskResult, DiskTag, Effect, Effects, Ignored, Input, Machine, Never, OneDisk};
+use braid_locks::{ListError, LockServer, LockServerConfig, LockService};
+use braid_machine::{DiskResult, DiskTag, Effect, Effects, Ignored, Input, Machine, Never, OneDisk, ServerRequest};
 use braid_namespace::Parameters;
 use braid_namespace::check::Finding;
 use braid_objects::{Found, Procedure};
@@ -27,6 +27,7 @@ use braid_wire::{
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The configuration of a metadata server.
@@ -221,9 +222,9 @@ impl MetadataServer {
         self.own.check.as_ref().filter(|check| check.is_complete()).and_then(CheckRun::findings)
     }
 
-    /// Hands over the map of this shard, if it was to be collected and that is complete.
-    pub fn take_collected(&mut self) -> Option<Collected> {
-        self.own.check.as_mut().filter(|check| check.is_complete()).and_then(CheckRun::take_collected)
+    /// The map of this shard, if it was to be collected and that is complete.
+    pub fn collected(&self) -> Option<Arc<Collected>> {
+        self.own.check.as_ref().filter(|check| check.is_complete()).and_then(CheckRun::collected)
     }
 
     /// How many transactions with other shards this shard has begun so far.
@@ -245,21 +246,14 @@ impl MetadataServer {
         &self.locks
     }
 
-    /// The hosts that this server has decided to fence since the last call, and why.
-    pub fn take_fence_decisions(&mut self) -> Vec<(Generation, FenceCause)> {
-        self.locks.take_fence_decisions()
-    }
-
-    /// Changes how long a host that is heard may keep a lock that other hosts wait for.
-    pub fn set_lock_eviction(&mut self, limit: Option<Duration>) {
-        self.locks.set_evict_after(limit);
-    }
-
-    /// Follows the settings of operations on several shards, if there are several: how they are committed, from the next one on; and whether
-    /// the server *settles*. Then commands of hosts are ignored, so that those under way, and transactions of other shards, come to an end.
-    /// Hosts send their commands again.
-    pub fn follow_shard_settings(&mut self, protocol: Protocol, settles: bool) {
-        self.shards.follow(ShardSettings { protocol, settles });
+    pub(crate) fn on_server_request(&mut self, request: ServerRequest) {
+        match request {
+            ServerRequest::Follow { evict_after, protocol, settles } => {
+                self.locks.set_evict_after(evict_after);
+                self.shards.follow(ShardSettings { protocol, settles });
+            }
+            ServerRequest::Pardon => self.locks.pardon(),
+        }
     }
 
     /// True if the server settles, and no operation on several shards is under way here. Once that is so for all servers, it stays so.
@@ -271,11 +265,6 @@ impl MetadataServer {
     /// for it. What was being committed when it was fenced still takes effect.
     pub fn is_done_with(&self, host: Generation) -> bool {
         self.is_serving() && self.is_fenced(host) && !self.shards.works_for(host)
-    }
-
-    /// Devices don't answer: hosts may not be able to give back locks, and have more time for it.
-    pub fn pardon(&mut self) {
-        self.locks.pardon();
     }
 
     /// Removed files that still take space.

@@ -12,20 +12,20 @@ use crate::failure::Failure;
 use crate::file_systems;
 use crate::volume_hold::{self, Ended, Judge, Questions, Subject, Work, Worker, ask_ownership};
 use braid_base::units::format_size;
-use braid_base::{FileSystemId, Now, Ownership, Time};
+use braid_base::{FileSystemId, Ownership};
 use braid_control::{ArrayFolder, ControlError, FileSystemEntry, Moment};
 use braid_control_protocol::{Announcement, Answer, Error, FileSystemCheck, FileSystemTiming, Question};
-use braid_machine::{HostEffects, HostInput, HostOutcome, HostRequest, Machine, NoDisk};
 use braid_metadata::{
     Collected, MetadataNode, MetadataServer, MetadataServerConfig, MetadataService, NodeState, check_together,
 };
 use braid_namespace::check::Finding;
-use braid_session::{ObservedHost, Session};
+use braid_session::{Session, SessionHost};
+use braid_shell::{View, Watched};
 use braid_wire::OwnershipRequest;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::pin::Pin;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The interval of the check whether the check is complete.
@@ -42,9 +42,7 @@ pub struct FileSystemFindings {
 }
 
 /// The machine, which this task reads while it runs.
-type Shared = Rc<RefCell<Option<MetadataNode<ObservedHost>>>>;
-
-struct ObservedNode(Shared);
+type Node = MetadataNode<SessionHost>;
 
 /// True if a check of this file system is under way.
 pub fn is_under_way(folder: &ArrayFolder, name: &str) -> Result<bool, ControlError> {
@@ -114,7 +112,7 @@ struct Found {
     /// Of a file system with one shard.
     findings: Option<FileSystemFindings>,
     /// Of one with several, in the order of the shards.
-    maps: Vec<Collected>,
+    maps: Vec<Arc<Collected>>,
 }
 
 impl Worker for Checker<'_> {
@@ -166,7 +164,7 @@ impl Checker<'_> {
             return Ok(released);
         }
         let most = MAPS_BYTES_MAX / servers;
-        let (map, released) = own(self.folder, self.entry, shard, Some(most), |server| server.take_collected()).await?;
+        let (map, released) = own(self.folder, self.entry, shard, Some(most), MetadataServer::collected).await?;
         if map.is_cut {
             let message = format!(
                 "the metadata of file system {name} shard {shard} takes more than {} of memory: too much for a check of all shards together",
@@ -184,18 +182,19 @@ impl Checker<'_> {
         if let Some(findings) = findings {
             return Ok(findings);
         }
-        let (findings, omitted) = check_together(maps).map_err(|undecided| {
-            let message = format!(
-                "file system {name} can't be checked: {} operations on several shards are neither done nor undone",
-                undecided.transactions
-            );
-            Failure::failed("not-settled", message).hint("try again: its metadata servers decide them")
-        })?;
+        let (findings, omitted) =
+            check_together(maps.into_iter().map(Arc::unwrap_or_clone).collect()).map_err(|undecided| {
+                let message = format!(
+                    "file system {name} can't be checked: {} operations on several shards are neither done nor undone",
+                    undecided.transactions
+                );
+                Failure::failed("not-settled", message).hint("try again: its metadata servers decide them")
+            })?;
         Ok(FileSystemFindings { findings, omitted })
     }
 }
 
-fn findings_of(server: &mut MetadataServer) -> Option<FileSystemFindings> {
+fn findings_of(server: &MetadataServer) -> Option<FileSystemFindings> {
     server.findings().map(|(findings, omitted)| FileSystemFindings { findings, omitted })
 }
 
@@ -205,27 +204,29 @@ async fn own<T>(
     entry: &FileSystemEntry,
     shard: usize,
     collects: Option<usize>,
-    result: impl FnMut(&mut MetadataServer) -> Option<T>,
+    result: impl Fn(&MetadataServer) -> Option<T>,
 ) -> Result<(T, Answer), Failure> {
     let name = &entry.name;
     let (volume, config) = file_systems::server_config(&folder.describe()?, name, shard)?;
     let file_system = config.file_system;
-    let node = Shared::default();
+    let mut view = None;
     let around = |host, generation| {
         let config = MetadataServerConfig { generation, ..config };
         let process = MetadataNode::new(host, volume, config);
-        *node.borrow_mut() = Some(match collects {
+        let (machine, seen) = Watched::new(match collects {
             Some(most) => process.that_collects(most),
             None => process.that_checks(),
         });
-        ObservedNode(node.clone())
+        view = Some(seen);
+        machine
     };
     let session = Session::start_around(folder, &role(name), None, None, around).await?;
+    let node: View<Node> = view.expect("the session has a machine");
     let outcome = tokio::select! {
         outcome = follow(&node, name, result) => outcome,
         loss = session.lost() => Err(loss.into()),
     };
-    let since = node.borrow().as_ref().and_then(MetadataNode::owns_since);
+    let since = node.look(MetadataNode::owns_since);
     let released = match (&outcome, since) {
         (Ok(_), Some(since)) => {
             let request = OwnershipRequest::Release { since };
@@ -246,13 +247,9 @@ async fn own<T>(
 }
 
 /// Returns when there is a result, or none is possible.
-async fn follow<T>(
-    node: &Shared,
-    name: &str,
-    mut result: impl FnMut(&mut MetadataServer) -> Option<T>,
-) -> Result<T, Failure> {
+async fn follow<T>(node: &View<Node>, name: &str, result: impl Fn(&MetadataServer) -> Option<T>) -> Result<T, Failure> {
     loop {
-        if let Some(outcome) = node.borrow_mut().as_mut().and_then(|node| outcome_of(node, name, &mut result)) {
+        if let Some(outcome) = node.look(|node| outcome_of(node, name, &result)) {
             return outcome;
         }
         tokio::time::sleep(LOOK_PAUSE).await;
@@ -260,16 +257,16 @@ async fn follow<T>(
 }
 
 fn outcome_of<T>(
-    node: &mut MetadataNode<ObservedHost>,
+    node: &Node,
     name: &str,
-    result: impl FnOnce(&mut MetadataServer) -> Option<T>,
+    result: impl FnOnce(&MetadataServer) -> Option<T>,
 ) -> Option<Result<T, Failure>> {
     if let NodeState::Ended(error) = node.state() {
         let message =
             format!("the check of file system {name} was interrupted, because another process took it over: {error}");
         return Some(Err(Failure::failed("ownership-lost", message).hint("try again")));
     }
-    let server = node.server_mut()?;
+    let server = node.server()?;
     if let MetadataService::Unusable(error) = server.service() {
         return Some(Err(Failure::data_lost("metadata-damaged", format!("file system {name}: {error}"))));
     }
@@ -286,29 +283,5 @@ pub fn role_of(name: &str, announcement: Announcement) -> String {
     match announcement {
         Announcement::Settle => format!("fs check {name}: settles"),
         Announcement::Check => role(name),
-    }
-}
-
-impl ObservedNode {
-    fn with<T>(&self, act: impl FnOnce(&mut MetadataNode<ObservedHost>) -> T) -> T {
-        act(self.0.borrow_mut().as_mut().expect("it was made before the machine ran"))
-    }
-}
-
-impl Machine for ObservedNode {
-    type Request = HostRequest;
-    type Outcome = HostOutcome;
-    type Disk = NoDisk;
-
-    fn step(&mut self, now: Now, input: HostInput, out: &mut HostEffects) {
-        self.with(|node| node.step(now, input, out));
-    }
-
-    fn deadline(&self) -> Option<Time> {
-        self.with(|node| node.deadline())
-    }
-
-    fn invariants(&self) {
-        self.with(|node| node.invariants());
     }
 }

@@ -1,7 +1,7 @@
 //! The common parts of an array's daemons: the locked state file, the disk and the listener, the present addresses of other nodes, and the
 //! end of a daemon that can't continue.
 
-use crate::published_metrics::{ObservedServer, Server, ServerView};
+use crate::published_metrics::{Server, ServerView};
 use braid_admin::device_file::{open_disk, open_once_free};
 use braid_admin::failure::Failure;
 use braid_base::NodeId;
@@ -69,7 +69,7 @@ impl Platform {
         run_server(machine, us, (self.disk, EngineChoice::Automatic), self.listener, nodes, counters, stop)
     }
 
-    /// Runs a server whose state and metrics are observed.
+    /// Runs a server whose state and metrics are published.
     pub fn serve<S: Server>(
         self,
         server: S,
@@ -78,7 +78,7 @@ impl Platform {
         nodes: watch::Receiver<Addresses>,
         stop: impl Future<Output = ()>,
     ) -> (ServerView<S>, watch::Receiver<S::Service>, ClientOf<S>, impl Future<Output = io::Result<()>>) {
-        let (machine, view, seen) = ObservedServer::new(server, recorder, counters.clone(), self.own_process);
+        let (machine, view, seen) = ServerView::new(server, recorder, counters.clone(), self.own_process);
         let (client, running) = self.run(machine, us, nodes, counters, stop);
         (view, seen, client, running)
     }

@@ -1,7 +1,7 @@
 //! The device daemon: serves the file or disk of one device.
 
 use crate::daemon::{self, MonitorAt, Platform, Stage};
-use crate::published_metrics::ObservedDevice;
+use crate::published_metrics::InspectedDevice;
 use crate::recording;
 use braid_admin::device_file::DeviceFile;
 use braid_admin::failure::Failure;
@@ -58,7 +58,7 @@ impl DeviceDaemon {
         let counters = Arc::new(Counters::default());
         let recorder = recording::begin(self.recording.as_ref(), recording::DEVICE, &(medium, &config), &counters)?;
         let device = Device::on(medium, config);
-        let (machine, seen) = ObservedDevice::new(device, recorder, counters.clone(), own_process);
+        let (machine, seen) = InspectedDevice::new(device, recorder, counters.clone(), own_process);
         let (follow, nodes) = watch::channel(monitor.known(us.id));
         let (_, running) = platform.run(machine, us, nodes, counters, stop);
         let stage = |service: &Service| match service {

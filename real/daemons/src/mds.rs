@@ -3,33 +3,31 @@
 //! It keeps nothing in the array's folder but its lease, which publishes its address while it owns the file system. When it ends cleanly, it
 //! releases the file system, so that the next one serves at once. It also releases it for a check (`braid fs check`), and waits for its end.
 
-use crate::recording::{METADATA_SERVER, ServerAdjustment};
+use crate::recording::METADATA_SERVER;
 use braid_admin::failure::Failure;
 use braid_admin::shards::{self, Grouping};
 use braid_admin::{file_system_check, file_system_status, file_systems};
-use braid_base::{BLOCK_BYTES, Epoch, FileSystemId, Generation, Now, Time};
+use braid_base::{BLOCK_BYTES, Epoch, FileSystemId, Generation};
 use braid_control::{
     ArrayDescription, ArrayFolder, DeviceReport, Event, FileSystemState, LockCounts, MetadataService as Published,
     Moment, ReportedState, event_texts,
 };
-use braid_locks::FenceCause;
-use braid_machine::{ArrayRequest, HostEffects, HostError, HostInput, HostOutcome, HostRequest, Machine, NoDisk};
+use braid_locks::{FenceCause, FenceDecision};
+use braid_machine::{ArrayRequest, HostError, MountRequest, ServerRequest};
 use braid_metadata::{
     EntryState, MetadataNode, MetadataServer, MetadataService, NodeState, Observation, Pause, ProcessInput,
     ProcessStep, RELEASE_WAIT, ServerProcess,
 };
-use braid_recording::{Recording, RecordingRequest, encode};
+use braid_recording::RecordingRequest;
 use braid_session::{
-    Adjustment, HEARTBEAT, Metrics, ObservedHost, Service, ServiceReport, Session, SessionRecording, addressing,
-    blocking,
+    HEARTBEAT, Metrics, Service, ServiceReport, Session, SessionHost, SessionRecording, addressing, blocking,
 };
-use braid_shell::{Address, Listener};
+use braid_shell::{Address, Listener, View, Watched};
 use braid_wire::OwnershipRequest;
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use tokio::sync::watch;
 
 /// The most hosts that a lease lists.
 const HOSTS_SHOWN_MAX: usize = 256;
@@ -64,13 +62,7 @@ enum Progress {
 }
 
 /// The machine, which the lease and this daemon read while it runs.
-type Shared = Rc<RefCell<Option<MetadataNode<ObservedHost>>>>;
-
-/// The machine, which tells how far it has come.
-struct ObservedNode {
-    node: Shared,
-    seen: watch::Sender<Progress>,
-}
+type Node = MetadataNode<SessionHost>;
 
 impl MetadataDaemon {
     /// The metadata server of a file system that is ready. If it has several, `shard` names one.
@@ -164,26 +156,31 @@ impl MetadataDaemon {
         let description = self.folder.describe()?;
         let (volume, config) = file_systems::server_config(&description, &self.name, self.shard)?;
         let begun = (config.grouping, config.parameters.blocks);
-        let node = Shared::default();
-        let (seen, mut seeing) = watch::channel(Progress::TakesOver);
+        let node = Rc::new(OnceCell::<View<Node>>::new());
         let report = {
             let (node, id) = (node.clone(), self.id);
             let address = addressing::published(&self.folder, listener.address());
-            move || report(&node.borrow(), id, &address)
+            move || node.get().map(|view| view.look(|node| report(node, id, &address))).unwrap_or_default()
         };
         let peers = self.servers.iter().copied().filter(|id| *id != self.id).collect();
         let id = braid_base::NodeId::MetadataServer(self.id);
         let service = Service { id, peers, listener, report: Box::new(report) };
         let request = self.recording.borrow_mut().take();
         let recording = request.map(|request| SessionRecording::around(request, METADATA_SERVER, &(volume, &config)));
+        let mut progress = None;
         let around = |host, generation| {
             let settings = crate::lockd::limited(config.settings.clone());
             let config = braid_metadata::MetadataServerConfig { generation, settings, ..config };
-            *node.borrow_mut() = Some(MetadataNode::new(host, volume, config));
-            ObservedNode { node: node.clone(), seen }
+            let (machine, view, seen) = Watched::publishing(MetadataNode::new(host, volume, config), Progress::of);
+            let is_first = node.set(view).is_ok();
+            assert!(is_first, "a session has one machine");
+            progress = Some(seen);
+            machine
         };
         let role = file_system_status::server_role(&self.called);
         let session = Session::start_around(&self.folder, &role, Some(service), recording, around).await?;
+        let node = node.get().expect("the session has a machine");
+        let mut seeing = progress.expect("the session has a machine");
         let ended = async {
             loop {
                 if let Some(failure) = self.failure(&seeing.borrow_and_update()) {
@@ -195,14 +192,14 @@ impl MetadataDaemon {
             }
         };
         let mut step = tokio::select! {
-            () = &mut stop => Ok(self.step(&node, ProcessInput::Stop)),
+            () = &mut stop => Ok(self.step(Some(node), ProcessInput::Stop)),
             failure = ended => Err(failure),
             loss = session.lost() => Err(Failure::from(loss)),
-            step = self.watch(&node, session.recording(), begun) => step,
+            step = self.watch(&session, node, begun) => step,
         };
         if let Ok(ProcessStep::Release { since }) = step {
             self.release(&session, since).await;
-            step = Ok(self.step(&node, ProcessInput::Released));
+            step = Ok(self.step(Some(node), ProcessInput::Released));
         }
         session.end().await;
         match step? {
@@ -211,8 +208,8 @@ impl MetadataDaemon {
         }
     }
 
-    fn step(&self, node: &Shared, input: ProcessInput) -> ProcessStep {
-        let owns_since = node.borrow().as_ref().and_then(MetadataNode::owns_since);
+    fn step(&self, node: Option<&View<Node>>, input: ProcessInput) -> ProcessStep {
+        let owns_since = node.and_then(|node| node.look(MetadataNode::owns_since));
         self.process.borrow_mut().step(braid_shell::now().time, owns_since, input)
     }
 
@@ -251,22 +248,23 @@ impl MetadataDaemon {
     /// which hosts it has fenced.
     async fn watch(
         &self,
-        node: &Shared,
-        recording: Option<&Recording>,
+        session: &Session,
+        node: &View<Node>,
         begun: (Grouping, u64),
     ) -> Result<ProcessStep, Failure> {
         // A host that is fenced may have released its lease.
         let mut roles = BTreeMap::new();
-        let mut followed = None;
+        let (mut followed, mut told) = (None, 0);
         loop {
             self.look_up_roles(&mut roles).await;
             tokio::time::sleep(HEARTBEAT).await;
-            self.record_fences(node, recording, &roles).await;
-            self.pardon_if_devices_are_unavailable(node, recording).await;
+            self.record_fences(node, &mut told, &roles).await;
+            self.pardon_if_devices_are_unavailable(session).await;
             let entry = match blocking(&self.folder, ArrayFolder::describe).await {
                 Ok(description) => match self.look_up(begun, &description).await? {
                     Ok(settings) => {
-                        if followed.as_ref() != Some(&settings) && adjust(node, recording, &settings).is_some() {
+                        // It is refused until the process owns the file system.
+                        if followed.as_ref() != Some(&settings) && ask(session, settings.clone()).await.is_ok() {
                             followed = Some(settings);
                         }
                         EntryState::Ready
@@ -279,7 +277,7 @@ impl MetadataDaemon {
                 }
             };
             let seen = Observation { entry, is_checked: self.is_checked().await? };
-            match self.step(node, ProcessInput::Observed(seen)) {
+            match self.step(Some(node), ProcessInput::Observed(seen)) {
                 ProcessStep::Nothing => {}
                 step => return Ok(step),
             }
@@ -292,7 +290,7 @@ impl MetadataDaemon {
         &self,
         (grouping, blocks): (Grouping, u64),
         description: &ArrayDescription,
-    ) -> Result<Result<ServerAdjustment, EntryState>, Failure> {
+    ) -> Result<Result<ServerRequest, EntryState>, Failure> {
         let is_ours = |entry: &&braid_control::FileSystemEntry| {
             entry.servers() == self.servers && entry.state == FileSystemState::Ready
         };
@@ -305,7 +303,7 @@ impl MetadataDaemon {
         let protocol = shards::protocol(entry)?;
         let name = self.name.clone();
         let settles = blocking(&self.folder, move |folder| file_system_check::settles(folder, &name)).await?;
-        Ok(Ok(ServerAdjustment::Settings { evict_after: entry.evict_after(), protocol, settles }))
+        Ok(Ok(ServerRequest::Follow { evict_after: entry.evict_after(), protocol, settles }))
     }
 
     async fn look_up_roles(&self, roles: &mut BTreeMap<Generation, String>) {
@@ -317,15 +315,17 @@ impl MetadataDaemon {
         }
     }
 
-    async fn record_fences(&self, node: &Shared, recording: Option<&Recording>, roles: &BTreeMap<Generation, String>) {
-        let decisions = with_server(node, MetadataServer::take_fence_decisions).unwrap_or_default();
-        if decisions.is_empty() {
-            return;
-        }
-        note_adjustment(recording, &ServerAdjustment::TakeFenceDecisions);
-        let event = |(generation, cause)| {
-            let role = roles.get(&generation).map(String::as_str).unwrap_or_default();
-            event_texts::host_fenced(&self.called, generation, role, words(cause))
+    /// Records the decisions to fence hosts after the first `told`.
+    async fn record_fences(&self, node: &View<Node>, told: &mut u64, roles: &BTreeMap<Generation, String>) {
+        let decisions: Vec<FenceDecision> = node.look(|node| {
+            let all = node.server().into_iter().flat_map(|server| server.locks().fence_decisions());
+            all.filter(|decision| decision.number > *told).collect()
+        });
+        let Some(last) = decisions.last() else { return };
+        *told = last.number;
+        let event = |FenceDecision { host, cause, .. }| {
+            let role = roles.get(&host).map(String::as_str).unwrap_or_default();
+            event_texts::host_fenced(&self.called, host, role, words(cause))
         };
         let events: Vec<Event> = decisions.into_iter().map(event).collect();
         events.iter().for_each(|event| tracing::warn!("{}", event.text));
@@ -336,21 +336,21 @@ impl MetadataDaemon {
     }
 
     /// A host that waits for devices can't give back locks.
-    async fn pardon_if_devices_are_unavailable(&self, node: &Shared, recording: Option<&Recording>) {
+    async fn pardon_if_devices_are_unavailable(&self, session: &Session) {
         let reported = blocking(&self.folder, |folder| folder.monitor(&Moment::now())).await.ok().flatten();
         let devices = reported.iter().flat_map(|monitor| &monitor.report.devices);
         let is_unavailable = |device: &DeviceReport| device.member_state == ReportedState::Unavailable;
         if devices.into_iter().any(is_unavailable) {
-            adjust(node, recording, &ServerAdjustment::Pardon);
+            // A process that does not serve has no host that keeps locks.
+            let _ = ask(session, ServerRequest::Pardon).await;
         }
     }
 
     /// Waits until the process may take over.
     async fn await_begin(&self) -> Result<(), Failure> {
-        let none = Shared::default();
         loop {
             let seen = Observation { entry: EntryState::Ready, is_checked: self.is_checked().await? };
-            if self.step(&none, ProcessInput::Observed(seen)) == ProcessStep::Begin {
+            if self.step(None, ProcessInput::Observed(seen)) == ProcessStep::Begin {
                 return Ok(());
             }
             tokio::time::sleep(HEARTBEAT).await;
@@ -363,23 +363,8 @@ impl MetadataDaemon {
     }
 }
 
-/// Lends the server to `act`, if the process owns the file system.
-fn with_server<T>(node: &Shared, act: impl FnOnce(&mut MetadataServer) -> T) -> Option<T> {
-    node.borrow_mut().as_mut().and_then(MetadataNode::server_mut).map(act)
-}
-
-/// Changes the server, if the process owns the file system, and records that.
-fn adjust(node: &Shared, recording: Option<&Recording>, adjustment: &ServerAdjustment) -> Option<()> {
-    with_server(node, |server| {
-        note_adjustment(recording, adjustment);
-        adjustment.apply(server);
-    })
-}
-
-fn note_adjustment(recording: Option<&Recording>, adjustment: &ServerAdjustment) {
-    if let Some(recording) = recording {
-        recording.put_adjustment(&Adjustment::Around(encode(adjustment)));
-    }
+async fn ask(session: &Session, request: ServerRequest) -> Result<(), HostError> {
+    session.client().call(MountRequest::Server(request)).await.map(drop)
 }
 
 /// Why a host is fenced, for people.
@@ -393,8 +378,7 @@ fn words(cause: FenceCause) -> &'static str {
 }
 
 /// What the lease reports: the address while the process owns the file system, and metrics.
-fn report(node: &Option<MetadataNode<ObservedHost>>, id: FileSystemId, address: &str) -> ServiceReport {
-    let Some(node) = node else { return ServiceReport::default() };
+fn report(node: &Node, id: FileSystemId, address: &str) -> ServiceReport {
     let Some(server) = node.server().filter(|_| node.state() == NodeState::Owns) else {
         return ServiceReport::default();
     };
@@ -418,39 +402,13 @@ fn report(node: &Option<MetadataNode<ObservedHost>>, id: FileSystemId, address: 
     ServiceReport { metadata_server: Some(published), counters }
 }
 
-impl ObservedNode {
-    fn with<T>(&self, act: impl FnOnce(&mut MetadataNode<ObservedHost>) -> T) -> T {
-        act(self.node.borrow_mut().as_mut().expect("it was made before the machine ran"))
-    }
-}
-
-impl Machine for ObservedNode {
-    type Request = HostRequest;
-    type Outcome = HostOutcome;
-    type Disk = NoDisk;
-
-    fn step(&mut self, now: Now, input: HostInput, out: &mut HostEffects) {
-        let progress = self.with(|node| {
-            node.step(now, input, out);
-            match (node.state(), node.server().map(|server| server.service())) {
-                (NodeState::TakesOver, _) => Progress::TakesOver,
-                (NodeState::Ended(error), _) => Progress::Ended(error),
-                (NodeState::Owns, Some(MetadataService::Unusable(error))) => Progress::Unusable(error.to_string()),
-                (NodeState::Owns, _) => Progress::Owns,
-            }
-        });
-        self.seen.send_if_modified(|seen| {
-            let changed = *seen != progress;
-            *seen = progress;
-            changed
-        });
-    }
-
-    fn deadline(&self) -> Option<Time> {
-        self.with(|node| node.deadline())
-    }
-
-    fn invariants(&self) {
-        self.with(|node| node.invariants());
+impl Progress {
+    fn of(node: &Node) -> Progress {
+        match (node.state(), node.server().map(MetadataServer::service)) {
+            (NodeState::TakesOver, _) => Progress::TakesOver,
+            (NodeState::Ended(error), _) => Progress::Ended(error),
+            (NodeState::Owns, Some(MetadataService::Unusable(error))) => Progress::Unusable(error.to_string()),
+            (NodeState::Owns, _) => Progress::Owns,
+        }
     }
 }

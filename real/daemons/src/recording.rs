@@ -3,52 +3,42 @@
 
 use braid_admin::failure::Failure;
 use braid_base::VolumeId;
+use braid_control_protocol::HoldingHost;
 use braid_device::{Device, DeviceConfig};
 use braid_files::{FileClient, FileClientConfig, Unmounted};
 use braid_host::{Host, HostConfig};
 use braid_locks::{LockServer, LockServerConfig};
-use braid_machine::{HostOutcome, Machine, MountRequest, NoDisk};
+use braid_machine::{ArrayRequest, HostOutcome, Machine, MountRequest, NoDisk};
 use braid_membership::{Monitor, MonitorConfig};
-use braid_metadata::{MetadataNode, MetadataServer, MetadataServerConfig, Protocol};
+use braid_metadata::{MetadataNode, MetadataServerConfig};
 use braid_recording::{HeaderError, Opened, Recorder, RecordingRequest, Replayed, decode, replay, replay_adjusted};
-use braid_session::{Adjustment, HOST_ROLE, MOUNT_ROLE, ObservedHost};
+use braid_session::{HOST_ROLE, MOUNT_ROLE};
 use braid_shell::Counters;
 use braid_store::Medium;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 pub(crate) const DEVICE: &str = "device";
 pub(crate) const LOCK_SERVER: &str = "lock-server";
 pub(crate) const MONITOR: &str = "monitor";
 pub(crate) const METADATA_SERVER: &str = "metadata-server";
 
-/// A change of a metadata server that is not an input of its machine: its daemon follows settings, and looks at other parts of the array.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum ServerAdjustment {
-    Settings {
-        evict_after: Option<Duration>,
-        protocol: Protocol,
-        settles: bool,
-    },
-    /// Devices are unavailable, so hosts have more time to give back locks.
-    Pardon,
-    /// The daemon has taken the decisions to fence hosts, to log them.
-    TakeFenceDecisions,
+/// A change of a host, or of the machine around it, in recordings of format 2.
+#[derive(Deserialize)]
+enum Adjustment {
+    Hold(VolumeId),
+    EndHold(VolumeId),
+    Around(Vec<u8>),
 }
 
-impl ServerAdjustment {
-    pub fn apply(&self, server: &mut MetadataServer) {
-        match *self {
-            ServerAdjustment::Settings { evict_after, protocol, settles } => {
-                server.set_lock_eviction(evict_after);
-                server.follow_shard_settings(protocol, settles);
-            }
-            ServerAdjustment::Pardon => server.pardon(),
-            ServerAdjustment::TakeFenceDecisions => drop(server.take_fence_decisions()),
-        }
-    }
+/// What an adjustment is asked by now.
+fn request(adjustment: &[u8]) -> Option<MountRequest> {
+    Some(match decode(adjustment).ok()? {
+        Adjustment::Hold(volume) => ArrayRequest::HoldVolume { volume }.into(),
+        Adjustment::EndHold(volume) => ArrayRequest::DropVolume { volume }.into(),
+        Adjustment::Around(bytes) => MountRequest::Server(decode(&bytes).ok()?),
+    })
 }
 
 /// Begins the recording of a machine of this role, if one is asked for.
@@ -93,25 +83,19 @@ pub fn replay_file(path: &Path) -> Result<ReplayedFile, Failure> {
         }
         HOST_ROLE => {
             let (config, _) = host_config(&opened).map_err(unusable)?;
-            replay_around(opened, config, Unmounted, |_, _| {})
+            replay_around(opened, config, Unmounted)
         }
         MOUNT_ROLE => {
             let (config, around) = host_config(&opened).map_err(unusable)?;
             let client: FileClientConfig = decode(&around).map_err(unusable)?;
             let client = FileClientConfig { host: config.generation, ..client };
-            replay_around(opened, config, |host| FileClient::new(host, client), |_, _| {})
+            replay_around(opened, config, |host| FileClient::new(host, client))
         }
         METADATA_SERVER => {
             let (config, around) = host_config(&opened).map_err(unusable)?;
             let (volume, server): (VolumeId, MetadataServerConfig) = decode(&around).map_err(unusable)?;
             let server = MetadataServerConfig { generation: config.generation, ..server };
-            let around = |host| Unmounted(MetadataNode::new(host, volume, server));
-            replay_around(opened, config, around, |Unmounted(node), adjustment| {
-                let adjustment: Result<ServerAdjustment, HeaderError> = decode(adjustment);
-                if let (Ok(adjustment), Some(server)) = (adjustment, node.server_mut()) {
-                    adjustment.apply(server);
-                }
-            })
+            replay_around(opened, config, |host| MetadataNode::new(host, volume, server))
         }
         other => {
             let message = format!("this build knows no machine '{other}'");
@@ -126,19 +110,37 @@ fn host_config(opened: &Opened) -> Result<(HostConfig, Vec<u8>), HeaderError> {
     opened.header.config()
 }
 
-/// Runs a host again, with a machine around it that `adjust` changes.
+/// Runs a host again, with a machine around it.
 fn replay_around<M>(
     opened: Opened,
     config: HostConfig,
-    around: impl FnOnce(ObservedHost) -> M,
-    adjust: impl Fn(&mut M, &[u8]),
+    around: impl FnOnce(HoldingHost<Host>) -> M,
 ) -> std::io::Result<Replayed>
 where
     M: Machine<Request = MountRequest, Outcome = HostOutcome, Disk = NoDisk>,
 {
-    let (host, view) = ObservedHost::new(Host::new(config), None, Arc::default());
-    replay_adjusted(opened, around(host), |machine, adjustment| match &adjustment {
-        Adjustment::Around(bytes) => adjust(machine, bytes),
-        Adjustment::Hold(_) | Adjustment::EndHold(_) => view.holds().adjust(&adjustment),
-    })
+    let held = config.held.clone();
+    replay_adjusted(opened, around(HoldingHost::new(Host::new(config), held)), request)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_machine::ServerRequest;
+    use braid_metadata::Protocol;
+
+    #[test]
+    fn adjustments_of_format_2_are_requests_now() {
+        let (volume, protocol) = (VolumeId(7), Protocol::PresumeCommit);
+        let follow = ServerRequest::Follow { evict_after: None, protocol, settles: true };
+        let expected: [(&[u8], Option<MountRequest>); 5] = [
+            (&[0, 7], Some(ArrayRequest::HoldVolume { volume }.into())),
+            (&[1, 7], Some(ArrayRequest::DropVolume { volume }.into())),
+            (&[2, 4, 0, 0, 1, 1], Some(MountRequest::Server(follow))),
+            (&[2, 1, 1], Some(MountRequest::Server(ServerRequest::Pardon))),
+            // The daemon has taken decisions, to log them.
+            (&[2, 1, 2], None),
+        ];
+        expected.into_iter().for_each(|(bytes, asked)| assert_eq!(request(bytes), asked));
+    }
 }

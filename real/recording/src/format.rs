@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Numbers are little-endian. A payload is encoded with `postcard`, except that messages are frames of the wire. An input is recorded before
-//! its step, and the effects after it: if the machine panics, the input that led to that is there. Some machines are also changed by other
-//! means than inputs, between steps: such an *adjustment* is a record, too.
+//! its step, and the effects after it: if the machine panics, the input that led to that is there. In format 2, some machines were also
+//! changed by other means than inputs, between steps: such an *adjustment* was a record, too.
 
 use braid_base::checksum::crc32c;
 use braid_base::{ArrayId, NodeId, Now};
@@ -21,8 +21,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::fmt::{Debug, Write as _};
 
-/// The version of the format.
-pub const VERSION: u32 = 2;
+/// The version of the format. The one before is read, too.
+pub const VERSION: u32 = 3;
 pub(crate) const MAGIC: [u8; 8] = *b"braidrec";
 /// The bytes before the first record.
 pub(crate) const PREFIX_BYTES: usize = 12;
@@ -45,7 +45,7 @@ pub struct Header {
 pub enum HeaderError {
     #[error("the file is not a recording")]
     NotARecording,
-    #[error("the recording has format {found}; this build reads format {VERSION}")]
+    #[error("the recording has format {found}; this build reads formats {} and {VERSION}", VERSION - 1)]
     OtherVersion { found: u32 },
     #[error("the recording's header is damaged")]
     Damaged,
@@ -58,7 +58,7 @@ impl Header {
     }
 }
 
-/// Encodes a part of a configuration, or an adjustment, which a role keeps as bytes.
+/// Encodes a part of a configuration, which a role keeps as bytes.
 pub fn encode(value: &impl Serialize) -> Vec<u8> {
     postcard::to_allocvec(value).expect("memory is all that it needs")
 }
@@ -76,7 +76,7 @@ pub(crate) enum Entry<R> {
         input: RecordedInput<R>,
     },
     Effects(EffectsDigest),
-    /// A change of the machine that is not an input, as its role encodes it.
+    /// A change of the machine that was not an input, as its role encoded it. Only in format 2.
     Adjustment(Vec<u8>),
 }
 

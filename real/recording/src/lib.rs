@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | `format` | the records of the file, and the checksum of effects |
 //! | `recorder` | writes a recording while a machine runs |
-//! | `recorded` | a machine whose steps are recorded, and which is also changed by other means than inputs |
+//! | `recorded` | a machine whose steps are recorded |
 //! | `replay` | runs a machine again |
 
 mod format;
@@ -17,6 +17,6 @@ mod recorder;
 mod replay;
 
 pub use format::{Header, HeaderError, RecordedOutcome, VERSION, decode, encode};
-pub use recorded::{Recorded, Recording};
-pub use recorder::{Recorder, RecordingRequest, step};
+pub use recorded::Recorded;
+pub use recorder::{Recorder, RecordingRequest};
 pub use replay::{Difference, End, Opened, Replayed, replay, replay_adjusted};

@@ -2,7 +2,7 @@
 
 use crate::format::{Entry, Header, MAGIC, RecordedInput, RecordedOutcome, VERSION, digest, encode, put_record};
 use braid_base::Now;
-use braid_machine::{Effect, EffectsOf, InputOf, Machine, Never};
+use braid_machine::{Effect, InputOf, Machine};
 use braid_shell::{Counters, StoppedRecording};
 use serde::Serialize;
 use std::fs::{File, OpenOptions};
@@ -71,11 +71,14 @@ impl Recorder {
         self.append(record);
     }
 
+    /// True until the recording stops.
+    pub(crate) fn is_recording(&self) -> bool {
+        self.records.is_some()
+    }
+
     /// Records an input, before its step.
     pub(crate) fn put_input<M: Machine<Request: Clone + Serialize>>(&mut self, now: Now, input: &InputOf<M>) {
-        if self.records.is_some() {
-            self.put(&Entry::Input { now, input: RecordedInput::of(input) });
-        }
+        self.put(&Entry::Input { now, input: RecordedInput::of(input) });
     }
 
     /// Records the effects of a step.
@@ -89,11 +92,6 @@ impl Recorder {
             self.scratch = scratch;
             self.put(&Entry::<M::Request>::Effects(effects));
         }
-    }
-
-    /// Records a change of the machine that is not an input.
-    pub(crate) fn put_adjustment(&mut self, adjustment: Vec<u8>) {
-        self.put(&Entry::<Never>::Adjustment(adjustment));
     }
 
     fn append(&mut self, record: Vec<u8>) {
@@ -135,18 +133,4 @@ fn write_all(mut file: File, records: &Receiver<Vec<u8>>, counters: &Counters) {
         }
         counters.add_recorded(batch.len());
     }
-}
-
-/// Steps a machine, and records that if there is a recorder.
-pub fn step<M>(recorder: &mut Option<Recorder>, machine: &mut M, now: Now, input: InputOf<M>, out: &mut EffectsOf<M>)
-where
-    M: Machine<Request: Clone + Serialize, Outcome: RecordedOutcome>,
-{
-    let Some(recorder) = recorder.as_mut().filter(|recorder| recorder.records.is_some()) else {
-        return machine.step(now, input, out);
-    };
-    recorder.put_input::<M>(now, &input);
-    let before = out.as_slice().len();
-    machine.step(now, input, out);
-    recorder.put_effects::<M>(&out.as_slice()[before..]);
 }

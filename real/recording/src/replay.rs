@@ -1,12 +1,11 @@
 //! A replay runs a machine again, input by input, and compares the effects of each step with the recorded ones.
 
 use crate::format::{
-    EffectsDigest, Entry, Header, HeaderError, MAGIC, PAYLOAD_BYTES_MAX, PREFIX_BYTES, RecordedOutcome, VERSION,
-    decode, digest,
+    EffectsDigest, Entry, Header, HeaderError, MAGIC, PAYLOAD_BYTES_MAX, PREFIX_BYTES, RecordedOutcome, VERSION, digest,
 };
 use braid_base::Now;
 use braid_base::checksum::crc32c;
-use braid_machine::{EffectsOf, InputOf, Machine, Never};
+use braid_machine::{EffectsOf, Input, InputOf, Machine, OpId};
 use serde::Deserialize;
 use std::fmt::Debug;
 use std::fs::File;
@@ -27,7 +26,7 @@ pub struct Opened {
 pub struct Replayed {
     /// The steps that were run again, with that of the difference.
     pub steps: u64,
-    /// The changes that were made again and are not inputs.
+    /// The changes that were made again and were not inputs, in a recording of format 2.
     pub adjustments: u64,
     pub end: End,
 }
@@ -76,7 +75,7 @@ impl Opened {
             return Ok(Err(HeaderError::NotARecording));
         }
         let found = u32::from_le_bytes(prefix[8..].try_into().expect("four bytes"));
-        if found != VERSION {
+        if ![VERSION - 1, VERSION].contains(&found) {
             return Ok(Err(HeaderError::OtherVersion { found }));
         }
         Ok(match next(&mut records)? {
@@ -91,17 +90,21 @@ pub fn replay<M>(opened: Opened, machine: M) -> io::Result<Replayed>
 where
     M: Machine<Request: Clone + Debug + for<'de> Deserialize<'de>, Outcome: RecordedOutcome + Debug>,
 {
-    replay_adjusted(opened, machine, |_, never: Never| match never {})
+    replay_adjusted(opened, machine, |_| None)
 }
 
-/// Runs a machine that has not started. `adjust` makes the changes that are not inputs.
-pub fn replay_adjusted<M, A>(opened: Opened, mut machine: M, adjust: impl Fn(&mut M, A)) -> io::Result<Replayed>
+/// As [`replay`]. `request` is what an adjustment of format 2 is asked by now; the outcome was not recorded.
+pub fn replay_adjusted<M>(
+    opened: Opened,
+    mut machine: M,
+    request: impl Fn(&[u8]) -> Option<M::Request>,
+) -> io::Result<Replayed>
 where
     M: Machine<Request: Clone + Debug + for<'de> Deserialize<'de>, Outcome: RecordedOutcome + Debug>,
-    A: for<'de> Deserialize<'de>,
 {
     let Opened { mut records, .. } = opened;
     let (mut steps, mut adjustments, mut scratch) = (0, 0, Vec::new());
+    let mut last = None;
     let mut taken: Option<(Now, InputOf<M>, EffectsOf<M>, EffectsDigest)> = None;
     let end = loop {
         let entry = match next::<Entry<M::Request>>(&mut records)? {
@@ -114,6 +117,7 @@ where
             (Entry::Input { now, input }, None) => {
                 let Some(input) = input.into_input() else { break End::Damaged };
                 steps += 1;
+                last = Some(now);
                 let mut effects = EffectsOf::<M>::new();
                 machine.step(now, input.clone(), &mut effects);
                 machine.invariants();
@@ -126,13 +130,13 @@ where
                 break End::Differs(Box::new(Difference { step: steps, now, input, recorded, effects }));
             }
             (Entry::Effects(_), Some(_)) => {}
-            (Entry::Adjustment(bytes), None) => match decode(&bytes) {
-                Ok(adjustment) => {
+            (Entry::Adjustment(bytes), None) => {
+                if let (Some(now), Some(request)) = (last, request(&bytes)) {
                     adjustments += 1;
-                    adjust(&mut machine, adjustment);
+                    let op = OpId::front_end(u64::MAX);
+                    machine.step(now, Input::Request { op, request }, &mut EffectsOf::<M>::new());
                 }
-                Err(_) => break End::Damaged,
-            },
+            }
             (Entry::Input { .. } | Entry::Adjustment(_), Some(_)) | (Entry::Effects(_), None) => break End::Damaged,
         }
     };

@@ -1,11 +1,11 @@
 //! Read access to a host while it runs: the metrics of the host, its shell and its process, and its jobs.
 
-use crate::held_volumes::Holds;
 use crate::metrics::Metrics;
 use braid_base::{BLOCK_BYTES, DeviceId, FenceTable, VolumeId};
 use braid_control::{ByteRange, RecoveryReport, WaitingReport, merged, unix_millis_now};
+use braid_control_protocol::HoldingHost;
 use braid_host::{Host, MigrationProgress, ObservedDevice, Short};
-use braid_shell::{Budget, Counters};
+use braid_shell::{Budget, Counters, View};
 use rustix::time::{ClockId, clock_gettime};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,18 +15,21 @@ use std::sync::Arc;
 /// The most ranges of a volume that a lease lists.
 const LOST_SHOWN_MAX: usize = 64;
 
-/// Read access to an [`ObservedHost`](crate::ObservedHost). It needs no message, and wakes no task.
+/// Read access to a host.
 #[derive(Clone)]
 pub struct HostView {
-    host: Rc<RefCell<Host>>,
-    holds: Holds,
+    host: View<HoldingHost<Host>>,
     shell: Arc<Counters>,
     exports: Rc<RefCell<Option<Vec<String>>>>,
 }
 
 impl HostView {
-    pub(crate) fn new(host: Rc<RefCell<Host>>, holds: Holds, shell: Arc<Counters>) -> HostView {
-        HostView { host, holds, shell, exports: Rc::default() }
+    pub(crate) fn new(host: View<HoldingHost<Host>>, shell: Arc<Counters>) -> HostView {
+        HostView { host, shell, exports: Rc::default() }
+    }
+
+    fn look<T>(&self, at: impl FnOnce(&Host) -> T) -> T {
+        self.host.look(|holding| at(holding.host()))
     }
 
     /// Notes which volumes an NBD server offers through this host, for its lease; empty: all.
@@ -38,30 +41,31 @@ impl HostView {
         self.exports.borrow().clone()
     }
 
-    /// The volumes on hold.
-    pub fn holds(&self) -> &Holds {
-        &self.holds
+    /// True if a volume is on hold.
+    pub(crate) fn holds_any(&self) -> bool {
+        self.host.look(|holding| holding.held().volumes().next().is_some())
     }
 
     /// True if a device or the monitor has told this host that it is fenced.
     pub fn is_fenced(&self) -> bool {
-        self.host.borrow().is_fenced()
+        self.look(Host::is_fenced)
     }
 
     /// The hosts that are fenced, as this host last heard.
     pub fn fence(&self) -> Option<FenceTable> {
-        self.host.borrow().membership().map(|membership| membership.fence.clone())
+        self.look(|host| host.membership().map(|membership| membership.fence.clone()))
     }
 
     /// The resynchronisation that this host coordinates, if any.
     pub fn coordinates_recovery(&self) -> Option<RecoveryReport> {
-        let host = self.host.borrow();
-        let (device, left) = host.coordinates_recovery()?;
         let bytes = BLOCK_BYTES as u64;
         let mut lost: BTreeMap<u64, Vec<ByteRange>> = BTreeMap::new();
-        for (volume, block) in host.not_restored() {
-            lost.entry(volume.0).or_default().push(ByteRange { offset: block * bytes, length: bytes });
-        }
+        let (device, left) = self.look(|host| {
+            for (volume, block) in host.not_restored() {
+                lost.entry(volume.0).or_default().push(ByteRange { offset: block * bytes, length: bytes });
+            }
+            host.coordinates_recovery()
+        })?;
         // Every host reads every lease twice a second.
         let named = |(volume, ranges): (u64, Vec<ByteRange>)| {
             (volume, merged(ranges.into_iter()).into_iter().take(LOST_SHOWN_MAX).collect())
@@ -72,18 +76,17 @@ impl HostView {
 
     /// The progress of this host's scrub of a volume: the first stripe that has not been started.
     pub fn scrubs(&self, volume: VolumeId) -> Option<u64> {
-        let host = self.host.borrow();
-        host.scrubbing().find(|(scrubbed, ..)| *scrubbed == volume).map(|(_, next, _)| next)
+        self.look(|host| host.scrubbing().find(|(scrubbed, ..)| *scrubbed == volume).map(|(_, next, _)| next))
     }
 
     /// The progress of this host's migration of a volume.
     pub fn migrating(&self, volume: VolumeId) -> Option<MigrationProgress> {
-        self.host.borrow().migrating().find(|progress| progress.volume == volume)
+        self.look(|host| host.migrating().find(|progress| progress.volume == volume))
     }
 
     /// The requests that wait because something is missing, if any.
     pub fn waiting(&self) -> Option<WaitingReport> {
-        let (requests, longest, devices) = self.host.borrow().waiting(braid_shell::now().time);
+        let (requests, longest, devices) = self.look(|host| host.waiting(braid_shell::now().time));
         let devices = devices.into_iter().map(|device| device.0).collect();
         let (requests, longest_millis) = (requests as u64, longest.as_millis() as u64);
         (requests > 0).then_some(WaitingReport { requests, longest_millis, devices })
@@ -91,31 +94,29 @@ impl HostView {
 
     /// True if no operation is under way on a volume.
     pub fn is_idle_for(&self, volume: VolumeId) -> bool {
-        self.host.borrow().is_idle_for(volume)
+        self.look(|host| host.is_idle_for(volume))
     }
 
     /// How many requests have found corrupt blocks of each device.
     pub fn corrupt(&self) -> BTreeMap<DeviceId, u64> {
-        let host = self.host.borrow();
-        let found = host.observed_devices().map(|(device, observed)| (device, observed.corrupt));
-        found.filter(|(_, corrupt)| *corrupt > 0).collect()
+        self.look(|host| {
+            let found = host.observed_devices().map(|(device, observed)| (device, observed.corrupt));
+            found.filter(|(_, corrupt)| *corrupt > 0).collect()
+        })
     }
 
     /// What was refused for want of space: volumes and devices, with the number of requests.
     pub fn refused_for_space(&self) -> BTreeMap<Short, u64> {
-        self.host.borrow().refused_for_space().collect()
+        self.look(|host| host.refused_for_space().collect())
     }
 
     /// The metrics of the host, its shell and this process since their start.
     pub fn counters(&self) -> Metrics {
-        let host = self.host.borrow();
-        let named = host.counters().list().into_iter().map(|(name, value)| (name.to_string(), value));
-        named
-            .chain(host.observed_devices().filter_map(response_time))
-            .chain(of_shell(&self.shell))
-            .chain(of_process())
-            .chain([of_clock()])
-            .collect()
+        let beside = of_shell(&self.shell).chain(of_process()).chain([of_clock()]);
+        self.look(|host| {
+            let named = host.counters().list().into_iter().map(|(name, value)| (name.to_string(), value));
+            named.chain(host.observed_devices().filter_map(response_time)).chain(beside).collect()
+        })
     }
 }
 

@@ -5,7 +5,6 @@
 //! | --- | --- |
 //! | `session` | starts a host, renews its lease, ends it |
 //! | [`addressing`] | where daemons listen, and how their addresses are written in the folder |
-//! | `held_volumes` | wraps the host's state machine, and starts no operation on volumes that are on hold: requests for them are queued |
 //! | `host_view` | lets other tasks read the host's metrics and jobs |
 //! | `recording` | what is recorded of a host, and of the machine around it |
 //! | `registry` | the volumes that a host knows, and which of them are on hold |
@@ -19,7 +18,6 @@
 pub mod addressing;
 mod corruption_events;
 mod error;
-mod held_volumes;
 mod host_view;
 mod metrics;
 mod mounts;
@@ -30,13 +28,12 @@ mod space_events;
 mod volumes;
 
 pub use error::{Loss, SessionError};
-pub use held_volumes::{Adjustment, Holds, ObservedHost};
 pub use host_view::{CLOCK_COUNTER, HostView, cpu_micros, of_clock, of_process, of_shell, response_counter};
 pub use metrics::{Metrics, ratio};
 pub use recording::{HOST_ROLE, MOUNT_ROLE, SessionRecording};
 pub use registry::{VolumeRegistry, is_usable, usable};
 pub use session::{
-    DROPPED_END_WAIT, HEARTBEAT, SCRUB, Service, ServiceReport, Session, addresses, blocking, has_host, hosts_ended,
-    renewal_input, require_up, tell,
+    DROPPED_END_WAIT, HEARTBEAT, SCRUB, Service, ServiceReport, Session, SessionHost, addresses, blocking, has_host,
+    hosts_ended, renewal_input, require_up, tell,
 };
 pub use volumes::{change, describe, describe_widest, find, find_for_programs, layout, record, set_record};

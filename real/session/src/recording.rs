@@ -2,7 +2,7 @@
 
 use crate::error::SessionError;
 use braid_host::HostConfig;
-use braid_recording::{Recorder, Recording, RecordingRequest, encode};
+use braid_recording::{Recorder, RecordingRequest, encode};
 use braid_shell::Counters;
 use serde::Serialize;
 use std::sync::Arc;
@@ -32,11 +32,10 @@ impl SessionRecording {
     }
 
     /// Begins it, before the machine starts.
-    pub(crate) fn begin(self, config: &HostConfig, counters: &Arc<Counters>) -> Result<Recording, SessionError> {
+    pub(crate) fn begin(self, config: &HostConfig, counters: &Arc<Counters>) -> Result<Recorder, SessionError> {
         let SessionRecording { request, role, around } = self;
         let build = env!("CARGO_PKG_VERSION");
         Recorder::create(&request, build, role, &(config, around), counters.clone())
-            .map(Recording::new)
             .map_err(|error| SessionError::Recording { file: request.file, error: error.to_string() })
     }
 }

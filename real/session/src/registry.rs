@@ -5,7 +5,6 @@
 //! start. Users see a pause, and no error.
 
 use crate::error::SessionError;
-use crate::held_volumes::Holds;
 use crate::host_view::HostView;
 use crate::volumes;
 use braid_base::VolumeId;
@@ -22,7 +21,6 @@ use tokio::sync::Mutex;
 #[derive(Clone, Debug)]
 pub struct VolumeRegistry {
     client: HostClient,
-    holds: Holds,
     follower: Arc<Mutex<Follower>>,
 }
 
@@ -40,14 +38,9 @@ pub fn held(description: &ArrayDescription) -> BTreeSet<VolumeId> {
 
 impl VolumeRegistry {
     /// The registry of a host that was started with the [`usable`] volumes of `description`.
-    pub fn new(
-        client: HostClient,
-        holds: Holds,
-        description: &ArrayDescription,
-    ) -> Result<VolumeRegistry, SessionError> {
+    pub fn new(client: HostClient, description: &ArrayDescription) -> Result<VolumeRegistry, SessionError> {
         let follower = Follower::new(Version(description.revision), &records(description)?);
-        follower.held().iter().for_each(|volume| holds.begin(*volume));
-        Ok(VolumeRegistry { client, holds, follower: Arc::new(Mutex::new(follower)) })
+        Ok(VolumeRegistry { client, follower: Arc::new(Mutex::new(follower)) })
     }
 
     /// The current description of the volume of this name, which the host knows from then on.
@@ -64,18 +57,13 @@ impl VolumeRegistry {
         // Held until the end, so that the host is told of changes in their order.
         let mut follower = self.follower.lock().await;
         for step in follower.follow(Version(description.revision), &records(description)?) {
-            match &step {
-                HostStep::Hold(volume) => {
-                    self.holds.begin(*volume);
-                    self.client.call(ArrayRequest::HoldVolume { volume: *volume }).await?;
-                }
-                // The host's wrapper also ends its hold.
-                HostStep::Adopt(volume) => {
-                    self.client.call(ArrayRequest::AdoptVolume { volume: volume.clone() }).await?;
-                }
-                HostStep::Drop(volume) => drop(self.client.call(ArrayRequest::DropVolume { volume: *volume }).await?),
-                HostStep::EndHold(volume) => self.holds.end(*volume),
-            }
+            self.client
+                .call(match &step {
+                    HostStep::Hold(volume) => ArrayRequest::HoldVolume { volume: *volume },
+                    HostStep::Adopt(volume) => ArrayRequest::AdoptVolume { volume: volume.clone() },
+                    HostStep::Drop(volume) | HostStep::EndHold(volume) => ArrayRequest::DropVolume { volume: *volume },
+                })
+                .await?;
             follower.did(&step);
         }
         Ok(())

@@ -3,7 +3,6 @@
 use crate::addressing::located;
 use crate::corruption_events::CorruptionReporter;
 use crate::error::{Loss, SessionError};
-use crate::held_volumes::ObservedHost;
 use crate::host_view::HostView;
 use crate::metrics::Metrics;
 use crate::mounts;
@@ -14,13 +13,14 @@ use braid_base::{DeviceId, FileSystemId, Generation, LockServerId, NodeId, Volum
 use braid_control::{
     ArrayDescription, ArrayFolder, ControlError, LeaseReport, Leases, MetadataService, Moment, MountReport, serving,
 };
+use braid_control_protocol::HoldingHost;
 use braid_files::{FileClient, FileClientConfig, Unmounted};
 use braid_host::{Acquisition, Host, HostConfig};
 use braid_host_leases::{Renewer, RenewerInput, RenewerStep, StopReason};
 use braid_layout::VolumeDescription;
-use braid_machine::{ArrayRequest, HostOutcome, HostRequest, Machine, MountRequest, NoDisk};
-use braid_recording::{Recorded, Recording, RecordingRequest};
-use braid_shell::{Addresses, Counters, HostClient, Listener, Node, run_host, run_service};
+use braid_machine::{ArrayRequest, HostOutcome, Machine, MountRequest, NoDisk};
+use braid_recording::{Recorded, RecordingRequest};
+use braid_shell::{Addresses, Counters, HostClient, Listener, Node, Watched, run_host, run_service};
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
@@ -45,6 +45,9 @@ static HOSTS: LazyLock<watch::Sender<usize>> = LazyLock::new(|| watch::channel(0
 /// Counts a host for as long as it has not ended.
 struct Counted;
 
+/// The host of a session, which starts no operation on volumes that are on hold.
+pub type SessionHost = Watched<HoldingHost<Host>>;
+
 /// A running host. If it is dropped, because the work that it was started for failed or was interrupted, it ends within a second.
 pub struct Session {
     folder: ArrayFolder,
@@ -52,7 +55,6 @@ pub struct Session {
     client: HostClient,
     view: HostView,
     registry: VolumeRegistry,
-    recording: Option<Recording>,
     /// Tells the task that ends the host how long that may take.
     end: oneshot::Sender<Option<Duration>>,
     ender: JoinHandle<()>,
@@ -104,21 +106,20 @@ impl Session {
         recording: Option<RecordingRequest>,
     ) -> Result<Session, SessionError> {
         let recording = recording.map(SessionRecording::of_host);
-        Session::start_around(folder, role, None, recording, |host, _| host).await
+        Session::start_around(folder, role, None, recording, |host, _| Unmounted(host)).await
     }
 
     /// As [`Session::start`], with a machine that `around` makes of the host, and that is recorded if that is asked for. With a `service`,
     /// other hosts can connect to the machine.
-    pub async fn start_around<M: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk> + 'static>(
+    pub async fn start_around<M: Machine<Request = MountRequest, Outcome = HostOutcome, Disk = NoDisk> + 'static>(
         folder: &ArrayFolder,
         role: &str,
         service: Option<Service>,
         recording: Option<SessionRecording>,
-        around: impl FnOnce(ObservedHost, Generation) -> M,
+        around: impl FnOnce(SessionHost, Generation) -> M,
     ) -> Result<Session, SessionError> {
         let servers = service.as_ref().map(|service| service.peers.clone()).unwrap_or_default();
         let surroundings = Surroundings { service, mounted: None, servers, directory: None, recording };
-        let around = |host, generation| Unmounted(around(host, generation));
         Session::start_with(folder, role, surroundings, around).await
     }
 
@@ -145,7 +146,7 @@ impl Session {
         folder: &ArrayFolder,
         role: &str,
         Surroundings { service, mounted, servers, directory, recording }: Surroundings,
-        around: impl FnOnce(ObservedHost, Generation) -> M,
+        around: impl FnOnce(SessionHost, Generation) -> M,
     ) -> Result<Session, SessionError> {
         // In a copy of the folder, it would be another host of the same generation to devices that are started by hand.
         let has_addresses = folder.describe()?.devices.iter().any(|device| device.address.is_some());
@@ -173,8 +174,10 @@ impl Session {
         let counters = Arc::new(Counters::default());
         let recording = recording.map(|recording| recording.begin(&config, &counters));
         let recording = recording.transpose().inspect_err(|_| release(folder, generation))?;
-        let (host, view) = ObservedHost::new(Host::new(config), recording.clone(), counters.clone());
-        let machine = Recorded::new(around(host, generation), recording.clone());
+        let held = config.held.clone();
+        let (host, view) = Watched::new(HoldingHost::new(Host::new(config), held));
+        let view = HostView::new(view, counters.clone());
+        let machine = Recorded::new(around(host, generation), recording);
         let stopped = async {
             let _ = stopped.await;
         };
@@ -189,7 +192,7 @@ impl Session {
                 (client, tokio::task::spawn_local(driver), Some(report))
             }
         };
-        let registry = VolumeRegistry::new(client.clone(), view.holds().clone(), &description)?;
+        let registry = VolumeRegistry::new(client.clone(), &description)?;
         let (losing, lost) = watch::channel(None);
         let renewer = LeaseRenewer {
             folder: folder.clone(),
@@ -211,7 +214,7 @@ impl Session {
         let running = (stop, driver, renewer, Counted::new());
         let ender = end_when_asked(asked, folder.clone(), (generation, client.clone(), view.clone()), running);
         let (folder, ender) = (folder.clone(), tokio::task::spawn_local(ender));
-        Ok(Session { folder, generation, client, view, registry, recording, end, ender, tasks, lost })
+        Ok(Session { folder, generation, client, view, registry, end, ender, tasks, lost })
     }
 
     pub fn folder(&self) -> &ArrayFolder {
@@ -231,11 +234,6 @@ impl Session {
     /// The state of the host.
     pub fn view(&self) -> &HostView {
         &self.view
-    }
-
-    /// The recording of the host and the machine around it, if there is one.
-    pub fn recording(&self) -> Option<&Recording> {
-        self.recording.as_ref()
     }
 
     pub fn registry(&self) -> &VolumeRegistry {
@@ -468,8 +466,7 @@ impl LeaseRenewer {
                 }
                 Err(error) => tracing::warn!("can't look up the array: {error}"),
             }
-            let held = !view.holds().is_empty();
-            tokio::time::sleep(if held { HOLD_HEARTBEAT } else { leases.heartbeat() }).await;
+            tokio::time::sleep(if view.holds_any() { HOLD_HEARTBEAT } else { leases.heartbeat() }).await;
         }
     }
 }

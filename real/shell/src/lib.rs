@@ -32,6 +32,7 @@ mod stream;
 mod transport;
 pub mod unix;
 mod warning;
+mod watched;
 
 pub use address::{Address, AddressError};
 pub use budget::{Account, BUDGET_MIN, Budget, Charge, DEFAULT_BUDGET};
@@ -44,6 +45,7 @@ pub use inbox::Node;
 pub use own_waker::OwnWaker;
 pub use stream::Listener;
 pub use warning::Warning;
+pub use watched::{View, Watched};
 
 use braid_base::NodeId;
 use braid_machine::{Abandon, Machine, NoDisk, OneDisk};

@@ -100,7 +100,7 @@ impl Machine for Role {
             Role::LockServer(server) => step_server(&mut **server, now, input, out),
             Role::Surveyor(surveyor) => step_server(&mut **surveyor, now, input, out),
             Role::Host(host) => step_host(&mut **host, now, input, out),
-            Role::Metadata(node) => step_host(&mut **node, now, input, out),
+            Role::Metadata(node) => step_as(&mut **node, now, input, out, RoleRequest::into_host, |outcome| outcome),
             Role::Composite(machine) => step_host(&mut **machine, now, input, out),
             Role::FileHost(client) => {
                 step_as(&mut **client, now, input, out, RoleRequest::into_host, |outcome| outcome);
@@ -137,12 +137,14 @@ fn step_host<M>(machine: &mut M, now: Now, input: InputOf<Role>, out: &mut Effec
 where
     M: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk> + ?Sized,
 {
-    if let Input::Request { op, request: RoleRequest::Mount(MountRequest::Files { .. }) } = input {
+    if let Input::Request { op, request: RoleRequest::Mount(MountRequest::Files { .. } | MountRequest::Server(_)) } =
+        input
+    {
         return out.reply(op, Err(HostError::Files(FilesError::NotMounted)));
     }
     let request = |request: RoleRequest| match request.into_host() {
         MountRequest::Host(request) => request,
-        MountRequest::Files { .. } => unreachable!("just seen"),
+        other => unreachable!("just seen: {other:?}"),
     };
     step_as(machine, now, input, out, request, |outcome| outcome);
 }

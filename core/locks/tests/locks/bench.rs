@@ -3,7 +3,7 @@
 
 use braid_base::limits::Settings;
 use braid_base::{BlockRange, Clock, Generation, LockServerId, NodeId, Now, ObjectId, Time};
-use braid_locks::{DISK_BYTES, LockServer, LockServerConfig};
+use braid_locks::{DISK_BYTES, FenceCause, LockServer, LockServerConfig};
 use braid_machine::{Effect, Effects, Input, Machine};
 use braid_wire::{
     LockAnswer, LockCommand, LockExtent, LockMode, LockReply, LockRequest, LockTerm, Message, MonitorAnswer,
@@ -59,6 +59,11 @@ pub fn extents(mode: LockMode, ranges: &[(u64, u64)]) -> Vec<LockExtent> {
 }
 
 impl Bench {
+    /// The hosts that the server has decided to fence, and why.
+    pub fn fence_decisions(&self) -> Vec<(Generation, FenceCause)> {
+        self.server.fence_decisions().map(|decision| (decision.host, decision.cause)).collect()
+    }
+
     pub fn new() -> Bench {
         let start = Generation(1);
         let mut bench = Bench {

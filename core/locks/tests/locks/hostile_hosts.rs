@@ -44,7 +44,7 @@ fn a_host_that_keeps_a_lock_of_a_volume_is_fenced_whether_the_lock_is_cached_or_
         assert!(bench.fences.is_empty(), "operations last that long");
         bench.pass_with_monitor(SECOND * 3, &[ONE, TWO], &[]);
         assert_eq!(bench.fences.front().map(|(_, hosts)| hosts.clone()), Some(vec![ONE]));
-        assert_eq!(bench.server.take_fence_decisions(), [(ONE, FenceCause::KeepsLocks)]);
+        assert_eq!(bench.fence_decisions(), [(ONE, FenceCause::KeepsLocks)]);
         bench.fence_all();
         assert_eq!(bench.hear(TWO), granted(1, true));
     }
