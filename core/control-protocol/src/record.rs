@@ -130,6 +130,15 @@ impl VolumeRecord {
         self.state == VolumeState::Ready || self.held_by().is_some()
     }
 
+    /// The volume, including the target of a migration that is about to begin.
+    pub fn widest(&self) -> VolumeDescription {
+        match &self.state {
+            VolumeState::Draining { to: to @ Change::Move(_), .. }
+            | VolumeState::Reordering { to: to @ Change::Move(_), .. } => to.applied_to(&self.volume),
+            _ => self.volume.clone(),
+        }
+    }
+
     /// The same volume in this state.
     pub(crate) fn in_state(&self, state: VolumeState) -> VolumeRecord {
         VolumeRecord { volume: self.volume.clone(), state, copied: self.copied }

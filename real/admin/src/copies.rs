@@ -284,7 +284,11 @@ mod tests {
     fn copy(generation: u32) -> FolderCopy {
         let creation = serde_json::json!({"devices": 0, "size": 1, "layout": "raid1:2", "unit": 65536, "volumes": []});
         let creation = serde_json::from_value(creation).expect("it is a creation");
-        FolderCopy { description: ArrayDescription::new(Vec::new(), creation), generation, lived_by: BTreeMap::new() }
+        FolderCopy {
+            description: ArrayDescription::new(braid_base::ArrayId([7; 16]), Vec::new(), creation),
+            generation,
+            lived_by: BTreeMap::new(),
+        }
     }
 
     #[test]

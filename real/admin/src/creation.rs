@@ -7,7 +7,7 @@ use braid_base::limits::{LOCK_SERVERS_MAX, Settings};
 use braid_base::units::format_size;
 use braid_control::{
     ArrayDescription, ArrayFolder, ControlError, Creation, DeviceEntry, DeviceState, LEASE_MILLIS_MAX,
-    LEASE_MILLIS_MIN, monitor_file, shell_word,
+    LEASE_MILLIS_MIN, monitor_file, new_array_id, shell_word,
 };
 use braid_layout::{Layout, RaidLevel};
 use braid_store::{SIZE_MIN, StoreConfig};
@@ -201,7 +201,7 @@ pub fn open_or_create(folder: &ArrayFolder, asked: &CreateOptions) -> Result<Arr
         }
         Err(ControlError::NoArray { .. }) => {
             let creation = asked.creation()?;
-            let description = ArrayDescription::new(device_entries(&creation), creation);
+            let description = ArrayDescription::new(new_array_id(), device_entries(&creation), creation);
             refuse_left_overs(folder, &description)?;
             folder.create(&description)?;
             description
@@ -257,7 +257,7 @@ fn refuse_left_overs(folder: &ArrayFolder, description: &ArrayDescription) -> Re
 
 /// The layout of `scheme` on this many devices, with units of `unit` bytes.
 pub fn layout(scheme: RaidLevel, devices: usize, unit: u64) -> Result<Layout, Failure> {
-    Ok(braid_session::layout(scheme, devices, unit)?)
+    Ok(braid_description::layout(scheme, devices, unit)?)
 }
 
 /// Refuses a size that is not a multiple of the block size.

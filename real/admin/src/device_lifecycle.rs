@@ -21,7 +21,7 @@ use braid_base::units::format_size;
 use braid_base::{ArrayId, DeviceId, DiskId, Generation, VolumeId};
 use braid_control::{
     ArrayDescription, ArrayFolder, ControlError, DeviceEntry, DeviceReport, DeviceState, DiskEntry, Moment,
-    MonitorReport, ReportedState, VolumeEntry, parse_disk, shell_word,
+    MonitorReport, ReportedState, parse_disk, shell_word,
 };
 use braid_control_protocol::{DeviceChange, Done, Error, Tag, Timing};
 use braid_layout::VolumeDescription;
@@ -118,11 +118,6 @@ pub fn find(description: &ArrayDescription, id: u16) -> Result<&DeviceEntry, Fai
         Failure::unreachable("no-such-device", format!("the array has no device {id}"))
             .hint(format!("there are: {}", all.join(", ")))
     })
-}
-
-/// The volumes that lie on a device, or are migrating to it.
-pub fn volumes_on(description: &ArrayDescription, id: u16) -> impl Iterator<Item = &VolumeEntry> {
-    description.volumes.iter().filter(move |volume| volume.has_to_do_with(id))
 }
 
 /// The monitor's report on a device.
@@ -548,7 +543,7 @@ fn unused_file(folder: &Path, description: &ArrayDescription, stem: &str) -> Pat
 mod tests {
     use super::*;
     use braid_base::VolumeId;
-    use braid_control::SpareReport;
+    use braid_control::{SpareReport, VolumeEntry};
     use braid_layout::{Atomicity, Layout};
     use std::os::fd::AsRawFd;
 
@@ -562,7 +557,7 @@ mod tests {
     fn description(devices: u16) -> ArrayDescription {
         let creation =
             crate::creation::CreateOptions { devices: Some(devices), ..Default::default() }.creation().unwrap();
-        ArrayDescription::new(crate::creation::device_entries(&creation), creation)
+        ArrayDescription::new(braid_control::new_array_id(), crate::creation::device_entries(&creation), creation)
     }
 
     fn new_disk(path: Option<PathBuf>) -> NewDisk {

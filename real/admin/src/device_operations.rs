@@ -125,7 +125,7 @@ fn refuse_to_stop_volumes(
     device: DeviceId,
 ) -> Result<(), Failure> {
     let mut stopped = Vec::new();
-    for entry in device_lifecycle::volumes_on(description, device.0) {
+    for entry in description.volumes_on(device.0) {
         let volume = volumes::describe(entry)?;
         let health = VolumeHealth::of(&volume, monitor, |_| true);
         if volume.layout.redundancy_units() == 0 && !matches!(health, VolumeHealth::Unavailable(_)) {

@@ -2,6 +2,7 @@
 
 use braid_client::{Error as ClientError, FilesError};
 use braid_control::{ArrayFolder, ControlError, Distrust, LockHolder, shell_word};
+use braid_description::{DescriptionError, Refusal};
 use braid_layout::{LayoutError, RaidLevelError, RingError, VolumeError};
 use braid_machine::{DiskError, HostError};
 use braid_session::{Loss, SessionError};
@@ -47,6 +48,8 @@ pub enum Exit {
     Terminated = 143,
 }
 
+/// The code if there is a volume of that name already.
+pub(crate) const EXISTS: &str = "volume-exists";
 /// The code of a file or folder that other users could change.
 pub const UNTRUSTED: &str = "untrusted";
 
@@ -218,22 +221,12 @@ impl From<&SessionError> for Failure {
             SessionError::Host(error) => Failure::from(error.clone()),
             SessionError::NotUp { dir } => Failure::unreachable("not-up", message)
                 .hint(format!("start it with `braid up --dir {}`", shell_word(dir))),
-            SessionError::OfCopy { .. } => Failure::failed("copied-folder", message)
-                .hint("use the folder of the original, or end the original and give the devices of the copy other addresses"),
+            SessionError::OfCopy { .. } => Failure::failed("copied-folder", message).hint(
+                "use the folder of the original, or end the original and give the devices of the copy other addresses",
+            ),
             SessionError::Recording { .. } => Failure::failed("recording-failed", message)
                 .hint("the file of --record must not exist, and its folder must"),
-            SessionError::NoSuchVolume { others, .. } => {
-                let hint = match others.as_slice() {
-                    [] => "there are none: create one with `braid volume create`".to_string(),
-                    names => format!("there are: {}", names.join(", ")),
-                };
-                Failure::unreachable("no-such-volume", message).hint(hint)
-            }
-            SessionError::VolumeCreating { name } => Failure::failed("volume-creating", message).hint(format!(
-                "remove it with `braid volume delete {name} --yes`; or create it again with the same arguments"
-            )),
-            SessionError::VolumeDeleting { name } => Failure::failed("volume-deleting", message)
-                .hint(format!("`braid volume delete {name} --yes` completes the deletion")),
+            SessionError::Description(error) => Failure::from(error),
             SessionError::NoSuchFileSystem { others, .. } => {
                 let hint = match others.as_slice() {
                     [] => "there are none: create one with `braid fs create`".to_string(),
@@ -243,17 +236,60 @@ impl From<&SessionError> for Failure {
             }
             SessionError::FileSystemNotReady { .. } => Failure::failed("file-system-not-ready", message)
                 .hint("`braid fs create` with the same arguments completes a creation, `braid fs delete` a deletion"),
-            SessionError::OfFileSystem { file_system, .. } => Failure::usage("belongs-to-file-system", message)
+            SessionError::Acquisition { .. } => Failure::failed("description-damaged", message),
+        }
+    }
+}
+
+impl From<&DescriptionError> for Failure {
+    fn from(error: &DescriptionError) -> Failure {
+        let message = error.to_string();
+        match error {
+            DescriptionError::NoSuchVolume { others, .. } => {
+                let hint = match others.as_slice() {
+                    [] => "there are none: create one with `braid volume create`".to_string(),
+                    names => format!("there are: {}", names.join(", ")),
+                };
+                Failure::unreachable("no-such-volume", message).hint(hint)
+            }
+            DescriptionError::VolumeCreating { name } => Failure::failed("volume-creating", message).hint(format!(
+                "remove it with `braid volume delete {name} --yes`; or create it again with the same arguments"
+            )),
+            DescriptionError::VolumeDeleting { name } => Failure::failed("volume-deleting", message)
+                .hint(format!("`braid volume delete {name} --yes` completes the deletion")),
+            DescriptionError::OfFileSystem { file_system, .. } => Failure::usage("belongs-to-file-system", message)
                 .hint(format!(
                     "use the files: `braid fs --help`; `braid fs delete {file_system}` deletes the file system with its volumes"
                 )),
-            SessionError::Unit { .. } => Failure::usage("bad-unit", message),
-            SessionError::RaidLevel(_) | SessionError::Layout(_) => Failure::usage("bad-layout", message),
-            SessionError::Volume(_) => Failure::usage("bad-volume", message),
-            SessionError::Ordering(_)
-            | SessionError::Atomicity(_)
-            | SessionError::ParitySite(_)
-            | SessionError::Acquisition { .. } => Failure::failed("description-damaged", message),
+            DescriptionError::Unit { .. } => Failure::usage("bad-unit", message),
+            DescriptionError::RaidLevel(_) | DescriptionError::Layout(_) => Failure::usage("bad-layout", message),
+            DescriptionError::Volume(_) => Failure::usage("bad-volume", message),
+            DescriptionError::Ordering(_)
+            | DescriptionError::Atomicity(_)
+            | DescriptionError::ParitySite(_) => Failure::failed("description-damaged", message),
+        }
+    }
+}
+
+impl From<DescriptionError> for Failure {
+    fn from(error: DescriptionError) -> Failure {
+        Failure::from(&error)
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Failure {
+        let message = refusal.to_string();
+        match refusal {
+            Refusal::VolumeExists { .. } => Failure::failed(EXISTS, message),
+            Refusal::NameOfFileSystem { .. } | Refusal::VolumeInTheWay { .. } => {
+                Failure::failed(EXISTS, message).hint("choose another name")
+            }
+            Refusal::TooManyFileSystems => {
+                Failure::usage("too-many-file-systems", message).hint("delete one with `braid fs delete`")
+            }
+            Refusal::NumbersUsed => Failure::failed("no-number", message),
+            Refusal::Description(error) => Failure::from(&error),
         }
     }
 }

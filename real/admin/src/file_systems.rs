@@ -13,7 +13,7 @@ use crate::volume_hold::{self, Ended, Judge, Questions, Subject, Work, Worker};
 use crate::volumes::{self, CHUNK_BLOCKS, NO_ROOM, Plan, describe};
 use braid_base::limits::Settings;
 use braid_base::units::format_size;
-use braid_base::{BLOCK_BYTES, FileSystemId, Generation, Time, VolumeId, limits};
+use braid_base::{BLOCK_BYTES, FileSystemId, Generation, Time, VolumeId};
 use braid_control::{
     ArrayDescription, ArrayFolder, ControlError, FileSystemEntry, FileSystemState, HostEntry, Moment, VolumeEntry,
     WhenUnavailable,
@@ -152,7 +152,7 @@ pub async fn create(session: &Session, new: &NewFileSystem) -> Result<FileSystem
     check_name(&new.name)?;
     new.shards.check()?;
     let (folder, name) = (session.folder(), &new.name);
-    let subject = Subject::NewFileSystem(Box::new(new.clone()));
+    let subject = Subject::NewFileSystem(Box::new(FileSystemEntry::new(name.clone(), new.shards.entry(0))));
     let operation = FileSystemCreation::of(session.generation(), FileSystemTiming::default());
     let Ended { result, reasons, .. } = perform(session, subject, name, operation, Some(new)).await;
     match result {
@@ -248,41 +248,6 @@ pub fn check_name(name: &str) -> Result<(), Failure> {
     let hint =
         format!("use up to {NAME_CHARACTERS_MAX} letters, digits, '-', '_' and '.', beginning with a letter or digit");
     Err(Failure::usage("bad-name", format!("'{name}' is not a valid name of a file system")).hint(hint))
-}
-
-/// Adds a file system that the host `by` creates to the description, which has none of its name.
-pub(crate) fn enter(
-    description: &mut ArrayDescription,
-    new: &NewFileSystem,
-    by: Generation,
-) -> Result<FileSystemEntry, Failure> {
-    let name = new.name.as_str();
-    let most = limits::FILE_SYSTEMS_MAX;
-    let there: usize = description.file_systems.iter().map(|entry| entry.servers().len()).sum();
-    if there + usize::from(new.shards.servers) > most {
-        let message =
-            format!("an array has at most {most} file systems, and a file system counts once for each metadata server");
-        return Err(Failure::usage("too-many-file-systems", message).hint("delete one with `braid fs delete`"));
-    }
-    let last = description.last_file_system.checked_add(u16::from(new.shards.servers));
-    let last = last.ok_or_else(|| Failure::failed("no-number", "all numbers of file systems have been used"))?;
-    let id = description.last_file_system + 1;
-    let entry = FileSystemEntry {
-        name: name.to_string(),
-        id,
-        state: FileSystemState::Creating,
-        by: Some(by.0),
-        evict_after_seconds: None,
-        unavailable: None,
-        shards: new.shards.entry(id),
-    };
-    if let Some(taken) = entry.volumes().iter().find(|name| description.volume(name).is_some()) {
-        let message = format!("file system '{name}' needs volumes of its own, but there is already a volume '{taken}'");
-        return Err(Failure::failed("volume-exists", message).hint("choose another name"));
-    }
-    description.last_file_system = last;
-    description.file_systems.push(entry.clone());
-    Ok(entry)
 }
 
 /// The volumes of a new file system, if there is room for all.
@@ -533,43 +498,6 @@ async fn await_unreported(folder: &ArrayFolder, entry: &FileSystemEntry) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::creation::CreateOptions;
-
-    fn description() -> ArrayDescription {
-        let creation = CreateOptions::default().creation().unwrap();
-        ArrayDescription::new(creation::device_entries(&creation), creation)
-    }
-
-    fn new(servers: u8) -> NewFileSystem {
-        let shards = ShardChoice { servers, ..ShardChoice::default() };
-        NewFileSystem { name: "home".into(), bytes: None, scheme: None, shards }
-    }
-
-    #[test]
-    fn numbers_of_file_systems_are_not_used_again() {
-        let mut description = description();
-        let one = new(1);
-        let first = enter(&mut description, &one, Generation(3)).unwrap();
-        description.file_systems.clear();
-        assert_eq!((first.id, enter(&mut description, &one, Generation(3)).unwrap().id), (1, 2));
-    }
-
-    #[test]
-    fn each_shard_has_a_number_and_a_volume_and_one_server_is_written_as_before() {
-        let mut description = description();
-        let several = enter(&mut description, &new(3), Generation(3)).unwrap();
-        assert_eq!(several.servers(), [1, 2, 3].map(FileSystemId));
-        assert_eq!(several.volumes(), ["home.meta", "home.meta1", "home.meta2", "home.data"]);
-        let after = enter(&mut description, &NewFileSystem { name: "other".into(), ..new(1) }, Generation(3)).unwrap();
-        assert_eq!(after.id, 4);
-        let written = serde_json::to_string(&after).unwrap();
-        assert_eq!(written, r#"{"name":"other","id":4,"state":"creating","by":3}"#);
-        for number in 0..7 {
-            enter(&mut description, &NewFileSystem { name: format!("n{number}"), ..new(8) }, Generation(3)).unwrap();
-        }
-        let too_many = NewFileSystem { name: "more".into(), ..new(8) };
-        assert_eq!(enter(&mut description, &too_many, Generation(3)).unwrap_err().code, "too-many-file-systems");
-    }
 
     #[test]
     fn what_is_free_has_room_for_both_volumes() {

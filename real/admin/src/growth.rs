@@ -43,7 +43,7 @@ impl Array {
     /// `volume-moving`, `volume-reordering`, `not-up`.
     pub async fn grow_volume(&self, name: &str, bytes: u64, progress: impl Fn(&str)) -> Result<Grown, Failure> {
         // A file system relies on the size of its volumes.
-        braid_session::find_for_programs(&self.folder().describe()?, name)?;
+        braid_description::find_for_programs(&self.folder().describe()?, name)?;
         require_up(self.folder())?;
         let grow = async |session: &Session| grow(session, name, bytes, progress).await;
         self.with_host("volume resize", grow).await

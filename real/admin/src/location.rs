@@ -107,7 +107,7 @@ impl Array {
         let state = FolderState::read(self)?;
         let entry = device_lifecycle::find(&state.description, id)?;
         let mut parts = Vec::new();
-        for entry in device_lifecycle::volumes_on(&state.description, id) {
+        for entry in state.description.volumes_on(id) {
             let volume = volumes::describe(entry)?;
             let target = volume.target();
             let sides = [(Some(volume), false), (target, true)].into_iter();
@@ -157,9 +157,7 @@ impl FolderState {
             entry: entry.clone(),
             report: reports.clone().find(|report| report.id == entry.id).cloned(),
             file: entry.path(&array.folder().absolute()),
-            volumes: device_lifecycle::volumes_on(&self.description, entry.id)
-                .map(|volume| volume.name.clone())
-                .collect(),
+            volumes: self.description.volumes_on(entry.id).map(|volume| volume.name.clone()).collect(),
             pid: process.and_then(|process| process.pid),
             address: process
                 .map(|process| &process.address)

@@ -170,7 +170,7 @@ async fn migrate(
     let migration = match to {
         Some(to) => {
             check_target(session, entry, &to).await?;
-            let Change::Move(target) = braid_session::change(&EntryChange::Move(to))? else {
+            let Change::Move(target) = braid_description::change(&EntryChange::Move(to))? else {
                 unreachable!("a target is a move")
             };
             Migration::to(own, target, timing)
@@ -343,7 +343,7 @@ pub fn target(
 /// Fails if a device has too little space for its part of the target.
 async fn check_target(session: &Session, entry: &VolumeEntry, to: &PlacementEntry) -> Result<(), Failure> {
     let before = volumes::describe(entry)?;
-    let after = braid_session::change(&EntryChange::Move(to.clone()))?.applied_to(&before);
+    let after = braid_description::change(&EntryChange::Move(to.clone()))?.applied_to(&before);
     after.check()?;
     let what = format!("migration of volume '{}' can't begin", entry.name);
     volumes::require_in(session.folder(), &after.holders(), &what)?;

@@ -126,11 +126,11 @@ fn needed_blocks(description: &ArrayDescription, id: u16) -> Result<u64, Failure
         let there = volumes::describe(volume)?.object_on(DeviceId(id)).map_or(0, |range| range.count);
         Ok(there.next_multiple_of(volumes::CHUNK_BLOCKS))
     };
-    device_lifecycle::volumes_on(description, id).map(blocks).sum()
+    description.volumes_on(id).map(blocks).sum()
 }
 
 fn refuse_to_lose(description: &ArrayDescription, id: u16) -> Result<(), Failure> {
-    for volume in device_lifecycle::volumes_on(description, id) {
+    for volume in description.volumes_on(id) {
         if volumes::describe(volume)?.layout.redundancy_units() == 0 {
             let message =
                 format!("volume '{}' has no redundancy: its data on device {id} would be lost for good", volume.name);
@@ -150,7 +150,7 @@ fn with_losses(folder: &ArrayFolder, id: u16, failure: Failure) -> Result<Failur
     }
     let description = folder.describe()?;
     let (mut losses, mut missing) = (Vec::new(), Vec::new());
-    for entry in device_lifecycle::volumes_on(&description, id) {
+    for entry in description.volumes_on(id) {
         let volume = volumes::describe(entry)?;
         let mut gone = vec![DeviceId(id)];
         for device in volume.holders() {

@@ -145,19 +145,9 @@ fn unknown(what: &str, found: &str) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use braid_control::FileSystemState;
 
     fn entry(choice: &ShardChoice) -> FileSystemEntry {
-        let state = FileSystemState::Creating;
-        FileSystemEntry {
-            name: "home".into(),
-            id: 7,
-            state,
-            by: None,
-            evict_after_seconds: None,
-            unavailable: None,
-            shards: choice.entry(7),
-        }
+        FileSystemEntry { id: 7, ..FileSystemEntry::new("home".into(), choice.entry(7)) }
     }
 
     #[test]

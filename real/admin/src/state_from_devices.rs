@@ -324,7 +324,7 @@ pub fn require_current(description: &ArrayDescription, plan: &Plan) -> Result<()
 fn difference(description: &ArrayDescription, device: DeviceId, view: &JournalView) -> Result<Option<String>, Failure> {
     let mut strangers = view.objects.clone();
     for entry in &description.volumes {
-        let VolumeRecord { volume, state, .. } = braid_session::record(entry)?;
+        let VolumeRecord { volume, state, .. } = braid_description::record(entry)?;
         let as_described = |volume: &VolumeDescription| volume.object_on(device).map(|range| (range, volume.ordering));
         let is = as_described(&volume);
         // A change under way is completed or reverted at the next start.

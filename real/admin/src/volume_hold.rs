@@ -17,6 +17,7 @@ use braid_control_protocol::{
     Administrator, Answer, Change, Creation, Deletion, Done, Effect, Error, Input, Operation, Question, Stage, Tag,
     Timing,
 };
+pub(crate) use braid_description::Subject;
 use braid_ordering::Ordering;
 use braid_session::{HEARTBEAT, Session};
 use braid_shell::HostClient;
@@ -24,7 +25,7 @@ pub(crate) use file_systems::ask_ownership;
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
 use std::time::{Duration, Instant};
-pub(crate) use store::{Judge, Questions, Subject};
+pub(crate) use store::{Judge, Questions};
 
 pub use store::Answered;
 use tokio::task::JoinSet;

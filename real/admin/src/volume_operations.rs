@@ -132,7 +132,7 @@ impl Array {
         let description = self.folder().describe()?;
         let volume = match description.volume(name) {
             Some(entry) if description.file_system_of(entry).is_none() => volumes::describe(entry)?,
-            _ => volumes::describe(braid_session::find_for_programs(&description, name)?)?,
+            _ => volumes::describe(braid_description::find_for_programs(&description, name)?)?,
         };
         require_up(self.folder())?;
         volumes::require_in(self.folder(), &volume.devices, &format!("volume '{name}' can't be deleted"))
@@ -147,7 +147,7 @@ impl Array {
     /// Sets what requests for a volume do while devices are missing that they need, for connections that are opened afterwards. Returns the
     /// setting before. The array need not be up. Errors: `no-such-volume`, `is-an-attribute-volume`, `volume-reordering`.
     pub fn set_unavailable(&self, name: &str, to: WhenUnavailable) -> Result<WhenUnavailable, Failure> {
-        if braid_session::find_for_programs(&self.folder().describe()?, name)?.attribute_volume {
+        if braid_description::find_for_programs(&self.folder().describe()?, name)?.attribute_volume {
             let message = format!("{name} is an attribute volume: each request has a time-out of its own");
             return Err(Failure::usage("is-an-attribute-volume", message));
         }
@@ -168,7 +168,7 @@ impl Array {
         progress: impl Fn(&str),
     ) -> Result<OrderingChange, Failure> {
         // A file system relies on the ordering of its volumes.
-        let before = braid_session::find_for_programs(&self.folder().describe()?, name)?.ordering.clone();
+        let before = braid_description::find_for_programs(&self.folder().describe()?, name)?.ordering.clone();
         let change = async |session: &braid_session::Session| volume_hold::change(session, name, to, progress).await;
         let changed = self.with_host("volume set-ordering", change).await?;
         Ok(OrderingChange { before, changed })

@@ -1,7 +1,7 @@
 //! Volumes: creating and deleting them with their components on the devices.
 
 use crate::creation::{self, DEFAULT_VOLUME};
-use crate::failure::Failure;
+use crate::failure::{EXISTS, Failure};
 use crate::file_systems::{self, NewFileSystem};
 use crate::parity_site;
 use crate::shards::ShardChoice;
@@ -18,15 +18,13 @@ use braid_wire::{Managed, Task};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-pub use braid_session::{describe, describe_widest, find};
+pub use braid_description::{describe, describe_widest, find};
 
 /// So many numbers are tried for a new volume, if others are created at the same time.
 const NUMBERS_TRIED: u32 = 10;
 /// The first start of an array waits so long for devices that are not in yet, and looks for them in this interval.
 const MEMBERS_WAIT: Duration = Duration::from_secs(30);
 const MEMBERS_PAUSE: Duration = Duration::from_millis(100);
-/// The failure code if a name is taken.
-const EXISTS: &str = "volume-exists";
 
 /// The failure code if the initial volumes of an array do not fit on its devices.
 pub const NO_ROOM: &str = "no-room";
@@ -420,7 +418,8 @@ mod tests {
     #[test]
     fn two_commands_with_the_same_parameters_create_one_volume() {
         let creation = creation::CreateOptions { devices: Some(5), ..Default::default() }.creation().unwrap();
-        let mut description = ArrayDescription::new(creation::device_entries(&creation), creation);
+        let mut description =
+            ArrayDescription::new(braid_base::ArrayId([7; 16]), creation::device_entries(&creation), creation);
         let scheme = "raid5:4+1".parse().unwrap();
         let (ordering, atomicity) = (Ordering::Timestamp, Atomicity::Implied);
         let plan = Plan {

@@ -206,7 +206,8 @@ impl Array {
         self.on_thread(async move {
             let described = async {
                 let description = inner.folder.describe().map_err(SessionError::from)?;
-                match braid_session::find_for_programs(&description, &name)?.attribute_volume {
+                let found = braid_description::find_for_programs(&description, &name).map_err(SessionError::from)?;
+                match found.attribute_volume {
                     found if found == attribute_volume => Ok(inner.registry.take_in(&inner.folder, &name).await?),
                     true => Err(Error::IsAnAttributeVolume),
                     false => Err(Error::NotAnAttributeVolume),

@@ -1,6 +1,7 @@
 //! Errors of calls.
 
 use braid_base::DeviceId;
+use braid_description::DescriptionError;
 use braid_machine::HostError;
 use braid_recipes::fencing_token::Unguardable;
 use braid_session::SessionError;
@@ -169,7 +170,7 @@ impl From<SessionError> for Error {
     fn from(error: SessionError) -> Error {
         match error {
             SessionError::Host(error) => Error::from(error),
-            SessionError::NoSuchVolume { .. } => Error::NoSuchVolume,
+            SessionError::Description(DescriptionError::NoSuchVolume { .. }) => Error::NoSuchVolume,
             error => Error::Array(Arc::new(error)),
         }
     }

@@ -176,13 +176,9 @@ mod tests {
         .unwrap();
         array.volumes = volumes.to_vec();
         let entry = |(id, state): (usize, &FileSystemState)| FileSystemEntry {
-            name: "home".into(),
             id: id as u16,
             state: *state,
-            by: None,
-            evict_after_seconds: None,
-            unavailable: None,
-            shards: None,
+            ..FileSystemEntry::new("home".into(), None)
         };
         array.file_systems = files.iter().enumerate().map(entry).collect();
         array

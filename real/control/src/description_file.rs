@@ -1,14 +1,20 @@
 //! The file of the array's description: it is created, read, and changed by compare-and-swap.
 
 use crate::changes;
-use crate::description::ArrayDescription;
 use crate::error::ControlError;
 use crate::file::{self, Durability};
 use crate::folder::ArrayFolder;
 use crate::paths::{DESCRIPTION, HOSTS, RESERVE};
 use crate::private_files::create_private_folder;
 use crate::reserve;
+use braid_base::ArrayId;
+use braid_description::ArrayDescription;
 use std::io::ErrorKind;
+
+/// A name that no other array has.
+pub fn new_array_id() -> ArrayId {
+    ArrayId(uuid::Uuid::new_v4().into_bytes())
+}
 
 impl ArrayFolder {
     /// Creates the folder if it is missing, and puts a new array into it.
@@ -21,7 +27,7 @@ impl ArrayFolder {
         if self.path(DESCRIPTION).exists() {
             return Err(ControlError::ArrayExists { dir: self.dir().to_path_buf() });
         }
-        self.consistent(description)?;
+        consistent(self, description)?;
         reserve::fill(&self.path(RESERVE))?;
         self.begin_generations()?;
         // The description is written last, because the array exists from then on.
@@ -44,7 +50,7 @@ impl ArrayFolder {
         self.require_trust()?;
         let description: Option<ArrayDescription> = file::read(&path)?;
         let description = description.ok_or_else(|| ControlError::NoArray { dir: self.dir().to_path_buf() })?;
-        self.consistent(&description)?;
+        consistent(self, &description)?;
         Ok(description)
     }
 
@@ -54,26 +60,33 @@ impl ArrayFolder {
         &self,
         change: impl FnOnce(&mut ArrayDescription) -> Result<T, E>,
     ) -> Result<T, E> {
+        self.replace_description(|before| before.changed(change).map(|(returned, next)| (returned, Some(next))))
+    }
+
+    /// Replaces the description by what `decide` makes of its current content, if that is another one, under the lock that excludes other
+    /// writers. Returns what `decide` returns.
+    pub fn replace_description<T, E: From<ControlError>>(
+        &self,
+        decide: impl FnOnce(&ArrayDescription) -> Result<(T, Option<ArrayDescription>), E>,
+    ) -> Result<T, E> {
         let lock = self.lock()?;
         let before = self.describe()?;
-        let mut description = before.clone();
-        let returned = change(&mut description)?;
-        self.consistent(&description)?;
-        description.revision += 1;
-        description.schema = description.needed_schema();
+        let (returned, next) = decide(&before)?;
+        let Some(next) = next else { return Ok(returned) };
+        consistent(self, &next)?;
         self.require_lock(&lock)?;
-        self.replace(&self.path(DESCRIPTION), &description, Durability::Durable)?;
-        for event in changes::events(&before, &description) {
+        self.replace(&self.path(DESCRIPTION), &next, Durability::Durable)?;
+        for event in changes::events(&before, &next) {
             if let Err(error) = self.append_event(&event) {
                 tracing::warn!("can't record an event: {error}");
             }
         }
         Ok(returned)
     }
+}
 
-    fn consistent(&self, description: &ArrayDescription) -> Result<(), ControlError> {
-        description.check().map_err(|reason| ControlError::Inconsistent { file: self.path(DESCRIPTION), reason })
-    }
+fn consistent(folder: &ArrayFolder, description: &ArrayDescription) -> Result<(), ControlError> {
+    description.check().map_err(|reason| ControlError::Inconsistent { file: folder.path(DESCRIPTION), reason })
 }
 
 #[cfg(test)]

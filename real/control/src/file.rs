@@ -3,6 +3,8 @@
 use crate::error::holds;
 use crate::private_files::private_file;
 use crate::{ControlError, LockHolder, Process};
+pub(crate) use braid_description::SCHEMA;
+use braid_description::{FormatError, SCHEMA_OF_GROWTH};
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -11,12 +13,6 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-
-/// The schema of every file in the folder, as this release writes it.
-pub(crate) const SCHEMA: u64 = 2;
-/// The schema of a description while a volume grows. The release before does not know that change: it says that a newer release is needed,
-/// instead of that the file is damaged.
-pub(crate) const SCHEMA_OF_GROWTH: u64 = 3;
 
 /// How long to wait for a lock that is held only for a few file operations at a time.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
@@ -54,25 +50,19 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Contro
 
 /// The value in this text of `path`.
 pub(crate) fn parse<T: DeserializeOwned>(path: &Path, text: &[u8]) -> Result<T, ControlError> {
-    let damaged = |reason: String| ControlError::Damaged { file: path.to_path_buf(), reason };
-    // The schema is checked first, because this release may not be able to parse what a later release wrote.
-    let value: serde_json::Value = serde_json::from_slice(text).map_err(|error| damaged(error.to_string()))?;
-    match value.get("schema").and_then(serde_json::Value::as_u64) {
-        None => return Err(damaged("it has no schema number".to_string())),
-        Some(found) if found > SCHEMA_OF_GROWTH => {
-            return Err(ControlError::NewerSchema { file: path.to_path_buf(), found, known: SCHEMA_OF_GROWTH });
+    braid_description::parse(text).map_err(|error| match error {
+        FormatError::Damaged(reason) => ControlError::Damaged { file: path.to_path_buf(), reason },
+        FormatError::Newer { found } => {
+            ControlError::NewerSchema { file: path.to_path_buf(), found, known: SCHEMA_OF_GROWTH }
         }
-        Some(_) => {}
-    }
-    serde_json::from_value(value).map_err(|error| damaged(error.to_string()))
+    })
 }
 
 /// Replaces the content of `path` with `value`. The caller holds a lock that excludes other writers of this path.
 pub(crate) fn replace<T: Serialize>(path: &Path, value: &T, durability: Durability) -> Result<(), ControlError> {
     // Paths that are not UTF-8 have none.
     let unfit = |error: serde_json::Error| ControlError::file("write", path)(std::io::Error::from(error));
-    let mut text = serde_json::to_vec_pretty(value).map_err(unfit)?;
-    text.push(b'\n');
+    let text = braid_description::format(value).map_err(unfit)?;
     let (temporary, mut file) = create_temporary(path)?;
     file.write_all(&text).map_err(ControlError::file("write", &temporary))?;
     if durability == Durability::Durable {

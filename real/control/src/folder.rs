@@ -175,7 +175,7 @@ const NEIGHBOURS_SETTLE: Duration = Duration::from_millis(20);
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::description::{ArrayDescription, Creation, DeviceEntry, DeviceState, VolumeEntry, VolumeState};
+    use braid_description::{ArrayDescription, Creation, DeviceEntry, DeviceState, VolumeEntry, VolumeState};
     use std::sync::atomic::{AtomicU32, Ordering};
 
     /// A folder for one test, removed at its end.
@@ -232,7 +232,7 @@ pub(crate) mod tests {
             lock_acquisition: "timeout".into(),
             lease_millis: 1_000,
         };
-        ArrayDescription::new(devices.collect(), creation)
+        ArrayDescription::new(braid_base::ArrayId([7; 16]), devices.collect(), creation)
     }
 
     pub(crate) fn volume(description: &mut ArrayDescription, name: &str) -> VolumeEntry {

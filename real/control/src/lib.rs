@@ -27,13 +27,11 @@
 //! can change is refused (`trust`). The names of files are in `paths`.
 
 mod changes;
-mod description;
 mod description_file;
 mod error;
 mod event_log;
 pub mod event_texts;
 mod file;
-mod file_systems;
 mod folder;
 mod host_leases;
 mod lease_reports;
@@ -51,16 +49,15 @@ mod scrubs;
 mod shell_word;
 mod supervision;
 mod trust;
-mod unavailable;
 
-pub use braid_host_leases::{LEASE_MILLIS_MAX, LEASE_MILLIS_MIN, Leases};
-pub use description::{
-    ArrayDescription, Change, Creation, DeviceEntry, DeviceState, DiskEntry, PlacementEntry, VolumeEntry, VolumeState,
-    lock_server_file, parse_array_id, parse_disk,
+pub use braid_description::{
+    ArrayDescription, Change, Creation, DeviceEntry, DeviceState, DiskEntry, FileSystemEntry, FileSystemState,
+    PlacementEntry, ShardsEntry, VolumeEntry, VolumeState, WhenUnavailable, parse_array_id, parse_disk,
 };
+pub use braid_host_leases::{LEASE_MILLIS_MAX, LEASE_MILLIS_MIN, Leases};
+pub use description_file::new_array_id;
 pub use error::{ControlError, LockHolder};
 pub use event_log::{Event, EventCursor, EventKind, unix_millis_now, utc_now};
-pub use file_systems::{FileSystemEntry, FileSystemState, ShardsEntry};
 pub use folder::{ArrayFolder, Refusal};
 pub use lease_reports::{
     HostEntry, LeaseReport, LockCounts, LockService, MetadataService, MountReport, RecoveryReport, WaitingReport,
@@ -72,7 +69,7 @@ pub use monitor::{
     DeviceReport, FileSystemReport, HealingReport, MonitorEntry, MonitorReport, ReportedState, SpareReport,
     ThrottleReport, monitor_file,
 };
-pub use paths::SOCKETS;
+pub use paths::{SOCKETS, lock_server_file};
 pub use private_files::{Distrust, FILE_MODE, FOLDER_MODE, create_private_folder, private_file};
 pub use process::{NotTold, Origin, Process};
 pub use roles::Roles;
@@ -81,4 +78,3 @@ pub use scrubs::{ByteRange, RANGES_MAX, ScrubFindings, ScrubRecord, merged};
 pub use shell_word::shell_word;
 pub use supervision::{Original, Supervision};
 pub use trust::LooseMode;
-pub use unavailable::WhenUnavailable;

@@ -130,7 +130,7 @@ pub struct DeviceReport {
     #[serde(default)]
     pub blank: bool,
     /// How often it went out in a row, each time within a minute of its return; zero if it has not lately.
-    #[serde(default, skip_serializing_if = "crate::description::is_zero_u32")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub outages: u32,
     /// For how many milliseconds it has to stay out because of that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -281,6 +281,10 @@ impl ReportedState {
             ReportedState::Out => "out",
         }
     }
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The names of files in the array's folder.
 
-use std::path::{Component, Path};
+use braid_base::LockServerId;
+use std::path::PathBuf;
 
 pub(crate) const DESCRIPTION: &str = "array.json";
 pub(crate) const GENERATIONS: &str = "generations";
@@ -23,9 +24,7 @@ pub(crate) const LOGS: &str = "logs";
 pub(crate) const FOLDER_FILES: [&str; 9] =
     [DESCRIPTION, GENERATIONS, LOCK, SUPERVISION, RUN, RESERVE, ROLES, MONITOR, MONITOR_STATE];
 
-/// True if a file of the description is one in the array's folder itself. Only such files are made, overwritten or removed on the word of
-/// the description; others are opened if they contain a device of this array.
-pub(crate) fn lies_in_folder(file: &Path) -> bool {
-    let mut parts = file.components();
-    matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None))
+/// The file, relative to the array's folder, that holds a lock server's durable state.
+pub fn lock_server_file(server: LockServerId) -> PathBuf {
+    format!("lockd{}.state", server.0).into()
 }

@@ -1,6 +1,5 @@
 //! Supervision: the lock of the one process that runs the array, and what it has published of the run.
 
-use crate::description::{DeviceEntry, lock_server_file};
 use crate::error::ControlError;
 use crate::file::{self, Durability, Lock};
 use crate::folder::ArrayFolder;
@@ -8,12 +7,12 @@ use crate::moment::Moment;
 use crate::monitor::monitor_file;
 use crate::paths::{
     DESCRIPTION, EVENTS, EVENTS_BEFORE, GENERATIONS, HOSTS, LOCK, LOGS, MONITOR, RESERVE, ROLES, RUN, SCRUBS, SOCKETS,
-    SUPERVISION,
+    SUPERVISION, lock_server_file,
 };
 use crate::private_files::create_private_folder;
 use crate::process::Process;
 use crate::run::RunningSet;
-use crate::{event_texts, lost_files, reserve};
+use crate::{DeviceEntry, event_texts, lost_files, reserve};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

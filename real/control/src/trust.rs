@@ -5,12 +5,12 @@
 //! Files are made with mode 0600, and folders with 0700. The files of an earlier release, which others could read, get these modes when
 //! the array is brought up; an event says so.
 
-use crate::description::ArrayDescription;
 use crate::error::ControlError;
 use crate::file;
 use crate::folder::ArrayFolder;
-use crate::paths::{DESCRIPTION, EVENTS, EVENTS_BEFORE, FOLDER_FILES, HOSTS, LOGS, SCRUBS, SOCKETS, lies_in_folder};
+use crate::paths::{DESCRIPTION, EVENTS, EVENTS_BEFORE, FOLDER_FILES, HOSTS, LOGS, SCRUBS, SOCKETS};
 use crate::private_files::{Distrust, distrust};
+use braid_description::{ArrayDescription, lies_in_folder};
 use std::fs::Permissions;
 use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

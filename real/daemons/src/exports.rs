@@ -3,9 +3,10 @@
 use crate::front_end::is_for_nbd;
 use braid_admin::failure::Failure;
 use braid_control::{ArrayFolder, WhenUnavailable};
+use braid_description::describe;
 use braid_machine::Patience;
 use braid_nbd::{Backend, Export, HostBackend, HostVolume, ServedVolume};
-use braid_session::{Session, VolumeRegistry, describe, is_usable};
+use braid_session::{Session, VolumeRegistry, is_usable};
 use tokio::sync::watch;
 
 /// The array's volumes as exports of an NBD server. The description is read again for each request of a client, so that volumes that are

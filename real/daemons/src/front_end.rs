@@ -68,7 +68,7 @@ impl NbdFrontEnd {
     ) -> Result<NbdFrontEnd, Failure> {
         let description = folder.describe()?;
         for name in &only {
-            if braid_session::find_for_programs(&description, name)?.attribute_volume {
+            if braid_description::find_for_programs(&description, name)?.attribute_volume {
                 let message = format!("{name} is an attribute volume: it has no blocks that NBD could serve");
                 return Err(Failure::usage("is-an-attribute-volume", message));
             }

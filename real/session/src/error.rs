@@ -1,9 +1,8 @@
 //! Errors of a host: why it can't be started or can't find a volume, and why it can't continue.
 
 use braid_control::{ControlError, FileSystemState, Process};
-use braid_layout::{LayoutError, RaidLevelError, UnknownSitePolicy, VolumeError};
+use braid_description::DescriptionError;
 use braid_machine::HostError;
-use braid_ordering::{UnknownAtomicity, UnknownOrdering};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -25,19 +24,9 @@ pub enum SessionError {
     /// The recording can't be created.
     #[error("{}: {error}", .file.display())]
     Recording { file: PathBuf, error: String },
-    /// The array has no volume of this name.
-    #[error("there is no volume '{name}'")]
-    NoSuchVolume {
-        name: String,
-        /// The volumes of the array.
-        others: Vec<String>,
-    },
-    /// The volume can't be used yet: its creation is under way, or was interrupted.
-    #[error("volume '{name}' is not completely created")]
-    VolumeCreating { name: String },
-    /// The volume can no longer be used.
-    #[error("volume '{name}' is being deleted")]
-    VolumeDeleting { name: String },
+    /// A volume can't be found, or its entry not be understood.
+    #[error(transparent)]
+    Description(#[from] DescriptionError),
     /// The array has no file system of this name.
     #[error("there is no file system '{name}'")]
     NoSuchFileSystem {
@@ -48,30 +37,6 @@ pub enum SessionError {
     /// The file system can't be used: it is being created or deleted, or that was interrupted.
     #[error("file system '{name}' can't be used: its state is {}", .state.name())]
     FileSystemNotReady { name: String, state: FileSystemState },
-    /// The volume belongs to a file system, which programs would damage by writing the volume.
-    #[error("volume '{volume}' belongs to file system '{file_system}': only the file system reads and writes it")]
-    OfFileSystem { volume: String, file_system: String },
-    /// The size of the stripe unit is invalid.
-    #[error("a stripe unit can't have {bytes} bytes: choose a power of two from 4 KiB to 1 MiB, such as 64KiB")]
-    Unit { bytes: u64 },
-    /// The layout is not a known one.
-    #[error(transparent)]
-    RaidLevel(#[from] RaidLevelError),
-    /// The layout is not possible on these devices.
-    #[error(transparent)]
-    Layout(#[from] LayoutError),
-    /// The volume's parameters contradict one another.
-    #[error(transparent)]
-    Volume(#[from] VolumeError),
-    /// The description names an unknown ordering.
-    #[error(transparent)]
-    Ordering(#[from] UnknownOrdering),
-    /// The description names an unknown atomicity.
-    #[error(transparent)]
-    Atomicity(#[from] UnknownAtomicity),
-    /// The description names an unknown parity site.
-    #[error(transparent)]
-    ParitySite(#[from] UnknownSitePolicy),
     /// The description names an unknown way to acquire locks.
     #[error("the array's lock_acquisition is '{found}', not ordered or timeout")]
     Acquisition {

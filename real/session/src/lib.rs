@@ -10,7 +10,6 @@
 //! | `registry` | the volumes that a host knows, and which of them are on hold |
 //! | `corruption_events` | records checksum errors and lost ranges in the event log |
 //! | `space_events` | records in the event log that requests were refused for want of space |
-//! | `volumes` | converts entries of the description to the descriptions that a host needs, and to the records of the control protocol |
 //! | `mounts` | converts the name of a file system to what its client needs |
 //! | `metrics` | counters by name |
 //! | `error` | why a host can't be started, or can't continue |
@@ -25,7 +24,6 @@ mod recording;
 mod registry;
 mod session;
 mod space_events;
-mod volumes;
 
 pub use error::{Loss, SessionError};
 pub use host_view::{CLOCK_COUNTER, HostView, cpu_micros, of_clock, of_process, of_shell, response_counter};
@@ -36,4 +34,3 @@ pub use session::{
     DROPPED_END_WAIT, HEARTBEAT, SCRUB, Service, ServiceReport, Session, SessionHost, addresses, blocking, has_host,
     hosts_ended, renewal_input, require_up, tell,
 };
-pub use volumes::{change, describe, describe_widest, find, find_for_programs, layout, record, set_record};

@@ -1,7 +1,6 @@
 //! Mounts: converts the name of a file system to what its client needs.
 
 use crate::error::SessionError;
-use crate::volumes;
 use braid_base::{BLOCK_BYTES, FileSystemId, Generation};
 use braid_control::{ArrayDescription, FileSystemState};
 use braid_files::FileClientConfig;
@@ -15,7 +14,7 @@ pub fn describe(description: &ArrayDescription, name: &str) -> Result<(FileSyste
     if entry.state != FileSystemState::Ready {
         return Err(SessionError::FileSystemNotReady { name: name.to_string(), state: entry.state });
     }
-    let data = volumes::describe(volumes::find(description, &entry.data_volume())?)?;
+    let data = braid_description::describe(braid_description::find(description, &entry.data_volume())?)?;
     let config = FileClientConfig {
         file_system: entry.id(),
         shards: entry.servers(),

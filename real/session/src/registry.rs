@@ -6,10 +6,10 @@
 
 use crate::error::SessionError;
 use crate::host_view::HostView;
-use crate::volumes;
 use braid_base::VolumeId;
 use braid_control::{ArrayDescription, ArrayFolder, VolumeEntry, VolumeState};
 use braid_control_protocol::{Follower, HostStep, Version, VolumeRecord};
+use braid_description::{DescriptionError, describe, find, record};
 use braid_layout::VolumeDescription;
 use braid_machine::ArrayRequest;
 use braid_shell::HostClient;
@@ -27,7 +27,8 @@ pub struct VolumeRegistry {
 /// The usable volumes. A host must know all of them before it sends its first message, whether or not it serves them: the monitor may
 /// choose any host to resynchronise a device, and a volume unknown to that host would not be resynchronised.
 pub fn usable(description: &ArrayDescription) -> Result<Vec<VolumeDescription>, SessionError> {
-    description.volumes.iter().filter(|entry| is_usable(entry)).map(volumes::describe).collect()
+    let usable = description.volumes.iter().filter(|entry| is_usable(entry)).map(describe);
+    Ok(usable.collect::<Result<_, DescriptionError>>()?)
 }
 
 /// The volumes on hold.
@@ -47,7 +48,7 @@ impl VolumeRegistry {
     pub async fn take_in(&self, folder: &ArrayFolder, name: &str) -> Result<VolumeDescription, SessionError> {
         // Read now: a process that changes the volume's ordering after this waits for our lease.
         let description = folder.describe()?;
-        let volume = volumes::describe(volumes::find(&description, name)?)?;
+        let volume = describe(find(&description, name)?)?;
         self.follow(&description).await?;
         Ok(volume)
     }
@@ -78,8 +79,8 @@ impl VolumeRegistry {
 }
 
 /// The records of the usable volumes.
-fn records(description: &ArrayDescription) -> Result<Vec<VolumeRecord>, SessionError> {
-    description.volumes.iter().filter(|entry| is_usable(entry)).map(volumes::record).collect()
+fn records(description: &ArrayDescription) -> Result<Vec<VolumeRecord>, DescriptionError> {
+    description.volumes.iter().filter(|entry| is_usable(entry)).map(record).collect()
 }
 
 /// True if a volume is usable, though it may be on hold.

@@ -12,13 +12,13 @@ pub(crate) mod lives;
 mod options;
 pub(crate) mod silences;
 mod silent_hosts;
-mod store;
+pub(crate) mod store;
 
 use crate::cluster::{Cluster, Failed, HostSlot};
-pub(crate) use administrators::Subject;
 use administrators::{Name, Process};
 use braid_base::{DeviceId, DiskId, Generation, NodeId, Rng, Time, VolumeId};
 use braid_control_protocol::{Answer, Command, Done, Error, HostStep, Operation, Tag};
+use braid_description::Subject;
 use braid_host_leases::{Answer as FencerAnswer, Heartbeat, Question as FencerQuestion, RenewerInput};
 use braid_machine::{HostOutcome, HostSuccess, OpId};
 use braid_ordering::Ordering;
@@ -235,7 +235,7 @@ impl Cluster {
                 }
                 Event::FencerAnswer { to, number, answer } => cluster.answer_fencer(control, to, number, answer),
                 Event::Command { by, subject, command, answered } => {
-                    let answer = cluster.on_command(control, subject, command);
+                    let answer = cluster.on_command(control, &subject, command);
                     if let Some(tag) = answered {
                         let way = control.way();
                         cluster.schedule(control, way, Event::Answer { to: by, tag, answer });

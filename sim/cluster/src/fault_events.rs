@@ -2,11 +2,12 @@
 
 use crate::availability::Cause;
 use crate::cluster::{Cluster, HostSlot};
-use crate::control::Subject;
+use crate::control::store::disk_entry;
 use crate::damage;
 use crate::swarm::{AFTERMATH, FAULTS_OF_MESSAGES, FOR_EVER, Replacement, Run};
 use braid_base::{NodeId, Time};
 use braid_control_protocol::{NextDisk, Timing};
+use braid_description::Subject;
 use braid_machine::{ArrayRequest, HostError, HostOutcome, JobRequest, OpId};
 use braid_wire::{Administration, RecoveryThrottle};
 use braid_world::{Damageable, Disk, Fault, FaultKind, Topology};
@@ -224,7 +225,7 @@ impl Run {
             // An administrator has it replaced, which may die.
             let next = NextDisk { disk, blocks, is_spare: false, lose: false, until_rebuilt: false };
             let operation = braid_control_protocol::Replacement::of(device, next, Timing::default());
-            self.cluster.begin_operation_on(slot, Subject::Device(device), operation.into());
+            self.cluster.begin_operation_on(slot, Subject::Device(device, Some(disk_entry(disk))), operation.into());
             None
         } else {
             let request = Administration::Replace { device, disk, blocks, lose: false };

@@ -2,11 +2,12 @@
 
 use crate::activity::{Activity, Draw, Feature};
 use crate::cluster::{Cluster, HostSlot};
-use crate::control::Subject;
+use crate::control::store::volume_entry;
 use crate::options::Options;
 use crate::role::Role;
 use braid_base::DeviceId;
 use braid_control_protocol::{Administrator, Change, Creation, Error, Migration, Timing};
+use braid_description::Subject;
 use braid_layout::{Layout, Placement, VolumeDescription};
 use braid_machine::{JobRequest, OpId};
 use braid_ordering::Ordering;
@@ -32,7 +33,8 @@ impl Cluster {
         if self.control.is_none() {
             self.begin_control(None);
         }
-        let (own, subject) = (self.generation(by), Subject::Volume(volume.id));
+        let entry = Box::new(volume_entry(&volume));
+        let (own, subject) = (self.generation(by), Subject::Volume(volume.id, Some(entry)));
         self.begin_operation_on(by, subject, Creation::of(own, volume, Timing::default()).into());
     }
 

@@ -3,19 +3,14 @@
 use super::{LOOK_PAUSE, NO_ROOM, lock_servers_serve};
 use crate::device_lifecycle::{self, ACT_WAIT};
 use crate::failure::Failure;
-use crate::file_systems::NewFileSystem;
 use crate::volumes;
-use braid_base::{DeviceId, DiskId, Generation, MemberState, VolumeId};
-use braid_control::{
-    ArrayDescription, ArrayFolder, ControlError, DeviceEntry, DeviceState, DiskEntry, FileSystemEntry, FileSystemState,
-    HostEntry, Moment, ReportedState, VolumeEntry,
-};
-use braid_control_protocol::{
-    self as protocol, Answer, Command, DeviceRecord, Fence, HostLease, Question, Version, VolumeRecord,
-};
+use braid_base::{DeviceId, DiskId, Generation, MemberState};
+use braid_control::{ArrayFolder, ControlError, HostEntry, Moment, ReportedState};
+use braid_control_protocol::{Answer, Command, Fence, HostLease, Question, Version};
+use braid_description::{Refusal, Subject};
 use braid_host_leases::LeaseJudge;
 use braid_machine::{ArrayRequest, HostError, HostSuccess};
-use braid_session::{HEARTBEAT, SessionError, record, set_record};
+use braid_session::HEARTBEAT;
 use braid_shell::HostClient;
 use braid_wire::{Administration, Failure as DeviceFailure, Task};
 use std::collections::BTreeSet;
@@ -37,21 +32,6 @@ pub(crate) struct Questions {
     pub judge: Judge,
 }
 
-/// What an operation is about.
-#[derive(Clone, Debug)]
-pub(crate) enum Subject {
-    /// A volume, and its entry if it is to be created.
-    Volume(VolumeId, Option<Box<VolumeEntry>>),
-    /// A device, and the disk that is to fill its slot, if there is one.
-    Device(DeviceId, Option<DiskEntry>),
-    /// A device that is to be added, as its entry will be.
-    NewDevice(Box<DeviceEntry>),
-    /// The file system of this number.
-    FileSystem(u16),
-    /// A file system that is to be created.
-    NewFileSystem(Box<NewFileSystem>),
-}
-
 /// A judge of leases, over several looks at them.
 #[derive(Clone)]
 pub(crate) struct Judge {
@@ -60,12 +40,10 @@ pub(crate) struct Judge {
     began: Instant,
 }
 
-/// Why a record was not replaced.
-pub(super) enum Refused {
-    Superseded,
-    Failed(Failure),
-    /// It may have been replaced.
-    Unknown(Failure),
+/// Why a command about the description failed.
+enum Unapplied {
+    Refused(Refusal),
+    Control(ControlError),
 }
 
 impl Judge {
@@ -179,40 +157,7 @@ impl Questions {
 
     fn command(&self, command: Command) -> Result<Answered, Failure> {
         let answer = match command {
-            Command::Read => {
-                let description = self.folder.describe()?;
-                let entry = description.volumes.iter().find(|entry| entry.id == self.volume().0);
-                let ready_devices = description.devices.iter().filter(|device| device.state == DeviceState::Ready);
-                Answer::Record {
-                    version: Version(description.revision),
-                    record: entry.map(record).transpose()?.map(Box::new),
-                    ready_devices: ready_devices.map(|device| DeviceId(device.id)).collect(),
-                    next_volume: VolumeId(description.next_volume),
-                }
-            }
-            Command::Replace { after, record } => return answer_to(self.replace(after, &record)),
-            Command::Remove { after } => return answer_to(self.remove(after)),
-            Command::ReadDevice => {
-                let description = self.folder.describe()?;
-                let DeviceId(id) = self.device();
-                Answer::Device {
-                    version: Version(description.revision),
-                    record: description.device(id).map(device_record),
-                    is_used: id < description.unused_device(),
-                    volumes: device_lifecycle::volumes_on(&description, id).map(|volume| VolumeId(volume.id)).collect(),
-                }
-            }
-            Command::ReplaceDevice { after, record } => return answer_to(self.replace_device(after, &record)),
-            Command::RemoveDevice { after } => return answer_to(self.remove_device(after)),
-            Command::ReadFileSystem => self.read_file_system()?,
-            Command::EnterFileSystem { after, by } => return self.enter_file_system(after, by),
-            Command::ReplaceFileSystem { after, state } => return self.replace_file_system(after, state),
-            Command::RemoveFileSystem { after } => return self.remove_file_system(after),
             Command::ListServers => self.list_servers()?,
-            Command::Confirm { version: Version(version) } => match self.folder.describe()?.revision {
-                revision if revision == version => Answer::Yes,
-                _ => Answer::Superseded,
-            },
             Command::EndLease { host } => {
                 let hosts = self.folder.hosts(&Moment::now(), Duration::ZERO)?;
                 let has_ended = hosts.iter().any(|entry| entry.generation == host && entry.process.has_ended());
@@ -225,92 +170,35 @@ impl Questions {
                 Answer::Yes
             }
             Command::ListHosts | Command::Watch => unreachable!("they wait"),
+            Command::Read | Command::ReadDevice | Command::ReadFileSystem | Command::Confirm { .. } => {
+                self.folder.describe()?.apply(&self.subject, command)?.answer
+            }
+            command => return self.replace(command),
         };
         Ok((answer, None))
     }
 
-    fn volume(&self) -> VolumeId {
-        match &self.subject {
-            Subject::Volume(volume, _) => *volume,
-            other => unreachable!("no operation on a volume: {other:?}"),
-        }
-    }
-
-    fn device(&self) -> DeviceId {
-        match &self.subject {
-            Subject::Device(device, _) => *device,
-            Subject::NewDevice(entry) => DeviceId(entry.id),
-            other => unreachable!("no operation on a device: {other:?}"),
+    /// Has the description replaced by what a command makes of it.
+    fn replace(&self, command: Command) -> Result<Answered, Failure> {
+        let applied = self.folder.replace_description(|description| {
+            let applied = description.apply(&self.subject, command).map_err(Unapplied::Refused)?;
+            Ok((applied.answer, applied.next.map(|next| *next)))
+        });
+        match applied {
+            Ok(answer) => Ok((answer, None)),
+            // The new file has its name; whether that survives a loss of power is unknown.
+            Err(Unapplied::Control(error)) => match &error {
+                ControlError::File { doing: "sync", path, .. } if path.is_dir() => {
+                    Ok((Answer::Unknown, Some(error.into())))
+                }
+                _ => Err(error.into()),
+            },
+            Err(Unapplied::Refused(refusal)) => Err(refusal.into()),
         }
     }
 
     pub(super) fn client(&self) -> Result<&HostClient, Failure> {
         self.client.as_ref().ok_or_else(|| Failure::failed("internal", "the operation has no host"))
-    }
-
-    fn replace_device(&self, after: Version, record: &DeviceRecord) -> Result<Version, Refused> {
-        self.folder.update(|description: &mut ArrayDescription| {
-            let revision = description.revision;
-            if Version(revision) != after {
-                return Err(Refused::Superseded);
-            }
-            let DeviceId(id) = self.device();
-            if let Subject::NewDevice(entry) = &self.subject
-                && description.device(id).is_none()
-            {
-                description.next_device = id + 1;
-                description.spares.retain(|spare| Some(spare.disk) != entry.disk);
-                description.devices.push(DeviceEntry::clone(entry));
-            }
-            let device = description.device_mut(id).ok_or(Refused::Superseded)?;
-            (device.state, device.by) = device_state(record.state);
-            device.others.retain(|other| record.others.contains(&other.disk));
-            if let Subject::Device(_, Some(disk)) = &self.subject
-                && record.others.contains(&disk.disk)
-            {
-                device.remember(disk.clone());
-            }
-            Ok(Version(revision + 1))
-        })
-    }
-
-    fn remove_device(&self, after: Version) -> Result<Version, Refused> {
-        self.folder.update(|description: &mut ArrayDescription| {
-            let revision = description.revision;
-            if Version(revision) != after {
-                return Err(Refused::Superseded);
-            }
-            description.next_device = description.unused_device();
-            description.devices.retain(|device| device.id != self.device().0);
-            Ok(Version(revision + 1))
-        })
-    }
-
-    fn replace(&self, after: Version, record: &VolumeRecord) -> Result<Version, Refused> {
-        self.folder.update(|description: &mut ArrayDescription| {
-            let revision = description.revision;
-            if Version(revision) != after {
-                return Err(Refused::Superseded);
-            }
-            let Subject::Volume(VolumeId(id), entry) = &self.subject else { return Err(Refused::Superseded) };
-            if !description.volumes.iter().any(|entry| entry.id == *id) {
-                enter(description, *entry.clone().ok_or(Refused::Superseded)?, record.administrator())?;
-            }
-            let is_this = |entry: &&mut VolumeEntry| entry.id == *id;
-            set_record(description.volumes.iter_mut().find(is_this).ok_or(Refused::Superseded)?, record)?;
-            Ok(Version(revision + 1))
-        })
-    }
-
-    fn remove(&self, after: Version) -> Result<Version, Refused> {
-        self.folder.update(|description: &mut ArrayDescription| {
-            let revision = description.revision;
-            if Version(revision) != after {
-                return Err(Refused::Superseded);
-            }
-            description.volumes.retain(|entry| entry.id != self.volume().0);
-            Ok(Version(revision + 1))
-        })
     }
 
     fn monitor_knows(&self, version: Version) -> Result<Answered, Failure> {
@@ -376,57 +264,6 @@ impl Questions {
     }
 }
 
-pub(super) fn answer_to(replaced: Result<Version, Refused>) -> Result<Answered, Failure> {
-    match replaced {
-        Ok(version) => Ok((Answer::Replaced { version }, None)),
-        Err(Refused::Superseded) => Ok((Answer::Superseded, None)),
-        Err(Refused::Failed(failure)) => Err(failure),
-        Err(Refused::Unknown(failure)) => Ok((Answer::Unknown, Some(failure))),
-    }
-}
-
-/// Adds a new volume to the description, if its name is free. The names of the volumes of a file system are free for the host that creates it.
-fn enter(description: &mut ArrayDescription, entry: VolumeEntry, by: Option<Generation>) -> Result<(), Refused> {
-    if description.volume(&entry.name).is_some() {
-        return Err(Refused::Failed(volumes::exists(&entry.name)));
-    }
-    let creates = |file_system: &FileSystemEntry| {
-        file_system.state == FileSystemState::Creating && file_system.by == by.map(|by| by.0)
-    };
-    if let Some(file_system) = description.file_system_of(&entry).filter(|file_system| !creates(file_system)) {
-        let message = format!("the name '{}' belongs to file system '{}'", entry.name, file_system.name);
-        return Err(Refused::Failed(Failure::failed("volume-exists", message).hint("choose another name")));
-    }
-    description.next_volume = description.next_volume.max(entry.id + 1);
-    description.volumes.push(entry);
-    Ok(())
-}
-
-/// A device as the protocol sees it.
-fn device_record(device: &DeviceEntry) -> DeviceRecord {
-    // No host has generation 0: whoever began in an older release is dead.
-    let by = Generation(device.by.unwrap_or_default());
-    DeviceRecord {
-        disk: device.disk,
-        others: device.others.iter().map(|other| other.disk).collect(),
-        state: match device.state {
-            DeviceState::Adding => protocol::DeviceState::Adding { by },
-            DeviceState::Ready => protocol::DeviceState::Ready,
-            DeviceState::Removing => protocol::DeviceState::Removing { by },
-        },
-    }
-}
-
-/// The state of a record as the description has it, and the host that is at work.
-fn device_state(state: protocol::DeviceState) -> (DeviceState, Option<u32>) {
-    let name = match state {
-        protocol::DeviceState::Adding { .. } => DeviceState::Adding,
-        protocol::DeviceState::Ready => DeviceState::Ready,
-        protocol::DeviceState::Removing { .. } => DeviceState::Removing,
-    };
-    (name, state.administrator().map(|by| by.0))
-}
-
 /// A host as the protocol sees it.
 fn as_seen(host: &HostEntry) -> HostLease {
     HostLease {
@@ -437,24 +274,9 @@ fn as_seen(host: &HostEntry) -> HostLease {
     }
 }
 
-impl From<ControlError> for Refused {
-    fn from(error: ControlError) -> Refused {
-        // The new file has its name; whether that survives a loss of power is unknown.
-        let is_replaced = matches!(&error, ControlError::File { doing: "sync", path, .. } if path.is_dir());
-        let failure = Failure::from(error);
-        if is_replaced { Refused::Unknown(failure) } else { Refused::Failed(failure) }
-    }
-}
-
-impl From<Failure> for Refused {
-    fn from(failure: Failure) -> Refused {
-        Refused::Failed(failure)
-    }
-}
-
-impl From<SessionError> for Refused {
-    fn from(error: SessionError) -> Refused {
-        Refused::Failed(error.into())
+impl From<ControlError> for Unapplied {
+    fn from(error: ControlError) -> Unapplied {
+        Unapplied::Control(error)
     }
 }
 

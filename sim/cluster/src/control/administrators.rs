@@ -4,11 +4,12 @@
 use super::{ControlPlane, Event, Purpose};
 use crate::cluster::{Cluster, HostSlot, Record};
 use crate::role::Role;
-use braid_base::{DeviceId, Generation, MemberState, NodeId, VolumeId};
+use braid_base::{Generation, MemberState, NodeId, VolumeId};
 use braid_control_protocol::{
     Administrator, Answer, Creation, Deletion, DeviceChange, Done, Effect, Error, Input, Operation, Question, Stage,
     Tag, Timing, VolumeRecord, VolumeState, Work,
 };
+use braid_description::Subject;
 use braid_machine::{ArrayRequest, HostError, HostOutcome, HostRequest, HostSuccess, JobRequest, Patience};
 use braid_wire::Failure;
 use std::time::Duration;
@@ -23,13 +24,6 @@ pub(super) struct Name {
     number: u64,
 }
 
-/// What an operation is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Subject {
-    Volume(VolumeId),
-    Device(DeviceId),
-}
-
 #[derive(Debug)]
 pub(super) struct Process {
     operation: Operation,
@@ -40,20 +34,10 @@ pub(super) struct Process {
     pub is_copying: bool,
 }
 
-impl Subject {
-    /// The volume; for a device one that there is not.
-    pub fn volume(self) -> VolumeId {
-        match self {
-            Subject::Volume(volume) => volume,
-            Subject::Device(_) => VolumeId(0),
-        }
-    }
-}
-
 impl Cluster {
     /// Has a host perform an operation on the volume.
     pub(crate) fn begin_operation(&mut self, by: HostSlot, operation: Operation) {
-        self.begin_operation_on(by, Subject::Volume(self.volume.id), operation);
+        self.begin_operation_on(by, Subject::Volume(self.volume.id, None), operation);
     }
 
     /// The same for any volume, or for a device.
@@ -90,7 +74,7 @@ impl Cluster {
         {
             let timing = Timing { turn: Duration::ZERO, ..Timing::default() };
             let operation = DeviceChange::continuing(own, device, timing).into();
-            let subject = Subject::Device(device);
+            let subject = Subject::Device(device, None);
             return self.begin_administrator(
                 control,
                 own,
@@ -100,7 +84,7 @@ impl Cluster {
         // A host performs one creation or deletion of a volume at a time.
         let is_at_work = |volume: VolumeId| {
             let mut processes = control.administrators.iter();
-            processes.any(|(name, process)| name.host == own && process.subject == Subject::Volume(volume))
+            processes.any(|(name, process)| name.host == own && process.subject.volume() == Some(volume))
         };
         let may_settle = |record: &VolumeRecord, by| {
             let is_new_or_gone = matches!(record.state, VolumeState::Creating { .. } | VolumeState::Deleting { .. });
@@ -118,7 +102,7 @@ impl Cluster {
             self.begin_administrator(
                 control,
                 own,
-                Process { operation, subject: Subject::Volume(volume), is_own: false, is_copying: false },
+                Process { operation, subject: Subject::Volume(volume, None), is_own: false, is_copying: false },
             );
         }
     }
@@ -155,10 +139,10 @@ impl Cluster {
         let now = self.time();
         let Some(process) = control.administrators.get_mut(&own) else { return };
         let effects = process.operation.step(now, input);
-        let (subject, deadline) = (process.subject, process.operation.deadline());
+        let (subject, deadline) = (process.subject.clone(), process.operation.deadline());
         for effect in effects {
             match effect {
-                Effect::Ask { tag, question } => self.route(control, (own, subject), tag, question),
+                Effect::Ask { tag, question } => self.route(control, (own, &subject), tag, question),
                 Effect::Began(stage) => {
                     let is_copying = stage == Stage::Copying;
                     if is_copying {
@@ -205,10 +189,10 @@ impl Cluster {
     }
 
     /// Passes a question on to where it is answered.
-    fn route(&mut self, control: &mut ControlPlane, (own, subject): (Name, Subject), tag: Tag, question: Question) {
-        let volume = subject.volume();
+    fn route(&mut self, control: &mut ControlPlane, (own, subject): (Name, &Subject), tag: Tag, question: Question) {
+        let volume = subject.volume().unwrap_or(VolumeId(0));
         let answer = match question {
-            Question::Store(command) => return self.send_command(control, (own, subject), tag, command),
+            Question::Store(command) => return self.send_command(control, (own, subject.clone()), tag, command),
             Question::Administer { request } => {
                 return self.ask_host(control, own, tag, ArrayRequest::Administer { request });
             }
@@ -219,18 +203,18 @@ impl Cluster {
                     MemberState::Returning { .. } => !is_whole,
                     MemberState::Out => false,
                 });
-                self.answered_by(is_there && self.has_disk(device, disk))
+                answered_by(is_there && self.has_disk(device, disk))
             }
             Question::AreIn { devices } => {
                 let purpose = Purpose::Members(own, tag, devices);
                 return self.request(control, own.host, purpose, ArrayRequest::Membership);
             }
-            Question::MonitorKnows { .. } => self.answered_by(self.membership().is_some()),
+            Question::MonitorKnows { .. } => answered_by(self.membership().is_some()),
             Question::LockServersServe => {
                 let is_up =
                     |server| matches!(self.world.machine(NodeId::LockServer(server)), Some(Role::LockServer(_)));
                 let servers = self.lock_servers();
-                self.answered_by(!servers.is_empty() && servers.into_iter().all(is_up))
+                answered_by(!servers.is_empty() && servers.into_iter().all(is_up))
             }
             Question::Fence(fence) => {
                 let (below, except) = (fence.below, fence.except);
@@ -267,10 +251,6 @@ impl Cluster {
         self.schedule(control, way, Event::Answer { to: own, tag, answer });
     }
 
-    fn answered_by(&self, yes: bool) -> Answer {
-        if yes { Answer::Yes } else { Answer::No }
-    }
-
     fn ask_host(&mut self, control: &mut ControlPlane, own: Name, tag: Tag, request: impl Into<HostRequest>) {
         self.request(control, own.host, Purpose::Question(own, tag), request);
     }
@@ -288,6 +268,10 @@ impl Cluster {
             self.admit(control, host, op, request.into());
         }
     }
+}
+
+fn answered_by(yes: bool) -> Answer {
+    if yes { Answer::Yes } else { Answer::No }
 }
 
 /// How an administrator ended, for the report.

@@ -1,13 +1,15 @@
 //! Devices that are added and removed during a run, beside those that hold volumes, while clients use the array.
 
+use super::ControlPlane;
 use super::changes::NOT_PLAIN;
-use super::{ControlPlane, Subject};
+use super::store::device_entry;
 use crate::activity::{Activity, Draw, Feature, pick};
 use crate::cluster::{Cluster, Failed, HostSlot, failed};
 use crate::options::Options;
 use crate::swarm::Run;
 use braid_base::{DeviceId, Rng};
 use braid_control_protocol::{DeviceChange, Operation, Timing};
+use braid_description::Subject;
 use braid_ordering::Ordering;
 use std::time::Duration;
 
@@ -49,13 +51,13 @@ impl Activity for AddRemove {
         // A host performs one operation at a time, and may be settling what another one has begun.
         let idle: Vec<HostSlot> = staying.filter(|slot| !run.cluster.has_administrators(*slot)).collect();
         if let Some(by) = pick(rng, &idle) {
-            let (device, operation) = draw_operation(run, rng, by);
-            run.cluster.begin_operation_on(by, Subject::Device(device), operation);
+            let (subject, operation) = draw_operation(run, rng, by);
+            run.cluster.begin_operation_on(by, subject, operation);
         }
     }
 }
 
-fn draw_operation(run: &mut Run, rng: &mut Rng, by: HostSlot) -> (DeviceId, Operation) {
+fn draw_operation(run: &mut Run, rng: &mut Rng, by: HostSlot) -> (Subject, Operation) {
     let own = run.cluster.generation(by);
     // What a device waits for may take long: nothing depends on that.
     let timing = Timing { device: Duration::from_secs(5), ..Timing::default() };
@@ -68,18 +70,19 @@ fn draw_operation(run: &mut Run, rng: &mut Rng, by: HostSlot) -> (DeviceId, Oper
         // Also a device that is being added or removed.
         let device = there[rng.below(there.len() as u64) as usize];
         run.count_fault("removal of a device");
-        return (device, DeviceChange::removing(own, device, timing).into());
+        return (Subject::Device(device, None), DeviceChange::removing(own, device, timing).into());
     }
     run.count_fault("addition of a device");
+    let of_new = |device, disk| Subject::NewDevice(Box::new(device_entry(device, disk)));
     // Sometimes with a number that was used.
     if rng.chance(1, 20) {
         let (device, disk) = (DeviceId(unused.0 - 1), run.cluster.new_disk());
-        return (device, DeviceChange::adding(own, device, disk, timing).into());
+        return (of_new(device, disk), DeviceChange::adding(own, device, disk, timing).into());
     }
     // Its process was started for an addition that was never entered, and may be down; or it is started now.
     if !run.cluster.has_device(unused) {
         run.cluster.add_device(unused);
     }
     let disk = run.cluster.disk_of(unused);
-    (unused, DeviceChange::adding(own, unused, disk, timing).into())
+    (of_new(unused, disk), DeviceChange::adding(own, unused, disk, timing).into())
 }

@@ -1,7 +1,8 @@
 //! Volumes that are created and deleted during a run, beside the first one, while clients use them.
 
+use super::ControlPlane;
 use super::changes::NOT_PLAIN;
-use super::{ControlPlane, Subject};
+use super::store::volume_entry;
 use crate::activity::{Activity, Draw, Feature, pick};
 use crate::cluster::{Cluster, Failed, HostSlot, failed};
 use crate::more_volume::MoreVolume;
@@ -11,6 +12,7 @@ use crate::swarm::Run;
 use crate::workload::Workload;
 use braid_base::{NodeId, Rng, VolumeId};
 use braid_control_protocol::{Creation, Deletion, Operation, Timing, VolumeRecord, VolumeState};
+use braid_description::Subject;
 use braid_machine::Patience;
 use braid_ordering::Ordering;
 use braid_wire::Task;
@@ -91,8 +93,8 @@ impl Activity for CreateDelete {
         // A host performs one operation on a volume at a time, and may be settling what another one has begun.
         let idle: Vec<HostSlot> = staying.filter(|slot| !run.cluster.has_administrators(*slot)).collect();
         if let Some(by) = pick(rng, &idle) {
-            let (volume, operation) = draw_operation(run, rng, by);
-            run.cluster.begin_operation_on(by, Subject::Volume(volume), operation);
+            let (subject, operation) = draw_operation(run, rng, by);
+            run.cluster.begin_operation_on(by, subject, operation);
         }
     }
 
@@ -110,7 +112,7 @@ impl Activity for CreateDelete {
     }
 }
 
-fn draw_operation(run: &mut Run, rng: &mut Rng, by: HostSlot) -> (VolumeId, Operation) {
+fn draw_operation(run: &mut Run, rng: &mut Rng, by: HostSlot) -> (Subject, Operation) {
     let (own, timing) = (run.cluster.generation(by), Timing::default());
     let first = run.cluster.volume.id;
     let store = &run.cluster.control.as_ref().expect("the run has a control plane").store;
@@ -121,12 +123,13 @@ fn draw_operation(run: &mut Run, rng: &mut Rng, by: HostSlot) -> (VolumeId, Oper
         // Also a volume that is being created or deleted.
         let volume = there[rng.below(there.len() as u64) as usize];
         run.count_fault("deletion of a volume");
-        return (volume, Deletion::of(own, timing).into());
+        return (Subject::Volume(volume, None), Deletion::of(own, timing).into());
     }
     let all = run.cluster.devices().len();
     let drawn = MoreVolume::draw(rng, all, true).for_lock_servers(run.cluster.options.lock_servers);
     // Sometimes with a number that was used.
     let id = if rng.chance(1, 20) { VolumeId(unused.0.saturating_sub(1).max(2)) } else { unused };
     run.count_fault("creation of a volume");
-    (id, Creation::of(own, drawn.describe(id, all), timing).into())
+    let volume = drawn.describe(id, all);
+    (Subject::Volume(id, Some(Box::new(volume_entry(&volume)))), Creation::of(own, volume, timing).into())
 }

@@ -1,18 +1,19 @@
-//! The store of the control plane: the records of volumes with one version, and leases. Commands take effect in the order of their arrival. Answers are
-//! lost, and commands arrive late, on the way to it.
+//! The store of the control plane: the bytes of a description with a version, and leases. What commands do with the description is the code of real arrays
+//! (`braid_description`). Commands take effect in the order of their arrival. Answers are lost, and commands arrive late, on the way to it.
 
-use super::administrators::{Name, Subject};
+use super::administrators::Name;
 use super::leases::LeaseStore;
 use super::{ControlPlane, Event};
-use crate::cluster::Cluster;
+use crate::cluster::{ARRAY, Cluster};
 use braid_base::{DeviceId, DiskId, Generation, VolumeId};
-use braid_control_protocol::{
-    Answer, Change, Command, CopyRecord, DeviceRecord, DeviceState, HostLease, Tag, Version, VolumeRecord, VolumeState,
+use braid_control_protocol::{self as protocol, Answer, Command, DeviceRecord, HostLease, Tag, Version, VolumeRecord};
+use braid_description::{
+    Applied, ArrayDescription, Creation, DeviceEntry, DeviceState, DiskEntry, Subject, VolumeEntry, VolumeState,
 };
 use braid_host_leases::Lease;
 use braid_layout::VolumeDescription;
 use braid_machine::ControlRequest;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A command whose answer is missing for so long counts as unanswered.
@@ -22,13 +23,11 @@ const UNANSWERED: Duration = Duration::from_millis(500);
 const WATCHED: Duration = Duration::from_millis(20);
 
 pub(super) struct Store {
-    version: Version,
+    /// What is stored; the rest is what these bytes say.
+    bytes: Vec<u8>,
+    description: ArrayDescription,
     records: BTreeMap<VolumeId, VolumeRecord>,
-    /// Above the numbers of all volumes that there were.
-    next_volume: VolumeId,
     devices: BTreeMap<DeviceId, DeviceRecord>,
-    /// Above the numbers of all devices that there were.
-    next_device: DeviceId,
     pub leases: LeaseStore,
 }
 
@@ -39,23 +38,35 @@ impl Store {
         devices: impl Iterator<Item = (DeviceId, DiskId)>,
         leases: LeaseStore,
     ) -> Store {
-        let record = |volume: VolumeDescription| {
-            let copied = volume.moving.as_ref().map(|_| CopyRecord { begun: Version(0), copied_to: 0 });
-            (volume.id, VolumeRecord { volume, state: VolumeState::Ready, copied })
+        let ready = |(device, disk)| DeviceEntry { state: DeviceState::Ready, ..device_entry(device, disk) };
+        let mut description = ArrayDescription::new(ARRAY, devices.map(ready).collect(), creation());
+        let ready = |volume: &VolumeDescription| VolumeEntry { state: VolumeState::Ready, ..volume_entry(volume) };
+        description.volumes = volumes.iter().map(ready).collect();
+        (description.created, description.populated, description.revision) = (true, true, 1);
+        let highest = volumes.iter().map(|volume| volume.id.0).max();
+        description.next_volume = highest.map_or(1, |volume| volume + 1);
+        let (bytes, records, devices) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        let mut store = Store { bytes, description: description.clone(), records, devices, leases };
+        store.put(&description);
+        store
+    }
+
+    /// Stores the bytes of a description.
+    fn put(&mut self, description: &ArrayDescription) {
+        self.bytes = braid_description::format(description).expect("a description has a JSON form");
+        self.description = braid_description::parse(&self.bytes).expect("our own description can be read");
+        assert_eq!(self.description, *description, "the bytes say something else");
+        self.description.check().unwrap_or_else(|reason| panic!("{reason}"));
+        let record = |entry: &VolumeEntry| {
+            (VolumeId(entry.id), braid_description::record(entry).expect("an entry can be understood"))
         };
-        let records: BTreeMap<_, _> = volumes.into_iter().map(record).collect();
-        let next_volume = VolumeId(records.keys().last().map_or(1, |volume| volume.0 + 1));
-        let ready = |(device, disk)| {
-            let (disk, others, state) = (Some(disk), BTreeSet::new(), DeviceState::Ready);
-            (device, DeviceRecord { disk, others, state })
-        };
-        let devices: BTreeMap<_, _> = devices.map(ready).collect();
-        let next_device = DeviceId(devices.keys().last().map_or(0, |device| device.0 + 1));
-        Store { version: Version(1), records, next_volume, devices, next_device, leases }
+        self.records = self.description.volumes.iter().map(record).collect();
+        let record = |device: &DeviceEntry| (DeviceId(device.id), braid_description::device_record(device));
+        self.devices = self.description.devices.iter().map(record).collect();
     }
 
     pub fn version(&self) -> Version {
-        self.version
+        Version(self.description.revision)
     }
 
     pub fn records(&self) -> Vec<VolumeRecord> {
@@ -68,11 +79,11 @@ impl Store {
 
     /// A disk fills a slot: the record must know it.
     pub fn fill_slot(&mut self, device: DeviceId, disk: DiskId) {
-        let record = self.devices.get_mut(&device).expect("devices have records");
-        if record.disk != Some(disk) {
-            assert!(record.others.remove(&disk), "{device} has {disk}, of which the store does not know");
-            record.others.extend(record.disk.replace(disk));
-            self.version = Version(self.version.0 + 1);
+        if self.devices[&device].disk != Some(disk) {
+            let filled = self.description.changed(|description| Ok::<_, ()>(description.fill_slot(device.0, disk)));
+            let (is_known, next) = filled.expect("it does not fail");
+            assert!(is_known, "{device} has {disk}, of which the store does not know");
+            self.put(&next);
         }
     }
 
@@ -81,8 +92,9 @@ impl Store {
         self.devices.iter().map(|(device, record)| (*device, record))
     }
 
+    /// A number that no device has had.
     pub fn next_device(&self) -> DeviceId {
-        self.next_device
+        DeviceId(self.description.unused_device())
     }
 
     /// The devices on which an administrator is at work, and that administrator.
@@ -91,7 +103,7 @@ impl Store {
     }
 
     pub fn next_volume(&self) -> VolumeId {
-        self.next_volume
+        VolumeId(self.description.next_volume)
     }
 
     pub fn held_by(&self, volume: VolumeId) -> Option<Generation> {
@@ -102,38 +114,38 @@ impl Store {
     pub fn unsettled(&self) -> impl Iterator<Item = (&VolumeRecord, Generation)> + '_ {
         self.records.values().filter_map(|record| Some((record, record.administrator()?)))
     }
+}
 
-    /// Executes a command about a device.
-    fn on_device_command(&mut self, device: DeviceId, command: Command) -> Answer {
-        match command {
-            Command::ReadDevice => Answer::Device {
-                version: self.version,
-                record: self.devices.get(&device).cloned(),
-                is_used: device < self.next_device,
-                volumes: self.volumes_on(device),
-            },
-            Command::ReplaceDevice { after, .. } | Command::RemoveDevice { after } if after != self.version => {
-                Answer::Superseded
-            }
-            Command::ReplaceDevice { record, .. } => {
-                self.version = Version(self.version.0 + 1);
-                self.next_device = self.next_device.max(DeviceId(device.0 + 1));
-                self.devices.insert(device, record);
-                Answer::Replaced { version: self.version }
-            }
-            Command::RemoveDevice { .. } => {
-                self.version = Version(self.version.0 + 1);
-                self.devices.remove(&device);
-                Answer::Replaced { version: self.version }
-            }
-            other => unreachable!("operations on devices have no volume: {other:?}"),
-        }
-    }
+/// The entry of a volume that is created.
+pub(crate) fn volume_entry(volume: &VolumeDescription) -> VolumeEntry {
+    VolumeEntry::new(format!("v{}", volume.id.0), volume)
+}
 
-    /// The volumes that lie on a device, or are about to migrate to it.
-    fn volumes_on(&self, device: DeviceId) -> BTreeSet<VolumeId> {
-        let is_there = |record: &&VolumeRecord| widest(record).holders().contains(&device);
-        self.records.values().filter(is_there).map(|record| record.volume.id).collect()
+/// The entry of a device that is added.
+pub(crate) fn device_entry(device: DeviceId, disk: DiskId) -> DeviceEntry {
+    let DiskEntry { file, size, disk } = disk_entry(disk);
+    let domain = device.to_string();
+    let (disk, state, others) = (Some(disk), DeviceState::Adding, Vec::new());
+    DeviceEntry { id: device.0, file, size, disk, domain, address: None, state, by: None, others }
+}
+
+/// The entry of a disk. Its file and its size say nothing here.
+pub(crate) fn disk_entry(disk: DiskId) -> DiskEntry {
+    DiskEntry { file: disk.to_string().into(), size: 0, disk }
+}
+
+/// The parameters of an array's creation, which say nothing here.
+fn creation() -> Creation {
+    Creation {
+        devices: 0,
+        size: 0,
+        layout: String::new(),
+        unit: 0,
+        volumes: Vec::new(),
+        file_system: None,
+        lock_servers: 0,
+        lock_acquisition: String::new(),
+        lease_millis: 0,
     }
 }
 
@@ -172,7 +184,7 @@ impl Cluster {
     }
 
     /// Executes a command.
-    pub(super) fn on_command(&mut self, control: &mut ControlPlane, subject: Subject, command: Command) -> Answer {
+    pub(super) fn on_command(&mut self, control: &mut ControlPlane, subject: &Subject, command: Command) -> Answer {
         let only_asks = matches!(
             command,
             Command::Read | Command::ReadDevice | Command::Watch | Command::ListHosts | Command::Confirm { .. }
@@ -180,46 +192,10 @@ impl Cluster {
         if !only_asks && control.is_unwritable(self.world.now()) {
             return Answer::Unknown;
         }
-        let is_of_device =
-            matches!(command, Command::ReadDevice | Command::ReplaceDevice { .. } | Command::RemoveDevice { .. });
-        if let Subject::Device(device) = subject
-            && is_of_device
-        {
-            return control.store.on_device_command(device, command);
-        }
-        let (now, lease, volume) = (self.lease_time(), self.control_lease(), subject.volume());
+        let (now, lease) = (self.lease_time(), self.control_lease());
         match command {
-            Command::Read => Answer::Record {
-                version: control.store.version,
-                record: control.store.record(volume).cloned().map(Box::new),
-                ready_devices: self.devices().into_iter().collect(),
-                next_volume: control.store.next_volume,
-            },
-            Command::Replace { after, .. } | Command::Remove { after } | Command::Confirm { version: after }
-                if after != control.store.version =>
-            {
-                Answer::Superseded
-            }
-            Command::Replace { record, .. } => {
-                self.replace_record(control, record);
-                Answer::Replaced { version: control.store.version }
-            }
-            Command::Remove { .. } => {
-                let store = &mut control.store;
-                store.version = Version(store.version.0 + 1);
-                store.records.remove(&volume);
-                self.note_record(volume, None);
-                Answer::Replaced { version: control.store.version }
-            }
-            Command::ReadDevice | Command::ReplaceDevice { .. } | Command::RemoveDevice { .. } => {
-                unreachable!("operations on devices have no volume")
-            }
-            Command::ReadFileSystem
-            | Command::EnterFileSystem { .. }
-            | Command::ReplaceFileSystem { .. }
-            | Command::RemoveFileSystem { .. }
-            | Command::ListServers => unreachable!("runs with a control plane have no file systems"),
-            Command::Confirm { .. } | Command::Watch => Answer::Yes,
+            Command::ListServers => unreachable!("runs with a control plane have no file systems"),
+            Command::Watch => Answer::Yes,
             Command::ListHosts => {
                 let table = control.store.leases.table();
                 let as_seen = |(host, seen): (Generation, &Lease<()>)| HostLease {
@@ -240,24 +216,42 @@ impl Cluster {
                 self.forget_leases(control, &[host], usize::MAX);
                 Answer::Yes
             }
+            command => self.execute(control, subject, command),
         }
     }
 
-    fn replace_record(&mut self, control: &mut ControlPlane, record: VolumeRecord) {
-        let store = &mut control.store;
-        store.version = Version(store.version.0 + 1);
-        let volume = record.volume.clone();
-        if volume.id == self.volume.id {
-            control.orderings.insert(volume.ordering);
-            self.options.ordering = volume.ordering;
-            self.volume = volume.clone();
+    /// Executes a command about the description, and stores the next one.
+    fn execute(&mut self, control: &mut ControlPlane, subject: &Subject, command: Command) -> Answer {
+        let replaced = match &command {
+            Command::Replace { record, .. } => Some(record.clone()),
+            _ => None,
+        };
+        let Applied { answer, next } = match control.store.description.apply(subject, command) {
+            Ok(applied) => applied,
+            Err(refusal) => panic!("the run gives everything a name of its own: {refusal}"),
+        };
+        let Some(next) = next else { return answer };
+        control.store.put(&next);
+        if let Some(volume) = subject.volume() {
+            let record = control.store.record(volume).cloned();
+            assert_eq!(record, replaced, "the store has what was written");
+            self.follow_record(control, volume, record.as_ref());
         }
-        store.next_volume = store.next_volume.max(VolumeId(volume.id.0 + 1));
-        store.records.insert(volume.id, record.clone());
-        self.note_record(volume.id, Some(&record));
+        answer
+    }
+
+    /// The record of a volume was replaced, or removed.
+    fn follow_record(&mut self, control: &mut ControlPlane, volume: VolumeId, record: Option<&VolumeRecord>) {
+        if let Some(record) = record.filter(|_| volume == self.volume.id) {
+            control.orderings.insert(record.volume.ordering);
+            self.options.ordering = record.volume.ordering;
+            self.volume = record.volume.clone();
+        }
+        self.note_record(volume, record);
+        let Some(record) = record else { return };
         self.tell_monitor(match record.state {
-            VolumeState::Deleting { .. } => ControlRequest::DropVolume { volume: volume.id },
-            _ => ControlRequest::AdoptVolume { volume: widest(&record) },
+            protocol::VolumeState::Deleting { .. } => ControlRequest::DropVolume { volume },
+            _ => ControlRequest::AdoptVolume { volume: record.widest() },
         });
     }
 
@@ -265,8 +259,10 @@ impl Cluster {
     pub(crate) fn volumes_for_monitor(&self) -> Vec<VolumeDescription> {
         match &self.control {
             Some(control) => {
-                let is_deleting = |record: &&VolumeRecord| matches!(record.state, VolumeState::Deleting { .. });
-                control.store.records.values().filter(|record| !is_deleting(record)).map(widest).collect()
+                let is_deleting =
+                    |record: &&VolumeRecord| matches!(record.state, protocol::VolumeState::Deleting { .. });
+                let records = control.store.records.values().filter(|record| !is_deleting(record));
+                records.map(VolumeRecord::widest).collect()
             }
             None => self.volumes(),
         }
@@ -275,14 +271,5 @@ impl Cluster {
     /// A host that is silent for longer is presumed dead.
     pub(super) fn control_lease(&self) -> Duration {
         self.options.settings.host_lease.max(Duration::from_millis(500))
-    }
-}
-
-/// The volume, including the target of a migration that is about to begin.
-fn widest(record: &VolumeRecord) -> VolumeDescription {
-    match &record.state {
-        VolumeState::Draining { to: to @ Change::Move(_), .. }
-        | VolumeState::Reordering { to: to @ Change::Move(_), .. } => to.applied_to(&record.volume),
-        _ => record.volume.clone(),
     }
 }

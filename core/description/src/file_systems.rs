@@ -1,7 +1,8 @@
 //! The file systems of an array, as the description lists them. Each has volumes of its own, which no other program may write.
 
-use crate::description::{ArrayDescription, VolumeEntry};
+use crate::array::ArrayDescription;
 use crate::unavailable::WhenUnavailable;
+use crate::volumes::VolumeEntry;
 use braid_base::FileSystemId;
 use braid_base::limits::{self, Settings};
 use serde::{Deserialize, Serialize};
@@ -74,6 +75,12 @@ impl FileSystemState {
 }
 
 impl FileSystemEntry {
+    /// A file system that is to be created. It gets its numbers when it is entered.
+    pub fn new(name: String, shards: Option<ShardsEntry>) -> FileSystemEntry {
+        let state = FileSystemState::Creating;
+        FileSystemEntry { name, id: 0, state, by: None, evict_after_seconds: None, unavailable: None, shards }
+    }
+
     pub fn id(&self) -> FileSystemId {
         FileSystemId(self.id)
     }
