@@ -7,6 +7,7 @@ use braid_base::InodeId;
 use braid_shell::{Account, Budget, Charge, Warning};
 use bytes::Bytes;
 use rustix::buffer::spare_capacity;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -147,6 +148,13 @@ impl Notifier {
     /// Makes a file at least so long for the kernel, by its last byte. It waits as [`Notifier::invalidate_inode`] does.
     pub fn lengthen(&self, inode: InodeId, size: u64, last: u8) -> io::Result<()> {
         self.notify(&Frame::store_byte(inode, size - 1, last))
+    }
+
+    /// True if the kernel has sent requests that are not received yet.
+    pub fn has_requests(&self) -> bool {
+        let Some(fd) = self.0.upgrade() else { return false };
+        let mut look = [PollFd::new(&*fd, PollFlags::IN)];
+        poll(&mut look, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
     fn notify(&self, frame: &Frame) -> io::Result<()> {

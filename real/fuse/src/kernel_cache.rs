@@ -6,15 +6,18 @@
 //! | a READ for pages has no lock owner; its pages are locked from before the request until after the answer | an invalidation that begins after the READ came waits for it, and drops what it has read |
 //! | an invalidation unmaps pages from private mappings, but for those that the program has changed | old mappings show new bytes |
 //! | a size that was told once is not asked for by sendfile; only a stored byte makes it greater | a host whose kernel has pages follows the size |
+//! | attributes in an answer are discarded if an invalidation began after the kernel had asked, and are applied when the program's process runs; `lseek` takes the size from the inode | the kernel is told a greater size before the answer, and nothing when it has one that is no smaller |
 //! | a short answer makes the size smaller, unless the inode has changed since the READ was sent | see [`KernelCache::check`] |
 //! | answers to read-ahead are applied in the order in which they are written | a short answer follows those for lower offsets |
 
 use crate::device::Notifier;
+use crate::kernel_size::KernelSize;
 use crate::{OpenFile, Result};
 use braid_base::InodeId;
 use futures_util::future::join_all;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -25,6 +28,8 @@ const PAGE_BYTES: u64 = 4096;
 const ROUNDS_MAX: usize = 8;
 /// How long the kernel's size of a file stays too small because READs wait for a device.
 const READS_WAIT: Duration = Duration::from_secs(1);
+/// How often the requests that have come are waited for. When there are always some, the last of them count as asked later.
+const TURNS_MAX: usize = 64;
 /// Offsets of refused reads that are remembered for an inode.
 const REFUSED_MAX: usize = 64;
 
@@ -34,6 +39,8 @@ pub struct KernelCache {
     notifier: Notifier,
     inodes: Mutex<HashMap<InodeId, Known>>,
     answered: Notify,
+    /// The number of the last request for attributes.
+    asked: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -44,10 +51,25 @@ struct Known {
     has_pages: bool,
     /// Rises when the kernel begins to drop pages or to learn a size.
     version: u64,
+    /// Rises when all has come that it had asked before.
+    settled: u64,
+    /// It is doing so: it may have discarded already what it had asked.
+    changing: u32,
     /// READs for pages that are not answered, by their number.
     reading: BTreeMap<u64, Reading>,
+    /// The last request of which attributes were answered.
+    answered: u64,
     /// Where READs were refused because the kernel would not have learned the size from them.
     refused: BTreeSet<u64>,
+    size: KernelSize,
+}
+
+/// When a request came that may be answered with attributes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    number: u64,
+    /// What an answer is about.
+    version: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -58,9 +80,21 @@ struct Reading {
     version: u64,
 }
 
+impl Known {
+    /// What an answer is about that the kernel asks for now.
+    fn asked(&self) -> u64 {
+        self.version + self.settled
+    }
+
+    /// True if the kernel takes the attributes in the answer.
+    fn learns(&self, asked: Asked) -> bool {
+        self.changing == 0 && self.asked() == asked.version
+    }
+}
+
 impl KernelCache {
     pub(crate) fn new(notifier: Notifier) -> KernelCache {
-        KernelCache { notifier, inodes: Mutex::default(), answered: Notify::new() }
+        KernelCache { notifier, inodes: Mutex::default(), answered: Notify::new(), asked: AtomicU64::new(0) }
     }
 
     /// A file is open for reading.
@@ -75,6 +109,46 @@ impl KernelCache {
         if known.readers.is_empty() && known.reading.is_empty() {
             inodes.remove(&inode);
         }
+    }
+
+    /// A request has come whose answer may have attributes of this inode.
+    pub(crate) fn ask(&self, inode: InodeId) -> Asked {
+        self.ask_again(Asked { number: 0, version: self.lock().get(&inode).map_or(0, Known::asked) })
+    }
+
+    /// The attributes for the answer are asked for once more.
+    pub(crate) fn ask_again(&self, asked: Asked) -> Asked {
+        Asked { number: self.asked.fetch_add(1, Ordering::Relaxed) + 1, ..asked }
+    }
+
+    /// True if attributes of a later request were answered: those of this one may be older, and the kernel would not notice.
+    pub(crate) fn is_overtaken(&self, inode: InodeId, asked: Asked) -> bool {
+        self.lock().get(&inode).is_some_and(|known| known.answered > asked.number)
+    }
+
+    /// Attributes of an inode are answered. `of_inode`: the request was about this inode.
+    pub(crate) fn told(&self, inode: InodeId, size: u64, asked: Asked, of_inode: bool) {
+        if let Some(known) = self.lock().get_mut(&inode) {
+            known.answered = known.answered.max(asked.number);
+            known.size.told(size, of_inode && known.learns(asked));
+        }
+    }
+
+    /// A program on this mount has written up to here.
+    pub(crate) fn wrote(&self, inode: InodeId, end: u64) {
+        if let Some(known) = self.lock().get_mut(&inode) {
+            known.size.wrote(end);
+        }
+    }
+
+    /// The open file by which the kernel is to learn that a file is so long, before it is told so by attributes; none if these will do. They
+    /// don't if the kernel discards them, or if another program's process may still apply an answer from before: the kernel applies it when
+    /// that process runs.
+    pub(crate) fn lags(&self, inode: InodeId, asked: Asked, size: u64) -> Option<OpenFile> {
+        let lags =
+            |known: &Known| known.size.at_least() < size && (known.size.at_most() <= size || !known.learns(asked));
+        let is_short = self.lock().get(&inode).is_some_and(lags);
+        self.follower(inode).filter(|_| is_short)
     }
 
     /// A READ for pages has come. True if it is the first of the inode.
@@ -99,8 +173,13 @@ impl KernelCache {
                 let Some(known) = inodes.get_mut(&inode) else { return Ok(()) };
                 let Some(reading) = known.reading.get(&unique).copied() else { return Ok(()) };
                 if !known.reading.values().any(|other| other.offset < reading.offset) {
-                    let is_page = length as u64 <= PAGE_BYTES;
-                    if reading.version == known.version || is_page && known.refused.remove(&reading.offset) {
+                    let (is_page, end) = (length as u64 <= PAGE_BYTES, reading.offset + read as u64);
+                    if reading.version == known.version {
+                        known.size.ended(end);
+                        return Ok(());
+                    }
+                    // The kernel takes the file to be no longer, or has refused the page before.
+                    if known.size.at_most() <= end || is_page && known.refused.remove(&reading.offset) {
                         return Ok(());
                     }
                     if known.refused.len() >= REFUSED_MAX {
@@ -155,6 +234,7 @@ impl KernelCache {
         let notifier = self.notifier.clone();
         self.changes(inode);
         let dropped = tokio::task::spawn_blocking(move || notifier.invalidate_inode(inode, Some(range))).await;
+        self.has_changed(inode).await;
         if let Ok(Err(error)) = dropped {
             tracing::warn!("the kernel does not drop pages of inode {inode}: {error}");
         }
@@ -177,6 +257,12 @@ impl KernelCache {
 
     /// The file is at least so long. It waits for READs of the last page.
     pub(crate) async fn lengthen(&self, inode: InodeId, size: u64, last: u8) {
+        match self.lock().get_mut(&inode) {
+            // An invalidation would have the kernel discard what it is being told.
+            Some(known) if known.size.at_least() >= size => return,
+            Some(known) => known.size.begin_lengthening(size),
+            None => {}
+        }
         let notifier = self.notifier.clone();
         self.changes(inode);
         // The page that the byte is stored in has nothing else: read-ahead would stop there.
@@ -186,6 +272,10 @@ impl KernelCache {
             notifier.invalidate_inode(inode, Some((page, PAGE_BYTES)))
         };
         let told = tokio::task::spawn_blocking(tell).await;
+        self.has_changed(inode).await;
+        if let Some(known) = self.lock().get_mut(&inode) {
+            known.size.end_lengthening();
+        }
         if let Ok(Err(error)) = told {
             tracing::warn!("the kernel does not take the size of inode {inode}: {error}");
         }
@@ -221,9 +311,24 @@ impl KernelCache {
         between
     }
 
+    /// The kernel has dropped pages or learned a size. What it had asked before may still be on its way.
+    async fn has_changed(&self, inode: InodeId) {
+        for _ in 0..TURNS_MAX {
+            if !self.notifier.has_requests() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        if let Some(known) = self.lock().get_mut(&inode) {
+            known.settled += 1;
+            known.changing = known.changing.saturating_sub(1);
+        }
+    }
+
     fn changes(&self, inode: InodeId) {
         if let Some(known) = self.lock().get_mut(&inode) {
             known.version += 1;
+            known.changing += 1;
         }
     }
 

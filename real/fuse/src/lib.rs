@@ -18,6 +18,7 @@
 //! | `interruption` | tells a request that its program was interrupted, or is ending |
 //! | `callers` | finds out which programs are ending |
 //! | `kernel_cache` | what the kernel keeps of files |
+//! | `kernel_size` | what it takes for their sizes |
 //! | `revocations` | drops it before other hosts change the files |
 //! | `moved` | directories that other hosts have moved |
 //! | `terms` | the terms of requests |
@@ -49,6 +50,7 @@ mod fusermount;
 pub mod fuzz;
 mod interruption;
 mod kernel_cache;
+mod kernel_size;
 mod lock_owners;
 mod mount;
 mod mount_points;

@@ -27,7 +27,7 @@ const MOVED_WITHIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Parents {
     mount: PathBuf,
-    told: Mutex<HashMap<InodeId, InodeId>>,
+    told: Mutex<HashMap<InodeId, FileAttributes>>,
 }
 
 impl Parents {
@@ -38,9 +38,15 @@ impl Parents {
 
     /// The kernel is told what a name leads to.
     pub fn tell(&self, found: &FileAttributes) {
-        if let Some(parent) = found.parent {
-            self.told.lock().expect("no holder panics").insert(found.inode, parent);
+        if found.parent.is_some() {
+            self.told.lock().expect("no holder panics").insert(found.inode, *found);
         }
+    }
+
+    /// The attributes of a directory that was removed after the kernel had been told of it.
+    pub fn removed(&self, inode: InodeId) -> Option<FileAttributes> {
+        let told = self.told.lock().expect("no holder panics").get(&inode).copied()?;
+        Some(FileAttributes { links: 0, parent: None, ..told })
     }
 
     pub fn forget(&self, inodes: impl Iterator<Item = InodeId>) {
@@ -53,7 +59,7 @@ impl Parents {
     /// Has the kernel move a directory, if it has it elsewhere. That is tried once for each move.
     pub async fn follow(&self, file_system: &HostFiles, by: &Caller, found: &FileAttributes) {
         let Some(parent) = found.parent else { return };
-        let is_elsewhere = |told: &mut InodeId| std::mem::replace(told, parent) != parent;
+        let is_elsewhere = |told: &mut FileAttributes| std::mem::replace(told, *found).parent != Some(parent);
         if !self.told.lock().expect("no holder panics").get_mut(&found.inode).is_some_and(is_elsewhere) {
             return;
         }

@@ -3,7 +3,7 @@
 use crate::abi::{F_RDLCK, F_UNLCK, F_WRLCK, FileLock, LseekIn, OFFSET_MAX, SEEK_DATA, SEEK_HOLE, SetattrIn, flag};
 use crate::decode::{LockRequest, Operation};
 use crate::encode::{Listing, Reply, file_time, type_bits};
-use crate::kernel_cache::KernelCache;
+use crate::kernel_cache::{Asked, KernelCache};
 use crate::lock_owners::LockOwners;
 use crate::moved::Parents;
 use crate::negotiation::IO_BYTES_MAX;
@@ -14,6 +14,8 @@ use braid_wire::{AttributeChange, FIRST_COOKIE, FileAttributes, FileType, LockMo
 use bytes::Bytes;
 use rustix::fs::{OFlags, RenameFlags};
 use rustix::io::Errno;
+use std::time::Duration;
+use tokio::time::timeout;
 
 /// The bits of a mode that are no permissions.
 const TYPE_BITS: u32 = 0o170_000;
@@ -27,6 +29,10 @@ const OWNER_READS: u16 = 0o400;
 const OWNER_WRITES: u16 = 0o200;
 /// How often a file is created or opened while others remove and create it.
 const CREATE_ATTEMPTS: u32 = 16;
+/// How often attributes are asked for again because later ones were answered meanwhile.
+const OVERTAKEN_MAX: usize = 8;
+/// How long attributes wait for the kernel to learn the size.
+const SIZE_WITHIN: Duration = Duration::from_secs(1);
 /// The cookies of `.` and `..`.
 const SELF_COOKIE: u64 = 1;
 const PARENT_COOKIE: u64 = 2;
@@ -43,18 +49,50 @@ pub struct Serving<'a> {
 impl Serving<'_> {
     /// Serves the request of this number. The kernel cache is told by the caller when a read for pages is answered.
     pub async fn serve(&self, by: &Caller, inode: InodeId, unique: u64, operation: Operation) -> Reply {
-        let served = match operation {
+        let asked = self.kernel.ask(inode);
+        let mut served = match operation {
             Operation::Read { handle, offset, length, for_pages: true } => {
                 self.read_pages(by, (inode, unique), OpenFile(handle), offset, length as usize).await
             }
             operation => self.try_serve(by, inode, operation).await,
         };
-        match &served {
-            Ok(Reply::Entry(found)) => self.parents.tell(found),
-            Ok(Reply::Attributes(found)) => self.parents.follow(self.file_system, by, found).await,
+        match &mut served {
+            Ok(Reply::Entry(found)) => {
+                self.parents.tell(found);
+                self.tell_size(by, (inode, asked), found).await;
+            }
+            Ok(Reply::Created(found, _)) => self.tell_size(by, (inode, asked), found).await,
+            Ok(Reply::Attributes(found)) => {
+                self.parents.follow(self.file_system, by, found).await;
+                self.tell_size(by, (inode, asked), found).await;
+            }
             _ => {}
         }
         served.unwrap_or_else(Reply::Error)
+    }
+
+    /// The kernel is about to be told attributes. If it will discard them, and may take the file to be shorter, it learns the size otherwise:
+    /// a program that has asked for the size reads up to there through pages.
+    async fn tell_size(&self, by: &Caller, (of, mut asked): (InodeId, Asked), found: &mut FileAttributes) {
+        let inode = found.inode;
+        for _ in 0..OVERTAKEN_MAX {
+            if !self.kernel.is_overtaken(inode, asked) {
+                break;
+            }
+            asked = self.kernel.ask_again(asked);
+            let Ok(newer) = self.file_system.attributes(by, inode, None).await else { break };
+            *found = newer;
+        }
+        if let Some(file) = self.kernel.lags(inode, asked, found.size) {
+            let look = async {
+                if let Ok((size, Some(last))) = self.file_system.tail(by, file).await {
+                    self.kernel.lengthen(inode, size, last).await;
+                }
+            };
+            // The host of the last writer may be away.
+            let _ = timeout(SIZE_WITHIN, look).await;
+        }
+        self.kernel.told(inode, found.size, asked, of == inode);
     }
 
     /// Reads for pages that the kernel keeps.
@@ -87,8 +125,12 @@ impl Serving<'_> {
 
     /// A file was opened with these flags.
     fn opened(&self, inode: InodeId, file: OpenFile, flags: u32) {
-        if !OFlags::from_bits_retain(flags).contains(OFlags::WRONLY) {
+        let flags = OFlags::from_bits_retain(flags);
+        if !flags.contains(OFlags::WRONLY) {
             self.kernel.opened(inode, file);
+        }
+        if flags.contains(OFlags::TRUNC) {
+            self.kernel.told(inode, 0, self.kernel.ask(inode), false);
         }
     }
 
@@ -116,9 +158,11 @@ impl Serving<'_> {
         let fs = self.file_system;
         let reply = match operation {
             Operation::Lookup(name) => Reply::Entry(fs.lookup(by, inode, name).await?),
-            Operation::GetAttributes(handle) => {
-                Reply::Attributes(fs.attributes(by, inode, handle.map(OpenFile)).await?)
-            }
+            Operation::GetAttributes(handle) => match fs.attributes(by, inode, handle.map(OpenFile)).await {
+                // A directory that was removed stays open, and has no names any more.
+                Err(Errno::STALE) => Reply::Attributes(self.parents.removed(inode).ok_or(Errno::STALE)?),
+                found => Reply::Attributes(found?),
+            },
             Operation::SetAttributes(change) => {
                 let through = (change.valid & flag::FATTR_FH != 0).then_some(OpenFile(change.fh));
                 let (change, size) = change_of(&change);
@@ -192,6 +236,7 @@ impl Serving<'_> {
                     false => fs.write(by, file, at, data).await?,
                 };
                 assert!(written <= length, "no more is written than there was");
+                self.kernel.wrote(inode, offset + written as u64);
                 Reply::Written(written as u32)
             }
             Operation::Sync(handle) => done(fs.sync(by, OpenFile(handle)).await)?,

@@ -197,6 +197,8 @@ def compare():
         at = random_.randrange(2)
         kind, model = change(model, MOUNTS[at])
         for index, reader in enumerate(readers):
+            if (end := os.lseek(reader.fd, 0, os.SEEK_END)) != len(model):
+                sys.exit(f"seed {SEED}, change {number}: after {kind} on mount {at}, the end on mount {index} is {end}, not {len(model)}")
             for way in random_.sample(sorted(reader.ways), 4):
                 found = reader.ways[way](len(model))
                 if found != model:
@@ -261,6 +263,33 @@ def race():
         thread.join()
     if failures:
         sys.exit(f"seed {SEED}: {failures}")
+
+
+def follow():
+    """A log grows on mount 0. Programs on mount 1 look how long it is, and send or map what is new, up to there: nothing fails or is missing."""
+    path, until, children = "/log", time.monotonic() + SECONDS, []
+    log = os.open(MOUNTS[0] + path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(log, b"first")
+    for slot in range(5):
+        if child := os.fork():
+            children.append(child)
+            continue
+        fd, out, at = os.open(MOUNTS[1] + path, os.O_RDONLY), os.memfd_create("out"), 0
+        while time.monotonic() < until:
+            size = os.fstat(fd).st_size
+            if slot < 3 and size > at:
+                count = os.sendfile(out, fd, at, size - at)
+                assert count > 0, f"sendfile at {at} gives nothing of {size} bytes"
+                at += count
+            elif slot >= 3:
+                with mmap.mmap(fd, size, mmap.MAP_PRIVATE, mmap.PROT_READ) as new, memoryview(new) as bytes_:
+                    # A page that can't be read is an error of this call, not a signal.
+                    os.pwrite(out, bytes_[(size - 1) // 4096 * 4096:], 0)
+        os._exit(0)
+    while time.monotonic() < until:
+        os.write(log, b"one more line of the log\n" * 4)
+    for child in children:
+        assert os.waitpid(child, 0)[1] == 0, "a program that follows a growing log fails"
 
 
 def contend():
@@ -335,4 +364,5 @@ def contend():
 compare()
 executed()
 race()
+follow()
 contend()
