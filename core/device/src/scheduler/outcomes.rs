@@ -143,7 +143,7 @@ impl Scheduler {
             // The transaction's own host may only have been silent. If it sends its write again, it must hear that the
             // write committed, or it would write a second time. So the transaction is not an orphan any more, but is
             // forgotten only when its host says so, as it may have before, or is fenced.
-            Some(State::Committed) if !cx.view.refuses(id.host) && !cx.hosts.is_settled(id.host, id.sequence) => {
+            Some(State::Committed) if !cx.view.refuses(id.host) && !cx.hosts.is_over(id.host, id.sequence) => {
                 self.order.ledger.remove_orphan(id);
             }
             Some(State::Committed) => self.order.ledger.forget(cx, id),

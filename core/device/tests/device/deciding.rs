@@ -1,6 +1,7 @@
 //! The end of transactions on one device, across restarts and after the loss of their hosts (atomicity `implied`).
 
 use crate::bench::{ARRIVING, Actor, Bench, OBJECT, fills, written};
+use braid_base::limits::Settings;
 use braid_base::{BlockRange, Generation};
 use braid_ordering::{Ordering, WriteMode};
 use braid_wire::{Command, Managed, Orphan, Outcome, Refusal, Reply, Step, Task, Vote};
@@ -34,12 +35,16 @@ fn read_now(bench: &mut Bench, sequence: u64) -> Vec<u8> {
 
 #[test]
 fn a_commit_that_its_host_declared_over_before_is_forgotten_with_the_resolution() {
-    for settled in [false, true] {
+    for (settled, silent) in [(false, false), (true, false), (true, true)] {
         let mut bench = Bench::new();
         let writer = actor(&bench, A, 1, 0);
         prepare(&mut bench, writer, 1);
         if settled {
             bench.settle(A, 2);
+        }
+        if silent {
+            // Its lease here ends.
+            bench.pass(Settings::default().host_lease * 2);
         }
         bench.say(B, writer.decide(Outcome::Commit));
         // The commit becomes durable with a later batch.
