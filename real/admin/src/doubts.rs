@@ -8,14 +8,26 @@ use braid_control::{ArrayDescription, ArrayFolder, ControlError, Original};
 use braid_layout::RaidLevel;
 use std::path::Path;
 
+/// An array that grows to so many times the size of its file system is hardly meant.
+const FAR: u64 = 2;
 /// No device is chosen smaller than this.
 const SMALLEST: u64 = 64 << 20;
 
+/// Something that is asked about at a terminal.
+#[derive(Clone, Debug)]
+pub struct Doubt {
+    pub text: String,
+    /// Without a terminal, it must be confirmed, too. Otherwise a warning will do.
+    pub is_serious: bool,
+}
+
 /// What is to be confirmed before the array in `folder` is opened, or created as `asked`.
-pub fn doubts(folder: &ArrayFolder, asked: &CreateOptions) -> Result<Vec<String>, Failure> {
+pub fn doubts(folder: &ArrayFolder, asked: &CreateOptions) -> Result<Vec<Doubt>, Failure> {
+    let serious = |text| Doubt { text, is_serious: true };
     match folder.describe() {
         Ok(description) => {
-            return Ok(folder.original().iter().map(|original| copied(folder, &description, original)).collect());
+            let copied = folder.original().map(|original| serious(copied(folder, &description, &original)));
+            return Ok(copied.into_iter().collect());
         }
         Err(ControlError::NoArray { .. }) => {}
         // It can't be brought up, for a reason of its own.
@@ -25,14 +37,17 @@ pub fn doubts(folder: &ArrayFolder, asked: &CreateOptions) -> Result<Vec<String>
     let creation = asked.creation()?;
     if let RaidLevel::Raid0 { data } = creation.layout.parse()? {
         let any = if data == 1 { "of its device" } else { "of any device" };
-        doubts.push(format!("the new array has no redundancy ({}): the loss {any} loses data", creation.layout));
+        let text = format!("the new array has no redundancy ({}): the loss {any} loses data", creation.layout);
+        doubts.push(serious(text));
     }
     let bytes = creation.size.saturating_mul(creation.devices.into());
-    if let Some(free) = free_for(&folder.absolute()).filter(|free| *free < bytes) {
+    if let Some((free, all)) = room_for(&folder.absolute()).filter(|(free, _)| *free < bytes) {
+        let is_serious = bytes / FAR > all;
         let [bytes, free] = [bytes, free].map(format_size);
-        doubts.push(format!(
+        let text = format!(
             "the files of the new array grow up to {bytes}, and their file system has {free} free: when it is full, writes fail"
-        ));
+        );
+        doubts.push(Doubt { text, is_serious });
     }
     Ok(doubts)
 }
@@ -40,8 +55,8 @@ pub fn doubts(folder: &ArrayFolder, asked: &CreateOptions) -> Result<Vec<String>
 /// The options of the user; for a new array without a named size, with devices for which the file system has room.
 pub fn fitting(folder: &ArrayFolder, asked: CreateOptions) -> CreateOptions {
     let is_new = matches!(folder.describe(), Err(ControlError::NoArray { .. }));
-    match free_for(&folder.absolute()) {
-        Some(free) if is_new && asked.size.is_none() => {
+    match room_for(&folder.absolute()) {
+        Some((free, _)) if is_new && asked.size.is_none() => {
             CreateOptions { size: Some(size_within(free, asked.devices.unwrap_or(DEFAULT_DEVICES))), ..asked }
         }
         _ => asked,
@@ -71,11 +86,12 @@ pub fn copied(folder: &ArrayFolder, description: &ArrayDescription, original: &O
     text
 }
 
-/// The free bytes of the file system in which this folder is, or will be.
-fn free_for(folder: &Path) -> Option<u64> {
+/// The free bytes, and all bytes, of the file system in which this folder is, or will be.
+fn room_for(folder: &Path) -> Option<(u64, u64)> {
     let there = std::path::absolute(folder).ok()?;
     let found = rustix::fs::statvfs(there.ancestors().find(|path| path.exists())?).ok()?;
-    Some(found.f_bavail.saturating_mul(found.f_frsize))
+    let [free, all] = [found.f_bavail, found.f_blocks].map(|blocks| blocks.saturating_mul(found.f_frsize));
+    Some((free, all))
 }
 
 #[cfg(test)]
@@ -88,13 +104,18 @@ mod tests {
         let doubts = |devices: u16, size: u64, layout: Option<&str>| {
             let layout = layout.map(|layout| layout.parse().unwrap());
             let asked = CreateOptions { devices: Some(devices), size: Some(size), layout, ..CreateOptions::default() };
-            doubts(&folder, &asked).unwrap().join("; ")
+            let doubts = doubts(&folder, &asked).unwrap();
+            assert!(doubts.iter().all(|doubt| doubt.is_serious));
+            doubts.into_iter().map(|doubt| doubt.text).collect::<Vec<_>>().join("; ")
         };
         let small = 32 << 20;
         assert_eq!((doubts(5, small, None), doubts(2, small, None)), (String::new(), String::new()));
         assert!(doubts(1, small, None).contains("no redundancy (raid0:1): the loss of its device"));
         assert!(doubts(5, small, Some("raid0:5")).contains("the loss of any device"));
         assert!(doubts(5, 1 << 60, None).starts_with("the files of the new array grow up to"));
+        let (free, _) = room_for(&folder.absolute()).expect("it is on a file system");
+        let asked = CreateOptions { devices: Some(2), size: Some(free / 2 + (64 << 20)), ..CreateOptions::default() };
+        assert!(super::doubts(&folder, &asked).unwrap().iter().all(|doubt| !doubt.is_serious), "a warning will do");
         assert!(fitting(&folder, CreateOptions::default()).size.is_some());
         let sizes = [(100 << 30, 5, 8 << 30), (27 << 30, 5, 5 << 30), (3 << 30, 5, 576 << 20), (1, 3, SMALLEST)];
         for (free, devices, size) in sizes {

@@ -28,9 +28,14 @@ pub fn confirm_deletion(what: &str, with: &str, name: &str) -> Result<(), Failur
     }
 }
 
+/// True if somebody can be asked: there is a terminal.
+pub fn is_possible() -> bool {
+    std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
+}
+
 /// The answer to a question; none without a terminal.
 fn answer(question: &str) -> Result<Option<String>, Failure> {
-    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+    if !is_possible() {
         return Ok(None);
     }
     braid_terminal::ask!("{question}");

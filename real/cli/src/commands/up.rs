@@ -1,6 +1,6 @@
 //! `braid up`: starts a whole array on this machine, and keeps it running.
 
-use super::confirmation::confirm;
+use super::confirmation::{confirm, is_possible};
 use super::{background, service};
 use braid_admin::creation::{CreateOptions, LockAcquisition};
 use braid_admin::failure::Failure;
@@ -149,7 +149,13 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     };
     let doubts = if arguments.yes { Vec::new() } else { doubts::doubts(&folder, &asked)? };
     if !doubts.is_empty() {
-        confirm(&doubts.join("; "), "Go on?", "confirm with --yes, or change what you ask for (`braid up --help`)")?;
+        let is_serious = doubts.iter().any(|doubt| doubt.is_serious);
+        let facts = doubts.into_iter().map(|doubt| doubt.text).collect::<Vec<_>>().join("; ");
+        if is_serious || is_possible() {
+            confirm(&facts, "Go on?", "confirm with --yes, or change what you ask for (`braid up --help`)")?;
+        } else {
+            braid_terminal::tell!("warning: {facts}");
+        }
     }
     if arguments.background {
         let said = background::start(common.json, &mut signals).await?;
