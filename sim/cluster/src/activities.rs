@@ -7,7 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// All activities, in the order in which they are drawn. Later ones heed those before.
-const ACTIVITIES: [Entry; 21] = [
+const ACTIVITIES: [Entry; 22] = [
     Entry::of::<crate::sites::ParallelRaid>(),
     Entry::of::<crate::moving::Migrate>(),
     Entry::of::<crate::objects::ObjectUse>(),
@@ -24,6 +24,7 @@ const ACTIVITIES: [Entry; 21] = [
     Entry::of::<crate::degraded::DegradedDamage>(),
     Entry::of::<crate::records::RecordDamage>(),
     Entry::of::<crate::file_use::Files>(),
+    Entry::of::<crate::metadata_processes::MetadataServers>(),
     Entry::of::<crate::control::lives::CreateDelete>(),
     Entry::of::<crate::control::comings::AddRemove>(),
     Entry::of::<crate::control::ChangeOptions>(),

@@ -52,15 +52,36 @@ pub(crate) trait Activity: Any + Debug + Copied {
     /// The operator looks after the array, often, also after the faults.
     fn supervise(&mut self, _run: &mut Run) {}
 
+    /// Before each event, and again and again at rest: looks after what it has started.
+    fn look_after(&mut self, _run: &mut Run) -> Result<(), Failed> {
+        Ok(())
+    }
+
     /// A fault begins that this activity brings about.
     fn on_fault(&mut self, _run: &mut Run, _fault: &Fault) {}
 
     /// All faults end.
     fn heal(&mut self, _run: &mut Run) {}
 
+    /// Nothing new begins, until all is at rest: helps what is under way to its end.
+    fn settle(&mut self, _run: &mut Run) {}
+
+    /// All is healed: it starts again what has ended.
+    fn healed(&mut self, _run: &mut Run) {}
+
     /// The array is at rest after its faults, perhaps for the last time.
     fn at_rest(&mut self, _run: &mut Run, _rng: &mut Rng, _is_last: bool) -> Result<(), Failed> {
         Ok(())
+    }
+
+    /// Its last checks, after those of all others.
+    fn finish(&mut self, _run: &mut Run) -> Result<(), Failed> {
+        Ok(())
+    }
+
+    /// Judges the answer to an operation, if it is one of this activity.
+    fn judge(&self, _run: &Run, _asked: &PendingOperation, _outcome: &HostOutcome) -> Option<Result<(), Failed>> {
+        None
     }
 
     /// True for an error that it may cause.
@@ -76,7 +97,7 @@ pub(crate) trait Activity: Any + Debug + Copied {
 pub(crate) trait Feature: Activity + Clone {
     /// Its name in reports, and of its random source.
     const NAME: &'static str;
-    /// The kinds by which the command line names it.
+    /// The kinds by which the command line names it; none if it only comes with others.
     const KINDS: &'static [&'static str] = &[Self::NAME];
     /// Activities that are drawn before, beside which a run does not have it.
     const NOT_WITH: &'static [&'static str] = &[];
@@ -145,7 +166,8 @@ impl Entry {
     /// Draws the activity.
     pub fn draw(&self, options: &mut Options, choices: &Choices) {
         let are_named = |kinds: &[&str]| kinds.iter().any(|kind| choices.names(kind));
-        let may = (choices.may(self.kinds[0]) || are_named(&self.kinds[1..]))
+        let may = (self.kinds.first().is_none_or(|kind| choices.may(kind))
+            || are_named(self.kinds.get(1..).unwrap_or_default()))
             && (!self.needs_atomicity || options.atomicity == Atomicity::Implied)
             && !options.activities.has_any(self.not_with);
         let rng = options.source(self.name);
@@ -223,7 +245,22 @@ pub(crate) fn pick(rng: &mut Rng, among: &[HostSlot]) -> Option<HostSlot> {
 impl Run {
     /// Has all activities do something, one after the other. One that does something already is left out.
     pub(crate) fn each(&mut self, mut act: impl FnMut(&mut Acting, &mut Run)) {
-        (0..self.activities.0.len()).for_each(|place| self.with_one_at(place, &mut act));
+        (0..self.activities.0.len()).for_each(|place| {
+            self.with_one_at(place, &mut act);
+        });
+    }
+
+    /// The same, until one fails.
+    pub(crate) fn try_each(
+        &mut self,
+        mut act: impl FnMut(&mut Acting, &mut Run) -> Result<(), Failed>,
+    ) -> Result<(), Failed> {
+        (0..self.activities.0.len()).try_for_each(|place| self.with_one_at(place, &mut act).unwrap_or(Ok(())))
+    }
+
+    /// All look after what they have started.
+    pub(crate) fn look_after_activities(&mut self) -> Result<(), Failed> {
+        self.try_each(|acting, run| acting.activity.look_after(run))
     }
 
     /// Has one activity do something, if the run has it.
@@ -236,11 +273,11 @@ impl Run {
         }
     }
 
-    fn with_one_at(&mut self, place: usize, act: impl FnOnce(&mut Acting, &mut Run)) {
-        if let Some(mut acting) = self.activities.0[place].1.take() {
-            act(&mut acting, self);
-            self.activities.0[place].1 = Some(acting);
-        }
+    fn with_one_at<T>(&mut self, place: usize, act: impl FnOnce(&mut Acting, &mut Run) -> T) -> Option<T> {
+        let mut acting = self.activities.0[place].1.take()?;
+        let result = act(&mut acting, self);
+        self.activities.0[place].1 = Some(acting);
+        Some(result)
     }
 
     /// Starts all activities.

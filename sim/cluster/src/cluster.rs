@@ -13,7 +13,7 @@ use crate::file_records::FileRecords;
 use crate::member_state::{Absences, Seen};
 use crate::options::Options;
 use crate::ownership_history::OwnershipHistory;
-use crate::role::Role;
+use crate::role::{Role, monitor_of};
 use crate::sniffer::Sniffer;
 use crate::workload::ClientOperation;
 use braid_base::{
@@ -45,29 +45,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
+pub use crate::failed::Failed;
+pub(crate) use crate::failed::failed;
+pub use crate::role::HostSlot;
+
 /// The monitor takes all generations up to this one to be given out: the control plane of a run gives out a few hundred.
 const LAST_GENERATION: Generation = Generation(1 << 20);
 pub(crate) const ARRAY: ArrayId = ArrayId(*b"a simulated one.");
 const VOLUME: VolumeId = VolumeId(1);
 /// The longest time that a scenario waits for one condition.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-/// A slot for a host. When the host there dies, a new generation takes the slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct HostSlot(pub usize);
-
-/// The failure of a check.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failed {
-    /// The name of the check.
-    pub check: &'static str,
-    pub details: String,
-}
-
-/// Fails a check.
-pub(crate) fn failed<T>(check: &'static str, details: String) -> Result<T, Failed> {
-    Err(Failed { check, details })
-}
 
 /// A request in progress.
 #[derive(Clone, Debug)]
@@ -311,10 +298,10 @@ impl Cluster {
     pub fn replace_host(&mut self, slot: HostSlot, clock: LocalClock) {
         assert!(self.world.machine(self.hosts[slot.0]).is_none(), "the old host is down");
         self.hosts[slot.0] = if self.files.hosts.contains(&slot) {
-            let role = self.file_host_role();
+            let role = self.files.mounted().host_role(self);
             self.new_host_in(clock, role)
-        } else if self.files.is_server(slot) {
-            let (role, service) = (self.metadata_role(slot), self.server_name_of(slot));
+        } else if let Some((system, shard)) = self.files.shard_of(slot) {
+            let (role, service) = (system.server_role(self, shard), system.service(shard));
             let node = self.new_host_in(clock, role);
             self.world.speak_for(service, node);
             node
@@ -369,10 +356,7 @@ impl Cluster {
 
     /// The monitor, if it is up.
     pub fn monitor(&self) -> Option<&Monitor> {
-        match self.world.machine(NodeId::Monitor)? {
-            Role::Monitor(monitor) => Some(monitor),
-            _ => None,
-        }
+        monitor_of(&self.world)
     }
 
     /// A device, if it is up.
@@ -585,7 +569,8 @@ impl Cluster {
                 self.history.saw(id, now, holes);
             }
             (Record::Files(id), outcome) => {
-                self.on_files_reply((asked.node, asked.client, asked.op), id, outcome)?;
+                let is_excused = outcome.as_ref().is_err_and(|error| self.options.excuses(error));
+                self.files.on_reply(&self.world, (asked.node, asked.client), id, outcome, is_excused)?;
             }
             (Record::Nothing | Record::Fence(_), Err(_)) | (Record::Nothing, _) => {}
             (Record::Fence(host), Ok(HostSuccess::Done)) => self.note_fence(host, asked.since),
@@ -636,8 +621,9 @@ impl Cluster {
         self.note_absence();
         self.note_unavailable();
         self.check_exclusion()?;
-        self.check_inode_locks()?;
-        self.note_kept_out();
+        // No two hosts that are served hold locks of inodes that conflict.
+        self.check_held(&self.files.held_inode_locks(&self.world, &self.hosts))?;
+        self.files.note_kept_out(&self.world, &self.hosts);
         self.check_taken_over()?;
         self.check_leases()?;
         self.check_answers()?;
@@ -654,7 +640,7 @@ impl Cluster {
         self.check_volume(reader, &old_hosts)?;
         for number in 0..self.others.len() {
             match self.others[number].clone() {
-                volume if self.is_of_files(volume.id) => self.check_stripes_by(reader, &volume)?,
+                volume if self.files.uses(volume.id) => self.check_stripes_by(reader, &volume)?,
                 _ => self.on_volume(number, |cluster| cluster.check_volume(reader, &old_hosts))?,
             }
         }

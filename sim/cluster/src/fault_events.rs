@@ -192,9 +192,7 @@ impl Run {
                 false => self.replace_if_down(slot),
             }
         }
-        self.end_detours();
-        self.end_checks();
-        self.start_metadata_if_none();
+        self.each(|acting, run| acting.activity.healed(run));
         self.leapt = 0;
         let options = &self.cluster.options.faults;
         let (skew_max, drift_max) = (options.skew_max.cast_signed(), options.drift_ppm_max.cast_signed());

@@ -8,8 +8,10 @@
 //! 5. The history of names, and that of the bytes of each file, are linearizable.
 
 use crate::cluster::{ARRAY, Cluster, Failed, HostSlot, failed};
-use crate::file_workload::{FileCall, listed, mode};
-use crate::files::{FileSystem, FileSystemShard};
+use crate::file_records::{FileCall, FileRecords, FileSystem, FileSystemShard};
+use crate::file_workload::{listed, mode};
+
+use crate::metadata_processes::{MetadataServers, is_one_taking_over};
 use crate::swarm::Run;
 use braid_base::{BLOCK_BYTES, Clock, Generation, InodeId, Now, Time};
 use braid_check::{FileAction, FileOperation, FileValue, FileVerdict, check_bytes, check_names};
@@ -38,52 +40,50 @@ const SPARE_MAX: u64 = 1_024;
 /// More than a file has.
 const WHOLE_FILE: u64 = 1 << 20;
 
-impl Run {
-    /// All checks of the file system, which then is not used any more.
-    pub(crate) fn check_files(&mut self) -> Result<(), Failed> {
-        let Some(system) = self.cluster.files.system.clone() else { return Ok(()) };
-        let until = self.cluster.world.now().after(TAKE_OVER_MAX);
-        while self.is_one_taking_over() {
-            if self.cluster.world.now() > until {
-                return failed("no-owner", "a metadata server takes over and does not end".into());
-            }
-            self.pass(Duration::from_millis(100))?;
+/// All checks of the file system, which then is not used any more.
+pub(crate) fn check_files(run: &mut Run) -> Result<(), Failed> {
+    let Some(system) = run.cluster.files.system.clone() else { return Ok(()) };
+    let until = run.cluster.world.now().after(TAKE_OVER_MAX);
+    while is_one_taking_over(&run.cluster) {
+        if run.cluster.world.now() > until {
+            return failed("no-owner", "a metadata server takes over and does not end".into());
         }
-        self.look_after_metadata()?;
-        let walker = self.cluster.add_file_host(&system);
-        self.cluster.files.hosts.insert(walker);
-        self.cluster.walk(walker)?;
-        self.cluster.use_spare_blocks(walker)?;
-        for slot in self.cluster.files.hosts.clone() {
-            let node = self.cluster.node(slot);
-            if self.cluster.world.machine(node).is_none() {
-                continue;
-            }
-            if self.rng.chance(3, 4) {
-                let op = self.cluster.ask(slot, ArrayRequest::Disconnect);
-                // A host may find out now that it is fenced.
-                let _ = self.cluster.outcome(op, "a host does not unmount the file system")?;
-            }
-            self.crash(node);
-        }
-        self.come_to_rest()?;
-        let lease = self.cluster.options.settings.host_lease;
-        self.pass(12 * lease + Duration::from_secs(5))?;
-        self.metadata.is_over = true;
-        for slot in self.cluster.files.servers.clone().into_flattened() {
-            let node = self.cluster.node(slot);
-            if self.cluster.world.machine(node).is_some() {
-                self.crash(node);
-            }
-        }
-        self.come_to_rest()?;
-        self.cluster.check_metadata_volume()?;
-        let judged = self.cluster.judge_files()?;
-        self.report.search_steps += judged.steps;
-        self.report.files_unjudged += judged.undecided;
-        self.report.count("files", judged.outcomes);
-        Ok(())
+        run.pass(Duration::from_millis(100))?;
     }
+    run.look_after_activities()?;
+    let walker = system.add_host(&mut run.cluster);
+    run.cluster.files.hosts.insert(walker);
+    Walker { cluster: &mut run.cluster, slot: walker }.walk()?;
+    use_spare_blocks(&mut run.cluster, walker)?;
+    for slot in run.cluster.files.hosts.clone() {
+        let node = run.cluster.node(slot);
+        if run.cluster.world.machine(node).is_none() {
+            continue;
+        }
+        if run.rng.chance(3, 4) {
+            let op = run.cluster.ask(slot, ArrayRequest::Disconnect);
+            // A host may find out now that it is fenced.
+            let _ = run.cluster.outcome(op, "a host does not unmount the file system")?;
+        }
+        run.crash(node);
+    }
+    run.come_to_rest()?;
+    let lease = run.cluster.options.settings.host_lease;
+    run.pass(12 * lease + Duration::from_secs(5))?;
+    run.with(|servers: &mut MetadataServers, _, _| servers.is_over = true);
+    for slot in run.cluster.files.servers.clone().into_flattened() {
+        let node = run.cluster.node(slot);
+        if run.cluster.world.machine(node).is_some() {
+            run.crash(node);
+        }
+    }
+    run.come_to_rest()?;
+    system.check_metadata(&mut run.cluster)?;
+    let judged = run.cluster.files.judge()?;
+    run.report.search_steps += judged.steps;
+    run.report.files_unjudged += judged.undecided;
+    run.report.count("files", judged.outcomes);
+    Ok(())
 }
 
 /// The judgement of the history of a file system.
@@ -97,39 +97,39 @@ pub(crate) struct Judged {
     pub outcomes: BTreeMap<&'static str, u64>,
 }
 
-impl Cluster {
-    /// Locks of processes that have ended are released, so that nobody waits for them for ever.
-    pub(crate) fn release_advisory_locks(&mut self) {
-        for (node, owner) in self.files.lockers() {
-            let client = owner as usize;
-            let Some(slot) = self.slot(node) else { continue };
-            if self.world.machine(node).is_none()
-                || self.asked().any(|asked| (asked.node, asked.client) == (node, client))
-            {
-                continue;
-            }
-            for lock in self.files.held_locks(node, client) {
-                let open = self.files.open_files(node, client);
-                let Some(file) = open.iter().find(|file| file.inode == lock.inode) else { continue };
-                let (handle, range) = (file.handle, lock.range.clone());
-                let action = FileAction::Unlock { inode: lock.inode, owner, range: range.clone() };
-                let request = FilesRequest::Unlock { handle, owner: AdvisoryOwner(owner), range };
-                self.file_operation(slot, client, (request, action));
-            }
+/// Locks of processes that have ended are released, so that nobody waits for them for ever.
+pub(crate) fn release_advisory_locks(cluster: &mut Cluster) {
+    for (node, owner) in cluster.files.lockers() {
+        let client = owner as usize;
+        let Some(slot) = cluster.slot(node) else { continue };
+        if cluster.world.machine(node).is_none()
+            || cluster.asked().any(|asked| (asked.node, asked.client) == (node, client))
+        {
+            continue;
+        }
+        for lock in cluster.files.held_locks(node, client) {
+            let open = cluster.files.open_files(node, client);
+            let Some(file) = open.iter().find(|file| file.inode == lock.inode) else { continue };
+            let (handle, range) = (file.handle, lock.range.clone());
+            let action = FileAction::Unlock { inode: lock.inode, owner, range: range.clone() };
+            let request = FilesRequest::Unlock { handle, owner: AdvisoryOwner(owner), range };
+            cluster.file_operation(slot, client, (request, action));
         }
     }
+}
 
+impl FileRecords {
     /// Checks that the history of names, and that of the bytes of each file, are linearizable.
-    pub(crate) fn judge_files(&self) -> Result<Judged, Failed> {
+    pub fn judge(&self) -> Result<Judged, Failed> {
         let mut judged = Judged::default();
-        for verdict in [check_names(&self.files.history), check_bytes(&self.files.history)] {
+        for verdict in [check_names(&self.history), check_bytes(&self.history)] {
             match verdict {
                 FileVerdict::Linearizable { steps } => judged.steps += steps,
                 FileVerdict::Undecided => judged.undecided += 1,
                 FileVerdict::Not(details) => return failed("files-linearizable", details),
             }
         }
-        for operation in self.files.history.operations() {
+        for operation in self.history.operations() {
             let name = match operation.answer() {
                 None => "unknown",
                 Some(Ok(_)) => "done",
@@ -139,24 +139,32 @@ impl Cluster {
         }
         Ok(judged)
     }
+}
 
+/// A host that walks through a file system at rest.
+pub(crate) struct Walker<'a> {
+    pub cluster: &'a mut Cluster,
+    pub slot: HostSlot,
+}
+
+impl Walker<'_> {
     /// Executes an operation while nothing else happens.
-    fn file_call(&mut self, slot: HostSlot, call: FileCall) -> Result<FileOperation, Failed> {
-        let op = self.file_operation(slot, WALKER, call);
-        let number = self.files.history.operations().len() - 1;
-        self.outcome(op, "an operation on files does not end")?.map_err(|error| Failed {
+    fn call(&mut self, call: FileCall) -> Result<FileOperation, Failed> {
+        let op = self.cluster.file_operation(self.slot, WALKER, call);
+        let number = self.cluster.files.history.operations().len() - 1;
+        self.cluster.outcome(op, "an operation on files does not end")?.map_err(|error| Failed {
             check: "no-progress",
             details: format!("an operation on files fails at rest: {error}"),
         })?;
-        Ok(self.files.history.operations()[number].clone())
+        Ok(self.cluster.files.history.operations()[number].clone())
     }
 
     /// Reads all directories and files.
-    pub(crate) fn walk(&mut self, slot: HostSlot) -> Result<(), Failed> {
+    pub fn walk(&mut self) -> Result<(), Failed> {
         let (mut directories, mut seen) = (vec![InodeId::ROOT], BTreeSet::new());
         while let Some(inode) = directories.pop() {
             let command = FileCommand::ReadDirectory { inode, after: 0, most: 1_000 };
-            let read = self.file_call(slot, (FilesRequest::Command(command.clone()), FileAction::Command(command)))?;
+            let read = self.call((FilesRequest::Command(command.clone()), FileAction::Command(command)))?;
             let Some(Ok(FileValue::Result(result))) = read.answer() else {
                 return failed("files-walk", read.to_string());
             };
@@ -166,11 +174,11 @@ impl Cluster {
                 }
                 match entry.file_type {
                     FileType::Directory => directories.push(entry.inode),
-                    FileType::Regular => self.read_whole(slot, entry.inode)?,
+                    FileType::Regular => self.read_whole(entry.inode)?,
                     FileType::Special(_) => {}
                     FileType::SymbolicLink => {
                         let command = FileCommand::ReadLink { inode: entry.inode };
-                        self.file_call(slot, (FilesRequest::Command(command.clone()), FileAction::Command(command)))?;
+                        self.call((FilesRequest::Command(command.clone()), FileAction::Command(command)))?;
                     }
                 }
             }
@@ -178,104 +186,100 @@ impl Cluster {
         Ok(())
     }
 
-    fn read_whole(&mut self, slot: HostSlot, inode: InodeId) -> Result<(), Failed> {
-        self.file_call(slot, (FilesRequest::Open { inode }, FileAction::Open { inode }))?;
-        let open = self.files.open_files(self.node(slot), WALKER);
+    fn read_whole(&mut self, inode: InodeId) -> Result<(), Failed> {
+        self.call((FilesRequest::Open { inode }, FileAction::Open { inode }))?;
+        let open = self.cluster.files.open_files(self.cluster.node(self.slot), WALKER);
         let Some(file) = open.last().filter(|file| file.inode == inode) else {
             return failed("files-walk", format!("{inode} has a name, and can't be opened"));
         };
         let handle = file.handle;
         let length = WHOLE_FILE;
         let read = FilesRequest::Read { handle, offset: 0, length: length as usize };
-        self.file_call(slot, (read, FileAction::Read { inode, offset: 0, length }))?;
+        self.call((read, FileAction::Read { inode, offset: 0, length }))?;
         // A lock that nobody else has is granted.
         let (owner, range, exclusive) = (AdvisoryOwner(WALKER as u64), 0..u64::MAX, true);
         let lock = FilesRequest::Lock { handle, owner, range: range.clone(), mode: mode(exclusive), wait: true };
         let action = FileAction::Lock { inode, owner: owner.0, range: range.clone(), exclusive, waits: true };
-        self.file_call(slot, (lock, action))?;
+        self.call((lock, action))?;
         let action = FileAction::Unlock { inode, owner: owner.0, range: range.clone() };
-        self.file_call(slot, (FilesRequest::Unlock { handle, owner, range }, action))?;
-        self.file_call(slot, (FilesRequest::Close { handle }, FileAction::Close { inode }))?;
+        self.call((FilesRequest::Unlock { handle, owner, range }, action))?;
+        self.call((FilesRequest::Close { handle }, FileAction::Close { inode }))?;
         Ok(())
     }
+}
 
-    /// Writes as many blocks as are free, or reserved and idle: that there is no space would need an excuse. The file is not a part of the
-    /// history.
-    fn use_spare_blocks(&mut self, slot: HostSlot) -> Result<(), Failed> {
-        let system = self.files.system.clone().expect("called with a file system");
-        let failed = |details: String| Failed { check: "starved", details };
-        let create = FileCommand::Create {
-            parent: InodeId::ROOT,
-            name: Bytes::from_static(b"spare"),
-            node: NewInode::Regular,
-            exclusive: true,
-            owner: Owner::default(),
-            mode: 0o600,
-        };
-        let mut call = |request| -> Result<_, Failed> {
-            let op = self.ask_files(slot, &system, request);
-            let outcome = self.outcome(op, "an operation on files does not end")?;
-            Ok((outcome, self.files.hosts.iter().map(|host| self.idle_blocks(*host)).sum::<u64>()))
-        };
-        let inode = match call(FilesRequest::Command(create))?.0 {
-            Ok(HostSuccess::Files(FilesSuccess::Result(FileResult::Created { attributes, .. }))) => attributes.inode,
-            // The metadata volume may be full.
-            _ => return Ok(()),
-        };
-        let handle = match call(FilesRequest::Open { inode })?.0 {
-            Ok(HostSuccess::Files(FilesSuccess::Opened { handle, .. })) => handle,
-            other => return Err(failed(format!("a new file can't be opened: {other:?}"))),
-        };
-        let (status, idle) = match call(FilesRequest::Command(FileCommand::StatFileSystem))? {
-            (Ok(HostSuccess::Files(FilesSuccess::Result(FileResult::FileSystem(status)))), idle) => (status, idle),
-            (other, _) => return Err(failed(format!("no status: {other:?}"))),
-        };
-        let spare = status.free + idle;
-        if spare == 0 || spare > SPARE_MAX {
-            return Ok(());
-        }
-        // In most runs a host that has idle blocks dies: they come back when it is fenced.
-        let has_idle = |host: &HostSlot| *host != slot && self.idle_blocks(*host) > 0;
-        let idler = self.files.hosts.iter().copied().find(has_idle).filter(|_| spare % 4 > 0);
-        if let Some(idler) = idler {
-            let node = self.node(idler);
-            self.crash(node);
-        }
-        let data = Bytes::from(vec![1; spare as usize * BLOCK_BYTES]);
-        let op = self.ask_files(slot, &system, FilesRequest::Write { handle, offset: 0, data });
-        let outcome = self.outcome(op, "an operation on files does not end")?;
-        let details = || format!("{outcome:?} for {spare} blocks, {idle} of them idle; {idler:?} has died; {status:?}");
-        if outcome.is_err() { Err(failed(details())) } else { Ok(()) }
+/// Writes as many blocks as are free, or reserved and idle: that there is no space would need an excuse. The file is not a part of the
+/// history.
+fn use_spare_blocks(cluster: &mut Cluster, slot: HostSlot) -> Result<(), Failed> {
+    let system = cluster.files.mounted().clone();
+    let failed = |details: String| Failed { check: "starved", details };
+    let create = FileCommand::Create {
+        parent: InodeId::ROOT,
+        name: Bytes::from_static(b"spare"),
+        node: NewInode::Regular,
+        exclusive: true,
+        owner: Owner::default(),
+        mode: 0o600,
+    };
+    let mut call = |request| -> Result<_, Failed> {
+        let op = system.ask(cluster, slot, request);
+        let outcome = cluster.outcome(op, "an operation on files does not end")?;
+        Ok((outcome, cluster.files.hosts.iter().map(|host| cluster.idle_blocks(*host)).sum::<u64>()))
+    };
+    let inode = match call(FilesRequest::Command(create))?.0 {
+        Ok(HostSuccess::Files(FilesSuccess::Result(FileResult::Created { attributes, .. }))) => attributes.inode,
+        // The metadata volume may be full.
+        _ => return Ok(()),
+    };
+    let handle = match call(FilesRequest::Open { inode })?.0 {
+        Ok(HostSuccess::Files(FilesSuccess::Opened { handle, .. })) => handle,
+        other => return Err(failed(format!("a new file can't be opened: {other:?}"))),
+    };
+    let (status, idle) = match call(FilesRequest::Command(FileCommand::StatFileSystem))? {
+        (Ok(HostSuccess::Files(FilesSuccess::Result(FileResult::FileSystem(status)))), idle) => (status, idle),
+        (other, _) => return Err(failed(format!("no status: {other:?}"))),
+    };
+    let spare = status.free + idle;
+    if spare == 0 || spare > SPARE_MAX {
+        return Ok(());
     }
+    // In most runs a host that has idle blocks dies: they come back when it is fenced.
+    let has_idle = |host: &HostSlot| *host != slot && cluster.idle_blocks(*host) > 0;
+    let idler = cluster.files.hosts.iter().copied().find(has_idle).filter(|_| spare % 4 > 0);
+    if let Some(idler) = idler {
+        let node = cluster.node(idler);
+        cluster.crash(node);
+    }
+    let data = Bytes::from(vec![1; spare as usize * BLOCK_BYTES]);
+    let op = system.ask(cluster, slot, FilesRequest::Write { handle, offset: 0, data });
+    let outcome = cluster.outcome(op, "an operation on files does not end")?;
+    let details = || format!("{outcome:?} for {spare} blocks, {idle} of them idle; {idler:?} has died; {status:?}");
+    if outcome.is_err() { Err(failed(details())) } else { Ok(()) }
+}
 
-    fn read_metadata_volume(&mut self, shard: &FileSystemShard) -> Result<Map, Failed> {
-        let (volume, all) = (shard.metadata.id, shard.metadata.bytes);
-        let reader = self.add_host();
-        let mut bytes = Vec::new();
-        for offset in (STORE_OFFSET..all).step_by(CHUNK as usize) {
-            let length = CHUNK.min(all - offset) as usize;
-            let read = VolumeRequest::Read { volume, offset, length, patience: Patience::Host };
-            let op = self.ask(reader, read);
-            match self.answer(op, "the metadata volume can't be read")? {
-                HostSuccess::Data(parts) => bytes.extend(parts.concat()),
-                other => return failed("unexpected-answer", format!("{other:?}")),
-            }
+fn read_metadata_volume(cluster: &mut Cluster, shard: &FileSystemShard) -> Result<Map, Failed> {
+    let (volume, all) = (shard.metadata.id, shard.metadata.bytes);
+    let reader = cluster.add_host();
+    let mut bytes = Vec::new();
+    for offset in (STORE_OFFSET..all).step_by(CHUNK as usize) {
+        let length = CHUNK.min(all - offset) as usize;
+        let read = VolumeRequest::Read { volume, offset, length, patience: Patience::Host };
+        let op = cluster.ask(reader, read);
+        match cluster.answer(op, "the metadata volume can't be read")? {
+            HostSuccess::Data(parts) => bytes.extend(parts.concat()),
+            other => return failed("unexpected-answer", format!("{other:?}")),
         }
-        let store = Store::new(store_config(ARRAY, shard.id, all));
-        read_map(store, bytes).map_err(|details| Failed { check: "metadata-volume", details })
     }
+    let store = Store::new(store_config(ARRAY, shard.id, all));
+    read_map(store, bytes).map_err(|details| Failed { check: "metadata-volume", details })
+}
 
-    /// Reads the metadata volumes, and checks the maps in them, together.
-    pub(crate) fn check_metadata_volume(&mut self) -> Result<(), Failed> {
-        let system = self.files.system.clone().expect("called with a file system");
-        self.check_metadata_of(&system)
-    }
-
-    /// The same for any file system that no process serves.
-    pub fn check_metadata_of(&mut self, system: &FileSystem) -> Result<(), Failed> {
+impl FileSystem {
+    /// Reads the metadata volumes while no process serves the file system, and checks the maps in them, together.
+    pub fn check_metadata(&self, cluster: &mut Cluster) -> Result<(), Failed> {
         let mut maps = Vec::new();
-        for shard in &system.shards {
-            maps.push(self.read_metadata_volume(shard)?);
+        for shard in &self.shards {
+            maps.push(read_metadata_volume(cluster, shard)?);
         }
         let map = &mut united(maps);
         if let Some((key, _)) = map.iter().find(|(key, value)| is_undecided(**key, value)) {

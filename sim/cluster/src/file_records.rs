@@ -4,18 +4,58 @@
 //! has. An owner surely has a lock from the answer to its request until it unlocks the bytes, or asks for another lock on them, or its host
 //! is down, unmounts or is fenced.
 
-use crate::cluster::{Cluster, Failed, HostSlot, Record, failed};
-use crate::file_workload::FileCall;
-use crate::files::FileSystem;
-use crate::role::Role;
-use braid_base::{Generation, InodeId, NodeId};
-use braid_check::{
-    Client, FileAction, FileFailure, FileHistory, FileOperation, FileOperationId, FileValue, parse_units,
-};
-use braid_machine::{FileHandle, FilesError, FilesSuccess, HostError, HostOutcome, HostSuccess, MountRequest, OpId};
-use braid_wire::FileResult;
+use crate::failed::{Failed, failed};
+use crate::file_options::ShardOptions;
+use crate::role::{HostSlot, Role, is_fenced_at_monitor, metadata_server_of, monitor_of};
+use braid_base::{FileSystemId, Generation, InodeId, Membership, NodeId, ObjectId, Time, VolumeId};
+use braid_check::{Client, FileAction, FileFailure, FileHistory, FileOperationId, FileValue, parse_units};
+use braid_layout::VolumeDescription;
+use braid_machine::{FileHandle, FilesError, FilesRequest, FilesSuccess, HostError, HostOutcome, HostSuccess};
+use braid_metadata::{EntryState, Observation, ProcessInput, ProcessStep, ServerProcess};
+use braid_wire::{FileResult, LockExtent};
+use braid_world::World;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+
+/// A file system.
+#[derive(Clone, Debug)]
+pub struct FileSystem {
+    pub id: FileSystemId,
+    /// Its shards, each with a metadata server.
+    pub shards: Vec<FileSystemShard>,
+    pub options: ShardOptions,
+    /// The volume with the bytes of its files.
+    pub data: VolumeDescription,
+}
+
+/// A shard of a file system.
+#[derive(Clone, Debug)]
+pub struct FileSystemShard {
+    /// The name of its metadata server.
+    pub id: FileSystemId,
+    /// The volume of its metadata.
+    pub metadata: VolumeDescription,
+}
+
+impl FileSystem {
+    /// The names of the metadata servers.
+    pub fn names(&self) -> Vec<FileSystemId> {
+        self.shards.iter().map(|shard| shard.id).collect()
+    }
+
+    /// True for its volumes.
+    fn uses(&self, volume: VolumeId) -> bool {
+        self.data.id == volume || self.shards.iter().any(|shard| shard.metadata.id == volume)
+    }
+
+    /// What hosts send to the server of a shard is sent to this.
+    pub fn service(&self, shard: usize) -> NodeId {
+        NodeId::MetadataServer(self.shards[shard].id)
+    }
+}
+
+/// An operation, as the host gets it and as the history has it.
+pub(crate) type FileCall = (FilesRequest, FileAction);
 
 /// A file that a process has open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,18 +86,45 @@ pub(crate) struct FileRecords {
     pub history: FileHistory,
     open: BTreeMap<(NodeId, usize), Vec<OpenFile>>,
     locks: Vec<HeldLock>,
-    /// Locks that were given up for another mode, by the request for that.
-    yielded: BTreeMap<OpId, HeldLock>,
+    /// Locks that were given up for another mode, by the operation that asks for that.
+    yielded: BTreeMap<FileOperationId, HeldLock>,
     /// Hosts that unmount the file system: they give up all locks.
     pub unmounting: BTreeSet<NodeId>,
     /// Hosts whose operations of unknown outcome may still happen.
     pub unknown: BTreeSet<Generation>,
+    /// A check of the file system is announced: its servers release it, and new ones wait.
+    pub is_checked: bool,
 }
 
 impl FileRecords {
+    /// What the processes of its metadata servers see of it.
+    pub fn seen_by_servers(&self) -> ProcessInput {
+        ProcessInput::Observed(Observation { entry: EntryState::Ready, is_checked: self.is_checked })
+    }
+
+    /// True if a process that is started now takes over at once. Otherwise it is started later.
+    pub fn may_serve(&self, now: Time) -> bool {
+        ServerProcess::default().step(now, None, self.seen_by_servers()) == ProcessStep::Begin
+    }
+
+    /// The file system of a run that has one.
+    pub fn mounted(&self) -> &FileSystem {
+        self.system.as_ref().expect("the run has a file system")
+    }
+
     /// True if processes of metadata servers have this slot.
     pub fn is_server(&self, slot: HostSlot) -> bool {
         self.servers.as_flattened().contains(&slot)
+    }
+
+    /// The shard that the processes in this slot serve.
+    pub fn shard_of(&self, slot: HostSlot) -> Option<(&FileSystem, usize)> {
+        Some((self.system.as_ref()?, self.servers.iter().position(|slots| slots.contains(&slot))?))
+    }
+
+    /// True for the volumes of the file system.
+    pub fn uses(&self, volume: VolumeId) -> bool {
+        self.system.as_ref().is_some_and(|system| system.uses(volume))
     }
 
     /// The files that a process has open.
@@ -75,8 +142,16 @@ impl FileRecords {
         self.locks.iter().map(|lock| lock.owner).collect()
     }
 
+    /// A process issues an operation.
+    pub fn begin(&mut self, now: Time, (node, client): (NodeId, usize), action: &FileAction) -> FileOperationId {
+        let NodeId::Host(Generation(host)) = node else { unreachable!("host slots hold hosts") };
+        let id = self.history.begin(Client { host, number: client }, now, action.clone());
+        self.yield_locks(id, node, action);
+        id
+    }
+
     /// An owner asks for something that ends what it surely has.
-    fn begin(&mut self, op: OpId, node: NodeId, action: &FileAction) {
+    fn yield_locks(&mut self, id: FileOperationId, node: NodeId, action: &FileAction) {
         let (FileAction::Lock { inode, owner, range, .. } | FileAction::Unlock { inode, owner, range }) = action else {
             return;
         };
@@ -85,45 +160,23 @@ impl FileRecords {
         if let Some(lock) = self.locks.iter().find(|lock| is_it(lock)).cloned() {
             self.locks.retain(|lock| !is_it(lock));
             if let FileAction::Lock { .. } = action {
-                self.yielded.insert(op, lock);
+                self.yielded.insert(id, lock);
             }
         }
     }
-}
 
-fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
-    one.start < other.end && other.start < one.end
-}
-
-impl Cluster {
-    /// A process issues an operation on files.
-    pub(crate) fn file_operation(&mut self, slot: HostSlot, client: usize, (request, action): FileCall) -> OpId {
-        let (now, node) = (self.world.now(), self.node(slot));
-        let NodeId::Host(Generation(host)) = node else { unreachable!("host slots hold hosts") };
-        let file_system = self.files.system.as_ref().expect("the run has a file system").id;
-        let id = self.files.history.begin(Client { host, number: client }, now, action.clone());
-        let op = self.begin(slot, client, MountRequest::Files { file_system, request }, Record::Files(id));
-        self.files.begin(op, node, &action);
-        op
-    }
-
-    /// The operation on files that a request was, once it is answered.
-    pub(crate) fn file_operation_of(&self, record: &Record) -> Option<&FileOperation> {
-        match record {
-            Record::Files(id) => Some(self.files.history.operation(*id)),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn on_files_reply(
+    /// A process was answered, perhaps with an error that faults excuse.
+    pub fn on_reply(
         &mut self,
-        (node, client, op): (NodeId, usize, OpId),
+        world: &World<Role>,
+        (node, client): (NodeId, usize),
         id: FileOperationId,
         outcome: &HostOutcome,
+        is_excused: bool,
     ) -> Result<(), Failed> {
-        let now = self.world.now();
-        let action = self.files.history.operation(id).action.clone();
-        let yielded = self.files.yielded.remove(&op);
+        let now = world.now();
+        let action = self.history.operation(id).action.clone();
+        let yielded = self.yielded.remove(&id);
         let success = match outcome {
             Ok(HostSuccess::Files(success)) => success,
             Err(HostError::Files(error)) => {
@@ -135,12 +188,12 @@ impl Cluster {
                         return failed("files-not-mounted", format!("{action:?}"));
                     }
                 };
-                self.files.locks.extend(yielded);
-                self.files.history.end(id, now, Err(failure));
+                self.locks.extend(yielded);
+                self.history.end(id, now, Err(failure));
                 return is_expected(&action, failure);
             }
             // The outcome stays unknown. Hosts repeat everything else until it succeeds.
-            Err(error @ (HostError::Fenced | HostError::Disconnecting)) if self.options.excuses(error) => return Ok(()),
+            Err(HostError::Fenced | HostError::Disconnecting) if is_excused => return Ok(()),
             other => {
                 return failed("unexpected-answer", format!("{action:?}: {other:?}"));
             }
@@ -166,7 +219,7 @@ impl Cluster {
             | FilesSuccess::NextData(_)
             | FilesSuccess::Tail { .. } => unreachable!("clients do not ask for that"),
         };
-        let open = self.files.open.entry((node, client)).or_default();
+        let open = self.open.entry((node, client)).or_default();
         match (&action, success) {
             (FileAction::Open { inode }, FilesSuccess::Opened { handle, .. }) => {
                 open.push(OpenFile { handle: *handle, inode: *inode });
@@ -174,27 +227,27 @@ impl Cluster {
             (FileAction::Command(_), FilesSuccess::Opened { handle, attributes }) => {
                 open.push(OpenFile { handle: *handle, inode: attributes.inode });
             }
-            (FileAction::Lock { .. }, _) => self.check_lock(node, &action)?,
+            (FileAction::Lock { .. }, _) => self.check_lock(world, node, &action)?,
             _ => {}
         }
-        self.files.history.end(id, now, Ok(value));
+        self.history.end(id, now, Ok(value));
         Ok(())
     }
 
     /// A process closes a file: it does not use the handle any more.
-    pub(crate) fn forget_handle(&mut self, slot: HostSlot, client: usize, handle: FileHandle) {
-        if let Some(open) = self.files.open.get_mut(&(self.node(slot), client)) {
+    pub fn forget_handle(&mut self, node: NodeId, client: usize, handle: FileHandle) {
+        if let Some(open) = self.open.get_mut(&(node, client)) {
             open.retain(|file| file.handle != handle);
         }
     }
 
     /// A lock is granted: nobody else has one that conflicts.
-    fn check_lock(&mut self, node: NodeId, action: &FileAction) -> Result<(), Failed> {
+    fn check_lock(&mut self, world: &World<Role>, node: NodeId, action: &FileAction) -> Result<(), Failed> {
         let FileAction::Lock { inode, owner, range, exclusive, .. } = action else { return Ok(()) };
         let granted = HeldLock { owner: (node, *owner), inode: *inode, range: range.clone(), exclusive: *exclusive };
         let is_alive = |node: NodeId| {
-            let is_mounted = self.world.machine(node).is_some() && !self.files.unmounting.contains(&node);
-            is_mounted && !self.is_fenced_at_monitor(node)
+            let is_mounted = world.machine(node).is_some() && !self.unmounting.contains(&node);
+            is_mounted && !is_fenced_at_monitor(world, node)
         };
         let conflicts = |lock: &&HeldLock| {
             lock.owner != granted.owner
@@ -203,59 +256,58 @@ impl Cluster {
                 && overlap(&lock.range, &granted.range)
         };
         if is_alive(node)
-            && let Some(other) = self.files.locks.iter().filter(conflicts).find(|lock| is_alive(lock.owner.0))
+            && let Some(other) = self.locks.iter().filter(conflicts).find(|lock| is_alive(lock.owner.0))
         {
             return failed("advisory-exclusion", format!("{granted:?}, and {other:?}"));
         }
-        self.files.locks.push(granted);
+        self.locks.push(granted);
         Ok(())
-    }
-
-    /// True if the monitor has fenced a host, or may have: while the monitor is down it is not known.
-    pub(crate) fn is_fenced_at_monitor(&self, node: NodeId) -> bool {
-        let NodeId::Host(host) = node else { return false };
-        self.membership().is_none_or(|membership| membership.fence.refuses(host))
     }
 
     /// Records which hosts are kept out of the file system: every process that may serve knows that they are fenced, or will know before
     /// it serves; and with several shards, no transaction among them is under way for these hosts. Their operations of unknown outcome do not
     /// happen any more.
-    pub(crate) fn note_kept_out(&mut self) {
-        if self.files.unknown.is_empty() {
+    pub fn note_kept_out(&mut self, world: &World<Role>, hosts: &[NodeId]) {
+        if self.unknown.is_empty() {
             return;
         }
-        let servers: Vec<_> = {
-            let slots = self.files.servers.as_flattened().iter();
-            slots.filter_map(|slot| self.metadata_server(*slot)).collect()
-        };
+        let server = |slot: &HostSlot| metadata_server_of(world, hosts[slot.0]);
+        let servers: Vec<_> = self.servers.as_flattened().iter().filter_map(server).collect();
         let is_out = |host: &&Generation| {
-            let knows = |membership: &braid_base::Membership| membership.fence.refuses(**host);
+            let knows = |membership: &Membership| membership.fence.refuses(**host);
             let is_over = |slots: &[HostSlot; 2]| {
-                let owners = slots.iter().filter(|slot| !self.is_fenced_at_monitor(self.node(**slot)));
-                let mut owners = owners.filter_map(|slot| self.metadata_server(*slot));
+                let owners = slots.iter().filter(|slot| !is_fenced_at_monitor(world, hosts[slot.0]));
+                let mut owners = owners.filter_map(server);
                 owners.any(|server| server.is_done_with(**host))
             };
-            self.membership().is_some_and(knows)
+            monitor_of(world).is_some_and(|monitor| knows(monitor.membership()))
                 && servers.iter().all(|server| server.is_fenced(**host))
-                && (self.files.servers.len() == 1 || self.files.servers.iter().all(is_over))
+                && (self.servers.len() == 1 || self.servers.iter().all(is_over))
         };
-        let out: Vec<Generation> = self.files.unknown.iter().filter(is_out).copied().collect();
-        let now = self.world.now();
+        let out: Vec<Generation> = self.unknown.iter().filter(is_out).copied().collect();
+        let now = world.now();
         for host in out {
-            self.files.unknown.remove(&host);
-            self.files.history.is_kept_out(host, now);
+            self.unknown.remove(&host);
+            self.history.is_kept_out(host, now);
         }
     }
 
-    /// At any moment, no two hosts that are served hold locks of inodes that conflict.
-    pub(crate) fn check_inode_locks(&self) -> Result<(), Failed> {
-        let of = |slot: &HostSlot| match (self.node(*slot), self.world.machine(self.node(*slot))) {
+    /// The locks of inodes that hosts hold.
+    pub fn held_inode_locks(
+        &self,
+        world: &World<Role>,
+        hosts: &[NodeId],
+    ) -> Vec<(Generation, Vec<(ObjectId, LockExtent)>)> {
+        let of = |slot: &HostSlot| match (hosts[slot.0], world.machine(hosts[slot.0])) {
             (NodeId::Host(host), Some(Role::FileHost(client))) => Some((host, client.held_locks().collect())),
             _ => None,
         };
-        let held: Vec<_> = self.files.hosts.iter().filter_map(of).collect();
-        self.check_held(&held)
+        self.hosts.iter().filter_map(of).collect()
     }
+}
+
+fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start < other.end && other.start < one.end
 }
 
 /// An error must be one that the operation can have; the model of names says which of them fit.

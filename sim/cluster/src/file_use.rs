@@ -1,13 +1,15 @@
 //! Runs in which hosts have a file system mounted, which processes use.
 
 use crate::activity::{Activity, Draw, Feature};
-use crate::cluster::{Cluster, HostSlot, PendingOperation};
+use crate::cluster::{Cluster, Failed, HostSlot, PendingOperation};
+use crate::file_checks::{check_files, release_advisory_locks};
 use crate::file_options::{FileOptions, ShardOptions};
+use crate::file_records::FileSystem;
 use crate::file_workload::FileWorkload;
 use crate::more_volume::MoreVolume;
 use crate::options::{Choices, Options};
 use crate::swarm::Run;
-use braid_base::Rng;
+use braid_base::{Generation, NodeId, Rng};
 use braid_layout::{Layout, RaidLevel};
 use braid_machine::{FilesRequest, HostError};
 use braid_metadata::{Grouping, Protocol};
@@ -108,16 +110,23 @@ impl Feature for Files {
 
 impl Activity for Files {
     fn prepare(&self, cluster: &mut Cluster, first: HostSlot) {
-        cluster.begin_files(first, &self.options);
+        let system = FileSystem::make_on(cluster, first, &self.options.data, self.options.shards);
+        let system = system.expect("empty devices have room");
+        for _ in 1..cluster.options.hosts {
+            let slot = system.add_host(cluster);
+            cluster.files.hosts.insert(slot);
+        }
+        for shard in 0..system.shards.len() {
+            let server = system.start_server(cluster, shard);
+            // The second slot is for a process that takes over from one that is alive.
+            cluster.hosts.push(NodeId::Host(Generation(0)));
+            cluster.files.servers.push([server, HostSlot(cluster.hosts.len() - 1)]);
+        }
+        cluster.files.system = Some(system);
     }
 
     fn layouts(&self) -> Vec<Layout> {
         vec![self.options.data.layout]
-    }
-
-    fn start(&mut self, run: &mut Run, _rng: &mut Rng) {
-        run.plan_metadata_fault();
-        run.plan_checks_of_files();
     }
 
     /// A process of a host that has the file system mounted issues an operation on files, in most cases.
@@ -129,7 +138,7 @@ impl Activity for Files {
         let node = run.cluster.node(slot);
         let call = self.workload.operation(client, &files.open_files(node, client), &files.held_locks(node, client));
         if let FilesRequest::Close { handle } = call.0 {
-            run.cluster.forget_handle(slot, client, handle);
+            run.cluster.files.forget_handle(node, client, handle);
         }
         run.cluster.file_operation(slot, client, call);
         true
@@ -139,6 +148,14 @@ impl Activity for Files {
         if let Some(operation) = cluster.file_operation_of(&answered.record) {
             self.workload.learn(operation);
         }
+    }
+
+    fn settle(&mut self, run: &mut Run) {
+        release_advisory_locks(&mut run.cluster);
+    }
+
+    fn finish(&mut self, run: &mut Run) -> Result<(), Failed> {
+        check_files(run)
     }
 
     fn excuses(&self, error: &HostError) -> bool {

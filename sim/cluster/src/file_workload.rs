@@ -1,7 +1,7 @@
 //! The workload on a file system: random operations of processes on few names and few files, so that they collide.
 
 use crate::file_options::FileOptions;
-use crate::file_records::{HeldLock, OpenFile};
+use crate::file_records::{FileCall, HeldLock, OpenFile};
 use braid_base::{BLOCK_BYTES, InodeId, Rng};
 use braid_check::{FileAction, FileFailure, FileOperation, FileTag, FileValue, UNIT_BYTES};
 use braid_machine::{AdvisoryOwner, FilesRequest};
@@ -33,9 +33,6 @@ pub struct FileWorkload {
     links: Vec<InodeId>,
     last_tag: u64,
 }
-
-/// An operation, as the host gets it and as the history has it.
-pub(crate) type FileCall = (FilesRequest, FileAction);
 
 impl FileWorkload {
     pub fn new(options: &FileOptions, rng: Rng) -> FileWorkload {

@@ -11,6 +11,14 @@
 //!   seed ─► Options ─► swarm run (clients work, faults happen) ─► heal ─► everything answers, nothing is left undecided
 //!                                                                └─► parity right, history serializable
 //! ```
+//!
+//! The cut: a cluster owns the world and its nodes. What is more than that belongs to parts with few fields, each of which the cluster or
+//! the run owns as one field, or which an activity owns. Parts are told the world and the time, and return what follows.
+//!
+//! - `file_records` records one file system: its servers, the hosts that have it mounted, its history and its locks. [`FileSystem`]
+//!   describes it, and makes machines for it (`files`, `file_checks`).
+//! - `metadata_processes` owns the life of metadata servers in a run, and `file_system_checks` the checks in between.
+//! - Checks at rest read the cluster, and change nothing but the time.
 
 mod activities;
 mod activity;
@@ -25,6 +33,7 @@ mod damage;
 mod deaths;
 mod degraded;
 mod exclusion;
+mod failed;
 mod fault_events;
 mod fences;
 mod file_checks;
@@ -62,7 +71,7 @@ pub mod workload;
 
 pub use cluster::{Cluster, Failed, HostSlot};
 pub use file_options::ShardOptions;
-pub use files::{FileSystem, FileSystemShard};
+pub use file_records::{FileSystem, FileSystemShard};
 pub use options::{Choices, Kind, Options};
 pub use report::{Failure, Report};
 pub use role::Role;

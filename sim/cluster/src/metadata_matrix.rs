@@ -10,6 +10,7 @@
 //! after its answer. With [`Victim::Successor`] the first server dies at a fixed point, and the one that takes over at each of its inputs.
 
 use crate::cluster::{Cluster, Failed, HostSlot, failed};
+use crate::file_checks::{Walker, release_advisory_locks};
 use crate::file_options::{FileOptions, ShardOptions};
 use crate::file_use::Files;
 use crate::file_workload::FileWorkload;
@@ -123,9 +124,9 @@ impl Play {
         self.until_all_is_answered()?;
         self.taken = self.inputs(server) - self.before;
         self.cluster.world.spare(self.cluster.node(server));
-        let system = self.cluster.files.system.clone().expect("there is a file system");
-        let walker = self.cluster.add_file_host(&system);
-        self.cluster.walk(walker)?;
+        let system = self.cluster.files.mounted().clone();
+        let walker = system.add_host(&mut self.cluster);
+        Walker { cluster: &mut self.cluster, slot: walker }.walk()?;
         for slot in hosts.into_iter().chain([walker]) {
             let op = self.cluster.ask(slot, ArrayRequest::Disconnect);
             self.cluster.answer(op, "a host does not unmount the file system")?;
@@ -135,8 +136,8 @@ impl Play {
             self.pass()?;
         }
         servers.iter().for_each(|server| self.cluster.crash(self.cluster.node(*server)));
-        self.cluster.check_metadata_volume()?;
-        let judged = self.cluster.judge_files()?;
+        system.check_metadata(&mut self.cluster)?;
+        let judged = self.cluster.files.judge()?;
         match judged.undecided {
             0 => Ok(self.taken),
             _ => failed("files-undecided", "the search for an order was abandoned".into()),
@@ -161,7 +162,7 @@ impl Play {
         let (open, held) = (self.cluster.files.open_files(node, 0), self.cluster.files.held_locks(node, 0));
         let call = self.workload.operation(0, &open, &held);
         if let FilesRequest::Close { handle } = call.0 {
-            self.cluster.forget_handle(slot, 0, handle);
+            self.cluster.files.forget_handle(node, 0, handle);
         }
         self.cluster.file_operation(slot, 0, call);
     }
@@ -173,7 +174,7 @@ impl Play {
                 return failed("unanswered", format!("{:?}", self.cluster.asked().collect::<Vec<_>>()));
             }
             self.pass()?;
-            self.cluster.release_advisory_locks();
+            release_advisory_locks(&mut self.cluster);
         }
         Ok(())
     }
@@ -216,7 +217,7 @@ impl Play {
     fn restart(&mut self, node: NodeId) {
         let slot = self.cluster.slot(node).expect("servers have slots");
         self.cluster.replace_host(slot, LocalClock::exact(Time(0)));
-        let (node, system) = (self.cluster.node(slot), self.cluster.files.system.clone().expect("there is one"));
+        let (node, system) = (self.cluster.node(slot), self.cluster.files.mounted().clone());
         let shard = self.cluster.files.servers.iter().position(|slots| slots.contains(&slot)).expect("it is a server");
         self.cluster.world.set_service(system.service(shard), node);
         self.before = 0;

@@ -1,7 +1,7 @@
 //! The machines of an array as one type, so that one world can run them all.
 
 use crate::surveyor::Surveyor;
-use braid_base::{Now, Time};
+use braid_base::{NodeId, Now, Time};
 use braid_device::Device;
 use braid_files::FileClient;
 use braid_host::Host;
@@ -12,8 +12,13 @@ use braid_machine::{
     InputOf, Machine, MountRequest, NoDisk, OneDisk,
 };
 use braid_membership::Monitor;
-use braid_metadata::MetadataNode;
+use braid_metadata::{MetadataNode, MetadataServer};
+use braid_world::World;
 use std::fmt::Debug;
+
+/// A slot for a host. When the host there dies, a new generation takes the slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HostSlot(pub usize);
 
 /// The machine of a node.
 pub enum Role {
@@ -70,6 +75,28 @@ impl Role {
             Role::Metadata(node) => Some(node.host()),
             _ => None,
         }
+    }
+}
+
+/// The monitor, if it is up.
+pub(crate) fn monitor_of(world: &World<Role>) -> Option<&Monitor> {
+    match world.machine(NodeId::Monitor)? {
+        Role::Monitor(monitor) => Some(monitor),
+        _ => None,
+    }
+}
+
+/// True if the monitor has fenced a host, or may have: while the monitor is down it is not known.
+pub(crate) fn is_fenced_at_monitor(world: &World<Role>, node: NodeId) -> bool {
+    let NodeId::Host(host) = node else { return false };
+    monitor_of(world).is_none_or(|monitor| monitor.membership().fence.refuses(host))
+}
+
+/// The metadata server of a process, if it owns the file system.
+pub(crate) fn metadata_server_of(world: &World<Role>, node: NodeId) -> Option<&MetadataServer> {
+    match world.machine(node)? {
+        Role::Metadata(node) => node.server(),
+        _ => None,
     }
 }
 

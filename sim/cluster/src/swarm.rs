@@ -6,7 +6,6 @@ mod counting;
 use crate::activity::{Acting, Activities};
 use crate::availability::{Availability, Cause, Judged};
 use crate::cluster::{Cluster, Failed, HostSlot, PendingOperation, Record, failed};
-use crate::metadata_processes::MetadataFaults;
 use crate::options::Options;
 use crate::report::{Failure, Report};
 use crate::workload::{ClientOperation, Workload};
@@ -105,8 +104,6 @@ pub(crate) struct Run {
     pub(crate) paced: Option<OpId>,
     /// Hosts that were told to disconnect, and when, by their requests.
     pub(crate) disconnecting: BTreeMap<OpId, (NodeId, Time)>,
-    /// Faults of metadata servers.
-    pub(crate) metadata: MetadataFaults,
     /// By how much all wall clocks have leapt, until they are set right.
     pub(crate) leapt: i64,
     issued: u64,
@@ -137,7 +134,7 @@ impl Run {
         let swarm = Swarm::new(options.faults.clone(), rng.fork());
         let workload = Workload::new(&options.layout, options.stripes, rng.fork());
         let (patience_rng, return_rng) = (options.source("patience"), options.source("control").named("returns"));
-        let (availability, metadata) = (Availability::new(&options), MetadataFaults::new(&options.source("files")));
+        let availability = Availability::new(&options);
         let activities = options.activities.clone();
         let mut cluster = Cluster::new(options, trace);
         cluster.world.bound(RUN_MAX);
@@ -148,7 +145,6 @@ impl Run {
             availability,
             activities,
             disconnecting: BTreeMap::new(),
-            metadata,
             cluster,
             swarm,
             workload,
@@ -192,15 +188,9 @@ impl Run {
                 self.go_on_at_once()?;
                 self.come_to_rest()?;
             }
-            let mut outcome = Ok(());
-            self.each(|Acting { activity, rng, .. }, run| {
-                if outcome.is_ok() {
-                    outcome = activity.at_rest(run, rng, swarm == swarms);
-                }
-            });
-            outcome?;
+            self.try_each(|Acting { activity, rng, .. }, run| activity.at_rest(run, rng, swarm == swarms))?;
         }
-        self.check_files()?;
+        self.try_each(|acting, run| acting.activity.finish(run))?;
         self.count_machines();
         match self.cluster.check_all()? {
             Some(steps) => self.report.search_steps = steps,
@@ -251,8 +241,8 @@ impl Run {
                 // Requests may wait for an administrator, and that one for a device whose slot waits for its disk.
                 self.change_disks();
             }
-            self.look_after_metadata()?;
-            self.cluster.release_advisory_locks();
+            self.look_after_activities()?;
+            self.each(|acting, run| acting.activity.settle(run));
             let Some(event) = self.cluster.world.next(answered) else {
                 let late: Vec<&PendingOperation> = self.cluster.asked().collect();
                 let files: Vec<_> =
@@ -272,8 +262,8 @@ impl Run {
                 self.on_world_event(event)?;
             }
             self.replace_fenced();
-            self.look_after_metadata()?;
-            self.cluster.release_advisory_locks();
+            self.look_after_activities()?;
+            self.each(|acting, run| acting.activity.settle(run));
             self.each(|Acting { activity, .. }, run| activity.supervise(run));
             self.change_disks();
             self.set_usual_pace();
@@ -362,14 +352,13 @@ impl Run {
 
     pub(crate) fn on_world_event(&mut self, event: WorldEvent) -> Result<(), Failed> {
         self.cluster.check_moment()?;
-        self.look_after_metadata()?;
+        self.look_after_activities()?;
         self.availability.observe(&self.cluster);
         match event {
             WorldEvent::Reply { op, outcome, .. } => {
                 let is_operators = self.on_replacement(op, &outcome) | self.chores.remove(&op);
                 let answered = self.cluster.on_reply(op, &outcome)?;
-                let is_operators = is_operators | self.cluster.on_control_reply(op, &outcome);
-                let mut is_operators = is_operators | self.on_release(op);
+                let mut is_operators = is_operators | self.cluster.on_control_reply(op, &outcome);
                 self.each(|Acting { activity, .. }, run| is_operators |= activity.on_reply(run, op, &outcome));
                 if let Some(asked) = answered
                     && !is_operators
@@ -432,8 +421,8 @@ impl Run {
         {
             return failed("impatient", format!("{asked:?}: {error}"));
         }
-        if self.cluster.file_operation_of(&asked.record).is_some() {
-            return self.judge_files(asked, outcome);
+        if let Some(judged) = self.activities.iter().find_map(|activity| activity.judge(self, asked, outcome)) {
+            return judged;
         }
         // Objects of a device are unavailable with it, and requests for them or for an attribute volume may have short time-outs. And
         // requests wait while a volume is on hold.
@@ -525,7 +514,7 @@ impl Run {
     }
 
     pub(crate) fn replace_if_down(&mut self, slot: HostSlot) {
-        let waits = self.cluster.files.is_server(slot) && !self.may_serve();
+        let waits = self.cluster.files.is_server(slot) && !self.cluster.files.may_serve(self.cluster.world.now());
         if self.cluster.world.machine(self.cluster.node(slot)).is_none() && !waits {
             let boot = Time(self.rng.below(1_000_000_000_000));
             self.cluster.replace_host(slot, LocalClock::exact(boot).drifting(self.swarm.drift_ppm()));

@@ -39,7 +39,7 @@ const MANY_FIELDS: &[(&str, &str, usize, &str)] = &[
     ("sim/cluster", "ControlPlane", 16, "imitates what daemons do; to be replaced by the parts that they run"),
     ("sim/cluster", "Options", 21, "an array, its clients and its faults, as one flat list"),
     ("sim/cluster", "Report", 22, "the counts of a run, as one flat list"),
-    ("sim/cluster", "Run", 21, "what activities share; faults and file systems are to be cut off"),
+    ("sim/cluster", "Run", 20, "what activities share; faults are to be cut off"),
     ("sim/experiments", "Record", 13, "a row of results"),
     ("sim/hostile", "LyingDevice", 15, "one adversary with all its lies"),
     ("sim/measure", "Measured", 15, "a row of results"),
@@ -59,10 +59,9 @@ const MANY_METHODS: &[(&str, &str, usize, &str)] = &[
     (
         "sim/cluster",
         "Cluster",
-        265,
-        "what scenarios and activities reach into; the control plane, file systems and checks are to be cut off",
+        230,
+        "what scenarios and activities reach into; the control plane, objects and checks are to be cut off",
     ),
-    ("sim/cluster", "Run", 80, "what activities share; faults and file systems are to be cut off"),
     ("sim/hostile", "Grammar", 81, "one method for each rule"),
 ];
 
@@ -79,7 +78,7 @@ const LARGE_CIRCLES: &[(&str, &str, usize, &str)] = &[
     ("real/cli", "commands::recipe", 6, "commands share helpers of their parent"),
     ("real/client", "array", 6, "handles refer to what they came from"),
     ("real/client", "files::file", 6, "handles refer to what they came from"),
-    ("sim/cluster", "activity", 19, "a run, its cluster and its activities know each other; activities are outside"),
+    ("sim/cluster", "activity", 14, "a run, its cluster and its activities know each other; activities are outside"),
     ("sim/experiments", "assumptions", 4, "the catalogue names what it consists of"),
     ("sim/world", "disk", 4, "one disk, in its parts"),
 ];
@@ -125,7 +124,7 @@ const CIRCLES_OF_METHODS: &[(&str, &str, &str)] = &[
     ),
     (
         "sim/cluster",
-        "activity attribute_volumes availability cluster cluster::at_rest cluster::disks cluster::scenario_time control control::administrators control::changes control::comings control::hosts control::leases control::lives control::silent_hosts control::store damage exclusion fault_events file_checks file_records file_system_checks file_workload files graceful_disconnect hosts member_state metadata_processes objects options report sites swarm swarm::counting take_overs volumes",
+        "activity attribute_volumes availability cluster cluster::at_rest cluster::disks cluster::scenario_time control control::administrators control::changes control::comings control::hosts control::leases control::lives control::silent_hosts control::store damage exclusion fault_events graceful_disconnect hosts member_state objects options report sites swarm swarm::counting take_overs volumes",
         "methods of the run and of the cluster in many files; to be cut",
     ),
     ("sim/experiments", "assumptions atomics catalogue commits", "the catalogue names what it consists of"),

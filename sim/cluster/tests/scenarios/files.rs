@@ -2,7 +2,7 @@
 
 use crate::story::*;
 use braid_base::{InodeId, NodeId};
-use braid_cluster::{Cluster, FileSystem, HostSlot, Options};
+use braid_cluster::{Cluster, FileSystem, HostSlot, Options, ShardOptions};
 use braid_machine::{FileHandle, FilesError, FilesRequest, FilesSuccess, HostError, HostSuccess, OpId};
 use braid_metadata::{MetadataService, NodeState};
 use braid_wire::{FileCommand, FileError, FileResult, NewInode, Owner};
@@ -14,8 +14,8 @@ fn array() -> (Cluster, FileSystem, HostSlot) {
     let options = Options { device_bytes: 96 << 20, ..Options::calm("raid5:4+1", 5, 1, 3) };
     let layout = Options::calm("raid5:4+1", 5, 4, 1).layout;
     let (mut array, a, _) = array_of(options);
-    let file_system = array.make_file_system(a, layout, 64).expect("there is room");
-    let server = array.start_metadata_server(&file_system);
+    let file_system = FileSystem::make(&mut array, a, (layout, 64), ShardOptions::ONE).expect("there is room");
+    let server = file_system.start_server(&mut array, 0);
     array.run_for(Duration::from_secs(2));
     serves(&array, server);
     (array, file_system, server)
@@ -43,14 +43,14 @@ fn create(name: &str) -> FileCommand {
 }
 
 fn made(array: &mut Cluster, host: HostSlot, file_system: &FileSystem, name: &str) -> InodeId {
-    match array.file_command(host, file_system, create(name)) {
+    match file_system.command(array, host, create(name)) {
         Ok(FileResult::Created { attributes, is_new: true }) => attributes.inode,
         other => panic!("{name} was not created: {other:?}"),
     }
 }
 
 fn open(array: &mut Cluster, host: HostSlot, file_system: &FileSystem, inode: InodeId) -> FileHandle {
-    match array.files(host, file_system, FilesRequest::Open { inode }) {
+    match file_system.execute(array, host, FilesRequest::Open { inode }) {
         Ok(FilesSuccess::Opened { handle, .. }) => handle,
         other => panic!("{inode:?} was not opened: {other:?}"),
     }
@@ -58,12 +58,12 @@ fn open(array: &mut Cluster, host: HostSlot, file_system: &FileSystem, inode: In
 
 fn write(array: &mut Cluster, host: HostSlot, file_system: &FileSystem, handle: FileHandle, offset: u64, data: &[u8]) {
     let data = Bytes::copy_from_slice(data);
-    let written = array.files(host, file_system, FilesRequest::Write { handle, offset, data: data.clone() });
+    let written = file_system.execute(array, host, FilesRequest::Write { handle, offset, data: data.clone() });
     assert_eq!(written, Ok(FilesSuccess::Written { length: data.len() as u64 }));
 }
 
 fn read(array: &mut Cluster, host: HostSlot, file_system: &FileSystem, handle: FileHandle, length: usize) -> Vec<u8> {
-    match array.files(host, file_system, FilesRequest::Read { handle, offset: 0, length }) {
+    match file_system.execute(array, host, FilesRequest::Read { handle, offset: 0, length }) {
         Ok(FilesSuccess::Data(parts)) => parts.concat(),
         other => panic!("no data: {other:?}"),
     }
@@ -72,7 +72,7 @@ fn read(array: &mut Cluster, host: HostSlot, file_system: &FileSystem, handle: F
 #[test]
 fn what_one_host_writes_another_reads() {
     let (mut array, file_system, _) = array();
-    let (a, b) = (array.add_file_host(&file_system), array.add_file_host(&file_system));
+    let (a, b) = (file_system.add_host(&mut array), file_system.add_host(&mut array));
     let inode = made(&mut array, a, &file_system, "a");
     let handle = open(&mut array, a, &file_system, inode);
     write(&mut array, a, &file_system, handle, 0, &[7; 10_000]);
@@ -86,36 +86,36 @@ fn what_one_host_writes_another_reads() {
 #[test]
 fn nothing_is_lost_when_the_server_dies() {
     let (mut array, file_system, server) = array();
-    let a = array.add_file_host(&file_system);
+    let a = file_system.add_host(&mut array);
     let inode = made(&mut array, a, &file_system, "a");
     let handle = open(&mut array, a, &file_system, inode);
     write(&mut array, a, &file_system, handle, 0, &[7; 10_000]);
     let died = array.world.now();
     let node = array.node(server);
     array.world.crash(node);
-    let begun = array.ask_files(a, &file_system, FilesRequest::Command(create("b")));
-    let next = array.start_metadata_server(&file_system);
+    let begun = file_system.ask(&mut array, a, FilesRequest::Command(create("b")));
+    let next = file_system.start_server(&mut array, 0);
     let created = array.finish(begun);
     assert!(matches!(created, Ok(HostSuccess::Files(_))), "{created:?}");
     let pause = array.world.now().since(died);
     assert!(pause < Duration::from_secs(7), "the pause was {pause:?}");
     serves(&array, next);
     write(&mut array, a, &file_system, handle, 10_000, &[8; 10]);
-    let b = array.add_file_host(&file_system);
+    let b = file_system.add_host(&mut array);
     let other = open(&mut array, b, &file_system, inode);
     let expected = [&[7; 10_000][..], &[8; 10]].concat();
     assert_eq!(read(&mut array, b, &file_system, other, 20_000), expected);
-    let again = array.file_command(b, &file_system, create("b"));
+    let again = file_system.command(&mut array, b, create("b"));
     assert_eq!(again, Err(HostError::Files(FilesError::Refused(FileError::Exists))));
 }
 
 #[test]
 fn a_server_that_was_taken_over_answers_nothing_more() {
     let (mut array, file_system, server) = array();
-    let a = array.add_file_host(&file_system);
+    let a = file_system.add_host(&mut array);
     made(&mut array, a, &file_system, "a");
     // The old process is alive; hosts still reach it until the new one is named.
-    let next = array.start_metadata_server(&file_system);
+    let next = file_system.start_server(&mut array, 0);
     array.run_for(A_WHILE);
     serves(&array, next);
     assert!(matches!(array.metadata_state(server), Some(NodeState::Ended(_))), "{:?}", array.metadata_state(server));
@@ -125,15 +125,13 @@ fn a_server_that_was_taken_over_answers_nothing_more() {
 #[test]
 fn a_file_system_that_was_released_is_served_without_waiting_for_a_lease() {
     let (mut array, file_system, server) = array();
-    let a = array.add_file_host(&file_system);
+    let a = file_system.add_host(&mut array);
     // Changes are under way when the server ends.
-    let asked = array.ask_files(a, &file_system, FilesRequest::Command(create("a")));
-    assert!(
-        matches!(array.release_file_system(server, &file_system), Ok(HostSuccess::Ownership(now)) if now.owner.is_none())
-    );
+    let asked = file_system.ask(&mut array, a, FilesRequest::Command(create("a")));
+    assert!(matches!(file_system.release(&mut array, server), Ok(HostSuccess::Ownership(now)) if now.owner.is_none()));
     assert_eq!(array.metadata_state(server), Some(NodeState::Ended(HostError::Disconnecting)));
     let released = array.world.now();
-    let next = array.start_metadata_server(&file_system);
+    let next = file_system.start_server(&mut array, 0);
     assert!(matches!(array.finish(asked), Ok(HostSuccess::Files(_))));
     let pause = array.world.now().since(released);
     assert!(pause < Duration::from_secs(2), "the pause was {pause:?}");
@@ -143,18 +141,18 @@ fn a_file_system_that_was_released_is_served_without_waiting_for_a_lease() {
 #[test]
 fn a_check_takes_over_and_gives_back() {
     let (mut array, file_system, server) = array();
-    let a = array.add_file_host(&file_system);
+    let a = file_system.add_host(&mut array);
     let inode = made(&mut array, a, &file_system, "a");
     let handle = open(&mut array, a, &file_system, inode);
     write(&mut array, a, &file_system, handle, 0, &[7; 10_000]);
-    let checker = array.start_check_of_files(&file_system);
+    let checker = file_system.start_check(&mut array);
     array.run_for(A_WHILE);
     assert!(matches!(array.metadata_state(server), Some(NodeState::Ended(_))));
     let found = array.metadata_server(checker).and_then(|server| server.findings());
     assert_eq!(found, Some((Vec::new(), 0)));
-    let asked = array.ask_files(a, &file_system, FilesRequest::Command(create("b")));
-    array.release_file_system(checker, &file_system).expect("it owns the file system");
-    let next = array.start_metadata_server(&file_system);
+    let asked = file_system.ask(&mut array, a, FilesRequest::Command(create("b")));
+    file_system.release(&mut array, checker).expect("it owns the file system");
+    let next = file_system.start_server(&mut array, 0);
     let created = array.finish(asked);
     assert!(matches!(created, Ok(HostSuccess::Files(_))), "{created:?}");
     serves(&array, next);
@@ -165,7 +163,7 @@ fn of_two_processes_that_take_over_at_once_one_ends() {
     let (mut array, file_system, server) = array();
     let node = array.node(server);
     array.world.crash(node);
-    let (one, other) = (array.start_metadata_server(&file_system), array.start_metadata_server(&file_system));
+    let (one, other) = (file_system.start_server(&mut array, 0), file_system.start_server(&mut array, 0));
     array.run_for(A_WHILE);
     let owners = [one, other].map(|slot| array.metadata_state(slot) == Some(NodeState::Owns));
     assert_eq!(owners.iter().filter(|owns| **owns).count(), 1, "{owners:?}");
@@ -174,8 +172,8 @@ fn of_two_processes_that_take_over_at_once_one_ends() {
 #[test]
 fn the_blocks_of_a_host_that_died_come_back() {
     let (mut array, file_system, _) = array();
-    let (a, b) = (array.add_file_host(&file_system), array.add_file_host(&file_system));
-    let free = |array: &mut Cluster| match array.file_command(b, &file_system, FileCommand::StatFileSystem) {
+    let (a, b) = (file_system.add_host(&mut array), file_system.add_host(&mut array));
+    let free = |array: &mut Cluster| match file_system.command(array, b, FileCommand::StatFileSystem) {
         Ok(FileResult::FileSystem(status)) => (status.free, status.allotted),
         other => panic!("no status: {other:?}"),
     };
@@ -193,16 +191,16 @@ fn the_blocks_of_a_host_that_died_come_back() {
 #[test]
 fn a_removed_file_is_read_until_it_is_closed() {
     let (mut array, file_system, server) = array();
-    let (a, b) = (array.add_file_host(&file_system), array.add_file_host(&file_system));
+    let (a, b) = (file_system.add_host(&mut array), file_system.add_host(&mut array));
     let inode = made(&mut array, a, &file_system, "a");
     let handle = open(&mut array, a, &file_system, inode);
     write(&mut array, a, &file_system, handle, 0, &[7; 5_000]);
     let unlink = FileCommand::Unlink { parent: InodeId::ROOT, name: name("a") };
-    array.file_command(b, &file_system, unlink).expect("it is removed");
+    file_system.command(&mut array, b, unlink).expect("it is removed");
     array.run_for(A_WHILE);
     assert_eq!(read(&mut array, a, &file_system, handle, 20_000), [7; 5_000]);
     assert_eq!(array.metadata_server(server).map(|server| server.orphans()), Some(1));
-    array.files(a, &file_system, FilesRequest::Close { handle }).expect("it is closed");
+    file_system.execute(&mut array, a, FilesRequest::Close { handle }).expect("it is closed");
     array.run_for(Duration::from_secs(2));
     assert_eq!(array.metadata_server(server).map(|server| server.orphans()), Some(0));
 }
@@ -210,7 +208,7 @@ fn a_removed_file_is_read_until_it_is_closed() {
 #[test]
 fn files_survive_any_device() {
     let (mut array, file_system, _) = array();
-    let a = array.add_file_host(&file_system);
+    let a = file_system.add_host(&mut array);
     let inode = made(&mut array, a, &file_system, "a");
     let handle = open(&mut array, a, &file_system, inode);
     write(&mut array, a, &file_system, handle, 0, &[7; 50_000]);
@@ -236,17 +234,17 @@ fn cut_off(array: &mut Cluster, node: NodeId, others: &[NodeId]) {
 #[test]
 fn a_server_that_was_taken_over_and_does_not_hear_of_it_answers_nothing_from_memory() {
     let (mut array, file_system, server) = array();
-    let (a, b) = (array.add_file_host(&file_system), array.add_file_host(&file_system));
+    let (a, b) = (file_system.add_host(&mut array), file_system.add_host(&mut array));
     let lookup = FileCommand::Lookup { parent: InodeId::ROOT, name: name("a") };
     let refused = Err(HostError::Files(FilesError::Refused(FileError::NoSuchName)));
-    assert_eq!(array.file_command(b, &file_system, lookup.clone()), refused);
+    assert_eq!(file_system.command(&mut array, b, lookup.clone()), refused);
     let (old, b_node) = (array.node(server), array.node(b));
     cut_off(&mut array, old, &[]);
-    array.start_metadata_server(&file_system);
+    file_system.start_server(&mut array, 0);
     array.world.detour(b_node, NodeId::MetadataServer(file_system.id), old);
     made(&mut array, a, &file_system, "a");
     // This host still speaks to the old process, which is alive and has no such name in its memory.
-    let asked = array.ask_files(b, &file_system, FilesRequest::Command(lookup));
+    let asked = file_system.ask(&mut array, b, FilesRequest::Command(lookup));
     array.run_for(Duration::from_secs(1));
     array.world.end_detours(NodeId::MetadataServer(file_system.id));
     let found = array.finish(asked);
@@ -256,7 +254,7 @@ fn a_server_that_was_taken_over_and_does_not_hear_of_it_answers_nothing_from_mem
 #[test]
 fn a_host_that_lost_its_lock_and_does_not_hear_of_it_reads_nothing_from_memory() {
     let (mut array, file_system, server) = array();
-    let (a, b) = (array.add_file_host(&file_system), array.add_file_host(&file_system));
+    let (a, b) = (file_system.add_host(&mut array), file_system.add_host(&mut array));
     let inode = made(&mut array, a, &file_system, "a");
     let (handle, other) = (open(&mut array, a, &file_system, inode), open(&mut array, b, &file_system, inode));
     assert_eq!(read(&mut array, a, &file_system, handle, 100), [0; 0]);
@@ -264,24 +262,24 @@ fn a_host_that_lost_its_lock_and_does_not_hear_of_it_reads_nothing_from_memory()
     cut_off(&mut array, node, &[server]);
     // It waits until the first host is fenced.
     write(&mut array, b, &file_system, other, 0, &[7; 100]);
-    let asked = array.ask_files(a, &file_system, FilesRequest::Read { handle, offset: 0, length: 100 });
+    let asked = file_system.ask(&mut array, a, FilesRequest::Read { handle, offset: 0, length: 100 });
     array.run_for(Duration::from_secs(1));
     array.world.network.heal();
     assert_eq!(array.finish(asked), Err(HostError::Fenced), "every handle is dead");
-    let again = array.files(a, &file_system, FilesRequest::Read { handle, offset: 0, length: 100 });
+    let again = file_system.execute(&mut array, a, FilesRequest::Read { handle, offset: 0, length: 100 });
     assert_eq!(again, Err(HostError::Fenced));
 }
 
 /// A file of which host b's front end keeps a page: a's handle, and b's request that tells what is to be dropped.
 fn kept(array: &mut Cluster, file_system: &FileSystem) -> ([HostSlot; 2], InodeId, FileHandle, OpId) {
-    let [a, b] = [0, 1].map(|_| array.add_file_host(file_system));
+    let [a, b] = [0, 1].map(|_| file_system.add_host(array));
     let inode = made(array, a, file_system, "a");
     let handle = open(array, a, file_system, inode);
     write(array, a, file_system, handle, 0, &[7; 100]);
     let other = open(array, b, file_system, inode);
-    let told = array.ask_files(b, file_system, FilesRequest::AwaitRevocation);
+    let told = file_system.ask(array, b, FilesRequest::AwaitRevocation);
     let page = FilesRequest::ReadPages { handle: other, offset: 0, length: 4096 };
-    assert_eq!(array.files(b, file_system, page), Ok(FilesSuccess::Data(vec![Bytes::from_static(&[7; 100])])));
+    assert_eq!(file_system.execute(array, b, page), Ok(FilesSuccess::Data(vec![Bytes::from_static(&[7; 100])])));
     ([a, b], inode, handle, told)
 }
 
@@ -290,13 +288,13 @@ fn a_host_writes_when_others_have_dropped_what_their_front_ends_keep() {
     let (mut array, file_system, _) = array();
     let ([a, b], inode, handle, told) = kept(&mut array, &file_system);
     let data = Bytes::from_static(&[8; 100]);
-    let written = array.ask_files(a, &file_system, FilesRequest::Write { handle, offset: 0, data });
+    let written = file_system.ask(&mut array, a, FilesRequest::Write { handle, offset: 0, data });
     let revoked = HostSuccess::Files(FilesSuccess::Revoked(vec![inode]));
     array.run_for(A_WHILE);
     assert!(!array.is_answered(written), "it is kept elsewhere");
     assert_eq!(array.finish(told), Ok(revoked));
     let dropped = FilesRequest::Dropped { inode, follows: None };
-    assert_eq!(array.files(b, &file_system, dropped), Ok(FilesSuccess::Done));
+    assert_eq!(file_system.execute(&mut array, b, dropped), Ok(FilesSuccess::Done));
     assert!(array.finish(written).is_ok());
 }
 
@@ -307,7 +305,7 @@ fn a_host_that_is_cut_off_has_its_front_end_drop_all_before_others_write() {
     let cut = array.node(b);
     array.world.network.drop_if(move |from, to, _| [from, to].contains(&cut));
     let data = Bytes::from_static(&[8; 100]);
-    let written = array.ask_files(a, &file_system, FilesRequest::Write { handle, offset: 0, data });
+    let written = file_system.ask(&mut array, a, FilesRequest::Write { handle, offset: 0, data });
     assert!(array.finish(written).is_ok(), "b is fenced");
     assert!(array.is_answered(told), "b knows only its clock");
     assert_eq!(array.finish(told), Ok(HostSuccess::Files(FilesSuccess::Revoked(vec![inode]))));

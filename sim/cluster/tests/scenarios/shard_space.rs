@@ -46,7 +46,7 @@ impl Play {
     }
 
     fn opened(&mut self, inode: InodeId) -> FileHandle {
-        match self.array.files(self.host, &self.system, FilesRequest::Open { inode }) {
+        match self.system.execute(&mut self.array, self.host, FilesRequest::Open { inode }) {
             Ok(FilesSuccess::Opened { handle, .. }) => handle,
             other => panic!("{inode} was not opened: {other:?}"),
         }
@@ -54,7 +54,7 @@ impl Play {
 
     fn begin_write(&mut self, handle: FileHandle, from: u64, blocks: u64) -> OpId {
         let data = Bytes::from(vec![7; (blocks * BLOCK) as usize]);
-        self.array.ask_files(self.host, &self.system, FilesRequest::Write { handle, offset: from * BLOCK, data })
+        self.system.ask(&mut self.array, self.host, FilesRequest::Write { handle, offset: from * BLOCK, data })
     }
 
     fn end_write(&mut self, op: OpId) -> Result<FilesSuccess, HostError> {
@@ -104,7 +104,7 @@ fn a_file_may_have_all_blocks_of_all_shards() {
         play.fill(handle);
         let unlink = FileCommand::Unlink { parent: InodeId::ROOT, name: self::name(&name) };
         play.run(unlink).expect("a full file system can be emptied");
-        play.array.files(play.host, &play.system, FilesRequest::Close { handle }).expect("it is closed");
+        play.system.execute(&mut play.array, play.host, FilesRequest::Close { handle }).expect("it is closed");
         play.array.run_for(A_WHILE);
         let status = play.status();
         assert_eq!(status.free + status.allotted, BLOCKS);
@@ -184,7 +184,7 @@ fn a_server_that_begins_asks_for_what_its_shard_has_not_received() {
     play.array.world.network.heal();
     play.start(1);
     play.array.run_for(Duration::from_secs(60));
-    play.host = play.array.add_file_host(&play.system);
+    play.host = play.system.add_host(&mut play.array);
     let found = play.status();
     assert_eq!((found.free, found.allotted), (BLOCKS, 0), "what was written is not attached");
     play.check();
@@ -217,7 +217,7 @@ fn starve(play: &mut Play, before: impl FnOnce(&mut Play, HostSlot)) -> (u64, u6
     }
     assert!(play.array.idle_blocks(idler) > 0, "blocks are reserved, and not used");
     before(play, idler);
-    play.host = play.array.add_file_host(&play.system);
+    play.host = play.system.add_host(&mut play.array);
     let handle = play.begun("b");
     let mut written = 0;
     loop {
@@ -301,7 +301,7 @@ fn of_two_hosts_that_starve_one_gets_what_both_have_gathered() {
     let handle = play.begun("a");
     assert_eq!(play.write(handle, 0, BLOCKS - 100), Ok(FilesSuccess::Written { length: (BLOCKS - 100) * BLOCK }));
     let first = play.begin_write(handle, BLOCKS, 80);
-    play.host = play.array.add_file_host(&play.system);
+    play.host = play.system.add_host(&mut play.array);
     let handle = play.begun("b");
     let second = play.begin_write(handle, 0, 80);
     let ends = [play.end_write(first), play.end_write(second)];

@@ -40,11 +40,10 @@ fn play_in(options: Options, count: u8, protocol: Protocol, grouping: Grouping) 
     let layout = Options::calm("raid5:4+1", 5, 4, 1).layout;
     let (mut array, a, _) = array_of(options);
     let shards = ShardOptions { count, placement: Placement::Spread, protocol, grouping };
-    let system = array.make_sharded_file_system(a, layout, 64, shards).expect("there is room");
-    let servers: Vec<HostSlot> =
-        (0..usize::from(count)).map(|shard| array.start_shard_server(&system, shard)).collect();
+    let system = FileSystem::make(&mut array, a, (layout, 64), shards).expect("there is room");
+    let servers: Vec<HostSlot> = (0..usize::from(count)).map(|shard| system.start_server(&mut array, shard)).collect();
     array.run_for(Duration::from_secs(2));
-    let host = array.add_file_host(&system);
+    let host = system.add_host(&mut array);
     let play = Play { array, system, servers, host };
     (0..usize::from(count)).for_each(|shard| play.serves(shard));
     play
@@ -74,7 +73,7 @@ impl Play {
     }
 
     fn begin_at(&mut self, host: HostSlot, command: FileCommand) -> OpId {
-        self.array.ask_files(host, &self.system, FilesRequest::Command(command))
+        self.system.ask(&mut self.array, host, FilesRequest::Command(command))
     }
 
     pub fn end(&mut self, op: OpId) -> Result<FileResult, FileError> {
@@ -122,7 +121,7 @@ impl Play {
     }
 
     pub fn start(&mut self, shard: usize) {
-        self.servers[shard] = self.array.start_shard_server(&self.system, shard);
+        self.servers[shard] = self.system.start_server(&mut self.array, shard);
     }
 
     /// Everything is given back, and the maps of all shards fit together.
@@ -136,7 +135,7 @@ impl Play {
             self.crash(shard);
         }
         let system = self.system.clone();
-        self.array.check_metadata_of(&system).expect("the metadata is whole");
+        system.check_metadata(&mut self.array).expect("the metadata is whole");
     }
 }
 
@@ -254,7 +253,7 @@ fn a_directory_does_not_replace_the_one_that_contains_it() {
 fn directories_that_are_moved_into_each_other_at_once_make_no_cycle() {
     for protocol in Protocol::ALL {
         let mut play = play(3, protocol);
-        let other = play.array.add_file_host(&play.system);
+        let other = play.system.add_host(&mut play.array);
         // Directories alternate between shards, so that every pair is in one shard, or in two.
         let mut parent = ROOT;
         let chain: Vec<InodeId> = (0..4)
@@ -273,7 +272,7 @@ fn directories_that_are_moved_into_each_other_at_once_make_no_cycle() {
             let into = |moved: usize, to: usize| rename((ROOT, &format!("r{moved}")), (chain[to], "in"));
             let first = play.begin(into(one, two));
             let request = FilesRequest::Command(into(two, one));
-            let second = play.array.ask_files(other, &play.system, request);
+            let second = play.system.ask(&mut play.array, other, request);
             let ends = [first, second].map(|op| play.end(op));
             let moved = ends.iter().filter(|end| end.is_ok()).count();
             assert_eq!(moved, 1, "{protocol}: {ends:?}");
@@ -294,14 +293,14 @@ fn directories_that_are_moved_into_each_other_at_once_make_no_cycle() {
 fn names_that_change_places_between_two_servers_do_not_wait_for_each_other() {
     for protocol in Protocol::ALL {
         let mut play = play(2, protocol);
-        let other = play.array.add_file_host(&play.system);
+        let other = play.system.add_host(&mut play.array);
         let d = play.made(ROOT, "d", NewInode::Directory);
         for round in 0..8 {
             play.made(ROOT, "x", NewInode::Regular);
             play.made(d, "y", NewInode::Regular);
             let first = play.begin(rename((ROOT, "x"), (d, "y")));
             let request = FilesRequest::Command(rename((d, "y"), (ROOT, "x")));
-            let second = play.array.ask_files(other, &play.system, request);
+            let second = play.system.ask(&mut play.array, other, request);
             for op in [first, second] {
                 let end = play.end(op);
                 assert!(matches!(end, Ok(_) | Err(FileError::NoSuchName)), "{protocol}, {round}: {end:?}");
@@ -435,7 +434,7 @@ fn a_late_request_of_a_transaction_that_was_aborted_is_not_done() {
 fn what_is_undecided_stays_locked_when_its_coordinator_has_restarted() {
     for protocol in Protocol::ALL {
         let mut play = play(2, protocol);
-        let other = play.array.add_file_host(&play.system);
+        let other = play.system.add_host(&mut play.array);
         let worker = play.array.node(play.servers[1]);
         play.array.world.network.drop_if(move |from, _, message| from == worker && commit_message(message).is_some());
         let op = play.begin(create(ROOT, "x", NewInode::Regular));
@@ -460,7 +459,7 @@ fn what_is_undecided_stays_locked_when_its_coordinator_has_restarted() {
 fn a_transaction_whose_beginning_is_not_durable_is_unknown_to_its_worker() {
     for protocol in Protocol::ALL {
         let mut play = play(3, protocol);
-        let other = play.array.add_file_host(&play.system);
+        let other = play.system.add_host(&mut play.array);
         // Names whose inodes are in the second and the third shard. Now the first server has in memory what it needs.
         let names = ["a", "b", "c", "d", "e", "f", "g", "h"]
             .map(|name| (play.made(ROOT, name, NewInode::Regular).shard(), name));
@@ -589,7 +588,7 @@ fn a_command_that_asks_a_silent_server_keeps_its_locks_for_a_second() {
 fn a_rename_finds_the_replaced_inode_gone_and_is_planned_anew() {
     let mut play = play(2, Protocol::OnePhase);
     let d = play.made(ROOT, "d", NewInode::Directory);
-    let other = play.array.add_file_host(&play.system);
+    let other = play.system.add_host(&mut play.array);
     for step in 0..24 {
         play.made(d, "x", NewInode::Regular);
         // Its inode is where d is.
@@ -639,7 +638,7 @@ fn what_one_server_has_told_another_one_outlives_it() {
     let mode_of = |play: &mut Play| play.lookup(ROOT, "x").map(|found| found.mode);
     let mut seen = 0;
     for step in 0..64_u16 {
-        let other = play.array.add_file_host(&play.system);
+        let other = play.system.add_host(&mut play.array);
         play.array.run_for(Duration::from_secs(1));
         let change = AttributeChange { mode: Some(0o600 + step), ..AttributeChange::default() };
         play.begin_at(other, FileCommand::SetAttributes { inode: x, change });
@@ -662,7 +661,7 @@ fn what_one_server_has_told_another_one_outlives_it() {
 /// there were.
 fn names_after_many_commands(protocol: Protocol, grouping: Grouping) -> (BTreeMap<String, u32>, u64) {
     let mut play = play_with(2, protocol, grouping);
-    let hosts = [play.host, play.array.add_file_host(&play.system), play.array.add_file_host(&play.system)];
+    let hosts = [play.host, play.system.add_host(&mut play.array), play.system.add_host(&mut play.array)];
     let d = play.made(ROOT, "d", NewInode::Directory);
     let before = play.transactions(0);
     let many = |make: &dyn Fn(usize) -> FileCommand| (0..24).map(make).collect::<Vec<_>>();
@@ -722,7 +721,7 @@ fn the_same_commands_lead_to_the_same_names_however_they_are_grouped() {
 fn commands_that_are_committed_together_survive_the_death_of_either_server_at_any_moment() {
     for protocol in Protocol::ALL {
         let mut play = play_with(2, protocol, Grouping::Operations);
-        let hosts = [play.host, play.array.add_file_host(&play.system)];
+        let hosts = [play.host, play.system.add_host(&mut play.array)];
         for victim in [0, 1] {
             for step in 0..8_u64 {
                 let made: Vec<String> = (0..12).map(|n| format!("{victim}-{step}-{n}")).collect();
@@ -748,7 +747,7 @@ fn commands_that_are_committed_together_survive_the_death_of_either_server_at_an
 fn every_answer_to_commands_that_were_committed_together_is_kept() {
     for protocol in Protocol::ALL {
         let mut play = play_with(2, protocol, Grouping::Operations);
-        let hosts = [play.host, play.array.add_file_host(&play.system)];
+        let hosts = [play.host, play.system.add_host(&mut play.array)];
         play.array.world.network.set_rule(|_, _, message| match message {
             Message::FileAnswer(_) => Verdict::Drop,
             _ => Verdict::Pass,
