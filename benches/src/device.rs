@@ -272,7 +272,7 @@ impl Bench {
     fn request(&self, commits: Vec<u64>, command: Command) -> Input {
         let settled = self.open.keys().next().copied().unwrap_or(self.sequence);
         let request = Request { host: HOST, epoch: EPOCH, settled, over: Vec::new(), commits, command };
-        Input::Message { from: NodeId::Host(HOST), message: Message::Request(request) }
+        Input::Message { to: NodeId::Device(DeviceId(0)), from: NodeId::Host(HOST), message: Message::Request(request) }
     }
 
     /// The answers to the host, except confirmations, which end transactions.

@@ -167,7 +167,7 @@ fn answer(device: DeviceId, request: Request) -> HostInput {
         other => panic!("unexpected: {other:?}"),
     };
     let answer = Answer { epoch: EPOCH, confirmed: request.commits, reply };
-    Input::Message { from: NodeId::Device(device), message: Message::Answer(answer) }
+    Input::Message { to: NodeId::Host(Generation(7)), from: NodeId::Device(device), message: Message::Answer(answer) }
 }
 
 fn old(range: BlockRange) -> Piece {

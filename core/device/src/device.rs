@@ -431,7 +431,7 @@ impl Machine for Device {
                 self.service = Service::Recovering;
                 self.store.start(out);
             }
-            Input::Message { from, message } => {
+            Input::Message { from, message, .. } => {
                 match message {
                     Message::Partial(_) => self.counters.partials_received += 1,
                     _ => self.counters.messages_received += 1,

@@ -351,7 +351,7 @@ impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> Ma
                 self.host.step(now, Input::Start, &mut self.host_effects);
                 self.shards.iter_mut().for_each(|shard| shard.start(now));
             }
-            Input::Message { from: NodeId::MetadataServer(server), message }
+            Input::Message { from: NodeId::MetadataServer(server), message, .. }
                 if self.shards.iter().any(|shard| shard.is_of(server)) =>
             {
                 let shard = self.shards.iter_mut().find(|shard| shard.is_of(server)).expect("just seen");
@@ -359,8 +359,8 @@ impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> Ma
             }
             Input::Request { op, request } => self.on_request(now, op, request, out),
             Input::Wake => {}
-            Input::Message { from, message } => {
-                self.host.step(now, Input::Message { from, message }, &mut self.host_effects);
+            Input::Message { to, from, message } => {
+                self.host.step(now, Input::Message { to, from, message }, &mut self.host_effects);
             }
         }
         self.wake(now);

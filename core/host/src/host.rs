@@ -566,7 +566,7 @@ impl Machine for Host {
         self.links.take_step(now.time, heartbeat);
         match input {
             Input::Start => self.on_start(now, out),
-            Input::Message { from, message } => self.on_message(now, from, message, out),
+            Input::Message { from, message, .. } => self.on_message(now, from, message, out),
             Input::Request { op, request } if self.requests.is_disconnecting() && begins_something(&request) => {
                 out.reply(op, Err(HostError::Disconnecting));
             }

@@ -484,7 +484,7 @@ impl Machine for LockServer {
                 self.service = LockService::Reading;
                 self.list.start(out);
             }
-            Input::Message { from, message } => {
+            Input::Message { from, message, .. } => {
                 self.counters.messages_received += 1;
                 self.on_message(now, from, message, out);
             }

@@ -151,7 +151,7 @@ impl Input<MountRequest, NoDisk> {
             Input::Request { op, request: MountRequest::Host(request) } => Ok(Input::Request { op, request }),
             Input::Request { op, request } => Err((op, request)),
             Input::Start => Ok(Input::Start),
-            Input::Message { from, message } => Ok(Input::Message { from, message }),
+            Input::Message { to, from, message } => Ok(Input::Message { to, from, message }),
             Input::Wake => Ok(Input::Wake),
         }
     }

@@ -84,6 +84,8 @@ pub enum Input<R = Never, D: Disk = OneDisk> {
     Start,
     /// A message arrived.
     Message {
+        /// The node that it is addressed to. A process may be two nodes, such as a host and a metadata server.
+        to: NodeId,
         /// The sender.
         from: NodeId,
         message: Message,
@@ -116,7 +118,7 @@ impl<R, D: Disk> Input<R, D> {
     ) -> Input<S, E> {
         match self {
             Input::Start => Input::Start,
-            Input::Message { from, message } => Input::Message { from, message },
+            Input::Message { to, from, message } => Input::Message { to, from, message },
             Input::DiskDone { tag, result: done } => Input::DiskDone { tag, result: result(done) },
             Input::Request { op, request: asked } => Input::Request { op, request: request(asked) },
             Input::Wake => Input::Wake,

@@ -10,6 +10,8 @@
 //!                 └────────────────────────────────────────────────────┘
 //! ```
 //!
+//! * A message goes to the guest that it addresses, and otherwise to the host. The monitor knows the process by its host alone: what it
+//!   says is for the guests, too.
 //! * All requests to the host have [endless patience](Patience::Endless). So a guest sees a disk that is sometimes slow, and never one
 //!   whose writes have an unknown outcome.
 //! * Every hostwrite is durable when it is answered, so a `Sync` is answered at once: it covers the writes whose completion the guest has
@@ -67,33 +69,13 @@ pub enum OnVolumeOutcome<O> {
     Guest(Result<O, HostError>),
 }
 
-/// The machine that a message is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Receiver {
-    Host,
-    /// The guest with this index. If there is none, the message is ignored.
-    Guest(usize),
-    /// The host and all guests.
-    Everyone,
-}
-
-/// Decides which machine gets a message.
-pub trait Route {
-    fn receiver(&self, from: NodeId, message: &Message) -> Receiver;
-}
-
-impl<F: Fn(NodeId, &Message) -> Receiver> Route for F {
-    fn receiver(&self, from: NodeId, message: &Message) -> Receiver {
-        self(from, message)
-    }
-}
-
 /// Machines on windows of volumes; see the module.
 #[derive(Clone, Debug)]
-pub struct OnVolume<M: Machine, H, R> {
+pub struct OnVolume<M: Machine, H> {
     host: H,
     guests: Vec<M>,
-    route: R,
+    /// The nodes that the guests are.
+    names: Vec<NodeId>,
     flights: Flights,
     /// The operations at the host.
     asked: BTreeMap<OpId, Asked>,
@@ -140,15 +122,19 @@ struct Asked {
     request: VolumeRequest,
 }
 
-impl<M, H, R> OnVolume<M, H, R>
+impl<M, H> OnVolume<M, H>
 where
     M: Machine<Request: Clone, Disk = OneDisk>,
     H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>,
-    R: Route,
 {
-    /// Guests that have not started, with their windows, over a host that has not started.
-    pub fn new(host: H, guests: Vec<(Window, M)>, route: R) -> OnVolume<M, H, R> {
-        let (windows, guests): (Vec<_>, Vec<_>) = guests.into_iter().unzip();
+    /// Guests that have not started, with their names and windows, over a host that has not started.
+    pub fn new(host: H, guests: Vec<(NodeId, Window, M)>) -> OnVolume<M, H> {
+        let (mut names, mut windows, mut machines) = (Vec::new(), Vec::new(), Vec::new());
+        for (name, window, machine) in guests {
+            names.push(name);
+            windows.push(window);
+            machines.push(machine);
+        }
         let block = BLOCK_BYTES as u64;
         for (index, one) in windows.iter().enumerate() {
             assert!(one.offset.is_multiple_of(block) && one.length.is_multiple_of(block), "whole blocks: {one:?}");
@@ -161,8 +147,8 @@ where
         }
         OnVolume {
             host,
-            guests,
-            route,
+            guests: machines,
+            names,
             flights: Flights::new(windows),
             asked: BTreeMap::new(),
             next_op: 0,
@@ -220,19 +206,19 @@ where
         self.ended() == Some(&HostError::Fenced)
     }
 
-    fn on_message(&mut self, from: NodeId, message: Message, out: &mut Out<M>) {
-        match self.route.receiver(from, &message) {
-            Receiver::Host => self.inputs.push_back(Next::Host(Input::Message { from, message })),
-            Receiver::Guest(guest) if self.ended.is_none() && guest < self.guests.len() => {
-                self.inputs.push_back(Next::Guest(guest, Input::Message { from, message }));
+    fn on_message(&mut self, (to, from): (NodeId, NodeId), message: Message, out: &mut Out<M>) {
+        let guest = self.names.iter().position(|name| *name == to);
+        match (guest, &self.ended) {
+            (Some(guest), None) => self.inputs.push_back(Next::Guest(guest, Input::Message { to, from, message })),
+            (Some(_), Some(_)) => out.ignore(Ignored::NotForUs),
+            (None, None) if matches!(message, Message::MonitorAnswer(_)) => {
+                self.inputs.push_back(Next::Host(Input::Message { to, from, message: message.clone() }));
+                let copy = |(guest, to): (usize, &NodeId)| {
+                    Next::Guest(guest, Input::Message { to: *to, from, message: message.clone() })
+                };
+                self.inputs.extend(self.names.iter().enumerate().map(copy));
             }
-            Receiver::Guest(_) => out.ignore(Ignored::NotForUs),
-            Receiver::Everyone => {
-                self.inputs.push_back(Next::Host(Input::Message { from, message: message.clone() }));
-                for guest in (0..self.guests.len()).filter(|_| self.ended.is_none()) {
-                    self.inputs.push_back(Next::Guest(guest, Input::Message { from, message: message.clone() }));
-                }
-            }
+            (None, _) => self.inputs.push_back(Next::Host(Input::Message { to, from, message })),
         }
     }
 
@@ -374,11 +360,10 @@ where
     }
 }
 
-impl<M, H, R> Machine for OnVolume<M, H, R>
+impl<M, H> Machine for OnVolume<M, H>
 where
     M: Machine<Request: Clone, Disk = OneDisk>,
     H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>,
-    R: Route,
 {
     type Request = OnVolumeRequest<M::Request>;
     type Outcome = OnVolumeOutcome<M::Outcome>;
@@ -391,7 +376,7 @@ where
                 self.inputs.extend((0..self.guests.len()).map(|guest| Next::Guest(guest, Input::Start)));
             }
             Input::Request { op, request } => self.on_request(op, request, out),
-            Input::Message { from, message } => self.on_message(from, message, out),
+            Input::Message { to, from, message } => self.on_message((to, from), message, out),
             Input::Wake => self.wake(now),
         }
         while let Some(next) = self.inputs.pop_front() {

@@ -1,13 +1,13 @@
 //! Machines on volumes, over a host that the tests play: it answers when they say so, in any order.
 
-use braid_base::{BLOCK_BYTES, NodeId, Now, Rng, Time, VolumeId};
-use braid_machine::on_volume::{OnVolume, OnVolumeOutcome, OnVolumeRequest, Receiver, Window};
+use braid_base::{BLOCK_BYTES, DeviceId, Epoch, FileSystemId, Generation, NodeId, Now, Rng, Time, VolumeId};
+use braid_machine::on_volume::{OnVolume, OnVolumeOutcome, OnVolumeRequest, Window};
 use braid_machine::{
     DiskCommand, DiskError, DiskResult, DiskTag, Effect, Effects, EffectsOf, HostEffects, HostError, HostInput,
     HostOutcome, HostRequest, HostSuccess, Input, InputOf, JobRequest, Machine, NoDisk, OneDisk, OpId, Patience,
     VolumeRequest,
 };
-use braid_wire::{Failure, Message};
+use braid_wire::{Answer, Failure, Message, MonitorAnswer, MonitorReply, Reply};
 use bytes::Bytes;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -22,6 +22,8 @@ const WINDOW: Window = Window { volume: VOLUME, offset: 8 * BLOCK, length: 4096 
 struct Volume {
     blocks: BTreeMap<u64, Vec<u8>>,
     asked: VecDeque<(OpId, HostRequest)>,
+    /// The messages that the host and the guest have got, by receiver.
+    heard: Vec<(&'static str, NodeId)>,
 }
 
 struct Host(Rc<RefCell<Volume>>);
@@ -34,7 +36,7 @@ impl Machine for Host {
     fn step(&mut self, _: Now, input: HostInput, out: &mut HostEffects) {
         match input {
             Input::Request { op, request } => self.0.borrow_mut().asked.push_back((op, request)),
-            Input::Message { message: Message::MonitorAnswer(_), .. } => {}
+            Input::Message { to, .. } => self.0.borrow_mut().heard.push(("host", to)),
             Input::Wake => {
                 let answers: Vec<_> = ANSWERS.with_borrow_mut(std::mem::take);
                 answers.into_iter().for_each(|(op, outcome)| out.reply(op, outcome));
@@ -99,6 +101,7 @@ struct Guest {
     next: u64,
     commands: Rc<RefCell<Vec<DiskCommand>>>,
     done: Rc<RefCell<Vec<(DiskTag, DiskResult)>>>,
+    volume: Rc<RefCell<Volume>>,
 }
 
 impl Machine for Guest {
@@ -116,6 +119,7 @@ impl Machine for Guest {
                 out.reply(op, ());
             }
             Input::DiskDone { tag, result } => self.done.borrow_mut().push((tag, result)),
+            Input::Message { to, .. } => self.volume.borrow_mut().heard.push(("guest", to)),
             _ => {}
         }
     }
@@ -127,11 +131,9 @@ impl Machine for Guest {
     fn invariants(&self) {}
 }
 
-fn to_host(_: NodeId, _: &Message) -> Receiver {
-    Receiver::Host
-}
+const GUEST: NodeId = NodeId::MetadataServer(FileSystemId(0));
 
-type Machines = OnVolume<Guest, Host, fn(NodeId, &Message) -> Receiver>;
+type Machines = OnVolume<Guest, Host>;
 type Outcome = OnVolumeOutcome<()>;
 
 struct Bench {
@@ -146,10 +148,10 @@ struct Bench {
 
 impl Bench {
     fn new() -> Bench {
-        let (volume, guest) = (Rc::<RefCell<Volume>>::default(), Guest::default());
+        let volume = Rc::<RefCell<Volume>>::default();
+        let guest = Guest { volume: volume.clone(), ..Guest::default() };
         let (commands, done) = (guest.commands.clone(), guest.done.clone());
-        let route: fn(NodeId, &Message) -> Receiver = to_host;
-        let machine = OnVolume::new(Host(volume.clone()), vec![(WINDOW, guest)], route);
+        let machine = OnVolume::new(Host(volume.clone()), vec![(GUEST, WINDOW, guest)]);
         let mut bench = Bench { machine, volume, commands, done, now: Now::default(), replies: Vec::new(), next_op: 0 };
         bench.take(Input::Start);
         bench
@@ -401,12 +403,29 @@ fn a_window_is_a_disk() {
 }
 
 #[test]
+fn messages_go_to_whom_they_address_and_those_of_the_monitor_also_to_the_guests() {
+    let (mut bench, host) = (Bench::new(), NodeId::Host(Generation(1)));
+    let mut heard = |to: NodeId, message: Message| {
+        bench.take(Input::Message { to, from: NodeId::Monitor, message });
+        std::mem::take(&mut bench.volume.borrow_mut().heard)
+    };
+    let reply = Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new(), busy: false };
+    let of_device = Message::Answer(Answer { epoch: Epoch(1), confirmed: Vec::new(), reply });
+    let reply = MonitorReply::Changed;
+    let of_monitor = Message::MonitorAnswer(MonitorAnswer { membership: None, unavailable: Vec::new(), reply });
+    let other = NodeId::Device(DeviceId(9));
+    assert_eq!(heard(host, of_device.clone()), [("host", host)]);
+    assert_eq!(heard(GUEST, of_device.clone()), [("guest", GUEST)]);
+    assert_eq!(heard(other, of_device), [("host", other)], "the host refuses it");
+    assert_eq!(heard(host, of_monitor), [("host", host), ("guest", GUEST)]);
+}
+
+#[test]
 #[should_panic(expected = "windows don't overlap")]
 fn windows_that_overlap_are_a_mistake() {
     let host = Host(Rc::default());
     let other = Window { offset: 0, length: 9 * BLOCK, ..WINDOW };
-    let route: fn(NodeId, &Message) -> Receiver = to_host;
-    OnVolume::new(host, vec![(WINDOW, Guest::default()), (other, Guest::default())], route);
+    OnVolume::new(host, vec![(GUEST, WINDOW, Guest::default()), (GUEST, other, Guest::default())]);
 }
 
 #[test]

@@ -542,7 +542,7 @@ impl Machine for Monitor {
                 return self.ignore(Ignored::NotStarted, out);
             }
             Input::Start => self.start(now, out),
-            Input::Message { from, message } => {
+            Input::Message { from, message, .. } => {
                 self.counters.messages_received += 1;
                 self.on_message(now, from, message, out);
             }

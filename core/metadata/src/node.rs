@@ -15,7 +15,7 @@
 use crate::check::Purpose;
 use crate::server::{MetadataServer, MetadataServerConfig};
 use braid_base::{Epoch, FileSystemId, Generation, Membership, NodeId, Now, Ownership, Time, VolumeId};
-use braid_machine::on_volume::{OnVolume, OnVolumeOutcome, OnVolumeRequest, Receiver, Route, Window};
+use braid_machine::on_volume::{OnVolume, OnVolumeOutcome, OnVolumeRequest, Window};
 use braid_machine::{
     ArrayRequest, Effect, Effects, EffectsOf, FilesError, HostEffects, HostError, HostInput, HostOutcome, HostRequest,
     HostSuccess, Input, InputOf, Machine, MountRequest, Never, NoDisk, OpId, Part,
@@ -76,11 +76,7 @@ enum Stage<H> {
 #[derive(Clone, Debug)]
 struct Started<H>(H);
 
-type Owner<H> = OnVolume<MetadataServer, Started<H>, BySender>;
-
-/// Hosts and other metadata servers speak to the metadata server, the monitor to both, and everybody else to the host.
-#[derive(Clone, Debug)]
-struct BySender;
+type Owner<H> = OnVolume<MetadataServer, Started<H>>;
 
 impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> MetadataNode<H> {
     /// A process that has not started. `host` is its host, which knows `volume`. `config.start` and `config.serve_from` are set by the
@@ -228,7 +224,7 @@ impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> Me
     /// Keeps the latest membership for the server: it names hosts that earlier owners had fenced.
     fn note_membership(&mut self, input: &HostInput) {
         if let Stage::TakesOver { .. } = self.stage
-            && let Input::Message { from: NodeId::Monitor, message: Message::MonitorAnswer(answer) } = input
+            && let Input::Message { from: NodeId::Monitor, message: Message::MonitorAnswer(answer), .. } = input
             && let Some(membership) = &answer.membership
         {
             self.membership = Some(membership.clone());
@@ -253,7 +249,7 @@ impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> Me
         if let Some(membership) = &self.membership {
             server.hear(membership);
         }
-        let on_volume = OnVolume::new(Started(host), vec![(window, server)], BySender);
+        let on_volume = OnVolume::new(Started(host), vec![(server.name(), window, server)]);
         self.stage = Stage::Owns(Box::new(on_volume));
         self.step_owner(now, Input::Start, out);
     }
@@ -290,7 +286,7 @@ impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> Ma
             Stage::TakesOver { host, again_at, .. } => {
                 let is_due = again_at.is_some_and(|at| at <= now.time);
                 // Hosts, and the other servers, ask the owner again until it serves.
-                if !matches!(input, Input::Message { from: NodeId::Host(_) | NodeId::MetadataServer(_), .. }) {
+                if !matches!(input, Input::Message { to: NodeId::MetadataServer(_), .. }) {
                     host.step(now, input, out);
                 }
                 if is_start || is_due {
@@ -338,15 +334,5 @@ impl<H: Machine> Machine for Started<H> {
 
     fn invariants(&self) {
         self.0.invariants();
-    }
-}
-
-impl Route for BySender {
-    fn receiver(&self, from: NodeId, message: &Message) -> Receiver {
-        match (from, message) {
-            (NodeId::Host(_) | NodeId::MetadataServer(_), _) => Receiver::Guest(0),
-            (NodeId::Monitor, Message::MonitorAnswer(_)) => Receiver::Everyone,
-            _ => Receiver::Host,
-        }
     }
 }

@@ -272,6 +272,10 @@ impl MetadataServer {
         self.reclaim.orphans()
     }
 
+    pub(crate) fn name(&self) -> NodeId {
+        NodeId::MetadataServer(self.config.file_system)
+    }
+
     fn on_message(&mut self, now: Now, from: NodeId, message: Message, out: &mut Effects) {
         match (from, message) {
             (NodeId::Host(host), Message::FileRequest(request)) if request.host == host => {
@@ -283,7 +287,7 @@ impl MetadataServer {
                 } else if self.is_fenced(host) {
                     self.refuse_locks(now, host, out);
                 } else {
-                    self.step_locks(now, Input::Message { from: NodeId::Host(host), message }, out);
+                    self.step_locks(now, Input::Message { to: self.name(), from: NodeId::Host(host), message }, out);
                 }
             }
             (from @ NodeId::MetadataServer(_), Message::Shard(message)) => {
@@ -404,7 +408,7 @@ impl MetadataServer {
             return;
         }
         let message = Message::MonitorAnswer(answer);
-        self.step_locks(now, Input::Message { from: NodeId::Monitor, message }, out);
+        self.step_locks(now, Input::Message { to: self.name(), from: NodeId::Monitor, message }, out);
         self.fence_for_good(now, out);
         let reserving: Vec<TransactionId> = self.own.space.names().filter(|name| self.is_fenced(name.host)).collect();
         self.own.space.end(|name| reserving.contains(&name));
@@ -696,7 +700,7 @@ impl Machine for MetadataServer {
                     self.step_locks(now, Input::Start, out);
                 }
             }
-            Input::Message { from, message } => self.on_message(now, from, message, out),
+            Input::Message { from, message, .. } => self.on_message(now, from, message, out),
             Input::DiskDone { tag, result } => self.on_disk_done(now, tag, result, out),
             Input::Wake => {}
         }

@@ -2,7 +2,7 @@
 //! together with the machine around it: the metadata server, or the client of a file system.
 
 use braid_admin::failure::Failure;
-use braid_base::VolumeId;
+use braid_base::{NodeId, VolumeId};
 use braid_control_protocol::HoldingHost;
 use braid_device::{Device, DeviceConfig};
 use braid_files::{FileClient, FileClientConfig, Unmounted};
@@ -83,19 +83,20 @@ pub fn replay_file(path: &Path) -> Result<ReplayedFile, Failure> {
         }
         HOST_ROLE => {
             let (config, _) = host_config(&opened).map_err(unusable)?;
-            replay_around(opened, config, Unmounted)
+            replay_around(opened, config, None, Unmounted)
         }
         MOUNT_ROLE => {
             let (config, around) = host_config(&opened).map_err(unusable)?;
             let client: FileClientConfig = decode(&around).map_err(unusable)?;
             let client = FileClientConfig { host: config.generation, ..client };
-            replay_around(opened, config, |host| FileClient::new(host, client))
+            replay_around(opened, config, None, |host| FileClient::new(host, client))
         }
         METADATA_SERVER => {
             let (config, around) = host_config(&opened).map_err(unusable)?;
             let (volume, server): (VolumeId, MetadataServerConfig) = decode(&around).map_err(unusable)?;
             let server = MetadataServerConfig { generation: config.generation, ..server };
-            replay_around(opened, config, |host| MetadataNode::new(host, volume, server))
+            let serves_as = Some(NodeId::MetadataServer(server.file_system));
+            replay_around(opened, config, serves_as, |host| MetadataNode::new(host, volume, server))
         }
         other => {
             let message = format!("this build knows no machine '{other}'");
@@ -114,13 +115,14 @@ fn host_config(opened: &Opened) -> Result<(HostConfig, Vec<u8>), HeaderError> {
 fn replay_around<M>(
     opened: Opened,
     config: HostConfig,
+    serves_as: Option<NodeId>,
     around: impl FnOnce(HoldingHost<Host>) -> M,
 ) -> std::io::Result<Replayed>
 where
     M: Machine<Request = MountRequest, Outcome = HostOutcome, Disk = NoDisk>,
 {
     let held = config.held.clone();
-    replay_adjusted(opened, around(HoldingHost::new(Host::new(config), held)), request)
+    replay_adjusted(opened, around(HoldingHost::new(Host::new(config), held)), request, serves_as)
 }
 
 #[cfg(test)]

@@ -116,8 +116,8 @@ impl<R: Clone> RecordedInput<R> {
     pub fn of<D: Disk>(input: &Input<R, D>) -> RecordedInput<R> {
         match input {
             Input::Start => RecordedInput::Start,
-            Input::Message { from, message } => {
-                RecordedInput::Message(frame(*from, message.clone()).encode().to_bytes())
+            Input::Message { to, from, message } => {
+                RecordedInput::Message(frame(*from, *to, message.clone()).encode().to_bytes())
             }
             Input::DiskDone { tag, result } => RecordedInput::DiskDone(tag.0, RecordedResult::of(D::recorded(result))),
             Input::Request { op, request } => RecordedInput::Request(*op, request.clone()),
@@ -132,8 +132,8 @@ impl<R> RecordedInput<R> {
         Some(match self {
             RecordedInput::Start => Input::Start,
             RecordedInput::Message(bytes) => {
-                let Frame { from, message, .. } = Frame::decode(bytes).ok()?;
-                Input::Message { from, message }
+                let Frame { to, from, message, .. } = Frame::decode(bytes).ok()?;
+                Input::Message { to, from, message }
             }
             RecordedInput::DiskDone(tag, result) => {
                 Input::DiskDone { tag: DiskTag(tag), result: D::result(result.into_result())? }
@@ -180,9 +180,9 @@ impl RecordedDiskError {
     }
 }
 
-/// A message in its encoding on the wire. The array and the receiver are those of the machine, and not recorded.
-fn frame(from: NodeId, message: braid_wire::Message) -> Frame {
-    Frame { array: ArrayId([0; 16]), from, to: NodeId::Monitor, message }
+/// A message in its encoding on the wire. The array is that of the machine, and not recorded. In format 2, neither was the receiver.
+fn frame(from: NodeId, to: NodeId, message: braid_wire::Message) -> Frame {
+    Frame { array: ArrayId([0; 16]), from, to, message }
 }
 
 /// An outcome whose checksum is recorded.
@@ -241,7 +241,8 @@ pub(crate) fn digest<O: RecordedOutcome, D: Disk>(effects: &[Effect<O, D>], scra
             Effect::Send { to, message } => {
                 scratch.push(1);
                 put_text(to, scratch);
-                scratch.extend_from_slice(&frame(NodeId::Monitor, message.clone()).encode().to_bytes());
+                scratch
+                    .extend_from_slice(&frame(NodeId::Monitor, NodeId::Monitor, message.clone()).encode().to_bytes());
             }
             Effect::Disk { tag, command } => {
                 scratch.push(2);

@@ -3,8 +3,8 @@
 use crate::format::{
     EffectsDigest, Entry, Header, HeaderError, MAGIC, PAYLOAD_BYTES_MAX, PREFIX_BYTES, RecordedOutcome, VERSION, digest,
 };
-use braid_base::Now;
 use braid_base::checksum::crc32c;
+use braid_base::{NodeId, Now};
 use braid_machine::{EffectsOf, Input, InputOf, Machine, OpId};
 use serde::Deserialize;
 use std::fmt::Debug;
@@ -18,6 +18,7 @@ const TEXT_BYTES_MAX: usize = 4096;
 /// A recording whose header has been read.
 pub struct Opened {
     pub header: Header,
+    version: u32,
     records: BufReader<File>,
 }
 
@@ -79,7 +80,7 @@ impl Opened {
             return Ok(Err(HeaderError::OtherVersion { found }));
         }
         Ok(match next(&mut records)? {
-            Read1::Record(header) => Ok(Opened { header, records }),
+            Read1::Record(header) => Ok(Opened { header, version: found, records }),
             Read1::End | Read1::Truncated | Read1::Damaged => Err(HeaderError::Damaged),
         })
     }
@@ -90,19 +91,21 @@ pub fn replay<M>(opened: Opened, machine: M) -> io::Result<Replayed>
 where
     M: Machine<Request: Clone + Debug + for<'de> Deserialize<'de>, Outcome: RecordedOutcome + Debug>,
 {
-    replay_adjusted(opened, machine, |_| None)
+    replay_adjusted(opened, machine, |_| None, None)
 }
 
-/// As [`replay`]. `request` is what an adjustment of format 2 is asked by now; the outcome was not recorded.
+/// As [`replay`]. `request` is what an adjustment of format 2 is asked by now; the outcome was not recorded. `serves_as` is the node that
+/// other hosts, and servers of its kind, send to: format 2 does not name it.
 pub fn replay_adjusted<M>(
     opened: Opened,
     mut machine: M,
     request: impl Fn(&[u8]) -> Option<M::Request>,
+    serves_as: Option<NodeId>,
 ) -> io::Result<Replayed>
 where
     M: Machine<Request: Clone + Debug + for<'de> Deserialize<'de>, Outcome: RecordedOutcome + Debug>,
 {
-    let Opened { mut records, .. } = opened;
+    let Opened { mut records, version, .. } = opened;
     let (mut steps, mut adjustments, mut scratch) = (0, 0, Vec::new());
     let mut last = None;
     let mut taken: Option<(Now, InputOf<M>, EffectsOf<M>, EffectsDigest)> = None;
@@ -115,7 +118,12 @@ where
         };
         match (entry, taken.take()) {
             (Entry::Input { now, input }, None) => {
-                let Some(input) = input.into_input() else { break End::Damaged };
+                let Some(mut input) = input.into_input() else { break End::Damaged };
+                if let (Input::Message { to, from: NodeId::Host(_) | NodeId::MetadataServer(_), .. }, Some(own)) =
+                    (&mut input, serves_as.filter(|_| version < VERSION))
+                {
+                    *to = own;
+                }
                 steps += 1;
                 last = Some(now);
                 let mut effects = EffectsOf::<M>::new();

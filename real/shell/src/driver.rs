@@ -10,13 +10,13 @@ use crate::clock;
 use crate::counters::{Counters, add};
 use crate::disk::Engine;
 use crate::host::{Call, Calls, Pending, Unanswered};
+use crate::inbox::Received;
 use crate::own_waker::OwnWaker;
 use crate::transport::Transport;
-use braid_base::{NodeId, Now, Time};
+use braid_base::{Now, Time};
 use braid_machine::{
     Abandon, Disk, DiskResult, DiskTag, Effect, Effects, EffectsOf, Input, InputOf, Machine, NoDisk, OneDisk,
 };
-use braid_wire::Message;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
@@ -50,7 +50,7 @@ pub(crate) struct Driver<M: Machine> {
     disk: Option<Engine>,
     calls: Option<Calls<M::Request, M::Outcome>>,
     pending: Pending<M::Outcome>,
-    received: Vec<(NodeId, Message)>,
+    received: Vec<Received>,
     completions: Vec<(DiskTag, DiskResult)>,
     timer: Timer,
     inputs: u64,
@@ -179,9 +179,9 @@ impl<M: Machine<Request: Abandon>> Driver<M> {
         // One clock reading serves all input of a wake-up. It is taken after receiving: if the process is suspended in between, a lease
         // must not seem valid when a message is processed that was sent after the lease expired.
         let now = clock::now();
-        for (from, message) in received.drain(..) {
+        for Received { to, from, message } in received.drain(..) {
             if !self.deaf {
-                self.step(now, Input::Message { from, message });
+                self.step(now, Input::Message { to, from, message });
             }
         }
         self.received = received;
@@ -301,9 +301,9 @@ mod tests {
     use crate::inbox::Node;
     use crate::pipe;
     use crate::stream::Listener;
-    use braid_base::{ArrayId, DeviceId, Epoch, Generation};
+    use braid_base::{ArrayId, DeviceId, Epoch, Generation, NodeId};
     use braid_machine::Never;
-    use braid_wire::{Command, Frame, Request};
+    use braid_wire::{Command, Frame, Message, Request};
     use bytes::Bytes;
     use std::sync::Mutex;
     use std::task::{Wake, Waker};

@@ -27,6 +27,14 @@ pub struct Node {
     pub id: NodeId,
 }
 
+/// A message that has arrived.
+#[derive(Debug)]
+pub(crate) struct Received {
+    pub to: NodeId,
+    pub from: NodeId,
+    pub message: Message,
+}
+
 /// Why a connection is closed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refused {

@@ -9,7 +9,7 @@ use crate::budget::{Account, Budget};
 use crate::connection::{Arrival, Connection, Ended, Origin, Pushed};
 use crate::connector::{self, Addresses, Wanted, is_one_way, us_towards};
 use crate::counters::{Counters, add};
-use crate::inbox::{Inbox, Node, Refused};
+use crate::inbox::{Inbox, Node, Received, Refused};
 use crate::places::{NEWCOMER_EVERY, Places};
 use crate::ready::{Notice, ReadyList};
 use crate::routes::{Admission, Routes, Side};
@@ -219,7 +219,7 @@ impl Transport {
 
     /// Appends received messages to `received`, from each connection those of one read. Returns true if there may be more; otherwise `cx`
     /// is woken when there are more.
-    pub fn poll_receive(&mut self, cx: &mut Context<'_>, received: &mut Vec<(NodeId, Message)>) -> bool {
+    pub fn poll_receive(&mut self, cx: &mut Context<'_>, received: &mut Vec<Received>) -> bool {
         let now = Instant::now();
         let mut more = false;
         loop {
@@ -266,7 +266,7 @@ impl Transport {
     }
 
     /// Reads once from a connection. Returns true if there may be more to read.
-    fn read(&mut self, number: u64, now: Instant, received: &mut Vec<(NodeId, Message)>) -> bool {
+    fn read(&mut self, number: u64, now: Instant, received: &mut Vec<Received>) -> bool {
         let Transport { connections, routes, places, counters, ended, .. } = self;
         let Some(connection) = connections.get_mut(&number) else { return false };
         let (side, known) = (connection.side(), connection.peer().is_some());
@@ -284,7 +284,9 @@ impl Transport {
                 }
             }
         };
-        let read = connection.read(now, counters, may_pass, |from, message| received.push((from, message)));
+        let to = connection.us().id;
+        let take = |from, message| received.push(Received { to, from, message });
+        let read = connection.read(now, counters, may_pass, take);
         ended.extend(displaced.map(|number| (number, Ended::Quietly)));
         match read {
             _ if !has_place => ended.push((number, Ended::Refused(Refused::TooMany))),

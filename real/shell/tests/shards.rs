@@ -48,7 +48,7 @@ impl Machine for ToyShard {
                 self.asked.push(op);
                 self.ask_all(now, out);
             }
-            Input::Message { from, message: Message::Shard(message) } => {
+            Input::Message { from, message: Message::Shard(message), .. } => {
                 assert_eq!(from, self.other, "it speaks as the server that it is");
                 match message.body {
                     ShardBody::Read { start, number, .. } => {

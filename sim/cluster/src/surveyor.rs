@@ -120,7 +120,7 @@ impl Machine for Surveyor {
     fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
         match input {
             Input::Start | Input::Wake => self.ask(now, out),
-            Input::Message { from: NodeId::Device(device), message: Message::Answer(Answer { reply, .. }) } => {
+            Input::Message { from: NodeId::Device(device), message: Message::Answer(Answer { reply, .. }), .. } => {
                 self.on_answer(now, device, reply, out);
             }
             _ => {}

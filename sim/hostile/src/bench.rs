@@ -70,7 +70,7 @@ impl Bench {
                 0..=759 => {
                     self.messages += 1;
                     if let Some((from, message)) = self.grammar.message(self.role.node()) {
-                        self.take(Input::Message { from, message });
+                        self.take(Input::Message { to: self.role.node(), from, message });
                     }
                 }
                 760..=869 => {
@@ -184,7 +184,11 @@ impl Bench {
 
     fn answer_of_monitor(&mut self, membership: Option<Membership>, reply: MonitorReply) {
         let answer = MonitorAnswer { membership, unavailable: Vec::new(), reply };
-        self.take(Input::Message { from: NodeId::Monitor, message: Message::MonitorAnswer(answer) });
+        self.take(Input::Message {
+            to: self.role.node(),
+            from: NodeId::Monitor,
+            message: Message::MonitorAnswer(answer),
+        });
     }
 
     fn create_objects(&mut self) {
@@ -204,7 +208,11 @@ impl Bench {
                 let (host, epoch) = (Generation(6), self.grammar.known.epoch);
                 let command = Command::Manage { ticket: 9_000 + object.0, task };
                 let request = Request { host, epoch, settled: 0, over: Vec::new(), commits: Vec::new(), command };
-                self.take(Input::Message { from: NodeId::Host(host), message: Message::Request(request) });
+                self.take(Input::Message {
+                    to: self.role.node(),
+                    from: NodeId::Host(host),
+                    message: Message::Request(request),
+                });
             }
         }
         self.run_disk();

@@ -268,8 +268,9 @@ impl LyingDevice {
     fn ask_as_reader(&mut self, device: DeviceId, command: Command) {
         let (host, settled) = (READER, if matches!(command, Command::Heartbeat) { self.next_op } else { 0 });
         let request = Request { host, epoch: Epoch(1), settled, over: Vec::new(), commits: Vec::new(), command };
-        let input = Input::Message { from: NodeId::Host(READER), message: Message::Request(request) };
-        self.step(NodeId::Device(device), input);
+        let to = NodeId::Device(device);
+        let input = Input::Message { to, from: NodeId::Host(READER), message: Message::Request(request) };
+        self.step(to, input);
     }
 
     /// Lets time pass: messages are delivered, and timers expire.
@@ -297,9 +298,9 @@ impl LyingDevice {
                 continue;
             }
             if self.is_lying && self.grammar.choices.chance(1) {
-                self.step(to, Input::Message { from, message: message.clone() });
+                self.step(to, Input::Message { to, from, message: message.clone() });
             }
-            self.step(to, Input::Message { from, message });
+            self.step(to, Input::Message { to, from, message });
             // Each message takes a moment.
             self.go_to(self.now.time.after(Duration::from_micros(20)));
         }

@@ -257,8 +257,8 @@ impl<A> Engine<A> {
                 self.results.push_back(EngineResult::Locking { node: to, reply: answer.reply });
             }
             (_, message) => {
-                let from = self.nodes[from as usize].id;
-                self.step(to, Input::Message { from, message });
+                let (from, own) = (self.nodes[from as usize].id, self.nodes[to].id);
+                self.step(to, Input::Message { to: own, from, message });
             }
         }
     }

@@ -120,6 +120,8 @@ pub struct Suspension {
 enum Event<R> {
     Start,
     Arrival {
+        /// The node, or the service, that it is sent to.
+        to: NodeId,
         frame: Bytes,
     },
     DiskDone(DiskTag),
@@ -401,12 +403,12 @@ impl<M: Machine<Request: Debug, Outcome = HostOutcome>> World<M> {
         };
         match event {
             Event::Alarm(_) => None,
-            Event::Arrival { frame } => {
+            Event::Arrival { to: meant, frame } => {
                 let digest = u64::from(braid_base::checksum::crc32c(&frame[..64]));
                 match Frame::decode(frame) {
                     Ok(Frame { from, message, .. }) => {
                         self.trace.event(now, to, &[5, digest], format_args!("message from {from}: {message:?}"));
-                        Some(Input::Message { from, message })
+                        Some(Input::Message { to: meant, from, message })
                     }
                     Err(error) => {
                         self.trace.event(now, to, &[6, digest], format_args!("frame dropped: {error}"));
@@ -540,7 +542,7 @@ impl<M: Machine<Request: Debug, Outcome = HostOutcome>> World<M> {
             }
             // A message to an unknown node is lost.
             if let Some(place) = self.nodes.get(&to) {
-                self.events.schedule_for(place.index, flight.at, Event::Arrival { frame });
+                self.events.schedule_for(place.index, flight.at, Event::Arrival { to: meant, frame });
             }
         }
     }

@@ -73,7 +73,7 @@ impl Machine for Toy {
                 assert!(self.ask_again.is_some_and(|at| at <= now.time), "woken before it had asked to be");
                 self.ask(now, out);
             }
-            Input::Message { from, message: Message::Request(request) } => {
+            Input::Message { from, message: Message::Request(request), .. } => {
                 self.asked_by.push((from, request.settled));
                 if !self.busy {
                     self.count_up(out);

@@ -143,14 +143,22 @@ impl Bench {
         let reply =
             MonitorReply::Lease { sent, length, throttle: RecoveryThrottle::default(), stamps: self.told_stamps };
         let answer = MonitorAnswer { membership, unavailable: Vec::new(), reply };
-        self.take(Input::Message { from: NodeId::Monitor, message: Message::MonitorAnswer(answer) });
+        self.take(Input::Message {
+            to: NodeId::Device(DeviceId(0)),
+            from: NodeId::Monitor,
+            message: Message::MonitorAnswer(answer),
+        });
     }
 
     /// The monitor sends a membership without a lease.
     pub fn tell_only(&mut self, membership: &Membership) {
         let membership = Some(membership.clone());
         let answer = MonitorAnswer { membership, unavailable: Vec::new(), reply: MonitorReply::Changed };
-        self.take(Input::Message { from: NodeId::Monitor, message: Message::MonitorAnswer(answer) });
+        self.take(Input::Message {
+            to: NodeId::Device(DeviceId(0)),
+            from: NodeId::Monitor,
+            message: Message::MonitorAnswer(answer),
+        });
     }
 
     /// Lets time pass while the monitor keeps renewing the lease.
@@ -268,12 +276,20 @@ impl Bench {
     fn send(&mut self, host: Generation, over: Vec<u64>, commits: Vec<u64>, command: Command) {
         let settled = self.settled.get(&host).copied().unwrap_or(0);
         let request = Request { host, epoch: self.epoch, settled, over, commits, command };
-        self.take(Input::Message { from: NodeId::Host(host), message: Message::Request(request) });
+        self.take(Input::Message {
+            to: NodeId::Device(DeviceId(0)),
+            from: NodeId::Host(host),
+            message: Message::Request(request),
+        });
     }
 
     /// Another device sends its part.
     pub fn arrive(&mut self, from: DeviceId, partial: Partial) {
-        self.take(Input::Message { from: NodeId::Device(from), message: Message::Partial(partial) });
+        self.take(Input::Message {
+            to: NodeId::Device(DeviceId(0)),
+            from: NodeId::Device(from),
+            message: Message::Partial(partial),
+        });
     }
 
     /// Raises the settled mark in the host's requests: its transactions below `sequence` are over.

@@ -191,7 +191,7 @@ impl Bench {
                 if is_to_server {
                     self.server.on_message(self.now, client, message);
                 } else {
-                    self.step(client, Input::Message { from: SERVER, message });
+                    self.step(client, Input::Message { to: NodeId::Host(client), from: SERVER, message });
                 }
             }
             1 => self.server.wake(self.now),

@@ -20,6 +20,8 @@ use std::rc::Rc;
 
 /// The server itself, as a holder of locks.
 const SELF: Generation = Generation(1_000);
+/// The lock server of its inodes.
+const LOCKS: NodeId = NodeId::LockServer(LockServerId(0));
 const EXISTENCE: u16 = 1;
 
 pub struct Server {
@@ -105,7 +107,7 @@ impl Server {
 
     pub fn on_message(&mut self, now: Now, host: Generation, message: Message) {
         match message {
-            Message::LockRequest(_) => self.step(now, Input::Message { from: NodeId::Host(host), message }),
+            Message::LockRequest(_) => self.step(now, Input::Message { to: LOCKS, from: NodeId::Host(host), message }),
             Message::FileRequest(request) => self.on_request(now, host, request),
             other => panic!("not a message to a metadata server: {other:?}"),
         }
@@ -193,7 +195,7 @@ impl Server {
 
     fn say(&mut self, now: Now, command: LockCommand) {
         let request = LockRequest { host: SELF, start: self.start, dropped: Vec::new(), command };
-        self.step(now, Input::Message { from: NodeId::Host(SELF), message: Message::LockRequest(request) });
+        self.step(now, Input::Message { to: LOCKS, from: NodeId::Host(SELF), message: Message::LockRequest(request) });
     }
 
     fn on_granted(&mut self, now: Now, lock_id: u64) {
@@ -254,7 +256,7 @@ impl Server {
         }
         let reply = MonitorReply::Fenced { ticket };
         let answer = MonitorAnswer { membership: None, unavailable: Vec::new(), reply };
-        Some(Input::Message { from: NodeId::Monitor, message: Message::MonitorAnswer(answer) })
+        Some(Input::Message { to: LOCKS, from: NodeId::Monitor, message: Message::MonitorAnswer(answer) })
     }
 
     /// Executes a command of a host that is not there.

@@ -157,7 +157,11 @@ impl Stage {
     fn hear(&mut self, membership: Option<Membership>, unavailable: &[u16]) {
         let unavailable = unavailable.iter().copied().map(DeviceId).collect();
         let answer = MonitorAnswer { membership, unavailable, reply: MonitorReply::Changed };
-        self.take(Input::Message { from: NodeId::Monitor, message: Message::MonitorAnswer(answer) });
+        self.take(Input::Message {
+            to: NodeId::Host(HOST),
+            from: NodeId::Monitor,
+            message: Message::MonitorAnswer(answer),
+        });
     }
 
     pub fn take(&mut self, input: HostInput) {
@@ -239,13 +243,21 @@ impl Stage {
 
     pub fn answer_with(&mut self, device: DeviceId, confirmed: Vec<u64>, reply: Reply) {
         let answer = Answer { epoch: self.epoch, confirmed, reply };
-        self.take(Input::Message { from: NodeId::Device(device), message: Message::Answer(answer) });
+        self.take(Input::Message {
+            to: NodeId::Host(HOST),
+            from: NodeId::Device(device),
+            message: Message::Answer(answer),
+        });
     }
 
     /// A lock server answers.
     pub fn grant(&mut self, server: LockServerId, start: u32, reply: LockReply) {
         let answer = LockAnswer { start: Generation(start), reply };
-        self.take(Input::Message { from: NodeId::LockServer(server), message: Message::LockAnswer(answer) });
+        self.take(Input::Message {
+            to: NodeId::Host(HOST),
+            from: NodeId::LockServer(server),
+            message: Message::LockAnswer(answer),
+        });
     }
 
     /// Takes out the commands to lock servers so far.

@@ -181,7 +181,7 @@ impl Bench {
     }
 
     pub fn message(&mut self, from: NodeId, message: Message) {
-        self.take(Input::Message { from, message });
+        self.take(Input::Message { to: NodeId::LockServer(LockServerId(0)), from, message });
     }
 
     pub fn request(&mut self, request: LockRequest) {

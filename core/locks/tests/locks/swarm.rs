@@ -95,7 +95,7 @@ struct Monitor {
 
 impl Monitor {
     fn step(&mut self, input: Input, out: &mut EffectsOf<Actor>) {
-        let Input::Message { from, message: Message::MonitorRequest(request) } = input else { return };
+        let Input::Message { from, message: Message::MonitorRequest(request), .. } = input else { return };
         let (ticket, hosts) = fence(request);
         self.fenced.extend(hosts);
         out.send(from, fenced(ticket));

@@ -259,7 +259,7 @@ impl Bench {
 
     pub fn say_in(&mut self, epoch: Epoch, node: NodeId, command: MonitorCommand) {
         let message = Message::MonitorRequest(MonitorRequest { epoch, command });
-        self.take(Input::Message { from: node, message });
+        self.take(Input::Message { to: NodeId::Monitor, from: node, message });
     }
 
     /// The next answer to the node.

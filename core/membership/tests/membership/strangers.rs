@@ -35,7 +35,7 @@ fn devices_may_only_renew_and_other_nodes_may_not() {
         assert_eq!(bench.hear(node), None);
     }
     let answer = MonitorAnswer { membership: None, unavailable: vec![], reply: MonitorReply::Changed };
-    bench.take(Input::Message { from: device(1), message: Message::MonitorAnswer(answer) });
+    bench.take(Input::Message { to: NodeId::Monitor, from: device(1), message: Message::MonitorAnswer(answer) });
     assert_eq!((bench.monitor.counters().ignored - before, bench.epoch()), (8, 1));
 }
 

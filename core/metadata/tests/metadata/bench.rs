@@ -25,6 +25,7 @@ pub const TWO: Generation = Generation(102);
 pub const BLOCKS: u64 = 4096;
 const ARRAY: ArrayId = ArrayId(*b"a metadata test.");
 const FILE_SYSTEM: FileSystemId = FileSystemId(3);
+pub const SERVER: NodeId = NodeId::MetadataServer(FILE_SYSTEM);
 const VOLUME_BYTES: u64 = 2 * VOLUME_BYTES_MIN;
 
 pub struct Bench {
@@ -200,7 +201,7 @@ impl Bench {
     pub fn hear_peer(&mut self, body: ShardBody) {
         let from = NodeId::MetadataServer(FileSystemId(FILE_SYSTEM.0 + 1));
         let message = Message::Shard(ShardMessage { from: ShardId(1), body });
-        self.take(Input::Message { from, message });
+        self.take(Input::Message { to: SERVER, from, message });
     }
 
     /// Lets time pass, and fires every timer that becomes due.
@@ -224,7 +225,7 @@ impl Bench {
 
     pub fn send(&mut self, host: Generation, sequence: u64, settled: u64, command: FileCommand) {
         let request = FileRequest { host, settled, over: Vec::new(), sequence, command };
-        self.take(Input::Message { from: NodeId::Host(host), message: Message::FileRequest(request) });
+        self.take(Input::Message { to: SERVER, from: NodeId::Host(host), message: Message::FileRequest(request) });
     }
 
     /// Sends a command, and returns the reply.
@@ -292,7 +293,7 @@ impl Bench {
 
     pub fn say(&mut self, host: Generation, command: LockCommand) {
         let request = LockRequest { host, start: self.start, dropped: Vec::new(), command };
-        self.take(Input::Message { from: NodeId::Host(host), message: Message::LockRequest(request) });
+        self.take(Input::Message { to: SERVER, from: NodeId::Host(host), message: Message::LockRequest(request) });
     }
 
     /// The next answer of the lock server to a host.

@@ -1,6 +1,6 @@
 //! Removed files: their blocks become free when no host has them open.
 
-use crate::bench::{Bench, ONE, TWO, symbolic_link, unlink};
+use crate::bench::{Bench, ONE, SERVER, TWO, symbolic_link, unlink};
 use braid_base::{BlockRange, Epoch, FenceTable, Generation, InodeId, Membership, NodeId, ObjectId, Time};
 use braid_machine::Input;
 use braid_wire::{
@@ -100,7 +100,7 @@ fn fence(bench: &mut Bench) -> Vec<Generation> {
     let MonitorCommand::Fence { ticket, also, .. } = request.command else { panic!("{request:?}") };
     let reply = MonitorReply::Fenced { ticket };
     let answer = MonitorAnswer { membership: None, unavailable: Vec::new(), reply };
-    bench.take(Input::Message { from: NodeId::Monitor, message: Message::MonitorAnswer(answer) });
+    bench.take(Input::Message { to: SERVER, from: NodeId::Monitor, message: Message::MonitorAnswer(answer) });
     also.into_iter().collect()
 }
 
@@ -141,7 +141,7 @@ fn the_allotment_of_a_host_that_a_dead_owner_had_fenced_becomes_free() {
     fence_table.add(Generation(0), &BTreeSet::new(), &BTreeSet::from([TWO]));
     let membership = Membership { epoch: Epoch(7), members: Vec::new(), fence: fence_table };
     let answer = MonitorAnswer { membership: Some(membership), unavailable: Vec::new(), reply: MonitorReply::Changed };
-    bench.take(Input::Message { from: NodeId::Monitor, message: Message::MonitorAnswer(answer) });
+    bench.take(Input::Message { to: SERVER, from: NodeId::Monitor, message: Message::MonitorAnswer(answer) });
     assert_eq!(bench.free(), all - 64, "a device may still serve it");
     assert_eq!(fence(&mut bench), [TWO]);
     assert_eq!(bench.free(), all);
@@ -196,7 +196,7 @@ fn with_tail(bench: &mut Bench) -> InodeId {
         let term = LockTerm::Held { start: bench.start, cached: true };
         let command = LockCommand::Lock { lock_id, object: ObjectId(file.0), extents, term };
         let request = LockRequest { host: TWO, start: Generation(bench.start.0 - 1), dropped: Vec::new(), command };
-        bench.take(Input::Message { from: NodeId::Host(TWO), message: Message::LockRequest(request) });
+        bench.take(Input::Message { to: SERVER, from: NodeId::Host(TWO), message: Message::LockRequest(request) });
     }
     bench.say(TWO, LockCommand::Heartbeat);
     let revoked = std::iter::from_fn(|| bench.hear_lock(TWO)).filter(|reply| matches!(reply, LockReply::Revoke { .. }));

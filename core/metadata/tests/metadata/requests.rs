@@ -1,6 +1,6 @@
 //! Requests of hosts: executed once, answered when they are durable.
 
-use crate::bench::{Bench, ONE, TWO, create, unlink};
+use crate::bench::{Bench, ONE, SERVER, TWO, create, unlink};
 use braid_base::{BlockRange, Epoch, FenceTable, Generation, InodeId, Membership, NodeId, ObjectId, Time, limits};
 use braid_machine::Input;
 use braid_wire::{
@@ -42,7 +42,7 @@ fn an_answer_waits_until_its_change_is_durable() {
 fn requests_in_another_name_are_ignored() {
     let mut bench = Bench::new();
     let request = FileRequest { host: TWO, settled: 0, over: Vec::new(), sequence: 1, command: create("a") };
-    bench.take(Input::Message { from: NodeId::Host(ONE), message: Message::FileRequest(request) });
+    bench.take(Input::Message { to: SERVER, from: NodeId::Host(ONE), message: Message::FileRequest(request) });
     assert!(bench.files.is_empty());
     assert_eq!(bench.lookup(ONE, "a"), Err(FileError::NoSuchName));
 }
@@ -59,7 +59,7 @@ fn a_request_in_the_name_of_the_server_is_refused() {
             sequence: u64::MAX - 1,
             command: create("a"),
         };
-        bench.take(Input::Message { from: NodeId::Host(own), message: Message::FileRequest(request) });
+        bench.take(Input::Message { to: SERVER, from: NodeId::Host(own), message: Message::FileRequest(request) });
         assert_eq!(bench.reply(own, u64::MAX - 1), Some(Err(FileError::Rejected(Rejection::Fenced))));
     }
     bench.create(ONE, "b");
@@ -77,7 +77,7 @@ fn a_host_that_an_earlier_owner_had_fenced_is_refused() {
     let membership = Membership { epoch: Epoch(7), members: Vec::new(), fence };
     let reply = MonitorReply::Changed;
     let answer = MonitorAnswer { membership: Some(membership), unavailable: Vec::new(), reply };
-    bench.take(Input::Message { from: NodeId::Monitor, message: Message::MonitorAnswer(answer) });
+    bench.take(Input::Message { to: SERVER, from: NodeId::Monitor, message: Message::MonitorAnswer(answer) });
     assert_eq!(bench.run(ONE, unlink("a")), Err(FileError::Rejected(Rejection::Fenced)));
     assert_eq!(bench.run(ONE, FileCommand::Nothing), Err(FileError::Rejected(Rejection::Fenced)));
     assert!(bench.lookup(TWO, "a").is_ok());
@@ -93,7 +93,7 @@ fn an_unanswered_request_outlives_any_number_of_later_ones() {
     let most = limits::FILE_REQUESTS_MAX;
     let ask = |bench: &mut Bench, sequence, over, command| {
         let request = FileRequest { host: ONE, settled: 1, over, sequence, command };
-        bench.take(Input::Message { from: NodeId::Host(ONE), message: Message::FileRequest(request) });
+        bench.take(Input::Message { to: SERVER, from: NodeId::Host(ONE), message: Message::FileRequest(request) });
         bench.reply(ONE, sequence)
     };
     // Sequences 1, 4, 7, … are late; the others are answered and acknowledged.
@@ -118,7 +118,7 @@ fn acknowledgements_of_many_hosts_end_no_request_of_another() {
     let mut bench = Bench::new();
     let ask = |bench: &mut Bench, host, sequence, over, command| {
         let request = FileRequest { host, settled: 1, over, sequence, command };
-        bench.take(Input::Message { from: NodeId::Host(host), message: Message::FileRequest(request) });
+        bench.take(Input::Message { to: SERVER, from: NodeId::Host(host), message: Message::FileRequest(request) });
         bench.reply(host, sequence)
     };
     // Hosts that answer every second request leave more than 4,096 gaps.
@@ -177,7 +177,7 @@ fn the_next_server_does_not_wait_for_hosts_that_have_ended() {
         let command = LockCommand::Lock { lock_id: 1, object: ObjectId(0), extents, term };
         let start = Generation(bench.start.0 - 1);
         let request = LockRequest { host: ONE, start, dropped: Vec::new(), command };
-        bench.take(Input::Message { from: NodeId::Host(ONE), message: Message::LockRequest(request) });
+        bench.take(Input::Message { to: SERVER, from: NodeId::Host(ONE), message: Message::LockRequest(request) });
         assert_granted(bench.hear_lock(ONE));
         bench.say(ONE, LockCommand::Heartbeat);
         bench.locks.clear();

@@ -111,7 +111,10 @@ impl Machine for TwoHosts {
         let mut events = self.events(now, input);
         loop {
             for (host, message) in std::mem::take(&mut self.server.outbox) {
-                events.push_back(Event::Client(host.0 as usize - 1, Input::Message { from: SERVER, message }));
+                events.push_back(Event::Client(
+                    host.0 as usize - 1,
+                    Input::Message { to: NodeId::Host(host), from: SERVER, message },
+                ));
             }
             let mut effects = HostEffects::new();
             let host = match events.pop_front() {

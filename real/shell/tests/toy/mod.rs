@@ -41,7 +41,7 @@ impl Machine for ToyDevice {
 
     fn step(&mut self, _now: Now, input: Input, out: &mut Effects) {
         match input {
-            Input::Message { from, message: Message::Request(request) } => match request.command {
+            Input::Message { from, message: Message::Request(request), .. } => match request.command {
                 Command::Read { transaction, extents, .. } => {
                     let range = extents[0];
                     let length = range.count as usize * BLOCK_BYTES;
@@ -109,7 +109,7 @@ impl Machine for ToyRelay {
     type Disk = OneDisk;
 
     fn step(&mut self, _now: Now, input: Input, out: &mut Effects) {
-        let Input::Message { from, message: Message::Request(request) } = input else { return };
+        let Input::Message { from, message: Message::Request(request), .. } = input else { return };
         if let Command::Manage { ticket, .. } = request.command {
             let transaction = TransactionId { host: request.host, sequence: ticket };
             let partial = Partial { epoch: Epoch(1), transaction, object: ObjectId(1), pieces: Vec::new() };

@@ -2,18 +2,20 @@
 //! devices and hosts fail.
 
 use crate::story::*;
-use braid_base::{ArrayId, DeviceId, DiskId, Generation, NodeId, Now, ObjectId, Rng, Time, TransactionId, VolumeId};
+use braid_base::{
+    ArrayId, DeviceId, DiskId, FileSystemId, Generation, NodeId, Now, ObjectId, Rng, Time, TransactionId, VolumeId,
+};
 use braid_cluster::object_workload::{COUNTER, command, get};
 use braid_cluster::{Cluster, HostSlot, Options};
 use braid_host::Host;
-use braid_machine::on_volume::{OnVolume, OnVolumeOutcome, OnVolumeRequest, Receiver, Window};
+use braid_machine::on_volume::{OnVolume, OnVolumeOutcome, OnVolumeRequest, Window};
 use braid_machine::{
     Effects, HostEffects, HostError, HostInput, HostOutcome, HostRequest, HostSuccess, Input, Machine, NoDisk,
     ObjectsRequest, OneDisk, OpId, Patience, VolumeRequest,
 };
 use braid_store::{Storage, Store, StoreConfig, StoreEvent};
 use braid_two_copy_record::{Progress, StoredRecord, TwoCopyRecord};
-use braid_wire::{Action, Message, ObjectRequest};
+use braid_wire::{Action, ObjectRequest};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -146,6 +148,7 @@ impl Machine for ObjectStore {
             }
             Input::DiskDone { tag, result } => self.store.on_disk_done(now, tag, result, &mut commands),
             Input::Wake => self.store.wake(now, &mut commands),
+            Input::Message { .. } => {}
             other => panic!("not for a store: {other:?}"),
         }
         self.take_events(out);
@@ -208,7 +211,7 @@ impl Machine for Guest {
 }
 
 /// The host with both guests; requests of the tests say by a name for whom they are.
-struct Node(OnVolume<Guest, Host, fn(NodeId, &Message) -> Receiver>);
+struct Node(OnVolume<Guest, Host>);
 
 impl Machine for Node {
     type Request = HostRequest;
@@ -270,10 +273,10 @@ fn start(array: &mut Cluster) -> HostSlot {
     array.add_composite(|host: Host| {
         let record = Window { volume, offset: 0, length: 4096 };
         let store = Window { volume, offset: MIB, length: STORE_BYTES };
-        let guests =
-            vec![(record, Guest::Owner(Owner::default())), (store, Guest::Store(Box::new(ObjectStore::new(number))))];
-        let to_host: fn(NodeId, &Message) -> Receiver = |_, _| Receiver::Host;
-        Box::new(Node(OnVolume::new(host, guests, to_host)))
+        let name = |number| NodeId::MetadataServer(FileSystemId(number));
+        let objects = Guest::Store(Box::new(ObjectStore::new(number)));
+        let guests = vec![(name(1), record, Guest::Owner(Owner::default())), (name(2), store, objects)];
+        Box::new(Node(OnVolume::new(host, guests)))
     })
 }
 
