@@ -8,15 +8,16 @@ use crate::activity::{Activity, Draw, Feature};
 use crate::cluster::{Cluster, Failed, HostSlot, PendingOperation, failed};
 use crate::object_workload::attribute_volume::{ATTRIBUTE_VOLUME, LISTED};
 use crate::object_workload::{ObjectOptions, ObjectWorkload, command, get};
+use crate::objects::named;
 use crate::options::Options;
 use crate::report::Report;
 use crate::swarm::Run;
 use braid_base::ObjectId;
-use braid_check::{Moment, ObjectOperationId, Objects, count_outcomes, is_beyond_the_model};
+use braid_check::{ObjectOperationId, Objects, count_outcomes, is_beyond_the_model};
 use braid_machine::{HostError, HostOutcome, HostSuccess};
+use braid_objects::Key;
 use braid_objects::attribute_volume::{buckets, place_of};
 use braid_objects::bucket::BUCKET_BLOCKS;
-use braid_objects::{BucketAddress, Key};
 use braid_ordering::Ordering;
 use braid_wire::{Action, ObjectFailure};
 
@@ -84,7 +85,7 @@ impl Cluster {
         match (outcome, place) {
             (Ok(HostSuccess::Objects(results)), Ok(place)) => {
                 self.objects.answered(id, now, Ok(results.clone()));
-                self.close(operation.client.host, place, operation.invoked);
+                self.undecided.close(&mut self.objects, now, (operation.client.host, place), operation.invoked);
             }
             (Err(HostError::Objects(refusal)), Err(expected)) if *refusal == expected => self.objects.never(id),
             // These errors take precedence.
@@ -97,11 +98,11 @@ impl Cluster {
             }
             (Err(HostError::Objects(refusal)), Ok(place)) if !is_beyond_the_model(refusal.failure) => {
                 self.objects.answered(id, now, Err(*refusal));
-                self.close(operation.client.host, place, operation.invoked);
+                self.undecided.close(&mut self.objects, now, (operation.client.host, place), operation.invoked);
             }
             (Err(error), Ok(place)) if self.options.excuses(error) => match error {
                 HostError::TimedOut { .. } | HostError::Unavailable { .. } | HostError::Fenced => {
-                    self.open.push((operation.client.host, place, now, id));
+                    self.undecided.open.push((operation.client.host, place, now, id));
                 }
                 _ => self.objects.never(id),
             },
@@ -112,22 +113,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// Ends the open requests of this host to a bucket that ended with an unknown outcome before it issued a request that was
-    /// answered.
-    fn close(&mut self, host: u32, place: BucketAddress, asked: Moment) {
-        let now = self.world.now();
-        let is_over = |(of, at, ended, _): &(u32, BucketAddress, braid_base::Time, ObjectOperationId)| {
-            *of == host && *at == place && *ended <= asked.time
-        };
-        for (.., id) in self.open.extract_if(.., |open| is_over(open)) {
-            self.objects.is_over(id, now);
-        }
-    }
-
     /// Reads each attribute by itself, so that the reads do not join independent parts of the history.
     pub(crate) fn look_at_attribute_volume(&mut self, reader: HostSlot) -> Result<(), Failed> {
         let there = self.objects.initial(ATTRIBUTE_VOLUME);
-        let names = self.named(ATTRIBUTE_VOLUME);
+        let names = named(&self.objects, ATTRIBUTE_VOLUME);
         for (object, name) in names.into_iter().filter(|(object, _)| there.contains_key(&Key::header(*object))) {
             self.look(reader, ATTRIBUTE_VOLUME, get(object, name))?;
         }

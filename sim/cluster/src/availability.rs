@@ -197,7 +197,7 @@ impl Availability {
     /// Observes which devices are in, and which are resynchronised.
     pub fn observe(&mut self, cluster: &Cluster) {
         let now = cluster.world.now();
-        self.turned_away.extend(cluster.turned_away().into_iter().map(|host| (host, now)));
+        self.turned_away.extend(cluster.sniffer.borrow_mut().take_turned_away().into_iter().map(|host| (host, now)));
         if let Some(decided) = cluster.membership().filter(|decided| !decided.members.is_empty()) {
             let is_same = decided.members.len() == self.members.len()
                 && decided

@@ -15,6 +15,7 @@ use crate::options::Options;
 use crate::ownership_history::OwnershipHistory;
 use crate::role::{Role, monitor_of};
 use crate::sniffer::Sniffer;
+use crate::undecided_requests::UndecidedRequests;
 use crate::workload::ClientOperation;
 use braid_base::{
     ArrayId, BLOCK_BYTES, BlockRange, DeviceId, DiskId, Epoch, FileSystemId, Generation, LockServerId, MemberState,
@@ -22,7 +23,7 @@ use braid_base::{
 };
 use braid_check::history::CELL_BYTES;
 use braid_check::{
-    Cells, Client, FileOperationId, History, Moment, ObjectHistory, ObjectOperationId, OperationId, Run, Tag, Verdict,
+    Cells, Client, FileOperationId, History, ObjectHistory, ObjectOperationId, OperationId, Run, Tag, Verdict,
     check_stripe, reconstruct,
 };
 use braid_device::{Device, DeviceConfig, Service};
@@ -34,7 +35,6 @@ use braid_machine::{
     VolumeRequest,
 };
 use braid_membership::{Monitor, MonitorConfig};
-use braid_objects::BucketAddress;
 use braid_ordering::{Atomicity, Ordering};
 use braid_store::{Medium, Store, StoreConfig, StoreError};
 use braid_wire::{OwnershipRequest, RecoveryThrottle, Task};
@@ -147,10 +147,8 @@ pub struct Cluster {
     pub(crate) files: FileRecords,
     /// What hosts were told of the owners of file systems.
     pub(crate) ownership: OwnershipHistory,
-    /// Requests to the attribute volume whose outcome is unknown: the host, the bucket, when they ended, and the request.
-    pub(crate) open: Vec<(u32, BucketAddress, Time, ObjectOperationId)>,
-    /// Abandoned requests to devices, which may still happen: the host, the device, when the client was told, and the request.
-    pub(crate) abandoned: Vec<(u32, DeviceId, Moment, ObjectOperationId)>,
+    /// Requests on objects whose outcome is unknown.
+    pub(crate) undecided: UndecidedRequests,
     /// A device has restarted.
     pub(crate) restarted: bool,
     /// A clock ran fast or slow, or leapt.
@@ -210,8 +208,7 @@ impl Cluster {
             sniffer: Rc::default(),
             files: FileRecords::default(),
             ownership: OwnershipHistory::default(),
-            open: Vec::new(),
-            abandoned: Vec::new(),
+            undecided: UndecidedRequests::default(),
             restarted: false,
             turned: false,
             dead: BTreeSet::new(),
@@ -534,11 +531,12 @@ impl Cluster {
         let Some(asked) = self.asked.remove(&op) else { return Ok(None) };
         let now = self.world.now();
         if let (Record::Read(..) | Record::Write(_), Ok(_)) = (&asked.record, outcome) {
-            self.check_is_owner_still(&asked)?;
+            self.ownership.check_is_owner_still(asked.node, asked.since)?;
         }
         match (asked.record.clone(), outcome) {
             (Record::Ownership(file_system, request), outcome) => {
-                self.on_ownership_reply(&asked, (file_system, request), outcome)?;
+                let taken_over = self.ownership.on_reply(now, asked.node, (file_system, request), outcome)?;
+                taken_over.into_iter().for_each(|host| self.note_fence(host, asked.since));
             }
             (record @ (Record::Objects(_) | Record::Change(..)), outcome) => self.on_object_reply(&record, outcome)?,
             (Record::AttributeVolume(id), outcome) => self.on_bucket_reply(id, outcome)?,
@@ -626,7 +624,7 @@ impl Cluster {
         self.files.note_kept_out(&self.world, &self.hosts);
         self.check_taken_over()?;
         self.check_leases()?;
-        self.check_answers()?;
+        self.sniffer.borrow().check_answers()?;
         self.check_membership()
     }
 

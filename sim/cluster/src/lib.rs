@@ -18,6 +18,8 @@
 //! - `file_records` records one file system: its servers, the hosts that have it mounted, its history and its locks. [`FileSystem`]
 //!   describes it, and makes machines for it (`files`, `file_checks`).
 //! - `metadata_processes` owns the life of metadata servers in a run, and `file_system_checks` the checks in between.
+//! - `ownership_history` judges what hosts are told of owners; `undecided_requests` finds out what became of abandoned requests on objects;
+//!   `sniffer` checks that a repeated answer is the same.
 //! - Checks at rest read the cluster, and change nothing but the time.
 
 mod activities;
@@ -66,6 +68,7 @@ mod surveyor;
 mod suspensions;
 pub mod swarm;
 mod take_overs;
+mod undecided_requests;
 mod volumes;
 pub mod workload;
 

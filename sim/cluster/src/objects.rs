@@ -10,13 +10,13 @@ use crate::report::Report;
 use crate::swarm::Run;
 use braid_base::{DeviceId, NodeId, ObjectId, Rng, limits};
 use braid_check::{
-    Client, Linearizability, Moment, ObjectOperation, ObjectOperationId, Objects, check_counters, check_objects,
-    count_outcomes, is_beyond_the_model,
+    Client, Linearizability, ObjectHistory, ObjectOperation, Objects, check_counters, check_objects, count_outcomes,
+    is_beyond_the_model,
 };
 use braid_machine::{HostError, HostOutcome, HostSuccess, ObjectsRequest, OpId};
 use braid_objects::{evaluate, map_access::apply};
 use braid_ordering::Atomicity;
-use braid_wire::{Action, ActionResult, AttributeName, CommandResult, ObjectCommand, ObjectFailure, ObjectRequest};
+use braid_wire::{Action, ActionResult, AttributeName, CommandResult, ObjectCommand, ObjectRequest};
 use braid_world::{FaultKind, Verdict};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -169,7 +169,7 @@ impl Cluster {
     pub(crate) fn on_object_reply(&mut self, record: &Record, outcome: &HostOutcome) -> Result<(), Failed> {
         let now = self.world.now();
         if let Record::Objects(id) = record {
-            self.hold_to_what_was_abandoned(*id, outcome);
+            self.undecided.hold_to_what_was_abandoned(&mut self.objects, now, *id, outcome);
         }
         match (record, outcome) {
             (Record::Objects(id), Ok(HostSuccess::Objects(results))) => {
@@ -201,33 +201,6 @@ impl Cluster {
         Ok(())
     }
 
-    /// An abandoned request has happened once the same host gets an answer of that device to a later request, or it never will
-    /// (`docs/objects.md`).
-    fn hold_to_what_was_abandoned(&mut self, id: ObjectOperationId, outcome: &HostOutcome) {
-        let now = self.world.now();
-        let operation = self.objects.operation(id);
-        let (host, device, asked) = (operation.client.host, operation.device, operation.invoked);
-        let is_answer = match outcome {
-            Ok(_) => true,
-            // This does not hold for errors that the host finds by itself.
-            Err(HostError::Objects(refusal)) => {
-                refusal.failure != ObjectFailure::Busy && operation.request.check().is_ok()
-            }
-            _ => false,
-        };
-        if is_answer {
-            let is_over = |(of, at, ended, _): &mut (u32, DeviceId, Moment, ObjectOperationId)| {
-                *of == host && *at == device && ended.number < asked.number
-            };
-            for (.., id) in self.abandoned.extract_if(.., is_over) {
-                self.objects.is_over(id, now);
-            }
-        } else if matches!(outcome, Err(HostError::TimedOut { .. })) && !operation.request.only_asks() {
-            let ended = self.objects.moment(now);
-            self.abandoned.push((host, device, ended, id));
-        }
-    }
-
     /// From now on checks that requests that change something get the same answer each time.
     pub(crate) fn overhear(&mut self) {
         let sniffer = Rc::clone(&self.sniffer);
@@ -235,18 +208,6 @@ impl Cluster {
             sniffer.borrow_mut().hear(from, to, message);
             Verdict::Pass
         });
-    }
-
-    /// Hosts that were told, since the last call, that a device or a lock server has no room for them.
-    pub(crate) fn turned_away(&self) -> BTreeSet<NodeId> {
-        std::mem::take(&mut self.sniffer.borrow_mut().turned_away)
-    }
-
-    pub(crate) fn check_answers(&self) -> Result<(), Failed> {
-        match &self.sniffer.borrow().contradiction {
-            Some(details) => failed("answered-twice", details.clone()),
-            None => Ok(()),
-        }
     }
 
     /// Reads all objects, and then checks the whole history. Returns the steps of the search for an order, or `None` if it was
@@ -273,7 +234,7 @@ impl Cluster {
         let initial = self.objects.initial(device);
         let staying: BTreeSet<ObjectId> =
             initial.keys().filter(|key| key.kind == braid_objects::Kind::Header).map(|key| ObjectId(key.of)).collect();
-        let names = self.named(device);
+        let names = named(&self.objects, device);
         let whole = Action::Read { offset: 0, length: limits::OBJECT_IO_BYTES_MAX as u32 };
         let mut looks: Vec<ObjectCommand> = Vec::new();
         looks.extend(
@@ -300,22 +261,6 @@ impl Cluster {
         Ok(())
     }
 
-    /// All attributes named in requests, including refused requests.
-    pub(crate) fn named(&self, device: DeviceId) -> BTreeSet<(ObjectId, AttributeName)> {
-        let mut names = BTreeSet::new();
-        for operation in self.objects.operations().iter().filter(|op| op.device == device) {
-            for command in &operation.request.commands {
-                let action = match &command.action {
-                    Action::CompareAndSwap { name, .. } | Action::FetchAndAdd { name, .. } => Some(*name),
-                    _ => None,
-                };
-                let named = command.sets.iter().map(|set| set.name).chain(command.gets.iter().copied()).chain(action);
-                names.extend(named.map(|name| (command.object, name)));
-            }
-        }
-        names
-    }
-
     pub(crate) fn look(
         &mut self,
         reader: HostSlot,
@@ -328,4 +273,20 @@ impl Cluster {
             other => failed("unexpected-answer", format!("{other:?}")),
         }
     }
+}
+
+/// All attributes named in requests, including refused requests.
+pub(crate) fn named(history: &ObjectHistory, device: DeviceId) -> BTreeSet<(ObjectId, AttributeName)> {
+    let mut names = BTreeSet::new();
+    for operation in history.operations().iter().filter(|op| op.device == device) {
+        for command in &operation.request.commands {
+            let action = match &command.action {
+                Action::CompareAndSwap { name, .. } | Action::FetchAndAdd { name, .. } => Some(*name),
+                _ => None,
+            };
+            let named = command.sets.iter().map(|set| set.name).chain(command.gets.iter().copied()).chain(action);
+            names.extend(named.map(|name| (command.object, name)));
+        }
+    }
+    names
 }

@@ -1,6 +1,9 @@
 //! What hosts were told of the ownership of file systems: the answers about each must form one chain of owners.
 
-use braid_base::{Epoch, FileSystemId, Generation, Ownership, Rng, Time};
+use crate::failed::{Failed, failed};
+use braid_base::{Epoch, FileSystemId, Generation, NodeId, Ownership, Rng, Time};
+use braid_machine::{HostError, HostOutcome, HostSuccess};
+use braid_wire::{OwnershipRefused, OwnershipRequest};
 use std::collections::BTreeMap;
 
 /// What hosts were told of the ownership of file systems.
@@ -16,7 +19,7 @@ pub(crate) struct OwnershipHistory {
 
 impl OwnershipHistory {
     /// A host was told of an ownership.
-    pub fn tell(&mut self, file_system: FileSystemId, told: Ownership) -> Result<(), String> {
+    fn tell(&mut self, file_system: FileSystemId, told: Ownership) -> Result<(), String> {
         let known = *self.told.entry(file_system).or_default().entry(told.since).or_insert(told);
         if known != told {
             return Err(format!("{file_system} was {known}, and {told}"));
@@ -29,7 +32,7 @@ impl OwnershipHistory {
     }
 
     /// A host took over. No other host may have taken over from the same ownership, and no other ownership may have been in between.
-    pub fn take_over(&mut self, file_system: FileSystemId, from: Ownership, to: Ownership) -> Result<(), String> {
+    fn take_over(&mut self, file_system: FileSystemId, from: Ownership, to: Ownership) -> Result<(), String> {
         let other = *self.followed.entry(file_system).or_default().entry(from).or_insert(to);
         if other != to || to.since <= from.since {
             return Err(format!("{file_system} is {to}, from {from}, which {other} followed"));
@@ -38,6 +41,53 @@ impl OwnershipHistory {
         self.tell(file_system, to)?;
         let between = self.told[&file_system].values().find(|told| from.since < told.since && told.since < to.since);
         between.map_or(Ok(()), |told| Err(format!("{file_system} is {to}, from {from}, but it was {told} in between")))
+    }
+
+    /// A host was answered. Returns the host that it has taken over from, if it has.
+    pub fn on_reply(
+        &mut self,
+        now: Time,
+        node: NodeId,
+        (file_system, request): (FileSystemId, OwnershipRequest),
+        outcome: &HostOutcome,
+    ) -> Result<Option<Generation>, Failed> {
+        let NodeId::Host(host) = node else { unreachable!("only hosts are asked") };
+        let broken = |details| Failed { check: "ownership", details };
+        let unexpected = || Failed { check: "unexpected-answer", details: format!("{request:?}: {outcome:?}") };
+        match (request, outcome) {
+            (OwnershipRequest::TakeOver { from }, Ok(HostSuccess::Ownership(to))) => {
+                if to.owner != Some(host) {
+                    return Err(unexpected());
+                }
+                self.take_over(file_system, from, *to).map_err(broken)?;
+                if let Some(previous) = from.owner {
+                    self.taken_over.push((previous, now));
+                }
+                return Ok(from.owner);
+            }
+            (OwnershipRequest::Release { since }, Ok(HostSuccess::Ownership(told))) if told.since <= since => {
+                return Err(unexpected());
+            }
+            (OwnershipRequest::Inquire | OwnershipRequest::Release { .. }, Ok(HostSuccess::Ownership(told)))
+            | (_, Err(HostError::Ownership(OwnershipRefused::Differs(told)))) => {
+                self.tell(file_system, *told).map_err(broken)?;
+            }
+            (_, Err(HostError::MonitorSilent { .. } | HostError::Fenced | HostError::Disconnecting)) => {}
+            _ => return Err(unexpected()),
+        }
+        Ok(None)
+    }
+
+    /// A request that was made after its host had been taken over from must not succeed.
+    pub fn check_is_owner_still(&self, node: NodeId, since: Time) -> Result<(), Failed> {
+        let is_it = |host: Generation| node == NodeId::Host(host);
+        match self.taken_over.iter().find(|(host, at)| is_it(*host) && *at < since) {
+            Some((host, at)) => {
+                let details = format!("a request of {since:?} succeeds, but {host} was taken over from at {at:?}");
+                failed("taken-over-and-answered", details)
+            }
+            None => Ok(()),
+        }
     }
 
     /// Some ownership that hosts were told, mostly the last one.

@@ -1,5 +1,6 @@
 //! A sniffer hears what hosts and devices say to each other: requests for objects that change something must get the same answer each time.
 
+use crate::failed::{Failed, failed};
 use braid_base::NodeId;
 use braid_wire::{
     Answer, Command, LockAnswer, LockReply, Message, ObjectAnswer, ObjectFailure, ObjectRefusal, Rejection, Reply,
@@ -12,12 +13,25 @@ pub(crate) struct Sniffer {
     /// Requests that change something.
     requests: BTreeSet<(NodeId, NodeId, u64)>,
     answers: BTreeMap<(NodeId, NodeId, u64), ObjectAnswer>,
-    pub contradiction: Option<String>,
+    contradiction: Option<String>,
     /// Hosts that were told, since the last look, that a device or a lock server has no room for them.
-    pub turned_away: BTreeSet<NodeId>,
+    turned_away: BTreeSet<NodeId>,
 }
 
 impl Sniffer {
+    /// Hosts that were told, since the last call, that a device or a lock server has no room for them.
+    pub fn take_turned_away(&mut self) -> BTreeSet<NodeId> {
+        std::mem::take(&mut self.turned_away)
+    }
+
+    /// Requests that change something get the same answer each time.
+    pub fn check_answers(&self) -> Result<(), Failed> {
+        match &self.contradiction {
+            Some(details) => failed("answered-twice", details.clone()),
+            None => Ok(()),
+        }
+    }
+
     pub fn hear(&mut self, from: NodeId, to: NodeId, message: &Message) {
         match message {
             Message::Request(heard) => {

@@ -5,12 +5,12 @@
 
 use crate::activity::{Activity, Draw, Feature, pick};
 use crate::availability::Cause;
-use crate::cluster::{Cluster, Failed, HostSlot, PendingOperation, Record, failed};
+use crate::cluster::{Cluster, Failed, HostSlot, Record, failed};
 use crate::options::Options;
 use crate::swarm::{FOR_EVER, Run};
-use braid_base::{FileSystemId, Generation, NodeId, Ownership, Rng};
-use braid_machine::{ArrayRequest, HostError, HostOutcome, HostSuccess, OpId};
-use braid_wire::{OwnershipRefused, OwnershipRequest};
+use braid_base::{FileSystemId, NodeId, Ownership, Rng};
+use braid_machine::{ArrayRequest, HostError, OpId};
+use braid_wire::OwnershipRequest;
 
 /// The number of file systems.
 const FILE_SYSTEMS: u64 = 3;
@@ -88,40 +88,6 @@ impl Cluster {
         self.begin(slot, 0, ArrayRequest::Ownership { file_system, request }, record)
     }
 
-    pub(crate) fn on_ownership_reply(
-        &mut self,
-        asked: &PendingOperation,
-        (file_system, request): (FileSystemId, OwnershipRequest),
-        outcome: &HostOutcome,
-    ) -> Result<(), Failed> {
-        let now = self.world.now();
-        let NodeId::Host(host) = asked.node else { unreachable!("only hosts are asked") };
-        let broken = |details| Failed { check: "ownership", details };
-        let unexpected = || Failed { check: "unexpected-answer", details: format!("{request:?}: {outcome:?}") };
-        match (request, outcome) {
-            (OwnershipRequest::TakeOver { from }, Ok(HostSuccess::Ownership(to))) => {
-                if to.owner != Some(host) {
-                    return Err(unexpected());
-                }
-                self.ownership.take_over(file_system, from, *to).map_err(broken)?;
-                if let Some(previous) = from.owner {
-                    self.ownership.taken_over.push((previous, now));
-                    self.note_fence(previous, asked.since);
-                }
-            }
-            (OwnershipRequest::Release { since }, Ok(HostSuccess::Ownership(told))) if told.since <= since => {
-                return Err(unexpected());
-            }
-            (OwnershipRequest::Inquire | OwnershipRequest::Release { .. }, Ok(HostSuccess::Ownership(told)))
-            | (_, Err(HostError::Ownership(OwnershipRefused::Differs(told)))) => {
-                self.ownership.tell(file_system, *told).map_err(broken)?;
-            }
-            (_, Err(HostError::MonitorSilent { .. } | HostError::Fenced | HostError::Disconnecting)) => {}
-            _ => return Err(unexpected()),
-        }
-        Ok(())
-    }
-
     /// At any moment, no device that serves would execute a request of a host that was taken over from.
     pub(crate) fn check_taken_over(&self) -> Result<(), Failed> {
         for (host, _) in self.ownership.taken_over.iter().rev().take(WATCHED) {
@@ -130,17 +96,5 @@ impl Cluster {
             }
         }
         Ok(())
-    }
-
-    /// A request that was made after its host had been taken over from must not succeed.
-    pub(crate) fn check_is_owner_still(&self, asked: &PendingOperation) -> Result<(), Failed> {
-        let is_it = |host: Generation| asked.node == NodeId::Host(host);
-        match self.ownership.taken_over.iter().find(|(host, at)| is_it(*host) && *at < asked.since) {
-            Some((host, at)) => {
-                let details = format!("{asked:?} succeeds, but {host} was taken over from at {at:?}");
-                failed("taken-over-and-answered", details)
-            }
-            None => Ok(()),
-        }
     }
 }
