@@ -4,6 +4,7 @@
 use crate::record::{Version, VolumeRecord, VolumeState};
 use braid_base::VolumeId;
 use braid_layout::VolumeDescription;
+use braid_machine::ArrayRequest;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The volumes as one host knows them.
@@ -29,6 +30,17 @@ pub enum HostStep {
     Drop(VolumeId),
     /// The volume was deleted while it was on hold.
     EndHold(VolumeId),
+}
+
+impl HostStep {
+    /// The request with which the host performs it.
+    pub fn request(&self) -> ArrayRequest {
+        match self {
+            HostStep::Hold(volume) => ArrayRequest::HoldVolume { volume: *volume },
+            HostStep::Adopt(volume) => ArrayRequest::AdoptVolume { volume: volume.clone() },
+            HostStep::Drop(volume) | HostStep::EndHold(volume) => ArrayRequest::DropVolume { volume: *volume },
+        }
+    }
 }
 
 impl Follower {

@@ -8,10 +8,9 @@ use crate::error::SessionError;
 use crate::host_view::HostView;
 use braid_base::VolumeId;
 use braid_control::{ArrayDescription, ArrayFolder, VolumeEntry, VolumeState};
-use braid_control_protocol::{Follower, HostStep, Version, VolumeRecord};
+use braid_control_protocol::{Follower, Version, VolumeRecord};
 use braid_description::{DescriptionError, describe, find, record};
 use braid_layout::VolumeDescription;
-use braid_machine::ArrayRequest;
 use braid_shell::HostClient;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -58,13 +57,7 @@ impl VolumeRegistry {
         // Held until the end, so that the host is told of changes in their order.
         let mut follower = self.follower.lock().await;
         for step in follower.follow(Version(description.revision), &records(description)?) {
-            self.client
-                .call(match &step {
-                    HostStep::Hold(volume) => ArrayRequest::HoldVolume { volume: *volume },
-                    HostStep::Adopt(volume) => ArrayRequest::AdoptVolume { volume: volume.clone() },
-                    HostStep::Drop(volume) | HostStep::EndHold(volume) => ArrayRequest::DropVolume { volume: *volume },
-                })
-                .await?;
+            self.client.call(step.request()).await?;
             follower.did(&step);
         }
         Ok(())

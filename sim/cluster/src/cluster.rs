@@ -386,7 +386,7 @@ impl Cluster {
     /// Slots of hosts that have learned that they are fenced.
     pub fn fenced(&self) -> Vec<HostSlot> {
         let fenced = |slot: &HostSlot| match self.world.machine(self.node(*slot)) {
-            Some(Role::FileHost(client)) => client.is_fenced() || client.host().is_fenced(),
+            Some(Role::FileHost(client)) => client.is_fenced() || client.host().host().is_fenced(),
             Some(role) => role.host().is_some_and(Host::is_fenced),
             None => false,
         };
@@ -513,7 +513,7 @@ impl Cluster {
     ) -> OpId {
         let request = request.into();
         let op = self.expect(slot, client, request.patience(), record);
-        self.pass_request(self.hosts[slot.0], op, request);
+        self.world.request(self.hosts[slot.0], op, request);
         op
     }
 

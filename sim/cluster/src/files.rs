@@ -7,6 +7,7 @@ use crate::more_volume::MoreVolume;
 use crate::role::{Role, metadata_server_of};
 use braid_base::{BLOCK_BYTES, FileSystemId, Generation, ShardId, Time};
 use braid_check::FileOperation;
+use braid_control_protocol::HoldingHost;
 use braid_files::{FileClient, FileClientConfig};
 use braid_host::Host;
 use braid_layout::Layout;
@@ -90,12 +91,20 @@ impl FileSystem {
     }
 
     /// The machine of a metadata server, around the next host.
-    pub(crate) fn server_role(&self, cluster: &Cluster, shard: usize) -> impl FnOnce(Host) -> Role + use<> {
+    pub(crate) fn server_role(
+        &self,
+        cluster: &Cluster,
+        shard: usize,
+    ) -> impl FnOnce(HoldingHost<Host>) -> Role + use<> {
         let node = self.server_node(cluster, shard);
         move |host| Role::Metadata(Box::new(node(host)))
     }
 
-    fn server_node(&self, cluster: &Cluster, shard: usize) -> impl FnOnce(Host) -> MetadataNode<Host> + use<> {
+    fn server_node(
+        &self,
+        cluster: &Cluster,
+        shard: usize,
+    ) -> impl FnOnce(HoldingHost<Host>) -> MetadataNode<HoldingHost<Host>> + use<> {
         let FileSystem { options, data, .. } = self;
         let FileSystemShard { id, metadata } = self.shards[shard].clone();
         let generation = Generation(cluster.next_generation);
@@ -129,7 +138,7 @@ impl FileSystem {
     }
 
     /// The machine of a host that has the file system mounted, around the next host.
-    pub(crate) fn host_role(&self, cluster: &Cluster) -> impl FnOnce(Host) -> Role + use<> {
+    pub(crate) fn host_role(&self, cluster: &Cluster) -> impl FnOnce(HoldingHost<Host>) -> Role + use<> {
         let FileSystem { id, data, .. } = self;
         let config = FileClientConfig {
             file_system: *id,

@@ -3,6 +3,7 @@
 use crate::role::Composite;
 use crate::{Cluster, HostSlot, Role};
 use braid_base::{Generation, NodeId, Time};
+use braid_control_protocol::HoldingHost;
 use braid_host::{Host, HostConfig};
 use braid_world::LocalClock;
 
@@ -12,10 +13,11 @@ impl Cluster {
     }
 
     /// Starts a new host, perhaps as a part of another machine.
-    pub(crate) fn new_host_in(&mut self, clock: LocalClock, role: impl FnOnce(Host) -> Role) -> NodeId {
+    pub(crate) fn new_host_in(&mut self, clock: LocalClock, role: impl FnOnce(HoldingHost<Host>) -> Role) -> NodeId {
         let generation = self.take_generation();
         assert!(self.hosts_ever.insert(generation), "{generation} is given twice");
         let node = NodeId::Host(generation);
+        let held = self.volumes_on_hold();
         let config = HostConfig {
             generation,
             membership: None,
@@ -23,11 +25,11 @@ impl Cluster {
             lock_servers: self.lock_servers(),
             acquisition: self.options.acquisition,
             volumes: self.volumes().into_iter().map(|volume| self.as_on(node, volume)).collect(),
-            held: self.volumes_on_hold(),
+            held: held.clone(),
             settings: self.options.settings.clone(),
             seed: self.rng.next_u64(),
         };
-        self.world.add(node, role(Host::new(config)), None, clock);
+        self.world.add(node, role(HoldingHost::new(Host::new(config), held)), None, clock);
         self.lease_host(node);
         node
     }
@@ -39,11 +41,11 @@ impl Cluster {
     }
 
     /// Adds a host that is a part of another machine.
-    pub fn add_composite(&mut self, machine: impl FnOnce(Host) -> Box<Composite>) -> HostSlot {
+    pub fn add_composite(&mut self, machine: impl FnOnce(HoldingHost<Host>) -> Box<Composite>) -> HostSlot {
         self.add_host_in(|host| Role::Composite(machine(host)))
     }
 
-    pub(crate) fn add_host_in(&mut self, role: impl FnOnce(Host) -> Role) -> HostSlot {
+    pub(crate) fn add_host_in(&mut self, role: impl FnOnce(HoldingHost<Host>) -> Role) -> HostSlot {
         let clock = self.clock();
         let node = self.new_host_in(clock, role);
         self.hosts.push(node);

@@ -68,7 +68,7 @@ impl Cluster {
     /// True if no host has an operation on the volume in progress.
     pub fn is_volume_idle(&self) -> bool {
         let idle = |slot: HostSlot| match self.world.machine(self.node(slot)) {
-            Some(Role::Host(host)) => host.is_idle_for(self.volume.id),
+            Some(Role::Host(host)) => host.host().is_idle_for(self.volume.id),
             _ => true,
         };
         self.slots().all(idle)

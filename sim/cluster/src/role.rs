@@ -2,6 +2,7 @@
 
 use crate::surveyor::Surveyor;
 use braid_base::{NodeId, Now, Time};
+use braid_control_protocol::HoldingHost;
 use braid_device::Device;
 use braid_files::FileClient;
 use braid_host::Host;
@@ -23,11 +24,11 @@ pub struct HostSlot(pub usize);
 /// The machine of a node.
 pub enum Role {
     Device(Box<Device>),
-    Host(Box<Host>),
+    Host(Box<HoldingHost<Host>>),
     /// A host that has a file system mounted.
-    FileHost(Box<FileClient<Host>>),
+    FileHost(Box<FileClient<HoldingHost<Host>>>),
     /// The process of a metadata server.
-    Metadata(Box<MetadataNode<Host>>),
+    Metadata(Box<MetadataNode<HoldingHost<Host>>>),
     LockServer(Box<LockServer>),
     Monitor(Box<Monitor>),
     /// Reads the components of a volume on the devices, for checks.
@@ -70,9 +71,9 @@ impl Role {
     /// The host that the machine is, or contains.
     pub fn host(&self) -> Option<&Host> {
         match self {
-            Role::Host(host) => Some(host),
-            Role::FileHost(client) => Some(client.host()),
-            Role::Metadata(node) => Some(node.host()),
+            Role::Host(host) => Some(host.host()),
+            Role::FileHost(client) => Some(client.host().host()),
+            Role::Metadata(node) => Some(node.host().host()),
             _ => None,
         }
     }
@@ -152,9 +153,9 @@ impl Machine for Role {
 const _: () = {
     const fn can_be_cloned_and_shown<M: Machine + Clone + Debug>() {}
     can_be_cloned_and_shown::<Device>();
-    can_be_cloned_and_shown::<Host>();
-    can_be_cloned_and_shown::<FileClient<Host>>();
-    can_be_cloned_and_shown::<MetadataNode<Host>>();
+    can_be_cloned_and_shown::<HoldingHost<Host>>();
+    can_be_cloned_and_shown::<FileClient<HoldingHost<Host>>>();
+    can_be_cloned_and_shown::<MetadataNode<HoldingHost<Host>>>();
     can_be_cloned_and_shown::<LockServer>();
     can_be_cloned_and_shown::<Monitor>();
 };

@@ -132,7 +132,7 @@ fn crossing(options: Options, ours: NodeId, theirs: NodeId) -> u64 {
     assert_eq!(writes.map(|write| array.finish(write)), [DONE, DONE]);
     assert!(array.world.now().since(begun) < Duration::from_secs(1), "deadlocks end soon");
     let restarts = [a, b].map(|slot| match array.world.machine(array.node(slot)) {
-        Some(Role::Host(host)) => host.counters().restarts,
+        Some(Role::Host(host)) => host.host().counters().restarts,
         _ => unreachable!("hosts are up"),
     });
     array.run_for(Duration::from_secs(10));

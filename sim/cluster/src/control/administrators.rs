@@ -265,7 +265,7 @@ impl Cluster {
         if let Some(slot) = self.slot_of(host) {
             let op = self.expect(slot, 0, Patience::Host, Record::Nothing);
             control.asked.insert(op, purpose);
-            self.admit(control, host, op, request.into());
+            self.world.request(NodeId::Host(host), op, request.into());
         }
     }
 }

@@ -1,13 +1,12 @@
-//! The part of hosts: each renews its lease, follows the store, and holds back requests for the volume while it is on hold.
+//! The part of hosts: each renews its lease, and follows the store. Their machines hold back requests for volumes on hold.
 
 use super::{ControlPlane, Event, Purpose};
 use crate::cluster::Cluster;
 use crate::role::Role;
 use braid_base::{Generation, NodeId};
-use braid_control_protocol::{Admission, Follower, HeldRequests, HostStep, Version};
+use braid_control_protocol::{Follower, HostStep, Version};
 use braid_host::Host;
 use braid_host_leases::{Renewer, RenewerInput, RenewerStep, StopReason};
-use braid_machine::{ArrayRequest, HostRequest, MountRequest, OpId};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -18,7 +17,6 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 pub(super) struct HostPart {
     pub follower: Follower,
-    held: HeldRequests,
     /// It has its lease from the start.
     renewer: Renewer,
     /// The version that is being applied, and the steps that are left.
@@ -40,10 +38,8 @@ impl Cluster {
             // It is created with the volume as it is now.
             let records = control.store.records();
             let follower = Follower::new(control.store.version(), &records);
-            let mut held = HeldRequests::default();
-            follower.held().iter().for_each(|volume| held.begin(*volume));
             let renewer = Renewer::new(cluster.lease_time(), cluster.silence_allowed());
-            control.hosts.insert(host, HostPart { follower, held, renewer, applying: None });
+            control.hosts.insert(host, HostPart { follower, renewer, applying: None });
             cluster.schedule(control, Duration::ZERO, Event::Tick(host));
         });
     }
@@ -56,32 +52,6 @@ impl Cluster {
                 control.store.leases.release(host);
             }
         });
-    }
-
-    /// Passes a request to its host, now or when the hold of its volume ends.
-    pub(crate) fn pass_request(&mut self, node: NodeId, op: OpId, request: MountRequest) {
-        let part = match (node, &mut self.control) {
-            (NodeId::Host(host), Some(control)) => control.hosts.get_mut(&host),
-            _ => None,
-        };
-        let Some(part) = part else { return self.world.request(node, op, request) };
-        // Clients have no file systems in runs with a control plane.
-        let MountRequest::Host(request) = request else { return self.world.request(node, op, request) };
-        match part.held.admit(op, request) {
-            Admission::Held => {}
-            Admission::Passed { request, abandoned, .. } => {
-                assert!(abandoned.is_empty(), "clients do not reconnect in runs with a control plane");
-                self.world.request(node, op, request);
-            }
-        }
-    }
-
-    /// Passes a request of an administrator on to its host, as those of users.
-    pub(super) fn admit(&mut self, control: &mut ControlPlane, host: Generation, op: OpId, request: HostRequest) {
-        let part = control.hosts.get_mut(&host).expect("a host with an administrator has a part");
-        if let Admission::Passed { request, .. } = part.held.admit(op, request) {
-            self.world.request(NodeId::Host(host), op, request);
-        }
     }
 
     /// A host renews its lease, and reads the store.
@@ -131,26 +101,8 @@ impl Cluster {
             let confirmed = part.follower.confirmable(version, is_idle);
             return self.renew(control, host, confirmed);
         };
-        let mut released = Vec::new();
-        let request = match &step {
-            HostStep::Hold(volume) => {
-                part.held.begin(*volume);
-                ArrayRequest::HoldVolume { volume: *volume }
-            }
-            HostStep::Adopt(volume) => {
-                released = part.held.end(volume.id);
-                ArrayRequest::AdoptVolume { volume: volume.clone() }
-            }
-            HostStep::Drop(volume) | HostStep::EndHold(volume) => {
-                released = part.held.end(*volume);
-                ArrayRequest::DropVolume { volume: *volume }
-            }
-        };
-        let op = self.ask(slot, request);
+        let op = self.ask(slot, step.request());
         control.asked.insert(op, Purpose::Step(host, step));
-        for (op, request) in released {
-            self.world.request(node, op, request);
-        }
     }
 
     pub(super) fn on_step_done(&mut self, control: &mut ControlPlane, host: Generation, step: &HostStep) {

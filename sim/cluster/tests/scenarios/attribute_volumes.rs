@@ -84,7 +84,7 @@ fn all_is_well(array: &mut Cluster, host: HostSlot) {
     }
     array.run_for(Duration::from_secs(1));
     let idle = |slot| match array.world.machine(array.node(slot)) {
-        Some(Role::Host(host)) => host.is_idle(),
+        Some(Role::Host(host)) => host.host().is_idle(),
         _ => true,
     };
     assert!(array.slots().all(idle), "an operation is still in progress");

@@ -40,7 +40,7 @@ fn suspects(array: &Cluster) -> usize {
 
 fn recomputed(array: &Cluster) -> u64 {
     let of = |slot: HostSlot| match array.world.machine(array.node(slot)) {
-        Some(Role::Host(host)) => host.counters().rows_recomputed,
+        Some(Role::Host(host)) => host.host().counters().rows_recomputed,
         _ => 0,
     };
     array.slots().map(of).sum()
@@ -85,7 +85,7 @@ fn a_parity_resync_ends_when_its_device_is_taken_out() {
         write(&mut array, b, 0, 4 * BLOCK);
         array.run_for(A_WHILE);
         let Some(Role::Host(host)) = array.world.machine(array.node(b)) else { panic!("the host is up") };
-        assert!(host.is_idle(), "{ordering}: the host waits for no device that is out");
+        assert!(host.host().is_idle(), "{ordering}: the host waits for no device that is out");
         array.world.network.heal();
         all_is_well_back_with(array, 4);
     }

@@ -48,7 +48,7 @@ fn join_refused(array: &Cluster, number: u16) -> Option<JoinRefused> {
 
 pub fn healing(array: &Cluster, host: HostSlot) -> Option<HealingProgress> {
     match array.world.machine(array.node(host)) {
-        Some(Role::Host(host)) => host.healing().next().map(|(_, progress)| progress),
+        Some(Role::Host(host)) => host.host().healing().next().map(|(_, progress)| progress),
         _ => None,
     }
 }
@@ -408,7 +408,7 @@ fn a_device_returns_though_something_it_lacks_can_not_be_restored() {
     // Rows 5 and 8 of stripe 0 are lost on another device when device 0 gets a new disk.
     assert!(array.corrupt(DeviceId(1), 5) && array.corrupt(DeviceId(2), 8));
     let lost = |array: &Cluster| match array.world.machine(array.node(a)) {
-        Some(Role::Host(host)) => host.not_restored().collect::<Vec<_>>(),
+        Some(Role::Host(host)) => host.host().not_restored().collect::<Vec<_>>(),
         _ => panic!("the host is up"),
     };
     let named = Rc::new(Cell::new(0));
@@ -444,7 +444,7 @@ fn a_checksum_error_met_by_a_user_is_repaired_without_a_scrub() {
     array.run_for(A_WHILE);
     assert_eq!(scrub(&mut array, b, false), ScrubReport { rows, ..ScrubReport::default() });
     let counted = match array.world.machine(array.node(a)) {
-        Some(Role::Host(host)) => (host.counters().corruption_found, host.counters().corruption_repaired),
+        Some(Role::Host(host)) => (host.host().counters().corruption_found, host.host().counters().corruption_repaired),
         _ => unreachable!("the node is up"),
     };
     assert_eq!(counted, (3, 3));

@@ -7,6 +7,7 @@ use braid_base::{
 };
 use braid_cluster::object_workload::{COUNTER, command, get};
 use braid_cluster::{Cluster, HostSlot, Options};
+use braid_control_protocol::HoldingHost;
 use braid_host::Host;
 use braid_machine::on_volume::{OnVolume, OnVolumeOutcome, OnVolumeRequest, Window};
 use braid_machine::{
@@ -211,7 +212,7 @@ impl Machine for Guest {
 }
 
 /// The host with both guests; requests of the tests say by a name for whom they are.
-struct Node(OnVolume<Guest, Host>);
+struct Node(OnVolume<Guest, HoldingHost<Host>>);
 
 impl Machine for Node {
     type Request = HostRequest;
@@ -270,7 +271,7 @@ fn formatted_array(seed: u64) -> (Cluster, HostSlot) {
 fn start(array: &mut Cluster) -> HostSlot {
     let volume = array.volume().id;
     let number = Generation(array.slots().count() as u32 + 1_000);
-    array.add_composite(|host: Host| {
+    array.add_composite(|host: HoldingHost<Host>| {
         let record = Window { volume, offset: 0, length: 4096 };
         let store = Window { volume, offset: MIB, length: STORE_BYTES };
         let name = |number| NodeId::MetadataServer(FileSystemId(number));

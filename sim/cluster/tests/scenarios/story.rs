@@ -130,7 +130,7 @@ pub fn wait_in(array: &mut Cluster, number: u16) {
 
 pub fn counters(array: &Cluster, slot: HostSlot) -> HostCounters {
     match array.world.machine(array.node(slot)) {
-        Some(Role::Host(host)) => host.counters(),
+        Some(Role::Host(host)) => host.host().counters(),
         _ => panic!("the host is up"),
     }
 }
