@@ -145,6 +145,11 @@ impl Host {
         self.requests.has_no_objects() && self.coordinator.is_idle() && self.locks.is_settled()
     }
 
+    /// A volume as this host knows it.
+    pub fn volume(&self, volume: VolumeId) -> Option<&VolumeDescription> {
+        self.volumes.get(&volume).map(|volume| &**volume)
+    }
+
     /// True if no operation and no transaction of one volume is under way, and no recovery creates or changes objects of it.
     pub fn is_idle_for(&self, volume: VolumeId) -> bool {
         self.coordinator.is_idle_for(volume) && self.healing.is_idle_for(volume)

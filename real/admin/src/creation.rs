@@ -232,12 +232,16 @@ fn refuse_differences(
     asked: &CreateOptions,
     description: &ArrayDescription,
 ) -> Result<(), Failure> {
+    let mut asked = asked.clone();
+    // It was created later.
+    let is_there = |name: &String| description.file_systems.iter().any(|entry| entry.name == *name);
+    asked.file_system = asked.file_system.filter(|name| !is_there(name));
     let differences = asked.differences(&description.creation);
     if differences.is_empty() {
         return Ok(());
     }
     Err(Failure::usage("arguments-differ", differences.join("; ")).hint(format!(
-        "without these options, `braid up --dir {}` opens the array as it is; `braid device add` and `braid volume` change it; another --dir creates another array",
+        "without these options, `braid up --dir {}` opens the array as it is; `braid device add`, `braid volume` and `braid fs create` change it; another --dir creates another array",
         shell_word(folder.dir())
     )))
 }

@@ -210,7 +210,10 @@ impl FollowedDevice {
             let lost = self.last.lost.max(healing.lost);
             self.last = Healing { lost, ..healing.clone() };
         }
+        // It is in with its old disk: the rebuild onto the next one has not begun.
+        let is_to_be_replaced = look.member_state(id).is_some_and(|report| report.next_disk.is_some());
         match self.condition {
+            _ if is_to_be_replaced => self.out = None,
             DeviceCondition::Healthy | DeviceCondition::DiskErrors { .. } | DeviceCondition::Silent => {
                 self.ended.get_or_insert_with(Instant::now);
                 self.until = self.until.or(changed);

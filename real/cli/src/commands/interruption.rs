@@ -27,9 +27,10 @@ pub async fn unless_asked_to_end(
     };
     let (message, hint) = match left.0 {
         "" if changes_under_way(folder) => ("the array completes what was begun", "`braid status` shows the progress"),
-        "" => {
-            ("the array has nothing to complete", "the same command begins again, with the disk that it has prepared")
-        }
+        "" => (
+            "if the array has heard of it, it completes the change; otherwise nothing was changed",
+            "look with `braid device list` before you give the command again",
+        ),
         _ => left,
     };
     let exit = match signal {

@@ -181,9 +181,10 @@ fn left_by(command: &Command) -> (&'static str, &'static str) {
             "the volume stays fully usable, and what was copied is kept",
             "the same command continues the migration, and --abort moves the volume back",
         ),
-        Command::Fs(fs::Command::Data(_)) => {
-            ("a part may be done, and what was copied stays", "the same command does the whole again")
-        }
+        Command::Fs(fs::Command::Data(_)) => (
+            "a part may be done, and what was copied stays",
+            "look before you give the command again: into a folder that is there now, `cp` copies below it",
+        ),
         Command::Fs(fs::Command::Check(_)) => ("the file system was not checked", "the same command checks it again"),
         Command::Volume(_) | Command::Fs(_) => (
             "what was begun is completed or reverted by `braid up`",

@@ -66,7 +66,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let through = scrubbed.iter().all(|one| !one.interrupted);
     Ok(ExitCode::from(match (sound, through) {
         (false, _) => Exit::DataLost as u8,
-        (true, false) => Exit::Failed as u8,
+        (true, false) => Exit::Interrupted as u8,
         (true, true) => 0,
     }))
 }
