@@ -271,6 +271,9 @@ fn health(
         FileSystemHealth::TakingOver
     } else if running.is_none() && !elsewhere {
         FileSystemHealth::NotUp
+    } else if !elsewhere && supervised.is_none_or(|server| server.pid.is_none() && server.down.is_none()) {
+        // `braid up` has just begun, and starts it next.
+        FileSystemHealth::TakingOver
     } else {
         let silent =
             |process: Process| format!("{process} does not respond; resume it if it is suspended, otherwise end it");

@@ -12,8 +12,8 @@ use std::process::ExitCode;
 ///
 /// Works while the volume is in use. Prints the numbers of stripes that are checked, bad (parity and data differ), unreadable (a block is
 /// damaged), and not checked. A stripe is not checked if a device is out or being resynchronised: it is served, but its redundancy can't
-/// be compared. Ends with status 4 if any stripe is bad or unreadable, and with 1 if none was checked. If the volume is being migrated,
-/// only the stripes at the source are checked.
+/// be compared. Ends with status 4 if any stripe is bad or unreadable; those that are not checked don't count. If the volume is being
+/// migrated, only the stripes at the source are checked.
 ///
 /// Example: `braid volume check vol0 --reconstruct`
 #[derive(clap::Args)]
@@ -39,11 +39,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let found = array.check_volume(&arguments.name, arguments.reconstruct, progress).await?;
     drop(bar);
     output::print(common.json, || json(&arguments.name, &found), || text(&found));
-    Ok(match found.is_sound() {
-        false => ExitCode::from(Exit::DataLost as u8),
-        true if found.stripes > 0 && found.unchecked == found.stripes => ExitCode::from(Exit::Failed as u8),
-        true => ExitCode::SUCCESS,
-    })
+    Ok(if found.is_sound() { ExitCode::SUCCESS } else { ExitCode::from(Exit::DataLost as u8) })
 }
 
 fn named(stripes: &[u64]) -> Vec<u64> {
