@@ -35,7 +35,7 @@ impl Files {
             handles: Handles::of(shard),
             allotment: Allotment::new(stripe_blocks),
             packer: Packer::new(stripe_blocks),
-            io: VolumeIo::new(config.volume, Part::Files(file_system), config.settings.clone()),
+            io: VolumeIo::new(config.volume, Part::files(file_system), config.settings.clone()),
             progress: Vec::new(),
         }
     }

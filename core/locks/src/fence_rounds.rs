@@ -106,7 +106,7 @@ impl Fencing {
         // Answers to an earlier start of the server must not pass for answers to this one.
         let ticket = u64::from(start.0) << 32 | self.rounds;
         let request = FenceRequest { also: self.pending.iter().copied().collect(), ..FenceRequest::default() };
-        self.monitor.fence(cx, ticket, OpId { part: Part::Server, number: ticket }, request, Persistence::Forever);
+        self.monitor.fence(cx, ticket, OpId { part: Part::SERVER, number: ticket }, request, Persistence::Forever);
         true
     }
 

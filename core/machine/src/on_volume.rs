@@ -223,7 +223,7 @@ where
     }
 
     fn on_request(&mut self, op: OpId, request: OnVolumeRequest<M::Request>, out: &mut Out<M>) {
-        assert_ne!(op.part, Part::OnVolume, "machines on volumes have no other requests than those made here");
+        assert_ne!(op.part, Part::ON_VOLUME, "machines on volumes have no other requests than those made here");
         match (request, &self.ended) {
             (OnVolumeRequest::Host(request), _) => self.inputs.push_back(Next::Host(Input::Request { op, request })),
             (OnVolumeRequest::Guest { guest, request }, None) if guest < self.guests.len() => {
@@ -254,7 +254,7 @@ where
         for effect in effects.drain() {
             match effect {
                 Effect::Send { to, message } => out.send(to, message),
-                Effect::Reply { op, outcome } if op.part == Part::OnVolume => self.on_outcome(now, op, outcome, out),
+                Effect::Reply { op, outcome } if op.part == Part::ON_VOLUME => self.on_outcome(now, op, outcome, out),
                 Effect::Reply { op, outcome } => out.reply(op, OnVolumeOutcome::Host(outcome)),
             }
         }
@@ -311,7 +311,7 @@ where
     /// Sends the host what flights ask for, and gives guests the results of those that have landed.
     fn take_off(&mut self) {
         for (flight, part, request) in self.flights.pop_requests() {
-            let op = OpId { part: Part::OnVolume, number: self.next_op };
+            let op = OpId { part: Part::ON_VOLUME, number: self.next_op };
             self.next_op += 1;
             self.asked.insert(op, Asked { flight, part, request: request.clone() });
             self.inputs.push_back(Next::Host(Input::Request { op, request: request.into() }));
@@ -342,7 +342,7 @@ where
         self.again_at = None;
         self.inputs.retain(|next| match next {
             Next::Guest(_, _) => false,
-            Next::Host(Input::Request { op, .. }) => op.part != Part::OnVolume,
+            Next::Host(Input::Request { op, .. }) => op.part != Part::ON_VOLUME,
             Next::Host(_) => true,
         });
     }

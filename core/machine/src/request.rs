@@ -18,30 +18,35 @@ pub struct OpId {
     pub number: u64,
 }
 
-/// The part of a process that makes a request.
+/// The part of a process that makes a request: a number, by which requests compare quickly.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Part {
+pub struct Part(u32);
+
+impl Part {
     /// A front end, or a workload.
-    FrontEnd,
+    pub const FRONT_END: Part = Part(0);
     /// A server, of the host that it contains or of the monitor.
-    Server,
+    pub const SERVER: Part = Part(1);
     /// Machines whose disks are windows of volumes ([`OnVolume`](crate::on_volume::OnVolume)).
-    OnVolume,
+    pub const ON_VOLUME: Part = Part(2);
+
     /// The client of a file system, or of a shard of it.
-    Files(FileSystemId),
+    pub const fn files(file_system: FileSystemId) -> Part {
+        Part(Part::ON_VOLUME.0 + 1 + file_system.0 as u32)
+    }
 }
 
 impl OpId {
     /// A request of a front end.
     pub const fn front_end(number: u64) -> OpId {
-        OpId { part: Part::FrontEnd, number }
+        OpId { part: Part::FRONT_END, number }
     }
 }
 
 /// Recordings name requests: those of front ends alone, because other parts are inside of the machine that is recorded.
 impl From<OpId> for u64 {
     fn from(op: OpId) -> u64 {
-        assert_eq!(op.part, Part::FrontEnd, "only a front end asks from outside");
+        assert_eq!(op.part, Part::FRONT_END, "only a front end asks from outside");
         op.number
     }
 }

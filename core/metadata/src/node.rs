@@ -24,7 +24,7 @@ use braid_wire::{Message, OwnershipRefused, OwnershipRequest};
 use std::time::Duration;
 
 /// The process's own request to its host.
-const OP: OpId = OpId { part: Part::Server, number: 0 };
+const OP: OpId = OpId { part: Part::SERVER, number: 0 };
 /// When the monitor is asked again after it was silent for a request's time-out.
 const AGAIN: Duration = Duration::from_secs(1);
 

@@ -86,6 +86,10 @@ impl Known {
         self.version + self.settled
     }
 
+    fn is_unused(&self) -> bool {
+        self.readers.is_empty() && self.reading.is_empty() && self.changing == 0
+    }
+
     /// True if the kernel takes the attributes in the answer.
     fn learns(&self, asked: Asked) -> bool {
         self.changing == 0 && self.asked() == asked.version
@@ -106,7 +110,7 @@ impl KernelCache {
         let mut inodes = self.lock();
         let Some(known) = inodes.get_mut(&inode) else { return };
         known.readers.remove(&file);
-        if known.readers.is_empty() && known.reading.is_empty() {
+        if known.is_unused() {
             inodes.remove(&inode);
         }
     }
@@ -200,7 +204,7 @@ impl KernelCache {
         let mut inodes = self.lock();
         if let Some(known) = inodes.get_mut(&inode) {
             known.reading.remove(&unique);
-            if known.readers.is_empty() && known.reading.is_empty() {
+            if known.is_unused() {
                 inodes.remove(&inode);
             }
         }
@@ -232,9 +236,10 @@ impl KernelCache {
     /// Drops the pages of a range of bytes. It waits for READs of them.
     async fn invalidate(&self, inode: InodeId, range: (u64, u64)) {
         let notifier = self.notifier.clone();
-        self.changes(inode);
+        let change = self.changes(inode);
         let dropped = tokio::task::spawn_blocking(move || notifier.invalidate_inode(inode, Some(range))).await;
-        self.has_changed(inode).await;
+        self.await_requests().await;
+        drop(change);
         if let Ok(Err(error)) = dropped {
             tracing::warn!("the kernel does not drop pages of inode {inode}: {error}");
         }
@@ -264,7 +269,7 @@ impl KernelCache {
             None => {}
         }
         let notifier = self.notifier.clone();
-        self.changes(inode);
+        let change = self.changes(inode);
         // The page that the byte is stored in has nothing else: read-ahead would stop there.
         let page = (size - 1) / PAGE_BYTES * PAGE_BYTES;
         let tell = move || {
@@ -272,10 +277,11 @@ impl KernelCache {
             notifier.invalidate_inode(inode, Some((page, PAGE_BYTES)))
         };
         let told = tokio::task::spawn_blocking(tell).await;
-        self.has_changed(inode).await;
         if let Some(known) = self.lock().get_mut(&inode) {
             known.size.end_lengthening();
         }
+        self.await_requests().await;
+        drop(change);
         if let Ok(Err(error)) = told {
             tracing::warn!("the kernel does not take the size of inode {inode}: {error}");
         }
@@ -312,27 +318,43 @@ impl KernelCache {
     }
 
     /// The kernel has dropped pages or learned a size. What it had asked before may still be on its way.
-    async fn has_changed(&self, inode: InodeId) {
+    async fn await_requests(&self) {
         for _ in 0..TURNS_MAX {
             if !self.notifier.has_requests() {
                 break;
             }
             tokio::task::yield_now().await;
         }
-        if let Some(known) = self.lock().get_mut(&inode) {
-            known.settled += 1;
-            known.changing = known.changing.saturating_sub(1);
-        }
     }
 
-    fn changes(&self, inode: InodeId) {
-        if let Some(known) = self.lock().get_mut(&inode) {
-            known.version += 1;
-            known.changing += 1;
-        }
+    fn changes(&self, inode: InodeId) -> Change<'_> {
+        let mut inodes = self.lock();
+        let known = inodes.entry(inode).or_default();
+        known.version += 1;
+        known.changing += 1;
+        Change { cache: self, inode }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<InodeId, Known>> {
         self.inodes.lock().expect("no holder panics")
+    }
+}
+
+/// The kernel is dropping pages, or learning a size, until this is dropped.
+struct Change<'a> {
+    cache: &'a KernelCache,
+    inode: InodeId,
+}
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        let mut inodes = self.cache.lock();
+        let known = inodes.get_mut(&self.inode).expect("it stays while it changes");
+        known.settled += 1;
+        known.changing -= 1;
+        known.size.give_up_lengthening();
+        if known.is_unused() {
+            inodes.remove(&self.inode);
+        }
     }
 }

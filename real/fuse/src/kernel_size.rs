@@ -51,6 +51,11 @@ impl KernelSize {
         self.lengthening = self.lengthening.max(Some(size));
     }
 
+    /// Whether it was stored is not known: nobody has waited for it.
+    pub fn give_up_lengthening(&mut self) {
+        self.lengthening = None;
+    }
+
     /// It is stored. What was answered meanwhile may be what the kernel knows.
     pub fn end_lengthening(&mut self) {
         self.at_least = self.at_least.max(self.lengthening.take().unwrap_or_default());

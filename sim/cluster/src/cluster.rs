@@ -573,7 +573,7 @@ impl Cluster {
             (Record::Nothing | Record::Fence(_), Err(_)) | (Record::Nothing, _) => {}
             (Record::Fence(host), Ok(HostSuccess::Done)) => self.note_fence(host, asked.since),
             (record, Err(HostError::NoSuchVolume)) if self.may_be_deleted(&record) => {}
-            (_, Err(HostError::OutOfRange)) if self.lags_behind_growth(asked.node) => {}
+            (_, Err(HostError::OutOfRange)) if lags_behind_growth(self, asked.node) => {}
             (_, Err(error)) if self.options.excuses(error) => {}
             (record, outcome) => return failed("unexpected-answer", format!("{record:?}: {outcome:?}")),
         }
@@ -589,12 +589,6 @@ impl Cluster {
             _ => return false,
         };
         self.options.activities.has("create-delete") && first >= first_byte(VolumeId(VOLUME.0 + 1))
-    }
-
-    /// True if a host does not know yet that the volume has grown: it was suspended, or can't reach the record.
-    fn lags_behind_growth(&self, node: NodeId) -> bool {
-        let known = self.world.machine(node).and_then(|role| role.host()?.volume(self.volume.id));
-        known.is_some_and(|known| known.bytes < self.volume.bytes)
     }
 
     /// A request to fence a host, which was made at `asked`, is answered now.
@@ -757,4 +751,10 @@ impl Cluster {
     fn store_config(&self, device: DeviceId) -> StoreConfig {
         StoreConfig { array: ARRAY, device, size: self.options.device_bytes }
     }
+}
+
+/// True if a host does not know yet that the volume has grown: it was suspended, or can't reach the record.
+fn lags_behind_growth(cluster: &Cluster, node: NodeId) -> bool {
+    let known = cluster.world.machine(node).and_then(|role| role.host()?.volume(cluster.volume.id));
+    known.is_some_and(|known| known.bytes < cluster.volume.bytes)
 }
