@@ -114,7 +114,8 @@ mod tests {
         assert!(doubts(5, small, Some("raid0:5")).contains("the loss of any device"));
         assert!(doubts(5, 1 << 60, None).starts_with("the files of the new array grow up to"));
         let (free, _) = room_for(&folder.absolute()).expect("it is on a file system");
-        let asked = CreateOptions { devices: Some(2), size: Some(free / 2 + (64 << 20)), ..CreateOptions::default() };
+        let more_than_free = (free / 2).next_multiple_of(SMALLEST) + SMALLEST;
+        let asked = CreateOptions { devices: Some(2), size: Some(more_than_free), ..CreateOptions::default() };
         assert!(super::doubts(&folder, &asked).unwrap().iter().all(|doubt| !doubt.is_serious), "a warning will do");
         assert!(fitting(&folder, CreateOptions::default()).size.is_some());
         let sizes = [(100 << 30, 5, 8 << 30), (27 << 30, 5, 5 << 30), (3 << 30, 5, 576 << 20), (1, 3, SMALLEST)];

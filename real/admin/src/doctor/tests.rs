@@ -325,6 +325,8 @@ fn a_daemon_that_does_not_serve_or_lacks_its_socket_is_found() {
     let mut bed = sound();
     bed.look.hosts.remove(2);
     bed.running().metadata_servers[0].pid = None;
+    bed.finds("daemons", Severity::Note, Subject::FileSystem("home".into()), "taking over");
+    bed.running().metadata_servers[0].down = Some("it was killed".into());
     bed.finds("daemons", Severity::Error, Subject::FileSystem("home".into()), "not served");
 
     let mut bed = sound();
