@@ -179,17 +179,17 @@ impl Cluster {
 
     /// Checks that no device keeps a transaction of a host that disconnected gracefully, even if the host was not fenced. There are
     /// two exceptions. A device may have restarted since the host was told to disconnect, with a journal that does not contain yet
-    /// that all transactions of the host are over. And a device that was out was not told: when it returns, it keeps the transactions
-    /// in which it alone took part.
+    /// that all transactions of the host are over. And a device that was out was not told: for all that it knows when it returns, the
+    /// host was silent, and sends a write again whose commit it must then hear of. It keeps the transaction until the host is fenced.
     pub(crate) fn check_left(&self) -> Result<(), Failed> {
         for device in self.devices() {
             let Some(machine) = self.device(device) else { continue };
             let started = self.started.get(&device).copied().unwrap_or(Time(0));
             let is_left = |transaction: &TransactionView| {
-                let was_out =
-                    |host: &DisconnectedHost| self.present_since(device).is_none_or(|since| since > host.epoch);
-                let disconnected = self.disconnected.get(&transaction.id.host).filter(|host| host.asked > started);
-                disconnected.is_some_and(|host| transaction.participants.len() > 1 || !was_out(host))
+                let was_told =
+                    |host: &DisconnectedHost| self.present_since(device).is_some_and(|since| since <= host.epoch);
+                let disconnected = self.disconnected.get(&transaction.id.host);
+                disconnected.is_some_and(|host| host.asked > started && was_told(host))
             };
             if let Some(transaction) = machine.transactions().find(is_left) {
                 let details = format!("{device} keeps what belongs to a host that has left: {transaction:?}");
