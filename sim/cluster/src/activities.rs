@@ -20,7 +20,7 @@ const ACTIVITIES: [Entry; 22] = [
     Entry::of::<crate::take_overs::TakeOvers>(),
     Entry::of::<crate::graceful_disconnect::Disconnects>(),
     Entry::of::<crate::deaths::Deaths>(),
-    Entry::of::<crate::volumes::MoreVolumes>(),
+    Entry::of::<crate::several_volumes::MoreVolumes>(),
     Entry::of::<crate::degraded::DegradedDamage>(),
     Entry::of::<crate::records::RecordDamage>(),
     Entry::of::<crate::file_use::Files>(),

@@ -2,6 +2,7 @@
 //! options, its random source, its events, its checks and its counts, and a line in the list of [`crate::activities`]. The attack names
 //! activities as it names kinds of faults; `docs/fault-model.md` describes all of them.
 
+use crate::chosen::{Choice, Chosen};
 use crate::cluster::{Cluster, Failed, HostSlot, PendingOperation};
 use crate::options::{Choices, Options};
 use crate::report::Report;
@@ -12,7 +13,7 @@ use braid_machine::{HostError, HostOutcome, OpId};
 use braid_ordering::Atomicity;
 use braid_world::Fault;
 use std::any::Any;
-use std::fmt::Debug;
+use std::fmt::{self, Debug, Formatter};
 use std::time::Duration;
 
 /// What an activity does, and when. A run has its own copy of each activity that its options name.
@@ -174,49 +175,33 @@ impl Entry {
         let events = rng.named("events");
         let draw = &mut Draw { choices, rng, is_named: are_named(self.kinds), may, every: None };
         if let Some(activity) = (self.draw)(options, draw) {
-            options.activities.0.push((self.name, Some(Acting { activity, rng: events, every: draw.every })));
+            let chosen = Box::new(Held(activity));
+            options.activities.0.push(Choice { name: self.name, chosen, rng: events, every: draw.every });
         }
     }
 }
 
-/// An activity with the source of what it does.
-#[derive(Clone, Debug)]
-pub(crate) struct Acting {
-    pub activity: Box<dyn Activity>,
-    pub rng: Rng,
-    every: Option<Duration>,
+/// An activity as options contain it.
+#[derive(Clone)]
+struct Held(Box<dyn Activity>);
+
+impl Debug for Held {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        self.0.fmt(f)
+    }
 }
 
-/// The activities of a run, in the order in which they are drawn.
-#[derive(Clone, Debug, Default)]
-pub struct Activities(Vec<(&'static str, Option<Acting>)>);
-
-impl Activities {
-    /// True if there is an activity of this name.
-    pub fn has(&self, name: &str) -> bool {
-        self.has_any(&[name])
+impl Chosen for Held {
+    fn layouts(&self) -> Vec<Layout> {
+        self.0.layouts()
     }
 
-    pub fn has_any(&self, names: &[&str]) -> bool {
-        self.0.iter().any(|(name, _)| names.contains(name))
+    fn excuses(&self, error: &HostError) -> bool {
+        self.0.excuses(error)
     }
 
-    pub fn remove(&mut self, names: &[&str]) {
-        self.0.retain(|(name, _)| !names.contains(name));
-    }
-
-    /// Adds an activity that does not act by itself, for scripted scenarios.
-    pub(crate) fn set<A: Feature>(&mut self, activity: A) {
-        self.0.push((A::NAME, Some(Acting { activity: Box::new(activity), rng: Rng::new(0), every: None })));
-    }
-
-    pub(crate) fn get<A: Feature>(&self) -> Option<&A> {
-        self.iter().find_map(|activity| (activity as &dyn Any).downcast_ref())
-    }
-
-    /// All but the one that acts now.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &dyn Activity> {
-        self.0.iter().filter_map(|(_, acting)| Some(&*acting.as_ref()?.activity))
+    fn copied(&self) -> Box<dyn Chosen> {
+        Box::new(self.clone())
     }
 }
 
@@ -234,6 +219,54 @@ impl<A: Activity + Clone> Copied for A {
 impl Clone for Box<dyn Activity> {
     fn clone(&self) -> Box<dyn Activity> {
         (**self).copied()
+    }
+}
+
+/// An activity with the source of what it does.
+pub(crate) struct Acting {
+    pub activity: Box<dyn Activity>,
+    pub rng: Rng,
+    every: Option<Duration>,
+}
+
+/// The activities of a run, by name. One that acts is taken out meanwhile.
+pub(crate) struct Running(Vec<(&'static str, Option<Acting>)>);
+
+impl Running {
+    pub fn of(options: &Options) -> Running {
+        let acting = |choice: &Choice| {
+            let activity = held(&*choice.chosen).copied();
+            (choice.name, Some(Acting { activity, rng: choice.rng.clone(), every: choice.every }))
+        };
+        Running(options.activities.0.iter().map(acting).collect())
+    }
+
+    /// All but the one that acts now.
+    pub fn iter(&self) -> impl Iterator<Item = &dyn Activity> {
+        self.0.iter().filter_map(|(_, acting)| Some(&*acting.as_ref()?.activity))
+    }
+}
+
+fn held(chosen: &dyn Chosen) -> &dyn Activity {
+    let held: &Held = (chosen as &dyn Any).downcast_ref().expect("only activities are chosen");
+    &*held.0
+}
+
+impl Options {
+    pub(crate) fn activity<A: Feature>(&self) -> Option<&A> {
+        self.activities.iter().find_map(|chosen| (held(chosen) as &dyn Any).downcast_ref())
+    }
+
+    /// Has each activity prepare a new array, through its first host.
+    pub(crate) fn prepare(&self, cluster: &mut Cluster, first: HostSlot) {
+        self.activities.iter().for_each(|chosen| held(chosen).prepare(cluster, first));
+    }
+
+    /// Adds this activity, which does not act by itself, for scripted scenarios.
+    pub(crate) fn with<A: Feature>(mut self, activity: A) -> Options {
+        let chosen = Box::new(Held(Box::new(activity)));
+        self.activities.0.push(Choice { name: A::NAME, chosen, rng: Rng::new(0), every: None });
+        self
     }
 }
 

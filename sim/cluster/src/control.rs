@@ -134,8 +134,8 @@ impl Cluster {
             NodeId::Host(host) => Some(*host),
             _ => None,
         });
-        let leases = LeaseStore::new(Generation(self.next_generation - 1), hosts, &self.lease_time());
-        let silences = self.options.activities.get::<SilenceOptions>().cloned();
+        let leases = LeaseStore::new(Generation(self.generations.last), hosts, &self.lease_time());
+        let silences = self.options.activity::<SilenceOptions>().cloned();
         let fencing = silences.map(|silences| Fencing::new(silences, self.options.source("fencers")));
         self.control = Some(Box::new(ControlPlane {
             store: Store::new(

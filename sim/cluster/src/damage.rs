@@ -38,74 +38,75 @@ impl Cluster {
         }
         !places.is_empty()
     }
+}
 
-    /// Devices whose disks may be replaced, one at a time: all of them, while all devices are in and nothing is damaged.
-    pub(crate) fn devices_that_may_be_replaced(&self) -> Vec<NodeId> {
-        if self.replacing || !self.is_everybody_there() {
-            return Vec::new();
+/// Devices whose disks may be replaced, one at a time: all of them, while all devices are in and nothing is damaged.
+pub(crate) fn devices_that_may_be_replaced(cluster: &Cluster) -> Vec<NodeId> {
+    if cluster.device_notes.replacing || !is_everybody_there(cluster) {
+        return Vec::new();
+    }
+    let object = cluster.volume().id.object().0;
+    let is_hurt = |device: &DeviceId| {
+        let disk = cluster.world.disk(NodeId::Device(*device)).expect("devices have disks");
+        homes(disk, object).into_iter().any(|(_, bytes)| disk.is_hurt(bytes))
+    };
+    let devices = cluster.devices();
+    if devices.iter().any(is_hurt) { Vec::new() } else { devices.into_iter().map(NodeId::Device).collect() }
+}
+
+/// True if all devices are in and serve, and volumes have redundancy.
+pub(crate) fn is_everybody_there(cluster: &Cluster) -> bool {
+    // A device that is not in uses up the redundancy; so may a device whose state is unknown.
+    let is_in =
+        |membership: &Membership| membership.members.iter().all(|member| member.member_state == MemberState::In);
+    let whole =
+        cluster.membership().is_some_and(is_in) && cluster.devices().iter().all(|device| cluster.can_serve(*device));
+    cluster.volume().layout.redundancy_units() > 0 && whole
+}
+
+/// Blocks in their places, in rows without damage, while all devices are in: the other blocks of the row can replace one of them.
+pub(crate) fn places_that_may_be_damaged(cluster: &Cluster) -> Vec<Damageable> {
+    // A disk that is being replaced also uses up the redundancy.
+    if cluster.device_notes.replacing || !is_everybody_there(cluster) {
+        return Vec::new();
+    }
+    let mut places = places(cluster);
+    let is_hurt =
+        |place: &Damageable| cluster.world.disk(place.node).expect("devices have disks").is_hurt(place.bytes.clone());
+    let hurt: BTreeSet<_> = places.iter().filter(|(_, place)| is_hurt(place)).map(|(row, _)| *row).collect();
+    places.retain(|(row, _)| !hurt.contains(row));
+    places.into_iter().map(|(_, place)| place).collect()
+}
+
+/// All blocks of the volume in their places, including old copies, and their rows.
+pub(crate) fn places(cluster: &Cluster) -> Vec<(Row, Damageable)> {
+    let rows = rows(cluster);
+    let mut places = Vec::new();
+    for (position, device) in cluster.volume().devices.iter().copied().enumerate() {
+        let node = NodeId::Device(device);
+        let disk = cluster.world.disk(node).expect("devices have disks");
+        for (block, bytes) in homes(disk, cluster.volume().id.object().0) {
+            let Some(row) = rows.get(&UnitAddress { position, block }) else { continue };
+            places.push((*row, Damageable { node, bytes }));
         }
-        let object = self.volume().id.object().0;
-        let is_hurt = |device: &DeviceId| {
-            let disk = self.world.disk(NodeId::Device(*device)).expect("devices have disks");
-            homes(disk, object).into_iter().any(|(_, bytes)| disk.is_hurt(bytes))
-        };
-        let devices = self.devices();
-        if devices.iter().any(is_hurt) { Vec::new() } else { devices.into_iter().map(NodeId::Device).collect() }
     }
+    places
+}
 
-    /// True if all devices are in and serve, and volumes have redundancy.
-    pub(crate) fn is_everybody_there(&self) -> bool {
-        // A device that is not in uses up the redundancy; so may a device whose state is unknown.
-        let is_in =
-            |membership: &Membership| membership.members.iter().all(|member| member.member_state == MemberState::In);
-        let whole = self.membership().is_some_and(is_in) && self.devices().iter().all(|device| self.can_serve(*device));
-        self.volume().layout.redundancy_units() > 0 && whole
-    }
-
-    /// Blocks in their places, in rows without damage, while all devices are in: the other blocks of the row can replace one of them.
-    pub(crate) fn places_that_may_be_damaged(&self) -> Vec<Damageable> {
-        // A disk that is being replaced also uses up the redundancy.
-        if self.replacing || !self.is_everybody_there() {
-            return Vec::new();
+/// The row of each block of each component.
+pub(crate) fn rows(cluster: &Cluster) -> BTreeMap<UnitAddress, Row> {
+    let layout = &cluster.volume().layout;
+    let mut rows = BTreeMap::new();
+    for stripe in 0..cluster.volume().stripes() {
+        let data = (0..layout.data_units()).map(|unit| layout.data_unit(stripe, unit));
+        let redundancy = (0..layout.redundancy_units()).map(|unit| layout.redundancy_unit(stripe, unit));
+        for unit in data.chain(redundancy) {
+            let blocks =
+                (0..layout.unit_blocks()).map(|row| (UnitAddress { block: unit.block + row, ..unit }, (stripe, row)));
+            rows.extend(blocks);
         }
-        let mut places = self.places();
-        let is_hurt =
-            |place: &Damageable| self.world.disk(place.node).expect("devices have disks").is_hurt(place.bytes.clone());
-        let hurt: BTreeSet<_> = places.iter().filter(|(_, place)| is_hurt(place)).map(|(row, _)| *row).collect();
-        places.retain(|(row, _)| !hurt.contains(row));
-        places.into_iter().map(|(_, place)| place).collect()
     }
-
-    /// All blocks of the volume in their places, including old copies, and their rows.
-    pub(crate) fn places(&self) -> Vec<(Row, Damageable)> {
-        let rows = self.rows();
-        let mut places = Vec::new();
-        for (position, device) in self.volume().devices.iter().copied().enumerate() {
-            let node = NodeId::Device(device);
-            let disk = self.world.disk(node).expect("devices have disks");
-            for (block, bytes) in homes(disk, self.volume().id.object().0) {
-                let Some(row) = rows.get(&UnitAddress { position, block }) else { continue };
-                places.push((*row, Damageable { node, bytes }));
-            }
-        }
-        places
-    }
-
-    /// The row of each block of each component.
-    pub(crate) fn rows(&self) -> BTreeMap<UnitAddress, Row> {
-        let layout = &self.volume().layout;
-        let mut rows = BTreeMap::new();
-        for stripe in 0..self.volume().stripes() {
-            let data = (0..layout.data_units()).map(|unit| layout.data_unit(stripe, unit));
-            let redundancy = (0..layout.redundancy_units()).map(|unit| layout.redundancy_unit(stripe, unit));
-            for unit in data.chain(redundancy) {
-                let blocks = (0..layout.unit_blocks())
-                    .map(|row| (UnitAddress { block: unit.block + row, ..unit }, (stripe, row)));
-                rows.extend(blocks);
-            }
-        }
-        rows
-    }
+    rows
 }
 
 /// The blocks of `object` that a disk has in their places, including old copies, with their byte ranges.

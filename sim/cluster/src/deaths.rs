@@ -1,8 +1,11 @@
 //! Devices that die for good: the array must continue without them and heal; then their disks are replaced.
 
 use crate::activity::{Activity, Draw, Feature};
+use crate::at_rest;
 use crate::cluster::{Cluster, Failed, HostSlot, failed};
 use crate::damage::LOSSES;
+use crate::hosts;
+use crate::leaks;
 use crate::options::Options;
 use crate::swarm::Run;
 use braid_base::{BLOCK_BYTES, DeviceId, MemberState, NodeId, Rng};
@@ -80,13 +83,13 @@ impl Activity for Deaths {
     /// marked it out, no renewal of another device is late: the monitor might take that one out first, and redundancy covers one alone.
     fn act(&mut self, run: &mut Run, _rng: &mut Rng) {
         run.plan(DEATHS_EVERY, |run| run.with(Deaths::act));
-        let awaited = run.cluster.is_a_dead_device_in().then_some(NodeId::Monitor);
+        let awaited = is_a_dead_device_in(&run.cluster).then_some(NodeId::Monitor);
         run.cluster.world.network.be_prompt(awaited);
-        let dead = &run.cluster.dead;
+        let dead = &run.cluster.device_notes.dead;
         let Some(device) = self.dying.iter().copied().find(|device| !dead.contains(device)) else { return };
-        if run.cluster.are_all_in_who_live() {
+        if are_all_in_who_live(&run.cluster) {
             run.count_fault("device dead");
-            run.cluster.dead.insert(device);
+            run.cluster.device_notes.dead.insert(device);
             let node = NodeId::Device(device);
             run.crash_plans.remove(&node);
             run.cluster.world.disk_mut(node).expect("devices have disks").spare();
@@ -104,7 +107,7 @@ impl Activity for Deaths {
 
 /// All other devices are in, so every operation must be fast. Then the dead devices get new disks, which are rebuilt.
 fn go_on_without_the_dead(run: &mut Run, rng: &mut Rng) -> Result<(), Failed> {
-    if run.cluster.dead.is_empty() {
+    if run.cluster.device_notes.dead.is_empty() {
         return Ok(());
     }
     let host = run.cluster.add_host();
@@ -130,13 +133,13 @@ fn go_on_without_the_dead(run: &mut Run, rng: &mut Rng) -> Result<(), Failed> {
             run.cluster.answer(op, "an operation fails although redundancy covers the dead devices")?;
             let took = run.cluster.world.now().since(begun);
             if took > most {
-                let details = format!("stripe {stripe} took {took:?} without {:?}", run.cluster.dead);
+                let details = format!("stripe {stripe} took {took:?} without {:?}", run.cluster.device_notes.dead);
                 return failed("slow-without-the-dead", details);
             }
         }
     }
     let_one_return(run, rng, host)?;
-    for device in std::mem::take(&mut run.cluster.dead) {
+    for device in std::mem::take(&mut run.cluster.device_notes.dead) {
         if volume.devices.contains(&device) {
             let (disk, blocks) = (run.cluster.new_disk(), run.cluster.disk_blocks());
             let request = Administration::Replace { device, disk, blocks, lose: false };
@@ -151,7 +154,7 @@ fn go_on_without_the_dead(run: &mut Run, rng: &mut Rng) -> Result<(), Failed> {
     }
     let until = run.cluster.world.now().after(REBUILD_MAX);
     // Now no device may miss any block.
-    let check = |cluster: &Cluster| cluster.check_nothing_is_left().and_then(|()| cluster.check_leaks());
+    let check = |cluster: &Cluster| at_rest::check_nothing_is_left(cluster).and_then(|()| leaks::check_leaks(cluster));
     while check(&run.cluster).is_err() && run.cluster.world.now() < until {
         run.cluster.run_for(Duration::from_millis(200));
     }
@@ -163,12 +166,13 @@ fn go_on_without_the_dead(run: &mut Run, rng: &mut Rng) -> Result<(), Failed> {
 /// device that holds nothing and is alive.
 fn let_one_return(run: &mut Run, rng: &mut Rng, host: HostSlot) -> Result<(), Failed> {
     let (volume, settings) = (run.cluster.volume().clone(), run.cluster.options.settings.clone());
-    let is_dead = |cluster: &Cluster, place: usize| cluster.dead.contains(&volume.devices[place]);
+    let is_dead = |cluster: &Cluster, place: usize| cluster.device_notes.dead.contains(&volume.devices[place]);
     let may_go = |device: &DeviceId| {
         let is_missing = |place: &usize| volume.devices[*place] == *device || is_dead(&run.cluster, *place);
         let breaks = |missing: usize| missing > volume.layout.redundancy_units();
         let mut stripes = volume.layout.stripes_of_the_ring();
-        !run.cluster.dead.contains(device) && !stripes.any(|stripe| breaks(stripe.filter(is_missing).count()))
+        !run.cluster.device_notes.dead.contains(device)
+            && !stripes.any(|stripe| breaks(stripe.filter(is_missing).count()))
     };
     let mut may_go: Vec<_> = volume.devices.iter().copied().filter(may_go).collect();
     if may_go.is_empty() {
@@ -186,7 +190,8 @@ fn let_one_return(run: &mut Run, rng: &mut Rng, host: HostSlot) -> Result<(), Fa
         let op = run.cluster.write(host, 0, volume.layout.stripe_blocks() * BLOCK_BYTES as u64);
         run.cluster.answer(op, "a write fails although redundancy covers the missing devices")?;
     }
-    let is_empty = |device: &DeviceId| !volume.devices.contains(device) && !run.cluster.dead.contains(device);
+    let is_empty =
+        |device: &DeviceId| !volume.devices.contains(device) && !run.cluster.device_notes.dead.contains(device);
     let empty: Vec<_> = run.cluster.devices().into_iter().filter(is_empty).map(NodeId::Device).collect();
     run.cluster.world.network.set_rule(move |from, to, _| {
         let is_cut = |a: NodeId, b: NodeId| empty.contains(&a) && matches!(b, NodeId::Host(_));
@@ -214,39 +219,36 @@ fn receive_visitors_until(
     while !is_so(run) {
         if run.cluster.world.now() > until {
             let members = run.cluster.membership().map(|membership| &membership.members);
-            return Err(Failed { check, details: format!("{members:?} without {:?}", run.cluster.dead) });
+            return Err(Failed { check, details: format!("{members:?} without {:?}", run.cluster.device_notes.dead) });
         }
-        let visitor = run.cluster.add_visitor();
+        let visitor = hosts::add_visitor(&mut run.cluster);
         run.pass(2 * run.cluster.options.settings.heartbeat)?;
         run.cluster.crash(visitor);
     }
     Ok(())
 }
 
-impl Cluster {
-    /// True if all devices that have not died for good are in, and none is about to be taken out: each lease is longer than the time
-    /// for which other nodes rely on the lease of a device that has just died.
-    pub(crate) fn are_all_in_who_live(&self) -> bool {
-        let Some(monitor) = self.monitor() else { return false };
-        let now = self.world.local(NodeId::Monitor).expect("the node is in the world").time;
-        let long_enough = now.after(self.options.settings.device_lease * 9 / 10);
-        let mut living = self.devices().into_iter().filter(|device| !self.dead.contains(device));
-        // A monitor that has just started knows no leases yet.
-        living.all(|device| {
-            let is_in =
-                monitor.membership().member(device).is_some_and(|member| member.member_state == MemberState::In);
-            let lease = monitor.leases().find(|held| held.device == device).and_then(|held| held.runs_until);
-            let is_late = self.world.network.is_one_late(self.world.now(), NodeId::Device(device), NodeId::Monitor);
-            is_in && lease.is_some_and(|until| until > long_enough) && !is_late
-        })
-    }
+/// True if all devices that have not died for good are in, and none is about to be taken out: each lease is longer than the time
+/// for which other nodes rely on the lease of a device that has just died.
+pub(crate) fn are_all_in_who_live(cluster: &Cluster) -> bool {
+    let Some(monitor) = cluster.monitor() else { return false };
+    let now = cluster.world.local(NodeId::Monitor).expect("the node is in the world").time;
+    let long_enough = now.after(cluster.options.settings.device_lease * 9 / 10);
+    let mut living = cluster.devices().into_iter().filter(|device| !cluster.device_notes.dead.contains(device));
+    // A monitor that has just started knows no leases yet.
+    living.all(|device| {
+        let is_in = monitor.membership().member(device).is_some_and(|member| member.member_state == MemberState::In);
+        let lease = monitor.leases().find(|held| held.device == device).and_then(|held| held.runs_until);
+        let is_late = cluster.world.network.is_one_late(cluster.world.now(), NodeId::Device(device), NodeId::Monitor);
+        is_in && lease.is_some_and(|until| until > long_enough) && !is_late
+    })
+}
 
-    /// True if the monitor has not marked out all devices that died.
-    fn is_a_dead_device_in(&self) -> bool {
-        let Some(monitor) = self.monitor() else { return !self.dead.is_empty() };
-        let member_state = |device| monitor.membership().member(device).map(|member| member.member_state);
-        self.dead.iter().any(|device| member_state(*device) == Some(MemberState::In))
-    }
+/// True if the monitor has not marked out all devices that died.
+fn is_a_dead_device_in(cluster: &Cluster) -> bool {
+    let Some(monitor) = cluster.monitor() else { return !cluster.device_notes.dead.is_empty() };
+    let member_state = |device| monitor.membership().member(device).map(|member| member.member_state);
+    cluster.device_notes.dead.iter().any(|device| member_state(*device) == Some(MemberState::In))
 }
 
 #[cfg(test)]
@@ -257,13 +259,13 @@ mod tests {
     fn no_device_is_reported_in_while_the_monitor_reads_its_record() {
         let mut cluster = Cluster::calm("raid5:2+1", 3, 1, 2);
         let until = cluster.world.now().after(Duration::from_secs(60));
-        while !cluster.are_all_in_who_live() && cluster.world.now() < until {
+        while !are_all_in_who_live(&cluster) && cluster.world.now() < until {
             cluster.run_for(Duration::from_millis(1));
         }
-        assert!(cluster.are_all_in_who_live(), "all devices renew their leases");
+        assert!(are_all_in_who_live(&cluster), "all devices renew their leases");
         cluster.crash(NodeId::Monitor);
-        assert!(!cluster.are_all_in_who_live(), "the monitor is down");
+        assert!(!are_all_in_who_live(&cluster), "the monitor is down");
         cluster.restart_monitor();
-        assert!(!cluster.are_all_in_who_live(), "the monitor has not read its record yet");
+        assert!(!are_all_in_who_live(&cluster), "the monitor has not read its record yet");
     }
 }

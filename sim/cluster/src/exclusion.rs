@@ -6,46 +6,56 @@ use crate::cluster::{Cluster, Failed, failed};
 use braid_base::{Generation, NodeId, ObjectId};
 use braid_wire::LockExtent;
 
-impl Cluster {
-    /// At any moment of any run, no two hosts that devices still serve hold conflicting locks.
-    pub fn check_exclusion(&self) -> Result<(), Failed> {
-        let held: Vec<_> = self.slots().filter_map(|slot| self.held_locks(self.node(slot))).collect();
-        self.check_held(&held)
-    }
+/// So many of the hosts that were taken over from last are looked for at each moment.
+const WATCHED: usize = 4;
 
-    /// The same for these locks of hosts.
-    pub(crate) fn check_held(&self, held: &[(Generation, Vec<(ObjectId, LockExtent)>)]) -> Result<(), Failed> {
-        for (number, (host, locks)) in held.iter().enumerate() {
-            for (other, theirs) in &held[number + 1..] {
-                let conflict =
-                    locks.iter().find_map(|lock| Some((lock, theirs.iter().find(|its| conflict(lock, its))?)));
-                if let Some(((_, lock), (_, its))) = conflict
-                    && self.is_served(*host)
-                    && self.is_served(*other)
-                {
-                    return failed("exclusion", format!("{host} holds {lock:?}, and {other} holds {its:?}"));
-                }
+/// At any moment of any run, no two hosts that devices still serve hold conflicting locks.
+pub(crate) fn check_exclusion(cluster: &Cluster) -> Result<(), Failed> {
+    let held: Vec<_> = cluster.slots().filter_map(|slot| held_locks(cluster, cluster.node(slot))).collect();
+    check_held(cluster, &held)
+}
+
+/// The same for these locks of hosts.
+pub(crate) fn check_held(cluster: &Cluster, held: &[(Generation, Vec<(ObjectId, LockExtent)>)]) -> Result<(), Failed> {
+    for (number, (host, locks)) in held.iter().enumerate() {
+        for (other, theirs) in &held[number + 1..] {
+            let conflict = locks.iter().find_map(|lock| Some((lock, theirs.iter().find(|its| conflict(lock, its))?)));
+            if let Some(((_, lock), (_, its))) = conflict
+                && is_served(cluster, *host)
+                && is_served(cluster, *other)
+            {
+                return failed("exclusion", format!("{host} holds {lock:?}, and {other} holds {its:?}"));
             }
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    fn held_locks(&self, node: NodeId) -> Option<(Generation, Vec<(ObjectId, LockExtent)>)> {
-        match (node, self.world.machine(node)) {
-            (NodeId::Host(host), Some(role)) => Some((host, role.host()?.held_locks().collect())),
-            _ => None,
-        }
+fn held_locks(cluster: &Cluster, node: NodeId) -> Option<(Generation, Vec<(ObjectId, LockExtent)>)> {
+    match (node, cluster.world.machine(node)) {
+        (NodeId::Host(host), Some(role)) => Some((host, role.host()?.held_locks().collect())),
+        _ => None,
     }
+}
 
-    /// True if some device would execute requests of this host.
-    pub(crate) fn is_served(&self, host: Generation) -> bool {
-        self.devices().into_iter().filter(|device| self.can_serve(*device)).any(|device| {
-            let now = self.world.local(NodeId::Device(device)).expect("the node is in the world").time;
-            self.device(device).is_some_and(|machine| machine.has_lease(now) && !machine.keeps_out(host))
-        })
-    }
+/// True if some device would execute requests of this host.
+pub(crate) fn is_served(cluster: &Cluster, host: Generation) -> bool {
+    cluster.devices().into_iter().filter(|device| cluster.can_serve(*device)).any(|device| {
+        let now = cluster.world.local(NodeId::Device(device)).expect("the node is in the world").time;
+        cluster.device(device).is_some_and(|machine| machine.has_lease(now) && !machine.keeps_out(host))
+    })
 }
 
 fn conflict((object, lock): &(ObjectId, LockExtent), (other, its): &(ObjectId, LockExtent)) -> bool {
     object == other && lock.position == its.position && lock.mode.conflicts(its.mode) && lock.range.overlaps(its.range)
+}
+
+/// At any moment, no device that serves would execute a request of a host that was taken over from.
+pub(crate) fn check_taken_over(cluster: &Cluster) -> Result<(), Failed> {
+    for (host, _) in cluster.ownership.taken_over.iter().rev().take(WATCHED) {
+        if is_served(cluster, *host) {
+            return failed("taken-over-and-served", format!("{host} was taken over from, and a device serves it"));
+        }
+    }
+    Ok(())
 }

@@ -1,9 +1,11 @@
 //! Faults of a swarm run as events: each fault begins and ends, at the latest when everything heals.
 
 use crate::availability::Cause;
-use crate::cluster::{Cluster, HostSlot};
+use crate::cluster;
+use crate::cluster::{Cluster, HostSlot, device_notes};
 use crate::control::store::disk_entry;
 use crate::damage;
+use crate::member_state;
 use crate::swarm::{AFTERMATH, FAULTS_OF_MESSAGES, FOR_EVER, Replacement, Run};
 use braid_base::{NodeId, Time};
 use braid_control_protocol::{NextDisk, Timing};
@@ -31,7 +33,7 @@ impl Topology for Cluster {
     fn up(&self) -> Vec<NodeId> {
         let mut up = self.world.up();
         // It may not fail again before the effects of its first failure are repaired.
-        if let Some(frail) = self.options.faults.frail.filter(|_| !self.is_calm()) {
+        if let Some(frail) = self.options.faults.frail.filter(|_| !member_state::is_calm(self)) {
             up.retain(|node| *node != NodeId::Device(frail));
         }
         up
@@ -42,11 +44,11 @@ impl Topology for Cluster {
     }
 
     fn damageable(&self) -> Vec<Damageable> {
-        self.places_that_may_be_damaged()
+        damage::places_that_may_be_damaged(self)
     }
 
     fn replaceable(&self) -> Vec<NodeId> {
-        self.devices_that_may_be_replaced()
+        damage::devices_that_may_be_replaced(self)
     }
 }
 
@@ -229,7 +231,7 @@ impl Run {
             let request = Administration::Replace { device, disk, blocks, lose: false };
             Some(self.cluster.ask(slot, ArrayRequest::Administer { request }))
         };
-        self.cluster.replacing = true;
+        self.cluster.device_notes.replacing = true;
         self.replacement = Some(Replacement { op, device, disk, unavailable, refused: None });
     }
 
@@ -244,7 +246,7 @@ impl Run {
     /// The operator requests the default recovery throttle, if it has another value, unless such a request is in progress.
     pub(crate) fn set_usual_pace(&mut self) {
         let waits = |paced: OpId| self.cluster.asked().any(|asked| asked.op == paced);
-        if !self.cluster.is_throttle_default() && !self.paced.is_some_and(waits) {
+        if !cluster::is_throttle_default(&self.cluster) && !self.paced.is_some_and(waits) {
             self.ask_for_pace(RecoveryThrottle::default());
         }
     }
@@ -285,9 +287,9 @@ impl Run {
         }
         let Some(Replacement { device, disk, refused, .. }) = &self.replacement else { return };
         let late = |refused: Time| self.cluster.world.now().since(refused) > AFTERMATH;
-        let is_over = refused.is_some_and(late) && !self.cluster.is_any_disk_changing();
-        if is_over || self.cluster.is_whole_with(*device, *disk) {
-            (self.replacement, self.cluster.replacing) = (None, false);
+        let is_over = refused.is_some_and(late) && !device_notes::is_any_disk_changing(&self.cluster);
+        if is_over || device_notes::is_whole_with(&self.cluster, *device, *disk) {
+            (self.replacement, self.cluster.device_notes.replacing) = (None, false);
             self.availability.end(self.cluster.world.now(), "replaced disk");
         }
     }

@@ -10,6 +10,7 @@
 use crate::cluster::{ARRAY, Cluster, Failed, HostSlot, failed};
 use crate::file_records::{FileCall, FileRecords, FileSystem, FileSystemShard};
 use crate::file_workload::{listed, mode};
+use crate::files;
 
 use crate::metadata_processes::{MetadataServers, is_one_taking_over};
 use crate::swarm::Run;
@@ -113,7 +114,7 @@ pub(crate) fn release_advisory_locks(cluster: &mut Cluster) {
             let (handle, range) = (file.handle, lock.range.clone());
             let action = FileAction::Unlock { inode: lock.inode, owner, range: range.clone() };
             let request = FilesRequest::Unlock { handle, owner: AdvisoryOwner(owner), range };
-            cluster.file_operation(slot, client, (request, action));
+            files::file_operation(cluster, slot, client, (request, action));
         }
     }
 }
@@ -150,7 +151,7 @@ pub(crate) struct Walker<'a> {
 impl Walker<'_> {
     /// Executes an operation while nothing else happens.
     fn call(&mut self, call: FileCall) -> Result<FileOperation, Failed> {
-        let op = self.cluster.file_operation(self.slot, WALKER, call);
+        let op = files::file_operation(self.cluster, self.slot, WALKER, call);
         let number = self.cluster.files.history.operations().len() - 1;
         self.cluster.outcome(op, "an operation on files does not end")?.map_err(|error| Failed {
             check: "no-progress",

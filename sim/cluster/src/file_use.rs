@@ -6,6 +6,7 @@ use crate::file_checks::{check_files, release_advisory_locks};
 use crate::file_options::{FileOptions, ShardOptions};
 use crate::file_records::FileSystem;
 use crate::file_workload::FileWorkload;
+use crate::files;
 use crate::more_volume::MoreVolume;
 use crate::options::{Choices, Options};
 use crate::swarm::Run;
@@ -140,12 +141,12 @@ impl Activity for Files {
         if let FilesRequest::Close { handle } = call.0 {
             run.cluster.files.forget_handle(node, client, handle);
         }
-        run.cluster.file_operation(slot, client, call);
+        files::file_operation(&mut run.cluster, slot, client, call);
         true
     }
 
     fn learn(&mut self, cluster: &Cluster, answered: &PendingOperation) {
-        if let Some(operation) = cluster.file_operation_of(&answered.record) {
+        if let Some(operation) = files::file_operation_of(cluster, &answered.record) {
             self.workload.learn(operation);
         }
     }
@@ -166,7 +167,7 @@ impl Activity for Files {
 impl Options {
     /// The file system of the run, if it has one.
     pub fn files(&self) -> Option<&FileOptions> {
-        self.activities.get::<Files>().map(|files| &files.options)
+        self.activity::<Files>().map(|files| &files.options)
     }
 }
 

@@ -3,9 +3,10 @@
 use crate::cluster::{ARRAY, Cluster, HostSlot, Record};
 use crate::file_options::ShardOptions;
 use crate::file_records::{FileCall, FileSystem, FileSystemShard};
+use crate::hosts;
 use crate::more_volume::MoreVolume;
 use crate::role::{Role, metadata_server_of};
-use braid_base::{BLOCK_BYTES, FileSystemId, Generation, ShardId, Time};
+use braid_base::{BLOCK_BYTES, FileSystemId, ShardId, Time};
 use braid_check::FileOperation;
 use braid_control_protocol::HoldingHost;
 use braid_files::{FileClient, FileClientConfig};
@@ -70,7 +71,7 @@ impl FileSystem {
     /// reaches the new process.
     pub fn start_server(&self, cluster: &mut Cluster, shard: usize) -> HostSlot {
         let role = self.server_role(cluster, shard);
-        let slot = cluster.add_host_in(role);
+        let slot = hosts::add_host_in(cluster, role);
         cluster.world.set_service(self.service(shard), cluster.node(slot));
         slot
     }
@@ -78,7 +79,7 @@ impl FileSystem {
     /// Starts a process that takes over the file system to check it.
     pub fn start_check(&self, cluster: &mut Cluster) -> HostSlot {
         let node = self.server_node(cluster, 0);
-        cluster.add_host_in(|host| Role::Metadata(Box::new(node(host).that_checks())))
+        hosts::add_host_in(cluster, |host| Role::Metadata(Box::new(node(host).that_checks())))
     }
 
     /// A process that owns the file system ends its server, and releases the file system.
@@ -107,7 +108,7 @@ impl FileSystem {
     ) -> impl FnOnce(HoldingHost<Host>) -> MetadataNode<HoldingHost<Host>> + use<> {
         let FileSystem { options, data, .. } = self;
         let FileSystemShard { id, metadata } = self.shards[shard].clone();
-        let generation = Generation(cluster.next_generation);
+        let generation = cluster.generations.next();
         let config = MetadataServerConfig {
             array: ARRAY,
             file_system: id,
@@ -134,7 +135,7 @@ impl FileSystem {
     /// Adds a host that has the file system mounted.
     pub fn add_host(&self, cluster: &mut Cluster) -> HostSlot {
         let role = self.host_role(cluster);
-        cluster.add_host_in(role)
+        hosts::add_host_in(cluster, role)
     }
 
     /// The machine of a host that has the file system mounted, around the next host.
@@ -143,7 +144,7 @@ impl FileSystem {
         let config = FileClientConfig {
             file_system: *id,
             shards: self.names(),
-            host: Generation(cluster.next_generation),
+            host: cluster.generations.next(),
             volume: data.id,
             stripe_bytes: data.layout.stripe_blocks() as usize * BLOCK_BYTES,
             settings: cluster.options.settings.clone(),
@@ -185,21 +186,6 @@ impl FileSystem {
 }
 
 impl Cluster {
-    /// A process issues an operation on files.
-    pub(crate) fn file_operation(&mut self, slot: HostSlot, client: usize, (request, action): FileCall) -> OpId {
-        let (now, node, file_system) = (self.world.now(), self.node(slot), self.files.mounted().id);
-        let id = self.files.begin(now, (node, client), &action);
-        self.begin(slot, client, MountRequest::Files { file_system, request }, Record::Files(id))
-    }
-
-    /// The operation on files that a request was, once it is answered.
-    pub(crate) fn file_operation_of(&self, record: &Record) -> Option<&FileOperation> {
-        match record {
-            Record::Files(id) => Some(self.files.history.operation(*id)),
-            _ => None,
-        }
-    }
-
     /// How many blocks are reserved for the host of this process, and not used.
     pub fn idle_blocks(&self, slot: HostSlot) -> u64 {
         match self.world.machine(self.node(slot)) {
@@ -219,5 +205,25 @@ impl Cluster {
             Role::Metadata(node) => Some(node.state()),
             _ => None,
         }
+    }
+}
+
+/// A process issues an operation on files.
+pub(crate) fn file_operation(
+    cluster: &mut Cluster,
+    slot: HostSlot,
+    client: usize,
+    (request, action): FileCall,
+) -> OpId {
+    let (now, node, file_system) = (cluster.world.now(), cluster.node(slot), cluster.files.mounted().id);
+    let id = cluster.files.begin(now, (node, client), &action);
+    cluster.begin(slot, client, MountRequest::Files { file_system, request }, Record::Files(id))
+}
+
+/// The operation on files that a request was, once it is answered.
+pub(crate) fn file_operation_of<'c>(cluster: &'c Cluster, record: &Record) -> Option<&'c FileOperation> {
+    match record {
+        Record::Files(id) => Some(cluster.files.history.operation(*id)),
+        _ => None,
     }
 }

@@ -1,6 +1,7 @@
 //! A whole array inside a simulated world: devices, hosts, clients and faults.
 //!
-//! - [`cluster`] builds an array and has the operations that scenarios consist of: write, read, crash, restart, settle, check.
+//! - [`cluster`] is an array, and has the operations that scenarios consist of: write, read, crash. `building` makes it and starts its nodes
+//!   again, `replies` judges answers, `scenario_time` lets time pass, and `at_rest` and `leaks` check it at the end.
 //! - [`swarm`] runs one seed: options, a swarm run under faults, healing, then every check.
 //! - `activities` lists what happens in a run beside clients and the faults of the world; each activity has a file of its own.
 //! - [`matrix`] makes each node of a tiny array lose power at each of its steps.
@@ -24,10 +25,13 @@
 
 mod activities;
 mod activity;
+mod at_rest;
 pub mod attack;
 mod attribute_volumes;
 mod availability;
+mod building;
 mod calm;
+mod chosen;
 pub mod cluster;
 mod control;
 pub mod crash_table;
@@ -47,6 +51,7 @@ mod file_workload;
 mod files;
 mod graceful_disconnect;
 mod hosts;
+mod leaks;
 pub mod matrix;
 mod media;
 mod member_state;
@@ -54,14 +59,18 @@ pub mod metadata_matrix;
 mod metadata_processes;
 mod more_volume;
 mod moving;
+mod object_requests;
 pub mod object_workload;
 mod objects;
 pub mod options;
 mod ownership_history;
 mod reconnects;
 mod records;
+mod replies;
 pub mod report;
 mod role;
+mod scenario_time;
+mod several_volumes;
 mod sites;
 mod sniffer;
 mod surveyor;

@@ -8,6 +8,7 @@
 //! node's disk keeps of unsynced writes. Each case is first run without a crash, to count the inputs of each node. A step of a
 //! machine lies between two inputs, so these points cover the whole run.
 
+use crate::at_rest;
 use crate::cluster::{Cluster, Failed, HostSlot, failed};
 use crate::object_workload::{COUNTER, command};
 use crate::options::Options;
@@ -441,7 +442,7 @@ impl Play {
                 self.replace(slot);
             }
             let waiting = self.cluster.asked().next().is_some() || self.down.is_some();
-            let rest = if waiting { Err(None) } else { self.cluster.check_rest(without).map_err(Some) };
+            let rest = if waiting { Err(None) } else { at_rest::check_rest(&self.cluster, without).map_err(Some) };
             match rest {
                 Ok(()) => return Ok(()),
                 Err(_) if self.cluster.world.now() < patience => {}

@@ -14,6 +14,7 @@ use crate::file_checks::{Walker, release_advisory_locks};
 use crate::file_options::{FileOptions, ShardOptions};
 use crate::file_use::Files;
 use crate::file_workload::FileWorkload;
+use crate::files;
 use crate::more_volume::MoreVolume;
 use crate::options::Options;
 use crate::swarm::caught;
@@ -164,7 +165,7 @@ impl Play {
         if let FilesRequest::Close { handle } = call.0 {
             self.cluster.files.forget_handle(node, 0, handle);
         }
-        self.cluster.file_operation(slot, 0, call);
+        files::file_operation(&mut self.cluster, slot, 0, call);
     }
 
     fn until_all_is_answered(&mut self) -> Result<(), Failed> {
@@ -188,11 +189,12 @@ impl Play {
                 WorldEvent::Reply { op, outcome, .. } => {
                     let Some(asked) = self.cluster.on_reply(op, &outcome)? else { continue };
                     if let Err(error) = &outcome
-                        && self.cluster.file_operation_of(&asked.record).is_some_and(|it| it.answer().is_none())
+                        && files::file_operation_of(&self.cluster, &asked.record)
+                            .is_some_and(|it| it.answer().is_none())
                     {
                         return failed("files-error", format!("{asked:?}: {error}"));
                     }
-                    if let Some(operation) = self.cluster.file_operation_of(&asked.record) {
+                    if let Some(operation) = files::file_operation_of(&self.cluster, &asked.record) {
                         self.workload.learn(operation);
                         let slot = self.cluster.slot(asked.node).expect("no host dies");
                         self.issue(slot);

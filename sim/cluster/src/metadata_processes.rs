@@ -5,6 +5,7 @@ use crate::activity::{Activity, Draw, Feature};
 use crate::availability::Cause;
 use crate::cluster::{Cluster, Failed, HostSlot, PendingOperation, failed};
 use crate::file_system_checks::FileSystemChecks;
+use crate::files;
 use crate::options::Options;
 use crate::swarm::Run;
 use braid_base::{NodeId, Rng, Time};
@@ -111,7 +112,7 @@ impl Activity for MetadataServers {
     /// Judges the answer to an operation on files. Hosts repeat everything until it succeeds: the only error that a fault causes is that the host
     /// is fenced. Other answers take long only while a fault has consequences.
     fn judge(&self, run: &Run, asked: &PendingOperation, outcome: &HostOutcome) -> Option<Result<(), Failed>> {
-        let operation = run.cluster.file_operation_of(&asked.record)?;
+        let operation = files::file_operation_of(&run.cluster, &asked.record)?;
         let settings = &run.cluster.options.settings;
         let lease = settings.host_lease;
         let now = run.cluster.world.now();

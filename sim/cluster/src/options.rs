@@ -1,6 +1,6 @@
 //! The options of a run. The seed determines all of them, except those that are chosen ([`Choices`]).
 
-use crate::activity::Activities;
+use crate::chosen::Activities;
 use braid_base::limits::Settings;
 use braid_base::{DeviceId, Rng};
 use braid_check::Promise;
@@ -127,12 +127,6 @@ impl Options {
     /// The layouts of all volumes.
     pub(crate) fn layouts(&self) -> Vec<Layout> {
         [self.layout].into_iter().chain(self.activities.iter().flat_map(|activity| activity.layouts())).collect()
-    }
-
-    /// Adds this activity, for scripted scenarios.
-    pub(crate) fn with(mut self, activity: impl crate::activity::Feature) -> Options {
-        self.activities.set(activity);
-        self
     }
 
     /// Has clients think so long that their operations are spread over the whole run.

@@ -1,7 +1,7 @@
 //! Clients that lose their connections to a host, and repeat their requests at once.
 
 use crate::activity::{Activity, Draw, Feature};
-use crate::cluster::HostSlot;
+use crate::cluster::{HostSlot, requests};
 use crate::options::Options;
 use crate::swarm::Run;
 use braid_base::Rng;
@@ -31,7 +31,7 @@ impl Activity for Reconnects {
             return;
         }
         let slot = slots[rng.below(slots.len() as u64) as usize];
-        let (wishes, told) = run.cluster.lose_connections(slot);
+        let (wishes, told) = requests::lose_connections(&mut run.cluster, slot);
         run.chores.insert(told);
         if !wishes.is_empty() {
             run.count_fault("reconnect");

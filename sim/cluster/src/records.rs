@@ -7,8 +7,9 @@
 
 use crate::activity::{Activity, Draw, Feature};
 use crate::availability::Cause;
-use crate::cluster::{Cluster, HostSlot};
+use crate::cluster::{Cluster, HostSlot, device_notes};
 use crate::damage::{self, LOSSES, Record};
+use crate::deaths;
 use crate::options::Options;
 use crate::swarm::{FOR_EVER, Run};
 use braid_base::{DeviceId, DiskId, MemberState, NodeId, Rng, Time};
@@ -75,7 +76,7 @@ impl Activity for RecordDamage {
         let unavailable = Duration::from_millis([20, 500, 3_000][rng.below(3) as usize]);
         if part == Part::Monitor {
             damage_the_monitor(run, rng, unavailable);
-        } else if self.ruined.is_none() && !run.cluster.replacing && is_well(&run.cluster) {
+        } else if self.ruined.is_none() && !run.cluster.device_notes.replacing && is_well(&run.cluster) {
             self.damage_a_device(run, rng, part, unavailable);
         }
     }
@@ -85,14 +86,17 @@ impl Activity for RecordDamage {
         let Some(Ruined { device, disk, asked }) = self.ruined else { return };
         let now = run.cluster.world.now();
         let is_right = |disk: DiskId| run.cluster.disk_of(device) == disk;
-        if serves_and_is_in(&run.cluster, device) && disk.is_none_or(is_right) && !run.cluster.is_any_disk_changing() {
-            (self.ruined, run.cluster.replacing) = (None, false);
+        if serves_and_is_in(&run.cluster, device)
+            && disk.is_none_or(is_right)
+            && !device_notes::is_any_disk_changing(&run.cluster)
+        {
+            (self.ruined, run.cluster.device_notes.replacing) = (None, false);
             run.availability.end(now, RUINED);
             return;
         }
         let waits = asked
             .is_some_and(|(op, at)| now.since(at) < ASK_EVERY || run.cluster.asked().any(|waiting| waiting.op == op));
-        if waits || !has_lost_records(&run.cluster, device) || run.cluster.is_any_disk_changing() {
+        if waits || !has_lost_records(&run.cluster, device) || device_notes::is_any_disk_changing(&run.cluster) {
             return;
         }
         let up = |slot: &HostSlot| run.cluster.world.machine(run.cluster.node(*slot)).is_some();
@@ -118,7 +122,7 @@ impl RecordDamage {
         run.cluster.world.disk_mut(node).expect("devices have disks").spare();
         run.crash(node);
         run.availability.begin(run.cluster.world.now(), RUINED, Cause::Device(device), FOR_EVER);
-        (self.ruined, run.cluster.replacing) = (Some(Ruined { device, disk: None, asked: None }), true);
+        (self.ruined, run.cluster.device_notes.replacing) = (Some(Ruined { device, disk: None, asked: None }), true);
         run.plan(unavailable, move |run| run.bring_back(node, false));
         let disk = run.cluster.world.disk_mut(node).expect("devices have disks");
         let records: Vec<Record> = match part {
@@ -172,7 +176,7 @@ fn damage_the_monitor(run: &mut Run, rng: &mut Rng, unavailable: Duration) {
 
 /// True if all devices are in, serve, and have leases that last longer than other nodes rely on.
 fn is_well(cluster: &Cluster) -> bool {
-    cluster.is_everybody_there() && cluster.are_all_in_who_live()
+    damage::is_everybody_there(cluster) && deaths::are_all_in_who_live(cluster)
 }
 
 fn serves_and_is_in(cluster: &Cluster, device: DeviceId) -> bool {

@@ -1,10 +1,8 @@
 //! Parity sites: where each host has the parity of its writes computed. Sites mix freely on one volume, so hosts differ in them.
 
 use crate::activity::{Activity, Draw, Feature};
-use crate::cluster::Cluster;
 use crate::options::{Choices, Options};
-use braid_base::NodeId;
-use braid_layout::{RaidLevel, SitePolicy, VolumeDescription};
+use braid_layout::{RaidLevel, SitePolicy};
 use braid_ordering::{Atomicity, Ordering};
 use braid_world::FaultKind;
 
@@ -55,18 +53,5 @@ impl Feature for ParallelRaid {
             }
         }
         Some(ParallelRaid)
-    }
-}
-
-impl Cluster {
-    /// A volume as this host knows it, with a parity site of its own.
-    pub(crate) fn as_on(&self, host: NodeId, mut volume: VolumeDescription) -> VolumeDescription {
-        let sites = &self.options.sites;
-        if let NodeId::Host(generation) = host
-            && !sites.is_empty()
-        {
-            volume.parity_site = sites[(generation.0 as usize + volume.id.0 as usize) % sites.len()];
-        }
-        volume
     }
 }

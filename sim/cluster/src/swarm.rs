@@ -3,9 +3,14 @@
 
 mod counting;
 
-use crate::activity::{Acting, Activities};
+use crate::activity::{Acting, Running};
+use crate::at_rest;
 use crate::availability::{Availability, Cause, Judged};
-use crate::cluster::{Cluster, Failed, HostSlot, PendingOperation, Record, failed};
+use crate::cluster;
+use crate::cluster::{Cluster, Failed, HostSlot, PendingOperation, Record, device_notes, failed};
+use crate::files;
+use crate::leaks;
+use crate::object_requests;
 use crate::options::Options;
 use crate::report::{Failure, Report};
 use crate::workload::{ClientOperation, Workload};
@@ -85,7 +90,7 @@ pub(crate) struct Run {
     pub(crate) availability: Availability,
     workload: Workload,
     /// What happens beside; also what it has done so far.
-    pub(crate) activities: Activities,
+    pub(crate) activities: Running,
     pub(crate) rng: Rng,
     /// Decides which operations have endless patience.
     patience_rng: Rng,
@@ -135,11 +140,12 @@ impl Run {
         let workload = Workload::new(&options.layout, options.stripes, rng.fork());
         let (patience_rng, return_rng) = (options.source("patience"), options.source("control").named("returns"));
         let availability = Availability::new(&options);
-        let activities = options.activities.clone();
+        let activities = Running::of(&options);
         let mut cluster = Cluster::new(options, trace);
         cluster.world.bound(RUN_MAX);
-        if activities.has_any(&["changes", "silent-hosts"]) {
-            cluster.begin_control(activities.get().cloned());
+        if cluster.options.activities.has_any(&["changes", "silent-hosts"]) {
+            let changes = cluster.options.activity().cloned();
+            cluster.begin_control(changes);
         }
         Run {
             availability,
@@ -171,7 +177,7 @@ impl Run {
             self.cluster.world.step_clock(node, by);
         }
         // Other volumes are created and removed between two swarm runs.
-        let swarms = 1 + u32::from(self.activities.has("volumes"));
+        let swarms = 1 + u32::from(self.cluster.options.activities.has("volumes"));
         for swarm in 1..=swarms {
             self.rise();
             let options = &self.cluster.options;
@@ -212,7 +218,7 @@ impl Run {
         for slot in self.cluster.slots() {
             self.wake_clients(slot);
         }
-        if !self.activities.has("calm") {
+        if !self.cluster.options.activities.has("calm") {
             self.plan_next_fault();
         }
         self.watch_disks();
@@ -223,7 +229,7 @@ impl Run {
     pub(crate) fn come_to_rest(&mut self) -> Result<(), Failed> {
         let settings = self.cluster.options.settings.clone();
         // A metadata server takes over, and a silent host that holds a lock is fenced.
-        let of_files = match self.activities.has("files") {
+        let of_files = match self.cluster.options.activities.has("files") {
             true => 20 * settings.host_lease + 4 * settings.resend_max,
             false => Duration::ZERO,
         };
@@ -246,7 +252,7 @@ impl Run {
             let Some(event) = self.cluster.world.next(answered) else {
                 let late: Vec<&PendingOperation> = self.cluster.asked().collect();
                 let files: Vec<_> =
-                    late.iter().filter_map(|asked| self.cluster.file_operation_of(&asked.record)).collect();
+                    late.iter().filter_map(|asked| files::file_operation_of(&self.cluster, &asked.record)).collect();
                 return failed("unanswered", format!("{late:?}\n{files:?}\n{}", self.cluster.control_state()));
             };
             self.on_world_event(event)?;
@@ -267,20 +273,23 @@ impl Run {
             self.each(|Acting { activity, .. }, run| activity.supervise(run));
             self.change_disks();
             self.set_usual_pace();
-            let at_rest_now = self.cluster.check_nothing_is_left().and_then(|()| self.cluster.check_left());
+            let at_rest_now =
+                at_rest::check_nothing_is_left(&self.cluster).and_then(|()| leaks::check_left(&self.cluster));
             match at_rest_now.and_then(|()| self.cluster.check_hold()) {
                 // A late copy of the operator's request may still arrive and begin.
-                Ok(()) if self.cluster.is_any_disk_changing() => {}
-                Ok(()) if !self.cluster.is_throttle_default() => {}
+                Ok(()) if device_notes::is_any_disk_changing(&self.cluster) => {}
+                Ok(()) if !cluster::is_throttle_default(&self.cluster) => {}
                 Ok(())
                     if (self.replacement.is_some() || self.paced.is_some())
                         && self.cluster.world.now() < all_arrived => {}
                 // The next requests must find a healthy array.
-                Ok(()) if !self.cluster.world.is_any_stalled() && self.is_swept() => match self.cluster.check_leaks() {
-                    Ok(()) => return Ok(()),
-                    Err(failed) if self.cluster.world.now() > all_forgotten => return Err(failed),
-                    Err(_) => {}
-                },
+                Ok(()) if !self.cluster.world.is_any_stalled() && self.is_swept() => {
+                    match leaks::check_leaks(&self.cluster) {
+                        Ok(()) => return Ok(()),
+                        Err(failed) if self.cluster.world.now() > all_forgotten => return Err(failed),
+                        Err(_) => {}
+                    }
+                }
                 Ok(()) if self.cluster.world.now() > all_forgotten => {
                     return failed("left-unfenced", "dead hosts are not fenced, or a node is still stalled".into());
                 }
@@ -427,7 +436,7 @@ impl Run {
         // Objects of a device are unavailable with it, and requests for them or for an attribute volume may have short time-outs. And
         // requests wait while a volume is on hold.
         let is_changing = self.cluster.control.is_some();
-        if self.cluster.object_operation(asked).is_some() || is_changing {
+        if object_requests::object_operation(&self.cluster, asked).is_some() || is_changing {
             return Ok(());
         }
         match self.availability.judge(asked.node, asked.since, self.cluster.world.now(), outcome.as_ref().err()) {
@@ -484,7 +493,7 @@ impl Run {
     pub(crate) fn restart(&mut self, node: NodeId) {
         match node {
             _ if self.cluster.world.machine(node).is_some() => {}
-            NodeId::Device(device) if self.cluster.dead.contains(&device) => {}
+            NodeId::Device(device) if self.cluster.device_notes.dead.contains(&device) => {}
             NodeId::Device(device) => self.cluster.restart_device(device),
             NodeId::LockServer(server) => self.cluster.restart_lock_server(server),
             NodeId::Monitor => self.cluster.restart_monitor(),

@@ -5,7 +5,7 @@
 
 use crate::activity::{Activity, Draw, Feature, pick};
 use crate::availability::Cause;
-use crate::cluster::{Cluster, Failed, HostSlot, Record, failed};
+use crate::cluster::{Cluster, HostSlot, Record};
 use crate::options::Options;
 use crate::swarm::{FOR_EVER, Run};
 use braid_base::{FileSystemId, NodeId, Ownership, Rng};
@@ -14,8 +14,6 @@ use braid_wire::OwnershipRequest;
 
 /// The number of file systems.
 const FILE_SYSTEMS: u64 = 3;
-/// So many of the hosts that were taken over from last are looked for at each moment.
-const WATCHED: usize = 4;
 
 #[derive(Clone, Debug)]
 pub(crate) struct TakeOvers;
@@ -86,15 +84,5 @@ impl Cluster {
     pub fn own(&mut self, slot: HostSlot, file_system: FileSystemId, request: OwnershipRequest) -> OpId {
         let record = Record::Ownership(file_system, request);
         self.begin(slot, 0, ArrayRequest::Ownership { file_system, request }, record)
-    }
-
-    /// At any moment, no device that serves would execute a request of a host that was taken over from.
-    pub(crate) fn check_taken_over(&self) -> Result<(), Failed> {
-        for (host, _) in self.ownership.taken_over.iter().rev().take(WATCHED) {
-            if self.is_served(*host) {
-                return failed("taken-over-and-served", format!("{host} was taken over from, and a device serves it"));
-            }
-        }
-        Ok(())
     }
 }

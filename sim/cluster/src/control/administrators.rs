@@ -203,7 +203,7 @@ impl Cluster {
                     MemberState::Returning { .. } => !is_whole,
                     MemberState::Out => false,
                 });
-                answered_by(is_there && self.has_disk(device, disk))
+                answered_by(is_there && self.device_notes.has_disk(device, disk))
             }
             Question::AreIn { devices } => {
                 let purpose = Purpose::Members(own, tag, devices);

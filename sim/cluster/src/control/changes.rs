@@ -41,7 +41,7 @@ pub(super) const NOT_PLAIN: &[&str] =
 impl Cluster {
     /// The order that the history of the volume must keep: the weakest that one of its orderings promises.
     pub(crate) fn promise_of(&self, ordering: Ordering) -> Promise {
-        let promise = |ordering| self.options.promise(ordering, self.restarted, self.turned);
+        let promise = |ordering| self.options.promise(ordering, self.device_notes.restarted, self.turned);
         let had = self.control.iter().flat_map(|control| &control.orderings).copied();
         let is_weak = |ordering| promise(ordering) == Promise::Related;
         if had.chain([ordering]).any(is_weak) { Promise::Related } else { promise(ordering) }

@@ -80,7 +80,7 @@ fn draw_operation(run: &mut Run, rng: &mut Rng, by: HostSlot) -> (Subject, Opera
         return (of_new(device, disk), DeviceChange::adding(own, device, disk, timing).into());
     }
     // Its process was started for an addition that was never entered, and may be down; or it is started now.
-    if !run.cluster.has_device(unused) {
+    if !run.cluster.device_notes.disks.contains_key(&unused) {
         run.cluster.add_device(unused);
     }
     let disk = run.cluster.disk_of(unused);

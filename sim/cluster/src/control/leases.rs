@@ -4,6 +4,8 @@
 use super::silent_hosts::RenewalFate;
 use super::{ControlPlane, Event};
 use crate::cluster::{Cluster, Failed};
+use crate::exclusion;
+use crate::hosts;
 use braid_base::{Generation, NodeId, Time};
 use braid_control_protocol::Version;
 use braid_host_leases::{Heartbeat, LeaseRecords, LeaseTable, LeaseTime, RenewerInput, Write};
@@ -83,7 +85,7 @@ impl Cluster {
     /// A generation for a host that starts.
     pub(crate) fn take_generation(&mut self) -> Generation {
         if self.control.is_none() {
-            return self.fresh_generation();
+            return hosts::fresh_generation(self);
         }
         let now = self.lease_time();
         self.with_control(|cluster, control| {
@@ -91,9 +93,9 @@ impl Cluster {
                 // The host has not heard the answer, and asks again.
                 control.store.leases.take(&now);
             }
-            cluster.next_generation = control.store.leases.take(&now).0 + 1;
+            cluster.generations.last = control.store.leases.take(&now).0;
         });
-        Generation(self.next_generation - 1)
+        Generation(self.generations.last)
     }
 
     /// The generations of other nodes are in no table of leases; they come from the same counter.
@@ -102,7 +104,7 @@ impl Cluster {
         self.with_control(|cluster, control| {
             let taken = control.store.leases.take(&now);
             control.store.leases.release(taken);
-            cluster.next_generation = taken.0;
+            cluster.generations.last = taken.0 - 1;
         });
     }
 
@@ -156,7 +158,7 @@ impl Cluster {
 
     /// Forgets leases that are over. So many of the writes are made.
     pub(super) fn forget_leases(&mut self, control: &mut ControlPlane, gone: &[Generation], writes: usize) {
-        if let Some(host) = gone.iter().find(|host| self.is_served(**host)) {
+        if let Some(host) = gone.iter().find(|host| exclusion::is_served(self, **host)) {
             let details = format!("the lease of {host} is forgotten, and a device serves it");
             control.failed.get_or_insert(Failed { check: "forgotten-too-soon", details });
         }

@@ -56,7 +56,7 @@ impl Cluster {
         for number in 1..control.store.next_volume().0 {
             let volume = VolumeId(number);
             let record = control.store.record(volume);
-            for device in self.devices().into_iter().filter(|device| !self.dead.contains(device)) {
+            for device in self.devices().into_iter().filter(|device| !self.device_notes.dead.contains(device)) {
                 let Some(machine) = self.device(device) else { continue };
                 let has_part = machine.store().object(volume.object()).is_some();
                 let should = record.is_some_and(|record| record.volume.object_on(device).is_some());

@@ -178,7 +178,7 @@ impl ControlPlane {
 impl Cluster {
     /// How long a host may be silent before it is fenced.
     pub(super) fn silence_allowed(&self) -> Duration {
-        let leases = self.options.activities.get::<SilenceOptions>().map_or(15, |silences| silences.leases);
+        let leases = self.options.activity::<SilenceOptions>().map_or(15, |silences| silences.leases);
         self.control_lease() * leases
     }
 

@@ -5,6 +5,7 @@ use super::administrators::Name;
 use super::leases::LeaseStore;
 use super::{ControlPlane, Event};
 use crate::cluster::{ARRAY, Cluster};
+use crate::volumes;
 use braid_base::{DeviceId, DiskId, Generation, VolumeId};
 use braid_control_protocol::{self as protocol, Answer, Command, DeviceRecord, HostLease, Tag, Version, VolumeRecord};
 use braid_description::{
@@ -249,10 +250,13 @@ impl Cluster {
         }
         self.note_record(volume, record);
         let Some(record) = record else { return };
-        self.tell_monitor(match record.state {
-            protocol::VolumeState::Deleting { .. } => ControlRequest::DropVolume { volume },
-            _ => ControlRequest::AdoptVolume { volume: record.widest() },
-        });
+        volumes::tell_monitor(
+            self,
+            match record.state {
+                protocol::VolumeState::Deleting { .. } => ControlRequest::DropVolume { volume },
+                _ => ControlRequest::AdoptVolume { volume: record.widest() },
+            },
+        );
     }
 
     /// The volumes as the monitor must know them.

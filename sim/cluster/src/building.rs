@@ -1,0 +1,219 @@
+//! How a cluster is built, with its nodes; and how nodes are started again.
+
+use crate::cluster::{ARRAY, Cluster, HostSlot, VOLUME};
+use crate::cluster::{DeviceNotes, Generations, Observed, Requests};
+use crate::file_records::FileRecords;
+use crate::options::Options;
+use crate::ownership_history::OwnershipHistory;
+use crate::role::Role;
+use crate::undecided_requests::UndecidedRequests;
+use crate::{damage, hosts, volumes};
+use braid_base::{BLOCK_BYTES, DeviceId, DiskId, Generation, LockServerId, NodeId};
+use braid_check::{History, ObjectHistory};
+use braid_device::{Device, DeviceConfig, Service};
+use braid_layout::VolumeDescription;
+use braid_locks::{LockServer, LockServerConfig};
+use braid_machine::{ArrayRequest, DiskError};
+use braid_membership::{Monitor, MonitorConfig};
+use braid_store::{Medium, Store, StoreConfig, StoreError};
+use braid_wire::Task;
+use braid_world::{Disk, DiskOptions, LocalClock, Trace, World};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+/// The monitor takes all generations up to this one to be given out: the control plane of a run gives out a few hundred.
+const LAST_GENERATION: Generation = Generation(1 << 20);
+
+impl Cluster {
+    /// Creates an array of empty devices, all up, with its volume and the hosts that `options` ask for.
+    pub fn new(options: Options, trace: Trace) -> Cluster {
+        let mut rng = options.source("cluster");
+        let world = World::new(ARRAY, rng.next_u64(), braid_world::NetworkOptions::clean(), trace);
+        let layout = options.layout;
+        let volume = VolumeDescription {
+            ordering: options.ordering,
+            atomicity: options.atomicity,
+            ..VolumeDescription::new(
+                VOLUME,
+                options.stripes * layout.stripe_blocks() * BLOCK_BYTES as u64,
+                layout,
+                (0..layout.devices() as u16).map(DeviceId).collect(),
+            )
+        };
+        let mut cluster = Cluster {
+            world,
+            history: History::default(),
+            objects: ObjectHistory::default(),
+            options,
+            volume,
+            others: Vec::new(),
+            removed: Vec::new(),
+            hosts: Vec::new(),
+            control: None,
+            requests: Requests::default(),
+            generations: Generations::default(),
+            device_notes: DeviceNotes::default(),
+            observed: Observed::default(),
+            rng,
+            sniffer: Rc::default(),
+            files: FileRecords::default(),
+            ownership: OwnershipHistory::default(),
+            undecided: UndecidedRequests::default(),
+            turned: false,
+            gives_up: false,
+        };
+        cluster.world.watch(NodeId::Monitor);
+        add_monitor(&mut cluster);
+        for device in cluster.devices() {
+            cluster.add_device(device);
+        }
+        for server in cluster.lock_servers() {
+            add_lock_server(&mut cluster, server);
+        }
+        let first = cluster.add_host();
+        for device in cluster.volume.devices.clone() {
+            let (object, blocks) = (VOLUME.object(), cluster.volume.component_blocks());
+            let (ordering, redundant) = (cluster.options.ordering, layout.redundancy_units() > 0);
+            let atomicity = cluster.options.atomicity;
+            let task = Task::CreateObject { object, first: 0, blocks, ordering, redundant, atomicity, absent: 0 };
+            let asked = cluster.ask(first, ArrayRequest::Manage { device, task });
+            cluster.finish(asked).expect("an empty device takes an object");
+        }
+        let options = cluster.options.clone();
+        options.prepare(&mut cluster, first);
+        while cluster.hosts.len() < cluster.options.hosts {
+            cluster.add_host();
+        }
+        cluster
+    }
+
+    /// Creates a cluster without faults, except those that the scenario causes.
+    pub fn calm(layout: &str, devices: usize, unit_blocks: u64, stripes: u64) -> Cluster {
+        Cluster::new(Options::calm(layout, devices, unit_blocks, stripes), Trace::keeping(4_000))
+    }
+
+    /// Adds a host.
+    pub fn add_host(&mut self) -> HostSlot {
+        let clock = hosts::clock(self);
+        self.add_host_with(clock)
+    }
+
+    /// Adds a host with these clocks.
+    pub fn add_host_with(&mut self, clock: LocalClock) -> HostSlot {
+        let node = hosts::new_host(self, clock);
+        self.hosts.push(node);
+        HostSlot(self.hosts.len() - 1)
+    }
+
+    /// Starts a new generation in a host's slot; the old host must be down.
+    pub fn replace_host(&mut self, slot: HostSlot, clock: LocalClock) {
+        assert!(self.world.machine(self.hosts[slot.0]).is_none(), "the old host is down");
+        self.hosts[slot.0] = if self.files.hosts.contains(&slot) {
+            let role = self.files.mounted().host_role(self);
+            hosts::new_host_in(self, clock, role)
+        } else if let Some((system, shard)) = self.files.shard_of(slot) {
+            let (role, service) = (system.server_role(self, shard), system.service(shard));
+            let node = hosts::new_host_in(self, clock, role);
+            self.world.speak_for(service, node);
+            node
+        } else {
+            hosts::new_host(self, clock)
+        };
+    }
+
+    /// Starts a device with an empty disk, which need not be part of the array yet.
+    pub fn add_device(&mut self, device: DeviceId) {
+        let disk = self.new_disk();
+        let disk = self.empty_disk(device, disk);
+        let machine = new_device(self, device);
+        let clock = hosts::clock(self);
+        self.world.add(NodeId::Device(device), machine, Some(disk), clock);
+    }
+
+    /// Creates a disk with this name for a device, as it is before the first start of the device.
+    pub fn empty_disk(&mut self, device: DeviceId, disk: DiskId) -> Disk {
+        self.device_notes.disks.insert(device, disk);
+        let config = store_config(self, device);
+        let fresh =
+            Store::format_with(&config, disk, 77, self.options.journal_bytes).expect("devices are large enough");
+        let superblock = fresh.iter().find(|(offset, _)| *offset == 0).expect("a device begins with its superblock");
+        let space = self.options.chunks.map(|chunks| damage::space_for(&superblock.1, chunks));
+        let mut disk = Disk::new(DiskOptions { space, ..DiskOptions::default() }, self.rng.fork());
+        fresh.iter().for_each(|(offset, bytes)| disk.preload(*offset, bytes));
+        let Medium { physical_sector, cached } = self.options.medium;
+        disk.set_physical_sector(physical_sector.into());
+        disk.set_hurt_before(damage::map_offset(&superblock.1));
+        if cached {
+            disk.set_cached();
+        }
+        disk
+    }
+
+    /// Starts a device that is down, with the content of its disk.
+    pub fn restart_device(&mut self, device: DeviceId) {
+        self.device_notes.restarted = true;
+        self.device_notes.started.insert(device, self.world.now());
+        let machine = new_device(self, device);
+        self.world.start(NodeId::Device(device), machine);
+    }
+
+    /// Devices that have stopped because their disks failed. The supervisor of such a process would restart it.
+    pub fn broken(&self) -> Vec<DeviceId> {
+        let failed = Service::Unusable(StoreError::Disk(DiskError::Failed));
+        let broken = |device: &DeviceId| self.device(*device).is_some_and(|machine| *machine.service() == failed);
+        self.device_notes.disks.keys().copied().filter(broken).collect()
+    }
+
+    /// Ends the machine of a device without a loss of power, and starts it again.
+    pub fn start_again(&mut self, device: DeviceId) {
+        self.world.stop(NodeId::Device(device));
+        self.restart_device(device);
+    }
+
+    /// Starts a lock server that is down, with the content of its disk.
+    pub fn restart_lock_server(&mut self, server: LockServerId) {
+        let machine = new_lock_server(self, server);
+        self.world.start(NodeId::LockServer(server), machine);
+    }
+
+    /// Starts the monitor, which must be down, with the content of its disk.
+    pub fn restart_monitor(&mut self) {
+        let machine = new_monitor(self);
+        self.world.start(NodeId::Monitor, machine);
+        volumes::tell_monitor_of_volume(self);
+    }
+}
+
+pub(super) fn add_monitor(cluster: &mut Cluster) {
+    let disk = Disk::new(DiskOptions::default(), cluster.rng.fork());
+    let (machine, clock) = (new_monitor(cluster), hosts::clock(cluster));
+    cluster.world.add(NodeId::Monitor, machine, Some(disk), clock);
+    volumes::tell_monitor_of_volume(cluster);
+}
+
+fn new_monitor(cluster: &Cluster) -> Role {
+    let (devices, settings) = (cluster.devices(), cluster.options.settings.clone());
+    let config = MonitorConfig { array: ARRAY, devices, last_generation: LAST_GENERATION, settings };
+    Role::Monitor(Box::new(Monitor::new(config)))
+}
+
+pub(super) fn add_lock_server(cluster: &mut Cluster, server: LockServerId) {
+    let disk = Disk::new(DiskOptions::default(), cluster.rng.fork());
+    let (machine, clock) = (new_lock_server(cluster, server), hosts::clock(cluster));
+    cluster.world.add(NodeId::LockServer(server), machine, Some(disk), clock);
+}
+
+fn new_lock_server(cluster: &mut Cluster, id: LockServerId) -> Role {
+    let (start, settings) = (hosts::fresh_generation(cluster), cluster.options.settings.clone());
+    let config = LockServerConfig::of_volumes(id, start, BTreeSet::new(), settings);
+    Role::LockServer(Box::new(LockServer::new(config)))
+}
+
+fn new_device(cluster: &Cluster, device: DeviceId) -> Role {
+    let (store, settings) = (store_config(cluster, device), cluster.options.settings.clone());
+    Role::Device(Box::new(Device::on(cluster.options.medium, DeviceConfig { store, membership: None, settings })))
+}
+
+fn store_config(cluster: &Cluster, device: DeviceId) -> StoreConfig {
+    StoreConfig { array: ARRAY, device, size: cluster.options.device_bytes }
+}

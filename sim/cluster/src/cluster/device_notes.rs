@@ -1,0 +1,72 @@
+//! What a cluster notes of its devices: their disks, the disks that their slots wait for, starts and deaths.
+
+use super::Cluster;
+use braid_base::{DeviceId, DiskId, MemberState, Membership, NodeId, Time};
+use braid_store::Geometry;
+use std::collections::{BTreeMap, BTreeSet};
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DeviceNotes {
+    pub disks: BTreeMap<DeviceId, DiskId>,
+    last_disk: u64,
+    /// When devices were last started.
+    pub started: BTreeMap<DeviceId, Time>,
+    /// A device has restarted.
+    pub restarted: bool,
+    /// A disk is being replaced, or may still be: no disk may be damaged meanwhile.
+    pub replacing: bool,
+    /// Devices that have died for good.
+    pub dead: BTreeSet<DeviceId>,
+}
+
+impl DeviceNotes {
+    /// True if a device that there is has this disk.
+    pub fn has_disk(&self, device: DeviceId, disk: DiskId) -> bool {
+        self.disks.get(&device) == Some(&disk)
+    }
+}
+
+impl Cluster {
+    /// Replaces the disk of a device that is down by an empty one.
+    pub fn swap_disk(&mut self, device: DeviceId, disk: DiskId) {
+        assert!(self.world.machine(NodeId::Device(device)).is_none(), "the device is down");
+        let fresh = self.empty_disk(device, disk);
+        *self.world.disk_mut(NodeId::Device(device)).expect("devices have disks") = fresh;
+    }
+
+    pub fn disk_of(&self, device: DeviceId) -> DiskId {
+        self.device_notes.disks[&device]
+    }
+
+    /// Devices whose slots wait for another disk than the present one, according to the monitor's record.
+    pub fn awaited_disks(&self) -> Vec<(DeviceId, DiskId)> {
+        let Some(monitor) = self.monitor() else { return Vec::new() };
+        let awaited = monitor.slots().filter_map(|slot| Some((slot.device, slot.awaited_disk?)));
+        awaited.filter(|(device, disk)| self.device_notes.disks.get(device) != Some(disk)).collect()
+    }
+
+    /// An unused disk name.
+    pub fn new_disk(&mut self) -> DiskId {
+        self.device_notes.last_disk += 1;
+        DiskId(self.device_notes.last_disk)
+    }
+
+    /// The number of blocks that objects may have on a device's disk.
+    pub fn disk_blocks(&self) -> u64 {
+        Geometry::room(self.options.device_bytes).expect("devices are large enough")
+    }
+}
+
+/// True if a disk is about to be replaced, or a slot waits for a new disk.
+pub(crate) fn is_any_disk_changing(cluster: &Cluster) -> bool {
+    let Some(monitor) = cluster.monitor() else { return false };
+    monitor.slots().any(|slot| slot.next_disk.is_some() || slot.awaited_disk.is_some())
+}
+
+/// True if a device is in and has this disk.
+pub(crate) fn is_whole_with(cluster: &Cluster, device: DeviceId, disk: DiskId) -> bool {
+    let is_in = |membership: &Membership| {
+        membership.member(device).is_some_and(|member| member.member_state == MemberState::In)
+    };
+    cluster.device_notes.disks.get(&device) == Some(&disk) && cluster.membership().is_some_and(is_in)
+}

@@ -1,0 +1,59 @@
+//! The time of scripted scenarios: it passes until a request is answered, or for a while. At each moment, what must hold then is checked.
+
+use crate::cluster::{Cluster, Failed, PATIENCE};
+use crate::{exclusion, member_state};
+use braid_base::Time;
+use braid_machine::{HostOutcome, OpId};
+use braid_world::WorldEvent;
+use std::time::Duration;
+
+impl Cluster {
+    /// Runs until this request is answered.
+    pub fn finish(&mut self, op: OpId) -> HostOutcome {
+        let until = self.world.now().after(PATIENCE);
+        while !self.requests.answered.contains_key(&op) && self.pass(until) {}
+        let answer = self.requests.answered.remove(&op);
+        answer.unwrap_or_else(|| panic!("request {} was not answered within {PATIENCE:?}", op.number))
+    }
+
+    /// True if a request was answered, and its answer was not fetched yet.
+    pub fn is_answered(&self, op: OpId) -> bool {
+        self.requests.answered.contains_key(&op)
+    }
+
+    /// Runs for a while.
+    pub fn run_for(&mut self, span: Duration) {
+        let until = self.world.now().after(span);
+        while self.pass(until) {}
+    }
+
+    /// Advances a scenario to the next event; false if there is no event until `until`.
+    pub(crate) fn pass(&mut self, until: Time) -> bool {
+        let event = self.world.next(until);
+        if let Some(WorldEvent::Alarm(token)) = event {
+            self.on_control_alarm(token);
+        }
+        self.check_moment().unwrap_or_else(|failed| panic!("{}: {}", failed.check, failed.details));
+        if let Some(WorldEvent::Reply { op, outcome, .. }) = &event {
+            self.on_reply(*op, outcome).unwrap_or_else(|failed| panic!("{}: {}", failed.check, failed.details));
+            if !self.on_control_reply(*op, outcome) {
+                self.requests.answered.insert(*op, outcome.clone());
+            }
+        }
+        event.is_some()
+    }
+
+    /// Checks the conditions that must hold at any moment of any run, as far as they are visible from outside.
+    pub(crate) fn check_moment(&mut self) -> Result<(), Failed> {
+        member_state::note_absence(self);
+        member_state::note_unavailable(self);
+        exclusion::check_exclusion(self)?;
+        // No two hosts that are served hold locks of inodes that conflict.
+        exclusion::check_held(self, &self.files.held_inode_locks(&self.world, &self.hosts))?;
+        self.files.note_kept_out(&self.world, &self.hosts);
+        exclusion::check_taken_over(self)?;
+        self.check_leases()?;
+        self.sniffer.borrow().check_answers()?;
+        member_state::check_membership(self)
+    }
+}
