@@ -55,7 +55,7 @@ pub fn settles(folder: &ArrayFolder, name: &str) -> Result<bool, ControlError> {
 }
 
 fn has_live_host(folder: &ArrayFolder, role: &str) -> Result<bool, ControlError> {
-    let hosts = folder.hosts(&Moment::now(), folder.describe()?.leases().lease())?;
+    let hosts = folder.leases().hosts(&Moment::now(), folder.describe()?.leases().lease())?;
     Ok(hosts.iter().any(|host| host.role == role && host.is_alive()))
 }
 

@@ -43,7 +43,7 @@ impl Array {
         let description = self.folder().describe()?;
         let entry = file_systems::any(&description, name)?;
         require_up(self.folder())?;
-        let hosts = self.folder().hosts(&Moment::now(), description.leases().lease())?;
+        let hosts = self.folder().leases().hosts(&Moment::now(), description.leases().lease())?;
         let mounted = mounted_on(&hosts, entry);
         let is_cut = servers(&hosts, entry).any(|server| server.hosts_cut);
         if (is_cut || !mounted.is_empty()) && !forced {

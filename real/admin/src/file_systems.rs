@@ -214,7 +214,7 @@ pub async fn settle(session: &Session) -> Result<(), Failure> {
 
 /// The lease of the metadata server that owns a file system, if it is alive.
 pub fn server_of(folder: &ArrayFolder, id: FileSystemId) -> Result<Option<HostEntry>, ControlError> {
-    let hosts = folder.hosts(&Moment::now(), folder.describe()?.leases().lease())?;
+    let hosts = folder.leases().hosts(&Moment::now(), folder.describe()?.leases().lease())?;
     Ok(latest_server(&hosts, id).filter(|host| host.is_alive()).cloned())
 }
 

@@ -54,7 +54,7 @@ impl Array {
     /// The hosts with leases, ascending by generation. `live` of an entry says whether it has renewed its lease in time.
     pub fn hosts(&self) -> Result<Vec<HostEntry>, Failure> {
         let lease = self.folder().describe()?.leases().lease();
-        Ok(self.folder().hosts(&Moment::now(), lease)?)
+        Ok(self.folder().leases().hosts(&Moment::now(), lease)?)
     }
 
     /// Fences hosts; returns when that is final: no device serves them any more, and each of their writes has taken effect or never will.
@@ -98,7 +98,8 @@ async fn fence_one(session: &Session, host: Generation) -> Result<(), Failure> {
     let begun = Instant::now();
     loop {
         // The lease ends first: then the host can't renew it, and its fence follows even if this process dies now.
-        let ended = blocking(session.folder(), move |folder| folder.expire_one(host, &Moment::now(), Duration::ZERO));
+        let ended =
+            blocking(session.folder(), move |folder| folder.leases().expire_one(host, &Moment::now(), Duration::ZERO));
         let why = match ended.await? {
             LeaseEnd::Lives => format!("host {host} renews its lease"),
             LeaseEnd::Ended(Fence { below, except }) => {
@@ -114,7 +115,7 @@ async fn fence_one(session: &Session, host: Generation) -> Result<(), Failure> {
         }
         tokio::time::sleep(FENCE_PAUSE).await;
     }
-    Ok(blocking(session.folder(), move |folder| folder.forget(&[host])).await?)
+    Ok(blocking(session.folder(), move |folder| folder.leases().forget(&[host])).await?)
 }
 
 #[cfg(test)]

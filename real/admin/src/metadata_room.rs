@@ -38,7 +38,7 @@ impl MetadataRoom {
     /// That of a file system of an array.
     pub fn look_up(folder: &ArrayFolder, name: &str) -> Option<MetadataRoom> {
         let description = folder.describe().ok()?;
-        let hosts = folder.hosts(&Moment::now(), description.leases().host()).ok()?;
+        let hosts = folder.leases().hosts(&Moment::now(), description.leases().host()).ok()?;
         MetadataRoom::of(&hosts, description.file_system(name)?)
     }
 

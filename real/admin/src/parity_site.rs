@@ -57,7 +57,7 @@ async fn await_adoption(folder: &ArrayFolder, revision: u64) -> Result<Vec<HostE
     let begun = Instant::now();
     let lease = folder.describe()?.leases().lease();
     loop {
-        let mut hosts = folder.hosts(&Moment::now(), lease)?;
+        let mut hosts = folder.leases().hosts(&Moment::now(), lease)?;
         hosts.retain(|host| host.goes_on() && host.report.lock_server.is_none() && host.report.revision < revision);
         if hosts.is_empty() || begun.elapsed() > ADOPTION_WAIT {
             return Ok(hosts);

@@ -29,7 +29,7 @@ pub async fn keep_fenced(folder: ArrayFolder, leases: Leases, own: Generation, c
 async fn answer(folder: &ArrayFolder, client: &HostClient, view: &HostView, question: Question) -> Answer {
     match question {
         Question::Expire { by, now, allowed } => {
-            let expired = blocking(folder, move |folder| folder.expire(by, &now.into(), allowed)).await;
+            let expired = blocking(folder, move |folder| folder.leases().expire(by, &now.into(), allowed)).await;
             match expired {
                 Ok(expired) => return Answer::Expired(expired, view.fence()),
                 // This host itself has lost its lease; its session reports that, and ends this task.
@@ -41,7 +41,7 @@ async fn answer(folder: &ArrayFolder, client: &HostClient, view: &HostView, ques
             Ok(_) => return Answer::Done,
             Err(error) => tracing::info!("could not tell the monitor which hosts are dead; trying again: {error}"),
         },
-        Question::Forget(gone) => match blocking(folder, move |folder| folder.forget(&gone)).await {
+        Question::Forget(gone) => match blocking(folder, move |folder| folder.leases().forget(&gone)).await {
             Ok(()) => return Answer::Done,
             Err(error) => tracing::info!("could not forget hosts that are fenced; trying again: {error}"),
         },

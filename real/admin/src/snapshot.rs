@@ -112,7 +112,7 @@ impl SnapshotReader {
         }
         let own = self.session.as_ref().map(|session| session.generation());
         // `braid up` makes the folder of hosts again if it is missing.
-        let hosts = match folder.hosts(&Moment::now(), description.leases().lease()) {
+        let hosts = match folder.leases().hosts(&Moment::now(), description.leases().lease()) {
             Err(ControlError::File { source, .. }) if running.is_none() && source.kind() == NotFound => Vec::new(),
             hosts => hosts?,
         };

@@ -183,7 +183,7 @@ pub fn obstacles(folder: &ArrayFolder, description: &ArrayDescription) -> Vec<Fa
     let looks = [
         copies::require_newest(folder, description),
         require_state(folder, description),
-        folder.last_generation().map(drop).map_err(Failure::from),
+        folder.leases().last_generation().map(drop).map_err(Failure::from),
     ];
     let mut failures: Vec<_> = looks.into_iter().filter_map(Result::err).collect();
     failures.dedup();

@@ -112,7 +112,7 @@ pub async fn await_lock_servers(folder: &ArrayFolder) -> Result<(), Failure> {
 /// Whether every lock server of the array serves; if not, the failure of an operation that needs them.
 fn lock_servers_serve(folder: &ArrayFolder) -> Result<Result<(), Failure>, Failure> {
     let description = folder.describe()?;
-    let hosts = folder.hosts(&Moment::now(), description.leases().lease())?;
+    let hosts = folder.leases().hosts(&Moment::now(), description.leases().lease())?;
     let served: Vec<LockServerId> = serving(&hosts).filter_map(served_by).collect();
     let Some(unavailable) = description.lock_servers().find(|server| !served.contains(server)) else {
         return Ok(Ok(()));
@@ -305,7 +305,7 @@ pub(crate) fn explain(
         }
         Error::MonitorSilent => volumes::monitor_silent(Timing::default().monitor),
         Error::NotDrained(hosts) => {
-            let known = folder.hosts(&Moment::now(), folder.describe()?.leases().lease())?;
+            let known = folder.leases().hosts(&Moment::now(), folder.describe()?.leases().lease())?;
             let name_of = |host: &Generation| match known.iter().find(|known| known.generation == *host) {
                 Some(HostEntry { role, process, .. }) => format!("host {host} ({role}, {process})"),
                 None => format!("host {host}"),

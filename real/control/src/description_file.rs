@@ -29,7 +29,7 @@ impl ArrayFolder {
         }
         consistent(self, description)?;
         reserve::fill(&self.path(RESERVE))?;
-        self.begin_generations()?;
+        self.leases().begin_generations()?;
         // The description is written last, because the array exists from then on.
         self.replace(&self.path(DESCRIPTION), description, Durability::Durable)?;
         // A folder that the user has made for the array.

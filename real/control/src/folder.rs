@@ -4,6 +4,7 @@ use crate::error::{ControlError, LockHolder};
 use crate::file::{self, Durability, Lock};
 use crate::paths::{DESCRIPTION, LOCK, RESERVE, SOCKETS};
 use crate::private_files::{self, private_file};
+use crate::process::Origin;
 use crate::reserve;
 use serde::Serialize;
 use std::io::ErrorKind;
@@ -142,6 +143,11 @@ impl ArrayFolder {
             Some(ErrorKind::ReadOnlyFilesystem) => Some(Refusal::ReadOnly),
             _ => has_no_room.then_some(Refusal::NoRoom),
         }
+    }
+
+    /// The origin of this process, for its records in this folder.
+    pub(crate) fn own_origin(&self) -> Option<Origin> {
+        Origin::own().map(|own| own.recorded_in(self.dir()))
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

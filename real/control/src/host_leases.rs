@@ -12,9 +12,7 @@ use crate::paths::{GENERATIONS, HOSTS};
 use crate::private_files::{create_private_folder, private_file};
 use crate::renewals;
 use crate::roles::Roles;
-use crate::{
-    ArrayFolder, ControlError, Event, EventKind, HostEntry, LeaseReport, Moment, Origin, Process, event_texts,
-};
+use crate::{ArrayFolder, ControlError, Event, EventKind, HostEntry, LeaseReport, Moment, Process, event_texts};
 use braid_base::Generation;
 use braid_host_leases::{self as leases, Expired, LeaseEnd, LeaseLost, LeaseTable, LeaseTime, Version, Write};
 use serde::{Deserialize, Serialize};
@@ -71,23 +69,36 @@ struct Holder {
 }
 
 impl ArrayFolder {
+    /// The leases of the hosts of this array.
+    pub fn leases(&self) -> HostLeases<'_> {
+        HostLeases { folder: self }
+    }
+}
+
+/// The leases of hosts.
+#[derive(Clone, Copy, Debug)]
+pub struct HostLeases<'a> {
+    folder: &'a ArrayFolder,
+}
+
+impl HostLeases<'_> {
     /// Takes a generation that was never used before, with a lease that starts at `now`.
     pub fn take_generation(&self, role: &str, now: &Moment) -> Result<Generation, ControlError> {
-        let lock = self.lock()?;
-        let hosts = self.path(HOSTS);
+        let lock = self.folder.lock()?;
+        let hosts = self.folder.path(HOSTS);
         create_private_folder(&hosts).map_err(ControlError::file("create", &hosts))?;
         let last = self.leased()?.into_iter().chain([Generation(self.last_generation()?)]).max();
         let mut read = ReadLeases::new(last.unwrap_or_default());
         let taken = read.table.take(now, self.of_this_process(LeaseReport::default()));
         let (generation, writes) = taken.ok_or(ControlError::GenerationsExhausted)?;
         read.holders.insert(generation, Holder { pid: std::process::id(), role: role.to_string() });
-        self.require_lock(&lock)?;
-        if let Err(error) = Roles::note(self, role) {
+        self.folder.require_lock(&lock)?;
+        if let Err(error) = Roles::note(self.folder, role) {
             tracing::warn!("can't remember the role of a host, to fence it by that when it has ended: {error}");
         }
         let renewals = self.renewals_path(generation);
         // Before the lease: while the lease is there, each renewal has its place.
-        self.with_reserve(|| renewals::create(&renewals))?;
+        self.folder.with_reserve(|| renewals::create(&renewals))?;
         // Both under the same lock: otherwise another process could see the generation without its lease, and fence it.
         self.write(&read, writes, now)?;
         Ok(generation)
@@ -108,13 +119,13 @@ impl ArrayFolder {
 
     /// Releases a lease: the host has ended, and all its transactions are decided.
     pub fn release(&self, generation: Generation) -> Result<(), ControlError> {
-        let lock = self.lock()?;
+        let lock = self.folder.lock()?;
         let mut read = ReadLeases::new(Generation(0));
         let writes = read.table.release(generation);
         self.write(&read, writes, &Moment::now()).inspect(|()| drop(lock))
     }
 
-    /// Asks a host to end. Its process sees it if it looks ([`ArrayFolder::is_asked_to_end`]), wherever it runs.
+    /// Asks a host to end. Its process sees it if it looks ([`HostLeases::is_asked_to_end`]), wherever it runs.
     pub fn ask_to_end(&self, host: Generation) -> Result<(), ControlError> {
         let path = self.end_path(host);
         private_file().create(true).append(true).open(&path).map(drop).map_err(ControlError::file("create", &path))
@@ -132,7 +143,7 @@ impl ArrayFolder {
             let Holder { pid, role } = holders.remove(&generation).expect("it was read with the lease");
             let (live, silent) = (table.is_live(generation, now, length), table.silent(generation, now));
             let mut report = lease.heartbeat.report.clone();
-            let process = Process::found_in(self.dir(), pid, report.origin.take());
+            let process = Process::found_in(self.folder.dir(), pid, report.origin.take());
             let is_of_original = process.is_of_original();
             HostEntry {
                 generation,
@@ -151,7 +162,7 @@ impl ArrayFolder {
     /// Ends the leases that were not renewed for `length`, for good, and returns the generations that the devices must refuse
     /// ([`LeaseTable::expire`]).
     pub fn expire(&self, by: Generation, now: &Moment, length: Duration) -> Result<Expired, ControlError> {
-        let _lock = self.lock()?;
+        let _lock = self.folder.lock()?;
         let mut read = self.read_leases(Generation(self.last_generation()?))?;
         let (expired, writes) = read.table.expire(by, now, length)?;
         self.write(&read, writes, now)?;
@@ -161,7 +172,7 @@ impl ArrayFolder {
 
     /// Ends the lease of one host for good if it was not renewed for `length` ([`LeaseTable::expire_one`]).
     pub fn expire_one(&self, host: Generation, now: &Moment, length: Duration) -> Result<LeaseEnd, ControlError> {
-        let _lock = self.lock()?;
+        let _lock = self.folder.lock()?;
         let mut read = self.read_leases(Generation(0))?;
         let (end, writes) = read.table.expire_one(host, now, length);
         self.write(&read, writes, now)?;
@@ -170,7 +181,7 @@ impl ArrayFolder {
 
     /// Removes the leases of hosts that have been fenced.
     pub fn forget(&self, gone: &[Generation]) -> Result<(), ControlError> {
-        let _lock = self.lock()?;
+        let _lock = self.folder.lock()?;
         let mut read = ReadLeases::new(Generation(0));
         for host in gone {
             if let Some((holder, lease)) = self.read_lease(*host)? {
@@ -189,19 +200,21 @@ impl ArrayFolder {
         now: &Moment,
     ) -> Result<(), ControlError> {
         writes.into_iter().try_for_each(|write| match write {
-            Write::Counter(Generation(last)) => {
-                self.replace(&self.path(GENERATIONS), &Generations { schema: file::SCHEMA, last }, Durability::Durable)
-            }
+            Write::Counter(Generation(last)) => self.folder.replace(
+                &self.folder.path(GENERATIONS),
+                &Generations { schema: file::SCHEMA, last },
+                Durability::Durable,
+            ),
             Write::Lease(host) => {
-                self.replace(&self.lease_path(host), &read.lease_file(host, now), Durability::ThisBoot)?;
+                self.folder.replace(&self.lease_path(host), &read.lease_file(host, now), Durability::ThisBoot)?;
                 let is_over = read.table.lease(host).is_some_and(|lease| lease.is_over);
                 let is_it = |event: &Event| {
                     event.kind == EventKind::HostFenced && event.figures.get("host") == Some(&host.0.into())
                 };
                 // A metadata server may have told it.
-                if is_over && !self.latest_events().is_ok_and(|events| events.iter().any(is_it)) {
+                if is_over && !self.folder.latest_events().is_ok_and(|events| events.iter().any(is_it)) {
                     let role = read.holders.get(&host).map_or("", |holder| &holder.role);
-                    if let Err(error) = self.append_event(&event_texts::lease_ended(host, role)) {
+                    if let Err(error) = self.folder.append_event(&event_texts::lease_ended(host, role)) {
                         tracing::warn!("can't record an event: {error}");
                     }
                 }
@@ -232,9 +245,9 @@ impl ArrayFolder {
         let in_slot = fitting(&mut heartbeat);
         // The file is missing if somebody has removed it; or if the lease is over, which the caller finds out.
         // In place, but a file system that copies what is written, or has snapshots, needs space for it all the same.
-        let write = || self.with_reserve(|| renewals::write(&path, &in_slot));
+        let write = || self.folder.with_reserve(|| renewals::write(&path, &in_slot));
         if !write()? && (copied.is_err() || self.lease_path(host).exists()) {
-            self.with_reserve(|| renewals::create(&path))?;
+            self.folder.with_reserve(|| renewals::create(&path))?;
             write()?;
         }
         Ok(())
@@ -310,7 +323,7 @@ impl ArrayFolder {
 
     /// The hosts with lease files.
     fn leased(&self) -> Result<Vec<Generation>, ControlError> {
-        let dir = self.path(HOSTS);
+        let dir = self.folder.path(HOSTS);
         let mut leased = Vec::new();
         for entry in std::fs::read_dir(&dir).map_err(ControlError::file("list", &dir))? {
             let name = entry.map_err(ControlError::file("list", &dir))?.file_name();
@@ -327,7 +340,7 @@ impl ArrayFolder {
     /// Removes heartbeat files without a lease, left by hosts that were suspended or killed during a renewal, and requests to them. The
     /// folder is locked.
     fn sweep(&self) -> Result<(), ControlError> {
-        let dir = self.path(HOSTS);
+        let dir = self.folder.path(HOSTS);
         for entry in std::fs::read_dir(&dir).map_err(ControlError::file("list", &dir))? {
             let path = entry.map_err(ControlError::file("list", &dir))?.path();
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -344,48 +357,43 @@ impl ArrayFolder {
     }
 
     pub(crate) fn begin_generations(&self) -> Result<(), ControlError> {
-        let path = self.path(GENERATIONS);
+        let path = self.folder.path(GENERATIONS);
         // An interrupted creation, or an array whose description was removed, may have left a counter: it is continued.
         if file::read::<Generations>(&path)?.is_none() {
-            self.replace(&path, &Generations { schema: file::SCHEMA, last: 0 }, Durability::Durable)?;
+            self.folder.replace(&path, &Generations { schema: file::SCHEMA, last: 0 }, Durability::Durable)?;
         }
         Ok(())
     }
 
     /// The last generation that was taken. Fails if the counter's file is missing, or can't be read.
     pub fn last_generation(&self) -> Result<u32, ControlError> {
-        let path = self.path(GENERATIONS);
+        let path = self.folder.path(GENERATIONS);
         if let Some(generations) = file::read::<Generations>(&path)? {
             return Ok(generations.last);
         }
-        self.describe()?;
+        self.folder.describe()?;
         Err(ControlError::GenerationsMissing { file: path })
     }
 
     /// A report with what only the folder adds.
     fn of_this_process(&self, report: LeaseReport) -> LeaseReport {
-        LeaseReport { origin: self.own_origin(), machine: MACHINE.clone(), ..report }
-    }
-
-    /// The origin of this process, for its records in this folder.
-    pub(crate) fn own_origin(&self) -> Option<Origin> {
-        Origin::own().map(|own| own.recorded_in(self.dir()))
+        LeaseReport { origin: self.folder.own_origin(), machine: MACHINE.clone(), ..report }
     }
 
     fn lease_path(&self, generation: Generation) -> PathBuf {
-        self.path(HOSTS).join(format!("{}.json", generation.0))
+        self.folder.path(HOSTS).join(format!("{}.json", generation.0))
     }
 
     fn renewals_path(&self, generation: Generation) -> PathBuf {
-        self.path(HOSTS).join(format!("{}.renewals", generation.0))
+        self.folder.path(HOSTS).join(format!("{}.renewals", generation.0))
     }
 
     fn end_path(&self, generation: Generation) -> PathBuf {
-        self.path(HOSTS).join(format!("{}.end", generation.0))
+        self.folder.path(HOSTS).join(format!("{}.end", generation.0))
     }
 
     fn heartbeat_path(&self, generation: Generation) -> PathBuf {
-        self.path(HOSTS).join(format!("{}.heartbeat", generation.0))
+        self.folder.path(HOSTS).join(format!("{}.heartbeat", generation.0))
     }
 }
 
@@ -487,312 +495,4 @@ fn nanos(span: Duration) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::MetadataService;
-    use crate::folder::tests::Scratch;
-    use braid_host_leases::Fence;
-    use std::collections::BTreeSet;
-    use std::os::unix::ffi::OsStrExt;
-    use std::path::Path;
-
-    const LEASE: Duration = Duration::from_secs(4);
-
-    fn at(seconds: u64) -> Moment {
-        LeaseTime { boot: "this".into(), elapsed: Duration::from_secs(seconds) }.into()
-    }
-
-    fn told() -> LeaseReport {
-        LeaseReport { revision: 3, machine: MACHINE.clone(), ..LeaseReport::default() }
-    }
-
-    #[test]
-    fn generations_never_repeat_under_concurrent_takers() {
-        let scratch = Scratch::new("takers");
-        let folder = scratch.array();
-        let mut taken = Vec::new();
-        std::thread::scope(|scope| {
-            let takers: Vec<_> = (0..4)
-                .map(|_| {
-                    let folder = folder.clone();
-                    scope.spawn(move || {
-                        (0..10).map(|_| folder.take_generation("test", &at(1)).unwrap()).collect::<Vec<_>>()
-                    })
-                })
-                .collect();
-            for taker in takers {
-                taken.extend(taker.join().unwrap());
-            }
-        });
-        assert_eq!(taken.iter().collect::<BTreeSet<_>>().len(), 40);
-        for generation in &taken {
-            folder.release(*generation).unwrap();
-        }
-        let next = folder.take_generation("test", &at(1)).unwrap();
-        assert!(taken.iter().all(|earlier| *earlier < next), "released generations are not reused");
-    }
-
-    #[test]
-    fn a_lost_counter_is_not_begun_again() {
-        let scratch = Scratch::new("counter");
-        let folder = scratch.array();
-        folder.take_generation("test", &at(1)).unwrap();
-        std::fs::remove_file(folder.path(GENERATIONS)).unwrap();
-        let error = folder.take_generation("test", &at(1)).unwrap_err();
-        assert!(matches!(error, ControlError::GenerationsMissing { .. }), "{error}");
-    }
-
-    #[test]
-    fn a_lease_lives_while_it_is_renewed_and_no_longer() {
-        let scratch = Scratch::new("lease");
-        let folder = scratch.array();
-        let generation = folder.take_generation("test", &at(10)).unwrap();
-        let live = |now: &Moment| folder.hosts(now, LEASE).unwrap()[0].live;
-        assert!(live(&at(14)));
-        assert!(!live(&at(15)));
-        let counters = BTreeMap::from([("operations".to_string(), 3)]);
-        let report = LeaseReport { counters, revision: 7, ..LeaseReport::default() };
-        folder.renew(generation, &at(13), report.clone()).unwrap();
-        folder.renew(generation, &at(14), report.clone()).unwrap();
-        assert!(live(&at(18)));
-        let shown = LeaseReport { machine: MACHINE.clone(), ..report };
-        assert_eq!(folder.hosts(&at(18), LEASE).unwrap()[0].report, shown);
-        assert!(!live(&at(19)));
-        assert!(!live(&LeaseTime { boot: "next".into(), elapsed: Duration::from_secs(15) }.into()), "another boot");
-        folder.release(generation).unwrap();
-        assert_eq!(folder.hosts(&at(15), LEASE).unwrap(), []);
-    }
-
-    #[test]
-    fn a_host_whose_lease_ran_out_is_fenced_and_can_not_come_back() {
-        let scratch = Scratch::new("fence");
-        let folder = scratch.array();
-        let dead = folder.take_generation("dead", &at(10)).unwrap();
-        let alive = folder.take_generation("alive", &at(10)).unwrap();
-        let ended = folder.take_generation("ended", &at(10)).unwrap();
-        folder.release(ended).unwrap();
-        let expired = folder.expire(alive, &at(11), LEASE).unwrap();
-        assert_eq!((expired.gone, expired.fence.except), (vec![], vec![dead, alive]));
-        folder.renew(alive, &at(14), told()).unwrap();
-        let Expired { gone, fence, .. } = folder.expire(alive, &at(15), LEASE).unwrap();
-        assert_eq!((gone, &fence), (vec![dead], &Fence { below: Generation(4), except: vec![alive] }));
-        let again = folder.expire(alive, &at(15), LEASE).unwrap();
-        assert_eq!((again.gone, &again.fence), (vec![dead], &fence), "returned until it is forgotten");
-        let events = folder.events().unwrap().0;
-        assert_eq!(events.iter().map(|event| event.kind).collect::<Vec<_>>(), [crate::EventKind::HostFenced]);
-        assert!(events[0].text.starts_with("the lease of host h1 (dead) is ended"), "{}", events[0].text);
-        assert!(
-            matches!(folder.renew(dead, &at(15), told()), Err(ControlError::LeaseLost { generation }) if generation == dead)
-        );
-        folder.forget(&[dead]).unwrap();
-        assert_eq!(folder.expire(alive, &at(15), LEASE).unwrap().gone, []);
-        assert!(folder.renew(dead, &at(15), told()).is_err(), "it can't be renewed after that either");
-        assert!(folder.take_generation("new", &at(15)).unwrap() >= fence.below, "a new host is never fenced");
-    }
-
-    #[test]
-    fn a_host_is_asked_to_end_and_no_later_one() {
-        let scratch = Scratch::new("asked");
-        let folder = scratch.array();
-        let (asked, other) =
-            (folder.take_generation("asked", &at(1)).unwrap(), folder.take_generation("other", &at(1)).unwrap());
-        folder.ask_to_end(asked).unwrap();
-        assert_eq!([asked, other].map(|host| folder.is_asked_to_end(host)), [true, false]);
-        folder.release(asked).unwrap();
-        assert!(!folder.is_asked_to_end(asked), "the request is removed with the lease");
-        // A request that comes late is removed with the next expiry.
-        folder.ask_to_end(asked).unwrap();
-        folder.expire(other, &at(2), LEASE).unwrap();
-        assert!(!folder.is_asked_to_end(asked));
-        let host = folder.hosts(&at(2), LEASE).unwrap().remove(0);
-        assert_eq!((host.process, host.report.origin), (Process::own(), None));
-    }
-
-    #[test]
-    fn one_host_is_fenced_and_no_other() {
-        let scratch = Scratch::new("one");
-        let folder = scratch.array();
-        let take = |what| folder.take_generation(what, &at(10)).unwrap();
-        let (silent, changer, later) = (take("silent"), take("changer"), take("later"));
-        assert_eq!(folder.expire_one(changer, &at(14), LEASE).unwrap(), LeaseEnd::Lives);
-        let fence = Fence { below: later, except: vec![silent] };
-        let expired = LeaseEnd::Ended(fence);
-        assert_eq!(folder.expire_one(changer, &at(15), LEASE).unwrap(), expired);
-        assert!(matches!(folder.renew(changer, &at(15), told()), Err(ControlError::LeaseLost { .. })));
-        folder.renew(silent, &at(15), told()).unwrap();
-        // It is returned until it is forgotten.
-        assert_eq!(folder.expire_one(changer, &at(15), LEASE).unwrap(), expired);
-        folder.forget(&[changer]).unwrap();
-        assert_eq!(folder.expire_one(changer, &at(15), LEASE).unwrap(), expired, "also if it is forgotten");
-    }
-
-    #[test]
-    fn an_empty_lease_of_a_power_loss_has_run_out() {
-        let scratch = Scratch::new("empty");
-        let folder = scratch.array();
-        let generation = folder.take_generation("test", &at(10)).unwrap();
-        let judge = folder.take_generation("judge", &at(10)).unwrap();
-        std::fs::write(folder.lease_path(generation), "").unwrap();
-        assert!(!folder.hosts(&at(10), LEASE).unwrap()[0].live);
-        let expired = folder.expire(judge, &at(10), LEASE).unwrap();
-        assert_eq!((expired.gone, expired.fence.except), (vec![generation], vec![judge]));
-        assert!(matches!(folder.renew(generation, &at(10), told()), Err(ControlError::LeaseLost { .. })));
-        folder.forget(&[generation]).unwrap();
-        assert_eq!(folder.hosts(&at(10), LEASE).unwrap().len(), 1);
-    }
-
-    #[test]
-    fn leases_are_renewed_while_another_process_holds_the_folder_s_lock() {
-        let scratch = Scratch::new("suspended");
-        let folder = scratch.array();
-        let generation = folder.take_generation("test", &at(10)).unwrap();
-        // A process may be suspended while it holds the lock.
-        let _lock = folder.lock().unwrap();
-        folder.renew(generation, &at(14), told()).unwrap();
-        let host = &folder.hosts(&at(18), LEASE).unwrap()[0];
-        assert_eq!((host.live, &host.report), (true, &told()));
-    }
-
-    #[test]
-    fn a_renewal_that_was_suspended_brings_no_lease_back() {
-        let scratch = Scratch::new("late");
-        let folder = scratch.array();
-        let take = |what| folder.take_generation(what, &at(10)).unwrap();
-        let (late, judge, ended) = (take("late"), take("judge"), take("ended"));
-        folder.renew(judge, &at(15), told()).unwrap();
-        folder.renew(ended, &at(15), told()).unwrap();
-        folder.release(ended).unwrap();
-        // Both had checked their leases before they were suspended.
-        let live =
-            || folder.hosts(&at(15), LEASE).unwrap().into_iter().filter(|host| host.live).map(|host| host.generation);
-        assert_eq!(folder.expire(judge, &at(15), LEASE).unwrap().gone, [late]);
-        folder.write_heartbeat(late, &heartbeat(Some(at(15).into()), told())).unwrap();
-        folder.write_heartbeat(ended, &heartbeat(Some(at(15).into()), told())).unwrap();
-        assert_eq!(live().collect::<Vec<_>>(), [judge]);
-        assert_eq!(folder.expire(judge, &at(15), LEASE).unwrap().gone, [late]);
-        assert!(folder.renew(late, &at(15), told()).is_err());
-        folder.forget(&[late]).unwrap();
-        folder.write_heartbeat(late, &heartbeat(Some(at(15).into()), told())).unwrap();
-        assert_eq!(live().collect::<Vec<_>>(), [judge]);
-        std::fs::write(file::temporary(&folder.heartbeat_path(ended)), "{").unwrap();
-        renewals::create(&folder.renewals_path(ended)).unwrap();
-        assert_eq!(folder.expire(judge, &at(15), LEASE).unwrap().gone, []);
-        let left = std::fs::read_dir(folder.path(HOSTS)).unwrap().count();
-        assert_eq!(left, 3, "late heartbeats are removed: the judge's lease and its two heartbeats stay");
-    }
-
-    #[test]
-    fn a_host_that_expires_others_keeps_its_lease_unless_it_was_expired_itself() {
-        let scratch = Scratch::new("judge");
-        let folder = scratch.array();
-        let (judge, other) =
-            (folder.take_generation("judge", &at(10)).unwrap(), folder.take_generation("other", &at(10)).unwrap());
-        assert_eq!(folder.expire(judge, &at(20), LEASE).unwrap().gone, [other]);
-        assert!(matches!(folder.expire_one(judge, &at(20), LEASE).unwrap(), LeaseEnd::Ended(_)));
-        let refused = folder.expire(judge, &at(20), LEASE);
-        assert!(matches!(refused, Err(ControlError::LeaseLost { generation }) if generation == judge));
-    }
-
-    #[test]
-    fn a_lease_is_renewed_where_no_file_can_be_made() {
-        let scratch = Scratch::new("no-inode");
-        let folder = scratch.array();
-        let host = folder.take_generation("test", &at(10)).unwrap();
-        // Folders in the way of the temporary file, as if there were no inode for one.
-        std::fs::create_dir_all(file::temporary(&folder.heartbeat_path(host)).join("full")).unwrap();
-        let live = |seconds| folder.hosts(&at(seconds), LEASE).unwrap()[0].live;
-        for seconds in [14, 15, 19] {
-            folder.renew(host, &at(seconds), told()).unwrap();
-        }
-        assert!(live(23) && !live(24));
-        // Where nothing can be written, the host learns that its lease is not over, or is.
-        let renewals = folder.renewals_path(host);
-        std::fs::remove_file(&renewals).unwrap();
-        std::fs::create_dir(&renewals).unwrap();
-        assert!(matches!(folder.renew(host, &at(20), told()), Err(ControlError::Unrenewed { .. })));
-        let lease = std::fs::read_to_string(folder.lease_path(host)).unwrap();
-        std::fs::write(folder.lease_path(host), lease.replace("\"expired\": false", "\"expired\": true")).unwrap();
-        assert!(matches!(folder.renew(host, &at(20), told()), Err(ControlError::LeaseLost { .. })));
-    }
-
-    #[test]
-    fn a_report_that_is_too_long_keeps_what_others_need() {
-        let scratch = Scratch::new("long-report");
-        let folder = scratch.array();
-        let host = folder.take_generation("test", &at(10)).unwrap();
-        let unreadable = crate::MountReport::of(1, Path::new(std::ffi::OsStr::from_bytes(b"/m\xff")));
-        assert_eq!(
-            (unreadable.directory.as_str(), unreadable.directory_bytes.as_deref()),
-            ("/m\u{fffd}", Some("2f6dff"))
-        );
-        let mut report = told();
-        report.counters = (0..1000).map(|number| (format!("counter_{number}"), number)).collect();
-        report.counters.insert(LOCK_REQUESTS.to_string(), 7);
-        // The longest path that can be mounted on.
-        report.mount = Some(crate::MountReport::of(1, Path::new(&"d".repeat(4096))));
-        folder.renew(host, &at(11), report).unwrap();
-        let seen = folder.hosts(&at(11), LEASE).unwrap().remove(0);
-        assert_eq!((seen.process, seen.report.mount.is_some()), (Process::own(), true));
-        assert_eq!((seen.report.revision, seen.report.counters), (3, BTreeMap::from([(LOCK_REQUESTS.to_string(), 7)])));
-        // A path of control characters is cut, and what nobody should have written is left out.
-        for (directory, is_kept) in [("\u{1}".repeat(1_400), true), ("d".to_string(), false)] {
-            let mount = Some(crate::MountReport::of(1, Path::new(&directory)));
-            let lock_server =
-                Some(crate::LockService { id: 0, address: "\u{1}".repeat(if is_kept { 10 } else { 2_000 }) });
-            folder.renew(host, &at(12), LeaseReport { mount, lock_server, ..told() }).unwrap();
-            let seen = folder.hosts(&at(12), LEASE).unwrap().remove(0);
-            assert_eq!((seen.report.revision, seen.report.mount.is_some()), (3, is_kept));
-        }
-    }
-
-    #[test]
-    fn a_list_of_hosts_that_is_too_long_is_published_as_cut() {
-        let scratch = Scratch::new("long-list");
-        let folder = scratch.array();
-        let host = folder.take_generation("test", &at(10)).unwrap();
-        for (count, is_cut) in [(10, false), (2_000, true)] {
-            let hosts: Vec<u32> = (1_000_000..1_000_000 + count).collect();
-            let (address, locks) = ("unix:mds".to_string(), Vec::new());
-            let server = MetadataService {
-                file_system: 1,
-                address,
-                serves: true,
-                settled: false,
-                hosts,
-                hosts_cut: false,
-                locks,
-            };
-            folder.renew(host, &at(11), LeaseReport { metadata_server: Some(server), ..told() }).unwrap();
-            let seen = folder.hosts(&at(11), LEASE).unwrap().remove(0).report.metadata_server.unwrap();
-            assert_eq!((seen.hosts_cut, seen.hosts.is_empty()), (is_cut, is_cut));
-        }
-    }
-
-    #[test]
-    fn processes_of_the_release_before_see_renewals_and_are_seen() {
-        let scratch = Scratch::new("mixed");
-        let folder = scratch.array();
-        let host = folder.take_generation("test", &at(10)).unwrap();
-        folder.renew(host, &at(14), told()).unwrap();
-        let path = folder.heartbeat_path(host);
-        let seen: Heartbeat = file::read(&path).unwrap().unwrap();
-        assert_eq!((seen.renewed_nanos, seen.report), (14_000_000_000, folder.of_this_process(told())));
-        std::fs::remove_file(folder.renewals_path(host)).unwrap();
-        let renewed = Heartbeat { schema: 2, boot: "this".into(), renewed_nanos: 20_000_000_000, report: told() };
-        file::replace(&path, &renewed, Durability::ThisBoot).unwrap();
-        assert!(folder.hosts(&at(24), LEASE).unwrap()[0].live);
-    }
-
-    #[test]
-    fn a_lease_that_an_earlier_release_renews_counts() {
-        let scratch = Scratch::new("earlier");
-        let folder = scratch.array();
-        let generation = folder.take_generation("test", &at(10)).unwrap();
-        let lease = r#"{"schema": 1, "pid": 7, "what": "up", "boot": "this", "renewed_nanos": 20000000000,
-            "report": {"counters": {}, "revision": 3}, "expired": false}"#;
-        std::fs::write(folder.lease_path(generation), lease).unwrap();
-        let host = &folder.hosts(&at(24), LEASE).unwrap()[0];
-        let told = LeaseReport { machine: None, ..told() };
-        assert_eq!((host.live, host.role.as_str(), &host.report), (true, "up", &told));
-    }
-}
+mod tests;

@@ -59,6 +59,7 @@ pub use description_file::new_array_id;
 pub use error::{ControlError, LockHolder};
 pub use event_log::{Event, EventCursor, EventKind, unix_millis_now, utc_now};
 pub use folder::{ArrayFolder, Refusal};
+pub use host_leases::HostLeases;
 pub use lease_reports::{
     HostEntry, LeaseReport, LockCounts, LockService, MetadataService, MountReport, RecoveryReport, WaitingReport,
     serving,

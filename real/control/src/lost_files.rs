@@ -91,7 +91,7 @@ mod tests {
             }
             let refusals = [
                 folder.describe().err(),
-                folder.take_generation("test", &now).err(),
+                folder.leases().take_generation("test", &now).err(),
                 folder.running().err(),
                 folder.events().err(),
             ];
@@ -110,7 +110,7 @@ mod tests {
         let folder = scratch.array();
         let description = folder.describe().unwrap();
         let now = LeaseTime { boot: "this".into(), elapsed: std::time::Duration::from_secs(1) }.into();
-        folder.take_generation("test", &now).unwrap();
+        folder.leases().take_generation("test", &now).unwrap();
         let supervision = folder.supervise().unwrap();
         assert!(matches!(supervision.restore_description(&description), Err(ControlError::ArrayExists { .. })));
         for name in ["array.json", "generations"] {
@@ -120,7 +120,7 @@ mod tests {
         supervision.restore_generations(70).unwrap();
         supervision.restore_generations(20).unwrap();
         assert_eq!((folder.describe().unwrap(), folder.known_generation().unwrap()), (description, Some(70)));
-        assert_eq!(folder.take_generation("test", &now).unwrap().0, 71);
+        assert_eq!(folder.leases().take_generation("test", &now).unwrap().0, 71);
         for state in [[1u8; 4], [2; 4]] {
             supervision.restore_monitor_state(&state).unwrap();
             assert_eq!(folder.monitor_state().unwrap(), Some(state.to_vec()));

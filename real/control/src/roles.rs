@@ -51,8 +51,8 @@ mod tests {
     fn roles_of_hosts_that_have_ended_are_known_and_the_oldest_are_forgotten() {
         let scratch = Scratch::new("roles");
         let folder = scratch.array();
-        let host = folder.take_generation("nbd a:1", &Moment::now()).unwrap();
-        folder.release(host).unwrap();
+        let host = folder.leases().take_generation("nbd a:1", &Moment::now()).unwrap();
+        folder.leases().release(host).unwrap();
         assert_eq!(
             ["nbd a:1", "nbd a:2", ""].map(|role| Roles::of(&folder).unwrap().contains(role)),
             [true, false, false]

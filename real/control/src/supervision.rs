@@ -62,7 +62,12 @@ impl ArrayFolder {
     pub fn original(&self) -> Option<Original> {
         let supervisor = self.published_run().map(|run| Process::found_in(self.dir(), run.supervisor, run.origin));
         let monitor = self.copied_monitor();
-        let hosts = self.hosts(&Moment::now(), Duration::ZERO).unwrap_or_default().into_iter().map(|host| host.process);
+        let hosts = self
+            .leases()
+            .hosts(&Moment::now(), Duration::ZERO)
+            .unwrap_or_default()
+            .into_iter()
+            .map(|host| host.process);
         let named = supervisor.into_iter().chain(monitor).chain(hosts);
         let running = named.filter_map(|process| process.in_original()).map(|(process, dir)| Original { process, dir });
         running.min_by_key(|original| original.dir.is_none())
@@ -237,12 +242,12 @@ mod tests {
         let folder = scratch.array();
         let supervision = folder.supervise().unwrap();
         supervision.publish(&RunningSet::begun(std::process::id())).unwrap();
-        let host = folder.take_generation("mount", &Moment::now()).unwrap();
-        folder.renew(host, &Moment::now(), crate::LeaseReport::default()).unwrap();
+        let host = folder.leases().take_generation("mount", &Moment::now()).unwrap();
+        folder.leases().renew(host, &Moment::now(), crate::LeaseReport::default()).unwrap();
         let copy = ArrayFolder::at(&scratch.path("copy"));
         let copied = std::process::Command::new("cp").arg("-a").arg(folder.dir()).arg(copy.dir()).status();
         assert!(copied.expect("there is a program cp").success());
-        let hosts = |folder: &ArrayFolder| folder.hosts(&Moment::now(), Duration::from_secs(60)).unwrap();
+        let hosts = |folder: &ArrayFolder| folder.leases().hosts(&Moment::now(), Duration::from_secs(60)).unwrap();
         let of = |folder: &ArrayFolder| {
             let host = hosts(folder).remove(0);
             let process = &host.process;

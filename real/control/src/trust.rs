@@ -139,8 +139,8 @@ mod tests {
     fn used(scratch: &Scratch) -> ArrayFolder {
         let folder = scratch.array();
         let now = LeaseTime { boot: "this".into(), elapsed: std::time::Duration::from_secs(1) }.into();
-        let host = folder.take_generation("test", &now).unwrap();
-        folder.renew(host, &now, crate::LeaseReport::default()).unwrap();
+        let host = folder.leases().take_generation("test", &now).unwrap();
+        folder.leases().renew(host, &now, crate::LeaseReport::default()).unwrap();
         folder.note_scrub(1, &crate::ScrubRecord::default()).unwrap();
         folder.record_event(&crate::event_texts::device_out(0, 0, None)).unwrap();
         let supervision = folder.supervise().unwrap();
@@ -197,7 +197,7 @@ mod tests {
             assert!(refused(folder.supervise().unwrap_err()));
             assert!(refused(folder.update(|_| Ok::<_, ControlError>(())).unwrap_err()));
             let now = LeaseTime { boot: "this".into(), elapsed: std::time::Duration::from_secs(2) }.into();
-            assert!(refused(folder.take_generation("test", &now).unwrap_err()));
+            assert!(refused(folder.leases().take_generation("test", &now).unwrap_err()));
             assert_eq!((all(&folder), mode(&path)), (files, open), "nothing was written, and no mode changed");
             set_mode(&path, before);
         }

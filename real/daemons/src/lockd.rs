@@ -65,7 +65,7 @@ impl LockDaemon {
         let (address, path) = (platform.address(), platform.disk_path());
         // Taken after the state file is locked: otherwise another process could take a later generation without holding the file.
         let taken = Moment::now();
-        let start = folder.take_generation(&format!("lock server {}", id.0), &taken)?;
+        let start = folder.leases().take_generation(&format!("lock server {}", id.0), &taken)?;
         let leases = folder.describe()?.leases();
         let renewer = Renewer::new(taken.into(), leases.host());
         let settings = limited(leases.settings());
@@ -94,7 +94,7 @@ impl LockDaemon {
             }
         };
         let outcome = daemon::run(running, keeping, seen, stage, || serving(&address)).await;
-        if let Err(error) = folder.release(start) {
+        if let Err(error) = folder.leases().release(start) {
             tracing::warn!("lock server {}: {error}", id.0);
         }
         outcome
@@ -118,7 +118,7 @@ async fn may_hold(folder: &ArrayFolder, start: Generation, leases: Leases) -> Re
     let begun = Moment::now();
     loop {
         let waited = Moment::now().since(&begun).unwrap_or_default();
-        let hosts = blocking(folder, move |folder| folder.hosts(&Moment::now(), leases.host())).await?;
+        let hosts = blocking(folder, move |folder| folder.leases().hosts(&Moment::now(), leases.host())).await?;
         let holds_nothing = |host: &HostEntry| {
             let waited = Moment::now().since(&begun).unwrap_or_default();
             let is_news = host.silent.is_some_and(|silent| silent < waited);
@@ -159,7 +159,7 @@ async fn keep(
         let counters: Metrics = view.counters();
         let lock_server = Some(published.clone());
         let report = LeaseReport { counters: counters.into_map(), lock_server, ..LeaseReport::default() };
-        let renewal = blocking(folder, move |folder| folder.renew(start, &now, report)).await;
+        let renewal = blocking(folder, move |folder| folder.leases().renew(start, &now, report)).await;
         let step = renewer.step(&Moment::now(), renewal_input(&renewal));
         if let Err(error) = renewal {
             match step {

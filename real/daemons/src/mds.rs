@@ -307,7 +307,7 @@ impl MetadataDaemon {
     }
 
     async fn look_up_roles(&self, roles: &mut BTreeMap<Generation, String>) {
-        let look = |folder: &ArrayFolder| folder.hosts(&Moment::now(), folder.describe()?.leases().host());
+        let look = |folder: &ArrayFolder| folder.leases().hosts(&Moment::now(), folder.describe()?.leases().host());
         let hosts = blocking(&self.folder, look).await.unwrap_or_default();
         roles.extend(hosts.into_iter().map(|host| (host.generation, host.role)));
         while roles.len() > ROLES_MAX {

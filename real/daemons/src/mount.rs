@@ -230,7 +230,9 @@ async fn await_deletion(folder: ArrayFolder, id: FileSystemId) {
 async fn await_request(folder: ArrayFolder, current: watch::Receiver<Generation>) {
     loop {
         let generation = *current.borrow();
-        if blocking(&folder, move |folder| Ok(folder.is_asked_to_end(generation))).await.is_ok_and(|is_asked| is_asked)
+        if blocking(&folder, move |folder| Ok(folder.leases().is_asked_to_end(generation)))
+            .await
+            .is_ok_and(|is_asked| is_asked)
         {
             return;
         }

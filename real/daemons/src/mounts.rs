@@ -53,8 +53,11 @@ pub struct StartedMount {
 /// The mounts of an array, on all machines.
 pub fn list(folder: &ArrayFolder) -> Result<Vec<RunningMount>, ControlError> {
     let lease = folder.describe()?.leases().host();
-    let hosts =
-        folder.hosts(&Moment::now(), lease)?.into_iter().filter(|host| host.goes_on() && !host.process.has_ended());
+    let hosts = folder
+        .leases()
+        .hosts(&Moment::now(), lease)?
+        .into_iter()
+        .filter(|host| host.goes_on() && !host.process.has_ended());
     let mounts = hosts.filter_map(|host| {
         let mount = host.report.mount?;
         let (generation, process) = (host.generation, host.process);
@@ -184,7 +187,7 @@ async fn end(folder: &ArrayFolder, mount: &RunningMount) -> bool {
         Ok(()) => {}
         Err(NotTold::Ended) => return true,
         Err(NotTold::Elsewhere | NotTold::Refused) => {
-            if let Err(error) = folder.ask_to_end(mount.generation) {
+            if let Err(error) = folder.leases().ask_to_end(mount.generation) {
                 tracing::warn!("can't ask {} to end: {error}", mount.process);
             }
         }

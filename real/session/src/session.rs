@@ -155,7 +155,7 @@ impl Session {
         }
         // The order matters: a process that puts a volume on hold either sees this host and waits for it, or this host sees the hold.
         let taken = Moment::now();
-        let generation = folder.take_generation(role, &taken)?;
+        let generation = folder.leases().take_generation(role, &taken)?;
         let description = folder.describe().inspect_err(|_| release(folder, generation))?;
         let config = HostConfig {
             generation,
@@ -358,7 +358,7 @@ pub fn require_up(folder: &ArrayFolder) -> Result<(), SessionError> {
 }
 
 fn release(folder: &ArrayFolder, generation: Generation) {
-    if let Err(error) = folder.release(generation) {
+    if let Err(error) = folder.leases().release(generation) {
         tracing::warn!("host {generation}: {error}");
     }
 }
@@ -422,7 +422,7 @@ impl LeaseRenewer {
                 mount,
                 ..LeaseReport::default()
             };
-            let renewal = blocking(&folder, move |folder| folder.renew(generation, &now, report)).await;
+            let renewal = blocking(&folder, move |folder| folder.leases().renew(generation, &now, report)).await;
             let step = machine.step(&Moment::now(), renewal_input(&renewal));
             if let Err(error) = renewal {
                 let error = Arc::new(error);
@@ -487,7 +487,7 @@ pub fn addresses(folder: &ArrayFolder) -> Result<Addresses, ControlError> {
     {
         found.insert(NodeId::Monitor, address);
     }
-    let hosts = folder.hosts(&Moment::now(), description.leases().lease())?;
+    let hosts = folder.leases().hosts(&Moment::now(), description.leases().lease())?;
     // In the order of generations: the later start of a server replaces the earlier one.
     for host in serving(&hosts) {
         if let Some(service) = &host.report.lock_server

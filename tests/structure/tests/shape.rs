@@ -50,12 +50,6 @@ const MANY_FIELDS: &[(&str, &str, usize, &str)] = &[
 
 /// Types with more methods than permitted.
 const MANY_METHODS: &[(&str, &str, usize, &str)] = &[
-    (
-        "real/control",
-        "ArrayFolder",
-        73,
-        "to be cut into an interface of the control protocol and what only a local folder has",
-    ),
     ("sim/cluster", "Cluster", 147, "what scenarios and activities reach into; the control plane is to be cut off"),
     ("sim/hostile", "Grammar", 81, "one method for each rule"),
 ];

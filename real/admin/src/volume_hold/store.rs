@@ -130,7 +130,7 @@ impl Questions {
 
     fn hosts(&self) -> Result<Vec<HostEntry>, Failure> {
         let (now, allowed) = self.judge.look(self.folder.describe()?.leases().lease());
-        let hosts = self.folder.hosts(&now, allowed)?;
+        let hosts = self.folder.leases().hosts(&now, allowed)?;
         // A lease that was only taken, such as the own one, does not show that others can renew theirs.
         let renewed = hosts.iter().filter(|host| !host.is_over && host.is_renewed);
         self.judge.discount(renewed.filter_map(|host| host.silent).min());
@@ -159,14 +159,14 @@ impl Questions {
         let answer = match command {
             Command::ListServers => self.list_servers()?,
             Command::EndLease { host } => {
-                let hosts = self.folder.hosts(&Moment::now(), Duration::ZERO)?;
+                let hosts = self.folder.leases().hosts(&Moment::now(), Duration::ZERO)?;
                 let has_ended = hosts.iter().any(|entry| entry.generation == host && entry.process.has_ended());
                 // A process that is gone renews nothing: a command that was killed can be repeated at once.
                 let allowed = if has_ended { Duration::ZERO } else { self.judge.allowed() };
-                Answer::Lease(self.folder.expire_one(host, &Moment::now(), allowed)?)
+                Answer::Lease(self.folder.leases().expire_one(host, &Moment::now(), allowed)?)
             }
             Command::ForgetLease { host } => {
-                self.folder.forget(&[host])?;
+                self.folder.leases().forget(&[host])?;
                 Answer::Yes
             }
             Command::ListHosts | Command::Watch => unreachable!("they wait"),
