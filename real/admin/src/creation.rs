@@ -272,7 +272,7 @@ pub fn check_multiple(what: &str, bytes: u64) -> Result<(), Failure> {
     }
     let nearest = (bytes / block).max(1) * block;
     Err(Failure::usage("bad-size", format!("{what}: {bytes} bytes is zero or not a multiple of 4 KiB"))
-        .hint(format!("use {nearest}, for example")))
+        .hint(format!("use {nearest}, for example; sizes can be written as 64MiB or 8G")))
 }
 
 /// Refuses a raw size that a device can't have.

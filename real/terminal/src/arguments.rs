@@ -77,10 +77,21 @@ pub fn ordering() -> impl TypedValueParser<Value = Ordering> {
 pub fn rate(text: &str) -> Result<u64, String> {
     match text {
         "none" => Ok(0),
-        _ => match size(text.strip_suffix("/s").unwrap_or(text))? {
+        _ => match limit(text.strip_suffix("/s").unwrap_or(text))? {
             0 => Err("a rate is more than nothing: `none` is no limit, and `braid rebuild pause` stops it".to_string()),
             rate => Ok(rate),
         },
+    }
+}
+
+/// Reads a limit for an argument. A few bytes are a slip of somebody who means MiB, unless they are written as bytes.
+pub fn limit(text: &str) -> Result<u64, String> {
+    let bytes = size(text)?;
+    match (1..1 << 20).contains(&bytes) && text.ends_with(|last: char| last.is_ascii_digit()) {
+        true => Err(format!(
+            "without a unit that is {bytes} bytes: write {text}MiB, {text}KiB, or {text}B if you mean that"
+        )),
+        false => Ok(bytes),
     }
 }
 
@@ -119,7 +130,12 @@ mod tests {
     #[test]
     fn rates_are_read_with_and_without_their_second() {
         assert_eq!((rate("50MiB/s"), rate("1G"), rate("none")), (Ok(50 << 20), Ok(1 << 30), Ok(0)));
-        assert!(rate("0").is_err() && rate("fast").is_err() && rate("1/min").is_err());
+        assert_eq!((rate("10B/s"), rate("0.5k"), rate("1048576")), (Ok(10), Ok(512), Ok(1 << 20)));
+        for (wrong, said) in
+            [("0", "none"), ("fast", "fast"), ("1/min", "1/min"), ("10", "10MiB"), ("1048575/s", "MiB")]
+        {
+            assert!(rate(wrong).is_err_and(|error| error.contains(said)), "{wrong}");
+        }
     }
 
     #[test]

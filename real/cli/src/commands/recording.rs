@@ -10,7 +10,7 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
     /// Where the recording stops; the daemon goes on
-    #[arg(long, value_name = "SIZE", default_value = "1GiB", requires = "record", value_parser = braid_terminal::arguments::size)]
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", requires = "record", value_parser = braid_terminal::arguments::limit)]
     record_limit: u64,
 }
 
