@@ -51,7 +51,7 @@ pub enum VolumeHealth {
 }
 
 /// The health of a file system.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum FileSystemHealth {
     /// A metadata server serves it.
     Serving,
@@ -64,6 +64,7 @@ pub enum FileSystemHealth {
     Creating,
     Deleting,
     /// The array is not up.
+    #[default]
     NotUp,
 }
 
@@ -238,14 +239,14 @@ fn breaks_a_stripe(volume: &VolumeDescription, devices: &[DeviceId]) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use braid_base::VolumeId;
     use braid_control::{MonitorReport, Process, ThrottleReport};
     use braid_layout::{Atomicity, Layout, RaidLevel};
     use braid_ordering::Ordering;
 
-    fn volume(scheme: RaidLevel, devices: u16) -> VolumeDescription {
+    pub(crate) fn volume(scheme: RaidLevel, devices: u16) -> VolumeDescription {
         VolumeDescription {
             id: VolumeId(1),
             bytes: 1 << 20,

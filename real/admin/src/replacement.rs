@@ -32,19 +32,20 @@ pub struct Replacement {
 
 impl Array {
     /// Gives a device another disk, which is rebuilt while the volumes stay in use. Returns when the device runs on that disk; with `wait`,
-    /// when it is rebuilt. Returns the disk, and the device's state. Errors: `no-such-device`, `no-such-spare`, `disk-too-small`,
-    /// `would-lose-data`, `other-devices-needed`, `disk-in-use`, `not-yet`, `not-up`.
+    /// when it is rebuilt. Returns the disk, the device's state, and where the previous disk lies, which is left as it is. Errors:
+    /// `no-such-device`, `no-such-spare`, `disk-too-small`, `would-lose-data`, `other-devices-needed`, `disk-in-use`, `not-yet`, `not-up`.
     pub async fn replace_device(
         &self,
         id: u16,
         replacement: Replacement,
-    ) -> Result<(DiskEntry, ReportedState), Failure> {
+    ) -> Result<(DiskEntry, ReportedState, PathBuf), Failure> {
         let Replacement { path, with_spare, size, overwrite, lose, wait } = replacement;
         size.map_or(Ok(()), |size| creation::check_device_size("--size", size))?;
         self.with_host("device replace", async |session| {
             let folder = session.folder();
             let description = folder.describe()?;
             let entry = device_lifecycle::find(&description, id)?;
+            let previous = entry.path(&folder.absolute());
             let needed = needed_blocks(&description, id)?;
             if !lose {
                 refuse_to_lose(&description, id)?;
@@ -87,7 +88,7 @@ impl Array {
             }
             let member_state =
                 device_lifecycle::report_of(folder, id)?.map_or(ReportedState::Returning, |device| device.member_state);
-            Ok((disk, member_state))
+            Ok((disk, member_state, previous))
         })
         .await
     }
@@ -204,25 +205,12 @@ fn too_small(id: u16, size: u64) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use braid_base::VolumeId;
-    use braid_layout::{Atomicity, Layout, RaidLevel};
-    use braid_ordering::Ordering;
 
     #[test]
     fn stripes_are_lost_that_lie_on_more_dead_devices_than_they_do_without() {
         let lost = |scheme: &str, devices: u16, stripes: u64, gone: &[u16]| {
-            let scheme: RaidLevel = scheme.parse().expect("the scheme is valid");
-            let layout = Layout::new(scheme, devices.into(), 16).expect("the ring is wide enough");
-            let volume = VolumeDescription {
-                id: VolumeId(1),
-                bytes: stripes * layout.stripe_blocks() * 4096,
-                layout,
-                devices: (0..devices).map(DeviceId).collect(),
-                ordering: Ordering::Timestamp,
-                atomicity: Atomicity::Implied,
-                parity_site: Default::default(),
-                moving: None,
-            };
+            let volume = crate::health::tests::volume(scheme.parse().expect("the scheme is valid"), devices);
+            let volume = VolumeDescription { bytes: stripes * volume.layout.stripe_blocks() * 4096, ..volume };
             let gone: Vec<_> = gone.iter().copied().map(DeviceId).collect();
             stripes_lost(&volume, gone[0], &gone)
         };

@@ -313,23 +313,13 @@ impl Scrubbed {
 mod tests {
     use super::*;
     use braid_base::DeviceId;
-    use braid_layout::{Atomicity, Layout, RaidLevel};
+    use braid_layout::RaidLevel;
     use braid_machine::Finding;
-    use braid_ordering::Ordering;
 
     const STRIPE: u64 = 2 * 16 * BLOCK_BYTES as u64;
 
     fn volume() -> VolumeDescription {
-        VolumeDescription {
-            id: VolumeId(1),
-            bytes: 10 * STRIPE,
-            layout: Layout::new(RaidLevel::Raid5 { data: 2 }, 3, 16).unwrap(),
-            devices: (0..3).map(DeviceId).collect(),
-            ordering: Ordering::Timestamp,
-            atomicity: Atomicity::Implied,
-            parity_site: Default::default(),
-            moving: None,
-        }
+        VolumeDescription { bytes: 10 * STRIPE, ..crate::health::tests::volume(RaidLevel::Raid5 { data: 2 }, 3) }
     }
 
     fn finding(found: Found, offset: u64) -> Finding {

@@ -12,6 +12,16 @@ pub fn failure(failure: &Failure, as_json: bool) -> ExitCode {
     ErrorReport { code, message, hint: hint.as_deref(), status: *exit as u8 }.print(as_json)
 }
 
+/// Prints the result of a command that is done, for people or for programs.
+pub fn done(
+    as_json: bool,
+    json: impl FnOnce() -> serde_json::Value,
+    text: impl FnOnce() -> String,
+) -> Result<ExitCode, Failure> {
+    output::print(as_json, json, text);
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Announces that a server serves, to the program that started it, or to the user.
 pub fn announce(as_json: bool, name: &str, address: &Address, more: serde_json::Value) {
     output::print(

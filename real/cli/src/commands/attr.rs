@@ -6,9 +6,8 @@ use crate::values::{As, ObjectName, Written, attribute, name, page, text, to_jso
 use braid_admin::failure::Failure;
 use braid_admin::object_operations::{self, Listed};
 use braid_client::{AttributeName, Error as ClientError, Object, RequestError, Value};
-use braid_terminal::Common;
 use braid_terminal::arguments::span;
-use braid_terminal::output;
+use braid_terminal::{Common, output};
 use serde_json::json;
 use std::process::ExitCode;
 use std::time::Duration;

@@ -1,8 +1,7 @@
 //! `braid up --background`: starts the same command in a process of its own, which has left the terminal, and returns when it is ready.
 
-use braid_admin::failure::Failure;
-use braid_admin::launch;
 use braid_admin::parent_process::this_program;
+use braid_admin::{Failure, launch};
 use braid_base::units::format_size;
 use braid_terminal::Signals;
 use serde_json::Value;

@@ -3,8 +3,7 @@
 use braid_admin::array::Array;
 use braid_admin::doctor::{CheckReport, Diagnosis, Finding};
 use braid_admin::failure::Failure;
-use braid_terminal::Common;
-use braid_terminal::output;
+use braid_terminal::{Common, output};
 use std::fmt::Write;
 use std::process::ExitCode;
 

@@ -1,10 +1,10 @@
 //! `braid down`: stops what `braid up` runs.
 
+use crate::report;
 use braid_admin::{Array, Failure};
 use braid_control::shell_word;
 use braid_daemons::mounts;
 use braid_terminal::Common;
-use braid_terminal::output;
 use serde_json::json;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -35,10 +35,9 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         );
     }
     let id = array.down(Duration::from_secs(arguments.wait)).await?;
-    output::print(
+    report::done(
         common.json,
         || json!({"schema": 2, "array": id.to_string(), "down": true}),
         || format!("the array in {} is down\n", array.folder().dir().display()),
-    );
-    Ok(ExitCode::SUCCESS)
+    )
 }

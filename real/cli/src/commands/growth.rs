@@ -1,5 +1,6 @@
 //! What `braid volume resize` and `braid fs resize` share: the new size on the command line, and the output.
 
+use crate::report;
 use braid_admin::Failure;
 use braid_admin::growth::Grown;
 use braid_base::units::format_size;
@@ -33,13 +34,12 @@ pub async fn run(
     let bar = output::waiting();
     let Grown { before, bytes } = grow(&name, size, &|state| bar.set_message(state.to_string())).await?;
     drop(bar);
-    output::print(
+    report::done(
         common.json,
         || json!({"schema": 2, what.replace(' ', "_"): name, "size_bytes": bytes, "previous_size_bytes": before}),
         || match bytes == before {
             true => format!("{what} {name} already has {}\n", format_size(bytes)),
             false => format!("{what} {name}: {} instead of {}\n", format_size(bytes), format_size(before)),
         },
-    );
-    Ok(ExitCode::SUCCESS)
+    )
 }

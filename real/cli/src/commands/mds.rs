@@ -1,13 +1,11 @@
 //! `braid mds`: the daemon of one metadata server.
 
 use crate::report;
-use braid_admin::failure::Failure;
-use braid_admin::parent_process;
+use braid_admin::{Failure, parent_process};
 use braid_base::NodeId;
 use braid_daemons::mds::MetadataDaemon;
 use braid_shell::Address;
-use braid_terminal::Common;
-use braid_terminal::Signals;
+use braid_terminal::{Common, Signals};
 use serde_json::json;
 use std::process::ExitCode;
 

@@ -1,13 +1,11 @@
 //! `braid monitord`: the daemon of the array's monitor.
 
 use crate::report;
-use braid_admin::failure::Failure;
-use braid_admin::parent_process;
+use braid_admin::{Failure, parent_process};
 use braid_base::NodeId;
 use braid_daemons::monitord::MonitorDaemon;
 use braid_shell::Address;
-use braid_terminal::Common;
-use braid_terminal::Signals;
+use braid_terminal::{Common, Signals};
 use serde_json::json;
 use std::process::ExitCode;
 use std::time::Duration;

@@ -1,13 +1,10 @@
 //! `braid nbd`: an additional NBD server for a running array.
 
-use braid_admin::failure::Failure;
-use braid_admin::parent_process;
+use braid_admin::{Failure, parent_process};
 use braid_control::WhenUnavailable;
 use braid_daemons::front_end::{self, NbdFrontEnd};
 use braid_shell::Address;
-use braid_terminal::Common;
-use braid_terminal::Signals;
-use braid_terminal::output;
+use braid_terminal::{Common, Signals, output};
 use serde_json::json;
 use std::process::ExitCode;
 

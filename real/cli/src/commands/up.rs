@@ -3,8 +3,7 @@
 use super::confirmation::{confirm, is_possible};
 use super::{background, service};
 use braid_admin::creation::{CreateOptions, LockAcquisition};
-use braid_admin::failure::Failure;
-use braid_admin::{doubts, parent_process};
+use braid_admin::{Failure, doubts, parent_process};
 use braid_base::DeviceId;
 use braid_base::units::{format_size, parse_size};
 use braid_control::{ArrayFolder, WhenUnavailable, shell_word};

@@ -72,8 +72,9 @@ fn a_disk_is_replaced_under_load_though_its_process_is_killed_meanwhile() {
     load.go_on();
     let before = text(&listed(&array)["devices"][2]["disk"]);
     let replaced = device(&array, &["replace", "2"]).done().json();
-    let file = array.dir().join("device-2.1.braid");
-    assert_eq!(replaced["file"], path_text(&file.canonicalize().expect("it exists")));
+    let path = |name: &str| array.dir().join(name).canonicalize().expect("it exists");
+    assert_eq!(replaced["file"], path_text(&path("device-2.1.braid")));
+    assert_eq!(replaced["previous_file"], path_text(&path("device-2.braid")));
     array.kill_device(2);
     array.await_status("it has everything", |status| status["devices"][2]["member_state"] == "in");
     let list = listed(&array);

@@ -1,11 +1,12 @@
 //! `braid device add`: adds a device, or a spare, to a running array.
 
 use super::overwriting;
+use crate::report;
 use braid_admin::device_operations::NewDevice;
 use braid_admin::{Array, Failure};
 use braid_base::units::format_size;
+use braid_terminal::Common;
 use braid_terminal::arguments::size;
-use braid_terminal::{Common, output};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,6 +17,10 @@ use std::process::ExitCode;
 /// the device from then on. Existing volumes do not change: only new volumes lie on the device, and
 /// volumes that `braid volume migrate` moves there, by the command that is printed. A spare holds no data: it fills the slot of the
 /// first device that stays out for longer than a time-out (`braid up --spare-after`).
+///
+/// A failure domain is a name for what fails at once: a shelf, a power supply, a machine. No two units of a stripe are put into one domain,
+/// so that its failure costs each stripe one unit, like that of a single device. For example, with two devices each in shelf-1, shelf-2
+/// and shelf-3, a volume of raid5:2+1 goes on when a whole shelf fails. A volume that is wider than the domains allow is refused.
 ///
 /// Examples:
 ///   braid device add                                  a file in the array's folder, as large as the other devices
@@ -29,7 +34,7 @@ pub struct Arguments {
     /// Its raw size [default: the whole raw disk; for a file, the size of the array's creation]
     #[arg(long, value_parser = size)]
     size: Option<u64>,
-    /// Its failure domain: no two units of a stripe lie on devices of one domain [default: a domain of its own]
+    /// Its failure domain, any name, such as the shelf that it is in: devices that fail together [default: a domain of its own]
     #[arg(long, conflicts_with = "spare")]
     domain: Option<String>,
     /// Add the disk as a spare, for a device that stays out
@@ -58,7 +63,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     };
     let path = disk.path(&array.folder().absolute());
     let hint = if id.is_some() && !common.json { use_it(&array).await? } else { String::new() };
-    output::print(
+    report::done(
         common.json,
         || json!({"schema": 2, "device": id, "spare": spare, "file": path, "size_bytes": disk.size, "disk": disk.disk.to_string()}),
         || {
@@ -68,8 +73,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
                 None => format!("spare {} is ready: {path}, {size}\n", disk.disk),
             }
         },
-    );
-    Ok(ExitCode::SUCCESS)
+    )
 }
 
 /// How volumes get to use a new device: the exact commands, or why not.

@@ -2,8 +2,7 @@
 
 use braid_admin::device_file::DeviceFile;
 use braid_admin::failure::{Exit, Failure};
-use braid_terminal::Common;
-use braid_terminal::output;
+use braid_terminal::{Common, output};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -2,15 +2,13 @@
 
 use super::array_id;
 use super::overwriting;
-use braid_admin::creation;
-use braid_admin::device_file;
-use braid_admin::failure::Failure;
+use crate::report;
+use braid_admin::{Failure, creation, device_file};
 use braid_base::units::format_size;
 use braid_base::{ArrayId, DeviceId};
 use braid_store::StoreConfig;
 use braid_terminal::Common;
 use braid_terminal::arguments::size;
-use braid_terminal::output;
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -45,10 +43,9 @@ pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     overwriting::confirm(Some(&file), overwrite, yes)?;
     creation::check_device_size("--size", size)?;
     device_file::create(&file, &StoreConfig { array, device: DeviceId(id), size }, overwrite)?;
-    output::print(
+    report::done(
         common.json,
         || json!({"schema": 2, "file": file.to_string_lossy(), "array": array.to_string(), "id": id, "size_bytes": size}),
         || format!("{}: device {} of array {array}, {}\n", file.display(), DeviceId(id), format_size(size)),
-    );
-    Ok(ExitCode::SUCCESS)
+    )
 }

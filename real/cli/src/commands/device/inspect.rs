@@ -1,10 +1,11 @@
 //! `braid device inspect`: prints the metadata of a device.
 
+use crate::report;
 use braid_admin::device_file::DeviceFile;
 use braid_admin::failure::Failure;
 use braid_base::units::format_size;
 use braid_terminal::Common;
-use braid_terminal::output::{self, table};
+use braid_terminal::output::table;
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -23,7 +24,7 @@ pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let device = DeviceFile::open_to_look(&arguments.file)?;
     let superblock = device.superblock();
     let geometry = &superblock.geometry;
-    output::print(
+    report::done(
         common.json,
         || {
             json!({
@@ -55,6 +56,5 @@ pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
                 line("checkpoints", superblock.checkpoint.to_string()),
             ])
         },
-    );
-    Ok(ExitCode::SUCCESS)
+    )
 }

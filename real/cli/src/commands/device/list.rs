@@ -1,11 +1,11 @@
 //! `braid device list`: prints the devices and spares of an array.
 
-use braid_admin::Array;
-use braid_admin::failure::Failure;
+use crate::report;
 use braid_admin::location::{DeviceOverview, Devices};
+use braid_admin::{Array, Failure};
 use braid_base::units::format_size;
 use braid_terminal::Common;
-use braid_terminal::output::{self, table};
+use braid_terminal::output::table;
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -17,8 +17,7 @@ pub struct Arguments {}
 pub fn run(_: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let array = Array::of(common.folder());
     let devices = array.devices()?;
-    output::print(common.json, || json(&array, &devices), || text(&devices));
-    Ok(ExitCode::SUCCESS)
+    report::done(common.json, || json(&array, &devices), || text(&devices))
 }
 
 fn json(array: &Array, Devices { devices, spares }: &Devices) -> serde_json::Value {

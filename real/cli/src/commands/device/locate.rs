@@ -1,8 +1,7 @@
 //! `braid device locate`: prints which bytes of volumes lie on which device.
 
-use braid_admin::Array;
-use braid_admin::failure::Failure;
 use braid_admin::location::{ByteLocation, DeviceContent, LocatedUnit, RelatedBlock, VolumePart};
+use braid_admin::{Array, Failure};
 use braid_base::units::format_size;
 use braid_terminal::Common;
 use braid_terminal::arguments::size;

@@ -1,7 +1,8 @@
 //! `braid device remove`: removes a device, or a spare, from a running array.
 
+use crate::report;
 use braid_admin::{Array, Failure};
-use braid_terminal::{Common, output};
+use braid_terminal::Common;
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -22,10 +23,9 @@ pub struct Arguments {
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let which = arguments.which;
     let path = Array::of(common.folder()).remove_device(&which).await?;
-    output::print(
+    report::done(
         common.json,
         || json!({"schema": 2, "removed": which, "file": path}),
         || format!("{which} was removed from the array; its file was not deleted: {}\n", path.display()),
-    );
-    Ok(ExitCode::SUCCESS)
+    )
 }

@@ -3,15 +3,13 @@
 use super::array_id;
 use crate::{memory, report};
 use braid_admin::device_file::{DeviceFile, Expected};
-use braid_admin::failure::Failure;
-use braid_admin::parent_process;
+use braid_admin::{Failure, parent_process};
 use braid_base::{ArrayId, DeviceId, NodeId};
 use braid_control::ArrayFolder;
 use braid_daemons::daemon::MonitorAt;
 use braid_daemons::device::DeviceDaemon;
 use braid_shell::Address;
-use braid_terminal::Common;
-use braid_terminal::Signals;
+use braid_terminal::{Common, Signals};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;

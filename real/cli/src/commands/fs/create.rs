@@ -1,11 +1,12 @@
 //! `braid fs create`: creates a file system on the devices of a running array.
 
+use crate::report;
 use braid_admin::shards::{Grouping, Placement, Protocol, ShardChoice, placement_of};
 use braid_admin::{Array, Failure, NewFileSystem};
 use braid_base::units::format_size;
 use braid_layout::RaidLevel;
+use braid_terminal::Common;
 use braid_terminal::arguments::size;
-use braid_terminal::{Common, output};
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -62,7 +63,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let servers = created.servers().len();
     let metadata: u64 = (0..servers).map(|shard| bytes(&created.metadata_volume(shard))).sum();
     let data = bytes(&created.data_volume());
-    output::print(
+    report::done(
         common.json,
         || {
             json!({"schema": 2, "file_system": {
@@ -78,8 +79,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
             };
             format!("file system {}: {data}, and {metadata} for metadata{served}\n", created.name)
         },
-    );
-    Ok(ExitCode::SUCCESS)
+    )
 }
 
 fn placement(text: &str) -> Result<Placement, String> {

@@ -1,8 +1,9 @@
 //! `braid fs delete`: deletes a file system with all its files.
 
 use crate::commands::confirmation::confirm_deletion;
+use crate::report;
 use braid_admin::{Array, Failure};
-use braid_terminal::{Common, output};
+use braid_terminal::Common;
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -30,6 +31,5 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         confirm_deletion("file system", "all its files", name)?;
     }
     array.delete_file_system(name, *force).await?;
-    output::print(common.json, || json!({"schema": 2, "deleted": name}), || format!("file system {name} is deleted\n"));
-    Ok(ExitCode::SUCCESS)
+    report::done(common.json, || json!({"schema": 2, "deleted": name}), || format!("file system {name} is deleted\n"))
 }

@@ -1,6 +1,7 @@
 //! `braid fs mount` and `braid fs unmount`: file systems in folders of this machine.
 
 use super::target::{put_name, put_names};
+use crate::report;
 use braid_admin::failure::Failure;
 use braid_base::quoting;
 use braid_control::WhenUnavailable;
@@ -98,12 +99,11 @@ pub async fn mount(arguments: Mount, common: &Common) -> Result<ExitCode, Failur
         put_name(&mut said, "directory", directory.as_os_str().as_encoded_bytes());
         said
     };
-    output::print(
+    report::done(
         common.json,
         || json!({"schema": 2, "mounts": started.iter().map(as_json).collect::<Vec<_>>()}),
         || started.iter().map(|mount| format!("{name} is mounted on {}\n", shown(&mount.directory))).collect(),
-    );
-    Ok(ExitCode::SUCCESS)
+    )
 }
 
 fn shown(directory: &Path) -> String {
@@ -117,10 +117,9 @@ pub async fn unmount(arguments: Unmount, common: &Common) -> Result<ExitCode, Fa
         unmounted.push(mounts::unmount(&common.folder(), directory, arguments.force).await?);
     }
     let bytes = unmounted.iter().map(|directory| directory.as_os_str().as_encoded_bytes().to_vec()).collect();
-    output::print(
+    report::done(
         common.json,
         || put_names("unmounted", bytes),
         || unmounted.iter().map(|directory| format!("{} is unmounted\n", shown(directory))).collect(),
-    );
-    Ok(ExitCode::SUCCESS)
+    )
 }

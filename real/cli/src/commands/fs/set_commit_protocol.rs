@@ -1,8 +1,9 @@
 //! `braid fs set-commit-protocol`: how the metadata servers of a file system commit operations on several shards.
 
+use crate::report;
 use braid_admin::Failure;
 use braid_admin::shards::{self, Grouping, Protocol};
-use braid_terminal::{Common, output};
+use braid_terminal::Common;
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -46,7 +47,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let Arguments { name, protocol, grouping } = arguments;
     let now = shards::set_commitment(&common.folder(), &name, protocol, grouping)?;
     let (protocol, grouping) = (&now.commit_protocol, &now.grouping);
-    output::print(
+    report::done(
         common.json,
         || json!({"schema": 2, "file_system": name, "commit_protocol": protocol, "grouping": grouping}),
         || {
@@ -54,8 +55,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
                 "file system {name}: operations on several metadata servers are committed by {protocol}, grouping {grouping}\n"
             )
         },
-    );
-    Ok(ExitCode::SUCCESS)
+    )
 }
 
 /// Parses the name of a protocol.

@@ -1,9 +1,9 @@
 //! `braid fs set-eviction`: how long a host may keep locks that others wait for.
 
-use braid_admin::failure::Failure;
-use braid_admin::file_systems;
+use crate::report;
+use braid_admin::{Failure, file_systems};
+use braid_terminal::Common;
 use braid_terminal::arguments::span;
-use braid_terminal::{Common, output};
 use serde_json::json;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -29,15 +29,14 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let Arguments { name, after } = arguments;
     let seconds = after.as_secs();
     file_systems::set_eviction(&common.folder(), &name, seconds)?;
-    output::print(
+    report::done(
         common.json,
         || json!({"schema": 2, "file_system": name, "evict_after_seconds": seconds}),
         || match seconds {
             0 => format!("file system {name}: hosts are not fenced for keeping locks\n"),
             seconds => format!("file system {name}: hosts that keep locks are fenced after {seconds} s\n"),
         },
-    );
-    Ok(ExitCode::SUCCESS)
+    )
 }
 
 /// Parses the time; zero is never.

@@ -1,17 +1,16 @@
 //! `braid fs status`: the file systems of an array, who serves them and who uses them.
 
 use crate::commands::status::{file_system_table, pid_text, within};
-use braid_admin::failure::Failure;
+use crate::report;
 use braid_admin::file_system_operations::FileSystemContent;
 use braid_admin::file_system_status::{ClientStatus, FileSystemStatus, ServerStatus};
 use braid_admin::health::FileSystemHealth;
 use braid_admin::metadata_room::MetadataRoom;
-use braid_admin::{Array, file_systems};
+use braid_admin::{Array, Failure, file_systems};
 use braid_base::Generation;
 use braid_base::units::format_size;
 use braid_control::ArrayDescription;
-use braid_terminal::Common;
-use braid_terminal::output;
+use braid_terminal::{Common, output};
 use serde_json::json;
 use std::path::Path;
 use std::process::ExitCode;
@@ -42,8 +41,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         };
         shown.push((status, content));
     }
-    output::print(common.json, || json(&shown, &description), || text(&shown, &common.folder().absolute()));
-    Ok(ExitCode::SUCCESS)
+    report::done(common.json, || json(&shown, &description), || text(&shown, &common.folder().absolute()))
 }
 
 fn json(shown: &[(FileSystemStatus, Option<FileSystemContent>)], description: &ArrayDescription) -> serde_json::Value {

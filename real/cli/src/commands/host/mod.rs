@@ -3,6 +3,7 @@
 mod fence_agent;
 
 use crate::commands::status::pid_text;
+use crate::report;
 use braid_admin::host_fencing::HostName;
 use braid_admin::{Array, Failure};
 use braid_base::Generation;
@@ -10,7 +11,7 @@ use braid_control::{ArrayDescription, HostEntry};
 use braid_daemons::front_end::is_for_nbd;
 use braid_session::is_usable;
 use braid_terminal::Common;
-use braid_terminal::output::{self, table};
+use braid_terminal::output::table;
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -113,19 +114,14 @@ fn list(array: &Array, common: &Common) -> Result<ExitCode, Failure> {
         }
         table(&rows)
     };
-    output::print(
-        common.json,
-        || json!({"schema": 2, "hosts": hosts.iter().map(as_json).collect::<Vec<_>>()}),
-        as_text,
-    );
-    Ok(ExitCode::SUCCESS)
+    report::done(common.json, || json!({"schema": 2, "hosts": hosts.iter().map(as_json).collect::<Vec<_>>()}), as_text)
 }
 
 async fn fence(array: &Array, name: &str, common: &Common) -> Result<ExitCode, Failure> {
     let fenced = array.fence_hosts(&HostName::read(name)).await?;
     let names: Vec<String> = fenced.hosts.iter().map(Generation::to_string).collect();
     let generations: Vec<u32> = fenced.hosts.iter().map(|host| host.0).collect();
-    output::print(
+    report::done(
         common.json,
         || json!({"schema": 2, "host": name, "generations": generations, "already_fenced": fenced.already, "final": true}),
         || match (fenced.already, names.is_empty()) {
@@ -133,6 +129,5 @@ async fn fence(array: &Array, name: &str, common: &Common) -> Result<ExitCode, F
             (true, _) => format!("host {name} was fenced before, or has ended\n"),
             (false, _) => format!("fenced for good: {}\n", names.join(", ")),
         },
-    );
-    Ok(ExitCode::SUCCESS)
+    )
 }

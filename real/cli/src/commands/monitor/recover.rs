@@ -1,12 +1,13 @@
 //! `braid monitor recover`: rebuilds the monitor's state, or the array's folder, from the devices.
 
+use crate::report;
 use braid_admin::recovery_operations::{RecoverOptions, Recovery};
 use braid_admin::state_from_devices::{DeviceFacts, Plan};
 use braid_admin::{Array, Failure};
 use braid_base::{DeviceId, MemberState};
 use braid_control::{ArrayDescription, ArrayFolder, shell_word};
 use braid_terminal::Common;
-use braid_terminal::output::{self, table};
+use braid_terminal::output::table;
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -55,8 +56,7 @@ pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let folder = common.folder();
     let Recovery { description, plan, restores_description } = Array::of(folder.clone()).recover(&options)?;
     let view = View { folder: &folder, description: &description, plan: &plan, dry_run, restores_description };
-    output::print(common.json, || view.json(), || view.text());
-    Ok(ExitCode::SUCCESS)
+    report::done(common.json, || view.json(), || view.text())
 }
 
 /// The output of a recovery.

@@ -1,9 +1,8 @@
 //! The output of following the resynchronisation of devices.
 
-use braid_admin::Array;
 use braid_admin::device_condition::span;
-use braid_admin::failure::{Exit, Failure};
 use braid_admin::recovery_follower::{FollowedDevice, LostInVolume, RecoveryFollower};
+use braid_admin::{Array, Exit, Failure};
 use braid_base::DeviceId;
 use braid_base::units::format_size;
 use braid_terminal::output;

@@ -2,6 +2,7 @@
 
 mod follow;
 
+use crate::report;
 use braid_admin::device_condition::{throttle_words, with_real_share};
 use braid_admin::healing_operations::{ThrottleChange, ThrottleReport};
 use braid_admin::snapshot::{ArraySnapshot, SnapshotReader};
@@ -9,7 +10,6 @@ use braid_admin::status::HealingStatus;
 use braid_admin::{Array, Failure};
 use braid_base::DeviceId;
 use braid_terminal::Common;
-use braid_terminal::output;
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -64,8 +64,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
             if look.running.is_some() {
                 look.require_monitor()?;
             }
-            output::print(common.json, || json(&look), || text(&look));
-            Ok(ExitCode::SUCCESS)
+            report::done(common.json, || json(&look), || text(&look))
         }
         (Some(Command::Pause), _) => set_throttle(common, |throttle| throttle.paused = true).await,
         (Some(Command::Resume), _) => set_throttle(common, |throttle| throttle.paused = false).await,
@@ -77,12 +76,11 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
 /// Changes the recovery throttle.
 async fn set_throttle(common: &Common, change: impl FnOnce(&mut ThrottleReport)) -> Result<ExitCode, Failure> {
     let ThrottleChange { before, throttle } = Array::of(common.folder()).set_throttle(change).await?;
-    output::print(
+    report::done(
         common.json,
         || json!({"schema": 2, "throttle": with_real_share(throttle), "previous_throttle": with_real_share(before)}),
         || format!("recovery throttle: {}\n", throttle_words(&throttle)),
-    );
-    Ok(ExitCode::SUCCESS)
+    )
 }
 
 fn json(look: &ArraySnapshot) -> serde_json::Value {

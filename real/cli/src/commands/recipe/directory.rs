@@ -1,6 +1,7 @@
 //! `braid recipe directory`: a directory, from a shell.
 
 use super::{In, id};
+use crate::report;
 use braid_admin::failure::Failure;
 use braid_admin::held::failure;
 use braid_base::ObjectId;
@@ -79,10 +80,7 @@ impl Command {
             Command::Insert(Insert { name, target, .. }) => {
                 let insert = directory.insert(name.clone().into(), ObjectId(*target));
                 match space.run(insert).await?.map_err(failure)? {
-                    Changed::Inserted => {
-                        output::print(as_json, || json!({"schema": 2, "inserted": name}), String::new);
-                        Ok(ExitCode::SUCCESS)
-                    }
+                    Changed::Inserted => report::done(as_json, || json!({"schema": 2, "inserted": name}), String::new),
                     Changed::Exists(ObjectId(other)) => {
                         let message = format!("the name '{name}' exists, with object {other}");
                         Err(Failure::failed("name-exists", message))
@@ -95,8 +93,7 @@ impl Command {
                 let expected = expect.map_or(Expected::Anything, |target| Expected::Object(ObjectId(target)));
                 match space.run(directory.remove(name.clone().into(), expected)).await?.map_err(failure)? {
                     Changed::Removed(ObjectId(target)) => {
-                        output::print(as_json, || json!({"schema": 2, "removed": name, "target": target}), String::new);
-                        Ok(ExitCode::SUCCESS)
+                        report::done(as_json, || json!({"schema": 2, "removed": name, "target": target}), String::new)
                     }
                     Changed::Absent => Err(absent(name)),
                     Changed::Other(ObjectId(other)) => {
@@ -108,8 +105,7 @@ impl Command {
             Command::LookUp(LookUp { name, .. }) => {
                 let entry = space.run(directory.look_up(name.clone().into())).await?.map_err(failure)?;
                 let ObjectId(target) = entry.ok_or_else(|| absent(name))?.object;
-                output::print(as_json, || json!({"schema": 2, "target": target}), || format!("{target}\n"));
-                Ok(ExitCode::SUCCESS)
+                report::done(as_json, || json!({"schema": 2, "target": target}), || format!("{target}\n"))
             }
             Command::Names(_) => {
                 let (mut names, mut after) = (Vec::new(), None);
@@ -126,7 +122,7 @@ impl Command {
                     }
                 }
                 names.sort();
-                output::print(
+                report::done(
                     as_json,
                     || {
                         let names = names.iter().map(|(name, target)| json!({"name": name, "target": target}));
@@ -136,8 +132,7 @@ impl Command {
                         let rows = names.iter().map(|(name, target)| vec![name.clone(), target.to_string()]);
                         output::table(&rows.collect::<Vec<_>>())
                     },
-                );
-                Ok(ExitCode::SUCCESS)
+                )
             }
         }
     }

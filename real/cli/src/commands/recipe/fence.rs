@@ -1,11 +1,11 @@
 //! `braid recipe fence`: fences that refuse late requests of former holders.
 
 use super::{In, attribute_of_user, id};
+use crate::report;
 use braid_admin::failure::{Exit, Failure};
 use braid_admin::held::failure;
 use braid_client::recipes::fencing_token::{Fence, RaiseError};
 use braid_client::{AttributeName, Object};
-use braid_terminal::output;
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -48,7 +48,6 @@ impl Command {
             }
             RaiseError::NoFence => Failure::usage("not-a-fence", error.to_string()),
         })?;
-        output::print(as_json, || json!({"schema": 2, "token": token}), String::new);
-        Ok(ExitCode::SUCCESS)
+        report::done(as_json, || json!({"schema": 2, "token": token}), String::new)
     }
 }

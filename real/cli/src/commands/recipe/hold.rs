@@ -2,6 +2,7 @@
 
 use super::supervisor::ITSELF;
 use super::{In, attribute_of_user, id, lease, own_name};
+use crate::report;
 use braid_admin::failure::Failure;
 use braid_admin::held::active_hold::{ActiveHold, HeldOutcome, of_counter, of_lead, of_lock};
 use braid_admin::held::running::HeldCommand;
@@ -11,7 +12,6 @@ use braid_client::recipes::lock::{self, LockOptions, Mode};
 use braid_client::{AttributeName, Object};
 use braid_terminal::Signals;
 use braid_terminal::arguments::span;
-use braid_terminal::output;
 use rustix::process::Signal;
 use serde_json::json;
 use std::ffi::OsString;
@@ -163,15 +163,14 @@ impl Lock {
                 let holders: Vec<String> = status.holders.iter().map(ToString::to_string).collect();
                 let waiting = status.waiting.map(|name| name.to_string());
                 let of_waiting = waiting.as_ref().map_or(String::new(), |name| format!("; {name} waits to write"));
-                output::print(
+                report::done(
                     as_json,
                     || {
                         let (mode, token) = (mode, status.token);
                         json!({"schema": 2, "mode": mode, "holders": holders, "waiting": waiting, "token": token})
                     },
                     || format!("{mode}{space}{}{of_waiting}; last token {}\n", holders.join(", "), status.token),
-                );
-                Ok(ExitCode::SUCCESS)
+                )
             }
         }
     }
@@ -218,7 +217,7 @@ impl Leader {
                 let fail_over = FailOver::new(id(object), structure.attribute, FailOverOptions::default());
                 let status = object.space().run(fail_over.leader()).await?.map_err(of_lead)?;
                 let leader = status.leader.map(|(name, progress)| (name.to_string(), progress));
-                output::print(
+                report::done(
                     as_json,
                     || {
                         let (name, progress) = leader.clone().unzip();
@@ -230,8 +229,7 @@ impl Leader {
                         }
                         None => format!("there is no leader; the last term was {}\n", status.term),
                     },
-                );
-                Ok(ExitCode::SUCCESS)
+                )
             }
         }
     }

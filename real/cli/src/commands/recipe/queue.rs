@@ -3,6 +3,7 @@
 use super::hold::status_of_signal;
 use super::supervisor::ITSELF;
 use super::{In, bytes, id, lease};
+use crate::report;
 use crate::values::Written;
 use braid_admin::failure::Failure;
 use braid_admin::held::consumer::{Consumed, Consumer};
@@ -10,9 +11,8 @@ use braid_admin::held::failure;
 use braid_admin::held::running::HeldCommand;
 use braid_client::Object;
 use braid_client::recipes::queue::{Queue, STATES_PAGE};
-use braid_terminal::Signals;
 use braid_terminal::arguments::span;
-use braid_terminal::output;
+use braid_terminal::{Signals, output};
 use serde_json::json;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -78,14 +78,12 @@ impl Command {
             Command::Put(Put { item, .. }) => {
                 let queue = Queue::new(id(object), Duration::ZERO);
                 let item = object.space().run(queue.put(bytes(item)?)).await?.map_err(failure)?.0;
-                output::print(as_json, || json!({"schema": 2, "item": item}), || format!("{item}\n"));
-                Ok(ExitCode::SUCCESS)
+                report::done(as_json, || json!({"schema": 2, "item": item}), || format!("{item}\n"))
             }
             Command::Work(work) => work.work(object, as_json).await,
             Command::Count(_) => {
                 let count = object.attributes(Some(STATES_PAGE)).await?.len();
-                output::print(as_json, || json!({"schema": 2, "items": count}), || format!("{count}\n"));
-                Ok(ExitCode::SUCCESS)
+                report::done(as_json, || json!({"schema": 2, "items": count}), || format!("{count}\n"))
             }
         }
     }

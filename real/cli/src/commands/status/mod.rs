@@ -7,8 +7,7 @@ mod watch;
 
 use braid_admin::failure::{Exit, Failure};
 use braid_admin::snapshot::SnapshotReader;
-use braid_terminal::Common;
-use braid_terminal::output;
+use braid_terminal::{Common, output};
 use serde_json::json;
 use status_output::View;
 use std::process::ExitCode;

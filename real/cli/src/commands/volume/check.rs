@@ -12,8 +12,8 @@ use std::process::ExitCode;
 ///
 /// Works while the volume is in use. Prints the numbers of stripes that are checked, bad (parity and data differ), unreadable (a block is
 /// damaged), and not checked. A stripe is not checked if a device is out or being resynchronised: it is served, but its redundancy can't
-/// be compared. Ends with status 4 if any stripe is bad or unreadable; those that are not checked don't count. If the volume is being
-/// migrated, only the stripes at the source are checked.
+/// be compared. Ends with status 4 if any stripe is bad or unreadable; those that are not checked don't count: if none could be checked, it
+/// says so (`checked` is 0 with --json) and ends with 0. If the volume is being migrated, only the stripes at the source are checked.
 ///
 /// Example: `braid volume check vol0 --reconstruct`
 #[derive(clap::Args)]
@@ -66,12 +66,16 @@ fn text(found: &Findings) -> String {
     let (bad, unreadable) = (found.bad.len(), found.unreadable.len());
     let checked = found.stripes - found.unchecked;
     let listed = |devices: &BTreeSet<DeviceId>| devices.iter().map(DeviceId::to_string).collect::<Vec<_>>().join(", ");
-    let mut text = format!("{checked} of {} stripes checked, {bad} bad, {unreadable} unreadable\n", found.stripes);
+    let mut text = match checked {
+        0 => format!("none of the {} stripes could be checked\n", found.stripes),
+        _ => format!("{checked} of {} stripes checked, {bad} bad, {unreadable} unreadable\n", found.stripes),
+    };
     if found.unchecked > 0 {
-        let devices = listed(&found.lacks);
+        let (are, they) = if found.lacks.len() == 1 { ("is", "it is") } else { ("are", "they are") };
         text += &format!(
-            "warning: {} stripes were not checked, because devices are not in: {devices}; check again when `braid status` shows them as in\n",
-            found.unchecked
+            "warning: {} stripes were not checked: {} {are} out or being resynchronised; check again once {they} back (`braid status`)\n",
+            found.unchecked,
+            listed(&found.lacks)
         );
     }
     if bad > 0 {
@@ -96,7 +100,14 @@ mod tests {
         assert_eq!((&shown["checked"], &shown["unchecked"]), (&6.into(), &4.into()));
         assert_eq!(shown["missing_devices"], Value::from(vec![2]));
         let said = text(&degraded);
-        assert!(said.starts_with("6 of 10 stripes checked") && said.contains("not in: d2"), "{said}");
+        assert!(said.starts_with("6 of 10 stripes checked") && said.contains(": d2 is out or"), "{said}");
+        let none = Findings { unchecked: 10, ..degraded.clone() };
+        assert!(
+            text(&none).starts_with("none of the 10 stripes could be checked\nwarning: 10 stripes"),
+            "{}",
+            text(&none)
+        );
+        assert_eq!(json("vol0", &none)["checked"], 0);
         let damaged = Findings { unreadable: vec![3], damaged: [DeviceId(1)].into(), ..degraded };
         assert!(text(&damaged).contains("[3], because of damaged blocks of d1"), "{}", text(&damaged));
         assert!(!text(&Findings { stripes: 10, ..Findings::default() }).contains("warning"));

@@ -1,12 +1,12 @@
 //! `braid volume create`: creates a volume on the devices of a running array.
 
+use crate::report;
 use braid_admin::{Array, Failure, NewVolume, parity_site};
 use braid_base::units::format_size;
 use braid_layout::{Atomicity, RaidLevel, SitePolicy};
 use braid_ordering::Ordering;
 use braid_terminal::Common;
 use braid_terminal::arguments::{self, atomicity, ordering, size};
-use braid_terminal::output;
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -81,7 +81,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         super::note_without_effect(parity_site::without_effect(&volume)?);
     }
     let uri = array.nbd_uri(&volume.name)?.filter(|_| !volume.attribute_volume);
-    output::print(
+    report::done(
         common.json,
         || json!({"schema": 2, "volume": super::json(&volume), "nbd": uri}),
         || {
@@ -95,6 +95,5 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
             let place = uri.as_deref().unwrap_or("serve it with `braid nbd`");
             format!("volume {name}: {size}, {layout}\n{place}\n")
         },
-    );
-    Ok(ExitCode::SUCCESS)
+    )
 }

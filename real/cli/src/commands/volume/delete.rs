@@ -1,15 +1,16 @@
 //! `braid volume delete`: deletes a volume with its content.
 
 use crate::commands::confirmation::confirm_deletion;
+use crate::report;
 use braid_admin::{Array, Failure};
 use braid_terminal::Common;
-use braid_terminal::output;
 use serde_json::json;
 use std::process::ExitCode;
 
 /// Delete a volume with its content
 ///
-/// Clients that still have it open get errors from then on. This can't be undone.
+/// Clients that still have it open get errors from then on. This can't be undone. Other volumes can use its space; the files of devices
+/// stay as large as they are (docs/operations.md, "Room on the host").
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The name of the volume
@@ -28,6 +29,5 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         confirm_deletion("volume", "its content", name)?;
     }
     array.delete_volume(name).await?;
-    output::print(common.json, || json!({"schema": 2, "deleted": name}), || format!("volume {name} is deleted\n"));
-    Ok(ExitCode::SUCCESS)
+    report::done(common.json, || json!({"schema": 2, "deleted": name}), || format!("volume {name} is deleted\n"))
 }

@@ -1,11 +1,11 @@
 //! `braid volume info`: prints the properties of a volume.
 
-use braid_admin::failure::Failure;
-use braid_admin::volumes;
+use crate::report;
+use braid_admin::{Failure, volumes};
 use braid_base::DeviceId;
 use braid_base::units::format_size;
 use braid_terminal::Common;
-use braid_terminal::output::{self, table};
+use braid_terminal::output::table;
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -22,7 +22,7 @@ pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let entry = volumes::find(&description, &arguments.name)?;
     let volume = volumes::describe(entry)?;
     let component = volume.component_blocks() * braid_base::BLOCK_BYTES as u64;
-    output::print(
+    report::done(
         common.json,
         || {
             json!({
@@ -64,6 +64,5 @@ pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
             }
             table(&lines)
         },
-    );
-    Ok(ExitCode::SUCCESS)
+    )
 }

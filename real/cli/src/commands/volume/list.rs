@@ -1,10 +1,11 @@
 //! `braid volume list`: prints the volumes of an array.
 
+use crate::report;
 use braid_admin::failure::Failure;
 use braid_base::units::format_size;
 use braid_control::VolumeState;
 use braid_terminal::Common;
-use braid_terminal::output::{self, table};
+use braid_terminal::output::table;
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -15,7 +16,7 @@ pub struct Arguments {}
 /// Prints the list.
 pub fn run(_: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let description = common.folder().describe()?;
-    output::print(
+    report::done(
         common.json,
         || json!({"schema": 2, "volumes": description.volumes.iter().map(super::json).collect::<Vec<_>>()}),
         || {
@@ -46,6 +47,5 @@ pub fn run(_: Arguments, common: &Common) -> Result<ExitCode, Failure> {
                 .collect();
             table(&rows)
         },
-    );
-    Ok(ExitCode::SUCCESS)
+    )
 }

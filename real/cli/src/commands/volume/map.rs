@@ -1,5 +1,6 @@
 //! `braid volume map`: prints the RAIDmap of a write (the parallel-RAID paper, Figure 7).
 
+use crate::report;
 use braid_admin::write_map::{Cell, MapBand, MapDevice, MapSite, Receiver, Role, Transfers, WriteMap};
 use braid_admin::{Array, Failure};
 use braid_base::BlockRange;
@@ -9,7 +10,7 @@ use braid_control::ReportedState;
 use braid_layout::{Method, ParitySite, SitePolicy};
 use braid_terminal::Common;
 use braid_terminal::arguments::size;
-use braid_terminal::output::{self, table};
+use braid_terminal::output::table;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -51,8 +52,7 @@ pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let Arguments { name, offset, length, parity_site } = arguments;
     let map = Array::of(common.folder()).map_write(&name, offset, length, parity_site)?;
     let (json, text) = (|| json_of(&name, offset, length, &map), || text_of(&name, offset, length, &map));
-    output::print(common.json, json, text);
-    Ok(ExitCode::SUCCESS)
+    report::done(common.json, json, text)
 }
 
 fn text_of(name: &str, offset: u64, length: u64, map: &WriteMap) -> String {

@@ -1,5 +1,6 @@
 //! `braid volume migrate`: moves a volume to other devices or another layout while it is in use.
 
+use crate::report;
 use braid_admin::migration::{Migrated, MigrationTarget, Watcher};
 use braid_admin::{Array, Failure};
 use braid_base::DeviceId;
@@ -85,7 +86,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     drop(bars);
     let Migrated { volume: after, copied } = outcome?;
     let seconds = begun.elapsed().as_secs_f64();
-    output::print(
+    report::done(
         common.json,
         || json!({"schema": 2, "volume": super::json(&after), "copied_bytes": copied, "seconds": seconds}),
         || {
@@ -98,6 +99,5 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
                 }
             }
         },
-    );
-    Ok(ExitCode::SUCCESS)
+    )
 }

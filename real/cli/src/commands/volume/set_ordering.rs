@@ -1,10 +1,10 @@
 //! `braid volume set-ordering`: changes the ordering of a volume while hosts use it.
 
+use crate::report;
 use braid_admin::volume_operations::OrderingChange;
 use braid_admin::{Array, Failure};
 use braid_ordering::Ordering;
-use braid_terminal::Common;
-use braid_terminal::output;
+use braid_terminal::{Common, output};
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -32,13 +32,12 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let OrderingChange { before, changed } =
         array.set_ordering(&name, ordering, |what| bar.set_message(what.to_string())).await?;
     drop(bar);
-    output::print(
+    report::done(
         common.json,
         || json!({"schema": 2, "volume": name, "ordering": ordering.name(), "previous_ordering": before, "changed": changed}),
         || match changed {
             true => format!("volume {name}: {ordering} instead of {before}\n"),
             false => format!("volume {name} already has the ordering {ordering}\n"),
         },
-    );
-    Ok(ExitCode::SUCCESS)
+    )
 }

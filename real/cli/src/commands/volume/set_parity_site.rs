@@ -1,10 +1,10 @@
 //! `braid volume set-parity-site`: changes where the parity of a volume is computed, while hosts use it.
 
+use crate::report;
 use braid_admin::parity_site::ParitySiteChange;
 use braid_admin::{Array, Failure};
 use braid_layout::SitePolicy;
-use braid_terminal::Common;
-use braid_terminal::{arguments, output};
+use braid_terminal::{Common, arguments};
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -38,7 +38,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     if site != SitePolicy::Originator {
         super::note_without_effect(without_effect);
     }
-    output::print(
+    report::done(
         common.json,
         || {
             json!({
@@ -63,6 +63,5 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
             }
             text
         },
-    );
-    Ok(ExitCode::SUCCESS)
+    )
 }

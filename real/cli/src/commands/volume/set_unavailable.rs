@@ -2,8 +2,7 @@
 
 use braid_admin::{Array, Failure, file_systems};
 use braid_control::WhenUnavailable;
-use braid_terminal::Common;
-use braid_terminal::output;
+use braid_terminal::{Common, output};
 use serde_json::json;
 use std::process::ExitCode;
 
