@@ -86,22 +86,28 @@ pub fn release_lock(pid: u32) -> String {
 impl Failure {
     /// The command failed.
     pub fn failed(code: &str, message: impl Into<String>) -> Failure {
-        Failure { code: code.to_string(), message: message.into(), hint: None, exit: Exit::Failed }
+        Failure::ended(Exit::Failed, code, message)
     }
 
     /// The arguments are invalid.
     pub fn usage(code: &str, message: impl Into<String>) -> Failure {
-        Failure { exit: Exit::Usage, ..Failure::failed(code, message) }
+        Failure::ended(Exit::Usage, code, message)
     }
 
     /// Something does not exist, or is unreachable.
     pub fn unreachable(code: &str, message: impl Into<String>) -> Failure {
-        Failure { exit: Exit::Unreachable, ..Failure::failed(code, message) }
+        Failure::ended(Exit::Unreachable, code, message)
     }
 
     /// Data is lost, or a check found an error.
     pub fn data_lost(code: &str, message: impl Into<String>) -> Failure {
-        Failure { exit: Exit::DataLost, ..Failure::failed(code, message) }
+        Failure::ended(Exit::DataLost, code, message)
+    }
+
+    /// That something does not exist has one status, whichever command looks for it.
+    fn ended(exit: Exit, code: &str, message: impl Into<String>) -> Failure {
+        let exit = if code.starts_with("no-such-") { Exit::Unreachable } else { exit };
+        Failure { code: code.to_string(), message: message.into(), hint: None, exit }
     }
 
     /// The array is not up.
@@ -207,12 +213,6 @@ impl From<&ControlError> for Failure {
     }
 }
 
-impl From<ControlError> for Failure {
-    fn from(error: ControlError) -> Failure {
-        Failure::from(&error)
-    }
-}
-
 impl From<&SessionError> for Failure {
     fn from(error: &SessionError) -> Failure {
         let message = error.to_string();
@@ -271,12 +271,6 @@ impl From<&DescriptionError> for Failure {
     }
 }
 
-impl From<DescriptionError> for Failure {
-    fn from(error: DescriptionError) -> Failure {
-        Failure::from(&error)
-    }
-}
-
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Failure {
         let message = refusal.to_string();
@@ -291,12 +285,6 @@ impl From<Refusal> for Failure {
             Refusal::NumbersUsed => Failure::failed("no-number", message),
             Refusal::Description(error) => Failure::from(&error),
         }
-    }
-}
-
-impl From<SessionError> for Failure {
-    fn from(error: SessionError) -> Failure {
-        Failure::from(&error)
     }
 }
 
@@ -498,6 +486,17 @@ impl From<std::io::Error> for Failure {
     }
 }
 
+macro_rules! failures_by_reference {
+    ($($error:ty),*) => {$(
+        impl From<$error> for Failure {
+            fn from(error: $error) -> Failure {
+                Failure::from(&error)
+            }
+        }
+    )*};
+}
+failures_by_reference!(ControlError, DescriptionError, SessionError);
+
 macro_rules! usage_failures {
     ($($error:ty => $code:literal),*) => {$(
         impl From<$error> for Failure {
@@ -548,6 +547,18 @@ fn disk_full(message: String) -> Failure {
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn what_does_not_exist_has_one_status_whichever_command_looks_for_it() {
+        for what in ["volume", "file-system", "device", "host", "spare", "shard", "lock-server", "file", "object"] {
+            let code = format!("no-such-{what}");
+            let all: [fn(&str, &'static str) -> Failure; 4] =
+                [Failure::failed, Failure::usage, Failure::unreachable, Failure::data_lost];
+            assert_eq!(all.map(|failure| failure(&code, "").exit), [Exit::Unreachable; 4], "{what}");
+        }
+        let (failed, usage) = (Failure::failed("busy", ""), Failure::usage("bad-size", ""));
+        assert_eq!((failed.exit, usage.exit), (Exit::Failed, Exit::Usage));
+    }
 
     #[test]
     fn a_folder_of_the_array_that_is_closed_to_its_owner_gets_the_command_that_opens_it() {

@@ -73,9 +73,8 @@ impl Array {
             && !Roles::of(self.folder())?.contains(role)
         {
             let message = format!("no host has had the role '{role}'");
-            return Err(
-                Failure::usage("no-such-host", message).hint("`braid host list` lists the hosts with their roles")
-            );
+            return Err(Failure::unreachable("no-such-host", message)
+                .hint("`braid host list` lists the hosts with their roles"));
         }
         if hosts.is_empty() {
             return Ok(FencedHosts { hosts, already });
@@ -83,7 +82,7 @@ impl Array {
         self.with_host("host fence", async |session| {
             if let Some(host) = hosts.iter().find(|host| host.0 == 0 || **host >= session.generation()) {
                 let message = format!("there is no host {host}");
-                return Err(Failure::usage("no-such-host", message).hint("`braid host list` lists the hosts"));
+                return Err(Failure::unreachable("no-such-host", message).hint("`braid host list` lists the hosts"));
             }
             for host in &hosts {
                 fence_one(session, *host).await?;

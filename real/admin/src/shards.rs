@@ -97,7 +97,7 @@ pub fn server(entry: &FileSystemEntry, shard: usize) -> Result<FileSystemId, Fai
             0 => format!("one metadata server serves file system '{name}': it has no shard {shard}"),
             last => format!("file system '{name}' has the shards 0 to {last}"),
         };
-        Failure::usage("no-such-shard", message)
+        Failure::unreachable("no-such-shard", message)
     })
 }
 

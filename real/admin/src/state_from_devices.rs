@@ -208,7 +208,7 @@ pub fn plan(
     anyway: bool,
 ) -> Result<Plan, Failure> {
     if let Some(stranger) = without.iter().find(|device| description.device(device.0).is_none()) {
-        return Err(Failure::usage("no-such-device", format!("the array has no device {stranger}")));
+        return Err(Failure::unreachable("no-such-device", format!("the array has no device {stranger}")));
     }
     match look_at_state(folder, description, &devices)? {
         StateFile::Bad(_) => {}

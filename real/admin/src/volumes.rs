@@ -256,7 +256,7 @@ pub(crate) fn chosen_domains(
     if let Some(stranger) =
         chosen.into_iter().flatten().find(|id| description.ready_devices().all(|device| device.id != **id))
     {
-        return Err(Failure::usage("no-such-device", format!("the array has no device {stranger}")));
+        return Err(Failure::unreachable("no-such-device", format!("the array has no device {stranger}")));
     }
     let is_chosen = |id: u16| chosen.is_none_or(|chosen| chosen.contains(&id));
     let devices = description.ready_devices().filter(|device| is_chosen(device.id));

@@ -36,7 +36,7 @@ impl LockDaemon {
         let servers = description.creation.lock_servers;
         if id.0 >= servers {
             let message = format!("the array has no lock server {}: its lock servers are 0 to {}", id.0, servers - 1);
-            return Err(Failure::usage("no-such-lock-server", message)
+            return Err(Failure::unreachable("no-such-lock-server", message)
                 .hint("their number was set at creation by `braid up --lock-servers`"));
         }
         let message = format!("lock server {} is already running, in another process", id.0);

@@ -46,7 +46,7 @@ fn a_volume_lies_on_chosen_devices_and_a_file_system_grows_while_it_is_used() {
     let mut devices: Vec<u64> = volume["volume"]["devices"].as_array().expect("a list").iter().map(number).collect();
     devices.sort_unstable();
     assert_eq!(devices, [1, 3]);
-    array.braid(&["volume", "create", "x", "--size", "1MiB", "--devices", "1,9"]).refused(2, "no-such-device");
+    array.braid(&["volume", "create", "x", "--size", "1MiB", "--devices", "1,9"]).refused(3, "no-such-device");
     for (name, servers) in [("one", "1"), ("more", "2")] {
         array.braid(&["fs", "create", name, "--size", "16MiB", "--servers", servers]).done();
         let file = array.scratch().path("large");

@@ -197,7 +197,7 @@ fn a_cluster_manager_fences_a_server_by_its_role() {
     let again = array.braid(&["host", "fence", &format!("h{generation}")]).done().json();
     assert_eq!((&again["already_fenced"], &again["final"]), (&true.into(), &true.into()));
     for nobody in ["h4000000", "h0", "", "d3", "nbd 127.0.0.1:1081O", "nbd 127.0.0.1:1"] {
-        array.braid(&["host", "fence", nobody]).refused(2, "no-such-host");
+        array.braid(&["host", "fence", nobody]).refused(3, "no-such-host");
     }
     assert_eq!(fence_agent(&array, "action=off").0, Some(1), "no host is named");
     array.assert_sound("vol0");

@@ -82,7 +82,7 @@ fn volumes_that_are_not_there_or_can_not_be_are_refused() {
         assert!(said.contains(ordering), "it says what there is: {said}");
     }
     array.braid(&["volume", "set-ordering", "nothing", "none"]).refused(3, "no-such-volume");
-    array.braid(&["lockd", "--id", "1"]).refused(2, "no-such-lock-server");
+    array.braid(&["lockd", "--id", "1"]).refused(3, "no-such-lock-server");
     array.braid(&["volume", "create", "vol0", "--size", "4MiB"]).refused(1, "volume-exists");
     // The array is intact: a valid command succeeds.
     array.braid(&["volume", "create", "x", "--size", "4MiB"]).done();

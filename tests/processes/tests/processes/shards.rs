@@ -306,7 +306,7 @@ fn a_server_of_a_shard_that_is_started_by_hand_is_found_at_its_address() {
     wait(files.create_dir("/a")).expect("it works");
     let usage = array.braid(&["mds", NAME]).refused(2, "no-shard");
     assert!(usage.contains("braid mds home --shard 1"), "{usage}");
-    array.braid(&["mds", NAME, "--shard", "2"]).refused(2, "no-such-shard");
+    array.braid(&["mds", NAME, "--shard", "2"]).refused(3, "no-such-shard");
     let before = server(&array, 1).expect("it is served");
     let arguments = ["mds", NAME, "--shard", "1", "--array", path_text(array.dir()), "--json"];
     let log = array.scratch().path("mds.log");

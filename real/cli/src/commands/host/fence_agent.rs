@@ -110,7 +110,7 @@ async fn perform(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
                 println!("{},{}{}", host.role, host.generation, if action == "list" { "" } else { ",on" });
             }
         }
-        other => return Err(Failure::usage("no-such-action", format!("'{other}' is no action of this agent"))),
+        other => return Err(Failure::usage("bad-action", format!("'{other}' is no action of this agent"))),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,6 +1,7 @@
 //! `braid recipe list`: a linked list, from a shell.
 
 use super::{In, bytes, id};
+use crate::report;
 use crate::values::{Written, text, to_json};
 use braid_admin::failure::Failure;
 use braid_admin::held::failure;
@@ -69,19 +70,15 @@ impl Command {
                 };
                 match space.run(list.insert(place, bytes(item)?)).await?.map_err(failure)? {
                     Inserted::Inserted(Node(node)) => {
-                        output::print(as_json, || json!({"schema": 2, "node": node}), || format!("{node}\n"));
-                        Ok(ExitCode::SUCCESS)
+                        report::done(as_json, || json!({"schema": 2, "node": node}), || format!("{node}\n"))
                     }
-                    Inserted::PlaceGone => Err(Failure::failed("no-such-node", "that node is not in the list")),
+                    Inserted::PlaceGone => Err(Failure::unreachable("no-such-node", "that node is not in the list")),
                 }
             }
             Command::Remove(Remove { node, .. }) => {
                 match space.run(list.remove(Node(*node), None)).await?.map_err(failure)? {
-                    Removed::Removed => {
-                        output::print(as_json, || json!({"schema": 2, "removed": node}), String::new);
-                        Ok(ExitCode::SUCCESS)
-                    }
-                    Removed::Gone => Err(Failure::failed("no-such-node", "that node is not in the list")),
+                    Removed::Removed => report::done(as_json, || json!({"schema": 2, "removed": node}), String::new),
+                    Removed::Gone => Err(Failure::unreachable("no-such-node", "that node is not in the list")),
                 }
             }
             Command::Show(_) => {
@@ -93,15 +90,14 @@ impl Command {
                 }
                 let rows = items.iter().map(|(node, item)| Ok(vec![node.to_string(), text(item, None)?]));
                 let rows = rows.collect::<Result<Vec<_>, Failure>>()?;
-                output::print(
+                report::done(
                     as_json,
                     || {
                         let items = items.iter().map(|(node, item)| json!({"node": node, "item": to_json(item)}));
                         json!({"schema": 2, "items": items.collect::<Vec<_>>()})
                     },
                     || output::table(&rows),
-                );
-                Ok(ExitCode::SUCCESS)
+                )
             }
         }
     }
