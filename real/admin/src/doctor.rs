@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | [`finding`] | findings, and what could not be checked |
 //! | [`examination`] | everything that checks look at: a snapshot of the array, its files, and the processes on this machine |
-//! | `services` | monitor, devices, lock servers, metadata servers, their crashes, and volumes |
+//! | `services` | monitor, devices, lock servers, metadata servers, their crashes, mounts, and volumes |
 //! | `time` | clocks, leases, and transactions that nobody decides |
 //! | `capacity` | tables, journals, memory and file systems that are nearly full |
 //! | `device_files` | the files and disks of devices |
@@ -41,66 +41,61 @@ pub struct Check {
     /// What it looks at.
     pub looks_at: &'static str,
     look: fn(&Examination, &mut Findings),
+    /// True if it looks at processes, so that it needs an array that is up.
+    needs_up: bool,
 }
 
 /// All checks, in the order of their report.
-pub const CHECKS: [Check; 16] = [
-    Check {
-        name: "folder",
-        looks_at: "whether the array's folder can be written, who holds its lock, and whether it is a copy of one in use",
-        look: files::folder,
-    },
-    Check {
-        name: "start",
-        looks_at: "whether an array that is down could be started: its files, compared with what its devices say",
-        look: files::start,
-    },
-    Check {
-        name: "daemons",
-        looks_at: "whether the monitor, the devices, the lock servers and the metadata servers serve",
-        look: services::daemons,
-    },
-    Check {
-        name: "volumes",
-        looks_at: "whether volumes are served with full redundancy, and ranges that are lost",
-        look: services::volumes,
-    },
-    Check { name: "crashes", looks_at: "daemons whose processes crashed within the last day", look: services::crashes },
-    Check { name: "clocks", looks_at: "the wall clocks of devices and hosts", look: time::clocks },
-    Check { name: "leases", looks_at: "leases that are not renewed", look: time::leases },
-    Check {
-        name: "transactions",
-        looks_at: "transactions that stay undecided on devices, though their hosts are gone or should have ended them",
-        look: time::transactions,
-    },
-    Check { name: "tables", looks_at: "the fill of journals and of tables with a bound", look: capacity::tables },
-    Check {
-        name: "space",
-        looks_at: "the free space of devices and of the file systems that hold their files, and requests refused for want of space",
-        look: capacity::space,
-    },
-    Check {
-        name: "memory",
-        looks_at: "the memory of each process, and what it holds for its peers",
-        look: capacity::memory,
-    },
-    Check {
-        name: "disks",
-        looks_at: "slots that can't be written, corrupt blocks, and damaged leaves of object indexes",
-        look: files::disks,
-    },
-    Check {
-        name: "device-files",
-        looks_at: "whether the file or disk of each device is there, is that device's, and has its size",
-        look: device_files::device_files,
-    },
-    Check { name: "speed", looks_at: "devices that answer more slowly than the others", look: time::speed },
-    Check { name: "modes", looks_at: "who can read and change the array's files", look: files::modes },
-    Check {
-        name: "versions",
-        looks_at: "whether all processes run the program that is installed now",
-        look: files::versions,
-    },
+pub const CHECKS: [Check; 17] = [
+    Check::of_files(
+        "folder",
+        "whether the array's folder can be written, who holds its lock, and whether it is a copy of one in use",
+        files::folder,
+    ),
+    Check::of_files(
+        "start",
+        "whether an array that is down was killed, and could be started: its files, compared with what its devices say",
+        files::start,
+    ),
+    Check::of_processes(
+        "daemons",
+        "whether the monitor, the devices, the lock servers and the metadata servers serve",
+        services::daemons,
+    ),
+    Check::of_files(
+        "volumes",
+        "whether volumes are served with full redundancy, and ranges that are lost",
+        services::volumes,
+    ),
+    Check::of_files("mounts", "folders of this machine whose mount is dead", services::mounts),
+    Check::of_files("crashes", "daemons whose processes crashed within the last day", services::crashes),
+    Check::of_processes("clocks", "the wall clocks of devices and hosts", time::clocks),
+    Check::of_processes("leases", "leases that are not renewed", time::leases),
+    Check::of_processes(
+        "transactions",
+        "transactions that stay undecided on devices, though their hosts are gone or should have ended them",
+        time::transactions,
+    ),
+    Check::of_processes("tables", "the fill of journals and of tables with a bound", capacity::tables),
+    Check::of_files(
+        "space",
+        "the free space of devices and of the file systems that hold their files, and requests refused for want of space",
+        capacity::space,
+    ),
+    Check::of_processes("memory", "the memory of each process, and what it holds for its peers", capacity::memory),
+    Check::of_processes(
+        "disks",
+        "slots that can't be written, corrupt blocks, and damaged leaves of object indexes",
+        files::disks,
+    ),
+    Check::of_files(
+        "device-files",
+        "whether the file or disk of each device is there, is that device's, and has its size",
+        device_files::device_files,
+    ),
+    Check::of_processes("speed", "devices that answer more slowly than the others", time::speed),
+    Check::of_files("modes", "who can read and change the array's files", files::modes),
+    Check::of_processes("versions", "whether all processes run the program that is installed now", files::versions),
 ];
 
 /// The doctor's report. Its JSON form is that of `braid doctor --json`; later releases only add fields.
@@ -159,8 +154,8 @@ impl Diagnosis {
 
     /// All findings, the most severe first.
     pub fn findings(&self) -> Vec<(&CheckReport, &Finding)> {
-        let of = |check| -> Vec<_> { CheckReport::findings(check).map(|finding| (check, finding)).collect() };
-        let mut all: Vec<_> = self.checks.iter().flat_map(of).collect();
+        let all = self.checks.iter().flat_map(|check| check.findings.iter().map(move |finding| (check, finding)));
+        let mut all: Vec<_> = all.collect();
         all.sort_by_key(|(_, finding)| std::cmp::Reverse(finding.severity));
         all
     }
@@ -192,9 +187,20 @@ impl Summary {
 }
 
 impl Check {
+    const fn of_files(name: &'static str, looks_at: &'static str, look: fn(&Examination, &mut Findings)) -> Check {
+        Check { name, looks_at, look, needs_up: false }
+    }
+
+    const fn of_processes(name: &'static str, looks_at: &'static str, look: fn(&Examination, &mut Findings)) -> Check {
+        Check { needs_up: true, ..Check::of_files(name, looks_at, look) }
+    }
+
     fn report(&self, examination: &Examination) -> CheckReport {
         let mut findings = Findings::default();
-        (self.look)(examination, &mut findings);
+        match self.needs_up && examination.look.running.is_none() {
+            true => findings.not_checked(&Subject::Array, services::NOT_UP),
+            false => (self.look)(examination, &mut findings),
+        }
         findings.report(self.name, self.looks_at)
     }
 }

@@ -14,7 +14,7 @@ use braid_session::addressing;
 use serde::{Serialize, Serializer};
 
 /// The status of a file system.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FileSystemStatus {
     pub id: u16,
     /// None if it was deleted, and the monitor still knows its owner.
@@ -117,27 +117,12 @@ pub fn file_systems(look: &ArraySnapshot) -> Vec<FileSystemStatus> {
     let is_gone = |id: u16| !description.file_systems.iter().any(|entry| entry.servers().contains(&FileSystemId(id)));
     let gone = reports.filter(|report| is_gone(report.id)).map(|report| FileSystemStatus {
         id: report.id,
-        name: None,
         former_name: look.folder.removed(EventKind::FileSystemDeleted, report.id.into()),
         health: FileSystemHealth::Deleting,
         text: "deleted, but it still has an owner".to_string(),
         owner: Some(report.owner),
         since: Some(report.since),
-        address: None,
-        pid: None,
-        restarts: None,
-        size_bytes: None,
-        hosts: Vec::new(),
-        clients: Vec::new(),
-        journal_used_bytes: None,
-        journal_bytes: None,
-        metadata_room_used_bytes: None,
-        metadata_room_bytes: None,
-        evict_after_seconds: None,
-        servers: Vec::new(),
-        commit_protocol: None,
-        grouping: None,
-        placement: None,
+        ..FileSystemStatus::default()
     });
     listed.chain(gone).collect()
 }
@@ -275,8 +260,10 @@ fn health(
         // `braid up` has just begun, and starts it next.
         FileSystemHealth::TakingOver
     } else {
-        let silent =
-            |process: Process| format!("{process} does not respond; resume it if it is suspended, otherwise end it");
+        let silent = |process: Process| match process.is_suspended() {
+            true => format!("{process} is suspended: `kill -CONT {}` resumes it", process.pid),
+            false => format!("{process} does not respond: end it, and it is started again"),
+        };
         let unresponsive = || {
             let pid = supervised?.pid?;
             running.filter(|running| !running.process(pid).has_ended()).map(|running| silent(running.process(pid)))

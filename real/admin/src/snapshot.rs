@@ -6,8 +6,8 @@ use crate::health::{DeviceHealth, MonitorHealth, VolumeHealth};
 use crate::volumes;
 use braid_base::{BLOCK_BYTES, DeviceId};
 use braid_control::{
-    ArrayDescription, ArrayFolder, ByteRange, ControlError, DeviceReport, HostEntry, Moment, MonitorEntry, Refusal,
-    RunningSet, ScrubRecord, ThrottleReport, VolumeEntry, unix_millis_now,
+    ArrayDescription, ArrayFolder, ByteRange, ControlError, DeviceReport, HostEntry, Moment, MonitorEntry, Process,
+    Refusal, RunningSet, ScrubRecord, ThrottleReport, VolumeEntry, killed_supervisor, unix_millis_now,
 };
 use braid_machine::{ArrayRequest, HostSuccess};
 use braid_session::{CLOCK_COUNTER, Session, response_counter};
@@ -38,6 +38,8 @@ pub struct ArraySnapshot {
     pub description: ArrayDescription,
     /// The processes of `braid up`; none if it is not running.
     pub running: Option<RunningSet>,
+    /// The supervisor of an array that is down, if it was killed.
+    pub killed: Option<Process>,
     /// Why the devices could not be asked; none if they were, or need not be.
     pub unasked: Option<Failure>,
     /// The answer of each device.
@@ -121,8 +123,20 @@ impl SnapshotReader {
         let monitor = folder.monitor(&Moment::now())?;
         let scrub = |volume: &VolumeEntry| Some((volume.id, folder.scrub(volume.id).ok()??));
         let scrubs = description.volumes.iter().filter_map(scrub).collect();
-        let (refusal, now) = (folder.refusal(), unix_millis_now());
-        Ok(ArraySnapshot { folder, description, running, unasked, states, hosts, monitor, refusal, scrubs, now })
+        let (refusal, now, killed) = (folder.refusal(), unix_millis_now(), killed_supervisor(&folder));
+        Ok(ArraySnapshot {
+            folder,
+            description,
+            running,
+            killed,
+            unasked,
+            states,
+            hosts,
+            monitor,
+            refusal,
+            scrubs,
+            now,
+        })
     }
 
     /// Starts the host, unless that has to wait for a stopped process, or the folder can't be written.
@@ -197,7 +211,12 @@ impl ArraySnapshot {
 
     /// Whether a device serves.
     pub fn device_health(&self, id: DeviceId) -> DeviceHealth {
-        match (self.states.get(&id), self.running.as_ref().and_then(|running| running.device(id))) {
+        let running = self.running.as_ref().and_then(|running| Some((running.device(id)?, running)));
+        let process = running.and_then(|(device, running)| Some(running.process(device.pid?)));
+        if let Some(process) = process.filter(Process::is_suspended) {
+            return DeviceHealth::Silent(format!("suspended: `kill -CONT {}` resumes it", process.pid));
+        }
+        match (self.states.get(&id), running.map(|(device, _)| device)) {
             (_, Some(running)) if running.pid.is_none() => {
                 let why = running.down.as_deref().unwrap_or("being restarted");
                 DeviceHealth::Silent(format!("down: {why}"))

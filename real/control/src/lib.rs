@@ -77,5 +77,5 @@ pub use roles::Roles;
 pub use run::{Endpoint, RunningDaemon, RunningSet};
 pub use scrubs::{ByteRange, RANGES_MAX, ScrubFindings, ScrubRecord, merged};
 pub use shell_word::shell_word;
-pub use supervision::{Original, Supervision};
+pub use supervision::{Original, Supervision, killed_supervisor};
 pub use trust::LooseMode;

@@ -175,6 +175,12 @@ impl Process {
         }
     }
 
+    /// True if it runs here, and is suspended: by SIGSTOP, by a terminal, or by a debugger.
+    pub fn is_suspended(&self) -> bool {
+        let stat = self.open().ok().and_then(|(_process, number)| Stat::read(&number.to_string()).ok());
+        stat.is_some_and(|stat| stat.is_suspended)
+    }
+
     /// Its folder in /proc; none if it does not run here.
     pub fn in_proc(&self) -> Option<PathBuf> {
         let (_process, number) = self.open().ok()?;
@@ -235,6 +241,7 @@ impl fmt::Display for Process {
 struct Stat {
     /// It has ended, and waits for its parent.
     has_ended: bool,
+    is_suspended: bool,
     began: u64,
 }
 
@@ -245,7 +252,8 @@ impl Stat {
         let fields = text.rsplit_once(')').map_or("", |(_, rest)| rest);
         let fields: Vec<&str> = fields.split_whitespace().collect();
         let began = fields.get(19).and_then(|began| began.parse().ok()).ok_or(io::ErrorKind::InvalidData)?;
-        Ok(Stat { has_ended: ["Z", "X"].contains(&fields[0]), began })
+        let is_one_of = |states: [&str; 2]| states.contains(&fields[0]);
+        Ok(Stat { has_ended: is_one_of(["Z", "X"]), is_suspended: is_one_of(["T", "t"]), began })
     }
 }
 
@@ -297,8 +305,12 @@ mod tests {
         assert_eq!(sibling.signal(Signal::KILL), Err(NotTold::Elsewhere), "a number alone may have been used again");
         assert!(sleeper.0.try_wait().expect("it is a child").is_none(), "it was not signalled");
 
-        assert!(recorded.is_here() && !recorded.has_ended());
-        assert_eq!(recorded.signal(Signal::TERM), Ok(()));
+        assert!(recorded.is_here() && !recorded.has_ended() && !recorded.is_suspended());
+        assert_eq!(recorded.signal(Signal::STOP), Ok(()));
+        while !recorded.is_suspended() {
+            std::thread::yield_now();
+        }
+        assert_eq!((recorded.signal(Signal::TERM), recorded.signal(Signal::CONT)), (Ok(()), Ok(())));
         while !recorded.has_ended() {
             std::thread::yield_now();
         }

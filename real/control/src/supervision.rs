@@ -107,6 +107,12 @@ impl ArrayFolder {
     }
 }
 
+/// The supervisor of a run that has ended without removing its record: it was killed, or its machine was restarted. None if the array is up.
+pub fn killed_supervisor(folder: &ArrayFolder) -> Option<Process> {
+    let is_up = folder.running().map_or(true, |running| running.is_some());
+    folder.recorded_run().filter(|_| !is_up).map(|running| running.supervisor())
+}
+
 impl Supervision {
     /// Publishes the processes of this run.
     pub fn publish(&self, running: &RunningSet) -> Result<(), ControlError> {
@@ -225,13 +231,15 @@ mod tests {
         std::fs::write(folder.path(RUN), "{}").unwrap();
         assert_eq!((supervision.is_published(), folder.running().unwrap()), (false, beginning));
         supervision.publish(&set).unwrap();
+        assert_eq!(killed_supervisor(&folder), None);
         drop(supervision);
-        assert_eq!(folder.running().unwrap(), None);
+        assert_eq!((folder.running().unwrap(), killed_supervisor(&folder)), (None, None));
 
         // A killed run leaves its file behind.
         let set = RunningSet::begun(u32::MAX);
         file::replace(&folder.path(RUN), &set, Durability::ThisBoot).unwrap();
         assert_eq!(folder.running().unwrap(), None);
+        assert_eq!(killed_supervisor(&folder).map(|process| process.pid), Some(u32::MAX));
         let _supervision = folder.supervise().unwrap();
         assert_ne!(folder.running().unwrap(), Some(set));
     }

@@ -367,7 +367,7 @@ impl Array {
     /// Records and publishes a change of the monitor, a device, a lock server or a metadata server.
     fn note(&mut self, report: &Report) {
         if let Err(failure) = &report.state {
-            let when = if failure.code == "no-such-file" { "when its file is there" } else { "soon" };
+            let when = if failure.code == supervisor::NO_FILE { "when its file is there" } else { "soon" };
             tracing::warn!("{} is down, and is started again {when}: {failure}", supervisor::name(report.node));
         }
         if let Some(crash) = &report.crash {

@@ -51,9 +51,19 @@ impl MountPoint {
         Ok(lists.find_map(|list| of_device(&list, device)))
     }
 
+    /// The mounts of an array's file systems that this process sees.
+    pub fn of_array(array: ArrayId) -> io::Result<Vec<MountPoint>> {
+        Ok(of_array(&list_of(OWN.as_ref())?, array))
+    }
+
     /// True if it is a file system of an array.
     pub fn is_ours(&self) -> bool {
         self.kind == KIND
+    }
+
+    /// True if the process behind it is gone. A process that does not answer is not.
+    pub fn is_dead(&self) -> bool {
+        is_dead(&self.directory)
     }
 
     /// The name of the mount, if it is a file system of an array.
@@ -86,7 +96,7 @@ pub fn resolve(directory: &Path) -> io::Result<PathBuf> {
     directory.canonicalize()
 }
 
-/// True if the process behind a mount is gone. A process that does not answer is not.
+/// The same of what is mounted on a directory.
 pub fn is_dead(directory: &Path) -> bool {
     let (tell, told) = mpsc::channel();
     let directory = directory.to_path_buf();
@@ -106,6 +116,12 @@ fn list_of(process: &OsStr) -> io::Result<Vec<u8>> {
 
 fn of_device(list: &[u8], device: u64) -> Option<MountPoint> {
     list.split(|byte| *byte == b'\n').filter_map(parse).find(|mounted| mounted.device == device)
+}
+
+fn of_array(list: &[u8], array: ArrayId) -> Vec<MountPoint> {
+    let ending = mount_name("", array);
+    let is_its = |mounted: &MountPoint| mounted.name().is_some_and(|name| name.ends_with(&ending));
+    list.split(|byte| *byte == b'\n').filter_map(parse).filter(is_its).collect()
 }
 
 /// The last mount on a directory in the kernel's list: `ID PARENT DEVICE ROOT DIRECTORY OPTIONS … - TYPE SOURCE OPTIONS`.
@@ -154,13 +170,20 @@ mod tests {
         let list = b"22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n\
             40 22 0:44 / /a\\040b rw,nosuid shared:7 master:2 - fuse.braid braid:one rw,user_id=0\n\
             41 40 0:45 / /a\\040b rw - fuse.braid braid:two rw\n\
+            42 22 0:46 / /c rw - fuse.braid braid:home@07070707 rw\n\
+            43 22 0:47 / /d rw - fuse.braid braid:home@08080808 rw\n\
             damaged line\n";
         let found = topmost(list, Path::new("/a b")).expect("it is listed");
         assert_eq!((found.source.as_str(), found.is_ours()), ("braid:two", true));
         assert_eq!(topmost(list, Path::new("/")).map(|found| found.kind), Some("ext4".to_string()));
         assert_eq!(topmost(list, Path::new("/a")), None);
         assert_eq!(of_device(list, makedev(0, 44)).map(|found| found.source), Some("braid:one".to_string()));
-        assert_eq!(of_device(list, makedev(0, 46)), None);
+        assert_eq!(of_device(list, makedev(0, 48)), None);
+        let of = of_array(list, ArrayId([7; 16]));
+        assert_eq!(
+            of.iter().map(|found| (found.directory.as_path(), found.name())).collect::<Vec<_>>(),
+            [(Path::new("/c"), Some("home@07070707"))]
+        );
         assert_eq!(unescaped(br"a\134\04"), br"a\\04");
     }
 

@@ -2,8 +2,8 @@
 
 use super::examination::{Examination, Process, Space};
 use super::finding::{Findings, Severity, Subject};
-use super::services::NOT_UP;
 use crate::volumes::CHUNK_BLOCKS;
+use Bound::{Counter, Fixed};
 use braid_base::DeviceId;
 use braid_base::limits;
 use braid_base::units::format_size;
@@ -27,6 +27,12 @@ enum Bound {
     Counter(&'static str),
 }
 
+impl Table {
+    const fn of(counter: &'static str, bound: Bound, what: &'static str, action: &'static str) -> Table {
+        Table { counter, bound, what, action }
+    }
+}
+
 /// Per cent of a table from which on it is worth a warning, and an error. A journal of a busy device may be fuller than others.
 const NEARLY_FULL: u64 = 90;
 const FULL: u64 = 98;
@@ -46,37 +52,27 @@ const JOURNAL: &str = "the load is higher than the disk can take: reduce it, or 
 
 /// The tables of a device.
 const OF_DEVICES: [Table; 6] = [
-    Table {
-        counter: "journal_bytes_used",
-        bound: Bound::Counter("journal_capacity"),
-        what: "its journal",
-        action: JOURNAL,
-    },
-    Table { counter: "hosts", bound: Bound::Fixed(limits::HOSTS_MAX), what: "its table of hosts", action: END_HOSTS },
-    Table {
-        counter: "transactions",
-        bound: Bound::Fixed(limits::DEVICE_TRANSACTIONS_MAX),
-        what: "its table of transactions",
-        action: "see what is said of transactions; end hosts that are not needed",
-    },
-    Table {
-        counter: "waiting",
-        bound: Bound::Fixed(limits::WAITING_MAX),
-        what: "its queue of waiting requests",
-        action: "reduce the load on blocks that many hosts write; see what is said of transactions",
-    },
-    Table {
-        counter: "watchers",
-        bound: Bound::Fixed(limits::WATCHERS_MAX),
-        what: "its table of programs that wait for attributes",
-        action: "end programs that wait for locks or attributes of this device",
-    },
-    Table {
-        counter: "answers_kept",
-        bound: Bound::Fixed(limits::OBJECT_ANSWERS_MAX),
-        what: "its table of remembered answers",
-        action: END_HOSTS,
-    },
+    Table::of("journal_bytes_used", Counter("journal_capacity"), "its journal", JOURNAL),
+    Table::of("hosts", Fixed(limits::HOSTS_MAX), "its table of hosts", END_HOSTS),
+    Table::of(
+        "transactions",
+        Fixed(limits::DEVICE_TRANSACTIONS_MAX),
+        "its table of transactions",
+        "see what is said of transactions; end hosts that are not needed",
+    ),
+    Table::of(
+        "waiting",
+        Fixed(limits::WAITING_MAX),
+        "its queue of waiting requests",
+        "reduce the load on blocks that many hosts write; see what is said of transactions",
+    ),
+    Table::of(
+        "watchers",
+        Fixed(limits::WATCHERS_MAX),
+        "its table of programs that wait for attributes",
+        "end programs that wait for locks or attributes of this device",
+    ),
+    Table::of("answers_kept", Fixed(limits::OBJECT_ANSWERS_MAX), "its table of remembered answers", END_HOSTS),
 ];
 
 /// What to do when the room for names and inodes is used up.
@@ -85,50 +81,37 @@ const METADATA_ROOM: &str = "remove files: when the room for names and inodes is
 
 /// The tables of a metadata server, as its lease names them.
 const OF_METADATA_SERVERS: [Table; 3] = [
-    Table {
-        counter: "metadata_room_used_blocks",
-        bound: Bound::Counter("metadata_room_blocks"),
-        what: "the room for names and inodes in its metadata volume",
-        action: METADATA_ROOM,
-    },
-    Table {
-        counter: "metadata_journal_bytes_used",
-        bound: Bound::Counter("metadata_journal_capacity"),
-        what: "its journal",
-        action: JOURNAL,
-    },
-    Table {
-        counter: "metadata_sessions",
-        bound: Bound::Fixed(limits::HOSTS_MAX),
-        what: "its table of hosts",
-        action: "unmount file systems that are not used",
-    },
+    Table::of(
+        "metadata_room_used_blocks",
+        Counter("metadata_room_blocks"),
+        "the room for names and inodes in its metadata volume",
+        METADATA_ROOM,
+    ),
+    Table::of("metadata_journal_bytes_used", Counter("metadata_journal_capacity"), "its journal", JOURNAL),
+    Table::of(
+        "metadata_sessions",
+        Fixed(limits::HOSTS_MAX),
+        "its table of hosts",
+        "unmount file systems that are not used",
+    ),
 ];
 
 /// The tables of a lock server.
 const OF_LOCK_SERVERS: [Table; 2] = [
-    Table { counter: "hosts", bound: Bound::Fixed(limits::HOSTS_MAX), what: "its table of hosts", action: END_HOSTS },
-    Table {
-        counter: "requests_in_table",
-        bound: Bound::Fixed(limits::LOCK_REQUESTS_MAX),
-        what: "its table of locks",
-        action: END_HOSTS,
-    },
+    Table::of("hosts", Fixed(limits::HOSTS_MAX), "its table of hosts", END_HOSTS),
+    Table::of("requests_in_table", Fixed(limits::LOCK_REQUESTS_MAX), "its table of locks", END_HOSTS),
 ];
 
 /// The tables of the monitor.
-const OF_THE_MONITOR: [Table; 1] = [Table {
-    counter: "hosts_in_fence",
-    bound: Bound::Fixed(limits::FENCED_MAX),
-    what: "its list of fenced hosts",
-    action: "end old hosts: the list gets short when all hosts below a number are gone",
-}];
+const OF_THE_MONITOR: [Table; 1] = [Table::of(
+    "hosts_in_fence",
+    Fixed(limits::FENCED_MAX),
+    "its list of fenced hosts",
+    "end old hosts: the list gets short when all hosts below a number are gone",
+)];
 
 /// Journals, and tables with a bound.
 pub fn tables(examination: &Examination, found: &mut Findings) {
-    if !examination.is_up() {
-        return found.not_checked(&Subject::Array, NOT_UP);
-    }
     for Process { subject, counters, .. } in &examination.processes {
         let tables: &[Table] = match subject {
             Subject::Device(_) => &OF_DEVICES,
@@ -244,9 +227,6 @@ fn lacks_metadata_room(process: &Process, text: &str) -> bool {
 
 /// The memory of each process.
 pub fn memory(examination: &Examination, found: &mut Findings) {
-    if !examination.is_up() {
-        return found.not_checked(&Subject::Array, NOT_UP);
-    }
     for Process { subject, pid, counters, .. } in &examination.processes {
         // A command that has just begun has published nothing yet.
         let Some(counters) = counters else { continue };

@@ -23,7 +23,7 @@ pub enum FileFault {
     /// Its process serves a file that has become shorter.
     Cut { found: u64, expected: u64 },
     /// Nothing has that name.
-    Missing,
+    Missing(PathBuf),
     /// It can't be served, for this reason.
     Unfit(String),
     /// It can't be looked at, for this reason.
@@ -74,7 +74,7 @@ fn of_running(process: &Process, path: &Path, size: u64) -> Option<FileFault> {
 
 fn of_stopped(look: &ArraySnapshot, entry: &DeviceEntry, path: &Path) -> Option<FileFault> {
     if !path.exists() {
-        return Some(FileFault::Missing);
+        return Some(FileFault::Missing(path.to_path_buf()));
     }
     let unfit = |failure: Failure| Some(FileFault::Unfit(failure.message));
     let found = match DeviceFile::open_to_look(path) {
@@ -101,10 +101,9 @@ fn of_stopped(look: &ArraySnapshot, entry: &DeviceEntry, path: &Path) -> Option<
 pub fn device_files(examination: &Examination, found: &mut Findings) {
     for (id, fault) in &examination.device_files {
         let subject = Subject::Device(*id);
-        let instead = format!(
-            "bring back its file or disk; or, if that is lost, `braid up --degraded` and `braid device replace {}`",
-            id.0
-        );
+        let first = if examination.look.running.is_some() { "" } else { "`braid up --degraded` and " };
+        let instead =
+            format!("bring back its file or disk; or, if that is lost, {first}`braid device replace {}`", id.0);
         let another =
             format!("give the device another disk while this one still serves: `braid device replace {}`", id.0);
         let (text, action) = match fault {
@@ -118,7 +117,7 @@ pub fn device_files(examination: &Examination, found: &mut Findings) {
             FileFault::Cut { found, expected } => {
                 (format!("serves a file that was cut short: {found} bytes of {expected} are left"), another)
             }
-            FileFault::Missing => ("has no file or disk: its name does not exist".to_string(), instead),
+            FileFault::Missing(path) => (format!("has no file or disk: {} does not exist", path.display()), instead),
             FileFault::Unfit(why) => (format!("can't be started: {why}"), instead),
             FileFault::Unknown(why) => {
                 found.not_checked(&subject, why);

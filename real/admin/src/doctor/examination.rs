@@ -3,12 +3,12 @@
 use super::device_files::{self, FileFault};
 use super::finding::Subject;
 use crate::failure::Failure;
-use crate::file_system_status::{self, FileSystemStatus};
 use crate::file_systems::latest_server;
 use crate::snapshot::ArraySnapshot;
 use crate::state_from_devices::obstacles;
 use braid_base::{DeviceId, FileSystemId, LockServerId};
 use braid_control::{Event, EventKind, HostEntry, LockHolder, LooseMode, Original, RunningDaemon};
+use braid_fuse::MountPoint;
 use braid_shell::Address;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::Metadata;
@@ -17,11 +17,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The state of an array, its files, and its processes.
+#[derive(Clone)]
 pub struct Examination<'a> {
     pub look: &'a ArraySnapshot,
     /// The processes of the array, as far as known.
     pub processes: Vec<Process>,
-    pub file_systems: Vec<FileSystemStatus>,
     /// The files and folders that other users can read or change; or why they can't be listed.
     pub loose: Result<Vec<LooseMode>, String>,
     /// The free space of each file system that holds files of the array.
@@ -40,6 +40,8 @@ pub struct Examination<'a> {
     pub device_files: Vec<(DeviceId, FileFault)>,
     /// Daemons that run, and whose sockets are gone.
     pub missing_sockets: Vec<(Subject, PathBuf)>,
+    /// Folders of this machine in which a file system is mounted that no process serves any more, with its name.
+    pub dead_mounts: Vec<(PathBuf, String)>,
 }
 
 /// How long a crash of a daemon, and want of space, is reported.
@@ -50,6 +52,8 @@ const LATELY: Duration = Duration::from_secs(24 * 3600);
 pub struct Process {
     pub subject: Subject,
     pub pid: u32,
+    /// True if it is suspended, and runs on this machine.
+    pub is_suspended: bool,
     /// Its metrics; none if it does not report any.
     pub counters: Option<BTreeMap<String, u64>>,
     pub program: Program,
@@ -86,7 +90,6 @@ impl<'a> Examination<'a> {
         Examination {
             look,
             processes,
-            file_systems: file_system_status::file_systems(look),
             loose,
             spaces: spaces(look),
             lock_holder: look.folder.lock_holder(),
@@ -101,12 +104,13 @@ impl<'a> Examination<'a> {
                 .filter_map(|entry| Some((DeviceId(entry.id), device_files::fault_of(look, entry)?)))
                 .collect(),
             missing_sockets: missing_sockets(look),
+            dead_mounts: dead_mounts(look),
         }
     }
 
-    /// True if the array's processes can be asked.
-    pub fn is_up(&self) -> bool {
-        self.look.running.is_some()
+    /// True if the process of this part of the array is suspended.
+    pub fn is_suspended(&self, subject: &Subject) -> bool {
+        self.processes.iter().any(|process| process.is_suspended && process.subject == *subject)
     }
 }
 
@@ -133,6 +137,20 @@ fn missing_sockets(look: &ArraySnapshot) -> Vec<(Subject, PathBuf)> {
     monitor.chain(devices).chain(locks).chain(metadata).filter_map(missing).collect()
 }
 
+/// A mount whose process lives is not asked: it may be suspended.
+fn dead_mounts(look: &ArraySnapshot) -> Vec<(PathBuf, String)> {
+    let serves = |host: &HostEntry, directory: &Path| {
+        let mount = host.report.mount.as_ref().filter(|_| host.process.is_here() && !host.process.has_ended());
+        mount.is_some_and(|mount| mount.directory == directory.to_string_lossy())
+    };
+    let mounts = MountPoint::of_array(look.description.array).unwrap_or_default().into_iter();
+    let dead: BTreeMap<_, _> = mounts
+        .filter(|found| !look.hosts.iter().any(|host| serves(host, &found.directory)) && found.is_dead())
+        .filter_map(|found| Some((found.directory.clone(), found.name()?.split('@').next()?.to_string())))
+        .collect();
+    dead.into_iter().collect()
+}
+
 fn lately(look: &ArraySnapshot, kind: EventKind) -> Result<Vec<Event>, String> {
     let mut events = look.folder.latest_events().map_err(|error| error.to_string())?;
     let since = look.now.saturating_sub(LATELY.as_millis() as u64);
@@ -146,7 +164,8 @@ fn processes(look: &ArraySnapshot) -> Vec<Process> {
     let mut programs = BTreeMap::new();
     let mut add = |subject, process: braid_control::Process, counters| {
         let program = programs.entry(process.clone()).or_insert_with(|| program_of(&process)).clone();
-        found.push(Process { subject, pid: process.pid, counters, program });
+        let is_suspended = process.is_suspended();
+        found.push(Process { subject, pid: process.pid, is_suspended, counters, program });
     };
     let Some(running) = look.running.as_ref() else { return found };
     if let Some(monitor) = look.monitor.as_ref() {

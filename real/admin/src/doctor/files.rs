@@ -2,11 +2,10 @@
 
 use super::examination::{Examination, Process, Program};
 use super::finding::{Findings, Severity, Subject};
-use super::services::NOT_UP;
 use crate::doubts;
 use crate::failure::{READ_ONLY, make_private, release_lock};
 use braid_base::DeviceId;
-use braid_control::Refusal;
+use braid_control::{Refusal, shell_word};
 use std::collections::BTreeSet;
 
 /// Whether the folder can be changed.
@@ -31,8 +30,16 @@ pub fn folder(examination: &Examination, found: &mut Findings) {
     }
 }
 
-/// Whether the array could be started.
+/// Whether the array could be started, and whether it ended as it should.
 pub fn start(examination: &Examination, found: &mut Findings) {
+    if let Some(supervisor) = &examination.look.killed {
+        let text = format!(
+            "is down: `braid up` ({supervisor}) was killed, or its machine was restarted; its daemons ended with it, and no acknowledged write is lost"
+        );
+        let dir = shell_word(examination.look.folder.dir());
+        let action = format!("run `braid up --dir {dir}`: mounts and servers of their own wait for it, and go on then");
+        found.found(Severity::Warning, Subject::Array, text, action);
+    }
     for failure in &examination.obstacles {
         let action = failure.hint.as_deref().unwrap_or("correct that: `braid up` fails for the same reason");
         found.found(Severity::Error, Subject::Array, format!("can't be started: {}", failure.message), action);
@@ -42,9 +49,6 @@ pub fn start(examination: &Examination, found: &mut Findings) {
 /// Slots that can't be written, and damaged leaves.
 pub fn disks(examination: &Examination, found: &mut Findings) {
     let look = examination.look;
-    if !examination.is_up() {
-        return found.not_checked(&Subject::Array, NOT_UP);
-    }
     for entry in &look.description.devices {
         let (id, subject) = (DeviceId(entry.id), Subject::Device(DeviceId(entry.id)));
         match look.member_state(id) {
@@ -104,9 +108,6 @@ pub fn modes(examination: &Examination, found: &mut Findings) {
 
 /// The programs of processes.
 pub fn versions(examination: &Examination, found: &mut Findings) {
-    if !examination.is_up() {
-        return found.not_checked(&Subject::Array, NOT_UP);
-    }
     let mut replaced = BTreeSet::new();
     for Process { subject, pid, program, .. } in &examination.processes {
         match program {

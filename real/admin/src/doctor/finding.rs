@@ -86,13 +86,6 @@ pub struct CheckReport {
     pub not_checked: Vec<String>,
 }
 
-impl CheckReport {
-    /// Its findings.
-    pub fn findings(&self) -> impl Iterator<Item = &Finding> {
-        self.findings.iter()
-    }
-}
-
 /// What a check finds while it looks.
 #[derive(Debug, Default)]
 pub struct Findings {

@@ -3,13 +3,13 @@
 use super::examination::Examination;
 use super::finding::{Findings, Severity, Subject};
 use crate::device_condition::{DeviceCondition, Healing};
-use crate::doctor::time::resuming;
 use crate::health::{FileSystemHealth, MonitorHealth, VolumeHealth};
-use crate::status;
+use crate::{file_system_status, status};
 use braid_base::units::format_size;
 use braid_base::{DeviceId, FileSystemId, LockServerId};
 use braid_control::event_texts::flapping_words;
-use braid_control::{Event, Process, RunningDaemon, VolumeState};
+use braid_control::{Event, Process, RunningDaemon, VolumeState, shell_word};
+use std::collections::BTreeSet;
 
 /// Why processes are not checked.
 pub const NOT_UP: &str = "the array is not up (`braid up` starts it)";
@@ -21,15 +21,28 @@ const SIGKILL: u64 = 9;
 /// The monitor, the devices, the lock servers and the metadata servers.
 pub fn daemons(examination: &Examination, found: &mut Findings) {
     let look = examination.look;
-    let Some(running) = look.running.as_ref() else { return found.not_checked(&Subject::Array, NOT_UP) };
+    let Some(running) = look.running.as_ref() else { return };
     if !running.ready {
         found.note(Subject::Array, "is being started");
     }
-    monitor(look.monitor_health(), look.monitor.as_ref().map(|monitor| &monitor.process), found);
+    let mut told = BTreeSet::new();
+    for suspended in examination.processes.iter().filter(|process| process.is_suspended && told.insert(process.pid)) {
+        let pid = suspended.pid;
+        let text = format!("is suspended (process {pid}): who needs it waits");
+        // A command in the background of a shell may be.
+        let is_host = matches!(suspended.subject, Subject::Host(..));
+        let severity = if is_host { Severity::Warning } else { Severity::Error };
+        found.found(severity, suspended.subject.clone(), text, format!("resume it: `kill -CONT {pid}`"));
+    }
+    if !examination.is_suspended(&Subject::Monitor) {
+        monitor(look.monitor_health(), look.monitor.as_ref().map(|monitor| &monitor.process), found);
+    }
     restarts(Subject::Monitor, running.monitor.as_ref(), found);
     for entry in &look.description.devices {
         let id = DeviceId(entry.id);
-        device(id, &look.condition(id), &look.device_health(id).words(), found);
+        if !examination.is_suspended(&Subject::Device(id)) {
+            device(id, &look.condition(id), &look.device_health(id).words(), found);
+        }
         restarts(Subject::Device(id), running.device(id), found);
         if let Some(report) = look.member_state(id).filter(|report| report.outages > 0) {
             let text = format!("comes and goes{}", flapping_words(report.outages, report.stays_out_millis));
@@ -42,25 +55,24 @@ pub fn daemons(examination: &Examination, found: &mut Findings) {
     }
     for (subject, path) in &examination.missing_sockets {
         let text = format!("is reached by nobody: the socket {} was removed", path.display());
-        let action = "its process makes it again within a second; if it does not, look whether the process is suspended, and what is in the way";
+        let action = "its process makes it again within a second; if it does not, look what is in the way";
         found.found(Severity::Error, subject.clone(), text, action);
     }
     for server in status::lock_servers(look) {
         let (id, pid) = (LockServerId(server.id), server.pid);
-        if server.state != status::SERVING {
-            let action = "see the log of `braid up`, which restarts it; resume its process if it is suspended";
+        if server.state != status::SERVING && !examination.is_suspended(&Subject::LockServer(id)) {
+            let action = "see the log of `braid up`, which restarts it";
             let pid = pid.map(|pid| format!(" (process {pid})")).unwrap_or_default();
             found.found(Severity::Error, Subject::LockServer(id), format!("{}{pid}", server.state), action);
         }
         restarts(Subject::LockServer(id), running.lock_server(id), found);
     }
-    for file_system in &examination.file_systems {
+    for file_system in file_system_status::file_systems(look) {
         let Some(name) = &file_system.name else { continue };
         let (severity, action) = match &file_system.health {
             FileSystemHealth::Serving => (None, ""),
             FileSystemHealth::Down(_) | FileSystemHealth::NotUp => {
-                let action = "programs wait: resume its process if it is suspended; otherwise see the log of `braid up`, which restarts it";
-                (Some(Severity::Error), action)
+                (Some(Severity::Error), "programs wait: see the log of `braid up`, which restarts it")
             }
             _ => (Some(Severity::Note), ""),
         };
@@ -90,10 +102,7 @@ fn monitor(health: MonitorHealth, process: Option<&Process>, found: &mut Finding
             Severity::Error,
             Subject::Monitor,
             format!("is {text}: devices lose their leases, and stop serving"),
-            format!(
-                "resume {process} if it is suspended{}; otherwise end it: `braid up` starts another",
-                resuming(process)
-            ),
+            format!("see what keeps {process}, or end it: `braid up` starts another"),
         ),
         (MonitorHealth::Silent(_) | MonitorHealth::Down(_), _) => found.found(
             Severity::Error,
@@ -119,8 +128,7 @@ fn device(id: DeviceId, condition: &DeviceCondition, health: &str, found: &mut F
         DeviceCondition::Unavailable => (
             Severity::Error,
             format!("is {text}; {health}"),
-            "see the log of `braid up`; resume its process if it is suspended, and bring back its file or disk"
-                .to_string(),
+            "see the log of `braid up`, and bring back its file or disk".to_string(),
         ),
         DeviceCondition::Out { kept_out: true, .. } => {
             (Severity::Warning, format!("is {text}"), format!("let it return with `braid device readmit {}`", id.0))
@@ -202,6 +210,18 @@ pub fn crashes(examination: &Examination, found: &mut Findings) {
         let action = "`braid up` has started it again; if nobody killed it, look in the kernel's log (`dmesg`) whether memory ran out; if it \
                       panicked, keep the log of `braid up` and report it";
         found.found(Severity::Warning, subject, text, action);
+    }
+}
+
+/// Mounts that are dead: the kernel has their folders still.
+pub fn mounts(examination: &Examination, found: &mut Findings) {
+    for (folder, name) in &examination.dead_mounts {
+        let text = format!(
+            "is a dead mount of file system {name}: its process was killed, and programs get ENOTCONN (Transport endpoint is not connected)"
+        );
+        let word = shell_word(folder);
+        let action = format!("`braid fs unmount --force {word}`, then `braid fs mount {name} {word}`");
+        found.found(Severity::Error, Subject::File(folder.clone()), text, action);
     }
 }
 

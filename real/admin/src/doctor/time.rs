@@ -2,11 +2,10 @@
 
 use super::examination::{Examination, subject_of};
 use super::finding::{Findings, Severity, Subject};
-use super::services::NOT_UP;
 use crate::health::DeviceHealth;
 use braid_base::DeviceId;
 use braid_base::limits::Settings;
-use braid_control::{HostEntry, Process, Refusal, ReportedState};
+use braid_control::{HostEntry, Refusal, ReportedState};
 use braid_session::CLOCK_COUNTER;
 use std::time::Duration;
 
@@ -24,9 +23,6 @@ const LEASES_OF_A_FENCE: u32 = 3;
 /// The wall clocks of devices and hosts.
 pub fn clocks(examination: &Examination, found: &mut Findings) {
     let look = examination.look;
-    if !examination.is_up() {
-        return found.not_checked(&Subject::Array, NOT_UP);
-    }
     for entry in &look.description.devices {
         let subject = Subject::Device(DeviceId(entry.id));
         match look.states.get(&DeviceId(entry.id)).map(|state| (state.clock_ahead_millis, &state.health)) {
@@ -80,9 +76,6 @@ fn clock(subject: Subject, ahead_millis: i64, found: &mut Findings) {
 /// Devices that answer more slowly than the others.
 pub fn speed(examination: &Examination, found: &mut Findings) {
     let look = examination.look;
-    if !examination.is_up() {
-        return found.not_checked(&Subject::Array, NOT_UP);
-    }
     let devices = look.description.devices.iter().map(|entry| DeviceId(entry.id));
     let mut times: Vec<_> = devices.filter_map(|id| Some((look.response_time(id)?, id))).collect();
     times.sort();
@@ -106,9 +99,6 @@ pub fn speed(examination: &Examination, found: &mut Findings) {
 /// Leases that are not renewed.
 pub fn leases(examination: &Examination, found: &mut Findings) {
     let look = examination.look;
-    if !examination.is_up() {
-        return found.not_checked(&Subject::Array, NOT_UP);
-    }
     let leases = look.description.leases();
     for entry in &look.description.devices {
         let (id, subject) = (DeviceId(entry.id), Subject::Device(DeviceId(entry.id)));
@@ -119,9 +109,10 @@ pub fn leases(examination: &Examination, found: &mut Findings) {
         }
         let report = look.member_state(id).filter(|report| report.member_state == ReportedState::In);
         let heard = report.and_then(|report| report.heard_millis).map(Duration::from_millis);
-        if let Some(heard) = heard.filter(|heard| *heard > leases.lease()) {
+        let is_late = |heard: &Duration| *heard > leases.lease() && !examination.is_suspended(&subject);
+        if let Some(heard) = heard.filter(is_late) {
             let text = format!("has not renewed its lease at the monitor for {} s", heard.as_secs());
-            found.found(Severity::Warning, subject, text, "resume its process if it is suspended");
+            found.found(Severity::Warning, subject, text, "see what keeps its process from the monitor");
         }
     }
     for host in look.hosts.iter().filter(|host| !host.live) {
@@ -140,7 +131,7 @@ pub fn leases(examination: &Examination, found: &mut Findings) {
                     "has not renewed its lease for {silent} s, and loses it after {} s",
                     leases.host().as_secs()
                 );
-                let action = format!("resume {} if it is suspended{}", host.process, resuming(&host.process));
+                let action = format!("see what keeps {}: it may be suspended", host.process);
                 found.found(Severity::Warning, subject, text, action);
             }
             Silence::ShouldBeFenced => {
@@ -149,11 +140,6 @@ pub fn leases(examination: &Examination, found: &mut Findings) {
             }
         }
     }
-}
-
-/// How to resume a process.
-pub fn resuming(process: &Process) -> String {
-    if process.is_here() { format!(" (`kill -CONT {}`)", process.pid) } else { String::new() }
 }
 
 enum Silence {
@@ -171,9 +157,6 @@ fn silence(host: &HostEntry, fenced_after: Duration, grace: Duration) -> Silence
 /// Transactions that stay undecided.
 pub fn transactions(examination: &Examination, found: &mut Findings) {
     let look = examination.look;
-    if !examination.is_up() {
-        return found.not_checked(&Subject::Array, NOT_UP);
-    }
     let leases = look.description.leases();
     let orphans_end = leases.lease() * LEASES_OF_AN_ORPHAN;
     // A host gives up an attempt within its time-out; if it dies meanwhile, others resolve the attempt after its lease.

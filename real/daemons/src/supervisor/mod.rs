@@ -16,7 +16,7 @@ use braid_session::addressing;
 use braid_shell::Address;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -28,6 +28,8 @@ const STOP_WAIT: Duration = Duration::from_secs(10);
 /// The first back-off before a daemon is restarted; it doubles up to [`BACKOFF_MAX`].
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
+/// The code of the failure if the file of a device is missing.
+pub const NO_FILE: &str = "no-such-file";
 /// The wait before checking again whether the missing file of a device is there.
 const FILE_PAUSE: Duration = Duration::from_secs(1);
 /// A daemon that ran for so long resets the back-off. A metadata server that takes over from one that was killed needs a lease to serve: it
@@ -386,8 +388,9 @@ async fn keep(
         if let Some(crash) = &crash {
             recorded = Some((Instant::now(), crash.how.clone()));
         }
+        let failure = assignment.explain(failure);
         let _ = reporter.send(Report { node, state: Err(failure), crash }).await;
-        if assignment.lacks_file() {
+        if assignment.lacks_file().is_some() {
             // Every attempt would fail in the same way.
             tokio::select! {
                 () = assignment.await_file() => {}
@@ -422,14 +425,25 @@ impl Assignment {
         }
     }
 
-    /// True if it is a device whose file or disk does not exist.
-    fn lacks_file(&self) -> bool {
-        matches!(self, Assignment::Device { file, .. } if matches!(file.try_exists(), Ok(false)))
+    /// The file or disk of a device, if it does not exist.
+    fn lacks_file(&self) -> Option<&Path> {
+        match self {
+            Assignment::Device { file, .. } if matches!(file.try_exists(), Ok(false)) => Some(file),
+            _ => None,
+        }
+    }
+
+    /// Why it is down. If its file is gone, nothing else matters: it may have been killed, but it can't be started again.
+    fn explain(&self, failure: Failure) -> Failure {
+        match self.lacks_file() {
+            Some(file) => Failure::unreachable(NO_FILE, format!("its file {} is gone", file.display())),
+            None => failure,
+        }
     }
 
     /// Returns when the file exists.
     async fn await_file(&self) {
-        while self.lacks_file() {
+        while self.lacks_file().is_some() {
             tokio::time::sleep(FILE_PAUSE).await;
         }
     }
@@ -496,19 +510,21 @@ mod tests {
         let (folder, id, file) = (ArrayFolder::at(&dir), DeviceId(2), dir.join("device-2.braid"));
         let assignment =
             Assignment::Device { folder, array: ArrayId([7; 16]), id, file: file.clone(), object_memory: None };
+        let killed = assignment.explain(Failure::failed("ended", "signal: 9 (SIGKILL)"));
+        assert!(killed.code == NO_FILE && killed.message.ends_with("device-2.braid is gone"), "{killed}");
         let (_sender, wanted) = watch::channel(Some(assignment));
         let (reporter, mut reports) = mpsc::channel(10);
         let local = tokio::task::LocalSet::new();
         local.spawn_local(keep(NodeId::Device(id), wanted, (Placement::Task, false), reporter));
         let watched = async {
             let missing = reports.recv().await.unwrap().state.unwrap_err();
-            assert_eq!(missing.code, "no-such-file");
+            assert_eq!(missing.code, NO_FILE);
             // Several back-offs would have passed.
             let again = tokio::time::timeout(BACKOFF_MIN * 10, reports.recv()).await;
             assert!(again.is_err(), "nothing is tried: {again:?}");
             std::fs::write(&file, b"something else").unwrap();
             let other = reports.recv().await.unwrap().state.unwrap_err();
-            assert_ne!(other.code, "no-such-file");
+            assert_ne!(other.code, NO_FILE);
         };
         local.run_until(watched).await;
         std::fs::remove_dir_all(&dir).unwrap();
