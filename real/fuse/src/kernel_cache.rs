@@ -8,6 +8,8 @@
 //! | a size that was told once is not asked for by sendfile; only a stored byte makes it greater | a host whose kernel has pages follows the size |
 //! | attributes in an answer are discarded if an invalidation began after the kernel had asked, and are applied when the program's process runs; `lseek` takes the size from the inode | the kernel is told a greater size before the answer, and nothing when it has one that is no smaller |
 //! | a short answer makes the size smaller, unless the inode has changed since the READ was sent | see [`KernelCache::check`] |
+//! | no request is sent for what lies behind the size, also by asynchronous reads (libaio, io_uring) | the size of a file that stays open is followed, too, a little later ([`KernelCache::next_long_open`]) |
+//! | after an asynchronous write that failed behind the size, the kernel sets the size | it is told the size before ([`KernelCache::before_failure`]) |
 //! | answers to read-ahead are applied in the order in which they are written | a short answer follows those for lower offsets |
 
 use crate::device::Notifier;
@@ -16,12 +18,11 @@ use crate::{OpenFile, Result};
 use braid_base::InodeId;
 use futures_util::future::join_all;
 use rustix::io::Errno;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
-use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::time::{Duration, Instant, sleep_until, timeout};
 
 const PAGE_BYTES: u64 = 4096;
 /// How often pages between READs are dropped before all are.
@@ -30,8 +31,10 @@ const ROUNDS_MAX: usize = 8;
 const READS_WAIT: Duration = Duration::from_secs(1);
 /// How often the requests that have come are waited for. When there are always some, the last of them count as asked later.
 const TURNS_MAX: usize = 64;
+/// A file that stays open for longer is followed, although nothing of it was read through pages. Most files are closed sooner.
+const OPEN_FOR: Duration = Duration::from_millis(100);
 /// Offsets of refused reads that are remembered for an inode.
-const REFUSED_MAX: usize = 64;
+const REFUSED_MAX: usize = 1024;
 
 /// The inodes that are open for reading, and what the kernel keeps of them. There are at most as many as open files.
 #[derive(Debug)]
@@ -39,6 +42,9 @@ pub struct KernelCache {
     notifier: Notifier,
     inodes: Mutex<HashMap<InodeId, Known>>,
     answered: Notify,
+    /// Inodes whose size is to be looked at, with the time.
+    open: Mutex<VecDeque<(Instant, InodeId)>>,
+    has_opened: Notify,
     /// The number of the last request for attributes.
     asked: AtomicU64,
 }
@@ -49,6 +55,10 @@ struct Known {
     readers: BTreeSet<OpenFile>,
     /// Pages were read: the kernel may use its own size.
     has_pages: bool,
+    /// It was open for long enough to be followed.
+    is_watched: bool,
+    /// Files through which a write has failed, with the size that the kernel was told then.
+    failed: BTreeMap<OpenFile, u64>,
     /// Rises when the kernel begins to drop pages or to learn a size.
     version: u64,
     /// Rises when all has come that it had asked before.
@@ -76,8 +86,8 @@ pub(crate) struct Asked {
 struct Reading {
     offset: u64,
     length: u64,
-    /// The version when the request came.
-    version: u64,
+    /// What the answer is about; none if the kernel was learning something when the request came: it may have been sent before.
+    asked: Option<u64>,
 }
 
 impl Known {
@@ -87,7 +97,17 @@ impl Known {
     }
 
     fn is_unused(&self) -> bool {
-        self.readers.is_empty() && self.reading.is_empty() && self.changing == 0
+        self.readers.is_empty() && self.reading.is_empty() && self.failed.is_empty() && self.changing == 0
+    }
+
+    /// A READ is refused. The kernel repeats its pages, of which those from the end of the file on are short.
+    fn refuse(&mut self, end: u64, length: u64) {
+        for page in (end / PAGE_BYTES..(end + length).div_ceil(PAGE_BYTES)).take(REFUSED_MAX) {
+            self.refused.insert(page * PAGE_BYTES);
+        }
+        while self.refused.len() > REFUSED_MAX {
+            self.refused.pop_first();
+        }
     }
 
     /// True if the kernel takes the attributes in the answer.
@@ -98,18 +118,62 @@ impl Known {
 
 impl KernelCache {
     pub(crate) fn new(notifier: Notifier) -> KernelCache {
-        KernelCache { notifier, inodes: Mutex::default(), answered: Notify::new(), asked: AtomicU64::new(0) }
+        KernelCache {
+            notifier,
+            inodes: Mutex::default(),
+            answered: Notify::new(),
+            open: Mutex::default(),
+            has_opened: Notify::new(),
+            asked: AtomicU64::new(0),
+        }
     }
 
     /// A file is open for reading.
     pub(crate) fn opened(&self, inode: InodeId, file: OpenFile) {
         self.lock().entry(inode).or_default().readers.insert(file);
+        self.look_later(inode);
+    }
+
+    /// The size of an inode is to be looked at in a while, if it is open then.
+    pub(crate) fn look_later(&self, inode: InodeId) {
+        if self.is_looked_at(inode) {
+            self.open.lock().expect("no holder panics").push_back((Instant::now() + OPEN_FOR, inode));
+            self.has_opened.notify_one();
+        }
+    }
+
+    /// True if the size of an inode is followed only because files are open.
+    fn is_looked_at(&self, inode: InodeId) -> bool {
+        self.lock().get(&inode).is_some_and(|known| !known.has_pages && !known.readers.is_empty())
+    }
+
+    /// Waits for a file that has been open for a while, or whose size may have changed a while ago. If this is dropped, none is forgotten.
+    pub(crate) async fn next_long_open(&self) -> (InodeId, OpenFile) {
+        loop {
+            let opened = self.has_opened.notified();
+            let next = self.open.lock().expect("no holder panics").front().copied();
+            match next {
+                None => opened.await,
+                Some((at, inode)) => {
+                    sleep_until(at).await;
+                    self.open.lock().expect("no holder panics").pop_front();
+                    if self.is_looked_at(inode)
+                        && let Some(known) = self.lock().get_mut(&inode)
+                        && let Some(file) = known.readers.first()
+                    {
+                        known.is_watched = true;
+                        return (inode, *file);
+                    }
+                }
+            }
+        }
     }
 
     pub(crate) fn closed(&self, inode: InodeId, file: OpenFile) {
         let mut inodes = self.lock();
         let Some(known) = inodes.get_mut(&inode) else { return };
         known.readers.remove(&file);
+        known.failed.remove(&file);
         if known.is_unused() {
             inodes.remove(&inode);
         }
@@ -141,8 +205,22 @@ impl KernelCache {
     /// A program on this mount has written up to here.
     pub(crate) fn wrote(&self, inode: InodeId, end: u64) {
         if let Some(known) = self.lock().get_mut(&inode) {
+            // The kernel discards attributes that it asked for before, and learns no size from READs.
+            known.version += 1;
             known.size.wrote(end);
         }
+    }
+
+    /// A write through this file has failed. If it was asynchronous and ended behind what the kernel takes for the end of the file, the
+    /// kernel sets the size that it knows, and would cut off what another host has appended: so it learns the size before it has the answer.
+    pub(crate) async fn before_failure(&self, inode: InodeId, file: OpenFile, size: u64, last: u8) {
+        self.lengthen(inode, size, last).await;
+        self.lock().entry(inode).or_default().failed.insert(file, size);
+    }
+
+    /// True if the kernel sets a size by itself, since a write through this file has failed.
+    pub(crate) fn is_set_by_kernel(&self, inode: InodeId, file: OpenFile, size: u64) -> bool {
+        self.lock().get_mut(&inode).and_then(|known| known.failed.remove(&file)) == Some(size)
     }
 
     /// The open file by which the kernel is to learn that a file is so long, before it is told so by attributes; none if these will do. They
@@ -152,33 +230,41 @@ impl KernelCache {
         let lags =
             |known: &Known| known.size.at_least() < size && (known.size.at_most() <= size || !known.learns(asked));
         let is_short = self.lock().get(&inode).is_some_and(lags);
-        self.follower(inode).filter(|_| is_short)
+        if !is_short {
+            return None;
+        }
+        let inodes = self.lock();
+        let known = inodes.get(&inode).filter(|known| known.has_pages || known.is_watched)?;
+        known.readers.first().copied()
     }
 
     /// A READ for pages has come. True if it is the first of the inode.
     pub(crate) fn begin(&self, inode: InodeId, unique: u64, (offset, length): (u64, u64)) -> bool {
         let mut inodes = self.lock();
         let known = inodes.entry(inode).or_default();
-        known.reading.insert(unique, Reading { offset, length, version: known.version });
+        let asked = (known.changing == 0).then(|| known.asked());
+        known.reading.insert(unique, Reading { offset, length, asked });
         !std::mem::replace(&mut known.has_pages, true)
     }
 
     /// Waits until a READ that reaches the end of the file may be answered, and finds out whether the kernel will learn the size from it. If
-    /// not, it is refused: for read-ahead, the kernel repeats it page by page. A page that was refused once is answered.
+    /// not, it is refused: for read-ahead, the kernel repeats it page by page. A page that was refused once is answered, since the program
+    /// would get the second refusal.
     pub(crate) async fn check(&self, inode: InodeId, unique: u64, (read, length): (usize, usize)) -> Result<()> {
-        // Nothing of it is in the file. An answer would change the inode, so that a READ of the last page comes too late.
-        if read == 0 && length as u64 > PAGE_BYTES {
-            return Err(Errno::IO);
-        }
         loop {
             let answered = self.answered.notified();
             {
                 let mut inodes = self.lock();
                 let Some(known) = inodes.get_mut(&inode) else { return Ok(()) };
                 let Some(reading) = known.reading.get(&unique).copied() else { return Ok(()) };
+                let (is_page, end) = (length as u64 <= PAGE_BYTES, reading.offset + read as u64);
+                // Nothing of it is in the file. An answer would change the inode, so that a READ of the last page comes too late.
+                if read == 0 && !is_page {
+                    known.refuse(end, length as u64);
+                    return Err(Errno::IO);
+                }
                 if !known.reading.values().any(|other| other.offset < reading.offset) {
-                    let (is_page, end) = (length as u64 <= PAGE_BYTES, reading.offset + read as u64);
-                    if reading.version == known.version {
+                    if known.changing == 0 && reading.asked == Some(known.asked()) {
                         known.size.ended(end);
                         return Ok(());
                     }
@@ -186,13 +272,9 @@ impl KernelCache {
                     if known.size.at_most() <= end || is_page && known.refused.remove(&reading.offset) {
                         return Ok(());
                     }
-                    if known.refused.len() >= REFUSED_MAX {
-                        known.refused.pop_first();
-                    }
-                    if is_page {
-                        known.refused.insert(reading.offset);
-                    }
-                    return Err(Errno::IO);
+                    known.refuse(end, (length - read) as u64);
+                    // Without read-ahead before, the program gets the refusal, and repeats the call.
+                    return Err(if is_page { Errno::INTR } else { Errno::IO });
                 }
             }
             answered.await;
@@ -265,7 +347,11 @@ impl KernelCache {
         match self.lock().get_mut(&inode) {
             // An invalidation would have the kernel discard what it is being told.
             Some(known) if known.size.at_least() >= size => return,
-            Some(known) => known.size.begin_lengthening(size),
+            Some(known) => {
+                known.size.begin_lengthening(size);
+                // A program that finds the page with the byte alone reads it without read-ahead.
+                known.refuse(size - 1, 1);
+            }
             None => {}
         }
         let notifier = self.notifier.clone();

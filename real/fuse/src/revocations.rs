@@ -1,6 +1,7 @@
 //! Drops what the kernel keeps of a file when the host's data lock is revoked. Each revocation runs by itself: one that waits for a device keeps
 //! no other from its end. An inode has one at a time, which ends when the kernel knows the size again, if it follows it.
 
+use crate::Caller;
 use crate::files::HostFiles;
 use crate::kernel_cache::KernelCache;
 use braid_base::InodeId;
@@ -8,6 +9,25 @@ use braid_machine::{FilesRequest, FilesSuccess};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+
+/// The most files that are looked at, at once.
+const LOOKS_MAX: usize = 64;
+
+/// Has the kernel learn the sizes of files that stay open, also if nothing of them is read through pages: programs may read them asynchronously,
+/// or poll their ends. That is late by a moment, so that a host that only has a file open takes its data lock ten times a second at most.
+pub async fn follow_open_files(files: &HostFiles, kernel: &KernelCache) -> Infallible {
+    let mut running = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            Some(()) = running.next(), if !running.is_empty() => {}
+            (inode, file) = kernel.next_long_open(), if running.len() < LOOKS_MAX => running.push(async move {
+                if let Ok((size, Some(last))) = files.tail(&Caller::default(), file).await {
+                    kernel.lengthen(inode, size, last).await;
+                }
+            }),
+        }
+    }
+}
 
 pub async fn keep_coherent(files: &HostFiles, kernel: &KernelCache) -> Infallible {
     loop {
@@ -26,6 +46,7 @@ pub async fn keep_coherent(files: &HostFiles, kernel: &KernelCache) -> Infallibl
                 {
                     kernel.lengthen_after_reads(inode, size, *last).await;
                 }
+                kernel.look_later(inode);
                 inode
             }
         };

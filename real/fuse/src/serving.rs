@@ -166,6 +166,11 @@ impl Serving<'_> {
             Operation::SetAttributes(change) => {
                 let through = (change.valid & flag::FATTR_FH != 0).then_some(OpenFile(change.fh));
                 let (change, size) = change_of(&change);
+                if let (Some(file), Some(size)) = (through, size)
+                    && self.kernel.is_set_by_kernel(inode, file, size)
+                {
+                    return Ok(Reply::Attributes(fs.attributes(by, inode, through).await?));
+                }
                 Reply::Attributes(fs.set_attributes(by, inode, through, change, size).await?)
             }
             Operation::ReadLink => Reply::Data(vec![fs.read_link(by, inode).await?]),
@@ -232,9 +237,13 @@ impl Serving<'_> {
                 let length = data.len();
                 let file = OpenFile(handle);
                 let written = match loses_privileges {
-                    true => self.write_without_privileges(by, inode, file, at, data).await?,
-                    false => fs.write(by, file, at, data).await?,
+                    true => self.write_without_privileges(by, inode, file, at, data).await,
+                    false => fs.write(by, file, at, data).await,
                 };
+                if written.is_err() {
+                    self.before_failure(inode, file).await;
+                }
+                let written = written?;
                 assert!(written <= length, "no more is written than there was");
                 self.kernel.wrote(inode, offset + written as u64);
                 Reply::Written(written as u32)
@@ -242,6 +251,8 @@ impl Serving<'_> {
             Operation::Sync(handle) => done(fs.sync(by, OpenFile(handle)).await)?,
             Operation::Flush { handle, owner } => {
                 let (file, owner) = (OpenFile(handle), AdvisoryOwner(owner));
+                // Who sees that the file is closed sees the time of its last write. The bytes themselves are durable.
+                let _ = fs.sync(by, file).await;
                 self.owners.remove(file, owner);
                 done(fs.release_owner(by, file, owner).await)?
             }
@@ -279,6 +290,24 @@ impl Serving<'_> {
             fs.set_attributes(by, inode, Some(file), change, None).await?;
         }
         written
+    }
+
+    /// A write has failed: before the kernel hears of it, it learns how long the file is.
+    async fn before_failure(&self, inode: InodeId, file: OpenFile) {
+        let by = &Caller::default();
+        let look = async {
+            let (size, last) = match self.file_system.tail(by, file).await {
+                Ok(tail) => tail,
+                // Its last byte can't be read now. The kernel drops it anyhow.
+                Err(_) => (self.file_system.attributes(by, inode, Some(file)).await?.size, Some(0)),
+            };
+            if let Some(last) = last.filter(|_| size > 0) {
+                self.kernel.before_failure(inode, file, size, last).await;
+            }
+            Ok::<_, Errno>(())
+        };
+        // If its host is away, too, the size is not known to anybody.
+        let _ = timeout(SIZE_WITHIN, look).await;
     }
 
     async fn open(&self, by: &Caller, inode: InodeId, flags: u32) -> Result<OpenFile> {

@@ -17,7 +17,7 @@ use crate::kernel_cache::KernelCache;
 use crate::lock_owners::LockOwners;
 use crate::moved::Parents;
 use crate::negotiation::{Negotiated, Unsupported, negotiate};
-use crate::revocations::keep_coherent;
+use crate::revocations::{follow_open_files, keep_coherent};
 use crate::serving::Serving;
 use crate::{Caller, HostFiles};
 use braid_base::InodeId;
@@ -55,7 +55,8 @@ pub enum ServeError {
 pub async fn serve(device: &Device, directory: &Path, file_system: &HostFiles) -> Result<(), ServeError> {
     let (kernel, parents) = (KernelCache::new(device.notifier()), Parents::new(directory.to_path_buf()));
     let serving = Serving { file_system, owners: LockOwners::default(), kernel: &kernel, parents: &parents };
-    let mut coherence = std::pin::pin!(keep_coherent(file_system, &kernel));
+    let mut coherence = pin!(keep_coherent(file_system, &kernel));
+    let mut following = pin!(follow_open_files(file_system, &kernel));
     let mut receiver = Receiver::default();
     let mut session = Session::new();
     let mut running = FuturesUnordered::new();
@@ -69,6 +70,7 @@ pub async fn serve(device: &Device, directory: &Path, file_system: &HostFiles) -
                 continue;
             }
             never = &mut coherence => match never {},
+            never = &mut following => match never {},
             _ = looks.tick(), if !session.by_unique.is_empty() => {
                 session.look(file_system);
                 continue;

@@ -70,9 +70,9 @@ def readv(fd, buffers, at):
 
 
 class Ring:
-    """Reads by io_uring, one read at a time."""
+    """Reads and writes by io_uring, one at a time."""
 
-    SETUP, ENTER, READ = 425, 426, 22
+    SETUP, ENTER, READ, WRITE = 425, 426, 22, 23
 
     def __init__(self):
         parameters = ctypes.create_string_buffer(120)
@@ -91,14 +91,18 @@ class Ring:
     def word(self, at):
         return struct.unpack_from("I", self.ring, at)[0]
 
-    def read(self, fd, at, length):
-        room = ctypes.create_string_buffer(length)
-        struct.pack_into("BBHiQQIIQ", self.requests, 0, Ring.READ, 0, 0, fd, at, ctypes.addressof(room), length, 0, 0)
+    def request(self, code, fd, at, room):
+        struct.pack_into("BBHiQQIIQ", self.requests, 0, code, 0, 0, fd, at, ctypes.addressof(room), len(room), 0, 0)
         struct.pack_into("I", self.ring, self.at_tail, (self.word(self.at_tail) + 1) & 0xFFFFFFFF)
         assert LIBC.syscall(Ring.ENTER, self.fd, 1, 1, 1, None, 0) == 1
         head = self.word(self.at_head)
         _, count, _ = struct.unpack_from("QiI", self.ring, self.answers + (head & self.word(self.mask)) * 16)
         struct.pack_into("I", self.ring, self.at_head, (head + 1) & 0xFFFFFFFF)
+        return count
+
+    def read(self, fd, at, length):
+        room = ctypes.create_string_buffer(length)
+        count = self.request(Ring.READ, fd, at, room)
         assert count >= 0, os.strerror(-count)
         return room[:count]
 
@@ -292,6 +296,48 @@ def follow():
         assert os.waitpid(child, 0)[1] == 0, "a program that follows a growing log fails"
 
 
+def polled():
+    """A program that only polls the end of a file, and looks at nothing else, sees in a moment what another mount has appended."""
+    path = "/polled"
+    for start in (0, 5000):
+        with open(MOUNTS[0] + path, "wb") as file:
+            file.write(bytes(start))
+        fd, until = os.open(MOUNTS[1] + path, os.O_RDONLY), time.monotonic() + WAIT_MAX
+        with open(MOUNTS[0] + path, "ab") as file:
+            file.write(b"more")
+        while not sendfile(fd, start, 100):
+            assert time.monotonic() < until, f"sendfile at the old end {start} gives nothing"
+            time.sleep(0.005)
+        os.close(fd)
+
+
+def closed():
+    """The time of the last write is published when the file is closed, before `close` returns."""
+    source, made = "/source", "/made"
+    for number in range(30):
+        writer, other = MOUNTS[number % 2], MOUNTS[1 - number % 2]
+        open(writer + source, "wb").write(b"first")
+        open(other + made, "wb").close()
+        fd = os.open(writer + source, os.O_WRONLY)
+        os.pwrite(fd, b"again", 0), os.close(fd)
+        assert os.stat(other + source).st_mtime_ns > os.stat(other + made).st_mtime_ns, f"round {number}"
+
+
+def failed():
+    """An asynchronous write that fails cuts nothing off that another mount has appended."""
+    path, sizes = "/failed", []
+    for flags in (os.O_RDWR, os.O_WRONLY):
+        with open(MOUNTS[0] + path, "wb") as file:
+            file.write(bytes(8192))
+        fd = os.open(MOUNTS[1] + path, flags)
+        with open(MOUNTS[0] + path, "ab") as file:
+            file.write(bytes(20_000))
+        count = RING.request(Ring.WRITE, fd, 1 << 50, ctypes.create_string_buffer(100))
+        sizes.append((count < 0, os.stat(MOUNTS[0] + path).st_size))
+        os.close(fd)
+    assert sizes == [(True, 28_192)] * 2, sizes
+
+
 def contend():
     """Programs on both mounts read the same files through pages, and write, truncate and replace them. No call takes longer than a bound."""
     names = [f"/contended{number}" for number in range(2)]
@@ -365,4 +411,8 @@ compare()
 executed()
 race()
 follow()
+polled()
+closed()
+if RING:
+    failed()
 contend()
