@@ -35,11 +35,11 @@
 
 use crate::cas_loop::{CasLoop, CasPolicy, Move, Patience, Seen, StepContext, Swap, number_bytes};
 use crate::fencing_token::{Fence, Unguardable, if_swapped};
-use crate::hold_word::{Give, Gone, HoldWord, Holding, Keep, Word};
+use crate::hold_word::{Given, Gone, HoldWord, Holding, Word};
 use crate::lease::{Entry, Name, Watch};
-use crate::procedure::{Answer, Next, Procedure, RequestFailure};
+use crate::procedure::{Mapped, Operation, RequestFailure};
 use crate::request_builder::{RequestBuilder, Results, set};
-use braid_base::{Backoff, ObjectId, Rng, Time};
+use braid_base::{Backoff, ObjectId, Time};
 use braid_wire::{AttributeName, CommandResult, ObjectCommand, ObjectRequest, SetAttribute};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::time::Duration;
@@ -102,7 +102,7 @@ impl DeliveryCounter {
     }
 
     /// Draws a ticket, and waits until it is served.
-    pub fn enter(&self, name: impl Into<Name>) -> Enter {
+    pub fn enter(&self, name: impl Into<Name>) -> Operation<Result<Turn, CounterError>> {
         let entering = Entering {
             counter: self.clone(),
             name: name.into(),
@@ -112,7 +112,7 @@ impl DeliveryCounter {
             deadline: None,
             sent: Time::default(),
         };
-        Enter(CasLoop::new(self.place.target(Patience::For(self.place.patience)), entering))
+        Box::new(CasLoop::new(self.place.target(Patience::For(self.place.patience)), entering))
     }
 
     fn slot(&self, ticket: u64) -> AttributeName {
@@ -143,6 +143,9 @@ fn waits(ticket: u64, entry: &Entry) -> Bytes {
     entry.put(&mut slot);
     slot.freeze()
 }
+
+/// The end of a turn, with the last request's results; none if it is known to have happened, but its answer was lost.
+pub type Leaving = Operation<Result<Option<Vec<CommandResult>>, CounterError>>;
 
 /// A turn, held as far as its holder knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -179,24 +182,27 @@ impl Turn {
     }
 
     /// Renews it for another lease. Ends at [`sure_until`](Turn::sure_until) at the latest, or, if begun later, after a third of the lease.
-    pub fn renew(&self) -> RenewTurn {
-        RenewTurn { counter: self.counter.clone(), editing: self.holding.clone().renew() }
+    pub fn renew(&self) -> Operation<Result<Turn, CounterError>> {
+        let counter = self.counter.clone();
+        let renewed = move |kept: Result<Holding, Gone>| Ok(Turn { counter: counter.clone(), holding: kept? });
+        Box::new(Mapped(self.holding.clone().renew(), renewed))
     }
 
     /// Ends the turn and calls the next ticket. Tries for one lease; after that, the ticket is skipped anyway.
-    pub fn leave(self) -> Leave {
+    pub fn leave(self) -> Leaving {
         self.give(None)
     }
 
     /// Executes a last request and ends the turn. If the turn is over already, the request has no effect. Tries for three leases.
-    pub fn leave_with(self, request: ObjectRequest) -> Result<Leave, Unguardable> {
+    pub fn leave_with(self, request: ObjectRequest) -> Result<Leaving, Unguardable> {
         Ok(self.give(Some(if_swapped(request, 1)?)))
     }
 
-    fn give(self, request: Option<Vec<ObjectCommand>>) -> Leave {
+    fn give(self, request: Option<Vec<ObjectCommand>>) -> Leaving {
         let ticket = self.ticket();
         let sets = vec![self.counter.ends(ticket), self.counter.calls(ticket + 1)];
-        Leave(self.holding.give(Word { number: ticket + 1, holder: None }, sets, request))
+        let give = self.holding.give(Word { number: ticket + 1, holder: None }, sets, request);
+        Box::new(Mapped(give, |given: Given| Ok(given?)))
     }
 }
 
@@ -235,45 +241,6 @@ impl From<Gone> for CounterError {
             Gone::Alien => CounterError::NoCounter,
             Gone::RequestFailure(failure) => CounterError::RequestFailure(failure),
         }
-    }
-}
-
-/// Draws a ticket and waits for its turn.
-pub struct Enter(CasLoop<Entering>);
-
-impl Procedure for Enter {
-    type Output = Result<Turn, CounterError>;
-
-    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        self.0.resume(now, rng, answer)
-    }
-}
-
-/// Renews a turn.
-pub struct RenewTurn {
-    counter: DeliveryCounter,
-    editing: CasLoop<Keep>,
-}
-
-impl Procedure for RenewTurn {
-    /// The renewed turn.
-    type Output = Result<Turn, CounterError>;
-
-    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        let counter = &self.counter;
-        self.editing.resume(now, rng, answer).map(|kept| Ok(Turn { counter: counter.clone(), holding: kept? }))
-    }
-}
-
-/// Ends a turn.
-pub struct Leave(CasLoop<Give>);
-
-impl Procedure for Leave {
-    /// The last request's results; none if it is known to have happened, but its answer was lost.
-    type Output = Result<Option<Vec<CommandResult>>, CounterError>;
-
-    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        self.0.resume(now, rng, answer).map(|given| Ok(given?))
     }
 }
 

@@ -68,16 +68,19 @@ mod entry;
 mod lookup;
 mod names;
 
-pub use change::{Change, Changed, Expected};
+pub use change::{Changed, Expected};
 pub use entry::{Entry, NAME_BYTES_MAX};
-pub use lookup::Lookup;
-pub use names::{Cursor, Names, NamesPage};
+pub use names::{Cursor, NamesPage};
 
 use crate::idempotency_record::IdempotencyRecord;
-use crate::request_builder::RequestBuilder;
+use crate::procedure::{Operation, RequestFailure};
+use crate::request_builder::{RequestBuilder, Steps};
 use braid_base::ObjectId;
 use braid_wire::AttributeName;
 use bytes::Bytes;
+use change::Change;
+use lookup::Lookup;
+use names::Names;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -115,23 +118,23 @@ impl Directory {
     }
 
     /// Looks a name up.
-    pub fn look_up(self, name: Bytes) -> Lookup {
-        Lookup::new(self, name)
+    pub fn look_up(self, name: Bytes) -> Operation<Result<Option<Entry>, RequestFailure>> {
+        Lookup::new(self, name).begin()
     }
 
     /// Gives an object a name, if the name is free.
-    pub fn insert(self, name: Bytes, object: ObjectId) -> Change {
-        Change::insert(self, name, object)
+    pub fn insert(self, name: Bytes, object: ObjectId) -> Operation<Result<Changed, RequestFailure>> {
+        Change::insert(self, name, object).begin()
     }
 
     /// Removes a name.
-    pub fn remove(self, name: Bytes, expected: Expected) -> Change {
-        Change::remove(self, name, expected)
+    pub fn remove(self, name: Bytes, expected: Expected) -> Operation<Result<Changed, RequestFailure>> {
+        Change::remove(self, name, expected).begin()
     }
 
     /// Returns the names, a page at a time.
-    pub fn names(self, after: Option<Cursor>, most: u32) -> Names {
-        Names::new(self, after, most)
+    pub fn names(self, after: Option<Cursor>, most: u32) -> Operation<Result<NamesPage, RequestFailure>> {
+        Names::new(self, after, most).begin()
     }
 
     /// An attribute volume distributes the attributes of such an object over its buckets by their numbers, and refuses a request that uses

@@ -35,11 +35,11 @@
 
 use crate::cas_loop::{CasLoop, CasPolicy, Move, Patience, Seen, StepContext, Swap};
 use crate::fencing_token::{Fence, Unguardable, if_swapped};
-use crate::hold_word::{Give, Gone, HoldWord, Holding, Keep, Word};
+use crate::hold_word::{Given, Gone, HoldWord, Holding, Word};
 use crate::lease::{Entry, Name, Watch};
-use crate::procedure::{Answer, Next, Procedure, RequestFailure};
+use crate::procedure::{Mapped, Operation, RequestFailure};
 use crate::request_builder::Results;
-use braid_base::{Backoff, ObjectId, Rng, Time};
+use braid_base::{Backoff, ObjectId, Time};
 use braid_wire::{AttributeName, CommandResult, ObjectRequest};
 use bytes::Bytes;
 use std::time::Duration;
@@ -88,7 +88,7 @@ impl FailOver {
     }
 
     /// Waits until there is no leader, or the leader has failed, and becomes leader.
-    pub fn campaign(&self, name: impl Into<Name>) -> Campaign {
+    pub fn campaign(&self, name: impl Into<Name>) -> Operation<Result<Leadership, FailOverError>> {
         let campaigning = Campaigning {
             place: self.place.clone(),
             name: name.into(),
@@ -99,14 +99,17 @@ impl FailOver {
             sent: Time::default(),
             leader: None,
         };
-        Campaign(CasLoop::new(self.place.target(Patience::For(self.place.patience)), campaigning))
+        Box::new(CasLoop::new(self.place.target(Patience::For(self.place.patience)), campaigning))
     }
 
     /// Reads who leads.
-    pub fn leader(&self) -> Leader {
-        Leader(CasLoop::new(self.place.target(Patience::For(Duration::ZERO)), Looking))
+    pub fn leader(&self) -> Operation<Result<LeaderStatus, FailOverError>> {
+        Box::new(CasLoop::new(self.place.target(Patience::For(Duration::ZERO)), Looking))
     }
 }
+
+/// The end of a leadership, with the last request's results; none if it is known to have happened, but its answer was lost.
+pub type Resignation = Operation<Result<Option<Vec<CommandResult>>, FailOverError>>;
 
 /// A leadership, held as far as the leader knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,23 +144,23 @@ impl Leadership {
 
     /// Shows progress, and leads for another lease. Ends at [`sure_until`](Leadership::sure_until) at the latest, or, if begun later, after
     /// a third of the lease.
-    pub fn progress(&self) -> Progress {
-        Progress(self.0.clone().renew())
+    pub fn progress(&self) -> Operation<Result<Leadership, FailOverError>> {
+        Box::new(Mapped(self.0.clone().renew(), |kept: Result<Holding, Gone>| Ok(Leadership(kept?))))
     }
 
     /// Gives up the leadership, so that backups need not wait. Tries for one lease; after that, others may take over anyway.
-    pub fn resign(self) -> Resign {
+    pub fn resign(self) -> Resignation {
         self.give(None)
     }
 
     /// Executes a last request and gives up the leadership. If another machine leads, the request has no effect. Tries for three leases.
-    pub fn resign_with(self, request: ObjectRequest) -> Result<Resign, Unguardable> {
+    pub fn resign_with(self, request: ObjectRequest) -> Result<Resignation, Unguardable> {
         Ok(self.give(Some(if_swapped(request, 1)?)))
     }
 
-    fn give(self, request: Option<Vec<braid_wire::ObjectCommand>>) -> Resign {
+    fn give(self, request: Option<Vec<braid_wire::ObjectCommand>>) -> Resignation {
         let next = Word { number: self.term(), holder: None };
-        Resign(self.0.give(next, Vec::new(), request))
+        Box::new(Mapped(self.0.give(next, Vec::new(), request), |given: Given| Ok(given?)))
     }
 }
 
@@ -197,41 +200,6 @@ impl From<Gone> for FailOverError {
             Gone::Alien => FailOverError::NoLeader,
             Gone::RequestFailure(failure) => FailOverError::RequestFailure(failure),
         }
-    }
-}
-
-/// Waits until it can lead.
-pub struct Campaign(CasLoop<Campaigning>);
-
-impl Procedure for Campaign {
-    type Output = Result<Leadership, FailOverError>;
-
-    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        self.0.resume(now, rng, answer)
-    }
-}
-
-/// Shows progress.
-pub struct Progress(CasLoop<Keep>);
-
-impl Procedure for Progress {
-    /// The leadership from now on.
-    type Output = Result<Leadership, FailOverError>;
-
-    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        self.0.resume(now, rng, answer).map(|kept| Ok(Leadership(kept?)))
-    }
-}
-
-/// Gives up the leadership.
-pub struct Resign(CasLoop<Give>);
-
-impl Procedure for Resign {
-    /// The last request's results; none if it is known to have happened, but its answer was lost.
-    type Output = Result<Option<Vec<CommandResult>>, FailOverError>;
-
-    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        self.0.resume(now, rng, answer).map(|given| Ok(given?))
     }
 }
 
@@ -317,17 +285,6 @@ pub struct LeaderStatus {
     pub term: u64,
     /// Its leader, and how often it has shown progress. It may have failed since.
     pub leader: Option<(Name, u64)>,
-}
-
-/// Reads who leads.
-pub struct Leader(CasLoop<Looking>);
-
-impl Procedure for Leader {
-    type Output = Result<LeaderStatus, FailOverError>;
-
-    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        self.0.resume(now, rng, answer)
-    }
 }
 
 struct Looking;

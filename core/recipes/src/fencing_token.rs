@@ -13,14 +13,14 @@
 //! itself keeps its token in an attribute beside its word, which guards data in the same space (device). For data elsewhere, each object
 //! (or each set of data that is written together) has a fence attribute of its own.
 //!
-//! **A fence never falls**: `Raise` swaps only for a higher token. **A guarded request takes effect only while its token is in the fence**:
+//! **A fence never falls**: [`Fence::raise`] swaps only for a higher token. **A guarded request takes effect only while its token is in the fence**:
 //! so none of a holder's requests takes effect after the next holder has raised the fence. Not guaranteed: anything about requests that are
 //! not guarded, or that are guarded by another fence.
 
 use crate::cas_loop::{CasLoop, CasPolicy, CasTarget, Move, Patience, Seen, StepContext, Swap, number, number_bytes};
-use crate::procedure::{Answer, Next, Procedure, RequestFailure};
+use crate::procedure::{Operation, RequestFailure};
 use crate::request_builder::{RequestBuilder, Results};
-use braid_base::{Backoff, ObjectId, Rng, Time, limits};
+use braid_base::{Backoff, ObjectId, limits};
 use braid_wire::{Action, ActionResult, AttributeName, CommandResult, ObjectCommand, ObjectRequest, When};
 use bytes::Bytes;
 use std::time::Duration;
@@ -43,12 +43,12 @@ impl Fence {
         Ok(guard.then(if_swapped(request, 1)?).request())
     }
 
-    /// Writes the token to the attribute, unless a higher one is there.
-    pub fn raise(&self) -> Raise {
+    /// Writes the token to the attribute, unless a higher one is there. From then on, requests guarded by a lower token have no effect.
+    pub fn raise(&self) -> Operation<Result<(), RaiseError>> {
         let backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(500));
         let patience = Patience::For(Duration::from_secs(30));
         let target = CasTarget { object: self.object, word: self.name, extras: Vec::new(), backoff, patience };
-        Raise(CasLoop::new(target, Raising(self.clone())))
+        Box::new(CasLoop::new(target, Raising(self.clone())))
     }
 }
 
@@ -108,17 +108,6 @@ pub(crate) fn if_swapped(request: ObjectRequest, own: usize) -> Result<Vec<Objec
         command.sets_when = When::IfSwapped;
     }
     Ok(commands)
-}
-
-/// Writes a token to a fence. From then on, requests guarded by a lower token have no effect.
-pub struct Raise(CasLoop<Raising>);
-
-impl Procedure for Raise {
-    type Output = Result<(), RaiseError>;
-
-    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        self.0.resume(now, rng, answer)
-    }
 }
 
 /// Why a fence was not raised.

@@ -200,6 +200,9 @@ impl CasPolicy for Keep {
     }
 }
 
+/// The request's results; none if it is known to have happened, but its answer was lost.
+pub(crate) type Given = Result<Option<Vec<CommandResult>>, Gone>;
+
 pub(crate) struct Give {
     holding: Holding,
     next: Word,
@@ -210,7 +213,7 @@ pub(crate) struct Give {
 }
 
 impl Give {
-    fn swap(&self, compare: Bytes) -> Move<<Give as CasPolicy>::Output> {
+    fn swap(&self, compare: Bytes) -> Move<Given> {
         let mut sets = self.sets.clone();
         sets.push(self.holding.place.fence(None));
         if self.request.is_some() {
@@ -221,7 +224,7 @@ impl Give {
     }
 
     /// Another holder is in the word, or none.
-    fn gone(&self, word: Word, trace: &Bytes) -> <Give as CasPolicy>::Output {
+    fn gone(&self, word: Word, trace: &Bytes) -> Given {
         let traced = number(trace) == Some(self.holding.entry.nonce);
         // No later holder has given it back, which might have overwritten the trace: so without the trace, this request has not happened.
         let trace_is_intact = match self.next.number > self.holding.number {
@@ -240,8 +243,7 @@ impl Give {
 }
 
 impl CasPolicy for Give {
-    /// The request's results; none if it is known to have happened, but its answer was lost.
-    type Output = Result<Option<Vec<CommandResult>>, Gone>;
+    type Output = Given;
 
     fn begin(&mut self, _ctx: &mut StepContext<'_>) -> Move<Self::Output> {
         self.swap(self.holding.word())

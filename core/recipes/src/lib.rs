@@ -31,4 +31,4 @@ pub mod procedure;
 pub mod queue;
 mod request_builder;
 
-pub use procedure::{Answer, Next, Procedure, RequestFailure};
+pub use procedure::{Answer, Next, Operation, Procedure, RequestFailure};

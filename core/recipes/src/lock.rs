@@ -41,17 +41,14 @@ mod keep;
 mod take;
 mod word;
 
-pub use keep::{Release, ReleaseWith, Renew};
-pub use take::{Acquire, Once};
-
 use crate::cas_loop::{CasLoop, CasPolicy, CasTarget, Move, Patience, Seen, StepContext, number};
 use crate::fencing_token::{Fence, Unguardable, if_swapped};
 use crate::idempotency_record::IdempotencyRecord;
 use crate::lease::{Entry, Name, sure_until};
-use crate::procedure::{Answer, Next, Procedure, RequestFailure};
+use crate::procedure::{Operation, RequestFailure};
 use crate::request_builder::Results;
-use braid_base::{Backoff, ObjectId, Rng, Time};
-use braid_wire::{AttributeName, ObjectRequest};
+use braid_base::{Backoff, ObjectId, Time};
+use braid_wire::{AttributeName, CommandResult, ObjectRequest};
 use bytes::Bytes;
 use std::time::Duration;
 use word::Word;
@@ -112,23 +109,23 @@ impl Lock {
     }
 
     /// Takes the lock for writing.
-    pub fn acquire(&self, name: impl Into<Name>) -> Acquire {
-        Acquire::new(self, name.into(), Mode::Exclusive)
+    pub fn acquire(&self, name: impl Into<Name>) -> Operation<Result<Grant, LockError>> {
+        take::acquire(self, name.into(), Mode::Exclusive)
     }
 
     /// Takes the lock for reading.
-    pub fn share(&self, name: impl Into<Name>) -> Acquire {
-        Acquire::new(self, name.into(), Mode::Shared)
+    pub fn share(&self, name: impl Into<Name>) -> Operation<Result<Grant, LockError>> {
+        take::acquire(self, name.into(), Mode::Shared)
     }
 
     /// Takes the lock, executes a request and releases the lock; in one round trip if the lock is free.
-    pub fn once(&self, name: impl Into<Name>, request: ObjectRequest) -> Result<Once, Unguardable> {
-        Ok(Once::new(self, name.into(), if_swapped(request, 2)?))
+    pub fn once(&self, name: impl Into<Name>, request: ObjectRequest) -> Result<LastRequest, Unguardable> {
+        Ok(take::once(self, name.into(), if_swapped(request, 2)?))
     }
 
     /// Reads who holds the lock.
-    pub fn status(&self) -> Status {
-        Status(CasLoop::new(self.target(Patience::For(Duration::ZERO)), Looking))
+    pub fn status(&self) -> Operation<Result<LockStatus, LockError>> {
+        Box::new(CasLoop::new(self.target(Patience::For(Duration::ZERO)), Looking))
     }
 
     fn token(&self) -> AttributeName {
@@ -154,6 +151,9 @@ impl Lock {
         Backoff::new(self.options.first_pause, self.options.longest_pause.min(self.options.lease / 4))
     }
 }
+
+/// An operation with a request as its last step. The results are none if it is known to have happened, but its answer was lost.
+pub type LastRequest = Operation<Result<Option<Vec<CommandResult>>, LockError>>;
 
 /// A lock that is held, as far as its holder knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -202,19 +202,20 @@ impl Grant {
 
     /// Renews it for another lease. Ends at [`sure_until`](Grant::sure_until) at the latest, or, if begun later, after a third of the
     /// lease.
-    pub fn renew(&self) -> Renew {
-        Renew::new(self.clone())
+    pub fn renew(&self) -> Operation<Result<Grant, LockError>> {
+        keep::renew(self.clone())
     }
 
-    /// Releases it. Tries for one lease; after that, others may break the lock anyway.
-    pub fn release(self) -> Release {
-        Release::new(self)
+    /// Releases it, or fails with [`LockError::Lost`] if it was broken before. Tries for one lease; after that, others may break the lock
+    /// anyway.
+    pub fn release(self) -> Operation<Result<(), LockError>> {
+        keep::release(self)
     }
 
     /// Executes a last request and releases the lock in one round trip. If the lock is no longer held, the request has no effect. Tries for
     /// three leases, to learn the outcome.
-    pub fn release_with(self, request: ObjectRequest) -> Result<ReleaseWith, Unguardable> {
-        Ok(ReleaseWith::new(self, if_swapped(request, 2)?))
+    pub fn release_with(self, request: ObjectRequest) -> Result<LastRequest, Unguardable> {
+        Ok(keep::release_with(self, if_swapped(request, 2)?))
     }
 }
 
@@ -253,17 +254,6 @@ pub struct LockStatus {
     pub waiting: Option<Name>,
     /// The last token.
     pub token: u64,
-}
-
-/// Reads the state of a lock.
-pub struct Status(CasLoop<Looking>);
-
-impl Procedure for Status {
-    type Output = Result<LockStatus, LockError>;
-
-    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        self.0.resume(now, rng, answer)
-    }
 }
 
 struct Looking;

@@ -17,6 +17,20 @@ pub trait Procedure {
     fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output>;
 }
 
+/// An operation that programs run. They need not know its steps.
+pub type Operation<T> = Box<dyn Procedure<Output = T> + Send>;
+
+/// A procedure whose result is another one in the end.
+pub(crate) struct Mapped<P, F>(pub P, pub F);
+
+impl<P: Procedure, U, F: FnMut(P::Output) -> U> Procedure for Mapped<P, F> {
+    type Output = U;
+
+    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<U> {
+        self.0.resume(now, rng, answer).map(&mut self.1)
+    }
+}
+
 impl<P: Procedure + ?Sized> Procedure for Box<P> {
     type Output = P::Output;
 

@@ -3,8 +3,8 @@
 //! All comparisons are strict: an undefined attribute equals only a value of no bytes. So no structure restores an attribute that another
 //! client has removed.
 
-use crate::procedure::{Answer, Next, RequestFailure};
-use braid_base::{ObjectId, Rng};
+use crate::procedure::{Answer, Next, Operation, Procedure, RequestFailure};
+use braid_base::{ObjectId, Rng, Time};
 use braid_wire::{
     Action, ActionResult, AttributeName, CommandResult, ObjectCommand, ObjectFailure, ObjectRequest, SetAttribute,
     Undefined, When,
@@ -212,6 +212,51 @@ enum Last {
 }
 
 pub(crate) type Step<T> = Result<Next<Result<T, RequestFailure>>, RequestFailure>;
+
+/// The steps of an operation that makes one request after the other.
+pub(crate) trait Steps: Send + 'static {
+    /// The result.
+    type Output;
+
+    /// The next step after an event.
+    fn step(&mut self, course: &mut CasContext, now: Time, rng: &mut Rng, event: StepEvent) -> Step<Self::Output>;
+
+    /// A request was sent, perhaps again; or a wait began.
+    fn on_sent(&mut self, _now: Time) {}
+
+    /// The result after a failure.
+    fn fails(&self, failure: RequestFailure) -> Result<Self::Output, RequestFailure> {
+        Err(failure)
+    }
+
+    /// The operation with these steps.
+    fn begin(self) -> Operation<Result<Self::Output, RequestFailure>>
+    where
+        Self: Sized,
+    {
+        Box::new(Retried { context: CasContext::default(), steps: self })
+    }
+}
+
+/// Steps in progress, with their retries.
+struct Retried<S> {
+    context: CasContext,
+    steps: S,
+}
+
+impl<S: Steps> Procedure for Retried<S> {
+    type Output = Result<S::Output, RequestFailure>;
+
+    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        let Retried { context, steps } = self;
+        let next = context.resume(rng, answer, |context, rng, event| steps.step(context, now, rng, event));
+        steps.on_sent(now);
+        match next {
+            Next::Done(Err(failure)) => Next::Done(steps.fails(failure)),
+            next => next,
+        }
+    }
+}
 
 impl CasContext {
     /// Handles retries, and has `step` do the rest.

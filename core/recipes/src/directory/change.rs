@@ -15,8 +15,8 @@ use super::chain::Chain;
 use super::entry::{Entry, NAME_BYTES_MAX, VERSION_MAX};
 use super::{Directory, NEXT_FREE, linked_at, lock_of, names_at};
 use crate::idempotency_record::Nonce;
-use crate::procedure::{Answer, Next, Procedure, RequestFailure};
-use crate::request_builder::{CasContext, DAMAGED, RequestBuilder, Results, Step, StepEvent, set};
+use crate::procedure::{Next, RequestFailure};
+use crate::request_builder::{CasContext, DAMAGED, RequestBuilder, Results, Step, StepEvent, Steps, set};
 use braid_base::{ObjectId, Rng, Time};
 use braid_wire::SetAttribute;
 use bytes::Bytes;
@@ -54,12 +54,11 @@ pub enum Changed {
 
 /// Inserts or removes a name.
 #[derive(Clone, Debug)]
-pub struct Change {
+pub(super) struct Change {
     directory: Directory,
     slot: u32,
     name: Bytes,
     wish: Edit,
-    course: CasContext,
     /// Drawn in the first step.
     nonce: Option<Nonce>,
     /// The value of the lock that it holds, or held last: the nonce, and how many locks it has taken. So a lock that it takes again is
@@ -119,47 +118,8 @@ const FREE: Bytes = Bytes::from_static(&[0; 12]);
 /// The shortest wait.
 const WAIT_MIN: Duration = Duration::from_millis(1);
 
-impl Procedure for Change {
-    type Output = Result<Changed, RequestFailure>;
-
-    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        let mut course = std::mem::take(&mut self.course);
-        let next = course.resume(rng, answer, |course, rng, event| self.step(course, now, rng, event));
-        self.course = course;
-        self.asked = now;
-        next
-    }
-}
-
-impl Change {
-    pub(super) fn insert(directory: Directory, name: Bytes, object: ObjectId) -> Change {
-        Change::new(directory, name, Edit::Insert(object))
-    }
-
-    pub(super) fn remove(directory: Directory, name: Bytes, expected: Expected) -> Change {
-        Change::new(directory, name, Edit::Remove(expected))
-    }
-
-    fn new(directory: Directory, name: Bytes, wish: Edit) -> Change {
-        Change {
-            directory,
-            slot: directory.slot(&name),
-            name,
-            wish,
-            course: CasContext::default(),
-            nonce: None,
-            lock: Bytes::new(),
-            locks: 0,
-            version: 0,
-            free: None,
-            taken: 0,
-            others: None,
-            expired: false,
-            asked: Time(0),
-            removing: None,
-            phase: Phase::Beginning,
-        }
-    }
+impl Steps for Change {
+    type Output = Changed;
 
     fn step(&mut self, course: &mut CasContext, now: Time, rng: &mut Rng, event: StepEvent) -> Step<Changed> {
         match (self.phase.clone(), event) {
@@ -205,6 +165,40 @@ impl Change {
             // If the lock was not released, it expires with its lease.
             (Phase::Unlocking(outcome), _) => Ok(Next::Done(Ok(outcome))),
             (Phase::Fast | Phase::Applying { .. } | Phase::Waiting, _) => unreachable!("no wait was requested"),
+        }
+    }
+
+    fn on_sent(&mut self, now: Time) {
+        self.asked = now;
+    }
+}
+
+impl Change {
+    pub(super) fn insert(directory: Directory, name: Bytes, object: ObjectId) -> Change {
+        Change::new(directory, name, Edit::Insert(object))
+    }
+
+    pub(super) fn remove(directory: Directory, name: Bytes, expected: Expected) -> Change {
+        Change::new(directory, name, Edit::Remove(expected))
+    }
+
+    fn new(directory: Directory, name: Bytes, wish: Edit) -> Change {
+        Change {
+            directory,
+            slot: directory.slot(&name),
+            name,
+            wish,
+            nonce: None,
+            lock: Bytes::new(),
+            locks: 0,
+            version: 0,
+            free: None,
+            taken: 0,
+            others: None,
+            expired: false,
+            asked: Time(0),
+            removing: None,
+            phase: Phase::Beginning,
         }
     }
 

@@ -3,37 +3,23 @@
 use super::Directory;
 use super::chain::Chain;
 use super::entry::Entry;
-use crate::procedure::{Answer, Next, Procedure, RequestFailure};
-use crate::request_builder::{CasContext, Step, StepEvent};
+use crate::procedure::Next;
+use crate::request_builder::{CasContext, Step, StepEvent, Steps};
 use braid_base::{Rng, Time};
 use bytes::Bytes;
 
 /// Looks a name up, and returns its entry, or none.
 #[derive(Clone, Debug)]
-pub struct Lookup {
+pub(super) struct Lookup {
     directory: Directory,
     name: Bytes,
     chain: Chain,
-    course: CasContext,
 }
 
-impl Procedure for Lookup {
-    type Output = Result<Option<Entry>, RequestFailure>;
+impl Steps for Lookup {
+    type Output = Option<Entry>;
 
-    fn resume(&mut self, _: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        let mut course = std::mem::take(&mut self.course);
-        let next = course.resume(rng, answer, |_, _, event| self.step(event));
-        self.course = course;
-        next
-    }
-}
-
-impl Lookup {
-    pub(super) fn new(directory: Directory, name: Bytes) -> Lookup {
-        Lookup { directory, name, chain: Chain::default(), course: CasContext::default() }
-    }
-
-    fn step(&mut self, event: StepEvent) -> Step<Option<Entry>> {
+    fn step(&mut self, _: &mut CasContext, _: Time, _: &mut Rng, event: StepEvent) -> Step<Option<Entry>> {
         if let StepEvent::Results(results) = event {
             self.chain.hear(&results)?;
             if let Some(at) = self.chain.find(&self.name) {
@@ -45,5 +31,11 @@ impl Lookup {
         }
         let slot = self.directory.slot(&self.name);
         Ok(self.directory.first_request(self.chain.ask(self.directory, slot), slot).done())
+    }
+}
+
+impl Lookup {
+    pub(super) fn new(directory: Directory, name: Bytes) -> Lookup {
+        Lookup { directory, name, chain: Chain::default() }
     }
 }

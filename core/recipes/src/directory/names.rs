@@ -6,8 +6,8 @@
 use super::chain::Chain;
 use super::entry::Entry;
 use super::{Directory, NAMES_PAGE, names_at};
-use crate::procedure::{Answer, Next, Procedure, RequestFailure};
-use crate::request_builder::{CasContext, RequestBuilder, Results, Step, StepEvent};
+use crate::procedure::{Next, RequestFailure};
+use crate::request_builder::{CasContext, RequestBuilder, Results, Step, StepEvent, Steps};
 use braid_base::{ObjectId, Rng, Time};
 use bytes::Bytes;
 
@@ -26,14 +26,13 @@ pub struct NamesPage {
 
 /// Returns a page of names.
 #[derive(Clone, Debug)]
-pub struct Names {
+pub(super) struct Names {
     directory: Directory,
     after: Option<Cursor>,
     most: u32,
     page: NamesPage,
     /// Slots with a chain behind the first entry, and the part of the chain that is known.
     chains: Vec<(u32, Chain)>,
-    course: CasContext,
     phase: Phase,
 }
 
@@ -55,25 +54,10 @@ const GETS_MAX: usize = braid_base::limits::ATTRIBUTES_PER_COMMAND_MAX;
 const _: () = assert!(SLOTS_MAX as usize * (16 + super::NAME_BYTES_MAX) < braid_base::limits::OBJECT_REQUEST_BYTES_MAX);
 const _: () = assert!(SLOTS_MAX as usize <= GETS_MAX * braid_base::limits::OBJECT_COMMANDS_MAX);
 
-impl Procedure for Names {
-    type Output = Result<NamesPage, RequestFailure>;
+impl Steps for Names {
+    type Output = NamesPage;
 
-    fn resume(&mut self, _: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        let mut course = std::mem::take(&mut self.course);
-        let next = course.resume(rng, answer, |_, _, event| self.step(event));
-        self.course = course;
-        next
-    }
-}
-
-impl Names {
-    pub(super) fn new(directory: Directory, after: Option<Cursor>, most: u32) -> Names {
-        let page = NamesPage { names: Vec::new(), more: None };
-        let most = most.clamp(1, SLOTS_MAX);
-        Names { directory, after, most, page, chains: Vec::new(), course: CasContext::default(), phase: Phase::Listing }
-    }
-
-    fn step(&mut self, event: StepEvent) -> Step<NamesPage> {
+    fn step(&mut self, _: &mut CasContext, _: Time, _: &mut Rng, event: StepEvent) -> Step<NamesPage> {
         let StepEvent::Results(results) = event else { return Ok(self.ask()) };
         match &self.phase {
             Phase::Listing => {
@@ -101,6 +85,14 @@ impl Names {
             return Ok(Next::Done(Ok(NamesPage { names, more: self.page.more })));
         }
         Ok(self.ask())
+    }
+}
+
+impl Names {
+    pub(super) fn new(directory: Directory, after: Option<Cursor>, most: u32) -> Names {
+        let page = NamesPage { names: Vec::new(), more: None };
+        let most = most.clamp(1, SLOTS_MAX);
+        Names { directory, after, most, page, chains: Vec::new(), phase: Phase::Listing }
     }
 
     fn read(&mut self, slots: &[u32], results: &Results) -> Result<(), RequestFailure> {

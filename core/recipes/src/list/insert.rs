@@ -3,8 +3,8 @@
 use super::search::{Found, Search};
 use super::{HEAD, ITEM_BYTES_MAX, Link, List, NODE_COUNTER, NUMBER_MAX, Node, item_name, link_name};
 use crate::idempotency_record::Nonce;
-use crate::procedure::{Answer, Next, Procedure, RequestFailure};
-use crate::request_builder::{CasContext, DAMAGED, RequestBuilder, Results, Step, StepEvent, set};
+use crate::procedure::{Next, RequestFailure};
+use crate::request_builder::{CasContext, DAMAGED, RequestBuilder, Results, Step, StepEvent, Steps, set};
 use braid_base::{Rng, Time};
 use braid_wire::ObjectFailure;
 use bytes::Bytes;
@@ -31,11 +31,10 @@ pub enum Inserted {
 
 /// Inserts an item. Two round trips if the position is known, and one more for each concurrent change there.
 #[derive(Clone, Debug)]
-pub struct Insert {
+pub(super) struct Insert {
     list: List,
     place: ListPosition,
     item: Bytes,
-    course: CasContext,
     nonce: Option<Nonce>,
     number: u64,
     search: Search,
@@ -60,25 +59,10 @@ enum Phase {
     },
 }
 
-impl Procedure for Insert {
-    type Output = Result<Inserted, RequestFailure>;
+impl Steps for Insert {
+    type Output = Inserted;
 
-    fn resume(&mut self, _: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        let mut course = std::mem::take(&mut self.course);
-        let next = course.resume(rng, answer, |course, rng, event| self.step(course, rng, event));
-        self.course = course;
-        next
-    }
-}
-
-impl Insert {
-    pub(super) fn new(list: List, place: ListPosition, item: Bytes) -> Insert {
-        let search = Search::from(list, None);
-        let (course, number) = (CasContext::default(), HEAD);
-        Insert { list, place, item, course, nonce: None, number, search, phase: Phase::Beginning }
-    }
-
-    fn step(&mut self, course: &mut CasContext, rng: &mut Rng, event: StepEvent) -> Step<Inserted> {
+    fn step(&mut self, course: &mut CasContext, _: Time, rng: &mut Rng, event: StepEvent) -> Step<Inserted> {
         match (self.phase, event) {
             (Phase::Beginning, _) if self.item.len() > ITEM_BYTES_MAX => {
                 Err(RequestFailure::TooLong { most: ITEM_BYTES_MAX })
@@ -109,6 +93,13 @@ impl Insert {
                 unreachable!("no wait was requested")
             }
         }
+    }
+}
+
+impl Insert {
+    pub(super) fn new(list: List, place: ListPosition, item: Bytes) -> Insert {
+        let search = Search::from(list, None);
+        Insert { list, place, item, nonce: None, number: HEAD, search, phase: Phase::Beginning }
     }
 
     fn draw(&mut self) -> Step<Inserted> {

@@ -3,8 +3,8 @@
 use super::search::{Found, Search};
 use super::{Link, List, Node, link_name};
 use crate::idempotency_record::Nonce;
-use crate::procedure::{Answer, Next, Procedure, RequestFailure};
-use crate::request_builder::{CasContext, DAMAGED, RequestBuilder, Results, Step, StepEvent};
+use crate::procedure::{Next, RequestFailure};
+use crate::request_builder::{CasContext, DAMAGED, RequestBuilder, Results, Step, StepEvent, Steps};
 use braid_base::{Rng, Time};
 use bytes::Bytes;
 
@@ -20,10 +20,9 @@ pub enum Removed {
 /// Removes a node. Two round trips if its predecessor is found with the first request, which is the case if `before` is the predecessor.
 /// Otherwise the node is removed after two round trips, and unlinking it takes those of the search and one more.
 #[derive(Clone, Debug)]
-pub struct Remove {
+pub(super) struct Remove {
     list: List,
     node: u64,
-    course: CasContext,
     nonce: Option<Nonce>,
     search: Search,
     phase: Phase,
@@ -48,30 +47,10 @@ enum Phase {
     },
 }
 
-impl Procedure for Remove {
-    type Output = Result<Removed, RequestFailure>;
+impl Steps for Remove {
+    type Output = Removed;
 
-    fn resume(&mut self, _: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        let mut course = std::mem::take(&mut self.course);
-        let next = course.resume(rng, answer, |course, rng, event| self.step(course, rng, event));
-        self.course = course;
-        match next {
-            // The node is removed; another operation will unlink it.
-            Next::Done(Err(_)) if matches!(self.phase, Phase::Searching | Phase::Unlinking { .. }) => {
-                Next::Done(Ok(Removed::Removed))
-            }
-            next => next,
-        }
-    }
-}
-
-impl Remove {
-    pub(super) fn new(list: List, node: Node, before: Option<Node>) -> Remove {
-        let search = Search::from(list, before.filter(|before| *before != node));
-        Remove { list, node: node.0, course: CasContext::default(), nonce: None, search, phase: Phase::Beginning }
-    }
-
-    fn step(&mut self, course: &mut CasContext, rng: &mut Rng, event: StepEvent) -> Step<Removed> {
+    fn step(&mut self, course: &mut CasContext, _: Time, rng: &mut Rng, event: StepEvent) -> Step<Removed> {
         match (self.phase, event) {
             (Phase::Beginning, _) if self.node == super::HEAD => Ok(Next::Done(Ok(Removed::Gone))),
             (Phase::Beginning, _) => {
@@ -103,6 +82,19 @@ impl Remove {
                 unreachable!("no wait was requested")
             }
         }
+    }
+
+    /// If the node is removed, another operation will unlink it.
+    fn fails(&self, failure: RequestFailure) -> Result<Removed, RequestFailure> {
+        let is_removed = matches!(self.phase, Phase::Searching | Phase::Unlinking { .. });
+        if is_removed { Ok(Removed::Removed) } else { Err(failure) }
+    }
+}
+
+impl Remove {
+    pub(super) fn new(list: List, node: Node, before: Option<Node>) -> Remove {
+        let search = Search::from(list, before.filter(|before| *before != node));
+        Remove { list, node: node.0, nonce: None, search, phase: Phase::Beginning }
     }
 
     /// Reads the node, and the nodes around it to find its predecessor.

@@ -12,8 +12,8 @@
 
 use super::search::Look;
 use super::{HEAD, Link, List, NONE, Node};
-use crate::procedure::{Answer, Next, Procedure, RequestFailure};
-use crate::request_builder::{CasContext, DAMAGED, RequestBuilder, Results, Step, StepEvent};
+use crate::procedure::Next;
+use crate::request_builder::{CasContext, DAMAGED, RequestBuilder, Results, Step, StepEvent, Steps};
 use braid_base::{Rng, Time};
 use bytes::Bytes;
 
@@ -34,12 +34,11 @@ pub struct Walked {
 
 /// Walks the list. One round trip for a node, or for several that were inserted one after the other and are neighbours.
 #[derive(Clone, Debug)]
-pub struct Walk {
+pub(super) struct Walk {
     list: List,
     cursor: Cursor,
     most: usize,
     items: Vec<(Node, Bytes)>,
-    course: CasContext,
     phase: Phase,
 }
 
@@ -61,24 +60,10 @@ enum Phase {
 /// How many returned nodes are checked at once.
 const BACK: usize = 32;
 
-impl Procedure for Walk {
-    type Output = Result<Walked, RequestFailure>;
+impl Steps for Walk {
+    type Output = Walked;
 
-    fn resume(&mut self, _: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        let mut course = std::mem::take(&mut self.course);
-        let next = course.resume(rng, answer, |_, _, event| self.step(event));
-        self.course = course;
-        next
-    }
-}
-
-impl Walk {
-    pub(super) fn new(list: List, cursor: Cursor, most: usize) -> Walk {
-        let (items, course) = (Vec::new(), CasContext::default());
-        Walk { list, cursor, most: most.max(1), items, course, phase: Phase::Beginning }
-    }
-
-    fn step(&mut self, event: StepEvent) -> Step<Walked> {
+    fn step(&mut self, _: &mut CasContext, _: Time, _: &mut Rng, event: StepEvent) -> Step<Walked> {
         match (self.phase.clone(), event) {
             (Phase::Beginning, _) => self.back(self.cursor.told.len()),
             (Phase::Going { next, look }, StepEvent::Results(results)) => self.go(next, look.hear(&results, 0)?),
@@ -87,6 +72,12 @@ impl Walk {
                 Ok(look.ask(RequestBuilder::of(self.list.object)).done())
             }
         }
+    }
+}
+
+impl Walk {
+    pub(super) fn new(list: List, cursor: Cursor, most: usize) -> Walk {
+        Walk { list, cursor, most: most.max(1), items: Vec::new(), phase: Phase::Beginning }
     }
 
     /// Follows links as far as the nodes were read.

@@ -1,33 +1,21 @@
 //! Renewing and releasing a lock.
 
 use super::word::Word;
-use super::{Grant, LockError, Mode};
+use super::{Grant, LastRequest, LockError, Mode};
 use crate::cas_loop::{CasLoop, CasPolicy, Move, Seen, StepContext, Swap, number, number_bytes};
 use crate::hold_word::{patience_to_give_back, patience_to_renew, was_too_slow};
 use crate::lease::Entry;
-use crate::procedure::{Answer, Next, Procedure, RequestFailure};
+use crate::procedure::{Mapped, Operation, RequestFailure};
 use crate::request_builder::{RequestBuilder, Results, set};
-use braid_base::{Rng, Time};
+use braid_base::Time;
 use braid_wire::{CommandResult, ObjectCommand};
 use bytes::Bytes;
 
 /// Renews a lock for another lease.
-pub struct Renew(CasLoop<Keep>);
-
-impl Renew {
-    pub(super) fn new(grant: Grant) -> Renew {
-        let entry = grant.entry.next_heartbeat();
-        let target = grant.lock.target(patience_to_renew(grant.sure_until(), entry.lease));
-        Renew(CasLoop::new(target, Keep { grant, entry, sent: Time::default(), word: Bytes::new() }))
-    }
-}
-
-impl Procedure for Renew {
-    type Output = Result<Grant, LockError>;
-
-    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        self.0.resume(now, rng, answer)
-    }
+pub(super) fn renew(grant: Grant) -> Operation<Result<Grant, LockError>> {
+    let entry = grant.entry.next_heartbeat();
+    let target = grant.lock.target(patience_to_renew(grant.sure_until(), entry.lease));
+    Box::new(CasLoop::new(target, Keep { grant, entry, sent: Time::default(), word: Bytes::new() }))
 }
 
 struct Keep {
@@ -83,39 +71,13 @@ impl CasPolicy for Keep {
 }
 
 /// Releases a lock.
-pub struct Release(CasLoop<Give>);
-
-impl Release {
-    pub(super) fn new(grant: Grant) -> Release {
-        Release(Give::new(grant, None))
-    }
-}
-
-impl Procedure for Release {
-    /// [`LockError::Lost`] if it was broken before.
-    type Output = Result<(), LockError>;
-
-    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        self.0.resume(now, rng, answer).map(|given| given.map(|_| ()))
-    }
+pub(super) fn release(grant: Grant) -> Operation<Result<(), LockError>> {
+    Box::new(Mapped(Give::new(grant, None), |given: Given| given.map(|_| ())))
 }
 
 /// Executes a last request and releases a lock, atomically.
-pub struct ReleaseWith(CasLoop<Give>);
-
-impl ReleaseWith {
-    pub(super) fn new(grant: Grant, request: Vec<ObjectCommand>) -> ReleaseWith {
-        ReleaseWith(Give::new(grant, Some(request)))
-    }
-}
-
-impl Procedure for ReleaseWith {
-    /// The request's results; none if it is known to have happened, but its answer was lost.
-    type Output = Result<Option<Vec<CommandResult>>, LockError>;
-
-    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        self.0.resume(now, rng, answer)
-    }
+pub(super) fn release_with(grant: Grant, request: Vec<ObjectCommand>) -> LastRequest {
+    Box::new(Give::new(grant, Some(request)))
 }
 
 type Given = Result<Option<Vec<CommandResult>>, LockError>;

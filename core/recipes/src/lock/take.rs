@@ -1,56 +1,32 @@
-//! Acquiring a lock, to hold it ([`Acquire`]) or for one request ([`Once`]).
+//! Acquiring a lock, to hold it ([`acquire`]) or for one request ([`once`]).
 
 use super::word::{READERS_MAX, Word};
-use super::{Grant, Lock, LockError, Mode};
+use super::{Grant, LastRequest, Lock, LockError, Mode};
 use crate::cas_loop::{
     CasLoop, CasPolicy, Move, Patience, Seen, StepContext, Swap, number, number_bytes, random_pause,
 };
 use crate::lease::{Entry, Name, Watch};
-use crate::procedure::{Answer, Next, Procedure, RequestFailure};
+use crate::procedure::{Mapped, Operation, RequestFailure};
 use crate::request_builder::{RequestBuilder, Results, set};
-use braid_base::{Backoff, Rng, Time};
+use braid_base::{Backoff, Time};
 use braid_wire::{CommandResult, ObjectCommand};
 use bytes::Bytes;
 
 /// Acquires a lock.
-pub struct Acquire(CasLoop<Take>);
-
-impl Acquire {
-    pub(super) fn new(lock: &Lock, name: Name, mode: Mode) -> Acquire {
-        Acquire(Take::new(lock, name, mode, None))
-    }
-}
-
-impl Procedure for Acquire {
-    type Output = Result<Grant, LockError>;
-
-    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        self.0.resume(now, rng, answer).map(|taken| match taken? {
-            Taken::Kept(grant) => Ok(grant),
-            Taken::Used(_) => unreachable!("without a request, the lock is kept"),
-        })
-    }
+pub(super) fn acquire(lock: &Lock, name: Name, mode: Mode) -> Operation<Result<Grant, LockError>> {
+    Box::new(Mapped(Take::new(lock, name, mode, None), |taken: Result<Taken, LockError>| match taken? {
+        Taken::Kept(grant) => Ok(grant),
+        Taken::Used(_) => unreachable!("without a request, the lock is kept"),
+    }))
 }
 
 /// Acquires a lock, executes a request and releases the lock, atomically.
-pub struct Once(CasLoop<Take>);
-
-impl Once {
-    pub(super) fn new(lock: &Lock, name: Name, request: Vec<ObjectCommand>) -> Once {
-        Once(Take::new(lock, name, Mode::Exclusive, Some(request)))
-    }
-}
-
-impl Procedure for Once {
-    /// The request's results; none if it is known to have happened, but its answer was lost.
-    type Output = Result<Option<Vec<CommandResult>>, LockError>;
-
-    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        self.0.resume(now, rng, answer).map(|taken| match taken? {
-            Taken::Used(results) => Ok(results),
-            Taken::Kept(_) => unreachable!("with a request, the lock is not kept"),
-        })
-    }
+pub(super) fn once(lock: &Lock, name: Name, request: Vec<ObjectCommand>) -> LastRequest {
+    let take = Take::new(lock, name, Mode::Exclusive, Some(request));
+    Box::new(Mapped(take, |taken: Result<Taken, LockError>| match taken? {
+        Taken::Used(results) => Ok(results),
+        Taken::Kept(_) => unreachable!("with a request, the lock is not kept"),
+    }))
 }
 
 enum Taken {

@@ -30,7 +30,7 @@ pub struct ClaimEnd {
 
 /// Claims an item.
 #[derive(Clone, Debug)]
-pub struct Claim {
+pub(super) struct Claim {
     queue: Queue,
     consumer: u64,
     watch: Watch,

@@ -3,7 +3,7 @@
 use super::state::{Claim, State};
 use super::{BELL, Claimed, Queue, parted, state_of, work_of};
 use crate::idempotency_record::Nonce;
-use crate::procedure::{Answer, Next, Procedure, RequestFailure};
+use crate::procedure::{Answer, Mapped, Next, Operation, Procedure, RequestFailure};
 use crate::request_builder::{CasContext, DAMAGED, RequestBuilder, Results, Step, StepEvent, set};
 use braid_base::{Rng, Time};
 use braid_wire::SetAttribute;
@@ -29,66 +29,30 @@ pub enum Finished {
 }
 
 /// Renews a claim.
-#[derive(Clone, Debug)]
-pub struct Renew {
-    holding: Holding,
+pub(super) fn renew(queue: Queue, claimed: Claimed) -> Operation<Result<Renewed, RequestFailure>> {
+    let end = |held: Held| Ok(held?.map_or(Renewed::Lost, Renewed::Kept));
+    Box::new(Mapped(Holding::new(queue, claimed, Aim::Renew), end))
 }
 
 /// Finishes an item.
-#[derive(Clone, Debug)]
-pub struct Finish {
-    holding: Holding,
+pub(super) fn finish(
+    queue: Queue,
+    claimed: Claimed,
+    results: Vec<SetAttribute>,
+) -> Operation<Result<Finished, RequestFailure>> {
+    let end = |held: Held| Ok(held?.map_or(Finished::Lost, |_| Finished::Finished));
+    Box::new(Mapped(Holding::new(queue, claimed, Aim::Finish(results)), end))
 }
 
 /// Gives an item back. Succeeds as well if the claim was lost.
-#[derive(Clone, Debug)]
-pub struct GiveBack {
-    holding: Holding,
+pub(super) fn give_back(queue: Queue, claimed: Claimed) -> Operation<Result<(), RequestFailure>> {
+    Box::new(Mapped(Holding::new(queue, claimed, Aim::GiveBack), |held: Held| held.map(|_| ())))
 }
 
-impl Renew {
-    pub(super) fn new(queue: Queue, claimed: Claimed) -> Renew {
-        Renew { holding: Holding::new(queue, claimed, Aim::Renew) }
-    }
-}
+/// The claim as it is at the end, or none if it was lost.
+type Held = Result<Option<Claimed>, RequestFailure>;
 
-impl Finish {
-    pub(super) fn new(queue: Queue, claimed: Claimed, results: Vec<SetAttribute>) -> Finish {
-        Finish { holding: Holding::new(queue, claimed, Aim::Finish(results)) }
-    }
-}
-
-impl GiveBack {
-    pub(super) fn new(queue: Queue, claimed: Claimed) -> GiveBack {
-        GiveBack { holding: Holding::new(queue, claimed, Aim::GiveBack) }
-    }
-}
-
-impl Procedure for Renew {
-    type Output = Result<Renewed, RequestFailure>;
-
-    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        self.holding.resume(now, rng, answer, |claimed| claimed.map_or(Renewed::Lost, Renewed::Kept))
-    }
-}
-
-impl Procedure for Finish {
-    type Output = Result<Finished, RequestFailure>;
-
-    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        self.holding.resume(now, rng, answer, |claimed| claimed.map_or(Finished::Lost, |_| Finished::Finished))
-    }
-}
-
-impl Procedure for GiveBack {
-    type Output = Result<(), RequestFailure>;
-
-    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        self.holding.resume(now, rng, answer, |_| ())
-    }
-}
-
-/// A request that compares the state with the claim. The result is the claim as it is then, or none if it was lost.
+/// A request that compares the state with the claim.
 #[derive(Clone, Debug)]
 struct Holding {
     queue: Queue,
@@ -116,29 +80,27 @@ enum Phase {
     Doubting,
 }
 
-impl Holding {
-    fn new(queue: Queue, claimed: Claimed, aim: Aim) -> Holding {
-        Holding { queue, claimed, aim, course: CasContext::default(), nonce: None, ends: None, phase: Phase::Beginning }
-    }
+impl Procedure for Holding {
+    type Output = Held;
 
-    fn resume<T>(
-        &mut self,
-        now: Time,
-        rng: &mut Rng,
-        answer: Answer,
-        end: impl FnOnce(Option<Claimed>) -> T,
-    ) -> Next<Result<T, RequestFailure>> {
+    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Held> {
         let mut course = std::mem::take(&mut self.course);
         let next = course.resume(rng, answer, |course, rng, event| self.step(course, rng, event));
         self.course = course;
         let left = self.ends.get_or_insert(now.after(self.queue.lease / 2)).since(now);
-        match next.map(|result| result.map(end)) {
+        match next {
             Next::Ask { request, .. } if !matches!(self.aim, Aim::Finish(_)) => match left {
                 Duration::ZERO => Next::Done(Err(RequestFailure::Unknown)),
                 patience => Next::Ask { request, patience },
             },
             next => next,
         }
+    }
+}
+
+impl Holding {
+    fn new(queue: Queue, claimed: Claimed, aim: Aim) -> Holding {
+        Holding { queue, claimed, aim, course: CasContext::default(), nonce: None, ends: None, phase: Phase::Beginning }
     }
 
     fn step(&mut self, course: &mut CasContext, rng: &mut Rng, event: StepEvent) -> Step<Option<Claimed>> {

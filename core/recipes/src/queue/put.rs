@@ -3,17 +3,16 @@
 use super::state::State;
 use super::{BELL, ITEM_BYTES_MAX, Item, Queue, parted, state_of, work_of};
 use crate::idempotency_record::Nonce;
-use crate::procedure::{Answer, Next, Procedure, RequestFailure};
-use crate::request_builder::{CasContext, RequestBuilder, Step, StepEvent, set};
+use crate::procedure::{Next, RequestFailure};
+use crate::request_builder::{CasContext, RequestBuilder, Step, StepEvent, Steps, set};
 use braid_base::{Rng, Time};
 use bytes::Bytes;
 
 /// Puts an item in, and returns its number.
 #[derive(Clone, Debug)]
-pub struct Put {
+pub(super) struct Put {
     queue: Queue,
     work: Bytes,
-    course: CasContext,
     nonce: Option<Nonce>,
     item: Item,
     phase: Phase,
@@ -27,23 +26,10 @@ enum Phase {
     Doubting,
 }
 
-impl Procedure for Put {
-    type Output = Result<Item, RequestFailure>;
+impl Steps for Put {
+    type Output = Item;
 
-    fn resume(&mut self, _: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        let mut course = std::mem::take(&mut self.course);
-        let next = course.resume(rng, answer, |course, rng, event| self.step(course, rng, event));
-        self.course = course;
-        next
-    }
-}
-
-impl Put {
-    pub(super) fn new(queue: Queue, work: Bytes) -> Put {
-        Put { queue, work, course: CasContext::default(), nonce: None, item: Item(0), phase: Phase::Beginning }
-    }
-
-    fn step(&mut self, course: &mut CasContext, rng: &mut Rng, event: StepEvent) -> Step<Item> {
+    fn step(&mut self, course: &mut CasContext, _: Time, rng: &mut Rng, event: StepEvent) -> Step<Item> {
         match (self.phase, event) {
             (Phase::Beginning, _) => {
                 if self.work.len() > ITEM_BYTES_MAX {
@@ -74,6 +60,12 @@ impl Put {
                 unreachable!("no wait was requested")
             }
         }
+    }
+}
+
+impl Put {
+    pub(super) fn new(queue: Queue, work: Bytes) -> Put {
+        Put { queue, work, nonce: None, item: Item(0), phase: Phase::Beginning }
     }
 
     fn put(&mut self, rng: &mut Rng) -> Step<Item> {
