@@ -1,12 +1,12 @@
-//! Arbitrary values of all that has an encoding, for property tests. The macros of `message_codec` choose the variant of an enum and the
-//! fields of a struct; here are numbers, bytes and lists, and all that is valid under conditions only.
+//! Values of all that has an encoding, made by a [`Source`]: arbitrary ones for property tests, hostile ones for attacks. The macros of
+//! `message_codec` make structs and enums; here are numbers, bytes and lists, and all that is valid under conditions only.
 
 use crate::files::FileRequest;
 use crate::frame::Frame;
 use crate::message::{Command, Request};
 use braid_base::{
-    ArrayId, BLOCK_BYTES, BlockRange, DeviceId, Epoch, FenceTable, FileSystemId, Generation, LockServerId, MemberState,
-    Membership, NodeId, TransactionId,
+    ArrayId, BLOCK_BYTES, BlockRange, DeviceId, Epoch, FenceTable, FileSystemId, LockServerId, MemberState, Membership,
+    NodeId, Stamp, TransactionId,
 };
 use braid_blocks::{Content, Piece, Sending};
 use bytes::Bytes;
@@ -16,14 +16,64 @@ use std::time::Duration;
 /// The first block behind those whose bytes have 64-bit offsets.
 const END: u64 = u64::MAX / BLOCK_BYTES as u64;
 
+/// Chooses the values of which a message is made. Each choice is told the type, and the field that the value is for.
+pub trait Source: Sized {
+    /// A number below `bound`.
+    fn below(&mut self, bound: u64) -> u64;
+
+    /// A number of any size.
+    fn number(&mut self, kind: &'static str, field: &'static str) -> u64;
+
+    /// The index of one of an enum's variants.
+    fn variant(&mut self, _kind: &'static str, variants: &[&'static str]) -> usize {
+        self.below(variants.len() as u64) as usize
+    }
+
+    /// Whether a flag is set, or an optional value is there.
+    fn is_there(&mut self, _field: &'static str) -> bool {
+        self.below(2) == 1
+    }
+
+    /// The length of a list.
+    fn length(&mut self, _field: &'static str) -> u64 {
+        self.below(5)
+    }
+
+    /// Mostly short values, and some on both sides of the length from which on a value is in the payload.
+    fn bytes(&mut self, _field: &'static str) -> Bytes {
+        let length = match self.below(8) {
+            0 => 0,
+            1 => 1020 + self.below(10),
+            2 => 1030 + self.below(2000),
+            _ => self.below(40),
+        };
+        let first = self.below(256);
+        (0..length).map(|at| (first ^ at) as u8).collect()
+    }
+
+    fn transaction(&mut self) -> TransactionId {
+        TransactionId { host: Any::any(self, "host"), sequence: sequence(self) }
+    }
+
+    fn stamp(&mut self) -> Stamp {
+        Stamp { clock: Any::any(self, "clock"), host: Any::any(self, "host") }
+    }
+
+    /// The longest and the last ranges are among them.
+    fn range(&mut self, field: &'static str) -> BlockRange {
+        let start = self.number("start", field).min(END);
+        BlockRange { start, count: self.number("count", field).min(END - start) }
+    }
+
+    /// A range of blocks whose data is there.
+    fn data_range(&mut self) -> BlockRange {
+        BlockRange::new(self.below(1 << 40), self.below(3))
+    }
+}
+
 /// The numbers from which a value is made. After the last one come zeros: fewer and smaller numbers make simpler values, so that a
 /// failing case can be made smaller.
 pub(crate) struct Choices<'a>(pub &'a [u64]);
-
-/// A valid value that depends on the choices alone.
-pub(crate) trait Any {
-    fn any(of: &mut Choices) -> Self;
-}
 
 impl Choices<'_> {
     fn next(&mut self) -> u64 {
@@ -31,31 +81,38 @@ impl Choices<'_> {
         self.0 = rest;
         *first
     }
+}
 
-    pub fn below(&mut self, bound: u64) -> u64 {
+/// The extreme numbers often.
+impl Source for Choices<'_> {
+    fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 
-    /// A number of any size, the extreme ones often.
-    fn number(&mut self) -> u64 {
+    fn number(&mut self, _kind: &'static str, _field: &'static str) -> u64 {
         match self.below(3) {
             0 => self.below(100),
             1 => self.next(),
             _ => u64::MAX,
         }
     }
+}
 
-    /// The highest sequence number is none.
-    fn sequence(&mut self) -> u64 {
-        self.number().min(u64::MAX - 1)
-    }
+/// A valid value that depends on the source alone.
+pub trait Any {
+    fn any<S: Source>(of: &mut S, field: &'static str) -> Self;
+}
+
+/// The highest sequence number is none.
+fn sequence<S: Source>(of: &mut S) -> u64 {
+    of.number("u64", "sequence").min(u64::MAX - 1)
 }
 
 macro_rules! any_number {
-    ($($number:ty),*) => {$(
+    ($($number:ident),*) => {$(
         impl Any for $number {
-            fn any(of: &mut Choices) -> Self {
-                of.number() as $number
+            fn any<S: Source>(of: &mut S, field: &'static str) -> Self {
+                of.number(stringify!($number), field) as $number
             }
         }
     )*};
@@ -63,156 +120,154 @@ macro_rules! any_number {
 any_number!(u8, u16, u32, u64, i64);
 
 impl Any for bool {
-    fn any(of: &mut Choices) -> Self {
-        of.below(2) == 1
+    fn any<S: Source>(of: &mut S, field: &'static str) -> Self {
+        of.is_there(field)
     }
 }
 
 impl Any for Duration {
-    fn any(of: &mut Choices) -> Self {
-        Duration::from_nanos(Any::any(of))
+    fn any<S: Source>(of: &mut S, field: &'static str) -> Self {
+        Duration::from_nanos(of.number("Duration", field))
     }
 }
 
 /// Characters of any length, so that 64 have at most 256 bytes.
 impl Any for String {
-    fn any(of: &mut Choices) -> Self {
+    fn any<S: Source>(of: &mut S, _field: &'static str) -> Self {
         (0..of.below(65)).map(|_| char::from_u32(of.below(0x11_0000) as u32).unwrap_or('?')).collect()
     }
 }
 
-/// Mostly short values, and some on both sides of the length from which on a value is in the payload.
 impl Any for Bytes {
-    fn any(of: &mut Choices) -> Self {
-        let length = match of.below(8) {
-            0 => 0,
-            1 => 1020 + of.below(10),
-            2 => 1030 + of.below(2000),
-            _ => of.below(40),
-        };
-        let first = of.below(256);
-        (0..length).map(|at| (first ^ at) as u8).collect()
+    fn any<S: Source>(of: &mut S, field: &'static str) -> Self {
+        of.bytes(field)
     }
 }
 
 impl Any for () {
-    fn any(_: &mut Choices) -> Self {}
+    fn any<S: Source>(_of: &mut S, _field: &'static str) -> Self {}
 }
 
 impl<A: Any, B: Any> Any for (A, B) {
-    fn any(of: &mut Choices) -> Self {
-        (A::any(of), B::any(of))
+    fn any<S: Source>(of: &mut S, field: &'static str) -> Self {
+        (A::any(of, field), B::any(of, field))
     }
 }
 
 impl<T: Any> Any for Box<T> {
-    fn any(of: &mut Choices) -> Self {
-        Box::new(T::any(of))
+    fn any<S: Source>(of: &mut S, field: &'static str) -> Self {
+        Box::new(T::any(of, field))
     }
 }
 
 impl<T: Any> Any for Vec<T> {
-    fn any(of: &mut Choices) -> Self {
-        (0..of.below(5)).map(|_| T::any(of)).collect()
+    fn any<S: Source>(of: &mut S, field: &'static str) -> Self {
+        (0..of.length(field)).map(|_| T::any(of, field)).collect()
     }
 }
 
 impl<T: Any> Any for Option<T> {
-    fn any(of: &mut Choices) -> Self {
-        bool::any(of).then(|| T::any(of))
+    fn any<S: Source>(of: &mut S, field: &'static str) -> Self {
+        of.is_there(field).then(|| T::any(of, field))
     }
 }
 
 impl<T: Any, E: Any> Any for Result<T, E> {
-    fn any(of: &mut Choices) -> Self {
-        if of.below(4) == 1 { Err(E::any(of)) } else { Ok(T::any(of)) }
+    fn any<S: Source>(of: &mut S, field: &'static str) -> Self {
+        if of.below(4) == 1 { Err(E::any(of, field)) } else { Ok(T::any(of, field)) }
     }
 }
 
 impl Any for NodeId {
-    fn any(of: &mut Choices) -> Self {
+    fn any<S: Source>(of: &mut S, field: &'static str) -> Self {
         match of.below(5) {
             0 => NodeId::Monitor,
-            1 => NodeId::Host(Generation::any(of)),
-            2 => NodeId::Device(DeviceId::any(of)),
-            3 => NodeId::LockServer(LockServerId(Any::any(of))),
-            _ => NodeId::MetadataServer(FileSystemId::any(of)),
+            1 => NodeId::Host(Any::any(of, field)),
+            2 => NodeId::Device(Any::any(of, field)),
+            3 => NodeId::LockServer(LockServerId(of.number("LockServerId", field) as u16)),
+            _ => NodeId::MetadataServer(FileSystemId::any(of, field)),
         }
     }
 }
 
 impl Any for TransactionId {
-    fn any(of: &mut Choices) -> Self {
-        TransactionId { host: Any::any(of), sequence: of.sequence() }
+    fn any<S: Source>(of: &mut S, _field: &'static str) -> Self {
+        of.transaction()
     }
 }
 
-/// The longest and the last ranges are among them.
+impl Any for Stamp {
+    fn any<S: Source>(of: &mut S, _field: &'static str) -> Self {
+        of.stamp()
+    }
+}
+
 impl Any for BlockRange {
-    fn any(of: &mut Choices) -> Self {
-        let start = of.number().min(END);
-        BlockRange::new(start, of.number().min(END - start))
+    fn any<S: Source>(of: &mut S, field: &'static str) -> Self {
+        of.range(field)
     }
 }
 
 impl Any for Sending {
-    fn any(of: &mut Choices) -> Self {
-        let blocks = BlockRange::any(of);
-        Sending { blocks, to: Any::any(of), at: of.number().min(END - blocks.count), what: Any::any(of) }
+    fn any<S: Source>(of: &mut S, field: &'static str) -> Self {
+        let blocks = BlockRange::any(of, field);
+        let at = of.number("u64", "at").min(END.saturating_sub(blocks.count));
+        Sending { blocks, to: Any::any(of, "to"), at, what: Any::any(of, "what") }
     }
 }
 
 impl Any for Piece {
-    fn any(of: &mut Choices) -> Self {
-        let content = match of.below(5) {
+    fn any<S: Source>(of: &mut S, field: &'static str) -> Self {
+        let content = match of.variant("Content", &["Hole", "Present", "Lost", "Header", "Data"]) {
             0 => Content::Hole,
             1 => Content::Present,
             2 => Content::Lost,
-            3 => Content::Header { transaction: Any::any(of), linkage: Any::any(of) },
+            3 => Content::Header { transaction: Any::any(of, field), linkage: Any::any(of, field) },
             _ => {
-                let range = BlockRange::new(of.below(1 << 40), of.below(3));
+                let range = of.data_range();
                 let data = vec![of.below(256) as u8; range.count as usize * BLOCK_BYTES];
                 return Piece { range, content: Content::Data(data.into()) };
             }
         };
-        Piece { range: Any::any(of), content }
+        Piece { range: Any::any(of, field), content }
     }
 }
 
 impl Any for FenceTable {
-    fn any(of: &mut Choices) -> Self {
-        let mut hosts = || Vec::any(of).into_iter().collect();
-        FenceTable { except: hosts(), also: hosts(), below: Any::any(of) }
+    fn any<S: Source>(of: &mut S, _field: &'static str) -> Self {
+        let mut hosts = |field| Vec::any(of, field).into_iter().collect();
+        FenceTable { except: hosts("except"), also: hosts("also"), below: Any::any(of, "below") }
     }
 }
 
 /// A membership that a monitor may create: each device once, present since some epoch up to this one.
 impl Any for Membership {
-    fn any(of: &mut Choices) -> Self {
-        let epoch = Epoch::any(of);
+    fn any<S: Source>(of: &mut S, field: &'static str) -> Self {
+        let epoch = Epoch::any(of, field);
         let mut members: BTreeMap<DeviceId, braid_base::Member> = BTreeMap::new();
-        for mut member in Vec::<braid_base::Member>::any(of) {
+        for mut member in Vec::<braid_base::Member>::any(of, "members") {
             member.since = member.since.min(epoch);
             if let MemberState::Returning { recovery_coordinator: Some(coordinator) } = &mut member.member_state {
                 coordinator.0 = coordinator.0.max(1);
             }
             members.insert(member.device, member);
         }
-        Membership { epoch, members: members.into_values().collect(), fence: Any::any(of) }
+        Membership { epoch, members: members.into_values().collect(), fence: Any::any(of, "fence") }
     }
 }
 
 impl Any for FileRequest {
-    fn any(of: &mut Choices) -> Self {
-        let sequence = of.sequence();
-        FileRequest { host: Any::any(of), settled: Any::any(of), over: Any::any(of), sequence, command: Any::any(of) }
+    fn any<S: Source>(of: &mut S, _field: &'static str) -> Self {
+        let sequence = sequence(of);
+        let (host, settled, over) = (Any::any(of, "host"), Any::any(of, "settled"), Any::any(of, "over"));
+        FileRequest { host, settled, over, sequence, command: Any::any(of, "command") }
     }
 }
 
 /// What object requests list as abandoned are ascending intervals that do not touch.
 impl Any for Request {
-    fn any(of: &mut Choices) -> Self {
-        let mut command = Command::any(of);
+    fn any<S: Source>(of: &mut S, _field: &'static str) -> Self {
+        let mut command = Command::any(of, "command");
         if let Command::Objects { sequence, abandoned, .. } = &mut command {
             *sequence = (*sequence).min(u64::MAX - 1);
             let mut last = 0;
@@ -222,14 +277,14 @@ impl Any for Request {
                 last = *behind;
             }
         }
-        let (host, epoch, settled) = (Any::any(of), Any::any(of), Any::any(of));
-        Request { host, epoch, settled, over: Any::any(of), commits: Any::any(of), command }
+        let (host, epoch, settled) = (Any::any(of, "host"), Any::any(of, "epoch"), Any::any(of, "settled"));
+        Request { host, epoch, settled, over: Any::any(of, "over"), commits: Any::any(of, "commits"), command }
     }
 }
 
 impl Any for Frame {
-    fn any(of: &mut Choices) -> Self {
+    fn any<S: Source>(of: &mut S, _field: &'static str) -> Self {
         let array = ArrayId(std::array::from_fn(|_| of.below(256) as u8));
-        Frame { message: Any::any(of), array, from: Any::any(of), to: Any::any(of) }
+        Frame { message: Any::any(of, "message"), array, from: Any::any(of, "from"), to: Any::any(of, "to") }
     }
 }

@@ -11,17 +11,17 @@ use bytes::Bytes;
 
 /// A frame that depends on these numbers: any message, with any valid values.
 pub fn any_frame(choices: &[u64]) -> Frame {
-    Any::any(&mut Choices(choices))
+    Any::any(&mut Choices(choices), "")
 }
 
 /// An answer to an object request, likewise.
 pub fn any_object_answer(choices: &[u64]) -> ObjectAnswer {
-    Any::any(&mut Choices(choices))
+    Any::any(&mut Choices(choices), "")
 }
 
 /// A reply of a metadata server, likewise.
 pub fn any_file_reply(choices: &[u64]) -> FileReply {
-    Any::any(&mut Choices(choices))
+    Any::any(&mut Choices(choices), "")
 }
 
 /// A sender sends `data` in place of a frame.

@@ -19,7 +19,7 @@
 //! | `frame` | frames: one message between two nodes, with a checksum |
 //! | `message_codec` | the encoding of each message |
 //! | `codec` | the encoding of numbers, lists and payloads |
-//! | `any` | arbitrary values of all messages |
+//! | [`any`] | values of all messages, for property tests and attacks |
 //! | `fuzzing` | properties that must hold for arbitrary bytes |
 //!
 //! History of the wire format, newest version first. A frame of another version is refused:
@@ -40,7 +40,8 @@
 //! | 1 | the first version: timestamp ordering with implied atomicity over blocks |
 
 pub mod administration;
-mod any;
+#[doc(hidden)]
+pub mod any;
 mod codec;
 mod demand;
 mod direction;

@@ -2,7 +2,7 @@
 //! fields of that variant. The macros also make arbitrary values, for property tests.
 
 use crate::administration::*;
-use crate::any::{Any, Choices};
+use crate::any::{Any, Source};
 use crate::codec::{Reader, Wire, Writer};
 use crate::files::*;
 use crate::frame::WireError;
@@ -35,8 +35,8 @@ macro_rules! wire_struct {
             }
         }
         impl Any for $name {
-            fn any(of: &mut Choices) -> Self {
-                $name { $($field: Any::any(of)),* }
+            fn any<S: Source>(of: &mut S, _field: &'static str) -> Self {
+                $name { $($field: Any::any(of, stringify!($field))),* }
             }
         }
     };
@@ -54,8 +54,8 @@ macro_rules! wire_newtype {
             }
         }
         impl Any for $name {
-            fn any(of: &mut Choices) -> Self {
-                $name(Any::any(of))
+            fn any<S: Source>(of: &mut S, field: &'static str) -> Self {
+                $name(of.number(stringify!($name), field) as _)
             }
         }
     )*};
@@ -85,12 +85,12 @@ macro_rules! wire_enum {
             }
         }
         impl Any for $name {
-            fn any(of: &mut Choices) -> Self {
-                let variants: &[fn(&mut Choices) -> Self] = &[$(|_of| $name::$choice
-                    $({ $($field: Any::any(_of)),* })?
-                    $(({ let $inner = Any::any(_of); $inner }))?
+            fn any<S: Source>(of: &mut S, _field: &'static str) -> Self {
+                let variants: &[fn(&mut S) -> Self] = &[$(|_of| $name::$choice
+                    $({ $($field: Any::any(_of, stringify!($field))),* })?
+                    $(({ let $inner = Any::any(_of, stringify!($inner)); $inner }))?
                 ),*];
-                variants[of.below(variants.len() as u64) as usize](of)
+                variants[of.variant(stringify!($name), &[$(stringify!($choice)),*])](of)
             }
         }
     };
@@ -125,7 +125,6 @@ wire_newtype!(
     ShardId
 );
 wire_struct!(Ownership { since, owner });
-wire_struct!(Stamp { clock, host });
 wire_struct!(Linkage { first, last });
 wire_struct!(Orphan { transaction, stamp, participants });
 wire_struct!(ObjectDescription { object, first, blocks, ordering, redundant, atomicity });
@@ -586,6 +585,15 @@ impl<T: Wire> Wire for Option<T> {
     }
     fn take(from: &mut Reader) -> Result<Self, WireError> {
         Ok(if bool::take(from)? { Some(T::take(from)?) } else { None })
+    }
+}
+
+impl Wire for Stamp {
+    fn put(&self, to: &mut Writer) {
+        (self.clock, self.host).put(to);
+    }
+    fn take(from: &mut Reader) -> Result<Self, WireError> {
+        Ok(Stamp { clock: Wire::take(from)?, host: Wire::take(from)? })
     }
 }
 

@@ -167,7 +167,7 @@ impl Bench {
                 self.ask(HonestRequest::Host(request));
             }
             Role::LockServer | Role::MetadataServer => {
-                let ticket = self.grammar.ticket();
+                let ticket = self.grammar.ticket(300);
                 self.answer_of_monitor(None, MonitorReply::Fenced { ticket });
             }
         }
