@@ -73,14 +73,9 @@ pub use entry::{Entry, NAME_BYTES_MAX};
 pub use names::{Cursor, NamesPage};
 
 use crate::idempotency_record::IdempotencyRecord;
-use crate::procedure::{Operation, RequestFailure};
-use crate::request_builder::{RequestBuilder, Steps};
+use crate::request_builder::RequestBuilder;
 use braid_base::ObjectId;
 use braid_wire::AttributeName;
-use bytes::Bytes;
-use change::Change;
-use lookup::Lookup;
-use names::Names;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -115,26 +110,6 @@ impl Directory {
     /// The directory in this object, of maximum size, without an idempotency record.
     pub fn new(object: ObjectId) -> Directory {
         Directory { object, bits: 32, linked: NonZeroU32::MAX, lease: Duration::from_secs(2), idempotency_record: None }
-    }
-
-    /// Looks a name up.
-    pub fn look_up(self, name: Bytes) -> Operation<Result<Option<Entry>, RequestFailure>> {
-        Lookup::new(self, name).begin()
-    }
-
-    /// Gives an object a name, if the name is free.
-    pub fn insert(self, name: Bytes, object: ObjectId) -> Operation<Result<Changed, RequestFailure>> {
-        Change::insert(self, name, object).begin()
-    }
-
-    /// Removes a name.
-    pub fn remove(self, name: Bytes, expected: Expected) -> Operation<Result<Changed, RequestFailure>> {
-        Change::remove(self, name, expected).begin()
-    }
-
-    /// Returns the names, a page at a time.
-    pub fn names(self, after: Option<Cursor>, most: u32) -> Operation<Result<NamesPage, RequestFailure>> {
-        Names::new(self, after, most).begin()
     }
 
     /// An attribute volume distributes the attributes of such an object over its buckets by their numbers, and refuses a request that uses

@@ -61,14 +61,11 @@ pub use remove::Removed;
 pub use walk::{Cursor, Walked};
 
 use crate::idempotency_record::IdempotencyRecord;
-use crate::procedure::{Operation, RequestFailure};
-use crate::request_builder::{DAMAGED, RequestBuilder, Steps};
+use crate::procedure::RequestFailure;
+use crate::request_builder::{DAMAGED, RequestBuilder};
 use braid_base::ObjectId;
 use braid_wire::AttributeName;
 use bytes::Bytes;
-use insert::Insert;
-use remove::Remove;
-use walk::Walk;
 
 /// The first page of links. The page of a node's link is given by the upper half of its number.
 pub const LINKS_PAGE: u32 = 0x1000_0000;
@@ -92,20 +89,6 @@ impl List {
     /// The list in this object, without an idempotency record.
     pub fn new(object: ObjectId) -> List {
         List { object, idempotency_record: None }
-    }
-
-    pub fn insert(self, place: ListPosition, item: Bytes) -> Operation<Result<Inserted, RequestFailure>> {
-        Insert::new(self, place, item).begin()
-    }
-
-    /// Removes a node. `before` is a node somewhere before it, from which the search for its predecessor begins.
-    pub fn remove(self, node: Node, before: Option<Node>) -> Operation<Result<Removed, RequestFailure>> {
-        Remove::new(self, node, before).begin()
-    }
-
-    /// Returns at most `most` items, from where another walk has ended.
-    pub fn walk(self, cursor: Cursor, most: usize) -> Operation<Result<Walked, RequestFailure>> {
-        Walk::new(self, cursor, most).begin()
     }
 }
 

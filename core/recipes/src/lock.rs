@@ -42,7 +42,7 @@ mod take;
 mod word;
 
 use crate::cas_loop::{CasLoop, CasPolicy, CasTarget, Move, Patience, Seen, StepContext, number};
-use crate::fencing_token::{Fence, Unguardable, if_swapped};
+use crate::fencing_token::{Fence, Unguardable};
 use crate::idempotency_record::IdempotencyRecord;
 use crate::lease::{Entry, Name, sure_until};
 use crate::procedure::{Operation, RequestFailure};
@@ -106,21 +106,6 @@ impl Lock {
     pub fn new(object: ObjectId, attribute: AttributeName, options: LockOptions) -> Lock {
         assert!(attribute.page < AttributeName::RESERVED_PAGES - 2, "the lock's pages must not be reserved ones");
         Lock { object, word: attribute, options }
-    }
-
-    /// Takes the lock for writing.
-    pub fn acquire(&self, name: impl Into<Name>) -> Operation<Result<Grant, LockError>> {
-        take::acquire(self, name.into(), Mode::Exclusive)
-    }
-
-    /// Takes the lock for reading.
-    pub fn share(&self, name: impl Into<Name>) -> Operation<Result<Grant, LockError>> {
-        take::acquire(self, name.into(), Mode::Shared)
-    }
-
-    /// Takes the lock, executes a request and releases the lock; in one round trip if the lock is free.
-    pub fn once(&self, name: impl Into<Name>, request: ObjectRequest) -> Result<LastRequest, Unguardable> {
-        Ok(take::once(self, name.into(), if_swapped(request, 2)?))
     }
 
     /// Reads who holds the lock.
@@ -198,24 +183,6 @@ impl Grant {
     /// requests there by it.
     pub fn fence_at(&self, object: ObjectId, name: AttributeName) -> Fence {
         Fence { object, name, token: self.token }
-    }
-
-    /// Renews it for another lease. Ends at [`sure_until`](Grant::sure_until) at the latest, or, if begun later, after a third of the
-    /// lease.
-    pub fn renew(&self) -> Operation<Result<Grant, LockError>> {
-        keep::renew(self.clone())
-    }
-
-    /// Releases it, or fails with [`LockError::Lost`] if it was broken before. Tries for one lease; after that, others may break the lock
-    /// anyway.
-    pub fn release(self) -> Operation<Result<(), LockError>> {
-        keep::release(self)
-    }
-
-    /// Executes a last request and releases the lock in one round trip. If the lock is no longer held, the request has no effect. Tries for
-    /// three leases, to learn the outcome.
-    pub fn release_with(self, request: ObjectRequest) -> Result<LastRequest, Unguardable> {
-        Ok(keep::release_with(self, if_swapped(request, 2)?))
     }
 }
 

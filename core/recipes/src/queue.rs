@@ -55,13 +55,9 @@ pub use claim::{ClaimEnd, WATCHED_MAX, Watch};
 pub use hold::{Finished, Renewed};
 
 use crate::idempotency_record::IdempotencyRecord;
-use crate::procedure::{Operation, RequestFailure};
-use crate::request_builder::Steps;
 use braid_base::ObjectId;
-use braid_wire::{AttributeName, SetAttribute};
+use braid_wire::AttributeName;
 use bytes::Bytes;
-use claim::Claim;
-use put::Put;
 use std::time::Duration;
 
 /// The page of states.
@@ -91,31 +87,6 @@ impl Queue {
     /// The queue in this object, without an idempotency record.
     pub fn new(object: ObjectId, lease: Duration) -> Queue {
         Queue { object, lease, idempotency_record: None }
-    }
-
-    /// Puts an item in.
-    pub fn put(self, item: Bytes) -> Operation<Result<Item, RequestFailure>> {
-        Put::new(self, item).begin()
-    }
-
-    /// Claims an item. Waits for one for at most `patience`. `watch` is what the last claim returned, or a new one.
-    pub fn claim(self, consumer: u64, watch: Watch, patience: Duration) -> Operation<ClaimEnd> {
-        Box::new(Claim::new(self, consumer, watch, patience))
-    }
-
-    /// Renews a claim. Tries for half a lease; a consumer that begins in the other half knows the outcome in time.
-    pub fn renew(self, claimed: Claimed) -> Operation<Result<Renewed, RequestFailure>> {
-        hold::renew(self, claimed)
-    }
-
-    /// Finishes an item. `results` are set on the queue's object if, and only if, the claim still holds.
-    pub fn finish(self, claimed: Claimed, results: Vec<SetAttribute>) -> Operation<Result<Finished, RequestFailure>> {
-        hold::finish(self, claimed, results)
-    }
-
-    /// Gives an item back, so that others can claim it. Tries for half a lease, and succeeds as well if the claim was lost.
-    pub fn give_back(self, claimed: Claimed) -> Operation<Result<(), RequestFailure>> {
-        hold::give_back(self, claimed)
     }
 }
 

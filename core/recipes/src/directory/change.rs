@@ -15,7 +15,7 @@ use super::chain::Chain;
 use super::entry::{Entry, NAME_BYTES_MAX, VERSION_MAX};
 use super::{Directory, NEXT_FREE, linked_at, lock_of, names_at};
 use crate::idempotency_record::Nonce;
-use crate::procedure::{Next, RequestFailure};
+use crate::procedure::{Next, Operation, RequestFailure};
 use crate::request_builder::{CasContext, DAMAGED, RequestBuilder, Results, Step, StepEvent, Steps, set};
 use braid_base::{ObjectId, Rng, Time};
 use braid_wire::SetAttribute;
@@ -50,6 +50,18 @@ pub enum Changed {
     Absent,
     /// The name stands for this object, which is not the expected one.
     Other(ObjectId),
+}
+
+impl Directory {
+    /// Gives an object a name, if the name is free.
+    pub fn insert(self, name: Bytes, object: ObjectId) -> Operation<Result<Changed, RequestFailure>> {
+        Change::insert(self, name, object).begin()
+    }
+
+    /// Removes a name.
+    pub fn remove(self, name: Bytes, expected: Expected) -> Operation<Result<Changed, RequestFailure>> {
+        Change::remove(self, name, expected).begin()
+    }
 }
 
 /// Inserts or removes a name.

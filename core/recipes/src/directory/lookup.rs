@@ -3,10 +3,17 @@
 use super::Directory;
 use super::chain::Chain;
 use super::entry::Entry;
-use crate::procedure::Next;
+use crate::procedure::{Next, Operation, RequestFailure};
 use crate::request_builder::{CasContext, Step, StepEvent, Steps};
 use braid_base::{Rng, Time};
 use bytes::Bytes;
+
+impl Directory {
+    /// Looks a name up.
+    pub fn look_up(self, name: Bytes) -> Operation<Result<Option<Entry>, RequestFailure>> {
+        Lookup::new(self, name).begin()
+    }
+}
 
 /// Looks a name up, and returns its entry, or none.
 #[derive(Clone, Debug)]

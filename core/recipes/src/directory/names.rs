@@ -6,7 +6,7 @@
 use super::chain::Chain;
 use super::entry::Entry;
 use super::{Directory, NAMES_PAGE, names_at};
-use crate::procedure::{Next, RequestFailure};
+use crate::procedure::{Next, Operation, RequestFailure};
 use crate::request_builder::{CasContext, RequestBuilder, Results, Step, StepEvent, Steps};
 use braid_base::{ObjectId, Rng, Time};
 use bytes::Bytes;
@@ -22,6 +22,13 @@ pub struct NamesPage {
     pub names: Vec<(Bytes, ObjectId)>,
     /// Where to continue; none at the end of the directory.
     pub more: Option<Cursor>,
+}
+
+impl Directory {
+    /// Returns the names, a page at a time.
+    pub fn names(self, after: Option<Cursor>, most: u32) -> Operation<Result<NamesPage, RequestFailure>> {
+        Names::new(self, after, most).begin()
+    }
 }
 
 /// Returns a page of names.

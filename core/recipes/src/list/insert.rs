@@ -3,7 +3,7 @@
 use super::search::{Found, Search};
 use super::{HEAD, ITEM_BYTES_MAX, Link, List, NODE_COUNTER, NUMBER_MAX, Node, item_name, link_name};
 use crate::idempotency_record::Nonce;
-use crate::procedure::{Next, RequestFailure};
+use crate::procedure::{Next, Operation, RequestFailure};
 use crate::request_builder::{CasContext, DAMAGED, RequestBuilder, Results, Step, StepEvent, Steps, set};
 use braid_base::{Rng, Time};
 use braid_wire::ObjectFailure;
@@ -27,6 +27,12 @@ pub enum Inserted {
     Inserted(Node),
     /// The node to insert behind is not in the list (any more).
     PlaceGone,
+}
+
+impl List {
+    pub fn insert(self, place: ListPosition, item: Bytes) -> Operation<Result<Inserted, RequestFailure>> {
+        Insert::new(self, place, item).begin()
+    }
 }
 
 /// Inserts an item. Two round trips if the position is known, and one more for each concurrent change there.

@@ -3,7 +3,7 @@
 use super::search::{Found, Search};
 use super::{Link, List, Node, link_name};
 use crate::idempotency_record::Nonce;
-use crate::procedure::{Next, RequestFailure};
+use crate::procedure::{Next, Operation, RequestFailure};
 use crate::request_builder::{CasContext, DAMAGED, RequestBuilder, Results, Step, StepEvent, Steps};
 use braid_base::{Rng, Time};
 use bytes::Bytes;
@@ -15,6 +15,13 @@ pub enum Removed {
     Removed,
     /// The node was not in the list, or another client has removed it.
     Gone,
+}
+
+impl List {
+    /// Removes a node. `before` is a node somewhere before it, from which the search for its predecessor begins.
+    pub fn remove(self, node: Node, before: Option<Node>) -> Operation<Result<Removed, RequestFailure>> {
+        Remove::new(self, node, before).begin()
+    }
 }
 
 /// Removes a node. Two round trips if its predecessor is found with the first request, which is the case if `before` is the predecessor.

@@ -12,7 +12,7 @@
 
 use super::search::Look;
 use super::{HEAD, Link, List, NONE, Node};
-use crate::procedure::Next;
+use crate::procedure::{Next, Operation, RequestFailure};
 use crate::request_builder::{CasContext, DAMAGED, RequestBuilder, Results, Step, StepEvent, Steps};
 use braid_base::{Rng, Time};
 use bytes::Bytes;
@@ -33,6 +33,13 @@ pub struct Walked {
 }
 
 /// Walks the list. One round trip for a node, or for several that were inserted one after the other and are neighbours.
+impl List {
+    /// Returns at most `most` items, from where another walk has ended.
+    pub fn walk(self, cursor: Cursor, most: usize) -> Operation<Result<Walked, RequestFailure>> {
+        Walk::new(self, cursor, most).begin()
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Walk {
     list: List,

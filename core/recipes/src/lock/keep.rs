@@ -3,19 +3,36 @@
 use super::word::Word;
 use super::{Grant, LastRequest, LockError, Mode};
 use crate::cas_loop::{CasLoop, CasPolicy, Move, Seen, StepContext, Swap, number, number_bytes};
+use crate::fencing_token::{Unguardable, if_swapped};
 use crate::hold_word::{patience_to_give_back, patience_to_renew, was_too_slow};
 use crate::lease::Entry;
 use crate::procedure::{Mapped, Operation, RequestFailure};
 use crate::request_builder::{RequestBuilder, Results, set};
 use braid_base::Time;
-use braid_wire::{CommandResult, ObjectCommand};
+use braid_wire::{CommandResult, ObjectCommand, ObjectRequest};
 use bytes::Bytes;
 
-/// Renews a lock for another lease.
-pub(super) fn renew(grant: Grant) -> Operation<Result<Grant, LockError>> {
-    let entry = grant.entry.next_heartbeat();
-    let target = grant.lock.target(patience_to_renew(grant.sure_until(), entry.lease));
-    Box::new(CasLoop::new(target, Keep { grant, entry, sent: Time::default(), word: Bytes::new() }))
+impl Grant {
+    /// Renews it for another lease. Ends at [`sure_until`](Grant::sure_until) at the latest, or, if begun later, after a third of the
+    /// lease.
+    pub fn renew(&self) -> Operation<Result<Grant, LockError>> {
+        let grant = self.clone();
+        let entry = grant.entry.next_heartbeat();
+        let target = grant.lock.target(patience_to_renew(grant.sure_until(), entry.lease));
+        Box::new(CasLoop::new(target, Keep { grant, entry, sent: Time::default(), word: Bytes::new() }))
+    }
+
+    /// Releases it, or fails with [`LockError::Lost`] if it was broken before. Tries for one lease; after that, others may break the lock
+    /// anyway.
+    pub fn release(self) -> Operation<Result<(), LockError>> {
+        Box::new(Mapped(Give::new(self, None), |given: Given| given.map(|_| ())))
+    }
+
+    /// Executes a last request and releases the lock in one round trip. If the lock is no longer held, the request has no effect. Tries for
+    /// three leases, to learn the outcome.
+    pub fn release_with(self, request: ObjectRequest) -> Result<LastRequest, Unguardable> {
+        Ok(Box::new(Give::new(self, Some(if_swapped(request, 2)?))))
+    }
 }
 
 struct Keep {
@@ -68,16 +85,6 @@ impl CasPolicy for Keep {
     fn fails(&mut self, failure: RequestFailure) -> Self::Output {
         Err(if was_too_slow(failure) { LockError::Uncertain } else { LockError::RequestFailure(failure) })
     }
-}
-
-/// Releases a lock.
-pub(super) fn release(grant: Grant) -> Operation<Result<(), LockError>> {
-    Box::new(Mapped(Give::new(grant, None), |given: Given| given.map(|_| ())))
-}
-
-/// Executes a last request and releases a lock, atomically.
-pub(super) fn release_with(grant: Grant, request: Vec<ObjectCommand>) -> LastRequest {
-    Box::new(Give::new(grant, Some(request)))
 }
 
 type Given = Result<Option<Vec<CommandResult>>, LockError>;

@@ -1,31 +1,44 @@
-//! Acquiring a lock, to hold it ([`acquire`]) or for one request ([`once`]).
+//! Acquiring a lock, to hold it ([`Lock::acquire`]) or for one request ([`Lock::once`]).
 
 use super::word::{READERS_MAX, Word};
 use super::{Grant, LastRequest, Lock, LockError, Mode};
 use crate::cas_loop::{
     CasLoop, CasPolicy, Move, Patience, Seen, StepContext, Swap, number, number_bytes, random_pause,
 };
+use crate::fencing_token::{Unguardable, if_swapped};
 use crate::lease::{Entry, Name, Watch};
 use crate::procedure::{Mapped, Operation, RequestFailure};
 use crate::request_builder::{RequestBuilder, Results, set};
 use braid_base::{Backoff, Time};
-use braid_wire::{CommandResult, ObjectCommand};
+use braid_wire::{CommandResult, ObjectCommand, ObjectRequest};
 use bytes::Bytes;
 
+impl Lock {
+    /// Takes the lock for writing.
+    pub fn acquire(&self, name: impl Into<Name>) -> Operation<Result<Grant, LockError>> {
+        acquire(self, name.into(), Mode::Exclusive)
+    }
+
+    /// Takes the lock for reading.
+    pub fn share(&self, name: impl Into<Name>) -> Operation<Result<Grant, LockError>> {
+        acquire(self, name.into(), Mode::Shared)
+    }
+
+    /// Takes the lock, executes a request and releases the lock; in one round trip if the lock is free.
+    pub fn once(&self, name: impl Into<Name>, request: ObjectRequest) -> Result<LastRequest, Unguardable> {
+        let take = Take::new(self, name.into(), Mode::Exclusive, Some(if_swapped(request, 2)?));
+        Ok(Box::new(Mapped(take, |taken: Result<Taken, LockError>| match taken? {
+            Taken::Used(results) => Ok(results),
+            Taken::Kept(_) => unreachable!("with a request, the lock is not kept"),
+        })))
+    }
+}
+
 /// Acquires a lock.
-pub(super) fn acquire(lock: &Lock, name: Name, mode: Mode) -> Operation<Result<Grant, LockError>> {
+fn acquire(lock: &Lock, name: Name, mode: Mode) -> Operation<Result<Grant, LockError>> {
     Box::new(Mapped(Take::new(lock, name, mode, None), |taken: Result<Taken, LockError>| match taken? {
         Taken::Kept(grant) => Ok(grant),
         Taken::Used(_) => unreachable!("without a request, the lock is kept"),
-    }))
-}
-
-/// Acquires a lock, executes a request and releases the lock, atomically.
-pub(super) fn once(lock: &Lock, name: Name, request: Vec<ObjectCommand>) -> LastRequest {
-    let take = Take::new(lock, name, Mode::Exclusive, Some(request));
-    Box::new(Mapped(take, |taken: Result<Taken, LockError>| match taken? {
-        Taken::Used(results) => Ok(results),
-        Taken::Kept(_) => unreachable!("with a request, the lock is not kept"),
     }))
 }
 

@@ -2,7 +2,7 @@
 
 use super::state::{self, FRESH_BYTES, GIVEN_BACK_BYTES, State};
 use super::{BELL, Claimed, Item, Queue, STATES_PAGE, parted, state_of, work_of};
-use crate::procedure::{Answer, Next, Procedure, RequestFailure};
+use crate::procedure::{Answer, Next, Operation, Procedure, RequestFailure};
 use crate::request_builder::{CasContext, DAMAGED, RequestBuilder, Results, Step, StepEvent};
 use braid_base::{Rng, Time};
 use bytes::Bytes;
@@ -26,6 +26,13 @@ pub struct ClaimEnd {
     pub result: Result<Option<Claimed>, RequestFailure>,
     /// For the next attempt.
     pub watch: Watch,
+}
+
+impl Queue {
+    /// Claims an item. Waits for one for at most `patience`. `watch` is what the last claim returned, or a new one.
+    pub fn claim(self, consumer: u64, watch: Watch, patience: Duration) -> Operation<ClaimEnd> {
+        Box::new(Claim::new(self, consumer, watch, patience))
+    }
 }
 
 /// Claims an item.

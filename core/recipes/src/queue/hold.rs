@@ -28,25 +28,23 @@ pub enum Finished {
     Lost,
 }
 
-/// Renews a claim.
-pub(super) fn renew(queue: Queue, claimed: Claimed) -> Operation<Result<Renewed, RequestFailure>> {
-    let end = |held: Held| Ok(held?.map_or(Renewed::Lost, Renewed::Kept));
-    Box::new(Mapped(Holding::new(queue, claimed, Aim::Renew), end))
-}
+impl Queue {
+    /// Renews a claim. Tries for half a lease; a consumer that begins in the other half knows the outcome in time.
+    pub fn renew(self, claimed: Claimed) -> Operation<Result<Renewed, RequestFailure>> {
+        let end = |held: Held| Ok(held?.map_or(Renewed::Lost, Renewed::Kept));
+        Box::new(Mapped(Holding::new(self, claimed, Aim::Renew), end))
+    }
 
-/// Finishes an item.
-pub(super) fn finish(
-    queue: Queue,
-    claimed: Claimed,
-    results: Vec<SetAttribute>,
-) -> Operation<Result<Finished, RequestFailure>> {
-    let end = |held: Held| Ok(held?.map_or(Finished::Lost, |_| Finished::Finished));
-    Box::new(Mapped(Holding::new(queue, claimed, Aim::Finish(results)), end))
-}
+    /// Finishes an item. `results` are set on the queue's object if, and only if, the claim still holds.
+    pub fn finish(self, claimed: Claimed, results: Vec<SetAttribute>) -> Operation<Result<Finished, RequestFailure>> {
+        let end = |held: Held| Ok(held?.map_or(Finished::Lost, |_| Finished::Finished));
+        Box::new(Mapped(Holding::new(self, claimed, Aim::Finish(results)), end))
+    }
 
-/// Gives an item back. Succeeds as well if the claim was lost.
-pub(super) fn give_back(queue: Queue, claimed: Claimed) -> Operation<Result<(), RequestFailure>> {
-    Box::new(Mapped(Holding::new(queue, claimed, Aim::GiveBack), |held: Held| held.map(|_| ())))
+    /// Gives an item back, so that others can claim it. Tries for half a lease, and succeeds as well if the claim was lost.
+    pub fn give_back(self, claimed: Claimed) -> Operation<Result<(), RequestFailure>> {
+        Box::new(Mapped(Holding::new(self, claimed, Aim::GiveBack), |held: Held| held.map(|_| ())))
+    }
 }
 
 /// The claim as it is at the end, or none if it was lost.

@@ -3,10 +3,17 @@
 use super::state::State;
 use super::{BELL, ITEM_BYTES_MAX, Item, Queue, parted, state_of, work_of};
 use crate::idempotency_record::Nonce;
-use crate::procedure::{Next, RequestFailure};
+use crate::procedure::{Next, Operation, RequestFailure};
 use crate::request_builder::{CasContext, RequestBuilder, Step, StepEvent, Steps, set};
 use braid_base::{Rng, Time};
 use bytes::Bytes;
+
+impl Queue {
+    /// Puts an item in.
+    pub fn put(self, item: Bytes) -> Operation<Result<Item, RequestFailure>> {
+        Put::new(self, item).begin()
+    }
+}
 
 /// Puts an item in, and returns its number.
 #[derive(Clone, Debug)]
