@@ -80,7 +80,6 @@ pub struct Habit {
     pub strategy: Strategy,
     pub work: Work,
     pub unlock: Unlock,
-    /// The bytes of a write.
     pub write_bytes: usize,
 }
 
@@ -143,7 +142,6 @@ pub struct Locker {
     mine: Bytes,
     data: Bytes,
     at: LockAddress,
-    /// The address of its lock.
     lock: LockAddress,
     elsewhere: LockAddress,
     state: State,

@@ -31,7 +31,6 @@ impl Backoff {
         Backoff { retries, ..self }
     }
 
-    /// The next wait.
     pub fn next_wait(&mut self) -> Duration {
         let wait = self.limit(self.retries);
         self.retries = self.retries.saturating_add(1);

@@ -1,6 +1,5 @@
 //! CRC32C (Castagnoli), the checksum of frames, journal records and blocks.
 
-/// The CRC32C of `bytes`.
 pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }

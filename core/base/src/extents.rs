@@ -59,7 +59,6 @@ impl Extents {
         cut.into_iter().chain(rest)
     }
 
-    /// Removes blocks.
     pub fn remove(&mut self, blocks: BlockRange) {
         if blocks.is_empty() {
             return;

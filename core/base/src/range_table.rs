@@ -64,7 +64,6 @@ impl<K: Eq + Copy, V> RangeTable<K, V> {
             .filter(move |(held, _, _)| held.overlaps(range))
     }
 
-    /// The number of ranges.
     pub fn len(&self) -> usize {
         self.len
     }

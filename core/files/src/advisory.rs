@@ -28,7 +28,6 @@ use braid_wire::{FileError, LockMode, LockRefusal};
 use owner_locks::OwnerLocks;
 use std::collections::BTreeMap;
 
-/// An owner on one inode.
 type Place = (InodeId, AdvisoryOwner);
 
 #[derive(Clone, Debug, Default)]

@@ -141,7 +141,6 @@ impl Handles {
         self.files.values().map(|file| file.waiting.len()).sum()
     }
 
-    /// All handles.
     pub fn all(&self) -> Vec<FileHandle> {
         self.by_number.keys().map(|number| FileHandle(*number)).collect()
     }

@@ -20,7 +20,6 @@ pub type Volumes = BTreeMap<VolumeId, Rc<VolumeDescription>>;
 pub struct Ctx<'a> {
     /// The current time.
     pub now: Time,
-    /// The generation of this host.
     pub host: Generation,
     /// The latest membership; none before the first one has arrived.
     pub membership: Option<&'a Membership>,

@@ -177,7 +177,6 @@ impl Region {
         Region::within(absent, BlockRange::new(start, blocks))
     }
 
-    /// The absent blocks in a range.
     pub fn within(absent: &[BlockRange], range: BlockRange) -> Region {
         let parts = absent.iter().map(|extent| extent.intersection(range)).filter(|part| !part.is_empty());
         Region { absent: parts.collect(), allocated: Vec::new() }

@@ -147,7 +147,6 @@ impl ObjectRequests {
         self.end(ctx, links, sequence, value.map(HostSuccess::Value).map_err(refused));
     }
 
-    /// The next timer.
     pub fn next_timer(&self) -> Option<(Time, u64)> {
         self.timers.next()
     }
@@ -183,7 +182,6 @@ impl ObjectRequests {
         self.end(ctx, links, sequence, outcome);
     }
 
-    /// Ends all requests with an error.
     pub fn end_all(&mut self, ctx: &mut Ctx, links: &mut Links, error: &HostError) {
         while let Some((sequence, _)) = self.pending.first_key_value() {
             self.end(ctx, links, *sequence, Err(error.clone()));

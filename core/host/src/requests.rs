@@ -64,7 +64,6 @@ impl DeviceRequests {
         }
     }
 
-    /// The next timer.
     pub fn next_timer(&self) -> Option<(Time, RequestTimer)> {
         let task = self.tasks.next_timer().map(|(time, ticket)| (time, RequestTimer::Task(ticket)));
         let objects = self.objects.next_timer().map(|(time, sequence)| (time, RequestTimer::ObjectRequest(sequence)));

@@ -58,7 +58,6 @@ impl Tasks {
         ctx.reply(task.op, outcome);
     }
 
-    /// The next timer.
     pub fn next_timer(&self) -> Option<(Time, u64)> {
         self.timers.next()
     }

@@ -105,10 +105,7 @@ pub enum RaidLevelError {
     #[error(
         "'{text}' is not a layout: write raid0:DEVICES, raid1:COPIES or raid5:DATA+1, such as raid5:4+1, raid1:2 or raid0:5"
     )]
-    Unknown {
-        /// The text.
-        text: String,
-    },
+    Unknown { text: String },
     /// RAID 5 with another number of parity units than one.
     #[error("raid5 has exactly one parity unit: write raid5:{data}+1")]
     NotOneParity {

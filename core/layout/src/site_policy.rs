@@ -23,7 +23,6 @@ impl SitePolicy {
     /// All policies that commands offer.
     pub const ALL: [SitePolicy; 3] = [SitePolicy::Originator, SitePolicy::AtParity, SitePolicy::Adaptive];
 
-    /// The policy of new volumes.
     pub const OF_NEW_VOLUMES: SitePolicy = SitePolicy::Adaptive;
 
     /// The name in commands.

@@ -158,7 +158,6 @@ impl VolumeDescription {
         self.bytes / BLOCK_BYTES as u64
     }
 
-    /// The number of stripes.
     pub fn stripes(&self) -> u64 {
         self.layout.stripes(self.blocks())
     }
@@ -283,7 +282,6 @@ pub enum RingError {
         domain: String,
         /// The number of its devices.
         count: usize,
-        /// The number of all devices.
         devices: usize,
         /// Units of a stripe.
         width: usize,

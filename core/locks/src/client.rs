@@ -58,7 +58,6 @@ pub struct LockClient {
 /// Configuration of a client.
 #[derive(Clone, Debug)]
 pub struct LockClientConfig {
-    /// The host of this client.
     pub host: Generation,
     /// All lock servers of the array.
     pub servers: Vec<LockServerId>,
@@ -111,7 +110,6 @@ pub struct PartLocks<'a> {
 #[derive(Clone, Debug)]
 pub struct Wanted {
     pub object: ObjectId,
-    /// The extents to lock.
     pub extents: Vec<LockExtent>,
     /// The blocks of a stripe unit. Lock servers divide the volume among themselves by stripes.
     pub unit_blocks: u64,
@@ -152,7 +150,6 @@ pub enum Obstacle {
 }
 
 braid_base::counters! {
-    /// The counters of a client.
     pub struct LockClientCounters;
     /// Messages sent to lock servers, heartbeats included.
     requests,

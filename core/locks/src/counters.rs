@@ -3,9 +3,7 @@
 braid_base::counters! {
     /// Counts of events since the start.
     pub struct LockServerCounters;
-    /// Messages received.
     messages_received,
-    /// Messages sent.
     messages_sent,
     /// Lock requests; repetitions are not counted.
     locks,

@@ -79,7 +79,6 @@ impl HostList {
         Ok(self.record.on_disk_done(result, out)?)
     }
 
-    /// The hosts in the list.
     pub fn hosts(&self) -> &BTreeSet<Generation> {
         &self.record.durable().0
     }

@@ -44,7 +44,6 @@ pub(crate) struct HeldLock {
     pub cached: bool,
     /// The lock was not granted at once.
     pub waited: bool,
-    /// The number of its extents.
     pub extents: u16,
 }
 

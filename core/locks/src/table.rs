@@ -29,7 +29,6 @@ pub struct LockTable<Owner> {
     owners: BTreeMap<Owner, Owned>,
     held: ByMode<Owner>,
     waiting: ByMode<Owner>,
-    /// The number of waiting locks.
     waiting_locks: usize,
     /// Arrival numbers. Locks that were taken in as held count up from 0; requested locks count up from
     /// [`FIRST_ASKED`].

@@ -9,7 +9,6 @@ pub trait Disk: Clone + Copy + Debug {
     type Command: Clone + Debug;
     type Result: Clone + Debug;
 
-    /// The command to the disk.
     fn command(command: Self::Command) -> DiskCommand;
     /// The result for the machine; none if it has no disk.
     fn result(result: DiskResult) -> Option<Self::Result>;

@@ -22,7 +22,6 @@ pub enum Effect<O = Never, D: Disk = OneDisk> {
     Reply {
         /// The request.
         op: OpId,
-        /// Its outcome.
         outcome: O,
     },
 }
@@ -101,7 +100,6 @@ impl<O, D: Disk> Effects<O, D> {
         self.effects.push(effect);
     }
 
-    /// Sends `message` to `to`.
     pub fn send(&mut self, to: NodeId, message: Message) {
         self.effects.push(Effect::Send { to, message });
     }

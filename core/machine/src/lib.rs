@@ -68,7 +68,6 @@ pub trait Machine {
     fn invariants(&self);
 }
 
-/// An input of this machine.
 pub type InputOf<M> = Input<<M as Machine>::Request, <M as Machine>::Disk>;
 /// The effects of a step of this machine.
 pub type EffectsOf<M> = Effects<<M as Machine>::Outcome, <M as Machine>::Disk>;
@@ -102,7 +101,6 @@ pub enum Input<R = Never, D: Disk = OneDisk> {
     Wake,
 }
 
-/// An input of a host.
 pub type HostInput = Input<HostRequest, NoDisk>;
 /// The effects of a monitor's step.
 pub type MonitorEffects = Effects<ControlOutcome>;

@@ -98,12 +98,7 @@ pub enum VolumeRequest {
         patience: Patience,
     },
     /// Which blocks of a volume have content.
-    Allocation {
-        volume: VolumeId,
-        /// In blocks of the volume.
-        range: BlockRange,
-        patience: Patience,
-    },
+    Allocation { volume: VolumeId, range: BlockRange, patience: Patience },
     /// Ends when everything answered before is durable.
     Flush { volume: VolumeId },
 }
@@ -186,11 +181,7 @@ pub enum ArrayRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobRequest {
     /// Compares the parity of a stripe with its data.
-    Check {
-        volume: VolumeId,
-        /// The number of the stripe.
-        stripe: u64,
-    },
+    Check { volume: VolumeId, stripe: u64 },
     /// Compares the parity of some rows of a stripe with their data.
     CheckRows { volume: VolumeId, rows: StripeRows },
     /// A scrub: reads all rows of a volume, to find blocks that can't be read and redundancy that does not match. It is answered when all

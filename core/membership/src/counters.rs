@@ -3,9 +3,7 @@
 braid_base::counters! {
     /// Counts of events since the start.
     pub struct MonitorCounters;
-    /// Messages received.
     messages_received,
-    /// Messages sent.
     messages_sent,
     /// Messages without effect: late, or not addressed to the monitor.
     ignored,

@@ -62,7 +62,6 @@ pub struct Monitor {
 /// Requests of hosts and lock servers that are not answered yet. Most are answered when devices have adopted an epoch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostRequests {
-    /// Requests to fence hosts.
     pub fences: Fences,
     /// Requests about the ownership of file systems.
     pub ownership: OwnershipRequests,

@@ -83,7 +83,6 @@ impl Recorded {
         self.slots.entry(device).or_default()
     }
 
-    /// Removes a device.
     pub fn remove(&mut self, device: DeviceId) {
         self.membership.members.retain(|member| member.device != device);
         self.slots.remove(&device);

@@ -55,7 +55,6 @@ impl Owners {
         }
     }
 
-    /// All file systems with an owner.
     pub fn all(&self) -> impl Iterator<Item = (FileSystemId, Ownership)> + '_ {
         self.owned.iter().map(|(file_system, owner)| (*file_system, owner.ownership()))
     }

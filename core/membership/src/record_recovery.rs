@@ -67,7 +67,6 @@ pub enum RecoveryRefused {
     #[error("devices {first} and {second} know different memberships of epoch {epoch}")]
     Disagreement {
         epoch: Epoch,
-        /// One device.
         first: DeviceId,
         /// The other device.
         second: DeviceId,

@@ -19,7 +19,6 @@ pub(crate) struct Watch {
     /// Until then, messages of devices and hosts may be on their way: the silence of a node does not count.
     unsure_until: Time,
     next_patrol: Option<Time>,
-    /// The time of the last step.
     last_step: Time,
 }
 
@@ -52,7 +51,6 @@ impl Watch {
         self.last_step = now;
     }
 
-    /// The time of the last step.
     pub fn last_step(&self) -> Time {
         self.last_step
     }

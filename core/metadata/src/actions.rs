@@ -153,7 +153,6 @@ impl MetadataServer {
     }
 }
 
-/// The lock of an aspect of an inode.
 fn lock_of(inode: InodeId, aspect: Aspect) -> (ObjectId, LockExtent) {
     let position = match aspect {
         Aspect::Data => DATA_LOCK,

@@ -66,7 +66,6 @@ pub(crate) enum OwnOutcome {
 }
 
 impl Operation {
-    /// A command of a host.
     pub fn of_host(host: Generation, command: FileCommand, now: Clock, is_nearly_full: bool) -> Operation {
         let context = Context { host, now: time_of(now), is_nearly_full };
         Operation { work: Work::Command(command), context, unless_short: false }

@@ -170,7 +170,6 @@ impl Reclaim {
         self.gone.iter().copied()
     }
 
-    /// A lock is granted.
     pub fn on_granted(&mut self, lock: u64) {
         let Some(inode) = self.locks.get(&lock).copied() else { return };
         let stage = self.active.get_mut(&inode).expect("locks belong to active inodes");

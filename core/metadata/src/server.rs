@@ -39,7 +39,6 @@ pub struct MetadataServerConfig {
     pub generation: Generation,
     /// The start of the server, which is later than that of every earlier owner: the epoch of the take-over.
     pub start: Generation,
-    /// Bytes of the metadata volume.
     pub volume_bytes: u64,
     /// The names of the metadata servers of the file system, one for each shard.
     pub peers: Vec<FileSystemId>,
@@ -232,7 +231,6 @@ impl MetadataServer {
         self.shards.transactions()
     }
 
-    /// The counters of the store.
     pub fn store_counters(&self) -> Vec<(&'static str, u64)> {
         self.store.counters()
     }

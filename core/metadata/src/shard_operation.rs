@@ -216,7 +216,6 @@ fn load(from: Key, map: &mut dyn View) -> Result<Records, Obstacle> {
     Ok(Records { found, next, made: last_made(map)?, received: last_received(map)? })
 }
 
-/// The first key of the records.
 pub(crate) fn first_record() -> Key {
     *keys::all(Kind::Transaction).start()
 }

@@ -32,7 +32,6 @@ pub fn list(work: &mut Work, inode: InodeId, after: u64, most: u32) -> Result<Fi
     Ok(FileResult::Entries { entries, more })
 }
 
-/// The entry of a name in a directory.
 pub fn find(work: &mut Work, parent: InodeId, name: &Bytes) -> Result<Option<DirectoryEntry>, Stop> {
     work.directory(parent)?;
     Ok(group(work, parent, name)?.entries.into_iter().find(|entry| entry.name == *name))

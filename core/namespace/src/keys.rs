@@ -82,7 +82,6 @@ pub fn same_from(key: Key) -> RangeInclusive<Key> {
     key..=Key { index: u64::MAX, ..key }
 }
 
-/// All keys of a kind.
 pub fn all(kind: Kind) -> RangeInclusive<Key> {
     Key { kind, of: 0, index: 0 }..=Key { kind, of: u64::MAX, index: u64::MAX }
 }

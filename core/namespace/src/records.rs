@@ -48,7 +48,6 @@ pub struct Parameters {
 /// The shards of a file system, as one of them sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shards {
-    /// This shard.
     pub own: ShardId,
     /// How many there are, at most [`limits::SHARDS_MAX`].
     pub count: u8,

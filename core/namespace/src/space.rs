@@ -117,7 +117,6 @@ fn search(
     Ok(found)
 }
 
-/// The whole stripes in a run.
 fn whole_stripes(run: BlockRange, stripe: u64) -> BlockRange {
     let first = run.start.div_ceil(stripe).saturating_mul(stripe);
     BlockRange::between(first, run.end() / stripe * stripe)

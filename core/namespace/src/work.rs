@@ -97,7 +97,6 @@ impl<'a> Work<'a> {
         Ok(self.inode(inode)?.attributes)
     }
 
-    /// The attributes of a directory.
     pub fn directory(&mut self, inode: InodeId) -> Result<FileAttributes, Stop> {
         let attributes = self.attributes(inode)?;
         if attributes.file_type == FileType::Directory { Ok(attributes) } else { Err(FileError::NotADirectory.into()) }

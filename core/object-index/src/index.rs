@@ -70,7 +70,6 @@ impl Index {
         self.has_lost
     }
 
-    /// The number of index nodes on the disk.
     pub fn nodes_on_disk(&self) -> usize {
         if self.nodes[0].place.is_some() { self.nodes.len() } else { 0 }
     }

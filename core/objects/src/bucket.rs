@@ -15,7 +15,6 @@ use std::collections::BTreeMap;
 
 /// Blocks of a bucket: enough for twice the longest value.
 pub const BUCKET_BLOCKS: usize = 32;
-/// Bytes of a bucket.
 pub const BUCKET_BYTES: usize = BUCKET_BLOCKS * BLOCK_BYTES;
 
 const MAGIC: [u8; 8] = *b"braidbkt";
@@ -56,7 +55,6 @@ pub enum BucketError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// Decodes a bucket.
 pub fn decode(place: BucketAddress, blocks: &Blocks) -> Result<Entries, BucketError> {
     // Blocks of zeros are equivalent to holes.
     let is_there = |block: &&Option<Bytes>| block.as_ref().is_some_and(|block| block.iter().any(|byte| *byte != 0));

@@ -107,7 +107,6 @@ impl Key {
         Key { kind: Kind::Piece, of: incarnation, index: piece }
     }
 
-    /// An attribute.
     pub const fn attribute(incarnation: u64, name: AttributeName) -> Key {
         Key { kind: Kind::Attribute, of: incarnation, index: (name.page as u64) << 32 | name.number as u64 }
     }
@@ -120,7 +119,6 @@ impl Key {
         }
     }
 
-    /// The name in the key of an attribute.
     pub const fn attribute_name(self) -> AttributeName {
         AttributeName::new((self.index >> 32) as u32, self.index as u32)
     }

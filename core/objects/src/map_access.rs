@@ -7,7 +7,6 @@ use std::ops::RangeInclusive;
 
 /// The present map, including all earlier changes, durable or not.
 pub trait View {
-    /// The value of a key.
     fn get(&mut self, key: Key) -> Result<Option<Bytes>, Obstacle>;
     /// The first key of a range that has a value, and that value.
     fn first(&mut self, keys: RangeInclusive<Key>) -> Result<Option<(Key, Bytes)>, Obstacle>;

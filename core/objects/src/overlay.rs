@@ -28,7 +28,6 @@ impl<'a> Overlay<'a> {
         self.changed.insert(key, value);
     }
 
-    /// The value of a key.
     pub fn get(&mut self, key: Key) -> Result<Option<Bytes>, Obstacle> {
         match self.changed.get(&key) {
             Some(value) => Ok(value.clone()),

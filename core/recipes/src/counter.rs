@@ -125,7 +125,6 @@ impl DeliveryCounter {
         set(self.slot(ticket), &Bytes::new())
     }
 
-    /// Calls `ticket`.
     fn calls(&self, ticket: u64) -> SetAttribute {
         set(self.slot(ticket), &called(ticket))
     }

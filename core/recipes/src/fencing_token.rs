@@ -30,9 +30,7 @@ use std::time::Duration;
 pub struct Fence {
     /// The object of the attribute.
     pub object: ObjectId,
-    /// The attribute.
     pub name: AttributeName,
-    /// The token.
     pub token: u64,
 }
 

@@ -53,7 +53,6 @@ impl Nonce {
         Nonce { idempotency_record, nonce: Bytes::copy_from_slice(&rng.next_u64().to_be_bytes()) }
     }
 
-    /// The nonce as a value.
     pub(crate) fn value(&self) -> &Bytes {
         &self.nonce
     }

@@ -191,10 +191,7 @@ impl Grant {
 pub enum LockError {
     /// Other clients held it all the time.
     #[error("the lock was not obtained in time: {} holds it", .holder.as_ref().map_or("another client".into(), |name| name.to_string()))]
-    TimedOut {
-        /// One of the holders.
-        holder: Option<Name>,
-    },
+    TimedOut { holder: Option<Name> },
     /// The lease has expired, and another client has broken the lock. A last request has had no effect.
     #[error("the lock was lost: its lease expired, and another client has taken it")]
     Lost,

@@ -87,7 +87,6 @@ pub enum Next<T> {
     Await {
         /// The object of the attribute.
         object: ObjectId,
-        /// The attribute.
         name: AttributeName,
         /// The known value.
         seen: Bytes,

@@ -60,7 +60,6 @@ use braid_wire::AttributeName;
 use bytes::Bytes;
 use std::time::Duration;
 
-/// The page of states.
 pub const STATES_PAGE: u32 = 0x0003_0001;
 /// The page of items' work.
 pub const ITEMS_PAGE: u32 = 0x0003_0002;

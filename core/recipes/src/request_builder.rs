@@ -159,7 +159,6 @@ impl Results {
         }
     }
 
-    /// The results of the commands from `command` on.
     pub(crate) fn from(mut self, command: usize) -> Vec<CommandResult> {
         self.0.split_off(command.min(self.0.len()))
     }

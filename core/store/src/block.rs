@@ -33,7 +33,6 @@ pub(crate) struct Attribution {
     pub linkage: Linkage,
 }
 
-/// The places of `slot`.
 pub(crate) fn places_of(slot: u32) -> BlockRange {
     BlockRange::new(u64::from(slot) * CHUNK_BLOCKS, CHUNK_BLOCKS)
 }

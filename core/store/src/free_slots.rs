@@ -203,7 +203,6 @@ impl Slots {
         self.frontier = frontier;
     }
 
-    /// The number of free slots.
     pub fn free(&self) -> u32 {
         self.free.count
     }

@@ -150,7 +150,6 @@ impl Objects {
         known.map(|object| object.record.description.ordering = ordering).is_some()
     }
 
-    /// Removes an object.
     pub fn remove(&mut self, object: ObjectId) -> Option<ObjectRecord> {
         let record = self.objects.remove(&object)?.record;
         self.journal_len -= record.journal_len();

@@ -6,7 +6,6 @@ use crate::{Recovered, RecoveredCommit, RecoveredIntent};
 use braid_base::{BlockRange, DiskId};
 
 impl State {
-    /// Replays a record.
     pub fn replay(&mut self, record: Record) {
         // Free slots are determined after replay.
         let mut released = Vec::new();

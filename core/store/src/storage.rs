@@ -24,7 +24,6 @@ pub trait Storage: CloneStorage + Debug {
     fn pop_event(&mut self) -> Option<StoreEvent>;
     /// The description of an object, if it exists.
     fn object(&self, object: ObjectId) -> Option<&ObjectDescription>;
-    /// All objects, by number.
     fn objects(&self) -> Vec<ObjectDescription>;
     /// Reads the committed content of the blocks of `extents`. Event: `Read`.
     fn read(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects);

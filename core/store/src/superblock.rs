@@ -45,7 +45,6 @@ pub struct Geometry {
     pub map_pages: u32,
     /// The first byte of slot 0.
     pub data_offset: u64,
-    /// The number of slots.
     pub slots: u32,
 }
 

@@ -195,7 +195,6 @@ impl Coordinator {
         self.operations.on_resynced(now, transaction);
     }
 
-    /// The next timer.
     pub fn next_timer(&self) -> Option<(Time, Timer)> {
         let operation = self.operations.next_timer().map(|(time, timer)| (time, Timer::Operation(timer)));
         let resend = self.transactions.next_timer().map(|(time, sequence)| (time, Timer::Resend(sequence)));

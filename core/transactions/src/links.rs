@@ -81,7 +81,6 @@ pub enum LinkTimer {
 }
 
 braid_base::counters! {
-    /// The counters of the links.
     pub struct LinkCounters;
     /// Requests, heartbeats included.
     requests_sent,
@@ -101,7 +100,6 @@ impl Links {
         self.counters
     }
 
-    /// The next timer.
     pub fn next_timer(&self) -> Option<(Time, LinkTimer)> {
         self.timers.next()
     }
@@ -126,7 +124,6 @@ impl Links {
         self.by_device.contains_key(&device)
     }
 
-    /// The devices with a link.
     pub fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
         self.by_device.keys().copied()
     }

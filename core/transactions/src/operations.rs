@@ -181,7 +181,6 @@ impl Operations {
         self.timers.set(OperationTimer::Retry(op), time);
     }
 
-    /// The next timer.
     pub fn next_timer(&self) -> Option<(Time, OperationTimer)> {
         self.timers.next()
     }
@@ -232,7 +231,6 @@ impl Operations {
         matches!(self.patient.get(&op), Some(Until::At(until)) if *until <= now)
     }
 
-    /// The patient operations.
     pub fn patient(&self) -> impl ExactSizeIterator<Item = OperationId> + '_ {
         self.patient.keys().copied()
     }

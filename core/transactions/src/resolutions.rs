@@ -101,7 +101,6 @@ impl Resolutions {
         silent.into_iter().flatten().copied().collect()
     }
 
-    /// The next timer.
     pub fn next_timer(&self) -> Option<(Time, TransactionId)> {
         self.timers.next()
     }
@@ -244,7 +243,6 @@ impl Resolutions {
         }
     }
 
-    /// Ends a resolution.
     pub fn end(&mut self, id: TransactionId) {
         self.under_way.remove(&id);
         self.timers.cancel(id);

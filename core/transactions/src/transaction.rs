@@ -305,7 +305,6 @@ impl Transaction {
     }
 }
 
-/// The share of one device in the work.
 pub(crate) fn share_of<'a>(work: &'a Work, volume: &VolumeDescription, device: DeviceId) -> &'a Share {
     let own = |share: &&Share| volume.device_at(share.position) == device;
     work.shares().iter().find(own).expect("only devices with a share are asked")

@@ -70,7 +70,6 @@ impl Transactions {
         self.open.keys().copied().collect()
     }
 
-    /// The next timer.
     pub fn next_timer(&self) -> Option<(Time, u64)> {
         self.resends.next()
     }

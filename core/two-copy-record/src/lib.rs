@@ -156,7 +156,6 @@ impl<R: TwoCopyRecord> StoredRecord<R> {
         out.disk(READ, DiskCommand::Read { offset, length: R::COPY_BYTES });
     }
 
-    /// The record that is durable.
     pub fn durable(&self) -> &R {
         &self.durable
     }
@@ -356,7 +355,6 @@ mod tests {
         assert_eq!(offset, COPY as u64, "to the copy that does not have the record");
     }
 
-    /// Starts on a disk with one unreadable copy.
     fn start_on(disk: &[u8], unreadable: usize) -> Result<Numbers, RecordError> {
         let (mut stored, mut out) = (StoredRecord::<Numbers>::default(), Effects::<Never>::new());
         stored.start(&mut out);

@@ -18,7 +18,6 @@ const END: u64 = u64::MAX / BLOCK_BYTES as u64;
 
 /// Chooses the values of which a message is made. Each choice is told the type, and the field that the value is for.
 pub trait Source: Sized {
-    /// A number below `bound`.
     fn below(&mut self, bound: u64) -> u64;
 
     /// A number of any size.

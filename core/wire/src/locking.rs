@@ -64,11 +64,9 @@ pub enum LockCommand {
     Heartbeat,
     /// Locks all of these extents, and waits until that is possible.
     Lock {
-        /// The number of the lock.
         lock_id: u64,
         /// The component objects of the volume.
         object: ObjectId,
-        /// The extents to lock.
         extents: Vec<LockExtent>,
         /// How long the lock lasts.
         term: LockTerm,

@@ -364,19 +364,13 @@ pub enum ObjectFailure {
     NumberTooHigh,
     /// A fetch-and-add found a value that is not eight bytes long.
     #[error("the attribute has {length} bytes, and is not a number of 8 bytes")]
-    NotANumber {
-        /// The length of the value.
-        length: u32,
-    },
+    NotANumber { length: u32 },
     /// The sum of a fetch-and-add overflows.
     #[error("the sum does not fit into a signed number of 64 bits")]
     Overflow,
     /// The value of an attribute is too long.
     #[error("a value may have at most 65536 bytes, and this one has {length}")]
-    ValueTooLong {
-        /// The length of the value.
-        length: u32,
-    },
+    ValueTooLong { length: u32 },
     /// The device's pages can't be set.
     #[error("page {page:#x} belongs to the device: use a page below 0xf0000000")]
     ReservedPage { page: u32 },

@@ -110,7 +110,6 @@ impl Content {
         }
     }
 
-    /// Begins a read.
     pub fn begin_read(&self, offset: u64, length: u64) -> Read {
         let state = self.state.borrow();
         Read(state.blocks[blocks(offset, length)].iter().map(|block| block.floor).collect())

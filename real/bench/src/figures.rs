@@ -141,7 +141,6 @@ impl Figures {
         Ok(Figures(METRICS.iter().map(|metric| value(metric.name)).collect()))
     }
 
-    /// The value of one of [`METRICS`].
     pub fn value(&self, metric: usize) -> Option<f64> {
         self.0[metric]
     }

@@ -41,9 +41,7 @@ pub enum Target {
 pub struct Driven {
     /// Operations completed.
     pub operations: u64,
-    /// Bytes read.
     pub bytes_read: u64,
-    /// Bytes written.
     pub bytes_written: u64,
     /// From the start of the first operation to the end of the last.
     pub elapsed: Duration,

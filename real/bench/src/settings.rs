@@ -24,7 +24,6 @@ pub struct Settings {
 pub struct ArraySettings {
     /// The program that runs the array; none for this program.
     pub binary: Option<PathBuf>,
-    /// The number of devices.
     pub devices: u16,
     /// True if the devices run in the process of `braid up`.
     pub in_process: bool,

@@ -13,7 +13,6 @@ use braid_base::{BLOCK_BYTES, InodeId};
 use braid_wire::FileType;
 use std::collections::BTreeMap;
 
-/// Units of a block.
 const BLOCK_UNITS: usize = BLOCK_BYTES / UNIT_BYTES as usize;
 /// A write of unknown outcome with more blocks is taken as a whole or not at all.
 const TORN_BLOCKS_MAX: usize = 4;

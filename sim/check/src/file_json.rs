@@ -9,7 +9,6 @@ use serde_json::{Map, Value, json};
 /// The version of the format.
 const SCHEMA: u32 = 1;
 
-/// An operation as one line.
 pub fn file_line(seed: u64, operation: &FileOperation) -> Value {
     let FileOperation { client, action, invoked, outcome } = operation;
     let (name, result, end, until) = match outcome {

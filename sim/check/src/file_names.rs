@@ -244,7 +244,6 @@ struct Tree {
 struct Node {
     file_type: FileType,
     mode: u16,
-    /// The number of names.
     names: u32,
     /// Of a directory: its entries, and where it is or was.
     entries: BTreeMap<Bytes, InodeId>,

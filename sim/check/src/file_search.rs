@@ -27,7 +27,6 @@ pub(crate) trait Model {
     /// True if the operation changes nothing, whatever its answer.
     fn only_observes(&self, number: usize) -> bool;
 
-    /// The operation of this number.
     fn operation(&self, number: usize) -> &FileOperation;
 
     fn len(&self) -> usize;

@@ -33,7 +33,6 @@ const ACTIVITIES: [Entry; 22] = [
 ];
 
 impl Options {
-    /// The options of a seed.
     pub fn of_seed(seed: u64) -> Options {
         Options::chosen(seed, &Choices::default())
     }

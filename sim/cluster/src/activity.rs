@@ -313,7 +313,6 @@ impl Run {
         Some(result)
     }
 
-    /// Starts all activities.
     pub(crate) fn start_activities(&mut self) {
         for place in 0..self.activities.0.len() {
             self.with_one_at(place, |acting, run| acting.activity.start(run, &mut acting.rng));

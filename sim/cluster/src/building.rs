@@ -92,7 +92,6 @@ impl Cluster {
         Cluster::new(Options::calm(layout, devices, unit_blocks, stripes), Trace::keeping(4_000))
     }
 
-    /// Adds a host.
     pub fn add_host(&mut self) -> HostSlot {
         let clock = hosts::clock(self);
         self.add_host_with(clock)

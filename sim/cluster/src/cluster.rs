@@ -54,7 +54,6 @@ pub struct Cluster {
     pub(crate) volume: VolumeDescription,
     /// The other volumes on the same devices.
     pub(crate) others: Vec<VolumeDescription>,
-    /// Removed volumes.
     pub(crate) removed: Vec<VolumeDescription>,
     pub(crate) hosts: Vec<NodeId>,
     /// The control plane, from when it is needed.

@@ -38,7 +38,6 @@ const WAY_MAX: Duration = Duration::from_millis(5);
 /// The longest time that a scenario waits for a change.
 const CHANGE_MAX: Duration = Duration::from_secs(120);
 
-/// The control plane.
 pub(crate) struct ControlPlane {
     store: Store,
     hosts: BTreeMap<Generation, HostPart>,
@@ -201,7 +200,6 @@ impl Cluster {
         !control.hosts.iter().any(is_behind)
     }
 
-    /// Schedules an event of the control plane.
     fn schedule(&mut self, control: &mut ControlPlane, span: Duration, event: Event) {
         let at = self.world.now().after(span);
         self.world.alarm(at, control.at(event));

@@ -188,7 +188,6 @@ pub(crate) fn map_offset(superblock: &[u8]) -> u64 {
     number(superblock, 56)
 }
 
-/// The data sector with this number.
 pub(crate) fn data_sector(superblock: &[u8], number_of: u64) -> Range<u64> {
     let slots = u64::from(u32::from_le_bytes(superblock[76..80].try_into().expect("four bytes")));
     // Only slots that are used in a small array.

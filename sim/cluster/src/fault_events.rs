@@ -53,7 +53,6 @@ impl Topology for Cluster {
 }
 
 impl Run {
-    /// Plans the next fault.
     pub(crate) fn plan_next_fault(&mut self) {
         let pause = self.swarm.pause();
         self.plan(pause, |run| {
@@ -294,7 +293,6 @@ impl Run {
         }
     }
 
-    /// The disk of a node.
     fn disk(&mut self, node: NodeId) -> &mut Disk {
         self.cluster.world.disk_mut(node).expect("the node has a disk")
     }

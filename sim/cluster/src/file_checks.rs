@@ -302,7 +302,6 @@ impl FileSystem {
     }
 }
 
-/// A map.
 type Map = BTreeMap<Key, Bytes>;
 
 /// What is found in a map.

@@ -33,7 +33,6 @@ pub struct FileSystem {
 pub struct FileSystemShard {
     /// The name of its metadata server.
     pub id: FileSystemId,
-    /// The volume of its metadata.
     pub metadata: VolumeDescription,
 }
 

@@ -37,7 +37,6 @@ const BYTES_MAX: u64 = 8 << 10;
 /// Objects that clients use in addition to the volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectOptions {
-    /// The number of devices with objects.
     pub devices: u16,
     /// Objects that each of these devices has from the start and keeps.
     pub staying: u64,
@@ -56,7 +55,6 @@ pub struct ObjectOptions {
 }
 
 impl ObjectOptions {
-    /// Draws options.
     pub fn draw(rng: &mut Rng, request_timeout: Duration) -> ObjectOptions {
         ObjectOptions {
             devices: rng.between(1, 3) as u16,

@@ -62,7 +62,6 @@ pub struct Failure {
     pub seed: u64,
     pub ordering: Ordering,
     pub at: Time,
-    /// The number of the event.
     pub event: u64,
     pub details: String,
     /// The last lines of the trace, if any were kept.

@@ -12,7 +12,6 @@ use braid_base::{FileSystemId, NodeId, Ownership, Rng};
 use braid_machine::{ArrayRequest, HostError, OpId};
 use braid_wire::OwnershipRequest;
 
-/// The number of file systems.
 const FILE_SYSTEMS: u64 = 3;
 
 #[derive(Clone, Debug)]

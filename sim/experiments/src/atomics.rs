@@ -13,7 +13,6 @@ const EFFICIENCY: Axis = Axis { name: "efficiency", title: "efficiency (2 / requ
 
 const ONE_DEVICE: &str = "1 device";
 
-/// Figure 3.
 pub const FIGURE_3: Experiment = Experiment {
     name: "device-atomics-fig3",
     title: "Device atomics, figure 3: throughput of locks",

@@ -311,7 +311,6 @@ pub const EXPERIMENTS: &[Experiment] = &[
     commits::GROUPING,
 ];
 
-/// The experiment with that name.
 pub fn find(name: &str) -> Option<&'static Experiment> {
     EXPERIMENTS.iter().find(|experiment| experiment.name == name)
 }

@@ -44,7 +44,6 @@ pub const TABLE_1: Experiment = Experiment {
     ],
 };
 
-/// Figure 6.
 pub const FIGURE_6: Experiment = Experiment {
     name: "one-phase-commit-fig6",
     title: "One-phase commit, figure 6: distributed operations a second",

@@ -41,7 +41,6 @@ pub struct Record {
 pub struct RunSpeedRecord {
     /// Runs of arrays.
     pub runs: u64,
-    /// The events of all runs.
     pub events: u64,
     /// The time from the first run to the last, in seconds.
     pub seconds: f64,

@@ -41,7 +41,6 @@ pub struct Peak {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RunSpeed {
     pub runs: u64,
-    /// The events of all runs.
     pub events: u64,
     /// The time from the first run to the last.
     pub took: Duration,

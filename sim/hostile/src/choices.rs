@@ -28,7 +28,6 @@ impl Choices {
         matches!(&self.0, Source::Bytes { bytes, at } if *at >= bytes.len())
     }
 
-    /// A number below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
         match &mut self.0 {
             Source::Seed(rng) => rng.below(bound),
@@ -42,7 +41,6 @@ impl Choices {
         }
     }
 
-    /// Any number.
     pub fn any(&mut self) -> u64 {
         self.below(u64::MAX)
     }

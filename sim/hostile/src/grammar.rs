@@ -31,7 +31,6 @@ pub struct Grammar {
     pub known: Known,
     /// The receiver of the message that is being composed.
     to: NodeId,
-    /// The transaction that it is about.
     about: KnownTransaction,
     /// How many of that transaction's ranges it has named.
     named: usize,

@@ -63,7 +63,6 @@ const FILE_SYSTEM: FileSystemId = FileSystemId(3);
 const DEVICE_BYTES: u64 = 16 << 20;
 const METADATA_BYTES: u64 = VOLUME_BYTES_MIN;
 pub(crate) const DEVICES: u16 = 4;
-/// The blocks of a volume.
 pub(crate) const VOLUME_BLOCKS: u64 = 128;
 
 /// Settings with tables of several sizes.

@@ -85,22 +85,13 @@ pub const fn limit(keys: &'static [&'static str], least: f64, most: f64) -> Limi
 pub enum ParameterError {
     /// Unknown name.
     #[error("there is no parameter '{key}'; choose one of {}", names.join(", "))]
-    Unknown {
-        key: String,
-        /// The names of all parameters.
-        names: Vec<String>,
-    },
+    Unknown { key: String, names: Vec<String> },
     /// The text does not have the form KEY=VALUE.
     #[error("'{text}' is not an assignment; write KEY=VALUE, such as system.hosts=32")]
     NotAnAssignment { text: String },
     /// The value is not allowed.
     #[error("{key} can't be {value}: {allowed}")]
-    Value {
-        key: String,
-        value: String,
-        /// The allowed values.
-        allowed: String,
-    },
+    Value { key: String, value: String, allowed: String },
     /// The file can't be parsed.
     #[error("the parameters can't be read: {0}")]
     Unreadable(String),

@@ -50,7 +50,6 @@ impl Sampler {
         (mean + deviation * standard).max(0.0)
     }
 
-    /// An exponential number.
     pub fn exponential(&mut self, mean: f64) -> f64 {
         -mean * (1.0 - self.fraction()).ln()
     }

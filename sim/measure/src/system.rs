@@ -31,7 +31,6 @@ pub struct System {
     requests: Requests,
     arrivals: Arrivals,
     streams_per_host: usize,
-    /// For the workload.
     workload_sampler: Sampler,
     operations: Vec<Operation>,
     free: Vec<u32>,

@@ -49,9 +49,8 @@ const MANY_FIELDS: &[(&str, &str, usize, &str)] = &[
 ];
 
 /// Types with more methods than permitted.
-const MANY_METHODS: &[(&str, &str, usize, &str)] = &[
-    ("sim/cluster", "Cluster", 147, "what scenarios and activities reach into; the control plane is to be cut off"),
-];
+const MANY_METHODS: &[(&str, &str, usize, &str)] =
+    &[("sim/cluster", "Cluster", 147, "what scenarios and activities reach into; the control plane is to be cut off")];
 
 /// Larger circles: the name of one of the modules, and the number of modules.
 const LARGE_CIRCLES: &[(&str, &str, usize, &str)] = &[

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// The number of devices.
 pub const DEVICES: u64 = 5;
 
 /// How long it may take to start.
@@ -130,7 +129,6 @@ impl<'a> Array<'a> {
         Ok(last - before)
     }
 
-    /// Stops the array.
     pub fn stop(&mut self) -> Result<()> {
         let running = self.running.take().context("the array is not up")?;
         let mut down = self.braid("down");

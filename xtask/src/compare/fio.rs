@@ -31,7 +31,6 @@ pub enum Target {
 /// The results of one run of fio.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// Bytes a second.
     pub bytes_per_second: f64,
     /// Median latency in microseconds.
     pub p50_us: f64,

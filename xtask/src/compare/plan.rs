@@ -99,7 +99,6 @@ pub struct Comparison {
 pub struct Wanted {
     /// The required value.
     pub floor: f64,
-    /// The goal.
     pub goal: f64,
 }
 
@@ -110,7 +109,6 @@ pub struct Job {
     /// Its description.
     pub what: &'static str,
     pub load: Load,
-    /// Its comparisons.
     pub comparisons: &'static [Comparison],
 }
 

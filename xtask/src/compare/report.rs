@@ -51,7 +51,6 @@ struct Row {
     wanted: Option<Wanted>,
     /// True if less is better.
     limit: bool,
-    /// Formats a value of this row.
     format: fn(f64) -> String,
 }
 

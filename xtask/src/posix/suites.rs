@@ -39,7 +39,6 @@ enum Way {
 /// Tests of git that say much about files, and are short: a command of git takes some twenty times as long on a mount.
 const GIT_USUAL: [&str; 8] = ["t0001", "t0003", "t0020", "t0060", "t1000", "t1050", "t1410", "t5304"];
 
-/// All suites.
 pub const SUITES: [Suite; 4] = [
     Suite {
         name: "cpython",

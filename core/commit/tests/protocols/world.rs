@@ -47,7 +47,6 @@ pub struct World {
 pub struct Server {
     machine: Commits,
     pub durable: Map,
-    /// The map as it is in memory.
     memory: Map,
     pub journal: VecDeque<LogWrite>,
     /// The holder of each locked object.

@@ -20,7 +20,6 @@ pub(crate) trait Objects {
 pub(crate) struct Ctx<'a> {
     pub now: Now,
     pub settings: &'a Settings,
-    /// This device.
     pub device: DeviceId,
     pub objects: &'a dyn Objects,
     pub view: &'a MembershipView,

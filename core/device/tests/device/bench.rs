@@ -49,7 +49,6 @@ pub struct Bench {
     pub epoch: Epoch,
     /// The test plays the monitor. Otherwise the membership never changes.
     has_monitor: bool,
-    /// The requests to the monitor.
     pub renewals: VecDeque<MonitorRequest>,
     /// When the device last asked for a lease.
     pub asked: Time,

@@ -157,7 +157,6 @@ impl Hold {
     }
 }
 
-/// What is locked within ranges.
 fn within(locked: &Extents, ranges: &[BlockRange]) -> Extents {
     let mut within = Extents::default();
     for range in ranges {

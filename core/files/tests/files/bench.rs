@@ -252,7 +252,6 @@ impl Bench {
         }
     }
 
-    /// Creates a file, and opens it.
     pub fn create_open(&mut self, host: Generation, name: &str) -> Result<FilesSuccess, HostError> {
         self.call(host, creation(name))
     }

@@ -324,7 +324,6 @@ impl Stage {
     }
 }
 
-/// The transaction and the stamp of a command.
 pub fn subject(command: &Command) -> (TransactionId, Stamp) {
     match command {
         Command::Read { transaction, stamp, .. }

@@ -47,7 +47,6 @@ impl Methods {
 /// Rows of a stripe in which the same data units are updated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Band {
-    /// The rows.
     pub rows: BlockRange,
     /// The data units that are updated; at least one.
     pub units: Range<usize>,

@@ -36,7 +36,6 @@ impl Stripe<'_> {
         self.layout.data_units()..self.layout.scheme().width()
     }
 
-    /// The address of a unit.
     pub fn place(&self, unit: usize) -> UnitAddress {
         match unit.checked_sub(self.layout.data_units()) {
             None => self.layout.data_unit(self.number, unit),

@@ -302,7 +302,6 @@ fn holes_in(step: Range<u64>, runs: &[(u64, bool)]) -> (u64, VecDeque<Range<u64>
     (at.min(step.end), holes)
 }
 
-/// The bytes of all buffers in one.
 fn joined(mut buffers: Vec<Bytes>) -> Bytes {
     if buffers.len() == 1 {
         return buffers.remove(0);

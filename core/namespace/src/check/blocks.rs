@@ -26,7 +26,6 @@ pub struct BlockWindow {
 }
 
 impl BlockWindow {
-    /// A window of at most `most` blocks, from this one on.
     pub fn from(first: u64, most: u64, volume: u64) -> BlockWindow {
         let blocks = BlockRange::new(first, most.min(volume - first));
         let found = vec![0; blocks.count.div_ceil(WORD_BITS) as usize];

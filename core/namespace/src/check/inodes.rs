@@ -55,7 +55,6 @@ struct Tally {
 }
 
 impl InodeWindow {
-    /// A window of at most `most` inodes, from this number on.
     pub fn from(first: InodeId, most: usize) -> InodeWindow {
         let all = keys::inode(first)..=*keys::all(Kind::Inode).end();
         let (tallies, group) = (BTreeMap::new(), ((first, 0), Vec::new()));

@@ -125,7 +125,6 @@ impl System {
         }
     }
 
-    /// All extents of a file.
     pub fn extents(&mut self, inode: InodeId) -> Vec<FileExtent> {
         match self.run(FileCommand::Map { inode, from: 0, most: u32::MAX }) {
             Ok(FileResult::Extents { extents, more: false, .. }) => extents,

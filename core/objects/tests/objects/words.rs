@@ -45,7 +45,6 @@ impl Objects {
         self.does([command(action)]).remove(0).action
     }
 
-    /// The failure of one command.
     pub fn refuses(&mut self, command: ObjectCommand) -> ObjectFailure {
         let before = self.map.clone();
         let refusal = self.ask([command]).expect_err("a refusal");
@@ -53,12 +52,10 @@ impl Objects {
         refusal.failure
     }
 
-    /// The value of an attribute of the object.
     pub fn value(&mut self, name: AttributeName) -> Bytes {
         self.does([command(Action::Nothing).get(name)]).remove(0).values.remove(0)
     }
 
-    /// All bytes of the object.
     pub fn bytes(&mut self) -> Vec<u8> {
         let ActionResult::Data { data } = self.acts(Action::Read { offset: 0, length: 256 << 10 }) else {
             panic!("data")

@@ -58,7 +58,6 @@ impl Directory {
         Change::insert(self, name, object).begin()
     }
 
-    /// Removes a name.
     pub fn remove(self, name: Bytes, expected: Expected) -> Operation<Result<Changed, RequestFailure>> {
         Change::remove(self, name, expected).begin()
     }

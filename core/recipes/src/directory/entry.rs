@@ -31,7 +31,6 @@ pub struct Entry {
     pub(super) next: Option<NonZeroU32>,
     /// The object that the name stands for.
     pub object: ObjectId,
-    /// The name.
     pub name: Bytes,
 }
 

@@ -9,7 +9,6 @@ use braid_base::{Rng, Time};
 use bytes::Bytes;
 
 impl Directory {
-    /// Looks a name up.
     pub fn look_up(self, name: Bytes) -> Operation<Result<Option<Entry>, RequestFailure>> {
         Lookup::new(self, name).begin()
     }

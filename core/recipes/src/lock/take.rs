@@ -34,7 +34,6 @@ impl Lock {
     }
 }
 
-/// Acquires a lock.
 fn acquire(lock: &Lock, name: Name, mode: Mode) -> Operation<Result<Grant, LockError>> {
     Box::new(Mapped(Take::new(lock, name, mode, None), |taken: Result<Taken, LockError>| match taken? {
         Taken::Kept(grant) => Ok(grant),

@@ -72,7 +72,6 @@ impl Word {
         self.holders.iter().find(|entry| entry.nonce == nonce)
     }
 
-    /// All entries.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.holders.iter().chain(&self.mark)
     }

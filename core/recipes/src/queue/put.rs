@@ -9,7 +9,6 @@ use braid_base::{Rng, Time};
 use bytes::Bytes;
 
 impl Queue {
-    /// Puts an item in.
     pub fn put(self, item: Bytes) -> Operation<Result<Item, RequestFailure>> {
         Put::new(self, item).begin()
     }

@@ -25,7 +25,6 @@ impl Alarm {
         Ok(Alarm(wishes))
     }
 
-    /// Waits for this duration.
     pub async fn wait(&self, span: Duration) {
         let (wake, woken) = oneshot::channel();
         if self.0.send(Wake { at: Instant::now() + span, wake }).is_ok() {

@@ -45,7 +45,6 @@ impl Objects {
         Ok(Objects { by_device })
     }
 
-    /// Removes the objects.
     pub async fn remove(&self, client: &HostClient) -> Result<(), Failure> {
         for (device, objects) in self.by_device.iter().enumerate() {
             for batch in objects.chunks(OBJECT_COMMANDS_MAX) {

@@ -100,7 +100,6 @@ impl WorkerPool {
         Ok(driven)
     }
 
-    /// Ends the workers.
     pub async fn end(self) {
         let ending = self.members.into_iter().map(|Member { mut child, orders, accounts }| {
             drop((orders, accounts));

@@ -23,7 +23,6 @@ pub struct SilenceOptions {
 /// How often a host changes the volume, and what happens to those that do.
 #[derive(Clone, Debug)]
 pub struct ChangeOptions {
-    /// The ordering changes.
     pub orderings: bool,
     /// The volume moves.
     pub moves: bool,

@@ -22,7 +22,6 @@ impl ObjectOptions {
         ObjectOptions { devices: 1, staying: rng.between(1, 4), share: 100, hasty: 0, crowd: 0, ..options }
     }
 
-    /// The objects of an attribute volume.
     pub fn in_attribute_volume(&self) -> impl Iterator<Item = ObjectId> + use<> {
         (1..=self.staying).map(|number| ObjectId(if number % 2 == 1 { number } else { FIRST_SPREAD_OBJECT.0 + number }))
     }

@@ -173,7 +173,6 @@ impl CommitSystem {
         }
     }
 
-    /// Runs a system with one operation.
     pub fn run_one(mut self) -> SingleOperation {
         self.run_all();
         let since = |time: Option<Time>| time.expect("the operation has ended").since(Time(0));

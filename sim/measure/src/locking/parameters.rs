@@ -43,7 +43,6 @@ pub struct LockWorkload {
     pub work: Work,
     /// How to unlock.
     pub unlock: Unlock,
-    /// The bytes of a write.
     pub write_bytes: u64,
 }
 
