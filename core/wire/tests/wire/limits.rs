@@ -1,14 +1,14 @@
 //! Lists and lengths at their bounds, beyond them, and with false values.
 
 use crate::golden::hex;
-use crate::{limits_files, limits_objects};
 use braid_base::limits::*;
 use braid_base::{
-    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, FenceTable, Generation, Member, MemberState, Membership,
-    NodeId, ObjectId, Stamp, Time, TransactionId,
+    ArrayId, BLOCK_BYTES, BlockRange, DeviceId, Epoch, FenceTable, Generation, Member, MemberState, Membership,
+    NodeId, ObjectId, Stamp, TransactionId,
 };
 use braid_blocks::{Content, Linkage, Piece, Want};
-use braid_ordering::{Atomicity, Ordering, WriteMode};
+use braid_ordering::{Ordering, WriteMode};
+use braid_wire::any::{Any, Source};
 use braid_wire::fuzzing::seal;
 use braid_wire::*;
 use bytes::Bytes;
@@ -17,138 +17,102 @@ const TRANSACTION: TransactionId = TransactionId { host: Generation(7), sequence
 const STAMP: Stamp = Stamp::ZERO;
 pub const OBJECT: ObjectId = ObjectId(1);
 
-/// A message whose list has a variable length, the name of the list, and its bound.
-pub type ListLimit = (&'static str, usize, fn(usize) -> Message);
+/// A list of a message: the field, its bound, and what leads to it: variants, optional values that are there, lists of one item.
+type ListLimit = (&'static str, usize, &'static [&'static str]);
 
-const LISTS: [ListLimit; 29] = [
-    ("over", COMMITS_PER_REQUEST_MAX, |n| {
-        Message::Request(Request {
-            host: Generation(7),
-            epoch: Epoch(0),
-            settled: 0,
-            over: vec![1; n],
-            commits: vec![],
-            command: Command::Heartbeat,
-        })
-    }),
-    ("commits", COMMITS_PER_REQUEST_MAX, |n| {
-        Message::Request(Request {
-            host: Generation(7),
-            epoch: Epoch(0),
-            settled: 0,
-            over: vec![],
-            commits: vec![1; n],
-            command: Command::Heartbeat,
-        })
-    }),
-    ("confirmed", COMMITS_PER_REQUEST_MAX, |n| {
-        Message::Answer(Answer {
-            epoch: Epoch(0),
-            confirmed: vec![1; n],
-            reply: Reply::Accepted { transaction: TRANSACTION, waited: false },
-        })
-    }),
-    ("extents", EXTENTS_MAX, |n| {
-        let (extents, want) = (vec![BlockRange::new(1, 1); n], Want::Data);
-        request(Command::Read {
-            transaction: TRANSACTION,
-            stamp: STAMP,
-            object: OBJECT,
-            ordering: Ordering::Timestamp,
-            extents,
-            want,
-        })
-    }),
-    ("prewrites", EXTENTS_MAX, |n| prewrite(vec![BlockRange::new(1, 1); n], vec![])),
-    ("reads", EXTENTS_MAX, |n| prewrite(vec![], vec![BlockRange::new(1, 1); n])),
-    ("participants", PARTICIPANTS_MAX, |n| write(vec![DeviceId(1); n], vec![])),
-    ("pieces of a write", EXTENTS_MAX, |n| write(vec![], vec![hole(); n])),
-    ("pieces of a reply", EXTENTS_MAX, |n| {
-        answer(Reply::Data { transaction: TRANSACTION, waited: false, pieces: vec![hole(); n] })
-    }),
-    ("except", FENCED_MAX, |n| {
-        let (ticket, below) = (1, Generation(1));
-        monitor_request(MonitorCommand::Fence { ticket, below, except: vec![Generation(1); n], also: vec![] })
-    }),
-    ("also", FENCED_MAX, |n| {
-        let (ticket, below) = (1, Generation(1));
-        monitor_request(MonitorCommand::Fence { ticket, below, except: vec![], also: vec![Generation(1); n] })
-    }),
-    ("silent devices", PARTICIPANTS_MAX, |n| {
-        monitor_request(MonitorCommand::Renew {
-            sent: Time(1),
-            silent: vec![DeviceId(1); n],
-            disk: None,
-            bad_slots: 0,
-            failing: false,
-            undecided: vec![],
-            stamps: Clock(1),
-        })
-    }),
-    ("fenced hosts of which something is undecided", FENCED_MAX, |n| {
-        let (sent, undecided) = (Time(1), vec![Generation(1); n]);
-        monitor_request(MonitorCommand::Renew {
-            sent,
-            silent: vec![],
-            disk: None,
-            bad_slots: 0,
-            failing: false,
-            undecided,
-            stamps: Clock(1),
-        })
-    }),
-    ("devices that are unavailable", PARTICIPANTS_MAX, |n| {
-        let (membership, reply) = (None, MonitorReply::Changed);
-        Message::MonitorAnswer(MonitorAnswer { membership, unavailable: vec![DeviceId(1); n], reply })
-    }),
-    ("members", DEVICES_MAX, |n| changed(membership(n, 0, 0))),
-    ("hosts not kept out", FENCED_MAX, |n| changed(membership(1, n, 0))),
-    ("hosts kept out", FENCED_MAX, |n| changed(membership(1, 0, n))),
-    ("extents that were missed", EXTENTS_MAX, |n| {
-        managed(Managed::Missed { extents: vec![BlockRange::new(1, 1); n], next: None })
-    }),
-    ("extents that are absent", EXTENTS_MAX, |n| {
-        managed(Managed::Extents { extents: vec![BlockRange::new(1, 1); n], next: None })
-    }),
-    ("orphans", ORPHANS_PER_ANSWER_MAX, |n| {
-        let orphan =
-            Orphan { transaction: TRANSACTION, stamp: STAMP, participants: vec![DeviceId(1); PARTICIPANTS_MAX] };
-        answer(Reply::Heartbeat { orphans: vec![orphan; n], suspects: vec![], busy: false })
-    }),
-    ("suspects", ORPHANS_PER_ANSWER_MAX, |n| {
-        let blocks = SuspectBlocks::Announced(BlockRange::new(1, 1));
-        let suspect = Suspect { transaction: TRANSACTION, object: OBJECT, blocks };
-        answer(Reply::Heartbeat { orphans: vec![], suspects: vec![suspect; n], busy: false })
-    }),
-    ("objects", OBJECTS_MAX, |n| {
-        let object = ObjectDescription {
-            object: OBJECT,
-            first: 0,
-            blocks: 1,
-            ordering: Ordering::None,
-            redundant: true,
-            atomicity: Atomicity::Implied,
-        };
-        managed(Managed::Objects(vec![object; n]))
-    }),
-    ("extents to lock", EXTENTS_MAX, |n| {
-        let extent = LockExtent { position: 0, range: BlockRange::new(1, 1), mode: LockMode::Shared };
-        let (extents, term) = (vec![extent; n], LockTerm::Cached);
-        lock_request(vec![], LockCommand::Lock { lock_id: 1, object: OBJECT, extents, term })
-    }),
-    ("dropped locks", COMMITS_PER_REQUEST_MAX, |n| lock_request(vec![1; n], LockCommand::Heartbeat)),
-    ("yielded locks", COMMITS_PER_REQUEST_MAX, |n| lock_request(vec![], LockCommand::Yield { lock_ids: vec![1; n] })),
-    ("locks under another", COMMITS_PER_REQUEST_MAX, |n| {
-        let extents = vec![LockExtent { position: 0, range: BlockRange::new(1, 1), mode: LockMode::Shared }];
-        lock_request(vec![], LockCommand::LockOver { lock_id: 1, object: OBJECT, extents, over: vec![1; n] })
-    }),
-    ("revoked locks", COMMITS_PER_REQUEST_MAX, |n| {
-        let start = Generation(1);
-        Message::LockAnswer(LockAnswer { start, reply: LockReply::Revoke { lock_ids: vec![1; n] } })
-    }),
-    ("counters", 1024, |n| managed(Managed::Inspected(Inspection { counters: vec![("c".into(), 1); n] }))),
-    ("text", 256, |n| managed(Managed::Inspected(Inspection { counters: vec![("c".repeat(n), 1)] }))),
+const LISTS: [ListLimit; 50] = [
+    ("over", COMMITS_PER_REQUEST_MAX, &["Request"]),
+    ("commits", COMMITS_PER_REQUEST_MAX, &["Request"]),
+    ("extents", EXTENTS_MAX, &["Request", "Read"]),
+    ("prewrites", EXTENTS_MAX, &["Request", "Prewrite"]),
+    ("reads", EXTENTS_MAX, &["Request", "Prewrite"]),
+    ("participants", PARTICIPANTS_MAX, &["Request", "Write"]),
+    ("pieces", EXTENTS_MAX, &["Request", "Write"]),
+    ("participants", PARTICIPANTS_MAX, &["Request", "Execute"]),
+    ("pieces", EXTENTS_MAX, &["Request", "Execute"]),
+    ("sends", EXTENTS_MAX, &["Request", "Execute"]),
+    ("parity", EXTENTS_MAX, &["Request", "Execute"]),
+    ("from", PARTICIPANTS_MAX, &["Request", "Execute", "parity"]),
+    ("own", EXTENTS_MAX, &["Request", "Execute", "parity"]),
+    ("abandoned", ABANDONED_MAX, &["Request", "Objects"]),
+    ("commands", OBJECT_COMMANDS_MAX, &["Request", "Objects"]),
+    ("sets", ATTRIBUTES_PER_COMMAND_MAX, &["Request", "Objects", "commands"]),
+    ("gets", ATTRIBUTES_PER_COMMAND_MAX, &["Request", "Objects", "commands"]),
+    ("confirmed", COMMITS_PER_REQUEST_MAX, &["Answer"]),
+    ("orphans", ORPHANS_PER_ANSWER_MAX, &["Answer", "Heartbeat"]),
+    ("suspects", ORPHANS_PER_ANSWER_MAX, &["Answer", "Heartbeat"]),
+    ("pieces", EXTENTS_MAX, &["Answer", "Data"]),
+    ("missing", PARTICIPANTS_MAX, &["Answer", "Executing", "Gathering"]),
+    ("objects", OBJECTS_MAX, &["Answer", "Managed", "Objects"]),
+    ("counters", 1024, &["Answer", "Managed", "Inspected"]),
+    ("extents", EXTENTS_MAX, &["Answer", "Managed", "Missed"]),
+    ("extents", EXTENTS_MAX, &["Answer", "Managed", "Extents"]),
+    ("answer", OBJECT_COMMANDS_MAX, &["Answer", "Objects"]),
+    ("values", ATTRIBUTES_PER_COMMAND_MAX, &["Answer", "Objects", "answer"]),
+    ("found", OBJECT_LIST_MAX, &["Answer", "Objects", "answer", "Attributes"]),
+    ("found", OBJECT_LIST_MAX, &["Answer", "Objects", "answer"]),
+    ("dropped", COMMITS_PER_REQUEST_MAX, &["LockRequest"]),
+    ("extents", EXTENTS_MAX, &["LockRequest", "Lock"]),
+    ("lock_ids", COMMITS_PER_REQUEST_MAX, &["LockRequest", "Yield"]),
+    ("over", COMMITS_PER_REQUEST_MAX, &["LockRequest", "LockOver"]),
+    ("lock_ids", COMMITS_PER_REQUEST_MAX, &["LockAnswer", "Revoke"]),
+    ("silent", PARTICIPANTS_MAX, &["MonitorRequest", "Renew"]),
+    ("undecided", FENCED_MAX, &["MonitorRequest", "Renew"]),
+    ("except", FENCED_MAX, &["MonitorRequest", "Fence"]),
+    ("also", FENCED_MAX, &["MonitorRequest", "Fence"]),
+    ("unavailable", PARTICIPANTS_MAX, &["MonitorAnswer"]),
+    ("members", DEVICES_MAX, &["MonitorAnswer", "membership"]),
+    ("except", FENCED_MAX, &["MonitorAnswer", "membership"]),
+    ("also", FENCED_MAX, &["MonitorAnswer", "membership"]),
+    ("pieces", EXTENTS_MAX, &["Partial"]),
+    ("over", COMMITS_PER_REQUEST_MAX, &["FileRequest"]),
+    ("extents", FILE_EXTENTS_MAX, &["FileRequest", "Attach"]),
+    ("runs", EXTENTS_MAX, &["FileRequest", "GiveBack"]),
+    ("entries", FILE_ENTRIES_MAX, &["FileAnswer", "Entries"]),
+    ("extents", FILE_EXTENTS_MAX, &["FileAnswer", "Extents"]),
+    ("runs", EXTENTS_MAX, &["Shard", "SpaceTransfer"]),
 ];
+
+/// The source of a message with one list of this length; all that does not lead to it is empty, the first variant, or one.
+struct OneList {
+    list: ListLimit,
+    length: usize,
+    /// Devices of a membership and fenced hosts differ from each other.
+    distinct: u64,
+}
+
+impl Source for OneList {
+    fn below(&mut self, _bound: u64) -> u64 {
+        0
+    }
+
+    fn number(&mut self, _kind: &'static str, field: &'static str) -> u64 {
+        let differs = matches!(field, "device" | "except" | "also");
+        self.distinct += u64::from(differs);
+        if differs { self.distinct } else { 1 }
+    }
+
+    fn variant(&mut self, _kind: &'static str, variants: &[&'static str]) -> usize {
+        variants.iter().position(|variant| self.list.2.contains(variant)).unwrap_or(0)
+    }
+
+    fn is_there(&mut self, field: &'static str) -> bool {
+        self.list.2.contains(&field)
+    }
+
+    fn length(&mut self, field: &'static str) -> u64 {
+        if field == self.list.0 { self.length as u64 } else { u64::from(self.list.2.contains(&field)) }
+    }
+
+    /// The longest name.
+    fn bytes(&mut self, _field: &'static str) -> Bytes {
+        Bytes::from(vec![b'a'; FILE_NAME_BYTES_MAX])
+    }
+}
+
+fn with_list(list: ListLimit, length: usize) -> Frame {
+    frame(Message::any(&mut OneList { list, length, distinct: 0 }, "message"))
+}
 
 pub fn request(command: Command) -> Message {
     Message::Request(Request {
@@ -159,15 +123,6 @@ pub fn request(command: Command) -> Message {
         commits: vec![],
         command,
     })
-}
-
-fn lock_request(dropped: Vec<u64>, command: LockCommand) -> Message {
-    let (host, start) = (Generation(7), Generation(1));
-    Message::LockRequest(LockRequest { host, start, dropped, command })
-}
-
-fn monitor_request(command: MonitorCommand) -> Message {
-    Message::MonitorRequest(MonitorRequest { epoch: Epoch(0), command })
 }
 
 fn changed(membership: Membership) -> Message {
@@ -195,11 +150,6 @@ fn managed(managed: Managed) -> Message {
     answer(Reply::Managed { ticket: 1, result: Ok(managed) })
 }
 
-fn prewrite(prewrites: Vec<BlockRange>, reads: Vec<BlockRange>) -> Message {
-    let (transaction, stamp, object, ordering) = (TRANSACTION, STAMP, OBJECT, Ordering::Timestamp);
-    request(Command::Prewrite { transaction, stamp, object, ordering, prewrites, reads })
-}
-
 fn write(participants: Vec<DeviceId>, pieces: Vec<Piece>) -> Message {
     let (linkage, mode) = (Linkage { first: 0, last: 0 }, WriteMode::Intent);
     request(Command::Write {
@@ -225,18 +175,24 @@ pub fn frame(message: Message) -> Frame {
 
 #[test]
 fn a_list_at_its_bound_is_taken_and_one_beyond_it_is_refused() {
-    for (name, max, message) in LISTS.into_iter().chain(limits_objects::LISTS).chain(limits_files::LISTS) {
-        let full = frame(message(max));
-        assert_eq!(Frame::decode(full.encode().to_bytes()), Ok(full), "{name}");
-        let beyond = Frame::decode(frame(message(max + 1)).encode().to_bytes());
-        assert_eq!(beyond, Err(WireError::TooLong { length: max + 1, max }), "{name}");
+    for list @ (_, max, _) in LISTS {
+        let full = with_list(list, max);
+        assert_eq!(Frame::decode(full.encode().to_bytes()), Ok(full), "{list:?}");
+        let beyond = Frame::decode(with_list(list, max + 1).encode().to_bytes());
+        assert_eq!(beyond, Err(WireError::TooLong { length: max + 1, max }), "{list:?}");
     }
+    let text = |length: usize| {
+        let counters = vec![("c".repeat(length), 1)];
+        Frame::decode(frame(managed(Managed::Inspected(Inspection { counters }))).encode().to_bytes()).map(|_| ())
+    };
+    assert_eq!(text(256), Ok(()));
+    assert_eq!(text(257), Err(WireError::TooLong { length: 257, max: 256 }));
 }
 
 #[test]
 fn a_list_that_claims_more_than_there_is_is_refused() {
-    for (name, max, message) in LISTS.into_iter().chain(limits_objects::LISTS).chain(limits_files::LISTS) {
-        let (one, two) = (frame(message(1)).encode().head, frame(message(2)).encode().head);
+    for list @ (_, max, _) in LISTS {
+        let (one, two) = (with_list(list, 1).encode().head, with_list(list, 2).encode().head);
         // The first difference between the two is the length of the list.
         let at = (64..).find(|at| one[*at] != two[*at]).expect("a length");
         for (declared, error) in [
@@ -246,9 +202,17 @@ fn a_list_that_claims_more_than_there_is_is_refused() {
         ] {
             let mut description = one[64..].to_vec();
             description[at - 64..at - 60].copy_from_slice(&declared.to_le_bytes());
-            assert_eq!(Frame::decode(seal(&description, &[])), Err(error), "{name} of {declared}");
+            assert_eq!(Frame::decode(seal(&description, &[])), Err(error), "{list:?} of {declared}");
         }
     }
+}
+
+#[test]
+fn the_most_orphans_of_the_most_participants_fit_into_a_frame() {
+    let orphan = Orphan { transaction: TRANSACTION, stamp: STAMP, participants: vec![DeviceId(1); PARTICIPANTS_MAX] };
+    let orphans = vec![orphan; ORPHANS_PER_ANSWER_MAX];
+    let full = frame(answer(Reply::Heartbeat { orphans, suspects: vec![], busy: false }));
+    assert_eq!(Frame::decode(full.encode().to_bytes()), Ok(full));
 }
 
 #[test]

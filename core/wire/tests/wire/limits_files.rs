@@ -1,7 +1,7 @@
 //! The bounds of commands to metadata servers.
 
 use crate::any::file_reply;
-use crate::limits::{ListLimit, frame};
+use crate::limits::frame;
 use braid_base::limits::*;
 use braid_base::{BlockRange, Generation, InodeId};
 use braid_wire::*;
@@ -10,30 +10,8 @@ use proptest::prelude::*;
 
 const INODE: InodeId = InodeId(7);
 
-pub const LISTS: [ListLimit; 5] = [
-    ("sequences that are over", COMMITS_PER_REQUEST_MAX, |n| request(8, vec![1; n], FileCommand::Nothing)),
-    ("entries", FILE_ENTRIES_MAX, |n| {
-        let entry = DirectoryEntry {
-            cookie: 0,
-            inode: INODE,
-            file_type: FileType::Regular,
-            name: Bytes::from(vec![b'a'; 255]),
-        };
-        answer(FileResult::Entries { entries: vec![entry; n], more: false })
-    }),
-    ("extents of a file", FILE_EXTENTS_MAX, |n| {
-        answer(FileResult::Extents { extents: vec![extent(0, 1); n], more: false, size: 0 })
-    }),
-    ("extents to attach", FILE_EXTENTS_MAX, |n| request(8, vec![], attach(vec![extent(0, 1); n], 0))),
-    ("runs to give back", EXTENTS_MAX, |n| request(8, vec![], give_back(n))),
-];
-
 fn request(sequence: u64, over: Vec<u64>, command: FileCommand) -> Message {
     Message::FileRequest(FileRequest { host: Generation(7), settled: 0, over, sequence, command })
-}
-
-fn answer(result: FileResult) -> Message {
-    Message::FileAnswer(FileAnswer { start: Generation(1), sequence: 1, reply: Ok(result) })
 }
 
 fn extent(at: u64, count: u64) -> FileExtent {

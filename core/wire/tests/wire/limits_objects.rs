@@ -1,31 +1,11 @@
 //! The bounds of object requests.
 
-use crate::limits::{ListLimit, OBJECT, answer, frame, request};
+use crate::limits::{OBJECT, answer, frame, request};
 use braid_base::limits::*;
-use braid_base::{BLOCK_BYTES, ObjectId};
+use braid_base::BLOCK_BYTES;
 use braid_wire::fuzzing::seal;
 use braid_wire::*;
 use bytes::Bytes;
-
-pub const LISTS: [ListLimit; 8] = [
-    ("abandoned", ABANDONED_MAX, |n| {
-        let abandoned = (0..n as u64).map(|nth| (2 * nth, 2 * nth + 1)).collect();
-        request(Command::Objects { sequence: 1000, abandoned, request: ObjectRequest::default() })
-    }),
-    ("commands", OBJECT_COMMANDS_MAX, |n| objects(vec![command(Action::Stat, 0, 0); n])),
-    ("sets", ATTRIBUTES_PER_COMMAND_MAX, |n| objects(vec![command(Action::Stat, n, 0)])),
-    ("gets", ATTRIBUTES_PER_COMMAND_MAX, |n| objects(vec![command(Action::Stat, 0, n)])),
-    ("results", OBJECT_COMMANDS_MAX, |n| done(vec![result(ActionResult::Done, 0); n])),
-    ("values", ATTRIBUTES_PER_COMMAND_MAX, |n| done(vec![result(ActionResult::Done, n)])),
-    ("attributes found", OBJECT_LIST_MAX, |n| {
-        let found = vec![(AttributeName::new(0, 0), 1); n];
-        done(vec![result(ActionResult::Attributes { found, more: false }, 0)])
-    }),
-    ("objects found", OBJECT_LIST_MAX, |n| {
-        let found = vec![ObjectId(1); n];
-        done(vec![result(ActionResult::Objects { found, more: false }, 0)])
-    }),
-];
 
 fn objects(commands: Vec<ObjectCommand>) -> Message {
     request(Command::Objects { sequence: 1, abandoned: Vec::new(), request: ObjectRequest { commands } })
@@ -39,10 +19,6 @@ fn command(action: Action, sets: usize, gets: usize) -> ObjectCommand {
 
 fn done(results: Vec<CommandResult>) -> Message {
     answer(Reply::Objects { sequence: 1, answer: Ok(results) })
-}
-
-fn result(action: ActionResult, values: usize) -> CommandResult {
-    CommandResult { action, values: vec![Bytes::new(); values] }
 }
 
 fn value(length: usize) -> Message {
