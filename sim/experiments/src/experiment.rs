@@ -1,7 +1,7 @@
 //! The definition of an experiment: the points at which arrays are run, and their presentation.
 
 use braid_benchkit::plot::{Axis, PlotKind};
-use braid_measure::named::Limit;
+use braid_measure::named::{Limit, limit_of};
 use braid_measure::{CommitParameters, LockParameters, Measured, Named, ParameterError, Parameters};
 use braid_ordering::Ordering;
 
@@ -101,11 +101,12 @@ impl Subject {
         }
     }
 
-    pub fn limits(&self) -> &'static [Limit] {
+    /// The limits of the number with this name; none for a word.
+    pub fn limit_of(&self, name: &str) -> Option<&'static Limit> {
         match self {
-            Subject::Array(_) => Parameters::LIMITS,
-            Subject::Locks(_) => LockParameters::LIMITS,
-            Subject::Commits(_) => CommitParameters::LIMITS,
+            Subject::Array(_) => limit_of::<Parameters>(name),
+            Subject::Locks(_) => limit_of::<LockParameters>(name),
+            Subject::Commits(_) => limit_of::<CommitParameters>(name),
         }
     }
 

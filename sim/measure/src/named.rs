@@ -6,8 +6,8 @@ use toml::{Table, Value};
 
 /// Parameters in sections. Every number has limits.
 pub trait Named: Clone + Serialize + DeserializeOwned {
-    /// The limits of each number.
-    const LIMITS: &'static [Limit];
+    /// The limits of each number: the first that covers it.
+    const LIMITS: &'static [&'static [Limit]];
 
     /// Rejects values that are incompatible with each other.
     fn check_together(&self) -> Result<(), ParameterError>;
@@ -29,7 +29,7 @@ pub trait Named: Clone + Serialize + DeserializeOwned {
             let names = self.list().into_iter().map(|(name, _)| name).collect();
             return Err(ParameterError::Unknown { key: key.to_string(), names });
         };
-        let bounds = || bounds(Self::LIMITS, key);
+        let bounds = || bounds::<Self>(key);
         let wrong = |allowed: String| ParameterError::Value { key: key.to_string(), value: text.to_string(), allowed };
         *place = match place {
             Value::Integer(_) => {
@@ -69,11 +69,24 @@ pub trait Named: Clone + Serialize + DeserializeOwned {
 /// The limits of some numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
+    /// SECTION.NAME, or *.NAME for the numbers of any section.
     pub keys: &'static [&'static str],
     /// The smallest value.
     pub least: f64,
     /// The largest value.
     pub most: f64,
+}
+
+/// The limits of the number with this name; none for a word.
+pub fn limit_of<P: Named>(key: &str) -> Option<&'static Limit> {
+    P::LIMITS.iter().copied().flatten().find(|limit| limit.covers(key))
+}
+
+impl Limit {
+    fn covers(&self, key: &str) -> bool {
+        let (_, name) = key.split_once('.').unwrap_or_default();
+        self.keys.iter().any(|own| *own == key || own.strip_prefix("*.") == Some(name))
+    }
 }
 
 pub const fn limit(keys: &'static [&'static str], least: f64, most: f64) -> Limit {
@@ -103,16 +116,16 @@ pub enum ParameterError {
 fn checked<P: Named>(table: Table) -> Result<P, ParameterError> {
     let text = |error: toml::de::Error| ParameterError::Unreadable(error.message().to_string());
     let parameters: P = table.try_into().map_err(text)?;
-    let mut table = table_of(&parameters);
-    for (key, limit) in P::LIMITS.iter().flat_map(|limit| limit.keys.iter().map(move |key| (*key, limit))) {
-        let value = match lookup(&mut table, key) {
-            Some(Value::Integer(value)) => *value as f64,
-            Some(Value::Float(value)) => *value,
-            other => panic!("a limit is set for {key}, which is {other:?}"),
-        };
-        if !(limit.least..=limit.most).contains(&value) {
-            let (key, allowed) = (key.to_string(), format!("choose a number {}", bounds(P::LIMITS, key)));
-            return Err(ParameterError::Value { key, value: value.to_string(), allowed });
+    for (section, values) in table_of(&parameters) {
+        for (name, value) in values.as_table().expect("all sections are tables") {
+            let number = value.as_integer().map(|number| number as f64).or(value.as_float());
+            let Some(value) = number else { continue };
+            let key = format!("{section}.{name}");
+            let limit = limit_of::<P>(&key).expect("every number has limits");
+            if !(limit.least..=limit.most).contains(&value) {
+                let allowed = format!("choose a number {}", bounds::<P>(&key));
+                return Err(ParameterError::Value { key, value: value.to_string(), allowed });
+            }
         }
     }
     parameters.check_together()?;
@@ -128,7 +141,7 @@ fn lookup<'t>(table: &'t mut Table, key: &str) -> Option<&'t mut Value> {
     table.get_mut(section)?.as_table_mut()?.get_mut(name)
 }
 
-fn bounds(limits: &[Limit], key: &str) -> String {
-    let limit = limits.iter().find(|limit| limit.keys.contains(&key)).expect("every number has limits");
+fn bounds<P: Named>(key: &str) -> String {
+    let limit = limit_of::<P>(key).expect("every number has limits");
     format!("from {} to {}", limit.least, limit.most)
 }

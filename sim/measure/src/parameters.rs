@@ -1,6 +1,6 @@
 //! All numbers that determine a run, by name. They are read from a file, and each can be set on the command line.
 //!
-//! The files with their comments are `sim/experiments/parameters/*.toml`; [`LIMITS`] has the limits of each number.
+//! The files with their comments are `sim/experiments/parameters/*.toml`.
 
 use crate::named::{Limit, Named, ParameterError, limit};
 use serde::{Deserialize, Serialize};
@@ -248,8 +248,8 @@ pub struct Run {
     pub backlog_per_host: u64,
 }
 
-/// The limits of each number.
-pub const LIMITS: &[Limit] = &[
+/// The limits of each number that only arrays have.
+const LIMITS: &[Limit] = &[
     limit(&["system.devices"], 3.0, 1024.0),
     limit(&["system.hosts"], 1.0, 1000.0),
     limit(&["system.lock_servers"], 1.0, 16.0),
@@ -262,26 +262,6 @@ pub const LIMITS: &[Limit] = &[
     limit(&["workload.read_fraction"], 0.0, 1.0),
     limit(&["workload.size_units_min", "workload.size_units_max"], 1.0, 64.0),
     limit(&["workload.active_fraction"], 0.0001, 1.0),
-    limit(&["disk.arms"], 1.0, 64.0),
-    limit(&["disk.positioning_ms", "disk.positioning_deviation_ms"], 0.0, 1000.0),
-    limit(&["disk.transfer_us_per_byte"], 0.0, 10.0),
-    limit(&["disk.read_hit_ratio", "disk.write_hit_ratio", "disk.update_hit_ratio"], 0.0, 1.0),
-    limit(&["network.bandwidth_mb_s"], 0.1, 1e6),
-    limit(&["network.overhead_min_ms", "network.overhead_max_ms"], 0.0, 1000.0),
-    limit(&["network.header_bytes"], 0.0, 65536.0),
-    limit(
-        &[
-            "processor.host_request_us",
-            "processor.host_send_us",
-            "processor.host_receive_us",
-            "processor.device_send_us",
-            "processor.device_receive_us",
-            "processor.lock_server_send_us",
-            "processor.lock_server_receive_us",
-        ],
-        0.0,
-        1e6,
-    ),
     limit(&["clock.skew_ms", "clock.drift_ppm"], 0.0, 1000.0),
     limit(&["protocol.lock_timeout_ms"], 0.1, 1e6),
     limit(&["protocol.lock_lease_ms", "protocol.commit_linger_ms"], 0.0, 1e6),
@@ -290,6 +270,20 @@ pub const LIMITS: &[Limit] = &[
     limit(&["run.operations"], 100.0, 1e9),
     limit(&["run.replications"], 1.0, 1000.0),
     limit(&["run.backlog_per_host"], 10.0, 4000.0),
+];
+
+/// The limits of the numbers of modelled hardware.
+pub const HARDWARE_LIMITS: &[Limit] = &[
+    limit(&["*.arms"], 1.0, 64.0),
+    limit(&["*.positioning_ms", "*.positioning_deviation_ms"], 0.0, 1000.0),
+    limit(&["*.transfer_us_per_byte"], 0.0, 10.0),
+    limit(&["*.read_hit_ratio", "*.write_hit_ratio", "*.update_hit_ratio"], 0.0, 1.0),
+    limit(&["network.bandwidth_mb_s"], 0.1, 1e6),
+    limit(&["network.overhead_min_ms", "network.overhead_max_ms"], 0.0, 1000.0),
+    limit(&["network.header_bytes"], 0.0, 65536.0),
+    limit(&["processor.host_request_us", "processor.host_send_us", "processor.host_receive_us"], 0.0, 1e6),
+    limit(&["processor.device_send_us", "processor.device_receive_us"], 0.0, 1e6),
+    limit(&["processor.lock_server_send_us", "processor.lock_server_receive_us"], 0.0, 1e6),
 ];
 
 impl Parameters {
@@ -317,7 +311,7 @@ impl Parameters {
 }
 
 impl Named for Parameters {
-    const LIMITS: &'static [Limit] = LIMITS;
+    const LIMITS: &'static [&'static [Limit]] = &[LIMITS, HARDWARE_LIMITS];
 
     fn check_together(&self) -> Result<(), ParameterError> {
         let (system, workload) = (&self.system, &self.workload);

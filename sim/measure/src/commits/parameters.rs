@@ -211,7 +211,7 @@ impl CommitParameters {
 }
 
 impl Named for CommitParameters {
-    const LIMITS: &'static [Limit] = LIMITS;
+    const LIMITS: &'static [&'static [Limit]] = &[LIMITS];
 
     fn check_together(&self) -> Result<(), ParameterError> {
         let wrong = |text: &str| Err(ParameterError::Together(text.to_string()));

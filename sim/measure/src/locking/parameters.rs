@@ -2,7 +2,7 @@
 //! `sim/experiments/parameters/device-atomics.toml`.
 
 use crate::named::{Limit, Named, ParameterError, limit};
-use crate::parameters::{Disk, Network, Processor};
+use crate::parameters::{Disk, HARDWARE_LIMITS, Network, Processor};
 use braid_benchkit::locking::{Habit, LockOwner, Strategy, Unlock, Work};
 use serde::{Deserialize, Serialize};
 
@@ -61,46 +61,6 @@ const LIMITS: &[Limit] = &[
     limit(&["system.processes"], 1.0, 10_000.0),
     limit(&["workload.objects"], 1.0, 1e6),
     limit(&["workload.write_bytes"], 0.0, 65536.0),
-    limit(&["disk.arms", "lock_server_disk.arms"], 1.0, 64.0),
-    limit(
-        &[
-            "disk.positioning_ms",
-            "disk.positioning_deviation_ms",
-            "lock_server_disk.positioning_ms",
-            "lock_server_disk.positioning_deviation_ms",
-        ],
-        0.0,
-        1000.0,
-    ),
-    limit(&["disk.transfer_us_per_byte", "lock_server_disk.transfer_us_per_byte"], 0.0, 10.0),
-    limit(
-        &[
-            "disk.read_hit_ratio",
-            "disk.write_hit_ratio",
-            "disk.update_hit_ratio",
-            "lock_server_disk.read_hit_ratio",
-            "lock_server_disk.write_hit_ratio",
-            "lock_server_disk.update_hit_ratio",
-        ],
-        0.0,
-        1.0,
-    ),
-    limit(&["network.bandwidth_mb_s"], 0.1, 1e6),
-    limit(&["network.overhead_min_ms", "network.overhead_max_ms"], 0.0, 1000.0),
-    limit(&["network.header_bytes"], 0.0, 65536.0),
-    limit(
-        &[
-            "processor.host_request_us",
-            "processor.host_send_us",
-            "processor.host_receive_us",
-            "processor.device_send_us",
-            "processor.device_receive_us",
-            "processor.lock_server_send_us",
-            "processor.lock_server_receive_us",
-        ],
-        0.0,
-        1e6,
-    ),
     limit(&["run.locks_per_process"], 1.0, 1e9),
     limit(&["run.replications"], 1.0, 1000.0),
 ];
@@ -127,7 +87,7 @@ impl LockParameters {
 }
 
 impl Named for LockParameters {
-    const LIMITS: &'static [Limit] = LIMITS;
+    const LIMITS: &'static [&'static [Limit]] = &[LIMITS, HARDWARE_LIMITS];
 
     fn check_together(&self) -> Result<(), ParameterError> {
         let wrong = |text: &str| Err(ParameterError::Together(text.to_string()));
