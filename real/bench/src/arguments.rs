@@ -31,6 +31,24 @@ pub struct ArrayArguments {
     unit: Option<u64>,
 }
 
+/// The scratch array of a bench that needs no more of it.
+#[derive(clap::Args)]
+pub struct ScratchArguments {
+    /// The folder for the scratch array [default: .]
+    #[arg(long, value_name = "DIR")]
+    scratch: Option<PathBuf>,
+    /// Run the devices of a scratch array in the process of `braid up`
+    #[arg(long)]
+    in_process: bool,
+}
+
+impl ScratchArguments {
+    /// The array to measure: an existing one, or one with so many devices, if that matters.
+    pub fn place(&self, common: &Common, devices: Option<u16>) -> Result<BenchArray, Failure> {
+        place(common, &self.scratch, devices.filter(|_| !common.array_named), self.in_process)
+    }
+}
+
 /// The array to measure, and the layout and stripe unit of the volumes on it.
 pub struct BenchArray {
     pub choice: ArrayChoice,
@@ -96,7 +114,7 @@ impl RunArguments {
 }
 
 /// The array to measure, and the defaults of its volumes.
-pub fn place(
+fn place(
     common: &Common,
     scratch: &Option<PathBuf>,
     devices: Option<u16>,

@@ -1,6 +1,6 @@
 //! `braid bench atomics`: measures atomic operations of devices on attributes of objects.
 
-use super::arguments::{BenchArray, place, seconds};
+use super::arguments::{BenchArray, ScratchArguments, seconds};
 use super::settings::ArraySettings;
 use super::test_bed::TestBed;
 use braid_admin::failure::Failure;
@@ -12,14 +12,12 @@ use braid_session::Session;
 use braid_shell::HostClient;
 use braid_terminal::Common;
 use braid_terminal::output::{self, table};
-use braid_terminal::signals::Signals;
 use braid_wire::{
     Action, ActionResult, AttributeName, CommandResult, ObjectCommand, ObjectRequest, SetAttribute, Undefined, When,
 };
 use bytes::Bytes;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
@@ -43,12 +41,8 @@ pub struct Arguments {
     /// The operations to measure [default: all]
     #[arg(value_enum)]
     kinds: Vec<Kind>,
-    /// The folder for the scratch array [default: .]
-    #[arg(long, value_name = "DIR")]
-    scratch: Option<PathBuf>,
-    /// Run the devices of a scratch array in the process of `braid up`
-    #[arg(long)]
-    in_process: bool,
+    #[command(flatten)]
+    scratch: ScratchArguments,
     /// Clients, each with one request in flight
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
     clients: u16,
@@ -104,14 +98,10 @@ struct Run {
 
 /// Measures, reports, and removes what was created.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let mut signals = Signals::catch()?;
-    let devices = (!common.array_named).then_some(1);
-    let BenchArray { choice, array, .. } = place(common, &arguments.scratch, devices, arguments.in_process)?;
-    let mut test_bed = TestBed::new(choice, 0);
+    let BenchArray { choice, array, .. } = arguments.scratch.place(common, Some(1))?;
     let mut runs = Vec::new();
-    let outcome =
-        crate::unless_interrupted(&mut signals, measure_all(&mut test_bed, &array, &arguments, &mut runs)).await;
-    test_bed.tidy().await;
+    let measure = async |test_bed: &mut TestBed| measure_all(test_bed, &array, &arguments, &mut runs).await;
+    let outcome = crate::on_test_bed(choice, 0, measure).await;
     crate::conclude(common, outcome, runs.len(), || as_json(&arguments, &runs), || as_text(&arguments, &runs))
 }
 

@@ -1,6 +1,6 @@
 //! `braid bench commits`: files created per second that concern two metadata servers each, by commit protocol and grouping.
 
-use super::arguments::{BenchArray, place, seconds};
+use super::arguments::{BenchArray, ScratchArguments, seconds};
 use super::test_bed::TestBed;
 use braid_admin::failure::Failure;
 use braid_admin::shards::{Grouping, Protocol};
@@ -9,9 +9,7 @@ use braid_client::{ArrayOptions, Files, FilesError};
 use braid_session::{HEARTBEAT, cpu_micros};
 use braid_terminal::Common;
 use braid_terminal::output::{self, table};
-use braid_terminal::signals::Signals;
 use serde_json::{Value, json};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
@@ -34,12 +32,8 @@ use tokio::task::JoinSet;
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Arguments {
-    /// The folder for the scratch array [default: .]
-    #[arg(long, value_name = "DIR")]
-    scratch: Option<PathBuf>,
-    /// Run the devices of a scratch array in the process of `braid up`
-    #[arg(long)]
-    in_process: bool,
+    #[command(flatten)]
+    scratch: ScratchArguments,
     /// Metadata servers
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(2..=8))]
     servers: u8,
@@ -89,14 +83,11 @@ struct Measured {
 
 /// Measures, reports, and removes what was created.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let mut signals = Signals::catch()?;
-    let place = place(common, &arguments.scratch, None, arguments.in_process)?;
-    let mut test_bed = TestBed::new(place.choice.clone(), 0);
+    let place = arguments.scratch.place(common, None)?;
     let of_side = |side: &Side| Measured { side: *side, rates: Vec::new(), cpu_micros: Vec::new() };
     let mut measured: Vec<Measured> = arguments.sides.iter().map(of_side).collect();
-    let outcome =
-        crate::unless_interrupted(&mut signals, measure_all(&mut test_bed, &place, &arguments, &mut measured)).await;
-    test_bed.tidy().await;
+    let measure = async |test_bed: &mut TestBed| measure_all(test_bed, &place, &arguments, &mut measured).await;
+    let outcome = crate::on_test_bed(place.choice.clone(), 0, measure).await;
     // Ratios need all settings of a round.
     let rounds = measured.iter().map(|one| one.cpu_micros.len()).min().unwrap_or(0);
     measured.iter_mut().for_each(|one| one.rates.truncate(rounds));

@@ -1,6 +1,6 @@
 //! `braid bench files`: measures names of files, and the bytes of files compared with those of a volume.
 
-use super::arguments::{BenchArray, place};
+use super::arguments::{BenchArray, ScratchArguments};
 use super::settings::{ArraySettings, LoadSettings, Pattern, Settings, Through, VolumeSettings};
 use super::test_bed::TestBed;
 use braid_admin::failure::Failure;
@@ -12,10 +12,8 @@ use braid_session::cpu_micros;
 use braid_terminal::Common;
 use braid_terminal::arguments::size;
 use braid_terminal::output::{self, table};
-use braid_terminal::signals::Signals;
 use bytes::Bytes;
 use serde_json::{Value, json};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -38,12 +36,8 @@ use tokio::task::JoinSet;
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Arguments {
-    /// The folder for the scratch array [default: .]
-    #[arg(long, value_name = "DIR")]
-    scratch: Option<PathBuf>,
-    /// Run the devices of a scratch array in the process of `braid up`
-    #[arg(long)]
-    in_process: bool,
+    #[command(flatten)]
+    scratch: ScratchArguments,
     /// Files to create in one directory
     #[arg(long, value_name = "COUNT", default_value_t = 100_000)]
     names: u64,
@@ -98,18 +92,12 @@ enum Target {
 
 /// Measures, reports, and removes what was created.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let mut signals = Signals::catch()?;
-    let place = place(common, &arguments.scratch, None, arguments.in_process)?;
-    let (layout, unit, array) = (place.layout, place.unit, place.array.clone());
-    let BenchArray { choice, .. } = place;
-    let mut test_bed = TestBed::new(choice, 0);
+    let BenchArray { choice, array, layout, unit } = arguments.scratch.place(common, None)?;
     let (mut names, mut bytes) = (None, Vec::new());
-    let outcome = crate::unless_interrupted(
-        &mut signals,
-        measure_all(&mut test_bed, (array, layout, unit), &arguments, (&mut names, &mut bytes)),
-    )
+    let outcome = crate::on_test_bed(choice, 0, async |test_bed: &mut TestBed| {
+        measure_all(test_bed, (array, layout, unit), &arguments, (&mut names, &mut bytes)).await
+    })
     .await;
-    test_bed.tidy().await;
     bytes.retain(|kind: &ByteRates| !kind.pairs.is_empty());
     let runs = usize::from(names.is_some()) + bytes.iter().map(|kind| 2 * kind.pairs.len()).sum::<usize>();
     let json = || as_json(&arguments, &names, &bytes);

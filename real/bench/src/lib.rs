@@ -157,27 +157,30 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         Some(Command::Commits(arguments)) => return commits::run(arguments, common).await,
         None => {}
     }
-    let mut signals = Signals::catch()?;
     let (place, base) = arguments.base(common)?;
     let series = arguments.series(&base, matches!(place, ArrayChoice::Given(_)))?;
     let seed = arguments.runs.seed();
-    let mut test_bed = TestBed::new(place, seed);
     let mut report = arguments.report(series, seed);
-    let outcome = unless_interrupted(&mut signals, measure_all(&mut test_bed, &arguments, &mut report)).await;
-    test_bed.tidy().await;
+    let measure = async |test_bed: &mut TestBed| measure_all(test_bed, &arguments, &mut report).await;
+    let outcome = on_test_bed(place, seed, measure).await;
     let runs = report.keep_complete();
     conclude(common, outcome, runs, || report.json(), || report.text())
 }
 
-/// Measures until it is done, or the bench is asked to end.
-async fn unless_interrupted(
-    signals: &mut Signals,
-    measures: impl Future<Output = Result<(), Failure>>,
+/// Measures on a test bed until it is done, or the bench is asked to end. Then it removes what was created.
+async fn on_test_bed(
+    place: ArrayChoice,
+    seed: u64,
+    measure: impl AsyncFnOnce(&mut TestBed) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    tokio::select! {
-        outcome = measures => outcome,
+    let mut signals = Signals::catch()?;
+    let mut test_bed = TestBed::new(place, seed);
+    let outcome = tokio::select! {
+        outcome = measure(&mut test_bed) => outcome,
         () = signals.asked_to_end() => Err(Failure::failed("interrupted", "the bench was interrupted before it was done")),
-    }
+    };
+    test_bed.tidy().await;
+    outcome
 }
 
 /// Reports what a bench has measured. If it was interrupted after some runs, their figures are reported, and the status says that it is not all.

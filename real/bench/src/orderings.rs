@@ -14,7 +14,6 @@ use braid_ordering::{Atomicity, Ordering};
 use braid_terminal::Common;
 use braid_terminal::arguments::{ordering, size};
 use braid_terminal::output::{self, table};
-use braid_terminal::signals::Signals;
 use serde_json::{Map, Value, json};
 use std::process::ExitCode;
 
@@ -93,7 +92,6 @@ struct Comparison {
 
 /// Measures, reports, and removes what was created.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let mut signals = Signals::catch()?;
     let BenchArray { choice, array, layout, unit } = arguments.array.place(common)?;
     let side = |ordering: Ordering| Settings {
         array: array.clone(),
@@ -118,12 +116,10 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let sides: Vec<Settings> = chosen(&arguments.orderings).into_iter().map(side).collect();
     sides.iter().try_for_each(Settings::check)?;
     let seed = arguments.runs.seed();
-    let mut test_bed = TestBed::new(choice, seed);
     let span = arguments.runs.span(arguments.seconds);
     let mut comparison = Comparison { seed, span, series: Series { sides, runs: Vec::new() } };
-    let outcome =
-        crate::unless_interrupted(&mut signals, measure_all(&mut test_bed, &arguments, &mut comparison)).await;
-    test_bed.tidy().await;
+    let measure = async |test_bed: &mut TestBed| measure_all(test_bed, &arguments, &mut comparison).await;
+    let outcome = crate::on_test_bed(choice, seed, measure).await;
     // Ratios need all orderings of a round.
     comparison.series.keep_complete();
     conclude(common, outcome, comparison.series.runs.len(), || comparison.json(), || comparison.text())

@@ -81,9 +81,10 @@ fn list_parameters(common: &Common) -> Result<ExitCode, Failure> {
     for base in [Base::SharedArray, Base::DeviceAtomics, Base::OnePhaseCommit] {
         let subject = base.parameters(&[]).map_err(failure)?;
         for (name, value) in subject.list() {
-            let allowed = subject.limit_of(&name).map_or("a word; an error message lists the choices".to_string(), |limit| {
-                format!("{} to {}", limit.least, limit.most)
-            });
+            let allowed =
+                subject.limit_of(&name).map_or("a word; an error message lists the choices".to_string(), |limit| {
+                    format!("{} to {}", limit.least, limit.most)
+                });
             listed.push((base.file(), name, value, allowed));
         }
     }

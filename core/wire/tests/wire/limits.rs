@@ -3,8 +3,8 @@
 use crate::golden::hex;
 use braid_base::limits::*;
 use braid_base::{
-    ArrayId, BLOCK_BYTES, BlockRange, DeviceId, Epoch, FenceTable, Generation, Member, MemberState, Membership,
-    NodeId, ObjectId, Stamp, TransactionId,
+    ArrayId, BLOCK_BYTES, BlockRange, DeviceId, Epoch, FenceTable, Generation, Member, MemberState, Membership, NodeId,
+    ObjectId, Stamp, TransactionId,
 };
 use braid_blocks::{Content, Linkage, Piece, Want};
 use braid_ordering::{Ordering, WriteMode};

@@ -1,8 +1,8 @@
 //! The bounds of object requests.
 
 use crate::limits::{OBJECT, answer, frame, request};
-use braid_base::limits::*;
 use braid_base::BLOCK_BYTES;
+use braid_base::limits::*;
 use braid_wire::fuzzing::seal;
 use braid_wire::*;
 use bytes::Bytes;

@@ -12,7 +12,7 @@ mod drive;
 mod worker;
 mod workers;
 
-use crate::arguments::{BenchArray, place, seed_of_now};
+use crate::arguments::{BenchArray, ScratchArguments, seed_of_now};
 use crate::load::Target;
 use crate::settings::{ArraySettings, LoadSettings, Pattern, Settings, Through, VolumeSettings};
 use crate::test_bed::TestBed;
@@ -27,7 +27,6 @@ use braid_layout::{RaidLevel, SitePolicy};
 use braid_ordering::{Atomicity, Ordering};
 use braid_terminal::Common;
 use braid_terminal::output;
-use braid_terminal::signals::Signals;
 use drive::{Objects, forget_who_waits};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -59,12 +58,8 @@ pub struct Arguments {
     /// Measure eight strategies of waiting for one lock instead
     #[arg(long)]
     contention: bool,
-    /// The folder for the scratch array [default: .]
-    #[arg(long, value_name = "DIR")]
-    scratch: Option<PathBuf>,
-    /// Run the devices of a scratch array in the process of `braid up`
-    #[arg(long)]
-    in_process: bool,
+    #[command(flatten)]
+    scratch: ScratchArguments,
     /// Devices that hold the objects, one series for each number [default: 1,2,5,10]
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=64))]
     devices: Vec<u16>,
@@ -151,13 +146,11 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     if let Some(number) = arguments.worker {
         return worker::run(number, &arguments, common).await;
     }
-    let mut signals = Signals::catch()?;
     let spots = arguments.spots();
     let used: Vec<(Habit, u16)> = spots.iter().filter_map(|spot| spot.devices).collect();
     let lock_manager = used.iter().any(|(habit, _)| habit.keeper == LockOwner::OneDevice);
     let devices = used.iter().map(|(_, devices)| *devices).max().unwrap_or(1) + u16::from(lock_manager);
-    let BenchArray { choice, array, .. } =
-        place(common, &arguments.scratch, (!common.array_named).then_some(devices), arguments.in_process)?;
+    let BenchArray { choice, array, .. } = arguments.scratch.place(common, Some(devices))?;
     if array.devices < devices {
         let message = format!("the array has {} devices, but {devices} were requested", array.devices);
         return Err(Failure::usage("too-few-devices", message));
@@ -166,14 +159,11 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         return Err(Failure::usage("exists", format!("{} already exists: choose another folder", out.display())));
     }
     let seed = arguments.seed.unwrap_or_else(seed_of_now);
-    let mut test_bed = TestBed::new(choice, seed);
     let mut runs: Vec<Vec<Driven>> = spots.iter().map(|_| Vec::new()).collect();
-    let outcome = crate::unless_interrupted(
-        &mut signals,
-        measure_all(&mut test_bed, &array, devices, (&arguments, seed), &spots, &mut runs),
-    )
+    let outcome = crate::on_test_bed(choice, seed, async |test_bed: &mut TestBed| {
+        measure_all(test_bed, &array, devices, (&arguments, seed), &spots, &mut runs).await
+    })
     .await;
-    test_bed.tidy().await;
     let measured = spots.iter().zip(&runs).filter(|(_, runs)| !runs.is_empty());
     let rows: Vec<Row> = measured.flat_map(|(spot, runs)| rows_of(spot, runs)).collect();
     let runs = runs.iter().map(Vec::len).sum();
