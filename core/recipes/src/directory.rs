@@ -56,7 +56,7 @@
 //!
 //! # Not guaranteed
 //!
-//! A [page of names](Names) is no snapshot of the directory: a name that is there throughout is returned once; one that is inserted or
+//! A [page of names](Directory::names) is no snapshot of the directory: a name that is there throughout is returned once; one that is inserted or
 //! removed meanwhile may be returned or not. An object of an attribute volume has room for some hundred names. An object that an attribute
 //! volume spreads over its buckets cannot be a directory: it is refused in the first step
 //! ([`NotTogether`](braid_wire::ObjectFailure::NotTogether)). Names that are chosen so that their hashes collide make one long chain. A

@@ -42,7 +42,7 @@
 //! - *An operation takes effect once*, at its comparison. [`idempotency_record`](crate::idempotency_record) says how an operation whose answer
 //!   was lost finds out.
 //!
-//! A walk ([`Walk`]) needs no lock and no snapshot. It returns every item that is in the list throughout, and no item twice; an item that
+//! A walk ([`List::walk`]) needs no lock and no snapshot. It returns every item that is in the list throughout, and no item twice; an item that
 //! is inserted or removed meanwhile may be returned or not. The items that are still in the list at the end are returned in its order.
 //!
 //! # Not guaranteed
