@@ -60,7 +60,7 @@ pub use pause::was_paused;
 pub use range::BlockRange;
 pub use range_table::RangeTable;
 pub use rng::Rng;
-pub use stamp::{Stamp, StampSource};
+pub use stamp::{HEAD_START_MAX, Stamp, StampSource};
 pub use time::{Clock, Now, Time};
 pub use timers::Timers;
 

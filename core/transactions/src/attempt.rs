@@ -94,11 +94,7 @@ impl Coordinator {
     /// Sends the first requests to devices, once all locks of lock servers are granted.
     pub(crate) fn begin(&mut self, ctx: &mut Ctx, sequence: u64) {
         let transaction = self.transactions.of_mut(sequence);
-        // Hosts in contention add their head starts to each other's, and must not drive stamps beyond what devices accept. Where each retry
-        // queues at a lock server, a head start only makes up for what fades meanwhile.
-        let ahead = ctx.settings.stamp_ahead_max;
-        let within = if transaction.volume.ordering.needs_lock_server() { ahead } else { ahead / 2 };
-        let stamp = self.stamps.next_with(ctx.now.clock, transaction.head_start, within);
+        let stamp = self.stamps.next_with(ctx.now.clock, transaction.head_start);
         transaction.stamp = stamp;
         // A refusal costs more than with pre-writes: the devices that have accepted the write must undo an intent.
         let can_be_at_once = transaction.can_write_at_once()

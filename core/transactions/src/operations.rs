@@ -386,7 +386,7 @@ impl Operation {
         // After a lease without such a refusal, the operation has waited for something else since.
         let before = self.refusals.too_far_ahead.filter(|(_, last)| now.time.since(*last) <= settings.device_lease);
         let first = before.map_or(now.time, |(first, _)| first);
-        self.refusals.too_far_ahead = Some((first, now.time));
+        (self.refusals.too_far_ahead, self.refusals.head_start) = (Some((first, now.time)), Duration::ZERO);
         let (cause, ours, fails) = if now.clock > theirs.ahead(limit) {
             (ClockCause::Host, now.clock, before.is_some() || announced)
         } else {

@@ -6,15 +6,13 @@
 use crate::ctx::OperationId;
 use crate::operations::Operations;
 use braid_base::limits::Settings;
-use braid_base::{Now, Rng, Time};
+use braid_base::{HEAD_START_MAX, Now, Rng, Time};
 use std::time::Duration;
 
 /// The refusal after which waits become shorter again,
 const LONGEST_WAIT_AFTER: u32 = 10;
 /// until they are as long as after this many refusals.
 const SHORT_WAIT_AFTER: u32 = 3;
-/// The most that an operation's stamp is put ahead of the clock.
-const LONGEST_HEAD_START: Duration = Duration::from_millis(100);
 
 /// The refusals that an operation has met.
 #[derive(Clone, Debug, Default)]
@@ -34,7 +32,7 @@ impl Refusals {
     /// operation gets a head start from its second refusal on.
     pub fn on_too_late(&mut self, by: Duration, queues_again: bool) {
         if self.in_a_row >= if queues_again { 1 } else { LONGEST_WAIT_AFTER } {
-            self.head_start = (self.head_start + by).min(LONGEST_HEAD_START);
+            self.head_start = (self.head_start + by).min(HEAD_START_MAX);
         }
     }
 }
