@@ -66,7 +66,8 @@ impl Scheduler {
             }
             // A transaction that was refused before its blocks were known has no object.
             if self.order.ledger.is_before_return(cx, id) || cx.object(object).is_none() {
-                self.order.ledger.drop_decided(id);
+                // The store goes by objects that exist, and may still remember it.
+                self.order.ledger.forget(cx, id);
             }
         }
     }

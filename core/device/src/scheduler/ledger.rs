@@ -163,7 +163,9 @@ impl Ledger {
         let transaction = self.transactions.get(id).expect("it was just moved on");
         match transaction.state {
             State::Applied if !cx.hosts.has(id.host) && cx.can_be_suspect(transaction.object) => self.suspect(cx, id),
-            State::Aborted | State::Applied if !cx.is_looked_after(id) => self.drop_decided(id),
+            State::Aborted if !cx.is_looked_after(id) => self.drop_decided(id),
+            // Its object may have been removed since the store began to remember it.
+            State::Applied if !cx.is_looked_after(id) => self.forget(cx, id),
             State::Prepared | State::Committed if !cx.is_looked_after(id) => {
                 self.orphans.insert(id);
             }
@@ -183,7 +185,7 @@ impl Ledger {
         self.advance(cx, id, State::Suspect { written });
     }
 
-    /// Forgets a transaction that is decided.
+    /// Forgets a transaction that is decided, and of which the store remembers nothing.
     pub fn drop_decided(&mut self, id: TransactionId) {
         self.orphans.remove(id);
         if let Some(transaction) = self.transactions.get(id) {

@@ -252,7 +252,7 @@ impl Scheduler {
         cx.decide(Decision::Confirm(id));
         self.order.ledger.advance(cx, id, State::Committed);
         if self.order.ledger.is_before_return(cx, id) {
-            self.order.ledger.drop_decided(id);
+            self.order.ledger.forget(cx, id);
         }
     }
 

@@ -314,6 +314,11 @@ impl Bench {
         self.hear(host)
     }
 
+    /// A counter of the store.
+    pub fn counter(&self, name: &str) -> u64 {
+        self.device.store().counters().into_iter().find(|(other, _)| *other == name).expect("it is counted").1
+    }
+
     /// A stamp `micros` microseconds from now.
     pub fn stamp(&self, host: Generation, micros: i64) -> Stamp {
         Stamp { clock: Clock(self.now.clock.0.saturating_add_signed(micros * 1_000)), host }

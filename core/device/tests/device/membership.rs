@@ -435,6 +435,21 @@ fn after_an_absence_only_transactions_without_other_participants_are_left_undeci
     assert_eq!(bench.ask(B, reader.read(RANGE)).map(|reply| fills(&reply)), Some(vec![0, 0]));
 }
 
+#[test]
+fn no_commit_on_a_removed_object_is_remembered_after_an_absence() {
+    let mut bench = Bench::with_monitor();
+    let one = Actor::new(A, 101, bench.stamp(A, 0));
+    prepare(&mut bench, one, 7);
+    bench.say(A, one.decide(Outcome::Commit));
+    bench.pass_with_lease(MOMENT * 100);
+    assert!(matches!(bench.hear(A), Some(Reply::Decided { outcome: Outcome::Commit, .. })));
+    assert_eq!(bench.counter("commits_remembered"), 1);
+    let task = Task::RemoveObject { object: OBJECT };
+    assert!(matches!(bench.ask(A, Command::Manage { ticket: 50, task }), Some(Reply::Managed { result: Ok(_), .. })));
+    return_from_absence(&mut bench);
+    assert_eq!(bench.counter("commits_remembered"), 0, "nobody would have it forgotten");
+}
+
 /// A recovery coordinator restores blocks in such a transaction: the device alone knows that they are restored.
 #[test]
 fn an_intent_without_other_participants_outlives_an_absence() {

@@ -100,10 +100,7 @@ fn a_request_that_changes_nothing_wakes_no_waiter() {
     for ticket in 0..50 {
         bench.say(B, wait(ticket, &Bytes::from_static(b"x")));
     }
-    let looks = |bench: &Bench| {
-        let counters = bench.device.store().counters();
-        counters.iter().find(|(name, _)| *name == "object_requests").expect("they are counted").1
-    };
+    let looks = |bench: &Bench| bench.counter("object_requests");
     let swap = |compare: &'static [u8], swap: &'static [u8]| Action::CompareAndSwap {
         name: NAME,
         compare: Bytes::from_static(compare),

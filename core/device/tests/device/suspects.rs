@@ -4,7 +4,7 @@ use crate::bench::{ARRIVING, Actor, BLOCKS, Bench, LOCKED_ARRIVING, OBJECT, acce
 use braid_base::{BlockRange, Generation};
 use braid_blocks::{Content, Linkage, Want};
 use braid_ordering::{Ordering, WriteMode};
-use braid_wire::{Command, Failure, Outcome, Refusal, Reply, Step, Suspect, SuspectBlocks};
+use braid_wire::{Command, Failure, Outcome, Refusal, Reply, Step, Suspect, SuspectBlocks, Task};
 use std::time::Duration;
 
 const A: Generation = Generation(1);
@@ -161,4 +161,16 @@ fn a_write_of_the_other_kind_is_refused() {
         let failed = Reply::Failed { transaction: actor.id, step: Step::Write, failure: Failure::Malformed };
         assert_eq!(bench.hear(A), Some(failed), "{mode:?}");
     }
+}
+
+#[test]
+fn no_write_on_a_removed_object_is_remembered_once_its_host_is_gone() {
+    let mut bench = Bench::new();
+    let one = actor(&bench, A, 1, 0);
+    write(&mut bench, one, BLOCK, 7);
+    assert_eq!(bench.counter("commits_remembered"), 1);
+    let task = Task::RemoveObject { object: ARRIVING };
+    assert!(matches!(bench.ask(B, Command::Manage { ticket: 50, task }), Some(Reply::Managed { result: Ok(_), .. })));
+    assert_eq!(outlive_a(&mut bench), []);
+    assert_eq!(bench.counter("commits_remembered"), 0);
 }
