@@ -3,12 +3,17 @@
 
 use braid_base::{Generation, limits};
 use braid_machine::{DiskError, DiskResult, Effects};
-use braid_two_copy_record::{Progress, RecordError, StoredRecord, TwoCopyRecord};
+use braid_two_copy_record::{Progress, RecordError, StoredRecord, TwoCopyRecord, disk_image};
 use bytes::{Buf, BufMut};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The size of a lock server's disk.
 pub const DISK_BYTES: u64 = Hosts::DISK_BYTES;
+
+/// The content of the disk of a lock server of which no host holds a lock. A disk of zeros may also be one that was lost.
+pub fn empty_list() -> Vec<u8> {
+    disk_image(&Hosts::default())
+}
 
 /// The reason why a list can't be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

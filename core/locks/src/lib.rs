@@ -34,7 +34,7 @@ pub mod table;
 
 pub use counters::LockServerCounters;
 pub use fence_rounds::{FenceCause, FenceDecision};
-pub use host_list::{DISK_BYTES, ListError};
+pub use host_list::{DISK_BYTES, ListError, empty_list};
 pub use server::{LockServer, LockServerConfig, LockService};
 pub use sessions::LockName;
 pub use table::{LockState, LockTable, Locked};

@@ -8,11 +8,14 @@ use braid_base::limits::{self, Settings};
 use braid_base::{ArrayId, Generation, LockServerId, NodeId};
 use braid_control::{ArrayFolder, HostEntry, LeaseReport, Leases, LockService as Published, Moment, lock_server_file};
 use braid_host_leases::{Renewer, RenewerInput, RenewerStep, StopReason};
-use braid_locks::{DISK_BYTES, LockServer, LockServerConfig, LockService};
+use braid_locks::{DISK_BYTES, LockServer, LockServerConfig, LockService, empty_list};
 use braid_recording::RecordingRequest;
 use braid_session::{Metrics, addressing, blocking, renewal_input};
 use braid_shell::{Address, Budget, Counters, Disk, Node};
 use std::collections::BTreeSet;
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -70,6 +73,18 @@ impl LockDaemon {
         let renewer = Renewer::new(taken.into(), leases.host());
         let settings = limited(leases.settings());
         let unlisted = if is_blank { may_hold(&folder, start, leases).await? } else { BTreeSet::new() };
+        if is_blank && unlisted.is_empty() {
+            // Whoever finds the file blank again takes it for lost, and hosts for holders of locks.
+            let file = folder.dir().join(lock_server_file(id));
+            let write = move |file: &Path| {
+                let file = OpenOptions::new().write(true).open(file)?;
+                file.write_all_at(&empty_list(), 0)?;
+                file.sync_data()
+            };
+            let written = tokio::task::spawn_blocking(move || write(&file).map_err(|error| (error, file))).await;
+            let written = written.expect("it does not panic");
+            written.map_err(|(error, file)| Failure::from(error).of(file.display()))?;
+        }
         let config = LockServerConfig::of_volumes(id, start, unlisted, settings);
         let counters = Arc::new(Counters::default());
         let recorder = recording::begin(recording.as_ref(), recording::LOCK_SERVER, &config, &counters)?;
