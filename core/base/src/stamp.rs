@@ -9,7 +9,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Stamp {
     /// Nanoseconds since 1970, by the host's clock or, if higher, by what the host learned from refusals. The two lowest bits say how far
-    /// above those it may be: [`EXACT`], [`NEAR`], or any other value.
+    /// above those it may be.
     pub clock: Clock,
     /// The host that took the stamp.
     pub host: Generation,
