@@ -42,6 +42,7 @@ fn several_lock_servers_share_the_work() {
     let servers = array.status()["lock_servers"].as_array().expect("they are listed").clone();
     assert_eq!(servers.len(), 3);
     let unused = up(&["--lock-servers", "2"]);
+    set_ordering(&unused, "server-lock");
     for server in 0..2 {
         // Otherwise a server that is killed before a host has used it takes its list for lost, and has live hosts fenced.
         let list = std::fs::read(unused.dir().join(format!("lockd{server}.state"))).expect("it has a file");
