@@ -306,7 +306,7 @@ impl Serving<'_> {
             }
             Ok::<_, Errno>(())
         };
-        // If its host is away, too, the size is not known to anybody.
+        // If the host of the last writer is unavailable, too, the size is not known to anybody.
         let _ = timeout(SIZE_WITHIN, look).await;
     }
 

@@ -84,9 +84,11 @@ impl Activity for MoreVolumes {
             return Ok(());
         }
         let refused = |error: HostError| Failed { check: "volume-refused", details: error.to_string() };
-        let by = HostSlot(0);
         // Messages of dead hosts have arrived after this time.
         run.cluster.run_for(AFTERMATH);
+        // A host that was fenced at last is replaced in the next swarm run.
+        let fenced = run.cluster.fenced();
+        let by = run.cluster.slots().find(|slot| !fenced.contains(slot)).expect("some host is served");
         let last = run.cluster.others.len() - 1;
         run.cluster.on_volume(last, |cluster| at_rest::check_volume(cluster, by, &[]))?;
         volumes::remove_volume(&mut run.cluster, by, last).map_err(refused)?;
