@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fell_behind_is_marked_and_explained() {
+    fn a_row_that_fell_behind_is_marked_and_explained() {
         let kept_up = Row { metric: "kept_up".to_string(), ..row("none", 8.0, 0.5, None) };
         let rows = [row("none", 4.0, 20.0, None), row("none", 8.0, 150.0, None), kept_up];
         let shown = text(&tables(&["latency_ms"], "hosts", &rows));

@@ -92,7 +92,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_taken_out_is_out_and_the_rest_stays(
+        fn extents_that_are_taken_out_are_out_and_the_rest_stays(
             steps in prop::collection::vec((any::<bool>(), 0u64..300, 1u64..40), 0..60),
         ) {
             let (mut extents, mut naive) = (Extents::default(), BTreeSet::new());

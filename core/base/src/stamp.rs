@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_device_holds_against_a_stamp_is_never_gone_below() {
+    fn stamps_never_go_below_a_device_s_floor() {
         let hour = Clock(3_600_000_000_000);
         let mut source = StampSource::new(Generation(3));
         source.learn(Clock(1_000), Stamp { clock: hour, host: Generation(9) });

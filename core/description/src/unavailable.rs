@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_read_as_it_is_written() {
+    fn an_unavailability_policy_is_read_as_it_is_written() {
         for text in ["fail", "wait", "60s", "7200s"] {
             assert_eq!(text.parse::<WhenUnavailable>().unwrap().to_string(), text);
         }

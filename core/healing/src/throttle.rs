@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_let_through_is_what_the_rate_says() {
+    fn the_throttle_lets_through_its_rate() {
         let budget = budget(1_000_000, 100);
         let (mut throttle, mut now, mut sent) = (Throttle::default(), Time(5_000_000_000), 0);
         let end = now.after(Duration::from_secs(10));

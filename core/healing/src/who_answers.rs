@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_stage_waits_for_those_alone_that_know_something() {
+    fn each_stage_waits_only_for_devices_that_know_something() {
         const IN: MemberState = MemberState::In;
         const OUT: MemberState = MemberState::Out;
         const BACK: MemberState = MemberState::Returning { recovery_coordinator: None };

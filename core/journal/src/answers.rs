@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_stays_so_and_takes_little() {
+    fn finished_requests_stay_finished_and_take_little_room() {
         let mut answers = Answers::default();
         // Every second sequence belongs to another device.
         for sequence in (10..10_000).step_by(2) {

@@ -106,7 +106,7 @@ impl Bench {
 }
 
 #[test]
-fn what_is_durable_follows_and_is_found_again() {
+fn durable_records_follow_each_other_and_are_found_again() {
     let mut bench = Bench::new();
     bench.journal.note(&note(1));
     bench.journal.then.push(10);

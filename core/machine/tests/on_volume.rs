@@ -275,7 +275,7 @@ fn a_write_into_a_step_of_a_reservation_waits_and_so_does_a_step_for_writes() {
 }
 
 #[test]
-fn what_the_disk_can_not_do_is_an_error_of_the_disk() {
+fn failures_of_the_host_are_errors_of_the_disk() {
     let mut bench = Bench::new();
     let device = braid_base::DeviceId(1);
     for (failure, error) in [(Failure::NoSpace, DiskError::NoSpace), (Failure::Lost { block: 1 }, DiskError::Failed)] {
@@ -292,7 +292,7 @@ fn what_the_disk_can_not_do_is_an_error_of_the_disk() {
 }
 
 #[test]
-fn what_a_busy_host_refuses_is_asked_again_soon() {
+fn a_request_refused_by_a_busy_host_is_repeated_soon() {
     let mut bench = Bench::new();
     bench.command([write(0, BLOCK, 1)]);
     for _ in 0..3 {

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn others_rely_on_a_device_that_has_been_heard_for_a_while_and_lately() {
+    fn a_device_is_relied_on_once_heard_for_a_while_and_lately() {
         let settings = Settings::default();
         let mut device = Device::new(at(0), &settings);
         device.grant(at(0), &settings);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_comes_and_goes_waits_longer_each_time() {
+    fn a_flapping_device_waits_longer_each_time() {
         let settings = Settings::default();
         let mut device = Device::new(at(0), &settings);
         let mut now = at(1_000_000);

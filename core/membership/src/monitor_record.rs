@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_before_disks_had_names_is_read() {
+    fn a_record_from_before_disks_had_names_is_read() {
         let mut recorded = Recorded::of(ArrayId([7; 16]), Membership::first([DeviceId(1), DeviceId(2)]));
         recorded.slot_mut(DeviceId(2)).lived_by = Epoch(1);
         let bytes = bytes_of(&recorded);
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_before_file_systems_had_owners_is_read() {
+    fn a_record_from_before_file_systems_had_owners_is_read() {
         let mut recorded = Recorded::of(ArrayId([7; 16]), Membership::first([DeviceId(1), DeviceId(2)]));
         recorded.slot_mut(DeviceId(2)).disk = Some(DiskId(8));
         recorded.throttle = RecoveryThrottle { bytes_per_second: 77, share: 30, paused: true };
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_before_answers_were_kept_is_read() {
+    fn a_record_from_before_answers_were_kept_is_read() {
         let mut recorded = Recorded::of(ArrayId([7; 16]), Membership::first([DeviceId(1), DeviceId(2)]));
         recorded.membership.epoch = Epoch(3);
         let none = recorded.owners.of(FileSystemId(4));
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_not_taken() {
+    fn an_inconsistent_record_is_refused() {
         let membership = Membership::first([DeviceId(1), DeviceId(2)]);
         let mut recorded = Recorded::of(ArrayId([7; 16]), membership);
         recorded.slot_mut(DeviceId(2)).lived_by = Epoch(1);

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_not_taken() {
+    fn an_inconsistent_record_is_refused() {
         let mut owners = Owners::none_as_of(Epoch(1));
         let none = owners.of(FS);
         owners.take_over(FS, A, none, Epoch(2)).expect("it has no owner");

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_on_a_device_is_known() {
+    fn stripes_of_a_device_are_known() {
         let mut stripes = Stripes::default();
         // Volumes of 256 blocks: 6 stripes on the first three, 86 blocks in 96; 256 blocks on each of the two copies.
         stripes.adopt(volume(1, RaidLevel::Raid5 { data: 3 }, &[0, 1, 2, 3]));

@@ -89,7 +89,7 @@ mod tests {
     use braid_objects::Key;
 
     #[test]
-    fn what_is_used_stays_and_the_bound_holds() {
+    fn used_nodes_stay_cached_and_the_bound_holds() {
         let leaf = || encode(0, Key::FIRST, false, &[], &[7; 1000]).2;
         let one = leaf().bytes() + OVERHEAD;
         let mut cache = Cache::new(one * 10);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_too_large_is_there_alone() {
+    fn a_node_above_the_bound_is_cached_alone() {
         let mut cache = Cache::new(100);
         for slot in 0..5 {
             cache.insert(slot, encode(0, Key::FIRST, false, &[], &[7; 1000]).2);

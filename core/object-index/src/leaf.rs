@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_encoded_is_found() {
+    fn encoded_names_are_found() {
         let (place, data, made) = leaf(true);
         assert_eq!((data.len() % SECTOR, place.slot), (0, 4));
         let read = Leaf::decode(&data, place).expect("it is whole");

@@ -386,7 +386,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn it_says_what_a_plain_map_says(seed in any::<u64>(), rots in any::<bool>(), large in any::<bool>()) {
+    fn the_index_answers_as_a_map_does(seed in any::<u64>(), rots in any::<bool>(), large in any::<bool>()) {
         let mut run = Run::new(seed);
         run.rots = rots;
         run.largest = if large { 900 } else { 60 };

@@ -78,7 +78,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_that_may_have_a_value_is_skipped(
+        fn names_that_may_have_a_value_are_not_skipped(
             steps in prop::collection::vec((any::<bool>(), 0u64..100, 1u64..30), 1..60),
         ) {
             let (mut negative_cache, mut empty) = (NegativeCache::default(), BTreeSet::new());

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_at_the_end_leaves_full_leaves_and_what_is_added_elsewhere_room() {
+    fn insertions_at_the_end_leave_full_leaves_and_others_leave_room() {
         let of = |old: usize, new: usize| [vec![(29, false); old], vec![(29, true); new]].concat();
         assert_eq!(packed(&of(20, 10)), [20, 10]);
         assert_eq!(packed(&of(5, 48)), [20, 20, 13]);

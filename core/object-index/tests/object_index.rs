@@ -133,7 +133,7 @@ fn names_that_are_counted_up_fill_their_leaves() {
 }
 
 #[test]
-fn what_does_not_grow_takes_no_slots_and_what_is_gone_gives_them_back() {
+fn an_index_that_does_not_grow_takes_no_slots_and_removed_names_give_them_back() {
     let mut bench = Bench::new(SMALL, 3000);
     let mut rng = Rng::new(5);
     bench.object_index.apply(&(0..5000).map(|index| change(index, rng.below(400) as usize)).collect::<Vec<_>>());

@@ -84,7 +84,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn what_goes_into_a_bucket_comes_out(entries in entries()) {
+    fn attributes_in_a_bucket_are_found_again(entries in entries()) {
         let length = 40 + entries.values().map(|value| 21 + value.len()).sum::<usize>();
         match encode(PLACE, &entries) {
             Err(Full) => prop_assert!(length > BUCKET_BYTES),
@@ -238,7 +238,7 @@ fn a_full_bucket_stays_as_it_is_until_something_is_removed() {
 }
 
 #[test]
-fn what_is_no_bucket_is_refused_and_left_alone() {
+fn blocks_that_are_no_bucket_are_refused_and_left_alone() {
     let request = one(9, add(1, 1));
     let foreign = |at: usize| {
         let mut blocks = Blocks::default();
@@ -264,7 +264,7 @@ fn what_is_no_bucket_is_refused_and_left_alone() {
 }
 
 #[test]
-fn what_writes_what_is_there_writes_nothing() {
+fn a_write_of_the_same_value_writes_nothing() {
     let mut attribute_volume = AttributeVolume::new(1);
     attribute_volume.ask(&set(1, 1, 1, filled(1, 10))).unwrap();
     let held = attribute_volume.held[&0].clone();

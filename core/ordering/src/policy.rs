@@ -151,7 +151,7 @@ mod tests {
     use crate::Ordering;
 
     #[test]
-    fn what_is_announced_is_admitted_by_the_announcement_alone() {
+    fn an_announced_write_is_admitted_by_its_announcement_alone() {
         for policy in Ordering::ALL.map(Ordering::policy) {
             let name = policy.name;
             let by_announcement = matches!(policy.admission, Admission::ByLocks | Admission::ByStamps);

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_is_what_the_records_take() {
+    fn the_count_equals_the_size_of_the_records() {
         let mut missed = Missed::new(1 << 20);
         for at in 0..MISSED_PER_RECORD as u64 * 2 + 3 {
             missed.insert(DEVICE, OBJECT, BlockRange::new(at * 10, 1));

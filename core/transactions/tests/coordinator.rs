@@ -226,7 +226,7 @@ fn a_write_is_answered_when_all_have_it_and_over_when_all_have_confirmed_its_com
 }
 
 #[test]
-fn what_is_refused_for_a_low_stamp_is_aborted_and_tried_again_above_it() {
+fn a_write_refused_for_its_low_stamp_is_retried_above_it() {
     let mut owner = Owner::new(Ordering::Timestamp);
     owner.write_block();
     let prewrites = owner.take_sent();

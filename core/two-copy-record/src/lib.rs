@@ -403,7 +403,7 @@ mod tests {
     proptest! {
         /// A checksum detects corruption, but not a record that was encoded wrongly.
         #[test]
-        fn what_makes_no_sense_is_damaged(words in prop::collection::vec(0u32..200, 4..8)) {
+        fn an_inconsistent_copy_is_damaged(words in prop::collection::vec(0u32..200, 4..8)) {
             let mut copy = encode(1, &numbers(&[7; 5])).to_vec();
             for (index, word) in words.iter().enumerate().filter(|(index, _)| !matches!(index, 1 | 2)) {
                 copy[12 + 4 * index..][..4].copy_from_slice(&word.to_le_bytes());

@@ -326,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_asked_for_gives_five_devices_in_raid_5() {
+    fn a_creation_without_options_has_five_devices_in_raid_5() {
         let creation = CreateOptions::default().creation().unwrap();
         assert_eq!((creation.devices, creation.layout.as_str(), creation.unit), (5, "raid5:4+1", 65_536));
         assert_eq!(CreateOptions::default().differences(&creation), [""; 0]);
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_is_refused_with_its_reason() {
+    fn impossible_creations_are_refused_with_the_reason() {
         let code = |asked: CreateOptions| asked.creation().unwrap_err().code;
         let few =
             CreateOptions { devices: Some(3), layout: Some("raid5:4+1".parse().unwrap()), ..CreateOptions::default() };

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn how_far_a_returning_device_is_follows_from_what_it_lacks() {
+    fn progress_of_a_returning_device_follows_from_its_missing_blocks() {
         let healing = HealingReport { done: 30 << 20, left: 10 << 20, lost: 0, bytes_per_second: Some(1 << 20) };
         let returning =
             DeviceReport { member_state: Returning, recovery_coordinator: Some(3), ..DeviceReport::default() };

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_created_among_the_files_of_the_system() {
+    fn device_files_are_not_created_among_the_files_of_the_system() {
         for (path, is_refused) in [
             ("/dev/braid-no-such-disk", true),
             ("/dev/../dev/./braid-no-such-disk", true),

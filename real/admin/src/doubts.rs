@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_new_array_lacks_is_to_be_confirmed() {
+    fn a_new_array_s_shortcomings_are_to_be_confirmed() {
         let folder = ArrayFolder::at(&std::env::temp_dir().join(format!("braid-doubts-{}", std::process::id())));
         let doubts = |devices: u16, size: u64, layout: Option<&str>| {
             let layout = layout.map(|layout| layout.parse().unwrap());

@@ -549,7 +549,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn what_does_not_exist_has_one_status_whichever_command_looks_for_it() {
+    fn absent_things_have_one_exit_status_whichever_command_looks_for_them() {
         for what in ["volume", "file-system", "device", "host", "spare", "shard", "lock-server", "file", "object"] {
             let code = format!("no-such-{what}");
             let all: [fn(&str, &'static str) -> Failure; 4] =

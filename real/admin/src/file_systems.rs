@@ -500,7 +500,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_free_has_room_for_both_volumes() {
+    fn the_default_size_has_room_for_both_volumes() {
         let of_metadata = creation::layout(RaidLevel::Raid1 { copies: 2 }, 5, METADATA_UNIT).unwrap();
         let of_data = creation::layout(RaidLevel::Raid5 { data: 4 }, 5, 65_536).unwrap();
         for room in (0..200).map(|step| step * 7919) {

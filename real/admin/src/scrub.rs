@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_scrub_looked_at_is_known_anew_and_the_rest_as_before() {
+    fn losses_are_known_anew_where_a_scrub_looked_and_as_before_elsewhere() {
         let range = |offset| ByteRange { offset, length: 4096 };
         let before = vec![range(0), range(STRIPE + 8192), range(5 * STRIPE)];
         let mut record = ScrubRecord { repair: true, lost: before.clone(), ..ScrubRecord::default() };

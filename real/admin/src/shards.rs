@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_effect_with_one_server_is_refused() {
+    fn options_without_effect_with_one_server_are_refused() {
         let (one, protocol) = (ShardChoice::default(), Some(Protocol::PresumeNothing));
         assert!(one.check().is_ok() && entry(&one).shards.is_none());
         assert_eq!(ShardChoice { protocol, ..one }.check().unwrap_err().code, "one-server");
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_chosen_is_what_servers_get() {
+    fn servers_get_the_chosen_settings() {
         let choice = ShardChoice {
             servers: 2,
             placement: Some(Placement::Spread),

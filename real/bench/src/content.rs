@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_right_however_it_is_cut() {
+    fn written_content_is_right_however_it_is_cut() {
         let content = Content::new(8 * BLOCK, 1);
         let data = written(&content, 2 * BLOCK, 3 * BLOCK);
         assert_eq!(check(&content, 2 * BLOCK, std::slice::from_ref(&data)), Ok(()));

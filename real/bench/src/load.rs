@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn all_reads_are_reads_and_no_reads_are_none() {
+    fn a_share_of_reads_of_one_or_zero_is_exact() {
         assert!(course(Pattern::Random, 100, 4096, 4096).take(1000).all(|operation| operation.reads));
         assert!(!course(Pattern::Random, 0, 4096, 4096).take(1000).any(|operation| operation.reads));
     }

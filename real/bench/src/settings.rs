@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_change_is_refused_with_what_can_be() {
+    fn an_unknown_setting_is_refused_with_the_known_ones() {
         for (text, word) in [
             ("speed=11", "ordering"),
             ("", "ordering"),
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_measured_is_refused() {
+    fn settings_that_can_not_be_measured_are_refused() {
         assert_eq!(settings().check(), Ok(()));
         for (change, code) in [
             ("reads=101", "bad-setting"),

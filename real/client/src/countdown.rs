@@ -41,7 +41,7 @@ mod tests {
     use crate::wait;
 
     #[test]
-    fn each_part_has_what_those_before_it_left() {
+    fn each_part_has_the_time_that_those_before_it_left() {
         let whole = Duration::from_secs(3600);
         let countdown = Countdown { begun: Instant::now() - Duration::from_secs(600), whole };
         let left = wait(countdown.part(|left| async move { Ok(left) })).expect("there is time left");

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_under_a_lock_that_was_removed_is_not_written() {
+    fn a_description_read_under_a_removed_lock_is_not_written() {
         let scratch = Scratch::new("unlocked");
         let folder = scratch.array();
         let before = folder.describe().unwrap();

@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_put_on_the_log_is_read_in_order_and_followed() {
+    fn logged_events_are_read_in_order_and_followed() {
         let scratch = Scratch::new("events");
         let folder = scratch.array();
         let (events, mut cursor) = folder.events().unwrap();

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_lost_is_put_back_and_generations_never_go_back() {
+    fn lost_files_are_restored_and_generations_never_go_back() {
         let scratch = Scratch::new("restore");
         let folder = scratch.array();
         let description = folder.describe().unwrap();

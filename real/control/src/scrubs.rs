@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn how_far_a_scrub_is_and_what_is_lost_is_remembered() {
+    fn progress_of_a_scrub_and_lost_ranges_are_remembered() {
         let scratch = Scratch::new("scrubs");
         let folder = scratch.array();
         assert_eq!(folder.scrub(1).unwrap(), None);

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_is_private_to_its_owner() {
+    fn created_files_are_private_to_their_owner() {
         let scratch = Scratch::new("private");
         let folder = used(&scratch);
         let all = all(&folder);

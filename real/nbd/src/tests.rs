@@ -133,7 +133,7 @@ fn listing_names_every_export_and_context() {
 }
 
 #[test]
-fn what_cannot_be_granted_is_refused_and_the_client_may_go_on() {
+fn an_unsupported_option_is_refused_and_the_client_may_go_on() {
     const UNSUPPORTED: u32 = (1 << 31) + 1;
     const INVALID: u32 = (1 << 31) + 3;
     const UNKNOWN: u32 = (1 << 31) + 6;
@@ -193,7 +193,7 @@ fn the_old_export_name_is_answered_with_zeroes_unless_they_were_declined() {
 }
 
 #[test]
-fn what_is_no_handshake_ends_it() {
+fn an_invalid_handshake_ends_the_connection() {
     let first = |bytes: &[u8]| {
         let (mut handshake, mut input, mut out) = (Handshake::default(), BytesMut::from(bytes), BytesMut::new());
         match handshake.take(&mut input, &exports(), &mut out) {
@@ -363,7 +363,7 @@ fn any_wild_request() -> impl Strategy<Value = Vec<u8>> {
 }
 
 #[test]
-fn what_cannot_be_done_is_refused_with_the_number_that_fits() {
+fn an_impossible_request_is_refused_with_the_fitting_error_number() {
     let numbers = |structured: bool, bytes: &[u8]| -> Vec<u32> {
         let (mut requests, mut input) = (Requests::new(&negotiated(structured)), BytesMut::from(bytes));
         let taken: Vec<_> = std::iter::from_fn(|| requests.take(&mut input).unwrap()).collect();
@@ -407,7 +407,7 @@ fn what_cannot_be_done_is_refused_with_the_number_that_fits() {
 }
 
 #[test]
-fn what_is_no_request_ends_the_connection() {
+fn an_invalid_request_ends_the_connection() {
     let first = |bytes: &[u8]| Requests::new(&negotiated(true)).take(&mut BytesMut::from(bytes));
     assert_eq!(first(&[b'x'; 28]), Err(DecodeError::NotARequest { magic: 0x7878_7878 }));
     assert_eq!(first(&request(0, 1, 1, 0, u32::MAX)), Err(DecodeError::WriteTooLong { length: u32::MAX }));

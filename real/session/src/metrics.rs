@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_not_zero() {
+    fn unknown_figures_are_left_out_and_not_zero() {
         let counts = counts(&[("a", 3), ("b", 0)]);
         assert_eq!(counts.total(&["a", "b"]), Some(3));
         assert_eq!(counts.total(&["a", "c"]), None);

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_charged_is_given_back() {
+    fn charged_bytes_are_given_back() {
         let budget = leaked(BUDGET_MIN);
         let account = Account::new(budget);
         let mut charge = account.charge(5);

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_nothing_makes_room_for_newcomers() {
+    fn silent_connections_make_room_for_new_ones() {
         let mut places = Places::default();
         let replaced: Vec<_> = (0..2176).filter_map(|number| places.accepted(number)).collect();
         assert_eq!(replaced, (0..2176 - STRANGERS_MAX as u64).collect::<Vec<_>>());

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_woken_is_taken_once_in_the_order_of_waking() {
+    fn woken_tasks_are_taken_once_in_the_order_of_waking() {
         let list = ReadyList::default();
         let notices: Vec<_> = (0..5).map(|number| list.add(number)).collect();
         assert!(taken(&list).is_empty());

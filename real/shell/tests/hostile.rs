@@ -21,7 +21,7 @@ const MIB: u64 = 1 << 20;
 const DEVICE: NodeId = NodeId::Device(DeviceId(0));
 
 #[tokio::test]
-async fn what_a_sender_of_this_kind_does_not_send_here_ends_the_connection() {
+async fn a_message_that_its_sender_may_not_send_ends_the_connection() {
     let (_folder, address, device) = device("kinds").await;
     let transaction = TransactionId { host: Generation(5), sequence: 1 };
     let partial = Partial { epoch: Epoch(1), transaction, object: ObjectId(1), pieces: Vec::new() };
@@ -111,7 +111,7 @@ async fn a_host_has_its_route_back_when_the_connection_that_took_it_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_trickles_its_first_frame_is_disconnected_after_ten_seconds() {
+async fn a_peer_that_trickles_its_first_frame_is_disconnected_after_ten_seconds() {
     let (_folder, address, device) = device("trickle").await;
     let frame = encode(NodeId::Host(Generation(5)), echo(5));
     let (mut read, mut write) = connect(&address).await.into_split();
@@ -133,7 +133,7 @@ async fn who_trickles_its_first_frame_is_disconnected_after_ten_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_read_its_answers_is_disconnected() {
+async fn a_peer_that_does_not_read_its_answers_is_disconnected() {
     let (_folder, address, device) = device("unread").await;
     let mut stream = connect(&address).await;
     let begun = Instant::now();

@@ -28,12 +28,12 @@ async fn device_in(folder: &str, engine: EngineChoice) -> (Folder, Address, Runn
 }
 
 #[tokio::test]
-async fn what_is_written_over_tcp_is_read_back() {
+async fn writes_over_tcp_are_read_back() {
     written_is_read_back(Address::loopback(0), "tcp").await;
 }
 
 #[tokio::test]
-async fn what_is_written_over_a_unix_socket_is_read_back() {
+async fn writes_over_a_unix_socket_are_read_back() {
     let folder = Folder::new("unix-socket");
     let path = folder.0.join("socket");
     // A socket file left by a killed process does not matter.
@@ -67,7 +67,7 @@ async fn written_is_read_back(address: Address, name: &str) {
 
 /// The large writes are many times the capacity of a pipe.
 #[tokio::test]
-async fn what_is_written_within_the_process_is_read_back_without_a_socket() {
+async fn writes_within_the_process_are_read_back_without_a_socket() {
     let folder = Folder::new("read-back-pipe");
     let file = folder.file("disk", 16 * MIB);
     let mut address = Address::loopback(0);
@@ -90,7 +90,7 @@ async fn what_is_written_within_the_process_is_read_back_without_a_socket() {
 }
 
 #[tokio::test]
-async fn what_a_host_asks_at_once_waits_for_its_first_connection() {
+async fn requests_wait_for_the_first_connection_of_a_host() {
     let (_folder, address, device) = device_in("early", EngineChoice::Automatic).await;
     let (client, _addresses, host) = start_host(ARRAY, 1, [(0, address)]);
     assert!(timeout(LONG, echo(&client, 0)).await.expect("in time").is_ok());
@@ -141,7 +141,7 @@ async fn a_device_answers_each_host_on_its_own_connection() {
 }
 
 #[tokio::test]
-async fn what_a_device_can_not_accept_ends_that_connection_and_no_other() {
+async fn an_unacceptable_message_ends_that_connection_and_no_other() {
     let (_folder, address, device) = device_in("garbage", EngineChoice::Automatic).await;
     let (client, _addresses, host) = start_host(ARRAY, 1, [(0, address.clone())]);
     assert!(timeout(LONG, echo(&client, 0)).await.expect("in time").is_ok());

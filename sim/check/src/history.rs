@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_fenced_host_wrote_was_there_when_the_fence_was_known_or_is_never_seen() {
+    fn a_fenced_host_s_write_is_visible_when_the_fence_is_known_or_never() {
         let mut history = History::default();
         let (client, cells) = (|host| Client { host, number: 0 }, Cells { start: 0, end: CELLS_PER_BLOCK });
         for tag in [1, 2, 3] {
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_filled_is_parsed_and_anything_else_is_garbage() {
+    fn filled_blocks_are_parsed_and_all_others_are_garbage() {
         let cells = Cells { start: 3, end: 7 };
         let mut bytes = Tag(9).fill(cells).to_vec();
         bytes[16..32].fill(0);

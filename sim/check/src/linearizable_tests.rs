@@ -223,7 +223,7 @@ fn a_value_that_was_overwritten_does_not_come_back() {
 }
 
 #[test]
-fn what_is_set_already_can_be_set_again_later() {
+fn a_value_that_is_set_can_be_set_again_later() {
     let mut story = Story::begin();
     story.does("a", set(1, "x"));
     let open = story.ask("b", set(1, "x"));
@@ -242,7 +242,7 @@ fn a_request_that_was_answered_is_not_undone() {
 }
 
 #[test]
-fn what_is_unknown_may_happen_late_but_never_twice_nor_once_it_is_kept_out() {
+fn an_unknown_write_may_happen_late_but_not_twice_and_not_after_a_fence() {
     let mut story = Story::begin();
     let unknown = story.ask("a", set(1, "late"));
     story.sees("b", NAME, Bytes::new());
@@ -267,7 +267,7 @@ fn what_is_unknown_may_happen_late_but_never_twice_nor_once_it_is_kept_out() {
 }
 
 #[test]
-fn what_never_happened_is_not_seen() {
+fn a_value_that_was_never_written_is_not_read() {
     let mut story = Story::begin();
     let refused = story.ask("a", set(1, "refused"));
     story.happens(refused);
@@ -537,7 +537,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn what_was_done_one_after_the_other_is_fine_however_it_is_blurred(
+    fn a_sequential_history_passes_however_its_times_are_blurred(
         steps in prop::collection::vec(any_step(400), 1..60),
     ) {
         let history = blurred(&steps);

@@ -34,7 +34,7 @@ fn a_crash_at_any_step_of_two_writes_leaves_everything_right() {
 }
 
 #[test]
-fn so_it_does_while_a_device_is_gone() {
+fn crashes_while_a_device_is_gone_lose_nothing() {
     let tried = try_all((0..3).flat_map(|device| cases(0, Some(DeviceId(device)))).collect());
     assert!(tried > 300, "only {tried} points were tried");
 }

@@ -53,7 +53,7 @@ fn a_server_that_dies_at_any_input_loses_nothing() {
 }
 
 #[test]
-fn so_it_is_with_the_server_that_takes_over() {
+fn the_matrix_holds_for_the_server_that_takes_over() {
     let tried: u64 = (1..=2).map(|seed| try_all(seed, Victim::Successor, 5)).sum();
     assert!(tried > 60, "only {tried} points were tried");
 }
@@ -75,7 +75,7 @@ fn either_of_two_servers_that_dies_at_any_input_loses_nothing() {
 }
 
 #[test]
-fn so_it_is_with_the_server_that_takes_over_from_one_of_two() {
+fn the_matrix_holds_for_the_server_that_takes_over_from_one_of_two() {
     with_two_servers(Victim::Successor, 23);
 }
 

@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_paper_states_is_measured() {
+    fn figures_of_the_paper_are_measured() {
         for stated in crate::paper::STATED {
             let experiment = find(stated.experiment).expect("the experiment exists");
             let measured = (experiment.points)(Thoroughness::Full)

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_stated_twice() {
+    fn no_figure_is_stated_twice() {
         for (index, one) in STATED.iter().enumerate() {
             let same = |other: &&Stated| {
                 (other.experiment, other.series, other.x, other.metric)

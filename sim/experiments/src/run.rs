@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_user_says_of_the_run_holds_at_every_point() {
+    fn choices_of_the_user_hold_at_every_point() {
         let scale = crate::find("scale").expect("the experiment is listed");
         for thoroughness in [Thoroughness::Full, Thoroughness::Quick] {
             let assignments = vec!["run.operations = 70000".to_string(), "run.backlog_per_host=50".to_string()];

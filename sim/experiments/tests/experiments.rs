@@ -80,7 +80,7 @@ fn one_seed_gives_one_file() {
 }
 
 #[test]
-fn how_long_and_how_often_to_run_is_for_the_user_to_say() {
+fn the_user_chooses_the_length_and_number_of_runs() {
     let scale = find("scale").expect("the experiment is listed");
     let points = (scale.points)(Thoroughness::Quick).len() as u64;
     let runs = |replications, assignments: &[&str]| {

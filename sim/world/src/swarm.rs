@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn one_clock_leaps_at_a_time_or_all_do() {
+    fn clocks_leap_one_at_a_time_or_all_together() {
         for kind in [FaultKind::ClockLeap, FaultKind::CommonLeap] {
             let mut swarm = swarm([kind], 1);
             assert!((0..50).all(|_| swarm.next(&Plain(0)).is_some()));

@@ -158,7 +158,7 @@ fn one_seed_is_one_run() {
 }
 
 #[test]
-fn what_was_answered_is_on_the_disk_after_a_crash_at_any_command() {
+fn answered_writes_are_on_the_disk_after_a_crash_at_any_command() {
     for point in (1..20).flat_map(|n| [CrashPoint::Write(n), CrashPoint::Sync(n)]) {
         let mut world = world(9, NetworkOptions::clean());
         world.disk_mut(DEVICE).unwrap().crash_at(point);

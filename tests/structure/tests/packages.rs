@@ -9,7 +9,7 @@ fn packages_keep_to_the_rules() {
 }
 
 #[test]
-fn what_breaks_a_rule_is_found() {
+fn packages_that_break_a_rule_are_found() {
     let (rules, used) = (rules(), packages());
     let others = used.iter().find(|package| package.source.is_some()).expect("packages of others are used");
     let found = |package: Package, expected: &str| {

@@ -27,6 +27,38 @@ fn every_file_says_what_it_is_for_and_is_one_room() {
     assert!(untidy.is_empty(), "{}", untidy.join("\n"));
 }
 
+/// A test is named after its subject: it begins with a noun, and neither with a pronoun nor with a clause.
+#[test]
+fn tests_are_named_after_their_subject() {
+    const CLAUSES: [&str; 14] = [
+        "what_",
+        "who_",
+        "whoever_",
+        "nothing_",
+        "nobody_",
+        "everything_",
+        "it_",
+        "they_",
+        "so_",
+        "how_",
+        "one_that_",
+        "one_whose_",
+        "one_with_",
+        "one_without_",
+    ];
+    let mut riddles = Vec::new();
+    for file in sources() {
+        let text = std::fs::read_to_string(&file).expect("a source file can be read");
+        for test in text.split("test]\n").skip(1) {
+            let name = test.split_once("fn ").map_or("", |(_, rest)| rest.split('(').next().unwrap_or_default());
+            if CLAUSES.iter().any(|clause| name.starts_with(clause)) {
+                riddles.push(format!("{}: {name}", file.display()));
+            }
+        }
+    }
+    assert!(riddles.is_empty(), "{}", riddles.join("\n"));
+}
+
 /// A library without tests is not built a second time for them; with `test = false`, none would run.
 #[test]
 fn libraries_are_built_for_tests_if_they_have_some() {

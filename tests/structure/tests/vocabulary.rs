@@ -64,7 +64,7 @@ fn found(file: &str, text: &str, vocabulary: &Vocabulary) -> Vec<String> {
 }
 
 #[test]
-fn what_has_a_standard_name_is_called_by_it() {
+fn terms_with_a_standard_name_are_called_by_it() {
     let vocabulary = vocabulary();
     let root = root();
     let read = |path: &Path| {

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_as_listed_is_reported() {
+    fn results_that_differ_from_the_list_are_reported() {
         let list = "# comment\n\nfsx two skipped a::*::x  because\nfsx any failed b  of this reason\nfsx any varies v  by chance\n";
         let exceptions = Exceptions::parse(list).expect("it is well-formed");
         let compare = |outcomes: &[Outcome]| exceptions.compare(outcomes, |_, kind| kind == Kind::Two, true).len();

@@ -22,7 +22,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_appended_stays_aligned_and_in_order() {
+fn appended_bytes_stay_aligned_and_in_order() {
     let mut buffer = AlignedBuffer::with_capacity(4608);
     let address = buffer.as_ptr();
     buffer.append(&[7; 4096]);
@@ -37,7 +37,7 @@ fn what_is_appended_stays_aligned_and_in_order() {
 
 #[test]
 #[should_panic = "has room for what it was made for"]
-fn what_does_not_fit_is_not_appended() {
+fn bytes_that_do_not_fit_are_not_appended() {
     // The allocator may give more than it was asked for, but not that much.
     AlignedBuffer::with_capacity(512).append(&[0; 1 << 20]);
 }

@@ -413,7 +413,7 @@ fn a_number_that_another_device_has_had_is_refused() {
 }
 
 #[test]
-fn what_an_older_release_has_begun_is_completed() {
+fn a_change_begun_by_an_older_release_is_completed() {
     let by = Generation(0);
     for (state, is_member) in [(DeviceState::Adding { by }, false), (DeviceState::Removing { by }, true)] {
         let mut world = DeviceWorld::new(Some(state), Budget { settlers: 2, ..QUIET });

@@ -247,7 +247,7 @@ fn a_creation_that_fails_leaves_nothing() {
 }
 
 #[test]
-fn what_a_dead_administrator_has_left_is_deleted_first() {
+fn remains_of_a_dead_administrator_are_deleted_first() {
     let ends = explore(CreationWorld::new(2, Budget { deaths: 1, ..QUIET }), |world| {
         // Whoever lives has created it, or found it being deleted.
         if world.administrators.ends.contains("Ok(Changed)") {

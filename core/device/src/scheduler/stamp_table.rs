@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_counts_as_the_highest_stamp_forgotten() {
+    fn forgotten_stamps_count_as_the_highest_of_them() {
         let kept = Duration::from_secs(10);
         let second = 1_000_000_000;
         let mut stamps = Stamps::new(Stamp::ZERO, kept, Time(0));

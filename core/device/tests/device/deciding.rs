@@ -226,7 +226,7 @@ fn a_commit_is_confirmed_once_it_is_durable() {
 }
 
 #[test]
-fn what_a_silent_host_left_is_named_to_the_others() {
+fn undecided_writes_of_a_silent_host_are_named_to_the_others() {
     let mut bench = Bench::new();
     let writer = actor(&bench, A, 1, 0);
     prepare(&mut bench, writer, 8);

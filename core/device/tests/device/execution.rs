@@ -172,7 +172,7 @@ fn a_repeated_column_is_answered_with_what_is_missing() {
 }
 
 #[test]
-fn what_is_sent_again_is_what_was_sent_first() {
+fn a_repeated_answer_equals_the_first() {
     let mut bench = Bench::new();
     fill(&mut bench, 1, 0, 0b0011);
     let (writer, reader) = (actor(&bench, 2, 10), actor(&bench, 3, 20));

@@ -198,7 +198,7 @@ fn under_a_servers_lock_a_write_needs_no_announcement_but_must_be_above_the_last
 }
 
 #[test]
-fn what_was_promised_never_to_be_written_is_not_written_under_a_servers_lock_either() {
+fn an_abort_promise_holds_under_a_lock_server_s_lock() {
     let mut bench = Bench::new();
     let lost = served(&bench, A, 1, 0);
     assert!(matches!(bench.ask(B, lost.resolve()), Some(Reply::Vote { .. })));

@@ -318,7 +318,7 @@ fn requests_of_another_epoch_are_refused_with_the_right_one() {
 }
 
 #[test]
-fn what_was_only_announced_is_dropped_when_others_are_in() {
+fn announced_writes_are_dropped_when_the_members_change() {
     for (object, ordering) in [(OBJECT, Ordering::Timestamp), (LOCKED, Ordering::DeviceLock)] {
         let mut bench = Bench::with_monitor();
         let one = Actor::new(A, 1, bench.stamp(A, 0)).on(object, ordering);
@@ -337,7 +337,7 @@ fn what_was_only_announced_is_dropped_when_others_are_in() {
 }
 
 #[test]
-fn what_was_announced_stays_when_only_hosts_are_kept_out() {
+fn announced_writes_stay_when_only_hosts_are_fenced() {
     let mut bench = Bench::with_monitor();
     let one = Actor::new(A, 1, bench.stamp(A, 0));
     assert!(matches!(bench.ask(A, one.prewrite(RANGE)), Some(Reply::Accepted { .. })));

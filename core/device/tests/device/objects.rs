@@ -41,7 +41,7 @@ fn is_busy(reply: Option<Reply>) -> bool {
 }
 
 #[test]
-fn what_no_device_would_take_waits_for_nothing() {
+fn a_request_that_no_device_would_accept_waits_for_nothing() {
     let mut bench = with_object();
     bench.stalled = true;
     assert_eq!(bench.ask(A, set(2, &Bytes::from_static(b"x"))), None, "the change is not durable");

@@ -270,7 +270,7 @@ fn a_device_with_a_clock_of_the_year_2500_accepts_no_stamp() {
 }
 
 #[test]
-fn what_is_settled_holds_nothing_and_late_copies_of_it_are_dropped() {
+fn settled_transactions_hold_nothing_and_their_late_copies_are_dropped() {
     let mut bench = Bench::new();
     let (writer, reader) = (actor(&bench, A, 1, 0), actor(&bench, B, 1, 10));
     bench.ask(A, writer.prewrite(BLOCK));

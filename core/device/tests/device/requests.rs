@@ -72,7 +72,7 @@ fn answers_to_requests_that_are_over_are_not_kept_for_the_sake_of_one_that_is_no
 }
 
 #[test]
-fn what_was_given_up_does_nothing_though_it_comes_to_a_device_that_knows_its_host_no_more() {
+fn an_abandoned_request_has_no_effect_on_a_device_that_forgot_its_host() {
     for (mark, restarts) in [(5, false), (6, false), (5, true), (6, true)] {
         let mut bench = bench();
         bench.settle(A, mark);

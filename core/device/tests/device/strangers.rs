@@ -186,7 +186,7 @@ fn orphans_are_named_in_turn() {
 }
 
 #[test]
-fn what_is_over_is_forgotten_though_an_older_one_is_not() {
+fn a_request_that_is_over_is_forgotten_before_an_older_one() {
     let mut bench = Bench::new();
     bench.settle(A, 1);
     for index in 0..200 {

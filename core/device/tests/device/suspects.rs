@@ -53,7 +53,7 @@ fn refusal(bench: &mut Bench, actor: Actor, command: Command) -> Option<Refusal>
 }
 
 #[test]
-fn what_a_silent_host_wrote_or_announced_is_named_until_it_is_forgotten() {
+fn writes_and_announcements_of_a_silent_host_are_named_until_forgotten() {
     let mut bench = Bench::new();
     let (written, announced, over) = (actor(&bench, A, 1, 0), actor(&bench, A, 2, 1), actor(&bench, B, 1, 2));
     write(&mut bench, written, BLOCK, 7);
@@ -88,7 +88,7 @@ fn what_a_silent_host_wrote_or_announced_is_named_until_it_is_forgotten() {
 }
 
 #[test]
-fn what_was_written_outlives_a_restart_and_what_is_over_is_not_suspect() {
+fn writes_outlive_a_restart_and_finished_ones_are_not_suspect() {
     let mut bench = Bench::new();
     let (open, over) = (actor(&bench, A, 1, 0), actor(&bench, A, 2, 1));
     write(&mut bench, open, BLOCK, 7);

@@ -23,7 +23,7 @@ fn refused(error: FileError) -> HostError {
 }
 
 #[test]
-fn what_one_host_writes_the_other_reads() {
+fn a_host_reads_writes_of_another() {
     let (mut bench, inode, one, two) = Bench::with_shared_file(1);
     bench.write(ONE, one, 0, b"hello");
     assert_eq!(bench.read(TWO, two, 0, 100), b"hello");
@@ -56,7 +56,7 @@ fn what_one_host_writes_the_other_reads() {
 }
 
 #[test]
-fn what_was_cut_off_reads_as_zeros_when_the_file_grows_again() {
+fn truncated_bytes_read_as_zeros_when_the_file_grows_again() {
     let (mut bench, inode, one, two) = Bench::with_shared_file(2);
     bench.write(ONE, one, 0, &[7; 9_000]);
     assert_eq!(bench.call(TWO, FilesRequest::Truncate { inode, size: 5_000 }), Ok(FilesSuccess::Done));
@@ -360,7 +360,7 @@ fn a_restart_of_the_server_is_survived() {
 }
 
 #[test]
-fn what_is_no_file_is_not_opened_and_commands_about_blocks_are_refused() {
+fn only_files_are_opened_and_commands_about_blocks_are_refused() {
     let mut bench = Bench::new(11, 1, 8192, GOOD);
     let inode = InodeId::ROOT;
     let opened = bench.call(ONE, FilesRequest::Open { inode });

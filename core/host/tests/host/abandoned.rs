@@ -27,7 +27,7 @@ fn is_write((_, command): &(DeviceId, Command)) -> bool {
 }
 
 #[test]
-fn one_that_has_no_write_out_ends_at_once_and_for_good() {
+fn a_request_without_a_write_under_way_is_abandoned_at_once_and_for_good() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
     let (write, read) = (stage.write_block(0, 1), stage.read_block(9));
     let prewrites: Vec<_> =
@@ -44,7 +44,7 @@ fn one_that_has_no_write_out_ends_at_once_and_for_good() {
 }
 
 #[test]
-fn one_that_waits_to_be_tried_again_is_not() {
+fn a_request_that_waits_for_a_retry_is_not_tried_again_once_abandoned() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
     let write = stage.write_block(0, 1);
     // The first retry comes at once, the second one after a while.
@@ -60,7 +60,7 @@ fn one_that_waits_to_be_tried_again_is_not() {
 }
 
 #[test]
-fn one_whose_write_is_out_ends_with_that_attempt() {
+fn a_request_whose_write_is_under_way_ends_with_that_attempt() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
     let write = stage.write_block(0, 1);
     let commands = stage.commands();
@@ -73,7 +73,7 @@ fn one_whose_write_is_out_ends_with_that_attempt() {
 }
 
 #[test]
-fn one_whose_write_is_refused_makes_no_further_attempt() {
+fn an_abandoned_request_whose_write_is_refused_makes_no_further_attempt() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
     let write = stage.write_block(0, 1);
     let commands = stage.commands();
@@ -91,7 +91,7 @@ fn one_whose_write_is_refused_makes_no_further_attempt() {
 }
 
 #[test]
-fn what_touches_the_same_blocks_begins_behind_it_and_all_else_at_once() {
+fn requests_to_the_same_blocks_begin_behind_it_and_others_at_once() {
     for ordering in [Ordering::Timestamp, Ordering::DeviceLock, Ordering::None] {
         let mut stage = Stage::raid5(ordering);
         let write = stage.write_block(0, 1);
@@ -147,7 +147,7 @@ fn an_interrupted_write_that_took_effect_on_arrival_is_resynchronised_and_not_re
 }
 
 #[test]
-fn what_is_answered_already_is_left_alone() {
+fn an_answered_request_is_not_abandoned() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
     let read = stage.read_block(0);
     stage.accept_sent(0);

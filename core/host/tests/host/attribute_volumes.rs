@@ -171,7 +171,7 @@ fn a_change_is_one_transaction_of_two_round_trips_in_which_one_copy_is_read() {
 }
 
 #[test]
-fn what_only_asks_is_one_read_of_one_copy() {
+fn a_query_is_one_read_of_one_copy() {
     let (mut stage, mut devices) = (attribute_volume(), Devices::default());
     assert_eq!(devices.do_all(&mut stage, get()), value(b""));
     devices.do_all(&mut stage, add()).expect("it is done");
@@ -184,7 +184,7 @@ fn what_only_asks_is_one_read_of_one_copy() {
 }
 
 #[test]
-fn what_turns_out_to_change_nothing_is_answered_at_once_and_gives_its_prewrites_back() {
+fn a_request_without_a_change_is_answered_at_once_and_retracts_its_prewrites() {
     let (mut stage, mut devices) = (attribute_volume(), Devices::default());
     devices.do_all(&mut stage, add()).expect("it is done");
     let before = devices.0.clone();
@@ -290,7 +290,7 @@ fn an_attribute_volume_refuses_invalid_requests_without_a_message() {
 }
 
 #[test]
-fn what_lies_on_the_volume_and_is_no_bucket_is_not_touched() {
+fn blocks_that_are_no_bucket_are_not_touched() {
     let mut stage = attribute_volume();
     for request in [add(), get()] {
         let op = ask(&mut stage, request);
@@ -333,7 +333,7 @@ fn news(stage: &mut Stage, number: u16, member_state: MemberState) {
 }
 
 #[test]
-fn one_that_is_found_committed_after_a_device_was_lost_has_the_results_that_were_worked_out() {
+fn a_request_found_committed_after_the_loss_of_a_device_has_its_computed_results() {
     let (mut stage, mut devices) = (attribute_volume(), Devices::default());
     devices.do_all(&mut stage, add()).expect("it is done");
     let op = ask(&mut stage, add());
@@ -356,7 +356,7 @@ fn one_that_is_found_committed_after_a_device_was_lost_has_the_results_that_were
 }
 
 #[test]
-fn one_whose_outcome_no_device_knows_is_not_repeated() {
+fn a_request_whose_outcome_no_device_knows_is_not_repeated() {
     let (mut stage, mut devices) = (attribute_volume(), Devices::default());
     let op = ask(&mut stage, add());
     let first = stage.commands();
@@ -374,7 +374,7 @@ fn one_whose_outcome_no_device_knows_is_not_repeated() {
 }
 
 #[test]
-fn one_without_space_fails_once_it_is_known_to_have_had_no_effect() {
+fn a_request_without_space_fails_once_it_is_known_to_have_had_no_effect() {
     let failed = |votes: [Vote; 2]| {
         let (mut stage, mut devices) = (attribute_volume(), Devices::default());
         let op = ask(&mut stage, add());

@@ -136,7 +136,7 @@ fn a_refusal_by_a_device_that_only_contributes_promises_nothing() {
 }
 
 #[test]
-fn what_a_contributor_can_t_read_is_written_without_it() {
+fn a_write_does_without_a_contributor_that_can_not_read() {
     let mut stage = Stage::at_parity();
     stage.write(0, vec![1; 3 * BLOCK_BYTES]);
     let columns = stage.commands();

@@ -234,7 +234,7 @@ fn where_there_is_no_room_for_a_host_it_tries_again_until_its_time_is_up() {
 }
 
 #[test]
-fn what_is_asked_of_a_host_that_is_about_to_end_is_refused_and_leaves_nothing() {
+fn a_disconnecting_host_refuses_requests_and_leaves_nothing() {
     let (mut stage, devices) = wrote(Ordering::Timestamp);
     let op = stage.ask(ArrayRequest::Disconnect);
     stage.sent.clear();

@@ -96,7 +96,7 @@ fn no_operation_begins_before_the_membership_is_known() {
 }
 
 #[test]
-fn what_has_sent_no_write_is_begun_anew_by_a_plan_that_fits() {
+fn a_request_that_has_sent_no_write_starts_again_with_a_new_plan() {
     let mut stage = Stage::with_monitor(Ordering::Timestamp);
     let op = stage.write_block(0, 1);
     let first = stage.commands();
@@ -163,7 +163,7 @@ fn only_devices_that_have_been_in_since_are_asked() {
 }
 
 #[test]
-fn what_can_not_be_committed_any_more_is_tried_again_when_all_that_are_left_know_that() {
+fn a_write_that_can_not_commit_any_more_is_retried_once_the_remaining_devices_know() {
     let mut stage = Stage::with_monitor(Ordering::Timestamp);
     let (op, id, writes) = begin_writing(&mut stage);
     stage.accept_all(&writes[..1], 0);
@@ -184,7 +184,7 @@ fn what_can_not_be_committed_any_more_is_tried_again_when_all_that_are_left_know
 }
 
 #[test]
-fn what_is_committed_waits_no_more_for_a_device_that_is_out() {
+fn a_committed_write_stops_waiting_for_a_device_that_is_out() {
     let mut stage = Stage::with_monitor(Ordering::Timestamp);
     let (op, id, writes) = begin_writing(&mut stage);
     stage.accept_all(&writes, 0);
@@ -413,7 +413,7 @@ fn devices_that_do_not_answer_are_named_to_the_monitor() {
 }
 
 #[test]
-fn what_was_written_on_arrival_while_a_device_came_back_is_written_again_for_it() {
+fn writes_on_arrival_are_repeated_for_a_device_that_returned_meanwhile() {
     let mut stage = Stage::promising(Atomicity::Consistent, Ordering::Timestamp);
     // The device of block 0's parity.
     lose(&mut stage, 4);

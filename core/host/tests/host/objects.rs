@@ -52,7 +52,7 @@ fn busy(sequence: u64) -> Reply {
 }
 
 #[test]
-fn what_a_device_has_no_room_for_is_asked_again_until_it_has() {
+fn a_request_is_repeated_until_the_device_has_room_for_it() {
     let (mut stage, op, sequence) = asked();
     for _ in 0..5 {
         stage.answer(DEVICE, busy(sequence));
@@ -99,7 +99,7 @@ fn results() -> Vec<CommandResult> {
 }
 
 #[test]
-fn what_was_given_up_is_named_by_all_that_is_asked_for_later_until_that_is_answered() {
+fn later_requests_name_an_abandoned_one_until_one_of_them_is_answered() {
     let (mut stage, op, first) = asked();
     stage.pass(PATIENCE);
     assert!(matches!(stage.outcome(op), Some(Err(HostError::TimedOut { .. }))));
@@ -117,7 +117,7 @@ fn what_was_given_up_is_named_by_all_that_is_asked_for_later_until_that_is_answe
 }
 
 #[test]
-fn nothing_is_begun_that_has_no_room_to_say_what_was_given_up() {
+fn a_request_waits_until_it_has_room_to_name_abandoned_ones() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
     let pairs = limits::ABANDONED_MAX + 1;
     let long: Vec<OpId> = (0..pairs)

@@ -107,7 +107,7 @@ fn a_write_without_a_promise_is_retracted_and_tried_again_when_all_have_undone_i
 }
 
 #[test]
-fn what_another_host_knows_of_is_resolved_and_not_retracted() {
+fn a_write_that_another_host_knows_of_is_resolved_and_not_retracted() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
     let (op, writes, (transaction, _)) = send_stripe(&mut stage, 0);
     stage.accept_all(&writes[1..], 0);
@@ -172,7 +172,7 @@ fn stamps_stay_above_what_was_written_when_a_clock_comes_back() {
 }
 
 #[test]
-fn what_has_reached_some_devices_is_retracted_when_another_is_unavailable() {
+fn a_write_that_reached_some_devices_is_retracted_when_another_is_unavailable() {
     let mut stage = Stage::with_monitor(Ordering::Timestamp);
     let (op, writes, _) = send_stripe(&mut stage, 0);
     stage.accept_all(&writes[1..], 0);

@@ -57,7 +57,7 @@ fn is_write((_, command): &(DeviceId, Command)) -> bool {
 }
 
 #[test]
-fn one_that_lacks_devices_waits_for_them_and_goes_on_by_itself() {
+fn a_patient_request_waits_for_missing_devices_and_goes_on_by_itself() {
     for is_out in [false, true] {
         let mut stage = Stage::with_monitor(Ordering::Timestamp);
         if is_out {
@@ -99,7 +99,7 @@ fn ask_for_a_minute(stage: &mut Stage) -> [OpId; 2] {
 }
 
 #[test]
-fn one_with_a_limit_waits_so_long_and_then_says_what_is_missing() {
+fn a_request_with_a_limit_waits_that_long_and_then_names_the_missing_devices() {
     let mut stage = Stage::with_monitor(Ordering::Timestamp);
     stage.lack(&[0, 4]);
     let ops = ask_for_a_minute(&mut stage);
@@ -123,7 +123,7 @@ fn one_with_a_limit_waits_so_long_and_then_says_what_is_missing() {
 }
 
 #[test]
-fn one_with_a_limit_whose_write_is_under_way_has_the_host_s_time_out_after_it() {
+fn a_write_with_a_limit_that_is_under_way_has_the_host_s_time_out_after_it() {
     for is_known in [false, true] {
         let mut stage = Stage::with_monitor(Ordering::Timestamp);
         let [write, _] = ask_for_a_minute(&mut stage);
@@ -148,7 +148,7 @@ fn one_with_a_limit_whose_write_is_under_way_has_the_host_s_time_out_after_it() 
 }
 
 #[test]
-fn one_with_a_limit_needs_no_device_that_has_answered() {
+fn a_request_with_a_limit_needs_no_device_that_has_answered() {
     let mut stage = Stage::with_monitor(Ordering::Timestamp);
     stage.lack(&[0, 4]);
     let [write, _] = ask_for_a_minute(&mut stage);
@@ -165,7 +165,7 @@ fn one_with_a_limit_needs_no_device_that_has_answered() {
 }
 
 #[test]
-fn one_with_a_limit_is_never_written_twice() {
+fn a_write_with_a_limit_is_never_written_twice() {
     let mut stage = Stage::with_monitor(Ordering::Timestamp);
     let [write, _] = ask_for_a_minute(&mut stage);
     let (write, _) = begin_writing(&mut stage, write);
@@ -272,7 +272,7 @@ fn a_fenced_host_answers_that_at_once() {
 }
 
 #[test]
-fn what_can_never_happen_is_refused_at_once_even_without_devices() {
+fn an_impossible_request_is_refused_at_once_even_without_devices() {
     let mut stage = Stage::with_monitor(Ordering::Timestamp);
     stage.lack(&[0, 4]);
     let (length, patience) = (BLOCK_BYTES, Patience::Endless);
@@ -307,7 +307,7 @@ fn an_error_is_told_only_when_nothing_can_happen_any_more() {
 }
 
 #[test]
-fn one_whose_devices_were_all_out_before_its_outcome_was_known_is_written_again() {
+fn a_write_is_repeated_if_all_its_devices_were_out_before_its_outcome_was_known() {
     let mut stage = Stage::with_monitor(Ordering::Timestamp);
     let write = stage.write_endless(0, 1);
     let (write, _) = begin_writing(&mut stage, write);
@@ -346,7 +346,7 @@ fn an_epoch_decides_it_and_the_decision_is_its_answer() {
 }
 
 #[test]
-fn it_ends_when_its_user_is_gone_or_the_host_disconnects() {
+fn a_patient_request_ends_when_its_user_is_gone_or_the_host_disconnects() {
     for disconnects in [false, true] {
         let mut stage = Stage::with_monitor(Ordering::Timestamp);
         let sent = stage.write_endless(0, 1);

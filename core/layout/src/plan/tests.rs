@@ -338,7 +338,7 @@ fn between_equally_many_reads_the_method_of_fewer_devices_is_taken() {
 }
 
 #[test]
-fn nothing_to_do_is_no_plan() {
+fn an_empty_request_has_no_plan() {
     assert!(WritePlan::new(&raid5(), &Absence::none(), 4096, 0).unwrap().shares().is_empty());
     assert!(WritePlan::new(&raid5(), &Absence::none(), 4097, 0).unwrap().compute(&New::Zeros, &Old::new()).is_empty());
     let read = ReadPlan::new(&raid5(), &Absence::none(), 4097, 0).unwrap();
@@ -431,7 +431,7 @@ fn a_repeated_answer_does_no_harm() {
 }
 
 #[test]
-fn what_cannot_be_reconstructed_is_refused() {
+fn a_read_that_can_not_be_reconstructed_is_refused() {
     let unit = 16 * BLOCK;
     assert!(ReconstructPlan::new(&raid5(), &Absence::none(), unit, unit).is_ok());
     for (offset, length) in [(1, BLOCK), (0, 100), (0, 0)] {

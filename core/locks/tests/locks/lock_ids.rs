@@ -63,7 +63,7 @@ fn a_place_in_the_queue_can_be_given_back() {
 }
 
 #[test]
-fn nothing_is_granted_before_its_host_is_on_the_disk() {
+fn no_lock_is_granted_before_its_host_is_on_the_disk() {
     let mut bench = Bench::new();
     bench.stalled = true;
     bench.lock(ONE, 1, Exclusive, (0, 8), PATIENT);

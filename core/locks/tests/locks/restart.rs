@@ -25,7 +25,7 @@ fn hold(bench: &mut Bench, to: u32, host: Generation, lock_id: u64, mode: LockMo
 }
 
 #[test]
-fn nothing_is_granted_until_every_host_has_said_what_it_holds() {
+fn no_lock_is_granted_until_every_host_has_named_its_locks() {
     let mut bench = restarted();
     bench.say_to(Generation(1), ONE, LockCommand::Heartbeat);
     assert_eq!(bench.hear(ONE), Some(LockReply::Heartbeat), "the heartbeat names the new start");

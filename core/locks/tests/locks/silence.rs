@@ -216,7 +216,7 @@ fn a_host_that_speaks_and_keeps_a_cached_lock_that_others_want_is_fenced_after_a
 }
 
 #[test]
-fn nobody_is_evicted_who_gives_back_locks_in_time_or_is_pardoned() {
+fn hosts_that_give_back_locks_in_time_or_are_pardoned_are_not_evicted() {
     let limit = settings().lock_eviction.expect("it is limited");
     let mut bench = Bench::new();
     for lock_id in 1..4 {

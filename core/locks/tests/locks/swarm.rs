@@ -532,7 +532,7 @@ proptest! {
 
 /// Swarm runs reach every event that is counted.
 #[test]
-fn everything_happens_in_swarm_runs() {
+fn swarm_runs_cover_every_event() {
     let mut counters = LockServerCounters::default();
     let rates = FaultRates { loss: 10, doubling: 20, delay_ms: 300, crash: 1, pause: 1, restart: 1 };
     for seed in 0..10 {

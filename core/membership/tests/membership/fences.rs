@@ -29,7 +29,7 @@ impl Bench {
 }
 
 #[test]
-fn it_is_done_when_every_device_that_may_serve_lives_by_it() {
+fn a_fence_is_final_when_every_device_that_may_serve_enforces_it() {
     let mut bench = Bench::new();
     bench.pass_with(SECOND, &nodes(&ALL, &[7]));
     bench.fence(5, &[7]);
@@ -129,7 +129,7 @@ fn requests_that_come_while_the_disk_is_busy_make_the_next_epoch_together() {
 }
 
 #[test]
-fn what_there_is_no_room_for_is_dropped_and_room_is_made_by_a_number() {
+fn fences_beyond_the_room_are_dropped_and_a_number_makes_room() {
     let mut bench = Bench::new();
     let most = limits::FENCED_MAX as u32;
     let all: Vec<_> = (1..=most).collect();
@@ -152,7 +152,7 @@ fn what_there_is_no_room_for_is_dropped_and_room_is_made_by_a_number() {
 }
 
 #[test]
-fn what_a_fenced_host_left_undecided_is_waited_for() {
+fn undecided_writes_of_a_fenced_host_are_waited_for() {
     let mut bench = Bench::new();
     bench.pass_with(SECOND, &nodes(&ALL, &[]));
     bench.undecided.insert(device(3), generations([6, 8]));

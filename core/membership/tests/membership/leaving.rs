@@ -238,7 +238,7 @@ fn a_device_whose_disk_is_failing_serves_on_while_the_others_need_it() {
 }
 
 #[test]
-fn what_few_hosts_say_for_a_while_is_not_believed() {
+fn reports_of_few_hosts_are_not_believed_for_a_while() {
     let mut bench = Bench::new();
     let devices = nodes(&[0, 1, 2, 3, 4], &[]);
     for round in 0..20 {

@@ -93,7 +93,7 @@ fn an_older_disk_is_refused_in_every_member_state() {
 }
 
 #[test]
-fn what_is_on_record_outlives_the_monitor() {
+fn the_record_outlives_the_monitor() {
     for wait in [SECOND / 5, LEASE * 2] {
         let mut bench = Bench::new();
         bench.restart(config(5));
@@ -108,7 +108,7 @@ fn what_is_on_record_outlives_the_monitor() {
 
 /// Its lease still runs when another disk is put in; the other devices must not rely on it because of that.
 #[test]
-fn others_are_not_taken_out_for_one_that_has_the_wrong_disk() {
+fn devices_are_not_taken_out_for_another_with_the_wrong_disk() {
     let mut bench = Bench::new();
     let others = nodes(&[0, 1, 4], &[7]);
     bench.renew(device(3));

@@ -85,7 +85,7 @@ fn a_take_over_is_answered_when_every_device_that_may_serve_refuses_the_previous
 }
 
 #[test]
-fn it_waits_for_leases_and_for_undecided_writes_like_a_fence() {
+fn a_change_of_ownership_waits_for_leases_and_undecided_writes_like_a_fence() {
     let mut bench = Bench::new();
     bench.pass_with(SECOND, &nodes(&ALL, &[]));
     assert_eq!(bench.taken_over(7, 1, by_none(0)), Ok(owned(7, 2)));

@@ -200,7 +200,7 @@ fn a_lost_record_is_made_anew_from_all_devices() {
 
 /// For every set of devices that can be read, and every set that the operator gives up.
 #[test]
-fn what_is_missing_is_named_and_what_is_done_without_never_comes_back() {
+fn missing_devices_are_named_and_those_given_up_never_come_back() {
     for seed in 0..12 {
         let mut history = History::new(seed);
         for _ in 0..5 {

@@ -48,7 +48,7 @@ fn a_device_that_is_heard_again_returns_and_is_resynchronised() {
 }
 
 #[test]
-fn it_stays_out_until_it_has_been_out_for_a_second_and_is_heard() {
+fn a_device_stays_out_until_it_was_out_for_a_second_and_is_heard() {
     let mut bench = one_out(&[]);
     bench.renew(device(2));
     bench.pass_with(SECOND / 2, &nodes(&ALL, &[]));
@@ -82,7 +82,7 @@ fn another_host_coordinates_recovery_when_the_coordinator_is_gone_or_fenced() {
 }
 
 #[test]
-fn it_stays_out_while_half_of_the_hosts_cannot_reach_it() {
+fn a_device_stays_out_while_half_of_the_hosts_cannot_reach_it() {
     let mut bench = one_out(&[7, 8]);
     let all = nodes(&ALL, &[]);
     for round in 0..40 {
@@ -117,7 +117,7 @@ fn another_host_coordinates_recovery_when_the_coordinator_cannot_reach_a_device_
 }
 
 #[test]
-fn one_that_is_gone_again_is_out_again_whatever_the_others_do() {
+fn a_returning_device_that_fails_is_out_again_whatever_the_others_do() {
     let mut bench = one_out(&[7]);
     bench.pass_with(SECOND * 2, &nodes(&ALL, &[7]));
     bench.pass_with(LEASE * 2, &nodes(&[0, 1, 3], &[7]));
@@ -136,7 +136,7 @@ fn one_that_is_gone_again_is_out_again_whatever_the_others_do() {
 
 /// What was decided while the disk was busy makes the next epoch.
 #[test]
-fn nothing_is_reported_or_granted_before_it_is_durable() {
+fn a_change_is_reported_and_granted_only_once_it_is_durable() {
     let mut bench = Bench::new();
     let others = nodes(&[0, 1, 3, 4], &[7]);
     bench.renew(device(2));

@@ -135,7 +135,7 @@ fn a_disk_with_a_past_is_refused_as_used() {
 }
 
 #[test]
-fn what_was_heard_of_the_old_disk_does_not_let_the_new_one_in() {
+fn reports_on_the_old_disk_do_not_let_the_new_one_in() {
     let mut bench = Bench::new();
     bench.pass_with(LEASE + NOTICE, &nodes(&[0, 1, 3, 4], &[HOST]));
     assert_eq!(bench.member_state(2), MemberState::Out);
@@ -148,7 +148,7 @@ fn what_was_heard_of_the_old_disk_does_not_let_the_new_one_in() {
 }
 
 #[test]
-fn it_is_all_there_after_a_restart() {
+fn slots_are_all_there_after_a_restart() {
     let mut bench = awaiting();
     let throttle = RecoveryThrottle { bytes_per_second: 5_000, share: 20, paused: true };
     assert_eq!(ask(&mut bench, Administration::RecoveryThrottle(throttle)), Some(Ok(())));
@@ -237,7 +237,7 @@ fn a_device_whose_witness_is_given_up_does_not_come_back_with_older_content_unas
 }
 
 #[test]
-fn what_was_refused_does_not_happen_later() {
+fn a_refused_change_does_not_happen_later() {
     let mut bench = steady();
     bench.pass_with(SECOND * 3, &nodes(&[0, 1, 2, 3], &[HOST]));
     let refused = Some(Err(AdminError::NeedsOthers { others: vec![DeviceId(4)] }));

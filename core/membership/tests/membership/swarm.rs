@@ -677,7 +677,7 @@ proptest! {
 
 /// Asserts that the swarm run causes every kind of event.
 #[test]
-fn everything_happens_in_swarm_runs() {
+fn swarm_runs_cover_every_event() {
     let mut counters = MonitorCounters::default();
     let mut restarts = 0;
     let rates = FaultRates { loss: 5, doubling: 20, delay_ms: 100, failure: 6, restart: 8, slow_disk: 10 };

@@ -241,7 +241,7 @@ fn the_largest_commands_stay_within_their_bounds() {
 }
 
 #[test]
-fn what_is_listed_for_reclaim_is_found_in_parts() {
+fn blocks_listed_for_reclaim_are_found_in_parts() {
     let mut system = System::new(10);
     let files: Vec<InodeId> = (0..5).map(|number| system.file(&format!("{number}"))).collect();
     for number in 0..5 {

@@ -129,7 +129,7 @@ fn blocks_that_are_in_transit_and_elsewhere_are_found() {
 }
 
 #[test]
-fn what_no_shard_may_say_is_refused() {
+fn transfers_that_no_shard_may_make_are_refused() {
     let (mut giver, mut receiver) = (shard(FIRST), shard(SECOND));
     for to in [FIRST, ShardId(2), ShardId(255)] {
         let given = give(to, 0, 10, &mut giver).unwrap();

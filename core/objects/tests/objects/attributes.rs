@@ -98,7 +98,7 @@ fn a_sum_that_does_not_fit_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn what_is_no_number_of_eight_bytes_is_not_added_to() {
+fn only_numbers_of_eight_bytes_are_added_to() {
     let mut objects = Objects::with_one();
     for length in [1, 4, 7, 9, 16, 65536] {
         objects.does([set(COUNT, &vec![0; length])]);

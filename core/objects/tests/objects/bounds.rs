@@ -46,7 +46,7 @@ fn a_command_has_64_sets_and_64_gets_at_most() {
 }
 
 #[test]
-fn nothing_is_attached_to_a_remove_or_a_list_of_objects() {
+fn a_remove_or_list_of_objects_carries_no_attributes() {
     let mut objects = Objects::with_one();
     for action in [Action::Remove, Action::List { after: ObjectId(0), most: 1 }] {
         assert_eq!(objects.refuses(command(action.clone()).get(NOTE)), ObjectFailure::Malformed);

@@ -19,7 +19,7 @@ fn pieces(objects: &Objects) -> usize {
 }
 
 #[test]
-fn what_was_never_written_reads_as_zeros_and_takes_no_room() {
+fn unwritten_bytes_read_as_zeros_and_take_no_room() {
     let mut objects = Objects::with_one();
     objects.acts(write(10_000, b"here"));
     assert_eq!(pieces(&objects), 1);
@@ -55,7 +55,7 @@ fn a_write_changes_its_bytes_and_no_others() {
 }
 
 #[test]
-fn what_was_cut_off_does_not_come_back_as_the_object_grows() {
+fn truncated_bytes_do_not_come_back_as_the_object_grows() {
     for (cut, grown) in [(0, 9000), (1, 4096), (4095, 4096), (4096, 8192), (5000, 5001), (5000, 8192), (8191, 9000)] {
         for by_writing in [false, true] {
             let mut objects = Objects::with_one();

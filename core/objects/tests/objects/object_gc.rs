@@ -37,7 +37,7 @@ fn a_collection_takes_as_many_keys_as_it_may() {
 }
 
 #[test]
-fn what_was_made_and_removed_in_one_request_is_swept() {
+fn an_object_created_and_removed_in_one_request_is_swept() {
     let mut objects = Objects::default();
     objects.does([command(Action::Create), command(write(0, &[1; 5000])).set(NOTE, b"x"), command(Action::Remove)]);
     assert_eq!(objects.collect(100), 1);

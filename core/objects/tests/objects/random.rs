@@ -45,7 +45,7 @@ proptest! {
 
     /// Keys that are not in memory the first time are fetched, and then the request is evaluated again.
     #[test]
-    fn what_has_to_be_fetched_changes_no_answer(requests in vec(request(), 1..8), seed in any::<u64>()) {
+    fn fetching_from_disk_changes_no_answer(requests in vec(request(), 1..8), seed in any::<u64>()) {
         let mut objects = Objects::default();
         for request in once(beginning()).chain(requests) {
             let straight = evaluate(&request, &mut objects.map).expect("all of it is here");

@@ -202,7 +202,7 @@ fn behind_a_create_zero_is_the_object_just_made() {
 }
 
 #[test]
-fn what_the_same_request_has_removed_is_not_there() {
+fn an_object_removed_by_the_same_request_is_absent() {
     let mut objects = Objects::with_one();
     objects.does([command(write(0, b"data")).set(NOTE, b"note")]);
     let before = objects.map.clone();

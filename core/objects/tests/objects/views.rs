@@ -84,7 +84,7 @@ fn one(command: ObjectCommand) -> ObjectRequest {
 }
 
 #[test]
-fn what_one_command_wants_it_wants_at_once() {
+fn a_command_asks_for_all_its_pages_at_once() {
     let mut objects = Objects::with_one();
     objects.acts(write(0, &[1; 5 * 4096]));
     for (request, wanted) in [
@@ -102,7 +102,7 @@ fn what_one_command_wants_it_wants_at_once() {
 }
 
 #[test]
-fn what_is_damaged_is_lost_until_it_is_written_as_a_whole() {
+fn damaged_blocks_are_lost_until_written_as_a_whole() {
     let mut objects = Objects::with_one();
     objects.does([command(write(0, &[1; 8192])).set(LOCK, b"mine")]);
     let mut view = Damaged { map: &mut objects.map, damaged: |key| matches!(key.kind as u8, 4 | 5) };
@@ -129,7 +129,7 @@ fn what_is_damaged_is_lost_until_it_is_written_as_a_whole() {
 }
 
 #[test]
-fn what_is_damaged_does_not_keep_the_rest_from_being_swept() {
+fn damaged_pages_do_not_keep_the_rest_from_being_swept() {
     let mut objects = Objects::with_one();
     objects.does([command(write(0, &[1; 8192])).set(LOCK, b"mine")]);
     objects.does([command(Action::Create).of(2), command(write(0, &[1; 5000])).of(2)]);

@@ -98,7 +98,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded(mark: bool, version in 0..=VERSION_MAX, next: u32, object: u64, name in prop::collection::vec(any::<u8>(), 0..=NAME_BYTES_MAX)) {
+        fn entries_survive_encoding_and_decoding(mark: bool, version in 0..=VERSION_MAX, next: u32, object: u64, name in prop::collection::vec(any::<u8>(), 0..=NAME_BYTES_MAX)) {
             let entry = Entry { mark, version, next: NonZeroU32::new(next), object: ObjectId(object), name: name.into() };
             prop_assert_eq!(Entry::decode(&entry.encode()), Ok(Some(entry)));
         }

@@ -96,7 +96,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded(token: u64, consumer: u64, nonce: u64, heartbeat: u64) {
+        fn entries_survive_encoding_and_decoding(token: u64, consumer: u64, nonce: u64, heartbeat: u64) {
             for state in [State::Free { token }, State::Claimed(Claim { token, consumer, nonce, heartbeat })] {
                 prop_assert_eq!(State::decode(&state.encode()), Ok(Some(state)));
             }

@@ -81,7 +81,7 @@ fn alone_it_takes_two_round_trips_to_enter_and_one_to_leave() {
 }
 
 #[test]
-fn they_are_served_in_the_order_of_tickets_and_called_and_do_not_ask() {
+fn waiters_are_served_in_the_order_of_tickets_without_asking() {
     let mut world = world(1, CALM);
     for name in ["a", "b", "c", "d"] {
         visits(&mut world, name, Duration::from_millis(600));

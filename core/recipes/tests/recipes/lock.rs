@@ -331,7 +331,7 @@ fn a_fence_elsewhere_keeps_the_former_holder_out_and_never_falls() {
 }
 
 #[test]
-fn what_cannot_be_guarded_is_not() {
+fn a_request_that_can_not_be_guarded_is_refused() {
     let fence = Fence { object: LOCKS, name: TOKEN, token: 1 };
     let command = |action| space::command(DATA, action);
     let swap = || {
@@ -355,7 +355,7 @@ fn what_cannot_be_guarded_is_not() {
 }
 
 #[test]
-fn what_is_no_lock_is_left_alone() {
+fn an_attribute_that_is_no_lock_is_left_alone() {
     for junk in [&b"x"[..], &[1, 1, 2], &[1, 3, 0, 0], &[1, 1, 0, 0, 0], &[1, 2, 1, 200]] {
         let mut world = world();
         let set = SetAttribute { name: WORD, value: Bytes::copy_from_slice(junk) };

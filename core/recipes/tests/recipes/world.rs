@@ -34,7 +34,7 @@ fn add() -> ObjectRequest {
 }
 
 #[test]
-fn what_was_answered_has_happened_and_what_is_unknown_may_have() {
+fn answered_requests_have_happened_and_unknown_ones_may_have() {
     let (mut lost, mut dead, mut busy) = (0, 0, 0);
     for seed in 0..50 {
         let mut world = World::new(seed, ROUGH, &[OBJECT], OutcomeCounts::default());
@@ -95,7 +95,7 @@ fn the_same_seed_is_the_same_run() {
 }
 
 #[test]
-fn nothing_goes_wrong_in_calm_weather() {
+fn recipes_succeed_without_faults() {
     let mut world = World::new(1, CALM, &[OBJECT], OutcomeCounts::default());
     world.client(adds);
     world.client(adds);

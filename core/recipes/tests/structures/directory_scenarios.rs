@@ -276,7 +276,7 @@ fn without_an_idempotency_record_another_client_s_entry_is_not_taken_for_its_own
 }
 
 #[test]
-fn what_may_have_happened_is_not_said_to_be_refused() {
+fn a_request_that_may_have_happened_is_not_called_refused() {
     let directory = small(0);
     let gone = |space: &mut Space| {
         space.execute(&one(OBJECT, Action::Remove)).unwrap();

@@ -59,7 +59,7 @@ fn a_consumer_that_lost_its_claim_can_neither_finish_nor_renew() {
 }
 
 #[test]
-fn what_is_given_back_can_be_had_at_once() {
+fn an_item_given_back_is_available_at_once() {
     let (mut alone, queue) = with(1);
     let first = claim(&mut alone, queue, 1).unwrap();
     assert_eq!(claim(&mut alone, queue, 2), None);
@@ -250,7 +250,7 @@ fn a_long_queue_is_gone_round() {
 }
 
 #[test]
-fn what_is_too_long_is_refused_and_damage_is_no_panic() {
+fn items_that_are_too_long_are_refused_and_damage_is_an_error() {
     let (mut alone, queue) = with(0);
     let long = Bytes::from(vec![0; ITEM_BYTES_MAX + 1]);
     let refused = Err(RequestFailure::TooLong { most: ITEM_BYTES_MAX });

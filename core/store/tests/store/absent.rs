@@ -41,7 +41,7 @@ fn salvage(bench: &mut Bench, start: u64, count: u64) -> Vec<Piece> {
 }
 
 #[test]
-fn what_is_absent_is_not_read_and_what_is_written_is_there() {
+fn absent_blocks_are_not_read_and_written_ones_are_there() {
     let mut bench = with_absent(1 << 20, 1);
     assert_eq!(bench.store.absent(OBJECT, 7), (vec![BlockRange::new(7, BLOCKS - 7)], None));
     assert_eq!(bench.read(3, 1), Err(Failure::Absent));
@@ -71,7 +71,7 @@ fn possible_content_is_listed_by_chunks() {
 }
 
 #[test]
-fn what_is_written_as_lost_is_lost_until_it_is_written_again() {
+fn blocks_written_as_lost_are_lost_until_written_again() {
     let mut bench = with_absent(1 << 20, 1);
     bench.write(1, vec![data(3, 1, 50), lost(4, 1), data(5, 1, 60), lost(16, 16), lost(40, 2)]);
     for _ in 0..2 {

@@ -107,7 +107,7 @@ fn a_fenced_host_has_no_effect_once_its_answers_are_removed() {
 }
 
 #[test]
-fn what_hosts_have_settled_before_they_went_does_not_come_back() {
+fn requests_settled_by_departed_hosts_do_not_come_back() {
     let mut bench = with_object();
     bench.store.settle(Generation(5), 2);
     for round in 1..4 {
@@ -234,7 +234,7 @@ fn a_request_that_waits_for_space_is_served_when_a_mark_frees_some() {
 }
 
 #[test]
-fn what_was_given_up_and_comes_after_all_does_nothing_once_something_later_was_answered() {
+fn a_late_abandoned_request_has_no_effect_once_a_later_one_was_answered() {
     for (settled, restarts, passes) in
         [(5, false, true), (6, false, true), (5, true, true), (6, true, true), (5, true, false), (6, true, false)]
     {
@@ -259,7 +259,7 @@ fn what_was_given_up_and_comes_after_all_does_nothing_once_something_later_was_a
 }
 
 #[test]
-fn what_was_given_up_and_waits_behind_what_was_asked_for_later_does_nothing() {
+fn an_abandoned_request_queued_behind_a_later_one_has_no_effect() {
     let mut bench = with_object();
     // Requests wait in a queue while a leaf is being read, or while there is no room.
     assert!(bench.begin(name(A, 5), 5, addition()));
@@ -273,7 +273,7 @@ fn what_was_given_up_and_waits_behind_what_was_asked_for_later_does_nothing() {
 }
 
 #[test]
-fn what_was_given_up_is_put_on_record_once() {
+fn an_abandoned_request_is_recorded_once() {
     let mut bench = with_object();
     let batches = |bench: &Bench| bench.counter("journal_bytes");
     assert!(bench.begin_knowing(name(A, 900), 1, vec![(3, 800)], looks()));

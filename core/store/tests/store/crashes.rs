@@ -17,7 +17,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn what_was_answered_survives_crashes_at_any_time(
+    fn answered_writes_survive_crashes_at_any_time(
         seed in any::<u64>(),
         lives in prop::collection::vec(1u64..700, 1..6),
     ) {
@@ -32,7 +32,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_answered_of_objects_survives_them_too_and_is_done_once(
+    fn answered_object_requests_survive_crashes_and_are_executed_once(
         seed in any::<u64>(),
         lives in prop::collection::vec(1u64..1500, 1..6),
     ) {

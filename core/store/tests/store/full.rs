@@ -107,7 +107,7 @@ fn with_attributes(slots: u64) -> Bench {
 }
 
 #[test]
-fn what_was_overwritten_in_the_catalogue_takes_no_room_from_volumes_after_a_start() {
+fn overwritten_catalogue_nodes_take_no_room_from_volumes_after_a_start() {
     let mut bench = with_attributes(130);
     for index in 1..=60 {
         assert!(set(&mut bench, 2000 + index, 5 * index, vec![2; 1000]).is_ok());
@@ -122,7 +122,7 @@ fn what_was_overwritten_in_the_catalogue_takes_no_room_from_volumes_after_a_star
 }
 
 #[test]
-fn what_is_removed_on_a_full_disk_waits_for_slots_that_overwrites_hold() {
+fn a_removal_on_a_full_disk_waits_for_slots_that_overwrites_hold() {
     let mut bench = with_attributes(135);
     for chunk in 0..30 {
         bench.write(1000 + chunk, vec![data(16 * chunk, 16, chunk)]);

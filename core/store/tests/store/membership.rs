@@ -140,7 +140,7 @@ fn a_device_that_goes_out_has_missed_what_is_undecided_or_unconfirmed() {
 }
 
 #[test]
-fn what_was_missed_outlives_checkpoints_and_restarts_until_the_object_goes() {
+fn missed_blocks_stay_on_record_until_the_object_is_removed() {
     let mut bench = Bench::new(1).with_members();
     bench.prepare_at(1, 1, 500, 500);
     bench.adopt(membership(2, &[(OTHER, MemberState::Out, 2)]));
@@ -346,7 +346,7 @@ fn adopted_as_a_checkpoint_begins(mut bench: Bench, memberships: &[Membership], 
 }
 
 #[test]
-fn what_was_committed_just_before_this_device_was_found_to_be_out_stays() {
+fn a_commit_just_before_this_device_was_out_stays() {
     for ended in [false, true] {
         adopted_as_a_checkpoint_begins(Bench::new(1).with_members(), &[membership(4, &[(OWN, RETURNING, 3)])], ended);
     }

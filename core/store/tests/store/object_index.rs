@@ -37,7 +37,7 @@ fn at_rest() -> Bench {
 }
 
 #[test]
-fn what_is_in_leaves_is_read_when_it_is_asked_for_and_not_before() {
+fn leaves_are_read_only_when_asked_for() {
     let mut bench = at_rest();
     assert!(bench.counter("leaves_read") <= 1, "garbage collection reads one leaf at most");
     let leaves = bench.counter("index_leaves");
@@ -219,7 +219,7 @@ fn a_full_catalogue_refuses_to_grow_and_takes_overwrites_and_removals() {
 }
 
 #[test]
-fn what_volumes_were_promised_is_theirs() {
+fn slots_promised_to_volumes_are_kept_for_them() {
     let mut bench = Bench::new(1);
     let room = bench.store.free_blocks();
     assert_eq!(create(&mut bench, volume(7, room)), Ok(()));
@@ -254,7 +254,7 @@ fn a_device_without_objects_loses_nothing_to_them() {
 }
 
 #[test]
-fn what_a_removed_object_leaves_goes_bit_by_bit_whatever_happens_in_between() {
+fn remains_of_a_removed_object_are_swept_step_by_step_whatever_happens_in_between() {
     let mut bench = at_rest();
     let removed = ObjectRequest { commands: vec![command(ObjectId(1), Action::Remove, Vec::new(), Vec::new())] };
     let name = TransactionId { host: Generation(5), sequence: 5000 };
@@ -376,7 +376,7 @@ fn a_corrupt_leaf_of_a_removed_object_does_not_stop_garbage_collection() {
 }
 
 #[test]
-fn what_a_removed_object_left_goes_though_there_is_always_something_else_to_do() {
+fn remains_of_a_removed_object_are_swept_beside_constant_load() {
     let mut bench = two_at_rest();
     assert_eq!(get(&mut bench, 1999, 1), Ok(value(1, 1000).into()));
     for sequence in 2000.. {

@@ -268,7 +268,7 @@ fn an_aborted_intent_never_was_and_its_slots_come_back() {
 }
 
 #[test]
-fn what_a_write_brings_and_what_it_costs_is_counted() {
+fn bytes_and_costs_of_a_write_are_counted() {
     let mut bench = Bench::with_object(100);
     let count =
         |bench: &Bench| ["bytes_accepted", "disk_write_bytes", "disk_durable_writes"].map(|name| bench.counter(name));

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_abandoned_is_named_until_what_began_later_is_answered() {
+    fn an_abandoned_request_is_named_until_a_later_one_is_answered() {
         let mut window = window([4, 5, 6, 7]);
         window.abandon(5, 8);
         assert_eq!((window.named_by(7), window.named_by(8)), (vec![], vec![(5, 6)]));
@@ -145,7 +145,7 @@ mod tests {
 
     /// The settled mark passes both, and the message with the mark is lost.
     #[test]
-    fn one_that_is_abandoned_later_is_named_later_though_it_joins_another() {
+    fn a_request_abandoned_later_is_named_later_even_if_it_joins_another() {
         let mut window = window([4, 5]);
         window.abandon(5, 6);
         window.begin(7);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_begun_that_can_not_name_all_until_what_lies_between_ends() {
+    fn a_request_that_can_not_name_all_abandoned_ones_waits_for_those_between() {
         let most = limits::ABANDONED_MAX as u64;
         let mut window = window(1..=2 * most + 2);
         let next = 2 * most + 3;

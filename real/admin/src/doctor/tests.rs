@@ -225,7 +225,7 @@ fn silence(bed: &mut Bed, device: u16) {
 }
 
 #[test]
-fn nothing_is_found_where_nothing_is_wrong_and_everything_was_checked() {
+fn a_sound_array_has_no_findings_and_every_check_ran() {
     let diagnosis = sound().diagnosis();
     assert_eq!(diagnosis.findings(), [], "{diagnosis:#?}");
     assert_eq!((diagnosis.summary.not_checked, diagnosis.summary.is_healthy()), (0, true), "{diagnosis:#?}");

@@ -58,7 +58,7 @@ fn a_file_is_never_its_own_copy() {
 }
 
 #[test]
-fn what_a_mount_shows_of_the_copy_itself_is_left_out_and_all_else_copied() {
+fn a_copy_leaves_out_itself_as_shown_by_a_mount_and_nothing_else() {
     let scratch = Scratch::new("bound");
     for name in ["a", "b", "c", "inner/itself", "target"] {
         fs::create_dir_all(scratch.path("from").join(name)).expect("it is new");

@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_superuser_is_told_to_try_uses_no_folder_that_others_can_prepare() {
+    fn hints_for_the_superuser_use_no_folder_that_others_can_prepare() {
         let text = what_to_try("vol0", "nbd://127.0.0.1:10809/vol0", "braid-data");
         assert!(text.contains("as root") && !text.contains("/tmp"), "{text}");
     }

@@ -122,7 +122,7 @@ async fn serve(
 }
 
 #[test]
-fn what_one_host_writes_the_other_reads() {
+fn a_host_reads_writes_of_another() {
     let Some(array) = Array::new() else { return };
     let [one, other] = [0, 1].map(|host| array.path(host, "file"));
     let content: Vec<u8> = (0..1_500_001u32).map(|number| (number * 7 / 8) as u8).collect();

@@ -58,7 +58,7 @@ fn a_mount_that_never_ran_is_unmounted() {
 }
 
 #[test]
-fn what_can_not_be_mounted_is_refused() {
+fn unsuitable_mount_points_are_refused() {
     let Some(array) = Array::new() else { return };
     let refused = |directory: &Path, name: &str| {
         mount(directory, name, files_of_nobody()).map(drop).expect_err("it can't be mounted")

@@ -123,7 +123,7 @@ fn a_client_that_leaves_gets_what_it_had_asked_for() {
 }
 
 #[test]
-fn what_a_client_asked_for_is_abandoned_when_it_closes_its_connection() {
+fn requests_of_a_client_are_abandoned_when_it_closes_its_connection() {
     let server = start();
     let mut closing = Client::open(&server.address, "stuck");
     closing.request(READ, 1, 0, 512);
@@ -134,7 +134,7 @@ fn what_a_client_asked_for_is_abandoned_when_it_closes_its_connection() {
 }
 
 #[test]
-fn what_waits_is_abandoned_when_its_client_is_gone_even_if_the_server_has_stopped_reading() {
+fn waiting_requests_are_abandoned_when_their_client_is_gone_even_if_the_server_has_stopped_reading() {
     let stall_timeout = Duration::from_millis(200);
     let server = Running::start(Settings { requests_max: 2, stall_timeout, ..Settings::default() });
     let mut gone = Client::open(&server.address, "stuck");
@@ -147,7 +147,7 @@ fn what_waits_is_abandoned_when_its_client_is_gone_even_if_the_server_has_stoppe
 }
 
 #[test]
-fn what_a_client_asked_for_is_abandoned_before_others_of_its_export_are_served() {
+fn requests_of_a_gone_client_are_abandoned_before_others_of_its_export_are_served() {
     // The server has stopped reading from the first client, and so does not notice that it is gone.
     let server = Running::start(Settings { requests_max: 2, ..Settings::default() });
     let mut gone = Client::open(&server.address, "stuck");

@@ -83,7 +83,7 @@ fn pending_requests_fail_when_the_server_ends() {
 }
 
 #[test]
-fn what_is_no_server_is_not_taken_for_one() {
+fn a_peer_that_is_no_server_is_refused() {
     let address = Address::Unix(scratch("no-server"));
     let Address::Unix(path) = &address else { unreachable!("just made") };
     let listener = std::os::unix::net::UnixListener::bind(path).unwrap();

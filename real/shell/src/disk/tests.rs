@@ -87,7 +87,7 @@ fn pattern(offset: u64, length: usize) -> Vec<u8> {
 const DONE: DiskResult = DiskResult::Done(Ok(()));
 
 #[test]
-fn what_was_written_is_read_whatever_the_buffers_look_like() {
+fn written_bytes_are_read_back_whatever_the_buffers_look_like() {
     for_each_way(&[], async |_, engine| {
         let bytes = pattern(0, 64 * BLOCK);
         let aligned = {
@@ -330,7 +330,7 @@ proptest! {
 
     /// A write that the kernel completes only in part is continued where it stopped, at any position.
     #[test]
-    fn what_is_left_of_a_short_write_is_its_end(lengths in prop::collection::vec(1..2000_usize, 1..6), share in 1..1000_usize) {
+    fn the_rest_of_a_short_write_is_its_end(lengths in prop::collection::vec(1..2000_usize, 1..6), share in 1..1000_usize) {
         let scratch = Scratch::new(&[]);
         let disk = scratch.open(false);
         let whole = pattern(0, lengths.iter().sum());

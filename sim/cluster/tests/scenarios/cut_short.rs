@@ -125,7 +125,7 @@ fn a_small_write_waits_until_its_stripe_is_resynchronised() {
 }
 
 #[test]
-fn what_is_whole_is_not_recomputed() {
+fn consistent_stripes_are_not_recomputed() {
     for ordering in [Ordering::Timestamp, Ordering::DeviceLock] {
         let (mut array, a, _) = array(ordering, Atomicity::Consistent);
         let write = array.write(a, 0, BLOCK);

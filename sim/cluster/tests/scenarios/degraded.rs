@@ -55,7 +55,7 @@ fn use_all(array: &mut Cluster, a: HostSlot, b: HostSlot) {
 }
 
 #[test]
-fn all_goes_on_while_a_device_is_out_and_while_it_returns_and_it_has_everything_when_it_is_in() {
+fn users_go_on_while_a_device_is_out_or_returns_and_it_is_complete_when_in() {
     for ordering in KEPT_APART {
         for (layout, devices, unit) in LAYOUTS {
             for victim in [0, devices as u16 - 1] {

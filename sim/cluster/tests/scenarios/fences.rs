@@ -59,7 +59,7 @@ fn read_then_lose(layout: &str, devices: usize, ordering: Ordering, lacking: u16
 }
 
 #[test]
-fn what_was_read_after_a_fence_stands_when_the_device_dies_that_lacked_the_write() {
+fn a_read_after_a_fence_stands_when_the_device_dies_that_lacked_the_write() {
     for ordering in KEPT_APART {
         for lacking in [0, 1] {
             read_then_lose("raid1:2", 2, ordering, lacking);

@@ -70,7 +70,7 @@ fn read(array: &mut Cluster, host: HostSlot, file_system: &FileSystem, handle: F
 }
 
 #[test]
-fn what_one_host_writes_another_reads() {
+fn hosts_read_writes_of_each_other() {
     let (mut array, file_system, _) = array();
     let (a, b) = (file_system.add_host(&mut array), file_system.add_host(&mut array));
     let inode = made(&mut array, a, &file_system, "a");
@@ -84,7 +84,7 @@ fn what_one_host_writes_another_reads() {
 }
 
 #[test]
-fn nothing_is_lost_when_the_server_dies() {
+fn files_survive_the_death_of_the_server() {
     let (mut array, file_system, server) = array();
     let a = file_system.add_host(&mut array);
     let inode = made(&mut array, a, &file_system, "a");

@@ -126,7 +126,7 @@ fn a_disk_with_a_past_takes_no_slot() {
 }
 
 #[test]
-fn what_can_not_be_is_refused_in_words() {
+fn impossible_changes_of_devices_are_refused_in_words() {
     let (mut array, a, _) = filled_array_by(Ordering::Timestamp);
     let admin_error = |outcome: HostOutcome| match outcome {
         Err(HostError::AdminError(admin_error)) => admin_error,

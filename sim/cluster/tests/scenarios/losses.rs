@@ -182,7 +182,7 @@ fn a_dead_device_on_which_nothing_lies_keeps_no_other_one_out() {
 
 /// Two disks of a longer ring are gone, and some stripes lie on both: the operator gives these up.
 #[test]
-fn what_two_disks_of_a_longer_ring_had_alone_is_given_up_and_the_rest_heals() {
+fn units_only_on_two_lost_disks_of_a_ring_are_given_up_and_the_rest_heals() {
     let layouts = [("raid5:2+1", 5), ("raid1:2", 4)];
     for ((layout, devices), at_once) in layouts.into_iter().flat_map(|layout| [(layout, false), (layout, true)]) {
         let (mut array, a, b) = array_of(Options::calm(layout, devices, 1, 20));

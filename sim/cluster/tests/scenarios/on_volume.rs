@@ -335,7 +335,7 @@ fn ended(array: &mut Cluster, op: OpId) -> Option<HostOutcome> {
 }
 
 #[test]
-fn what_guests_have_answered_survives_devices_and_hosts() {
+fn answers_of_guests_survive_deaths_of_devices_and_hosts() {
     let mut seen = (0, 0, 0);
     for seed in 1..=6 {
         let mut rng = Rng::new(seed);

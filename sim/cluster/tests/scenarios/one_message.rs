@@ -102,7 +102,7 @@ fn the_order_of_a_hosts_writes_holds_though_its_clock_leaps_and_comes_back() {
 }
 
 #[test]
-fn what_needs_no_unavailable_device_is_read_at_once_though_whole_stripes_were_being_written() {
+fn reads_without_unavailable_devices_are_served_at_once_beside_writes_of_whole_stripes() {
     let (mut array, a, b) = array();
     lose(&mut array, 4);
     // Without device 4, the array can't serve without device 0 either.
@@ -151,7 +151,7 @@ fn a_clock_that_leaps_ahead_and_comes_back_delays_no_write_of_whole_stripes() {
 }
 
 #[test]
-fn nothing_comes_of_a_late_copy_of_a_write_that_was_retracted_before_its_device_restarted() {
+fn a_late_copy_of_a_retracted_write_has_no_effect_after_a_restart() {
     let (mut array, a, b) = array();
     lose(&mut array, 4);
     // The stamps of this write are not reserved anywhere: the array was idle.

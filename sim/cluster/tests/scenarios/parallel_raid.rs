@@ -276,7 +276,7 @@ fn a_partial_may_overtake_its_column_by_less_than_a_second_or_by_more() {
 }
 
 #[test]
-fn nothing_comes_of_a_partial_of_an_earlier_epoch() {
+fn a_partial_parity_of_an_earlier_epoch_has_no_effect() {
     for (sender, gone) in [(DATA, 3), (READER, 1), (DATA, 1)] {
         let (mut array, a, b) = array();
         treat_partials(&mut array, sender, PARITY, Verdict::Delay(Duration::from_secs(8)));

@@ -62,7 +62,7 @@ fn with_two_devices_away_for_two_minutes_they_wait_and_then_succeed() {
 }
 
 #[test]
-fn they_wait_for_the_monitor_and_for_a_lock_server() {
+fn patient_requests_wait_for_the_monitor_and_for_a_lock_server() {
     for ordering in [Ordering::ServerLock, Ordering::CallbackLock] {
         let (mut array, _, b) = filled_array_by(ordering);
         array.crash(LOCK_SERVER);

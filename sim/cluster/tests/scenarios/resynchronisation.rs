@@ -123,7 +123,7 @@ fn a_device_that_fails_again_during_its_resync_begins_again() {
 }
 
 #[test]
-fn what_was_brought_last_is_there_when_the_device_goes_the_moment_it_is_in() {
+fn the_last_resynchronised_blocks_are_there_when_the_device_dies_once_it_is_in() {
     for after in [0, 1, 2, 5, 20] {
         let (mut array, a, b) = long_list(Ordering::Timestamp);
         // The device receives no commit until the monitor has it as in.

@@ -191,7 +191,7 @@ fn a_server_that_begins_asks_for_what_its_shard_has_not_received() {
 }
 
 #[test]
-fn nobody_hears_that_a_file_system_is_full_while_a_server_is_silent() {
+fn no_mount_hears_that_a_file_system_is_full_while_a_server_is_silent() {
     let mut play = play(3, Protocol::OnePhase);
     let (_, handle) = play.file();
     play.crash(2);

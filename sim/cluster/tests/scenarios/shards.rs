@@ -218,7 +218,7 @@ fn names_move_between_shards_and_replace_others() {
 }
 
 #[test]
-fn what_is_made_in_another_shard_inherits_from_its_directory() {
+fn an_inode_in_another_shard_inherits_from_its_directory() {
     let mut play = play(2, Protocol::OnePhase);
     let change = AttributeChange { mode: Some(0o2755), gid: Some(77), ..AttributeChange::default() };
     assert!(play.run(FileCommand::SetAttributes { inode: ROOT, change }).is_ok());
@@ -431,7 +431,7 @@ fn a_late_request_of_a_transaction_that_was_aborted_is_not_done() {
 }
 
 #[test]
-fn what_is_undecided_stays_locked_when_its_coordinator_has_restarted() {
+fn undecided_names_stay_locked_when_their_coordinator_has_restarted() {
     for protocol in Protocol::ALL {
         let mut play = play(2, protocol);
         let other = play.system.add_host(&mut play.array);
@@ -511,7 +511,7 @@ fn a_late_request_that_was_refused_is_not_done() {
 }
 
 #[test]
-fn what_is_in_a_directory_is_not_said_before_the_directory_is_made() {
+fn entries_of_a_directory_are_not_reported_before_it_is_created() {
     for protocol in [Protocol::PresumeCommit, Protocol::EarlyPrepare] {
         let mut play = play(2, protocol);
         let moved = play.made(ROOT, "moved", NewInode::Regular);
@@ -632,7 +632,7 @@ fn a_lookup_waits_for_what_another_server_has_committed() {
 }
 
 #[test]
-fn what_one_server_has_told_another_one_outlives_it() {
+fn messages_between_servers_outlive_their_sender() {
     let mut play = play(2, Protocol::OnePhase);
     let x = play.made(ROOT, "x", NewInode::Regular);
     let mode_of = |play: &mut Play| play.lookup(ROOT, "x").map(|found| found.mode);

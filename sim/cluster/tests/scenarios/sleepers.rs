@@ -231,7 +231,7 @@ fn an_array_goes_on_at_once_when_all_its_clocks_were_ahead_and_are_set_right() {
 }
 
 #[test]
-fn what_a_host_left_when_all_clocks_were_ahead_is_resolved_when_they_are_right() {
+fn writes_left_while_all_clocks_were_ahead_are_resolved_when_they_are_right() {
     for ordering in [Ordering::Timestamp, Ordering::ServerLock] {
         let (mut array, a, b) = filled_array_by(ordering);
         step_all(&mut array, 3_600_000_000_000);

@@ -132,7 +132,7 @@ fn a_device_that_the_monitor_cannot_reach_serves_the_previous_owner_until_its_le
 }
 
 #[test]
-fn what_was_under_way_takes_effect_before_the_answer_or_never() {
+fn writes_under_way_take_effect_before_the_take_over_is_answered_or_never() {
     for ordering in KEPT_APART {
         for (layout, devices, both) in LAYOUTS {
             for late in [vec![both[0]], vec![both[1]], both.to_vec()] {

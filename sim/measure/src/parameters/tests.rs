@@ -27,7 +27,7 @@ fn any_parameter_can_be_set() {
 }
 
 #[test]
-fn what_can_not_be_is_refused_with_what_can() {
+fn impossible_parameters_are_refused_with_the_possible_ones() {
     let baseline = baseline();
     for (assignment, advice) in [
         ("system.hosts", "write KEY=VALUE"),

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_power_takes_back_is_as_hurt_as_it_was() {
+    fn blocks_that_a_loss_of_power_reverts_are_as_damaged_as_before() {
         let (mut back, mut kept) = (false, false);
         for seed in 0..64 {
             let mut disk = disk(seed);

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_to_leave_the_cache_is_shown_until_power_fails_and_no_sync_covers_it() {
+    fn a_failed_writeback_is_read_until_a_loss_of_power_and_covered_by_no_sync() {
         for durable in [false, true] {
             let mut disk = disk();
             disk.set_cached();

@@ -218,7 +218,7 @@ fn on_an_array_that_is_there_only_a_volume_of_its_own_is_touched() {
 }
 
 #[test]
-fn what_can_not_be_measured_is_refused_and_nothing_is_made() {
+fn a_bench_that_can_not_measure_is_refused_and_creates_nothing() {
     let scratch = Scratch::new();
     let refused = [
         (&["--block", "5000"][..], 2, "bad-size", "4 KiB"),
@@ -265,7 +265,7 @@ fn an_interrupt_ends_it_and_everything_it_has_made() {
 }
 
 #[test]
-fn one_that_is_killed_takes_its_processes_with_it() {
+fn a_bench_that_is_killed_takes_its_processes_with_it() {
     let scratch = Scratch::new();
     let (bench, pids) = endless(&scratch, &LONG);
     drop(bench);

@@ -45,7 +45,7 @@ fn a_killed_host_stops_the_others_for_no_longer_than_its_lease() {
 }
 
 #[test]
-fn everything_killed_at_once_comes_back_with_every_acknowledged_write() {
+fn all_acknowledged_writes_survive_a_kill_of_all_processes() {
     let mut array = Array::small();
     // Writes within a block, over two units, and over several stripes: each must be found entirely or not at all.
     for (cells, cell_bytes) in [(300, 3000), (100, 70_000), (40, 700_000)] {

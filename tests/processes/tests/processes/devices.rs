@@ -115,7 +115,7 @@ fn a_spare_takes_the_place_of_a_device_that_stays_out() {
 }
 
 #[test]
-fn what_can_not_be_is_refused_and_a_device_that_was_taken_out_is_let_in_again() {
+fn impossible_changes_are_refused_and_a_failed_device_is_readmitted() {
     let array = Array::small();
     let elsewhere = array.scratch().text("other.braid");
     let uuid = "0c5f3b1e-52a1-4d6e-9d5e-4a3b2c1d0e0f";

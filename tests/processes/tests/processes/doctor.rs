@@ -57,7 +57,7 @@ fn set_mode(path: &Path, mode: u32) {
 }
 
 #[test]
-fn nothing_is_wrong_with_a_sound_array_and_all_of_it_is_checked() {
+fn the_doctor_checks_all_of_a_sound_array_and_finds_nothing() {
     let array = Array::up(&[&SMALL[..], &["--fs", "home"]].concat());
     array.braid(&["volume", "create", "locked", "--size", "1MiB", "--ordering", "server-lock"]).done();
     array.await_status("all serves", |status| {

@@ -222,7 +222,7 @@ fn when_up_itself_dies_the_other_hosts_wait_for_the_next_one() {
 }
 
 #[test]
-fn everything_killed_while_a_device_is_out_comes_back_with_every_acknowledged_write() {
+fn all_acknowledged_writes_survive_a_kill_of_all_processes_while_a_device_is_out() {
     let mut array = Array::small();
     let (host, other) = array.host();
     let load = Load::start(Plan { hosts_may_go: true, apart: false, ..plan(&[&array.nbd(), &other]) });

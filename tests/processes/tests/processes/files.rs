@@ -275,7 +275,7 @@ fn programs_on_two_mounts_use_the_same_files_concurrently() {
 }
 
 #[test]
-fn nothing_acknowledged_is_lost_when_the_metadata_server_is_killed() {
+fn acknowledged_changes_of_files_survive_a_kill_of_the_metadata_server() {
     let array = array();
     let (files, done) = (mount(&array), AtomicBool::new(false));
     let acknowledged = AtomicU64::new(0);

@@ -123,7 +123,7 @@ async fn times_out<T>(deadline: Duration, call: impl Future<Output = Result<T, E
 const ROUNDS: u32 = 200;
 
 #[test]
-fn what_a_dropped_future_has_asked_happens_once_or_not_at_all() {
+fn a_request_of_a_dropped_future_happens_once_or_not_at_all() {
     let array = Array::small();
     wait(async {
         let library = connect(array.dir()).await;

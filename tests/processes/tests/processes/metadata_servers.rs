@@ -196,7 +196,7 @@ fn error_of(child: Child) -> Option<String> {
 }
 
 #[test]
-fn one_of_two_creations_at_the_same_time_succeeds_and_nothing_else_remains() {
+fn of_two_creations_at_once_one_succeeds_and_leaves_no_remains() {
     let array = Array::up(&ROOM);
     for pause in [0, 50, 300] {
         let first = creating(&array);

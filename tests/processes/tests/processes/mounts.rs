@@ -265,7 +265,7 @@ fn two_folders_show_the_same_files() {
 }
 
 #[test]
-fn what_can_not_be_mounted_is_refused() {
+fn unsuitable_mount_points_are_refused() {
     let Some(mut mounts) = Mounts::new() else { return };
     let full = mounts.array.scratch().path("full");
     fs::create_dir_all(full.join("inside")).expect("it is new");
@@ -526,7 +526,7 @@ fn servers_are_killed(mounts: Mounts, shards: usize) {
 }
 
 #[test]
-fn nobody_gets_the_privileges_of_another_owner() {
+fn no_user_gets_the_privileges_of_another_owner() {
     let Some(mounts) = Mounts::new() else { return };
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root can be another user");

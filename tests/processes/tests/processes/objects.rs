@@ -18,7 +18,7 @@ fn objects_and_attributes_are_used_from_the_shell() {
     attributes_are_set_and_compared(&array);
     lists_come_in_parts(&array);
     what_can_not_be_is_refused(&array);
-    whoever_waits_is_told(&array);
+    waiters_are_told(&array);
     attributes_are_kept_on_an_attribute_volume(&array);
 }
 
@@ -128,7 +128,7 @@ fn what_can_not_be_is_refused(array: &Array) {
     array.braid(&["attr", "add", "4:3", "1.1"]).refused(1, "overflow");
 }
 
-fn whoever_waits_is_told(array: &Array) {
+fn waiters_are_told(array: &Array) {
     array.braid(&["attr", "set", "4:3", "2.1", "old"]).done();
     array.braid(&["attr", "wait", "4:3", "2.1", "--timeout", "0s"]).refused(1, "unchanged");
     let dir = array.dir().to_path_buf();

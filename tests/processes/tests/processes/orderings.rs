@@ -56,7 +56,7 @@ fn several_lock_servers_share_the_work() {
 }
 
 #[test]
-fn everything_in_one_process_locks_as_well() {
+fn an_array_in_one_process_uses_lock_servers_as_well() {
     go_round(&["callback-lock", "server-lock"], &["--in-process"]);
 }
 

@@ -206,7 +206,7 @@ impl Kill {
 }
 
 #[test]
-fn nothing_acknowledged_is_lost_when_servers_are_killed() {
+fn acknowledged_changes_survive_kills_of_two_metadata_servers() {
     let mut array = array();
     let mounts = [mount(&array), mount(&array)];
     for directory in ["/left", "/right"] {
@@ -324,7 +324,7 @@ fn a_server_of_a_shard_that_is_started_by_hand_is_found_at_its_address() {
 }
 
 #[test]
-fn what_needs_several_servers_is_refused_with_one() {
+fn options_for_several_servers_are_refused_with_one() {
     let array = Array::up(&["--size", "256MiB", "--volume", "vol0:1MiB"]);
     array.braid(&["fs", "create", NAME, "--placement", "spread"]).refused(2, "one-server");
     array.braid(&["fs", "create", NAME, "--servers", "9"]).refused(2, "bad-servers");

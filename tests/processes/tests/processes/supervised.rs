@@ -37,7 +37,7 @@ fn the_status_is_the_command_s() {
 }
 
 #[test]
-fn what_a_command_has_started_ends_with_the_program_that_runs_it() {
+fn processes_started_by_a_command_end_with_it() {
     let array = array();
     for (script, terminal) in [(TICKS, false), (TICKS_ABANDONED, false), (TICKS, true)] {
         for (how, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::KILL, 128 + 9)] {

@@ -50,7 +50,7 @@ fn act() -> impl Strategy<Value = Act> {
 
 proptest! {
     #[test]
-    fn both_sides_come_to_hold_the_same(
+    fn source_and_target_hold_the_same_in_the_end(
         which in 0usize..5, acts in prop::collection::vec(act(), 0..12), out in prop::option::of(0u16..8),
     ) {
         let volume = moving(which);

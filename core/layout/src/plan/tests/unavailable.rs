@@ -370,7 +370,7 @@ fn a_lost_block_written_in_part_takes_its_whole_row() {
 }
 
 #[test]
-fn what_is_read_for_itself_and_for_a_neighbour_is_read_once() {
+fn a_unit_needed_for_itself_and_for_a_neighbour_is_read_once() {
     // Unit 0 from row 12 on, and unit 1 up to row 14.
     let plan = ReadPlan::new(&raid5(), &lost(&[0]), 12 * BLOCK, 18 * BLOCK).unwrap();
     let reading = |position| share(position, &[], &[(12, 4)]);

@@ -60,7 +60,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn what_changes_is_written_with_its_redundancy(
+    fn changed_units_are_written_with_their_redundancy(
         layout in layouts(),
         (start, count) in (0..BLOCKS - 1, 1u64..33),
         changed in prop::collection::btree_set(0..BLOCKS, 0..6),
