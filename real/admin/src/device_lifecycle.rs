@@ -14,7 +14,7 @@
 //! monitor is told of it: therefore the file of every disk that the membership names is known.
 
 use crate::device_file::{self, DeviceFile, Expected, UNASSIGNED};
-use crate::disk_facts::{ANSWER_WAIT, DiskFacts, answer_of};
+use crate::disk_facts::{ANSWER_WAIT, DiskFacts, DiskIdentity, answer_of};
 use crate::failure::Failure;
 use crate::volume_hold::{self, Ended, Judge, Questions, Subject};
 use braid_base::units::format_size;
@@ -180,6 +180,11 @@ pub fn prepare(folder: &ArrayFolder, description: &ArrayDescription, wanted: &Ne
         return Ok(known);
     }
     let file = path.strip_prefix(folder.absolute()).map_or(path.clone(), Path::to_path_buf);
+    let is_disk = || path.extension().is_some_and(|name| name == "braid") || DeviceFile::open_to_look(&path).is_ok();
+    if wanted.overwrite && path.is_file() && path.starts_with(folder.absolute()) && !is_disk() {
+        let message = format!("{} is a file of the array itself, and no disk", path.display());
+        return Err(Failure::failed("file-of-array", message).hint("name a file or disk elsewhere"));
+    }
     if path.exists() && !wanted.overwrite {
         let found = look_at(&path, description.array)?;
         let superblock = found.superblock();
@@ -478,9 +483,11 @@ fn forget_spare(folder: &ArrayFolder, disk: DiskId) -> Result<(), Failure> {
 
 /// The disk at `path`, if it is a spare, or is being added. The disk of a device is refused.
 fn known_at(folder: &ArrayFolder, description: &ArrayDescription, path: &Path) -> Result<Option<DiskEntry>, Failure> {
+    let identity = DiskIdentity::of(path);
     let same = |other: PathBuf| {
         let canonical = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-        canonical(&other) == canonical(path)
+        let overlaps = identity.zip(DiskIdentity::of(&other)).is_some_and(|(one, other)| one.overlaps(&other));
+        overlaps || canonical(&other) == canonical(path)
     };
     let absolute = folder.absolute();
     if let Some(spare) = description.spares.iter().find(|spare| same(spare.path(&absolute))) {
@@ -593,6 +600,11 @@ mod tests {
         std::fs::write(dir.join("device-1.braid"), "").unwrap();
         let overwrite = NewDisk { overwrite: true, ..new_disk(Some(dir.join("./device-1.braid"))) };
         assert_eq!(code(&overwrite), "disk-in-use");
+        std::fs::hard_link(dir.join("device-1.braid"), dir.join("other.braid")).unwrap();
+        assert_eq!(code(&NewDisk { overwrite: true, ..new_disk(Some(dir.join("other.braid"))) }), "disk-in-use");
+        let notes = NewDisk { overwrite: true, ..new_disk(Some(dir.join("notes"))) };
+        assert_eq!(code(&notes), "file-of-array");
+        assert_eq!(std::fs::read(dir.join("notes")).unwrap(), b"something");
         assert_eq!(code(&NewDisk { size: Some(1 << 20), ..new_disk(Some(dir.join("small"))) }), "device-too-small");
         assert_eq!(code(&new_disk(Some("spare".into()))), "no-such-disk");
         let by_link =

@@ -41,7 +41,7 @@ const BLKID: &str = "/usr/sbin/blkid";
 const AMBIVALENT: i32 = 8;
 
 /// What leaves these bytes there.
-const MARKS: [(u64, &[u8], &str); 20] = [
+const MARKS: [(u64, &[u8], &str); 22] = [
     (512, b"EFI PART", "a partition table (GPT)"),
     (4096, b"EFI PART", "a partition table (GPT)"),
     (1080, &[0x53, 0xef], "a file system (ext2, ext3 or ext4)"),
@@ -54,6 +54,8 @@ const MARKS: [(u64, &[u8], &str); 20] = [
     (82, b"FAT32", "a file system (FAT)"),
     (32_769, b"CD001", "a file system (ISO 9660)"),
     (0, b"hsqs", "a file system (squashfs)"),
+    (0, b"QFI\xfb", "the image of a disk (qcow2)"),
+    (0, b"SQLite format 3\0", "a database (SQLite)"),
     (0, b"LUKS\xba\xbe", "an encrypted disk (LUKS)"),
     (512, b"LABELONE", "a physical volume (LVM)"),
     (24, b"LVM2", "a physical volume (LVM)"),
@@ -150,6 +152,43 @@ fn block_device(number: u64) -> (&'static str, Option<String>) {
     ("disk", text("device/model"))
 }
 
+/// What tells whether two paths lead to the same bytes: a file by its file system and inode, also that behind a loop device, and a disk by its
+/// number. A part of it is named by the number of the partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskIdentity {
+    whole: (u64, u64),
+    part: Option<u64>,
+}
+
+impl DiskIdentity {
+    /// None if nothing is there.
+    pub fn of(path: &Path) -> Option<DiskIdentity> {
+        let found = path.metadata().ok()?;
+        if !found.file_type().is_block_device() {
+            return Some(DiskIdentity { whole: (found.dev(), found.ino()), part: None });
+        }
+        let number = found.rdev();
+        let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+        let own = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+        let part = own.join("partition").exists().then_some(number);
+        let disk = if part.is_some() { own.canonicalize().ok()?.parent()?.to_path_buf() } else { own };
+        let text = |name: &str| std::fs::read_to_string(disk.join(name)).ok();
+        let behind = text("loop/backing_file").and_then(|file| Path::new(file.trim_end_matches('\n')).metadata().ok());
+        let listed = text("dev").and_then(|number| {
+            let (major, minor) = number.trim().split_once(':')?;
+            Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
+        });
+        let whole = behind.map_or((0, listed.unwrap_or(number)), |file| (file.dev(), file.ino()));
+        Some(DiskIdentity { whole, part })
+    }
+
+    /// True if what is written to one shows in the other.
+    pub fn overlaps(&self, other: &DiskIdentity) -> bool {
+        let is_other_part = self.part.zip(other.part).is_some_and(|(one, other)| one != other);
+        self.whole == other.whole && !is_other_part
+    }
+}
+
 /// What `blkid` finds at any place of a disk; none if that is nothing, or there is no such program.
 fn probed(path: &Path) -> Option<String> {
     let asked = Command::new(BLKID).args(["-p", "-o", "export", "--"]).arg(path).output().ok()?;
@@ -202,6 +241,27 @@ mod tests {
             assert_eq!(content(&with(offset + 1, mark)), None, "{what}");
         }
         assert_eq!(content(&[]), None);
+    }
+
+    #[test]
+    fn a_disk_overlaps_with_itself_and_its_partitions_and_not_with_others() {
+        let disk = |number, part| DiskIdentity { whole: (0, number), part };
+        for (one, other, overlaps) in [
+            (disk(1, None), disk(1, None), true),
+            (disk(1, None), disk(1, Some(7)), true),
+            (disk(1, Some(7)), disk(1, Some(7)), true),
+            (disk(1, Some(7)), disk(1, Some(8)), false),
+            (disk(1, None), disk(2, None), false),
+        ] {
+            assert_eq!((one.overlaps(&other), other.overlaps(&one)), (overlaps, overlaps), "{one:?} {other:?}");
+        }
+        let names =
+            ["", "-link"].map(|name| std::env::temp_dir().join(format!("braid-same{name}-{}", std::process::id())));
+        std::fs::write(&names[0], "some").expect("there is room");
+        std::fs::hard_link(&names[0], &names[1]).expect("it is new");
+        let found = names.each_ref().map(|name| DiskIdentity::of(name).expect("it is there"));
+        assert!(found[0].overlaps(&found[1]) && DiskIdentity::of(Path::new("/nowhere")).is_none());
+        names.iter().for_each(|name| std::fs::remove_file(name).expect("it is there"));
     }
 
     #[test]

@@ -84,7 +84,7 @@ async fn copy_tree(
     seen: &Arc<FileSystems>,
 ) -> Result<(), Failure> {
     let (mut directories, mut copies) = (vec![(from, to, found)], JoinSet::new());
-    let (mut targets, mut itself) = (Targets::default(), None);
+    let (mut targets, mut itself, mut created) = (Targets::default(), None, Vec::new());
     let mut spare = |copied: Result<(), Failure>| match copied {
         Err(failure) if ["into-itself", "same-file"].contains(&failure.code.as_str()) => {
             let message = format!("{}; everything else was copied", failure.message);
@@ -100,7 +100,9 @@ async fn copy_tree(
         }
         // It is listed first, so that what is created in it meanwhile is not copied.
         let names = from.list().await.map_err(|failure| failure.of(&from))?;
-        to.create_directory(found.mode).await.map_err(|failure| failure.of(&to))?;
+        if to.create_directory().await.map_err(|failure| failure.of(&to))? {
+            created.push((to.clone(), found.mode));
+        }
         let made = to.look(true, seen).await?.identity;
         if made.is_same(&found.identity) {
             spare(Err(into_itself(&from)))?;
@@ -127,6 +129,10 @@ async fn copy_tree(
     }
     while let Some(copied) = copies.join_next().await {
         spare(joined(Some(copied)))?;
+    }
+    // When all is in it: its owner may not be allowed to change it.
+    for (to, mode) in created.into_iter().rev() {
+        to.set_permissions(mode).await.map_err(|failure| failure.of(&to))?;
     }
     itself.map_or(Ok(()), Err)
 }

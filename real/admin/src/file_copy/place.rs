@@ -6,12 +6,15 @@ use crate::failure::Failure;
 use braid_base::{ArrayId, quoting};
 use braid_client::{FileType, Files, FilesError, Metadata, OpenOptions};
 use std::ffi::OsString;
-use std::os::unix::fs::MetadataExt;
+use std::fs::Permissions;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 /// The bits of a mode that are copied. A copy belongs to whoever makes it, so programs in it must not run as their owner or group.
 const COPIED: u16 = 0o1777;
+/// The mode of a directory that is being filled.
+const OWNER_ONLY: u16 = 0o700;
 /// The unit of `st_blocks`.
 const SECTOR_BYTES: u64 = 512;
 
@@ -157,17 +160,28 @@ impl Place {
         Ok(names)
     }
 
-    pub async fn create_directory(&self, mode: u16) -> Result<(), Failure> {
+    /// Creates a directory, which only its owner may enter until it has its permissions. False if it is there already.
+    pub async fn create_directory(&self) -> Result<bool, Failure> {
         match self {
-            Place::Local(path) => match std::fs::create_dir(path) {
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
-                outcome => Ok(outcome?),
+            Place::Local(path) => match std::fs::DirBuilder::new().mode(OWNER_ONLY.into()).create(path) {
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && path.is_dir() => return Ok(false),
+                outcome => outcome?,
             },
             Place::Mounted(MountedPlace { files, path, .. }) => match files.create_dir(path).await {
-                Err(FilesError::Exists) if files.metadata(path).await?.is_dir() => Ok(()),
-                Ok(()) => Ok(files.set_permissions(path, mode).await?),
-                outcome => Ok(outcome?),
+                Err(FilesError::Exists) if files.metadata(path).await?.is_dir() => return Ok(false),
+                outcome => {
+                    outcome?;
+                    self.set_permissions(OWNER_ONLY).await?;
+                }
             },
+        }
+        Ok(true)
+    }
+
+    pub async fn set_permissions(&self, mode: u16) -> Result<(), Failure> {
+        match self {
+            Place::Local(path) => Ok(std::fs::set_permissions(path, Permissions::from_mode(mode.into()))?),
+            Place::Mounted(MountedPlace { files, path, .. }) => Ok(files.set_permissions(path, mode).await?),
         }
     }
 

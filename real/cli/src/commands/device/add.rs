@@ -43,7 +43,7 @@ pub struct Arguments {
     /// Overwrite an existing file or disk
     #[arg(long)]
     overwrite: bool,
-    /// Overwrite it although it has a partition table or a file system
+    /// Overwrite it although it has a partition table, a file system, or a disk of another array
     #[arg(long, requires = "overwrite")]
     yes: bool,
 }
@@ -51,8 +51,9 @@ pub struct Arguments {
 /// Adds the device.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let Arguments { path, size, domain, spare, overwrite, yes } = arguments;
-    overwriting::confirm(path.as_deref(), overwrite, yes)?;
     let array = Array::of(common.folder());
+    let own = array.folder().describe().ok().map(|described| described.array);
+    overwriting::confirm(path.as_deref(), overwrite, yes, own)?;
     let new = NewDevice { path, size, overwrite };
     let (id, disk) = match spare {
         true => (None, array.add_spare(new).await?),

@@ -32,7 +32,7 @@ pub struct Arguments {
     /// Overwrite an existing file or disk
     #[arg(long)]
     overwrite: bool,
-    /// Overwrite it although it has a partition table or a file system
+    /// Overwrite it although it has a partition table, a file system, or a disk of another array
     #[arg(long, requires = "overwrite")]
     yes: bool,
 }
@@ -40,7 +40,7 @@ pub struct Arguments {
 /// Creates the device.
 pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let Arguments { file, size, array_id: array, id, overwrite, yes } = arguments;
-    overwriting::confirm(Some(&file), overwrite, yes)?;
+    overwriting::confirm(Some(&file), overwrite, yes, Some(array))?;
     creation::check_device_size("--size", size)?;
     device_file::create(&file, &StoreConfig { array, device: DeviceId(id), size }, overwrite)?;
     report::done(

@@ -43,7 +43,7 @@ pub struct Arguments {
     /// Overwrite an existing file or disk
     #[arg(long, conflicts_with = "with_spare")]
     overwrite: bool,
-    /// Overwrite it although it has a partition table or a file system
+    /// Overwrite it although it has a partition table, a file system, or a disk of another array
     #[arg(long, requires = "overwrite")]
     yes: bool,
     /// Accept the loss of data that can't be reconstructed: of volumes without redundancy, and, if the device is dead, of stripes that
@@ -72,8 +72,9 @@ fn old_file(previous: &Path, when: &str) -> String {
 /// Replaces the disk.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let Arguments { device: id, path, with_spare, size, overwrite, yes, lose, wait } = arguments;
-    overwriting::confirm(path.as_deref(), overwrite, yes)?;
     let array = Array::of(common.folder());
+    let own = array.folder().describe().ok().map(|described| described.array);
+    overwriting::confirm(path.as_deref(), overwrite, yes, own)?;
     let replacement = Replacement { path, with_spare, size, overwrite, lose, wait };
     let mut replaced = std::pin::pin!(array.replace_device(id, replacement));
     let (disk, member_state, previous) = tokio::select! {
