@@ -80,7 +80,7 @@ fn a_volume_does_not_move_where_it_can_not() {
         (&["--layout", "raid5:4+1"][..], 2, "same-place"),
         (&[], 2, "no-target"),
         (&["--abort"], 2, "not-moving"),
-        (&["--devices", "0,1,9"], 2, "no-such-device"),
+        (&["--devices", "0,1,9"], 3, "no-such-device"),
         (&["--layout", "raid0:4"], 1, "cannot-move"),
     ] {
         array.braid(&[&["volume", "migrate", "vol0"][..], arguments].concat()).refused(status, code);
