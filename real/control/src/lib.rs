@@ -18,8 +18,8 @@
 //! ```
 //!
 //! The interface asks only for what a key-value store with compare-and-swap and leases offers, so that another control plane can
-//! implement the same calls: read and [update](ArrayFolder::update) the description, [take a generation](ArrayFolder::take_generation),
-//! renew and release its lease, list the [hosts](ArrayFolder::hosts), and end [expired leases](ArrayFolder::expire), which returns the
+//! implement the same calls: read and [update](ArrayFolder::update) the description, [take a generation](HostLeases::take_generation),
+//! renew and release its lease, list the [hosts](HostLeases::hosts), and end [expired leases](HostLeases::expire), which returns the
 //! generations to fence.
 //!
 //! Each file is replaced as a whole (write a temporary file, sync it, rename it, sync the folder): a crash leaves either the old
