@@ -57,6 +57,8 @@ struct Known {
     has_pages: bool,
     /// It was open for long enough to be followed.
     is_watched: bool,
+    /// Its size is to be looked at: however often it is opened until then, once.
+    is_listed: bool,
     /// Files through which a write has failed, with the size that the kernel was told then.
     failed: BTreeMap<OpenFile, u64>,
     /// Rises when the kernel begins to drop pages or to learn a size.
@@ -136,7 +138,8 @@ impl KernelCache {
 
     /// The size of an inode is to be looked at in a while, if it is open then.
     pub(crate) fn look_later(&self, inode: InodeId) {
-        if self.is_looked_at(inode) {
+        let is_new = |known: &mut Known| !std::mem::replace(&mut known.is_listed, true);
+        if self.is_looked_at(inode) && self.lock().get_mut(&inode).is_some_and(is_new) {
             self.open.lock().expect("no holder panics").push_back((Instant::now() + OPEN_FOR, inode));
             self.has_opened.notify_one();
         }
@@ -157,10 +160,11 @@ impl KernelCache {
                 Some((at, inode)) => {
                     sleep_until(at).await;
                     self.open.lock().expect("no holder panics").pop_front();
-                    if self.is_looked_at(inode)
-                        && let Some(known) = self.lock().get_mut(&inode)
-                        && let Some(file) = known.readers.first()
-                    {
+                    let is_looked_at = self.is_looked_at(inode);
+                    let mut inodes = self.lock();
+                    let Some(known) = inodes.get_mut(&inode) else { continue };
+                    known.is_listed = false;
+                    if let Some(file) = known.readers.first().filter(|_| is_looked_at) {
                         known.is_watched = true;
                         return (inode, *file);
                     }
