@@ -491,7 +491,11 @@ fn known_at(folder: &ArrayFolder, description: &ArrayDescription, path: &Path) -
     };
     let absolute = folder.absolute();
     if let Some(spare) = description.spares.iter().find(|spare| same(spare.path(&absolute))) {
-        return Ok(Some(spare.clone()));
+        if identity == DiskIdentity::of(&spare.path(&absolute)) {
+            return Ok(Some(spare.clone()));
+        }
+        let message = format!("{} is a part of a spare, or contains it", path.display());
+        return Err(Failure::failed("disk-in-use", message).hint("choose a file or disk that is not in use"));
     }
     match description.devices.iter().find(|device| same(device.path(&absolute))) {
         None => Ok(None),
