@@ -127,7 +127,7 @@ impl Monitor {
     pub fn unavailable(&self) -> Vec<DeviceId> {
         let (now, membership) = (self.watch.last_step(), self.membership());
         // The table of devices is complete only when the monitor serves.
-        if !self.watch.has_heard_all(now) || self.service != MonitorService::Serving {
+        if !self.watch.may_call_unavailable(now) || self.service != MonitorService::Serving {
             return Vec::new();
         }
         let gone = |device: &DeviceId| {

@@ -18,6 +18,8 @@ pub(crate) struct Watch {
     deferred: BTreeMap<DeviceId, Renewal>,
     /// Until then, messages of devices and hosts may be on their way: the silence of a node does not count.
     unsure_until: Time,
+    /// Until then, no device is called unavailable: what paused the monitor may have paused devices, which may wake later.
+    patient_until: Time,
     next_patrol: Option<Time>,
     last_step: Time,
 }
@@ -26,7 +28,15 @@ impl Watch {
     pub fn new() -> Watch {
         let zero = Time(0);
         let (deferred, next_patrol) = (BTreeMap::new(), None);
-        Watch { started: zero, is_new: true, deferred, unsure_until: zero, next_patrol, last_step: zero }
+        Watch {
+            started: zero,
+            is_new: true,
+            deferred,
+            unsure_until: zero,
+            patient_until: zero,
+            next_patrol,
+            last_step: zero,
+        }
     }
 
     pub fn start(&mut self, now: Time, settings: &Settings) {
@@ -40,8 +50,11 @@ impl Watch {
 
     /// A step begins. If the monitor was paused, messages that arrived meanwhile are not read yet.
     pub fn begin_step(&mut self, now: Time, settings: &Settings) {
-        if was_paused(self.next_patrol, now, settings.heartbeat) {
-            self.unsure_until = self.unsure_until.max(now.after(settings.heartbeat * 2));
+        if let Some(planned) = self.next_patrol.filter(|planned| was_paused(Some(*planned), now, settings.heartbeat)) {
+            let unread = settings.heartbeat * 2;
+            self.unsure_until = self.unsure_until.max(now.after(unread));
+            let longest = settings.device_lease.max(unread);
+            self.patient_until = self.patient_until.max(now.after(now.since(planned).clamp(unread, longest)));
         }
         self.step(now);
     }
@@ -58,6 +71,11 @@ impl Watch {
     /// True if all nodes have had time to be heard.
     pub fn has_heard_all(&self, now: Time) -> bool {
         now >= self.unsure_until
+    }
+
+    /// True if a silent device is to be called unavailable, so that requests which need it may fail.
+    pub fn may_call_unavailable(&self, now: Time) -> bool {
+        self.has_heard_all(now) && now >= self.patient_until
     }
 
     /// True while no lease is granted after a start. The monitor may have an older record than it should; then any device that was alive

@@ -295,6 +295,22 @@ fn a_suspended_monitor_tells_the_host_that_it_hears_first_of_no_unavailable_devi
     assert_eq!(answer.unavailable, vec![], "what devices sent meanwhile is not read yet");
 }
 
+/// What suspended the monitor may have suspended devices, too. They are given as much time as the pause has taken, up to a lease.
+#[test]
+fn a_suspended_monitor_waits_for_devices_that_wake_after_it() {
+    for (pause, patience) in [(SECOND, SECOND), (SECOND * 3, SECOND * 3), (LEASE * 4, SECOND * 4)] {
+        let mut bench = Bench::new();
+        bench.pass_with(SECOND * 5, &nodes(&[0, 1, 2, 3, 4], &[7]));
+        // The two have been silent for a lease already when the others are suspended.
+        bench.pass_with(LEASE - SECOND / 2, &nodes(&[0, 1, 2], &[7]));
+        bench.now.time = bench.now.time.after(pause);
+        bench.pass_with(patience - SECOND / 4, &nodes(&[0, 1, 2], &[7]));
+        assert_eq!(bench.unavailable(), [], "{pause:?}");
+        bench.pass_with(SECOND, &nodes(&[0, 1, 2], &[7]));
+        assert_eq!(bench.unavailable(), [3, 4], "{pause:?}");
+    }
+}
+
 /// Otherwise a lock server would have no host fenced that keeps locks, as long as an empty device is dead.
 #[test]
 fn lock_servers_hear_only_of_unavailable_devices_on_which_volumes_lie() {
