@@ -18,6 +18,7 @@
 //! | `quoting` | names and paths in text |
 //! | `range` | a range of blocks |
 //! | `range_table` | a table of ranges that may overlap |
+//! | `response_time` | how long one waits for the next answer, as a mean over time |
 //! | `rng` | pseudo-random numbers from a seed |
 //! | `stamp` | stamps: the order in which transactions take effect |
 //! | `text_table` | rows of cells as text |
@@ -39,6 +40,7 @@ pub mod pause;
 pub mod quoting;
 pub mod range;
 pub mod range_table;
+pub mod response_time;
 pub mod rng;
 pub mod stamp;
 pub mod text_table;
@@ -59,6 +61,7 @@ pub use ownership::Ownership;
 pub use pause::was_paused;
 pub use range::BlockRange;
 pub use range_table::RangeTable;
+pub use response_time::ResponseTime;
 pub use rng::Rng;
 pub use stamp::{HEAD_START_MAX, Stamp, StampSource};
 pub use time::{Clock, Now, Time};

@@ -1,21 +1,21 @@
-//! The response time of a device: how long this host waits for the device's next answer, as a mean over time.
+//! The response time of a device or disk: how long one waits for its next answer, as a mean over time.
 //!
 //! A wait begins with the first request after an answer, and ends with the next answer, whichever request it is for. Each wait counts by its
 //! length: so a device that answers a thousand requests and often pauses for a quarter of a second is as slow as its pauses, which is what
-//! users notice. A single pause is no slowness, but the start of the device, for example: the longest wait does not count. An idle device has
+//! users notice. A single pause is no slowness, but the start of the device, for example: the longest wait does not count. What is idle has
 //! no waits. The mean is over the last ten to twenty seconds in which there were any.
 
-use braid_base::Time;
+use crate::Time;
 use std::time::Duration;
 
 /// How long waits are collected before an older collection is dropped.
 const WINDOW: Duration = Duration::from_secs(10);
-/// A longer wait is a failure of the device, which others report.
+/// A longer wait is a failure, which others report.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// The waits for one device.
+/// The waits for one device or disk.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ResponseTime {
+pub struct ResponseTime {
     waits_since: Option<Time>,
     begun: Option<Time>,
     now: Waits,

@@ -334,6 +334,7 @@ impl Host {
         });
         match reply {
             Reply::Heartbeat { orphans, suspects, busy } => {
+                self.links.heard_heartbeat(now, device);
                 self.healing.on_busy(now.time, device, busy, self.config.settings.heartbeat);
                 if self.links.has_adopted(device) {
                     self.on_adoption(now, device);

@@ -8,13 +8,11 @@
 //! | --- | --- |
 //! | `link` | one device: messages that ride on the next request, the settled mark, and when the device was last heard |
 //! | `request_window` | requests for objects that one device has not answered, and abandoned ones |
-//! | `response_time` | how long this host waits for one device |
 //!
 //! No other module sees a single link: other parts call methods of `Links`, and name the device.
 
 mod link;
 mod request_window;
-mod response_time;
 
 use braid_base::limits::Settings;
 use braid_base::{DeviceId, Epoch, Generation, NodeId, Now, Time, Timers, was_paused};
@@ -54,7 +52,7 @@ pub struct Outbound<'a> {
 /// What a host observes of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ObservedDevice {
-    /// How long requests wait for its next answer, as a mean over time; none if none has waited.
+    /// How long heartbeats wait for its answer, as a mean over time; none if none has waited.
     pub response_time: Option<Duration>,
     /// Requests that met a block which it has lost.
     pub corrupt: u64,
@@ -137,8 +135,12 @@ impl Links {
     pub fn heard(&mut self, now: Now, device: DeviceId) -> bool {
         let Some(link) = self.by_device.get_mut(&device) else { return false };
         (link.last_heard, link.crowded) = (Some(now.time), false);
-        link.response_time.answered(now.time);
         true
+    }
+
+    /// A device has answered a heartbeat. That waits for nothing but the device: no disk, no lock, no other device.
+    pub fn heard_heartbeat(&mut self, now: Now, device: DeviceId) {
+        self.of(device).response_time.answered(now.time);
     }
 
     /// The host takes a step, as it does at least once per heartbeat. If it was paused before, answers of devices may be unread.

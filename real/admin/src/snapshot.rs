@@ -31,6 +31,8 @@ pub const LEASE_COUNTER: &str = "has_lease";
 const CORRUPT_COUNTER: &str = "blocks_corrupt";
 /// A device's counter of absent blocks.
 const ABSENT_COUNTER: &str = "blocks_absent";
+/// The name of a device's counter of how long its disk's commands wait for the next one to complete, in microseconds.
+const DISK_RESPONSE_COUNTER: &str = "disk_response_micros";
 
 /// The state of an array at one time.
 pub struct ArraySnapshot {
@@ -183,11 +185,15 @@ impl ArraySnapshot {
         DeviceCondition::of(self.member_state(id), known)
     }
 
-    /// How long the requests of the host that waits most for a device wait for its next answer; none if no host has waited recently.
+    /// How long a device takes to answer: its heartbeats to the host that waits most, or the commands of its disk, whichever take longer.
+    /// Requests are no measure: those of a write wait for other devices, too. None if nothing has waited recently.
     pub fn response_time(&self, id: DeviceId) -> Option<Duration> {
         let name = response_counter(id);
         let live = self.hosts.iter().filter(|host| host.live);
-        live.filter_map(|host| host.report.counters.get(&name)).max().map(|micros| Duration::from_micros(*micros))
+        let of_heartbeats = live.filter_map(|host| host.report.counters.get(&name).copied());
+        let of_disk =
+            self.states.get(&id).and_then(|state| state.counter(DISK_RESPONSE_COUNTER)).filter(|micros| *micros > 0);
+        of_heartbeats.chain(of_disk).max().map(Duration::from_micros)
     }
 
     /// Corrupt blocks that a device has read since it was started.

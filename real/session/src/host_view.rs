@@ -120,7 +120,7 @@ impl HostView {
     }
 }
 
-/// The name of a host's counter of how long its requests wait for the next answer of a device, in microseconds.
+/// The name of a host's counter of how long its heartbeats wait for the answer of a device, in microseconds.
 pub fn response_counter(device: DeviceId) -> String {
     format!("response_micros_{device}")
 }

@@ -31,6 +31,8 @@ braid_base::counters! {
     socket_writes,
     /// Disk commands accepted.
     disk_commands,
+    /// How long disk commands wait for the next one to complete, as a mean over the last seconds, in microseconds.
+    disk_response_micros,
     /// System calls that pass disk commands to io_uring.
     ring_enters,
     /// Bytes written to the recording.

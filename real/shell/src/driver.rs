@@ -187,7 +187,7 @@ impl<M: Machine<Request: Abandon>> Driver<M> {
         self.received = received;
         if let Some(disk) = &mut self.disk {
             let mut completions = std::mem::take(&mut self.completions);
-            disk.poll_take(cx, &mut completions)?;
+            disk.poll_take(cx, now.time, &mut completions)?;
             for (tag, result) in completions.drain(..) {
                 if let Some(result) = M::Disk::result(result) {
                     self.step(now, Input::DiskDone { tag, result });
@@ -218,7 +218,7 @@ impl<M: Machine<Request: Abandon>> Driver<M> {
         add(&self.counters.rounds, usize::from(more));
         // The disk first, so that it works while the messages are written.
         if let Some(disk) = &mut self.disk {
-            disk.submit()?;
+            disk.submit(now.time)?;
         }
         more |= self.transport.flush(cx);
         self.timer.set(now.time, self.machine.deadline());

@@ -2,9 +2,8 @@
 //! and the time when the device was last heard.
 
 use super::request_window::RequestWindow;
-use super::response_time::ResponseTime;
 use braid_base::limits;
-use braid_base::{Epoch, Generation, Time};
+use braid_base::{Epoch, Generation, ResponseTime, Time};
 use braid_wire::{Command, Message, Request};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -32,7 +31,7 @@ pub(super) struct Link {
     pub(super) crowded: bool,
     /// The device has answered in an earlier epoch than this host's.
     pub(super) behind: bool,
-    /// How long requests wait for the device.
+    /// How long heartbeats wait for the device.
     pub(super) response_time: ResponseTime,
     /// Requests that met a block which the device has lost.
     pub(super) corrupt: u64,
@@ -116,7 +115,9 @@ impl Link {
             commits.push(sequence);
         }
         let settled = self.unsettled.first().copied().into_iter().chain(self.window.first()).min().unwrap_or(next);
-        self.response_time.asked(now);
+        if matches!(command, Command::Heartbeat) {
+            self.response_time.asked(now);
+        }
         self.over.retain(|sequence| *sequence >= settled);
         let over = self.over.split_off(self.over.len().saturating_sub(limits::COMMITS_PER_REQUEST_MAX));
         Message::Request(Request { host, epoch, settled, over, commits, command })

@@ -552,14 +552,18 @@ fn faults_of_device_files_are_found_also_while_the_array_is_down() {
 fn a_device_that_answers_more_slowly_than_the_others_is_found() {
     let with = |micros: [u64; 3]| {
         let mut bed = sound();
+        bed.state(2).counters.push(("disk_response_micros".into(), 500));
         for (device, micros) in micros.into_iter().enumerate() {
             bed.look.hosts[0].report.counters.insert(format!("response_micros_d{device}"), micros);
         }
         bed
     };
-    assert_eq!(with([300, 149_000, 300]).found("speed"), [], "a busy disk takes as long");
+    assert_eq!(with([300, 74_000, 300]).found("speed"), [], "a busy disk takes as long");
     assert_eq!(with([60_000, 180_000, 70_000]).found("speed"), [], "all are slow");
-    with([300, 210_000, 400]).finds("speed", Severity::Warning, d(1), "210.0 ms");
+    with([300, 110_000, 400]).finds("speed", Severity::Warning, d(1), "110.0 ms, and 0.5 ms with most");
+    let mut bed = with([300, 200, 400]);
+    bed.state(1).counters.push(("disk_response_micros".into(), 120_000));
+    bed.finds("speed", Severity::Warning, d(1), "120.0 ms");
 }
 
 #[test]

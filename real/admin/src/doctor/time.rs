@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Two clocks may differ by so much without a finding: NTP does much better.
 const CLOCK_DIFFERENCE_USUAL: Duration = Duration::from_secs(1);
 /// A device that answers sooner is not slow: a disk that turns and is busy takes as long.
-const SLOW: Duration = Duration::from_millis(150);
+const SLOW: Duration = Duration::from_millis(75);
 /// A slow device takes so many times as long as most devices.
 const SLOWER_THAN_USUAL: u32 = 8;
 /// For how many leases orphans may be unresolved. A host becomes silent after one, and other hosts then resolve what it left.
@@ -84,7 +84,7 @@ pub fn speed(examination: &Examination, found: &mut Findings) {
     for (time, id) in times.into_iter().filter(|(time, _)| *time > SLOW && *time > usual * SLOWER_THAN_USUAL) {
         let millis = |time: Duration| format!("{:.1} ms", time.as_secs_f64() * 1000.0);
         let text = format!(
-            "answers slowly: requests wait {} for it, and {} for most devices; writes to its stripes are as slow as it",
+            "answers slowly: heartbeats or its disk take {}, and {} with most devices; writes to its stripes are as slow as it",
             millis(time),
             millis(usual)
         );

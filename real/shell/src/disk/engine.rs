@@ -4,9 +4,11 @@ use super::Disk;
 use super::threads::Threads;
 use super::uring::Uring;
 use crate::counters::{Counters, add};
+use braid_base::{ResponseTime, Time};
 use braid_machine::{DiskCommand, DiskResult, DiskTag};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::Context;
 
 /// The choice of the engine.
@@ -25,6 +27,7 @@ pub enum EngineChoice {
 pub(crate) struct Engine {
     kind: Kind,
     in_flight: usize,
+    response_time: ResponseTime,
     counters: Arc<Counters>,
 }
 
@@ -55,7 +58,7 @@ impl Engine {
             Kind::Uring(_) => tracing::info!("{path}: disk commands use io_uring"),
             Kind::Threads(_) => tracing::info!("{path}: disk commands use a pool of threads"),
         }
-        Ok(Engine { kind, in_flight: 0, counters })
+        Ok(Engine { kind, in_flight: 0, response_time: ResponseTime::default(), counters })
     }
 
     /// Adds a command; [`Engine::submit`] starts it.
@@ -69,7 +72,10 @@ impl Engine {
     }
 
     /// Starts the commands that were pushed.
-    pub fn submit(&mut self) -> io::Result<()> {
+    pub fn submit(&mut self, now: Time) -> io::Result<()> {
+        if self.in_flight > 0 {
+            self.response_time.asked(now);
+        }
         match &mut self.kind {
             Kind::Uring(uring) => uring.submit(),
             Kind::Threads(threads) => {
@@ -80,13 +86,23 @@ impl Engine {
     }
 
     /// Appends completed commands to `done`; wakes `cx` when more have completed.
-    pub fn poll_take(&mut self, cx: &mut Context<'_>, done: &mut Vec<(DiskTag, DiskResult)>) -> io::Result<()> {
+    pub fn poll_take(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Time,
+        done: &mut Vec<(DiskTag, DiskResult)>,
+    ) -> io::Result<()> {
         let before = done.len();
         match &mut self.kind {
             Kind::Uring(uring) => uring.poll_take(cx, done)?,
             Kind::Threads(threads) => threads.poll_take(cx, done),
         }
         self.in_flight -= done.len() - before;
+        if done.len() > before {
+            self.response_time.answered(now);
+            let mean = self.response_time.mean().unwrap_or_default();
+            self.counters.disk_response_micros.store(mean.as_micros() as u64, Relaxed);
+        }
         Ok(())
     }
 

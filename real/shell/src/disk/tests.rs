@@ -1,6 +1,7 @@
 //! Tests of the guarantees of a disk, with both engines, and with and without direct I/O.
 
 use super::*;
+use crate::clock;
 use crate::counters::Counters;
 use braid_machine::DiskTag;
 use proptest::prelude::*;
@@ -60,8 +61,8 @@ async fn perform(engine: &mut Engine, commands: impl IntoIterator<Item = DiskCom
     let mut done = Vec::new();
     while engine.in_flight() > 0 {
         std::future::poll_fn(|cx| {
-            engine.submit().expect("submitted");
-            engine.poll_take(cx, &mut done).expect("taken");
+            engine.submit(clock::now().time).expect("submitted");
+            engine.poll_take(cx, clock::now().time, &mut done).expect("taken");
             if done.is_empty() { Poll::Pending } else { Poll::Ready(()) }
         })
         .await;
@@ -198,7 +199,7 @@ fn an_engine_that_is_dropped_first_ends_what_it_began() {
                 let data = vec![Bytes::from(pattern(number * 8192, 8192))];
                 engine.push(DiskTag(number), DiskCommand::Write { offset: number * 8192, data, durable: false });
             }
-            engine.submit().expect("submitted");
+            engine.submit(clock::now().time).expect("submitted");
         });
         assert!(std::fs::read(&scratch.0).expect("the file") == pattern(0, 200 * 8192), "{choice:?}");
         // The lock is released, too.
