@@ -52,6 +52,15 @@ impl ResponseTime {
         self.now.longest = self.now.longest.max(micros);
     }
 
+    /// Forgets everything if there were no waits for long. True if it does.
+    pub fn forget_old(&mut self, now: Time) -> bool {
+        let is_old = self.begun.is_some_and(|begun| now.since(begun) >= WINDOW * 2);
+        if is_old {
+            *self = ResponseTime { waits_since: self.waits_since, ..ResponseTime::default() };
+        }
+        is_old
+    }
+
     /// The mean wait; none if there were not even two.
     pub fn mean(&self) -> Option<Duration> {
         let longest = self.now.longest.max(self.before.longest);
@@ -93,5 +102,8 @@ mod tests {
             ask(&mut times, second * 1000 * MILLISECOND, MILLISECOND);
         }
         assert_eq!(times.mean(), Some(Duration::from_millis(1)));
+        assert!(!times.forget_old(Time(45_000 * MILLISECOND)));
+        assert!(times.forget_old(Time(60_000 * MILLISECOND)));
+        assert_eq!(times.mean(), None, "it was idle");
     }
 }

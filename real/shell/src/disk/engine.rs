@@ -75,6 +75,8 @@ impl Engine {
     pub fn submit(&mut self, now: Time) -> io::Result<()> {
         if self.in_flight > 0 {
             self.response_time.asked(now);
+        } else if self.response_time.forget_old(now) {
+            self.counters.disk_response_micros.store(0, Relaxed);
         }
         match &mut self.kind {
             Kind::Uring(uring) => uring.submit(),
