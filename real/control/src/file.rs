@@ -9,7 +9,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fs::{File, Metadata};
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -176,15 +176,14 @@ pub(crate) fn has_open(process: &Process, path: &Path) -> Option<bool> {
 
 /// The process that holds a lock file, if the system tells.
 pub(crate) fn holder(path: &Path) -> Option<LockHolder> {
-    let inode = std::fs::metadata(path).ok()?.ino();
-    let locks = std::fs::read_to_string("/proc/locks").ok()?;
-    // Fields: number, FLOCK, ADVISORY, WRITE, process, device and inode. For a waiting process an arrow follows the number.
-    let pid: u32 = locks.lines().find_map(|line| {
-        let mut words = line.split_whitespace().skip(1);
-        let (kind, pid, file) = (words.next()?, words.nth(2)?, words.next()?);
-        let found = kind == "FLOCK" && file.rsplit(':').next()?.parse() == Ok(inode);
-        pid.parse().ok().filter(|pid| found && *pid != 0)
-    })?;
+    let found = std::fs::metadata(path).ok()?;
+    let (major, minor) = (rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()));
+    let file = format!("{major:02x}:{minor:02x}:{}", found.ino());
+    // While locks are released between two reads, the list leaves out others: so it is read again if it does not name the holder.
+    let listed = || locked_by(&list_of_locks()?, |listed| listed == file);
+    // Some file systems are listed with another device than their files have.
+    let of_inode = |listed: &str| listed.rsplit(':').next() == file.rsplit(':').next();
+    let pid = (0..LOOKS).find_map(|_| listed()).or_else(|| locked_by(&list_of_locks()?, of_inode))?;
     let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let command: Vec<_> = command.split(|byte| *byte == 0).filter(|word| !word.is_empty()).take(WORDS).collect();
     let command = command.iter().map(|word| String::from_utf8_lossy(word)).collect::<Vec<_>>().join(" ");
@@ -193,13 +192,34 @@ pub(crate) fn holder(path: &Path) -> Option<LockHolder> {
     Some(LockHolder { pid, command, is_stopped })
 }
 
+/// The locks of the system, in as few reads as it takes.
+fn list_of_locks() -> Option<String> {
+    let (mut list, mut text) = (File::open("/proc/locks").ok()?, String::with_capacity(LIST_BYTES));
+    list.read_to_string(&mut text).ok().map(|_| text)
+}
+
+/// The process that has locked a file, by a list of locks with these fields: number, FLOCK, ADVISORY, WRITE, process, device and inode. For a
+/// waiting process an arrow follows the number.
+fn locked_by(locks: &str, is_file: impl Fn(&str) -> bool) -> Option<u32> {
+    locks.lines().find_map(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        let (kind, pid, file) = (words.next()?, words.nth(2)?, words.next()?);
+        pid.parse().ok().filter(|pid| kind == "FLOCK" && is_file(file) && *pid != 0)
+    })
+}
+
 /// Words of a command that name a process.
 const WORDS: usize = 3;
+/// How often the list of locks is looked at.
+const LOOKS: usize = 16;
+/// More than the system returns at once.
+const LIST_BYTES: usize = 64 << 10;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::folder::tests::Scratch;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     #[test]
     fn a_crash_before_the_rename_leaves_the_old_content() {
@@ -249,5 +269,32 @@ mod tests {
         assert!(Lock::try_take_existing(&path).unwrap().is_none());
         drop(held);
         assert!(Lock::try_take(&path).unwrap().is_some());
+    }
+
+    #[test]
+    fn the_holder_of_a_lock_is_found_while_other_locks_come_and_go() {
+        let list = "1: POSIX  ADVISORY  WRITE 3 fe:00:7 0 EOF\n2: FLOCK  ADVISORY  WRITE 4 00:2a:7 0 EOF\n\
+                    2: -> FLOCK  ADVISORY  WRITE 5 fe:00:7 0 EOF\n3: FLOCK  ADVISORY  WRITE 6 fe:00:7 0 EOF\n";
+        for (file, holder) in [("fe:00:7", Some(6)), ("00:2a:7", Some(4)), ("fe:00:8", None)] {
+            assert_eq!(locked_by(list, |listed| listed == file), holder, "{file}");
+        }
+        let (scratch, ends) = (Scratch::new("holders"), AtomicBool::new(false));
+        let path = scratch.path("lock");
+        let _held = Lock::try_take(&path).unwrap().expect("it is free");
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                let (scratch, ends) = (&scratch, &ends);
+                let take = move |number| Lock::try_take(&scratch.path(&format!("{thread}-{number}"))).unwrap();
+                scope.spawn(move || {
+                    while !ends.load(Ordering::Relaxed) {
+                        drop((0..40).map(take).collect::<Vec<_>>());
+                    }
+                });
+            }
+            let found = (0..1000).filter(|_| holder(&path).is_some_and(|holder| holder.pid == std::process::id()));
+            let found = found.count();
+            ends.store(true, Ordering::Relaxed);
+            assert_eq!(found, 1000);
+        });
     }
 }
