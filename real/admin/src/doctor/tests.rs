@@ -567,6 +567,26 @@ fn a_device_that_answers_more_slowly_than_the_others_is_found() {
 }
 
 #[test]
+fn a_device_that_comes_or_goes_is_not_called_slow() {
+    let unsettled: [fn(&mut Bed); 5] = [
+        |bed| bed.report(1).changed = Some(NOW - 20_000),
+        |bed| bed.report(1).changed = Some(NOW - 19_999),
+        |bed| silence(bed, 1),
+        |bed| bed.running().devices[1].pid = None,
+        |bed| bed.report(1).member_state = ReportedState::Returning,
+    ];
+    let found = unsettled.map(|change| {
+        let mut bed = sound();
+        for (device, micros) in [("d0", 300), ("d1", 500_000), ("d2", 400)] {
+            bed.look.hosts[0].report.counters.insert(format!("response_micros_{device}"), micros);
+        }
+        change(&mut bed);
+        bed.found("speed").len()
+    });
+    assert_eq!(found, [1, 0, 0, 0, 0], "only the first one has served for long enough");
+}
+
+#[test]
 fn a_process_with_another_program_is_found() {
     let mut bed = sound();
     bed.besides.processes[1].program = Program::Replaced;

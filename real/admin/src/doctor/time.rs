@@ -15,6 +15,8 @@ const CLOCK_DIFFERENCE_USUAL: Duration = Duration::from_secs(1);
 const SLOW: Duration = Duration::from_millis(75);
 /// A slow device takes so many times as long as most devices.
 const SLOWER_THAN_USUAL: u32 = 8;
+/// The response time is a mean over at most this time: a device that has come in within it has pauses of its start or its rebuild in it.
+const MEAN_OVER: Duration = Duration::from_secs(20);
 /// For how many leases orphans may be unresolved. A host becomes silent after one, and other hosts then resolve what it left.
 const LEASES_OF_AN_ORPHAN: u32 = 4;
 /// For how many further leases a silent host may be there that should have been fenced.
@@ -73,10 +75,15 @@ fn clock(subject: Subject, ahead_millis: i64, found: &mut Findings) {
     found.found(severity, subject, text, action);
 }
 
-/// Devices that answer more slowly than the others.
+/// Devices that answer more slowly than the others, of those that serve, and are in for long enough to be judged.
 pub fn speed(examination: &Examination, found: &mut Findings) {
     let look = examination.look;
-    let devices = look.description.devices.iter().map(|entry| DeviceId(entry.id));
+    let is_settled = |id: &DeviceId| {
+        let is_old = |changed: u64| Duration::from_millis(look.now.saturating_sub(changed)) >= MEAN_OVER;
+        let report = look.member_state(*id).filter(|report| report.member_state == ReportedState::In);
+        look.device_health(*id).may_serve() && report.is_some_and(|report| report.changed.is_none_or(is_old))
+    };
+    let devices = look.description.devices.iter().map(|entry| DeviceId(entry.id)).filter(is_settled);
     let mut times: Vec<_> = devices.filter_map(|id| Some((look.response_time(id)?, id))).collect();
     times.sort();
     // Of two devices, the other one.
