@@ -1,7 +1,7 @@
 //! A device file is the file or raw disk that holds a device's store. This module creates, opens and checks device files
 //! (`docs/disk-format.md`).
 
-use crate::disk_facts::{ANSWER_WAIT, answer_of, refuse_system_folders};
+use crate::disk_facts::{ANSWER_WAIT, answer_of, refuse_dangling_link, refuse_system_folders};
 use crate::failure::{Failure, UNTRUSTED, make_private};
 use braid_base::{ArrayId, BlockRange, DeviceId, DiskId, ObjectId};
 use braid_blocks::Content;
@@ -41,6 +41,7 @@ pub fn create(path: &Path, config: &StoreConfig, overwrite: bool) -> Result<Disk
     let (name, _) = Uuid::new_v4().as_u64_pair();
     let name = DiskId(name);
     let parts = Store::format(config, name, nonce)?;
+    refuse_dangling_link(path)?;
     if path.exists() && !overwrite {
         return Err(Failure::failed("file-exists", format!("{} already exists", path.display()))
             .hint("choose another file, or use --overwrite if its content is not needed"));

@@ -14,7 +14,7 @@
 //! monitor is told of it: therefore the file of every disk that the membership names is known.
 
 use crate::device_file::{self, DeviceFile, Expected, UNASSIGNED};
-use crate::disk_facts::{ANSWER_WAIT, DiskFacts, DiskIdentity, answer_of};
+use crate::disk_facts::{ANSWER_WAIT, DiskFacts, DiskIdentity, answer_of, file_of_array, folder_of_array};
 use crate::failure::Failure;
 use crate::volume_hold::{self, Ended, Judge, Questions, Subject};
 use braid_base::units::format_size;
@@ -180,10 +180,13 @@ pub fn prepare(folder: &ArrayFolder, description: &ArrayDescription, wanted: &Ne
         return Ok(known);
     }
     let file = path.strip_prefix(folder.absolute()).map_or(path.clone(), Path::to_path_buf);
-    let is_disk = || path.extension().is_some_and(|name| name == "braid") || DeviceFile::open_to_look(&path).is_ok();
-    if wanted.overwrite && path.is_file() && path.starts_with(folder.absolute()) && !is_disk() {
-        let message = format!("{} is a file of the array itself, and no disk", path.display());
-        return Err(Failure::failed("file-of-array", message).hint("name a file or disk elsewhere"));
+    if let Some(around) = folder_of_array(&path).filter(|_| wanted.overwrite || !path.is_file()) {
+        let is_braid = || path.extension().is_some_and(|name| name == "braid");
+        let is_disk = || is_braid() || DeviceFile::open_to_look(&path).is_ok();
+        // Old disks of this array itself may be overwritten.
+        if !(path.is_file() && around == folder.absolute() && is_disk()) {
+            return Err(file_of_array(&path, &around));
+        }
     }
     if path.exists() && !wanted.overwrite {
         let found = look_at(&path, description.array)?;
@@ -562,6 +565,7 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("braid-slots-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
         std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join("array.json"), "{}").unwrap();
         (dir.clone(), ArrayFolder::at(&dir))
     }
 
@@ -616,6 +620,53 @@ mod tests {
         let named = prepare(&folder, &array, &new_disk(Some(Path::new(&by_link.0).join("device-9.2.braid")))).unwrap();
         assert_eq!(named.file, Path::new("device-9.2.braid"), "not as it was written");
         std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn files_of_any_array_are_refused_even_behind_a_loop_device() {
+        let ((dir, folder), (other, _)) = (folder("own"), folder("other"));
+        let elsewhere = dir.with_extension("disk");
+        std::fs::create_dir(other.join("inner")).unwrap();
+        let [old, foreign, inner] = [dir.join("old.braid"), other.join("device-1.braid"), other.join("inner/some")];
+        for file in [&old, &foreign, &inner, &elsewhere] {
+            std::fs::File::create(file).unwrap().set_len(16 << 20).unwrap();
+        }
+        let link = dir.join("link.braid");
+        std::os::unix::fs::symlink(&foreign, &link).unwrap();
+        let array = description(3);
+        let code = |path: &Path, overwrite| {
+            let disk = NewDisk { overwrite, ..new_disk(Some(path.to_path_buf())) };
+            prepare(&folder, &array, &disk).err().map(|failure| failure.code)
+        };
+        let of_array = Some("file-of-array".to_string());
+        for (path, refused) in
+            [(&foreign, &of_array), (&inner, &of_array), (&link, &of_array), (&old, &None), (&elsewhere, &None)]
+        {
+            assert_eq!(code(path, true), *refused, "{path:?}");
+        }
+        std::os::unix::fs::symlink("gone/away", dir.join("dangling")).unwrap();
+        for overwrite in [false, true] {
+            assert_eq!(code(&dir.join("dangling"), overwrite).as_deref(), Some("no-such-disk"));
+            assert!(!dir.join("gone").exists());
+        }
+        let locked = DeviceFile::open(&elsewhere, Expected::default()).unwrap();
+        let losetup = |words: &[&str]| {
+            let said = std::process::Command::new("losetup").args(words).output();
+            said.ok().filter(|said| said.status.success()).map(|said| String::from_utf8(said.stdout).unwrap())
+        };
+        let in_use = Some("device-in-use".to_string());
+        for (file, refused) in [(&foreign, &of_array), (&old, &of_array), (&elsewhere, &in_use)] {
+            let Some(said) = losetup(&["--find", "--show", file.to_str().unwrap()]) else {
+                eprintln!("skipped: only root can make loop devices");
+                break;
+            };
+            let codes = [false, true].map(|overwrite| code(Path::new(said.trim()), overwrite));
+            losetup(&["--detach", said.trim()]).unwrap();
+            assert_eq!(codes, [refused.clone(), refused.clone()], "{file:?}");
+        }
+        drop(locked);
+        [dir, other].map(|dir| std::fs::remove_dir_all(dir).unwrap());
+        std::fs::remove_file(elsewhere).unwrap();
     }
 
     #[test]

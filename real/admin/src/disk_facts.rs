@@ -4,7 +4,10 @@
 
 use crate::failure::Failure;
 use braid_base::units::format_size;
+use braid_control::folder_around;
 use braid_fuse::MountPoint;
+use braid_shell::file_behind;
+use rustix::io::Errno;
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
@@ -171,10 +174,9 @@ impl DiskIdentity {
         let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
         let own = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
         let part = own.join("partition").exists().then_some(number);
-        let disk = if part.is_some() { own.canonicalize().ok()?.parent()?.to_path_buf() } else { own };
-        let text = |name: &str| std::fs::read_to_string(disk.join(name)).ok();
-        let behind = text("loop/backing_file").and_then(|file| Path::new(file.trim_end_matches('\n')).metadata().ok());
-        let listed = text("dev").and_then(|number| {
+        let disk = if part.is_some() { own.join("..") } else { own };
+        let behind = file_behind(number).and_then(|(file, _)| file.metadata().ok());
+        let listed = std::fs::read_to_string(disk.join("dev")).ok().and_then(|number| {
             let (major, minor) = number.trim().split_once(':')?;
             Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
         });
@@ -205,6 +207,32 @@ fn probed(path: &Path) -> Option<String> {
 fn content(start: &[u8]) -> Option<&'static str> {
     let is_there = |offset: u64, mark: &[u8]| start.get(offset as usize..).is_some_and(|rest| rest.starts_with(mark));
     MARKS.iter().find(|(offset, mark, _)| is_there(*offset, mark)).map(|(_, _, what)| *what)
+}
+
+/// The folder of an array in which the file at a path lies, or the file behind the loop device there.
+pub fn folder_of_array(path: &Path) -> Option<PathBuf> {
+    let found = path.metadata().ok()?;
+    let is_disk = found.file_type().is_block_device();
+    let file = if is_disk { file_behind(found.rdev())?.0 } else { path.to_path_buf() };
+    folder_around(&file.canonicalize().unwrap_or(file)).map(Path::to_path_buf)
+}
+
+/// The refusal to overwrite what lies in this folder of an array.
+pub fn file_of_array(path: &Path, folder: &Path) -> Failure {
+    let message = format!("{} is a file of the array in {}", path.display(), folder.display());
+    Failure::failed("file-of-array", message).hint("name a file or disk elsewhere")
+}
+
+/// Refuses a link to nothing: no file is created through it.
+pub fn refuse_dangling_link(path: &Path) -> Result<(), Failure> {
+    let Ok(target) = path.read_link() else { return Ok(()) };
+    let is_nothing = |error| matches!(Errno::from_io_error(&error), Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP));
+    if !path.metadata().err().is_some_and(is_nothing) {
+        return Ok(());
+    }
+    let (path, target) = (path.display(), target.display());
+    let message = format!("{path} is a link to {target}, which does not exist: no file is created through it");
+    Err(Failure::unreachable("no-such-disk", message).hint("correct the link, or name the file or disk itself"))
 }
 
 /// Refuses to create a file where files are the system's: a name there that does not exist is that of a disk that is missing, and a file

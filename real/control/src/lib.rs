@@ -70,7 +70,7 @@ pub use monitor::{
     DeviceReport, FileSystemReport, HealingReport, MonitorEntry, MonitorReport, ReportedState, SpareReport,
     ThrottleReport, monitor_file,
 };
-pub use paths::{SOCKETS, lock_server_file};
+pub use paths::{SOCKETS, folder_around, lock_server_file};
 pub use private_files::{Distrust, FILE_MODE, FOLDER_MODE, create_private_folder, private_file};
 pub use process::{NotTold, Origin, Process};
 pub use roles::Roles;

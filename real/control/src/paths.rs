@@ -1,7 +1,7 @@
 //! The names of files in the array's folder.
 
 use braid_base::LockServerId;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 pub(crate) const DESCRIPTION: &str = "array.json";
 pub(crate) const GENERATIONS: &str = "generations";
@@ -23,6 +23,12 @@ pub(crate) const LOGS: &str = "logs";
 /// Files of the folder, but for those of lock servers, of events and of devices.
 pub(crate) const FOLDER_FILES: [&str; 9] =
     [DESCRIPTION, GENERATIONS, LOCK, SUPERVISION, RUN, RESERVE, ROLES, MONITOR, MONITOR_STATE];
+
+/// The folder of the array, if any, in which a file lies: of several, the innermost.
+pub fn folder_around(file: &Path) -> Option<&Path> {
+    let is_of_array = |folder: &&Path| [DESCRIPTION, MONITOR_STATE].iter().any(|name| folder.join(name).exists());
+    file.ancestors().skip(1).find(is_of_array)
+}
 
 /// The file, relative to the array's folder, that holds a lock server's durable state.
 pub fn lock_server_file(server: LockServerId) -> PathBuf {

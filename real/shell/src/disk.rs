@@ -73,6 +73,8 @@ pub enum DiskOpenError {
 #[derive(Debug)]
 pub struct Disk {
     file: File,
+    /// The file behind it, if it is a loop device: that is locked, too, so that nobody uses the file itself as a disk.
+    _behind: Option<File>,
     path: PathBuf,
     size: u64,
     whole_disk: bool,
@@ -105,17 +107,29 @@ impl Disk {
         if options.write && kind.is_file() && mode & WRITE_OF_OTHERS != 0 {
             return Err(DiskOpenError::WritableByOthers { path: path.into(), mode });
         }
-        lock(&file).map_err(|error| match error {
-            Errno::WOULDBLOCK => DiskOpenError::InUse { path: path.into() },
-            other => system(other.into()),
-        })?;
+        let lock = |file: &File, path: &Path, how| match rustix::fs::flock(file, how) {
+            Err(Errno::WOULDBLOCK) => Err(DiskOpenError::InUse { path: path.into() }),
+            locked => locked.map_err(|error| system(error.into())),
+        };
+        // Against other processes, and against other openers in this process.
+        lock(&file, path, FlockOperation::NonBlockingLockExclusive)?;
+        let mut behind = None;
+        if kind.is_block_device()
+            && let Some((path, is_part)) = file_behind(facts.rdev())
+            // It may be out of reach of this process.
+            && let Ok(file) = File::open(&path)
+        {
+            let shared = FlockOperation::NonBlockingLockShared;
+            lock(&file, &path, if is_part { shared } else { FlockOperation::NonBlockingLockExclusive })?;
+            behind = Some(file);
+        }
         if let Some(size) = options.create {
             file.set_len(size).map_err(system)?;
             sync_name(&file, path).map_err(system)?;
         }
         let size = file.seek(SeekFrom::End(0)).map_err(system)?;
-        let mut disk =
-            Disk { file, path: path.into(), size, whole_disk: kind.is_block_device(), memory_alignment: None };
+        let whole_disk = kind.is_block_device();
+        let mut disk = Disk { file, _behind: behind, path: path.into(), size, whole_disk, memory_alignment: None };
         if options.direct {
             disk.go_direct();
         }
@@ -291,9 +305,16 @@ fn sync_name(file: &File, path: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// Locks the file against other processes, and against other openers in this process.
-fn lock(file: &File) -> Result<(), Errno> {
-    rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)
+/// The file behind the loop device with this number, or behind its partition with this number; and whether only a part of the file shows there.
+pub fn file_behind(number: u64) -> Option<(PathBuf, bool)> {
+    let own = PathBuf::from(format!("/sys/dev/block/{}:{}", rustix::fs::major(number), rustix::fs::minor(number)));
+    let is_partition = own.join("partition").exists();
+    // That is a link: `..` of a partition is its disk.
+    let folder = if is_partition { own.join("../loop") } else { own.join("loop") };
+    let text = |name: &str| std::fs::read_to_string(folder.join(name)).ok();
+    let file = text("backing_file")?;
+    let is_cut = ["offset", "sizelimit"].iter().any(|name| text(name).is_some_and(|bytes| bytes.trim() != "0"));
+    Some((file.trim_end_matches('\n').into(), is_partition || is_cut))
 }
 
 /// The alignment of memory that direct I/O on this file requires; none if direct I/O requires offsets aligned to more than sectors, or is

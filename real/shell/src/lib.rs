@@ -39,7 +39,7 @@ pub use budget::{Account, BUDGET_MIN, Budget, Charge, DEFAULT_BUDGET};
 pub use clock::now;
 pub use connector::Addresses;
 pub use counters::{Counters, StoppedRecording};
-pub use disk::{Disk, DiskOpenError, DiskOptions, EngineChoice};
+pub use disk::{Disk, DiskOpenError, DiskOptions, EngineChoice, file_behind};
 pub use host::{Client, ClientOf, ClientSession, HostClient, Unanswered};
 pub use inbox::Node;
 pub use own_waker::OwnWaker;

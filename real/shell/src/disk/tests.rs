@@ -362,3 +362,35 @@ fn a_new_file_is_private_and_one_that_others_can_change_is_not_written() {
         assert!(looked.is_ok(), "it may be read: {looked:?}");
     }
 }
+
+#[test]
+fn a_file_is_locked_while_a_loop_device_on_it_is_used() {
+    let scratch = Scratch::new(&[0; 4 << 20]);
+    let losetup = |words: &[&str]| {
+        let said = std::process::Command::new("losetup").args(words).output().ok().filter(|said| said.status.success());
+        said.map(|said| String::from_utf8(said.stdout).expect("it is text").trim().to_string())
+    };
+    let file = scratch.0.to_str().expect("it is text");
+    let attach = |more: &[&str]| losetup(&[more, &["--find", "--show", file]].concat());
+    let Some(whole) = attach(&[]) else {
+        eprintln!("skipped: only root can make loop devices");
+        return;
+    };
+    let [low, high] = [["--offset", "0", "--sizelimit", "2M"], ["--offset", "2M", "--sizelimit", "2M"]]
+        .map(|part| attach(&part).expect("another one"));
+    let open = |path: &str| Disk::open(Path::new(path), &DiskOptions::default());
+    let is_in_use = |path: &str| matches!(open(path), Err(DiskOpenError::InUse { path }) if path == scratch.0);
+    let mut outcomes = Vec::new();
+    for (used, refused) in [
+        (&[&whole][..], &[file, low.as_str()][..]),
+        (&[&low, &high], &[file, &whole]),
+        (&[&file.to_string()], &[&whole, &high]),
+    ] {
+        let disks: Vec<_> = used.iter().map(|path| open(path)).collect();
+        outcomes.push((disks.iter().all(Result::is_ok), refused.iter().all(|path| is_in_use(path))));
+    }
+    for device in [&whole, &low, &high] {
+        losetup(&["--detach", device]).expect("it is attached");
+    }
+    assert_eq!(outcomes, [(true, true); 3]);
+}

@@ -3,6 +3,7 @@
 use super::array_id;
 use super::overwriting;
 use crate::report;
+use braid_admin::disk_facts::{ANSWER_WAIT, answer_of, file_of_array, folder_of_array};
 use braid_admin::{Failure, creation, device_file};
 use braid_base::units::format_size;
 use braid_base::{ArrayId, DeviceId};
@@ -40,6 +41,9 @@ pub struct Arguments {
 /// Creates the device.
 pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let Arguments { file, size, array_id: array, id, overwrite, yes } = arguments;
+    if let Some(folder) = answer_of(&file, ANSWER_WAIT, folder_of_array)?.filter(|_| overwrite) {
+        return Err(file_of_array(&file, &folder));
+    }
     overwriting::confirm(Some(&file), overwrite, yes, Some(array))?;
     creation::check_device_size("--size", size)?;
     device_file::create(&file, &StoreConfig { array, device: DeviceId(id), size }, overwrite)?;
