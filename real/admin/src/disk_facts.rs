@@ -1,6 +1,6 @@
 //! What a path is before it becomes a device: a disk, a partition, a loop device or a file; and what it contains, by the marks that file
-//! systems, partition tables and other users of disks leave. `blkid` of util-linux knows all of them; without it, the most frequent ones at the
-//! beginning are known here.
+//! systems, partition tables and other users of disks leave. `blkid` of util-linux knows all of them; without it, the most frequent ones are
+//! known here.
 
 use crate::failure::Failure;
 use braid_base::units::format_size;
@@ -69,6 +69,20 @@ const MARKS: [(u64, &[u8], &str); 22] = [
     (510, &[0x55, 0xaa], "a partition table (MBR), or a boot sector"),
 ];
 
+/// What leaves these bytes so many bytes before the end, in a place that is rounded down to a multiple of the last number.
+const MARKS_AT_END: [(u64, u64, &[u8], &str); 4] = [
+    (512, 512, b"EFI PART", "a partition table (GPT; its first copy is gone)"),
+    (4096, 4096, b"EFI PART", "a partition table (GPT; its first copy is gone)"),
+    (8 << 10, 4 << 10, &[0xfc, 0x4e, 0x2b, 0xa9], "a part of a RAID (md)"),
+    (64 << 10, 64 << 10, &[0xfc, 0x4e, 0x2b, 0xa9], "a part of a RAID (md)"),
+];
+
+/// ZFS keeps two labels at the beginning of a disk, and two at the end. The second half of each is a ring of blocks with this mark, in the order
+/// of bytes of the machine that wrote it.
+const ZFS_LABEL_BYTES: u64 = 256 << 10;
+const ZFS_BLOCK_BYTES: usize = 1 << 10;
+const ZFS_MARK: u64 = 0x00ba_b10c;
+
 /// What a path is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskFacts {
@@ -120,7 +134,8 @@ impl DiskFacts {
                 true => block_device(metadata.rdev()),
                 false => ("file", None),
             };
-            let content = probed(path).or_else(|| content(&start).map(str::to_string));
+            let known = || content(&start).or_else(|| zfs_or_content_at_end(&file, size));
+            let content = probed(path).or_else(|| known().map(str::to_string));
             Ok::<_, std::io::Error>(DiskFacts { path: path.to_path_buf(), kind, size, model, content })
         };
         answer_of(path, ANSWER_WAIT, look)?.map_err(|error| Failure::from(error).of(path.display()))
@@ -209,6 +224,27 @@ fn content(start: &[u8]) -> Option<&'static str> {
     MARKS.iter().find(|(offset, mark, _)| is_there(*offset, mark)).map(|(_, _, what)| *what)
 }
 
+/// What ZFS or the end of a disk shows.
+fn zfs_or_content_at_end(file: &File, size: u64) -> Option<&'static str> {
+    let read = |offset: u64, length: usize| {
+        let mut bytes = vec![0; length];
+        file.read_exact_at(&mut bytes, offset).ok().map(|()| bytes)
+    };
+    let (labels, half) = (size / ZFS_LABEL_BYTES, ZFS_LABEL_BYTES / 2);
+    let places = [Some(0), Some(1), labels.checked_sub(2), labels.checked_sub(1)].into_iter().flatten();
+    let mut rings = places.filter_map(|label| read(label * ZFS_LABEL_BYTES + half, half as usize));
+    let is_zfs =
+        |block: &[u8]| [ZFS_MARK.to_le_bytes(), ZFS_MARK.to_be_bytes()].iter().any(|mark| block.starts_with(mark));
+    if rings.any(|ring| ring.chunks(ZFS_BLOCK_BYTES).any(is_zfs)) {
+        return Some("a disk of a pool (ZFS)");
+    }
+    let is_there = |(before, unit, mark, _): &&(u64, u64, &[u8], &str)| {
+        let offset = size.checked_sub(*before).map(|offset| offset - offset % unit);
+        offset.and_then(|offset| read(offset, mark.len())).is_some_and(|found| found == *mark)
+    };
+    MARKS_AT_END.iter().find(is_there).map(|(.., what)| *what)
+}
+
 /// The folder of an array in which the file at a path lies, or the file behind the loop device there.
 pub fn folder_of_array(path: &Path) -> Option<PathBuf> {
     let found = path.metadata().ok()?;
@@ -269,6 +305,35 @@ mod tests {
             assert_eq!(content(&with(offset + 1, mark)), None, "{what}");
         }
         assert_eq!(content(&[]), None);
+        // The size in KiB; where the mark is in bytes, from the end if that is negative.
+        let path = std::env::temp_dir().join(format!("braid-marks-{}", std::process::id()));
+        let little = ZFS_MARK.to_le_bytes();
+        let zfs = Some("a disk of a pool (ZFS)");
+        let (gpt, md) = (Some("a partition table (GPT; its first copy is gone)"), Some("a part of a RAID (md)"));
+        let cases: [(u64, i64, &[u8], Option<&str>); 13] = [
+            (8192, 128 << 10, &little, zfs),
+            (8192, (256 + 128 + 7) << 10, &ZFS_MARK.to_be_bytes(), zfs),
+            (8192 + 255, (7680 + 128 + 127) << 10, &little, zfs),
+            (8192 + 255, (7936 + 128 + 4) << 10, &little, zfs),
+            (8192, (512 + 128) << 10, &little, None),
+            (8192, (128 << 10) + 8, &little, None),
+            (8192, -512, b"EFI PART", gpt),
+            (8192, -4096, b"EFI PART", gpt),
+            (8192, -1024, b"EFI PART", None),
+            (8192 + 3, 8184 << 10, &[0xfc, 0x4e, 0x2b, 0xa9], md),
+            (8192 + 63, (8192 - 64) << 10, &[0xfc, 0x4e, 0x2b, 0xa9], md),
+            (0, 0, b"", None),
+            (64, 100, b"nothing", None),
+        ];
+        for (kib, offset, mark, expected) in cases {
+            let file = File::options().create(true).truncate(true).read(true).write(true).open(&path);
+            let file = file.expect("there is room");
+            file.set_len(kib << 10).expect("it grows");
+            let at = if offset < 0 { (kib << 10) - offset.unsigned_abs() } else { offset.unsigned_abs() };
+            file.write_all_at(mark, at).expect("there is room");
+            assert_eq!(zfs_or_content_at_end(&file, kib << 10), expected, "{kib} {offset}");
+        }
+        std::fs::remove_file(path).expect("it is there");
     }
 
     #[test]
