@@ -665,7 +665,7 @@ mod tests {
             assert_eq!(codes, [refused.clone(), refused.clone()], "{file:?}");
         }
         drop(locked);
-        [dir, other].map(|dir| std::fs::remove_dir_all(dir).unwrap());
+        std::fs::remove_dir_all(dir).and_then(|()| std::fs::remove_dir_all(other)).unwrap();
         std::fs::remove_file(elsewhere).unwrap();
     }
 
