@@ -2,8 +2,8 @@
 //! symbolic links are copied, with their permission bits. Holes stay holes.
 //!
 //! A file system of the array may also be mounted on this machine, so both sides may be the same under different names. Files are compared
-//! by their identity when both are open, before anything is changed; and a directory that the copy itself has filled is not copied. Everything
-//! else is, before the copy fails because of that.
+//! by their identity when both are open, before anything is changed; and a directory that the copy itself has filled is not copied. A file that
+//! becomes shorter meanwhile is copied as far as it goes. Everything else is copied before the copy fails because of that.
 
 mod identity;
 mod place;
@@ -26,6 +26,12 @@ use tokio::task::JoinSet;
 
 /// How many files of a tree are copied at a time.
 const FILES_MAX: usize = 16;
+/// How many files are named that were not copied, or not as a whole.
+const NAMED_MAX: usize = 16;
+/// The codes of failures after which the rest of a tree is copied.
+const OF_ONE_FILE: [&str; 3] = ["into-itself", "same-file", SHORTER];
+/// The code if a file became shorter while it was copied.
+const SHORTER: &str = "became-shorter";
 
 /// How far a copy is.
 #[derive(Debug, Default)]
@@ -84,11 +90,15 @@ async fn copy_tree(
     seen: &Arc<FileSystems>,
 ) -> Result<(), Failure> {
     let (mut directories, mut copies) = (vec![(from, to, found)], JoinSet::new());
-    let (mut targets, mut itself, mut created) = (Targets::default(), None, Vec::new());
+    let (mut targets, mut created) = (Targets::default(), Vec::new());
+    let (mut named, mut others) = (Vec::new(), 0);
     let mut spare = |copied: Result<(), Failure>| match copied {
-        Err(failure) if ["into-itself", "same-file"].contains(&failure.code.as_str()) => {
-            let message = format!("{}; everything else was copied", failure.message);
-            itself.get_or_insert(Failure { message, ..failure });
+        Err(failure) if OF_ONE_FILE.contains(&failure.code.as_str()) => {
+            if named.len() < NAMED_MAX {
+                named.push(failure)
+            } else {
+                others += 1
+            }
             Ok(())
         }
         copied => copied,
@@ -134,7 +144,10 @@ async fn copy_tree(
     for (to, mode) in created.into_iter().rev() {
         to.set_permissions(mode).await.map_err(|failure| failure.of(&to))?;
     }
-    itself.map_or(Ok(()), Err)
+    let more = if others > 0 { format!("; and {others} more like that") } else { String::new() };
+    let messages: Vec<_> = named.iter().map(|failure| failure.message.as_str()).collect();
+    let message = format!("{}{more}; everything else was copied", messages.join("; "));
+    named.into_iter().next().map_or(Ok(()), |first| Err(Failure { message, ..first }))
 }
 
 /// Copies a file or a symbolic link.
@@ -168,7 +181,14 @@ async fn copy_one(
     let length = source.length();
     progress.bytes.fetch_add(length - copied, Ordering::Relaxed);
     target.close(length).await.map_err(|failure| failure.of(&to))?;
+    // Files of the system may have fewer bytes than they say.
+    let is_cut = length < read.length && !read.is_special && source.has_changed(&read).await?;
     source.close().await.map_err(|failure| failure.of(&from))?;
+    if is_cut {
+        let message =
+            format!("{from} became shorter while it was copied: {to} has its first {length} of {} bytes", read.length);
+        return Err(Failure::failed(SHORTER, message).hint("copy it again when nobody shortens it"));
+    }
     progress.files.fetch_add(1, Ordering::Relaxed);
     Ok(())
 }

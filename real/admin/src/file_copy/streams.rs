@@ -126,6 +126,15 @@ impl Source {
         }
     }
 
+    /// True if the file has another length, or was written, since it was opened.
+    pub async fn has_changed(&self, opened: &Found) -> Result<bool, Failure> {
+        let (length, modified) = match self {
+            Source::Local { file, .. } => file.metadata().and_then(|found| Ok((found.len(), found.modified()?)))?,
+            Source::Mounted { file, .. } => file.metadata().await.map(|found| (found.len(), found.modified()))?,
+        };
+        Ok((length, modified) != (opened.length, opened.modified))
+    }
+
     pub async fn close(self) -> Result<(), Failure> {
         match self {
             Source::Local { .. } => Ok(()),

@@ -2,6 +2,7 @@
 
 use super::{CopyProgress, Place, copy};
 use std::fs::{self, File};
+use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -81,6 +82,42 @@ fn a_copy_leaves_out_itself_as_shown_by_a_mount_and_nothing_else() {
         assert_eq!(fs::read_to_string(to.join("from").join(name).join("file")).ok().as_deref(), Some(name));
     }
     assert!(run("umount", &[b]) && run("umount", &[target]));
+}
+
+#[test]
+fn a_file_that_becomes_shorter_while_it_is_copied_is_named() {
+    let scratch = Scratch::new("shorter");
+    for name in ["from", "to/from"] {
+        fs::create_dir_all(scratch.path(name)).expect("it is new");
+    }
+    let [long, other, pipe] = ["from/long", "from/other", "to/from/long"].map(|name| scratch.path(name));
+    fs::write(&other, "some").expect("it is written");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("there is mkfifo").success());
+    // The copy waits while nobody reads from the pipe: then it has read a part of the file.
+    let copy = |length: u64, [from, to]: [&Path; 2]| {
+        fs::write(&long, vec![7; 32 << 20]).expect("it is written");
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut reader = File::open(&pipe).expect("it is there");
+                std::io::copy(&mut (&mut reader).take(1), &mut std::io::sink()).expect("the copy writes");
+                let file = File::options().write(true).open(&long).expect("it is there");
+                file.set_len(length).expect("it is cut");
+                std::io::copy(&mut reader, &mut std::io::sink()).expect("the copy writes")
+            });
+            let code = copied(from, to, true);
+            (code, reader.join().expect("it has read") + 1)
+        })
+    };
+    let [from, to] = ["from", "to"].map(|name| scratch.path(name));
+    assert_eq!(copy(32 << 20, [&long, &pipe]), (String::new(), 32 << 20));
+    let (code, bytes) = copy(1 << 20, [&long, &pipe]);
+    assert!(code == "became-shorter" && bytes < 32 << 20, "{code} {bytes}");
+    let (code, bytes) = copy(1 << 20, [&from, &to]);
+    assert!(code == "became-shorter" && bytes < 32 << 20, "{code} {bytes}");
+    assert_eq!(fs::read_to_string(scratch.path("to/from/other")).expect("everything else is copied"), "some");
+    // It says that it has 4096 bytes.
+    let of_system = Path::new("/sys/devices/system/cpu/online");
+    assert!(!of_system.exists() || copied(of_system, &scratch.path("online"), false).is_empty());
 }
 
 #[test]
