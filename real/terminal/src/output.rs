@@ -3,10 +3,13 @@
 pub use braid_base::text_table::table;
 
 use braid_base::quoting::harmless;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use serde_json::json;
 use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::process::ExitCode;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 /// Prints one or the other. A reader that has gone away is no failure.
 pub fn print(as_json: bool, json: impl FnOnce() -> serde_json::Value, text: impl FnOnce() -> String) {
@@ -27,6 +30,23 @@ pub fn write(bytes: &[u8]) -> bool {
         }
     }
 }
+
+/// Ends when nobody can read any more what this process prints, as after `| head`: the reader of a pipe has gone, or a terminal.
+pub async fn unread() {
+    while !is_unread(std::io::stdout().as_fd()) {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+fn is_unread(output: BorrowedFd<'_>) -> bool {
+    let mut looked = [PollFd::from_borrowed_fd(output, PollFlags::empty())];
+    // These are told without being asked for.
+    rustix::event::poll(&mut looked, Some(&Timespec::default())).is_ok()
+        && looked[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
+}
+
+/// The interval at which the output is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Tells people something on standard error. If nobody hears it, the command goes on.
 pub fn tell(text: &str) {
@@ -120,7 +140,7 @@ pub fn healing() -> indicatif::ProgressBar {
 pub fn waiting() -> indicatif::ProgressBar {
     let bar = indicatif::ProgressBar::new_spinner().with_finish(indicatif::ProgressFinish::AndClear);
     if !bar.is_hidden() {
-        bar.enable_steady_tick(std::time::Duration::from_millis(100));
+        bar.enable_steady_tick(Duration::from_millis(100));
     }
     bar
 }
@@ -131,7 +151,23 @@ pub fn steps(length: u64) -> indicatif::ProgressBar {
     let template = "{spinner} {wide_bar} {pos}/{len}, {eta} left: {msg}";
     bar.set_style(indicatif::ProgressStyle::with_template(template).expect("it is a template"));
     if !bar.is_hidden() {
-        bar.enable_steady_tick(std::time::Duration::from_millis(500));
+        bar.enable_steady_tick(Duration::from_millis(500));
     }
     bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_output_is_unread_once_its_reader_has_gone() {
+        let (reader, writer) = std::io::pipe().expect("there is a pipe");
+        let (one, other) = std::os::unix::net::UnixStream::pair().expect("there are sockets");
+        let file = std::fs::File::options().write(true).open("/dev/null").expect("it is there");
+        let unread = || [writer.as_fd(), one.as_fd(), file.as_fd()].map(is_unread);
+        assert_eq!(unread(), [false; 3]);
+        drop((reader, other));
+        assert_eq!(unread(), [true, true, false]);
+    }
 }

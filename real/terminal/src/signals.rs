@@ -34,7 +34,15 @@ impl Signals {
         self.which().await;
     }
 
-    /// The same, and says which it was.
+    /// The same, also when nobody reads what this process prints.
+    pub async fn asked_to_end_or_unread(&mut self) {
+        tokio::select! {
+            () = self.asked_to_end() => {}
+            () = crate::output::unread() => {}
+        }
+    }
+
+    /// Ends when one of them comes, and says which it was.
     pub async fn which(&mut self) -> Kill {
         let hung_up = async {
             match &mut self.hang_up {

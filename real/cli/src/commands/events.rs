@@ -55,7 +55,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         }
         tokio::select! {
             come = stream.next_batch() => events = come?,
-            () = signals.asked_to_end() => return Ok(ExitCode::SUCCESS),
+            () = signals.asked_to_end_or_unread() => return Ok(ExitCode::SUCCESS),
         }
     }
 }

@@ -88,6 +88,12 @@ fn status_shows_a_device_that_is_out_resynchronised_or_rebuilt() {
     let lines = interrupted(&array, "1", &["events", "--follow", "--json", "--since", "1h"]).done().stdout;
     let paces = lines.lines().filter(|line| line.contains("throttle-changed")).count();
     assert_eq!(paces, 4, "pause, resume, a rate, and none: {lines}");
+    for follows in ["events --follow", "status --watch --interval 60"] {
+        let (braid, dir) = (braid_bin(), array.dir());
+        let command = format!("timeout 20 {} {follows} --array {}", path_text(&braid), path_text(dir));
+        let ended = run("sh", &["-c", &format!("{{ {command}; echo $? >&2; }} | head -c 1")]).done();
+        assert_eq!(ended.stderr.trim(), "0", "{follows} ends when its reader has gone: {ended}");
+    }
     assert!(client.read(0, 3 << 20).expect("a read works") == content[1 << 20..]);
     array.assert_sound("vol0");
 }

@@ -5,9 +5,9 @@ use super::status_output::View;
 use braid_admin::failure::Failure;
 use braid_admin::snapshot::SnapshotReader;
 use braid_base::quoting::harmless;
-use braid_terminal::Signals;
+use braid_terminal::{Signals, output};
 use std::collections::BTreeMap;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -30,16 +30,14 @@ pub async fn run(mut reader: SnapshotReader, arguments: &Arguments, as_json: boo
                     (false, false) => changes(&mut before, view.parts()),
                 }
             }
-            () = signals.asked_to_end() => break,
+            () = signals.asked_to_end_or_unread() => break,
         };
-        let mut out = std::io::stdout().lock();
-        if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
+        if !output::write(text.as_bytes()) {
             break;
         }
-        drop(out);
         tokio::select! {
             () = tokio::time::sleep(Duration::from_secs_f64(arguments.interval)) => {}
-            () = signals.asked_to_end() => break,
+            () = signals.asked_to_end_or_unread() => break,
         }
     }
     reader.leave();
