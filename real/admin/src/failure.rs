@@ -539,6 +539,9 @@ pub fn disk_failure(error: DiskError) -> Failure {
 pub const READ_ONLY: &str = "the file system of the array's folder is read-only, which may follow an error of its disk (`dmesg`): end the array with `braid down`, check the file \
                              system, mount it for writing, and run `braid up`; or name a folder on another file system";
 
+/// What to do about a file system without inodes.
+pub const NO_INODES: &str = "remove files on the file system of the array's folder: each takes an inode";
+
 fn disk_full(message: String) -> Failure {
     Failure::failed("disk-full", message).hint("free some space on the file system that holds the devices")
 }

@@ -4,7 +4,7 @@
 //! see: it is served with full redundancy, with less, or only in part.
 
 use braid_base::DeviceId;
-use braid_control::{DeviceReport, Leases, MonitorEntry, ReportedState, RunningDaemon};
+use braid_control::{DeviceReport, Leases, MonitorEntry, Refusal, ReportedState, RunningDaemon};
 use braid_layout::VolumeDescription;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,8 +16,8 @@ pub enum MonitorHealth {
     Serving,
     /// It has published no report for this long: it is suspended, or the array's folder can't be written.
     Silent(Duration),
-    /// Its process runs, but its last report is this old, because the array's folder can't be changed. It may well serve.
-    Unreported(Duration),
+    /// It may well serve, but its last report is of this age, or of a process that has ended, because the array's folder can't be changed.
+    Unreported { age: Option<Duration>, refusal: Refusal },
     /// It is not running, for this reason if known.
     Down(Option<String>),
 }
@@ -29,7 +29,7 @@ pub enum DeviceHealth {
     Serving,
     /// It answers but does not serve: its lease has expired, and the monitor has not granted another one.
     NoLease,
-    /// Its process runs. It was not asked, because no host can be started.
+    /// Its process was started. It was not asked, because no host can be started.
     Unasked,
     /// It does not answer, for this reason.
     Silent(String),
@@ -112,7 +112,7 @@ impl MonitorHealth {
         match self {
             MonitorHealth::Serving => "serving",
             MonitorHealth::Silent(_) => "silent",
-            MonitorHealth::Unreported(_) => "unreported",
+            MonitorHealth::Unreported { .. } => "unreported",
             MonitorHealth::Down(_) => "not running",
         }
     }
@@ -121,8 +121,11 @@ impl MonitorHealth {
     pub fn words(&self) -> String {
         match self {
             MonitorHealth::Silent(age) => format!("silent for {} s", age.as_secs()),
-            MonitorHealth::Unreported(age) => {
-                format!("running; its report is {} s old, since the array's folder can't be changed", age.as_secs())
+            MonitorHealth::Unreported { age: Some(age), refusal } => {
+                format!("running; its report is {} s old, since {refusal}", age.as_secs())
+            }
+            MonitorHealth::Unreported { age: None, refusal } => {
+                format!("down or just started: its process has ended, and the next can't be recorded, since {refusal}")
             }
             MonitorHealth::Down(Some(why)) => format!("down: {why}"),
             other => other.name().to_string(),
@@ -141,7 +144,7 @@ impl DeviceHealth {
         match self {
             DeviceHealth::Serving => "serving".to_string(),
             DeviceHealth::NoLease => "waiting for the monitor".to_string(),
-            DeviceHealth::Unasked => "running; not asked".to_string(),
+            DeviceHealth::Unasked => "not asked".to_string(),
             DeviceHealth::Silent(why) => why.clone(),
         }
     }

@@ -1,7 +1,7 @@
 //! A snapshot of an array: the content of its folder, and the answers of its devices.
 
 use crate::device_condition::{DeviceCondition, Known};
-use crate::failure::{Failure, release_lock};
+use crate::failure::{Failure, NO_INODES, READ_ONLY, release_lock};
 use crate::health::{DeviceHealth, MonitorHealth, VolumeHealth};
 use crate::volumes;
 use braid_base::{BLOCK_BYTES, DeviceId};
@@ -147,6 +147,12 @@ impl SnapshotReader {
             let message = format!("{holder} is stopped, and holds the lock of the array's folder");
             return Err(Failure::failed("locked", message).hint(release_lock(holder.pid)));
         }
+        // A host needs a new file.
+        match self.folder.refusal() {
+            Some(refusal @ Refusal::ReadOnly) => Err(Failure::failed("read-only", refusal.to_string()).hint(READ_ONLY)),
+            Some(refusal @ Refusal::NoInodes) => Err(Failure::failed("disk-full", refusal.to_string()).hint(NO_INODES)),
+            _ => Ok(()),
+        }?;
         let started = Session::start(&self.folder, self.role).await;
         started.map_err(Failure::from)
     }
@@ -206,12 +212,21 @@ impl ArraySnapshot {
         self.monitor.as_ref().map(|monitor| monitor.report.throttle).unwrap_or_default()
     }
 
+    /// Why nothing is known from a device that has told nothing.
+    pub fn why_untold(&self) -> &'static str {
+        if self.unasked.is_some() { "it was not asked" } else { "it does not answer" }
+    }
+
     /// The health of the monitor.
     pub fn monitor_health(&self) -> MonitorHealth {
         let running = self.running.as_ref().and_then(|running| running.monitor.as_ref());
-        match MonitorHealth::of(self.monitor.as_ref(), running, self.description.leases()) {
-            MonitorHealth::Silent(age) if self.refusal.is_some() => MonitorHealth::Unreported(age),
-            health => health,
+        let health = MonitorHealth::of(self.monitor.as_ref(), running, self.description.leases());
+        match (health, self.refusal) {
+            (MonitorHealth::Silent(age), Some(refusal)) => MonitorHealth::Unreported { age: Some(age), refusal },
+            (MonitorHealth::Down(None), Some(refusal)) if running.is_some() => {
+                MonitorHealth::Unreported { age: None, refusal }
+            }
+            (health, _) => health,
         }
     }
 

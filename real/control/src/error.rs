@@ -105,6 +105,14 @@ pub(crate) fn holds(holder: Option<&LockHolder>, file: &Path) -> String {
     format!("{who} {stopped}has held the lock {}", file.display())
 }
 
+/// True if the file system there has a limit of its inodes, and none is left.
+pub(crate) fn lacks_inodes(path: &Path) -> bool {
+    rustix::fs::statvfs(path).is_ok_and(|found| found.f_files > 0 && found.f_favail == 0)
+}
+
+/// The system says that there is no space, which is misleading.
+const NO_INODES: &str = "its file system has no inodes left: remove files there";
+
 impl ControlError {
     pub(crate) fn file<E: Into<std::io::Error>>(doing: &'static str, path: &Path) -> impl FnOnce(E) -> ControlError {
         let path = path.to_path_buf();
@@ -117,6 +125,11 @@ impl ControlError {
             {
                 return ControlError::Inconsistent { file: file.to_path_buf(), reason: "it must be a folder".into() };
             }
+            let folder = if path.is_dir() { &path } else { path.parent().unwrap_or(&path) };
+            let source = match source.kind() {
+                ErrorKind::StorageFull if lacks_inodes(folder) => std::io::Error::new(source.kind(), NO_INODES),
+                _ => source,
+            };
             ControlError::File { doing, path, source }
         }
     }

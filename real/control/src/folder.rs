@@ -1,6 +1,6 @@
 //! The array's folder: its path, its lock, and how files in it are replaced.
 
-use crate::error::{ControlError, LockHolder};
+use crate::error::{ControlError, LockHolder, lacks_inodes};
 use crate::file::{self, Durability, Lock};
 use crate::paths::{DESCRIPTION, LOCK, RESERVE, SOCKETS};
 use crate::private_files::{self, private_file};
@@ -15,10 +15,21 @@ use std::time::Duration;
 /// Why the file system of an array's folder refuses changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It is read-only, possibly after an error of its disk.
+    /// Possibly after an error of its disk.
     ReadOnly,
-    /// It has no free blocks, or no free inodes.
-    NoRoom,
+    /// It has no free blocks. What is needed in the folder finds reserved space.
+    NoSpace,
+    NoInodes,
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Refusal::ReadOnly => "the file system of the array's folder is read-only",
+            Refusal::NoSpace => "the file system of the array's folder has no space left",
+            Refusal::NoInodes => "the file system of the array's folder has no inodes left",
+        })
+    }
 }
 
 /// An array's folder. It is cheap to open and to clone. Nothing is cached in memory, so that every call sees changes made by other
@@ -103,6 +114,8 @@ impl ArrayFolder {
         let is_full = |error: &ControlError| matches!(error, ControlError::File { source, .. } if source.kind() == ErrorKind::StorageFull);
         loop {
             match write() {
+                // Space is no help then.
+                Err(error) if is_full(&error) && lacks_inodes(&self.dir) => return Err(error),
                 Err(error) if is_full(&error) => {}
                 done => return done,
             }
@@ -137,11 +150,11 @@ impl ArrayFolder {
         let found = rustix::fs::statvfs(&self.dir).ok();
         let is = |test: fn(&rustix::fs::StatVfs) -> bool| found.as_ref().is_some_and(test);
         let is_read_only = is(|found| found.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY));
-        let has_no_room = is(|found| found.f_bavail == 0 || (found.f_files > 0 && found.f_favail == 0));
         match refused {
             _ if is_read_only => Some(Refusal::ReadOnly),
             Some(ErrorKind::ReadOnlyFilesystem) => Some(Refusal::ReadOnly),
-            _ => has_no_room.then_some(Refusal::NoRoom),
+            _ if lacks_inodes(&self.dir) => Some(Refusal::NoInodes),
+            _ => is(|found| found.f_bavail == 0).then_some(Refusal::NoSpace),
         }
     }
 
@@ -213,6 +226,29 @@ pub(crate) mod tests {
         fn drop(&mut self) {
             let _ = std::fs::remove_dir_all(&self.dir);
         }
+    }
+
+    #[test]
+    fn a_folder_without_inodes_says_so_and_keeps_its_reserved_space() {
+        let scratch = Scratch::new("inodes");
+        let mount = |program: &str, words: &[&str]| {
+            let done = std::process::Command::new(program).args(words).arg(&scratch.dir).status();
+            done.is_ok_and(|done| done.success())
+        };
+        if !mount("mount", &["-t", "tmpfs", "-o", "nr_inodes=30,size=4m", "none"]) {
+            eprintln!("skipped: only root can mount");
+            return;
+        }
+        let folder = scratch.array();
+        let before = folder.refusal();
+        let is_full = (0..30).any(|number| std::fs::File::create(scratch.path(&number.to_string())).is_err());
+        let change = folder.update(|_| Ok::<_, ControlError>(())).map_err(|error| error.to_string());
+        let (after, reserved) = (folder.refusal(), folder.path(RESERVE).metadata().map(|found| found.len()));
+        assert!(mount("umount", &["--lazy"]) && is_full);
+        assert_eq!((before, after), (None, Some(Refusal::NoInodes)));
+        assert!(
+            change.is_err_and(|error| error.contains("no inodes left")) && reserved.is_ok_and(|bytes| bytes == 1 << 20)
+        );
     }
 
     pub(crate) fn description() -> ArrayDescription {

@@ -122,6 +122,7 @@ pub fn tables(examination: &Examination, found: &mut Findings) {
         };
         match counters {
             Some(counters) => tables.iter().for_each(|table| fill(subject, table, counters, found)),
+            None if matches!(subject, Subject::Device(_)) => found.not_checked(subject, examination.look.why_untold()),
             None => found.not_checked(subject, "it reports nothing"),
         }
     }

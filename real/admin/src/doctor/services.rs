@@ -95,7 +95,7 @@ fn monitor(health: MonitorHealth, process: Option<&Process>, found: &mut Finding
     let text = health.words();
     match (health, process) {
         (MonitorHealth::Serving, _) => {}
-        (MonitorHealth::Unreported(_), _) => {
+        (MonitorHealth::Unreported { .. }, _) => {
             found.found(Severity::Warning, Subject::Monitor, format!("is {text}"), "see what is said of the folder");
         }
         (MonitorHealth::Silent(_), Some(process)) => found.found(

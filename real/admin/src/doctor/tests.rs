@@ -332,8 +332,13 @@ fn a_daemon_that_does_not_serve_is_found() {
     let mut bed = sound();
     bed.look.monitor.as_mut().unwrap().age = Some(Duration::from_secs(50));
     bed.finds("daemons", Severity::Error, Subject::Monitor, "silent for 50 s");
-    bed.look.refusal = Some(Refusal::NoRoom);
-    bed.finds("daemons", Severity::Warning, Subject::Monitor, "its report is 50 s old");
+    bed.look.refusal = Some(Refusal::NoInodes);
+    bed.finds("daemons", Severity::Warning, Subject::Monitor, "its report is 50 s old, since the file system");
+    bed.look.monitor.as_mut().unwrap().process = braid_control::Process::own().sibling(u32::MAX / 2);
+    bed.finds("daemons", Severity::Warning, Subject::Monitor, "down or just started");
+    assert!(bed.found("daemons")[0].text.ends_with("has no inodes left"));
+    bed.look.refusal = None;
+    bed.finds("daemons", Severity::Error, Subject::Monitor, "not running");
 
     let mut bed = sound();
     silence(&mut bed, 1);
@@ -492,6 +497,7 @@ fn a_folder_that_can_t_be_changed_is_found() {
     bed.look.states.clear();
     assert_eq!(bed.not_checked("folder"), ["the array: the devices were not asked: a process holds the lock"]);
     assert_eq!(bed.found("daemons"), [], "that a device was not asked is no fault of it");
+    assert_eq!(bed.not_checked("transactions")[1], "device d1: it was not asked");
 }
 
 #[test]

@@ -29,7 +29,7 @@ pub fn clocks(examination: &Examination, found: &mut Findings) {
         let subject = Subject::Device(DeviceId(entry.id));
         match look.states.get(&DeviceId(entry.id)).map(|state| (state.clock_ahead_millis, &state.health)) {
             Some((Some(ahead), _)) => clock(subject, ahead, found),
-            Some((None, DeviceHealth::Silent(_))) | None => found.not_checked(&subject, "it does not answer"),
+            Some((None, DeviceHealth::Silent(_))) | None => found.not_checked(&subject, look.why_untold()),
             Some((None, _)) => found.not_checked(&subject, "it is of a release that does not tell its clock"),
         }
     }
@@ -171,7 +171,7 @@ pub fn transactions(examination: &Examination, found: &mut Findings) {
     for entry in &look.description.devices {
         let (id, subject) = (DeviceId(entry.id), Subject::Device(DeviceId(entry.id)));
         let Some(state) = look.states.get(&id).filter(|state| !state.counters.is_empty()) else {
-            found.not_checked(&subject, "it does not answer");
+            found.not_checked(&subject, look.why_untold());
             continue;
         };
         let count = |name| state.counter(name).unwrap_or_default();

@@ -29,6 +29,9 @@ pub struct Arguments {
 /// Prints the events.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let mut stream = Array::of(common.folder()).events()?;
+    if let Some(refusal) = common.folder().refusal() {
+        braid_terminal::tell!("{refusal}: events may be missing; `braid doctor` says what to do");
+    }
     let mut events = stream.pending().await?;
     if let Some(since) = arguments.since {
         let now = braid_control::unix_millis_now();

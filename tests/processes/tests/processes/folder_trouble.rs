@@ -2,9 +2,11 @@
 //! sockets are removed.
 
 use braid_processes::array::{Array, number};
+use braid_processes::daemon::signal;
 use braid_processes::nbd::Client;
 use braid_processes::scratch::{Scratch, disk, path_text};
 use braid_processes::{tool, wait_until};
+use rustix::process::Signal;
 use serde_json::Value;
 use std::fs::File;
 use std::time::Duration;
@@ -38,6 +40,14 @@ fn hosts_keep_their_leases_while_the_folder_s_file_system_has_no_inode_left() {
     client.write(0, &[7; 4096]).expect("devices serve");
     let diagnosis = array.braid(&["doctor"]).failed_check();
     assert!(finding(&diagnosis, "space").contains("inodes"), "{diagnosis:#}");
+    // The process of the next monitor can't be recorded.
+    signal(array.monitor_pid(), Signal::KILL);
+    array.await_status("the monitor has ended", |status| status["monitor"]["state"] == "unreported");
+    let diagnosis = array.braid(&["doctor"]).failed_check();
+    assert!(finding(&diagnosis, "daemons").contains("has no inodes left"), "{diagnosis:#}");
+    assert!(array.braid(&["events"]).done().stderr.contains("events may be missing"));
+    array.braid(&["status", "--pid", "monitor"]).refused(3, "no-such-process");
+    client.write(0, &[7; 4096]).expect("devices serve");
     std::fs::remove_dir_all(&others).expect("they can be removed");
     assert_eq!(generation(), before, "the host was not fenced");
     drop(client);

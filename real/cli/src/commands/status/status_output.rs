@@ -8,7 +8,7 @@ use braid_admin::snapshot::ArraySnapshot;
 use braid_admin::status::{HostStatus, Status};
 use braid_base::units::format_size;
 use braid_base::{DeviceId, Generation, LockServerId};
-use braid_control::{Refusal, ThrottleReport, WaitingReport, shell_word};
+use braid_control::{Process, Refusal, ThrottleReport, WaitingReport, shell_word};
 use braid_ordering::Atomicity;
 use braid_shell::StoppedRecording;
 use braid_terminal::output::table;
@@ -41,7 +41,7 @@ impl<'a> View<'a> {
         let mut hosts = status.hosts.iter().filter(|host| !host.elsewhere);
         let mut of_host = |role: &str| hosts.find(|host| host.live && host.role == role).map(|host| host.pid);
         let numbered = |letter: char| name.strip_prefix(letter).unwrap_or_default();
-        match name {
+        let recorded = match name {
             "up" => status.pid,
             "monitor" => status.monitor.pid,
             _ if name.starts_with("mds ") => of_host(name),
@@ -54,7 +54,9 @@ impl<'a> View<'a> {
                 let hosts = || numbered('h').parse().ok().and_then(host);
                 devices.or_else(servers).or_else(hosts)
             }
-        }
+        };
+        // A daemon may have been started again, and that could not be recorded.
+        recorded.filter(|pid| !Process::own().sibling(*pid).has_ended())
     }
 
     /// The status as JSON.
