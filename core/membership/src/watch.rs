@@ -48,15 +48,20 @@ impl Watch {
         self.started
     }
 
-    /// A step begins. If the monitor was paused, messages that arrived meanwhile are not read yet.
+    /// A step begins.
     pub fn begin_step(&mut self, now: Time, settings: &Settings) {
+        self.look_for_pause(now, settings);
+        self.step(now);
+    }
+
+    /// If the monitor was paused, messages that arrived meanwhile are not read yet.
+    fn look_for_pause(&mut self, now: Time, settings: &Settings) {
         if let Some(planned) = self.next_patrol.filter(|planned| was_paused(Some(*planned), now, settings.heartbeat)) {
             let unread = settings.heartbeat * 2;
             self.unsure_until = self.unsure_until.max(now.after(unread));
             let longest = settings.device_lease.max(unread);
             self.patient_until = self.patient_until.max(now.after(now.since(planned).clamp(unread, longest)));
         }
-        self.step(now);
     }
 
     /// Notes the time of the step.
