@@ -279,8 +279,11 @@ async fn cat(Cat { files: targets, .. }: &Cat, mounts: &mut Mounts<'_>, as_json:
         let mut offset = 0;
         loop {
             let data = file.read_at(offset, PART_BYTES).await.map_err(of)?;
-            if data.is_empty() || !output::write(&data) {
+            if data.is_empty() {
                 break;
+            }
+            if !output::write(&data) {
+                return Ok(());
             }
             offset += data.len() as u64;
         }
