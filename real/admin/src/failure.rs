@@ -518,6 +518,8 @@ fn system(source: &std::io::Error, message: String) -> Failure {
         ErrorKind::PermissionDenied => Failure::failed("permission-denied", message)
             .hint("run the command as the user that the array belongs to, or choose a folder that you may write"),
         ErrorKind::ReadOnlyFilesystem => Failure::failed("read-only", message).hint(READ_ONLY),
+        // The folder's own words: the system speaks of space.
+        ErrorKind::StorageFull if source.get_ref().is_some() => Failure::failed("disk-full", message).hint(NO_INODES),
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => disk_full(message),
         ErrorKind::AddrInUse => Failure::failed("port-taken", message)
             .hint("another program listens there: choose another port, or 0 for any free port"),

@@ -111,7 +111,7 @@ pub(crate) fn lacks_inodes(path: &Path) -> bool {
 }
 
 /// The system says that there is no space, which is misleading.
-const NO_INODES: &str = "its file system has no inodes left: remove files there";
+const NO_INODES: &str = "its file system has no inodes left";
 
 impl ControlError {
     pub(crate) fn file<E: Into<std::io::Error>>(doing: &'static str, path: &Path) -> impl FnOnce(E) -> ControlError {

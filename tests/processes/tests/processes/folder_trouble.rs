@@ -47,6 +47,8 @@ fn hosts_keep_their_leases_while_the_folder_s_file_system_has_no_inode_left() {
     assert!(finding(&diagnosis, "daemons").contains("has no inodes left"), "{diagnosis:#}");
     assert!(array.braid(&["events"]).done().stderr.contains("events may be missing"));
     array.braid(&["status", "--pid", "monitor"]).refused(3, "no-such-process");
+    let refused = array.braid(&["volume", "create", "more", "--size", "1MiB"]).refused(1, "disk-full");
+    assert!(refused.contains("no inodes left") && refused.contains("remove files"), "{refused}");
     client.write(0, &[7; 4096]).expect("devices serve");
     std::fs::remove_dir_all(&others).expect("they can be removed");
     assert_eq!(generation(), before, "the host was not fenced");
