@@ -273,6 +273,21 @@ impl ArrayDescription {
 }
 
 impl DeviceEntry {
+    /// A device with a file in the array's folder, and a failure domain of its own.
+    pub fn new(id: u16, size: u64) -> DeviceEntry {
+        DeviceEntry {
+            id,
+            file: format!("device-{id}.braid").into(),
+            size,
+            disk: None,
+            domain: format!("device-{id}"),
+            address: None,
+            state: DeviceState::Ready,
+            by: None,
+            others: Vec::new(),
+        }
+    }
+
     /// True if its file is one in the array's folder itself: only then may it be made, overwritten or removed because the description says
     /// so.
     pub fn lies_in_folder(&self) -> bool {
@@ -367,15 +382,9 @@ mod tests {
 
     fn description() -> ArrayDescription {
         let device = |id: u16| DeviceEntry {
-            id,
             file: format!("device-{id}").into(),
-            size: 1 << 20,
             disk: Some(DiskId(u64::from(id) + 1)),
-            domain: format!("device-{id}"),
-            address: None,
-            state: DeviceState::Ready,
-            by: None,
-            others: Vec::new(),
+            ..DeviceEntry::new(id, 1 << 20)
         };
         let creation = Creation {
             devices: 2,

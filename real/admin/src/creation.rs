@@ -6,8 +6,8 @@ use braid_base::DeviceId;
 use braid_base::limits::{LOCK_SERVERS_MAX, Settings};
 use braid_base::units::format_size;
 use braid_control::{
-    ArrayDescription, ArrayFolder, ControlError, Creation, DeviceEntry, DeviceState, LEASE_MILLIS_MAX,
-    LEASE_MILLIS_MIN, monitor_file, new_array_id, shell_word,
+    ArrayDescription, ArrayFolder, ControlError, Creation, DeviceEntry, LEASE_MILLIS_MAX, LEASE_MILLIS_MIN,
+    monitor_file, new_array_id, shell_word,
 };
 use braid_layout::{Layout, RaidLevel};
 use braid_store::{SIZE_MIN, StoreConfig};
@@ -161,19 +161,7 @@ impl CreateOptions {
 
 /// The devices of a new array: sparse files in its folder.
 pub fn device_entries(creation: &Creation) -> Vec<DeviceEntry> {
-    (0..creation.devices)
-        .map(|id| DeviceEntry {
-            id,
-            file: format!("device-{id}.braid").into(),
-            size: creation.size,
-            disk: None,
-            domain: format!("device-{id}"),
-            address: None,
-            state: DeviceState::Ready,
-            by: None,
-            others: Vec::new(),
-        })
-        .collect()
+    (0..creation.devices).map(|id| DeviceEntry::new(id, creation.size)).collect()
 }
 
 /// Opens the array in `folder`, or creates it as `asked` if there is none.

@@ -269,17 +269,12 @@ fn planned(description: &ArrayDescription, disk: &DiskEntry, domain: Option<&str
     if id == UNASSIGNED.0 {
         return Err(Failure::failed("no-number", "all numbers of devices have been used"));
     }
-    Ok(DeviceEntry {
-        id,
-        file: disk.file.clone(),
-        size: disk.size,
-        disk: Some(disk.disk),
-        domain: domain.map_or_else(|| format!("device-{id}"), str::to_string),
-        address: None,
-        state: DeviceState::Adding,
-        by: None,
-        others: Vec::new(),
-    })
+    let mut entry = DeviceEntry::new(id, disk.size);
+    (entry.file, entry.disk, entry.state) = (disk.file.clone(), Some(disk.disk), DeviceState::Adding);
+    if let Some(domain) = domain {
+        entry.domain = domain.to_string();
+    }
+    Ok(entry)
 }
 
 /// Removes a device from the array. No volume may lie on it.
@@ -557,8 +552,7 @@ fn unused_file(folder: &Path, description: &ArrayDescription, stem: &str) -> Pat
 mod tests {
     use super::*;
     use braid_base::VolumeId;
-    use braid_control::{SpareReport, VolumeEntry};
-    use braid_layout::{Atomicity, Layout};
+    use braid_control::SpareReport;
     use std::os::fd::AsRawFd;
 
     fn folder(name: &str) -> (PathBuf, ArrayFolder) {
@@ -675,17 +669,9 @@ mod tests {
         let spare = |number: u64| DiskEntry { file: format!("s{number}").into(), size: 1 << 30, disk: DiskId(number) };
         array.spares = vec![spare(1), spare(2), spare(3)];
         let known = |number: u64| SpareReport { disk: DiskId(number).to_string(), size_bytes: 5 };
-        let report = MonitorReport {
-            address: String::new(),
-            revision: 1,
-            epoch: 1,
-            devices: vec![DeviceReport { next_disk: Some(DiskId(3).to_string()), ..DeviceReport::default() }],
-            spares: vec![known(2), known(7)],
-            file_systems: Vec::new(),
-            throttle: Default::default(),
-            stamps_ahead_millis: None,
-            counters: Default::default(),
-        };
+        let next = DeviceReport { next_disk: Some(DiskId(3).to_string()), ..DeviceReport::default() };
+        let report =
+            MonitorReport { devices: vec![next], spares: vec![known(2), known(7)], ..MonitorReport::default() };
         let blocks = room(1 << 30).unwrap();
         let expected =
             [Administration::AddSpare { disk: DiskId(1), blocks }, Administration::RemoveSpare { disk: DiskId(7) }];
@@ -694,27 +680,9 @@ mod tests {
 
     #[test]
     fn the_place_of_a_block_is_reported() {
-        let volume = |scheme: &str, devices: u16| VolumeDescription {
-            layout: Layout::new(scheme.parse().unwrap(), devices.into(), 16).unwrap(),
-            devices: (10..10 + devices).map(DeviceId).collect(),
-            ..crate::volumes::describe(&VolumeEntry {
-                unavailable: None,
-                name: "v".into(),
-                id: 1,
-                bytes: 1 << 20,
-                layout: "raid1:2".into(),
-                unit: 65_536,
-                devices: vec![0, 1],
-                attribute_volume: false,
-                first_block: 0,
-                parity_site: "originator".into(),
-                moving: None,
-                ordering: "timestamp".into(),
-                atomicity: Atomicity::Implied.to_string(),
-                state: braid_control::VolumeState::Ready,
-                by: None,
-            })
-            .unwrap()
+        let volume = |scheme: &str, devices: u16| {
+            let volume = crate::health::tests::volume(scheme.parse().unwrap(), devices);
+            VolumeDescription { devices: (10..10 + devices).map(DeviceId).collect(), ..volume }
         };
         let mirrored = volume("raid1:2", 2);
         assert_eq!(mirrored.id, VolumeId(1));

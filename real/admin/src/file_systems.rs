@@ -21,11 +21,10 @@ use braid_control::{
 use braid_control_protocol::{
     Answer, Error, FileSystemCreation, FileSystemDeletion, FileSystemTiming, Operation, Question, Tag,
 };
-use braid_layout::{Atomicity, Layout, RaidLevel};
+use braid_layout::{Layout, RaidLevel};
 use braid_machine::{Patience, VolumeRequest};
 use braid_metadata::{MetadataServerConfig, VOLUME_BYTES_MIN};
 use braid_namespace::Parameters;
-use braid_ordering::Ordering;
 use braid_session::Session;
 use braid_wire::Owner;
 use std::cell::RefCell;
@@ -280,24 +279,13 @@ async fn plans(session: &Session, new: &NewFileSystem, entry: &FileSystemEntry) 
         let most = free_bytes(room, servers, &of_metadata, &of_data);
         return Err(no_room(&description, new, most));
     }
-    let plan = |name: String, bytes, scheme, unit| Plan {
-        name,
-        bytes,
-        scheme,
-        unit,
-        ordering: Ordering::Timestamp,
-        atomicity: Atomicity::Implied,
-        parity_site: None,
-        attribute_volume: false,
-        devices: None,
-    };
     let of_shard = |shard| {
         let name = entry.metadata_volume(shard);
-        plan(name, metadata_bytes(bytes / servers), scheme_of_metadata, METADATA_UNIT)
+        Plan::new(name, metadata_bytes(bytes / servers), scheme_of_metadata, METADATA_UNIT)
     };
     Ok(Plans {
         metadata: (0..usize::from(new.shards.servers)).map(of_shard).collect(),
-        data: plan(entry.data_volume(), bytes, scheme, unit),
+        data: Plan::new(entry.data_volume(), bytes, scheme, unit),
     })
 }
 

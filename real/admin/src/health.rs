@@ -245,21 +245,12 @@ fn breaks_a_stripe(volume: &VolumeDescription, devices: &[DeviceId]) -> bool {
 pub(crate) mod tests {
     use super::*;
     use braid_base::VolumeId;
-    use braid_control::{MonitorReport, Process, ThrottleReport};
-    use braid_layout::{Atomicity, Layout, RaidLevel};
-    use braid_ordering::Ordering;
+    use braid_control::{MonitorReport, Process};
+    use braid_layout::{Layout, RaidLevel};
 
     pub(crate) fn volume(scheme: RaidLevel, devices: u16) -> VolumeDescription {
-        VolumeDescription {
-            id: VolumeId(1),
-            bytes: 1 << 20,
-            layout: Layout::new(scheme, devices.into(), 16).unwrap(),
-            devices: (0..devices).map(DeviceId).collect(),
-            ordering: Ordering::Timestamp,
-            atomicity: Atomicity::Implied,
-            parity_site: Default::default(),
-            moving: None,
-        }
+        let layout = Layout::new(scheme, devices.into(), 16).unwrap();
+        VolumeDescription::new(VolumeId(1), 1 << 20, layout, (0..devices).map(DeviceId).collect())
     }
 
     fn monitor(member_states: &[(u16, ReportedState)]) -> MonitorEntry {
@@ -268,17 +259,7 @@ pub(crate) mod tests {
             member_state: *member_state,
             ..DeviceReport::default()
         };
-        let report = MonitorReport {
-            address: String::new(),
-            revision: 1,
-            epoch: 2,
-            devices: member_states.iter().map(device).collect(),
-            spares: Vec::new(),
-            file_systems: Vec::new(),
-            throttle: ThrottleReport::default(),
-            stamps_ahead_millis: None,
-            counters: BTreeMap::new(),
-        };
+        let report = MonitorReport { devices: member_states.iter().map(device).collect(), ..MonitorReport::default() };
         MonitorEntry { process: Process::own(), age: Some(Duration::ZERO), report }
     }
 

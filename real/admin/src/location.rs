@@ -228,29 +228,11 @@ impl VolumePart {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use braid_control::{VolumeEntry, VolumeState};
 
     #[test]
     fn units_are_named_by_their_content() {
         let kinds = |layout: &str, devices: u16| {
-            let entry = VolumeEntry {
-                unavailable: None,
-                name: "v".into(),
-                id: 1,
-                bytes: 1 << 20,
-                layout: layout.into(),
-                unit: 65_536,
-                devices: (0..devices).collect(),
-                attribute_volume: false,
-                first_block: 0,
-                parity_site: "originator".into(),
-                moving: None,
-                ordering: "timestamp".into(),
-                atomicity: "implied".into(),
-                state: VolumeState::Ready,
-                by: None,
-            };
-            let volume = volumes::describe(&entry).unwrap();
+            let volume = crate::health::tests::volume(layout.parse().unwrap(), devices);
             let parts = (0..devices).filter_map(|id| VolumePart::of("v", volume.clone(), false, DeviceId(id)));
             let units = parts.flat_map(|part| part.first_units);
             units.map(|unit| unit.kind).collect::<std::collections::BTreeSet<_>>()

@@ -92,25 +92,14 @@ pub fn computed_at_host(volume: &VolumeDescription) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use braid_control::VolumeState;
 
     fn entry(layout: &str, ordering: &str, atomicity: &str) -> VolumeEntry {
+        let volume = crate::health::tests::volume(layout.parse().unwrap(), 3);
         VolumeEntry {
-            unavailable: None,
-            name: "vol0".into(),
-            id: 1,
-            bytes: 1 << 20,
-            layout: layout.into(),
-            unit: 4096,
-            devices: vec![0, 1, 2],
             ordering: ordering.into(),
             atomicity: atomicity.into(),
-            attribute_volume: false,
-            first_block: 0,
             parity_site: "at-parity".into(),
-            moving: None,
-            state: VolumeState::Ready,
-            by: None,
+            ..VolumeEntry::new("vol0".into(), &volume)
         }
     }
 

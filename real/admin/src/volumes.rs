@@ -61,6 +61,23 @@ pub struct Plan {
     pub devices: Option<Vec<u16>>,
 }
 
+impl Plan {
+    /// A volume of blocks on all devices, with the defaults.
+    pub fn new(name: String, bytes: u64, scheme: RaidLevel, unit: u64) -> Plan {
+        Plan {
+            name,
+            bytes,
+            scheme,
+            unit,
+            ordering: Ordering::Timestamp,
+            atomicity: Atomicity::Implied,
+            parity_site: None,
+            attribute_volume: false,
+            devices: None,
+        }
+    }
+}
+
 /// Fails if one of the devices that an operation needs is not in, by the monitor's report: before anything is begun. The protocol asks the
 /// monitor itself.
 pub fn require_in(folder: &ArrayFolder, devices: &[DeviceId], what: &str) -> Result<(), Failure> {
@@ -127,33 +144,18 @@ pub async fn create_initial(session: &Session) -> Result<(), Failure> {
         return Ok(());
     }
     let creation = &description.creation;
-    let plan = |name: &str, bytes: u64| {
-        let (name, unit) = (name.to_string(), creation.unit);
-        let (scheme, ordering) = (creation.layout.parse()?, Ordering::Timestamp);
-        let (atomicity, parity_site, attribute_volume) = (Atomicity::Implied, None, false);
-        let devices = None;
-        Ok::<_, Failure>(Plan {
-            name,
-            bytes,
-            scheme,
-            unit,
-            ordering,
-            atomicity,
-            parity_site,
-            attribute_volume,
-            devices,
-        })
-    };
+    let scheme = creation.layout.parse()?;
+    let plan = |name: &str, bytes: u64| Plan::new(name.to_string(), bytes, scheme, creation.unit);
     let mut plans = Vec::new();
     for (name, bytes) in &creation.volumes {
-        plans.push(plan(name, *bytes)?);
+        plans.push(plan(name, *bytes));
     }
-    let layout = creation::layout(creation.layout.parse()?, creation.devices.into(), creation.unit)?;
+    let layout = creation::layout(scheme, creation.devices.into(), creation.unit)?;
     let room = room(session).await?;
     let usable = layout.usable_blocks(room) * BLOCK_BYTES as u64;
     if plans.is_empty() {
         let most = layout.usable_blocks(room - room / LEFT_FREE) * BLOCK_BYTES as u64;
-        plans.push(plan(DEFAULT_VOLUME, most)?);
+        plans.push(plan(DEFAULT_VOLUME, most));
     } else if description.volumes.is_empty() {
         // All or none: an array with some of its volumes is not what was requested.
         let component = |plan: &Plan| layout.component_blocks(plan.bytes / BLOCK_BYTES as u64);
@@ -420,19 +422,7 @@ mod tests {
         let creation = creation::CreateOptions { devices: Some(5), ..Default::default() }.creation().unwrap();
         let mut description =
             ArrayDescription::new(braid_base::ArrayId([7; 16]), creation::device_entries(&creation), creation);
-        let scheme = "raid5:4+1".parse().unwrap();
-        let (ordering, atomicity) = (Ordering::Timestamp, Atomicity::Implied);
-        let plan = Plan {
-            name: "one".into(),
-            bytes: 1 << 20,
-            scheme,
-            unit: 4096,
-            ordering,
-            atomicity,
-            parity_site: None,
-            attribute_volume: false,
-            devices: None,
-        };
+        let plan = Plan::new("one".into(), 1 << 20, "raid5:4+1".parse().unwrap(), 4096);
         let first = planned(&description, &plan, 7).unwrap();
         assert_eq!(first.id, 7, "devices have objects up to 6");
         let begun = VolumeEntry { by: Some(3), ..first.clone() };

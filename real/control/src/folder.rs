@@ -194,7 +194,7 @@ const NEIGHBOURS_SETTLE: Duration = Duration::from_millis(20);
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use braid_description::{ArrayDescription, Creation, DeviceEntry, DeviceState, VolumeEntry, VolumeState};
+    use braid_description::{ArrayDescription, Creation, DeviceEntry, VolumeEntry, VolumeState};
     use std::sync::atomic::{AtomicU32, Ordering};
 
     /// A folder for one test, removed at its end.
@@ -252,17 +252,7 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn description() -> ArrayDescription {
-        let devices = (0..2).map(|id| DeviceEntry {
-            id,
-            file: format!("device-{id}.braid").into(),
-            size: 1 << 30,
-            disk: None,
-            domain: format!("device-{id}"),
-            address: None,
-            state: DeviceState::Ready,
-            by: None,
-            others: Vec::new(),
-        });
+        let devices = (0..2).map(|id| DeviceEntry::new(id, 1 << 30));
         let creation = Creation {
             devices: 2,
             size: 1 << 30,

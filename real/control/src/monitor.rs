@@ -18,7 +18,7 @@ pub fn monitor_file() -> PathBuf {
 }
 
 /// The content of the monitor's report.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MonitorReport {
     /// The monitor's address: `HOST:PORT` or `unix:PATH`.
@@ -81,7 +81,7 @@ pub struct ThrottleReport {
 }
 
 /// The state of a device as seen by the monitor.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceReport {
     pub id: u16,
@@ -156,10 +156,11 @@ pub struct HealingReport {
 }
 
 /// The membership state of a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReportedState {
     /// It is resynchronised and has a lease.
+    #[default]
     In,
     /// It is in, but its lease has expired, and the others can't serve without it.
     #[serde(alias = "away")]
@@ -241,33 +242,6 @@ impl DeviceReport {
             epoch => format!("its disk is older than the array's record of it: it has epoch {epoch}"),
         };
         Some(format!("{what}; bring back the right disk"))
-    }
-}
-
-impl Default for DeviceReport {
-    /// A device that is in and about which nothing else is known.
-    fn default() -> DeviceReport {
-        DeviceReport {
-            bad_slots: 0,
-            failing: false,
-            id: 0,
-            member_state: ReportedState::In,
-            since: 1,
-            recovery_coordinator: None,
-            heard_millis: None,
-            lives_by: None,
-            outdated: None,
-            changed: None,
-            disk: None,
-            next_disk: None,
-            awaited_disk: None,
-            kept_out: false,
-            join_refused: None,
-            blank: false,
-            outages: 0,
-            stays_out_millis: None,
-            healing: None,
-        }
     }
 }
 

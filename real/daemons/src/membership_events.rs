@@ -176,21 +176,13 @@ fn of_state(before: &DeviceReport, device: &DeviceReport, millis: u64) -> Vec<Ev
 mod tests {
     use super::*;
     use ReportedState::{In, Out, Returning, Unavailable};
-    use braid_control::EventKind;
-    use braid_control::SpareReport;
-    use braid_control::ThrottleReport;
+    use braid_control::{EventKind, SpareReport, ThrottleReport};
 
     fn report(device: DeviceReport) -> MonitorReport {
         MonitorReport {
-            address: String::new(),
-            revision: 1,
-            epoch: 1,
             devices: vec![DeviceReport { id: 3, ..device }],
             spares: vec![SpareReport { disk: "s".into(), size_bytes: 1 }],
-            file_systems: Vec::new(),
-            throttle: ThrottleReport::default(),
-            stamps_ahead_millis: None,
-            counters: BTreeMap::new(),
+            ..MonitorReport::default()
         }
     }
 

@@ -145,21 +145,13 @@ mod tests {
     use super::*;
     use braid_base::{DeviceId, VolumeId};
     use braid_control::{ScrubFindings, ScrubRecord};
-    use braid_layout::{Atomicity, Layout, RaidLevel, VolumeDescription};
-    use braid_ordering::Ordering;
+    use braid_layout::{Layout, RaidLevel, VolumeDescription};
     use std::time::Duration;
 
     fn scrubbed(record: ScrubRecord, interrupted: bool) -> Scrubbed {
-        let volume = VolumeDescription {
-            id: VolumeId(1),
-            bytes: 10 * 2 * 16 * BLOCK_BYTES as u64,
-            layout: Layout::new(RaidLevel::Raid5 { data: 2 }, 3, 16).unwrap(),
-            devices: (0..3).map(DeviceId).collect(),
-            ordering: Ordering::Timestamp,
-            atomicity: Atomicity::Implied,
-            parity_site: Default::default(),
-            moving: None,
-        };
+        let layout = Layout::new(RaidLevel::Raid5 { data: 2 }, 3, 16).unwrap();
+        let bytes = 10 * 2 * 16 * BLOCK_BYTES as u64;
+        let volume = VolumeDescription::new(VolumeId(1), bytes, layout, (0..3).map(DeviceId).collect());
         Scrubbed { name: "vol0".into(), volume, record, from: 0, took: Duration::from_secs(2), interrupted }
     }
 

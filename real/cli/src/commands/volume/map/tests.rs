@@ -3,22 +3,15 @@
 
 use super::*;
 use braid_base::{BLOCK_BYTES, DeviceId, VolumeId};
-use braid_layout::{Atomicity, Layout, RaidLevel, VolumeDescription};
-use braid_ordering::Ordering;
+use braid_layout::{Layout, RaidLevel, VolumeDescription};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
 fn volume(level: RaidLevel, devices: u16) -> VolumeDescription {
-    VolumeDescription {
-        id: VolumeId(1),
-        bytes: 24 * BLOCK,
-        layout: Layout::new(level, devices.into(), 1).unwrap(),
-        devices: (0..devices).map(DeviceId).collect(),
-        ordering: Ordering::Timestamp,
-        atomicity: Atomicity::Implied,
-        parity_site: SitePolicy::AtParity,
-        moving: None,
-    }
+    let layout = Layout::new(level, devices.into(), 1).unwrap();
+    let devices = (0..devices).map(DeviceId).collect();
+    let parity_site = SitePolicy::AtParity;
+    VolumeDescription { parity_site, ..VolumeDescription::new(VolumeId(1), 24 * BLOCK, layout, devices) }
 }
 
 fn paper() -> VolumeDescription {
