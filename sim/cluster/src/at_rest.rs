@@ -9,8 +9,9 @@ use braid_check::{Cells, Verdict, check_stripe, reconstruct};
 use braid_device::Service;
 use braid_layout::{UnitAddress, VolumeDescription};
 use braid_locks::{LockService, LockState};
-use braid_machine::{HostSuccess, JobRequest, VolumeRequest};
+use braid_machine::{HostError, HostOutcome, HostSuccess, JobRequest, OpId, VolumeRequest};
 use braid_ordering::{Atomicity, Ordering};
+use braid_wire::Failure;
 use braid_world::LocalClock;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -117,6 +118,23 @@ pub(super) fn read_at_rest(
             }
             Ok(other) => return failed("unexpected-answer", format!("{other:?}")),
             Err(failed) => return Err(failed),
+        }
+    }
+}
+
+/// The outcome of a request at rest, which only the locks of a dead host may delay.
+pub(crate) fn outcome_at_rest(
+    cluster: &mut Cluster,
+    ask: impl Fn(&mut Cluster) -> OpId,
+) -> Result<HostOutcome, Failed> {
+    let patience = cluster.world.now().after(2 * cluster.options.settings.host_lease);
+    loop {
+        let op = ask(cluster);
+        let outcome = cluster.outcome(op, "a host of an array at rest")?;
+        let is_lost = matches!(outcome, Err(HostError::Device { failure: Failure::Lost { .. }, .. }));
+        let may_wait = cluster.options.ordering.needs_lock_server() && cluster.world.now() < patience;
+        if outcome.is_ok() || is_lost || !may_wait {
+            return Ok(outcome);
         }
     }
 }

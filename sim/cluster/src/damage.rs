@@ -78,6 +78,13 @@ pub(crate) fn places_that_may_be_damaged(cluster: &Cluster) -> Vec<Damageable> {
     places.into_iter().map(|(_, place)| place).collect()
 }
 
+/// The stripes of the volume that have a damaged block.
+pub(crate) fn damaged_stripes(cluster: &Cluster) -> BTreeSet<u64> {
+    let is_hurt =
+        |place: &Damageable| cluster.world.disk(place.node).expect("devices have disks").is_hurt(place.bytes.clone());
+    places(cluster).into_iter().filter(|(_, place)| is_hurt(place)).map(|((stripe, _), _)| stripe).collect()
+}
+
 /// All blocks of the volume in their places, including old copies, and their rows.
 pub(crate) fn places(cluster: &Cluster) -> Vec<(Row, Damageable)> {
     let rows = rows(cluster);

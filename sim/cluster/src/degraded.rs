@@ -3,13 +3,14 @@
 //! writes must restore the lost blocks.
 
 use crate::activity::{Activity, Draw, Feature};
+use crate::at_rest::outcome_at_rest;
 use crate::availability::Cause;
 use crate::cluster::{Cluster, Failed, failed};
 use crate::damage::{self, Row};
 use crate::options::Options;
 use crate::swarm::{FOR_EVER, Run};
 use braid_base::{BLOCK_BYTES, DeviceId, MemberState, Rng};
-use braid_machine::{HostError, HostOutcome, HostSuccess, JobRequest, OpId};
+use braid_machine::{HostError, HostSuccess, JobRequest};
 use braid_wire::Failure;
 use braid_world::FaultKind;
 use std::collections::BTreeMap;
@@ -135,18 +136,4 @@ fn is_degraded(cluster: &Cluster) -> bool {
         member.is_some_and(|member| member.member_state != MemberState::In)
     };
     cluster.volume().devices.iter().any(is_unavailable)
-}
-
-/// The outcome of a request at rest, which only the locks of a dead host may delay.
-fn outcome_at_rest(cluster: &mut Cluster, ask: impl Fn(&mut Cluster) -> OpId) -> Result<HostOutcome, Failed> {
-    let patience = cluster.world.now().after(2 * cluster.options.settings.host_lease);
-    loop {
-        let op = ask(cluster);
-        let outcome = cluster.outcome(op, "a host of an array at rest")?;
-        let is_lost = matches!(outcome, Err(HostError::Device { failure: Failure::Lost { .. }, .. }));
-        let may_wait = cluster.options.ordering.needs_lock_server() && cluster.world.now() < patience;
-        if outcome.is_ok() || is_lost || !may_wait {
-            return Ok(outcome);
-        }
-    }
 }

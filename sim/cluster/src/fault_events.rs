@@ -13,6 +13,7 @@ use braid_description::Subject;
 use braid_machine::{ArrayRequest, HostError, HostOutcome, JobRequest, OpId};
 use braid_wire::{Administration, RecoveryThrottle};
 use braid_world::{Damageable, Disk, Fault, FaultKind, Topology};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// How often the run looks for devices to be restarted.
@@ -161,8 +162,10 @@ impl Run {
         }
     }
 
-    /// Ends all faults: those that last are ended now, and nodes that are down are restarted.
-    pub(crate) fn heal(&mut self) {
+    /// Ends all faults: those that last are ended now, and nodes that are down are restarted. Returns the stripes of the volume that have a
+    /// damaged block at present.
+    pub(crate) fn heal(&mut self) -> BTreeSet<u64> {
+        let damaged = damage::damaged_stripes(&self.cluster);
         self.storming = false;
         self.healed = self.cluster.world.now();
         let (now, delay) = (self.cluster.world.now(), self.cluster.options.faults.network.delay_max);
@@ -205,6 +208,7 @@ impl Run {
                 self.set_clock(node);
             }
         }
+        damaged
     }
 
     fn start_broken(&mut self) {

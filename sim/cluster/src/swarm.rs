@@ -16,7 +16,7 @@ use crate::report::{Failure, Report};
 use crate::workload::{ClientOperation, Workload};
 use braid_base::{BLOCK_BYTES, DeviceId, DiskId, NodeId, Rng, Time};
 use braid_check::FileHistory;
-use braid_machine::{HostError, HostOutcome, OpId, Patience};
+use braid_machine::{HostError, HostOutcome, HostSuccess, JobRequest, OpId, Patience};
 use braid_wire::Failure as WireFailure;
 use braid_world::{Bound, CrashPoint, Fault, FaultKind, LocalClock, Swarm, Trace, WorldEvent};
 use std::cell::{Cell, RefCell};
@@ -188,8 +188,9 @@ impl Run {
             {
                 self.on_world_event(event)?;
             }
-            self.heal();
+            let damaged = self.heal();
             self.come_to_rest()?;
+            self.repair(damaged)?;
             if self.cluster.options.faults.has(FaultKind::CommonLeap) {
                 self.go_on_at_once()?;
                 self.come_to_rest()?;
@@ -204,6 +205,23 @@ impl Run {
         }
         self.each(|Acting { activity, .. }, run| activity.count(&run.cluster, &mut run.report));
         Ok(())
+    }
+
+    /// Scrubs stripes that had a damaged block until everything became healthy. If a device missed a write of that row, it was told that the
+    /// block is lost there, too; now that the damaged block is readable again, redundancy covers it.
+    fn repair(&mut self, damaged: BTreeSet<u64>) -> Result<(), Failed> {
+        if damaged.is_empty() || self.cluster.options.activities.has("damage-degraded") {
+            return Ok(());
+        }
+        let (host, volume) = (self.cluster.add_host(), self.cluster.volume().id);
+        for stripe in damaged {
+            let scrub = JobRequest::Scrub { volume, stripes: stripe..stripe + 1, repair: true, recompute: false };
+            let scrubbed = at_rest::outcome_at_rest(&mut self.cluster, |array| array.ask(host, scrub.clone()))?;
+            if !matches!(scrubbed, Ok(HostSuccess::Scrubbed(_))) {
+                return failed("not-scrubbed", format!("{scrubbed:?}"));
+            }
+        }
+        self.come_to_rest()
     }
 
     /// Enables the faults of the network, and starts the clients.
