@@ -45,7 +45,7 @@ impl Objects {
     pub fn entry(&self, object: ObjectId, chunk: u32) -> Option<usize> {
         let object = self.objects.get(&object)?;
         let chunk = chunk.checked_sub(first_chunk(&object.record.description))?;
-        let which = object.firsts.partition_point(|first| *first <= chunk) - 1;
+        let which = object.firsts.partition_point(|first| *first <= chunk).checked_sub(1)?;
         let extent = object.record.extents.get(which)?;
         let within = chunk - object.firsts[which];
         (within < extent.count).then(|| (extent.start + within) as usize)
@@ -105,14 +105,16 @@ impl Objects {
         Ok(ObjectRecord { description, extents })
     }
 
-    /// Replaces an object's record. Returns the entries that it gains, and those that it loses.
+    /// Replaces an object's record. Returns the entries that it gains, and those that it loses; none if an entry is not free. Replay may
+    /// begin with a snapshot that shows what later records repeat: by then the entries of a growth that was taken back may be another
+    /// object's.
     pub fn resize(&mut self, record: ObjectRecord) -> Option<(Vec<u32>, Vec<u32>)> {
         let object = record.description.object;
         let before = self.objects.get(&object)?.record.clone();
         let (old, new) = (entries_of(&before), entries_of(&record));
         self.remove(object);
         if !self.insert(record) {
-            assert!(self.insert(before), "its old map entries are free");
+            assert!(self.insert(before), "what fails to be inserted leaves its old map entries free");
             return None;
         }
         Some((new.difference(&old).copied().collect(), old.difference(&new).copied().collect()))
@@ -128,7 +130,8 @@ impl Objects {
         if self.objects.contains_key(&record.description.object) || chunks > self.room {
             return false;
         }
-        if !record.extents.iter().all(|extent| self.reserve(*extent)) {
+        if let Some(taken) = record.extents.iter().position(|extent| !self.reserve(*extent)) {
+            record.extents[..taken].iter().for_each(|extent| self.give_back(*extent));
             return false;
         }
         let first = |at: &mut u32, extent: &MapExtent| Some(std::mem::replace(at, *at + extent.count));

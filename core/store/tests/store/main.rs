@@ -14,5 +14,6 @@ mod older_journals;
 mod owner_requests;
 mod pressure;
 mod protocol;
+mod replay;
 mod requests;
 mod run;
