@@ -77,13 +77,13 @@ impl CircularLog {
         self.used
     }
 
-    /// The position for a batch of this length; `None` if there is no space until a snapshot frees some.
-    pub fn find(&self, length: u64) -> Option<BatchSpan> {
+    /// The position for a batch of this length, behind which `left` bytes are left; `None` if there is no space until a snapshot frees some.
+    pub fn find(&self, length: u64, left: u64) -> Option<BatchSpan> {
         let wasted = if self.head + length > self.capacity { self.capacity - self.head } else { 0 };
         let offset = if wasted > 0 { 0 } else { self.head };
         let end = (offset + length).next_multiple_of(self.align);
         let taken = wasted + end - offset;
-        (self.used + taken < self.capacity).then_some(BatchSpan { offset, end, wasted, taken })
+        (self.used + taken + left < self.capacity).then_some(BatchSpan { offset, end, wasted, taken })
     }
 
     /// Allocates the space of a batch. A batch that only repeats records of the log (`is_news` is false) does not make a snapshot due.

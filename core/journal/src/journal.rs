@@ -17,6 +17,9 @@ const LINGER: Duration = Duration::from_millis(10);
 /// How long after a batch an empty one is written, which records that the first one was durable, if no other batch does so before.
 const MARK_AFTER: Duration = Duration::from_millis(50);
 
+/// The most bytes that an empty batch takes: a physical sector. Batches with records leave them for the one that recovery writes.
+const MARK_BYTES_MAX: u64 = 4096;
+
 /// A part of a snapshot.
 #[derive(Clone, Debug)]
 pub enum Carried<E> {
@@ -265,13 +268,24 @@ impl<E: Entry, D: Default> Journal<E, D> {
         self.flight.is_none() && (waiting || passed)
     }
 
+    /// True if the next batch would hold no record, other than notes that something may be forgotten: everything else is durable.
+    pub fn is_blank(&self) -> bool {
+        self.flight.is_none() && self.snapshot.is_empty() && self.notes.is_empty() && self.entries.is_empty()
+    }
+
+    /// Does without a batch that was requested while it [is blank](Journal::is_blank).
+    pub fn skip_batch(&mut self) {
+        (self.timer.urgent, self.timer.flush_at) = (false, None);
+    }
+
     /// True if a mark is due: no batch was written for a while, and the last one is not proven durable.
     pub fn is_mark_due(&self, now: Time) -> bool {
         self.flight.is_none() && self.timer.mark_at.is_some_and(|at| at <= now)
     }
 
-    /// The next batch; `None` if the log has no space for it until a checkpoint ends.
-    pub fn assemble(&mut self) -> Option<Assembled> {
+    /// The next batch; `None` if the log has no space for it until a checkpoint ends. `kept` bytes are left for what the checkpoint under way
+    /// must note before it can end.
+    pub fn assemble(&mut self, kept: u64) -> Option<Assembled> {
         let mut records = std::mem::take(&mut self.scratch);
         records.clear();
         let (carried, mut payload) = self.encode_snapshot(&mut records);
@@ -300,9 +314,15 @@ impl<E: Entry, D: Default> Journal<E, D> {
             begins_snapshot,
             ends_snapshot,
         };
-        let Some(place) = self.log.find(header.len() as u64) else {
+        // An empty batch takes no room from others: if the power fails behind it, recovery uses its space again.
+        let left = match carried {
+            _ if records.is_empty() => 0,
+            0 => kept + MARK_BYTES_MAX,
+            _ => MARK_BYTES_MAX,
+        };
+        let Some(place) = self.log.find(header.len() as u64, left) else {
             self.scratch = records;
-            return self.assemble_without_hints();
+            return self.assemble_without_hints(kept);
         };
         header.offset = place.offset;
         if begins_snapshot {
@@ -349,7 +369,7 @@ impl<E: Entry, D: Default> Journal<E, D> {
 
     /// Tries again without hints. Their number is unbounded, and they may be lost, so that nothing must wait for them. If there are none,
     /// the end of the checkpoint frees space and triggers the next attempt: no timer is needed.
-    fn assemble_without_hints(&mut self) -> Option<Assembled> {
+    fn assemble_without_hints(&mut self, kept: u64) -> Option<Assembled> {
         if self.hints.is_empty() {
             self.log.want_room();
             self.timer.urgent |= self.timer.flush_at.take().is_some();
@@ -357,7 +377,7 @@ impl<E: Entry, D: Default> Journal<E, D> {
             return None;
         }
         self.hints.clear();
-        self.assemble()
+        self.assemble(kept)
     }
 
     /// Copies the payload into the batch, and makes the entries refer to it there, because the old buffers may be small slices of large

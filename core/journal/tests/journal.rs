@@ -83,7 +83,7 @@ impl Bench {
 
     /// Writes the next batch. Returns what was to be done, and the range of the batch.
     fn write(&mut self) -> Option<(Vec<u32>, std::ops::Range<usize>)> {
-        let batch = self.journal.assemble()?;
+        let batch = self.journal.assemble(0)?;
         let at = batch.offset as usize..batch.offset as usize + batch.buffer.len();
         self.disk[at.clone()].copy_from_slice(&batch.buffer);
         let flight = self.journal.landed(Time(0));

@@ -339,7 +339,7 @@ impl Recovery {
         }
         let geometry = self.superblock.as_ref().expect("the superblock is read first").geometry;
         let mut journal = self.journal.take().expect("the journal has been read");
-        let mark = journal.assemble().expect("there is always room for a mark");
+        let mark = journal.assemble(0).expect("there is always room for a mark");
         let offset = geometry.journal_offset + mark.offset;
         out.disk(tag, DiskCommand::Write { offset, data: vec![mark.buffer], durable: true });
         self.stage = Stage::Marking(Box::new(journal));

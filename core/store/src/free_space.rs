@@ -86,8 +86,12 @@ impl Ctx<'_> {
 
     /// Bytes in the journal that must be kept for the next snapshot, and for the roots that merging notes.
     pub fn kept_room(&self, needs: Needs) -> u64 {
-        let each = self.journal.padded(roots_len(needs.nodes));
-        self.state.snapshot_len() + needs.rounds * each
+        self.state.snapshot_len() + self.room_for_roots(needs)
+    }
+
+    /// Bytes that the roots of all rounds of merging take in the journal.
+    pub fn room_for_roots(&self, needs: Needs) -> u64 {
+        needs.rounds * self.journal.padded(roots_len(needs.nodes))
     }
 
     /// True if the journal has room for a record of `length` bytes beside the `kept` bytes. If it has not, a checkpoint is requested.

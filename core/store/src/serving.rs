@@ -273,10 +273,19 @@ impl Queues {
         if journal.flight().is_some() || !journal.is_due(*now) && !is_quiet {
             return;
         }
+        if !is_quiet && journal.is_blank() && journal.then.released.is_empty() {
+            // Whoever waits for what is durable already needs no batch. A batch for each of them could fill the journal during a checkpoint,
+            // which then could not end.
+            journal.skip_batch();
+            ctx.outbox.events.extend(std::mem::take(&mut journal.then).events);
+            return;
+        }
         if is_quiet {
             self.requests.log_what_is_over(ctx.state, journal);
         }
-        if let Some(batch) = journal.assemble() {
+        // Notes are written whether or not room was reserved for them. They must not take that of the roots, without which no checkpoint ends.
+        let kept = if ctx.journal.then.has_roots { 0 } else { ctx.room_for_roots(ctx.state.merging_needs()) };
+        if let Some(batch) = ctx.journal.assemble(kept) {
             ctx.disk.write_batch(batch, ctx.out);
         }
     }

@@ -28,6 +28,8 @@ pub struct TestDisk {
     pub reserves_refused: u64,
     /// Reads do not end.
     pub hold_reads: bool,
+    /// Writes from this offset on do not end.
+    pub hold_writes_from: u64,
     /// Reads of the sectors at these offsets fail, once for each element.
     pub failing_reads: Vec<u64>,
     /// Reads of these sectors fail until they are written.
@@ -64,6 +66,7 @@ impl TestDisk {
             syncs: 0,
             reserves_refused: 0,
             hold_reads: false,
+            hold_writes_from: u64::MAX,
             failing_reads: Vec::new(),
             unreadable: BTreeSet::new(),
             bad: Vec::new(),
@@ -154,7 +157,11 @@ impl TestDisk {
 
     /// Ends one of the commands in flight.
     pub fn end_one(&mut self, rng: &mut Rng) -> Option<(DiskTag, DiskResult)> {
-        let held = |flight: &InFlight| self.hold_reads && matches!(flight.command, DiskCommand::Read { .. });
+        let held = |flight: &InFlight| match &flight.command {
+            DiskCommand::Read { .. } => self.hold_reads,
+            DiskCommand::Write { offset, .. } => *offset >= self.hold_writes_from,
+            _ => false,
+        };
         let may_end: Vec<usize> = (0..self.in_flight.len()).filter(|at| !held(&self.in_flight[*at])).collect();
         if may_end.is_empty() {
             return None;

@@ -1,9 +1,13 @@
-//! Tests of a start from a journal whose snapshot already holds what later records repeat.
+//! Tests of a start from a journal whose snapshot already holds what later records repeat, and from a journal that is full.
 
-use crate::protocol::{Bench, OBJECT};
-use braid_base::{BlockRange, Clock, ObjectId};
-use braid_store::Storage;
-use braid_wire::ObjectDescription;
+use crate::protocol::{Bench, OBJECT, data, intent, transaction};
+use crate::requests::{command, with_object};
+use braid_base::{BlockRange, Clock, Generation, ObjectId, TransactionId};
+use braid_machine::Effects;
+use braid_ordering::Ordering;
+use braid_store::{Storage, Store, StoreEvent, Superblock};
+use braid_wire::{Action, ObjectDescription, ObjectRequest};
+use bytes::Bytes;
 
 /// Resizes an object to so many blocks.
 fn resize(bench: &mut Bench, blocks: u64) {
@@ -34,4 +38,59 @@ fn a_growth_that_was_taken_back_is_replayed_over_a_snapshot_without_it() {
         bench.run();
     }
     assert!(snapshots > 1, "{snapshots}");
+}
+
+#[test]
+fn a_checkpoint_can_end_however_many_calls_are_logged_meanwhile() {
+    let mut bench = with_object();
+    bench.store.create_object(1, ObjectDescription::new(OBJECT, 1024), 0, &mut bench.out);
+    bench.settle();
+    let superblock = Superblock::read(&bench.disk.get(0, 8192)).expect("it is whole");
+    bench.disk.hold_writes_from = superblock.geometry.data_offset;
+    let checkpoint = |bench: &Bench| !bench.disk.is_idle();
+    for sequence in 1..1000 {
+        let name = TransactionId { host: Generation(5), sequence };
+        let write = Action::Write { offset: 0, data: Bytes::from(vec![sequence as u8; 100]) };
+        let request = ObjectRequest { commands: vec![command(ObjectId(1), write, vec![], vec![])] };
+        bench.store.execute(bench.now, name, sequence, Vec::new(), request, &mut bench.out);
+        bench.store.prepare(bench.now, intent(sequence, vec![data(sequence % 60, 1, sequence)]), &mut bench.out);
+        bench.run();
+        bench.store.commit(bench.now, transaction(sequence), &mut bench.out);
+        bench.run();
+        bench.wake();
+        bench.run();
+        if checkpoint(&bench) {
+            break;
+        }
+    }
+    assert!(checkpoint(&bench), "blocks are being written to their slots");
+    let mut tickets = 0..;
+    for act in [Store::flush, reorder] {
+        // The second kind is logged, and ends when the journal is full.
+        for ticket in tickets.by_ref().take(5000) {
+            act(&mut bench.store, ticket, &mut bench.out);
+            bench.run();
+            if !bench.events.contains(&StoreEvent::Done { ticket, result: Ok(()) }) {
+                break;
+            }
+            bench.events.clear();
+        }
+    }
+    assert!((5_100..9_900).contains(&tickets.start), "{}", tickets.start);
+    assert_eq!(bench.counter("checkpoints"), 0);
+    // A restart finds room to begin, and to end the checkpoint; and so does the store when its writes end.
+    let mut disk = bench.disk.clone();
+    disk.crash_hard();
+    let (again, _) = Bench::start(disk, 3).expect("nothing is damaged");
+    for mut bench in [again, bench] {
+        bench.disk.hold_writes_from = u64::MAX;
+        bench.settle();
+        assert!(bench.counter("checkpoints") > 0);
+        bench.events.clear();
+        assert_eq!(bench.prepare(intent(2000, vec![data(3, 1, 3)])), Ok(()));
+    }
+}
+
+fn reorder(store: &mut Store, ticket: u64, out: &mut Effects) {
+    store.set_ordering(ticket, OBJECT, Ordering::ServerLock, out);
 }
