@@ -55,6 +55,9 @@ pub fn read<R: Record>(journal: &Bytes, seal: u32, tail_offset: u64, tail_sequen
         return Err(Damaged(tail_offset));
     }
     chain.reverse();
+    if !goes_round_once(&chain, journal.len()) {
+        return Err(Damaged(tail_offset));
+    }
     drop_idle_end(&mut chain);
     let last = *chain.last().expect("the first batch is never removed");
     let ended = chain.iter().rposition(|header| header.ends_snapshot).unwrap_or(0);
@@ -71,6 +74,20 @@ pub fn read<R: Record>(journal: &Bytes, seal: u32, tail_offset: u64, tail_sequen
     let head = last.offset + last.len() as u64;
     let head = head % journal.len() as u64;
     Ok(Found { records, snapshot_records, head, last: last.sequence, highest, snapshot })
+}
+
+/// True if the batches lie one behind the other, and the last one ends before the first one begins. Otherwise some of them are remains, as
+/// when the disk has lost both copies of a later tail.
+fn goes_round_once(chain: &[BatchHeader], capacity: usize) -> bool {
+    let (capacity, tail) = (capacity as u64, chain[0].offset);
+    let behind_tail = |header: &BatchHeader| (header.offset + capacity - tail) % capacity;
+    let mut end = 0;
+    chain.iter().all(|header| {
+        let start = behind_tail(header);
+        let follows = start >= end;
+        end = start + header.len() as u64;
+        follows && end < capacity
+    })
 }
 
 /// Removes batches without effect from the end: an incomplete snapshot, and empty batches. Their space is reused, so that repeated
@@ -97,4 +114,26 @@ fn open<R: Record>(journal: &Bytes, header: &BatchHeader) -> Result<(Vec<R>, boo
         records.push(R::decode(&mut from, &mut payload)?);
     }
     Ok((records, payload.is_whole()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_that_overlap_or_fill_the_journal_are_remains() {
+        let header = |offset: &u64| BatchHeader {
+            sequence: 2,
+            previous: 1,
+            offset: *offset,
+            records: 10,
+            payload: 0,
+            begins_snapshot: false,
+            ends_snapshot: false,
+        };
+        let once = |offsets: &[u64]| goes_round_once(&offsets.iter().map(header).collect::<Vec<_>>(), 4096);
+        assert!(once(&[0]) && once(&[1024, 1536, 3584, 0]));
+        assert!(!once(&[1024, 1536, 512]), "no journal is filled to its tail");
+        assert!(!once(&[1024, 2048, 1536]) && !once(&[1024, 1024]));
+    }
 }

@@ -7,6 +7,7 @@
 
 use crate::block::SLOT_BYTES;
 use crate::ctx::Journal;
+use crate::free_slots::Slots;
 use crate::journal_format::{IntentRecord, MapExtent, Record};
 use crate::map::{ENTRIES_PER_PAGE, Page};
 use crate::reader::{READ_MAX, Reader, Span};
@@ -30,7 +31,7 @@ enum Stage {
     /// The index nodes of the object index, and the node at each offset that is being read.
     Index(Box<Opening>, BTreeMap<u64, usize>),
     Repairing,
-    Marking(Box<Journal>),
+    Marking(Box<Journal>, Box<Slots>),
 }
 
 /// A recovery under way.
@@ -123,15 +124,15 @@ impl Recovery {
             }
             Stage::Index(opening, nodes) => {
                 let (span, bytes) = read.ok_or(DiskError::Failed)?;
-                let which = nodes.remove(&span.offset).expect("the node was requested");
+                let which = nodes.remove(&span.offset).expect("each node is requested once: roots in different slots");
                 opening.take(which, &bytes).map_err(|_| index_damaged(span.offset))?;
                 if self.reader.is_idle() {
                     self.open_object_index()?;
                     self.replay(out)?;
                 }
             }
-            Stage::Repairing => self.repair(out),
-            Stage::Marking(_) => return Ok(self.finish()),
+            Stage::Repairing => self.repair(out)?,
+            Stage::Marking(..) => return Ok(self.finish()),
         }
         Ok(Progress::Goes)
     }
@@ -331,29 +332,35 @@ impl Recovery {
     }
 
     /// Writes the next copy that needs a repair; after the last one, the mark.
-    fn repair(&mut self, out: &mut Effects) {
+    fn repair(&mut self, out: &mut Effects) -> Result<(), StoreError> {
         let tag = self.reader.tag();
         if let Some((offset, bytes)) = self.repairs.pop_front() {
             out.disk(tag, DiskCommand::Write { offset, data: vec![bytes], durable: true });
-            return;
+            return Ok(());
         }
         let geometry = self.superblock.as_ref().expect("the superblock is read first").geometry;
         let mut journal = self.journal.take().expect("the journal has been read");
-        let mark = journal.assemble(0).expect("there is always room for a mark");
+        // Batches with records leave this room; those of earlier releases did not.
+        let mark =
+            journal.assemble(0).ok_or(StoreError::Damaged { part: "journal", offset: geometry.journal_offset })?;
+        let state = self.state.as_ref().expect("the state is made from the journal");
+        let slots = Slots::new(geometry.slots, state.used_slots());
+        let slots = slots.ok_or(StoreError::Damaged { part: "chunk map", offset: geometry.map_offset })?;
         let offset = geometry.journal_offset + mark.offset;
         out.disk(tag, DiskCommand::Write { offset, data: vec![mark.buffer], durable: true });
-        self.stage = Stage::Marking(Box::new(journal));
+        self.stage = Stage::Marking(Box::new(journal), Box::new(slots));
+        Ok(())
     }
 
     fn finish(&mut self) -> Progress {
-        let Stage::Marking(journal) = std::mem::replace(&mut self.stage, Stage::Superblock) else {
+        let Stage::Marking(journal, slots) = std::mem::replace(&mut self.stage, Stage::Superblock) else {
             panic!("recovery ends with its mark");
         };
         let mut journal = *journal;
         journal.landed(Time::default());
         let state = self.state.take().expect("the state is made from the journal");
         let superblock = self.superblock.expect("the superblock is read first");
-        let serving = Serving::new(superblock, state, journal, self.reader.next_tag(), self.resumes);
+        let serving = Serving::new(superblock, state, *slots, journal, self.reader.next_tag(), self.resumes);
         Progress::Ready(Box::new(serving), superblock.disk)
     }
 }

@@ -113,19 +113,21 @@ pub(crate) fn failing_from(slots: u32) -> u32 {
 }
 
 impl Slots {
-    /// The slots that `used` names are taken. Disk space is reserved for all slots up to the highest of them.
-    pub fn new(total: u32, used: impl Iterator<Item = u32>) -> Slots {
+    /// The slots that `used` names are taken. Disk space is reserved for all slots up to the highest of them. None if a slot does not exist
+    /// or has two owners, as when the disk has lost a write that it had reported durable.
+    pub fn new(total: u32, used: impl Iterator<Item = u32>) -> Option<Slots> {
         let mut taken = Bits::new(total);
         let mut frontier = 0;
-        for slot in used.filter(|slot| *slot < total) {
-            if !taken.contains(slot) {
-                taken.insert(slot);
-                frontier = frontier.max(slot + 1);
+        for slot in used {
+            if slot >= total || taken.contains(slot) {
+                return None;
             }
+            taken.insert(slot);
+            frontier = frontier.max(slot + 1);
         }
         let mut free = Bits::new(total);
         (0..frontier).filter(|slot| !taken.contains(*slot)).for_each(|slot| free.insert(slot));
-        Slots {
+        Some(Slots {
             free,
             total,
             frontier,
@@ -135,7 +137,7 @@ impl Slots {
             is_reserving: false,
             is_refused: false,
             is_merging_wanted: false,
-        }
+        })
     }
 
     /// Takes a free slot; if possible, the neighbour of the slot taken before.
@@ -248,7 +250,8 @@ mod tests {
 
     #[test]
     fn slots_below_the_highest_used_one_are_free_and_set_aside() {
-        let mut slots = Slots::new(100, [2, 5].into_iter());
+        assert!(Slots::new(100, [2, 5, 2].into_iter()).is_none(), "a slot has one owner");
+        let mut slots = Slots::new(100, [2, 5].into_iter()).expect("each is named once");
         assert_eq!((slots.free(), slots.frontier()), (4, 6));
         assert_eq!((0..4).map(|_| slots.take()).collect::<Vec<_>>(), [0, 1, 3, 4]);
         slots.extend(8);

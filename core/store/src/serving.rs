@@ -41,8 +41,14 @@ pub(crate) struct Queues {
 
 impl Serving {
     /// Takes over from recovery. `resumes`: recovery found a checkpoint that did not end.
-    pub fn new(superblock: Superblock, mut state: State, journal: Journal, next_tag: u64, resumes: bool) -> Serving {
-        let slots = Slots::new(superblock.geometry.slots, state.used_slots());
+    pub fn new(
+        superblock: Superblock,
+        mut state: State,
+        slots: Slots,
+        journal: Journal,
+        next_tag: u64,
+        resumes: bool,
+    ) -> Serving {
         let mut compaction = Compaction::new(superblock);
         if resumes {
             compaction.resume(&mut state);

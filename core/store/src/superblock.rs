@@ -187,7 +187,8 @@ impl Superblock {
         };
         let in_journal = superblock.tail_offset < superblock.geometry.journal_length
             && superblock.tail_offset.is_multiple_of(SECTOR as u64);
-        if !superblock.geometry.is_sound() || !in_journal {
+        // Later checkpoints need higher numbers.
+        if !superblock.geometry.is_sound() || !in_journal || superblock.checkpoint > u64::MAX / 2 {
             return Err(StoreError::SuperblockDamaged);
         }
         Ok(superblock)
@@ -259,6 +260,7 @@ mod tests {
         assert_eq!(Superblock::read(&start), Ok(superblock(8)));
         start[40] ^= 1;
         assert_eq!(Superblock::read(&start), Err(StoreError::SuperblockDamaged));
+        assert_eq!(Superblock::read(&superblock(u64::MAX).encode()), Err(StoreError::SuperblockDamaged), "the last");
         assert_eq!(Superblock::read(&[0; 2 * PAGE]), Err(StoreError::NotBraid));
         assert_eq!(Superblock::read(&[]), Err(StoreError::NotBraid));
     }

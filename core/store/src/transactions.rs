@@ -58,7 +58,7 @@ impl Transactions {
     pub fn insert(&mut self, intent: IntentRecord) {
         self.intent_bytes += intent.journal_len();
         let before = self.intents.insert(intent.by.transaction, intent);
-        assert!(before.is_none(), "a transaction has one intent");
+        assert!(before.is_none(), "a device prepares a transaction once, and replay skips what a snapshot repeats");
     }
 
     /// Replaces an intent by an equal one whose data is elsewhere in memory.
