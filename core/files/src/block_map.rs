@@ -43,8 +43,9 @@ impl BlockMap {
         self.size
     }
 
+    /// A server may name any size.
     pub fn set_size(&mut self, size: u64) {
-        self.size = Some(size);
+        self.size = Some(size.min(limits::FILE_BYTES_MAX));
     }
 
     /// The number of extents.
@@ -109,7 +110,7 @@ impl BlockMap {
             end = behind;
         }
         let end = if more { end } else { u64::MAX };
-        if end <= from {
+        if end <= from || size > limits::FILE_BYTES_MAX {
             return false;
         }
         self.size.get_or_insert(size);
@@ -231,6 +232,10 @@ mod tests {
             assert!(!BlockMap::default().take_page(0, page, true, 0), "{page:?}");
         }
         assert!(!BlockMap::default().take_page(9, &[extent(3, 1, 2)], true, 0), "it does not advance");
+        assert!(!BlockMap::default().take_page(0, &[], false, u64::MAX), "no file is so long");
+        let mut map = BlockMap::default();
+        map.set_size(u64::MAX);
+        assert_eq!(map.size(), Some(limits::FILE_BYTES_MAX));
     }
 
     /// Compares with a plain list of blocks.
