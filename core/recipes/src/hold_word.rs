@@ -227,10 +227,8 @@ impl Give {
     fn gone(&self, word: Word, trace: &Bytes) -> Given {
         let traced = number(trace) == Some(self.holding.entry.nonce);
         // No later holder has given it back, which might have overwritten the trace: so without the trace, this request has not happened.
-        let trace_is_intact = match self.next.number > self.holding.number {
-            true => word.number <= self.holding.number + 1,
-            false => word.number <= self.holding.number + 1 && word.holder.is_some(),
-        };
+        let is_next = word.number.saturating_sub(1) <= self.holding.number;
+        let trace_is_intact = is_next && (self.next.number > self.holding.number || word.holder.is_some());
         let lost = Gone::Lost { number: word.number, by: word.holder.map(|entry| entry.name) };
         match &self.request {
             _ if !self.was_unknown => Err(lost),

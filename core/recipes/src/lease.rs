@@ -62,7 +62,8 @@ impl Entry {
     }
 
     pub fn next_heartbeat(&self) -> Entry {
-        Entry { heartbeat: self.heartbeat + 1, ..self.clone() }
+        // Another client may have written any number into the word.
+        Entry { heartbeat: self.heartbeat.wrapping_add(1), ..self.clone() }
     }
 
     pub fn put(&self, word: &mut BytesMut) {
@@ -128,5 +129,16 @@ impl Watch {
     pub fn same_for(&self, now: Time, heartbeat: (u64, u64)) -> Duration {
         let sight = self.0.iter().find(|sight| (sight.nonce, sight.heartbeat) == heartbeat);
         sight.map_or(Duration::ZERO, |sight| now.since(sight.since))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_heartbeat_that_is_in_a_word_has_a_next_one() {
+        let last = Entry { heartbeat: u64::MAX, ..Entry::new("a".into(), Duration::ZERO, &mut Rng::new(1)) };
+        assert_ne!(last.next_heartbeat().heartbeat, u64::MAX);
     }
 }

@@ -130,7 +130,7 @@ impl Give {
             (Some(_), true) if self.grant.lock.options.idempotency_record.is_some() => Err(LockError::Lost),
             // Exactly one hold has ended since: if that was done by this request, its trace would be there, which only a later release
             // overwrites.
-            (Some(_), true) if self.grant.mode == Mode::Exclusive && token == self.grant.token + 1 => {
+            (Some(_), true) if self.grant.mode == Mode::Exclusive && token == self.grant.token.wrapping_add(1) => {
                 Err(LockError::Lost)
             }
             (Some(_), true) => Err(LockError::RequestFailure(RequestFailure::Unknown)),

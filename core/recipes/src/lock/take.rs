@@ -269,7 +269,7 @@ impl CasPolicy for Take {
         match self.trying {
             Trying::Begin if self.request.is_some() => Move::Done(Ok(Taken::Used(Some(results.from(2))))),
             Trying::Begin => match results.added(1) {
-                Ok(Some(before)) => self.granted((before + 1) as u64, self.word.clone()),
+                Ok(Some(before)) => self.granted(before.wrapping_add(1) as u64, self.word.clone()),
                 _ => Move::Look,
             },
             // The extras: the token, and the trace.
