@@ -40,10 +40,10 @@ impl Dependence<'_> {
             MemberState::Returning { .. } => true,
             MemberState::In => {
                 let leaves = matches!(slot.change, Change::Leaving { .. });
-                // If two devices are suspected or refused, one stays until the other is out.
+                // If two devices are suspected or refused, one stays until the other is out. A volume may name a device that is no member.
+                let is_asked = |known: &Device| !known.suspected && !known.refused;
                 let is_there = |other: DeviceId| {
-                    let known = &self.devices[&other];
-                    self.is_reliable(other, membership) && !known.suspected && !known.refused
+                    self.is_reliable(other, membership) && self.devices.get(&other).is_some_and(is_asked)
                 };
                 (leaves || self.stripes.is_protected(device)) && self.stripes.needed_beside(device, is_there).is_empty()
             }

@@ -496,7 +496,10 @@ impl Monitor {
         }
         // Before the monitor serves, it does not know which devices there are.
         let serves = self.service == MonitorService::Serving;
-        if let Some(device) = volume.holders().iter().find(|device| serves && !self.devices.contains_key(device)) {
+        let next = self.record.writing().map(|next| &next.membership);
+        let stays = |device| next.is_none_or(|next| next.member(device).is_some());
+        let is_there = |device: &DeviceId| self.devices.contains_key(device) && stays(*device);
+        if let Some(device) = volume.holders().iter().find(|device| serves && !is_there(device)) {
             return Err(HostError::NoSuchDevice { device: *device });
         }
         if self.stripes.adopt(volume) { Ok(()) } else { Err(HostError::Busy) }

@@ -49,7 +49,8 @@ impl Draft<'_> {
                     Ok(())
                 };
                 // If the device still serves, nothing is lost yet.
-                let is_dead = !self.devices[&device].may_serve(self.now);
+                // The same draft may have added it.
+                let is_dead = self.devices.get(&device).is_none_or(|known| !known.may_serve(self.now));
                 if !(lose && is_dead) {
                     harm.clone()?;
                 }

@@ -76,7 +76,8 @@ impl Draft<'_> {
         let (since, is_wished) = (self.next.membership.epoch, self.next.slot(device).is_to_leave());
         let member = self.next.membership.member_mut(device).expect("it is one of its devices");
         (member.member_state, member.since) = (MemberState::Out, since);
-        self.devices.get_mut(&device).expect("it is known").take_out(self.now, self.settings, is_wished);
+        let known = self.devices.get_mut(&device).expect("a device that the draft has just added is out already");
+        known.take_out(self.now, self.settings, is_wished);
         self.counters.taken_out += 1;
     }
 

@@ -4,6 +4,7 @@
 use crate::bench::*;
 use braid_base::{Clock, DeviceId, DiskId, Epoch, MemberState};
 use braid_layout::RaidLevel;
+use braid_machine::{ControlRequest, HostError, Input};
 use braid_membership::SlotShown;
 use braid_wire::{AdminError, Administration, JoinRefused, MonitorCommand, MonitorReply, RecoveryThrottle};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -374,4 +375,45 @@ fn a_device_that_is_awaited_or_on_its_way_back_is_removed_like_any() {
         bench.pass_with(SECOND, &nodes(&ALL, &[HOST]));
         assert_eq!(bench.membership().member(DeviceId(9)), None);
     }
+}
+
+#[test]
+fn a_device_may_get_another_disk_in_the_record_that_adds_it() {
+    let mut bench = steady();
+    let say = |bench: &mut Bench, ticket, request| {
+        bench.say(host(HOST), MonitorCommand::Administer { ticket, request });
+    };
+    bench.stalled = true;
+    say(&mut bench, 1_001, Administration::AddSpare { disk: DiskId(90), blocks: 1 });
+    // A record is being written: these are decided together after it.
+    say(&mut bench, 1_002, add(9, NEW));
+    say(&mut bench, 1_003, replace(9, DiskId(78)));
+    bench.resume_disk();
+    assert_eq!(slot(&bench, 9).awaited_disk, Some(DiskId(78)));
+}
+
+#[test]
+fn a_volume_is_not_adopted_on_a_device_that_is_being_removed() {
+    let mut bench = Bench::of(6);
+    bench.adopt(volume(1, RaidLevel::Raid5 { data: 4 }, &ALL));
+    bench.pass_with(SECOND * 3, &nodes(&[0, 1, 2, 3, 4, 5], &[HOST]));
+    bench.stalled = true;
+    let request = Administration::RemoveDevice { device: DeviceId(5) };
+    bench.say(host(HOST), MonitorCommand::Administer { ticket: 1_001, request });
+    let volume = volume(2, RaidLevel::Raid1 { copies: 2 }, &[0, 5]);
+    let outcome = bench.request(ControlRequest::AdoptVolume { volume });
+    assert_eq!(outcome, Err(HostError::NoSuchDevice { device: DeviceId(5) }));
+    bench.resume_disk();
+    assert_eq!(bench.membership().members.len(), 5);
+}
+
+#[test]
+fn a_device_beside_one_that_is_no_member_stays_in() {
+    let mut bench = Bench::off(config(5));
+    // Before the monitor serves, it does not know which devices there are.
+    bench.adopt(volume(1, RaidLevel::Raid1 { copies: 2 }, &[0, 7]));
+    bench.take(Input::Start);
+    bench.silent = vec![DeviceId(0)];
+    bench.pass_with(LEASE * 2, &nodes(&ALL, &[HOST]));
+    assert_eq!(bench.member_state(0), MemberState::In);
 }
