@@ -368,6 +368,12 @@ impl Monitor {
         self.watch.awaits_others(&self.config.settings, heard)
     }
 
+    /// True if a device names a later epoch to a monitor that has not heard all devices since its start: the record may be an old copy. An
+    /// epoch that began now could be one that there was, with another membership.
+    fn may_be_behind(&self) -> bool {
+        self.watch.is_new() && self.devices.values().any(|known| known.ahead.is_some())
+    }
+
     /// All devices have been heard, or have had time to be heard: their deferred requests for leases are handled now.
     fn grant_deferred(&mut self, now: Now, out: &mut MonitorEffects) {
         if !self.watch.is_new() || self.awaits_others() {
@@ -558,7 +564,10 @@ impl Machine for Monitor {
         if self.service == MonitorService::Serving {
             self.patrol(now);
             self.grant_deferred(now, out);
-            if self.new_reports.is_due() {
+        }
+        // It may just have found its record to be an old copy, which must not be continued.
+        if self.service == MonitorService::Serving {
+            if self.new_reports.is_due() && !self.may_be_behind() {
                 self.decide(now, out);
             }
             self.answer_fences(now, out);

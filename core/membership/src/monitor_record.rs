@@ -245,7 +245,8 @@ fn take_first_format(from: &mut &[u8]) -> Option<Recorded> {
     let ascending = members.windows(2).all(|pair| pair[0].device < pair[1].device);
     let below = Generation(from.try_get_u32_le().ok()?);
     let fence = FenceTable { below, except: take_generations(from)?, also: take_generations(from)? };
-    let sound = ascending && members.len() <= limits::DEVICES_MAX && fits(&fence);
+    // A decision begins the next epoch.
+    let sound = ascending && members.len() <= limits::DEVICES_MAX && fits(&fence) && epoch.0 < u32::MAX;
     sound.then(|| Recorded { slots, ..Recorded::of(array, Membership { epoch, members, fence }) })
 }
 
@@ -399,8 +400,8 @@ mod tests {
         for length in 0..bytes.len() {
             assert_eq!(Recorded::take(&mut &bytes[..length]), None, "cut at {length}");
         }
-        // The number of members; the first member's number, too large and not ascending; its state.
-        for (at, value) in [(20, 3), (20, u32::MAX), (24, 70_000), (24, 2), (28, 0), (28, 5)] {
+        // The epoch, which must have a next one; the number of members; the first member's number, too large and not ascending; its state.
+        for (at, value) in [(16, u32::MAX), (20, 3), (20, u32::MAX), (24, 70_000), (24, 2), (28, 0), (28, 5)] {
             let mut other = bytes.clone();
             other[at..at + 4].copy_from_slice(&value.to_le_bytes());
             assert_eq!(Recorded::take(&mut &other[..]), None, "{value} at {at}");

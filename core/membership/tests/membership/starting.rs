@@ -255,3 +255,20 @@ fn a_device_that_asks_early_gets_its_lease_once_all_were_heard_or_had_the_time()
     bench.pass(SECOND * 2);
     assert!((0..4).all(|number| leased(&mut bench, number) == 1), "one of them is dead");
 }
+
+#[test]
+fn a_monitor_that_finds_its_record_to_be_old_does_not_continue_it() {
+    let mut bench = Bench::new();
+    bench.pass_with(LEASE + NOTICE, &nodes(&[0, 1, 3, 4], &[]));
+    let (older, epoch) = (bench.disk().to_vec(), bench.epoch());
+    assert_eq!(bench.member_state(2), MemberState::Out);
+    bench.restart_with(config(5), older.clone());
+    bench.adopt(five());
+    bench.pass(SECOND * 3 / 2);
+    // By the old record, this device may return.
+    bench.renew_in(Epoch(1), device(2));
+    [0, 1, 3, 4].into_iter().for_each(|number| bench.renew_in(Epoch(epoch + 1), device(number)));
+    bench.pass(SECOND);
+    assert!(matches!(bench.monitor.service(), MonitorService::Unusable(MonitorError::Behind { .. })));
+    assert!(bench.disk() == older, "it would make another membership of an epoch that there was");
+}
