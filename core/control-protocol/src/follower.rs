@@ -1,18 +1,27 @@
-//! The part of a host: it follows the records of volumes, and confirms a version when it has no operation under way on volumes that are on
-//! hold there, nor on volumes that are gone.
+//! The volumes as one host knows them, and the steps that keep them as the store has them. A version is confirmed when its steps are done and
+//! the host has no operation under way on volumes that are on hold there, nor on volumes that are gone.
+//!
+//! The host takes steps in the order in which they are asked for. Whether it has taken one is known from its answer alone. Until then, and for
+//! ever if the answer is lost, the volume counts as one that may be on hold: the version is not confirmed, and the next one has a step
+//! for the volume again, whatever its state is there.
 
 use crate::record::{Version, VolumeRecord, VolumeState};
 use braid_base::VolumeId;
 use braid_layout::VolumeDescription;
 use braid_machine::ArrayRequest;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The volumes as one host knows them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Follower {
+pub(crate) struct Follower {
     /// The version that is being applied, or was applied last. Lower versions are ignored.
     version: Version,
+    /// What is left of it. The first step has been asked for.
+    steps: VecDeque<HostStep>,
+    /// True when all of its steps are done.
+    is_applied: bool,
     known: BTreeMap<VolumeId, VolumeDescription>,
+    /// Volumes that are on hold, or may be: a step for them has been asked for, and is not known to be done.
     held: BTreeSet<VolumeId>,
     /// Volumes that the host has forgotten, and on which it may still have operations under way.
     leaving: BTreeSet<VolumeId>,
@@ -26,10 +35,8 @@ pub enum HostStep {
     Hold(VolumeId),
     /// Adopt this description, and begin the operations that have waited.
     Adopt(VolumeDescription),
-    /// Forget the volume; operations that have waited fail, and those under way end.
+    /// Forget the volume, which may be on hold; operations that have waited fail, and those under way end.
     Drop(VolumeId),
-    /// The volume was deleted while it was on hold.
-    EndHold(VolumeId),
 }
 
 impl HostStep {
@@ -38,7 +45,14 @@ impl HostStep {
         match self {
             HostStep::Hold(volume) => ArrayRequest::HoldVolume { volume: *volume },
             HostStep::Adopt(volume) => ArrayRequest::AdoptVolume { volume: volume.clone() },
-            HostStep::Drop(volume) | HostStep::EndHold(volume) => ArrayRequest::DropVolume { volume: *volume },
+            HostStep::Drop(volume) => ArrayRequest::DropVolume { volume: *volume },
+        }
+    }
+
+    fn volume(&self) -> VolumeId {
+        match self {
+            HostStep::Hold(volume) | HostStep::Drop(volume) => *volume,
+            HostStep::Adopt(volume) => volume.id,
         }
     }
 }
@@ -47,40 +61,34 @@ impl Follower {
     /// A host that was started with the usable volumes of these records. It must have taken its lease before the records were read: an
     /// administrator that holds a volume afterwards waits for it.
     pub fn new<'a>(version: Version, records: impl IntoIterator<Item = &'a VolumeRecord>) -> Follower {
-        let mut follower =
-            Follower { version, known: BTreeMap::new(), held: BTreeSet::new(), leaving: BTreeSet::new() };
-        for record in records.into_iter().filter(|record| record.is_usable()) {
-            let id = record.volume.id;
-            follower.known.insert(id, record.volume.clone());
-            if record.held_by().is_some() {
-                follower.held.insert(id);
-            }
+        let usable: Vec<_> = records.into_iter().filter(|record| record.is_usable()).collect();
+        let on_hold = usable.iter().filter(|record| record.held_by().is_some());
+        Follower {
+            version,
+            steps: VecDeque::new(),
+            is_applied: true,
+            held: on_hold.map(|record| record.volume.id).collect(),
+            known: usable.iter().map(|record| (record.volume.id, record.volume.clone())).collect(),
+            leaving: BTreeSet::new(),
         }
-        follower
     }
 
-    /// The volumes on hold.
-    pub fn held(&self) -> &BTreeSet<VolumeId> {
-        &self.held
+    /// True if a volume is on hold, or may be.
+    pub fn holds_any(&self) -> bool {
+        !self.held.is_empty()
     }
 
-    /// The version that is being applied, or was applied last.
-    pub fn version(&self) -> Version {
-        self.version
+    /// The last version, if all of its steps are done.
+    pub fn applied(&self) -> Option<Version> {
+        self.is_applied.then_some(self.version)
     }
 
-    /// The description of a volume, as the host has adopted it.
-    pub fn known(&self, volume: VolumeId) -> Option<&VolumeDescription> {
-        self.known.get(&volume)
-    }
-
-    /// The steps that bring the host to this version. Each is to be reported when it is done ([`Follower::did`]). None for a version that
-    /// is older than the one before.
-    pub fn follow(&mut self, version: Version, records: &[VolumeRecord]) -> Vec<HostStep> {
+    /// The first of the steps that bring the host to this version, if there is one. None for a version that is older than the one before.
+    pub fn follow(&mut self, version: Version, records: &[VolumeRecord]) -> Option<HostStep> {
         if version < self.version {
-            return Vec::new();
+            return None;
         }
-        self.version = version;
+        (self.version, self.is_applied) = (version, false);
         let usable = || records.iter().filter(|record| record.is_usable());
         let on_hold: BTreeSet<VolumeId> =
             usable().filter(|record| record.held_by().is_some()).map(|record| record.volume.id).collect();
@@ -91,33 +99,46 @@ impl Follower {
         let ready = records.iter().filter(|record| record.state == VolumeState::Ready);
         let adopt = ready.map(|record| &record.volume).filter(|volume| is_new(volume)).cloned().map(HostStep::Adopt);
         let stays: BTreeSet<VolumeId> = usable().map(|record| record.volume.id).collect();
-        let gone = self.known.keys().filter(|id| !stays.contains(id)).copied().map(HostStep::Drop);
-        let ended = self.held.iter().filter(|id| !stays.contains(id)).copied().map(HostStep::EndHold);
-        hold.chain(adopt).chain(gone).chain(ended).collect()
+        let gone: BTreeSet<VolumeId> =
+            self.known.keys().chain(&self.held).copied().filter(|id| !stays.contains(id)).collect();
+        self.steps = hold.chain(adopt).chain(gone.into_iter().map(HostStep::Drop)).collect();
+        self.ask()
     }
 
-    /// The host has performed a step.
-    pub fn did(&mut self, step: &HostStep) {
-        match step {
-            HostStep::Hold(volume) => drop(self.held.insert(*volume)),
+    /// The host has performed the step that was asked for. The next one, if there is one.
+    pub fn did(&mut self) -> Option<HostStep> {
+        match self.steps.pop_front().expect("a step was asked for") {
+            HostStep::Hold(_) => {}
             HostStep::Adopt(volume) => {
                 self.held.remove(&volume.id);
-                self.known.insert(volume.id, volume.clone());
+                self.known.insert(volume.id, volume);
             }
             HostStep::Drop(volume) => {
-                self.known.remove(volume);
-                self.leaving.insert(*volume);
+                self.held.remove(&volume);
+                self.known.remove(&volume);
+                self.leaving.insert(volume);
             }
-            HostStep::EndHold(volume) => drop(self.held.remove(volume)),
         }
+        self.ask()
     }
 
-    /// The version to confirm with the lease, when all steps up to `version` are done. None while an operation is under way on a volume
-    /// that is on hold, or gone.
-    pub fn confirmable(&mut self, version: Version, is_idle: impl Fn(VolumeId) -> bool) -> Option<Version> {
-        assert!(version <= self.version, "a host confirms what it has applied");
+    /// It is not known whether the host has performed the step that was asked for, or will. The version is to be followed again.
+    pub fn lost(&mut self) {
+        self.steps.clear();
+    }
+
+    fn ask(&mut self) -> Option<HostStep> {
+        let step = self.steps.front().cloned();
+        self.is_applied = step.is_none();
+        self.held.extend(step.iter().map(HostStep::volume));
+        step
+    }
+
+    /// The version to confirm with the lease. None while a step of it is not done, or an operation is under way on a volume that is on hold,
+    /// or gone.
+    pub fn confirmable(&mut self, is_idle: impl Fn(VolumeId) -> bool) -> Option<Version> {
         self.leaving.retain(|volume| !is_idle(*volume));
         let is_drained = self.leaving.is_empty() && self.held.iter().all(|volume| is_idle(*volume));
-        is_drained.then_some(version)
+        self.applied().filter(|_| is_drained)
     }
 }

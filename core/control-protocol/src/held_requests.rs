@@ -7,43 +7,32 @@ use braid_machine::{
 };
 use std::collections::BTreeSet;
 
-/// A host that starts no operation on volumes that are on hold: requests for them begin when the hold ends.
+/// A host that starts no operation on volumes that are on hold: requests for them begin when the hold ends, in the order of their arrival.
 #[derive(Clone, Debug)]
 pub struct HoldingHost<H> {
     host: H,
-    held: HeldRequests,
-}
-
-/// The volumes on hold, and the requests that wait, in the order of their arrival.
-#[derive(Clone, Debug, Default)]
-pub struct HeldRequests {
     held: BTreeSet<VolumeId>,
     waiting: Vec<(VolumeId, OpId, HostRequest)>,
-}
-
-/// What becomes of a request.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Admission {
-    /// The host gets it now. When it has it, those that have waited for this volume are to follow ([`HeldRequests::end`]), and those that it
-    /// abandons are answered with this error.
-    Passed { request: HostRequest, ends_hold_of: Option<VolumeId>, abandoned: Vec<(OpId, HostError)> },
-    /// It waits.
-    Held,
 }
 
 impl<H> HoldingHost<H> {
     /// A host, and the volumes that are on hold when it starts.
     pub fn new(host: H, held: BTreeSet<VolumeId>) -> HoldingHost<H> {
-        HoldingHost { host, held: HeldRequests { held, waiting: Vec::new() } }
+        HoldingHost { host, held, waiting: Vec::new() }
     }
 
     pub fn host(&self) -> &H {
         &self.host
     }
 
-    /// The volumes on hold.
-    pub fn held(&self) -> &HeldRequests {
-        &self.held
+    /// The volume on hold for which the request has to wait, if there is one.
+    fn awaited(&self, request: &HostRequest) -> Option<VolumeId> {
+        let volume = match request {
+            // It consists of the host's own requests, which are not held back.
+            HostRequest::Job(JobRequest::Migrate { volume, .. }) => Some(*volume),
+            other => other.volume(),
+        };
+        volume.filter(|volume| self.held.contains(volume))
     }
 }
 
@@ -54,11 +43,27 @@ impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> Ma
 
     fn step(&mut self, now: Now, input: HostInput, out: &mut HostEffects) {
         let Input::Request { op, request } = input else { return self.host.step(now, input, out) };
-        let Admission::Passed { request, ends_hold_of, abandoned } = self.held.admit(op, request) else { return };
-        abandoned.into_iter().for_each(|(op, error)| out.reply(op, Err(error)));
+        if let Some(volume) = self.awaited(&request) {
+            return self.waiting.push((volume, op, request));
+        }
+        let mut ends_hold_of = None;
+        match &request {
+            HostRequest::Array(ArrayRequest::HoldVolume { volume }) => drop(self.held.insert(*volume)),
+            HostRequest::Array(ArrayRequest::AdoptVolume { volume }) => ends_hold_of = Some(volume.id),
+            HostRequest::Array(ArrayRequest::DropVolume { volume }) => ends_hold_of = Some(*volume),
+            HostRequest::Array(ArrayRequest::Abandon { ops }) => {
+                let gone = self.waiting.extract_if(.., |(_, op, _)| ops.contains(op));
+                gone.for_each(|(_, op, _)| out.reply(op, Err(HostError::Abandoned)));
+            }
+            _ => {}
+        }
         self.host.step(now, Input::Request { op, request }, out);
-        for (op, request) in ends_hold_of.into_iter().flat_map(|volume| self.held.end(volume)) {
-            self.host.step(now, Input::Request { op, request }, out);
+        if let Some(volume) = ends_hold_of {
+            self.held.remove(&volume);
+            let released: Vec<_> = self.waiting.extract_if(.., |(held, ..)| *held == volume).collect();
+            for (_, op, request) in released {
+                self.host.step(now, Input::Request { op, request }, out);
+            }
         }
     }
 
@@ -68,56 +73,6 @@ impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> Ma
 
     fn invariants(&self) {
         self.host.invariants();
-    }
-}
-
-impl HeldRequests {
-    /// Puts a volume on hold.
-    pub fn begin(&mut self, volume: VolumeId) {
-        self.held.insert(volume);
-    }
-
-    /// Ends a volume's hold. Returns the requests that have waited.
-    pub fn end(&mut self, volume: VolumeId) -> Vec<(OpId, HostRequest)> {
-        self.held.remove(&volume);
-        let released = self.waiting.extract_if(.., |(held, ..)| *held == volume);
-        released.map(|(_, op, request)| (op, request)).collect()
-    }
-
-    pub fn contains(&self, volume: VolumeId) -> bool {
-        self.held.contains(&volume)
-    }
-
-    /// All volumes on hold.
-    pub fn volumes(&self) -> impl Iterator<Item = VolumeId> + '_ {
-        self.held.iter().copied()
-    }
-
-    /// Decides what becomes of a request.
-    pub fn admit(&mut self, op: OpId, request: HostRequest) -> Admission {
-        let mut ends_hold_of = None;
-        let mut abandoned = Vec::new();
-        match &request {
-            HostRequest::Array(ArrayRequest::HoldVolume { volume }) => self.begin(*volume),
-            HostRequest::Array(ArrayRequest::AdoptVolume { volume }) => ends_hold_of = Some(volume.id),
-            HostRequest::Array(ArrayRequest::DropVolume { volume }) => ends_hold_of = Some(*volume),
-            HostRequest::Array(ArrayRequest::Abandon { ops }) => {
-                let gone = self.waiting.extract_if(.., |(_, op, _)| ops.contains(op));
-                abandoned.extend(gone.map(|(_, op, _)| (op, HostError::Abandoned)));
-            }
-            other => {
-                let volume = match other {
-                    // It consists of the host's own requests, which are not held back.
-                    HostRequest::Job(JobRequest::Migrate { volume, .. }) => Some(*volume),
-                    other => other.volume(),
-                };
-                if let Some(volume) = volume.filter(|volume| self.held.contains(volume)) {
-                    self.waiting.push((volume, op, request));
-                    return Admission::Held;
-                }
-            }
-        }
-        Admission::Passed { request, ends_hold_of, abandoned }
     }
 }
 

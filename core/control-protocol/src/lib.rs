@@ -107,8 +107,9 @@
 //! | `telling` | telling the devices, and undoing that |
 //! | `device_tasks` | which device is told what |
 //! | `questions` | tags, and the effects of a step, which an operation lends to its machine |
-//! | `follower` | the part of a host: it follows the records, and confirms |
-//! | `held_requests` | the requests that wait at a host, and such a host |
+//! | `host_control` | the part of a host: it follows the records, confirms versions, and renews its lease |
+//! | `follower` | the volumes as a host knows them, and its steps |
+//! | `held_requests` | a host whose requests wait while their volume is on hold |
 //! | `tests` | small worlds, in which every order of events is tried |
 
 mod administrator;
@@ -128,6 +129,7 @@ mod file_system_deletion;
 mod file_systems;
 mod follower;
 mod held_requests;
+mod host_control;
 mod interface;
 mod migration;
 mod operation;
@@ -151,8 +153,9 @@ pub use file_system_check::FileSystemCheck;
 pub use file_system_creation::FileSystemCreation;
 pub use file_system_deletion::FileSystemDeletion;
 pub use file_systems::{Announcement, FileSystemRecord, FileSystemState, ServerLease, latest_server};
-pub use follower::{Follower, HostStep};
-pub use held_requests::{Admission, HeldRequests, HoldingHost};
+pub use follower::HostStep;
+pub use held_requests::HoldingHost;
+pub use host_control::{HostAction, HostControl, HostEvent};
 pub use interface::{Answer, Command, Fence, HostLease, LeaseEnd, Question, Tag};
 pub use migration::Migration;
 pub use operation::{Operation, Work};

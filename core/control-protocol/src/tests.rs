@@ -31,6 +31,7 @@ const QUIET: Budget = Budget {
     notes: 0,
     restarts: 0,
     full: None,
+    unanswered: 0,
 };
 
 fn volume() -> VolumeDescription {

@@ -221,6 +221,8 @@ impl From<&SessionError> for Failure {
             SessionError::Host(error) => Failure::from(error.clone()),
             SessionError::NotUp { dir } => Failure::unreachable("not-up", message)
                 .hint(format!("start it with `braid up --dir {}`", shell_word(dir))),
+            SessionError::NotFollowed { .. } => Failure::unreachable("timed-out", message)
+                .hint("the host may be busy, or the array's folder slow: try again"),
             SessionError::OfCopy { .. } => Failure::failed("copied-folder", message).hint(
                 "use the folder of the original, or end the original and give the devices of the copy other addresses",
             ),

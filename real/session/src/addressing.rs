@@ -2,11 +2,13 @@
 //!
 //! A daemon listens on a Unix socket in the folder, in a directory that no other user may enter, unless it is told to listen at another
 //! address. The address of such a socket is written relative to the folder, so that processes find it by whatever path they know the folder.
+//! And how other processes find them there, and pass on what has changed.
 
-use braid_base::NodeId;
-use braid_control::{ArrayFolder, ControlError};
-use braid_shell::Address;
+use braid_base::{DeviceId, FileSystemId, LockServerId, NodeId};
+use braid_control::{ArrayFolder, ControlError, Moment, serving};
+use braid_shell::{Address, Addresses};
 use std::path::Path;
+use tokio::sync::watch;
 
 /// The socket of NBD clients, beside those of the daemons.
 const NBD: &str = "nbd";
@@ -57,10 +59,58 @@ pub fn absolute(folder: &ArrayFolder, text: &str) -> String {
     located(&folder, text).map_or_else(|| text.to_string(), |address| address.to_string())
 }
 
+/// The addresses of the monitor, the devices, the lock servers and the metadata servers, as far as known.
+pub fn addresses(folder: &ArrayFolder) -> Result<Addresses, ControlError> {
+    let description = folder.describe()?;
+    let running = folder.running()?;
+    let devices = description.devices.iter().filter_map(|device| {
+        let id = DeviceId(device.id);
+        let started = running.as_ref().and_then(|running| running.device(id)).map(|device| device.address.clone());
+        Some((NodeId::Device(id), located(folder, &started.or_else(|| device.address.clone())?)?))
+    });
+    let mut found: Addresses = devices.collect();
+    // A monitor that was suspended or killed is included: it is, or will be, at the same address.
+    if let Some(monitor) = folder.monitor(&Moment::now())?
+        && let Some(address) = located(folder, &monitor.report.address)
+    {
+        found.insert(NodeId::Monitor, address);
+    }
+    let hosts = folder.leases().hosts(&Moment::now(), description.leases().lease())?;
+    // In the order of generations: the later start of a server replaces the earlier one.
+    for host in serving(&hosts) {
+        if let Some(service) = &host.report.lock_server
+            && let Some(address) = located(folder, &service.address)
+        {
+            found.insert(NodeId::LockServer(LockServerId(service.id)), address);
+        }
+        if let Some(service) = &host.report.metadata_server
+            && let Some(address) = located(folder, &service.address)
+        {
+            found.insert(NodeId::MetadataServer(FileSystemId(service.file_system)), address);
+        }
+    }
+    Ok(found)
+}
+
+/// The addresses that a host needs: of the metadata servers, these alone.
+pub(crate) fn addresses_with(folder: &ArrayFolder, servers: &[FileSystemId]) -> Result<Addresses, ControlError> {
+    let mut found = addresses(folder)?;
+    found.retain(|node, _| !matches!(node, NodeId::MetadataServer(id) if !servers.contains(id)));
+    Ok(found)
+}
+
+/// Passes addresses on to the tasks that keep connections, if they have changed.
+pub fn tell(follow: &watch::Sender<Addresses>, found: Addresses) {
+    follow.send_if_modified(|known| {
+        let changed = *known != found;
+        *known = found;
+        changed
+    });
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use braid_base::DeviceId;
 
     #[test]
     fn a_socket_in_the_folder_is_found_by_whatever_path_the_folder_is_known() {

@@ -5,6 +5,7 @@ use braid_description::DescriptionError;
 use braid_machine::HostError;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Why a host can't be started, or can't find a volume.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +22,9 @@ pub enum SessionError {
     /// The folder is a copy of that of a running array, and devices are started by hand: they would mistake hosts of the copy.
     #[error("{} is a copy of the folder of an array that is in use ({process}), which has devices at fixed addresses", .dir.display())]
     OfCopy { dir: PathBuf, process: Process },
+    /// The host has not adopted the volumes of this revision of the description in time.
+    #[error("the host has not adopted the array's volumes within {waited:?}")]
+    NotFollowed { waited: Duration },
     /// The recording can't be created.
     #[error("{}: {error}", .file.display())]
     Recording { file: PathBuf, error: String },

@@ -41,11 +41,6 @@ impl HostView {
         self.exports.borrow().clone()
     }
 
-    /// True if a volume is on hold.
-    pub(crate) fn holds_any(&self) -> bool {
-        self.host.look(|holding| holding.held().volumes().next().is_some())
-    }
-
     /// True if a device or the monitor has told this host that it is fenced.
     pub fn is_fenced(&self) -> bool {
         self.look(Host::is_fenced)

@@ -3,7 +3,8 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | `session` | starts a host, renews its lease, ends it |
+//! | `session` | starts a host, and ends it |
+//! | `control_driver` | has it follow the array's description, and renews its lease |
 //! | [`addressing`] | where daemons listen, and how their addresses are written in the folder |
 //! | `host_view` | lets other tasks read the host's metrics and jobs |
 //! | `recording` | what is recorded of a host, and of the machine around it |
@@ -15,6 +16,7 @@
 //! | `error` | why a host can't be started, or can't continue |
 
 pub mod addressing;
+mod control_driver;
 mod corruption_events;
 mod error;
 mod host_view;
@@ -25,12 +27,13 @@ mod registry;
 mod session;
 mod space_events;
 
+pub use addressing::{addresses, tell};
+pub use control_driver::{ServiceReport, blocking, renewal_input};
 pub use error::{Loss, SessionError};
 pub use host_view::{CLOCK_COUNTER, HostView, cpu_micros, of_clock, of_process, of_shell, response_counter};
 pub use metrics::{Metrics, ratio};
 pub use recording::{HOST_ROLE, MOUNT_ROLE, SessionRecording};
 pub use registry::{VolumeRegistry, is_usable, usable};
 pub use session::{
-    DROPPED_END_WAIT, HEARTBEAT, SCRUB, Service, ServiceReport, Session, SessionHost, addresses, blocking, has_host,
-    hosts_ended, renewal_input, require_up, tell,
+    DROPPED_END_WAIT, HEARTBEAT, SCRUB, Service, Session, SessionHost, has_host, hosts_ended, require_up,
 };

@@ -1,26 +1,27 @@
-//! The volume registry keeps a host's volumes in step with the array's description: it adopts them, puts them on hold and drops them.
-//!
-//! A volume whose ordering or placement changes is on hold: the host starts no operation on it, and reports with its lease when all its
-//! operations have ended. Once the volume is ready again, the host adopts the new description, and the requests that have waited
-//! start. Users see a pause, and no error.
+//! The volumes of a host, as its control part (`braid_control_protocol::HostControl`) keeps them in step with the array's description. Other tasks
+//! have it look at once, and wait until the host knows a version.
 
 use crate::error::SessionError;
-use crate::host_view::HostView;
 use braid_base::VolumeId;
 use braid_control::{ArrayDescription, ArrayFolder, VolumeEntry, VolumeState};
-use braid_control_protocol::{Follower, Version, VolumeRecord};
+use braid_control_protocol::{Version, VolumeRecord};
 use braid_description::{DescriptionError, describe, find, record};
 use braid_layout::VolumeDescription;
-use braid_shell::HostClient;
+use braid_machine::HostError;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tokio::sync::Mutex;
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
 
-/// The volumes of one host. Clones share the same registry.
+/// The longest time until a host knows what was read: its control part reads and renews meanwhile.
+const FOLLOWED_WITHIN: Duration = Duration::from_secs(30);
+
+/// The volumes of one host. Clones share the same host.
 #[derive(Clone, Debug)]
 pub struct VolumeRegistry {
-    client: HostClient,
-    follower: Arc<Mutex<Follower>>,
+    /// The last version that the host has applied.
+    applied: watch::Receiver<Version>,
+    look: Arc<Notify>,
 }
 
 /// The usable volumes. A host must know all of them before it sends its first message, whether or not it serves them: the monitor may
@@ -37,10 +38,8 @@ pub fn held(description: &ArrayDescription) -> BTreeSet<VolumeId> {
 }
 
 impl VolumeRegistry {
-    /// The registry of a host that was started with the [`usable`] volumes of `description`.
-    pub fn new(client: HostClient, description: &ArrayDescription) -> Result<VolumeRegistry, SessionError> {
-        let follower = Follower::new(Version(description.revision), &records(description)?);
-        Ok(VolumeRegistry { client, follower: Arc::new(Mutex::new(follower)) })
+    pub(crate) fn new(applied: watch::Receiver<Version>, look: Arc<Notify>) -> VolumeRegistry {
+        VolumeRegistry { applied, look }
     }
 
     /// The current description of the volume of this name, which the host knows from then on.
@@ -52,27 +51,23 @@ impl VolumeRegistry {
         Ok(volume)
     }
 
-    /// Applies the changes since the last call. A description older than the last one is ignored.
+    /// Returns when the host has applied this description, or a later one.
     pub async fn follow(&self, description: &ArrayDescription) -> Result<(), SessionError> {
-        // Held until the end, so that the host is told of changes in their order.
-        let mut follower = self.follower.lock().await;
-        for step in follower.follow(Version(description.revision), &records(description)?) {
-            self.client.call(step.request()).await?;
-            follower.did(&step);
+        let version = Version(description.revision);
+        let mut applied = self.applied.clone();
+        if *applied.borrow() < version {
+            self.look.notify_one();
+            let is_applied = tokio::time::timeout(FOLLOWED_WITHIN, applied.wait_for(|applied| *applied >= version));
+            let is_applied = is_applied.await.map_err(|_| SessionError::NotFollowed { waited: FOLLOWED_WITHIN })?;
+            // The host has ended, or was lost.
+            is_applied.map_err(|_| HostError::Stopped)?;
         }
         Ok(())
-    }
-
-    /// The revision to report with the lease, after it was followed; none while the host has operations under way on volumes that are on
-    /// hold, or gone.
-    pub async fn confirmable(&self, revision: u64, view: &HostView) -> Option<u64> {
-        let mut follower = self.follower.lock().await;
-        follower.confirmable(Version(revision), |volume| view.is_idle_for(volume)).map(|Version(revision)| revision)
     }
 }
 
 /// The records of the usable volumes.
-fn records(description: &ArrayDescription) -> Result<Vec<VolumeRecord>, DescriptionError> {
+pub(crate) fn records(description: &ArrayDescription) -> Result<Vec<VolumeRecord>, DescriptionError> {
     description.volumes.iter().filter(|entry| is_usable(entry)).map(record).collect()
 }
 

@@ -1,6 +1,7 @@
 //! A running host: its generation and lease, its state machine, and its connections to the monitor, devices and lock servers.
 
-use crate::addressing::located;
+use crate::addressing::addresses_with;
+use crate::control_driver::{ControlDriver, Reports, ServiceReport, blocking};
 use crate::corruption_events::CorruptionReporter;
 use crate::error::{Loss, SessionError};
 use crate::host_view::HostView;
@@ -9,32 +10,26 @@ use crate::mounts;
 use crate::recording::{MOUNT_ROLE, SessionRecording};
 use crate::registry::{self, VolumeRegistry};
 use crate::space_events::{self, Full, SpaceReporter};
-use braid_base::{DeviceId, FileSystemId, Generation, LockServerId, NodeId, VolumeId};
-use braid_control::{
-    ArrayDescription, ArrayFolder, ControlError, LeaseReport, Leases, MetadataService, Moment, MountReport, serving,
-};
-use braid_control_protocol::HoldingHost;
+use braid_base::{DeviceId, FileSystemId, Generation, NodeId, VolumeId};
+use braid_control::{ArrayDescription, ArrayFolder, Moment, MountReport};
+use braid_control_protocol::{HoldingHost, HostControl, Version};
 use braid_files::{FileClient, FileClientConfig, Unmounted};
 use braid_host::{Acquisition, Host, HostConfig};
-use braid_host_leases::{Renewer, RenewerInput, RenewerStep, StopReason};
+use braid_host_leases::Renewer;
 use braid_layout::VolumeDescription;
 use braid_machine::{ArrayRequest, HostOutcome, Machine, MountRequest, NoDisk};
 use braid_recording::{Recorded, RecordingRequest};
-use braid_shell::{Addresses, Counters, HostClient, Listener, Node, Watched, run_host, run_service};
+use braid_shell::{Counters, HostClient, Listener, Node, Watched, run_host, run_service};
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
-use std::time::{Duration, Instant};
-use tokio::sync::{oneshot, watch};
+use std::time::Duration;
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::{AbortHandle, JoinHandle};
 
 /// The role of a host that scrubs, as its lease states it.
 pub const SCRUB: &str = "scrub";
 /// How often the folder is read while no user waits for it.
 pub const HEARTBEAT: Duration = Duration::from_millis(500);
-/// The counter of a metadata server of requests that it refused for want of space.
-const SHORT_COUNTER: &str = "metadata_refused_for_space";
-/// How often leases are renewed while users wait for a volume that is on hold.
-const HOLD_HEARTBEAT: Duration = Duration::from_millis(25);
 
 /// How long the end of a host may take whose session was dropped, and a program that was interrupted waits for its hosts.
 pub const DROPPED_END_WAIT: Duration = Duration::from_secs(1);
@@ -58,7 +53,7 @@ pub struct Session {
     /// Tells the task that ends the host how long that may take.
     end: oneshot::Sender<Option<Duration>>,
     ender: JoinHandle<()>,
-    /// The host's driver and the renewer of its lease.
+    /// The host's driver, and that of its control part.
     tasks: [AbortHandle; 2],
     lost: watch::Receiver<Option<Loss>>,
 }
@@ -72,13 +67,6 @@ pub struct Service {
     pub listener: Listener,
     /// What the lease reports of it, asked with each renewal.
     pub report: Box<dyn Fn() -> ServiceReport>,
-}
-
-/// What a lease reports of a service, beside its host.
-#[derive(Clone, Debug, Default)]
-pub struct ServiceReport {
-    pub metadata_server: Option<MetadataService>,
-    pub counters: Metrics,
 }
 
 /// What a session has beside its host.
@@ -192,26 +180,37 @@ impl Session {
                 (client, tokio::task::spawn_local(driver), Some(report))
             }
         };
-        let registry = VolumeRegistry::new(client.clone(), &description)?;
+        let leases = description.leases();
+        let (version, renewer) = (Version(description.revision), Renewer::new(taken.into(), leases.host()));
+        let control = HostControl::new(version, &registry::records(&description)?, renewer, leases.heartbeat());
         let (losing, lost) = watch::channel(None);
-        let renewer = LeaseRenewer {
+        let (applying, applied) = watch::channel(version);
+        let look = Arc::new(Notify::new());
+        let registry = VolumeRegistry::new(applied, look.clone());
+        let control = ControlDriver {
             folder: folder.clone(),
             generation,
-            leases: description.leases(),
-            machine: Renewer::new(taken.into(), description.leases().host()),
+            leases,
+            control,
+            client: client.clone(),
             view: view.clone(),
-            registry: registry.clone(),
-            // A scrub reports its findings itself.
-            space_reporter: SpaceReporter::default(),
-            corruption_reporter: (role != SCRUB).then(CorruptionReporter::default),
-            report,
+            reports: Reports {
+                // A scrub reports its findings itself.
+                corruption: (role != SCRUB).then(CorruptionReporter::default),
+                space: SpaceReporter::default(),
+                telling: None,
+                service: report,
+                mount: mounted.zip(directory).map(|(id, directory)| MountReport::of(id.0, &directory)),
+            },
             servers,
-            mount: mounted.zip(directory).map(|(id, directory)| MountReport::of(id.0, &directory)),
+            follow: addresses,
+            applying,
+            look,
         };
-        let renewer = tokio::task::spawn_local(renewer.keep(addresses, losing));
-        let tasks = [driver.abort_handle(), renewer.abort_handle()];
+        let control = tokio::task::spawn_local(control.run(losing));
+        let tasks = [driver.abort_handle(), control.abort_handle()];
         let (end, asked) = oneshot::channel();
-        let running = (stop, driver, renewer, Counted::new());
+        let running = (stop, driver, control, Counted::new());
         let ender = end_when_asked(asked, folder.clone(), (generation, client.clone(), view.clone()), running);
         let (folder, ender) = (folder.clone(), tokio::task::spawn_local(ender));
         Ok(Session { folder, generation, client, view, registry, end, ender, tasks, lost })
@@ -298,7 +297,7 @@ async fn end_when_asked(
     asked: oneshot::Receiver<Option<Duration>>,
     folder: ArrayFolder,
     (generation, client, view): (Generation, HostClient, HostView),
-    (stop, driver, renewer, _counted): (oneshot::Sender<()>, JoinHandle<std::io::Result<()>>, JoinHandle<()>, Counted),
+    (stop, driver, control, _counted): (oneshot::Sender<()>, JoinHandle<std::io::Result<()>>, JoinHandle<()>, Counted),
 ) {
     let limit = asked.await.unwrap_or(Some(DROPPED_END_WAIT));
     // A command may end before its first report.
@@ -310,9 +309,9 @@ async fn end_when_asked(
     // Disconnect has its own time limits. State on nodes that it could not reach is dropped with the next fence of hosts that ended.
     let disconnected =
         tokio::time::timeout(limit.unwrap_or(Duration::MAX), client.call(ArrayRequest::Disconnect)).await;
-    // Until here, the host had to know where servers are: another metadata server may have just taken over. From here on, the renewer would
-    // take the host's end for a failure.
-    renewer.abort();
+    // Until here, the host had to know where servers are: another metadata server may have just taken over. From here on, the control part
+    // would take the host's end for a failure.
+    control.abort();
     if disconnected.is_err() {
         tracing::warn!("host {generation} could not disconnect within {limit:?}");
         return driver.abort();
@@ -363,173 +362,6 @@ fn release(folder: &ArrayFolder, generation: Generation) {
     }
 }
 
-/// A lease renewer keeps a host's lease, and follows the array's description and addresses.
-struct LeaseRenewer {
-    folder: ArrayFolder,
-    generation: Generation,
-    leases: Leases,
-    machine: Renewer,
-    view: HostView,
-    registry: VolumeRegistry,
-    corruption_reporter: Option<CorruptionReporter>,
-    space_reporter: SpaceReporter,
-    report: Option<Box<dyn Fn() -> ServiceReport>>,
-    /// The metadata servers that the host speaks to.
-    servers: Vec<FileSystemId>,
-    mount: Option<MountReport>,
-}
-
-impl LeaseRenewer {
-    /// Renews the lease, and with it reports the host's metrics and the revision of the description that it has applied; follows the
-    /// addresses of devices and lock servers, and the volumes.
-    async fn keep(self, follow: watch::Sender<Addresses>, losing: watch::Sender<Option<Loss>>) {
-        let LeaseRenewer { folder, generation, leases, mut machine, view, registry, report, servers, mount, .. } = self;
-        let (mut corruption_reporter, mut space_reporter) = (self.corruption_reporter, self.space_reporter);
-        let mut revision = 0;
-        let mut telling: Option<JoinHandle<()>> = None;
-        loop {
-            let now = Moment::now();
-            if let RenewerStep::Stop(_) = machine.step(&now, RenewerInput::Wake { is_fenced: view.is_fenced() }) {
-                losing.send_replace(Some(Loss::Fenced));
-                return;
-            }
-            let (counters, coordinates_recovery) = (view.counters(), view.coordinates_recovery());
-            // The log needs the folder's lock, which another process may hold for long; the renewal does not wait for it.
-            let is_told = telling.as_ref().is_none_or(JoinHandle::is_finished);
-            let diff = corruption_reporter.as_mut().filter(|_| is_told);
-            let diff = diff.map(|corruption_reporter| {
-                let repaired = counters.get("corruption_repaired").unwrap_or(0);
-                corruption_reporter.take(view.corrupt(), repaired, coordinates_recovery.as_ref(), Instant::now())
-            });
-            let ServiceReport { metadata_server, counters: more } =
-                report.as_ref().map(|report| report()).unwrap_or_default();
-            let more = more.into_map();
-            let of_server = metadata_server.as_ref().zip(more.get(SHORT_COUNTER));
-            let of_server =
-                of_server.map(|(server, count)| (Full::FileSystem(FileSystemId(server.file_system)), *count));
-            let refused = view.refused_for_space().into_iter().map(|(short, count)| (Full::Of(short), count));
-            let short =
-                if is_told { space_reporter.take(refused.chain(of_server), Instant::now()) } else { Vec::new() };
-            let counters = counters.into_map().into_iter().chain(more).collect();
-            let mount = mount.clone();
-            let report = LeaseReport {
-                counters,
-                revision,
-                coordinates_recovery,
-                waiting: view.waiting(),
-                metadata_server,
-                exports: view.exports(),
-                mount,
-                ..LeaseReport::default()
-            };
-            let renewal = blocking(&folder, move |folder| folder.leases().renew(generation, &now, report)).await;
-            let step = machine.step(&Moment::now(), renewal_input(&renewal));
-            if let Err(error) = renewal {
-                let error = Arc::new(error);
-                match step {
-                    RenewerStep::Stop(StopReason::LeaseLost) => {
-                        losing.send_replace(Some(Loss::LeaseLost(error)));
-                        return;
-                    }
-                    RenewerStep::Stop(_) => {
-                        losing.send_replace(Some(Loss::Unrenewed(error)));
-                        return;
-                    }
-                    RenewerStep::Renew | RenewerStep::Wait => {
-                        tracing::warn!("{error}");
-                    }
-                }
-            }
-            let diff = diff.filter(|diff| !diff.is_empty());
-            if diff.is_some() || !short.is_empty() {
-                let folder = folder.clone();
-                let record = move |folder: &ArrayFolder| {
-                    space_events::tell(folder, short)?;
-                    diff.map_or(Ok(()), |diff| diff.tell(folder))
-                };
-                telling = Some(tokio::spawn(async move {
-                    if let Err(error) = blocking(&folder, record).await {
-                        tracing::warn!("can't record events of host {generation} in the log: {error}");
-                    }
-                }));
-            }
-            let known = servers.clone();
-            match blocking(&folder, move |folder| Ok((addresses_with(folder, &known)?, folder.describe()?))).await {
-                Ok((found, description)) => {
-                    tell(&follow, found);
-                    match registry.follow(&description).await {
-                        Ok(()) => {
-                            revision = registry.confirmable(description.revision, &view).await.unwrap_or(revision);
-                        }
-                        Err(failure) => tracing::warn!("can't follow the volumes: {failure}"),
-                    }
-                }
-                Err(error) => tracing::warn!("can't look up the array: {error}"),
-            }
-            tokio::time::sleep(if view.holds_any() { HOLD_HEARTBEAT } else { leases.heartbeat() }).await;
-        }
-    }
-}
-
-/// The addresses of the monitor, the devices, the lock servers and the metadata servers, as far as known.
-pub fn addresses(folder: &ArrayFolder) -> Result<Addresses, ControlError> {
-    let description = folder.describe()?;
-    let running = folder.running()?;
-    let devices = description.devices.iter().filter_map(|device| {
-        let id = DeviceId(device.id);
-        let started = running.as_ref().and_then(|running| running.device(id)).map(|device| device.address.clone());
-        Some((NodeId::Device(id), located(folder, &started.or_else(|| device.address.clone())?)?))
-    });
-    let mut found: Addresses = devices.collect();
-    // A monitor that was suspended or killed is included: it is, or will be, at the same address.
-    if let Some(monitor) = folder.monitor(&Moment::now())?
-        && let Some(address) = located(folder, &monitor.report.address)
-    {
-        found.insert(NodeId::Monitor, address);
-    }
-    let hosts = folder.leases().hosts(&Moment::now(), description.leases().lease())?;
-    // In the order of generations: the later start of a server replaces the earlier one.
-    for host in serving(&hosts) {
-        if let Some(service) = &host.report.lock_server
-            && let Some(address) = located(folder, &service.address)
-        {
-            found.insert(NodeId::LockServer(LockServerId(service.id)), address);
-        }
-        if let Some(service) = &host.report.metadata_server
-            && let Some(address) = located(folder, &service.address)
-        {
-            found.insert(NodeId::MetadataServer(FileSystemId(service.file_system)), address);
-        }
-    }
-    Ok(found)
-}
-
-/// The addresses that a host needs: of the metadata servers, these alone.
-fn addresses_with(folder: &ArrayFolder, servers: &[FileSystemId]) -> Result<Addresses, ControlError> {
-    let mut found = addresses(folder)?;
-    found.retain(|node, _| !matches!(node, NodeId::MetadataServer(id) if !servers.contains(id)));
-    Ok(found)
-}
-
-/// What a host hears of the renewal of its lease.
-pub fn renewal_input(renewal: &Result<(), ControlError>) -> RenewerInput {
-    match renewal {
-        Ok(()) => RenewerInput::Renewed,
-        Err(ControlError::LeaseLost { .. }) => RenewerInput::Refused,
-        Err(ControlError::Unrenewed { .. }) => RenewerInput::Unwritable,
-        Err(_) => RenewerInput::Unknown,
-    }
-}
-
-/// Passes addresses on to the tasks that keep connections, if they have changed.
-pub fn tell(follow: &watch::Sender<Addresses>, found: Addresses) {
-    follow.send_if_modified(|known| {
-        let changed = *known != found;
-        *known = found;
-        changed
-    });
-}
-
 /// How hosts of the array acquire locks from several lock servers.
 fn acquisition(description: &ArrayDescription) -> Result<Acquisition, SessionError> {
     match description.creation.lock_acquisition.as_str() {
@@ -537,13 +369,4 @@ fn acquisition(description: &ArrayDescription) -> Result<Acquisition, SessionErr
         "timeout" => Ok(Acquisition::Timeout),
         other => Err(SessionError::Acquisition { found: other.to_string() }),
     }
-}
-
-/// Runs an operation on the folder in a thread that may wait for the disk.
-pub async fn blocking<T: Send + 'static>(
-    folder: &ArrayFolder,
-    work: impl FnOnce(&ArrayFolder) -> Result<T, ControlError> + Send + 'static,
-) -> Result<T, ControlError> {
-    let folder = folder.clone();
-    tokio::task::spawn_blocking(move || work(&folder)).await.expect("it does not panic")
 }

@@ -17,12 +17,11 @@ pub(crate) mod store;
 use crate::cluster::{Cluster, Failed, HostSlot};
 use administrators::{Name, Process};
 use braid_base::{DeviceId, DiskId, Generation, NodeId, Rng, Time, VolumeId};
-use braid_control_protocol::{Answer, Command, Done, Error, HostStep, Operation, Tag};
+use braid_control_protocol::{Answer, Command, Done, Error, HostControl, HostEvent, Operation, Tag};
 use braid_description::Subject;
-use braid_host_leases::{Answer as FencerAnswer, Heartbeat, Question as FencerQuestion, RenewerInput};
+use braid_host_leases::{Answer as FencerAnswer, Heartbeat, Question as FencerQuestion};
 use braid_machine::{HostOutcome, HostSuccess, OpId};
 use braid_ordering::Ordering;
-use hosts::HostPart;
 use leases::LeaseStore;
 use silent_hosts::Fencing;
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,7 +39,7 @@ const CHANGE_MAX: Duration = Duration::from_secs(120);
 
 pub(crate) struct ControlPlane {
     store: Store,
-    hosts: BTreeMap<Generation, HostPart>,
+    hosts: BTreeMap<Generation, HostControl>,
     administrators: BTreeMap<Name, Process>,
     last_administrator: u64,
     /// How administrators ended.
@@ -68,14 +67,12 @@ pub(crate) struct ControlPlane {
 
 /// Something that happens later.
 enum Event {
-    /// A host renews its lease, and reads the store.
-    Tick(Generation),
+    /// Something happens to the control part of a host.
+    Host(Generation, HostEvent),
     /// A renewal arrives at the store.
     Renewal { host: Generation, heartbeat: Heartbeat<()> },
     /// A host that looked at its lease before writes its heartbeat.
     LateHeartbeat { host: Generation, heartbeat: Heartbeat<()> },
-    /// A host hears of a renewal, or not.
-    RenewalAnswer { host: Generation, input: RenewerInput },
     /// A fencer begins, if there is none.
     LookForFencer,
     /// A fencer begins a round.
@@ -94,7 +91,7 @@ enum Event {
 
 /// What a request to a host is for.
 enum Purpose {
-    Step(Generation, HostStep),
+    Step(Generation),
     Question(Name, Tag),
     /// Are these devices in?
     Members(Name, Tag, BTreeSet<DeviceId>),
@@ -111,6 +108,11 @@ impl ControlPlane {
 
     fn way(&mut self) -> Duration {
         Duration::from_nanos(self.rng.below(WAY_MAX.as_nanos() as u64) + 1)
+    }
+
+    /// True if something on the way between a host, its control part and the store is lost.
+    fn draws_store_fault(&mut self) -> bool {
+        self.faults.as_ref().is_some_and(|faults| self.rng.below(1000) < faults.store_faults)
     }
 
     /// True if a host has an administrator that performs an operation of its own, or one that settles.
@@ -194,8 +196,8 @@ impl Cluster {
     /// True if all hosts that are up know the record in the store.
     fn is_followed(&self) -> bool {
         let Some(control) = &self.control else { return true };
-        let is_behind = |(host, part): (&Generation, &HostPart)| {
-            self.slot_of(*host).is_some() && !part.has_followed(control.store.version())
+        let is_behind = |(host, part): (&Generation, &HostControl)| {
+            self.slot_of(*host).is_some() && part.applied() != Some(control.store.version())
         };
         !control.hosts.iter().any(is_behind)
     }
@@ -222,10 +224,9 @@ impl Cluster {
             // An alarm of an earlier control plane has no event.
             let Some(event) = control.queue.remove(&token) else { return };
             match event {
-                Event::Tick(host) => cluster.tick(control, host),
+                Event::Host(host, event) => cluster.on_host_event(control, host, event),
                 Event::Renewal { host, heartbeat } => cluster.on_renewal(control, host, heartbeat),
                 Event::LateHeartbeat { host, heartbeat } => cluster.on_late_heartbeat(control, host, heartbeat),
-                Event::RenewalAnswer { host, input } => cluster.on_renewal_answer(control, host, input),
                 Event::LookForFencer => cluster.look_for_fencer(control),
                 Event::FencerTick(own) => cluster.on_fencer_tick(control, own),
                 Event::FencerQuestion { by, number, question } => {
@@ -250,7 +251,10 @@ impl Cluster {
     pub(crate) fn on_control_reply(&mut self, op: OpId, outcome: &HostOutcome) -> bool {
         let Some(purpose) = self.control.as_mut().and_then(|control| control.asked.remove(&op)) else { return false };
         self.with_control(|cluster, control| match purpose {
-            Purpose::Step(host, step) => cluster.on_step_done(control, host, &step),
+            Purpose::Step(host) => {
+                let event = if outcome.is_ok() { HostEvent::Did } else { HostEvent::Lost };
+                cluster.on_host_event(control, host, event);
+            }
             Purpose::Question(own, tag) => {
                 let answer = administrators::answer_of(outcome);
                 cluster.answer_administrator(control, own, tag, answer);

@@ -50,7 +50,7 @@ const MANY_FIELDS: &[(&str, &str, usize, &str)] = &[
 
 /// Types with more methods than permitted.
 const MANY_METHODS: &[(&str, &str, usize, &str)] =
-    &[("sim/cluster", "Cluster", 147, "what scenarios and activities reach into; the control plane is to be cut off")];
+    &[("sim/cluster", "Cluster", 143, "what scenarios and activities reach into; the control plane is to be cut off")];
 
 /// Larger circles: the name of one of the modules, and the number of modules.
 const LARGE_CIRCLES: &[(&str, &str, usize, &str)] = &[
@@ -68,7 +68,7 @@ const LARGE_CIRCLES: &[(&str, &str, usize, &str)] = &[
     (
         "sim/cluster",
         "activity",
-        18,
+        17,
         "the control plane contains activities, and the cluster contains the control plane",
     ),
     ("sim/experiments", "assumptions", 4, "the catalogue names what it consists of"),

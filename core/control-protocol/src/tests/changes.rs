@@ -27,8 +27,7 @@ fn world(volume: VolumeDescription, change: Change, budget: Budget) -> World {
 fn a_change_ends_whatever_hosts_do_meanwhile() {
     for (volume, change) in changes() {
         let mut world = world(volume, change, QUIET);
-        // It has its lease, and has not read the store yet.
-        world.add_host(LATE_USER, None);
+        world.add_host(LATE_USER);
         ends_with("all is well", world, &["Ok(Changed)", "Ok(Nothing)"]);
     }
 }
@@ -39,6 +38,14 @@ fn answers_may_be_lost_and_questions_take_effect_late() {
         let budget = Budget { lost: 2, operations: 1, ..QUIET };
         let ends = ends_with("lost answers", world(volume, change, budget), &["Ok(Changed)", "Incomplete"]);
         assert!(!ends.contains("Err(Lost)"), "nobody takes over from a living administrator");
+    }
+}
+
+#[test]
+fn holds_end_though_answers_of_hosts_are_lost() {
+    for (volume, change) in changes() {
+        let budget = Budget { unanswered: 1, deaths: 1, settlers: 1, operations: 1, ..QUIET };
+        ends_with("unanswered", world(volume, change, budget), &["Ok(Changed)", "Ok(Reverted)"]);
     }
 }
 

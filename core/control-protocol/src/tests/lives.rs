@@ -32,15 +32,14 @@ fn abandoned(state: VolumeState, budget: Budget) -> World {
     let mut world = deletion(volume(), budget);
     world.record.state = state;
     // Hosts know of it, and have drained if it is committed.
-    let follower = Follower::new(world.version, [&world.record]);
-    world.add_host(USER, Some(follower));
+    world.start(USER);
     world
 }
 
 #[test]
 fn a_volume_is_created() {
     let mut world = creation(QUIET);
-    world.add_host(LATE_USER, None);
+    world.add_host(LATE_USER);
     ends_with("creation", world, &["Ok(Changed)", "Ok(Nothing)"]);
 }
 
@@ -89,7 +88,7 @@ fn a_number_that_another_volume_has_had_is_refused() {
 fn a_volume_is_deleted_when_no_host_uses_it() {
     for volume in [wide(), moving()] {
         let mut world = deletion(volume, QUIET);
-        world.add_host(LATE_USER, None);
+        world.add_host(LATE_USER);
         ends_with("deletion", world, &["Ok(Changed)", "Ok(Nothing)"]);
     }
 }
@@ -108,6 +107,13 @@ fn a_deletion_whose_administrator_dies_or_is_suspended_is_completed() {
     ends_with("suspended", deletion(wide(), budget), &["Ok(Changed)", "Ok(Nothing)", "Err("]);
     let budget = Budget { silences: 1, lost: 1, settlers: 1, operations: 0, ..QUIET };
     ends_with("all at once", deletion(wide(), budget), &["Ok(Changed)"]);
+}
+
+#[test]
+fn hosts_whose_answers_are_lost_know_what_there_is() {
+    let budget = Budget { unanswered: 1, deaths: 1, settlers: 1, operations: 1, ..QUIET };
+    ends_with("creation", creation(budget.clone()), &["Ok(Changed)"]);
+    ends_with("deletion", deletion(wide(), budget), &["Ok(Changed)"]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A small world: the store, two devices, hosts and administrators, and all that may happen next in it.
 
 use super::exploration::Explored;
+use crate::follower::Follower;
 use crate::*;
 use braid_base::{DeviceId, Epoch, Generation, Time, VolumeId};
 use braid_layout::VolumeDescription;
@@ -56,6 +57,8 @@ pub struct Budget {
     pub restarts: u32,
     /// A task is refused by this device for lack of space.
     pub full: Option<DeviceId>,
+    /// Steps of hosts whose answer is lost.
+    pub unanswered: u32,
 }
 
 /// Whether the volume exists.
@@ -80,8 +83,32 @@ pub struct Lease {
 pub struct Host {
     /// None until it has read the store.
     pub follower: Option<Follower>,
+    /// The volume as the host's machine has it, and whether it holds back operations.
+    pub known: Option<VolumeDescription>,
+    pub holds: bool,
+    /// A step that it may still take, before the next one; nobody waits for an answer.
+    pub late: Option<HostStep>,
     /// The description that its operation on the volume goes by.
     pub operation: Option<VolumeDescription>,
+}
+
+impl Host {
+    /// Reads the store for the first time.
+    fn start(&mut self, version: Version, records: &[VolumeRecord]) {
+        self.follower = Some(Follower::new(version, records));
+        let usable = records.iter().find(|record| record.is_usable());
+        self.known = usable.map(|record| record.volume.clone());
+        self.holds = usable.is_some_and(|record| record.held_by().is_some());
+    }
+
+    fn perform(&mut self, step: HostStep) {
+        self.holds = matches!(step, HostStep::Hold(_));
+        match step {
+            HostStep::Hold(_) => {}
+            HostStep::Adopt(volume) => self.known = Some(volume),
+            HostStep::Drop(_) => self.known = None,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -107,6 +134,9 @@ pub enum Event {
     /// A device was out, and has returned: a host that is on hold has resynchronised it.
     Return(DeviceId),
     Follow(Generation),
+    /// The host is asked for a step, and does not answer.
+    Unanswered(Generation),
+    Late(Generation),
     Confirm(Generation),
     Begin(Generation),
     End(Generation),
@@ -134,8 +164,8 @@ impl World {
             copied,
             budget,
         };
-        let follower = Follower::new(world.version, [&world.record]);
-        world.add_host(USER, Some(follower));
+        world.add_host(USER);
+        world.start(USER);
         world.begin(FIRST, first);
         world
     }
@@ -149,7 +179,8 @@ impl World {
         world.life = Life { is_there: false, next_volume };
         world.devices.clear();
         world.hosts.clear();
-        world.add_host(USER, Some(Follower::new(world.version, [])));
+        world.add_host(USER);
+        world.start(USER);
         world
     }
 
@@ -163,9 +194,16 @@ impl World {
         self.record().cloned().into_iter().collect()
     }
 
-    pub fn add_host(&mut self, host: Generation, follower: Option<Follower>) {
+    /// Adds a host that has its lease, and has not read the store yet.
+    pub fn add_host(&mut self, host: Generation) {
         self.lease(host);
-        self.hosts.insert(host, Host { follower, operation: None });
+        self.hosts.insert(host, Host::default());
+    }
+
+    /// A host reads the store for the first time.
+    pub fn start(&mut self, host: Generation) {
+        let (version, records) = (self.version, self.records());
+        self.hosts.get_mut(&host).unwrap().start(version, &records);
     }
 
     fn lease(&mut self, host: Generation) {
@@ -203,6 +241,10 @@ impl World {
     pub fn is_settled(&self) {
         let left = self.record().and_then(VolumeRecord::administrator);
         assert!(left.is_none() || self.budget.settlers == 0, "a hold outlives its administrator: {self:#?}");
+        let is_on_hold = self.record().is_some_and(|record| record.held_by().is_some());
+        for (host, state) in &self.hosts {
+            assert!(!state.holds || is_on_hold, "operations wait for ever at {host}: {self:#?}");
+        }
     }
 
     /// True if an administrator that drains hosts would see something new.
@@ -210,11 +252,6 @@ impl World {
         let late =
             |(host, lease): (&Generation, &Lease)| self.hosts.contains_key(host) && lease.confirmed < self.version;
         !self.leases.iter().any(|(host, lease)| late((host, lease)) && !lease.is_silent)
-    }
-
-    /// The version that a host has applied.
-    fn seen(&self, host: Generation) -> Option<Version> {
-        self.hosts[&host].follower.as_ref().map(Follower::version)
     }
 
     /// What must hold at every moment: a volume that is ready is the same everywhere, and one that does not exist is nowhere.
@@ -292,21 +329,25 @@ impl Explored for World {
                 events.push(Event::Follow(*host));
                 continue;
             };
-            let id = self.record.volume.id;
-            if !follower.clone().follow(self.version, &self.records()).iter().all(|step| is_known(follower, step)) {
+            let next = follower.clone().follow(self.version, &self.records());
+            let is_new = |step: &HostStep| !matches!(step, HostStep::Hold(_)) || !follower.holds_any();
+            if follower.applied().is_none() || next.as_ref().is_some_and(is_new) {
                 events.push(Event::Follow(*host));
             }
+            if next.is_some() && self.budget.unanswered > 0 {
+                events.push(Event::Unanswered(*host));
+            }
+            if state.late.is_some() {
+                events.push(Event::Late(*host));
+            }
             if let Some(lease) = self.leases.get(host).filter(|lease| !lease.is_over)
-                && let Some(version) = self.seen(*host).filter(|version| lease.confirmed < *version)
-                && follower.clone().confirmable(version, |_| state.operation.is_none()).is_some()
+                && let Some(version) = follower.clone().confirmable(|_| state.operation.is_none())
+                && lease.confirmed < version
             {
                 events.push(Event::Confirm(*host));
             }
             match &state.operation {
-                None if self.budget.operations > 0
-                    && follower.known(id).is_some()
-                    && !follower.held().contains(&id) =>
-                {
+                None if self.budget.operations > 0 && state.known.is_some() && !state.holds => {
                     events.push(Event::Begin(*host))
                 }
                 None => {}
@@ -377,7 +418,7 @@ impl Explored for World {
             Event::Return(device) => {
                 self.budget.returns -= 1;
                 self.epoch = Epoch(self.epoch.0 + 2);
-                let known = self.hosts[&USER].follower.as_ref().unwrap().known(self.record.volume.id);
+                let known = self.hosts[&USER].known.as_ref();
                 match (known.and_then(|known| held(known, device)), &self.record.state) {
                     (Some(held), _) => drop(self.devices.insert(device, held)),
                     // It is as it was; but if it has a new disk, a volume that hosts do not know is not there.
@@ -385,25 +426,36 @@ impl Explored for World {
                     (None, _) => drop(self.devices.remove(&device)),
                 }
             }
-            Event::Follow(host) => {
+            Event::Follow(host) | Event::Unanswered(host) => {
                 let (version, records) = (self.version, self.records());
-                match &mut self.hosts.get_mut(&host).unwrap().follower {
-                    none @ None => *none = Some(Follower::new(version, &records)),
-                    Some(follower) => follower.follow(version, &records).iter().for_each(|step| follower.did(step)),
+                let state = self.hosts.get_mut(&host).unwrap();
+                let Some(follower) = &mut state.follower else { return state.start(version, &records) };
+                let step = follower.follow(version, &records);
+                state.late = None;
+                if let Event::Unanswered(_) = event {
+                    self.budget.unanswered -= 1;
+                    follower.lost();
+                    state.late = step;
+                } else if let Some(step) = step {
+                    assert_eq!(follower.did(), None, "there is one volume");
+                    state.perform(step);
                 }
             }
+            Event::Late(host) => {
+                let state = self.hosts.get_mut(&host).unwrap();
+                let step = state.late.take().unwrap();
+                state.perform(step);
+            }
             Event::Confirm(host) => {
-                let seen = self.seen(host).unwrap();
                 let state = self.hosts.get_mut(&host).unwrap();
                 let is_idle = state.operation.is_none();
-                state.follower.as_mut().unwrap().confirmable(seen, |_| is_idle);
-                self.leases.get_mut(&host).unwrap().confirmed = seen;
+                let confirmed = state.follower.as_mut().unwrap().confirmable(|_| is_idle);
+                self.leases.get_mut(&host).unwrap().confirmed = confirmed.unwrap();
             }
             Event::Begin(host) => {
                 self.budget.operations -= 1;
                 let state = self.hosts.get_mut(&host).unwrap();
-                let known = Follower::known(state.follower.as_ref().unwrap(), self.record.volume.id);
-                state.operation = known.cloned();
+                state.operation = state.known.clone();
             }
             Event::End(host) => {
                 let state = self.hosts.get_mut(&host).unwrap();
@@ -433,11 +485,6 @@ pub fn has_effect(question: &Question) -> bool {
             | Question::Fence(_)
             | Question::Manage { .. }
     )
-}
-
-/// True if a host need not do this step, because it was done before.
-fn is_known(follower: &Follower, step: &HostStep) -> bool {
-    matches!(step, HostStep::Hold(volume) if follower.held().contains(volume))
 }
 
 pub fn held(volume: &VolumeDescription, device: DeviceId) -> Option<Held> {

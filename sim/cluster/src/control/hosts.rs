@@ -1,34 +1,19 @@
-//! The part of hosts: each renews its lease, and follows the store. Their machines hold back requests for volumes on hold.
+//! The control part of hosts is that of real arrays (`braid_control_protocol::HostControl`); only the ways to the store and to the host's
+//! machine are simulated.
 
 use super::{ControlPlane, Event, Purpose};
 use crate::cluster::Cluster;
 use crate::role::Role;
 use braid_base::{Generation, NodeId};
-use braid_control_protocol::{Follower, HostStep, Version};
+use braid_control_protocol::{HostAction, HostControl, HostEvent, HostStep};
 use braid_host::Host;
-use braid_host_leases::{Renewer, RenewerInput, RenewerStep, StopReason};
-use std::collections::VecDeque;
+use braid_host_leases::{Renewer, StopReason};
 use std::time::Duration;
 
-/// How often leases are renewed while the volume is on hold.
-const HOLD_HEARTBEAT: Duration = Duration::from_millis(25);
 /// The pause before a suspended host is looked at again.
 const PAUSE: Duration = Duration::from_millis(20);
-
-pub(super) struct HostPart {
-    pub follower: Follower,
-    /// It has its lease from the start.
-    renewer: Renewer,
-    /// The version that is being applied, and the steps that are left.
-    applying: Option<(Version, VecDeque<HostStep>)>,
-}
-
-impl HostPart {
-    /// True if the host has applied this version.
-    pub fn has_followed(&self, version: Version) -> bool {
-        self.follower.version() >= version && self.applying.is_none()
-    }
-}
+/// A host that has not performed a step for so long counts as unanswered.
+const UNANSWERED: Duration = Duration::from_millis(500);
 
 impl Cluster {
     /// Gives a host that has just started a lease, and has it follow the store.
@@ -36,11 +21,12 @@ impl Cluster {
         let NodeId::Host(host) = node else { return };
         self.with_control(|cluster, control| {
             // It is created with the volume as it is now.
-            let records = control.store.records();
-            let follower = Follower::new(control.store.version(), &records);
+            let (version, records) = (control.store.version(), control.store.records());
             let renewer = Renewer::new(cluster.lease_time(), cluster.silence_allowed());
-            control.hosts.insert(host, HostPart { follower, renewer, applying: None });
-            cluster.schedule(control, Duration::ZERO, Event::Tick(host));
+            let part = HostControl::new(version, &records, renewer, cluster.control_lease() / 8);
+            control.hosts.retain(|host, _| cluster.slot_of(*host).is_some());
+            control.hosts.insert(host, part);
+            cluster.schedule(control, Duration::ZERO, Event::Host(host, HostEvent::Wake));
         });
     }
 
@@ -54,104 +40,59 @@ impl Cluster {
         });
     }
 
-    /// A host renews its lease, and reads the store.
-    pub(super) fn tick(&mut self, control: &mut ControlPlane, host: Generation) {
+    /// Something happens to the control part of a host.
+    pub(super) fn on_host_event(&mut self, control: &mut ControlPlane, host: Generation, event: HostEvent) {
         let node = NodeId::Host(host);
-        let Some(part) = control.hosts.get_mut(&host) else { return };
-        if self.world.machine(node).is_none() {
+        if self.slot_of(host).is_none() {
             control.hosts.remove(&host);
-            return;
         }
-        let is_held = !part.follower.held().is_empty();
-        let is_busy = part.applying.is_some();
-        let heartbeat = if is_held { HOLD_HEARTBEAT } else { self.control_lease() / 8 };
-        self.schedule(control, heartbeat, Event::Tick(host));
+        let now = self.lease_time();
+        let Some(part) = control.hosts.get_mut(&host) else { return };
         if self.world.is_stalled(node) {
-            return;
+            return self.schedule(control, PAUSE, Event::Host(host, event));
         }
-        if self.is_fenced(host) {
-            // Devices refuse it.
-            return self.keep_lease(control, host, RenewerInput::Wake { is_fenced: true });
+        let machine = self.world.machine(node).and_then(Role::host);
+        let is_fenced = event == HostEvent::Wake && machine.is_some_and(Host::is_fenced);
+        let event = if is_fenced { HostEvent::Fenced } else { event };
+        match part.step(&now, event, |volume| machine.is_none_or(|machine| machine.is_idle_for(volume))) {
+            HostAction::Read => self.read_for_host(control, host),
+            HostAction::Perform(step) => self.perform(control, host, &step),
+            HostAction::Renew { confirmed } => self.send_renewal(control, host, confirmed),
+            HostAction::Wait(span) => self.schedule(control, span, Event::Host(host, HostEvent::Wake)),
+            HostAction::Stop(reason) => {
+                control.count(match reason {
+                    StopReason::Fenced | StopReason::LeaseLost => "host lost its lease",
+                    StopReason::Unrenewed => "host could not renew its lease",
+                });
+                control.hosts.remove(&host);
+                control.killed.push(node);
+                self.crash(node);
+            }
         }
-        if is_busy {
-            return self.renew(control, host, None);
-        }
-        if control.faults.as_ref().is_some_and(|faults| control.rng.below(1000) < faults.store_faults) {
-            return;
-        }
-        let (version, records) = (control.store.version(), control.store.records());
-        let part = control.hosts.get_mut(&host).expect("it is there");
-        let steps = part.follower.follow(version, &records);
-        part.applying = Some((version, steps.into()));
-        self.apply(control, host);
+    }
+
+    /// A host reads the store. It may be suspended before it sees what it has read.
+    fn read_for_host(&mut self, control: &mut ControlPlane, host: Generation) {
+        let event = match control.draws_store_fault() {
+            true => HostEvent::Unread,
+            false => HostEvent::Read { version: control.store.version(), records: control.store.records() },
+        };
+        let way = control.way();
+        self.schedule(control, way, Event::Host(host, event));
         self.settle_sometimes(control, host);
     }
 
-    /// Performs the next step, or confirms.
-    fn apply(&mut self, control: &mut ControlPlane, host: Generation) {
-        let Some(slot) = self.slot_of(host) else { return };
-        let node = self.node(slot);
-        let part = control.hosts.get_mut(&host).expect("a host that applies a version has a part");
-        let (version, steps) = part.applying.as_mut().expect("it applies a version");
-        let Some(step) = steps.pop_front() else {
-            let version = *version;
-            part.applying = None;
-            let machine = self.world.machine(node).and_then(|role| role.host());
-            let is_idle = |volume| machine.is_none_or(|machine| machine.is_idle_for(volume));
-            let confirmed = part.follower.confirmable(version, is_idle);
-            return self.renew(control, host, confirmed);
-        };
-        let op = self.ask(slot, step.request());
-        control.asked.insert(op, Purpose::Step(host, step));
-    }
-
-    pub(super) fn on_step_done(&mut self, control: &mut ControlPlane, host: Generation, step: &HostStep) {
-        if let Some(part) = control.hosts.get_mut(&host) {
-            part.follower.did(step);
-            self.apply(control, host);
+    /// Has a host perform a step. In some cases it does not hear of it, or its answer is lost.
+    fn perform(&mut self, control: &mut ControlPlane, host: Generation, step: &HostStep) {
+        let slot = self.slot_of(host).expect("it is up");
+        let is_lost = control.draws_store_fault();
+        if is_lost {
+            control.count("steps of hosts unanswered");
+            self.schedule(control, UNANSWERED, Event::Host(host, HostEvent::Lost));
         }
-    }
-
-    /// Renews the lease. While the host applies a version, it renews more than once before it hears an answer.
-    fn renew(&mut self, control: &mut ControlPlane, host: Generation, confirmed: Option<Version>) {
-        let Some(part) = control.hosts.get(&host) else { return };
-        if part.renewer.is_renewing() {
-            return self.send_renewal(control, host, confirmed);
+        if !is_lost || control.rng.chance(1, 2) {
+            let op = self.ask(slot, step.request());
+            control.asked.extend((!is_lost).then_some((op, Purpose::Step(host))));
         }
-        let is_fenced = self.is_fenced(host);
-        self.keep_lease(control, host, RenewerInput::Wake { is_fenced });
-        if !is_fenced {
-            self.send_renewal(control, host, confirmed);
-        }
-    }
-
-    /// A host hears of a renewal, or does not.
-    pub(super) fn on_renewal_answer(&mut self, control: &mut ControlPlane, host: Generation, input: RenewerInput) {
-        let Some(part) = control.hosts.get(&host).filter(|_| self.slot_of(host).is_some()) else { return };
-        if self.world.is_stalled(NodeId::Host(host)) {
-            return self.schedule(control, PAUSE, Event::RenewalAnswer { host, input });
-        }
-        if part.renewer.is_renewing() || input == RenewerInput::Refused {
-            self.keep_lease(control, host, input);
-        }
-    }
-
-    fn keep_lease(&mut self, control: &mut ControlPlane, host: Generation, input: RenewerInput) {
-        let now = self.lease_time();
-        let part = control.hosts.get_mut(&host).expect("a host that keeps a lease has a part");
-        if let RenewerStep::Stop(reason) = part.renewer.step(&now, input) {
-            control.count(match reason {
-                StopReason::Fenced | StopReason::LeaseLost => "host lost its lease",
-                StopReason::Unrenewed => "host could not renew its lease",
-            });
-            let node = NodeId::Host(host);
-            control.hosts.remove(&host);
-            control.killed.push(node);
-            self.crash(node);
-        }
-    }
-
-    fn is_fenced(&self, host: Generation) -> bool {
-        self.world.machine(NodeId::Host(host)).and_then(Role::host).is_some_and(Host::is_fenced)
     }
 }

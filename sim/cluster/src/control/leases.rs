@@ -7,7 +7,7 @@ use crate::cluster::{Cluster, Failed};
 use crate::exclusion;
 use crate::hosts;
 use braid_base::{Generation, NodeId, Time};
-use braid_control_protocol::Version;
+use braid_control_protocol::{HostEvent, Version};
 use braid_host_leases::{Heartbeat, LeaseRecords, LeaseTable, LeaseTime, RenewerInput, Write};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -109,10 +109,9 @@ impl Cluster {
     }
 
     /// Sends a renewal to the store.
-    pub(super) fn send_renewal(&mut self, control: &mut ControlPlane, host: Generation, confirmed: Option<Version>) {
+    pub(super) fn send_renewal(&mut self, control: &mut ControlPlane, host: Generation, confirmed: Version) {
         let way = control.way();
-        let (renewed, confirmed) = (Some(self.lease_time()), confirmed.unwrap_or_default());
-        let heartbeat = Heartbeat { renewed, confirmed, report: () };
+        let heartbeat = Heartbeat { renewed: Some(self.lease_time()), confirmed, report: () };
         self.schedule(control, way, Event::Renewal { host, heartbeat });
     }
 
@@ -120,11 +119,13 @@ impl Cluster {
     pub(super) fn on_renewal(&mut self, control: &mut ControlPlane, host: Generation, heartbeat: Heartbeat<()>) {
         let fate = control.renewal_fate(self.world.now(), host);
         let leases = &mut control.store.leases;
-        let (input, after) = match fate {
-            RenewalFate::Lost { unanswered } => (RenewerInput::Unknown, unanswered),
+        // A host has no answer until its next round would begin.
+        let unanswered = self.control_lease() / 8;
+        let (end, after) = match fate {
+            RenewalFate::Lost => (RenewerInput::Unknown, unanswered),
             _ if leases.table().require(host).is_err() => (RenewerInput::Refused, Duration::ZERO),
             RenewalFate::Unwritable => (RenewerInput::Unwritable, Duration::ZERO),
-            RenewalFate::Late { unanswered, by } => {
+            RenewalFate::Late { by } => {
                 self.schedule(control, by, Event::LateHeartbeat { host, heartbeat });
                 (RenewerInput::Unknown, unanswered)
             }
@@ -136,10 +137,7 @@ impl Cluster {
                 (RenewerInput::Renewed, Duration::ZERO)
             }
         };
-        match after {
-            Duration::ZERO => self.on_renewal_answer(control, host, input),
-            after => self.schedule(control, after, Event::RenewalAnswer { host, input }),
-        }
+        self.schedule(control, after, Event::Host(host, HostEvent::Renewal(end)));
     }
 
     /// A host that was suspended within a renewal writes its heartbeat, though it may have no lease any more.

@@ -34,6 +34,7 @@ pub struct ChangeOptions {
     pub deaths: u64,
     /// At so many of a thousand steps, an administrator is suspended, up to a few leases.
     pub pauses: u64,
-    /// So many of a thousand answers of the store are lost; as many commands are lost, and as many are late.
+    /// So many of a thousand answers of the store are lost; as many commands are lost, and as many are late. Hosts can't read so many of a
+    /// thousand times, nor hear of so many of a thousand steps.
     pub store_faults: u64,
 }

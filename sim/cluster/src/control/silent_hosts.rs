@@ -60,13 +60,10 @@ pub(super) enum RenewalFate {
     Made,
     /// The host reads its lease, and can't write.
     Unwritable,
-    /// It is lost, and the host has no answer after this time.
-    Lost {
-        unanswered: Duration,
-    },
-    /// The same, but the host has looked at its lease, and writes the heartbeat after another time.
+    /// It is lost, and the host has no answer.
+    Lost,
+    /// The same, but the host has looked at its lease, and writes the heartbeat after this time.
     Late {
-        unanswered: Duration,
         by: Duration,
     },
 }
@@ -158,20 +155,19 @@ impl ControlPlane {
             return RenewalFate::Unwritable;
         }
         let Some(fencing) = &mut self.fencing else { return RenewalFate::Made };
-        let unanswered = UNANSWERED;
         if fencing.mute.get(&host).is_some_and(|until| now < *until) {
-            return RenewalFate::Lost { unanswered };
+            return RenewalFate::Lost;
         }
         if !fencing.draws(fencing.options.store_faults) {
             return RenewalFate::Made;
         }
         if fencing.rng.chance(1, 3) {
             self.count("renewal lost");
-            return RenewalFate::Lost { unanswered };
+            return RenewalFate::Lost;
         }
         let by = fencing.late();
         self.count("renewal late");
-        RenewalFate::Late { unanswered, by }
+        RenewalFate::Late { by }
     }
 }
 

@@ -1,0 +1,197 @@
+//! The driver of a host's control part (`braid_control_protocol::HostControl`): it reads the array's description, has the host perform the
+//! steps, and renews the lease. With the description it reads the addresses of other nodes; with the lease it reports what the host does, and it
+//! records in the event log what people should know.
+
+use crate::addressing::{addresses_with, tell};
+use crate::corruption_events::CorruptionReporter;
+use crate::error::Loss;
+use crate::host_view::HostView;
+use crate::metrics::Metrics;
+use crate::registry;
+use crate::space_events::{self, Full, SpaceReporter};
+use braid_base::{FileSystemId, Generation};
+use braid_control::{ArrayFolder, ControlError, LeaseReport, Leases, MetadataService, Moment, MountReport};
+use braid_control_protocol::{HostAction, HostControl, HostEvent, HostStep, Version};
+use braid_host_leases::{RenewerInput, StopReason};
+use braid_shell::{Addresses, HostClient};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+
+/// The counter of a metadata server of requests that it refused for want of space.
+const SHORT_COUNTER: &str = "metadata_refused_for_space";
+
+/// What a lease reports of a service, beside its host.
+#[derive(Clone, Debug, Default)]
+pub struct ServiceReport {
+    pub metadata_server: Option<MetadataService>,
+    pub counters: Metrics,
+}
+
+/// Drives the control part of a host.
+pub(crate) struct ControlDriver {
+    pub folder: ArrayFolder,
+    pub generation: Generation,
+    pub leases: Leases,
+    pub control: HostControl,
+    pub client: HostClient,
+    pub view: HostView,
+    pub reports: Reports,
+    /// The metadata servers that the host speaks to.
+    pub servers: Vec<FileSystemId>,
+    /// Tells the host where other nodes are.
+    pub follow: watch::Sender<Addresses>,
+    /// Tells which version the host has applied.
+    pub applying: watch::Sender<Version>,
+    /// Ends pauses.
+    pub look: Arc<Notify>,
+}
+
+/// What is reported with the lease, and recorded in the event log.
+pub(crate) struct Reports {
+    pub corruption: Option<CorruptionReporter>,
+    pub space: SpaceReporter,
+    /// Records events.
+    pub telling: Option<JoinHandle<()>>,
+    pub service: Option<Box<dyn Fn() -> ServiceReport>>,
+    pub mount: Option<MountReport>,
+}
+
+impl ControlDriver {
+    /// Runs until the host is lost.
+    pub async fn run(mut self, losing: watch::Sender<Option<Loss>>) {
+        let mut event = HostEvent::Wake;
+        let mut unrenewed = None;
+        loop {
+            let now = Moment::now();
+            let action = self.control.step(&now, event, |volume| self.view.is_idle_for(volume));
+            if let Some(version) = self.control.applied() {
+                self.applying.send_if_modified(|applied| std::mem::replace(applied, version) != version);
+            }
+            event = match action {
+                HostAction::Read => self.read().await,
+                HostAction::Perform(step) => self.perform(step).await,
+                HostAction::Renew { confirmed } => {
+                    let renewal = self.renew(now, confirmed).await;
+                    let end = renewal_input(&renewal);
+                    unrenewed = renewal.err();
+                    HostEvent::Renewal(end)
+                }
+                HostAction::Wait(span) => {
+                    if let Some(error) = unrenewed.take() {
+                        tracing::warn!("{error}");
+                    }
+                    self.wait(span).await
+                }
+                HostAction::Stop(reason) => {
+                    let loss = match (reason, unrenewed.map(Arc::new)) {
+                        (StopReason::LeaseLost, Some(error)) => Loss::LeaseLost(error),
+                        (StopReason::Unrenewed, Some(error)) => Loss::Unrenewed(error),
+                        _ => Loss::Fenced,
+                    };
+                    losing.send_replace(Some(loss));
+                    return;
+                }
+            };
+        }
+    }
+
+    async fn wait(&self, span: Duration) -> HostEvent {
+        // Something may have asked for a look, or not.
+        let _ = tokio::time::timeout(span, self.look.notified()).await;
+        if self.view.is_fenced() { HostEvent::Fenced } else { HostEvent::Wake }
+    }
+
+    async fn read(&self) -> HostEvent {
+        let servers = self.servers.clone();
+        let read = move |folder: &ArrayFolder| Ok((addresses_with(folder, &servers)?, folder.describe()?));
+        match blocking(&self.folder, read).await {
+            Ok((found, description)) => {
+                tell(&self.follow, found);
+                match registry::records(&description) {
+                    Ok(records) => return HostEvent::Read { version: Version(description.revision), records },
+                    Err(failure) => tracing::warn!("can't follow the volumes: {failure}"),
+                }
+            }
+            Err(error) => tracing::warn!("can't look up the array: {error}"),
+        }
+        HostEvent::Unread
+    }
+
+    async fn perform(&self, step: HostStep) -> HostEvent {
+        match tokio::time::timeout(self.leases.heartbeat(), self.client.call(step.request())).await {
+            Ok(Ok(_)) => return HostEvent::Did,
+            Ok(Err(failure)) => tracing::warn!("can't follow the volumes: {failure}"),
+            Err(_) => tracing::warn!("can't follow the volumes: the host does not answer"),
+        }
+        HostEvent::Lost
+    }
+
+    /// Renews the lease, and with it reports the host's metrics and the version of the description that it has applied.
+    async fn renew(&mut self, now: Moment, confirmed: Version) -> Result<(), ControlError> {
+        let (view, reports, generation) = (&self.view, &mut self.reports, self.generation);
+        let (counters, coordinates_recovery) = (view.counters(), view.coordinates_recovery());
+        // The log needs the folder's lock, which another process may hold for long; the renewal does not wait for it.
+        let is_told = reports.telling.as_ref().is_none_or(JoinHandle::is_finished);
+        let diff = reports.corruption.as_mut().filter(|_| is_told);
+        let diff = diff.map(|corruption| {
+            let repaired = counters.get("corruption_repaired").unwrap_or(0);
+            corruption.take(view.corrupt(), repaired, coordinates_recovery.as_ref(), Instant::now())
+        });
+        let ServiceReport { metadata_server, counters: more } =
+            reports.service.as_ref().map(|report| report()).unwrap_or_default();
+        let more = more.into_map();
+        let of_server = metadata_server.as_ref().zip(more.get(SHORT_COUNTER));
+        let of_server = of_server.map(|(server, count)| (Full::FileSystem(FileSystemId(server.file_system)), *count));
+        let refused = view.refused_for_space().into_iter().map(|(short, count)| (Full::Of(short), count));
+        let short = match is_told {
+            true => reports.space.take(refused.chain(of_server), Instant::now()),
+            false => Vec::new(),
+        };
+        let report = LeaseReport {
+            counters: counters.into_map().into_iter().chain(more).collect(),
+            revision: confirmed.0,
+            coordinates_recovery,
+            waiting: view.waiting(),
+            metadata_server,
+            exports: view.exports(),
+            mount: reports.mount.clone(),
+            ..LeaseReport::default()
+        };
+        let renewal = blocking(&self.folder, move |folder| folder.leases().renew(generation, &now, report)).await;
+        let diff = diff.filter(|diff| !diff.is_empty());
+        if diff.is_some() || !short.is_empty() {
+            let folder = self.folder.clone();
+            let record = move |folder: &ArrayFolder| {
+                space_events::tell(folder, short)?;
+                diff.map_or(Ok(()), |diff| diff.tell(folder))
+            };
+            reports.telling = Some(tokio::spawn(async move {
+                if let Err(error) = blocking(&folder, record).await {
+                    tracing::warn!("can't record events of host {generation} in the log: {error}");
+                }
+            }));
+        }
+        renewal
+    }
+}
+
+/// What a host hears of the renewal of its lease.
+pub fn renewal_input(renewal: &Result<(), ControlError>) -> RenewerInput {
+    match renewal {
+        Ok(()) => RenewerInput::Renewed,
+        Err(ControlError::LeaseLost { .. }) => RenewerInput::Refused,
+        Err(ControlError::Unrenewed { .. }) => RenewerInput::Unwritable,
+        Err(_) => RenewerInput::Unknown,
+    }
+}
+
+/// Runs an operation on the folder in a thread that may wait for the disk.
+pub async fn blocking<T: Send + 'static>(
+    folder: &ArrayFolder,
+    work: impl FnOnce(&ArrayFolder) -> Result<T, ControlError> + Send + 'static,
+) -> Result<T, ControlError> {
+    let folder = folder.clone();
+    tokio::task::spawn_blocking(move || work(&folder)).await.expect("it does not panic")
+}
