@@ -45,7 +45,7 @@ async fn administer(array: &Array) -> Result<(), Failure> {
     println!("volume {}: {}, {}", of_volume.name, of_volume.state, of_volume.nbd.as_deref().unwrap_or("not served"));
 
     // Changes made by the monitor are reported as events.
-    let mut events = array.events_from_now()?;
+    let mut events = array.events_from_now().await?;
     let change = array.set_throttle(|throttle| throttle.paused = !throttle.paused).await?;
     let changed = loop {
         let event = events.next().await?;

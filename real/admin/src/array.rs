@@ -6,7 +6,7 @@ use crate::failure::{Exit, Failure};
 use crate::snapshot::SnapshotReader;
 use crate::status::Status;
 use braid_base::ArrayId;
-use braid_control::{ArrayFolder, NotTold};
+use braid_control::{ControlPlane, NotTold};
 use braid_session::{HEARTBEAT, Session, hosts_ended, require_up};
 use rustix::process::Signal;
 use std::path::Path;
@@ -17,7 +17,7 @@ use tokio::task::LocalSet;
 /// takes. Operations must be awaited on a tokio `LocalSet`, such as the one made by [`wait`].
 #[derive(Clone, Debug)]
 pub struct Array {
-    folder: ArrayFolder,
+    control: ControlPlane,
 }
 
 /// The role of hosts that administer an array, as its status shows it.
@@ -28,58 +28,58 @@ const LOOK_PAUSE: Duration = Duration::from_millis(20);
 impl Array {
     /// The array with this folder (or with the `array.json` in it). Nothing is read: the operations report it if there is no array.
     pub fn at(path: impl AsRef<Path>) -> Array {
-        Array::of(ArrayFolder::at(path.as_ref()))
+        Array::of(ControlPlane::at(path.as_ref()))
     }
 
     /// The array in a folder.
-    pub fn of(folder: ArrayFolder) -> Array {
-        Array { folder }
+    pub fn of(control: ControlPlane) -> Array {
+        Array { control }
     }
 
     /// Creates an array: its folder and the files of its devices, as `asked`. Nothing is started: [`Array::up`] or `braid up --dir PATH` runs
     /// the array, and creates its first volumes. If the folder contains an array that differs from `asked`, the error is `arguments-differ`.
-    pub fn create(path: impl AsRef<Path>, asked: &CreateOptions) -> Result<Array, Failure> {
+    pub async fn create(path: impl AsRef<Path>, asked: &CreateOptions) -> Result<Array, Failure> {
         asked.creation()?;
-        let folder = ArrayFolder::at(path.as_ref());
+        let control = ControlPlane::at(path.as_ref());
         // Held until the array has been created, so that no other process creates or runs it meanwhile.
-        let _supervision = folder.supervise()?;
-        creation::open_or_create(&folder, asked)?;
-        Ok(Array { folder })
+        let _supervision = control.local().supervise()?;
+        creation::open_or_create(&control, asked).await?;
+        Ok(Array { control })
     }
 
-    pub fn folder(&self) -> &ArrayFolder {
-        &self.folder
+    pub fn control(&self) -> &ControlPlane {
+        &self.control
     }
 
     /// The array's status. Devices that don't answer within a second after another one count as silent. An array that is not up is no error.
     pub async fn status(&self) -> Result<Status, Failure> {
-        let mut reader = SnapshotReader::new(self.folder.clone(), WHAT);
+        let mut reader = SnapshotReader::new(self.control.clone(), WHAT);
         let look = reader.look().await;
-        reader.leave();
+        reader.leave().await;
         Ok(Status::of(&look?))
     }
 
     /// The events of the array: those in the log, oldest first, followed by new ones.
-    pub fn events(&self) -> Result<Events, Failure> {
-        self.folder.describe()?;
-        let (events, cursor) = self.folder.events()?;
-        Ok(Events::after(self.folder.clone(), cursor, events))
+    pub async fn events(&self) -> Result<Events, Failure> {
+        self.control.describe().await?;
+        let (events, cursor) = self.control.events().await?;
+        Ok(Events::after(self.control.clone(), cursor, events))
     }
 
     /// The events of the array from now on.
-    pub fn events_from_now(&self) -> Result<Events, Failure> {
-        self.folder.describe()?;
-        let (_, cursor) = self.folder.events()?;
-        Ok(Events::after(self.folder.clone(), cursor, Vec::new()))
+    pub async fn events_from_now(&self) -> Result<Events, Failure> {
+        self.control.describe().await?;
+        let (_, cursor) = self.control.events().await?;
+        Ok(Events::after(self.control.clone(), cursor, Vec::new()))
     }
 
     /// Stops the process that runs the array (`braid up`): its NBD server, then its devices. Acknowledged writes are durable in any case.
     /// Waits for at most `patience`; then the error is `still-up`. If the array is not up, it is `not-up`. Returns the array's id.
     pub async fn down(&self, patience: Duration) -> Result<ArrayId, Failure> {
-        let folder = &self.folder;
-        let description = folder.describe()?;
-        let not_up = || Failure::not_up(folder);
-        let running = folder.running()?.ok_or_else(not_up)?;
+        let control = &self.control;
+        let description = control.describe().await?;
+        let not_up = || Failure::not_up(control);
+        let running = control.running().await?.ok_or_else(not_up)?;
         if running.supervisor == 0 {
             return Err(Failure::failed("starting", "the array is being started").hint("try again in a moment"));
         }
@@ -92,7 +92,7 @@ impl Array {
                 .hint("run `braid down` as its user, or as root"),
         })?;
         let begun = Instant::now();
-        while folder.running()?.is_some_and(|now| now.supervisor == running.supervisor) {
+        while control.running().await?.is_some_and(|now| now.supervisor == running.supervisor) {
             if begun.elapsed() > patience {
                 let hint =
                     format!("its devices are crash-safe: if it hangs, `kill -9 {}` loses no data", running.supervisor);
@@ -111,8 +111,8 @@ impl Array {
         what: &str,
         work: impl AsyncFnOnce(&Session) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        require_up(&self.folder)?;
-        let session = Session::start(&self.folder, what).await?;
+        require_up(&self.control).await?;
+        let session = Session::start(&self.control, what).await?;
         let outcome = outcome_of(&session, work(&session).await).await;
         session.end().await;
         outcome

@@ -49,7 +49,7 @@ impl Array {
         reconstruct: bool,
         progress: impl Fn(u64, u64),
     ) -> Result<Findings, Failure> {
-        let description = self.folder().describe()?;
+        let description = self.control().describe().await?;
         let volume = volumes::describe(volumes::find(&description, name)?)?;
         if volume.layout.redundancy_units() == 0 {
             return Err(Failure::usage("no-redundancy", format!("volume '{name}' has no parity to check")));

@@ -16,8 +16,8 @@
 use crate::failure::Failure;
 use braid_base::checksum::crc32c;
 use braid_base::{ArrayId, DeviceId, DiskId};
-use braid_control::{ArrayDescription, ArrayFolder, Moment};
-use braid_session::{HEARTBEAT, blocking};
+use braid_control::{ArrayDescription, ControlPlane, LocalFolder};
+use braid_session::HEARTBEAT;
 use braid_store::Superblock;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,13 +49,13 @@ pub struct FolderCopy {
 
 impl FolderCopy {
     /// The current content of the folder.
-    pub fn of(folder: &ArrayFolder) -> Result<FolderCopy, Failure> {
-        let shown = folder.monitor(&Moment::now())?.into_iter().flat_map(|entry| entry.report.devices);
+    pub async fn of(control: &ControlPlane) -> Result<FolderCopy, Failure> {
+        let shown = control.monitor().await?.into_iter().flat_map(|entry| entry.report.devices);
         let lived_by = shown.filter_map(|report| Some((report.id, (report.lives_by?, report.disk))));
         Ok(FolderCopy {
             lived_by: lived_by.collect(),
-            description: folder.describe()?,
-            generation: folder.known_generation()?.unwrap_or_default(),
+            description: control.describe().await?,
+            generation: control.leases().last_generation().await?.unwrap_or_default(),
         })
     }
 
@@ -185,7 +185,7 @@ pub fn read(path: &Path) -> Result<Source, Failure> {
 
 /// Refuses a description that is older than a copy in one of its devices' files: with such a description, volumes would be looked for in
 /// the wrong places, and numbers be reused.
-pub fn require_newest(folder: &ArrayFolder, description: &ArrayDescription) -> Result<(), Failure> {
+pub fn require_newest(folder: &LocalFolder, description: &ArrayDescription) -> Result<(), Failure> {
     let files = description.devices.iter().map(|entry| entry.path(folder.dir())).filter(|path| path.is_file());
     // Errors of a file are left to those that need the file.
     let copies = files.filter_map(|path| Some((read(&path).ok()?.copy?, path)));
@@ -251,15 +251,15 @@ impl DeviceCopies {
 }
 
 /// Runs until dropped: keeps the copies in the devices' files up to date.
-pub async fn keep_copied(folder: ArrayFolder) {
+pub async fn keep_copied(control: ControlPlane) {
     let mut devices: BTreeMap<PathBuf, DeviceCopies> = BTreeMap::new();
     let mut last_warning = None;
     loop {
-        match blocking(&folder, |folder| Ok(FolderCopy::of(folder))).await {
-            Ok(Ok(now)) => {
+        match FolderCopy::of(&control).await {
+            Ok(now) => {
                 let now = Arc::new(now);
                 // The file of a device with an address is elsewhere.
-                let ours = now.description.devices.iter().map(|entry| (entry, entry.path(folder.dir())));
+                let ours = now.description.devices.iter().map(|entry| (entry, entry.path(control.local().dir())));
                 let ours = ours.filter(|(entry, path)| entry.address.is_none() || path.exists());
                 let ours: BTreeSet<PathBuf> = ours.map(|(_, path)| path).collect();
                 devices.retain(|path, _| ours.contains(path));
@@ -267,13 +267,13 @@ pub async fn keep_copied(folder: ArrayFolder) {
                     devices.entry(path.clone()).or_default().keep(&path, &now);
                 }
             }
-            Ok(Err(failure)) if last_warning.as_ref() != Some(&failure.message) => {
+            Err(failure) if last_warning.as_ref() != Some(&failure.message) => {
                 tracing::warn!("can't copy the folder to the devices: {failure}");
                 last_warning = Some(failure.message);
             }
-            _ => {}
+            Err(_) => {}
         }
-        tokio::time::sleep(HEARTBEAT).await;
+        control.changed(HEARTBEAT).await;
     }
 }
 

@@ -6,8 +6,8 @@ use braid_base::DeviceId;
 use braid_base::limits::{LOCK_SERVERS_MAX, Settings};
 use braid_base::units::format_size;
 use braid_control::{
-    ArrayDescription, ArrayFolder, ControlError, Creation, DeviceEntry, LEASE_MILLIS_MAX, LEASE_MILLIS_MIN,
-    monitor_file, new_array_id, shell_word,
+    ArrayDescription, ControlError, ControlPlane, Creation, DeviceEntry, LEASE_MILLIS_MAX, LEASE_MILLIS_MIN,
+    LocalFolder, monitor_file, new_array_id, shell_word,
 };
 use braid_layout::{Layout, RaidLevel};
 use braid_store::{SIZE_MIN, StoreConfig};
@@ -165,33 +165,35 @@ pub fn device_entries(creation: &Creation) -> Vec<DeviceEntry> {
 }
 
 /// Opens the array in `folder`, or creates it as `asked` if there is none.
-pub fn open_or_create(folder: &ArrayFolder, asked: &CreateOptions) -> Result<ArrayDescription, Failure> {
-    let description = match folder.describe() {
+pub async fn open_or_create(control: &ControlPlane, asked: &CreateOptions) -> Result<ArrayDescription, Failure> {
+    let description = match control.describe().await {
         // If the creation failed, for want of space for example, it may be retried with other arguments: no data has been served.
         Ok(description) if !description.populated && !asked.differences(&description.creation).is_empty() => {
             let creation = asked.creation()?;
-            folder.update(|description| {
-                description.devices = device_entries(&creation);
-                description.creation = creation;
-                description.created = false;
-                description.volumes.clear();
-                Ok::<_, Failure>(())
-            })?;
+            control
+                .update(|description| {
+                    description.devices = device_entries(&creation);
+                    description.creation = creation.clone();
+                    description.created = false;
+                    description.volumes.clear();
+                    Ok::<_, Failure>(())
+                })
+                .await?;
             for entry in description.devices.iter().filter(|entry| entry.lies_in_folder()) {
                 // The files of the new creation are made again in any case.
-                let _ = std::fs::remove_file(entry.path(folder.dir()));
+                let _ = std::fs::remove_file(entry.path(control.local().dir()));
             }
-            folder.describe()?
+            control.describe().await?
         }
         Ok(description) => {
-            refuse_differences(folder, asked, &description)?;
+            refuse_differences(control, asked, &description)?;
             description
         }
         Err(ControlError::NoArray { .. }) => {
             let creation = asked.creation()?;
             let description = ArrayDescription::new(new_array_id(), device_entries(&creation), creation);
-            refuse_left_overs(folder, &description)?;
-            folder.create(&description)?;
+            refuse_left_overs(control.local(), &description)?;
+            control.local().create(&description)?;
             description
         }
         Err(error) => return Err(error.into()),
@@ -200,23 +202,25 @@ pub fn open_or_create(folder: &ArrayFolder, asked: &CreateOptions) -> Result<Arr
         return Ok(description);
     }
     // The state left by an earlier attempt describes other devices.
-    let _ = std::fs::remove_file(folder.dir().join(monitor_file()));
+    let _ = std::fs::remove_file(control.local().dir().join(monitor_file()));
     let mut disks = BTreeMap::new();
     for entry in &description.devices {
         let config = StoreConfig { array: description.array, device: DeviceId(entry.id), size: entry.size };
-        disks.insert(entry.id, device_file::create(&entry.path(folder.dir()), &config, true)?);
+        disks.insert(entry.id, device_file::create(&entry.path(control.local().dir()), &config, true)?);
     }
-    folder.update(|description| {
-        for entry in &mut description.devices {
-            entry.disk = disks.get(&entry.id).copied();
-        }
-        description.created = true;
-        Ok::<_, Failure>(description.clone())
-    })
+    control
+        .update(|description| {
+            for entry in &mut description.devices {
+                entry.disk = disks.get(&entry.id).copied();
+            }
+            description.created = true;
+            Ok::<_, Failure>(description.clone())
+        })
+        .await
 }
 
 fn refuse_differences(
-    folder: &ArrayFolder,
+    control: &ControlPlane,
     asked: &CreateOptions,
     description: &ArrayDescription,
 ) -> Result<(), Failure> {
@@ -230,12 +234,12 @@ fn refuse_differences(
     }
     Err(Failure::usage("arguments-differ", differences.join("; ")).hint(format!(
         "without these options, `braid up --dir {}` opens the array as it is; `braid device add`, `braid volume` and `braid fs create` change it; another --dir creates another array",
-        shell_word(folder.dir())
+        shell_word(control.place())
     )))
 }
 
 /// Device files without a description may be the remains of an array: they are not overwritten.
-fn refuse_left_overs(folder: &ArrayFolder, description: &ArrayDescription) -> Result<(), Failure> {
+fn refuse_left_overs(folder: &LocalFolder, description: &ArrayDescription) -> Result<(), Failure> {
     let paths = description.devices.iter().map(|entry| entry.path(folder.dir()));
     match paths.into_iter().find(|path| path.exists()) {
         None => Ok(()),

@@ -20,13 +20,13 @@ use crate::volume_hold::{self, Ended, Judge, Questions, Subject};
 use braid_base::units::format_size;
 use braid_base::{ArrayId, DeviceId, DiskId, Generation, VolumeId};
 use braid_control::{
-    ArrayDescription, ArrayFolder, ControlError, DeviceEntry, DeviceReport, DeviceState, DiskEntry, Moment,
+    ArrayDescription, ControlError, ControlPlane, DeviceEntry, DeviceReport, DeviceState, DiskEntry, LocalFolder,
     MonitorReport, ReportedState, parse_disk, shell_word,
 };
 use braid_control_protocol::{DeviceChange, Done, Error, Tag, Timing};
 use braid_layout::VolumeDescription;
 use braid_machine::{ArrayRequest, HostError};
-use braid_session::{HEARTBEAT, Session, blocking};
+use braid_session::{HEARTBEAT, Session};
 use braid_shell::HostClient;
 use braid_store::{Geometry, StoreConfig};
 use braid_wire::{AdminError, Administration};
@@ -65,28 +65,31 @@ pub async fn administer_soon(session: &Session, request: Administration) -> Resu
     loop {
         let asked = administer(session.client(), request).await;
         let Err(HostError::AdminError(AdminError::NeedsOthers { others })) = &asked else { return asked };
+        let monitor = session.control().monitor().await.ok().flatten();
+        let reports = monitor.iter().flat_map(|monitor| &monitor.report.devices);
         let is_in = |device: &DeviceId| {
-            let report = report_of(session.folder(), device.0).ok().flatten();
-            report.is_some_and(|report| report.member_state == ReportedState::In)
+            reports.clone().any(|report| report.id == device.0 && report.member_state == ReportedState::In)
         };
         if begun.elapsed() > STEADY_WAIT || !others.iter().all(is_in) {
             return asked;
         }
-        tokio::time::sleep(LOOK_PAUSE).await;
+        session.control().changed(LOOK_PAUSE).await;
     }
 }
 
 /// The failure for an error of the monitor, with the names of volumes, and what to do first.
-pub fn explain(folder: &ArrayFolder, error: HostError) -> Failure {
+pub async fn explain(control: &ControlPlane, error: HostError) -> Failure {
     let failure = Failure::from(error.clone());
     let HostError::AdminError(admin_error) = error else { return failure };
-    let name = |volume: VolumeId| {
-        let description = folder.describe().ok()?;
+    let name = async |volume: VolumeId| {
+        let description = control.describe().await.ok()?;
         description.volumes.into_iter().find(|entry| entry.id == volume.0).map(|entry| entry.name)
     };
     match admin_error {
-        AdminError::NeedsOthers { others } => readmit_first(folder, &others).into_iter().fold(failure, Failure::hint),
-        AdminError::WouldLose { volume } | AdminError::HoldsVolume { volume } => match name(volume) {
+        AdminError::NeedsOthers { others } => {
+            readmit_first(control, &others).await.into_iter().fold(failure, Failure::hint)
+        }
+        AdminError::WouldLose { volume } | AdminError::HoldsVolume { volume } => match name(volume).await {
             Some(name) => {
                 let message = failure.message.replacen(&format!("volume {}", volume.0), &format!("volume '{name}'"), 1);
                 Failure { message, ..failure }
@@ -98,8 +101,9 @@ pub fn explain(folder: &ArrayFolder, error: HostError) -> Failure {
 }
 
 /// What to do first if an operator has taken out one of these devices.
-pub fn readmit_first(folder: &ArrayFolder, devices: &[DeviceId]) -> Option<String> {
-    let is_held = |device: &&DeviceId| report_of(folder, device.0).ok().flatten().is_some_and(|report| report.kept_out);
+pub async fn readmit_first(control: &ControlPlane, devices: &[DeviceId]) -> Option<String> {
+    let reports = control.monitor().await.ok()??.report.devices;
+    let is_held = |device: &&DeviceId| reports.iter().any(|report| report.id == device.0 && report.kept_out);
     let held = devices.iter().find(is_held)?;
     Some(format!(
         "device {0} was taken out by an operator: allow it to return with `braid device readmit {0}`; try again when `braid status` shows it as in",
@@ -121,39 +125,40 @@ pub fn find(description: &ArrayDescription, id: u16) -> Result<&DeviceEntry, Fai
 }
 
 /// The monitor's report on a device.
-pub fn report_of(folder: &ArrayFolder, id: u16) -> Result<Option<DeviceReport>, Failure> {
-    let monitor = folder.monitor(&Moment::now())?;
+pub async fn report_of(control: &ControlPlane, id: u16) -> Result<Option<DeviceReport>, Failure> {
+    let monitor = control.monitor().await?;
     Ok(monitor.and_then(|monitor| monitor.report.devices.into_iter().find(|device| device.id == id)))
 }
 
 /// True if an operation on a device was begun that the array completes by itself.
-pub fn changes_under_way(folder: &ArrayFolder) -> bool {
+pub async fn changes_under_way(control: &ControlPlane) -> bool {
+    let monitor = control.monitor().await.ok().flatten();
     let is_begun = |device: &DeviceEntry| {
-        let report = report_of(folder, device.id).ok().flatten();
+        let report = monitor.iter().flat_map(|it| &it.report.devices).find(|report| report.id == device.id);
         device.state != DeviceState::Ready
             || report
                 .is_some_and(|it| it.next_disk.is_some() || it.blank || it.member_state == ReportedState::Returning)
     };
-    folder.describe().is_ok_and(|description| description.devices.iter().any(is_begun))
+    control.describe().await.is_ok_and(|description| description.devices.iter().any(is_begun))
 }
 
 /// Waits until the monitor's report on a device is as wished; there is none for a device unknown to the monitor.
 pub async fn await_report(
-    folder: &ArrayFolder,
+    control: &ControlPlane,
     id: u16,
     limit: Option<Duration>,
     wished: impl Fn(Option<&DeviceReport>) -> bool,
 ) -> Result<(), Failure> {
     let begun = Instant::now();
     loop {
-        let report = report_of(folder, id)?;
+        let report = report_of(control, id).await?;
         if wished(report.as_ref()) {
             return Ok(());
         }
         if let Some(limit) = limit.filter(|limit| begun.elapsed() > *limit) {
             return Err(not_yet(id, report.as_ref(), limit));
         }
-        tokio::time::sleep(LOOK_PAUSE).await;
+        control.changed(LOOK_PAUSE).await;
     }
 }
 
@@ -166,7 +171,7 @@ pub fn not_yet(id: u16, report: Option<&DeviceReport>, limit: Duration) -> Failu
 }
 
 /// Creates a disk for any slot of the array. A disk that was created before and has never been served is used again.
-pub fn prepare(folder: &ArrayFolder, description: &ArrayDescription, wanted: &NewDisk) -> Result<DiskEntry, Failure> {
+pub fn prepare(folder: &LocalFolder, description: &ArrayDescription, wanted: &NewDisk) -> Result<DiskEntry, Failure> {
     let path = match &wanted.path {
         Some(path) => answer_of(path, ANSWER_WAIT, lasting)??,
         None => unused_file(&folder.absolute(), description, &wanted.stem),
@@ -244,15 +249,15 @@ pub fn room(size: u64) -> Result<u64, Failure> {
 pub async fn add(session: &Session, disk: DiskEntry, domain: Option<String>) -> Result<u16, Failure> {
     let (own, timing) = (session.generation(), Timing { device: ACT_WAIT, ..Timing::default() });
     for _ in 0..NUMBERS_TRIED {
-        let entry = planned(&session.folder().describe()?, &disk, domain.as_deref())?;
+        let entry = planned(&session.control().describe().await?, &disk, domain.as_deref())?;
         let id = entry.id;
         let operation = DeviceChange::adding(own, DeviceId(id), disk.disk, timing);
         let subject = Subject::NewDevice(Box::new(entry));
-        match change(session.folder(), session.client(), subject, operation, &Judge::begin()).await {
+        match change(session.control(), session.client(), subject, operation, &Judge::begin()).await {
             Ok(_) => return Ok(id),
             // Another device was added since.
             Err((Error::NumberUsed, _)) => {}
-            Err((error, reasons)) => return Err(why_not(session.folder(), id, error, reasons)?),
+            Err((error, reasons)) => return Err(why_not(session.control(), id, error, reasons).await?),
         }
     }
     let message = "other devices were added at the same time";
@@ -281,9 +286,9 @@ fn planned(description: &ArrayDescription, disk: &DiskEntry, domain: Option<&str
 pub async fn remove(session: &Session, id: u16) -> Result<(), Failure> {
     let operation = DeviceChange::removing(session.generation(), DeviceId(id), Timing::default());
     let subject = Subject::Device(DeviceId(id), None);
-    match change(session.folder(), session.client(), subject, operation, &Judge::begin()).await {
+    match change(session.control(), session.client(), subject, operation, &Judge::begin()).await {
         Ok(_) => Ok(()),
-        Err((error, reasons)) => Err(why_not(session.folder(), id, error, reasons)?),
+        Err((error, reasons)) => Err(why_not(session.control(), id, error, reasons).await?),
     }
 }
 
@@ -292,30 +297,35 @@ type Changed = Result<Done, (Error, BTreeMap<Tag, Failure>)>;
 
 /// Performs an addition or a removal, or the rest of it.
 async fn change(
-    folder: &ArrayFolder,
+    control: &ControlPlane,
     client: &HostClient,
     subject: Subject,
     operation: DeviceChange,
     judge: &Judge,
 ) -> Changed {
-    let (folder, client, judge) = (folder.clone(), Some(client.clone()), judge.clone());
+    let (control, client, judge) = (control.clone(), Some(client.clone()), judge.clone());
     let what = "the devices of the array can't change".to_string();
-    let questions = Questions { folder, client, subject, what, judge };
+    let questions = Questions { control, client, subject, what, judge };
     let Ended { result, reasons, .. } = volume_hold::run(operation.into(), &questions, None, |_| {}).await;
     result.map_err(|error| (error, reasons))
 }
 
 /// The failure of an addition or a removal.
-fn why_not(folder: &ArrayFolder, id: u16, error: Error, reasons: BTreeMap<Tag, Failure>) -> Result<Failure, Failure> {
+async fn why_not(
+    control: &ControlPlane,
+    id: u16,
+    error: Error,
+    reasons: BTreeMap<Tag, Failure>,
+) -> Result<Failure, Failure> {
     Ok(match error {
-        Error::NoDevice => find(&folder.describe()?, id).err().unwrap_or_else(|| gone(id)),
+        Error::NoDevice => find(&control.describe().await?, id).err().unwrap_or_else(|| gone(id)),
         Error::Lost => gone(id),
         Error::Held(by) => {
             let message = format!("host {by} is adding or removing device {id}");
             Failure::failed("device-changing", message).hint("try again when it is done")
         }
         Error::HoldsVolumes(volumes) => {
-            let description = folder.describe()?;
+            let description = control.describe().await?;
             let name = |volume: &VolumeId| match description.volumes.iter().find(|entry| entry.id == volume.0) {
                 Some(entry) => format!("'{}'", entry.name),
                 None => volume.0.to_string(),
@@ -326,7 +336,7 @@ fn why_not(folder: &ArrayFolder, id: u16, error: Error, reasons: BTreeMap<Tag, F
             Failure::failed("holds-volumes", message)
                 .hint("migrate them to other devices with `braid volume migrate`; to give the device another disk, use `braid device replace`")
         }
-        error => volume_hold::explain(folder, &format!("device {id}"), error, reasons)?,
+        error => volume_hold::explain(control, &format!("device {id}"), error, reasons).await?,
     })
 }
 
@@ -338,29 +348,32 @@ fn gone(id: u16) -> Failure {
 /// Adds a disk that was created as a spare.
 pub async fn add_spare(session: &Session, disk: DiskEntry) -> Result<(), Failure> {
     let (name, blocks) = (disk.disk, room(disk.size)?);
-    session.folder().update(|description| {
-        if !description.spares.iter().any(|spare| spare.disk == name) {
-            description.spares.push(disk);
-        }
-        Ok::<_, Failure>(())
-    })?;
+    session
+        .control()
+        .update(|description| {
+            if !description.spares.iter().any(|spare| spare.disk == name) {
+                description.spares.push(disk.clone());
+            }
+            Ok::<_, Failure>(())
+        })
+        .await?;
     let asked = administer(session.client(), Administration::AddSpare { disk: name, blocks }).await;
     if asked.as_ref().is_err_and(is_refused) {
-        forget_spare(session.folder(), name)?;
+        forget_spare(session.control(), name).await?;
     }
     Ok(asked?)
 }
 
 /// Removes a spare: the description knows its file until the monitor can't give it a slot any more.
 pub async fn remove_spare(session: &Session, spare: &DiskEntry) -> Result<(), Failure> {
-    let (folder, name) = (session.folder(), spare.disk.to_string());
+    let (control, name) = (session.control(), spare.disk.to_string());
     let ask = async || match administer(session.client(), Administration::RemoveSpare { disk: spare.disk }).await {
         // The monitor may never have been told of it.
         Err(HostError::AdminError(AdminError::NoSuchSpare)) => Ok(()),
         asked => asked,
     };
     ask().await?;
-    let reports = folder.monitor(&Moment::now())?.map(|monitor| monitor.report.devices).unwrap_or_default();
+    let reports = control.monitor().await?.map(|monitor| monitor.report.devices).unwrap_or_default();
     let is_to_use = |device: &&DeviceReport| {
         [&device.disk, &device.next_disk, &device.awaited_disk].into_iter().flatten().any(|disk| *disk == name)
     };
@@ -368,14 +381,14 @@ pub async fn remove_spare(session: &Session, spare: &DiskEntry) -> Result<(), Fa
         let message = format!("device {} uses this disk now", device.id);
         return Err(Failure::failed("spare-in-use", message).hint("`braid device list` shows the disk of each device"));
     }
-    forget_spare(folder, spare.disk)?;
+    forget_spare(control, spare.disk).await?;
     // `braid up` may have told the monitor of it again before it was forgotten.
     Ok(ask().await?)
 }
 
 /// Updates the description with the disks that fill slots according to the monitor. Returns the new description.
-pub fn fill(folder: &ArrayFolder, description: ArrayDescription) -> Result<ArrayDescription, ControlError> {
-    let Some(monitor) = folder.monitor(&Moment::now())? else { return Ok(description) };
+pub async fn fill(control: &ControlPlane, description: ArrayDescription) -> Result<ArrayDescription, ControlError> {
+    let Some(monitor) = control.monitor().await? else { return Ok(description) };
     let filled = |description: &mut ArrayDescription| {
         let mut changed = false;
         for report in &monitor.report.devices {
@@ -389,37 +402,38 @@ pub fn fill(folder: &ArrayFolder, description: ArrayDescription) -> Result<Array
     if !filled(&mut description.clone()) {
         return Ok(description);
     }
-    folder.update(|description| {
-        filled(description);
-        Ok::<_, ControlError>(())
-    })?;
-    folder.describe()
+    control
+        .update(|description| {
+            filled(description);
+            Ok::<_, ControlError>(())
+        })
+        .await?;
+    control.describe().await
 }
 
 /// Runs until dropped, with the host `own`: completes operations on devices and spares whose process has died.
-pub async fn keep_settled(folder: ArrayFolder, client: HostClient, own: Generation) {
+pub async fn keep_settled(control: ControlPlane, client: HostClient, own: Generation) {
     let judge = Judge::begin();
     loop {
-        tokio::time::sleep(HEARTBEAT).await;
-        if let Err(failure) = settle(&folder, &client, own, &judge).await {
+        control.changed(HEARTBEAT).await;
+        if let Err(failure) = settle(&control, &client, own, &judge).await {
             tracing::warn!("can't complete an operation on a device; trying again: {failure}");
         }
     }
 }
 
-async fn settle(folder: &ArrayFolder, client: &HostClient, own: Generation, judge: &Judge) -> Result<(), Failure> {
-    let look = |folder: &ArrayFolder| Ok((folder.describe()?, folder.monitor(&Moment::now())?));
-    let (description, monitor) = blocking(folder, look).await?;
+async fn settle(control: &ControlPlane, client: &HostClient, own: Generation, judge: &Judge) -> Result<(), Failure> {
+    let (description, monitor) = (control.describe().await?, control.monitor().await?);
     judge.look(description.leases().lease());
     for device in description.devices.iter().filter(|device| device.state != DeviceState::Ready) {
         let id = DeviceId(device.id);
         // An administrator that lives is not waited for: it is looked at again soon.
         let timing = Timing { turn: Duration::ZERO, ..Timing::default() };
         let operation = DeviceChange::continuing(own, id, timing);
-        match change(folder, client, Subject::Device(id, None), operation, judge).await {
+        match change(control, client, Subject::Device(id, None), operation, judge).await {
             // Another host has taken it over, or the monitor has refused it, and it is as before.
             Ok(_) | Err((Error::Lost | Error::Refused(_), _)) => {}
-            Err((error, reasons)) => return Err(why_not(folder, device.id, error, reasons)?),
+            Err((error, reasons)) => return Err(why_not(control, device.id, error, reasons).await?),
         }
     }
     let Some(monitor) = monitor else { return Ok(()) };
@@ -472,15 +486,17 @@ fn is_refused(error: &HostError) -> bool {
     matches!(error, HostError::AdminError(_))
 }
 
-fn forget_spare(folder: &ArrayFolder, disk: DiskId) -> Result<(), Failure> {
-    folder.update(|description| {
-        description.spares.retain(|spare| spare.disk != disk);
-        Ok(())
-    })
+async fn forget_spare(control: &ControlPlane, disk: DiskId) -> Result<(), Failure> {
+    control
+        .update(|description| {
+            description.spares.retain(|spare| spare.disk != disk);
+            Ok(())
+        })
+        .await
 }
 
 /// The disk at `path`, if it is a spare, or is being added. The disk of a device is refused.
-fn known_at(folder: &ArrayFolder, description: &ArrayDescription, path: &Path) -> Result<Option<DiskEntry>, Failure> {
+fn known_at(folder: &LocalFolder, description: &ArrayDescription, path: &Path) -> Result<Option<DiskEntry>, Failure> {
     let identity = DiskIdentity::of(path);
     let same = |other: PathBuf| {
         let canonical = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
@@ -555,12 +571,12 @@ mod tests {
     use braid_control::SpareReport;
     use std::os::fd::AsRawFd;
 
-    fn folder(name: &str) -> (PathBuf, ArrayFolder) {
+    fn folder(name: &str) -> (PathBuf, LocalFolder) {
         let dir = std::env::temp_dir().join(format!("braid-slots-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
         std::fs::create_dir_all(&dir).unwrap();
         std::fs::write(dir.join("array.json"), "{}").unwrap();
-        (dir.clone(), ArrayFolder::at(&dir))
+        (dir.clone(), LocalFolder::at(&dir))
     }
 
     fn description(devices: u16) -> ArrayDescription {

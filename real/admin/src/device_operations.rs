@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::health::VolumeHealth;
 use crate::volumes;
 use braid_base::DeviceId;
-use braid_control::{ArrayDescription, DeviceReport, DiskEntry, Moment, MonitorEntry, ReportedState};
+use braid_control::{ArrayDescription, DeviceReport, DiskEntry, MonitorEntry, ReportedState};
 use braid_session::Session;
 use braid_wire::Administration;
 use std::path::PathBuf;
@@ -30,8 +30,8 @@ impl Array {
     pub async fn add_device(&self, new: NewDevice, domain: Option<String>) -> Result<(u16, DiskEntry), Failure> {
         check_size(&new)?;
         self.with_host("device add", async |session| {
-            let stem = format!("device-{}", session.folder().describe()?.unused_device());
-            let disk = prepare(session, new, stem)?;
+            let stem = format!("device-{}", session.control().describe().await?.unused_device());
+            let disk = prepare(session, new, stem).await?;
             let id = device_lifecycle::add(session, disk.clone(), domain).await?;
             Ok((id, disk))
         })
@@ -42,7 +42,7 @@ impl Array {
     pub async fn add_spare(&self, new: NewDevice) -> Result<DiskEntry, Failure> {
         check_size(&new)?;
         self.with_host("device add", async |session| {
-            let disk = prepare(session, new, "spare".to_string())?;
+            let disk = prepare(session, new, "spare".to_string()).await?;
             device_lifecycle::add_spare(session, disk.clone()).await?;
             Ok(disk)
         })
@@ -54,15 +54,17 @@ impl Array {
     /// `would-stop-volumes`, `not-yet`, `not-up`.
     pub async fn fail_device(&self, id: u16, accept_unavailable: bool) -> Result<(), Failure> {
         self.with_host("device fail", async |session| {
-            let description = session.folder().describe()?;
+            let description = session.control().describe().await?;
             device_lifecycle::find(&description, id)?;
             if !accept_unavailable {
-                refuse_to_stop_volumes(&description, session.folder().monitor(&Moment::now())?.as_ref(), DeviceId(id))?;
+                refuse_to_stop_volumes(&description, session.control().monitor().await?.as_ref(), DeviceId(id))?;
             }
             let asked = device_lifecycle::administer_soon(session, Administration::Fail { device: DeviceId(id) }).await;
-            asked.map_err(|error| device_lifecycle::explain(session.folder(), error))?;
+            if let Err(error) = asked {
+                return Err(device_lifecycle::explain(session.control(), error).await);
+            }
             let is_out = |device: Option<&DeviceReport>| stands(device, ReportedState::Out);
-            device_lifecycle::await_report(session.folder(), id, Some(ACT_WAIT), is_out).await
+            device_lifecycle::await_report(session.control(), id, Some(ACT_WAIT), is_out).await
         })
         .await
     }
@@ -71,8 +73,8 @@ impl Array {
     /// then.
     pub async fn readmit_device(&self, id: u16, wait: bool) -> Result<ReportedState, Failure> {
         self.with_host("device readmit", async |session| {
-            let folder = session.folder();
-            device_lifecycle::find(&folder.describe()?, id)?;
+            let control = session.control();
+            device_lifecycle::find(&control.describe().await?, id)?;
             device_lifecycle::administer(session.client(), Administration::Readmit { device: DeviceId(id) }).await?;
             let is_settled = |device: Option<&DeviceReport>| {
                 let there = |member_state| {
@@ -81,8 +83,8 @@ impl Array {
                 device
                     .is_some_and(|device| !device.kept_out && device.next_disk.is_none() && there(device.member_state))
             };
-            device_lifecycle::await_report(folder, id, (!wait).then_some(ACT_WAIT), is_settled).await?;
-            Ok(device_lifecycle::report_of(folder, id)?.map_or(ReportedState::In, |device| device.member_state))
+            device_lifecycle::await_report(control, id, (!wait).then_some(ACT_WAIT), is_settled).await?;
+            Ok(device_lifecycle::report_of(control, id).await?.map_or(ReportedState::In, |device| device.member_state))
         })
         .await
     }
@@ -91,9 +93,9 @@ impl Array {
     /// is not removed. Errors: `no-such-device`, `no-such-spare`, `holds-volumes`, `not-up`.
     pub async fn remove_device(&self, which: &str) -> Result<PathBuf, Failure> {
         self.with_host("device remove", async |session| {
-            let folder = session.folder();
-            let description = folder.describe()?;
-            let absolute = folder.absolute();
+            let control = session.control();
+            let description = control.describe().await?;
+            let absolute = control.local().absolute();
             if let Ok(id) = which.strip_prefix('d').unwrap_or(which).parse() {
                 let path = device_lifecycle::find(&description, id)?.path(&absolute);
                 device_lifecycle::remove(session, id).await?;
@@ -145,11 +147,12 @@ fn check_size(new: &NewDevice) -> Result<(), Failure> {
     new.size.map_or(Ok(()), |size| creation::check_device_size("--size", size))
 }
 
-fn prepare(session: &Session, new: NewDevice, stem: String) -> Result<DiskEntry, Failure> {
-    let description = session.folder().describe()?;
+async fn prepare(session: &Session, new: NewDevice, stem: String) -> Result<DiskEntry, Failure> {
+    let description = session.control().describe().await?;
     let NewDevice { path, size, overwrite } = new;
     let default_size = description.creation.size;
-    device_lifecycle::prepare(session.folder(), &description, &NewDisk { path, stem, size, default_size, overwrite })
+    let wanted = NewDisk { path, stem, size, default_size, overwrite };
+    device_lifecycle::prepare(session.control().local(), &description, &wanted)
 }
 
 fn stands(device: Option<&DeviceReport>, member_state: ReportedState) -> bool {

@@ -124,9 +124,9 @@ pub struct Summary {
 impl Array {
     /// Examines the array. An array that is not up is no error: what can be checked then is checked.
     pub async fn diagnose(&self) -> Result<Diagnosis, Failure> {
-        let mut reader = SnapshotReader::new(self.folder().clone(), "doctor");
+        let mut reader = SnapshotReader::new(self.control().clone(), "doctor");
         let look = reader.look().await;
-        reader.leave();
+        reader.leave().await;
         Ok(Diagnosis::of(&look?))
     }
 }
@@ -149,7 +149,13 @@ impl Diagnosis {
             not_checked: checks.iter().map(|check| check.not_checked.len()).sum(),
         };
         let look = examination.look;
-        Diagnosis { schema: 2, dir: look.folder.absolute(), array: look.description.array.to_string(), summary, checks }
+        Diagnosis {
+            schema: 2,
+            dir: look.control.local().absolute(),
+            array: look.description.array.to_string(),
+            summary,
+            checks,
+        }
     }
 
     /// All findings, the most severe first.

@@ -4,7 +4,7 @@
 use crate::creation::{CreateOptions, DEFAULT_DEVICES, DEFAULT_SIZE};
 use crate::failure::Failure;
 use braid_base::units::format_size;
-use braid_control::{ArrayDescription, ArrayFolder, ControlError, Original};
+use braid_control::{ArrayDescription, ControlError, ControlPlane, LocalFolder, Original};
 use braid_layout::RaidLevel;
 use std::path::Path;
 
@@ -22,11 +22,12 @@ pub struct Doubt {
 }
 
 /// What is to be confirmed before the array in `folder` is opened, or created as `asked`.
-pub fn doubts(folder: &ArrayFolder, asked: &CreateOptions) -> Result<Vec<Doubt>, Failure> {
+pub async fn doubts(control: &ControlPlane, asked: &CreateOptions) -> Result<Vec<Doubt>, Failure> {
     let serious = |text| Doubt { text, is_serious: true };
-    match folder.describe() {
+    match control.describe().await {
         Ok(description) => {
-            let copied = folder.original().map(|original| serious(copied(folder, &description, &original)));
+            let copied =
+                control.local().original().map(|original| serious(copied(control.local(), &description, &original)));
             return Ok(copied.into_iter().collect());
         }
         Err(ControlError::NoArray { .. }) => {}
@@ -41,7 +42,7 @@ pub fn doubts(folder: &ArrayFolder, asked: &CreateOptions) -> Result<Vec<Doubt>,
         doubts.push(serious(text));
     }
     let bytes = creation.size.saturating_mul(creation.devices.into());
-    if let Some((free, all)) = room_for(&folder.absolute()).filter(|(free, _)| *free < bytes) {
+    if let Some((free, all)) = room_for(&control.local().absolute()).filter(|(free, _)| *free < bytes) {
         let is_serious = bytes / FAR > all;
         let [bytes, free] = [bytes, free].map(format_size);
         let text = format!(
@@ -53,9 +54,9 @@ pub fn doubts(folder: &ArrayFolder, asked: &CreateOptions) -> Result<Vec<Doubt>,
 }
 
 /// The options of the user; for a new array without a named size, with devices for which the file system has room.
-pub fn fitting(folder: &ArrayFolder, asked: CreateOptions) -> CreateOptions {
-    let is_new = matches!(folder.describe(), Err(ControlError::NoArray { .. }));
-    match room_for(&folder.absolute()) {
+pub async fn fitting(control: &ControlPlane, asked: CreateOptions) -> CreateOptions {
+    let is_new = matches!(control.describe().await, Err(ControlError::NoArray { .. }));
+    match room_for(&control.local().absolute()) {
         Some((free, _)) if is_new && asked.size.is_none() => {
             CreateOptions { size: Some(size_within(free, asked.devices.unwrap_or(DEFAULT_DEVICES))), ..asked }
         }
@@ -71,7 +72,7 @@ fn size_within(free: u64, devices: u16) -> u64 {
 }
 
 /// Says that a folder is a copy of one that is in use.
-pub fn copied(folder: &ArrayFolder, description: &ArrayDescription, original: &Original) -> String {
+pub fn copied(folder: &LocalFolder, description: &ArrayDescription, original: &Original) -> String {
     let place = original.dir.as_ref().map_or("another folder".to_string(), |dir| dir.display().to_string());
     let mut text = format!(
         "{} is a copy of the array in {place}, made while that was up (it still has {}): the files are of different moments, and acknowledged writes may be missing",
@@ -98,26 +99,29 @@ fn room_for(folder: &Path) -> Option<(u64, u64)> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_new_array_s_shortcomings_are_to_be_confirmed() {
-        let folder = ArrayFolder::at(&std::env::temp_dir().join(format!("braid-doubts-{}", std::process::id())));
-        let doubts = |devices: u16, size: u64, layout: Option<&str>| {
+    #[tokio::test]
+    async fn a_new_array_s_shortcomings_are_to_be_confirmed() {
+        let control = ControlPlane::at(&std::env::temp_dir().join(format!("braid-doubts-{}", std::process::id())));
+        let doubts = async |devices: u16, size: u64, layout: Option<&str>| {
             let layout = layout.map(|layout| layout.parse().unwrap());
             let asked = CreateOptions { devices: Some(devices), size: Some(size), layout, ..CreateOptions::default() };
-            let doubts = doubts(&folder, &asked).unwrap();
+            let doubts = doubts(&control, &asked).await.unwrap();
             assert!(doubts.iter().all(|doubt| doubt.is_serious));
             doubts.into_iter().map(|doubt| doubt.text).collect::<Vec<_>>().join("; ")
         };
         let small = 32 << 20;
-        assert_eq!((doubts(5, small, None), doubts(2, small, None)), (String::new(), String::new()));
-        assert!(doubts(1, small, None).contains("no redundancy (raid0:1): the loss of its device"));
-        assert!(doubts(5, small, Some("raid0:5")).contains("the loss of any device"));
-        assert!(doubts(5, 1 << 60, None).starts_with("the files of the new array grow up to"));
-        let (free, _) = room_for(&folder.absolute()).expect("it is on a file system");
+        assert_eq!((doubts(5, small, None).await, doubts(2, small, None).await), (String::new(), String::new()));
+        assert!(doubts(1, small, None).await.contains("no redundancy (raid0:1): the loss of its device"));
+        assert!(doubts(5, small, Some("raid0:5")).await.contains("the loss of any device"));
+        assert!(doubts(5, 1 << 60, None).await.starts_with("the files of the new array grow up to"));
+        let (free, _) = room_for(&control.local().absolute()).expect("it is on a file system");
         let more_than_free = (free / 2).next_multiple_of(SMALLEST) + SMALLEST;
         let asked = CreateOptions { devices: Some(2), size: Some(more_than_free), ..CreateOptions::default() };
-        assert!(super::doubts(&folder, &asked).unwrap().iter().all(|doubt| !doubt.is_serious), "a warning will do");
-        assert!(fitting(&folder, CreateOptions::default()).size.is_some());
+        assert!(
+            super::doubts(&control, &asked).await.unwrap().iter().all(|doubt| !doubt.is_serious),
+            "a warning will do"
+        );
+        assert!(fitting(&control, CreateOptions::default()).await.size.is_some());
         let sizes = [(100 << 30, 5, 8 << 30), (27 << 30, 5, 5 << 30), (3 << 30, 5, 576 << 20), (1, 3, SMALLEST)];
         for (free, devices, size) in sizes {
             assert_eq!(size_within(free, devices), size, "{free} bytes for {devices} devices");

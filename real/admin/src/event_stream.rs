@@ -1,8 +1,7 @@
 //! The events of an array as a stream, as printed by `braid events --follow`.
 
 use crate::failure::Failure;
-use braid_control::{ArrayFolder, EventCursor};
-use braid_session::blocking;
+use braid_control::{ControlPlane, EventCursor};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -15,15 +14,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// log no longer contains.
 #[derive(Debug)]
 pub struct Events {
-    folder: ArrayFolder,
+    control: ControlPlane,
     cursor: EventCursor,
     read: VecDeque<Event>,
 }
 
 impl Events {
     /// First the events in `read`, then those after `cursor`.
-    pub fn after(folder: ArrayFolder, cursor: EventCursor, read: Vec<Event>) -> Events {
-        Events { folder, cursor, read: read.into() }
+    pub fn after(control: ControlPlane, cursor: EventCursor, read: Vec<Event>) -> Events {
+        Events { control, cursor, read: read.into() }
     }
 
     /// The next event, for which it waits without a limit. Dropping the future loses no event.
@@ -34,7 +33,7 @@ impl Events {
             }
             self.read_on().await?;
             if self.read.is_empty() {
-                tokio::time::sleep(LOOK_EVERY).await;
+                self.control.changed(LOOK_EVERY).await;
             }
         }
     }
@@ -52,18 +51,12 @@ impl Events {
             if !come.is_empty() {
                 return Ok(come);
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            self.control.changed(LOOK_EVERY).await;
         }
     }
 
     async fn read_on(&mut self) -> Result<(), Failure> {
-        let mut cursor = self.cursor;
-        let (events, cursor) = blocking(&self.folder, move |folder| {
-            let events = folder.events_since(&mut cursor)?;
-            Ok::<_, braid_control::ControlError>((events, cursor))
-        })
-        .await?;
-        self.cursor = cursor;
+        let events = self.control.events_since(&mut self.cursor).await?;
         self.read.extend(events);
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Failures as reported to users and programs: a code that never changes its meaning, a message, a hint, and an exit status.
 
 use braid_client::{Error as ClientError, FilesError};
-use braid_control::{ArrayFolder, ControlError, Distrust, LockHolder, shell_word};
+use braid_control::{ControlError, ControlPlane, Distrust, LockHolder, shell_word};
 use braid_description::{DescriptionError, Refusal};
 use braid_layout::{LayoutError, RaidLevelError, RingError, VolumeError};
 use braid_machine::{DiskError, HostError};
@@ -111,8 +111,8 @@ impl Failure {
     }
 
     /// The array is not up.
-    pub fn not_up(folder: &ArrayFolder) -> Failure {
-        Failure::unreachable("not-up", format!("the array in {} is not up", folder.dir().display()))
+    pub fn not_up(control: &ControlPlane) -> Failure {
+        Failure::unreachable("not-up", format!("the array in {} is not up", control.place().display()))
     }
 
     /// The same failure with a hint.
@@ -182,6 +182,7 @@ impl From<&ControlError> for Failure {
                 };
                 Failure::failed("locked", message).hint(hint)
             }
+            ControlError::Contended { .. } => Failure::failed("locked", message).hint("try again"),
             ControlError::AlreadyUp { dir, .. } => Failure::failed("already-up", message)
                 .hint(format!("`braid status --array {0}` shows it, `braid down --array {0}` ends it", shell_word(dir))),
             ControlError::Untrusted { path, distrust } => Failure::failed(UNTRUSTED, message).hint(match distrust {

@@ -13,7 +13,7 @@ use crate::file_systems;
 use crate::volume_hold::{self, Ended, Judge, Questions, Subject, Work, Worker, ask_ownership};
 use braid_base::units::format_size;
 use braid_base::{FileSystemId, Ownership};
-use braid_control::{ArrayFolder, ControlError, FileSystemEntry, Moment};
+use braid_control::{ControlError, ControlPlane, FileSystemEntry, Moment};
 use braid_control_protocol::{Announcement, Answer, Error, FileSystemCheck, FileSystemTiming, Question};
 use braid_metadata::{
     Collected, MetadataNode, MetadataServer, MetadataServerConfig, MetadataService, NodeState, check_together,
@@ -45,31 +45,31 @@ pub struct FileSystemFindings {
 type Node = MetadataNode<SessionHost>;
 
 /// True if a check of this file system is under way.
-pub fn is_under_way(folder: &ArrayFolder, name: &str) -> Result<bool, ControlError> {
-    has_live_host(folder, &role(name))
+pub async fn is_under_way(control: &ControlPlane, name: &str) -> Result<bool, ControlError> {
+    has_live_host(control, &role(name)).await
 }
 
 /// True if the metadata servers of this file system are to settle.
-pub fn settles(folder: &ArrayFolder, name: &str) -> Result<bool, ControlError> {
-    has_live_host(folder, &role_of(name, Announcement::Settle))
+pub async fn settles(control: &ControlPlane, name: &str) -> Result<bool, ControlError> {
+    has_live_host(control, &role_of(name, Announcement::Settle)).await
 }
 
-fn has_live_host(folder: &ArrayFolder, role: &str) -> Result<bool, ControlError> {
-    let hosts = folder.leases().hosts(&Moment::now(), folder.describe()?.leases().lease())?;
+async fn has_live_host(control: &ControlPlane, role: &str) -> Result<bool, ControlError> {
+    let hosts = control.leases().hosts(&Moment::now(), control.describe().await?.leases().lease()).await?;
     Ok(hosts.iter().any(|host| host.role == role && host.is_alive()))
 }
 
 /// Checks a file system that is ready.
-pub async fn check(folder: &ArrayFolder, name: &str) -> Result<FileSystemFindings, Failure> {
-    let entry = file_systems::find(&folder.describe()?, name)?.clone();
+pub async fn check(control: &ControlPlane, name: &str) -> Result<FileSystemFindings, Failure> {
+    let entry = file_systems::find(&control.describe().await?, name)?.clone();
     let questions = Questions {
-        folder: folder.clone(),
+        control: control.clone(),
         client: None,
         subject: Subject::FileSystem(entry.id),
         what: format!("file system '{name}' can't be checked"),
         judge: Judge::begin(),
     };
-    let checker = Checker { folder, entry: &entry, announced: RefCell::default(), found: RefCell::default() };
+    let checker = Checker { control, entry: &entry, announced: RefCell::default(), found: RefCell::default() };
     let unserved = |_: &str| tracing::warn!("file system {name} is not served again yet: `braid fs status` shows why");
     let timing = FileSystemTiming::default();
     let operation = FileSystemCheck::of(entry.servers(), timing);
@@ -94,13 +94,13 @@ pub async fn check(folder: &ArrayFolder, name: &str) -> Result<FileSystemFinding
             Err(Failure::unreachable("not-settled", message)
                 .hint("with several shards, all metadata servers must run before a check: see `braid fs status`"))
         }
-        Err(error) => Err(volume_hold::explain(folder, name, error, reasons)?),
+        Err(error) => Err(volume_hold::explain(control, name, error, reasons).await?),
     }
 }
 
 /// Does what a check asks of its process: announcements are leases of hosts, whose roles metadata servers see.
 struct Checker<'a> {
-    folder: &'a ArrayFolder,
+    control: &'a ControlPlane,
     entry: &'a FileSystemEntry,
     announced: RefCell<BTreeMap<Announcement, Session>>,
     found: RefCell<Found>,
@@ -135,7 +135,7 @@ impl Worker for Checker<'_> {
 
 impl Checker<'_> {
     async fn announce(&self, announcement: Announcement) -> Result<Answer, Failure> {
-        let session = Session::start(self.folder, &role_of(&self.entry.name, announcement)).await?;
+        let session = Session::start(self.control, &role_of(&self.entry.name, announcement)).await?;
         self.announced.borrow_mut().insert(announcement, session);
         Ok(Answer::Yes)
     }
@@ -159,12 +159,12 @@ impl Checker<'_> {
     async fn examine(&self, shard: usize) -> Result<Answer, Failure> {
         let (name, servers) = (&self.entry.name, self.entry.servers().len());
         if self.entry.shards.is_none() {
-            let (findings, released) = own(self.folder, self.entry, shard, None, findings_of).await?;
+            let (findings, released) = own(self.control, self.entry, shard, None, findings_of).await?;
             self.found.borrow_mut().findings = Some(findings);
             return Ok(released);
         }
         let most = MAPS_BYTES_MAX / servers;
-        let (map, released) = own(self.folder, self.entry, shard, Some(most), MetadataServer::collected).await?;
+        let (map, released) = own(self.control, self.entry, shard, Some(most), MetadataServer::collected).await?;
         if map.is_cut {
             let message = format!(
                 "the metadata of file system {name} shard {shard} takes more than {} of memory: too much for a check of all shards together",
@@ -200,14 +200,14 @@ fn findings_of(server: &MetadataServer) -> Option<FileSystemFindings> {
 
 /// Takes over a shard, to check it, or to collect its map with so many bytes of memory. Releases it when there is a result.
 async fn own<T>(
-    folder: &ArrayFolder,
+    control: &ControlPlane,
     entry: &FileSystemEntry,
     shard: usize,
     collects: Option<usize>,
     result: impl Fn(&MetadataServer) -> Option<T>,
 ) -> Result<(T, Answer), Failure> {
     let name = &entry.name;
-    let (volume, config) = file_systems::server_config(&folder.describe()?, name, shard)?;
+    let (volume, config) = file_systems::server_config(&control.describe().await?, name, shard)?;
     let file_system = config.file_system;
     let mut view = None;
     let around = |host, generation| {
@@ -220,7 +220,7 @@ async fn own<T>(
         view = Some(seen);
         machine
     };
-    let session = Session::start_around(folder, &role(name), None, None, around).await?;
+    let session = Session::start_around(control, &role(name), None, None, around).await?;
     let node: View<Node> = view.expect("the session has a machine");
     let outcome = tokio::select! {
         outcome = follow(&node, name, result) => outcome,

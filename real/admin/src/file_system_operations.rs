@@ -24,11 +24,11 @@ impl Array {
     /// `file-system-creating` and `file-system-gone` (another command creates or deletes it), `no-room`, `volume-degraded` (a device is not
     /// in), `not-up`, `bad-name`, `bad-size`, `bad-layout`; `file-system-not-served` if it was created, but no metadata server serves it.
     pub async fn create_file_system(&self, new: &NewFileSystem) -> Result<FileSystemEntry, Failure> {
-        require_up(self.folder())?;
-        let devices = ready_devices(&self.folder().describe()?);
-        volumes::require_in(self.folder(), &devices, "a file system can't be created")?;
+        require_up(self.control()).await?;
+        let devices = ready_devices(&self.control().describe().await?);
+        volumes::require_in(self.control(), &devices, "a file system can't be created").await?;
         let created = self.with_host("fs create", async |session| file_systems::create(session, new).await).await?;
-        if file_systems::await_served(self.folder(), &created, SERVED_WAIT).await? {
+        if file_systems::await_served(self.control(), &created, SERVED_WAIT).await? {
             return Ok(created);
         }
         let name = &created.name;
@@ -39,11 +39,11 @@ impl Array {
 
     /// Fails if a file system can't be deleted now: it must exist, the array must be up, and all devices must be in. Unless `forced`, no host
     /// may have it mounted.
-    pub fn check_file_system_deletable(&self, name: &str, forced: bool) -> Result<(), Failure> {
-        let description = self.folder().describe()?;
+    pub async fn check_file_system_deletable(&self, name: &str, forced: bool) -> Result<(), Failure> {
+        let description = self.control().describe().await?;
         let entry = file_systems::any(&description, name)?;
-        require_up(self.folder())?;
-        let hosts = self.folder().leases().hosts(&Moment::now(), description.leases().lease())?;
+        require_up(self.control()).await?;
+        let hosts = self.control().leases().hosts(&Moment::now(), description.leases().lease()).await?;
         let mounted = mounted_on(&hosts, entry);
         let is_cut = servers(&hosts, entry).any(|server| server.hosts_cut);
         if (is_cut || !mounted.is_empty()) && !forced {
@@ -54,26 +54,26 @@ impl Array {
                 .hint("end these programs, or use --force: then they get errors"));
         }
         let what = format!("file system '{name}' can't be deleted");
-        volumes::require_in(self.folder(), &ready_devices(&description), &what)
+        volumes::require_in(self.control(), &ready_devices(&description), &what).await
     }
 
     /// Deletes a file system with all its files.
     pub async fn delete_file_system(&self, name: &str, forced: bool) -> Result<(), Failure> {
-        self.check_file_system_deletable(name, forced)?;
+        self.check_file_system_deletable(name, forced).await?;
         self.with_host("fs delete", async |session| file_systems::delete(session, name).await).await
     }
 
     /// Checks a file system. Its users wait meanwhile.
     pub async fn check_file_system(&self, name: &str) -> Result<FileSystemFindings, Failure> {
-        require_up(self.folder())?;
-        file_system_check::check(self.folder(), name).await
+        require_up(self.control()).await?;
+        file_system_check::check(self.control(), name).await
     }
 
     /// What a file system contains, as its metadata server says. Errors: `metadata-server-silent` if it does not answer soon.
     pub async fn content_of_file_system(&self, name: &str) -> Result<FileSystemContent, Failure> {
-        require_up(self.folder())?;
-        file_systems::find(&self.folder().describe()?, name)?;
-        let (session, file_system) = Session::mount(self.folder(), ASKS, name, None, None).await?;
+        require_up(self.control()).await?;
+        file_systems::find(&self.control().describe().await?, name)?;
+        let (session, file_system) = Session::mount(self.control(), ASKS, name, None, None).await?;
         let asked = session.client().call(MountRequest::Files { file_system, request: FilesRequest::StatShards });
         let outcome = tokio::time::timeout(CONTENT_WAIT, asked).await;
         session.end_within(CONTENT_WAIT).await;

@@ -117,7 +117,7 @@ pub fn file_systems(look: &ArraySnapshot) -> Vec<FileSystemStatus> {
     let is_gone = |id: u16| !description.file_systems.iter().any(|entry| entry.servers().contains(&FileSystemId(id)));
     let gone = reports.filter(|report| is_gone(report.id)).map(|report| FileSystemStatus {
         id: report.id,
-        former_name: look.folder.removed(EventKind::FileSystemDeleted, report.id.into()),
+        former_name: look.removed(EventKind::FileSystemDeleted, report.id.into()),
         health: FileSystemHealth::Deleting,
         text: "deleted, but it still has an owner".to_string(),
         owner: Some(report.owner),
@@ -194,7 +194,7 @@ impl ServerStatus {
             health,
             owner: report.map(|report| report.owner),
             since: report.map(|report| report.since),
-            address: server.map(|server| addressing::absolute(&look.folder, &server.address)),
+            address: server.map(|server| addressing::absolute(look.control.local(), &server.address)),
             // The process that owned it last may be dead.
             pid: lease
                 .filter(|host| !host.process.has_ended())

@@ -15,7 +15,7 @@ use braid_base::limits::Settings;
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, FileSystemId, Generation, Time, VolumeId};
 use braid_control::{
-    ArrayDescription, ArrayFolder, ControlError, FileSystemEntry, FileSystemState, HostEntry, Moment, VolumeEntry,
+    ArrayDescription, ControlError, ControlPlane, FileSystemEntry, FileSystemState, HostEntry, Moment, VolumeEntry,
     WhenUnavailable,
 };
 use braid_control_protocol::{
@@ -150,17 +150,17 @@ pub fn server_config(
 pub async fn create(session: &Session, new: &NewFileSystem) -> Result<FileSystemEntry, Failure> {
     check_name(&new.name)?;
     new.shards.check()?;
-    let (folder, name) = (session.folder(), &new.name);
+    let (control, name) = (session.control(), &new.name);
     let subject = Subject::NewFileSystem(Box::new(FileSystemEntry::new(name.clone(), new.shards.entry(0))));
     let operation = FileSystemCreation::of(session.generation(), FileSystemTiming::default());
     let Ended { result, reasons, .. } = perform(session, subject, name, operation, Some(new)).await;
     match result {
-        Ok(_) => Ok(find(&folder.describe()?, name)?.clone()),
+        Ok(_) => Ok(find(&control.describe().await?, name)?.clone()),
         Err(Error::FileSystemExists) => {
             Err(Failure::failed("file-system-exists", format!("there is already a file system '{name}'"))
                 .hint("choose another name; `braid fs status` lists the file systems"))
         }
-        Err(Error::BeingDeleted) => match find(&folder.describe()?, name) {
+        Err(Error::BeingDeleted) => match find(&control.describe().await?, name) {
             Err(failure) => Err(failure),
             Ok(_) => {
                 let message = format!("file system '{name}' was being deleted");
@@ -171,40 +171,48 @@ pub async fn create(session: &Session, new: &NewFileSystem) -> Result<FileSystem
             let message = format!("file system {name} was created or deleted by another command");
             Err(Failure::failed("file-system-gone", message).hint("`braid fs status` lists the file systems"))
         }
-        Err(error) => Err(why_not(folder, name, error, reasons)?),
+        Err(error) => Err(why_not(control, name, error, reasons).await?),
     }
 }
 
 /// Deletes a file system with all its files.
 pub async fn delete(session: &Session, name: &str) -> Result<(), Failure> {
-    let entry = any(&session.folder().describe()?, name)?.clone();
+    let entry = any(&session.control().describe().await?, name)?.clone();
     let deletion = FileSystemDeletion::of(session.generation(), FileSystemTiming::default());
     remove(session, &entry, deletion).await.map_err(|failure| failure.of(format!("file system {name}")))
 }
 
 /// Sets how long hosts may keep locks of a file system that others wait for, in seconds; 0: for ever. Its metadata server follows soon.
-pub fn set_eviction(folder: &ArrayFolder, name: &str, seconds: u64) -> Result<(), Failure> {
-    folder.update(|description| {
-        find(description, name)?;
-        description.file_system_mut(name).expect("just found").evict_after_seconds = Some(seconds);
-        Ok(())
-    })
+pub async fn set_eviction(control: &ControlPlane, name: &str, seconds: u64) -> Result<(), Failure> {
+    control
+        .update(|description| {
+            find(description, name)?;
+            description.file_system_mut(name).expect("just found").evict_after_seconds = Some(seconds);
+            Ok(())
+        })
+        .await
 }
 
 /// Sets what requests for bytes do on mounts, for those that are made afterwards, while devices are missing that they need. Returns the setting
 /// before. The array need not be up.
-pub fn set_unavailable(folder: &ArrayFolder, name: &str, to: WhenUnavailable) -> Result<WhenUnavailable, Failure> {
-    folder.update(|description| {
-        let before = find(description, name)?.unavailable();
-        let entry = description.file_system_mut(name).expect("just found");
-        entry.unavailable = Some(to).filter(|to| *to != WhenUnavailable::Wait);
-        Ok(before)
-    })
+pub async fn set_unavailable(
+    control: &ControlPlane,
+    name: &str,
+    to: WhenUnavailable,
+) -> Result<WhenUnavailable, Failure> {
+    control
+        .update(|description| {
+            let before = find(description, name)?.unavailable();
+            let entry = description.file_system_mut(name).expect("just found");
+            entry.unavailable = Some(to).filter(|to| *to != WhenUnavailable::Wait);
+            Ok(before)
+        })
+        .await
 }
 
 /// Completes deletions that were interrupted.
 pub async fn settle(session: &Session) -> Result<(), Failure> {
-    let entries = session.folder().describe()?.file_systems;
+    let entries = session.control().describe().await?.file_systems;
     for entry in entries.iter().filter(|entry| entry.state == FileSystemState::Deleting) {
         complete_deletion(session, entry).await?;
     }
@@ -212,8 +220,8 @@ pub async fn settle(session: &Session) -> Result<(), Failure> {
 }
 
 /// The lease of the metadata server that owns a file system, if it is alive.
-pub fn server_of(folder: &ArrayFolder, id: FileSystemId) -> Result<Option<HostEntry>, ControlError> {
-    let hosts = folder.leases().hosts(&Moment::now(), folder.describe()?.leases().lease())?;
+pub async fn server_of(control: &ControlPlane, id: FileSystemId) -> Result<Option<HostEntry>, ControlError> {
+    let hosts = control.leases().hosts(&Moment::now(), control.describe().await?.leases().lease()).await?;
     Ok(latest_server(&hosts, id).filter(|host| host.is_alive()).cloned())
 }
 
@@ -225,11 +233,11 @@ pub fn latest_server(hosts: &[HostEntry], id: FileSystemId) -> Option<&HostEntry
 }
 
 /// Waits until metadata servers serve all shards of a new file system. False if that is not so within `limit`.
-pub async fn await_served(folder: &ArrayFolder, entry: &FileSystemEntry, limit: Duration) -> Result<bool, Failure> {
+pub async fn await_served(control: &ControlPlane, entry: &FileSystemEntry, limit: Duration) -> Result<bool, Failure> {
     let serves = |host: HostEntry| host.report.metadata_server.is_some_and(|server| server.serves);
     let begun = Instant::now();
     for id in entry.servers() {
-        while !server_of(folder, id)?.is_some_and(serves) {
+        while !server_of(control, id).await?.is_some_and(serves) {
             if begun.elapsed() > limit {
                 return Ok(false);
             }
@@ -252,7 +260,7 @@ pub fn check_name(name: &str) -> Result<(), Failure> {
 /// The volumes of a new file system, if there is room for all.
 async fn plans(session: &Session, new: &NewFileSystem, entry: &FileSystemEntry) -> Result<Plans, Failure> {
     let servers = u64::from(new.shards.servers);
-    let description = session.folder().describe()?;
+    let description = session.control().describe().await?;
     let devices = description.ready_devices().count();
     let scheme = match new.scheme {
         Some(scheme) => scheme,
@@ -345,7 +353,7 @@ fn no_room(description: &ArrayDescription, new: &NewFileSystem, most: u64) -> Fa
 
 /// Makes a metadata volume that of an empty file system, or of a shard of one.
 async fn format(session: &Session, id: FileSystemId, metadata: &VolumeEntry) -> Result<(), Failure> {
-    let array = session.folder().describe()?.array;
+    let array = session.control().describe().await?.array;
     let volume = session.take_in(&metadata.name).await?;
     let (nonce, _) = Uuid::new_v4().as_u64_pair();
     let writes = braid_metadata::format(array, id, metadata.bytes, nonce)?;
@@ -365,14 +373,14 @@ async fn complete_deletion(session: &Session, entry: &FileSystemEntry) -> Result
 
 /// Performs a deletion, or the rest of one.
 async fn remove(session: &Session, entry: &FileSystemEntry, deletion: FileSystemDeletion) -> Result<(), Failure> {
-    let folder = session.folder();
+    let control = session.control();
     let subject = Subject::FileSystem(entry.id);
     let Ended { result, reasons, .. } = perform(session, subject, &entry.name, deletion, None).await;
     match result {
-        Ok(_) => await_unreported(folder, entry).await,
+        Ok(_) => await_unreported(control, entry).await,
         // Another process has deleted it meanwhile.
         Err(Error::NoFileSystem) => Ok(()),
-        Err(error) => Err(why_not(folder, &entry.name, error, reasons)?),
+        Err(error) => Err(why_not(control, &entry.name, error, reasons).await?),
     }
 }
 
@@ -385,14 +393,14 @@ async fn perform(
 ) -> Ended {
     let (verb, client) = (if new.is_some() { "created" } else { "deleted" }, Some(session.client().clone()));
     let what = format!("file system '{name}' can't be {verb}");
-    let questions = Questions { folder: session.folder().clone(), client, subject, what, judge: Judge::begin() };
+    let questions = Questions { control: session.control().clone(), client, subject, what, judge: Judge::begin() };
     let fences = |_: &str| tracing::warn!("the metadata server of file system {name} does not end, and is fenced");
     let worker = VolumeWorker::new(session, new);
     volume_hold::run(operation.into(), &questions, Some(&worker), fences).await
 }
 
-fn why_not(
-    folder: &ArrayFolder,
+async fn why_not(
+    control: &ControlPlane,
     name: &str,
     error: Error,
     reasons: BTreeMap<Tag, Failure>,
@@ -406,7 +414,7 @@ fn why_not(
             Failure::failed("file-system-owned", "other processes take over the file system again and again")
                 .hint("stop them: `braid fs status` shows the owner")
         }
-        error => volume_hold::explain(folder, name, error, reasons)?,
+        error => volume_hold::explain(control, name, error, reasons).await?,
     })
 }
 
@@ -445,7 +453,7 @@ impl<'a> VolumeWorker<'a> {
     async fn create(&self, number: usize) -> Result<(), Failure> {
         let new = self.new.expect("volumes are created for a new file system");
         if self.plans.borrow().is_none() {
-            let description = self.session.folder().describe()?;
+            let description = self.session.control().describe().await?;
             let plans = plans(self.session, new, any(&description, &new.name)?).await?;
             self.plans.replace(Some(plans));
         }
@@ -461,7 +469,7 @@ impl<'a> VolumeWorker<'a> {
     }
 
     async fn delete(&self, volume: VolumeId) -> Result<(), Failure> {
-        let description = self.session.folder().describe()?;
+        let description = self.session.control().describe().await?;
         let Some(entry) = description.volumes.iter().find(|entry| entry.id == volume.0) else { return Ok(()) };
         match volumes::delete_this(self.session, entry).await {
             Err(failure) if failure.code == "no-such-volume" => Ok(()),
@@ -471,10 +479,10 @@ impl<'a> VolumeWorker<'a> {
 }
 
 /// Waits until the monitor's report names no owner any more: status shows it, and the report is renewed now and then.
-async fn await_unreported(folder: &ArrayFolder, entry: &FileSystemEntry) -> Result<(), Failure> {
+async fn await_unreported(control: &ControlPlane, entry: &FileSystemEntry) -> Result<(), Failure> {
     let (begun, ids) = (Instant::now(), entry.servers());
     let is_of = |id: u16| ids.contains(&FileSystemId(id));
-    while let Some(monitor) = folder.monitor(&Moment::now())?
+    while let Some(monitor) = control.monitor().await?
         && monitor.report.file_systems.iter().any(|report| is_of(report.id))
         && begun.elapsed() < REPORT_WAIT
     {

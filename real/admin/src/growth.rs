@@ -43,8 +43,8 @@ impl Array {
     /// `volume-moving`, `volume-reordering`, `not-up`.
     pub async fn grow_volume(&self, name: &str, bytes: u64, progress: impl Fn(&str)) -> Result<Grown, Failure> {
         // A file system relies on the size of its volumes.
-        braid_description::find_for_programs(&self.folder().describe()?, name)?;
-        require_up(self.folder())?;
+        braid_description::find_for_programs(&self.control().describe().await?, name)?;
+        require_up(self.control()).await?;
         let grow = async |session: &Session| grow(session, name, bytes, progress).await;
         self.with_host("volume resize", grow).await
     }
@@ -53,8 +53,8 @@ impl Array {
     /// [`Array::grow_volume`], `no-such-file-system`, `file-system-growing`, if a shard does not serve the present size yet, and
     /// `metadata-server-silent`, if one does not answer before, or does not serve the new size soon.
     pub async fn grow_file_system(&self, name: &str, bytes: u64, progress: impl Fn(&str)) -> Result<Grown, Failure> {
-        let volume = file_systems::find(&self.folder().describe()?, name)?.data_volume();
-        require_up(self.folder())?;
+        let volume = file_systems::find(&self.control().describe().await?, name)?.data_volume();
+        require_up(self.control()).await?;
         let growing = &progress;
         let grow = async |session: &Session| {
             let now = volume_hold::settled(session, &volume).await?.bytes;
@@ -105,7 +105,7 @@ async fn grow(session: &Session, name: &str, bytes: u64, progress: impl Fn(&str)
     let after = Change::Grow(bytes).applied_to(&before);
     volumes::check_size(&after)?;
     let what = format!("volume '{name}' can't grow");
-    volumes::require_in(session.folder(), &after.holders(), &what)?;
+    volumes::require_in(session.control(), &after.holders(), &what).await?;
     if let Some((device, needed, room)) = volumes::lacking(session, &before, &after).await? {
         let most = most(session, &before).await?;
         let [needed, room, most] =

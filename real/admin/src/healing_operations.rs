@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::health::MonitorHealth;
 use crate::snapshot::ArraySnapshot;
 use braid_base::DeviceId;
-use braid_control::{Moment, MonitorEntry};
+use braid_control::MonitorEntry;
 use braid_machine::ArrayRequest;
 use braid_session::{Session, require_up};
 use braid_wire::{Administration, RecoveryThrottle};
@@ -36,23 +36,23 @@ impl Array {
     /// Changes the recovery throttle from its current value. Returns when the status shows the new value. Errors: `not-up`,
     /// `no-monitor`.
     pub async fn set_throttle(&self, change: impl FnOnce(&mut ThrottleReport)) -> Result<ThrottleChange, Failure> {
-        let folder = self.folder();
-        require_up(folder)?;
+        let control = self.control();
+        require_up(control).await?;
         let before = self.await_monitor().await?.report.throttle;
         let mut throttle = before;
         change(&mut throttle);
-        let session = Session::start(folder, "rebuild").await?;
+        let session = Session::start(control, "rebuild").await?;
         let ThrottleReport { bytes_per_second, share, paused } = throttle;
         let request = Administration::RecoveryThrottle(RecoveryThrottle { bytes_per_second, share, paused });
         let outcome = session.client().call(ArrayRequest::Administer { request }).await;
-        session.leave();
+        session.leave().await;
         outcome?;
         // Wait until the new value is shown, because the next change starts from it.
         let begun = Instant::now();
-        let is_shown =
-            || Ok::<_, Failure>(folder.monitor(&Moment::now())?.is_none_or(|it| it.report.throttle == throttle));
-        while begun.elapsed() < SHOWN_WITHIN && !is_shown()? {
-            tokio::time::sleep(SHOWN_PAUSE).await;
+        while begun.elapsed() < SHOWN_WITHIN
+            && control.monitor().await?.is_some_and(|it| it.report.throttle != throttle)
+        {
+            control.changed(SHOWN_PAUSE).await;
         }
         Ok(ThrottleChange { before, throttle })
     }
@@ -60,7 +60,7 @@ impl Array {
     async fn await_monitor(&self) -> Result<MonitorEntry, Failure> {
         let begun = Instant::now();
         loop {
-            if let Some(monitor) = self.folder().monitor(&Moment::now())? {
+            if let Some(monitor) = self.control().monitor().await? {
                 return Ok(monitor);
             }
             if begun.elapsed() > MONITOR_WAIT {

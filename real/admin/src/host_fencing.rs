@@ -4,10 +4,10 @@
 use crate::array::Array;
 use crate::failure::Failure;
 use braid_base::Generation;
-use braid_control::{HostEntry, Moment, Roles};
+use braid_control::{HostEntry, Moment};
 use braid_host_leases::{Fence, LeaseEnd};
 use braid_machine::ArrayRequest;
-use braid_session::{Session, blocking};
+use braid_session::Session;
 use std::time::{Duration, Instant};
 
 /// How long a fence may take: a device that can't be reached serves a host no longer than its own lease.
@@ -52,9 +52,9 @@ impl HostName {
 
 impl Array {
     /// The hosts with leases, ascending by generation. `live` of an entry says whether it has renewed its lease in time.
-    pub fn hosts(&self) -> Result<Vec<HostEntry>, Failure> {
-        let lease = self.folder().describe()?.leases().lease();
-        Ok(self.folder().leases().hosts(&Moment::now(), lease)?)
+    pub async fn hosts(&self) -> Result<Vec<HostEntry>, Failure> {
+        let lease = self.control().describe().await?.leases().lease();
+        Ok(self.control().leases().hosts(&Moment::now(), lease).await?)
     }
 
     /// Fences hosts; returns when that is final: no device serves them any more, and each of their writes has taken effect or never will.
@@ -62,7 +62,7 @@ impl Array {
     /// given out, or no host has had this role), `fence-not-final`.
     pub async fn fence_hosts(&self, name: &HostName) -> Result<FencedHosts, Failure> {
         let with_leases: Vec<Generation> =
-            self.hosts()?.iter().filter(|host| name.means(host)).map(|host| host.generation).collect();
+            self.hosts().await?.iter().filter(|host| name.means(host)).map(|host| host.generation).collect();
         let hosts = match name {
             HostName::Generation(generation) => vec![*generation],
             HostName::Role(_) => with_leases.clone(),
@@ -70,7 +70,7 @@ impl Array {
         let already = with_leases.is_empty();
         if let HostName::Role(role) = name
             && already
-            && !Roles::of(self.folder())?.contains(role)
+            && !self.control().leases().had_role(role).await?
         {
             let message = format!("no host has had the role '{role}'");
             return Err(Failure::unreachable("no-such-host", message)
@@ -97,9 +97,8 @@ async fn fence_one(session: &Session, host: Generation) -> Result<(), Failure> {
     let begun = Instant::now();
     loop {
         // The lease ends first: then the host can't renew it, and its fence follows even if this process dies now.
-        let ended =
-            blocking(session.folder(), move |folder| folder.leases().expire_one(host, &Moment::now(), Duration::ZERO));
-        let why = match ended.await? {
+        let ended = session.control().leases().expire_one(host, &Moment::now(), Duration::ZERO).await?;
+        let why = match ended {
             LeaseEnd::Lives => format!("host {host} renews its lease"),
             LeaseEnd::Ended(Fence { below, except }) => {
                 match session.client().call(ArrayRequest::Fence { below, except }).await {
@@ -114,7 +113,7 @@ async fn fence_one(session: &Session, host: Generation) -> Result<(), Failure> {
         }
         tokio::time::sleep(FENCE_PAUSE).await;
     }
-    Ok(blocking(session.folder(), move |folder| folder.leases().forget(&[host])).await?)
+    Ok(session.control().leases().forget(vec![host]).await?)
 }
 
 #[cfg(test)]

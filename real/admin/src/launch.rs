@@ -39,7 +39,7 @@ impl Array {
         let UpOptions { program, create, port } = options;
         let mut command = Command::new(program);
         // What is asked for here needs no confirmation.
-        command.args(["up", "--yes", "--json", "--port", &port.to_string(), "--dir"]).arg(self.folder().dir());
+        command.args(["up", "--yes", "--json", "--port", &port.to_string(), "--dir"]).arg(self.control().place());
         command.args(arguments(create)).env_remove("BRAID_ARRAY");
         // Signals of this program's terminal are not for the array.
         command.process_group(0);

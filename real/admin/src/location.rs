@@ -4,9 +4,7 @@ use crate::array::Array;
 use crate::failure::Failure;
 use crate::{device_lifecycle, volumes};
 use braid_base::{BLOCK_BYTES, DeviceId};
-use braid_control::{
-    ArrayDescription, DeviceEntry, DeviceReport, DeviceState, DiskEntry, Moment, MonitorReport, RunningSet,
-};
+use braid_control::{ArrayDescription, DeviceEntry, DeviceReport, DeviceState, DiskEntry, MonitorReport, RunningSet};
 use braid_layout::VolumeDescription;
 use braid_session::addressing;
 use std::path::PathBuf;
@@ -96,15 +94,15 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 
 impl Array {
     /// The devices of the array, and its spares.
-    pub fn devices(&self) -> Result<Devices, Failure> {
-        let state = FolderState::read(self)?;
+    pub async fn devices(&self) -> Result<Devices, Failure> {
+        let state = FolderState::read(self).await?;
         let devices = state.description.devices.iter().map(|entry| state.overview(self, entry)).collect();
         Ok(Devices { devices, spares: state.description.spares })
     }
 
     /// What lies on a device. The error is `no-such-device` if there is none of this number.
-    pub fn content_of_device(&self, id: u16) -> Result<DeviceContent, Failure> {
-        let state = FolderState::read(self)?;
+    pub async fn content_of_device(&self, id: u16) -> Result<DeviceContent, Failure> {
+        let state = FolderState::read(self).await?;
         let entry = device_lifecycle::find(&state.description, id)?;
         let mut parts = Vec::new();
         for entry in state.description.volumes_on(id) {
@@ -119,9 +117,9 @@ impl Array {
     }
 
     /// Where a byte of a volume lies. Errors: `no-such-volume`, `bad-offset`.
-    pub fn locate(&self, volume: &str, offset: u64) -> Result<ByteLocation, Failure> {
+    pub async fn locate(&self, volume: &str, offset: u64) -> Result<ByteLocation, Failure> {
         let name = volume;
-        let volume = volumes::describe(volumes::find(&self.folder().describe()?, name)?)?;
+        let volume = volumes::describe(volumes::find(&self.control().describe().await?, name)?)?;
         if offset >= volume.bytes {
             let message = format!("volume '{name}' has {} bytes, so offset {offset} is beyond its end", volume.bytes);
             return Err(Failure::usage("bad-offset", message));
@@ -142,11 +140,11 @@ struct FolderState {
 }
 
 impl FolderState {
-    fn read(array: &Array) -> Result<FolderState, Failure> {
-        let folder = array.folder();
-        let (description, running) = (folder.describe()?, folder.running()?);
+    async fn read(array: &Array) -> Result<FolderState, Failure> {
+        let control = array.control();
+        let (description, running) = (control.describe().await?, control.running().await?);
         // The report of a monitor that no longer runs is obsolete.
-        let monitor = folder.monitor(&Moment::now())?.filter(|_| running.is_some());
+        let monitor = control.monitor().await?.filter(|_| running.is_some());
         Ok(FolderState { description, running, report: monitor.map(|monitor| monitor.report) })
     }
 
@@ -156,13 +154,13 @@ impl FolderState {
         DeviceOverview {
             entry: entry.clone(),
             report: reports.clone().find(|report| report.id == entry.id).cloned(),
-            file: entry.path(&array.folder().absolute()),
+            file: entry.path(&array.control().local().absolute()),
             volumes: self.description.volumes_on(entry.id).map(|volume| volume.name.clone()).collect(),
             pid: process.and_then(|process| process.pid),
             address: process
                 .map(|process| &process.address)
                 .or(entry.address.as_ref())
-                .map(|address| addressing::absolute(array.folder(), address)),
+                .map(|address| addressing::absolute(array.control().local(), address)),
         }
     }
 }

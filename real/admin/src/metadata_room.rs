@@ -3,7 +3,7 @@
 
 use crate::file_systems::latest_server;
 use braid_base::{BLOCK_BYTES, FileSystemId};
-use braid_control::{ArrayFolder, FileSystemEntry, HostEntry, Moment};
+use braid_control::{ControlPlane, FileSystemEntry, HostEntry, Moment};
 
 /// A name and its inode take at least so many bytes, with what their leaves have free.
 const INODE_BYTES_MIN: u64 = 256;
@@ -36,9 +36,9 @@ impl MetadataRoom {
     }
 
     /// That of a file system of an array.
-    pub fn look_up(folder: &ArrayFolder, name: &str) -> Option<MetadataRoom> {
-        let description = folder.describe().ok()?;
-        let hosts = folder.leases().hosts(&Moment::now(), description.leases().host()).ok()?;
+    pub async fn look_up(control: &ControlPlane, name: &str) -> Option<MetadataRoom> {
+        let description = control.describe().await.ok()?;
+        let hosts = control.leases().hosts(&Moment::now(), description.leases().host()).await.ok()?;
         MetadataRoom::of(&hosts, description.file_system(name)?)
     }
 

@@ -88,7 +88,7 @@ impl Array {
         watcher: &impl Watcher,
     ) -> Result<Migrated, Failure> {
         let (entry, completed) = self.settled(name).await?;
-        let description = self.folder().describe()?;
+        let description = self.control().describe().await?;
         let to = match &entry.moving {
             Some(current) if !wish.is_none() && !wish.is(current, &description, &entry) => {
                 let message = format!("volume '{name}' is already being migrated, to {}", current.layout);
@@ -108,12 +108,12 @@ impl Array {
         };
         let work = async |session: &Session| migrate(session, &entry, to, bytes_per_second, watcher).await;
         let copied = Some(self.with_host(WHAT, work).await? * BLOCK_BYTES as u64);
-        Ok(Migrated { volume: volumes::find(&self.folder().describe()?, name)?.clone(), copied })
+        Ok(Migrated { volume: volumes::find(&self.control().describe().await?, name)?.clone(), copied })
     }
 
     /// All devices that are ready, and each volume at rest with whether it could be migrated to all of them now.
     pub async fn try_targets(&self) -> Result<(Vec<u16>, Vec<(String, Result<(), Failure>)>), Failure> {
-        let description = self.folder().describe()?;
+        let description = self.control().describe().await?;
         let devices: Vec<u16> = description.ready_devices().map(|device| device.id).collect();
         let wish = MigrationTarget { devices: Some(devices.clone()), ..MigrationTarget::default() };
         let at_rest = |entry: &&VolumeEntry| entry.state == VolumeState::Ready && entry.moving.is_none();
@@ -142,13 +142,13 @@ impl Array {
             return Err(Failure::usage("not-moving", format!("volume '{name}' is not being migrated")));
         }
         self.with_host(WHAT, async |session| give_up(session, name, watcher).await).await?;
-        Ok(Migrated { volume: volumes::find(&self.folder().describe()?, name)?.clone(), copied: None })
+        Ok(Migrated { volume: volumes::find(&self.control().describe().await?, name)?.clone(), copied: None })
     }
 
     /// The volume, after a change of it that was interrupted has been completed or reverted; and the change that was completed. Without
     /// this, a command that follows one that was killed would judge by a state that is about to change.
     async fn settled(&self, name: &str) -> Result<(VolumeEntry, Option<EntryChange>), Failure> {
-        let entry = volumes::find(&self.folder().describe()?, name)?.clone();
+        let entry = volumes::find(&self.control().describe().await?, name)?.clone();
         let completed = match &entry.state {
             VolumeState::Draining { .. } => None,
             VolumeState::Reordering { to, .. } => Some(to.clone()),
@@ -178,7 +178,15 @@ async fn migrate(
         None => Migration::continuing(own, timing),
     };
     let what = format!("volume '{name}' can't be migrated");
-    let copier = Copier { session, name, bytes_per_second, watcher, copied: Cell::new(0), is_done: Cell::new(false) };
+    let copier = Copier {
+        session,
+        name,
+        bytes_per_second,
+        watcher,
+        volume: Cell::default(),
+        copied: Cell::new(0),
+        is_done: Cell::new(false),
+    };
     let stage = |what: &str| watcher.stage(what);
     match volume_hold::perform(session, name, what, migration, Some(&copier), stage).await {
         Err(failure) if failure.code == volumes::DEGRADED && copier.is_done.get() => {
@@ -197,6 +205,8 @@ pub struct Copier<'a> {
     name: &'a str,
     bytes_per_second: u64,
     watcher: &'a dyn Watcher,
+    /// The volume, once it is being copied.
+    volume: Cell<Option<VolumeId>>,
     /// The number of blocks copied.
     copied: Cell<u64>,
     /// Everything was copied.
@@ -221,6 +231,7 @@ impl Copier<'_> {
 
     async fn try_copy(&self, from: u64) -> Result<Answered, Failure> {
         let volume = self.session.take_in(self.name).await?;
+        self.volume.set(Some(volume.id));
         let request = JobRequest::Migrate { volume: volume.id, from, bytes_per_second: self.bytes_per_second };
         let asked = self.session.client().call(request);
         tokio::pin!(asked);
@@ -247,9 +258,7 @@ impl Copier<'_> {
 
     /// What is copied so far.
     pub fn progress(&self) -> Answer {
-        let Ok(description) = self.session.folder().describe() else { return Answer::Unknown };
-        let id = description.volume(self.name).map(|entry| VolumeId(entry.id));
-        match id.and_then(|id| self.session.view().migrating(id)) {
+        match self.volume.get().and_then(|id| self.session.view().migrating(id)) {
             Some(progress) => Answer::Copied { copied_to: progress.cursor, lost: progress.lost.into() },
             None => Answer::No,
         }
@@ -346,7 +355,7 @@ async fn check_target(session: &Session, entry: &VolumeEntry, to: &PlacementEntr
     let after = braid_description::change(&EntryChange::Move(to.clone()))?.applied_to(&before);
     after.check()?;
     let what = format!("migration of volume '{}' can't begin", entry.name);
-    volumes::require_in(session.folder(), &after.holders(), &what)?;
+    volumes::require_in(session.control(), &after.holders(), &what).await?;
     match volumes::lacking(session, &before, &after).await? {
         Some((device, needed, room)) => Err(no_room(device, needed, room)),
         None => Ok(()),

@@ -5,7 +5,7 @@ use crate::device_lifecycle;
 use crate::failure::{Exit, Failure};
 use braid_base::limits;
 use braid_client::{Answers, AttributeName, Bytes, Error as ClientError, Object, Request, RequestError, Space, Value};
-use braid_control::{ArrayFolder, ReportedState};
+use braid_control::{ControlPlane, ReportedState};
 use std::time::{Duration, Instant};
 
 /// Bytes of one read, and of one atomic write.
@@ -67,8 +67,8 @@ impl TokenGuard {
 }
 
 /// Fails if a device is out and can't return by itself: requests for its objects would only time out.
-pub fn require_device(folder: &ArrayFolder, id: u16) -> Result<(), Failure> {
-    let Some(device) = device_lifecycle::report_of(folder, id)? else { return Ok(()) };
+pub async fn require_device(control: &ControlPlane, id: u16) -> Result<(), Failure> {
+    let Some(device) = device_lifecycle::report_of(control, id).await? else { return Ok(()) };
     let (why, hint) = match device.member_state {
         ReportedState::Out if device.kept_out => (
             "it was taken out by an operator".to_string(),

@@ -6,7 +6,7 @@
 use crate::array::Array;
 use crate::failure::Failure;
 use crate::volumes;
-use braid_control::{ArrayFolder, HostEntry, Moment, VolumeEntry};
+use braid_control::{ControlPlane, HostEntry, Moment, VolumeEntry};
 use braid_layout::{SitePolicy, VolumeDescription};
 use std::time::{Duration, Instant};
 
@@ -32,32 +32,34 @@ impl Array {
     /// Sets where the parity of a volume is computed. Hosts that use the volume adopt it, without a pause; this waits for them for up to
     /// five seconds. The array need not be up. Errors: `no-such-volume`, `volume-reordering`.
     pub async fn set_parity_site(&self, name: &str, to: SitePolicy) -> Result<ParitySiteChange, Failure> {
-        let folder = self.folder();
-        let description = folder.describe()?;
+        let control = self.control();
+        let description = control.describe().await?;
         let entry = volumes::find(&description, name)?;
         let (before, without_effect) = (entry.parity_site.clone(), without_effect(entry)?);
         let changed = before != to.name();
-        let revision = if changed { record(folder, name, to)? } else { description.revision };
-        let pending_hosts = await_adoption(folder, revision).await?;
+        let revision = if changed { record(control, name, to).await? } else { description.revision };
+        let pending_hosts = await_adoption(control, revision).await?;
         Ok(ParitySiteChange { before, changed, without_effect, pending_hosts })
     }
 }
 
 /// Records the site in the description of the array. Returns the revision with it.
-fn record(folder: &ArrayFolder, name: &str, to: SitePolicy) -> Result<u64, Failure> {
-    folder.update(|description| {
-        let revision = description.revision + 1;
-        volumes::changeable(description, name)?.parity_site = to.name().to_string();
-        Ok(revision)
-    })
+async fn record(control: &ControlPlane, name: &str, to: SitePolicy) -> Result<u64, Failure> {
+    control
+        .update(|description| {
+            let revision = description.revision + 1;
+            volumes::changeable(description, name)?.parity_site = to.name().to_string();
+            Ok(revision)
+        })
+        .await
 }
 
 /// Waits until all hosts with leases have applied a revision of the description. Returns those that have not.
-async fn await_adoption(folder: &ArrayFolder, revision: u64) -> Result<Vec<HostEntry>, Failure> {
+async fn await_adoption(control: &ControlPlane, revision: u64) -> Result<Vec<HostEntry>, Failure> {
     let begun = Instant::now();
-    let lease = folder.describe()?.leases().lease();
+    let lease = control.describe().await?.leases().lease();
     loop {
-        let mut hosts = folder.leases().hosts(&Moment::now(), lease)?;
+        let mut hosts = control.leases().hosts(&Moment::now(), lease).await?;
         hosts.retain(|host| host.goes_on() && host.report.lock_server.is_none() && host.report.revision < revision);
         if hosts.is_empty() || begun.elapsed() > ADOPTION_WAIT {
             return Ok(hosts);

@@ -59,8 +59,8 @@ impl Array {
     /// Begins to follow one device, or all that are being rebuilt or resynchronised; follows none if all are in. Errors: `no-such-device`,
     /// `nothing-to-rebuild` (devices are out, and not being resynchronised), `no-monitor`, `not-up`.
     pub async fn follow_recovery(&self, only: Option<DeviceId>) -> Result<RecoveryFollower, Failure> {
-        require_up(self.folder())?;
-        let mut reader = SnapshotReader::new(self.folder().clone(), "rebuild");
+        require_up(self.control()).await?;
+        let mut reader = SnapshotReader::new(self.control().clone(), "rebuild");
         let snapshot = reader.look().await?;
         let followed = begin(&snapshot, only)?;
         let mut follower = RecoveryFollower { reader, only, followed, snapshot };
@@ -106,7 +106,7 @@ impl RecoveryFollower {
         let volumes = &self.snapshot.description.volumes;
         let name = |id: u64| {
             let there = volumes.iter().find(|volume| volume.id == id).map(|volume| volume.name.clone());
-            there.or_else(|| self.snapshot.folder.removed(EventKind::VolumeDeleted, id))
+            there.or_else(|| self.snapshot.removed(EventKind::VolumeDeleted, id))
         };
         device.lost.iter().map(|(id, ranges)| LostInVolume { volume: name(*id), ranges: ranges.clone() }).collect()
     }

@@ -4,7 +4,7 @@ use crate::array::Array;
 use crate::failure::Failure;
 use crate::state_from_devices::{self, Plan};
 use braid_base::DeviceId;
-use braid_control::{ArrayDescription, ArrayFolder, ControlError, Moment};
+use braid_control::{ArrayDescription, ControlError, MonitorEntry};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -37,9 +37,10 @@ impl Array {
     /// Recreates the monitor's state from the devices, and the folder's description and generations if they are lost. The array must be
     /// down, and every device is read. Errors: `nothing-to-recover`, `devices-missing`, `device-outdated`, `devices-disagree`,
     /// `other-disk`, `copy-outdated`, `monitor-in-use`, `already-up`, `array-exists`.
-    pub fn recover(&self, options: &RecoverOptions) -> Result<Recovery, Failure> {
-        let (folder, from) = (self.folder(), &options.description_from);
-        let described = match folder.describe() {
+    pub async fn recover(&self, options: &RecoverOptions) -> Result<Recovery, Failure> {
+        let (control, from) = (self.control(), &options.description_from);
+        let folder = control.local();
+        let described = match control.describe().await {
             Err(ControlError::NoArray { .. }) if !from.is_empty() => None,
             Ok(_) if !from.is_empty() => {
                 let message = format!("{} has an array.json", folder.dir().display());
@@ -54,11 +55,19 @@ impl Array {
             Some(description) => description,
             None => state_from_devices::description_from(folder, from)?,
         };
-        refuse_running_monitor(folder)?;
+        let monitor = control.monitor().await?;
+        refuse_running_monitor(monitor.as_ref())?;
         let devices = state_from_devices::read_devices(folder, &description);
         let copies = state_from_devices::read_copies(&devices);
         let without = options.without.clone();
-        let plan = state_from_devices::plan(folder, &description, devices, &copies, without, restores_description)?;
+        let plan = state_from_devices::plan(
+            (folder, monitor.as_ref()),
+            &description,
+            devices,
+            &copies,
+            without,
+            restores_description,
+        )?;
         if restores_description {
             state_from_devices::require_current(&description, &plan)?;
         }
@@ -75,8 +84,7 @@ impl Array {
 }
 
 /// A monitor that runs separately has its state file open, even if the file was removed.
-fn refuse_running_monitor(folder: &ArrayFolder) -> Result<(), Failure> {
-    let monitor = folder.monitor(&Moment::now())?;
+fn refuse_running_monitor(monitor: Option<&MonitorEntry>) -> Result<(), Failure> {
     let alive =
         monitor.filter(|monitor| monitor.age.is_some_and(|age| age < MONITOR_ALIVE) && !monitor.process.has_ended());
     match alive {

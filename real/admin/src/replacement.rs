@@ -7,7 +7,7 @@ use crate::volume_hold::{self, Ended, Judge, Questions, Subject};
 use crate::{creation, volumes};
 use braid_base::DeviceId;
 use braid_base::units::format_size;
-use braid_control::{ArrayDescription, ArrayFolder, DeviceReport, DiskEntry, ReportedState};
+use braid_control::{ArrayDescription, ControlPlane, DeviceReport, DiskEntry, ReportedState};
 use braid_control_protocol::{Error, NextDisk, Timing};
 use braid_layout::VolumeDescription;
 use braid_session::Session;
@@ -42,10 +42,10 @@ impl Array {
         let Replacement { path, with_spare, size, overwrite, lose, wait } = replacement;
         size.map_or(Ok(()), |size| creation::check_device_size("--size", size))?;
         self.with_host("device replace", async |session| {
-            let folder = session.folder();
-            let description = folder.describe()?;
+            let control = session.control();
+            let description = control.describe().await?;
             let entry = device_lifecycle::find(&description, id)?;
-            let previous = entry.path(&folder.absolute());
+            let previous = entry.path(&control.local().absolute());
             let needed = needed_blocks(&description, id)?;
             if !lose {
                 refuse_to_lose(&description, id)?;
@@ -71,7 +71,11 @@ impl Array {
                     return Err(too_small(id, size.unwrap_or(default_size)));
                 }
                 let stem = format!("device-{id}");
-                device_lifecycle::prepare(folder, &description, &NewDisk { path, stem, size, default_size, overwrite })?
+                device_lifecycle::prepare(
+                    control.local(),
+                    &description,
+                    &NewDisk { path, stem, size, default_size, overwrite },
+                )?
             };
             if device_lifecycle::room(disk.size)? < needed {
                 return Err(too_small(id, disk.size));
@@ -79,15 +83,16 @@ impl Array {
             let next = NextDisk {
                 disk: disk.disk,
                 blocks: device_lifecycle::room(disk.size)?,
-                is_spare: folder.describe()?.spares.contains(&disk),
+                is_spare: control.describe().await?.spares.contains(&disk),
                 lose,
                 until_rebuilt: wait,
             };
             if let Err(failure) = perform(session, id, &disk, next).await {
-                return Err(if lose { failure } else { with_losses(folder, id, failure)? });
+                return Err(if lose { failure } else { with_losses(control, id, failure).await? });
             }
-            let member_state =
-                device_lifecycle::report_of(folder, id)?.map_or(ReportedState::Returning, |device| device.member_state);
+            let member_state = device_lifecycle::report_of(control, id)
+                .await?
+                .map_or(ReportedState::Returning, |device| device.member_state);
             Ok((disk, member_state, previous))
         })
         .await
@@ -96,9 +101,9 @@ impl Array {
 
 /// Has the disk fill the slot, and waits until the device runs on it.
 async fn perform(session: &Session, id: u16, disk: &DiskEntry, next: NextDisk) -> Result<(), Failure> {
-    let (folder, device) = (session.folder(), DeviceId(id));
+    let (control, device) = (session.control(), DeviceId(id));
     let questions = Questions {
-        folder: folder.clone(),
+        control: control.clone(),
         client: Some(session.client().clone()),
         subject: Subject::Device(device, Some(disk.clone())),
         what: format!("the disk of device {id} can't be replaced"),
@@ -110,14 +115,14 @@ async fn perform(session: &Session, id: u16, disk: &DiskEntry, next: NextDisk) -
     match result {
         Ok(_) => Ok(()),
         // The device was removed meanwhile.
-        Err(Error::NoDevice) => Err(device_lifecycle::find(&folder.describe()?, id)
+        Err(Error::NoDevice) => Err(device_lifecycle::find(&control.describe().await?, id)
             .err()
             .unwrap_or_else(|| Failure::unreachable("no-such-device", format!("the array has no device {id}")))),
         Err(Error::Lost) => {
             let message = format!("another disk was requested for device {id} since, and this one is not used");
             Err(Failure::failed("superseded", message).hint("`braid device list` shows the disk of each device"))
         }
-        Err(error) => Err(volume_hold::explain(folder, &format!("device {id}"), error, reasons)?),
+        Err(error) => Err(volume_hold::explain(control, &format!("device {id}"), error, reasons).await?),
     }
 }
 
@@ -143,20 +148,21 @@ fn refuse_to_lose(description: &ArrayDescription, id: u16) -> Result<(), Failure
 }
 
 /// Completes the failure if the others can't serve without the device. If the device and others are dead, it says what would be lost.
-fn with_losses(folder: &ArrayFolder, id: u16, failure: Failure) -> Result<Failure, Failure> {
-    let is_dead = device_lifecycle::report_of(folder, id)?
+async fn with_losses(control: &ControlPlane, id: u16, failure: Failure) -> Result<Failure, Failure> {
+    let is_dead = device_lifecycle::report_of(control, id)
+        .await?
         .is_some_and(|report| report.member_state == ReportedState::Unavailable);
     if failure.code != "other-devices-needed" || !is_dead {
         return Ok(failure);
     }
-    let description = folder.describe()?;
+    let description = control.describe().await?;
     let (mut losses, mut missing) = (Vec::new(), Vec::new());
     for entry in description.volumes_on(id) {
         let volume = volumes::describe(entry)?;
         let mut gone = vec![DeviceId(id)];
         for device in volume.holders() {
             let is_whole = |report: DeviceReport| report.member_state == ReportedState::In;
-            if !device_lifecycle::report_of(folder, device.0)?.is_some_and(is_whole) && !gone.contains(&device) {
+            if !device_lifecycle::report_of(control, device.0).await?.is_some_and(is_whole) && !gone.contains(&device) {
                 gone.push(device);
             }
         }
@@ -171,7 +177,7 @@ fn with_losses(folder: &ArrayFolder, id: u16, failure: Failure) -> Result<Failur
     }
     let message =
         format!("{}: the data of {} on device {id} can't be reconstructed", failure.message, losses.join(", "));
-    let first = device_lifecycle::readmit_first(folder, &missing);
+    let first = device_lifecycle::readmit_first(control, &missing).await;
     let first = first.unwrap_or_else(|| "bring another one of these devices back".to_string());
     Ok(Failure::failed("would-lose-data", message).hint(format!(
         "{first}; or, if they are lost for good, use --lose to give these stripes up: data on dead devices only is lost, and its \

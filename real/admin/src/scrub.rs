@@ -85,10 +85,10 @@ impl Array {
         progress: impl Fn(ScrubProgress),
         stop: impl Future<Output = ()>,
     ) -> Result<(Vec<Scrubbed>, Result<(), Failure>), Failure> {
-        let names = self.to_scrub(volume)?;
-        require_up(self.folder())?;
+        let names = self.to_scrub(volume).await?;
+        require_up(self.control()).await?;
         let mut stop = Stop { future: pin!(stop), asked: false };
-        let session = Session::start(self.folder(), SCRUB).await?;
+        let session = Session::start(self.control(), SCRUB).await?;
         let mut scrubbed = Vec::new();
         let mut outcome = Ok(());
         for name in &names {
@@ -104,8 +104,8 @@ impl Array {
         Ok((scrubbed, outcome))
     }
 
-    fn to_scrub(&self, volume: Option<&str>) -> Result<Vec<String>, Failure> {
-        let description = self.folder().describe()?;
+    async fn to_scrub(&self, volume: Option<&str>) -> Result<Vec<String>, Failure> {
+        let description = self.control().describe().await?;
         let names: Vec<String> = match volume {
             Some(name) => {
                 let volume = volumes::describe(volumes::find(&description, name)?)?;
@@ -139,8 +139,8 @@ async fn scrub(
     stop: &mut Stop<'_>,
 ) -> Result<Scrubbed, Failure> {
     let volume = session.take_in(name).await?;
-    let (folder, id, stripes) = (session.folder(), volume.id, volume.stripes());
-    let last = folder.scrub(id.0)?;
+    let (control, id, stripes) = (session.control(), volume.id, volume.stripes());
+    let last = control.scrub(id.0).await?;
     let ScrubOptions { repair, recompute, again, bytes_per_second } = options;
     let goes_on = |last: &&ScrubRecord| {
         let same = (last.stripes, last.repair, last.recompute) == (stripes, repair, recompute);
@@ -153,7 +153,7 @@ async fn scrub(
         None => ScrubRecord { stripes, begun, repair, recompute, lost, ..ScrubRecord::default() },
     };
     let from = record.next_stripe;
-    note(folder.record_event(&event_texts::scrub_begun(name, from, stripes)));
+    note(control.record(vec![event_texts::scrub_begun(name, from, stripes)]).await);
     let stripe_bytes = volume.layout.stripe_blocks() * BLOCK_BYTES as u64;
     let total = stripes * stripe_bytes;
     let told = |stripe: u64| progress(ScrubProgress { volume: name, done: (stripe * stripe_bytes).min(total), total });
@@ -178,14 +178,14 @@ async fn scrub(
             Ok(HostSuccess::Scrubbed(report)) => take(&mut record, &volume, some.clone(), report),
             Ok(_) => return Err(Failure::failed("internal", "the host gave an unexpected answer")),
             Err(error) => {
-                note(folder.note_scrub(id.0, &record));
+                note(control.note_scrub(id.0, record.clone()).await);
                 return Err(Failure::from(error).hint("the findings so far are recorded: run it again to continue"));
             }
         }
         record.next_stripe = some.end;
         told(record.next_stripe);
         if noted.elapsed() >= NOTE_EVERY {
-            folder.note_scrub(id.0, &record)?;
+            control.note_scrub(id.0, record.clone()).await?;
             noted = Instant::now();
         }
         if let Some(rate) = rate {
@@ -200,16 +200,16 @@ async fn scrub(
     let now = session.take_in(name).await?;
     if (now.layout, &now.devices) != (volume.layout, &volume.devices) {
         // The volume has other stripes now.
-        note(folder.note_scrub(id.0, &ScrubRecord { next_stripe: 0, ..record }));
+        note(control.note_scrub(id.0, ScrubRecord { next_stripe: 0, ..record }).await);
         return Err(Failure::failed("volume-moved", "the volume was migrated meanwhile").hint("scrub it again"));
     }
     if !interrupted {
         record.ended = Some(unix_millis_now());
     }
-    folder.note_scrub(id.0, &record)?;
+    control.note_scrub(id.0, record.clone()).await?;
     let took = started.elapsed();
     let scrubbed = Scrubbed { name: name.to_string(), volume, record, from, took, interrupted };
-    scrubbed.tell(|event| note(folder.record_event(&event)));
+    note(control.record(scrubbed.events()).await);
     Ok(scrubbed)
 }
 
@@ -291,21 +291,22 @@ impl Scrubbed {
         if parts.is_empty() { "no problems found".to_string() } else { parts.join("; ") }
     }
 
-    /// Records the findings in the event log.
-    fn tell(&self, mut record: impl FnMut(Event)) {
-        let found = &self.record.found;
+    /// The events that tell the findings.
+    fn events(&self) -> Vec<Event> {
+        let (found, mut events) = (&self.record.found, Vec::new());
         for (device, lost) in &found.lost_of_device {
-            record(event_texts::scrub_found_checksum_errors(&self.name, *device, *lost));
+            events.push(event_texts::scrub_found_checksum_errors(&self.name, *device, *lost));
         }
         if found.repaired > 0 {
-            record(event_texts::scrub_repaired_checksum_errors(&self.name, found.repaired));
+            events.push(event_texts::scrub_repaired_checksum_errors(&self.name, found.repaired));
         }
         for range in self.record.lost.iter().take(NAMED) {
-            record(event_texts::scrub_found_lost_range(&self.name, *range));
+            events.push(event_texts::scrub_found_lost_range(&self.name, *range));
         }
         let interrupted_after = self.interrupted.then_some(self.record.next_stripe);
         let seconds = self.took.as_secs();
-        record(event_texts::scrub_ended(&self.name, interrupted_after, &self.words(), found, seconds));
+        events.push(event_texts::scrub_ended(&self.name, interrupted_after, &self.words(), found, seconds));
+        events
     }
 }
 

@@ -2,14 +2,14 @@
 //! (`braid_host_leases::Fencer`); here it is driven, with the array's folder as the table of leases.
 
 use braid_base::Generation;
-use braid_control::{ArrayFolder, ControlError, Leases, Moment};
+use braid_control::{ControlError, ControlPlane, Leases, Moment};
 use braid_host_leases::{Answer, Fence, Fencer, Question, SweepLimits};
 use braid_machine::ArrayRequest;
-use braid_session::{HostView, blocking};
+use braid_session::HostView;
 use braid_shell::HostClient;
 
 /// Runs until dropped, with the host `own`.
-pub async fn keep_fenced(folder: ArrayFolder, leases: Leases, own: Generation, client: HostClient, view: HostView) {
+pub async fn keep_fenced(control: ControlPlane, leases: Leases, own: Generation, client: HostClient, view: HostView) {
     // By then each living host has renewed its lease, if it could not for a while.
     let first = tokio::time::Instant::now() + 4 * leases.heartbeat();
     let mut ticks = tokio::time::interval_at(first, leases.heartbeat());
@@ -20,17 +20,16 @@ pub async fn keep_fenced(folder: ArrayFolder, leases: Leases, own: Generation, c
         ticks.tick().await;
         let mut next = Some(fencer.begin(Moment::now().into()));
         while let Some(question) = next {
-            let answer = answer(&folder, &client, &view, question).await;
+            let answer = answer(&control, &client, &view, question).await;
             next = fencer.on_answer(&Moment::now(), answer);
         }
     }
 }
 
-async fn answer(folder: &ArrayFolder, client: &HostClient, view: &HostView, question: Question) -> Answer {
+async fn answer(control: &ControlPlane, client: &HostClient, view: &HostView, question: Question) -> Answer {
     match question {
         Question::Expire { by, now, allowed } => {
-            let expired = blocking(folder, move |folder| folder.leases().expire(by, &now.into(), allowed)).await;
-            match expired {
+            match control.leases().expire(by, &now.into(), allowed).await {
                 Ok(expired) => return Answer::Expired(expired, view.fence()),
                 // This host itself has lost its lease; its session reports that, and ends this task.
                 Err(ControlError::LeaseLost { .. }) => {}
@@ -41,7 +40,7 @@ async fn answer(folder: &ArrayFolder, client: &HostClient, view: &HostView, ques
             Ok(_) => return Answer::Done,
             Err(error) => tracing::info!("could not tell the monitor which hosts are dead; trying again: {error}"),
         },
-        Question::Forget(gone) => match blocking(folder, move |folder| folder.leases().forget(&gone)).await {
+        Question::Forget(gone) => match control.leases().forget(gone).await {
             Ok(()) => return Answer::Done,
             Err(error) => tracing::info!("could not forget hosts that are fenced; trying again: {error}"),
         },

@@ -6,8 +6,9 @@ use crate::health::{DeviceHealth, MonitorHealth, VolumeHealth};
 use crate::volumes;
 use braid_base::{BLOCK_BYTES, DeviceId};
 use braid_control::{
-    ArrayDescription, ArrayFolder, ByteRange, ControlError, DeviceReport, HostEntry, Moment, MonitorEntry, Process,
-    Refusal, RunningSet, ScrubRecord, ThrottleReport, VolumeEntry, killed_supervisor, unix_millis_now,
+    ArrayDescription, ByteRange, ControlError, ControlPlane, DeviceReport, Event, EventKind, HostEntry, Moment,
+    MonitorEntry, Process, Refusal, RunningSet, ScrubRecord, ThrottleReport, VolumeEntry, killed_supervisor, removed,
+    unix_millis_now,
 };
 use braid_machine::{ArrayRequest, HostSuccess};
 use braid_session::{CLOCK_COUNTER, Session, response_counter};
@@ -36,7 +37,7 @@ const DISK_RESPONSE_COUNTER: &str = "disk_response_micros";
 
 /// The state of an array at one time.
 pub struct ArraySnapshot {
-    pub folder: ArrayFolder,
+    pub control: ControlPlane,
     pub description: ArrayDescription,
     /// The processes of `braid up`; none if it is not running.
     pub running: Option<RunningSet>,
@@ -54,6 +55,8 @@ pub struct ArraySnapshot {
     pub refusal: Option<Refusal>,
     /// The last scrub of each volume, as far as known.
     pub scrubs: BTreeMap<u64, ScrubRecord>,
+    /// The latest events, or why they can't be read.
+    pub events: Result<Vec<Event>, String>,
     /// The time of the snapshot, in milliseconds since 1970.
     pub now: u64,
 }
@@ -77,7 +80,7 @@ impl DeviceState {
 
 /// Takes snapshots of an array, once or repeatedly.
 pub struct SnapshotReader {
-    folder: ArrayFolder,
+    control: ControlPlane,
     /// The role of its host.
     role: &'static str,
     /// The host that sends requests to the devices.
@@ -87,17 +90,17 @@ pub struct SnapshotReader {
 
 impl SnapshotReader {
     /// A reader that has not taken a snapshot yet.
-    pub fn new(folder: ArrayFolder, role: &'static str) -> SnapshotReader {
-        SnapshotReader { folder, role, session: None, has_looked: false }
+    pub fn new(control: ControlPlane, role: &'static str) -> SnapshotReader {
+        SnapshotReader { control, role, session: None, has_looked: false }
     }
 
     /// Takes a snapshot.
     pub async fn look(&mut self) -> Result<ArraySnapshot, Failure> {
-        let folder = self.folder.clone();
-        let description = folder.describe()?;
-        let running = folder.running()?;
+        let control = self.control.clone();
+        let description = control.describe().await?;
+        let running = control.running().await?;
         if running.is_none() || self.session.as_ref().is_some_and(Session::is_lost) {
-            self.leave();
+            self.leave().await;
         }
         let (mut states, mut unasked) = (BTreeMap::new(), None);
         if running.is_some() {
@@ -116,18 +119,21 @@ impl SnapshotReader {
         }
         let own = self.session.as_ref().map(|session| session.generation());
         // `braid up` makes the folder of hosts again if it is missing.
-        let hosts = match folder.leases().hosts(&Moment::now(), description.leases().lease()) {
+        let hosts = match control.leases().hosts(&Moment::now(), description.leases().lease()).await {
             Err(ControlError::File { source, .. }) if running.is_none() && source.kind() == NotFound => Vec::new(),
             hosts => hosts?,
         };
         let hosts = hosts.into_iter().filter(|host| Some(host.generation) != own).collect();
         // Read after the devices' answers, because the monitor's report takes precedence.
-        let monitor = folder.monitor(&Moment::now())?;
-        let scrub = |volume: &VolumeEntry| Some((volume.id, folder.scrub(volume.id).ok()??));
-        let scrubs = description.volumes.iter().filter_map(scrub).collect();
-        let (refusal, now, killed) = (folder.refusal(), unix_millis_now(), killed_supervisor(&folder));
+        let monitor = control.monitor().await?;
+        let mut scrubs = BTreeMap::new();
+        for volume in &description.volumes {
+            scrubs.extend(control.scrub(volume.id).await.ok().flatten().map(|scrub| (volume.id, scrub)));
+        }
+        let events = control.latest_events().await.map_err(|error| error.to_string());
+        let (refusal, now, killed) = (control.local().refusal(), unix_millis_now(), killed_supervisor(control.local()));
         Ok(ArraySnapshot {
-            folder,
+            control,
             description,
             running,
             killed,
@@ -137,41 +143,41 @@ impl SnapshotReader {
             monitor,
             refusal,
             scrubs,
+            events,
             now,
         })
     }
 
     /// Starts the host, unless that has to wait for a stopped process, or the folder can't be written.
     async fn start(&self) -> Result<Session, Failure> {
-        if let Some(holder) = self.folder.lock_holder() {
+        if let Some(holder) = self.control.local().lock_holder() {
             let message = format!("{holder} is stopped, and holds the lock of the array's folder");
             return Err(Failure::failed("locked", message).hint(release_lock(holder.pid)));
         }
         // A host needs a new file.
-        match self.folder.refusal() {
+        match self.control.local().refusal() {
             Some(refusal @ Refusal::ReadOnly) => Err(Failure::failed("read-only", refusal.to_string()).hint(READ_ONLY)),
             Some(refusal @ Refusal::NoInodes) => Err(Failure::failed("disk-full", refusal.to_string()).hint(NO_INODES)),
             _ => Ok(()),
         }?;
-        let started = Session::start(&self.folder, self.role).await;
+        let started = Session::start(&self.control, self.role).await;
         started.map_err(Failure::from)
     }
 
     /// Ends the host.
-    pub fn leave(&mut self) {
+    pub async fn leave(&mut self) {
         if let Some(session) = self.session.take() {
-            session.leave();
+            session.leave().await;
         }
     }
 }
 
-impl Drop for SnapshotReader {
-    fn drop(&mut self) {
-        self.leave();
-    }
-}
-
 impl ArraySnapshot {
+    /// The name that a volume or file system of this number had, if it was deleted lately.
+    pub fn removed(&self, kind: EventKind, id: u64) -> Option<String> {
+        removed(self.events.iter().flatten(), kind, id)
+    }
+
     /// The monitor's report on a device.
     pub fn member_state(&self, id: DeviceId) -> Option<&DeviceReport> {
         self.monitor.as_ref()?.report.devices.iter().find(|device| device.id == id.0)

@@ -7,7 +7,7 @@ use crate::copies::{self, FolderCopy};
 use crate::device_file::{DeviceFile, UNASSIGNED};
 use crate::failure::{EXCHANGED, Failure};
 use braid_base::{ArrayId, DeviceId, DiskId, Epoch, FenceTable, Generation, MemberState};
-use braid_control::{ArrayDescription, ArrayFolder, DeviceEntry, Moment, require_kinds, shell_word};
+use braid_control::{ArrayDescription, DeviceEntry, LocalFolder, MonitorEntry, require_kinds, shell_word};
 use braid_control_protocol::{VolumeRecord, VolumeState};
 use braid_layout::VolumeDescription;
 use braid_membership::MonitorError;
@@ -70,7 +70,7 @@ pub struct Plan {
 }
 
 /// Reads the disks of all devices of the array concurrently.
-pub fn read_devices(folder: &ArrayFolder, description: &ArrayDescription) -> Vec<DeviceFacts> {
+pub fn read_devices(folder: &LocalFolder, description: &ArrayDescription) -> Vec<DeviceFacts> {
     std::thread::scope(|scope| {
         let read = |entry: &DeviceEntry| {
             let (id, path, array) = (DeviceId(entry.id), entry.path(folder.dir()), description.array);
@@ -111,7 +111,7 @@ pub enum StateFile {
 
 /// Checks the monitor's state. Devices that can't be read are ignored.
 pub fn look_at_state(
-    folder: &ArrayFolder,
+    folder: &LocalFolder,
     description: &ArrayDescription,
     devices: &[DeviceFacts],
 ) -> Result<StateFile, Failure> {
@@ -168,7 +168,7 @@ fn fenced_ahead(fence: &FenceTable, last: Option<u32>) -> Option<Generation> {
 }
 
 /// Refuses to start an array whose monitor could not serve, or whose monitor's state is not current.
-fn require_state(folder: &ArrayFolder, description: &ArrayDescription) -> Result<(), Failure> {
+fn require_state(folder: &LocalFolder, description: &ArrayDescription) -> Result<(), Failure> {
     match look_at_state(folder, description, &read_devices(folder, description))? {
         StateFile::Good(_) | StateFile::New => Ok(()),
         StateFile::Bad(failure) => Err(failure),
@@ -176,14 +176,14 @@ fn require_state(folder: &ArrayFolder, description: &ArrayDescription) -> Result
 }
 
 /// Why the array in a folder can't be started: what `braid up` looks at before it starts anything. Changes nothing.
-pub fn obstacles(folder: &ArrayFolder, description: &ArrayDescription) -> Vec<Failure> {
+pub fn obstacles(folder: &LocalFolder, description: &ArrayDescription) -> Vec<Failure> {
     if let Err(error) = require_kinds(folder) {
         return vec![error.into()];
     }
     let looks = [
         copies::require_newest(folder, description),
         require_state(folder, description),
-        folder.leases().last_generation().map(drop).map_err(Failure::from),
+        folder.require_generations().map_err(Failure::from),
     ];
     let mut failures: Vec<_> = looks.into_iter().filter_map(Result::err).collect();
     failures.dedup();
@@ -191,16 +191,16 @@ pub fn obstacles(folder: &ArrayFolder, description: &ArrayDescription) -> Vec<Fa
 }
 
 /// The hint for a monitor's state that must not be used.
-pub fn advice(folder: &ArrayFolder) -> String {
+pub fn advice(folder: &LocalFolder) -> String {
     format!(
         "recreate it from the devices with `braid monitor recover --array {}`; --dry-run shows the result without changing anything",
         shell_word(folder.dir())
     )
 }
 
-/// Computes the monitor's new state. With `anyway`, even if the state is current.
+/// Computes the monitor's new state; `shown` is its last report. With `anyway`, even if the state is current.
 pub fn plan(
-    folder: &ArrayFolder,
+    (folder, shown): (&LocalFolder, Option<&MonitorEntry>),
     description: &ArrayDescription,
     devices: Vec<DeviceFacts>,
     copies: &[FolderCopy],
@@ -239,7 +239,7 @@ pub fn plan(
         array: description.array,
         devices: description.devices.iter().map(|entry| (DeviceId(entry.id), entry.disk)).collect(),
         heard: devices.iter().filter_map(DeviceFacts::testimony).collect(),
-        lived_by: lived_by(folder, description, copies)?,
+        lived_by: lived_by(folder, shown, description, copies)?,
         without,
         hosts_below: Generation(last_generation.saturating_add(1)),
     };
@@ -254,7 +254,7 @@ pub fn read_copies(devices: &[DeviceFacts]) -> Vec<FolderCopy> {
 
 /// The description of an array whose folder has none: from the newest copy in these devices' files, with the files' current
 /// paths.
-pub fn description_from(folder: &ArrayFolder, files: &[PathBuf]) -> Result<ArrayDescription, Failure> {
+pub fn description_from(folder: &LocalFolder, files: &[PathBuf]) -> Result<ArrayDescription, Failure> {
     let mut sources = Vec::new();
     for file in files {
         sources.push((std::path::absolute(file)?, copies::read(file)?));
@@ -345,15 +345,16 @@ fn difference(description: &ArrayDescription, device: DeviceId, view: &JournalVi
 /// The epochs once reported by devices, as far as known: older states of the monitor, its last report, and copies on devices contain only
 /// epochs that were reported.
 fn lived_by(
-    folder: &ArrayFolder,
+    folder: &LocalFolder,
+    shown: Option<&MonitorEntry>,
     description: &ArrayDescription,
     copies: &[FolderCopy],
 ) -> Result<BTreeMap<DeviceId, Epoch>, Failure> {
     let mut lived_by: BTreeMap<DeviceId, Epoch> = BTreeMap::new();
     let older = folder.monitor_state()?.and_then(|bytes| RecordSummary::read(&bytes).ok());
     let older = older.filter(|summary| summary.array == description.array).into_iter().flat_map(|older| older.lived_by);
-    let shown = folder.monitor(&Moment::now())?.into_iter().flat_map(|entry| entry.report.devices);
-    let shown = shown.filter_map(|report| Some((report.id, report.lives_by?, report.disk)));
+    let shown = shown.into_iter().flat_map(|entry| &entry.report.devices);
+    let shown = shown.filter_map(|report| Some((report.id, report.lives_by?, report.disk.clone())));
     let copied = copies.iter().flat_map(|copy| &copy.lived_by);
     let copied = copied.map(|(device, (epoch, disk))| (*device, *epoch, disk.clone()));
     // Reports of other disks than the connected ones say nothing.
@@ -370,7 +371,7 @@ fn lived_by(
 }
 
 /// The failure if there is no plan, with what the operator can do.
-fn explain(refused: &RecoveryRefused, devices: &[DeviceFacts], folder: &ArrayFolder) -> Failure {
+fn explain(refused: &RecoveryRefused, devices: &[DeviceFacts], folder: &LocalFolder) -> Failure {
     let message = refused.to_string();
     let command = format!("braid monitor recover --array {}", folder.dir().display());
     match refused {

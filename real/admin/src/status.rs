@@ -219,7 +219,7 @@ impl Status {
         let diagnosis = Diagnosis::of(look);
         Status {
             schema: 2,
-            dir: look.folder.absolute(),
+            dir: look.control.local().absolute(),
             array: look.description.array.to_string(),
             up: running.is_some(),
             ready: running.is_some_and(|running| running.ready),
@@ -255,7 +255,7 @@ impl MonitorStatus {
         let entry = look.monitor.as_ref();
         MonitorStatus {
             health: look.monitor_health(),
-            address: entry.map(|monitor| addressing::absolute(&look.folder, &monitor.report.address)),
+            address: entry.map(|monitor| addressing::absolute(look.control.local(), &monitor.report.address)),
             pid: entry.map(|monitor| monitor.process.pid),
             restarts: running.map(|running| running.restarts),
             counters: entry.map(|monitor| monitor.report.counters.clone()),
@@ -275,9 +275,9 @@ impl DeviceStatus {
             address: running
                 .map(|running| &running.address)
                 .or(entry.address.as_ref())
-                .map(|address| addressing::absolute(&look.folder, address)),
+                .map(|address| addressing::absolute(look.control.local(), address)),
             pid: running.and_then(|running| running.pid),
-            file: entry.path(&look.folder.absolute()),
+            file: entry.path(&look.control.local().absolute()),
             size_bytes: entry.size,
             free_bytes: look.states.get(&id).and_then(|state| free_bytes(&state.counters)),
             state: look.device_health(id).words(),
@@ -333,11 +333,9 @@ impl VolumeStatus {
         VolumeStatus {
             name: volume.name.clone(),
             size_bytes: volume.bytes,
-            nbd_unix: look
-                .running
-                .as_ref()
-                .filter(|running| is_for_nbd && running.nbd.is_some())
-                .and_then(|_| Some(braid_nbd::uri(&addressing::served_nbd_socket(&look.folder)?, &volume.name))),
+            nbd_unix: look.running.as_ref().filter(|running| is_for_nbd && running.nbd.is_some()).and_then(|_| {
+                Some(braid_nbd::uri(&addressing::served_nbd_socket(look.control.local())?, &volume.name))
+            }),
             nbd: look.running.as_ref().filter(|_| is_for_nbd).and_then(|running| nbd_uri(running, &volume.name)),
             layout: volume.layout.clone(),
             unit_bytes: volume.unit,
@@ -401,7 +399,7 @@ pub(crate) fn lock_servers(look: &ArraySnapshot) -> Vec<LockServerStatus> {
             id: id.0,
             address: address
                 .or_else(|| running.map(|running| running.address.clone()))
-                .map(|address| addressing::absolute(&look.folder, &address)),
+                .map(|address| addressing::absolute(look.control.local(), &address)),
             pid: lease.map(|lease| lease.process.pid),
             state,
             restarts: running.map(|running| running.restarts),

@@ -12,7 +12,7 @@ pub(crate) mod store;
 use crate::failure::Failure;
 use crate::volumes;
 use braid_base::{Generation, LockServerId, VolumeId};
-use braid_control::{ArrayFolder, Change as EntryChange, HostEntry, Moment, VolumeEntry, VolumeState, serving};
+use braid_control::{Change as EntryChange, ControlPlane, HostEntry, Moment, VolumeEntry, VolumeState, serving};
 use braid_control_protocol::{
     Administrator, Answer, Change, Creation, Deletion, Done, Effect, Error, Input, Operation, Question, Stage, Tag,
     Timing,
@@ -67,9 +67,9 @@ pub(crate) async fn perform(
     progress: impl Fn(&str),
 ) -> Result<(), Failure> {
     settle_all(session).await?;
-    let entry = volumes::find(&session.folder().describe()?, name)?.clone();
+    let entry = volumes::find(&session.control().describe().await?, name)?.clone();
     let questions = Questions {
-        folder: session.folder().clone(),
+        control: session.control().clone(),
         client: Some(session.client().clone()),
         subject: Subject::Volume(VolumeId(entry.id), None),
         what,
@@ -77,7 +77,7 @@ pub(crate) async fn perform(
     };
     let Ended { result, reasons, is_committed } = run(operation.into(), &questions, worker, progress).await;
     let Err(error) = result else { return Ok(()) };
-    let failure = explain(session.folder(), name, error, reasons)?;
+    let failure = explain(session.control(), name, error, reasons).await?;
     if !is_committed {
         return Err(failure);
     }
@@ -98,21 +98,21 @@ pub fn needs_lock_server(entry: &VolumeEntry) -> bool {
 }
 
 /// Waits until every lock server of the array serves.
-pub async fn await_lock_servers(folder: &ArrayFolder) -> Result<(), Failure> {
+pub async fn await_lock_servers(control: &ControlPlane) -> Result<(), Failure> {
     let begun = Instant::now();
     loop {
-        match lock_servers_serve(folder)? {
+        match lock_servers_serve(control).await? {
             Err(missing) if begun.elapsed() > LOCK_SERVER_WAIT => return Err(missing),
-            Err(_) => tokio::time::sleep(LOOK_PAUSE).await,
+            Err(_) => control.changed(LOOK_PAUSE).await,
             Ok(()) => return Ok(()),
         }
     }
 }
 
 /// Whether every lock server of the array serves; if not, the failure of an operation that needs them.
-fn lock_servers_serve(folder: &ArrayFolder) -> Result<Result<(), Failure>, Failure> {
-    let description = folder.describe()?;
-    let hosts = folder.leases().hosts(&Moment::now(), description.leases().lease())?;
+async fn lock_servers_serve(control: &ControlPlane) -> Result<Result<(), Failure>, Failure> {
+    let description = control.describe().await?;
+    let hosts = control.leases().hosts(&Moment::now(), description.leases().lease()).await?;
     let served: Vec<LockServerId> = serving(&hosts).filter_map(served_by).collect();
     let Some(unavailable) = description.lock_servers().find(|server| !served.contains(server)) else {
         return Ok(Ok(()));
@@ -123,25 +123,25 @@ fn lock_servers_serve(folder: &ArrayFolder) -> Result<Result<(), Failure>, Failu
 }
 
 /// Runs until dropped, with the host `own`: completes or reverts changes begun by hosts that have died.
-pub async fn keep_settled(folder: ArrayFolder, client: HostClient, own: Generation) {
+pub async fn keep_settled(control: ControlPlane, client: HostClient, own: Generation) {
     let judge = Judge::begin();
     loop {
-        if let Err(failure) = settle(&folder, &client, own, &judge).await {
+        if let Err(failure) = settle(&control, &client, own, &judge).await {
             tracing::warn!("can't complete a change of a volume; trying again: {failure}");
         }
-        tokio::time::sleep(HEARTBEAT).await;
+        control.changed(HEARTBEAT).await;
     }
 }
 
 async fn settle_all(session: &Session) -> Result<(), Failure> {
-    settle(session.folder(), session.client(), session.generation(), &Judge::begin()).await
+    settle(session.control(), session.client(), session.generation(), &Judge::begin()).await
 }
 
 /// The volume of this name, after a change of it that was interrupted has been completed or reverted. Errors: `volume-reordering` (the host
 /// that changes it has a lease).
 pub async fn settled(session: &Session, name: &str) -> Result<VolumeEntry, Failure> {
     settle_all(session).await?;
-    let entry = volumes::find(&session.folder().describe()?, name)?.clone();
+    let entry = volumes::find(&session.control().describe().await?, name)?.clone();
     match entry.state {
         VolumeState::Draining { by, .. } | VolumeState::Reordering { by, .. } => Err(held(name, Generation(by))),
         _ => Ok(entry),
@@ -150,8 +150,8 @@ pub async fn settled(session: &Session, name: &str) -> Result<VolumeEntry, Failu
 
 /// Completes or reverts the changes begun by hosts that have died, and those that this host has taken over and could not complete; then
 /// completes creations and deletions, for which no request waits.
-async fn settle(folder: &ArrayFolder, client: &HostClient, own: Generation, judge: &Judge) -> Result<(), Failure> {
-    let description = folder.describe()?;
+async fn settle(control: &ControlPlane, client: &HostClient, own: Generation, judge: &Judge) -> Result<(), Failure> {
+    let description = control.describe().await?;
     judge.look(description.leases().lease());
     let (on_hold, others): (Vec<_>, Vec<_>) =
         description.volumes.into_iter().partition(|entry| entry.state.is_on_hold());
@@ -167,7 +167,7 @@ async fn settle(folder: &ArrayFolder, client: &HostClient, own: Generation, judg
             VolumeState::Deleting => (Deletion::continuing(own, timing).into(), "the deletion"),
         };
         let questions = Questions {
-            folder: folder.clone(),
+            control: control.clone(),
             client: Some(client.clone()),
             subject: Subject::Volume(VolumeId(entry.id), None),
             what: format!("{what} of volume '{}' can't be completed", entry.name),
@@ -177,7 +177,7 @@ async fn settle(folder: &ArrayFolder, client: &HostClient, own: Generation, judg
         match result {
             // Another host has taken it over, or completed it.
             Ok(_) | Err(Error::Lost) => {}
-            Err(error) => return Err(explain(folder, &entry.name, error, reasons)?),
+            Err(error) => return Err(explain(control, &entry.name, error, reasons).await?),
         }
     }
     Ok(())
@@ -269,8 +269,8 @@ fn name_of(stage: Stage) -> &'static str {
 }
 
 /// The failure of an operation whose change was not made.
-pub(crate) fn explain(
-    folder: &ArrayFolder,
+pub(crate) async fn explain(
+    control: &ControlPlane,
     name: &str,
     error: Error,
     mut reasons: BTreeMap<Tag, Failure>,
@@ -282,7 +282,7 @@ pub(crate) fn explain(
         Failure::failed(CHANGING, message).hint("`braid volume info` shows its state")
     };
     Ok(match error {
-        Error::NotUsable => match volumes::find(&folder.describe()?, name) {
+        Error::NotUsable => match volumes::find(&control.describe().await?, name) {
             Err(failure) => failure.into(),
             Ok(_) => lost(),
         },
@@ -305,7 +305,7 @@ pub(crate) fn explain(
         }
         Error::MonitorSilent => volumes::monitor_silent(Timing::default().monitor),
         Error::NotDrained(hosts) => {
-            let known = folder.leases().hosts(&Moment::now(), folder.describe()?.leases().lease())?;
+            let known = control.leases().hosts(&Moment::now(), control.describe().await?.leases().lease()).await?;
             let name_of = |host: &Generation| match known.iter().find(|known| known.generation == *host) {
                 Some(HostEntry { role, process, .. }) => format!("host {host} ({role}, {process})"),
                 None => format!("host {host}"),

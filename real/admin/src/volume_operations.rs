@@ -70,7 +70,7 @@ impl Array {
     /// creation fails, nothing of it remains. Errors: `volume-exists`, `device-full`, `volume-degraded` (a device is not in), `not-up`, and
     /// `bad-name`, `bad-size`, `bad-layout` for invalid parameters.
     pub async fn create_volume(&self, new: &NewVolume) -> Result<VolumeEntry, Failure> {
-        let description = self.folder().describe()?;
+        let description = self.control().describe().await?;
         creation::check_name(&new.name)?;
         let is_reserved =
             |entry: &&FileSystemEntry| entry.volumes().contains(&new.name) && description.volume(&new.name).is_none();
@@ -103,8 +103,8 @@ impl Array {
         let devices = volumes::chosen_domains(&description, plan.devices.as_deref())?;
         let devices: Vec<DeviceId> = devices.into_iter().map(|(device, _)| DeviceId(device)).collect();
         creation::layout(plan.scheme, devices.len(), plan.unit)?;
-        require_up(self.folder())?;
-        volumes::require_in(self.folder(), &devices, "a volume can't be created")?;
+        require_up(self.control()).await?;
+        volumes::require_in(self.control(), &devices, "a volume can't be created").await?;
         self.with_host("volume create", async |session| {
             let mut outcome = volumes::create(session, &plan).await;
             if let Err(failure) = &mut outcome
@@ -123,40 +123,42 @@ impl Array {
     }
 
     /// The URI of a volume on the NBD server of `braid up`; none if the array is not up.
-    pub fn nbd_uri(&self, name: &str) -> Result<Option<String>, Failure> {
-        Ok(self.folder().running()?.and_then(|running| nbd_uri(&running, name)))
+    pub async fn nbd_uri(&self, name: &str) -> Result<Option<String>, Failure> {
+        Ok(self.control().running().await?.and_then(|running| nbd_uri(&running, name)))
     }
 
     /// Fails if a volume can't be deleted now: it must exist, the array must be up, and all of the volume's devices must be in.
-    pub fn check_deletable(&self, name: &str) -> Result<(), Failure> {
-        let description = self.folder().describe()?;
+    pub async fn check_deletable(&self, name: &str) -> Result<(), Failure> {
+        let description = self.control().describe().await?;
         let volume = match description.volume(name) {
             Some(entry) if description.file_system_of(entry).is_none() => volumes::describe(entry)?,
             _ => volumes::describe(braid_description::find_for_programs(&description, name)?)?,
         };
-        require_up(self.folder())?;
-        volumes::require_in(self.folder(), &volume.devices, &format!("volume '{name}' can't be deleted"))
+        require_up(self.control()).await?;
+        volumes::require_in(self.control(), &volume.devices, &format!("volume '{name}' can't be deleted")).await
     }
 
     /// Deletes a volume with its content. Clients that have it open get errors from then on.
     pub async fn delete_volume(&self, name: &str) -> Result<(), Failure> {
-        self.check_deletable(name)?;
+        self.check_deletable(name).await?;
         self.with_host("volume delete", async |session| volumes::delete(session, name).await).await
     }
 
     /// Sets what requests for a volume do while devices are missing that they need, for connections that are opened afterwards. Returns the
     /// setting before. The array need not be up. Errors: `no-such-volume`, `is-an-attribute-volume`, `volume-reordering`.
-    pub fn set_unavailable(&self, name: &str, to: WhenUnavailable) -> Result<WhenUnavailable, Failure> {
-        if braid_description::find_for_programs(&self.folder().describe()?, name)?.attribute_volume {
+    pub async fn set_unavailable(&self, name: &str, to: WhenUnavailable) -> Result<WhenUnavailable, Failure> {
+        if braid_description::find_for_programs(&self.control().describe().await?, name)?.attribute_volume {
             let message = format!("{name} is an attribute volume: each request has a time-out of its own");
             return Err(Failure::usage("is-an-attribute-volume", message));
         }
-        self.folder().update(|description| {
-            let entry = volumes::changeable(description, name)?;
-            let before = entry.unavailable();
-            entry.unavailable = Some(to).filter(|to| *to != WhenUnavailable::DEFAULT);
-            Ok(before)
-        })
+        self.control()
+            .update(|description| {
+                let entry = volumes::changeable(description, name)?;
+                let before = entry.unavailable();
+                entry.unavailable = Some(to).filter(|to| *to != WhenUnavailable::DEFAULT);
+                Ok(before)
+            })
+            .await
     }
 
     /// Changes a volume's ordering while hosts use it; they pause for about a second. `progress` is called with each step, in words. If
@@ -168,7 +170,7 @@ impl Array {
         progress: impl Fn(&str),
     ) -> Result<OrderingChange, Failure> {
         // A file system relies on the ordering of its volumes.
-        let before = braid_description::find_for_programs(&self.folder().describe()?, name)?.ordering.clone();
+        let before = braid_description::find_for_programs(&self.control().describe().await?, name)?.ordering.clone();
         let change = async |session: &braid_session::Session| volume_hold::change(session, name, to, progress).await;
         let changed = self.with_host("volume set-ordering", change).await?;
         Ok(OrderingChange { before, changed })

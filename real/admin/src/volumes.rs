@@ -8,7 +8,7 @@ use crate::shards::ShardChoice;
 use crate::volume_hold::{self, Ended, Judge, Questions, Subject};
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, VolumeId};
-use braid_control::{ArrayDescription, ArrayFolder, FileSystemState, Moment, ReportedState, VolumeEntry, VolumeState};
+use braid_control::{ArrayDescription, ControlPlane, FileSystemState, ReportedState, VolumeEntry, VolumeState};
 use braid_control_protocol::{Creation, Deletion, Error, Operation, Timing};
 use braid_layout::{Atomicity, RaidLevel, SitePolicy, VolumeDescription, ring_of};
 use braid_machine::{ArrayRequest, HostSuccess};
@@ -80,9 +80,9 @@ impl Plan {
 
 /// Fails if one of the devices that an operation needs is not in, by the monitor's report: before anything is begun. The protocol asks the
 /// monitor itself.
-pub fn require_in(folder: &ArrayFolder, devices: &[DeviceId], what: &str) -> Result<(), Failure> {
+pub async fn require_in(control: &ControlPlane, devices: &[DeviceId], what: &str) -> Result<(), Failure> {
     // Without a monitor devices have no leases; the operation will fail.
-    let Some(monitor) = folder.monitor(&Moment::now())? else { return Ok(()) };
+    let Some(monitor) = control.monitor().await? else { return Ok(()) };
     let there = monitor.report.devices.iter().filter(|device| devices.contains(&DeviceId(device.id)));
     let missing = there.filter(|device| device.member_state != ReportedState::In);
     let missing: Vec<String> =
@@ -102,7 +102,7 @@ pub async fn create(session: &Session, plan: &Plan) -> Result<VolumeEntry, Failu
     creation::check_multiple("--size", plan.bytes)?;
     for _ in 0..NUMBERS_TRIED {
         let unused = unused_number(session).await?;
-        let entry = planned(&session.folder().describe()?, plan, unused)?;
+        let entry = planned(&session.control().describe().await?, plan, unused)?;
         let what = "a volume can't be created".to_string();
         let questions = questions(session, &entry, what);
         let creation = Creation::of(session.generation(), describe(&entry)?, Timing::default());
@@ -117,19 +117,19 @@ pub async fn create(session: &Session, plan: &Plan) -> Result<VolumeEntry, Failu
                 Err(Failure::failed("volume-gone", message).hint("create it again"))
             }
             Err(error) => {
-                let failure = volume_hold::explain(session.folder(), &plan.name, error, reasons)?;
+                let failure = volume_hold::explain(session.control(), &plan.name, error, reasons).await?;
                 let is_plain = [EXISTS, DEGRADED].contains(&failure.code.as_str());
                 Err(if is_plain { failure } else { failure.of(format!("volume {}", plan.name)) })
             }
         };
     }
-    volume_hold::explain(session.folder(), &plan.name, Error::NumberUsed, BTreeMap::new()).and_then(Err)
+    volume_hold::explain(session.control(), &plan.name, Error::NumberUsed, BTreeMap::new()).await.and_then(Err)
 }
 
 /// The questions of an operation on a volume that this session performs. `what` can't be done while a device is not in.
 fn questions(session: &Session, entry: &VolumeEntry, what: String) -> Questions {
     Questions {
-        folder: session.folder().clone(),
+        control: session.control().clone(),
         client: Some(session.client().clone()),
         subject: Subject::Volume(VolumeId(entry.id), Some(Box::new(entry.clone()))),
         what,
@@ -139,7 +139,7 @@ fn questions(session: &Session, entry: &VolumeEntry, what: String) -> Questions 
 
 /// Creates the initial volumes of the array, and its initial file system, at its first start.
 pub async fn create_initial(session: &Session) -> Result<(), Failure> {
-    let description = session.folder().describe()?;
+    let description = session.control().describe().await?;
     if description.populated {
         return Ok(());
     }
@@ -179,10 +179,13 @@ pub async fn create_initial(session: &Session) -> Result<(), Failure> {
         let new = NewFileSystem { name: name.clone(), bytes: None, scheme: None, shards: ShardChoice::default() };
         file_systems::create(session, &new).await?;
     }
-    session.folder().update(|description| {
-        description.populated = true;
-        Ok(())
-    })
+    session
+        .control()
+        .update(|description| {
+            description.populated = true;
+            Ok(())
+        })
+        .await
 }
 
 /// Creates a volume. While the array starts, a busy machine may delay the first leases of devices: they are waited for.
@@ -202,7 +205,7 @@ async fn create_when_in(session: &Session, plan: &Plan) -> Result<VolumeEntry, F
 /// interrupted later, is completed by [`crate::volume_hold::keep_settled`].
 pub async fn settle(session: &Session) -> Result<(), Failure> {
     let (own, timing) = (session.generation(), Timing::default());
-    for entry in session.folder().describe()?.volumes {
+    for entry in session.control().describe().await?.volumes {
         let (operation, what): (Operation, _) = match entry.state {
             VolumeState::Ready | VolumeState::Draining { .. } | VolumeState::Reordering { .. } => continue,
             VolumeState::Deleting => (Deletion::continuing(own, timing).into(), "deleted"),
@@ -214,7 +217,7 @@ pub async fn settle(session: &Session) -> Result<(), Failure> {
         match result {
             // Another host is at work on it.
             Ok(_) | Err(Error::Lost) => {}
-            Err(error) => return Err(volume_hold::explain(session.folder(), &entry.name, error, reasons)?),
+            Err(error) => return Err(volume_hold::explain(session.control(), &entry.name, error, reasons).await?),
         }
     }
     Ok(())
@@ -222,7 +225,7 @@ pub async fn settle(session: &Session) -> Result<(), Failure> {
 
 /// Deletes a volume with its content.
 pub async fn delete(session: &Session, name: &str) -> Result<(), Failure> {
-    let description = session.folder().describe()?;
+    let description = session.control().describe().await?;
     let entry = match description.volume(name) {
         Some(entry) => entry.clone(),
         // The error lists the volumes.
@@ -241,7 +244,7 @@ pub(crate) async fn delete_this(session: &Session, entry: &VolumeEntry) -> Resul
     if error == Error::NotUsable {
         return Err(Failure::unreachable("no-such-volume", format!("volume '{name}' was deleted meanwhile")));
     }
-    let failure = volume_hold::explain(session.folder(), name, error, reasons)?;
+    let failure = volume_hold::explain(session.control(), name, error, reasons).await?;
     if !is_committed && failure.code == DEGRADED {
         return Err(failure);
     }
@@ -267,7 +270,7 @@ pub(crate) fn chosen_domains(
 
 /// The usable bytes that another volume of this plan can have.
 pub async fn free(session: &Session, plan: &Plan) -> Result<u64, Failure> {
-    let devices = chosen_domains(&session.folder().describe()?, plan.devices.as_deref())?;
+    let devices = chosen_domains(&session.control().describe().await?, plan.devices.as_deref())?;
     let layout = creation::layout(plan.scheme, devices.len(), plan.unit)?;
     let mut least = u64::MAX;
     for (device, _) in devices {
@@ -279,7 +282,7 @@ pub async fn free(session: &Session, plan: &Plan) -> Result<u64, Failure> {
 /// The number of blocks that another object can have on every device of the array.
 pub async fn room(session: &Session) -> Result<u64, Failure> {
     let mut least = u64::MAX;
-    for device in session.folder().describe()?.ready_devices() {
+    for device in session.control().describe().await?.ready_devices() {
         least = least.min(room_on(session, DeviceId(device.id)).await?);
     }
     Ok(least)
@@ -318,7 +321,7 @@ pub(crate) async fn lacking(
 /// because devices consider an existing object to be the result of an earlier attempt.
 async fn unused_number(session: &Session) -> Result<u64, Failure> {
     let mut highest = 0;
-    for device in session.folder().describe()?.ready_devices() {
+    for device in session.control().describe().await?.ready_devices() {
         let list = ArrayRequest::Manage { device: DeviceId(device.id), task: Task::ListObjects };
         let HostSuccess::Managed(Managed::Objects(objects)) = session.client().call(list).await? else {
             return Err(Failure::failed("internal", "a device gave an unexpected answer"));

@@ -281,8 +281,14 @@ impl Builder<'_> {
 impl Array {
     /// What each device does in a write of `length` bytes at `offset`, with the volume's parity site or another one. Errors:
     /// `no-such-volume`, `bad-offset`, `bad-length`, `too-large`, `is-an-attribute-volume`, `volume-moving`, `volume-unavailable`.
-    pub fn map_write(&self, name: &str, offset: u64, length: u64, site: Option<MapSite>) -> Result<WriteMap, Failure> {
-        let description = self.folder().describe()?;
+    pub async fn map_write(
+        &self,
+        name: &str,
+        offset: u64,
+        length: u64,
+        site: Option<MapSite>,
+    ) -> Result<WriteMap, Failure> {
+        let description = self.control().describe().await?;
         let entry = volumes::find(&description, name)?;
         let volume = volumes::describe(entry)?;
         if entry.attribute_volume {
@@ -297,7 +303,8 @@ impl Array {
         }
         check_range(name, &volume, offset, length)?;
         let states: BTreeMap<u16, Option<ReportedState>> = self
-            .devices()?
+            .devices()
+            .await?
             .devices
             .into_iter()
             .map(|device| (device.entry.id, device.report.map(|report| report.member_state)))

@@ -44,8 +44,8 @@ pub struct ScratchArguments {
 
 impl ScratchArguments {
     /// The array to measure: an existing one, or one with so many devices, if that matters.
-    pub fn place(&self, common: &Common, devices: Option<u16>) -> Result<BenchArray, Failure> {
-        place(common, &self.scratch, devices.filter(|_| !common.array_named), self.in_process)
+    pub async fn place(&self, common: &Common, devices: Option<u16>) -> Result<BenchArray, Failure> {
+        place(common, &self.scratch, devices.filter(|_| !common.array_named), self.in_process).await
     }
 }
 
@@ -88,8 +88,8 @@ pub struct Span {
 
 impl ArrayArguments {
     /// The array to measure, and the layout of its volumes.
-    pub fn place(&self, common: &Common) -> Result<BenchArray, Failure> {
-        let place = place(common, &self.scratch, self.devices, self.in_process)?;
+    pub async fn place(&self, common: &Common) -> Result<BenchArray, Failure> {
+        let place = place(common, &self.scratch, self.devices, self.in_process).await?;
         Ok(BenchArray { layout: self.layout.unwrap_or(place.layout), unit: self.unit.unwrap_or(place.unit), ..place })
     }
 }
@@ -114,7 +114,7 @@ impl RunArguments {
 }
 
 /// The array to measure, and the defaults of its volumes.
-fn place(
+async fn place(
     common: &Common,
     scratch: &Option<PathBuf>,
     devices: Option<u16>,
@@ -128,14 +128,14 @@ fn place(
                 format!("{option} applies to scratch arrays, not to an existing array"),
             ));
         }
-        let folder = common.folder();
-        let description = folder.describe()?;
-        let running = folder.running()?.filter(|running| running.ready);
-        let running = running.ok_or_else(|| Failure::not_up(&folder).hint("start it with `braid up`"))?;
+        let control = common.control();
+        let description = control.describe().await?;
+        let running = control.running().await?.filter(|running| running.ready);
+        let running = running.ok_or_else(|| Failure::not_up(&control).hint("start it with `braid up`"))?;
         let in_process = running.devices.iter().any(|device| device.pid == Some(running.supervisor));
         let array = ArraySettings { binary: None, devices: description.devices.len() as u16, in_process };
         let layout = description.creation.layout.parse()?;
-        Ok(BenchArray { choice: ArrayChoice::Given(folder), array, layout, unit: description.creation.unit })
+        Ok(BenchArray { choice: ArrayChoice::Given(control), array, layout, unit: description.creation.unit })
     } else {
         let dir = scratch.clone().unwrap_or_else(|| ".".into()).join(format!("braid-bench-{}", std::process::id()));
         if dir.exists() {

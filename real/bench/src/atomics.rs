@@ -98,7 +98,7 @@ struct Run {
 
 /// Measures, reports, and removes what was created.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let BenchArray { choice, array, .. } = arguments.scratch.place(common, Some(1))?;
+    let BenchArray { choice, array, .. } = arguments.scratch.place(common, Some(1)).await?;
     let mut runs = Vec::new();
     let measure = async |test_bed: &mut TestBed| measure_all(test_bed, &array, &arguments, &mut runs).await;
     let outcome = crate::on_test_bed(choice, 0, measure).await;
@@ -112,7 +112,7 @@ async fn measure_all(
     runs: &mut Vec<Run>,
 ) -> Result<(), Failure> {
     test_bed.bring_up(array, 0).await?;
-    let session = Session::start(test_bed.folder(), "bench").await?;
+    let session = Session::start(test_bed.control(), "bench").await?;
     let outcome = measure_by(session.client(), arguments, runs).await;
     session.end().await;
     outcome

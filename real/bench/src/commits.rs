@@ -83,7 +83,7 @@ struct Measured {
 
 /// Measures, reports, and removes what was created.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let place = arguments.scratch.place(common, None)?;
+    let place = arguments.scratch.place(common, None).await?;
     let of_side = |side: &Side| Measured { side: *side, rates: Vec::new(), cpu_micros: Vec::new() };
     let mut measured: Vec<Measured> = arguments.sides.iter().map(of_side).collect();
     let measure = async |test_bed: &mut TestBed| measure_all(test_bed, &place, &arguments, &mut measured).await;
@@ -111,7 +111,7 @@ async fn measure_all(
         }
         let options = ["--servers", &servers, "--placement", "spread", "--grouping", grouping.name()];
         let name = test_bed.make_file_system(place.layout, bytes, &options).await?;
-        let files = Files::mount(ArrayOptions::at(test_bed.folder().dir()).name("bench"), &name).await?;
+        let files = Files::mount(ArrayOptions::at(test_bed.control().place()).name("bench"), &name).await?;
         let directories = make_directories(&files, arguments.servers).await?;
         places.push(Place { grouping, name, files, directories });
     }

@@ -92,7 +92,7 @@ enum Target {
 
 /// Measures, reports, and removes what was created.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let BenchArray { choice, array, layout, unit } = arguments.scratch.place(common, None)?;
+    let BenchArray { choice, array, layout, unit } = arguments.scratch.place(common, None).await?;
     let (mut names, mut bytes) = (None, Vec::new());
     let outcome = crate::on_test_bed(choice, 0, async |test_bed: &mut TestBed| {
         measure_all(test_bed, (array, layout, unit), &arguments, (&mut names, &mut bytes)).await
@@ -114,7 +114,7 @@ async fn measure_all(
     let space = (2 * whole + SPARE + arguments.names * SPARE_OF_NAME).next_multiple_of(BLOCK);
     test_bed.bring_up(&array, space + whole + SPARE).await?;
     let name = test_bed.make_file_system(layout, space, &[]).await?;
-    let options = ArrayOptions::at(test_bed.folder().dir()).name("bench");
+    let options = ArrayOptions::at(test_bed.control().place()).name("bench");
     let files = Files::mount(options.clone(), &name).await?;
     if arguments.names > 0 {
         *names = Some(measure_names(&files, arguments).await?);

@@ -157,7 +157,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         Some(Command::Commits(arguments)) => return commits::run(arguments, common).await,
         None => {}
     }
-    let (place, base) = arguments.base(common)?;
+    let (place, base) = arguments.base(common).await?;
     let series = arguments.series(&base, matches!(place, ArrayChoice::Given(_)))?;
     let seed = arguments.runs.seed();
     let mut report = arguments.report(series, seed);
@@ -218,8 +218,8 @@ fn announce(what: &str, runs: usize, each: Duration, more: &str) {
 
 impl Arguments {
     /// The array to measure, and the settings of side A except how requests reach the array.
-    fn base(&self, common: &Common) -> Result<(ArrayChoice, Settings), Failure> {
-        let BenchArray { choice, array, layout, unit } = self.array.place(common)?;
+    async fn base(&self, common: &Common) -> Result<(ArrayChoice, Settings), Failure> {
+        let BenchArray { choice, array, layout, unit } = self.array.place(common).await?;
         let settings = Settings {
             array,
             volume: VolumeSettings {

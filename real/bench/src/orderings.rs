@@ -92,7 +92,7 @@ struct Comparison {
 
 /// Measures, reports, and removes what was created.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let BenchArray { choice, array, layout, unit } = arguments.array.place(common)?;
+    let BenchArray { choice, array, layout, unit } = arguments.array.place(common).await?;
     let side = |ordering: Ordering| Settings {
         array: array.clone(),
         volume: VolumeSettings {

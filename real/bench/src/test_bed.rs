@@ -8,7 +8,7 @@ use super::load::{Target, nbd_failure};
 use super::settings::{ArraySettings, Settings, Through, VolumeSettings};
 use braid_admin::failure::Failure;
 use braid_admin::parent_process::THIS_PROGRAM;
-use braid_control::ArrayFolder;
+use braid_control::ControlPlane;
 use braid_layout::{RaidLevel, SitePolicy};
 use braid_nbd::Client;
 use braid_ordering::Atomicity;
@@ -57,13 +57,13 @@ pub enum ArrayChoice {
     /// In a folder that is created for them, and removed.
     Scratch(PathBuf),
     /// An existing array.
-    Given(ArrayFolder),
+    Given(ControlPlane),
 }
 
 struct Array {
     settings: ArraySettings,
     program: PathBuf,
-    folder: ArrayFolder,
+    control: ControlPlane,
     /// The process, if the bench has started the array.
     up: Option<(Child, BufReader<ChildStdout>)>,
     volumes: Vec<Volume>,
@@ -124,20 +124,20 @@ impl TestBed {
             Some(program) => program.clone(),
             None => THIS_PROGRAM.into(),
         };
-        let (folder, up) = match &self.place {
-            ArrayChoice::Given(folder) => (folder.clone(), None),
+        let (control, up) = match &self.place {
+            ArrayChoice::Given(control) => (control.clone(), None),
             ArrayChoice::Scratch(dir) => {
                 std::fs::create_dir_all(dir).map_err(|error| Failure::from(error).of(dir.display()))?;
-                let folder = ArrayFolder::at(&dir.join(format!("array-{}", self.arrays.len())));
-                let child = start(&program, side, folder.dir(), 2 * bytes + DEVICE_SPARE)?;
-                (folder, Some(child))
+                let control = ControlPlane::at(&dir.join(format!("array-{}", self.arrays.len())));
+                let child = start(&program, side, control.place(), 2 * bytes + DEVICE_SPARE)?;
+                (control, Some(child))
             }
         };
         // Recorded before the wait, so that it is removed in any case.
         self.arrays.push(Array {
             settings: side.clone(),
             program,
-            folder,
+            control,
             up,
             volumes: Vec::new(),
             file_systems: Vec::new(),
@@ -153,8 +153,8 @@ impl TestBed {
     }
 
     /// The folder of the first array.
-    pub fn folder(&self) -> &ArrayFolder {
-        &self.arrays.first().expect("one was brought up").folder
+    pub fn control(&self) -> &ControlPlane {
+        &self.arrays.first().expect("one was brought up").control
     }
 
     /// Creates a file system on the first array, with these further arguments, and returns its name.
@@ -251,8 +251,8 @@ impl TestBed {
                     Target::Nbd(Rc::new(Client::open(&address, &name).await.map_err(nbd_failure)?))
                 }
                 Through::Direct => {
-                    let folder = &self.arrays[site.array].folder;
-                    let session = Session::start(folder, "bench").await?;
+                    let control = &self.arrays[site.array].control;
+                    let session = Session::start(control, "bench").await?;
                     let client = session.client().clone();
                     let taken = session.take_in(&volume.name).await;
                     self.sessions.push(session);
@@ -337,7 +337,7 @@ impl Array {
     /// Runs a command of the array's `braid` on it. Returns its JSON output.
     async fn command(&self, arguments: &[&str]) -> Result<Value, Failure> {
         let mut command = Command::new(&self.program);
-        command.args(arguments).arg("--array").arg(self.folder.dir()).arg("--json").stdin(Stdio::null());
+        command.args(arguments).arg("--array").arg(self.control.place()).arg("--json").stdin(Stdio::null());
         // The bench handles Ctrl-C itself, and then ends its commands.
         command.process_group(0).kill_on_drop(true);
         let name = format!("{} {}", self.program.display(), arguments.join(" "));
@@ -374,13 +374,13 @@ impl Array {
             }
             return;
         };
-        end(child, &format!("the array in {}", self.folder.dir().display())).await;
+        end(child, &format!("the array in {}", self.control.place().display())).await;
     }
 
     /// Starts another host of the array that serves this volume, and returns its address.
     async fn start_host(&self, volume: &str) -> Result<(HostProcess, Address), Failure> {
         let mut command = Command::new(&self.program);
-        command.args(["nbd", "--json", "--volume", volume, "--array"]).arg(self.folder.dir());
+        command.args(["nbd", "--json", "--volume", volume, "--array"]).arg(self.control.place());
         let mut started = spawn(command, &self.program, Stdio::null())?;
         let said = timeout(UP_WAIT, ready(&mut started)).await.unwrap_or_else(|_| {
             Err(Failure::unreachable("host-slow", format!("a host did not serve within {UP_WAIT:?}")))

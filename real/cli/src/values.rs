@@ -57,7 +57,7 @@ impl ObjectSpace {
     pub async fn find(&self, array: &Array, common: &Common) -> Result<Space, Failure> {
         match self {
             ObjectSpace::Device(device) => {
-                require_device(&common.folder(), *device)?;
+                require_device(&common.control(), *device).await?;
                 Ok(array.device(*device))
             }
             ObjectSpace::AttributeVolume(name) => {
@@ -66,7 +66,7 @@ impl ObjectSpace {
                 if let (Err(Error::Array(_) | Error::NoSuchVolume), Ok(device)) =
                     (&found, braid_terminal::arguments::device(name))
                 {
-                    require_device(&common.folder(), device)?;
+                    require_device(&common.control(), device).await?;
                     return Ok(array.device(device));
                 }
                 found.map_err(|error| Failure::from(error).of(name))

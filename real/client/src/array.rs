@@ -5,7 +5,7 @@ use crate::files::{Files, FilesError, Mount};
 use crate::space::Space;
 use crate::volume::Volume;
 use braid_base::{FileSystemId, Generation};
-use braid_control::ArrayFolder;
+use braid_control::ControlPlane;
 use braid_layout::VolumeDescription;
 use braid_machine::{HostOutcome, HostSuccess, ObjectsRequest, VolumeRequest};
 use braid_session::{DROPPED_END_WAIT, Session, SessionError, VolumeRegistry};
@@ -79,7 +79,7 @@ pub struct Array {
 
 #[derive(Debug)]
 struct Inner {
-    folder: ArrayFolder,
+    control: ControlPlane,
     generation: Generation,
     client: HostClient,
     registry: VolumeRegistry,
@@ -104,7 +104,7 @@ impl Array {
     /// # Errors
     /// [`FilesError::Array`] if there is no such file system, or no host can be started; [`FilesError::TimedOut`] after the deadline.
     pub async fn files(&self, file_system: &str) -> Result<Files, FilesError> {
-        let dir = self.inner.folder.dir().to_path_buf();
+        let dir = self.inner.control.place().to_path_buf();
         let options = ArrayOptions { dir, name: format!("files {file_system}"), deadline: self.deadline };
         Files::mount(options, file_system).await
     }
@@ -118,8 +118,8 @@ impl Array {
             thread.spawn(work).map(|_| ()).map_err(|error| setup_failed(dir.clone(), error))
         };
         let (host, ready) = std::sync::mpsc::sync_channel(1);
-        let folder = ArrayFolder::at(&dir);
-        spawn("braid-host", Box::new(move || run(folder, name, file_system, host)))?;
+        let control = ControlPlane::at(&dir);
+        spawn("braid-host", Box::new(move || run(control, name, file_system, host)))?;
         // The host's thread blocks while another process holds the array's folder, and the caller may not be on an executor: so a second
         // thread watches the deadline. A host that starts too late finds that its handle was dropped, and ends.
         let watch = move || {
@@ -205,10 +205,10 @@ impl Array {
         let (inner, name, waited) = (self.inner.clone(), name.to_string(), self.deadline);
         self.on_thread(async move {
             let described = async {
-                let description = inner.folder.describe().map_err(SessionError::from)?;
+                let description = inner.control.describe().await.map_err(SessionError::from)?;
                 let found = braid_description::find_for_programs(&description, &name).map_err(SessionError::from)?;
                 match found.attribute_volume {
-                    found if found == attribute_volume => Ok(inner.registry.take_in(&inner.folder, &name).await?),
+                    found if found == attribute_volume => Ok(inner.registry.take_in(&inner.control, &name).await?),
                     true => Err(Error::IsAnAttributeVolume),
                     false => Err(Error::NotAnAttributeVolume),
                 }
@@ -252,22 +252,22 @@ impl Files {
 }
 
 /// The body of the host's thread.
-fn run(folder: ArrayFolder, name: String, file_system: Option<String>, tell: SyncSender<Result<Inner, Error>>) {
+fn run(control: ControlPlane, name: String, file_system: Option<String>, tell: SyncSender<Result<Inner, Error>>) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            let _ = tell.send(Err(setup_failed(folder.dir().to_path_buf(), error)));
+            let _ = tell.send(Err(setup_failed(control.place().to_path_buf(), error)));
             return;
         }
     };
     let handle = runtime.handle().clone();
     LocalSet::new().block_on(&runtime, async move {
         let started = async {
-            braid_session::require_up(&folder)?;
+            braid_session::require_up(&control).await?;
             match file_system {
-                None => Ok((Session::start(&folder, &name).await?, None)),
+                None => Ok((Session::start(&control, &name).await?, None)),
                 Some(mounted) => {
-                    let (session, mounted) = Session::mount(&folder, &name, &mounted, None, None).await?;
+                    let (session, mounted) = Session::mount(&control, &name, &mounted, None, None).await?;
                     Ok::<_, SessionError>((session, Some(mounted)))
                 }
             }
@@ -281,7 +281,7 @@ fn run(folder: ArrayFolder, name: String, file_system: Option<String>, tell: Syn
         };
         let (end, mut ending) = mpsc::channel(1);
         let inner = Inner {
-            folder,
+            control,
             generation: session.generation(),
             client: session.client().clone(),
             registry: session.registry().clone(),
@@ -290,7 +290,7 @@ fn run(folder: ArrayFolder, name: String, file_system: Option<String>, tell: Syn
             end,
         };
         if tell.send(Ok(inner)).is_err() {
-            return session.leave();
+            return session.leave().await;
         }
         let asked = ending.recv().await;
         ending.close();

@@ -3,7 +3,7 @@
 //! of changing it is without an event.
 
 use crate::event_log::{Event, EventKind};
-use crate::{ArrayDescription, ArrayFolder, DeviceState, FileSystemState, VolumeEntry, VolumeState};
+use crate::{ArrayDescription, DeviceState, FileSystemState, LocalFolder, VolumeEntry, VolumeState};
 use braid_base::units::format_size;
 use std::path::Path;
 
@@ -83,15 +83,18 @@ pub(crate) fn by_this_command(mut event: Event) -> Event {
     event.with("pid", pid.into()).with("user", user.into())
 }
 
-impl ArrayFolder {
-    /// The name that a volume or file system of this number had, if the log of events still has its deletion.
-    pub fn removed(&self, kind: EventKind, id: u64) -> Option<String> {
+impl LocalFolder {
+    pub(crate) fn removed(&self, kind: EventKind, id: u64) -> Option<String> {
         let (events, _) = self.events().ok()?;
-        let event =
-            events.into_iter().rev().find(|event| event.kind == kind && event.figures.get("id") == Some(&id))?;
-        // Names have no spaces.
-        event.volume.or_else(|| event.text.split(' ').nth(2).map(str::to_string))
+        removed(events.iter(), kind, id)
     }
+}
+
+/// The name that a volume or file system of this number had, if one of these events is its deletion.
+pub fn removed<'a>(events: impl DoubleEndedIterator<Item = &'a Event>, kind: EventKind, id: u64) -> Option<String> {
+    let event = events.rev().find(|event| event.kind == kind && event.figures.get("id") == Some(&id))?;
+    // Names have no spaces.
+    event.volume.clone().or_else(|| event.text.split(' ').nth(2).map(str::to_string))
 }
 
 /// True if hosts can use the volume.

@@ -3,7 +3,7 @@
 use crate::changes;
 use crate::error::ControlError;
 use crate::file::{self, Durability};
-use crate::folder::ArrayFolder;
+use crate::folder::LocalFolder;
 use crate::paths::{DESCRIPTION, HOSTS, RESERVE};
 use crate::private_files::create_private_folder;
 use crate::reserve;
@@ -11,12 +11,20 @@ use braid_base::ArrayId;
 use braid_description::ArrayDescription;
 use std::io::ErrorKind;
 
+/// The description as it was read, with its version.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    pub description: ArrayDescription,
+    /// The content of the file: a revision may occur again, in a file that was put back.
+    bytes: Vec<u8>,
+}
+
 /// A name that no other array has.
 pub fn new_array_id() -> ArrayId {
     ArrayId(uuid::Uuid::new_v4().into_bytes())
 }
 
-impl ArrayFolder {
+impl LocalFolder {
     /// Creates the folder if it is missing, and puts a new array into it.
     pub fn create(&self, description: &ArrayDescription) -> Result<(), ControlError> {
         self.require_trust()?;
@@ -36,8 +44,12 @@ impl ArrayFolder {
         self.make_private().map(drop)
     }
 
+    pub(crate) fn describe(&self) -> Result<ArrayDescription, ControlError> {
+        self.read().map(|stored| stored.description)
+    }
+
     /// Reads the description. A folder that other users could change is refused.
-    pub fn describe(&self) -> Result<ArrayDescription, ControlError> {
+    pub(crate) fn read(&self) -> Result<Stored, ControlError> {
         // What is no array needs no trust. A folder that this user may not look into may be one.
         let path = self.path(DESCRIPTION);
         match std::fs::metadata(&path) {
@@ -48,35 +60,42 @@ impl ArrayFolder {
             _ => {}
         }
         self.require_trust()?;
-        let description: Option<ArrayDescription> = file::read(&path)?;
-        let description = description.ok_or_else(|| ControlError::NoArray { dir: self.dir().to_path_buf() })?;
+        let bytes = file::read_bytes(&path)?.ok_or_else(|| ControlError::NoArray { dir: self.dir().to_path_buf() })?;
+        let description = file::parse(&path, &bytes)?;
         consistent(self, &description)?;
-        Ok(description)
+        Ok(Stored { description, bytes })
     }
 
-    /// Changes the description: `change` gets its current content, under the lock that excludes other writers. If `change` fails,
-    /// nothing is changed. Returns what `change` returns.
-    pub fn update<T, E: From<ControlError>>(
+    /// Changes the description under the lock that excludes other writers.
+    pub(crate) fn update<T, E: From<ControlError>>(
         &self,
         change: impl FnOnce(&mut ArrayDescription) -> Result<T, E>,
     ) -> Result<T, E> {
-        self.replace_description(|before| before.changed(change).map(|(returned, next)| (returned, Some(next))))
+        self.decide(|before| before.description.changed(change).map(|(returned, next)| (returned, Some(next))))
+    }
+
+    /// Replaces the description if it is the one that was read.
+    pub(crate) fn replace_after(&self, read: &Stored, next: ArrayDescription) -> Result<bool, ControlError> {
+        self.decide(|before| {
+            let is_it = before.bytes == read.bytes;
+            Ok((is_it, is_it.then_some(next)))
+        })
     }
 
     /// Replaces the description by what `decide` makes of its current content, if that is another one, under the lock that excludes other
     /// writers. Returns what `decide` returns.
-    pub fn replace_description<T, E: From<ControlError>>(
+    fn decide<T, E: From<ControlError>>(
         &self,
-        decide: impl FnOnce(&ArrayDescription) -> Result<(T, Option<ArrayDescription>), E>,
+        decide: impl FnOnce(&Stored) -> Result<(T, Option<ArrayDescription>), E>,
     ) -> Result<T, E> {
         let lock = self.lock()?;
-        let before = self.describe()?;
+        let before = self.read()?;
         let (returned, next) = decide(&before)?;
         let Some(next) = next else { return Ok(returned) };
         consistent(self, &next)?;
         self.require_lock(&lock)?;
         self.replace(&self.path(DESCRIPTION), &next, Durability::Durable)?;
-        for event in changes::events(&before, &next) {
+        for event in changes::events(&before.description, &next) {
             if let Err(error) = self.append_event(&event) {
                 tracing::warn!("can't record an event: {error}");
             }
@@ -85,7 +104,7 @@ impl ArrayFolder {
     }
 }
 
-fn consistent(folder: &ArrayFolder, description: &ArrayDescription) -> Result<(), ControlError> {
+fn consistent(folder: &LocalFolder, description: &ArrayDescription) -> Result<(), ControlError> {
     description.check().map_err(|reason| ControlError::Inconsistent { file: folder.path(DESCRIPTION), reason })
 }
 
@@ -101,9 +120,9 @@ mod tests {
         let scratch = Scratch::new("found");
         let folder = scratch.array();
         let written = folder.describe().unwrap();
-        assert_eq!(ArrayFolder::at(&scratch.path("array/array.json")).describe().unwrap(), written);
+        assert_eq!(LocalFolder::at(&scratch.path("array/array.json")).describe().unwrap(), written);
         assert!(matches!(folder.create(&description()), Err(ControlError::ArrayExists { .. })));
-        let elsewhere = ArrayFolder::at(&scratch.path("elsewhere"));
+        let elsewhere = LocalFolder::at(&scratch.path("elsewhere"));
         assert!(matches!(elsewhere.describe(), Err(ControlError::NoArray { .. })));
         assert!(matches!(elsewhere.update(|_| Ok::<_, ControlError>(())), Err(ControlError::NoArray { .. })));
     }
@@ -120,30 +139,6 @@ mod tests {
         std::fs::write(&path, value.to_string()).unwrap();
         let creation = folder.describe().unwrap().creation;
         assert_eq!((creation.lock_servers, creation.lock_acquisition.as_str()), (1, "ordered"));
-    }
-
-    #[test]
-    fn concurrent_writers_lose_nothing() {
-        let scratch = Scratch::new("writers");
-        let folder = scratch.array();
-        std::thread::scope(|scope| {
-            for writer in 0..4 {
-                let folder = &folder;
-                scope.spawn(move || {
-                    for turn in 0..8 {
-                        folder
-                            .update(|description| {
-                                let volume = volume(description, &format!("v{writer}-{turn}"));
-                                description.volumes.push(volume);
-                                Ok::<_, ControlError>(())
-                            })
-                            .unwrap();
-                    }
-                });
-            }
-        });
-        let description = folder.describe().unwrap();
-        assert_eq!((description.volumes.len(), description.revision), (32, 32));
     }
 
     #[test]

@@ -52,6 +52,12 @@ pub enum ControlError {
         /// How long we waited.
         seconds: u64,
     },
+    /// Other processes have changed the description again and again.
+    #[error("other processes have changed the array's description all the time for {seconds} s: try again")]
+    Contended {
+        /// How long it was tried.
+        seconds: u64,
+    },
     /// `braid up` is already running on this folder.
     #[error("the array in {} is up already{}", .dir.display(), .pid.map(|pid| format!(" (process {pid})")).unwrap_or_default())]
     AlreadyUp {

@@ -8,7 +8,7 @@
 
 use crate::error::ControlError;
 use crate::file;
-use crate::folder::ArrayFolder;
+use crate::folder::LocalFolder;
 use crate::paths::{EVENTS, EVENTS_BEFORE};
 use crate::private_files::private_file;
 use serde::{Deserialize, Serialize};
@@ -177,9 +177,8 @@ impl EventKind {
     }
 }
 
-impl ArrayFolder {
-    /// Appends an event to the log.
-    pub fn record_event(&self, event: &Event) -> Result<(), ControlError> {
+impl LocalFolder {
+    pub(crate) fn record_event(&self, event: &Event) -> Result<(), ControlError> {
         let _lock = self.lock()?;
         self.append_event(event)
     }
@@ -203,8 +202,7 @@ impl ArrayFolder {
         append().map_err(ControlError::file("write", &path))
     }
 
-    /// All events that the log still contains, in the order in which they were appended, and the position after the last.
-    pub fn events(&self) -> Result<(Vec<Event>, EventCursor), ControlError> {
+    pub(crate) fn events(&self) -> Result<(Vec<Event>, EventCursor), ControlError> {
         self.unless_renamed(|| {
             let mut events = Vec::new();
             self.read_events(EVENTS_BEFORE, 0, &mut events)?;
@@ -214,7 +212,7 @@ impl ArrayFolder {
     }
 
     /// The latest events. It takes no lock, so that it answers whatever holds that: an event that is appended meanwhile may be missing.
-    pub fn latest_events(&self) -> Result<Vec<Event>, ControlError> {
+    pub(crate) fn latest_events(&self) -> Result<Vec<Event>, ControlError> {
         let length = std::fs::metadata(self.path(EVENTS)).map_or(0, |file| file.len());
         let mut events = Vec::new();
         self.read_events(EVENTS, length.saturating_sub(LATEST_BYTES), &mut events)?;
@@ -237,9 +235,7 @@ impl ArrayFolder {
         read()
     }
 
-    /// The events appended since `cursor`, which is advanced past them. A log that was emptied, or replaced by another file, is read from its
-    /// beginning.
-    pub fn events_since(&self, cursor: &mut EventCursor) -> Result<Vec<Event>, ControlError> {
+    pub(crate) fn events_since(&self, cursor: &mut EventCursor) -> Result<Vec<Event>, ControlError> {
         let there = |name: &str| std::fs::metadata(self.path(name)).ok();
         let last = *cursor;
         match there(EVENTS) {

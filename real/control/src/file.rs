@@ -39,13 +39,17 @@ pub(crate) fn require_kind(path: &Path, is_folder: bool) -> Result<(), ControlEr
 
 /// The content of `path`; none if there is no such file.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, ControlError> {
+    read_bytes(path)?.map(|text| parse(path, &text)).transpose()
+}
+
+/// The bytes of `path`; none if there is no such file.
+pub(crate) fn read_bytes(path: &Path) -> Result<Option<Vec<u8>>, ControlError> {
     require_kind(path, false)?;
-    let text = match std::fs::read(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(ControlError::file("read", path)(error)),
-    };
-    parse(path, &text).map(Some)
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(ControlError::file("read", path)(error)),
+    }
 }
 
 /// The value in this text of `path`.

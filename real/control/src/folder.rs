@@ -35,20 +35,20 @@ impl std::fmt::Display for Refusal {
 /// An array's folder. It is cheap to open and to clone. Nothing is cached in memory, so that every call sees changes made by other
 /// processes.
 #[derive(Clone, Debug)]
-pub struct ArrayFolder {
+pub struct LocalFolder {
     dir: PathBuf,
 }
 
-impl ArrayFolder {
+impl LocalFolder {
     /// The folder of the array at `path`, which is the folder itself or the description in it. Nothing is read.
-    pub fn at(path: &Path) -> ArrayFolder {
+    pub fn at(path: &Path) -> LocalFolder {
         let is_description = path.file_name().is_some_and(|name| name == DESCRIPTION) && !path.is_dir();
         let dir = match path.parent() {
             Some(parent) if is_description && parent.as_os_str().is_empty() => Path::new("."),
             Some(parent) if is_description => parent,
             _ => path,
         };
-        ArrayFolder { dir: dir.to_path_buf() }
+        LocalFolder { dir: dir.to_path_buf() }
     }
 
     /// The path of the folder.
@@ -215,8 +215,8 @@ pub(crate) mod tests {
             self.dir.join(name)
         }
 
-        pub(crate) fn array(&self) -> ArrayFolder {
-            let folder = ArrayFolder::at(&self.path("array"));
+        pub(crate) fn array(&self) -> LocalFolder {
+            let folder = LocalFolder::at(&self.path("array"));
             folder.create(&description()).unwrap();
             folder
         }

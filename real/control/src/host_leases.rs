@@ -12,7 +12,7 @@ use crate::paths::{GENERATIONS, HOSTS};
 use crate::private_files::{create_private_folder, private_file};
 use crate::renewals;
 use crate::roles::Roles;
-use crate::{ArrayFolder, ControlError, Event, EventKind, HostEntry, LeaseReport, Moment, Process, event_texts};
+use crate::{ControlError, Event, EventKind, HostEntry, LeaseReport, LocalFolder, Moment, Process, event_texts};
 use braid_base::Generation;
 use braid_host_leases::{self as leases, Expired, LeaseEnd, LeaseLost, LeaseTable, LeaseTime, Version, Write};
 use serde::{Deserialize, Serialize};
@@ -68,22 +68,20 @@ struct Holder {
     role: String,
 }
 
-impl ArrayFolder {
-    /// The leases of the hosts of this array.
-    pub fn leases(&self) -> HostLeases<'_> {
-        HostLeases { folder: self }
+impl LocalFolder {
+    pub(crate) fn leases(&self) -> LeaseFiles<'_> {
+        LeaseFiles { folder: self }
     }
 }
 
 /// The leases of hosts.
 #[derive(Clone, Copy, Debug)]
-pub struct HostLeases<'a> {
-    folder: &'a ArrayFolder,
+pub(crate) struct LeaseFiles<'a> {
+    folder: &'a LocalFolder,
 }
 
-impl HostLeases<'_> {
-    /// Takes a generation that was never used before, with a lease that starts at `now`.
-    pub fn take_generation(&self, role: &str, now: &Moment) -> Result<Generation, ControlError> {
+impl LeaseFiles<'_> {
+    pub(crate) fn take_generation(&self, role: &str, now: &Moment) -> Result<Generation, ControlError> {
         let lock = self.folder.lock()?;
         let hosts = self.folder.path(HOSTS);
         create_private_folder(&hosts).map_err(ControlError::file("create", &hosts))?;
@@ -104,9 +102,7 @@ impl HostLeases<'_> {
         Ok(generation)
     }
 
-    /// Renews a lease, unless it is over, and publishes the host's report. This needs no lock, because only the host itself calls it,
-    /// and never twice concurrently.
-    pub fn renew(&self, generation: Generation, now: &Moment, report: LeaseReport) -> Result<(), ControlError> {
+    pub(crate) fn renew(&self, generation: Generation, now: &Moment, report: LeaseReport) -> Result<(), ControlError> {
         let mut read = self.read_lease_alone(generation)?;
         let write =
             read.table.renew(generation, heartbeat(Some(LeaseTime::clone(now)), self.of_this_process(report)))?;
@@ -117,27 +113,23 @@ impl HostLeases<'_> {
         written.map_err(|error| ControlError::Unrenewed { generation, source: Box::new(error) })
     }
 
-    /// Releases a lease: the host has ended, and all its transactions are decided.
-    pub fn release(&self, generation: Generation) -> Result<(), ControlError> {
+    pub(crate) fn release(&self, generation: Generation) -> Result<(), ControlError> {
         let lock = self.folder.lock()?;
         let mut read = ReadLeases::new(Generation(0));
         let writes = read.table.release(generation);
         self.write(&read, writes, &Moment::now()).inspect(|()| drop(lock))
     }
 
-    /// Asks a host to end. Its process sees it if it looks ([`HostLeases::is_asked_to_end`]), wherever it runs.
-    pub fn ask_to_end(&self, host: Generation) -> Result<(), ControlError> {
+    pub(crate) fn ask_to_end(&self, host: Generation) -> Result<(), ControlError> {
         let path = self.end_path(host);
         private_file().create(true).append(true).open(&path).map(drop).map_err(ControlError::file("create", &path))
     }
 
-    /// True if a host is asked to end.
-    pub fn is_asked_to_end(&self, host: Generation) -> bool {
+    pub(crate) fn is_asked_to_end(&self, host: Generation) -> bool {
         self.end_path(host).exists()
     }
 
-    /// The hosts that have leases, ascending by generation.
-    pub fn hosts(&self, now: &Moment, length: Duration) -> Result<Vec<HostEntry>, ControlError> {
+    pub(crate) fn hosts(&self, now: &Moment, length: Duration) -> Result<Vec<HostEntry>, ControlError> {
         let ReadLeases { table, mut holders } = self.read_leases(Generation(0))?;
         let entry = |(generation, lease): (Generation, &leases::Lease<LeaseReport>)| {
             let Holder { pid, role } = holders.remove(&generation).expect("it was read with the lease");
@@ -159,9 +151,7 @@ impl HostLeases<'_> {
         Ok(table.leases().map(entry).collect())
     }
 
-    /// Ends the leases that were not renewed for `length`, for good, and returns the generations that the devices must refuse
-    /// ([`LeaseTable::expire`]).
-    pub fn expire(&self, by: Generation, now: &Moment, length: Duration) -> Result<Expired, ControlError> {
+    pub(crate) fn expire(&self, by: Generation, now: &Moment, length: Duration) -> Result<Expired, ControlError> {
         let _lock = self.folder.lock()?;
         let mut read = self.read_leases(Generation(self.last_generation()?))?;
         let (expired, writes) = read.table.expire(by, now, length)?;
@@ -170,8 +160,12 @@ impl HostLeases<'_> {
         Ok(expired)
     }
 
-    /// Ends the lease of one host for good if it was not renewed for `length` ([`LeaseTable::expire_one`]).
-    pub fn expire_one(&self, host: Generation, now: &Moment, length: Duration) -> Result<LeaseEnd, ControlError> {
+    pub(crate) fn expire_one(
+        &self,
+        host: Generation,
+        now: &Moment,
+        length: Duration,
+    ) -> Result<LeaseEnd, ControlError> {
         let _lock = self.folder.lock()?;
         let mut read = self.read_leases(Generation(0))?;
         let (end, writes) = read.table.expire_one(host, now, length);
@@ -179,8 +173,7 @@ impl HostLeases<'_> {
         Ok(end)
     }
 
-    /// Removes the leases of hosts that have been fenced.
-    pub fn forget(&self, gone: &[Generation]) -> Result<(), ControlError> {
+    pub(crate) fn forget(&self, gone: &[Generation]) -> Result<(), ControlError> {
         let _lock = self.folder.lock()?;
         let mut read = ReadLeases::new(Generation(0));
         for host in gone {
@@ -365,8 +358,7 @@ impl HostLeases<'_> {
         Ok(())
     }
 
-    /// The last generation that was taken. Fails if the counter's file is missing, or can't be read.
-    pub fn last_generation(&self) -> Result<u32, ControlError> {
+    pub(crate) fn last_generation(&self) -> Result<u32, ControlError> {
         let path = self.folder.path(GENERATIONS);
         if let Some(generations) = file::read::<Generations>(&path)? {
             return Ok(generations.last);

@@ -17,16 +17,18 @@
 //!   reserve               file system space reserved for the other files            released when the disk is full
 //! ```
 //!
-//! The interface asks only for what a key-value store with compare-and-swap and leases offers, so that another control plane can
-//! implement the same calls: read and [update](ArrayFolder::update) the description, [take a generation](HostLeases::take_generation),
-//! renew and release its lease, list the [hosts](HostLeases::hosts), and end [expired leases](HostLeases::expire), which returns the
-//! generations to fence.
+//! Processes use it through [`ControlPlane`]. That asks only for what a key-value store with compare-and-swap and leases offers, so that
+//! another control plane can answer the same calls: read the description and [replace](ControlPlane::replace) it after a version,
+//! [take a generation](HostLeases::take_generation), renew and release its lease, list the [hosts](HostLeases::hosts), and end
+//! [expired leases](HostLeases::expire), which returns the generations to fence. What only a folder of this machine has is in
+//! [`LocalFolder`]: its path, sockets and locks, the processes of the array that run here, and the restoration of lost files.
 //!
 //! Each file is replaced as a whole (write a temporary file, sync it, rename it, sync the folder): a crash leaves either the old
 //! or the new content. A file that can't be read is never overwritten. Only the array's owner can read the files, and a folder that others
 //! can change is refused (`trust`). The names of files are in `paths`.
 
 mod changes;
+mod control_plane;
 mod description_file;
 mod error;
 mod event_log;
@@ -55,11 +57,12 @@ pub use braid_description::{
     PlacementEntry, ShardsEntry, VolumeEntry, VolumeState, WhenUnavailable, parse_array_id, parse_disk,
 };
 pub use braid_host_leases::{LEASE_MILLIS_MAX, LEASE_MILLIS_MIN, Leases};
-pub use description_file::new_array_id;
+pub use changes::removed;
+pub use control_plane::{ControlPlane, HostLeases};
+pub use description_file::{Stored, new_array_id};
 pub use error::{ControlError, LockHolder};
 pub use event_log::{Event, EventCursor, EventKind, unix_millis_now, utc_now};
-pub use folder::{ArrayFolder, Refusal};
-pub use host_leases::HostLeases;
+pub use folder::{LocalFolder, Refusal};
 pub use lease_reports::{
     HostEntry, LeaseReport, LockCounts, LockService, MetadataService, MountReport, RecoveryReport, WaitingReport,
     serving,
@@ -73,7 +76,6 @@ pub use monitor::{
 pub use paths::{SOCKETS, folder_around, lock_server_file};
 pub use private_files::{Distrust, FILE_MODE, FOLDER_MODE, create_private_folder, private_file};
 pub use process::{NotTold, Origin, Process};
-pub use roles::Roles;
 pub use run::{Endpoint, RunningDaemon, RunningSet};
 pub use scrubs::{ByteRange, RANGES_MAX, ScrubFindings, ScrubRecord, merged};
 pub use shell_word::shell_word;

@@ -4,10 +4,10 @@ use crate::file::{self, Durability};
 use crate::host_leases::Generations;
 use crate::paths::{DESCRIPTION, GENERATIONS, HOSTS, LOCK, LOGS, MONITOR_STATE, RUN, SCRUBS, SOCKETS};
 use crate::private_files::create_private_folder;
-use crate::{ArrayDescription, ArrayFolder, ControlError, Supervision, monitor_file};
+use crate::{ArrayDescription, ControlError, LocalFolder, Supervision, monitor_file};
 use std::io::Write;
 
-impl ArrayFolder {
+impl LocalFolder {
     /// The last generation that was taken; none if the counter's file is missing.
     pub fn known_generation(&self) -> Result<Option<u32>, ControlError> {
         Ok(file::read::<Generations>(&self.path(GENERATIONS))?.map(|generations| generations.last))
@@ -15,18 +15,17 @@ impl ArrayFolder {
 
     /// The bytes of the monitor's state; none if there is no such file.
     pub fn monitor_state(&self) -> Result<Option<Vec<u8>>, ControlError> {
-        let path = self.path(MONITOR_STATE);
-        file::require_kind(&path, false)?;
-        match std::fs::read(&path) {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(ControlError::file("read", &path)(error)),
-        }
+        file::read_bytes(&self.path(MONITOR_STATE))
+    }
+
+    /// Fails if the counter of generations is missing, or can't be read.
+    pub fn require_generations(&self) -> Result<(), ControlError> {
+        self.leases().last_generation().map(drop)
     }
 }
 
 /// Fails if something of another kind, such as a pipe, has the name of a file or folder that an array needs. They may be missing.
-pub fn require_kinds(folder: &ArrayFolder) -> Result<(), ControlError> {
+pub fn require_kinds(folder: &LocalFolder) -> Result<(), ControlError> {
     let folders = [SOCKETS, HOSTS, SCRUBS, LOGS].map(|name| (name, true));
     let files = [DESCRIPTION, RUN, LOCK, GENERATIONS, MONITOR_STATE].map(|name| (name, false));
     for (name, is_folder) in folders.into_iter().chain(files) {

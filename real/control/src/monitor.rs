@@ -5,7 +5,7 @@
 
 use crate::file::{self, Durability};
 use crate::paths::{MONITOR, MONITOR_STATE};
-use crate::{ArrayFolder, ControlError, Moment, Origin, Process};
+use crate::{ControlError, LocalFolder, Moment, Origin, Process};
 use braid_host_leases::LeaseTime;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -193,9 +193,8 @@ struct Shown {
     report: MonitorReport,
 }
 
-impl ArrayFolder {
-    /// The last report of the monitor that runs, or that was killed. A report that was copied with the folder is none.
-    pub fn monitor(&self, now: &Moment) -> Result<Option<MonitorEntry>, ControlError> {
+impl LocalFolder {
+    pub(crate) fn monitor(&self, now: &Moment) -> Result<Option<MonitorEntry>, ControlError> {
         Ok(self.found_monitor(now)?.filter(|found| !found.process.is_of_original()))
     }
 
@@ -217,16 +216,14 @@ impl ArrayFolder {
         }
     }
 
-    /// Publishes the monitor's report. Only the process that holds the lock of the monitor's state file may call this.
-    pub fn publish_monitor(&self, now: &Moment, report: MonitorReport) -> Result<(), ControlError> {
+    pub(crate) fn publish_monitor(&self, now: &Moment, report: MonitorReport) -> Result<(), ControlError> {
         let said_nanos = u64::try_from(now.elapsed.as_nanos()).unwrap_or(u64::MAX);
         let (pid, origin, boot) = (std::process::id(), self.own_origin(), now.boot.clone());
         let shown = Shown { schema: file::SCHEMA, pid, origin, boot, said_nanos, report };
         self.replace(&self.path(MONITOR), &shown, Durability::ThisBoot)
     }
 
-    /// Removes the report when the monitor ends. Only the process that holds the lock of the monitor's state file may call this.
-    pub fn withdraw_monitor(&self) -> Result<(), ControlError> {
+    pub(crate) fn withdraw_monitor(&self) -> Result<(), ControlError> {
         file::remove(&self.path(MONITOR))
     }
 }

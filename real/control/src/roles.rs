@@ -3,7 +3,7 @@
 
 use crate::error::ControlError;
 use crate::file::{self, Durability};
-use crate::folder::ArrayFolder;
+use crate::folder::LocalFolder;
 use crate::paths::ROLES;
 use serde::{Deserialize, Serialize};
 
@@ -12,25 +12,23 @@ const ROLES_MAX: usize = 1000;
 
 /// The roles, as they are stored.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Roles {
+pub(crate) struct Roles {
     schema: u64,
     roles: Vec<String>,
 }
 
 impl Roles {
-    /// Those of an array, as far as they are remembered.
-    pub fn of(folder: &ArrayFolder) -> Result<Roles, ControlError> {
+    pub(crate) fn of(folder: &LocalFolder) -> Result<Roles, ControlError> {
         let none = Roles { schema: file::SCHEMA, roles: Vec::new() };
         Ok(file::read(&folder.path(ROLES))?.unwrap_or(none))
     }
 
-    /// True if a host had this role.
-    pub fn contains(&self, role: &str) -> bool {
+    pub(crate) fn contains(&self, role: &str) -> bool {
         self.roles.iter().any(|known| known == role)
     }
 
     /// Remembers a role. The folder is locked.
-    pub(crate) fn note(folder: &ArrayFolder, role: &str) -> Result<(), ControlError> {
+    pub(crate) fn note(folder: &LocalFolder, role: &str) -> Result<(), ControlError> {
         let mut noted = Roles::of(folder)?;
         if noted.contains(role) {
             return Ok(());

@@ -5,7 +5,7 @@
 use crate::file::{self, Durability};
 use crate::paths::SCRUBS;
 use crate::private_files::create_private_folder;
-use crate::{ArrayFolder, ControlError};
+use crate::{ControlError, LocalFolder};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -72,9 +72,8 @@ struct Stored {
     scrub: ScrubRecord,
 }
 
-impl ArrayFolder {
-    /// The record of a volume's last scrub; none if there is none, or if it can't be read.
-    pub fn scrub(&self, volume: u64) -> Result<Option<ScrubRecord>, ControlError> {
+impl LocalFolder {
+    pub(crate) fn scrub(&self, volume: u64) -> Result<Option<ScrubRecord>, ControlError> {
         match file::read::<Stored>(&self.scrub_path(volume)) {
             Ok(stored) => Ok(stored.map(|stored| stored.scrub)),
             // The file is not synced, so a power loss may leave it empty.
@@ -83,8 +82,7 @@ impl ArrayFolder {
         }
     }
 
-    /// Records the progress of a scrub.
-    pub fn note_scrub(&self, volume: u64, scrub: &ScrubRecord) -> Result<(), ControlError> {
+    pub(crate) fn note_scrub(&self, volume: u64, scrub: &ScrubRecord) -> Result<(), ControlError> {
         let dir = self.path(SCRUBS);
         create_private_folder(&dir).map_err(ControlError::file("create", &dir))?;
         let stored = Stored { schema: file::SCHEMA, scrub: scrub.clone() };
@@ -92,8 +90,7 @@ impl ArrayFolder {
         self.replace(&self.scrub_path(volume), &stored, Durability::ThisBoot)
     }
 
-    /// Records lost ranges that something other than a scrub has found.
-    pub fn note_lost(&self, volume: u64, lost: &[ByteRange]) -> Result<(), ControlError> {
+    pub(crate) fn note_lost(&self, volume: u64, lost: &[ByteRange]) -> Result<(), ControlError> {
         let mut scrub = self.scrub(volume)?.unwrap_or_default();
         scrub.lost = merged(scrub.lost.iter().chain(lost).copied());
         self.note_scrub(volume, &scrub)

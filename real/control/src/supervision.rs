@@ -2,7 +2,7 @@
 
 use crate::error::ControlError;
 use crate::file::{self, Durability, Lock};
-use crate::folder::ArrayFolder;
+use crate::folder::LocalFolder;
 use crate::moment::Moment;
 use crate::monitor::monitor_file;
 use crate::paths::{
@@ -29,15 +29,14 @@ pub struct Original {
 /// The supervision lock: held by the one process that runs the array's devices, and released when that process ends in any way.
 #[derive(Debug)]
 pub struct Supervision {
-    pub(crate) folder: ArrayFolder,
+    pub(crate) folder: LocalFolder,
     lock: Lock,
     /// The supervisor that this run has published; zero until it has published one.
     published: AtomicU32,
 }
 
-impl ArrayFolder {
-    /// What `braid up` is running at present; none if it does not run.
-    pub fn running(&self) -> Result<Option<RunningSet>, ControlError> {
+impl LocalFolder {
+    pub(crate) fn running(&self) -> Result<Option<RunningSet>, ControlError> {
         file::require_kind(&self.path(RUN), false)?;
         let lock = self.path(SUPERVISION);
         if !lock.exists() || Lock::try_take_existing(&lock)?.is_some() {
@@ -108,7 +107,7 @@ impl ArrayFolder {
 }
 
 /// The supervisor of a run that has ended without removing its record: it was killed, or its machine was restarted. None if the array is up.
-pub fn killed_supervisor(folder: &ArrayFolder) -> Option<Process> {
+pub fn killed_supervisor(folder: &LocalFolder) -> Option<Process> {
     let is_up = folder.running().map_or(true, |running| running.is_some());
     folder.recorded_run().filter(|_| !is_up).map(|running| running.supervisor())
 }
@@ -252,11 +251,11 @@ mod tests {
         supervision.publish(&RunningSet::begun(std::process::id())).unwrap();
         let host = folder.leases().take_generation("mount", &Moment::now()).unwrap();
         folder.leases().renew(host, &Moment::now(), crate::LeaseReport::default()).unwrap();
-        let copy = ArrayFolder::at(&scratch.path("copy"));
+        let copy = LocalFolder::at(&scratch.path("copy"));
         let copied = std::process::Command::new("cp").arg("-a").arg(folder.dir()).arg(copy.dir()).status();
         assert!(copied.expect("there is a program cp").success());
-        let hosts = |folder: &ArrayFolder| folder.leases().hosts(&Moment::now(), Duration::from_secs(60)).unwrap();
-        let of = |folder: &ArrayFolder| {
+        let hosts = |folder: &LocalFolder| folder.leases().hosts(&Moment::now(), Duration::from_secs(60)).unwrap();
+        let of = |folder: &LocalFolder| {
             let host = hosts(folder).remove(0);
             let process = &host.process;
             (host.goes_on(), process.has_ended(), process.is_here(), process.is_elsewhere())
@@ -268,7 +267,7 @@ mod tests {
         assert_eq!((folder.original(), copy.running().unwrap()), (None, None));
         let original = copy.original().expect("it is up");
         assert_eq!((original.process, original.dir), (Process::own(), Some(folder.absolute())));
-        let moved = ArrayFolder::at(&scratch.path("moved"));
+        let moved = LocalFolder::at(&scratch.path("moved"));
         std::fs::rename(folder.dir(), moved.dir()).unwrap();
         assert_eq!((of(&moved), moved.original()), ((true, false, true, false), None));
         drop(supervision);

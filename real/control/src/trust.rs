@@ -7,7 +7,7 @@
 
 use crate::error::ControlError;
 use crate::file;
-use crate::folder::ArrayFolder;
+use crate::folder::LocalFolder;
 use crate::paths::{DESCRIPTION, EVENTS, EVENTS_BEFORE, FOLDER_FILES, HOSTS, LOGS, SCRUBS, SOCKETS};
 use crate::private_files::{Distrust, distrust};
 use braid_description::{ArrayDescription, lies_in_folder};
@@ -27,7 +27,7 @@ pub struct LooseMode {
     pub distrust: Option<Distrust>,
 }
 
-impl ArrayFolder {
+impl LocalFolder {
     /// The array's files and folders that users other than the owner of the array can read or change. The files of devices in other folders
     /// are included, and raw disks are not.
     pub fn loose_modes(&self) -> Result<Vec<LooseMode>, ControlError> {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     /// All files and folders of the folder, with itself.
-    fn all(folder: &ArrayFolder) -> Vec<PathBuf> {
+    fn all(folder: &LocalFolder) -> Vec<PathBuf> {
         let mut found = vec![folder.dir().to_path_buf()];
         let mut next = 0;
         while let Some(path) = found.get(next).cloned() {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     /// An array that has been used.
-    fn used(scratch: &Scratch) -> ArrayFolder {
+    fn used(scratch: &Scratch) -> LocalFolder {
         let folder = scratch.array();
         let now = LeaseTime { boot: "this".into(), elapsed: std::time::Duration::from_secs(1) }.into();
         let host = folder.leases().take_generation("test", &now).unwrap();

@@ -5,10 +5,10 @@ use crate::published_metrics::{Server, ServerView};
 use braid_admin::device_file::{open_disk, open_once_free};
 use braid_admin::failure::Failure;
 use braid_base::NodeId;
-use braid_control::ArrayFolder;
+use braid_control::{ControlPlane, LocalFolder};
 use braid_machine::{Abandon, Machine, OneDisk};
 use braid_recording::Recorder;
-use braid_session::{HEARTBEAT, addresses, blocking, tell};
+use braid_session::{HEARTBEAT, addresses, tell};
 use braid_shell::{
     Address, Addresses, ClientOf, Counters, Disk, DiskOptions, EngineChoice, Listener, Node, OwnWaker, run_server,
 };
@@ -20,7 +20,7 @@ use tokio::sync::watch;
 
 /// Opens and locks the state file of a lock server or monitor: a file in the array's folder, which is created if it is missing. If another
 /// process has locked it, the failure `in_use` is returned.
-pub fn open_state(folder: &ArrayFolder, file: &Path, bytes: u64, in_use: Failure) -> Result<Disk, Failure> {
+pub fn open_state(folder: &LocalFolder, file: &Path, bytes: u64, in_use: Failure) -> Result<Disk, Failure> {
     let path = folder.dir().join(file);
     if !path.exists() {
         open_disk(&path, DiskOptions { create: Some(bytes), ..DiskOptions::default() })?;
@@ -131,36 +131,36 @@ pub async fn run<S>(
 /// How a device or lock server finds the array's monitor, and a device other devices.
 #[derive(Clone, Debug)]
 pub enum MonitorAt {
-    /// By the addresses in the array's folder, which may change.
-    Folder(ArrayFolder),
+    /// By the addresses in the control plane, which may change.
+    Control(ControlPlane),
     /// By fixed addresses.
     Addresses(Addresses),
 }
 
 impl MonitorAt {
     /// The addresses that the node `us` needs, as far as known: that of the monitor, and for a device those of the other devices.
-    pub fn known(&self, us: NodeId) -> Addresses {
+    pub async fn known(&self, us: NodeId) -> Addresses {
         match self {
             MonitorAt::Addresses(addresses) => addresses.clone(),
-            MonitorAt::Folder(folder) => look_up(folder, us).unwrap_or_default(),
+            MonitorAt::Control(control) => look_up(control, us).await.unwrap_or_default(),
         }
     }
 
     /// Keeps `follow` up to date. Never returns.
     pub async fn follow(self, us: NodeId, follow: watch::Sender<Addresses>) -> Failure {
-        let MonitorAt::Folder(folder) = self else { return std::future::pending().await };
+        let MonitorAt::Control(control) = self else { return std::future::pending().await };
         loop {
-            match blocking(&folder, move |folder| look_up(folder, us)).await {
+            match look_up(&control, us).await {
                 Ok(found) => tell(&follow, found),
                 Err(error) => tracing::warn!("can't look up the monitor's address: {error}"),
             }
-            tokio::time::sleep(HEARTBEAT).await;
+            control.changed(HEARTBEAT).await;
         }
     }
 }
 
-fn look_up(folder: &ArrayFolder, us: NodeId) -> Result<Addresses, braid_control::ControlError> {
-    let mut found = addresses(folder)?;
+async fn look_up(control: &ControlPlane, us: NodeId) -> Result<Addresses, braid_control::ControlError> {
+    let mut found = addresses(control).await?;
     let is_device = |node| matches!(node, NodeId::Device(_));
     found.retain(|node, _| *node == NodeId::Monitor || (is_device(us) && is_device(*node) && *node != us));
     Ok(found)

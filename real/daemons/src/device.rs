@@ -47,9 +47,9 @@ impl DeviceDaemon {
         let platform = Platform::bind(self.file.into_disk(), listen, own_process).await?;
         let (address, path) = (platform.address(), platform.disk_path());
         let us = Node { array: superblock.array, id: NodeId::Device(superblock.device) };
-        // A device without access to the folder is told the length of its lease by the monitor.
+        // A device without access to the control plane is told the length of its lease by the monitor.
         let leases = match &monitor {
-            MonitorAt::Folder(folder) => folder.describe()?.leases().settings(),
+            MonitorAt::Control(control) => control.describe().await?.leases().settings(),
             MonitorAt::Addresses(_) => Settings::default(),
         };
         let object_memory = self.object_memory.unwrap_or(Settings::default().object_memory);
@@ -59,7 +59,7 @@ impl DeviceDaemon {
         let recorder = recording::begin(self.recording.as_ref(), recording::DEVICE, &(medium, &config), &counters)?;
         let device = Device::on(medium, config);
         let (machine, seen) = InspectedDevice::new(device, recorder, counters.clone(), own_process);
-        let (follow, nodes) = watch::channel(monitor.known(us.id));
+        let (follow, nodes) = watch::channel(monitor.known(us.id).await);
         let (_, running) = platform.run(machine, us, nodes, counters, stop);
         let stage = |service: &Service| match service {
             Service::Off | Service::Recovering => Stage::Starting,

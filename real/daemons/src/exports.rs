@@ -2,7 +2,7 @@
 
 use crate::front_end::is_for_nbd;
 use braid_admin::failure::Failure;
-use braid_control::{ArrayFolder, WhenUnavailable};
+use braid_control::{ControlPlane, WhenUnavailable};
 use braid_description::describe;
 use braid_machine::Patience;
 use braid_nbd::{Backend, Export, HostBackend, HostVolume, ServedVolume};
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 /// The array's volumes as exports of an NBD server. The description is read again for each request of a client, so that volumes that are
 /// created while the server runs are served, too.
 pub struct Exports {
-    folder: ArrayFolder,
+    control: ControlPlane,
     registry: VolumeRegistry,
     /// The names of the volumes that are served; if empty, all are.
     only: Vec<String>,
@@ -27,9 +27,9 @@ impl Exports {
     /// volumes' own settings.
     pub fn new(session: &Session, only: Vec<String>, unavailable: Option<WhenUnavailable>) -> Exports {
         let (served, seen) = watch::channel(Vec::new());
-        let (folder, registry) = (session.folder().clone(), session.registry().clone());
+        let (control, registry) = (session.control().clone(), session.registry().clone());
         Exports {
-            folder,
+            control,
             registry,
             only,
             unavailable,
@@ -46,7 +46,7 @@ impl Exports {
     }
 
     async fn try_refresh(&self) -> Result<(), Failure> {
-        let description = self.folder.describe()?;
+        let description = self.control.describe().await?;
         self.registry.follow(&description).await?;
         let mut volumes = Vec::new();
         for entry in description.volumes.iter().filter(|entry| is_usable(entry) && is_for_nbd(&description, entry)) {

@@ -2,7 +2,7 @@
 
 use crate::exports::Exports;
 use braid_admin::failure::Failure;
-use braid_control::{ArrayDescription, ArrayFolder, VolumeEntry, WhenUnavailable};
+use braid_control::{ArrayDescription, ControlPlane, VolumeEntry, WhenUnavailable};
 use braid_nbd::{BindError, Server, Settings, uri};
 use braid_recording::RecordingRequest;
 use braid_session::{Session, is_usable, require_up};
@@ -60,23 +60,23 @@ impl NbdFrontEnd {
     /// empty. Errors: `no-such-volume`, `is-an-attribute-volume`,
     /// `belongs-to-file-system`, `not-up`, `port-taken`.
     pub async fn open(
-        folder: &ArrayFolder,
+        control: &ControlPlane,
         listen: &Address,
         only: Vec<String>,
         unavailable: Option<WhenUnavailable>,
         recording: Option<RecordingRequest>,
     ) -> Result<NbdFrontEnd, Failure> {
-        let description = folder.describe()?;
+        let description = control.describe().await?;
         for name in &only {
             if braid_description::find_for_programs(&description, name)?.attribute_volume {
                 let message = format!("{name} is an attribute volume: it has no blocks that NBD could serve");
                 return Err(Failure::usage("is-an-attribute-volume", message));
             }
         }
-        require_up(folder)?;
+        require_up(control).await?;
         let server = bind(listen).await?;
         let role = format!("nbd {}", server.address());
-        Ok(NbdFrontEnd::start(Session::start_recorded(folder, &role, recording).await?, server, only, unavailable))
+        Ok(NbdFrontEnd::start(Session::start_recorded(control, &role, recording).await?, server, only, unavailable))
     }
 
     /// Serves until `stop` completes, and then ends after the requests in flight. Fails if its host is fenced.

@@ -6,11 +6,11 @@ use crate::recording;
 use braid_admin::failure::Failure;
 use braid_base::limits::{self, Settings};
 use braid_base::{ArrayId, Generation, LockServerId, NodeId};
-use braid_control::{ArrayFolder, HostEntry, LeaseReport, Leases, LockService as Published, Moment, lock_server_file};
+use braid_control::{ControlPlane, HostEntry, LeaseReport, Leases, LockService as Published, Moment, lock_server_file};
 use braid_host_leases::{Renewer, RenewerInput, RenewerStep, StopReason};
 use braid_locks::{DISK_BYTES, LockServer, LockServerConfig, LockService, empty_list};
 use braid_recording::RecordingRequest;
-use braid_session::{Metrics, addressing, blocking, renewal_input};
+use braid_session::{Metrics, addressing, renewal_input};
 use braid_shell::{Address, Budget, Counters, Disk, Node};
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
@@ -21,7 +21,7 @@ use tokio::sync::watch;
 
 /// A lock server. The lock on its state file keeps other processes from running the same lock server.
 pub struct LockDaemon {
-    folder: ArrayFolder,
+    control: ControlPlane,
     array: ArrayId,
     id: LockServerId,
     disk: Disk,
@@ -34,8 +34,8 @@ const HEARTBEATS: u32 = 3;
 
 impl LockDaemon {
     /// Opens and locks the state file, which is created if it is missing.
-    pub fn open(folder: &ArrayFolder, id: LockServerId) -> Result<LockDaemon, Failure> {
-        let description = folder.describe()?;
+    pub async fn open(control: &ControlPlane, id: LockServerId) -> Result<LockDaemon, Failure> {
+        let description = control.describe().await?;
         let servers = description.creation.lock_servers;
         if id.0 >= servers {
             let message = format!("the array has no lock server {}: its lock servers are 0 to {}", id.0, servers - 1);
@@ -45,12 +45,12 @@ impl LockDaemon {
         let message = format!("lock server {} is already running, in another process", id.0);
         let in_use = Failure::failed("lock-server-in-use", message).hint("`braid status` shows which process it is");
         let file = lock_server_file(id);
-        let disk = daemon::open_state(folder, &file, DISK_BYTES, in_use)?;
+        let disk = daemon::open_state(control.local(), &file, DISK_BYTES, in_use)?;
         // A file that was created but not written before a crash counts as missing.
-        let content = std::fs::read(folder.dir().join(&file))
-            .map_err(|error| Failure::from(error).of(folder.dir().join(&file).display()))?;
+        let content = std::fs::read(control.local().dir().join(&file))
+            .map_err(|error| Failure::from(error).of(control.local().dir().join(&file).display()))?;
         let is_blank = content.iter().all(|byte| *byte == 0);
-        Ok(LockDaemon { folder: folder.clone(), array: description.array, id, disk, is_blank })
+        Ok(LockDaemon { control: control.clone(), array: description.array, id, disk, is_blank })
     }
 
     /// Serves at `listen` until `stop` completes. Calls `serving` with the address once it accepts requests of hosts. `own_process` says
@@ -63,19 +63,19 @@ impl LockDaemon {
         serving: impl FnOnce(&Address),
         stop: impl Future<Output = ()>,
     ) -> Result<(), Failure> {
-        let LockDaemon { folder, array, id, disk, is_blank } = self;
+        let LockDaemon { control, array, id, disk, is_blank } = self;
         let platform = Platform::bind(disk, listen, own_process).await?;
         let (address, path) = (platform.address(), platform.disk_path());
         // Taken after the state file is locked: otherwise another process could take a later generation without holding the file.
         let taken = Moment::now();
-        let start = folder.leases().take_generation(&format!("lock server {}", id.0), &taken)?;
-        let leases = folder.describe()?.leases();
+        let start = control.leases().take_generation(&format!("lock server {}", id.0), &taken).await?;
+        let leases = control.describe().await?.leases();
         let renewer = Renewer::new(taken.into(), leases.host());
         let settings = limited(leases.settings());
-        let unlisted = if is_blank { may_hold(&folder, start, leases).await? } else { BTreeSet::new() };
+        let unlisted = if is_blank { may_hold(&control, start, leases).await? } else { BTreeSet::new() };
         if is_blank && unlisted.is_empty() {
             // Whoever finds the file blank again takes it for lost, and hosts for holders of locks.
-            let file = folder.dir().join(lock_server_file(id));
+            let file = control.local().dir().join(lock_server_file(id));
             let write = move |file: &Path| {
                 let file = OpenOptions::new().write(true).open(file)?;
                 file.write_all_at(&empty_list(), 0)?;
@@ -91,13 +91,13 @@ impl LockDaemon {
         let server = LockServer::new(config);
         let us = Node { array, id: NodeId::LockServer(id) };
         // The lock server has hosts fenced by the monitor.
-        let monitor = MonitorAt::Folder(folder.clone());
-        let (follow, nodes) = watch::channel(monitor.known(us.id));
+        let monitor = MonitorAt::Control(control.clone());
+        let (follow, nodes) = watch::channel(monitor.known(us.id).await);
         let (view, seen, _, running) = platform.serve(server, (recorder, counters), us, nodes, stop);
-        let published = Published { id: id.0, address: addressing::published(&folder, &address) };
+        let published = Published { id: id.0, address: addressing::published(control.local(), &address) };
         let keeping = async {
             tokio::select! {
-                failure = keep(&folder, start, leases, renewer, &view, published) => failure,
+                failure = keep(&control, start, leases, renewer, &view, published) => failure,
                 never = monitor.follow(us.id, follow) => never,
             }
         };
@@ -109,7 +109,7 @@ impl LockDaemon {
             }
         };
         let outcome = daemon::run(running, keeping, seen, stage, || serving(&address)).await;
-        if let Err(error) = folder.leases().release(start) {
+        if let Err(error) = control.leases().release(start).await {
             tracing::warn!("lock server {}: {error}", id.0);
         }
         outcome
@@ -129,11 +129,11 @@ pub fn limited(settings: Settings) -> Settings {
 /// The hosts that may hold locks of a lock server whose state was lost: all hosts with leases, except those that have renewed them since,
 /// and reported that they had never sent a lock server a request. No locks are granted meanwhile, because this process has locked the
 /// state file.
-async fn may_hold(folder: &ArrayFolder, start: Generation, leases: Leases) -> Result<BTreeSet<Generation>, Failure> {
+async fn may_hold(control: &ControlPlane, start: Generation, leases: Leases) -> Result<BTreeSet<Generation>, Failure> {
     let begun = Moment::now();
     loop {
         let waited = Moment::now().since(&begun).unwrap_or_default();
-        let hosts = blocking(folder, move |folder| folder.leases().hosts(&Moment::now(), leases.host())).await?;
+        let hosts = control.leases().hosts(&Moment::now(), leases.host()).await?;
         let holds_nothing = |host: &HostEntry| {
             let waited = Moment::now().since(&begun).unwrap_or_default();
             let is_news = host.silent.is_some_and(|silent| silent < waited);
@@ -155,13 +155,13 @@ async fn may_hold(folder: &ArrayFolder, start: Generation, leases: Leases) -> Re
             }
             return Ok(left);
         }
-        tokio::time::sleep(leases.heartbeat() / 10).await;
+        control.changed(leases.heartbeat() / 10).await;
     }
 }
 
 /// Renews the lease, with the lock server's address and metrics. Returns when the lease is lost.
 async fn keep(
-    folder: &ArrayFolder,
+    control: &ControlPlane,
     start: Generation,
     leases: Leases,
     mut renewer: Renewer,
@@ -174,7 +174,7 @@ async fn keep(
         let counters: Metrics = view.counters();
         let lock_server = Some(published.clone());
         let report = LeaseReport { counters: counters.into_map(), lock_server, ..LeaseReport::default() };
-        let renewal = blocking(folder, move |folder| folder.leases().renew(start, &now, report)).await;
+        let renewal = control.leases().renew(start, &now, report).await;
         let step = renewer.step(&Moment::now(), renewal_input(&renewal));
         if let Err(error) = renewal {
             match step {

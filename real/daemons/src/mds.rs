@@ -9,7 +9,7 @@ use braid_admin::shards::{self, Grouping};
 use braid_admin::{file_system_check, file_system_status, file_systems};
 use braid_base::{BLOCK_BYTES, Epoch, FileSystemId, Generation};
 use braid_control::{
-    ArrayDescription, ArrayFolder, DeviceReport, Event, FileSystemState, LockCounts, MetadataService as Published,
+    ArrayDescription, ControlPlane, DeviceReport, Event, FileSystemState, LockCounts, MetadataService as Published,
     Moment, ReportedState, event_texts,
 };
 use braid_locks::{FenceCause, FenceDecision};
@@ -19,9 +19,7 @@ use braid_metadata::{
     ProcessStep, RELEASE_WAIT, ServerProcess,
 };
 use braid_recording::RecordingRequest;
-use braid_session::{
-    HEARTBEAT, Metrics, Service, ServiceReport, Session, SessionHost, SessionRecording, addressing, blocking,
-};
+use braid_session::{HEARTBEAT, Metrics, Service, ServiceReport, Session, SessionHost, SessionRecording, addressing};
 use braid_shell::{Address, Listener, View, Watched};
 use braid_wire::OwnershipRequest;
 use std::cell::{OnceCell, RefCell};
@@ -37,7 +35,7 @@ const ROLES_MAX: usize = 1024;
 
 /// The metadata server of one file system, or of one shard of it.
 pub struct MetadataDaemon {
-    folder: ArrayFolder,
+    control: ControlPlane,
     /// The name of the file system.
     name: String,
     shard: usize,
@@ -66,8 +64,8 @@ type Node = MetadataNode<SessionHost>;
 
 impl MetadataDaemon {
     /// The metadata server of a file system that is ready. If it has several, `shard` names one.
-    pub fn open(folder: &ArrayFolder, name: &str, shard: Option<usize>) -> Result<MetadataDaemon, Failure> {
-        let description = folder.describe()?;
+    pub async fn open(control: &ControlPlane, name: &str, shard: Option<usize>) -> Result<MetadataDaemon, Failure> {
+        let description = control.describe().await?;
         let entry = file_systems::find(&description, name)?;
         let shard = match shard {
             Some(shard) => shard,
@@ -81,7 +79,7 @@ impl MetadataDaemon {
             }
         };
         Ok(MetadataDaemon {
-            folder: folder.clone(),
+            control: control.clone(),
             name: name.to_string(),
             shard,
             id: shards::server(entry, shard)?,
@@ -153,13 +151,13 @@ impl MetadataDaemon {
         listener: Listener,
         mut stop: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<Pause, Failure> {
-        let description = self.folder.describe()?;
+        let description = self.control.describe().await?;
         let (volume, config) = file_systems::server_config(&description, &self.name, self.shard)?;
         let begun = (config.grouping, config.parameters.blocks);
         let node = Rc::new(OnceCell::<View<Node>>::new());
         let report = {
             let (node, id) = (node.clone(), self.id);
-            let address = addressing::published(&self.folder, listener.address());
+            let address = addressing::published(self.control.local(), listener.address());
             move || node.get().map(|view| view.look(|node| report(node, id, &address))).unwrap_or_default()
         };
         let peers = self.servers.iter().copied().filter(|id| *id != self.id).collect();
@@ -178,7 +176,7 @@ impl MetadataDaemon {
             machine
         };
         let role = file_system_status::server_role(&self.called);
-        let session = Session::start_around(&self.folder, &role, Some(service), recording, around).await?;
+        let session = Session::start_around(&self.control, &role, Some(service), recording, around).await?;
         let node = node.get().expect("the session has a machine");
         let mut seeing = progress.expect("the session has a machine");
         let ended = async {
@@ -257,10 +255,10 @@ impl MetadataDaemon {
         let (mut followed, mut told) = (None, 0);
         loop {
             self.look_up_roles(&mut roles).await;
-            tokio::time::sleep(HEARTBEAT).await;
+            self.control.changed(HEARTBEAT).await;
             self.record_fences(node, &mut told, &roles).await;
             self.pardon_if_devices_are_unavailable(session).await;
-            let entry = match blocking(&self.folder, ArrayFolder::describe).await {
+            let entry = match self.control.describe().await {
                 Ok(description) => match self.look_up(begun, &description).await? {
                     Ok(settings) => {
                         // It is refused until the process owns the file system.
@@ -301,14 +299,13 @@ impl MetadataDaemon {
             return Ok(Err(EntryState::Changed));
         }
         let protocol = shards::protocol(entry)?;
-        let name = self.name.clone();
-        let settles = blocking(&self.folder, move |folder| file_system_check::settles(folder, &name)).await?;
+        let settles = file_system_check::settles(&self.control, &self.name).await?;
         Ok(Ok(ServerRequest::Follow { evict_after: entry.evict_after(), protocol, settles }))
     }
 
     async fn look_up_roles(&self, roles: &mut BTreeMap<Generation, String>) {
-        let look = |folder: &ArrayFolder| folder.leases().hosts(&Moment::now(), folder.describe()?.leases().host());
-        let hosts = blocking(&self.folder, look).await.unwrap_or_default();
+        let Ok(description) = self.control.describe().await else { return };
+        let hosts = self.control.leases().hosts(&Moment::now(), description.leases().host()).await.unwrap_or_default();
         roles.extend(hosts.into_iter().map(|host| (host.generation, host.role)));
         while roles.len() > ROLES_MAX {
             roles.pop_first();
@@ -329,15 +326,14 @@ impl MetadataDaemon {
         };
         let events: Vec<Event> = decisions.into_iter().map(event).collect();
         events.iter().for_each(|event| tracing::warn!("{}", event.text));
-        let record = move |folder: &ArrayFolder| events.iter().try_for_each(|event| folder.record_event(event));
-        if let Err(error) = blocking(&self.folder, record).await {
+        if let Err(error) = self.control.record(events).await {
             tracing::warn!("can't record which hosts are fenced: {error}");
         }
     }
 
     /// A host that waits for devices can't give back locks.
     async fn pardon_if_devices_are_unavailable(&self, session: &Session) {
-        let reported = blocking(&self.folder, |folder| folder.monitor(&Moment::now())).await.ok().flatten();
+        let reported = self.control.monitor().await.ok().flatten();
         let devices = reported.iter().flat_map(|monitor| &monitor.report.devices);
         let is_unavailable = |device: &DeviceReport| device.member_state == ReportedState::Unavailable;
         if devices.into_iter().any(is_unavailable) {
@@ -353,13 +349,12 @@ impl MetadataDaemon {
             if self.step(None, ProcessInput::Observed(seen)) == ProcessStep::Begin {
                 return Ok(());
             }
-            tokio::time::sleep(HEARTBEAT).await;
+            self.control.changed(HEARTBEAT).await;
         }
     }
 
     async fn is_checked(&self) -> Result<bool, Failure> {
-        let name = self.name.clone();
-        Ok(blocking(&self.folder, move |folder| file_system_check::is_under_way(folder, &name)).await?)
+        Ok(file_system_check::is_under_way(&self.control, &self.name).await?)
     }
 }
 

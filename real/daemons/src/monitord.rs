@@ -12,15 +12,15 @@ use braid_base::{
     ArrayId, BLOCK_BYTES, DeviceId, Epoch, FileSystemId, Generation, MemberState, NodeId, Now, Ownership, VolumeId,
 };
 use braid_control::{
-    ArrayDescription, ArrayFolder, DeviceReport, Event, FileSystemReport, HealingReport, Moment, MonitorReport,
-    ReportedState, SpareReport, ThrottleReport, VolumeState, monitor_file,
+    ArrayDescription, ControlPlane, DeviceReport, Event, FileSystemReport, HealingReport, MonitorReport, ReportedState,
+    SpareReport, ThrottleReport, VolumeState, monitor_file,
 };
 use braid_layout::VolumeDescription;
 use braid_machine::{ControlOutcome, ControlRequest};
 use braid_membership::{DISK_BYTES, Monitor, MonitorConfig, MonitorError, MonitorService};
 use braid_recording::RecordingRequest;
+use braid_session::HEARTBEAT;
 use braid_session::addressing::published;
-use braid_session::{HEARTBEAT, blocking};
 use braid_shell::{Address, Addresses, Client, Counters, Disk, Node};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ const UNTOLD_MAX: usize = 1024;
 
 /// The monitor of an array. The lock on its state file keeps other processes from running it.
 pub struct MonitorDaemon {
-    folder: ArrayFolder,
+    control: ControlPlane,
     array: ArrayId,
     devices: Vec<DeviceId>,
     last_generation: Generation,
@@ -60,24 +60,25 @@ pub struct MonitorDaemon {
 impl MonitorDaemon {
     /// Opens and locks the state file, which is created if it is missing. Spares fill the slots of devices that have been out for
     /// `spare_after`.
-    pub fn open(folder: &ArrayFolder, spare_after: Option<Duration>) -> Result<MonitorDaemon, Failure> {
-        let description = folder.describe()?;
+    pub async fn open(control: &ControlPlane, spare_after: Option<Duration>) -> Result<MonitorDaemon, Failure> {
+        let description = control.describe().await?;
         let in_use = Failure::failed("monitor-in-use", "the array's monitor is already running, in another process")
             .hint("`braid status` shows which process it is");
-        let path = folder.dir().join(monitor_file());
+        let path = control.local().dir().join(monitor_file());
         if description.populated && !path.exists() {
             // An empty state would mean that all devices are completely resynchronised.
             let message = format!("{}: the monitor's state is missing", path.display());
-            let hint = format!("stop `braid up` if it is running, then: {}", state_from_devices::advice(folder));
+            let hint =
+                format!("stop `braid up` if it is running, then: {}", state_from_devices::advice(control.local()));
             return Err(Failure::data_lost("monitor-state-lost", message).hint(hint));
         }
-        let disk = daemon::open_state(folder, &monitor_file(), DISK_BYTES, in_use)?;
+        let disk = daemon::open_state(control.local(), &monitor_file(), DISK_BYTES, in_use)?;
         let devices = description.devices.iter().map(|device| DeviceId(device.id)).collect();
-        let last_generation = Generation(folder.known_generation()?.unwrap_or_default());
+        let last_generation = Generation(control.leases().last_generation().await?.unwrap_or_default());
         let mut settings = description.leases().settings();
         settings.spare_after = spare_after.unwrap_or(settings.spare_after);
-        let (folder, array) = (folder.clone(), description.array);
-        Ok(MonitorDaemon { folder, array, devices, last_generation, settings, disk })
+        let (control, array) = (control.clone(), description.array);
+        Ok(MonitorDaemon { control, array, devices, last_generation, settings, disk })
     }
 
     /// Serves at `listen` until `stop` completes. Calls `serving` with the address once it accepts requests. `own_process` says that the
@@ -90,7 +91,7 @@ impl MonitorDaemon {
         serving: impl FnOnce(&Address),
         stop: impl Future<Output = ()>,
     ) -> Result<(), Failure> {
-        let MonitorDaemon { folder, array, devices, last_generation, settings, disk } = self;
+        let MonitorDaemon { control, array, devices, last_generation, settings, disk } = self;
         let platform = Platform::bind(disk, listen, own_process).await?;
         let (address, path) = (platform.address(), platform.disk_path());
         let config = MonitorConfig { array, devices, last_generation, settings };
@@ -102,12 +103,12 @@ impl MonitorDaemon {
         let (_, nobody) = watch::channel(Addresses::new());
         let (view, seen, client, running) = platform.serve(monitor, (recorder, counters), us, nobody, stop);
         // A killed monitor has left its last report.
-        let last = folder.monitor(&Moment::now())?.map(|entry| entry.report);
+        let last = control.monitor().await?.map(|entry| entry.report);
         let publisher = ReportPublisher {
-            folder: folder.clone(),
+            control: control.clone(),
             view,
             client,
-            address: published(&folder, &address),
+            address: published(control.local(), &address),
             last_generation,
             known: BTreeMap::new(),
             refused: RefusedDevices::default(),
@@ -115,22 +116,21 @@ impl MonitorDaemon {
             untold: Vec::new(),
             telling: None,
         };
-        let stage =
-            |service: &MonitorService| match service {
-                MonitorService::Off | MonitorService::Reading => Stage::Starting,
-                MonitorService::Serving => Stage::Serving,
-                // The record is intact, as far as it could be read: it can't be written, or read, now.
-                MonitorService::Unusable(MonitorError::Disk(error)) => Stage::Unusable(disk_failure(*error).of(&path)),
-                MonitorService::Unusable(error) => {
-                    let failure = Failure::data_lost("monitor-state-damaged", error.to_string()).of(&path);
-                    Stage::Unusable(failure.hint(format!(
-                        "stop `braid up` if it is running, then: {}",
-                        state_from_devices::advice(&folder)
-                    )))
-                }
-            };
+        let stage = |service: &MonitorService| match service {
+            MonitorService::Off | MonitorService::Reading => Stage::Starting,
+            MonitorService::Serving => Stage::Serving,
+            // The record is intact, as far as it could be read: it can't be written, or read, now.
+            MonitorService::Unusable(MonitorError::Disk(error)) => Stage::Unusable(disk_failure(*error).of(&path)),
+            MonitorService::Unusable(error) => {
+                let failure = Failure::data_lost("monitor-state-damaged", error.to_string()).of(&path);
+                Stage::Unusable(failure.hint(format!(
+                    "stop `braid up` if it is running, then: {}",
+                    state_from_devices::advice(control.local())
+                )))
+            }
+        };
         let outcome = daemon::run(running, publisher.keep(), seen, stage, || serving(&address)).await;
-        if let Err(error) = folder.withdraw_monitor() {
+        if let Err(error) = control.withdraw_monitor().await {
             tracing::warn!("monitor: {error}");
         }
         outcome
@@ -162,7 +162,7 @@ impl RefusedDevices {
 
 /// Keeps the monitor's knowledge of volumes up to date, and publishes its report.
 struct ReportPublisher {
-    folder: ArrayFolder,
+    control: ControlPlane,
     view: ServerView<Monitor>,
     client: Client<ControlRequest, ControlOutcome>,
     address: String,
@@ -184,7 +184,7 @@ impl ReportPublisher {
         let mut revision = None;
         let mut shown: Option<(Instant, (u64, Epoch, usize))> = None;
         loop {
-            match blocking(&self.folder, ArrayFolder::describe).await {
+            match self.control.describe().await {
                 Ok(description) if revision == Some(description.revision) => {}
                 Ok(description) => match self.follow(&description).await {
                     Ok(()) => revision = Some(description.revision),
@@ -206,14 +206,14 @@ impl ReportPublisher {
                     tracing::error!("device {device} is refused: {why}");
                 }
                 let events = self.membership_events.take(&mut report, Instant::now());
-                match blocking(&self.folder, |folder| folder.publish_monitor(&Moment::now(), report)).await {
+                match self.control.publish_monitor(report).await {
                     Ok(()) => shown = Some((Instant::now(), now)),
                     Err(error) => tracing::warn!("the monitor can't publish its report: {error}"),
                 }
                 self.untold.extend(events);
             }
             self.tell();
-            tokio::time::sleep(LOOK_EVERY).await;
+            self.control.changed(LOOK_EVERY).await;
         }
     }
 
@@ -228,10 +228,9 @@ impl ReportPublisher {
             return;
         }
         let events = std::mem::take(&mut self.untold);
-        let folder = self.folder.clone();
+        let control = self.control.clone();
         self.telling = Some(tokio::spawn(async move {
-            let record = move |folder: &ArrayFolder| events.iter().try_for_each(|event| folder.record_event(event));
-            if let Err(error) = blocking(&folder, record).await {
+            if let Err(error) = control.record(events).await {
                 tracing::warn!("the monitor can't write events to the log: {error}");
             }
         }));
@@ -256,7 +255,7 @@ impl ReportPublisher {
 
     /// Tells the monitor which generations were given out: it accepts no fence of later ones.
     async fn follow_generations(&mut self) {
-        let last = match blocking(&self.folder, ArrayFolder::known_generation).await {
+        let last = match self.control.leases().last_generation().await {
             Ok(last) => Generation(last.unwrap_or_default()),
             Err(error) => return tracing::warn!("the monitor can't look up the last generation: {error}"),
         };

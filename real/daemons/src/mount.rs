@@ -6,11 +6,11 @@ use braid_admin::failure::Failure;
 use braid_admin::file_systems;
 use braid_admin::metadata_room::MetadataRoom;
 use braid_base::{FileSystemId, Generation, InodeId};
-use braid_control::{ArrayFolder, Event, FileSystemState, WhenUnavailable, event_texts, shell_word};
+use braid_control::{ControlPlane, Event, FileSystemState, WhenUnavailable, event_texts, shell_word};
 use braid_fuse::{HostFiles, InodeRoom, Mount, MountError};
 use braid_machine::{FilesRequest, MountRequest};
 use braid_recording::RecordingRequest;
-use braid_session::{HEARTBEAT, Session, SessionError, blocking, require_up};
+use braid_session::{HEARTBEAT, Session, SessionError, require_up};
 use braid_wire::FileCommand;
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ pub struct MountDaemon {
 
 /// The host of a mount, and those that replace it.
 struct Hosts {
-    folder: ArrayFolder,
+    control: ControlPlane,
     name: String,
     id: FileSystemId,
     directory: PathBuf,
@@ -49,39 +49,42 @@ struct Hosts {
 }
 
 /// The room for inodes, as the leases of the metadata servers tell it.
-fn room(folder: &ArrayFolder, name: &str) -> InodeRoom {
-    let (folder, name) = (folder.clone(), name.to_string());
-    InodeRoom(Arc::new(move |inodes| Some(MetadataRoom::look_up(&folder, &name)?.free_inodes(inodes))))
+fn room(control: &ControlPlane, name: &str) -> InodeRoom {
+    let (control, name) = (control.clone(), name.to_string());
+    InodeRoom(Arc::new(move |inodes| {
+        let (control, name) = (control.clone(), name.clone());
+        Box::pin(async move { Some(MetadataRoom::look_up(&control, &name).await?.free_inodes(inodes)) })
+    }))
 }
 
 impl MountDaemon {
     /// Mounts a file system of a running array in an empty directory; its first host is recorded if that is asked for. `unavailable` overrides what
     /// the file system says about missing devices. Errors: `no-such-file-system`, `not-up`, `file-system-not-served`, and those of [`failure_of`].
     pub async fn open(
-        folder: &ArrayFolder,
+        control: &ControlPlane,
         name: &str,
         directory: &Path,
         unavailable: Option<WhenUnavailable>,
         recording: Option<RecordingRequest>,
     ) -> Result<MountDaemon, Failure> {
-        let description = folder.describe()?;
+        let description = control.describe().await?;
         let setting = unavailable.unwrap_or(file_systems::find(&description, name)?.unavailable());
-        require_up(folder)?;
+        require_up(control).await?;
         let mount_name = braid_fuse::mount_name(name, description.array);
         let directory = braid_fuse::check(directory, &mount_name).map_err(failure_of)?;
-        let (session, id) = start_host(folder, name, &directory, recording).await?;
+        let (session, id) = start_host(control, name, &directory, recording).await?;
         let mounted = async {
             await_answer(&session, name, id).await?;
-            let files = HostFiles::new(id, session.client().clone()).with_room(room(folder, name));
+            let files = HostFiles::new(id, session.client().clone()).with_room(room(control, name));
             let files = files.with_patience(setting.limit());
             let mount = braid_fuse::mount(&directory, &mount_name, files.clone()).map_err(failure_of)?;
             Ok((files, mount))
         };
         match mounted.await {
             Ok((files, mount)) => {
-                let (folder, name) = (folder.clone(), name.to_string());
+                let (control, name) = (control.clone(), name.to_string());
                 let current = watch::channel(session.generation()).0;
-                let hosts = Hosts { folder, name, id, directory, files, session: Some(session), current };
+                let hosts = Hosts { control, name, id, directory, files, session: Some(session), current };
                 Ok(MountDaemon { mount, hosts })
             }
             Err(failure) => {
@@ -105,8 +108,8 @@ impl MountDaemon {
     /// files that they have open, but only for some seconds.
     pub async fn serve(self, stop: impl Future<Output = ()>) -> Result<(), Failure> {
         let MountDaemon { mount, mut hosts } = self;
-        let gone = await_deletion(hosts.folder.clone(), hosts.id);
-        let asked = await_request(hosts.folder.clone(), hosts.current.subscribe());
+        let gone = await_deletion(hosts.control.clone(), hosts.id);
+        let asked = await_request(hosts.control.clone(), hosts.current.subscribe());
         let stop = async {
             tokio::select! {
                 () = stop => {}
@@ -159,11 +162,11 @@ impl Hosts {
 
     async fn next(&self) -> Session {
         loop {
-            match start_host(&self.folder, &self.name, &self.directory, None).await {
+            match start_host(&self.control, &self.name, &self.directory, None).await {
                 Ok((session, id)) if id == self.id => return session,
                 Ok((session, _)) => {
                     tracing::error!("file system {} is another one now", self.name);
-                    session.leave();
+                    session.leave().await;
                 }
                 Err(error) => tracing::error!("can't start a host; trying again: {error}"),
             }
@@ -172,7 +175,7 @@ impl Hosts {
     }
 
     async fn record(&self, event: Event) {
-        if let Err(error) = blocking(&self.folder, move |folder| folder.record_event(&event)).await {
+        if let Err(error) = self.control.record(vec![event]).await {
             tracing::warn!("can't record an event: {error}");
         }
     }
@@ -192,12 +195,12 @@ fn role(name: &str, directory: &Path) -> String {
 }
 
 async fn start_host(
-    folder: &ArrayFolder,
+    control: &ControlPlane,
     name: &str,
     directory: &Path,
     recording: Option<RecordingRequest>,
 ) -> Result<(Session, FileSystemId), SessionError> {
-    Session::mount(folder, &role(name, directory), name, Some(directory.to_path_buf()), recording).await
+    Session::mount(control, &role(name, directory), name, Some(directory.to_path_buf()), recording).await
 }
 
 /// Waits until the metadata server answers.
@@ -214,10 +217,10 @@ async fn await_answer(session: &Session, name: &str, file_system: FileSystemId) 
 }
 
 /// Returns when the file system is being deleted.
-async fn await_deletion(folder: ArrayFolder, id: FileSystemId) {
+async fn await_deletion(control: ControlPlane, id: FileSystemId) {
     loop {
-        tokio::time::sleep(HEARTBEAT).await;
-        let Ok(description) = blocking(&folder, ArrayFolder::describe).await else { continue };
+        control.changed(HEARTBEAT).await;
+        let Ok(description) = control.describe().await else { continue };
         let is_ours = |entry: &&braid_control::FileSystemEntry| entry.id() == id;
         let entry = description.file_systems.iter().find(is_ours);
         if entry.is_none_or(|entry| entry.state != FileSystemState::Ready) {
@@ -226,17 +229,14 @@ async fn await_deletion(folder: ArrayFolder, id: FileSystemId) {
     }
 }
 
-/// Returns when the present host is asked to end by the folder, as processes of other machines and containers do that.
-async fn await_request(folder: ArrayFolder, current: watch::Receiver<Generation>) {
+/// Returns when the present host is asked to end by the control plane, as processes of other machines and containers do that.
+async fn await_request(control: ControlPlane, current: watch::Receiver<Generation>) {
     loop {
         let generation = *current.borrow();
-        if blocking(&folder, move |folder| Ok(folder.leases().is_asked_to_end(generation)))
-            .await
-            .is_ok_and(|is_asked| is_asked)
-        {
+        if control.leases().is_asked_to_end(generation).await.is_ok_and(|is_asked| is_asked) {
             return;
         }
-        tokio::time::sleep(HEARTBEAT).await;
+        control.changed(HEARTBEAT).await;
     }
 }
 

@@ -4,7 +4,7 @@ use braid_admin::failure::Failure;
 use braid_admin::parent_process::this_program;
 use braid_base::Generation;
 use braid_control::{
-    ArrayFolder, ControlError, Moment, NotTold, Process, WhenUnavailable, create_private_folder, private_file,
+    ControlError, ControlPlane, Moment, NotTold, Process, WhenUnavailable, create_private_folder, private_file,
     shell_word,
 };
 use braid_fuse::UnmountError;
@@ -51,11 +51,12 @@ pub struct StartedMount {
 }
 
 /// The mounts of an array, on all machines.
-pub fn list(folder: &ArrayFolder) -> Result<Vec<RunningMount>, ControlError> {
-    let lease = folder.describe()?.leases().host();
-    let hosts = folder
+pub async fn list(control: &ControlPlane) -> Result<Vec<RunningMount>, ControlError> {
+    let lease = control.describe().await?.leases().host();
+    let hosts = control
         .leases()
-        .hosts(&Moment::now(), lease)?
+        .hosts(&Moment::now(), lease)
+        .await?
         .into_iter()
         .filter(|host| host.goes_on() && !host.process.has_ended());
     let mounts = hosts.filter_map(|host| {
@@ -69,18 +70,18 @@ pub fn list(folder: &ArrayFolder) -> Result<Vec<RunningMount>, ControlError> {
 /// Mounts a file system in several directories, each with a daemon of its own, which this process does not wait for. If one fails, none
 /// remains.
 pub async fn start_all(
-    folder: &ArrayFolder,
+    control: &ControlPlane,
     name: &str,
     directories: &[PathBuf],
     unavailable: Option<WhenUnavailable>,
 ) -> Result<Vec<StartedMount>, Failure> {
     let mut started: Vec<StartedMount> = Vec::new();
     for directory in directories {
-        match start(folder, name, directory, unavailable).await {
+        match start(control, name, directory, unavailable).await {
             Ok(mount) => started.push(mount),
             Err(failure) => {
                 for mount in &started {
-                    let _ = unmount(folder, &mount.directory, true).await;
+                    let _ = unmount(control, &mount.directory, true).await;
                 }
                 return Err(failure);
             }
@@ -91,15 +92,15 @@ pub async fn start_all(
 
 /// Starts the daemon of a mount, and waits until it serves.
 async fn start(
-    folder: &ArrayFolder,
+    control: &ControlPlane,
     name: &str,
     directory: &Path,
     unavailable: Option<WhenUnavailable>,
 ) -> Result<StartedMount, Failure> {
     let directory = std::path::absolute(directory)?;
-    let (log, file) = open_log(folder, &log_name(name, &directory))?;
+    let (log, file) = open_log(control, &log_name(name, &directory)).await?;
     let mut command = Command::from(this_program());
-    command.args(["fs", "mount", "--foreground", "--detached", "--json", "--array"]).arg(folder.absolute());
+    command.args(["fs", "mount", "--foreground", "--detached", "--json", "--array"]).arg(control.local().absolute());
     command.args(unavailable.map(|setting| format!("--unavailable={setting}")));
     command.arg("--").arg(name).arg(&directory).env_remove("BRAID_ARRAY");
     // A daemon must not keep the directory busy in which it was started.
@@ -138,86 +139,90 @@ async fn announced(child: &mut Child) -> Result<(u32, u32), Failure> {
 
 /// Unmounts a file system of an array, and waits until the daemon has ended. `force`: also if programs use it. Then they may go on for some
 /// seconds.
-pub async fn unmount(folder: &ArrayFolder, directory: &Path, force: bool) -> Result<PathBuf, Failure> {
+pub async fn unmount(control: &ControlPlane, directory: &Path, force: bool) -> Result<PathBuf, Failure> {
     // Without its array, a mount can be unmounted all the same. A directory of that name elsewhere is another one.
-    let at = |resolved: &Path| {
-        let all = list(folder).unwrap_or_default().into_iter();
+    let at = async |resolved: &Path| {
+        let all = list(control).await.unwrap_or_default().into_iter();
         let shown = resolved.to_string_lossy().into_owned();
         all.filter(move |mount| mount.directory == shown)
     };
-    let of = |resolved: &Path| at(resolved).find(|mount| mount.process.is_here());
+    let of = async |resolved: &Path| at(resolved).await.find(|mount| mount.process.is_here());
     if force
         && let Ok(resolved) = braid_fuse::resolve(directory)
-        && let Some(mount) = of(&resolved)
+        && let Some(mount) = of(&resolved).await
     {
-        end(folder, &mount).await;
-        if of(&resolved).is_none() {
+        end(control, &mount).await;
+        if of(&resolved).await.is_none() {
             return Ok(resolved);
         }
     }
-    let resolved = braid_fuse::unmount(directory, force).map_err(|error| {
-        let is_mounted = !matches!(error, UnmountError::NotMounted { .. });
-        let failure = unmount_failure(error);
-        let resolved = braid_fuse::resolve(directory).unwrap_or_else(|_| directory.to_path_buf());
-        match at(&resolved).find(|mount| !is_mounted && !mount.process.is_here()) {
-            None => failure,
-            Some(mount) => failure.hint(format!(
-                "{} has mounted it in a directory of that name: unmount it there, or end it with the array by `braid down`",
-                mount.process
-            )),
+    let resolved = match braid_fuse::unmount(directory, force) {
+        Ok(resolved) => resolved,
+        Err(error) => {
+            let is_mounted = !matches!(error, UnmountError::NotMounted { .. });
+            let failure = unmount_failure(error);
+            let resolved = braid_fuse::resolve(directory).unwrap_or_else(|_| directory.to_path_buf());
+            let elsewhere = at(&resolved).await.find(|mount| !is_mounted && !mount.process.is_here());
+            return Err(match elsewhere {
+                None => failure,
+                Some(mount) => failure.hint(format!(
+                    "{} has mounted it in a directory of that name: unmount it there, or end it with the array by `braid down`",
+                    mount.process
+                )),
+            });
         }
-    })?;
-    if let Some(mount) = of(&resolved) {
-        await_end(folder, &mount).await;
+    };
+    if let Some(mount) = of(&resolved).await {
+        await_end(control, &mount).await;
     }
     Ok(resolved)
 }
 
 /// Ends all mounts of an array, on all machines. Returns those that have not ended in time.
-pub async fn end_all(folder: &ArrayFolder) -> Result<Vec<RunningMount>, ControlError> {
-    let mounts = list(folder)?;
-    let ended = futures_util::future::join_all(mounts.iter().map(|mount| end(folder, mount))).await;
+pub async fn end_all(control: &ControlPlane) -> Result<Vec<RunningMount>, ControlError> {
+    let mounts = list(control).await?;
+    let ended = futures_util::future::join_all(mounts.iter().map(|mount| end(control, mount))).await;
     Ok(mounts.into_iter().zip(ended).filter_map(|(mount, ended)| (!ended).then_some(mount)).collect())
 }
 
 /// Asks a daemon to unmount and to end: by a signal if it runs here, and by its host in the folder otherwise. False if it has not ended in
 /// time.
-async fn end(folder: &ArrayFolder, mount: &RunningMount) -> bool {
+async fn end(control: &ControlPlane, mount: &RunningMount) -> bool {
     match mount.process.signal(Signal::TERM) {
         Ok(()) => {}
         Err(NotTold::Ended) => return true,
         Err(NotTold::Elsewhere | NotTold::Refused) => {
-            if let Err(error) = folder.leases().ask_to_end(mount.generation) {
+            if let Err(error) = control.leases().ask_to_end(mount.generation).await {
                 tracing::warn!("can't ask {} to end: {error}", mount.process);
             }
         }
     }
-    await_end(folder, mount).await
+    await_end(control, mount).await
 }
 
 /// Waits until the daemon of a mount has ended. False if that takes too long.
-async fn await_end(folder: &ArrayFolder, mount: &RunningMount) -> bool {
+async fn await_end(control: &ControlPlane, mount: &RunningMount) -> bool {
     let begun = Instant::now();
-    while is_running(folder, mount) {
+    while is_running(control, mount).await {
         if begun.elapsed() > END_WAIT {
             return false;
         }
-        tokio::time::sleep(LOOK_PAUSE).await;
+        control.changed(LOOK_PAUSE).await;
     }
     true
 }
 
 /// True if the daemon runs, perhaps with another host than before.
-fn is_running(folder: &ArrayFolder, mount: &RunningMount) -> bool {
+async fn is_running(control: &ControlPlane, mount: &RunningMount) -> bool {
     let is_it = |other: &RunningMount| other.process == mount.process && other.directory == mount.directory;
-    list(folder).is_ok_and(|mounts| mounts.iter().any(is_it))
+    list(control).await.is_ok_and(|mounts| mounts.iter().any(is_it))
 }
 
 /// Opens a log in the array's folder.
-pub fn open_log(folder: &ArrayFolder, name: &str) -> Result<(PathBuf, File), Failure> {
-    let logs = folder.absolute().join(LOGS);
+pub async fn open_log(control: &ControlPlane, name: &str) -> Result<(PathBuf, File), Failure> {
+    let logs = control.local().absolute().join(LOGS);
     // Without an array there is no folder for it.
-    folder.describe()?;
+    control.describe().await?;
     let path = logs.join(format!("{name}.log"));
     let open = || {
         create_private_folder(&logs)?;

@@ -10,11 +10,11 @@ use braid_admin::{copies, device_lifecycle, file_systems, state_from_devices, vo
 use braid_base::{DeviceId, FileSystemId, NodeId};
 use braid_control::event_texts;
 use braid_control::{
-    ArrayDescription, ArrayFolder, DeviceReport, Endpoint, Event, Leases, Moment, MonitorEntry, ReportedState,
-    RunningSet, Supervision, WhenUnavailable, shell_word,
+    ArrayDescription, ControlPlane, DeviceReport, Endpoint, Event, Leases, MonitorEntry, ReportedState, RunningSet,
+    Supervision, WhenUnavailable, shell_word,
 };
 use braid_nbd::Server;
-use braid_session::{HEARTBEAT, Session, addressing, blocking};
+use braid_session::{HEARTBEAT, Session, addressing};
 use braid_shell::Address;
 use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
@@ -51,7 +51,7 @@ pub struct Options {
 
 /// An array that serves.
 pub struct Ready<'a> {
-    pub folder: &'a ArrayFolder,
+    pub control: &'a ControlPlane,
     /// Its description.
     pub description: &'a ArrayDescription,
     /// The processes that run.
@@ -67,7 +67,7 @@ pub struct Ready<'a> {
 impl Ready<'_> {
     /// The volumes that NBD clients can use.
     pub fn exported(&self) -> Vec<ExportedVolume> {
-        let socket = addressing::served_nbd_socket(self.folder);
+        let socket = addressing::served_nbd_socket(self.control.local());
         front_end::exported(self.description, &[], self.address, socket.as_ref())
     }
 }
@@ -76,20 +76,20 @@ impl Ready<'_> {
 /// its volumes are served. Must be awaited in a `LocalSet`. Invalid requests, and an array that is already running, are refused before
 /// anything is created.
 pub async fn run(
-    folder: ArrayFolder,
+    control: ControlPlane,
     asked: &CreateOptions,
     options: Options,
     ready: impl FnOnce(&Ready),
     stop: impl Future<Output = ()>,
 ) -> Result<(), Failure> {
     // An array that can't be created leaves nothing behind.
-    if !folder.dir().join("array.json").exists() {
+    if !control.local().dir().join("array.json").exists() {
         asked.creation()?;
     }
-    let new_folder = !folder.dir().exists();
+    let new_folder = !control.local().dir().exists();
     // Then every file that a failed start leaves there is its own.
-    let was_empty = std::fs::read_dir(folder.dir()).map_or(new_folder, |mut entries| entries.next().is_none());
-    let supervision = folder.supervise()?;
+    let was_empty = std::fs::read_dir(control.local().dir()).map_or(new_folder, |mut entries| entries.next().is_none());
+    let supervision = control.local().supervise()?;
     let mut server = match front_end::bind(&options.listen).await {
         Ok(server) => server,
         Err(failure) => {
@@ -99,7 +99,7 @@ pub async fn run(
             return Err(failure);
         }
     };
-    let description = match creation::open_or_create(&folder, asked) {
+    let description = match creation::open_or_create(&control, asked).await {
         Ok(description) => description,
         Err(failure) => {
             if was_empty {
@@ -108,24 +108,24 @@ pub async fn run(
             return Err(failure);
         }
     };
-    let log = if options.log_in_folder { Some(log_into(&folder)?) } else { None };
-    state_from_devices::obstacles(&folder, &description).into_iter().next().map_or(Ok(()), Err)?;
-    also_bind_in_folder(&mut server, &folder).await?;
+    let log = if options.log_in_folder { Some(log_into(&control).await?) } else { None };
+    state_from_devices::obstacles(control.local(), &description).into_iter().next().map_or(Ok(()), Err)?;
+    also_bind_in_folder(&mut server, &control).await?;
 
     let mut array = Array {
-        supervised: Supervised::start(&folder, &description, options.placement, options.tuning),
+        supervised: Supervised::start(&control, &description, options.placement, options.tuning),
         running: RunningSet::begun(std::process::id()),
         lock_servers_started: false,
         may_be_degraded: options.degraded,
         unavailable: options.unavailable,
         log,
         supervision,
-        folder,
+        control,
     };
     let outcome = array.run(&description, server, ready, pin!(stop)).await;
     // Whatever happened, no daemon stays behind.
     array.supervised.stop().await;
-    let has_volumes = array.folder.describe().map_or(true, |now| now.populated || !now.volumes.is_empty());
+    let has_volumes = array.control.describe().await.map_or(true, |now| now.populated || !now.volumes.is_empty());
     if outcome.as_ref().is_err_and(|failure| !has_volumes && (was_empty || failure.code == volumes::NO_ROOM)) {
         array.supervision.discard(new_folder)?;
     }
@@ -134,7 +134,7 @@ pub async fn run(
 
 /// The running daemons, and their state.
 struct Array {
-    folder: ArrayFolder,
+    control: ControlPlane,
     supervised: Supervised,
     running: RunningSet,
     lock_servers_started: bool,
@@ -166,8 +166,8 @@ impl Array {
         self.running.ready = true;
         self.supervision.publish(&self.running)?;
         ready(&Ready {
-            folder: &self.folder,
-            description: &self.folder.describe()?,
+            control: &self.control,
+            description: &self.control.describe().await?,
             running: &self.running,
             address: &address,
             is_new: !description.populated,
@@ -181,7 +181,7 @@ impl Array {
             tokio::select! {
                 () = &mut stop => break,
                 report = self.supervised.report() => self.note(&report),
-                _ = ticks.tick() => match blocking(&self.folder, ArrayFolder::describe).await {
+                _ = ticks.tick() => match self.control.describe().await {
                     Ok(description) => {
                         if !self.supervision.is_published() {
                             tracing::warn!("run.json is missing from the array's folder, and is written again");
@@ -203,7 +203,7 @@ impl Array {
                     watching.shutdown().await;
                     front.stop().await;
                     front = tokio::select! {
-                        front = reopen(&self.folder, &address, self.unavailable) => front,
+                        front = reopen(&self.control, &address, self.unavailable) => front,
                         () = &mut stop => return Ok(()),
                     };
                     watching = self.watching(&front, description.leases());
@@ -211,7 +211,7 @@ impl Array {
             }
         }
         drop(watching);
-        self.name_mounts();
+        self.name_mounts().await;
         // While the host of this process is there, it coordinates what a release may need.
         self.supervised.stop_metadata_servers().await;
         front.stop().await;
@@ -219,8 +219,8 @@ impl Array {
     }
 
     /// Mounts outlive the array, which may be started again soon. What programs ask of them waits until then.
-    fn name_mounts(&self) {
-        for mount in mounts::list(&self.folder).unwrap_or_default() {
+    async fn name_mounts(&self) {
+        for mount in mounts::list(&self.control).await.unwrap_or_default() {
             let directory = &mount.directory;
             tracing::warn!(
                 "programs in {directory} wait until the array is up again: `braid fs unmount --force {}` ends them",
@@ -237,7 +237,7 @@ impl Array {
         tokio::time::timeout(READY_WAIT, all_serve).await.unwrap_or_else(|_| {
             Err(Failure::unreachable("device-slow", format!("some devices did not serve within {READY_WAIT:?}")))
         })?;
-        let session = Session::start(&self.folder, "up").await?;
+        let session = Session::start(&self.control, "up").await?;
         let volumes = async {
             // It is tried again while the array runs.
             if let Err(failure) = volumes::settle(&session).await {
@@ -278,7 +278,7 @@ impl Array {
             }
         };
         loop {
-            let shown = blocking(&self.folder, |folder| folder.monitor(&Moment::now())).await.ok().flatten();
+            let shown = self.control.monitor().await.ok().flatten();
             // A killed monitor has left its last report.
             let shown = shown.filter(|entry| pid.is_none_or(|pid| pid == entry.process.pid));
             let lacking = shown.map(|MonitorEntry { report, .. }| {
@@ -312,7 +312,7 @@ impl Array {
                 // Until the initial volumes have been created, all devices are needed.
                 Err(_) if self.may_be_degraded && populated => self.note(&report),
                 Err(failure) if populated && failure.hint.is_none() => {
-                    let dir = shell_word(self.folder.dir());
+                    let dir = shell_word(self.control.place());
                     let mut hint = format!(
                         "`braid up --dir {dir} --degraded` starts without it, if the others can serve without it"
                     );
@@ -351,8 +351,7 @@ impl Array {
 
     /// Runs the array's devices, each on the disk that fills its slot.
     async fn follow_devices(&mut self, description: ArrayDescription) {
-        let description = match blocking(&self.folder, move |folder| device_lifecycle::fill(folder, description)).await
-        {
+        let description = match device_lifecycle::fill(&self.control, description).await {
             Ok(description) => description,
             Err(error) => return tracing::warn!("can't determine which disks fill the slots of devices: {error}"),
         };
@@ -371,7 +370,8 @@ impl Array {
             tracing::warn!("{} is down, and is started again {when}: {failure}", supervisor::name(report.node));
         }
         if let Some(crash) = &report.crash {
-            self.record(report.node, |called, device| event_texts::daemon_crashed(called, device, crash));
+            let crash = crash.clone();
+            self.record(report.node, move |called, device| event_texts::daemon_crashed(called, device, &crash));
         }
         if let NodeId::Device(device) = report.node
             && !self.supervised.keeps(device)
@@ -387,7 +387,7 @@ impl Array {
         }
         let among = match report.node {
             NodeId::Monitor => {
-                self.running.monitor = Some(report.entry(&self.folder, self.running.monitor.as_ref()));
+                self.running.monitor = Some(report.entry(&self.control, self.running.monitor.as_ref()));
                 return self.publish();
             }
             NodeId::LockServer(_) => &mut self.running.lock_servers,
@@ -395,7 +395,7 @@ impl Array {
             _ => &mut self.running.devices,
         };
         let before = among.iter().find(|other| other.id == supervisor::number(report.node));
-        let entry = report.entry(&self.folder, before);
+        let entry = report.entry(&self.control, before);
         let down = entry
             .down
             .clone()
@@ -404,22 +404,22 @@ impl Array {
         among.push(entry);
         among.sort_by_key(|other| other.id);
         if let Some(why) = down {
-            self.record(report.node, |called, device| event_texts::daemon_down(called, device, &why));
+            self.record(report.node, move |called, device| event_texts::daemon_down(called, device, &why));
         }
         self.publish();
     }
 
     /// Records an event of a daemon, beside other work: the folder may be busy.
-    fn record(&self, node: NodeId, event: impl FnOnce(&str, Option<u16>) -> Event) {
+    fn record(&self, node: NodeId, event: impl FnOnce(&str, Option<u16>) -> Event + 'static) {
         let device = if let NodeId::Device(id) = node { Some(id.0) } else { None };
-        let description = self.folder.describe().ok();
-        let mut servers = description.iter().flat_map(|it| &it.file_systems).flat_map(|entry| entry.named_servers());
-        let of = servers.find(|(id, _)| node == NodeId::MetadataServer(*id));
-        let called = of.map_or_else(|| supervisor::name(node), |(_, of)| format!("the metadata server of {of}"));
-        let event = event(&called, device);
-        let folder = self.folder.clone();
+        let control = self.control.clone();
         tokio::task::spawn_local(async move {
-            if let Err(error) = blocking(&folder, move |folder| folder.record_event(&event)).await {
+            let description = control.describe().await.ok();
+            let entries = description.iter().flat_map(|it| &it.file_systems);
+            let of =
+                entries.flat_map(|entry| entry.named_servers()).find(|(id, _)| node == NodeId::MetadataServer(*id));
+            let called = of.map_or_else(|| supervisor::name(node), |(_, of)| format!("the metadata server of {of}"));
+            if let Err(error) = control.record(vec![event(&called, device)]).await {
                 tracing::warn!("can't record an event: {error}");
             }
         });
@@ -438,24 +438,24 @@ impl Array {
         let session = front.session();
         let client = session.client().clone();
         let view = session.view().clone();
-        watching.spawn_local(keep_fenced(self.folder.clone(), leases, session.generation(), client.clone(), view));
-        watching.spawn_local(volume_hold::keep_settled(self.folder.clone(), client.clone(), session.generation()));
-        watching.spawn_local(device_lifecycle::keep_settled(self.folder.clone(), client, session.generation()));
-        watching.spawn(copies::keep_copied(self.folder.clone()));
+        watching.spawn_local(keep_fenced(self.control.clone(), leases, session.generation(), client.clone(), view));
+        watching.spawn_local(volume_hold::keep_settled(self.control.clone(), client.clone(), session.generation()));
+        watching.spawn_local(device_lifecycle::keep_settled(self.control.clone(), client, session.generation()));
+        watching.spawn(copies::keep_copied(self.control.clone()));
         watching
     }
 }
 
 /// From now on this process, and those that it starts, log into the folder.
-fn log_into(folder: &ArrayFolder) -> Result<PathBuf, Failure> {
-    let (path, log) = mounts::open_log(folder, "up")?;
+async fn log_into(control: &ControlPlane) -> Result<PathBuf, Failure> {
+    let (path, log) = mounts::open_log(control, "up").await?;
     rustix::stdio::dup2_stderr(log).map_err(std::io::Error::from)?;
     Ok(path)
 }
 
 /// Has the server of this array listen on the socket in its folder, too.
-async fn also_bind_in_folder(server: &mut Server, folder: &ArrayFolder) -> Result<(), Failure> {
-    let address = addressing::nbd_socket(folder)?;
+async fn also_bind_in_folder(server: &mut Server, control: &ControlPlane) -> Result<(), Failure> {
+    let address = addressing::nbd_socket(control.local())?;
     server.also_bind(&address).await.map_err(|error| front_end::bind_failure(&address, error))
 }
 
@@ -465,12 +465,12 @@ fn is_in_use(failure: &Failure) -> bool {
 }
 
 /// Serves at the same address as before, with a new host.
-async fn reopen(folder: &ArrayFolder, address: &Address, unavailable: Option<WhenUnavailable>) -> NbdFrontEnd {
+async fn reopen(control: &ControlPlane, address: &Address, unavailable: Option<WhenUnavailable>) -> NbdFrontEnd {
     loop {
         let front = async {
             let mut server = front_end::bind(address).await?;
-            also_bind_in_folder(&mut server, folder).await?;
-            Ok(NbdFrontEnd::start(Session::start(folder, "up").await?, server, Vec::new(), unavailable))
+            also_bind_in_folder(&mut server, control).await?;
+            Ok(NbdFrontEnd::start(Session::start(control, "up").await?, server, Vec::new(), unavailable))
         };
         match front.await {
             Ok(front) => return front,

@@ -17,6 +17,7 @@ use braid_machine::{FileHandle, FilesRequest, FilesSuccess, HostError, HostOutco
 use braid_shell::{ClientSession, HostClient};
 use braid_wire::{FileCommand, FileResult};
 use rustix::io::Errno;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -46,7 +47,10 @@ pub struct HostFiles {
 
 /// Tells how many more inodes find room beside so many, if that is known. It may wait for files.
 #[derive(Clone)]
-pub struct InodeRoom(pub Arc<dyn Fn(u64) -> Option<u64> + Send + Sync>);
+pub struct InodeRoom(pub Arc<dyn Fn(u64) -> FreeInodes + Send + Sync>);
+
+/// The free inodes, once that is known.
+pub type FreeInodes = Pin<Box<dyn Future<Output = Option<u64>> + Send>>;
 
 impl std::fmt::Debug for InodeRoom {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -82,7 +86,7 @@ impl HostFiles {
     /// The client must be one of a host that has mounted this file system.
     pub fn new(file_system: FileSystemId, client: HostClient) -> HostFiles {
         let host = watch::channel(Current { client: Some(client), start: 0 }).0;
-        let room = InodeRoom(Arc::new(|_| None));
+        let room = InodeRoom(Arc::new(|_| Box::pin(async { None })));
         HostFiles { file_system, host, room, limit: None, lacks_devices: Arc::default() }
     }
 

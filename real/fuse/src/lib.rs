@@ -65,7 +65,7 @@ mod terms;
 mod tests;
 mod unmounting;
 
-pub use files::{HostFiles, InodeRoom};
+pub use files::{FreeInodes, HostFiles, InodeRoom};
 use interruption::Interruption;
 pub use mount::{Mount, MountError, check, mount};
 pub use mount_points::{MountPoint, mount_name, resolve};

@@ -144,9 +144,7 @@ impl HostFiles {
         let FileResult::FileSystem(status) = self.command(by, FileCommand::StatFileSystem).await? else {
             return Err(wrong_result());
         };
-        let room = self.room.clone();
-        let free_inodes = tokio::task::spawn_blocking(move || room.0(status.inodes)).await;
-        Ok(SpaceStatus { status, free_inodes: free_inodes.unwrap_or_default() })
+        Ok(SpaceStatus { status, free_inodes: self.room.0(status.inodes).await })
     }
 
     /// Opens a regular file. It exists until it is closed, even without a name.

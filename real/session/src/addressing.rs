@@ -5,7 +5,7 @@
 //! And how other processes find them there, and pass on what has changed.
 
 use braid_base::{DeviceId, FileSystemId, LockServerId, NodeId};
-use braid_control::{ArrayFolder, ControlError, Moment, serving};
+use braid_control::{ControlError, ControlPlane, LocalFolder, Moment, serving};
 use braid_shell::{Address, Addresses};
 use std::path::Path;
 use tokio::sync::watch;
@@ -14,7 +14,7 @@ use tokio::sync::watch;
 const NBD: &str = "nbd";
 
 /// The address of a node's socket in the array's folder. The directory of sockets is created if it is missing.
-pub fn socket(folder: &ArrayFolder, node: NodeId) -> Result<Address, ControlError> {
+pub fn socket(folder: &LocalFolder, node: NodeId) -> Result<Address, ControlError> {
     let name = match node {
         NodeId::Monitor => "monitor".to_string(),
         NodeId::Device(id) => format!("device-{}", id.0),
@@ -26,18 +26,18 @@ pub fn socket(folder: &ArrayFolder, node: NodeId) -> Result<Address, ControlErro
 }
 
 /// The address of the socket of NBD clients in the array's folder, created like [`socket`].
-pub fn nbd_socket(folder: &ArrayFolder) -> Result<Address, ControlError> {
+pub fn nbd_socket(folder: &LocalFolder) -> Result<Address, ControlError> {
     Ok(Address::Unix(folder.sockets()?.join(NBD)))
 }
 
 /// The address of the socket of NBD clients, by the absolute path of the folder, if `braid up` listens there.
-pub fn served_nbd_socket(folder: &ArrayFolder) -> Option<Address> {
+pub fn served_nbd_socket(folder: &LocalFolder) -> Option<Address> {
     let path = folder.absolute().join(braid_control::SOCKETS).join(NBD);
     path.exists().then_some(Address::Unix(path))
 }
 
 /// An address as it is written in the folder.
-pub fn published(folder: &ArrayFolder, address: &Address) -> String {
+pub fn published(folder: &LocalFolder, address: &Address) -> String {
     let Address::Unix(path) = address else { return address.to_string() };
     let within = path.strip_prefix(folder.dir()).map(Path::to_path_buf);
     let path = within.or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.clone());
@@ -45,7 +45,7 @@ pub fn published(folder: &ArrayFolder, address: &Address) -> String {
 }
 
 /// The address that is written as `text` in the folder.
-pub fn located(folder: &ArrayFolder, text: &str) -> Option<Address> {
+pub fn located(folder: &LocalFolder, text: &str) -> Option<Address> {
     match text.parse().ok()? {
         // An absolute path stays as it is.
         Address::Unix(path) => Some(Address::Unix(folder.dir().join(path))),
@@ -54,37 +54,37 @@ pub fn located(folder: &ArrayFolder, text: &str) -> Option<Address> {
 }
 
 /// The address that is written as `text` in the folder, for programs that do not know the folder.
-pub fn absolute(folder: &ArrayFolder, text: &str) -> String {
-    let folder = ArrayFolder::at(&folder.absolute());
+pub fn absolute(folder: &LocalFolder, text: &str) -> String {
+    let folder = LocalFolder::at(&folder.absolute());
     located(&folder, text).map_or_else(|| text.to_string(), |address| address.to_string())
 }
 
 /// The addresses of the monitor, the devices, the lock servers and the metadata servers, as far as known.
-pub fn addresses(folder: &ArrayFolder) -> Result<Addresses, ControlError> {
-    let description = folder.describe()?;
-    let running = folder.running()?;
+pub async fn addresses(control: &ControlPlane) -> Result<Addresses, ControlError> {
+    let description = control.describe().await?;
+    let running = control.running().await?;
     let devices = description.devices.iter().filter_map(|device| {
         let id = DeviceId(device.id);
         let started = running.as_ref().and_then(|running| running.device(id)).map(|device| device.address.clone());
-        Some((NodeId::Device(id), located(folder, &started.or_else(|| device.address.clone())?)?))
+        Some((NodeId::Device(id), located(control.local(), &started.or_else(|| device.address.clone())?)?))
     });
     let mut found: Addresses = devices.collect();
     // A monitor that was suspended or killed is included: it is, or will be, at the same address.
-    if let Some(monitor) = folder.monitor(&Moment::now())?
-        && let Some(address) = located(folder, &monitor.report.address)
+    if let Some(monitor) = control.monitor().await?
+        && let Some(address) = located(control.local(), &monitor.report.address)
     {
         found.insert(NodeId::Monitor, address);
     }
-    let hosts = folder.leases().hosts(&Moment::now(), description.leases().lease())?;
+    let hosts = control.leases().hosts(&Moment::now(), description.leases().lease()).await?;
     // In the order of generations: the later start of a server replaces the earlier one.
     for host in serving(&hosts) {
         if let Some(service) = &host.report.lock_server
-            && let Some(address) = located(folder, &service.address)
+            && let Some(address) = located(control.local(), &service.address)
         {
             found.insert(NodeId::LockServer(LockServerId(service.id)), address);
         }
         if let Some(service) = &host.report.metadata_server
-            && let Some(address) = located(folder, &service.address)
+            && let Some(address) = located(control.local(), &service.address)
         {
             found.insert(NodeId::MetadataServer(FileSystemId(service.file_system)), address);
         }
@@ -93,8 +93,8 @@ pub fn addresses(folder: &ArrayFolder) -> Result<Addresses, ControlError> {
 }
 
 /// The addresses that a host needs: of the metadata servers, these alone.
-pub(crate) fn addresses_with(folder: &ArrayFolder, servers: &[FileSystemId]) -> Result<Addresses, ControlError> {
-    let mut found = addresses(folder)?;
+pub(crate) async fn addresses_with(control: &ControlPlane, servers: &[FileSystemId]) -> Result<Addresses, ControlError> {
+    let mut found = addresses(control).await?;
     found.retain(|node, _| !matches!(node, NodeId::MetadataServer(id) if !servers.contains(id)));
     Ok(found)
 }
@@ -116,11 +116,11 @@ mod tests {
     fn a_socket_in_the_folder_is_found_by_whatever_path_the_folder_is_known() {
         let dir = std::env::temp_dir().join(format!("braid-addressing-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
-        let folder = ArrayFolder::at(&dir);
+        let folder = LocalFolder::at(&dir);
         let address = socket(&folder, NodeId::Device(DeviceId(3))).unwrap();
         let text = published(&folder, &address);
         assert_eq!(text, "unix:run/device-3");
-        let elsewhere = ArrayFolder::at(Path::new("some/where"));
+        let elsewhere = LocalFolder::at(Path::new("some/where"));
         assert_eq!(located(&elsewhere, &text), Some(Address::Unix("some/where/run/device-3".into())));
         assert_eq!(located(&folder, &text), Some(address));
         for text in ["127.0.0.1:7000", "unix:/run/other"] {

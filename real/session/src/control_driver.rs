@@ -10,7 +10,7 @@ use crate::metrics::Metrics;
 use crate::registry;
 use crate::space_events::{self, Full, SpaceReporter};
 use braid_base::{FileSystemId, Generation};
-use braid_control::{ArrayFolder, ControlError, LeaseReport, Leases, MetadataService, Moment, MountReport};
+use braid_control::{ControlError, ControlPlane, LeaseReport, Leases, MetadataService, Moment, MountReport};
 use braid_control_protocol::{HostAction, HostControl, HostEvent, HostStep, Version};
 use braid_host_leases::{RenewerInput, StopReason};
 use braid_shell::{Addresses, HostClient};
@@ -31,10 +31,10 @@ pub struct ServiceReport {
 
 /// Drives the control part of a host.
 pub(crate) struct ControlDriver {
-    pub folder: ArrayFolder,
+    pub control: ControlPlane,
     pub generation: Generation,
     pub leases: Leases,
-    pub control: HostControl,
+    pub part: HostControl,
     pub client: HostClient,
     pub view: HostView,
     pub reports: Reports,
@@ -65,8 +65,8 @@ impl ControlDriver {
         let mut unrenewed = None;
         loop {
             let now = Moment::now();
-            let action = self.control.step(&now, event, |volume| self.view.is_idle_for(volume));
-            if let Some(version) = self.control.applied() {
+            let action = self.part.step(&now, event, |volume| self.view.is_idle_for(volume));
+            if let Some(version) = self.part.applied() {
                 self.applying.send_if_modified(|applied| std::mem::replace(applied, version) != version);
             }
             event = match action {
@@ -104,9 +104,11 @@ impl ControlDriver {
     }
 
     async fn read(&self) -> HostEvent {
-        let servers = self.servers.clone();
-        let read = move |folder: &ArrayFolder| Ok((addresses_with(folder, &servers)?, folder.describe()?));
-        match blocking(&self.folder, read).await {
+        let looked = async {
+            let found = addresses_with(&self.control, &self.servers).await?;
+            Ok::<_, ControlError>((found, self.control.describe().await?))
+        };
+        match looked.await {
             Ok((found, description)) => {
                 tell(&self.follow, found);
                 match registry::records(&description) {
@@ -159,16 +161,19 @@ impl ControlDriver {
             mount: reports.mount.clone(),
             ..LeaseReport::default()
         };
-        let renewal = blocking(&self.folder, move |folder| folder.leases().renew(generation, &now, report)).await;
+        let renewal = self.control.leases().renew(generation, &now, report).await;
         let diff = diff.filter(|diff| !diff.is_empty());
         if diff.is_some() || !short.is_empty() {
-            let folder = self.folder.clone();
-            let record = move |folder: &ArrayFolder| {
-                space_events::tell(folder, short)?;
-                diff.map_or(Ok(()), |diff| diff.tell(folder))
+            let control = self.control.clone();
+            let record = async move {
+                space_events::tell(&control, short).await?;
+                match diff {
+                    Some(diff) => diff.tell(&control).await,
+                    None => Ok(()),
+                }
             };
             reports.telling = Some(tokio::spawn(async move {
-                if let Err(error) = blocking(&folder, record).await {
+                if let Err(error) = record.await {
                     tracing::warn!("can't record events of host {generation} in the log: {error}");
                 }
             }));
@@ -185,13 +190,4 @@ pub fn renewal_input(renewal: &Result<(), ControlError>) -> RenewerInput {
         Err(ControlError::Unrenewed { .. }) => RenewerInput::Unwritable,
         Err(_) => RenewerInput::Unknown,
     }
-}
-
-/// Runs an operation on the folder in a thread that may wait for the disk.
-pub async fn blocking<T: Send + 'static>(
-    folder: &ArrayFolder,
-    work: impl FnOnce(&ArrayFolder) -> Result<T, ControlError> + Send + 'static,
-) -> Result<T, ControlError> {
-    let folder = folder.clone();
-    tokio::task::spawn_blocking(move || work(&folder)).await.expect("it does not panic")
 }

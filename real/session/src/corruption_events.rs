@@ -2,7 +2,7 @@
 //! restore. The texts of the events are in `real/control/src/event_texts.rs`.
 
 use braid_base::DeviceId;
-use braid_control::{ArrayFolder, ByteRange, ControlError, Event, EventKind, RecoveryReport, event_texts};
+use braid_control::{ByteRange, ControlError, ControlPlane, Event, EventKind, RecoveryReport, event_texts};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -80,20 +80,21 @@ impl StatusDiff {
     }
 
     /// Appends the events to the log, and records the lost ranges.
-    pub fn tell(self, folder: &ArrayFolder) -> Result<(), ControlError> {
-        self.events.iter().try_for_each(|event| folder.record_event(event))?;
-        let description = folder.describe()?;
+    pub async fn tell(self, control: &ControlPlane) -> Result<(), ControlError> {
+        control.record(self.events).await?;
+        let description = control.describe().await?;
         for (volume, device, ranges) in self.lost {
-            folder.note_lost(volume, &ranges)?;
             let name = description.volumes.iter().find(|entry| entry.id == volume).map(|entry| entry.name.clone());
-            let name = name.or_else(|| folder.removed(EventKind::VolumeDeleted, volume));
-            for range in ranges.iter().take(RANGES_TOLD) {
-                folder.record_event(&event_texts::range_not_restored(
-                    device,
-                    name.as_deref().unwrap_or_default(),
-                    *range,
-                ))?;
-            }
+            let name = match name {
+                None => control.removed(EventKind::VolumeDeleted, volume).await,
+                name => name,
+            };
+            let told = |range: &ByteRange| {
+                event_texts::range_not_restored(device, name.as_deref().unwrap_or_default(), *range)
+            };
+            let events = ranges.iter().take(RANGES_TOLD).map(told).collect();
+            control.note_lost(volume, ranges).await?;
+            control.record(events).await?;
         }
         Ok(())
     }

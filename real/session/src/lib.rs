@@ -28,7 +28,7 @@ mod session;
 mod space_events;
 
 pub use addressing::{addresses, tell};
-pub use control_driver::{ServiceReport, blocking, renewal_input};
+pub use control_driver::{ServiceReport, renewal_input};
 pub use error::{Loss, SessionError};
 pub use host_view::{CLOCK_COUNTER, HostView, cpu_micros, of_clock, of_process, of_shell, response_counter};
 pub use metrics::{Metrics, ratio};

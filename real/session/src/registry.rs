@@ -3,7 +3,7 @@
 
 use crate::error::SessionError;
 use braid_base::VolumeId;
-use braid_control::{ArrayDescription, ArrayFolder, VolumeEntry, VolumeState};
+use braid_control::{ArrayDescription, ControlPlane, VolumeEntry, VolumeState};
 use braid_control_protocol::{Version, VolumeRecord};
 use braid_description::{DescriptionError, describe, find, record};
 use braid_layout::VolumeDescription;
@@ -43,9 +43,9 @@ impl VolumeRegistry {
     }
 
     /// The current description of the volume of this name, which the host knows from then on.
-    pub async fn take_in(&self, folder: &ArrayFolder, name: &str) -> Result<VolumeDescription, SessionError> {
+    pub async fn take_in(&self, control: &ControlPlane, name: &str) -> Result<VolumeDescription, SessionError> {
         // Read now: a process that changes the volume's ordering after this waits for our lease.
-        let description = folder.describe()?;
+        let description = control.describe().await?;
         let volume = describe(find(&description, name)?)?;
         self.follow(&description).await?;
         Ok(volume)

@@ -11,7 +11,7 @@ use crate::recording::{MOUNT_ROLE, SessionRecording};
 use crate::registry::{self, VolumeRegistry};
 use crate::space_events::{self, Full, SpaceReporter};
 use braid_base::{DeviceId, FileSystemId, Generation, NodeId, VolumeId};
-use braid_control::{ArrayDescription, ArrayFolder, Moment, MountReport};
+use braid_control::{ArrayDescription, ControlPlane, Moment, MountReport};
 use braid_control_protocol::{HoldingHost, HostControl, Version};
 use braid_files::{FileClient, FileClientConfig, Unmounted};
 use braid_host::{Acquisition, Host, HostConfig};
@@ -23,6 +23,7 @@ use braid_shell::{Counters, HostClient, Listener, Node, Watched, run_host, run_s
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::{AbortHandle, JoinHandle};
 
@@ -45,7 +46,7 @@ pub type SessionHost = Watched<HoldingHost<Host>>;
 
 /// A running host. If it is dropped, because the work that it was started for failed or was interrupted, it ends within a second.
 pub struct Session {
-    folder: ArrayFolder,
+    control: ControlPlane,
     generation: Generation,
     client: HostClient,
     view: HostView,
@@ -83,24 +84,24 @@ struct Surroundings {
 
 impl Session {
     /// Takes a generation for a host of this role, and starts a host that knows all volumes.
-    pub async fn start(folder: &ArrayFolder, role: &str) -> Result<Session, SessionError> {
-        Session::start_recorded(folder, role, None).await
+    pub async fn start(control: &ControlPlane, role: &str) -> Result<Session, SessionError> {
+        Session::start_recorded(control, role, None).await
     }
 
     /// As [`Session::start`], with the host recorded if that is asked for.
     pub async fn start_recorded(
-        folder: &ArrayFolder,
+        control: &ControlPlane,
         role: &str,
         recording: Option<RecordingRequest>,
     ) -> Result<Session, SessionError> {
         let recording = recording.map(SessionRecording::of_host);
-        Session::start_around(folder, role, None, recording, |host, _| Unmounted(host)).await
+        Session::start_around(control, role, None, recording, |host, _| Unmounted(host)).await
     }
 
     /// As [`Session::start`], with a machine that `around` makes of the host, and that is recorded if that is asked for. With a `service`,
     /// other hosts can connect to the machine.
     pub async fn start_around<M: Machine<Request = MountRequest, Outcome = HostOutcome, Disk = NoDisk> + 'static>(
-        folder: &ArrayFolder,
+        control: &ControlPlane,
         role: &str,
         service: Option<Service>,
         recording: Option<SessionRecording>,
@@ -108,43 +109,44 @@ impl Session {
     ) -> Result<Session, SessionError> {
         let servers = service.as_ref().map(|service| service.peers.clone()).unwrap_or_default();
         let surroundings = Surroundings { service, mounted: None, servers, directory: None, recording };
-        Session::start_with(folder, role, surroundings, around).await
+        Session::start_with(control, role, surroundings, around).await
     }
 
     /// As [`Session::start`], with a file system mounted. Returns the file system, too. The end of the session unmounts it. `directory` is
     /// where programs use it, for the lease.
     pub async fn mount(
-        folder: &ArrayFolder,
+        control: &ControlPlane,
         role: &str,
         name: &str,
         directory: Option<PathBuf>,
         recording: Option<RecordingRequest>,
     ) -> Result<(Session, FileSystemId), SessionError> {
-        let (file_system, config) = mounts::describe(&folder.describe()?, name)?;
+        let (file_system, config) = mounts::describe(&control.describe().await?, name)?;
         let servers = config.shards.clone();
         let recording = recording.map(|request| SessionRecording::around(request, MOUNT_ROLE, &config));
         let surroundings = Surroundings { service: None, mounted: Some(file_system), servers, directory, recording };
-        let mounted = Session::start_with(folder, role, surroundings, |host, generation| {
+        let mounted = Session::start_with(control, role, surroundings, |host, generation| {
             FileClient::new(host, FileClientConfig { host: generation, ..config })
         });
         Ok((mounted.await?, file_system))
     }
 
     async fn start_with<M: Machine<Request = MountRequest, Outcome = HostOutcome, Disk = NoDisk> + 'static>(
-        folder: &ArrayFolder,
+        control: &ControlPlane,
         role: &str,
         Surroundings { service, mounted, servers, directory, recording }: Surroundings,
         around: impl FnOnce(SessionHost, Generation) -> M,
     ) -> Result<Session, SessionError> {
         // In a copy of the folder, it would be another host of the same generation to devices that are started by hand.
-        let has_addresses = folder.describe()?.devices.iter().any(|device| device.address.is_some());
-        if let Some(original) = has_addresses.then(|| folder.original()).flatten() {
-            return Err(SessionError::OfCopy { dir: folder.dir().to_path_buf(), process: original.process });
+        let has_addresses = control.describe().await?.devices.iter().any(|device| device.address.is_some());
+        if let Some(original) = has_addresses.then(|| control.local().original()).flatten() {
+            return Err(SessionError::OfCopy { dir: control.place().to_path_buf(), process: original.process });
         }
         // The order matters: a process that puts a volume on hold either sees this host and waits for it, or this host sees the hold.
         let taken = Moment::now();
-        let generation = folder.leases().take_generation(role, &taken)?;
-        let description = folder.describe().inspect_err(|_| release(folder, generation))?;
+        let generation = control.leases().take_generation(role, &taken).await?;
+        let unused = Unused { lease: Some((control.clone(), generation)) };
+        let description = control.describe().await?;
         let config = HostConfig {
             generation,
             membership: None,
@@ -157,11 +159,11 @@ impl Session {
             seed: braid_shell::now().clock.0,
         };
         let us = Node { array: description.array, id: NodeId::Host(generation) };
-        let (addresses, followed) = watch::channel(addresses_with(folder, &servers)?);
+        let (addresses, followed) = watch::channel(addresses_with(control, &servers).await?);
         let (stop, stopped) = oneshot::channel();
         let counters = Arc::new(Counters::default());
         let recording = recording.map(|recording| recording.begin(&config, &counters));
-        let recording = recording.transpose().inspect_err(|_| release(folder, generation))?;
+        let recording = recording.transpose()?;
         let held = config.held.clone();
         let (host, view) = Watched::new(HoldingHost::new(Host::new(config), held));
         let view = HostView::new(view, counters.clone());
@@ -182,16 +184,17 @@ impl Session {
         };
         let leases = description.leases();
         let (version, renewer) = (Version(description.revision), Renewer::new(taken.into(), leases.host()));
-        let control = HostControl::new(version, &registry::records(&description)?, renewer, leases.heartbeat());
+        let part = HostControl::new(version, &registry::records(&description)?, renewer, leases.heartbeat());
+        unused.begins();
         let (losing, lost) = watch::channel(None);
         let (applying, applied) = watch::channel(version);
         let look = Arc::new(Notify::new());
         let registry = VolumeRegistry::new(applied, look.clone());
-        let control = ControlDriver {
-            folder: folder.clone(),
+        let driven = ControlDriver {
+            control: control.clone(),
             generation,
             leases,
-            control,
+            part,
             client: client.clone(),
             view: view.clone(),
             reports: Reports {
@@ -207,17 +210,17 @@ impl Session {
             applying,
             look,
         };
-        let control = tokio::task::spawn_local(control.run(losing));
-        let tasks = [driver.abort_handle(), control.abort_handle()];
+        let driven = tokio::task::spawn_local(driven.run(losing));
+        let tasks = [driver.abort_handle(), driven.abort_handle()];
         let (end, asked) = oneshot::channel();
-        let running = (stop, driver, control, Counted::new());
-        let ender = end_when_asked(asked, folder.clone(), (generation, client.clone(), view.clone()), running);
-        let (folder, ender) = (folder.clone(), tokio::task::spawn_local(ender));
-        Ok(Session { folder, generation, client, view, registry, end, ender, tasks, lost })
+        let running = (stop, driver, driven, Counted::new());
+        let ender = end_when_asked(asked, control.clone(), (generation, client.clone(), view.clone()), running);
+        let (control, ender) = (control.clone(), tokio::task::spawn_local(ender));
+        Ok(Session { control, generation, client, view, registry, end, ender, tasks, lost })
     }
 
-    pub fn folder(&self) -> &ArrayFolder {
-        &self.folder
+    pub fn control(&self) -> &ControlPlane {
+        &self.control
     }
 
     /// The generation of this host.
@@ -241,7 +244,7 @@ impl Session {
 
     /// The current description of the volume of this name.
     pub async fn take_in(&self, name: &str) -> Result<VolumeDescription, SessionError> {
-        self.registry.take_in(&self.folder, name).await
+        self.registry.take_in(&self.control, name).await
     }
 
     /// The current metrics of the host; its lease contains those of the last renewal.
@@ -285,25 +288,25 @@ impl Session {
     }
 
     /// Releases the lease at once, even with requests unanswered. For a host that has written nothing.
-    pub fn leave(self) {
+    pub async fn leave(self) {
         self.ender.abort();
         self.tasks.iter().for_each(AbortHandle::abort);
-        release(&self.folder, self.generation);
+        release(&self.control, self.generation).await;
     }
 }
 
 /// Ends a host when its session is ended, within the limit that is given with that, or when it is dropped.
 async fn end_when_asked(
     asked: oneshot::Receiver<Option<Duration>>,
-    folder: ArrayFolder,
+    control: ControlPlane,
     (generation, client, view): (Generation, HostClient, HostView),
-    (stop, driver, control, _counted): (oneshot::Sender<()>, JoinHandle<std::io::Result<()>>, JoinHandle<()>, Counted),
+    (stop, driver, driven, _counted): (oneshot::Sender<()>, JoinHandle<std::io::Result<()>>, JoinHandle<()>, Counted),
 ) {
     let limit = asked.await.unwrap_or(Some(DROPPED_END_WAIT));
     // A command may end before its first report.
     let short = view.refused_for_space().into_iter().map(|(short, count)| (Full::Of(short), count)).collect::<Vec<_>>();
     if !short.is_empty() {
-        let told = blocking(&folder, move |folder| space_events::tell(folder, short)).await;
+        let told = space_events::tell(&control, short).await;
         told.unwrap_or_else(|error| tracing::warn!("can't record events of host {generation}: {error}"));
     }
     // Disconnect has its own time limits. State on nodes that it could not reach is dropped with the next fence of hosts that ended.
@@ -311,7 +314,7 @@ async fn end_when_asked(
         tokio::time::timeout(limit.unwrap_or(Duration::MAX), client.call(ArrayRequest::Disconnect)).await;
     // Until here, the host had to know where servers are: another metadata server may have just taken over. From here on, the control part
     // would take the host's end for a failure.
-    control.abort();
+    driven.abort();
     if disconnected.is_err() {
         tracing::warn!("host {generation} could not disconnect within {limit:?}");
         return driver.abort();
@@ -321,7 +324,7 @@ async fn end_when_asked(
     if let Ok(Err(error)) = ended {
         tracing::warn!("host {generation}: {error}");
     }
-    release(&folder, generation);
+    release(&control, generation).await;
 }
 
 impl Counted {
@@ -348,17 +351,39 @@ pub async fn hosts_ended() {
 }
 
 /// Fails if the array's devices are not running, before anything waits for them. An array that is starting is accepted.
-pub fn require_up(folder: &ArrayFolder) -> Result<(), SessionError> {
-    let elsewhere = folder.describe()?.devices.iter().any(|device| device.address.is_some());
-    if elsewhere || folder.running()?.is_some() {
+pub async fn require_up(control: &ControlPlane) -> Result<(), SessionError> {
+    let elsewhere = control.describe().await?.devices.iter().any(|device| device.address.is_some());
+    if elsewhere || control.running().await?.is_some() {
         return Ok(());
     }
-    Err(SessionError::NotUp { dir: folder.dir().to_path_buf() })
+    Err(SessionError::NotUp { dir: control.place().to_path_buf() })
 }
 
-fn release(folder: &ArrayFolder, generation: Generation) {
-    if let Err(error) = folder.leases().release(generation) {
+async fn release(control: &ControlPlane, generation: Generation) {
+    if let Err(error) = control.leases().release(generation).await {
         tracing::warn!("host {generation}: {error}");
+    }
+}
+
+/// The lease of a host that has not begun. If it is dropped, because the host can't be started, the lease is released.
+struct Unused {
+    lease: Option<(ControlPlane, Generation)>,
+}
+
+impl Unused {
+    fn begins(mut self) {
+        self.lease = None;
+    }
+}
+
+impl Drop for Unused {
+    fn drop(&mut self) {
+        let (Some((control, generation)), Ok(runtime)) = (self.lease.take(), Handle::try_current()) else { return };
+        let counted = Counted::new();
+        runtime.spawn(async move {
+            release(&control, generation).await;
+            drop(counted);
+        });
     }
 }
 

@@ -2,7 +2,7 @@
 //! at most. The text of the event is in `real/control/src/event_texts.rs`.
 
 use braid_base::FileSystemId;
-use braid_control::{ArrayFolder, ControlError, Event, EventKind, event_texts, unix_millis_now};
+use braid_control::{ControlError, ControlPlane, Event, EventKind, event_texts, unix_millis_now};
 use braid_host::Short;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -42,11 +42,12 @@ impl SpaceReporter {
 }
 
 /// Appends the events to the log, unless another host has done that within the interval.
-pub fn tell(folder: &ArrayFolder, diff: Vec<(Full, u64)>) -> Result<(), ControlError> {
-    let description = folder.describe()?;
+pub async fn tell(control: &ControlPlane, diff: Vec<(Full, u64)>) -> Result<(), ControlError> {
+    let description = control.describe().await?;
     let since = unix_millis_now().saturating_sub(TELL_EVERY.as_millis() as u64);
-    let mut lately = folder.latest_events()?;
+    let mut lately = control.latest_events().await?;
     lately.retain(|event| event.kind == EventKind::SpaceRefused && event.unix_millis >= since);
+    let mut events = Vec::new();
     for (full, requests) in diff {
         let event = match full {
             Full::Of(Short::Device(device)) => event_texts::device_full(device.0, requests),
@@ -63,10 +64,10 @@ pub fn tell(folder: &ArrayFolder, diff: Vec<(Full, u64)>) -> Result<(), ControlE
         let is_same =
             |other: &Event| (&other.volume, other.device, &other.text) == (&event.volume, event.device, &event.text);
         if !lately.iter().any(is_same) {
-            folder.record_event(&event)?;
+            events.push(event);
         }
     }
-    Ok(())
+    control.record(events).await
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Arguments that every command takes, and parsers of sizes, rates, times and orderings.
 
-use braid_control::ArrayFolder;
+use braid_control::ControlPlane;
 use braid_layout::{Atomicity, SitePolicy};
 use braid_ordering::Ordering;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -31,9 +31,9 @@ pub struct Common {
 }
 
 impl Common {
-    /// The folder of the array in question.
-    pub fn folder(&self) -> ArrayFolder {
-        ArrayFolder::at(&self.array)
+    /// The control plane of the array in question.
+    pub fn control(&self) -> ControlPlane {
+        ControlPlane::at(&self.array)
     }
 
     /// Records whether the command line names the array.

@@ -136,7 +136,7 @@ pub fn tables(examination: &Examination, found: &mut Findings) {
         .chain(servers)
         .filter(|subject| !is_known(subject))
         .for_each(|subject| found.not_checked(&subject, "it does not run"));
-    if let Ok(Some(last)) = examination.look.folder.known_generation() {
+    if let Ok(Some(last)) = examination.look.control.local().known_generation() {
         let percent = u64::from(last) * 100 / u64::from(u32::MAX);
         if percent >= NEARLY_FULL {
             let text = format!("has used {percent} % of the numbers for hosts, which are never used again");

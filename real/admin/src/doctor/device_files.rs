@@ -44,7 +44,7 @@ pub fn fault_of(look: &ArraySnapshot, entry: &DeviceEntry) -> Option<FileFault> 
 
 /// The file that holds the disk which fills the device's slot, and its size.
 fn current_file(look: &ArraySnapshot, entry: &DeviceEntry) -> (PathBuf, u64) {
-    let folder = look.folder.absolute();
+    let folder = look.control.local().absolute();
     let fills = look.member_state(DeviceId(entry.id)).and_then(|report| report.disk.clone());
     let other = entry.others.iter().find(|other| Some(other.disk.to_string()) == fills);
     other.map_or_else(|| (entry.path(&folder), entry.size), |other| (other.path(&folder), other.size))

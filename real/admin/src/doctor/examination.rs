@@ -86,17 +86,18 @@ impl<'a> Examination<'a> {
     /// Examines the array. Reads the array's folder and the processes of this machine.
     pub fn of(look: &'a ArraySnapshot) -> Examination<'a> {
         let processes = processes(look);
-        let loose = look.folder.loose_modes().map_err(|error| error.to_string());
+        let folder = look.control.local();
+        let loose = folder.loose_modes().map_err(|error| error.to_string());
         Examination {
             look,
             processes,
             loose,
             spaces: spaces(look),
-            lock_holder: look.folder.lock_holder(),
-            original: look.folder.original(),
+            lock_holder: folder.lock_holder(),
+            original: folder.original(),
             crashes: lately(look, EventKind::DaemonCrashed),
             refused_for_space: lately(look, EventKind::SpaceRefused).unwrap_or_default(),
-            obstacles: if look.running.is_some() { Vec::new() } else { obstacles(&look.folder, &look.description) },
+            obstacles: if look.running.is_some() { Vec::new() } else { obstacles(folder, &look.description) },
             device_files: look
                 .description
                 .devices
@@ -126,7 +127,7 @@ fn missing_sockets(look: &ArraySnapshot) -> Vec<(Subject, PathBuf)> {
     };
     let metadata = running.metadata_servers.iter().map(|daemon| (called(daemon), daemon));
     // Paths in the folder are relative to it.
-    let folder = look.folder.absolute();
+    let folder = look.control.local().absolute();
     let missing = |(subject, daemon): (Subject, &RunningDaemon)| match daemon.address.parse() {
         Ok(Address::Unix(path)) => {
             let path = folder.join(path);
@@ -152,7 +153,7 @@ fn dead_mounts(look: &ArraySnapshot) -> Vec<(PathBuf, String)> {
 }
 
 fn lately(look: &ArraySnapshot, kind: EventKind) -> Result<Vec<Event>, String> {
-    let mut events = look.folder.latest_events().map_err(|error| error.to_string())?;
+    let mut events = look.events.clone()?;
     let since = look.now.saturating_sub(LATELY.as_millis() as u64);
     events.retain(|event| event.kind == kind && event.unix_millis >= since);
     Ok(events)
@@ -226,7 +227,7 @@ fn program_of(process: &braid_control::Process) -> Program {
 
 /// The file systems of the folder and of the devices' files, each once.
 fn spaces(look: &ArraySnapshot) -> Vec<Space> {
-    let folder = look.folder.absolute();
+    let folder = look.control.local().absolute();
     let files = look.description.devices.iter().map(|device| device.path(&folder));
     let paths = std::iter::once(folder.clone()).chain(files.filter(|path| path.is_file()));
     let mut seen = BTreeSet::new();

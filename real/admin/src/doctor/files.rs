@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 /// Whether the folder can be changed.
 pub fn folder(examination: &Examination, found: &mut Findings) {
     let look = examination.look;
-    let folder = || Subject::File(look.folder.absolute());
+    let folder = || Subject::File(look.control.local().absolute());
     if look.refusal == Some(Refusal::ReadOnly) {
         let text = "is on a file system that is read-only: hosts that run go on while their devices serve; nothing can be started or changed";
         found.found(Severity::Error, folder(), text, READ_ONLY);
@@ -21,7 +21,7 @@ pub fn folder(examination: &Examination, found: &mut Findings) {
         found.found(Severity::Error, folder(), text, release_lock(holder.pid));
     }
     if let Some(original) = &examination.original {
-        let text = doubts::copied(&look.folder, &look.description, original);
+        let text = doubts::copied(look.control.local(), &look.description, original);
         let action = "use one of them only; for a backup, copy the folder while the array is down";
         found.found(Severity::Error, Subject::Array, format!("has a folder that is no backup: {text}"), action);
     }
@@ -36,7 +36,7 @@ pub fn start(examination: &Examination, found: &mut Findings) {
         let text = format!(
             "is down: `braid up` ({supervisor}) was killed, or its machine was restarted; its daemons ended with it, and no acknowledged write is lost"
         );
-        let dir = shell_word(examination.look.folder.dir());
+        let dir = shell_word(examination.look.control.local().dir());
         let action = format!("run `braid up --dir {dir}`: mounts and servers of their own wait for it, and go on then");
         found.found(Severity::Warning, Subject::Array, text, action);
     }

@@ -10,7 +10,7 @@ use crate::status::Status;
 use braid_base::{DeviceId, Generation, LockServerId};
 use braid_control::event_texts::{Crash, daemon_crashed, device_full, file_system_full, volume_full};
 use braid_control::{
-    ArrayDescription, ArrayFolder, ByteRange, DeviceReport, Distrust, HostEntry, LeaseReport, LockHolder, LockService,
+    ArrayDescription, ByteRange, ControlPlane, DeviceReport, Distrust, HostEntry, LeaseReport, LockHolder, LockService,
     LooseMode, MetadataService, MonitorEntry, Original, Refusal, ReportedState, RunningDaemon, RunningSet, ScrubRecord,
 };
 use serde_json::json;
@@ -124,7 +124,7 @@ fn snapshot() -> ArraySnapshot {
         host(9, "mds home", &journal, LeaseReport { metadata_server, ..LeaseReport::default() }),
     ];
     ArraySnapshot {
-        folder: ArrayFolder::at("/nonexistent/array".as_ref()),
+        control: ControlPlane::at("/nonexistent/array".as_ref()),
         description,
         running: Some(running),
         killed: None,
@@ -138,6 +138,7 @@ fn snapshot() -> ArraySnapshot {
         }),
         refusal: None,
         scrubs: BTreeMap::new(),
+        events: Ok(Vec::new()),
         now: NOW,
     }
 }

@@ -5,7 +5,7 @@ use crate::device_lifecycle::{self, ACT_WAIT};
 use crate::failure::Failure;
 use crate::volumes;
 use braid_base::{DeviceId, DiskId, Generation, MemberState};
-use braid_control::{ArrayFolder, ControlError, HostEntry, Moment, ReportedState};
+use braid_control::{ControlError, ControlPlane, HostEntry, Moment, ReportedState};
 use braid_control_protocol::{Answer, Command, Fence, HostLease, Question, Version};
 use braid_description::{Refusal, Subject};
 use braid_host_leases::LeaseJudge;
@@ -23,7 +23,7 @@ pub type Answered = (Answer, Option<Failure>);
 /// Answers the questions of one administrator.
 #[derive(Clone)]
 pub(crate) struct Questions {
-    pub folder: ArrayFolder,
+    pub control: ControlPlane,
     /// The host of the administrator; none for operations that ask it for nothing.
     pub client: Option<HostClient>,
     pub subject: Subject,
@@ -81,21 +81,21 @@ impl Questions {
     pub async fn answer(&self, question: Question) -> Answered {
         let answered = match question {
             Question::Store(Command::Watch) => {
-                tokio::time::sleep(LOOK_PAUSE).await;
+                self.control.changed(LOOK_PAUSE).await;
                 Ok((Answer::Yes, None))
             }
             Question::Store(Command::ListHosts) => self.list_hosts().await,
-            Question::Store(command) => self.blocking(move |questions| questions.command(command)).await,
+            Question::Store(command) => self.command(command).await,
             Question::AreIn { devices } => self.are_in(&devices).await,
-            Question::MonitorKnows { version } => self.monitor_knows(version),
-            Question::LockServersServe => lock_servers_serve(&self.folder).map(|serve| match serve {
+            Question::MonitorKnows { version } => self.monitor_knows(version).await,
+            Question::LockServersServe => lock_servers_serve(&self.control).await.map(|serve| match serve {
                 Ok(()) => (Answer::Yes, None),
                 Err(missing) => (Answer::No, Some(missing)),
             }),
             Question::Fence(Fence { below, except }) => self.fence(below, except).await,
             Question::Manage { device, task } => self.manage(device, task).await,
             Question::Administer { request } => self.administer(request).await,
-            Question::RunsOn { device, disk, is_whole } => self.runs_on(device, disk, is_whole),
+            Question::RunsOn { device, disk, is_whole } => self.runs_on(device, disk, is_whole).await,
             Question::Ownership { file_system, request } => self.ownership(file_system, request).await,
             Question::Copy { .. }
             | Question::CopyProgress
@@ -109,16 +109,10 @@ impl Questions {
         answered.unwrap_or_else(|failure| (Answer::Failed, Some(failure)))
     }
 
-    /// Works with the folder on a thread of its own: another process may hold a lock there, and hosts renew their leases meanwhile.
-    async fn blocking<T: Send + 'static>(&self, work: impl FnOnce(&Questions) -> T + Send + 'static) -> T {
-        let own = self.clone();
-        tokio::task::spawn_blocking(move || work(&own)).await.expect("it does not panic")
-    }
-
     /// The hosts, as a judge sees them that has watched for a while: after a sleep of the machine every host seems to be silent.
     async fn list_hosts(&self) -> Result<Answered, Failure> {
         loop {
-            let hosts = self.blocking(Questions::hosts).await?;
+            let hosts = self.hosts().await?;
             match self.judge.must_watch() {
                 Some(longer) if hosts.iter().any(|host| !host.live && !host.process.has_ended()) => {
                     tokio::time::sleep(longer).await;
@@ -128,9 +122,9 @@ impl Questions {
         }
     }
 
-    fn hosts(&self) -> Result<Vec<HostEntry>, Failure> {
-        let (now, allowed) = self.judge.look(self.folder.describe()?.leases().lease());
-        let hosts = self.folder.leases().hosts(&now, allowed)?;
+    async fn hosts(&self) -> Result<Vec<HostEntry>, Failure> {
+        let (now, allowed) = self.judge.look(self.control.describe().await?.leases().lease());
+        let hosts = self.control.leases().hosts(&now, allowed).await?;
         // A lease that was only taken, such as the own one, does not show that others can renew theirs.
         let renewed = hosts.iter().filter(|host| !host.is_over && host.is_renewed);
         self.judge.discount(renewed.filter_map(|host| host.silent).min());
@@ -155,35 +149,38 @@ impl Questions {
         Ok((Answer::of_members(&membership, devices), reason))
     }
 
-    fn command(&self, command: Command) -> Result<Answered, Failure> {
+    async fn command(&self, command: Command) -> Result<Answered, Failure> {
         let answer = match command {
-            Command::ListServers => self.list_servers()?,
+            Command::ListServers => self.list_servers().await?,
             Command::EndLease { host } => {
-                let hosts = self.folder.leases().hosts(&Moment::now(), Duration::ZERO)?;
+                let hosts = self.control.leases().hosts(&Moment::now(), Duration::ZERO).await?;
                 let has_ended = hosts.iter().any(|entry| entry.generation == host && entry.process.has_ended());
                 // A process that is gone renews nothing: a command that was killed can be repeated at once.
                 let allowed = if has_ended { Duration::ZERO } else { self.judge.allowed() };
-                Answer::Lease(self.folder.leases().expire_one(host, &Moment::now(), allowed)?)
+                Answer::Lease(self.control.leases().expire_one(host, &Moment::now(), allowed).await?)
             }
             Command::ForgetLease { host } => {
-                self.folder.leases().forget(&[host])?;
+                self.control.leases().forget(vec![host]).await?;
                 Answer::Yes
             }
             Command::ListHosts | Command::Watch => unreachable!("they wait"),
             Command::Read | Command::ReadDevice | Command::ReadFileSystem | Command::Confirm { .. } => {
-                self.folder.describe()?.apply(&self.subject, command)?.answer
+                self.control.describe().await?.apply(&self.subject, command)?.answer
             }
-            command => return self.replace(command),
+            command => return self.replace(command).await,
         };
         Ok((answer, None))
     }
 
     /// Has the description replaced by what a command makes of it.
-    fn replace(&self, command: Command) -> Result<Answered, Failure> {
-        let applied = self.folder.replace_description(|description| {
-            let applied = description.apply(&self.subject, command).map_err(Unapplied::Refused)?;
-            Ok((applied.answer, applied.next.map(|next| *next)))
-        });
+    async fn replace(&self, command: Command) -> Result<Answered, Failure> {
+        let applied = self
+            .control
+            .replace_description(|description| {
+                let applied = description.apply(&self.subject, command.clone()).map_err(Unapplied::Refused)?;
+                Ok((applied.answer, applied.next.map(|next| *next)))
+            })
+            .await;
         match applied {
             Ok(answer) => Ok((answer, None)),
             // The new file has its name; whether that survives a loss of power is unknown.
@@ -201,8 +198,8 @@ impl Questions {
         self.client.as_ref().ok_or_else(|| Failure::failed("internal", "the operation has no host"))
     }
 
-    fn monitor_knows(&self, version: Version) -> Result<Answered, Failure> {
-        let monitor = self.folder.monitor(&Moment::now())?;
+    async fn monitor_knows(&self, version: Version) -> Result<Answered, Failure> {
+        let monitor = self.control.monitor().await?;
         let knows = monitor.is_some_and(|monitor| Version(monitor.report.revision) >= version);
         Ok((if knows { Answer::Yes } else { Answer::No }, None))
     }
@@ -220,13 +217,13 @@ impl Questions {
                     HostError::AdminError(refusal) => Answer::Refused(refusal.clone()),
                     _ => Answer::Unknown,
                 };
-                Ok((answer, Some(device_lifecycle::explain(&self.folder, error))))
+                Ok((answer, Some(device_lifecycle::explain(&self.control, error).await)))
             }
         }
     }
 
-    fn runs_on(&self, device: DeviceId, disk: DiskId, is_whole: bool) -> Result<Answered, Failure> {
-        let report = device_lifecycle::report_of(&self.folder, device.0)?;
+    async fn runs_on(&self, device: DeviceId, disk: DiskId, is_whole: bool) -> Result<Answered, Failure> {
+        let report = device_lifecycle::report_of(&self.control, device.0).await?;
         let has_it = report.as_ref().is_some_and(|report| {
             let is_there = match report.member_state {
                 ReportedState::In => true,

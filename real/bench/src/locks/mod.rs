@@ -150,7 +150,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let used: Vec<(Habit, u16)> = spots.iter().filter_map(|spot| spot.devices).collect();
     let lock_manager = used.iter().any(|(habit, _)| habit.keeper == LockOwner::OneDevice);
     let devices = used.iter().map(|(_, devices)| *devices).max().unwrap_or(1) + u16::from(lock_manager);
-    let BenchArray { choice, array, .. } = arguments.scratch.place(common, Some(devices))?;
+    let BenchArray { choice, array, .. } = arguments.scratch.place(common, Some(devices)).await?;
     if array.devices < devices {
         let message = format!("the array has {} devices, but {devices} were requested", array.devices);
         return Err(Failure::usage("too-few-devices", message));
@@ -276,7 +276,7 @@ async fn measure_all(
     let Some(Target::Host { client, .. }) = ways.targets.first() else { unreachable!("it was opened directly") };
     let made = Objects::make(client, devices, objects).await?;
     let setup = WorkerSetup { objects: made.clone(), volume: test_bed.name(site).to_string() };
-    let mut workers = WorkerPool::start(test_bed.folder(), arguments, &setup, processes).await?;
+    let mut workers = WorkerPool::start(test_bed.control(), arguments, &setup, processes).await?;
     let progress = output::steps(spots.len() as u64 * u64::from(arguments.rounds));
     let (mut seeds, rounds) = (Rng::new(seed), usize::from(arguments.rounds));
     let what = format!("{rounds} rounds of {} points", spots.len());

@@ -60,7 +60,7 @@ impl Account {
 pub async fn run(number: u64, arguments: &Arguments, common: &Common) -> Result<ExitCode, Failure> {
     parent_process::die_with(arguments.child_of)?;
     let spots = arguments.spots();
-    let session = Session::start(&common.folder(), "bench").await?;
+    let session = Session::start(&common.control(), "bench").await?;
     let outcome = work(number, &spots, arguments.locks.into(), &session).await;
     session.end().await;
     outcome.map(|()| ExitCode::SUCCESS)

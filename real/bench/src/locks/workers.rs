@@ -8,7 +8,7 @@ use braid_admin::failure::Failure;
 use braid_admin::parent_process::{THIS_PROGRAM, this_program};
 use braid_base::Rng;
 use braid_benchkit::locking::Counts;
-use braid_control::ArrayFolder;
+use braid_control::ControlPlane;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use serde_json::Value;
@@ -51,7 +51,7 @@ pub struct Driven {
 impl WorkerPool {
     /// Starts this many workers, and waits until they are ready.
     pub async fn start(
-        folder: &ArrayFolder,
+        control: &ControlPlane,
         arguments: &Arguments,
         setup: &WorkerSetup,
         count: u64,
@@ -59,7 +59,7 @@ impl WorkerPool {
         let patience = RUN_WAIT.max(LOCK_WAIT * arguments.locks);
         let mut workers = WorkerPool { members: Vec::new(), patience };
         for number in 0..count {
-            workers.members.push(Member::start(folder, arguments, number)?);
+            workers.members.push(Member::start(control, arguments, number)?);
         }
         for member in &mut workers.members {
             member.tell(setup).await;
@@ -112,10 +112,10 @@ impl WorkerPool {
 }
 
 impl Member {
-    fn start(folder: &ArrayFolder, arguments: &Arguments, number: u64) -> Result<Member, Failure> {
+    fn start(control: &ControlPlane, arguments: &Arguments, number: u64) -> Result<Member, Failure> {
         let mut command = Command::from(this_program());
         command.args(["bench", "locks", "--worker", &number.to_string(), "--json"]).args(arguments.of_worker());
-        command.arg("--array").arg(folder.dir());
+        command.arg("--array").arg(control.place());
         let (mut child, accounts) = spawn(command, Path::new(THIS_PROGRAM), Stdio::piped())?;
         let orders = child.stdin.take().expect("standard input is a pipe");
         Ok(Member { child, orders, accounts })

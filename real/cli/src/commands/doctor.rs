@@ -34,7 +34,7 @@ pub struct Arguments {
 
 /// Examines the array, and prints the findings.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let diagnosis = Array::of(common.folder()).diagnose().await?;
+    let diagnosis = Array::of(common.control()).diagnose().await?;
     let json = || serde_json::to_value(&diagnosis).expect("our own types have a JSON form");
     output::print(common.json, json, || text_of(&diagnosis, arguments.verbose));
     Ok(if diagnosis.summary.is_healthy() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

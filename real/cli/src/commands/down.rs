@@ -22,10 +22,10 @@ pub struct Arguments {
 
 /// Asks the supervisor to end, and waits until it has.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let array = Array::of(common.folder());
-    let can_end = array.folder().running()?.is_some_and(|running| running.supervisor().is_here());
+    let array = Array::of(common.control());
+    let can_end = array.control().running().await?.is_some_and(|running| running.supervisor().is_here());
     // Programs must not wait for files of an array that is down.
-    let stay = if can_end { mounts::end_all(array.folder()).await? } else { Vec::new() };
+    let stay = if can_end { mounts::end_all(array.control()).await? } else { Vec::new() };
     for mount in &stay {
         let directory = &mount.directory;
         braid_terminal::tell!(
@@ -38,6 +38,6 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     report::done(
         common.json,
         || json!({"schema": 2, "array": id.to_string(), "down": true}),
-        || format!("the array in {} is down\n", array.folder().dir().display()),
+        || format!("the array in {} is down\n", array.control().place().display()),
     )
 }

@@ -28,8 +28,8 @@ pub struct Arguments {
 
 /// Prints the events.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let mut stream = Array::of(common.folder()).events()?;
-    if let Some(refusal) = common.folder().refusal() {
+    let mut stream = Array::of(common.control()).events().await?;
+    if let Some(refusal) = common.control().local().refusal() {
         braid_terminal::tell!("{refusal}: events may be missing; `braid doctor` says what to do");
     }
     let mut events = stream.pending().await?;

@@ -4,7 +4,7 @@
 
 use braid_admin::device_lifecycle::changes_under_way;
 use braid_admin::failure::{Exit, Failure};
-use braid_control::ArrayFolder;
+use braid_control::ControlPlane;
 use braid_terminal::signals;
 use rustix::process::Signal;
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use std::process::ExitCode;
 pub async fn unless_asked_to_end(
     command: impl Future<Output = Result<ExitCode, Failure>>,
     left: (&str, &str),
-    folder: &ArrayFolder,
+    control: &ControlPlane,
 ) -> Result<ExitCode, Failure> {
     let asked = async {
         // Until then there is nothing to give back, and the signals end the program.
@@ -26,7 +26,9 @@ pub async fn unless_asked_to_end(
         signal = asked => signal,
     };
     let (message, hint) = match left.0 {
-        "" if changes_under_way(folder) => ("the array completes what was begun", "`braid status` shows the progress"),
+        "" if changes_under_way(control).await => {
+            ("the array completes what was begun", "`braid status` shows the progress")
+        }
         "" => (
             "if the array has heard of it, it completes the change; otherwise nothing was changed",
             "look with `braid device list` before you give the command again",

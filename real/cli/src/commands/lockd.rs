@@ -38,9 +38,9 @@ pub struct Arguments {
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     parent_process::die_with(arguments.child_of)?;
     let mut signals = Signals::catch()?;
-    let (folder, id) = (common.folder(), LockServerId(arguments.id));
-    let daemon = LockDaemon::open(&folder, id)?;
-    let listen = super::listen_at(arguments.listen, &folder, NodeId::LockServer(id))?;
+    let (control, id) = (common.control(), LockServerId(arguments.id));
+    let daemon = LockDaemon::open(&control, id).await?;
+    let listen = super::listen_at(arguments.listen, control.local(), NodeId::LockServer(id))?;
     let serving = |address: &Address| {
         let id = arguments.id;
         report::announce(common.json, &format!("lock server {id}"), address, json!({"id": id}));

@@ -45,10 +45,10 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     parent_process::die_with(arguments.child_of)?;
     let mut signals = Signals::catch()?;
     let name = &arguments.name;
-    let folder = common.folder();
-    let daemon = MetadataDaemon::open(&folder, name, arguments.shard)?.recorded(arguments.recording.request());
+    let control = common.control();
+    let daemon = MetadataDaemon::open(&control, name, arguments.shard).await?.recorded(arguments.recording.request());
     let called = daemon.called().to_string();
-    let listen = super::listen_at(arguments.listen, &folder, NodeId::MetadataServer(daemon.id()))?;
+    let listen = super::listen_at(arguments.listen, control.local(), NodeId::MetadataServer(daemon.id()))?;
     let listening = |address: &Address| {
         let announced = match arguments.shard {
             None => json!({"file_system": name}),

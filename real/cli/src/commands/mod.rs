@@ -34,7 +34,7 @@ mod volume;
 use crate::{memory, report};
 use braid_admin::failure::{Exit, Failure};
 use braid_base::NodeId;
-use braid_control::ArrayFolder;
+use braid_control::LocalFolder;
 use braid_session::addressing;
 use braid_shell::{Address, Budget};
 use braid_terminal::Common;
@@ -141,7 +141,7 @@ fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
 }
 
 /// Where a daemon listens: where it is told to, or on its socket in the array's folder.
-fn listen_at(listen: Option<Address>, folder: &ArrayFolder, node: NodeId) -> Result<Address, Failure> {
+fn listen_at(listen: Option<Address>, folder: &LocalFolder, node: NodeId) -> Result<Address, Failure> {
     match listen {
         Some(address) => Ok(address),
         None => Ok(addressing::socket(folder, node)?),
@@ -157,8 +157,8 @@ async fn dispatch(command: Command, common: &Common) -> Result<ExitCode, Failure
     }
     let needs_array =
         matches!(command, Command::Doctor(_) | Command::Down(_) | Command::Rebuild(_) | Command::Monitor(_));
-    let (left, folder) = (left_by(&command), common.folder());
-    let outcome = interruption::unless_asked_to_end(execute(command, common), left, &folder).await;
+    let (left, control) = (left_by(&command), common.control());
+    let outcome = interruption::unless_asked_to_end(execute(command, common), left, &control).await;
     outcome.map_err(|failure| match failure.code.as_str() {
         // These commands are of no use for a new array, so the hint does not suggest to create one.
         "no-array" if needs_array => failure.hint("name the array's folder with `--array FOLDER` or BRAID_ARRAY"),

@@ -39,9 +39,9 @@ pub struct Arguments {
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     parent_process::die_with(arguments.child_of)?;
     let mut signals = Signals::catch()?;
-    let folder = common.folder();
-    let monitor = MonitorDaemon::open(&folder, arguments.spare_after)?;
-    let listen = super::listen_at(arguments.listen, &folder, NodeId::Monitor)?;
+    let control = common.control();
+    let monitor = MonitorDaemon::open(&control, arguments.spare_after).await?;
+    let listen = super::listen_at(arguments.listen, control.local(), NodeId::Monitor)?;
     let serving = |address: &Address| report::announce(common.json, "the monitor", address, json!({}));
     monitor.serve(&listen, true, arguments.recording.request(), serving, signals.asked_to_end()).await?;
     Ok(ExitCode::SUCCESS)

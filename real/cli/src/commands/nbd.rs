@@ -37,10 +37,10 @@ pub struct Arguments {
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     parent_process::die_with(arguments.child_of)?;
     let mut signals = Signals::catch()?;
-    let folder = common.folder();
+    let control = common.control();
     let (volumes, recording) = (arguments.volumes.clone(), arguments.recording.request());
-    let front = NbdFrontEnd::open(&folder, &arguments.listen, volumes, arguments.unavailable, recording).await?;
-    let exported = front_end::exported(&folder.describe()?, &arguments.volumes, front.address(), None);
+    let front = NbdFrontEnd::open(&control, &arguments.listen, volumes, arguments.unavailable, recording).await?;
+    let exported = front_end::exported(&control.describe().await?, &arguments.volumes, front.address(), None);
     output::print(
         common.json,
         || {

@@ -50,7 +50,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let options = ScrubOptions { repair, recompute, again, bytes_per_second };
     let mut signals = Signals::catch()?;
     let bars = Bars::default();
-    let array = Array::of(common.folder());
+    let array = Array::of(common.control());
     let outcome = array.scrub(volume.as_deref(), options, |progress| bars.show(progress), signals.asked_to_end()).await;
     drop(bars);
     let (scrubbed, outcome) = outcome?;

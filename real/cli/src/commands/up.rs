@@ -6,7 +6,7 @@ use braid_admin::creation::{CreateOptions, LockAcquisition};
 use braid_admin::{Failure, doubts, parent_process};
 use braid_base::DeviceId;
 use braid_base::units::{format_size, parse_size};
-use braid_control::{ArrayFolder, WhenUnavailable, shell_word};
+use braid_control::{ControlPlane, WhenUnavailable, shell_word};
 use braid_daemons::front_end::ExportedVolume;
 use braid_daemons::supervisor::{Placement, Tuning};
 use braid_daemons::up::{self, Options, Ready};
@@ -114,13 +114,13 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         let _ = rustix::process::setsid();
     }
     let mut signals = Signals::catch()?;
-    let folder = match &arguments.dir {
+    let control = match &arguments.dir {
         Some(_) if common.array_named => {
             let message = "--dir and --array both name the array's folder";
             return Err(Failure::usage("usage", message).hint("use one of them"));
         }
-        Some(dir) => ArrayFolder::at(dir),
-        None => common.folder(),
+        Some(dir) => ControlPlane::at(dir),
+        None => common.control(),
     };
     let asked = CreateOptions {
         devices: arguments.devices,
@@ -133,7 +133,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         lock_acquisition: arguments.lock_acquisition,
         lease: arguments.lease,
     };
-    let asked = doubts::fitting(&folder, asked);
+    let asked = doubts::fitting(&control, asked).await;
     let options = Options {
         placement: if arguments.in_process { Placement::Task } else { Placement::Process },
         tuning: Tuning {
@@ -146,7 +146,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         listen: Address::loopback(arguments.port),
         unavailable: arguments.unavailable,
     };
-    let doubts = if arguments.yes { Vec::new() } else { doubts::doubts(&folder, &asked)? };
+    let doubts = if arguments.yes { Vec::new() } else { doubts::doubts(&control, &asked).await? };
     if !doubts.is_empty() {
         let is_serious = doubts.iter().any(|doubt| doubt.is_serious);
         let facts = doubts.into_iter().map(|doubt| doubt.text).collect::<Vec<_>>().join("; ");
@@ -165,7 +165,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         output::print(common.json, || json_of(ready), || text_of(ready));
         service::tell_ready();
     };
-    up::run(folder, &asked, options, ready, signals.asked_to_end()).await?;
+    up::run(control, &asked, options, ready, signals.asked_to_end()).await?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -179,8 +179,8 @@ fn json_of(ready: &Ready) -> serde_json::Value {
     });
     let devices = ready.running.devices.iter().map(|device| {
         let entry = ready.description.devices.iter().find(|entry| entry.id == device.id);
-        let file = entry.map(|entry| entry.path(&ready.folder.absolute()));
-        let address = addressing::absolute(ready.folder, &device.address);
+        let file = entry.map(|entry| entry.path(&ready.control.local().absolute()));
+        let address = addressing::absolute(ready.control.local(), &device.address);
         json!({"id": device.id, "address": address, "pid": device.pid, "file": file})
     });
     json!({
@@ -189,7 +189,7 @@ fn json_of(ready: &Ready) -> serde_json::Value {
         "created": ready.is_new,
         "pid": std::process::id(),
         "log": ready.log,
-        "dir": ready.folder.absolute(),
+        "dir": ready.control.local().absolute(),
         "volumes": volumes.collect::<Vec<_>>(),
         "devices": devices.collect::<Vec<_>>(),
         "file_systems": ready.description.file_systems.iter().map(|entry| json!({"name": entry.name})).collect::<Vec<_>>(),
@@ -198,7 +198,7 @@ fn json_of(ready: &Ready) -> serde_json::Value {
 
 /// The announcement as text.
 fn text_of(ready: &Ready) -> String {
-    let dir = ready.folder.dir().display();
+    let dir = ready.control.place().display();
     let layout = &ready.description.creation.layout;
     let how = if ready.is_new { "was created, and is up" } else { "was opened, and is up" };
     let mut text = format!("array {} in {dir} {how}: {layout}\n\n", ready.description.array);
@@ -219,11 +219,11 @@ fn text_of(ready: &Ready) -> String {
             "  file system {}  mount it with `braid fs mount {} FOLDER --array {}`\n",
             entry.name,
             entry.name,
-            shell_word(ready.folder.dir())
+            shell_word(ready.control.place())
         );
     }
     if let Some(volume) = exported.first() {
-        text += &what_to_try(&volume.name, &volume.uri, &shell_word(ready.folder.dir()));
+        text += &what_to_try(&volume.name, &volume.uri, &shell_word(ready.control.place()));
     }
     text += "\nStop it with Ctrl-C; `braid up` starts it again.\n";
     text

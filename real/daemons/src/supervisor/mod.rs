@@ -11,7 +11,7 @@ mod task;
 use braid_admin::failure::Failure;
 use braid_base::{ArrayId, Backoff, DeviceId, FileSystemId, LockServerId, NodeId};
 use braid_control::event_texts::Crash;
-use braid_control::{ArrayDescription, ArrayFolder, FileSystemState, RunningDaemon};
+use braid_control::{ArrayDescription, ControlPlane, FileSystemState, RunningDaemon};
 use braid_session::addressing;
 use braid_shell::Address;
 use std::collections::BTreeMap;
@@ -95,23 +95,23 @@ pub struct Running {
 #[derive(Clone, Debug)]
 enum Assignment {
     Monitor {
-        folder: ArrayFolder,
+        control: ControlPlane,
         spare_after: Option<Duration>,
     },
     Device {
-        folder: ArrayFolder,
+        control: ControlPlane,
         array: ArrayId,
         id: DeviceId,
         file: PathBuf,
         object_memory: Option<u64>,
     },
     LockServer {
-        folder: ArrayFolder,
+        control: ControlPlane,
         id: LockServerId,
     },
     /// `shard` is given if there are several.
     MetadataServer {
-        folder: ArrayFolder,
+        control: ControlPlane,
         id: FileSystemId,
         name: String,
         shard: Option<usize>,
@@ -123,7 +123,7 @@ type Wanted = Option<Assignment>;
 
 /// The keepers of an array.
 pub struct Supervised {
-    folder: ArrayFolder,
+    control: ControlPlane,
     placement: Placement,
     tuning: Tuning,
     /// The file of each device, and the assignment of its keeper.
@@ -144,16 +144,16 @@ impl Supervised {
     /// Starts the monitor and every device of the array, except devices with an address, which are started elsewhere.
     /// [`Supervised::report`] reports on them.
     pub fn start(
-        folder: &ArrayFolder,
+        control: &ControlPlane,
         description: &ArrayDescription,
         placement: Placement,
         tuning: Tuning,
     ) -> Supervised {
         let (reporter, reports) = mpsc::channel(description.devices.len() + 1);
-        let monitor = Assignment::Monitor { folder: folder.clone(), spare_after: tuning.spare_after };
+        let monitor = Assignment::Monitor { control: control.clone(), spare_after: tuning.spare_after };
         let (stop_monitor, wanted) = watch::channel(Some(monitor));
         let mut supervised = Supervised {
-            folder: folder.clone(),
+            control: control.clone(),
             placement,
             tuning,
             devices: BTreeMap::new(),
@@ -179,7 +179,8 @@ impl Supervised {
     /// Starts devices that were added to the array, stops devices that were removed, and restarts those whose slot another disk fills now.
     pub fn follow(&mut self, description: &ArrayDescription) {
         let ours = description.devices.iter().filter(|device| device.address.is_none());
-        let ours: BTreeMap<_, _> = ours.map(|device| (DeviceId(device.id), device.path(self.folder.dir()))).collect();
+        let ours: BTreeMap<_, _> =
+            ours.map(|device| (DeviceId(device.id), device.path(self.control.local().dir()))).collect();
         self.devices.retain(|id, (_, wanted)| {
             let stays = ours.contains_key(id);
             if !stays {
@@ -189,8 +190,8 @@ impl Supervised {
         });
         for (id, file) in ours {
             let assignment = || {
-                let (folder, array, file) = (self.folder.clone(), description.array, file.clone());
-                Some(Assignment::Device { folder, array, id, file, object_memory: self.tuning.object_memory })
+                let (control, array, file) = (self.control.clone(), description.array, file.clone());
+                Some(Assignment::Device { control, array, id, file, object_memory: self.tuning.object_memory })
             };
             match self.devices.get_mut(&id) {
                 Some((kept, _)) if *kept == file => {}
@@ -216,7 +217,7 @@ impl Supervised {
     /// Starts every lock server of the array.
     pub fn start_lock_servers(&mut self, description: &ArrayDescription) {
         for id in description.lock_servers() {
-            let wanted = watch::channel(Some(Assignment::LockServer { folder: self.folder.clone(), id })).0;
+            let wanted = watch::channel(Some(Assignment::LockServer { control: self.control.clone(), id })).0;
             self.add(NodeId::LockServer(id), &wanted);
             self.lock_servers.push(wanted);
         }
@@ -239,7 +240,7 @@ impl Supervised {
         });
         for (id, (name, shard)) in ready {
             if let Entry::Vacant(entry) = self.metadata_servers.entry(id) {
-                let assignment = Assignment::MetadataServer { folder: self.folder.clone(), id, name, shard };
+                let assignment = Assignment::MetadataServer { control: self.control.clone(), id, name, shard };
                 let wanted = entry.insert(watch::channel(Some(assignment)).0).subscribe();
                 let keeper =
                     keep(NodeId::MetadataServer(id), wanted, (self.placement, self.tuning.tcp), self.reporter.clone());
@@ -347,7 +348,7 @@ async fn keep(
             let listen = if tcp {
                 port.clone()
             } else {
-                addressing::socket(assignment.folder(), node).map_err(Failure::from)?
+                addressing::socket(assignment.control().local(), node).map_err(Failure::from)?
             };
             Started::start(&assignment, placement, &listen).await
         };
@@ -416,12 +417,12 @@ impl Assignment {
         }
     }
 
-    fn folder(&self) -> &ArrayFolder {
+    fn control(&self) -> &ControlPlane {
         match self {
-            Assignment::Monitor { folder, .. }
-            | Assignment::Device { folder, .. }
-            | Assignment::LockServer { folder, .. }
-            | Assignment::MetadataServer { folder, .. } => folder,
+            Assignment::Monitor { control, .. }
+            | Assignment::Device { control, .. }
+            | Assignment::LockServer { control, .. }
+            | Assignment::MetadataServer { control, .. } => control,
         }
     }
 
@@ -478,12 +479,12 @@ pub fn number(node: NodeId) -> u16 {
 
 impl Report {
     /// The entry that is published for this daemon.
-    pub fn entry(&self, folder: &ArrayFolder, before: Option<&RunningDaemon>) -> RunningDaemon {
+    pub fn entry(&self, control: &ControlPlane, before: Option<&RunningDaemon>) -> RunningDaemon {
         let restarts = before.map_or(0, |before| before.restarts);
         match &self.state {
             Ok(running) => RunningDaemon {
                 id: number(self.node),
-                address: addressing::published(folder, &running.address),
+                address: addressing::published(control.local(), &running.address),
                 pid: Some(running.pid),
                 restarts,
                 down: None,
@@ -507,9 +508,9 @@ mod tests {
     async fn a_device_without_its_file_is_started_when_the_file_is_there() {
         let dir = std::env::temp_dir().join(format!("braid-supervisor-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
-        let (folder, id, file) = (ArrayFolder::at(&dir), DeviceId(2), dir.join("device-2.braid"));
+        let (control, id, file) = (ControlPlane::at(&dir), DeviceId(2), dir.join("device-2.braid"));
         let assignment =
-            Assignment::Device { folder, array: ArrayId([7; 16]), id, file: file.clone(), object_memory: None };
+            Assignment::Device { control, array: ArrayId([7; 16]), id, file: file.clone(), object_memory: None };
         let killed = assignment.explain(Failure::failed("ended", "signal: 9 (SIGKILL)"));
         assert!(killed.code == NO_FILE && killed.message.ends_with("device-2.braid is gone"), "{killed}");
         let (_sender, wanted) = watch::channel(Some(assignment));

@@ -42,7 +42,7 @@ impl ServerProcess {
                 command.args(["mds", name]).args(shard.iter().flat_map(|shard| ["--shard", shard]))
             }
         };
-        command.arg("--array").arg(assignment.folder().dir());
+        command.arg("--array").arg(assignment.control().place());
         command.args(["--memory", &Budget::process().limit().to_string()]);
         let mut child = command
             .args(["--json", "--listen", &listen.to_string(), "--child-of", &std::process::id().to_string()])

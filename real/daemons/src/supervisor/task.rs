@@ -45,21 +45,24 @@ impl ServerTask {
             };
             let outcome = async {
                 match assignment {
-                    Assignment::Monitor { folder, spare_after } => {
-                        MonitorDaemon::open(&folder, spare_after)?.serve(&listen, false, None, told, stopped).await
+                    Assignment::Monitor { control, spare_after } => {
+                        MonitorDaemon::open(&control, spare_after)
+                            .await?
+                            .serve(&listen, false, None, told, stopped)
+                            .await
                     }
-                    Assignment::Device { folder, array, id, file, object_memory } => {
+                    Assignment::Device { control, array, id, file, object_memory } => {
                         let expected = Expected { array: Some(array), id: Some(id) };
-                        let monitor = MonitorAt::Folder(folder);
+                        let monitor = MonitorAt::Control(control);
                         let device = DeviceFile::open(&file, expected)?;
                         let device = DeviceDaemon::new(device, object_memory);
                         device.serve(&listen, monitor, false, told, stopped).await
                     }
-                    Assignment::LockServer { folder, id } => {
-                        LockDaemon::open(&folder, id)?.serve(&listen, false, None, told, stopped).await
+                    Assignment::LockServer { control, id } => {
+                        LockDaemon::open(&control, id).await?.serve(&listen, false, None, told, stopped).await
                     }
-                    Assignment::MetadataServer { folder, name, shard, .. } => {
-                        MetadataDaemon::open(&folder, &name, shard)?.serve(&listen, false, told, stopped).await
+                    Assignment::MetadataServer { control, name, shard, .. } => {
+                        MetadataDaemon::open(&control, &name, shard).await?.serve(&listen, false, told, stopped).await
                     }
                 }
             };

@@ -51,8 +51,8 @@ pub struct Arguments {
 /// Adds the device.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let Arguments { path, size, domain, spare, overwrite, yes } = arguments;
-    let array = Array::of(common.folder());
-    let own = array.folder().describe().ok().map(|described| described.array);
+    let array = Array::of(common.control());
+    let own = array.control().describe().await.ok().map(|described| described.array);
     overwriting::confirm(path.as_deref(), overwrite, yes, own)?;
     let new = NewDevice { path, size, overwrite };
     let (id, disk) = match spare {
@@ -62,7 +62,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
             (Some(id), disk)
         }
     };
-    let path = disk.path(&array.folder().absolute());
+    let path = disk.path(&array.control().local().absolute());
     let hint = if id.is_some() && !common.json { use_it(&array).await? } else { String::new() };
     report::done(
         common.json,

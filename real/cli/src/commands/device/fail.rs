@@ -38,7 +38,7 @@ pub struct ReadmitArguments {
 /// Takes the device out.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let id = arguments.device;
-    Array::of(common.folder()).fail_device(id, arguments.yes).await?;
+    Array::of(common.control()).fail_device(id, arguments.yes).await?;
     say(
         common,
         id,
@@ -51,7 +51,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
 /// Allows the device to return.
 pub async fn readmit(arguments: ReadmitArguments, common: &Common) -> Result<ExitCode, Failure> {
     let ReadmitArguments { device: id, wait } = arguments;
-    let member_state = Array::of(common.folder()).readmit_device(id, wait).await?;
+    let member_state = Array::of(common.control()).readmit_device(id, wait).await?;
     let text = match member_state {
         ReportedState::In => format!("device {id} is in\n"),
         _ => format!("device {id} is back, and is being resynchronised: `braid status` shows the progress\n"),

@@ -14,9 +14,9 @@ use std::process::ExitCode;
 pub struct Arguments {}
 
 /// Prints the list.
-pub fn run(_: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let array = Array::of(common.folder());
-    let devices = array.devices()?;
+pub async fn run(_: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    let array = Array::of(common.control());
+    let devices = array.devices().await?;
     report::done(common.json, || json(&array, &devices), || text(&devices))
 }
 
@@ -40,7 +40,7 @@ fn json(array: &Array, Devices { devices, spares }: &Devices) -> serde_json::Val
             "address": device.address,
         })
     };
-    let folder = array.folder().absolute();
+    let folder = array.control().local().absolute();
     let spares = spares
         .iter()
         .map(|spare| json!({"disk": spare.disk.to_string(), "file": spare.path(&folder), "size_bytes": spare.size}));

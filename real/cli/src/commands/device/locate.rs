@@ -34,15 +34,15 @@ pub struct Arguments {
 }
 
 /// Prints the locations.
-pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let array = Array::of(common.folder());
+pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    let array = Array::of(common.control());
     match (arguments.device, arguments.volume, arguments.offset) {
         (Some(id), ..) => {
-            let content = array.content_of_device(id)?;
+            let content = array.content_of_device(id).await?;
             output::print(common.json, || json_of_device(&content), || text_of_device(&content));
         }
         (None, Some(name), Some(offset)) => {
-            let location = array.locate(&name, offset)?;
+            let location = array.locate(&name, offset).await?;
             let json = || json_of_byte(&name, offset, &location);
             output::print(common.json, json, || text_of_byte(&name, offset, &location));
         }

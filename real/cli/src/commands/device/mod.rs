@@ -51,12 +51,12 @@ pub enum Command {
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
     match command {
         Command::Add(arguments) => add::run(arguments, common).await,
-        Command::List(arguments) => list::run(arguments, common),
+        Command::List(arguments) => list::run(arguments, common).await,
         Command::Fail(arguments) => fail::run(arguments, common).await,
         Command::Readmit(arguments) => fail::readmit(arguments, common).await,
         Command::Replace(arguments) => replace::run(arguments, common).await,
         Command::Remove(arguments) => remove::run(arguments, common).await,
-        Command::Locate(arguments) => locate::run(arguments, common),
+        Command::Locate(arguments) => locate::run(arguments, common).await,
         Command::Create(arguments) => create::run(arguments, common),
         Command::Serve(arguments) => serve::run(arguments, common).await,
         Command::Inspect(arguments) => inspect::run(arguments, common),

@@ -22,7 +22,7 @@ pub struct Arguments {
 /// Removes the device.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let which = arguments.which;
-    let path = Array::of(common.folder()).remove_device(&which).await?;
+    let path = Array::of(common.control()).remove_device(&which).await?;
     report::done(
         common.json,
         || json!({"schema": 2, "removed": which, "file": path}),

@@ -72,8 +72,8 @@ fn old_file(previous: &Path, when: &str) -> String {
 /// Replaces the disk.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let Arguments { device: id, path, with_spare, size, overwrite, yes, lose, wait } = arguments;
-    let array = Array::of(common.folder());
-    let own = array.folder().describe().ok().map(|described| described.array);
+    let array = Array::of(common.control());
+    let own = array.control().describe().await.ok().map(|described| described.array);
     overwriting::confirm(path.as_deref(), overwrite, yes, own)?;
     let replacement = Replacement { path, with_spare, size, overwrite, lose, wait };
     let mut replaced = std::pin::pin!(array.replace_device(id, replacement));
@@ -85,7 +85,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
             replaced.await?
         }
     };
-    let path = disk.path(&array.folder().absolute());
+    let path = disk.path(&array.control().local().absolute());
     report::done(
         common.json,
         || {

@@ -5,7 +5,7 @@ use crate::{memory, report};
 use braid_admin::device_file::{DeviceFile, Expected};
 use braid_admin::{Failure, parent_process};
 use braid_base::{ArrayId, DeviceId, NodeId};
-use braid_control::ArrayFolder;
+use braid_control::ControlPlane;
 use braid_daemons::daemon::MonitorAt;
 use braid_daemons::device::DeviceDaemon;
 use braid_shell::Address;
@@ -81,9 +81,9 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
             (MonitorAt::Addresses(others.collect()), arguments.listen.unwrap_or(Address::loopback(0)))
         }
         None => {
-            let folder = monitor_folder(common, superblock.array)?;
-            let listen = super::super::listen_at(arguments.listen, &folder, NodeId::Device(superblock.device))?;
-            (MonitorAt::Folder(folder), listen)
+            let control = monitor_at(common, superblock.array).await?;
+            let listen = super::super::listen_at(arguments.listen, control.local(), NodeId::Device(superblock.device))?;
+            (MonitorAt::Control(control), listen)
         }
     };
     let device = DeviceDaemon::new(device, arguments.object_memory).recorded(arguments.recording.request());
@@ -99,10 +99,10 @@ fn peer(text: &str) -> Result<(NodeId, Address), String> {
     Ok((NodeId::Device(DeviceId(number)), address))
 }
 
-/// The folder with the monitor's address.
-fn monitor_folder(common: &Common, array: ArrayId) -> Result<ArrayFolder, Failure> {
-    let folder = common.folder();
-    let found = folder.describe().map_err(|error| {
+/// The control plane with the monitor's address.
+async fn monitor_at(common: &Common, array: ArrayId) -> Result<ControlPlane, Failure> {
+    let control = common.control();
+    let found = control.describe().await.map_err(|error| {
         Failure::from(error)
             .of("the address of the array's monitor is unknown")
             .hint("give it with --monitor HOST:PORT, or name the array's folder with --array")
@@ -111,11 +111,11 @@ fn monitor_folder(common: &Common, array: ArrayId) -> Result<ArrayFolder, Failur
         let message = format!(
             "the device belongs to array {array}, but the array in {1} is {0}",
             found.array,
-            folder.dir().display()
+            control.place().display()
         );
         return Err(
             Failure::failed("wrong-array", message).hint("name its array's folder with --array; or use --monitor")
         );
     }
-    Ok(folder)
+    Ok(control)
 }

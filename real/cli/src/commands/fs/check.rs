@@ -24,7 +24,7 @@ pub struct Arguments {
 /// Checks the file system, and prints the result.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let name = &arguments.name;
-    let found = Array::of(common.folder()).check_file_system(name).await?;
+    let found = Array::of(common.control()).check_file_system(name).await?;
     output::print(common.json, || json(name, &found), || text(name, &found));
     let is_sound = found.findings.is_empty();
     Ok(if is_sound { ExitCode::SUCCESS } else { ExitCode::from(Exit::DataLost as u8) })

@@ -53,12 +53,12 @@ pub struct Arguments {
 
 /// Creates the file system.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let array = Array::of(common.folder());
+    let array = Array::of(common.control());
     let Arguments { servers, placement, commit_protocol: protocol, grouping, .. } = arguments;
     let shards = ShardChoice { servers, placement, protocol, grouping };
     let new = NewFileSystem { name: arguments.name, bytes: arguments.size, scheme: arguments.layout, shards };
     let created = array.create_file_system(&new).await?;
-    let description = array.folder().describe()?;
+    let description = array.control().describe().await?;
     let bytes = |volume: &str| description.volume(volume).map_or(0, |volume| volume.bytes);
     let servers = created.servers().len();
     let metadata: u64 = (0..servers).map(|shard| bytes(&created.metadata_volume(shard))).sum();

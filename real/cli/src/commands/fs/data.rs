@@ -6,7 +6,7 @@ use braid_admin::failure::Failure;
 use braid_admin::file_copy::{self, CopyProgress, Place};
 use braid_base::units::format_size;
 use braid_client::{Files, FilesError, OpenOptions, Value};
-use braid_control::ArrayFolder;
+use braid_control::ControlPlane;
 use braid_terminal::{Common, output};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -141,8 +141,8 @@ impl Mounts<'_> {
     }
 
     /// The array's folder.
-    pub fn folder(&self) -> ArrayFolder {
-        self.common.folder()
+    pub fn control(&self) -> ControlPlane {
+        self.common.control()
     }
 
     async fn place(&mut self, anywhere: &Anywhere) -> Result<Place, Failure> {
@@ -153,7 +153,7 @@ impl Mounts<'_> {
     }
 
     async fn place_of(&mut self, target: &Target) -> Result<Place, Failure> {
-        let array = self.common.folder().describe()?.array;
+        let array = self.common.control().describe().await?.array;
         Ok(Place::mounted(self.of(target).await?, &target.file_system, array, target.path.clone()))
     }
 }

@@ -24,9 +24,9 @@ pub struct Arguments {
 
 /// Deletes the file system after confirmation.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let array = Array::of(common.folder());
+    let array = Array::of(common.control());
     let Arguments { name, yes, force } = &arguments;
-    array.check_file_system_deletable(name, *force)?;
+    array.check_file_system_deletable(name, *force).await?;
     if !yes {
         confirm_deletion("file system", "all its files", name)?;
     }

@@ -134,7 +134,7 @@ pub async fn space(Space { name, .. }: &Space, mounts: &mut Mounts<'_>, as_json:
     let space = mounts.of(&root).await?.space().await?;
     let FileSystemSpace { size, free, reserved, inodes, .. } = space;
     let used = size.saturating_sub(free).saturating_sub(reserved);
-    let room = MetadataRoom::look_up(&mounts.folder(), name);
+    let room = MetadataRoom::look_up(&mounts.control(), name).await;
     let free_inodes = room.map(|room| room.free_inodes(inodes));
     output::print(
         as_json,

@@ -56,7 +56,7 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
         Command::Resize(arguments) => resize::run(arguments, common).await,
         Command::SetCommitProtocol(arguments) => set_commit_protocol::run(arguments, common).await,
         Command::SetEviction(arguments) => set_eviction::run(arguments, common).await,
-        Command::SetUnavailable(arguments) => set_unavailable::run_of_file_system(arguments, common),
+        Command::SetUnavailable(arguments) => set_unavailable::run_of_file_system(arguments, common).await,
         Command::Check(arguments) => check::run(arguments, common).await,
         Command::Delete(arguments) => delete::run(arguments, common).await,
     }

@@ -65,7 +65,7 @@ pub async fn mount(arguments: Mount, common: &Common) -> Result<ExitCode, Failur
     if recording.is_some() && !foreground {
         return Err(Failure::usage("usage", "--record needs --foreground: it records the host of one process"));
     }
-    let folder = common.folder();
+    let control = common.control();
     if *foreground {
         let [directory] = directories.as_slice() else {
             let message = "--foreground serves one folder";
@@ -76,7 +76,7 @@ pub async fn mount(arguments: Mount, common: &Common) -> Result<ExitCode, Failur
             let _ = rustix::process::setsid();
         }
         let mut signals = Signals::catch()?;
-        let daemon = MountDaemon::open(&folder, name, directory, *unavailable, recording).await?;
+        let daemon = MountDaemon::open(&control, name, directory, *unavailable, recording).await?;
         let (directory, generation) = (daemon.directory(), daemon.generation().0);
         output::print(
             common.json,
@@ -92,7 +92,7 @@ pub async fn mount(arguments: Mount, common: &Common) -> Result<ExitCode, Failur
         daemon.serve(signals.asked_to_end()).await?;
         return Ok(ExitCode::SUCCESS);
     }
-    let started = mounts::start_all(&folder, name, directories, *unavailable).await?;
+    let started = mounts::start_all(&control, name, directories, *unavailable).await?;
     let as_json = |mount: &StartedMount| {
         let StartedMount { directory, pid, generation, log } = mount;
         let mut said = json!({"file_system": name, "pid": pid, "generation": generation, "log": log});
@@ -114,7 +114,7 @@ fn shown(directory: &Path) -> String {
 pub async fn unmount(arguments: Unmount, common: &Common) -> Result<ExitCode, Failure> {
     let mut unmounted = Vec::new();
     for directory in &arguments.directories {
-        unmounted.push(mounts::unmount(&common.folder(), directory, arguments.force).await?);
+        unmounted.push(mounts::unmount(&common.control(), directory, arguments.force).await?);
     }
     let bytes = unmounted.iter().map(|directory| directory.as_os_str().as_encoded_bytes().to_vec()).collect();
     report::done(

@@ -19,7 +19,7 @@ pub struct Arguments {
 
 /// Grows it.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let array = Array::of(common.folder());
+    let array = Array::of(common.control());
     growth::run("file system", arguments.growth, common, async |name, size, tell| {
         array.grow_file_system(name, size, tell).await
     })

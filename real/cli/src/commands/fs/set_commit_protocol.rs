@@ -45,7 +45,7 @@ pub struct Arguments {
 /// Changes the setting.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let Arguments { name, protocol, grouping } = arguments;
-    let now = shards::set_commitment(&common.folder(), &name, protocol, grouping)?;
+    let now = shards::set_commitment(&common.control(), &name, protocol, grouping).await?;
     let (protocol, grouping) = (&now.commit_protocol, &now.grouping);
     report::done(
         common.json,

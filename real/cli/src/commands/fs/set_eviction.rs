@@ -28,7 +28,7 @@ pub struct Arguments {
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let Arguments { name, after } = arguments;
     let seconds = after.as_secs();
-    file_systems::set_eviction(&common.folder(), &name, seconds)?;
+    file_systems::set_eviction(&common.control(), &name, seconds).await?;
     report::done(
         common.json,
         || json!({"schema": 2, "file_system": name, "evict_after_seconds": seconds}),

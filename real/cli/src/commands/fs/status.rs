@@ -24,8 +24,8 @@ pub struct Arguments {
 
 /// Prints the status.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let array = Array::of(common.folder());
-    let description = array.folder().describe()?;
+    let array = Array::of(common.control());
+    let description = array.control().describe().await?;
     if let Some(name) = &arguments.name {
         file_systems::any(&description, name)?;
     }
@@ -41,7 +41,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         };
         shown.push((status, content));
     }
-    report::done(common.json, || json(&shown, &description), || text(&shown, &common.folder().absolute()))
+    report::done(common.json, || json(&shown, &description), || text(&shown, &common.control().local().absolute()))
 }
 
 fn json(shown: &[(FileSystemStatus, Option<FileSystemContent>)], description: &ArrayDescription) -> serde_json::Value {

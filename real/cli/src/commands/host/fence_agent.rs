@@ -3,7 +3,7 @@
 
 use braid_admin::host_fencing::HostName;
 use braid_admin::{Array, Failure};
-use braid_control::ArrayFolder;
+use braid_control::ControlPlane;
 use braid_terminal::Common;
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -88,7 +88,7 @@ async fn perform(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let mut option = |name: &str| options.remove(name);
     let action = arguments.action.or_else(|| option("action").or(option("option"))).unwrap_or("reboot".to_string());
     let plug = arguments.plug.or_else(|| option("plug").or(option("port")));
-    let array = Array::of(option("array").map_or_else(|| common.folder(), |dir| ArrayFolder::at(dir.as_ref())));
+    let array = Array::of(option("array").map_or_else(|| common.control(), |dir| ControlPlane::at(dir.as_ref())));
     let name = || {
         let missing = || Failure::usage("no-host", "a host must be named: plug=ROLE or plug=NUMBER");
         plug.as_deref().map(HostName::read).ok_or_else(missing)
@@ -100,13 +100,13 @@ async fn perform(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         "on" => drop(name()?),
         "status" => {
             let name = name()?;
-            if !array.hosts()?.iter().any(|host| name.means(host)) {
+            if !array.hosts().await?.iter().any(|host| name.means(host)) {
                 return Ok(ExitCode::from(OFF));
             }
         }
-        "monitor" => drop(braid_session::require_up(array.folder())?),
+        "monitor" => drop(braid_session::require_up(array.control()).await?),
         "list" | "list-status" => {
-            for host in array.hosts()? {
+            for host in array.hosts().await? {
                 println!("{},{}{}", host.role, host.generation, if action == "list" { "" } else { ",on" });
             }
         }

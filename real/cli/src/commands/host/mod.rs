@@ -40,9 +40,9 @@ pub struct Arguments {
 
 /// Runs one of the commands.
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
-    let array = Array::of(common.folder());
+    let array = Array::of(common.control());
     match command {
-        Command::List => list(&array, common),
+        Command::List => list(&array, common).await,
         Command::Fence(arguments) => fence(&array, &arguments.host, common).await,
         Command::FenceAgent(arguments) => Ok(fence_agent::run(arguments, common).await),
     }
@@ -72,8 +72,8 @@ fn served<'a>(description: &'a ArrayDescription, host: &HostEntry) -> [Vec<&'a s
     [volumes.map(|volume| volume.name.as_str()).collect(), file_systems.map(|entry| entry.name.as_str()).collect()]
 }
 
-fn list(array: &Array, common: &Common) -> Result<ExitCode, Failure> {
-    let (hosts, description) = (array.hosts()?, array.folder().describe()?);
+async fn list(array: &Array, common: &Common) -> Result<ExitCode, Failure> {
+    let (hosts, description) = (array.hosts().await?, array.control().describe().await?);
     let as_json = |host: &HostEntry| {
         let [volumes, file_systems] = served(&description, host);
         let mut entry = json!({

@@ -15,6 +15,6 @@ pub enum Command {
 /// Runs one of the commands.
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
     match command {
-        Command::Recover(arguments) => recover::run(arguments, common),
+        Command::Recover(arguments) => recover::run(arguments, common).await,
     }
 }

@@ -5,7 +5,7 @@ use braid_admin::recovery_operations::{RecoverOptions, Recovery};
 use braid_admin::state_from_devices::{DeviceFacts, Plan};
 use braid_admin::{Array, Failure};
 use braid_base::{DeviceId, MemberState};
-use braid_control::{ArrayDescription, ArrayFolder, shell_word};
+use braid_control::{ArrayDescription, LocalFolder, shell_word};
 use braid_terminal::Common;
 use braid_terminal::output::table;
 use serde_json::json;
@@ -49,19 +49,19 @@ pub struct Arguments {
 }
 
 /// Recreates the state.
-pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let Arguments { dry_run, without, from } = arguments;
     let options =
         RecoverOptions { dry_run, without: without.into_iter().map(DeviceId).collect(), description_from: from };
-    let folder = common.folder();
-    let Recovery { description, plan, restores_description } = Array::of(folder.clone()).recover(&options)?;
-    let view = View { folder: &folder, description: &description, plan: &plan, dry_run, restores_description };
+    let control = common.control();
+    let Recovery { description, plan, restores_description } = Array::of(control.clone()).recover(&options).await?;
+    let view = View { folder: control.local(), description: &description, plan: &plan, dry_run, restores_description };
     report::done(common.json, || view.json(), || view.text())
 }
 
 /// The output of a recovery.
 struct View<'a> {
-    folder: &'a ArrayFolder,
+    folder: &'a LocalFolder,
     description: &'a ArrayDescription,
     plan: &'a Plan,
     dry_run: bool,

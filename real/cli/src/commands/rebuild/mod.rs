@@ -50,7 +50,7 @@ enum Command {
 
 /// Runs the command.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let folder = common.folder();
+    let control = common.control();
     let limit = |throttle: &mut ThrottleReport| {
         throttle.bytes_per_second = arguments.rate.unwrap_or(throttle.bytes_per_second);
         throttle.share = arguments.share.unwrap_or(throttle.share);
@@ -58,9 +58,9 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let limits = arguments.rate.is_some() || arguments.share.is_some();
     match (arguments.command, limits) {
         (Some(Command::Status), _) => {
-            let mut reader = SnapshotReader::new(folder, "rebuild status");
+            let mut reader = SnapshotReader::new(control, "rebuild status");
             let look = reader.look().await?;
-            reader.leave();
+            reader.leave().await;
             if look.running.is_some() {
                 look.require_monitor()?;
             }
@@ -69,13 +69,13 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         (Some(Command::Pause), _) => set_throttle(common, |throttle| throttle.paused = true).await,
         (Some(Command::Resume), _) => set_throttle(common, |throttle| throttle.paused = false).await,
         (None, true) => set_throttle(common, limit).await,
-        (None, false) => follow::run(&Array::of(folder), arguments.device, common.json).await,
+        (None, false) => follow::run(&Array::of(control), arguments.device, common.json).await,
     }
 }
 
 /// Changes the recovery throttle.
 async fn set_throttle(common: &Common, change: impl FnOnce(&mut ThrottleReport)) -> Result<ExitCode, Failure> {
-    let ThrottleChange { before, throttle } = Array::of(common.folder()).set_throttle(change).await?;
+    let ThrottleChange { before, throttle } = Array::of(common.control()).set_throttle(change).await?;
     report::done(
         common.json,
         || json!({"schema": 2, "throttle": with_real_share(throttle), "previous_throttle": with_real_share(before)}),

@@ -58,12 +58,12 @@ pub struct Arguments {
 
 /// Takes the status, and prints it.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let mut reader = SnapshotReader::new(common.folder(), "status");
+    let mut reader = SnapshotReader::new(common.control(), "status");
     if arguments.watch {
         return watch::run(reader, &arguments, common.json).await;
     }
     let look = reader.look().await?;
-    reader.leave();
+    reader.leave().await;
     let view = View::of(&look);
     if let Some(name) = &arguments.pid {
         let pid = view.process(name).ok_or_else(|| {

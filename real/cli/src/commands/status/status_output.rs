@@ -67,7 +67,7 @@ impl<'a> View<'a> {
     /// The status as text.
     pub fn text(&self, verbose: bool) -> String {
         let View { look, status } = self;
-        let (dir, word) = (look.folder.dir().display(), shell_word(look.folder.dir()));
+        let (dir, word) = (look.control.place().display(), shell_word(look.control.place()));
         let up = match status.pid {
             Some(pid) if status.ready => format!("up, process {pid}"),
             Some(_) => "starting".to_string(),

@@ -40,7 +40,7 @@ pub async fn run(mut reader: SnapshotReader, arguments: &Arguments, as_json: boo
             () = signals.asked_to_end_or_unread() => break,
         }
     }
-    reader.leave();
+    reader.leave().await;
     Ok(ExitCode::SUCCESS)
 }
 

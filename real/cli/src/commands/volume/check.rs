@@ -35,7 +35,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         bar.set_length(stripes);
         bar.set_position(checked);
     };
-    let array = Array::of(common.folder());
+    let array = Array::of(common.control());
     let found = array.check_volume(&arguments.name, arguments.reconstruct, progress).await?;
     drop(bar);
     output::print(common.json, || json(&arguments.name, &found), || text(&found));

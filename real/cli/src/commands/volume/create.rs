@@ -57,7 +57,7 @@ pub struct Arguments {
 
 /// Creates the volume.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let array = Array::of(common.folder());
+    let array = Array::of(common.control());
     let new = NewVolume {
         name: arguments.name,
         bytes: arguments.size,
@@ -80,7 +80,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     if arguments.parity_site.is_some_and(|site| site != SitePolicy::Originator) {
         super::note_without_effect(parity_site::without_effect(&volume)?);
     }
-    let uri = array.nbd_uri(&volume.name)?.filter(|_| !volume.attribute_volume);
+    let uri = array.nbd_uri(&volume.name).await?.filter(|_| !volume.attribute_volume);
     report::done(
         common.json,
         || json!({"schema": 2, "volume": super::json(&volume), "nbd": uri}),

@@ -22,9 +22,9 @@ pub struct Arguments {
 
 /// Deletes the volume after confirmation.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let array = Array::of(common.folder());
+    let array = Array::of(common.control());
     let name = &arguments.name;
-    array.check_deletable(name)?;
+    array.check_deletable(name).await?;
     if !arguments.yes {
         confirm_deletion("volume", "its content", name)?;
     }

@@ -17,8 +17,8 @@ pub struct Arguments {
 }
 
 /// Prints the properties of the volume.
-pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let description = common.folder().describe()?;
+pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    let description = common.control().describe().await?;
     let entry = volumes::find(&description, &arguments.name)?;
     let volume = volumes::describe(entry)?;
     let component = volume.component_blocks() * braid_base::BLOCK_BYTES as u64;

@@ -14,8 +14,8 @@ use std::process::ExitCode;
 pub struct Arguments {}
 
 /// Prints the list.
-pub fn run(_: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let description = common.folder().describe()?;
+pub async fn run(_: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    let description = common.control().describe().await?;
     report::done(
         common.json,
         || json!({"schema": 2, "volumes": description.volumes.iter().map(super::json).collect::<Vec<_>>()}),

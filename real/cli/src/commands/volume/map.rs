@@ -48,9 +48,9 @@ fn site() -> impl TypedValueParser<Value = MapSite> {
 }
 
 /// Prints the map.
-pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let Arguments { name, offset, length, parity_site } = arguments;
-    let map = Array::of(common.folder()).map_write(&name, offset, length, parity_site)?;
+    let map = Array::of(common.control()).map_write(&name, offset, length, parity_site).await?;
     let (json, text) = (|| json_of(&name, offset, length, &map), || text_of(&name, offset, length, &map));
     report::done(common.json, json, text)
 }

@@ -73,7 +73,7 @@ impl Watcher for Bars {
 
 /// Migrates the volume.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let array = Array::of(common.folder());
+    let array = Array::of(common.control());
     let Arguments { name, layout: scheme, unit, devices, rate, abort } = arguments;
     let begun = Instant::now();
     let bars = Bars(RefCell::new(Shown::Stage(output::waiting())));

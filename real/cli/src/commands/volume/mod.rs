@@ -38,13 +38,13 @@ pub enum Command {
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
     match command {
         Command::Create(arguments) => create::run(arguments, common).await,
-        Command::List(arguments) => list::run(arguments, common),
-        Command::Info(arguments) => info::run(arguments, common),
+        Command::List(arguments) => list::run(arguments, common).await,
+        Command::Info(arguments) => info::run(arguments, common).await,
         Command::Delete(arguments) => delete::run(arguments, common).await,
         Command::SetOrdering(arguments) => set_ordering::run(arguments, common).await,
         Command::SetParitySite(arguments) => set_parity_site::run(arguments, common).await,
-        Command::SetUnavailable(arguments) => set_unavailable::run(arguments, common),
-        Command::Map(arguments) => map::run(arguments, common),
+        Command::SetUnavailable(arguments) => set_unavailable::run(arguments, common).await,
+        Command::Map(arguments) => map::run(arguments, common).await,
         Command::Migrate(arguments) => migrate::run(arguments, common).await,
         Command::Resize(arguments) => resize::run(arguments, common).await,
         Command::Check(arguments) => check::run(arguments, common).await,

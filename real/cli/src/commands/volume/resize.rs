@@ -20,7 +20,7 @@ pub struct Arguments {
 
 /// Grows it.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let array = Array::of(common.folder());
+    let array = Array::of(common.control());
     growth::run("volume", arguments.growth, common, async |name, size, tell| array.grow_volume(name, size, tell).await)
         .await
 }

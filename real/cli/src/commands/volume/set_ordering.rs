@@ -28,7 +28,7 @@ pub struct Arguments {
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let Arguments { name, ordering } = arguments;
     let bar = output::waiting();
-    let array = Array::of(common.folder());
+    let array = Array::of(common.control());
     let OrderingChange { before, changed } =
         array.set_ordering(&name, ordering, |what| bar.set_message(what.to_string())).await?;
     drop(bar);

@@ -33,7 +33,7 @@ pub struct Arguments {
 /// Changes the parity site.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let Arguments { name, site } = arguments;
-    let change = Array::of(common.folder()).set_parity_site(&name, site).await?;
+    let change = Array::of(common.control()).set_parity_site(&name, site).await?;
     let ParitySiteChange { before, changed, without_effect, pending_hosts } = change;
     if site != SitePolicy::Originator {
         super::note_without_effect(without_effect);

@@ -27,14 +27,14 @@ pub struct Arguments {
 }
 
 /// Changes the setting of a volume.
-pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let before = Array::of(common.folder()).set_unavailable(&arguments.name, arguments.setting)?;
+pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    let before = Array::of(common.control()).set_unavailable(&arguments.name, arguments.setting).await?;
     Ok(tell("volume", "connections that are opened", &arguments, before, common))
 }
 
 /// Changes the setting of a file system.
-pub fn run_of_file_system(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let before = file_systems::set_unavailable(&common.folder(), &arguments.name, arguments.setting)?;
+pub async fn run_of_file_system(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    let before = file_systems::set_unavailable(&common.control(), &arguments.name, arguments.setting).await?;
     Ok(tell("file_system", "mounts that are made", &arguments, before, common))
 }
 

@@ -1,0 +1,304 @@
+//! The control plane of an array, as its processes use it: the description, which is read and replaced after a version; the leases of hosts;
+//! what the monitor and scrubs have reported; and the events.
+//!
+//! Every call may wait: for a disk, for another process that holds a lock, and, once a control plane spans machines, for one of these. So all
+//! calls are async, and none of them keeps the caller's thread, which may be the one that serves a host. What only a folder of this machine
+//! has (paths, sockets, locks, logs, processes) is in [`LocalFolder`].
+
+use crate::description_file::Stored;
+use crate::folder::LocalFolder;
+use crate::roles::Roles;
+use crate::{
+    ArrayDescription, ByteRange, ControlError, Event, EventCursor, EventKind, HostEntry, LeaseReport, Moment,
+    MonitorEntry, MonitorReport, RunningSet, ScrubRecord,
+};
+use braid_base::Generation;
+use braid_host_leases::{Expired, LeaseEnd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long a change is tried again that others anticipate.
+const CHANGE_WAIT: Duration = Duration::from_secs(10);
+
+/// The control plane of an array. It is cheap to clone. Nothing is cached in memory, so that every call sees changes made by other processes.
+///
+/// This is an enum and not a trait, because its kinds are known: no caller is generic over it, and no call needs a box for its future.
+#[derive(Clone, Debug)]
+pub enum ControlPlane {
+    /// It is embedded: the files in a folder of this machine.
+    Folder(LocalFolder),
+}
+
+/// The leases of hosts.
+#[derive(Clone, Copy, Debug)]
+pub struct HostLeases<'a> {
+    control: &'a ControlPlane,
+}
+
+impl ControlPlane {
+    /// The one of the array at `path`, which is the array's folder or the description in it. Nothing is read.
+    pub fn at(path: &Path) -> ControlPlane {
+        ControlPlane::Folder(LocalFolder::at(path))
+    }
+
+    /// What the option `--array` takes for this array.
+    pub fn place(&self) -> &Path {
+        self.local().dir()
+    }
+
+    /// The folder of the array's processes on this machine.
+    pub fn local(&self) -> &LocalFolder {
+        let ControlPlane::Folder(folder) = self;
+        folder
+    }
+
+    /// Works with the folder in a thread that may wait.
+    async fn in_folder<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&LocalFolder) -> Result<T, ControlError> + Send + 'static,
+    ) -> Result<T, ControlError> {
+        let ControlPlane::Folder(folder) = self;
+        let folder = folder.clone();
+        tokio::task::spawn_blocking(move || work(&folder)).await.expect("it does not panic")
+    }
+
+    /// Returns when something may have changed, at the latest after `within`. A folder tells nobody of changes: it is to be read again then.
+    pub async fn changed(&self, within: Duration) {
+        let ControlPlane::Folder(_) = self;
+        tokio::time::sleep(within).await;
+    }
+
+    /// The description with its version.
+    pub async fn read(&self) -> Result<Stored, ControlError> {
+        self.in_folder(LocalFolder::read).await
+    }
+
+    /// The description.
+    pub async fn describe(&self) -> Result<ArrayDescription, ControlError> {
+        self.in_folder(LocalFolder::describe).await
+    }
+
+    /// Replaces the description by `next` if it is still the version that was read. Otherwise nothing is changed, and it returns false.
+    pub async fn replace(&self, read: &Stored, next: ArrayDescription) -> Result<bool, ControlError> {
+        let read = read.clone();
+        self.in_folder(move |folder| folder.replace_after(&read, next)).await
+    }
+
+    /// Changes the description. `change` gets its current content, and is called again if another process has replaced that meanwhile. If
+    /// `change` fails, nothing is changed. Returns what `change` returns.
+    pub async fn update<T, E: From<ControlError>>(
+        &self,
+        mut change: impl FnMut(&mut ArrayDescription) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let decide = |before: &ArrayDescription| before.changed(&mut change).map(|(done, next)| (done, Some(next)));
+        self.replace_description(decide).await
+    }
+
+    /// Replaces the description by what `decide` makes of its current content, if that is another one. Returns what `decide` returns.
+    pub async fn replace_description<T, E: From<ControlError>>(
+        &self,
+        mut decide: impl FnMut(&ArrayDescription) -> Result<(T, Option<ArrayDescription>), E>,
+    ) -> Result<T, E> {
+        let begun = Instant::now();
+        loop {
+            let read = self.read().await?;
+            let (returned, next) = decide(&read.description)?;
+            let Some(next) = next else { return Ok(returned) };
+            if self.replace(&read, next).await? {
+                return Ok(returned);
+            }
+            if begun.elapsed() > CHANGE_WAIT {
+                return Err(ControlError::Contended { seconds: CHANGE_WAIT.as_secs() }.into());
+            }
+        }
+    }
+
+    /// The leases of the hosts of this array.
+    pub fn leases(&self) -> HostLeases<'_> {
+        HostLeases { control: self }
+    }
+
+    /// What `braid up` is running at present; none if it does not run.
+    pub async fn running(&self) -> Result<Option<RunningSet>, ControlError> {
+        self.in_folder(LocalFolder::running).await
+    }
+
+    /// The last report of the monitor that runs, or that was killed. A report that was copied with the folder is none.
+    pub async fn monitor(&self) -> Result<Option<MonitorEntry>, ControlError> {
+        self.in_folder(|folder| folder.monitor(&Moment::now())).await
+    }
+
+    /// Publishes the monitor's report. Only the process that holds the lock of the monitor's state file may call this.
+    pub async fn publish_monitor(&self, report: MonitorReport) -> Result<(), ControlError> {
+        self.in_folder(|folder| folder.publish_monitor(&Moment::now(), report)).await
+    }
+
+    /// Removes the report when the monitor ends. Only the process that holds the lock of the monitor's state file may call this.
+    pub async fn withdraw_monitor(&self) -> Result<(), ControlError> {
+        self.in_folder(LocalFolder::withdraw_monitor).await
+    }
+
+    /// The record of a volume's last scrub; none if there is none, or if it can't be read.
+    pub async fn scrub(&self, volume: u64) -> Result<Option<ScrubRecord>, ControlError> {
+        self.in_folder(move |folder| folder.scrub(volume)).await
+    }
+
+    /// Records the progress of a scrub.
+    pub async fn note_scrub(&self, volume: u64, scrub: ScrubRecord) -> Result<(), ControlError> {
+        self.in_folder(move |folder| folder.note_scrub(volume, &scrub)).await
+    }
+
+    /// Records lost ranges that something other than a scrub has found.
+    pub async fn note_lost(&self, volume: u64, lost: Vec<ByteRange>) -> Result<(), ControlError> {
+        self.in_folder(move |folder| folder.note_lost(volume, &lost)).await
+    }
+
+    /// Appends events to the log.
+    pub async fn record(&self, events: Vec<Event>) -> Result<(), ControlError> {
+        self.in_folder(move |folder| events.iter().try_for_each(|event| folder.record_event(event))).await
+    }
+
+    /// All events that the log still contains, in the order in which they were appended, and the position after the last.
+    pub async fn events(&self) -> Result<(Vec<Event>, EventCursor), ControlError> {
+        self.in_folder(LocalFolder::events).await
+    }
+
+    /// The latest events: those that are appended meanwhile may be missing.
+    pub async fn latest_events(&self) -> Result<Vec<Event>, ControlError> {
+        self.in_folder(LocalFolder::latest_events).await
+    }
+
+    /// The events appended since `cursor`, which is advanced past them. A log that was emptied, or replaced by another file, is read from its
+    /// beginning.
+    pub async fn events_since(&self, cursor: &mut EventCursor) -> Result<Vec<Event>, ControlError> {
+        let mut next = *cursor;
+        let read = self.in_folder(move |folder| folder.events_since(&mut next).map(|events| (events, next)));
+        let (events, next) = read.await?;
+        *cursor = next;
+        Ok(events)
+    }
+
+    /// The name that a volume or file system of this number had, if the log of events still has its deletion.
+    pub async fn removed(&self, kind: EventKind, id: u64) -> Option<String> {
+        self.in_folder(move |folder| Ok(folder.removed(kind, id))).await.ok().flatten()
+    }
+}
+
+impl HostLeases<'_> {
+    /// Takes a generation that was never used before, with a lease that starts at `now`.
+    pub async fn take_generation(&self, role: &str, now: &Moment) -> Result<Generation, ControlError> {
+        let (role, now) = (role.to_string(), now.clone());
+        self.control.in_folder(move |folder| folder.leases().take_generation(&role, &now)).await
+    }
+
+    /// Renews a lease, unless it is over, and publishes the host's report. Only the host itself calls it, and never twice concurrently. It
+    /// waits for no other process.
+    pub async fn renew(&self, host: Generation, now: &Moment, report: LeaseReport) -> Result<(), ControlError> {
+        let now = now.clone();
+        self.control.in_folder(move |folder| folder.leases().renew(host, &now, report)).await
+    }
+
+    /// Releases a lease: the host has ended, and all its transactions are decided.
+    pub async fn release(&self, generation: Generation) -> Result<(), ControlError> {
+        self.control.in_folder(move |folder| folder.leases().release(generation)).await
+    }
+
+    /// Asks a host to end. Its process sees it if it looks ([`HostLeases::is_asked_to_end`]), wherever it runs.
+    pub async fn ask_to_end(&self, host: Generation) -> Result<(), ControlError> {
+        self.control.in_folder(move |folder| folder.leases().ask_to_end(host)).await
+    }
+
+    /// True if a host is asked to end.
+    pub async fn is_asked_to_end(&self, host: Generation) -> Result<bool, ControlError> {
+        self.control.in_folder(move |folder| Ok(folder.leases().is_asked_to_end(host))).await
+    }
+
+    /// The hosts that have leases, ascending by generation. Those are live that have renewed theirs within `length` before `now`.
+    pub async fn hosts(&self, now: &Moment, length: Duration) -> Result<Vec<HostEntry>, ControlError> {
+        let now = now.clone();
+        self.control.in_folder(move |folder| folder.leases().hosts(&now, length)).await
+    }
+
+    /// Ends the leases that were not renewed for `length` before `now`, for good, and returns the generations that the devices must refuse
+    /// ([`braid_host_leases::LeaseTable::expire`]).
+    pub async fn expire(&self, by: Generation, now: &Moment, length: Duration) -> Result<Expired, ControlError> {
+        let now = now.clone();
+        self.control.in_folder(move |folder| folder.leases().expire(by, &now, length)).await
+    }
+
+    /// Ends the lease of one host for good if it was not renewed for `length` ([`braid_host_leases::LeaseTable::expire_one`]).
+    pub async fn expire_one(&self, host: Generation, now: &Moment, length: Duration) -> Result<LeaseEnd, ControlError> {
+        let now = now.clone();
+        self.control.in_folder(move |folder| folder.leases().expire_one(host, &now, length)).await
+    }
+
+    /// Removes the leases of hosts that have been fenced.
+    pub async fn forget(&self, gone: Vec<Generation>) -> Result<(), ControlError> {
+        self.control.in_folder(move |folder| folder.leases().forget(&gone)).await
+    }
+
+    /// The last generation that was taken; none if the counter is lost.
+    pub async fn last_generation(&self) -> Result<Option<u32>, ControlError> {
+        self.control.in_folder(LocalFolder::known_generation).await
+    }
+
+    /// True if a host had this role, as far as that is remembered.
+    pub async fn had_role(&self, role: &str) -> Result<bool, ControlError> {
+        let role = role.to_string();
+        self.control.in_folder(move |folder| Ok(Roles::of(folder)?.contains(&role))).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::folder::tests::{Scratch, volume};
+
+    #[tokio::test]
+    async fn a_description_is_replaced_only_after_the_version_that_was_read() {
+        let scratch = Scratch::new("versions");
+        let control = ControlPlane::Folder(scratch.array());
+        let read = control.read().await.unwrap();
+        let next = |populated| {
+            let change = |next: &mut ArrayDescription| {
+                next.populated = populated;
+                Ok::<_, ControlError>(())
+            };
+            read.description.changed(change).unwrap().1
+        };
+        assert!(control.replace(&read, next(true)).await.unwrap());
+        let replaced = control.describe().await.unwrap();
+        assert!(!control.replace(&read, next(false)).await.unwrap(), "it was replaced meanwhile");
+        assert_eq!((control.describe().await.unwrap(), replaced.populated), (replaced, true));
+        // The same revision with another content, as in a file that was put back.
+        let file = control.local().path("array.json");
+        let text = std::fs::read_to_string(&file).unwrap();
+        let read = control.read().await.unwrap();
+        std::fs::write(&file, text.replace("\"populated\": true", "\"populated\": false")).unwrap();
+        assert!(!control.replace(&read, next(true)).await.unwrap(), "it is another one of that revision");
+    }
+
+    #[tokio::test]
+    async fn changes_at_the_same_time_are_all_made() {
+        let scratch = Scratch::new("contended");
+        let control = ControlPlane::Folder(scratch.array());
+        let writers = (0..4).map(|writer| {
+            let control = control.clone();
+            tokio::spawn(async move {
+                for turn in 0..8 {
+                    let change = |description: &mut ArrayDescription| {
+                        let volume = volume(description, &format!("v{writer}-{turn}"));
+                        description.volumes.push(volume);
+                        Ok::<_, ControlError>(())
+                    };
+                    control.update(change).await.unwrap();
+                }
+            })
+        });
+        for writer in writers.collect::<Vec<_>>() {
+            writer.await.unwrap();
+        }
+        let description = control.describe().await.unwrap();
+        assert_eq!((description.volumes.len(), description.revision), (32, 32));
+    }
+}
