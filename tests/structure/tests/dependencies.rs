@@ -34,6 +34,21 @@ const APART: [(&str, &str); 20] = [
     ("core/recipes", "core/device"),
 ];
 
+/// Crates whose processes have a place on this machine: sockets, files of devices, locks and logs. In these files they name the folder of the
+/// array. All other code speaks to the control plane, which may be elsewhere.
+const KNOW_THE_FOLDER: &[(&str, &str)] = &[
+    (
+        "real/admin",
+        "array copies creation device_lifecycle device_operations doctor doctor/capacity doctor/device_files doctor/examination doctor/files doubts file_system_status location recovery_operations replacement snapshot state_from_devices status",
+    ),
+    (
+        "real/cli",
+        "commands/device/add commands/device/list commands/device/replace commands/device/serve commands/events commands/fs/status commands/lockd commands/mds commands/mod commands/monitor/recover commands/monitord commands/up",
+    ),
+    ("real/daemons", "daemon lockd mds monitord mounts supervisor/mod up"),
+    ("real/session", "addressing session"),
+];
+
 #[test]
 fn the_table_of_crates_is_true() {
     let table = table_of_crates();
@@ -175,6 +190,26 @@ fn the_world_is_found_under_any_name() {
         assert_eq!(found_in(text, false), Vec::<String>::new(), "{text}");
     }
     assert!(found_in("fn is_failing() -> bool { std::thread::panicking() }", true).is_empty());
+}
+
+#[test]
+fn the_folder_of_an_array_is_named_where_it_must_be_only() {
+    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for file in sources_in(&root().join("real")) {
+        let own = file.strip_prefix(root()).expect("it lies in the workspace").to_string_lossy().into_owned();
+        let Some((folder, file)) = own.split_once("/src/").filter(|(folder, _)| *folder != "real/control") else {
+            continue;
+        };
+        let text = std::fs::read_to_string(root().join(&own)).expect("a source file can be read");
+        let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        if code.into_iter().any(|line| line.contains("LocalFolder") || line.contains(".local()")) {
+            found.entry(folder.to_string()).or_default().insert(file.trim_end_matches(".rs").to_string());
+        }
+    }
+    let listed =
+        |(folder, files): &(&str, &str)| (folder.to_string(), files.split_whitespace().map(str::to_string).collect());
+    let listed: BTreeMap<String, BTreeSet<String>> = KNOW_THE_FOLDER.iter().map(listed).collect();
+    assert_eq!(found, listed, "what names the folder (left), and what is listed (right)");
 }
 
 /// The table of crates in `ARCHITECTURE.md`: which crates each crate uses.
