@@ -56,7 +56,8 @@ impl Events {
     }
 
     async fn read_on(&mut self) -> Result<(), Failure> {
-        let events = self.control.events_since(&mut self.cursor).await?;
+        let (events, cursor) = self.control.events_since(self.cursor).await?;
+        self.cursor = cursor;
         self.read.extend(events);
         Ok(())
     }

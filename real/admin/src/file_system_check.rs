@@ -55,7 +55,7 @@ pub async fn settles(control: &ControlPlane, name: &str) -> Result<bool, Control
 }
 
 async fn has_live_host(control: &ControlPlane, role: &str) -> Result<bool, ControlError> {
-    let hosts = control.leases().hosts(&Moment::now(), control.describe().await?.leases().lease()).await?;
+    let hosts = control.leases().hosts(Moment::now(), control.describe().await?.leases().lease()).await?;
     Ok(hosts.iter().any(|host| host.role == role && host.is_alive()))
 }
 

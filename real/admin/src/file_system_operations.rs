@@ -43,7 +43,7 @@ impl Array {
         let description = self.control().describe().await?;
         let entry = file_systems::any(&description, name)?;
         require_up(self.control()).await?;
-        let hosts = self.control().leases().hosts(&Moment::now(), description.leases().lease()).await?;
+        let hosts = self.control().leases().hosts(Moment::now(), description.leases().lease()).await?;
         let mounted = mounted_on(&hosts, entry);
         let is_cut = servers(&hosts, entry).any(|server| server.hosts_cut);
         if (is_cut || !mounted.is_empty()) && !forced {

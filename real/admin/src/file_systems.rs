@@ -221,7 +221,7 @@ pub async fn settle(session: &Session) -> Result<(), Failure> {
 
 /// The lease of the metadata server that owns a file system, if it is alive.
 pub async fn server_of(control: &ControlPlane, id: FileSystemId) -> Result<Option<HostEntry>, ControlError> {
-    let hosts = control.leases().hosts(&Moment::now(), control.describe().await?.leases().lease()).await?;
+    let hosts = control.leases().hosts(Moment::now(), control.describe().await?.leases().lease()).await?;
     Ok(latest_server(&hosts, id).filter(|host| host.is_alive()).cloned())
 }
 

@@ -54,7 +54,7 @@ impl Array {
     /// The hosts with leases, ascending by generation. `live` of an entry says whether it has renewed its lease in time.
     pub async fn hosts(&self) -> Result<Vec<HostEntry>, Failure> {
         let lease = self.control().describe().await?.leases().lease();
-        Ok(self.control().leases().hosts(&Moment::now(), lease).await?)
+        Ok(self.control().leases().hosts(Moment::now(), lease).await?)
     }
 
     /// Fences hosts; returns when that is final: no device serves them any more, and each of their writes has taken effect or never will.
@@ -70,7 +70,7 @@ impl Array {
         let already = with_leases.is_empty();
         if let HostName::Role(role) = name
             && already
-            && !self.control().leases().had_role(role).await?
+            && !self.control().leases().had_role(role.clone()).await?
         {
             let message = format!("no host has had the role '{role}'");
             return Err(Failure::unreachable("no-such-host", message)
@@ -97,7 +97,7 @@ async fn fence_one(session: &Session, host: Generation) -> Result<(), Failure> {
     let begun = Instant::now();
     loop {
         // The lease ends first: then the host can't renew it, and its fence follows even if this process dies now.
-        let ended = session.control().leases().expire_one(host, &Moment::now(), Duration::ZERO).await?;
+        let ended = session.control().leases().expire_one(host, Moment::now(), Duration::ZERO).await?;
         let why = match ended {
             LeaseEnd::Lives => format!("host {host} renews its lease"),
             LeaseEnd::Ended(Fence { below, except }) => {

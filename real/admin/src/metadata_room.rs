@@ -38,7 +38,7 @@ impl MetadataRoom {
     /// That of a file system of an array.
     pub async fn look_up(control: &ControlPlane, name: &str) -> Option<MetadataRoom> {
         let description = control.describe().await.ok()?;
-        let hosts = control.leases().hosts(&Moment::now(), description.leases().host()).await.ok()?;
+        let hosts = control.leases().hosts(Moment::now(), description.leases().host()).await.ok()?;
         MetadataRoom::of(&hosts, description.file_system(name)?)
     }
 

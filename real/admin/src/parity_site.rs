@@ -59,7 +59,7 @@ async fn await_adoption(control: &ControlPlane, revision: u64) -> Result<Vec<Hos
     let begun = Instant::now();
     let lease = control.describe().await?.leases().lease();
     loop {
-        let mut hosts = control.leases().hosts(&Moment::now(), lease).await?;
+        let mut hosts = control.leases().hosts(Moment::now(), lease).await?;
         hosts.retain(|host| host.goes_on() && host.report.lock_server.is_none() && host.report.revision < revision);
         if hosts.is_empty() || begun.elapsed() > ADOPTION_WAIT {
             return Ok(hosts);

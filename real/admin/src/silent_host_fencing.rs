@@ -29,7 +29,7 @@ pub async fn keep_fenced(control: ControlPlane, leases: Leases, own: Generation,
 async fn answer(control: &ControlPlane, client: &HostClient, view: &HostView, question: Question) -> Answer {
     match question {
         Question::Expire { by, now, allowed } => {
-            match control.leases().expire(by, &now.into(), allowed).await {
+            match control.leases().expire(by, now.into(), allowed).await {
                 Ok(expired) => return Answer::Expired(expired, view.fence()),
                 // This host itself has lost its lease; its session reports that, and ends this task.
                 Err(ControlError::LeaseLost { .. }) => {}

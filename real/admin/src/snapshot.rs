@@ -119,7 +119,7 @@ impl SnapshotReader {
         }
         let own = self.session.as_ref().map(|session| session.generation());
         // `braid up` makes the folder of hosts again if it is missing.
-        let hosts = match control.leases().hosts(&Moment::now(), description.leases().lease()).await {
+        let hosts = match control.leases().hosts(Moment::now(), description.leases().lease()).await {
             Err(ControlError::File { source, .. }) if running.is_none() && source.kind() == NotFound => Vec::new(),
             hosts => hosts?,
         };

@@ -112,7 +112,7 @@ pub async fn await_lock_servers(control: &ControlPlane) -> Result<(), Failure> {
 /// Whether every lock server of the array serves; if not, the failure of an operation that needs them.
 async fn lock_servers_serve(control: &ControlPlane) -> Result<Result<(), Failure>, Failure> {
     let description = control.describe().await?;
-    let hosts = control.leases().hosts(&Moment::now(), description.leases().lease()).await?;
+    let hosts = control.leases().hosts(Moment::now(), description.leases().lease()).await?;
     let served: Vec<LockServerId> = serving(&hosts).filter_map(served_by).collect();
     let Some(unavailable) = description.lock_servers().find(|server| !served.contains(server)) else {
         return Ok(Ok(()));
@@ -305,7 +305,7 @@ pub(crate) async fn explain(
         }
         Error::MonitorSilent => volumes::monitor_silent(Timing::default().monitor),
         Error::NotDrained(hosts) => {
-            let known = control.leases().hosts(&Moment::now(), control.describe().await?.leases().lease()).await?;
+            let known = control.leases().hosts(Moment::now(), control.describe().await?.leases().lease()).await?;
             let name_of = |host: &Generation| match known.iter().find(|known| known.generation == *host) {
                 Some(HostEntry { role, process, .. }) => format!("host {host} ({role}, {process})"),
                 None => format!("host {host}"),

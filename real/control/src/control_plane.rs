@@ -20,6 +20,16 @@ use std::time::{Duration, Instant};
 /// How long a change is tried again that others anticipate.
 const CHANGE_WAIT: Duration = Duration::from_secs(10);
 
+/// Calls, with what the folder does for them.
+macro_rules! calls {
+    ($($(#[$doc:meta])* $call:ident($($given:ident: $of:ty),*) -> $answer:ty = |$folder:ident| $work:expr;)*) => {$(
+        $(#[$doc])*
+        pub async fn $call(&self, $($given: $of),*) -> Result<$answer, ControlError> {
+            self.in_folder(move |$folder| $work).await
+        }
+    )*};
+}
+
 /// The control plane of an array. It is cheap to clone. Nothing is cached in memory, so that every call sees changes made by other processes.
 ///
 /// This is an enum and not a trait, because its kinds are known: no caller is generic over it, and no call needs a box for its future.
@@ -68,14 +78,39 @@ impl ControlPlane {
         tokio::time::sleep(within).await;
     }
 
-    /// The description with its version.
-    pub async fn read(&self) -> Result<Stored, ControlError> {
-        self.in_folder(LocalFolder::read).await
-    }
-
-    /// The description.
-    pub async fn describe(&self) -> Result<ArrayDescription, ControlError> {
-        self.in_folder(LocalFolder::describe).await
+    calls! {
+        /// The description with its version.
+        read() -> Stored = |folder| folder.read();
+        /// The description.
+        describe() -> ArrayDescription = |folder| folder.describe();
+        /// What `braid up` is running at present; none if it does not run.
+        running() -> Option<RunningSet> = |folder| folder.running();
+        /// The last report of the monitor that runs, or that was killed. A report that was copied with the folder is none.
+        monitor() -> Option<MonitorEntry> = |folder| folder.monitor(&Moment::now());
+        /// Publishes the monitor's report. Only the process that holds the lock of the monitor's state file may call this.
+        publish_monitor(report: MonitorReport) -> () = |folder| folder.publish_monitor(&Moment::now(), report);
+        /// Removes the report when the monitor ends. Only the process that holds the lock of the monitor's state file may call this.
+        withdraw_monitor() -> () = |folder| folder.withdraw_monitor();
+        /// The record of a volume's last scrub; none if there is none, or if it can't be read.
+        scrub(volume: u64) -> Option<ScrubRecord> = |folder| folder.scrub(volume);
+        /// Records the progress of a scrub.
+        note_scrub(volume: u64, scrub: ScrubRecord) -> () = |folder| folder.note_scrub(volume, &scrub);
+        /// Records lost ranges that something other than a scrub has found.
+        note_lost(volume: u64, lost: Vec<ByteRange>) -> () = |folder| folder.note_lost(volume, &lost);
+        /// Appends events to the log.
+        record(events: Vec<Event>) -> () = |folder| events.iter().try_for_each(|event| folder.record_event(event));
+        /// All events that the log still contains, in the order in which they were appended, and the position after the last.
+        events() -> (Vec<Event>, EventCursor) = |folder| folder.events();
+        /// The latest events: those that are appended meanwhile may be missing.
+        latest_events() -> Vec<Event> = |folder| folder.latest_events();
+        /// The events after a position, and the position after the last. A log that was emptied, or replaced by another file, is read from
+        /// its beginning.
+        events_since(cursor: EventCursor) -> (Vec<Event>, EventCursor) = |folder| {
+            let mut next = cursor;
+            Ok((folder.events_since(&mut next)?, next))
+        };
+        /// The name that a volume or file system of this number had, if the log of events still has its deletion.
+        removed(kind: EventKind, id: u64) -> Option<String> = |folder| Ok(folder.removed(kind, id));
     }
 
     /// Replaces the description by `next` if it is still the version that was read. Otherwise nothing is changed, and it returns false.
@@ -117,135 +152,42 @@ impl ControlPlane {
     pub fn leases(&self) -> HostLeases<'_> {
         HostLeases { control: self }
     }
-
-    /// What `braid up` is running at present; none if it does not run.
-    pub async fn running(&self) -> Result<Option<RunningSet>, ControlError> {
-        self.in_folder(LocalFolder::running).await
-    }
-
-    /// The last report of the monitor that runs, or that was killed. A report that was copied with the folder is none.
-    pub async fn monitor(&self) -> Result<Option<MonitorEntry>, ControlError> {
-        self.in_folder(|folder| folder.monitor(&Moment::now())).await
-    }
-
-    /// Publishes the monitor's report. Only the process that holds the lock of the monitor's state file may call this.
-    pub async fn publish_monitor(&self, report: MonitorReport) -> Result<(), ControlError> {
-        self.in_folder(|folder| folder.publish_monitor(&Moment::now(), report)).await
-    }
-
-    /// Removes the report when the monitor ends. Only the process that holds the lock of the monitor's state file may call this.
-    pub async fn withdraw_monitor(&self) -> Result<(), ControlError> {
-        self.in_folder(LocalFolder::withdraw_monitor).await
-    }
-
-    /// The record of a volume's last scrub; none if there is none, or if it can't be read.
-    pub async fn scrub(&self, volume: u64) -> Result<Option<ScrubRecord>, ControlError> {
-        self.in_folder(move |folder| folder.scrub(volume)).await
-    }
-
-    /// Records the progress of a scrub.
-    pub async fn note_scrub(&self, volume: u64, scrub: ScrubRecord) -> Result<(), ControlError> {
-        self.in_folder(move |folder| folder.note_scrub(volume, &scrub)).await
-    }
-
-    /// Records lost ranges that something other than a scrub has found.
-    pub async fn note_lost(&self, volume: u64, lost: Vec<ByteRange>) -> Result<(), ControlError> {
-        self.in_folder(move |folder| folder.note_lost(volume, &lost)).await
-    }
-
-    /// Appends events to the log.
-    pub async fn record(&self, events: Vec<Event>) -> Result<(), ControlError> {
-        self.in_folder(move |folder| events.iter().try_for_each(|event| folder.record_event(event))).await
-    }
-
-    /// All events that the log still contains, in the order in which they were appended, and the position after the last.
-    pub async fn events(&self) -> Result<(Vec<Event>, EventCursor), ControlError> {
-        self.in_folder(LocalFolder::events).await
-    }
-
-    /// The latest events: those that are appended meanwhile may be missing.
-    pub async fn latest_events(&self) -> Result<Vec<Event>, ControlError> {
-        self.in_folder(LocalFolder::latest_events).await
-    }
-
-    /// The events appended since `cursor`, which is advanced past them. A log that was emptied, or replaced by another file, is read from its
-    /// beginning.
-    pub async fn events_since(&self, cursor: &mut EventCursor) -> Result<Vec<Event>, ControlError> {
-        let mut next = *cursor;
-        let read = self.in_folder(move |folder| folder.events_since(&mut next).map(|events| (events, next)));
-        let (events, next) = read.await?;
-        *cursor = next;
-        Ok(events)
-    }
-
-    /// The name that a volume or file system of this number had, if the log of events still has its deletion.
-    pub async fn removed(&self, kind: EventKind, id: u64) -> Option<String> {
-        self.in_folder(move |folder| Ok(folder.removed(kind, id))).await.ok().flatten()
-    }
 }
 
 impl HostLeases<'_> {
-    /// Takes a generation that was never used before, with a lease that starts at `now`.
-    pub async fn take_generation(&self, role: &str, now: &Moment) -> Result<Generation, ControlError> {
-        let (role, now) = (role.to_string(), now.clone());
-        self.control.in_folder(move |folder| folder.leases().take_generation(&role, &now)).await
+    async fn in_folder<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&LocalFolder) -> Result<T, ControlError> + Send + 'static,
+    ) -> Result<T, ControlError> {
+        self.control.in_folder(work).await
     }
 
-    /// Renews a lease, unless it is over, and publishes the host's report. Only the host itself calls it, and never twice concurrently. It
-    /// waits for no other process.
-    pub async fn renew(&self, host: Generation, now: &Moment, report: LeaseReport) -> Result<(), ControlError> {
-        let now = now.clone();
-        self.control.in_folder(move |folder| folder.leases().renew(host, &now, report)).await
-    }
-
-    /// Releases a lease: the host has ended, and all its transactions are decided.
-    pub async fn release(&self, generation: Generation) -> Result<(), ControlError> {
-        self.control.in_folder(move |folder| folder.leases().release(generation)).await
-    }
-
-    /// Asks a host to end. Its process sees it if it looks ([`HostLeases::is_asked_to_end`]), wherever it runs.
-    pub async fn ask_to_end(&self, host: Generation) -> Result<(), ControlError> {
-        self.control.in_folder(move |folder| folder.leases().ask_to_end(host)).await
-    }
-
-    /// True if a host is asked to end.
-    pub async fn is_asked_to_end(&self, host: Generation) -> Result<bool, ControlError> {
-        self.control.in_folder(move |folder| Ok(folder.leases().is_asked_to_end(host))).await
-    }
-
-    /// The hosts that have leases, ascending by generation. Those are live that have renewed theirs within `length` before `now`.
-    pub async fn hosts(&self, now: &Moment, length: Duration) -> Result<Vec<HostEntry>, ControlError> {
-        let now = now.clone();
-        self.control.in_folder(move |folder| folder.leases().hosts(&now, length)).await
-    }
-
-    /// Ends the leases that were not renewed for `length` before `now`, for good, and returns the generations that the devices must refuse
-    /// ([`braid_host_leases::LeaseTable::expire`]).
-    pub async fn expire(&self, by: Generation, now: &Moment, length: Duration) -> Result<Expired, ControlError> {
-        let now = now.clone();
-        self.control.in_folder(move |folder| folder.leases().expire(by, &now, length)).await
-    }
-
-    /// Ends the lease of one host for good if it was not renewed for `length` ([`braid_host_leases::LeaseTable::expire_one`]).
-    pub async fn expire_one(&self, host: Generation, now: &Moment, length: Duration) -> Result<LeaseEnd, ControlError> {
-        let now = now.clone();
-        self.control.in_folder(move |folder| folder.leases().expire_one(host, &now, length)).await
-    }
-
-    /// Removes the leases of hosts that have been fenced.
-    pub async fn forget(&self, gone: Vec<Generation>) -> Result<(), ControlError> {
-        self.control.in_folder(move |folder| folder.leases().forget(&gone)).await
-    }
-
-    /// The last generation that was taken; none if the counter is lost.
-    pub async fn last_generation(&self) -> Result<Option<u32>, ControlError> {
-        self.control.in_folder(LocalFolder::known_generation).await
-    }
-
-    /// True if a host had this role, as far as that is remembered.
-    pub async fn had_role(&self, role: &str) -> Result<bool, ControlError> {
-        let role = role.to_string();
-        self.control.in_folder(move |folder| Ok(Roles::of(folder)?.contains(&role))).await
+    calls! {
+        /// Takes a generation that was never used before, with a lease that starts at `now`.
+        take_generation(role: String, now: Moment) -> Generation = |folder| folder.leases().take_generation(&role, &now);
+        /// Renews a lease, unless it is over, and publishes the host's report. Only the host itself calls it, and never twice concurrently.
+        /// It waits for no other process.
+        renew(host: Generation, now: Moment, report: LeaseReport) -> () = |folder| folder.leases().renew(host, &now, report);
+        /// Releases a lease: the host has ended, and all its transactions are decided.
+        release(host: Generation) -> () = |folder| folder.leases().release(host);
+        /// Asks a host to end. Its process sees it if it looks ([`HostLeases::is_asked_to_end`]), wherever it runs.
+        ask_to_end(host: Generation) -> () = |folder| folder.leases().ask_to_end(host);
+        /// True if a host is asked to end.
+        is_asked_to_end(host: Generation) -> bool = |folder| Ok(folder.leases().is_asked_to_end(host));
+        /// The hosts that have leases, ascending by generation. Those are live that have renewed theirs within `length` before `now`.
+        hosts(now: Moment, length: Duration) -> Vec<HostEntry> = |folder| folder.leases().hosts(&now, length);
+        /// Ends the leases that were not renewed for `length` before `now`, for good, and returns the generations that the devices must
+        /// refuse ([`braid_host_leases::LeaseTable::expire`]).
+        expire(by: Generation, now: Moment, length: Duration) -> Expired = |folder| folder.leases().expire(by, &now, length);
+        /// Ends the lease of one host for good if it was not renewed for `length` ([`braid_host_leases::LeaseTable::expire_one`]).
+        expire_one(host: Generation, now: Moment, length: Duration) -> LeaseEnd =
+            |folder| folder.leases().expire_one(host, &now, length);
+        /// Removes the leases of hosts that have been fenced.
+        forget(gone: Vec<Generation>) -> () = |folder| folder.leases().forget(&gone);
+        /// The last generation that was taken; none if the counter is lost.
+        last_generation() -> Option<u32> = |folder| folder.known_generation();
+        /// True if a host had this role, as far as that is remembered.
+        had_role(role: String) -> bool = |folder| Ok(Roles::of(folder)?.contains(&role));
     }
 }
 

@@ -68,7 +68,7 @@ impl LockDaemon {
         let (address, path) = (platform.address(), platform.disk_path());
         // Taken after the state file is locked: otherwise another process could take a later generation without holding the file.
         let taken = Moment::now();
-        let start = control.leases().take_generation(&format!("lock server {}", id.0), &taken).await?;
+        let start = control.leases().take_generation(format!("lock server {}", id.0), taken.clone()).await?;
         let leases = control.describe().await?.leases();
         let renewer = Renewer::new(taken.into(), leases.host());
         let settings = limited(leases.settings());
@@ -133,7 +133,7 @@ async fn may_hold(control: &ControlPlane, start: Generation, leases: Leases) -> 
     let begun = Moment::now();
     loop {
         let waited = Moment::now().since(&begun).unwrap_or_default();
-        let hosts = control.leases().hosts(&Moment::now(), leases.host()).await?;
+        let hosts = control.leases().hosts(Moment::now(), leases.host()).await?;
         let holds_nothing = |host: &HostEntry| {
             let waited = Moment::now().since(&begun).unwrap_or_default();
             let is_news = host.silent.is_some_and(|silent| silent < waited);
@@ -174,7 +174,7 @@ async fn keep(
         let counters: Metrics = view.counters();
         let lock_server = Some(published.clone());
         let report = LeaseReport { counters: counters.into_map(), lock_server, ..LeaseReport::default() };
-        let renewal = control.leases().renew(start, &now, report).await;
+        let renewal = control.leases().renew(start, now, report).await;
         let step = renewer.step(&Moment::now(), renewal_input(&renewal));
         if let Err(error) = renewal {
             match step {

@@ -305,7 +305,7 @@ impl MetadataDaemon {
 
     async fn look_up_roles(&self, roles: &mut BTreeMap<Generation, String>) {
         let Ok(description) = self.control.describe().await else { return };
-        let hosts = self.control.leases().hosts(&Moment::now(), description.leases().host()).await.unwrap_or_default();
+        let hosts = self.control.leases().hosts(Moment::now(), description.leases().host()).await.unwrap_or_default();
         roles.extend(hosts.into_iter().map(|host| (host.generation, host.role)));
         while roles.len() > ROLES_MAX {
             roles.pop_first();

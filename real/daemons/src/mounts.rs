@@ -55,7 +55,7 @@ pub async fn list(control: &ControlPlane) -> Result<Vec<RunningMount>, ControlEr
     let lease = control.describe().await?.leases().host();
     let hosts = control
         .leases()
-        .hosts(&Moment::now(), lease)
+        .hosts(Moment::now(), lease)
         .await?
         .into_iter()
         .filter(|host| host.goes_on() && !host.process.has_ended());

@@ -75,7 +75,7 @@ pub async fn addresses(control: &ControlPlane) -> Result<Addresses, ControlError
     {
         found.insert(NodeId::Monitor, address);
     }
-    let hosts = control.leases().hosts(&Moment::now(), description.leases().lease()).await?;
+    let hosts = control.leases().hosts(Moment::now(), description.leases().lease()).await?;
     // In the order of generations: the later start of a server replaces the earlier one.
     for host in serving(&hosts) {
         if let Some(service) = &host.report.lock_server

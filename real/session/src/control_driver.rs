@@ -161,7 +161,7 @@ impl ControlDriver {
             mount: reports.mount.clone(),
             ..LeaseReport::default()
         };
-        let renewal = self.control.leases().renew(generation, &now, report).await;
+        let renewal = self.control.leases().renew(generation, now, report).await;
         let diff = diff.filter(|diff| !diff.is_empty());
         if diff.is_some() || !short.is_empty() {
             let control = self.control.clone();

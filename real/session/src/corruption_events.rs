@@ -86,7 +86,7 @@ impl StatusDiff {
         for (volume, device, ranges) in self.lost {
             let name = description.volumes.iter().find(|entry| entry.id == volume).map(|entry| entry.name.clone());
             let name = match name {
-                None => control.removed(EventKind::VolumeDeleted, volume).await,
+                None => control.removed(EventKind::VolumeDeleted, volume).await?,
                 name => name,
             };
             let told = |range: &ByteRange| {

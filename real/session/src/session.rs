@@ -144,7 +144,7 @@ impl Session {
         }
         // The order matters: a process that puts a volume on hold either sees this host and waits for it, or this host sees the hold.
         let taken = Moment::now();
-        let generation = control.leases().take_generation(role, &taken).await?;
+        let generation = control.leases().take_generation(role.to_string(), taken.clone()).await?;
         let unused = Unused { lease: Some((control.clone(), generation)) };
         let description = control.describe().await?;
         let config = HostConfig {

@@ -13,7 +13,7 @@ use braid_wire::{OwnershipRefused, OwnershipRequest};
 impl Questions {
     pub(super) async fn list_servers(&self) -> Result<Answer, Failure> {
         let description = self.control.describe().await?;
-        let hosts = self.control.leases().hosts(&Moment::now(), description.leases().lease()).await?;
+        let hosts = self.control.leases().hosts(Moment::now(), description.leases().lease()).await?;
         let entry = self.subject.file_system(&description);
         let is_announced = |announcement: &Announcement| {
             let role = entry.map(|entry| file_system_check::role_of(&entry.name, *announcement));

@@ -124,7 +124,7 @@ impl Questions {
 
     async fn hosts(&self) -> Result<Vec<HostEntry>, Failure> {
         let (now, allowed) = self.judge.look(self.control.describe().await?.leases().lease());
-        let hosts = self.control.leases().hosts(&now, allowed).await?;
+        let hosts = self.control.leases().hosts(now, allowed).await?;
         // A lease that was only taken, such as the own one, does not show that others can renew theirs.
         let renewed = hosts.iter().filter(|host| !host.is_over && host.is_renewed);
         self.judge.discount(renewed.filter_map(|host| host.silent).min());
@@ -153,11 +153,11 @@ impl Questions {
         let answer = match command {
             Command::ListServers => self.list_servers().await?,
             Command::EndLease { host } => {
-                let hosts = self.control.leases().hosts(&Moment::now(), Duration::ZERO).await?;
+                let hosts = self.control.leases().hosts(Moment::now(), Duration::ZERO).await?;
                 let has_ended = hosts.iter().any(|entry| entry.generation == host && entry.process.has_ended());
                 // A process that is gone renews nothing: a command that was killed can be repeated at once.
                 let allowed = if has_ended { Duration::ZERO } else { self.judge.allowed() };
-                Answer::Lease(self.control.leases().expire_one(host, &Moment::now(), allowed).await?)
+                Answer::Lease(self.control.leases().expire_one(host, Moment::now(), allowed).await?)
             }
             Command::ForgetLease { host } => {
                 self.control.leases().forget(vec![host]).await?;
