@@ -5,7 +5,7 @@ use braid_base::DeviceId;
 use braid_layout::Atomicity;
 use braid_machine::{ArrayRequest, HostError, HostOutcome, HostSuccess, OpId};
 use braid_ordering::Ordering;
-use braid_wire::{Command, Outcome, Refusal, Reply, Step};
+use braid_wire::{Command, Outcome, Refusal, Step};
 use std::time::Duration;
 
 const ABANDONED: Option<HostOutcome> = Some(Err(HostError::Abandoned));
@@ -16,10 +16,19 @@ fn abandon(stage: &mut Stage, ops: &[OpId]) {
     assert_eq!(stage.outcome(op), DONE);
 }
 
-fn refuse(stage: &mut Stage, (device, command): &(DeviceId, Command), step: Step) {
-    let (transaction, stamp) = subject(command);
-    let reply = Reply::Refused { transaction, step, refusal: Refusal::TooLate { seen: stamp } };
-    stage.answer(*device, reply);
+fn refuse(stage: &mut Stage, sent: &(DeviceId, Command), step: Step) {
+    let (_, seen) = subject(&sent.1);
+    stage.refuse(sent, step, Refusal::TooLate { seen });
+}
+
+/// A write of block 0 whose writes are sent, and then abandoned.
+fn abandon_write(stage: &mut Stage) -> (OpId, Vec<(DeviceId, Command)>) {
+    let write = stage.write_block(0, 1);
+    stage.accept_sent(0);
+    let writes = stage.commands();
+    assert!(writes.iter().all(is_write), "{writes:?}");
+    abandon(stage, &[write]);
+    (write, writes)
 }
 
 fn is_write((_, command): &(DeviceId, Command)) -> bool {
@@ -62,11 +71,7 @@ fn a_request_that_waits_for_a_retry_is_not_tried_again_once_abandoned() {
 #[test]
 fn a_request_whose_write_is_under_way_ends_with_that_attempt() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
-    let write = stage.write_block(0, 1);
-    let commands = stage.commands();
-    stage.accept_all(&commands, 0);
-    let writes = stage.commands();
-    abandon(&mut stage, &[write]);
+    let (write, writes) = abandon_write(&mut stage);
     assert_eq!(stage.outcome(write), None, "the write may yet commit");
     stage.accept_all(&writes, 0);
     assert_eq!(stage.outcome(write), DONE);
@@ -75,11 +80,7 @@ fn a_request_whose_write_is_under_way_ends_with_that_attempt() {
 #[test]
 fn an_abandoned_request_whose_write_is_refused_makes_no_further_attempt() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
-    let write = stage.write_block(0, 1);
-    let commands = stage.commands();
-    stage.accept_all(&commands, 0);
-    let writes = stage.commands();
-    abandon(&mut stage, &[write]);
+    let (write, writes) = abandon_write(&mut stage);
     refuse(&mut stage, &writes[0], Step::Write);
     let aborts = stage.commands();
     assert_eq!(stage.outcome(write), None, "a device may still hold a write of it");
@@ -94,12 +95,7 @@ fn an_abandoned_request_whose_write_is_refused_makes_no_further_attempt() {
 fn requests_to_the_same_blocks_begin_behind_it_and_others_at_once() {
     for ordering in [Ordering::Timestamp, Ordering::DeviceLock, Ordering::None] {
         let mut stage = Stage::raid5(ordering);
-        let write = stage.write_block(0, 1);
-        let commands = stage.commands();
-        stage.accept_all(&commands, 0);
-        let writes = stage.commands();
-        assert!(writes.iter().all(is_write), "{writes:?}");
-        abandon(&mut stage, &[write]);
+        let (write, writes) = abandon_write(&mut stage);
         // Its own block, and a block of the same row, which shares its parity. Block 9 lies in another row.
         let (same, neighbour, read) = (stage.write_block(0, 2), stage.write_block(1, 3), stage.read_block(0));
         assert_eq!(stage.commands(), [], "{ordering}");
@@ -131,11 +127,7 @@ fn no_operation_waits_for_it_longer_than_a_request_may_take() {
 #[test]
 fn an_interrupted_write_that_took_effect_on_arrival_is_resynchronised_and_not_repeated() {
     let mut stage = Stage::promising(Atomicity::Consistent, Ordering::Timestamp);
-    let write = stage.write_block(0, 1);
-    let commands = stage.commands();
-    stage.accept_all(&commands, 0);
-    let writes = stage.commands();
-    abandon(&mut stage, &[write]);
+    let (write, writes) = abandon_write(&mut stage);
     stage.accept_all(&writes[..1], 0);
     refuse(&mut stage, &writes[1], Step::Write);
     let told = stage.commands();

@@ -31,12 +31,9 @@ impl Devices {
                 Command::Prewrite { reads, .. } if reads.is_empty() => Reply::Accepted { transaction, waited: false },
                 Command::Prewrite { reads: ranges, .. } | Command::Read { extents: ranges, .. } => {
                     let blocks = ranges.iter().flat_map(|range| range.blocks());
-                    let pieces = blocks.map(|block| Piece {
-                        range: BlockRange::new(block, 1),
-                        content: self
-                            .0
-                            .get(&(*device, block))
-                            .map_or(Content::Hole, |data| Content::Data(data.clone())),
+                    let pieces = blocks.map(|block| {
+                        let held = self.0.get(&(*device, block)).cloned();
+                        Piece { range: BlockRange::new(block, 1), content: held.map_or(Content::Hole, Content::Data) }
                     });
                     Reply::Data { transaction, waited: false, pieces: pieces.collect() }
                 }
@@ -60,6 +57,13 @@ impl Devices {
                 _ => drop(self.0.remove(&(device, block))),
             }
         }
+    }
+
+    /// Executes the commands so far. Returns those that the host sends then.
+    fn play_sent(&mut self, stage: &mut Stage) -> Vec<(DeviceId, Command)> {
+        let commands = stage.commands();
+        self.play(stage, &commands);
+        stage.commands()
     }
 
     /// Executes commands until the host sends no more.
@@ -193,10 +197,8 @@ fn a_request_without_a_change_is_answered_at_once_and_retracts_its_prewrites() {
     let not_swapped = HostSuccess::Objects(vec![CommandResult { action: not_swapped, values: Vec::new() }]);
     for (request, expected) in [(swap(), Ok(not_swapped)), (overflow, refused(ObjectFailure::Overflow))] {
         let op = ask(&mut stage, request);
-        let first = stage.commands();
-        devices.play(&mut stage, &first);
+        let aborts = devices.play_sent(&mut stage);
         assert_eq!(stage.outcome(op), Some(expected));
-        let aborts = stage.commands();
         let is_abort =
             |(_, command): &(DeviceId, Command)| matches!(command, Command::Decide { outcome: Outcome::Abort, .. });
         assert!(aborts.len() == 2 && aborts.iter().all(is_abort), "{aborts:?}");
@@ -205,13 +207,8 @@ fn a_request_without_a_change_is_answered_at_once_and_retracts_its_prewrites() {
     assert!(devices.0 == before, "nothing is written");
     stage.pass(Duration::from_millis(3));
     stage.sent.clear();
-    let sequence = 1;
     for device in [0, 1].map(DeviceId) {
-        stage.answer_with(
-            device,
-            vec![sequence],
-            Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new(), busy: false },
-        );
+        stage.confirm(device, vec![1]);
     }
     assert!(stage.host.is_idle());
 }
@@ -222,9 +219,7 @@ fn a_long_value_beside_is_read_and_not_written_again() {
     devices.do_all(&mut stage, set(2, vec![7; 64 << 10].into())).expect("it fits");
     devices.do_all(&mut stage, add()).expect("it is done");
     let op = ask(&mut stage, add());
-    let first = stage.commands();
-    devices.play(&mut stage, &first);
-    let second = stage.commands();
+    let second = devices.play_sent(&mut stage);
     assert_eq!(written(&second), [(0, 1), (1, 1)]);
     devices.play(&mut stage, &second);
     assert_eq!(stage.outcome(op), Some(added(1)));
@@ -241,18 +236,14 @@ fn a_late_request_is_worked_out_anew_by_what_is_there_then() {
     let (mut stage, mut devices) = (attribute_volume(), Devices::default());
     devices.do_all(&mut stage, add()).expect("it is done");
     let op = ask(&mut stage, add());
-    let first = stage.commands();
-    devices.play(&mut stage, &first);
-    let second = stage.commands();
-    let (transaction, stamp) = subject(&second[0].1);
+    let second = devices.play_sent(&mut stage);
+    let (_, stamp) = subject(&second[0].1);
     // Another host adds meanwhile: simulated by a copy of the volume.
     let (mut other, mut others) = (attribute_volume(), Devices(devices.0.clone()));
     assert_eq!(others.do_all(&mut other, add()), added(1));
     let mut devices = others;
     let seen = Stamp { clock: Clock(stamp.clock.0 + 1_000_000), host: Generation(9) };
-    for (device, _) in &second {
-        stage.answer(*device, Reply::Refused { transaction, step: Step::Write, refusal: Refusal::TooLate { seen } });
-    }
+    second.iter().for_each(|write| stage.refuse(write, Step::Write, Refusal::TooLate { seen }));
     stage.pass(Duration::ZERO);
     assert_eq!(stage.outcome(op), None);
     devices.play_on(&mut stage);
@@ -279,11 +270,8 @@ fn an_attribute_volume_refuses_invalid_requests_without_a_message() {
     for (ordering, atomicity) in unsafe_ones {
         let mut stage = Stage::attribute_volume(ordering, atomicity);
         let op = ask(&mut stage, add());
-        assert_eq!(
-            stage.outcome(op),
-            Some(refused(ObjectFailure::NotAnAttributeVolume)),
-            "{ordering:?}, {atomicity:?}"
-        );
+        let refused = Some(refused(ObjectFailure::NotAnAttributeVolume));
+        assert_eq!(stage.outcome(op), refused, "{ordering:?}, {atomicity:?}");
         assert_eq!(stage.commands(), []);
     }
     assert_eq!(stage.commands(), []);
@@ -322,25 +310,13 @@ fn under_a_servers_lock_it_reads_and_writes_and_unlocks_also_when_there_is_nothi
     assert_eq!(play(&mut stage, get()), value(&[0, 0, 0, 0, 0, 0, 0, 2]));
 }
 
-/// The next epoch, in which a device is out, or in again.
-fn news(stage: &mut Stage, number: u16, member_state: MemberState) {
-    let mut membership = stage.host.membership().expect("the host has a membership").clone();
-    membership.epoch = membership.epoch.next();
-    let epoch = membership.epoch;
-    let member = membership.member_mut(DeviceId(number)).expect("the device is a member");
-    (member.member_state, member.since) = (member_state, epoch);
-    stage.news(membership);
-}
-
 #[test]
 fn a_request_found_committed_after_the_loss_of_a_device_has_its_computed_results() {
     let (mut stage, mut devices) = (attribute_volume(), Devices::default());
     devices.do_all(&mut stage, add()).expect("it is done");
     let op = ask(&mut stage, add());
-    let first = stage.commands();
-    devices.play(&mut stage, &first);
-    stage.commands();
-    news(&mut stage, 1, MemberState::Out);
+    devices.play_sent(&mut stage);
+    stage.enter(&[(1, MemberState::Out)]);
     let asked = stage.commands();
     let [(device, Command::Resolve { transaction, .. })] = &asked[..] else { panic!("{asked:?}") };
     stage.answer(*device, Reply::Vote { transaction: *transaction, vote: Vote::Prepared });
@@ -359,14 +335,13 @@ fn a_request_found_committed_after_the_loss_of_a_device_has_its_computed_results
 fn a_request_whose_outcome_no_device_knows_is_not_repeated() {
     let (mut stage, mut devices) = (attribute_volume(), Devices::default());
     let op = ask(&mut stage, add());
-    let first = stage.commands();
-    devices.play(&mut stage, &first);
-    news(&mut stage, 0, MemberState::Out);
-    news(&mut stage, 0, MemberState::In);
+    devices.play_sent(&mut stage);
+    stage.enter(&[(0, MemberState::Out)]);
+    stage.enter(&[(0, MemberState::In)]);
     stage.commands();
     assert_eq!(stage.outcome(op), None);
     // Only device 1 could have found it committed, and it is out.
-    news(&mut stage, 1, MemberState::Out);
+    stage.enter(&[(1, MemberState::Out)]);
     let devices = [0, 1].map(DeviceId).to_vec();
     assert_eq!(stage.outcome(op), Some(Err(HostError::Unavailable { devices })));
     stage.pass(Duration::from_millis(100));
@@ -378,9 +353,7 @@ fn a_request_without_space_fails_once_it_is_known_to_have_had_no_effect() {
     let failed = |votes: [Vote; 2]| {
         let (mut stage, mut devices) = (attribute_volume(), Devices::default());
         let op = ask(&mut stage, add());
-        let first = stage.commands();
-        devices.play(&mut stage, &first);
-        let second = stage.commands();
+        let second = devices.play_sent(&mut stage);
         let (transaction, _) = subject(&second[0].1);
         devices.play(&mut stage, &second[..1]);
         let reply = Reply::Failed { transaction, step: Step::Write, failure: Failure::NoSpace };

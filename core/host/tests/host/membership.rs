@@ -14,22 +14,10 @@ use std::time::Duration;
 
 const DONE: Option<HostOutcome> = Some(Ok(HostSuccess::Done));
 
-/// The next epoch, in which a device has another state.
-fn next(stage: &Stage, number: u16, member_state: MemberState) -> Membership {
-    let mut membership = stage.host.membership().expect("the host has a membership").clone();
-    membership.epoch = membership.epoch.next();
-    let epoch = membership.epoch;
-    let member = membership.member_mut(DeviceId(number)).expect("the device is a member");
-    if member_state != MemberState::In {
-        member.since = epoch;
-    }
-    member.member_state = member_state;
-    membership
-}
+const RETURNING: MemberState = MemberState::Returning { recovery_coordinator: None };
 
 fn lose(stage: &mut Stage, number: u16) {
-    let membership = next(stage, number, MemberState::Out);
-    stage.news(membership);
+    stage.enter(&[(number, MemberState::Out)]);
 }
 
 fn to(commands: &[(DeviceId, Command)]) -> Vec<u16> {
@@ -145,7 +133,7 @@ fn only_devices_that_have_been_in_since_are_asked() {
         stage.accept_all(&writes[1..], 0);
         if returned {
             // The device was out in an epoch of which this host never heard.
-            let mut later = next(&stage, 4, MemberState::Returning { recovery_coordinator: None });
+            let mut later = stage.next_epoch(&[(4, RETURNING)]);
             later.epoch = later.epoch.next();
             later.member_mut(DeviceId(4)).expect("the device is a member").since = later.epoch;
             stage.news(later);
@@ -190,11 +178,7 @@ fn a_committed_write_stops_waiting_for_a_device_that_is_out() {
     stage.accept_all(&writes, 0);
     assert_eq!(stage.outcome(op), DONE);
     stage.pass(Duration::from_millis(3));
-    stage.answer_with(
-        DeviceId(0),
-        vec![id.sequence],
-        Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new(), busy: false },
-    );
+    stage.confirm(DeviceId(0), vec![id.sequence]);
     assert!(!stage.host.is_idle());
     lose(&mut stage, 4);
     assert!(stage.host.is_idle());
@@ -263,7 +247,7 @@ fn an_epoch_of_the_same_devices_only_has_requests_sent_again() {
     let mut stage = Stage::with_monitor(Ordering::Timestamp);
     let (op, id, writes) = begin_writing(&mut stage);
     stage.accept_all(&writes[..1], 0);
-    let mut fenced = next(&stage, 3, MemberState::In);
+    let mut fenced = stage.next_epoch(&[]);
     fenced.fence.also.insert(braid_base::Generation(3));
     stage.news(fenced);
     assert!(stage.sent.iter().all(|(_, request)| request.epoch == Epoch(2)));
@@ -277,7 +261,7 @@ fn an_epoch_of_the_same_devices_only_has_requests_sent_again() {
 fn a_host_that_is_kept_out_ends_all_that_it_was_asked() {
     let mut stage = Stage::with_monitor(Ordering::Timestamp);
     let (op, _, _) = begin_writing(&mut stage);
-    let mut fenced = next(&stage, 3, MemberState::In);
+    let mut fenced = stage.next_epoch(&[]);
     fenced.fence.also.insert(HOST);
     stage.news(fenced);
     assert_eq!(stage.outcome(op), Some(Err(HostError::Fenced)));
@@ -311,8 +295,7 @@ fn an_earlier_membership_changes_nothing() {
 #[test]
 fn a_returning_device_is_written_and_not_read() {
     let mut stage = Stage::with_monitor(Ordering::Timestamp);
-    let membership = next(&stage, 0, MemberState::Returning { recovery_coordinator: None });
-    stage.news(membership);
+    stage.enter(&[(0, RETURNING)]);
     stage.read_block(0);
     assert_eq!(to(&stage.commands()), [1, 2, 3, 4]);
     let op = stage.write_block(0, 1);
@@ -402,9 +385,7 @@ fn an_operation_that_gets_its_locks_does_not_use_a_device_that_became_unavailabl
 fn devices_that_do_not_answer_are_named_to_the_monitor() {
     let mut stage = Stage::with_monitor(Ordering::Timestamp);
     for _ in 0..10 {
-        (1..5).for_each(|number| {
-            stage.answer(DeviceId(number), Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new(), busy: false })
-        });
+        (1..5).for_each(|number| stage.confirm(DeviceId(number), Vec::new()));
         stage.pass(Duration::from_millis(500));
     }
     let last = stage.monitored.last().expect("the host renews its lease");
@@ -423,8 +404,7 @@ fn writes_on_arrival_are_repeated_for_a_device_that_returned_meanwhile() {
     assert_eq!(to(&first), [0]);
     stage.accept_all(&first, 0);
     let write = stage.commands();
-    let back = next(&stage, 4, MemberState::Returning { recovery_coordinator: None });
-    stage.news(back);
+    stage.enter(&[(4, RETURNING)]);
     stage.accept_all(&write, 0);
     assert_eq!(stage.outcome(op), None, "device 0 may have listed what device 4 missed already");
     stage.pass(Duration::from_millis(1));

@@ -4,7 +4,7 @@
 //! Block 0 is on device 0, block 1 is on device 1, and their parity is on device 4. A write of one of the blocks is a small write.
 
 use crate::stage::{Stage, VOLUME, subject};
-use braid_base::{BLOCK_BYTES, DeviceId, LockServerId, MemberState, Membership};
+use braid_base::{BLOCK_BYTES, DeviceId, LockServerId, MemberState};
 use braid_layout::Atomicity;
 use braid_machine::{ArrayRequest, HostError, HostOutcome, HostSuccess, OpId, Patience, VolumeRequest};
 use braid_ordering::Ordering;
@@ -16,20 +16,6 @@ const DONE: Option<HostOutcome> = Some(Ok(HostSuccess::Done));
 const SERVER: LockServerId = LockServerId(0);
 const A_MINUTE: Duration = Duration::from_secs(60);
 const AN_HOUR: Duration = Duration::from_secs(3_600);
-
-fn state(stage: &Stage, states: &[(u16, MemberState)]) -> Membership {
-    let mut membership = stage.host.membership().expect("the host has a membership").clone();
-    membership.epoch = membership.epoch.next();
-    let epoch = membership.epoch;
-    for (number, member_state) in states {
-        let member = membership.member_mut(DeviceId(*number)).expect("the device is a member");
-        if *member_state != MemberState::In {
-            member.since = epoch;
-        }
-        member.member_state = *member_state;
-    }
-    membership
-}
 
 /// Plays devices that accept everything, until the operation is answered.
 fn serve(stage: &mut Stage, op: OpId, fill: u8) -> HostOutcome {
@@ -52,6 +38,12 @@ fn begin_writing(stage: &mut Stage, op: OpId) -> (OpId, Vec<(DeviceId, Command)>
     (op, writes)
 }
 
+/// A write of endless patience that got so far.
+fn begin_endless(stage: &mut Stage) -> (OpId, Vec<(DeviceId, Command)>) {
+    let write = stage.write_endless(0, 1);
+    begin_writing(stage, write)
+}
+
 fn is_write((_, command): &(DeviceId, Command)) -> bool {
     matches!(command, Command::Write { .. })
 }
@@ -61,8 +53,7 @@ fn a_patient_request_waits_for_missing_devices_and_goes_on_by_itself() {
     for is_out in [false, true] {
         let mut stage = Stage::with_monitor(Ordering::Timestamp);
         if is_out {
-            let news = state(&stage, &[(0, MemberState::Out)]);
-            stage.news(news);
+            stage.enter(&[(0, MemberState::Out)]);
             stage.lack(&[4]);
         } else {
             stage.lack(&[0, 4]);
@@ -81,8 +72,7 @@ fn a_patient_request_waits_for_missing_devices_and_goes_on_by_itself() {
         assert_eq!(stage.host.counters().prolonged, 2 * 120);
         stage.lack(&[]);
         if is_out {
-            let back = state(&stage, &[(0, MemberState::In)]);
-            stage.news(back);
+            stage.enter(&[(0, MemberState::In)]);
         }
         assert_eq!(serve(&mut stage, write, 0), Ok(HostSuccess::Done));
         assert!(serve(&mut stage, read, 7).is_ok());
@@ -170,8 +160,7 @@ fn a_write_with_a_limit_is_never_written_twice() {
     let [write, _] = ask_for_a_minute(&mut stage);
     let (write, _) = begin_writing(&mut stage, write);
     for (number, other) in [(0, 4), (4, 0)] {
-        let news = state(&stage, &[(number, MemberState::Out), (other, MemberState::In)]);
-        stage.news(news);
+        stage.enter(&[(number, MemberState::Out), (other, MemberState::In)]);
     }
     assert!(matches!(stage.outcome(write), Some(Err(HostError::Unavailable { .. }))), "its outcome can't be known");
     assert_eq!(stage.host.counters().repeated, 0);
@@ -180,8 +169,7 @@ fn a_write_with_a_limit_is_never_written_twice() {
 #[test]
 fn its_intents_hold_back_nobody_while_it_waits_and_it_is_written_once_all_are_known() {
     let mut stage = Stage::with_monitor(Ordering::Timestamp);
-    let write = stage.write_endless(0, 1);
-    let (write, writes) = begin_writing(&mut stage, write);
+    let (write, writes) = begin_endless(&mut stage);
     stage.accept_all(&writes[..1], 0);
     stage.lack(&[4]);
     let told = stage.commands();
@@ -201,8 +189,7 @@ fn its_intents_hold_back_nobody_while_it_waits_and_it_is_written_once_all_are_kn
 fn a_silent_device_ends_its_attempts_and_never_the_operation() {
     for ordering in [Ordering::Timestamp, Ordering::DeviceLock] {
         let mut stage = Stage::raid5(ordering);
-        let write = stage.write_endless(0, 1);
-        let (write, writes) = begin_writing(&mut stage, write);
+        let (write, writes) = begin_endless(&mut stage);
         stage.accept_all(&writes[..1], 0);
         stage.pass(Duration::from_secs(29));
         assert!(!stage.commands().iter().any(|(_, command)| matches!(command, Command::Retract { .. })));
@@ -239,15 +226,11 @@ fn refusals_without_end_end_nothing() {
     let (write, bounded) = (stage.write_endless(0, 1), stage.write_block(9, 1));
     let begun = stage.now.time;
     while stage.now.time.since(begun) < Duration::from_secs(100) {
-        for (device, command) in stage.commands() {
-            if let Command::Prewrite { .. } = command {
-                let (transaction, seen) = subject(&command);
-                stage.answer(
-                    device,
-                    Reply::Refused { transaction, step: Step::Read, refusal: Refusal::TooLate { seen } },
-                );
+        for sent in stage.commands() {
+            if let Command::Prewrite { stamp: seen, .. } = sent.1 {
+                stage.refuse(&sent, Step::Read, Refusal::TooLate { seen });
             } else {
-                stage.accept_all(&[(device, command)], 0);
+                stage.accept_all(&[sent], 0);
             }
         }
         stage.pass(Duration::from_millis(50));
@@ -262,7 +245,7 @@ fn a_fenced_host_answers_that_at_once() {
     let mut stage = Stage::with_monitor(Ordering::Timestamp);
     stage.lack(&[0, 4]);
     let (write, read) = (stage.write_endless(0, 1), stage.read_endless(0));
-    let mut membership = state(&stage, &[]);
+    let mut membership = stage.next_epoch(&[]);
     membership.fence.below = braid_base::Generation(8);
     stage.news(membership);
     assert_eq!(stage.outcome(write), Some(Err(HostError::Fenced)));
@@ -286,8 +269,7 @@ fn an_impossible_request_is_refused_at_once_even_without_devices() {
 #[test]
 fn an_error_is_told_only_when_nothing_can_happen_any_more() {
     let mut stage = Stage::with_monitor(Ordering::Timestamp);
-    let write = stage.write_endless(0, 1);
-    let (write, writes) = begin_writing(&mut stage, write);
+    let (write, writes) = begin_endless(&mut stage);
     let (transaction, _) = subject(&writes[0].1);
     stage.accept_all(&writes[..1], 0);
     let (device, failure) = (writes[1].0, Failure::NoSpace);
@@ -298,8 +280,7 @@ fn an_error_is_told_only_when_nothing_can_happen_any_more() {
     stage.accept_all(&told, 0);
     assert_eq!(stage.outcome(write), Some(Err(HostError::Device { device, failure })));
     // A device that can't now may be able to later.
-    let write = stage.write_endless(0, 1);
-    let (write, writes) = begin_writing(&mut stage, write);
+    let (write, writes) = begin_endless(&mut stage);
     let (transaction, _) = subject(&writes[0].1);
     stage.answer(writes[0].0, Reply::Failed { transaction, step: Step::Write, failure: Failure::Disk });
     stage.commands().into_iter().for_each(|command| stage.accept_all(&[command], 0));
@@ -309,11 +290,9 @@ fn an_error_is_told_only_when_nothing_can_happen_any_more() {
 #[test]
 fn a_write_is_repeated_if_all_its_devices_were_out_before_its_outcome_was_known() {
     let mut stage = Stage::with_monitor(Ordering::Timestamp);
-    let write = stage.write_endless(0, 1);
-    let (write, _) = begin_writing(&mut stage, write);
+    let (write, _) = begin_endless(&mut stage);
     for (number, other) in [(0, 4), (4, 0)] {
-        let news = state(&stage, &[(number, MemberState::Out), (other, MemberState::In)]);
-        stage.news(news);
+        stage.enter(&[(number, MemberState::Out), (other, MemberState::In)]);
     }
     assert_eq!(stage.outcome(write), None);
     assert_eq!(stage.host.counters().repeated, 1);
@@ -325,11 +304,9 @@ fn a_write_is_repeated_if_all_its_devices_were_out_before_its_outcome_was_known(
 fn an_epoch_decides_it_and_the_decision_is_its_answer() {
     for (vote, repeats) in [(Vote::Prepared, false), (Vote::NeverPrepared, true)] {
         let mut stage = Stage::with_monitor(Ordering::Timestamp);
-        let write = stage.write_endless(0, 1);
-        let (write, writes) = begin_writing(&mut stage, write);
+        let (write, writes) = begin_endless(&mut stage);
         let (transaction, _) = subject(&writes[0].1);
-        let news = state(&stage, &[(4, MemberState::Out)]);
-        stage.news(news);
+        stage.enter(&[(4, MemberState::Out)]);
         stage.commands();
         stage.pass(AN_HOUR);
         stage.answer(DeviceId(0), Reply::Vote { transaction, vote });
@@ -349,8 +326,7 @@ fn an_epoch_decides_it_and_the_decision_is_its_answer() {
 fn a_patient_request_ends_when_its_user_is_gone_or_the_host_disconnects() {
     for disconnects in [false, true] {
         let mut stage = Stage::with_monitor(Ordering::Timestamp);
-        let sent = stage.write_endless(0, 1);
-        let (sent, writes) = begin_writing(&mut stage, sent);
+        let (sent, writes) = begin_endless(&mut stage);
         stage.lack(&[1]);
         let waits = stage.write_endless(1, 1);
         stage.pass(Duration::from_secs(20));
@@ -369,9 +345,8 @@ fn a_patient_request_ends_when_its_user_is_gone_or_the_host_disconnects() {
         let mut aborts: Vec<_> = stage.commands();
         aborts.retain(|(_, command)| matches!(command, Command::Retract { .. }));
         assert_eq!((writes.len(), aborts.len()), (2, 0), "its attempt goes on");
-        let (transaction, stamp) = subject(&writes[0].1);
-        let refusal = Refusal::TooLate { seen: stamp };
-        stage.answer(writes[0].0, Reply::Refused { transaction, step: Step::Write, refusal });
+        let (_, seen) = subject(&writes[0].1);
+        stage.refuse(&writes[0], Step::Write, Refusal::TooLate { seen });
         let mut told = stage.commands();
         told.retain(|(_, command)| matches!(command, Command::Decide { .. }));
         stage.accept_all(&told, 0);

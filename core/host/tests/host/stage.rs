@@ -2,8 +2,8 @@
 
 use braid_base::limits::Settings;
 use braid_base::{
-    BLOCK_BYTES, Clock, DeviceId, Epoch, Generation, LockServerId, Membership, NodeId, Now, Stamp, Time, TransactionId,
-    VolumeId,
+    BLOCK_BYTES, Clock, DeviceId, Epoch, Generation, LockServerId, MemberState, Membership, NodeId, Now, Stamp, Time,
+    TransactionId, VolumeId,
 };
 use braid_blocks::{Content, Piece};
 use braid_host::{Acquisition, Host, HostConfig};
@@ -13,7 +13,9 @@ use braid_machine::{
 };
 use braid_ordering::Ordering;
 use braid_wire::locking::{LockAnswer, LockCommand, LockReply, LockRequest};
-use braid_wire::{Answer, Command, Message, MonitorAnswer, MonitorReply, MonitorRequest, Outcome, Reply, Request};
+use braid_wire::{
+    Answer, Command, Message, MonitorAnswer, MonitorReply, MonitorRequest, Outcome, Refusal, Reply, Request, Step,
+};
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -57,36 +59,34 @@ impl Stage {
 
     /// The same with the given atomicity.
     pub fn promising(atomicity: Atomicity, ordering: Ordering) -> Stage {
-        let mut stage = Stage::of("raid5:4+1", (ordering, atomicity), 1, Acquisition::Ordered, true);
-        stage.news(Membership::first((0..5).map(DeviceId)));
-        stage.sent.clear();
-        stage
+        Stage::joined("raid5:4+1", (ordering, atomicity), SitePolicy::Originator)
     }
 
     /// A host that was just started.
     pub fn started(ordering: Ordering, servers: u16, acquisition: Acquisition, has_monitor: bool) -> Stage {
-        Stage::of("raid5:4+1", (ordering, Atomicity::Implied), servers, acquisition, has_monitor)
+        let kind = (ordering, Atomicity::Implied);
+        Stage::of("raid5:4+1", kind, servers, acquisition, has_monitor, SitePolicy::Originator)
     }
 
     /// The same array with an attribute volume: RAID 1 on devices 0 and 1, two buckets.
     pub fn attribute_volume(ordering: Ordering, atomicity: Atomicity) -> Stage {
-        let mut stage = Stage::of("raid1:2", (ordering, atomicity), 1, Acquisition::Ordered, true);
+        Stage::joined("raid1:2", (ordering, atomicity), SitePolicy::Originator)
+    }
+
+    /// The same array with a volume whose parity devices compute.
+    pub fn at_parity() -> Stage {
+        Stage::joined("raid5:4+1", (Ordering::Timestamp, Atomicity::Implied), SitePolicy::AtParity)
+    }
+
+    /// A host that knows from the monitor that all devices are in.
+    fn joined(scheme: &str, kind: (Ordering, Atomicity), parity_site: SitePolicy) -> Stage {
+        let mut stage = Stage::of(scheme, kind, 1, Acquisition::Ordered, true, parity_site);
         stage.news(Membership::first((0..5).map(DeviceId)));
         stage.sent.clear();
         stage
     }
 
     fn of(
-        scheme: &str,
-        kind: (Ordering, Atomicity),
-        servers: u16,
-        acquisition: Acquisition,
-        has_monitor: bool,
-    ) -> Stage {
-        Stage::with_site(scheme, kind, servers, acquisition, has_monitor, SitePolicy::Originator)
-    }
-
-    fn with_site(
         scheme: &str,
         (ordering, atomicity): (Ordering, Atomicity),
         servers: u16,
@@ -134,13 +134,24 @@ impl Stage {
         stage
     }
 
-    /// The same array with a volume whose parity devices compute.
-    pub fn at_parity() -> Stage {
-        let kind = (Ordering::Timestamp, Atomicity::Implied);
-        let mut stage = Stage::with_site("raid5:4+1", kind, 1, Acquisition::Ordered, true, SitePolicy::AtParity);
-        stage.news(Membership::first((0..5).map(DeviceId)));
-        stage.sent.clear();
-        stage
+    /// The next epoch, in which devices have other states.
+    pub fn next_epoch(&self, states: &[(u16, MemberState)]) -> Membership {
+        let mut membership = self.host.membership().expect("the host has a membership").clone();
+        membership.epoch = membership.epoch.next();
+        let epoch = membership.epoch;
+        for (number, member_state) in states {
+            let member = membership.member_mut(DeviceId(*number)).expect("the device is a member");
+            if *member_state != MemberState::In {
+                member.since = epoch;
+            }
+            member.member_state = *member_state;
+        }
+        membership
+    }
+
+    /// The monitor begins that epoch.
+    pub fn enter(&mut self, states: &[(u16, MemberState)]) {
+        self.news(self.next_epoch(states));
     }
 
     /// The monitor sends a membership, and devices adopt it.
@@ -157,11 +168,11 @@ impl Stage {
     fn hear(&mut self, membership: Option<Membership>, unavailable: &[u16]) {
         let unavailable = unavailable.iter().copied().map(DeviceId).collect();
         let answer = MonitorAnswer { membership, unavailable, reply: MonitorReply::Changed };
-        self.take(Input::Message {
-            to: NodeId::Host(HOST),
-            from: NodeId::Monitor,
-            message: Message::MonitorAnswer(answer),
-        });
+        self.receive(NodeId::Monitor, Message::MonitorAnswer(answer));
+    }
+
+    fn receive(&mut self, from: NodeId, message: Message) {
+        self.take(Input::Message { to: NodeId::Host(HOST), from, message });
     }
 
     pub fn take(&mut self, input: HostInput) {
@@ -243,21 +254,24 @@ impl Stage {
 
     pub fn answer_with(&mut self, device: DeviceId, confirmed: Vec<u64>, reply: Reply) {
         let answer = Answer { epoch: self.epoch, confirmed, reply };
-        self.take(Input::Message {
-            to: NodeId::Host(HOST),
-            from: NodeId::Device(device),
-            message: Message::Answer(answer),
-        });
+        self.receive(NodeId::Device(device), Message::Answer(answer));
+    }
+
+    /// A device confirms commits, and has nothing else to say.
+    pub fn confirm(&mut self, device: DeviceId, commits: Vec<u64>) {
+        self.answer_with(device, commits, Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new(), busy: false });
+    }
+
+    /// A device refuses a command that was sent to it.
+    pub fn refuse(&mut self, (device, command): &(DeviceId, Command), step: Step, refusal: Refusal) {
+        let (transaction, _) = subject(command);
+        self.answer(*device, Reply::Refused { transaction, step, refusal });
     }
 
     /// A lock server answers.
     pub fn grant(&mut self, server: LockServerId, start: u32, reply: LockReply) {
         let answer = LockAnswer { start: Generation(start), reply };
-        self.take(Input::Message {
-            to: NodeId::Host(HOST),
-            from: NodeId::LockServer(server),
-            message: Message::LockAnswer(answer),
-        });
+        self.receive(NodeId::LockServer(server), Message::LockAnswer(answer));
     }
 
     /// Takes out the commands to lock servers so far.
@@ -296,11 +310,8 @@ impl Stage {
                         let bytes = vec![fill; range.count as usize * BLOCK_BYTES];
                         Piece { range: *range, content: Content::Data(bytes.into()) }
                     };
-                    Reply::Data {
-                        transaction: *transaction,
-                        waited: false,
-                        pieces: extents.iter().map(piece).collect(),
-                    }
+                    let pieces = extents.iter().map(piece).collect();
+                    Reply::Data { transaction: *transaction, waited: false, pieces }
                 }
                 Command::Write { transaction, .. } | Command::Execute { transaction, .. } => {
                     Reply::Written { transaction: *transaction, waited: false }

@@ -20,19 +20,13 @@ fn a_small_write_reads_and_prewrites_then_writes_data_and_parity() {
     stage.accept_all(&first[..1], 0x10);
     stage.accept_all(&first[1..], 0x11);
     let second = stage.commands();
-    let written: Vec<_> = second
-        .iter()
-        .map(|(_, command)| match command {
-            Command::Write { pieces, participants, .. } => {
-                assert_eq!(participants.len(), 2);
-                match &pieces[0].content {
-                    Content::Data(bytes) => bytes[0],
-                    other => panic!("{other:?}"),
-                }
-            }
-            other => panic!("{other:?}"),
-        })
-        .collect();
+    let byte_of = |(_, command): &(DeviceId, Command)| {
+        let Command::Write { pieces, participants, .. } = command else { panic!("{command:?}") };
+        assert_eq!(participants.len(), 2);
+        let Content::Data(bytes) = &pieces[0].content else { panic!("{pieces:?}") };
+        bytes[0]
+    };
+    let written: Vec<u8> = second.iter().map(byte_of).collect();
     // The parity changes where the data changes: 0x10 ^ 0x11 ^ 0xaa, whichever of the two was which.
     assert_eq!(written.len(), 2);
     assert!(written.contains(&0xaa) && written.contains(&0xab), "the new data and the new parity: {written:?}");
@@ -77,7 +71,7 @@ fn a_confirmed_commit_is_settled_and_an_unconfirmed_one_is_repeated() {
     }
     stage.pass(Duration::from_millis(3));
     stage.sent.clear();
-    stage.answer_with(devices[0], vec![1], Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new(), busy: false });
+    stage.confirm(devices[0], vec![1]);
     stage.pass(Duration::from_secs(2));
     let told = |stage: &Stage, device: DeviceId| {
         stage.sent.iter().filter(|(to, request)| *to == device && request.commits == [1]).count()
@@ -89,7 +83,7 @@ fn a_confirmed_commit_is_settled_and_an_unconfirmed_one_is_repeated() {
         stage.sent.iter().filter(of_last).all(|(_, request)| request.settled == 1),
         "not settled while one has not confirmed"
     );
-    stage.answer_with(devices[1], vec![1], Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new(), busy: false });
+    stage.confirm(devices[1], vec![1]);
     stage.sent.clear();
     stage.pass(Duration::from_secs(1));
     assert!(stage.sent.iter().all(|(_, request)| request.settled == 2), "settled everywhere: {:?}", stage.sent);
@@ -104,15 +98,13 @@ fn a_late_writer_retries_above_the_stamp_it_lost_to() {
     let (transaction, stamp) = subject(&first[0].1);
     let seen = Stamp { clock: Clock(stamp.clock.0 + 1_000_000), host: Generation(9) };
     stage.accept_all(&first[1..], 0);
-    let refused = first[0].0;
-    let refusal = Refusal::TooLate { seen };
-    stage.answer(refused, Reply::Refused { transaction, step: Step::Prewrite, refusal });
+    stage.refuse(&first[0], Step::Prewrite, Refusal::TooLate { seen });
     stage.pass(Duration::ZERO);
     let next = stage.commands();
     let aborts: Vec<_> =
         next.iter().filter(|(_, command)| matches!(command, Command::Decide { outcome: Outcome::Abort, .. })).collect();
     assert_eq!(aborts.len(), 1, "only the device that accepted is told");
-    assert_ne!(aborts[0].0, refused);
+    assert_ne!(aborts[0].0, first[0].0);
     let again: Vec<_> = next.iter().filter(|(_, command)| matches!(command, Command::Prewrite { .. })).collect();
     assert_eq!(again.len(), 2);
     for (_, command) in again {
@@ -130,9 +122,7 @@ fn a_refused_write_aborts_the_others_and_is_tried_again() {
     stage.accept_sent(0);
     let writes = stage.commands();
     stage.accept_all(&writes[..1], 0);
-    let (transaction, _) = subject(&writes[1].1);
-    let refusal = Refusal::NoPrewrite;
-    stage.answer(writes[1].0, Reply::Refused { transaction, step: Step::Write, refusal });
+    stage.refuse(&writes[1], Step::Write, Refusal::NoPrewrite);
     stage.pass(Duration::ZERO);
     let next = stage.commands();
     let abort = next.iter().find(|(_, command)| matches!(command, Command::Decide { outcome: Outcome::Abort, .. }));
@@ -146,8 +136,8 @@ fn a_reader_that_keeps_losing_reads_with_prewrites_and_gives_them_back() {
     let op = stage.read_block(0);
     loop {
         let commands = stage.commands();
-        let [(device, command)] = &commands[..] else { panic!("one device: {commands:?}") };
-        let (transaction, stamp) = subject(command);
+        let [sent @ (_, command)] = &commands[..] else { panic!("one device: {commands:?}") };
+        let (_, stamp) = subject(command);
         if let Command::Prewrite { prewrites, reads, .. } = command {
             assert_eq!(prewrites, reads);
             stage.accept_all(&commands, 5);
@@ -155,8 +145,7 @@ fn a_reader_that_keeps_losing_reads_with_prewrites_and_gives_them_back() {
         }
         assert!(matches!(command, Command::Read { .. }));
         let seen = Stamp { clock: Clock(stamp.clock.0 + 5), host: Generation(9) };
-        let refusal = Refusal::TooLate { seen };
-        stage.answer(*device, Reply::Refused { transaction, step: Step::Read, refusal });
+        stage.refuse(sent, Step::Read, Refusal::TooLate { seen });
         stage.pass(Duration::from_millis(70));
     }
     let outcome = stage.outcome(op).expect("it was served").expect("with data");
@@ -186,12 +175,11 @@ fn a_silent_device_is_asked_again_and_fails_the_request_in_the_end() {
     assert!(stage.host.is_idle(), "nothing of it is left");
 }
 
-fn refuse_as_too_far_ahead(stage: &mut Stage) {
-    let (device, command) = stage.commands().pop().expect("the read");
-    let (transaction, _) = subject(&command);
-    let refusal = Refusal::TooFarAhead { clock: Clock(0) };
-    stage.answer(device, Reply::Refused { transaction, step: Step::Read, refusal });
-    stage.pass(Duration::ZERO);
+/// A device with this clock refuses the read.
+fn refuse_as_too_far_ahead(stage: &mut Stage, clock: Clock) {
+    let read = stage.commands().pop().expect("the read");
+    stage.refuse(&read, Step::Read, Refusal::TooFarAhead { clock });
+    stage.pass(Duration::from_millis(64));
 }
 
 #[test]
@@ -199,9 +187,9 @@ fn a_clock_far_ahead_is_named() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
     stage.now.clock = stage.now.clock.ahead(Duration::from_secs(365 * 86_400));
     let op = stage.read_block(0);
-    refuse_as_too_far_ahead(&mut stage);
+    refuse_as_too_far_ahead(&mut stage, Clock(0));
     assert_eq!(stage.outcome(op), None, "the clock may have been stepping");
-    refuse_as_too_far_ahead(&mut stage);
+    refuse_as_too_far_ahead(&mut stage, Clock(0));
     let Some(Err(error @ HostError::ClockApart { .. })) = stage.outcome(op) else { panic!("expected ClockApart") };
     assert!(error.to_string().contains("the clock of this host is"), "{error}");
 }
@@ -210,22 +198,19 @@ fn a_clock_far_ahead_is_named() {
 fn a_host_waits_for_a_device_that_does_not_accept_stamps_accepted_elsewhere_yet() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
     let op = stage.read_block(0);
-    let (device, command) = stage.commands().pop().expect("the read");
-    let (transaction, stamp) = subject(&command);
-    let hour = Duration::from_secs(3_600);
-    let seen = braid_base::Stamp { clock: stamp.clock.ahead(hour), host: braid_base::Generation(3) };
-    let refusal = Refusal::TooLate { seen };
-    stage.answer(device, Reply::Refused { transaction, step: Step::Read, refusal });
+    let read = stage.commands().pop().expect("the read");
+    let (_, stamp) = subject(&read.1);
+    let seen = Stamp { clock: stamp.clock.ahead(Duration::from_secs(3_600)), host: Generation(3) };
+    stage.refuse(&read, Step::Read, Refusal::TooLate { seen });
     let begun = stage.now.time;
     let outcome = loop {
-        let Some((device, command)) = stage.commands().pop() else {
+        let Some(read) = stage.commands().pop() else {
             stage.pass(Duration::from_millis(1));
             continue;
         };
-        let (transaction, stamp) = subject(&command);
+        let (_, stamp) = subject(&read.1);
         assert!(stamp.clock > seen.clock && stamp.clock < seen.clock.ahead(Duration::from_secs(1)), "{stamp}");
-        let refusal = Refusal::TooFarAhead { clock: stage.now.clock };
-        stage.answer(device, Reply::Refused { transaction, step: Step::Read, refusal });
+        stage.refuse(&read, Step::Read, Refusal::TooFarAhead { clock: stage.now.clock });
         stage.pass(Duration::from_millis(64));
         if let Some(outcome) = stage.outcome(op) {
             break outcome;
@@ -241,27 +226,20 @@ fn a_host_waits_for_a_device_that_does_not_accept_stamps_accepted_elsewhere_yet(
 fn a_wait_for_something_else_is_not_counted_as_a_wait_for_stamps() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
     let op = stage.read_block(0);
-    refuse_as_too_far_ahead_of_a_right_clock(&mut stage);
+    let right = stage.now.clock;
+    refuse_as_too_far_ahead(&mut stage, right);
     // The device accepts the next attempt, which waits there for longer than two leases.
-    let (device, command) = stage.commands().pop().expect("the read, again");
-    let (transaction, stamp) = subject(&command);
+    let read = stage.commands().pop().expect("the read, again");
     for _ in 0..9 {
         stage.pass(Duration::from_secs(1));
         stage.commands();
     }
-    let refusal = Refusal::TooLate { seen: stamp };
-    stage.answer(device, Reply::Refused { transaction, step: Step::Read, refusal });
+    let (_, seen) = subject(&read.1);
+    stage.refuse(&read, Step::Read, Refusal::TooLate { seen });
     stage.pass(Duration::from_millis(64));
-    refuse_as_too_far_ahead_of_a_right_clock(&mut stage);
+    let right = stage.now.clock;
+    refuse_as_too_far_ahead(&mut stage, right);
     assert_eq!(stage.outcome(op), None, "the device may not know yet which stamps were accepted meanwhile");
-}
-
-fn refuse_as_too_far_ahead_of_a_right_clock(stage: &mut Stage) {
-    let (device, command) = stage.commands().pop().expect("the read");
-    let (transaction, _) = subject(&command);
-    let refusal = Refusal::TooFarAhead { clock: stage.now.clock };
-    stage.answer(device, Reply::Refused { transaction, step: Step::Read, refusal });
-    stage.pass(Duration::from_millis(64));
 }
 
 #[test]
@@ -271,7 +249,7 @@ fn a_clock_that_jumped_ahead_and_back_is_forgiven() {
     stage.now.clock = right.ahead(Duration::from_secs(365 * 86_400));
     let op = stage.read_block(0);
     stage.now.clock = right;
-    refuse_as_too_far_ahead(&mut stage);
+    refuse_as_too_far_ahead(&mut stage, Clock(0));
     assert_eq!(stage.outcome(op), None, "the operation continues");
     let (_, command) = stage.commands().pop().expect("the read, again");
     assert!(subject(&command).1.clock < right.ahead(Duration::from_secs(1)), "its stamps came back with its clock");
@@ -312,11 +290,7 @@ fn an_unavailable_device_does_not_make_the_others_remember() {
                     assert!(request.settled <= 1, "the stuck transaction is not over");
                     told.extend(request.over);
                 }
-                stage.answer_with(
-                    device,
-                    request.commits,
-                    Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new(), busy: false },
-                );
+                stage.confirm(device, request.commits);
                 if request.command != Command::Heartbeat {
                     stage.accept_all(&[(device, request.command)], 0);
                 }
