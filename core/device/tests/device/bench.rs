@@ -110,15 +110,8 @@ impl Bench {
             (ARRIVING, Ordering::Timestamp, Atomicity::Consistent),
             (LOCKED_ARRIVING, Ordering::DeviceLock, Atomicity::Consistent),
         ] {
-            let task = Task::CreateObject {
-                object,
-                first: 0,
-                blocks: BLOCKS,
-                ordering,
-                redundant: true,
-                atomicity,
-                absent: 0,
-            };
+            let (first, blocks, redundant, absent) = (0, BLOCKS, true, 0);
+            let task = Task::CreateObject { object, first, blocks, ordering, redundant, atomicity, absent };
             self.say(Generation(99), Command::Manage { ticket: object.0, task });
             assert!(matches!(self.hear(Generation(99)), Some(Reply::Managed { result: Ok(_), .. })));
         }
@@ -142,22 +135,14 @@ impl Bench {
         let reply =
             MonitorReply::Lease { sent, length, throttle: RecoveryThrottle::default(), stamps: self.told_stamps };
         let answer = MonitorAnswer { membership, unavailable: Vec::new(), reply };
-        self.take(Input::Message {
-            to: NodeId::Device(DeviceId(0)),
-            from: NodeId::Monitor,
-            message: Message::MonitorAnswer(answer),
-        });
+        self.receive(NodeId::Monitor, Message::MonitorAnswer(answer));
     }
 
     /// The monitor sends a membership without a lease.
     pub fn tell_only(&mut self, membership: &Membership) {
         let membership = Some(membership.clone());
         let answer = MonitorAnswer { membership, unavailable: Vec::new(), reply: MonitorReply::Changed };
-        self.take(Input::Message {
-            to: NodeId::Device(DeviceId(0)),
-            from: NodeId::Monitor,
-            message: Message::MonitorAnswer(answer),
-        });
+        self.receive(NodeId::Monitor, Message::MonitorAnswer(answer));
     }
 
     /// Lets time pass while the monitor keeps renewing the lease.
@@ -186,6 +171,10 @@ impl Bench {
         if self.has_monitor {
             self.take(Input::Wake);
         }
+    }
+
+    fn receive(&mut self, from: NodeId, message: Message) {
+        self.take(Input::Message { to: NodeId::Device(DeviceId(0)), from, message });
     }
 
     /// Takes one step, and executes the disk commands that follow from it.
@@ -275,20 +264,12 @@ impl Bench {
     fn send(&mut self, host: Generation, over: Vec<u64>, commits: Vec<u64>, command: Command) {
         let settled = self.settled.get(&host).copied().unwrap_or(0);
         let request = Request { host, epoch: self.epoch, settled, over, commits, command };
-        self.take(Input::Message {
-            to: NodeId::Device(DeviceId(0)),
-            from: NodeId::Host(host),
-            message: Message::Request(request),
-        });
+        self.receive(NodeId::Host(host), Message::Request(request));
     }
 
     /// Another device sends its part.
     pub fn arrive(&mut self, from: DeviceId, partial: Partial) {
-        self.take(Input::Message {
-            to: NodeId::Device(DeviceId(0)),
-            from: NodeId::Device(from),
-            message: Message::Partial(partial),
-        });
+        self.receive(NodeId::Device(from), Message::Partial(partial));
     }
 
     /// Raises the settled mark in the host's requests: its transactions below `sequence` are over.
@@ -407,6 +388,11 @@ impl Actor {
     pub fn resolve(self) -> Command {
         Command::Resolve { transaction: self.id, stamp: self.stamp }
     }
+}
+
+/// A transaction of a host, with a stamp `micros` microseconds from now.
+pub fn actor(bench: &Bench, host: Generation, sequence: u64, micros: i64) -> Actor {
+    Actor::new(host, sequence, bench.stamp(host, micros))
 }
 
 /// The answer to a pre-write that had not to wait.

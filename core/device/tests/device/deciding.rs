@@ -1,6 +1,6 @@
 //! The end of transactions on one device, across restarts and after the loss of their hosts (atomicity `implied`).
 
-use crate::bench::{ARRIVING, Actor, Bench, OBJECT, fills, written};
+use crate::bench::{ARRIVING, Actor, Bench, OBJECT, actor, fills, written};
 use braid_base::limits::Settings;
 use braid_base::{BlockRange, Generation};
 use braid_ordering::{Ordering, WriteMode};
@@ -10,10 +10,6 @@ use std::time::Duration;
 const A: Generation = Generation(1);
 const B: Generation = Generation(2);
 const BLOCK: BlockRange = BlockRange { start: 5, count: 1 };
-
-fn actor(bench: &Bench, host: Generation, sequence: u64, micros: i64) -> Actor {
-    Actor::new(host, sequence, bench.stamp(host, micros))
-}
 
 fn prepare(bench: &mut Bench, actor: Actor, fill: u8) {
     bench.ask(actor.id.host, actor.prewrite(BLOCK));
@@ -68,16 +64,11 @@ fn a_promise_never_to_prepare_is_kept() {
             bench.restart();
         }
         // The pre-write was delayed, not lost.
-        bench.say(A, writer.prewrite(BLOCK));
-        assert!(matches!(
-            bench.hear(A),
-            Some(Reply::Refused { step: Step::Prewrite, refusal: Refusal::TooLate { .. }, .. })
-        ));
-        bench.say(A, writer.write(BLOCK, 1));
-        assert!(matches!(
-            bench.hear(A),
-            Some(Reply::Refused { step: Step::Write, refusal: Refusal::TooLate { .. }, .. })
-        ));
+        for (command, expected) in [(writer.prewrite(BLOCK), Step::Prewrite), (writer.write(BLOCK, 1), Step::Write)] {
+            bench.say(A, command);
+            let Some(Reply::Refused { step, refusal, .. }) = bench.hear(A) else { panic!("it is refused") };
+            assert!(step == expected && matches!(refusal, Refusal::TooLate { .. }), "{step:?} {refusal:?}");
+        }
     }
 }
 

@@ -1,9 +1,11 @@
 //! Leases and epochs, and their effects on transactions under way (`docs/membership.md`). The tests play the monitor.
 
 use crate::bench::*;
-use braid_base::{BlockRange, DeviceId, Epoch, Generation, MemberState, Membership, ObjectId};
+use braid_base::{BlockRange, DeviceId, Epoch, Generation, MemberState, Membership, ObjectId, Stamp};
 use braid_ordering::Ordering;
-use braid_wire::{Command, Failure, Managed, MonitorCommand, Outcome, Refusal, Rejection, Reply, Step, Task, Vote};
+use braid_wire::{
+    Command, Failure, Managed, MonitorCommand, MonitorRequest, Outcome, Refusal, Rejection, Reply, Step, Task, Vote,
+};
 use std::time::Duration;
 
 const A: Generation = Generation(1);
@@ -19,22 +21,15 @@ fn stamps_that_others_have_accepted_are_accepted() {
     let mut bench = Bench::with_monitor();
     let hour = Duration::from_secs(3_600);
     let told = bench.now.clock.ahead(hour);
-    let reader = |sequence, clock| Actor::new(A, sequence, braid_base::Stamp { clock, host: A });
+    let reader = |sequence, clock| Actor::new(A, sequence, Stamp { clock, host: A });
+    let other = Actor::new(B, 1, Stamp { clock: told, host: B });
     let refused = bench.ask(A, reader(1, told).read(RANGE));
     assert!(matches!(refused, Some(Reply::Refused { refusal: Refusal::TooFarAhead { .. }, .. })), "{refused:?}");
-    bench.say(B, Actor::new(B, 1, braid_base::Stamp { clock: told, host: B }).resolve());
-    assert!(
-        matches!(bench.hear(B), Some(Reply::Vote { vote: Vote::TooFarAhead { .. }, .. })),
-        "no abort promise is made"
-    );
+    assert!(matches!(vote(&mut bench, other), Vote::TooFarAhead { .. }), "no abort promise is made");
     bench.told_stamps = told;
     bench.pass_with_lease(Duration::from_millis(500));
     assert!(matches!(bench.ask(A, reader(2, told).read(RANGE)), Some(Reply::Data { .. })));
-    bench.say(B, Actor::new(B, 1, braid_base::Stamp { clock: told, host: B }).resolve());
-    assert!(
-        matches!(bench.hear(B), Some(Reply::Vote { vote: Vote::NeverPrepared, .. })),
-        "now an abort promise is made"
-    );
+    assert_eq!(vote(&mut bench, other), Vote::NeverPrepared, "now an abort promise is made");
     let refused = bench.ask(A, reader(3, told.ahead(hour)).read(RANGE));
     assert!(matches!(refused, Some(Reply::Refused { refusal: Refusal::TooFarAhead { .. }, .. })), "{refused:?}");
     // After a restart, too, the device reports what it has accepted.
@@ -81,6 +76,17 @@ fn prepare(bench: &mut Bench, actor: Actor, fill: u8) {
     assert!(matches!(bench.ask(actor.id.host, actor.write(RANGE, fill)), Some(Reply::Written { .. })));
 }
 
+/// Decides a transaction, durably.
+fn commit(bench: &mut Bench, actor: Actor) {
+    bench.say(A, actor.decide(Outcome::Commit));
+    bench.pass_with_lease(MOMENT * 100);
+    assert!(matches!(bench.hear(A), Some(Reply::Decided { outcome: Outcome::Commit, .. })));
+}
+
+fn manage(bench: &mut Bench, task: Task) {
+    assert!(matches!(bench.ask(A, Command::Manage { ticket: 50, task }), Some(Reply::Managed { result: Ok(_), .. })));
+}
+
 fn vote(bench: &mut Bench, actor: Actor) -> Vote {
     match bench.ask(B, actor.resolve()) {
         Some(Reply::Vote { vote, .. }) => vote,
@@ -124,11 +130,7 @@ fn a_lease_is_as_long_as_the_monitor_says_and_is_renewed_in_time() {
     assert!(!bench.device.has_lease(asked.after(short)), "the monitor's length counts, though the settings allow more");
     let renewals = bench.renewals.len();
     bench.pass(short);
-    assert!(
-        bench.renewals.len() >= renewals + 4,
-        "several requests for a lease may be lost: {renewals} to {}",
-        bench.renewals.len()
-    );
+    assert!(bench.renewals.len() >= renewals + 4, "several requests for a lease may be lost");
     // The lease is not longer than the device's own settings allow.
     let asked = bench.asked;
     bench.tell_lease(None, asked, 9 * LEASE);
@@ -203,11 +205,8 @@ fn a_membership_is_taken_over_with_a_lease_that_was_asked_for_in_this_life_and_w
     third.epoch = second.epoch.next();
     for (news, renewals) in [(&second, 1), (&second, 1), (&third, 2), (&second, 2)] {
         bench.tell_only(news);
-        assert_eq!(
-            (bench.epoch_told(), bench.renewals.len()),
-            (Some(EPOCH), renewals),
-            "one report for each newer membership"
-        );
+        let reports = (bench.epoch_told(), bench.renewals.len());
+        assert_eq!(reports, (Some(EPOCH), renewals), "one report for each newer membership");
     }
     bench.pass(MOMENT);
     bench.restart();
@@ -261,10 +260,8 @@ fn a_new_epoch_takes_effect_once_it_is_durable_and_nothing_is_served_meanwhile()
         assert_eq!(bench.ask(A, reader.read(RANGE)), None, "{epoch}");
     }
     assert!(!bench.device.has_lease(bench.now.time));
-    assert!(
-        bench.renewals.iter().all(|request| request.epoch == EPOCH),
-        "the epoch is not reported before it is durable"
-    );
+    let is_old = |request: &MonitorRequest| request.epoch == EPOCH;
+    assert!(bench.renewals.iter().all(is_old), "the epoch is not reported before it is durable");
     bench.resume_disk();
     assert_eq!(bench.epoch_told(), Some(membership.epoch), "and is reported at once then");
     assert!(matches!(bench.ask(A, reader.read(RANGE)), Some(Reply::Data { .. })));
@@ -322,7 +319,7 @@ fn announced_writes_are_dropped_when_the_members_change() {
     for (object, ordering) in [(OBJECT, Ordering::Timestamp), (LOCKED, Ordering::DeviceLock)] {
         let mut bench = Bench::with_monitor();
         let one = Actor::new(A, 1, bench.stamp(A, 0)).on(object, ordering);
-        assert!(matches!(bench.ask(A, one.prewrite(RANGE)), Some(Reply::Accepted { .. })));
+        assert_eq!(bench.ask(A, one.prewrite(RANGE)), accepted(one));
         // Another transaction waits for it, to write or to read.
         let waits = Actor::new(B, 1, bench.stamp(B, 10)).on(object, ordering);
         assert_eq!(bench.ask(B, waits.read(RANGE)), None);
@@ -340,7 +337,7 @@ fn announced_writes_are_dropped_when_the_members_change() {
 fn announced_writes_stay_when_only_hosts_are_fenced() {
     let mut bench = Bench::with_monitor();
     let one = Actor::new(A, 1, bench.stamp(A, 0));
-    assert!(matches!(bench.ask(A, one.prewrite(RANGE)), Some(Reply::Accepted { .. })));
+    assert_eq!(bench.ask(A, one.prewrite(RANGE)), accepted(one));
     enter_next(&mut bench, |membership| membership.fence.also.extend([B]));
     assert!(matches!(bench.ask(A, one.write(RANGE, 1)), Some(Reply::Written { .. })));
 }
@@ -361,7 +358,7 @@ fn intents_stay_through_an_epoch_in_which_the_device_stays() {
 fn a_fenced_host_is_refused_now_and_after_a_restart_and_blocks_no_request() {
     let mut bench = Bench::with_monitor();
     let one = Actor::new(A, 1, bench.stamp(A, 0));
-    assert!(matches!(bench.ask(A, one.prewrite(RANGE)), Some(Reply::Accepted { .. })));
+    assert_eq!(bench.ask(A, one.prewrite(RANGE)), accepted(one));
     let reader = Actor::new(B, 1, bench.stamp(B, 10));
     assert_eq!(bench.ask(B, reader.read(RANGE)), None, "the read waits for the announced write");
     enter_next(&mut bench, |membership| membership.fence.also.extend([A]));
@@ -397,10 +394,8 @@ fn a_returning_device_is_written_and_not_read_until_it_is_in() {
     bench.restart();
     bench.tell(None);
     let late = Actor::new(A, 2, bench.stamp(A, 2_000_000));
-    assert!(
-        matches!(bench.ask(A, late.read(RANGE)), Some(Reply::Failed { failure: Failure::Absent, .. })),
-        "the device remembers across a restart that it is returning"
-    );
+    let reply = bench.ask(A, late.read(RANGE));
+    assert!(matches!(reply, Some(Reply::Failed { failure: Failure::Absent, .. })), "still returning: {reply:?}");
     enter_next(&mut bench, |membership| stands(membership, 0, MemberState::In));
     let reader = Actor::new(A, 3, bench.stamp(A, 3_000_000));
     assert_eq!(bench.ask(A, reader.read(RANGE)).map(|reply| fills(&reply)), Some(vec![7, 7]));
@@ -419,8 +414,7 @@ fn a_device_that_is_out_serves_no_request_whatever_lease_it_has() {
 #[test]
 fn after_an_absence_only_transactions_without_other_participants_are_left_undecided() {
     let mut bench = Bench::with_monitor();
-    let task = creation(PLAIN, BLOCKS, Ordering::Timestamp, false);
-    assert!(matches!(bench.ask(A, Command::Manage { ticket: 50, task }), Some(Reply::Managed { result: Ok(_), .. })));
+    manage(&mut bench, creation(PLAIN, BLOCKS, Ordering::Timestamp, false));
     let one = Actor::new(A, 101, bench.stamp(A, 0));
     let plain = Actor::new(A, 102, bench.stamp(A, 1)).on(PLAIN, Ordering::Timestamp);
     prepare(&mut bench, one, 7);
@@ -440,12 +434,9 @@ fn no_commit_on_a_removed_object_is_remembered_after_an_absence() {
     let mut bench = Bench::with_monitor();
     let one = Actor::new(A, 101, bench.stamp(A, 0));
     prepare(&mut bench, one, 7);
-    bench.say(A, one.decide(Outcome::Commit));
-    bench.pass_with_lease(MOMENT * 100);
-    assert!(matches!(bench.hear(A), Some(Reply::Decided { outcome: Outcome::Commit, .. })));
+    commit(&mut bench, one);
     assert_eq!(bench.counter("commits_remembered"), 1);
-    let task = Task::RemoveObject { object: OBJECT };
-    assert!(matches!(bench.ask(A, Command::Manage { ticket: 50, task }), Some(Reply::Managed { result: Ok(_), .. })));
+    manage(&mut bench, Task::RemoveObject { object: OBJECT });
     return_from_absence(&mut bench);
     assert_eq!(bench.counter("commits_remembered"), 0, "nobody would have it forgotten");
 }
@@ -455,7 +446,7 @@ fn no_commit_on_a_removed_object_is_remembered_after_an_absence() {
 fn an_intent_without_other_participants_outlives_an_absence() {
     let mut bench = Bench::with_monitor();
     let one = Actor::new(A, 101, bench.stamp(A, 0));
-    assert!(matches!(bench.ask(A, one.prewrite(RANGE)), Some(Reply::Accepted { .. })));
+    assert_eq!(bench.ask(A, one.prewrite(RANGE)), accepted(one));
     let mut write = one.write(RANGE, 7);
     let Command::Write { participants, .. } = &mut write else { unreachable!("it is a write") };
     *participants = vec![DeviceId(0)];
@@ -473,19 +464,14 @@ fn missed_blocks_are_not_listed_before_earlier_intents_are_decided() {
     enter_next(&mut bench, |membership| stands(membership, 1, MemberState::Out));
     enter_next(&mut bench, |membership| stands(membership, 1, MemberState::Returning { recovery_coordinator: None }));
     let list = |bench: &mut Bench, ticket| {
-        bench.say(
-            B,
-            Command::Manage { ticket, task: Task::ListMissed { device: DeviceId(1), object: OBJECT, from: 0 } },
-        );
-        match bench.hear(B) {
+        let task = Task::ListMissed { device: DeviceId(1), object: OBJECT, from: 0 };
+        match bench.ask(B, Command::Manage { ticket, task }) {
             Some(Reply::Managed { result, .. }) => result,
             other => panic!("not a list: {other:?}"),
         }
     };
     assert_eq!(list(&mut bench, 1), Err(Failure::Busy), "device 1 took part in it, and has no vote any more");
-    bench.say(A, one.decide(Outcome::Commit));
-    bench.pass_with_lease(MOMENT * 100);
-    assert!(matches!(bench.hear(A), Some(Reply::Decided { outcome: Outcome::Commit, .. })));
+    commit(&mut bench, one);
     let missed = list(&mut bench, 2);
     assert!(matches!(&missed, Ok(Managed::Missed { extents, .. }) if *extents == [RANGE]), "{missed:?}");
 }
@@ -494,7 +480,7 @@ fn missed_blocks_are_not_listed_before_earlier_intents_are_decided() {
 fn leases_of_hosts_run_out_while_the_monitor_renews_that_of_the_device() {
     let mut bench = Bench::with_monitor();
     let one = Actor::new(A, 1, bench.stamp(A, 0));
-    assert!(matches!(bench.ask(A, one.prewrite(RANGE)), Some(Reply::Accepted { .. })));
+    assert_eq!(bench.ask(A, one.prewrite(RANGE)), accepted(one));
     bench.pass_with_lease(LEASE * 2);
     let reply = bench.ask(A, one.write(RANGE, 1));
     assert!(matches!(&reply, Some(Reply::Refused { refusal: Refusal::TooLate { .. }, .. })), "{reply:?}");
@@ -503,8 +489,7 @@ fn leases_of_hosts_run_out_while_the_monitor_renews_that_of_the_device() {
 #[test]
 fn a_device_names_fenced_hosts_until_nothing_of_theirs_is_undecided() {
     let mut bench = Bench::with_monitor();
-    let task = creation(PLAIN, BLOCKS, Ordering::Timestamp, false);
-    assert!(matches!(bench.ask(A, Command::Manage { ticket: 50, task }), Some(Reply::Managed { result: Ok(_), .. })));
+    manage(&mut bench, creation(PLAIN, BLOCKS, Ordering::Timestamp, false));
     let named = |bench: &Bench| match &bench.renewals.back().expect("the device renews its lease").command {
         MonitorCommand::Renew { undecided, .. } => undecided.clone(),
         other => panic!("not a renewal: {other:?}"),
@@ -577,7 +562,7 @@ fn a_returning_device_takes_writes_of_several_devices_for_work_for_users() {
     let write = |bench: &mut Bench, sequence, others: &[DeviceId]| {
         let writer = Actor::new(B, sequence, bench.stamp(B, sequence as i64));
         bench.heard.clear();
-        assert!(matches!(bench.ask(B, writer.prewrite(RANGE)), Some(Reply::Accepted { .. })));
+        assert_eq!(bench.ask(B, writer.prewrite(RANGE)), accepted(writer));
         let mut command = writer.write(RANGE, 7);
         if let Command::Write { participants, .. } = &mut command {
             *participants = others.iter().copied().chain([DeviceId(0)]).collect();

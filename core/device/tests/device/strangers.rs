@@ -1,7 +1,7 @@
 //! Hosts that break the protocol, copies that come late, and tables that fill up: no message may stop a device, fill it
 //! up, or block other hosts indefinitely.
 
-use crate::bench::{Actor, Bench, OBJECT, creation, fills, written};
+use crate::bench::{Actor, Bench, OBJECT, actor, creation, fills, written};
 use braid_base::limits::Settings;
 use braid_base::{BlockRange, Clock, DeviceId, Generation, Stamp, limits};
 use braid_blocks::Want;
@@ -13,10 +13,6 @@ use std::time::Duration;
 const A: Generation = Generation(1);
 const B: Generation = Generation(2);
 const BLOCK: BlockRange = BlockRange { start: 5, count: 1 };
-
-fn actor(bench: &Bench, host: Generation, sequence: u64, micros: i64) -> Actor {
-    Actor::new(host, sequence, bench.stamp(host, micros))
-}
 
 fn prepare(bench: &mut Bench, actor: Actor, range: BlockRange, fill: u8) {
     bench.ask(actor.id.host, actor.prewrite(range));
