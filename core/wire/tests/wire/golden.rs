@@ -37,8 +37,7 @@ impl Golden {
             Message::Shard(_) => (NodeId::MetadataServer(FileSystemId(3)), NodeId::MetadataServer(FileSystemId(4))),
             Message::Partial(_) => (NodeId::Device(DeviceId(5)), device),
         };
-        let array =
-            ArrayId([0xa0, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7, 0xa8, 0xa9, 0xaa, 0xab, 0xac, 0xad, 0xae, 0xaf]);
+        let array = ArrayId(std::array::from_fn(|index| 0xa0 + index as u8));
         Frame { array, from, to, message: self.message.clone() }.encode()
     }
 
@@ -503,14 +502,8 @@ fn lock_answer(reply: LockReply, hex: &str) -> Golden {
 }
 
 pub fn request(command: Command, hex: &str) -> Golden {
-    let message = Message::Request(Request {
-        host: Generation(7),
-        epoch: Epoch(3),
-        settled: 5,
-        over: vec![6],
-        commits: vec![11, 12],
-        command,
-    });
+    let (host, epoch, over, commits) = (Generation(7), Epoch(3), vec![6], vec![11, 12]);
+    let message = Message::Request(Request { host, epoch, settled: 5, over, commits, command });
     Golden { message, description: format!("{REQUEST} {hex}") }
 }
 

@@ -115,22 +115,13 @@ fn with_list(list: ListLimit, length: usize) -> Frame {
 }
 
 pub fn request(command: Command) -> Message {
-    Message::Request(Request {
-        host: Generation(7),
-        epoch: Epoch(0),
-        settled: 0,
-        over: vec![],
-        commits: vec![],
-        command,
-    })
+    let (host, epoch) = (Generation(7), Epoch(0));
+    Message::Request(Request { host, epoch, settled: 0, over: vec![], commits: vec![], command })
 }
 
 fn changed(membership: Membership) -> Message {
-    Message::MonitorAnswer(MonitorAnswer {
-        membership: Some(membership),
-        unavailable: vec![],
-        reply: MonitorReply::Changed,
-    })
+    let (membership, reply) = (Some(membership), MonitorReply::Changed);
+    Message::MonitorAnswer(MonitorAnswer { membership, unavailable: vec![], reply })
 }
 
 /// The longest membership: all devices are returning, each with a recovery coordinator, and this many hosts are spared and fenced.
@@ -151,17 +142,9 @@ fn managed(managed: Managed) -> Message {
 }
 
 fn write(participants: Vec<DeviceId>, pieces: Vec<Piece>) -> Message {
+    let (transaction, stamp, object, ordering) = (TRANSACTION, STAMP, OBJECT, Ordering::Timestamp);
     let (linkage, mode) = (Linkage { first: 0, last: 0 }, WriteMode::Intent);
-    request(Command::Write {
-        transaction: TRANSACTION,
-        stamp: STAMP,
-        object: OBJECT,
-        ordering: Ordering::Timestamp,
-        participants,
-        linkage,
-        mode,
-        pieces,
-    })
+    request(Command::Write { transaction, stamp, object, ordering, participants, linkage, mode, pieces })
 }
 
 fn hole() -> Piece {
@@ -171,6 +154,11 @@ fn hole() -> Piece {
 pub fn frame(message: Message) -> Frame {
     let (from, to) = (NodeId::Host(Generation(7)), NodeId::Device(DeviceId(2)));
     Frame { array: ArrayId([1; 16]), from, to, message }
+}
+
+/// What becomes of a message on the wire.
+pub fn decoded(message: Message) -> Result<(), WireError> {
+    Frame::decode(frame(message).encode().to_bytes()).map(|_| ())
 }
 
 #[test]
@@ -183,7 +171,7 @@ fn a_list_at_its_bound_is_taken_and_one_beyond_it_is_refused() {
     }
     let text = |length: usize| {
         let counters = vec![("c".repeat(length), 1)];
-        Frame::decode(frame(managed(Managed::Inspected(Inspection { counters }))).encode().to_bytes()).map(|_| ())
+        decoded(managed(Managed::Inspected(Inspection { counters })))
     };
     assert_eq!(text(256), Ok(()));
     assert_eq!(text(257), Err(WireError::TooLong { length: 257, max: 256 }));
@@ -244,8 +232,8 @@ fn the_longest_membership_leaves_the_room_of_a_transaction() {
 fn a_membership_that_makes_no_sense_is_refused() {
     let member = |device, member_state, since| Member { device: DeviceId(device), member_state, since: Epoch(since) };
     let decoded = |members: &[Member]| {
-        let membership = Membership { epoch: Epoch(5), members: members.to_vec(), fence: FenceTable::default() };
-        Frame::decode(frame(changed(membership)).encode().to_bytes()).map(|_| ())
+        let fence = FenceTable::default();
+        decoded(changed(Membership { epoch: Epoch(5), members: members.to_vec(), fence }))
     };
     let helped_by = |host| MemberState::Returning { recovery_coordinator: Some(Generation(host)) };
     let (first, second) = (member(1, MemberState::In, 1), member(2, MemberState::Out, 5));
@@ -304,8 +292,7 @@ fn a_frame_that_claims_to_be_longer_than_allowed_is_refused_by_its_header() {
 fn data_that_is_not_a_block_for_each_block_is_refused() {
     let data = |blocks: u64, bytes: usize| {
         let content = Content::Data(Bytes::from(vec![5; bytes]));
-        let message = write(vec![], vec![Piece { range: BlockRange::new(0, blocks), content }]);
-        Frame::decode(frame(message).encode().to_bytes()).map(|_| ())
+        decoded(write(vec![], vec![Piece { range: BlockRange::new(0, blocks), content }]))
     };
     assert_eq!(data(2, 2 * BLOCK_BYTES), Ok(()));
     assert_eq!(data(0, 0), Ok(()));
@@ -319,16 +306,9 @@ fn data_that_is_not_a_block_for_each_block_is_refused() {
 fn a_range_whose_bytes_cannot_be_counted_is_refused() {
     let last = u64::MAX / BLOCK_BYTES as u64;
     let decoded = |start, count| {
-        let extents = vec![BlockRange::new(start, count)];
-        let read = Command::Read {
-            transaction: TRANSACTION,
-            stamp: STAMP,
-            object: OBJECT,
-            ordering: Ordering::Timestamp,
-            extents,
-            want: Want::Data,
-        };
-        Frame::decode(frame(request(read)).encode().to_bytes()).map(|_| ())
+        let (transaction, stamp, object, ordering) = (TRANSACTION, STAMP, OBJECT, Ordering::Timestamp);
+        let (extents, want) = (vec![BlockRange::new(start, count)], Want::Data);
+        decoded(request(Command::Read { transaction, stamp, object, ordering, extents, want }))
     };
     for (start, count) in [(0, 0), (0, last), (last, 0), (last - 1, 1)] {
         assert_eq!(decoded(start, count), Ok(()), "{start}+{count}");

@@ -1,7 +1,7 @@
 //! The bounds of commands to metadata servers.
 
 use crate::any::file_reply;
-use crate::limits::frame;
+use crate::limits::decoded;
 use braid_base::limits::*;
 use braid_base::{BlockRange, Generation, InodeId};
 use braid_wire::*;
@@ -31,19 +31,12 @@ fn lookup(name: &[u8]) -> FileCommand {
 }
 
 fn link_to(target: usize) -> FileCommand {
-    let (name, node) = (Bytes::from_static(b"a"), NewInode::SymbolicLink { target: vec![b'/'; target].into() });
-    FileCommand::Create { parent: INODE, name, node, exclusive: true, owner: Owner::default(), mode: 0o777 }
+    create(NewInode::SymbolicLink { target: vec![b'/'; target].into() }, true, 0o777)
 }
 
 fn create(node: NewInode, exclusive: bool, mode: u16) -> FileCommand {
-    FileCommand::Create {
-        parent: INODE,
-        name: Bytes::from_static(b"a"),
-        node,
-        exclusive,
-        owner: Owner::default(),
-        mode,
-    }
+    let (parent, name, owner) = (INODE, Bytes::from_static(b"a"), Owner::default());
+    FileCommand::Create { parent, name, node, exclusive, owner, mode }
 }
 
 fn set_mode(mode: u16) -> FileCommand {
@@ -52,12 +45,9 @@ fn set_mode(mode: u16) -> FileCommand {
 
 #[test]
 fn the_highest_sequence_of_a_file_request_is_refused() {
-    let decoded = |sequence| {
-        let bytes = frame(request(sequence, vec![], FileCommand::Nothing)).encode().to_bytes();
-        Frame::decode(bytes).map(|_| ())
-    };
-    assert_eq!(decoded(u64::MAX - 1), Ok(()));
-    assert_eq!(decoded(u64::MAX), Err(WireError::BadValue { what: "sequence" }));
+    let of = |sequence| decoded(request(sequence, vec![], FileCommand::Nothing));
+    assert_eq!(of(u64::MAX - 1), Ok(()));
+    assert_eq!(of(u64::MAX), Err(WireError::BadValue { what: "sequence" }));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The bounds of object requests.
 
-use crate::limits::{OBJECT, answer, frame, request};
+use crate::limits::{OBJECT, answer, decoded, frame, request};
 use braid_base::BLOCK_BYTES;
 use braid_base::limits::*;
 use braid_wire::fuzzing::seal;
@@ -9,6 +9,11 @@ use bytes::Bytes;
 
 fn objects(commands: Vec<ObjectCommand>) -> Message {
     request(Command::Objects { sequence: 1, abandoned: Vec::new(), request: ObjectRequest { commands } })
+}
+
+/// What becomes of an empty request of this number.
+fn numbered(sequence: u64, abandoned: Vec<(u64, u64)>) -> Result<(), WireError> {
+    decoded(request(Command::Objects { sequence, abandoned, request: ObjectRequest::default() }))
 }
 
 fn command(action: Action, sets: usize, gets: usize) -> ObjectCommand {
@@ -51,38 +56,32 @@ fn a_long_value_is_shared_with_its_frame_and_a_short_one_is_not() {
 #[test]
 fn a_value_that_claims_more_than_there_is_is_refused() {
     let description = |length: usize| frame(value(length)).encode().head[64..].to_vec();
-    let declared = |length: usize, lock_id: u32, payload: usize| {
+    // The length of an empty value ends the description.
+    let at = description(0).len() - 4;
+    for (length, declared, payload, expected) in [
+        (3, 3, 0, Ok(())),
+        (3, 4, 0, Err(WireError::Truncated)),
+        (3, 2, 0, Err(WireError::Trailing)),
+        (1024, 1024, 1024, Ok(())),
+        (1024, 1025, 1024, Err(WireError::Truncated)),
+        (1024, 1024, 1025, Err(WireError::Trailing)),
+        (1024, u32::MAX, 1024, Err(WireError::Truncated)),
+        // A short value must not be in the payload, nor a long one in the description.
+        (1024, 3, 3, Err(WireError::Truncated)),
+        (1023, 1024, 0, Err(WireError::Truncated)),
+    ] {
         let mut description = description(length);
-        let at = self::description_of_value_at();
-        description[at..at + 4].copy_from_slice(&lock_id.to_le_bytes());
-        Frame::decode(seal(&description, &vec![7; payload])).map(|_| ())
-    };
-    assert_eq!(declared(3, 3, 0), Ok(()));
-    assert_eq!(declared(3, 4, 0), Err(WireError::Truncated));
-    assert_eq!(declared(3, 2, 0), Err(WireError::Trailing));
-    assert_eq!(declared(1024, 1024, 1024), Ok(()));
-    assert_eq!(declared(1024, 1025, 1024), Err(WireError::Truncated));
-    assert_eq!(declared(1024, 1024, 1025), Err(WireError::Trailing));
-    assert_eq!(declared(1024, u32::MAX, 1024), Err(WireError::Truncated));
-    // A short value must not be in the payload, nor a long one in the description.
-    assert_eq!(declared(1024, 3, 3), Err(WireError::Truncated));
-    assert_eq!(declared(1023, 1024, 0), Err(WireError::Truncated));
-}
-
-/// The offset of a value's length in an answer's description.
-fn description_of_value_at() -> usize {
-    let empty = frame(value(0)).encode().head;
-    empty.len() - 64 - 4
+        description[at..at + 4].copy_from_slice(&declared.to_le_bytes());
+        let decoded = Frame::decode(seal(&description, &vec![7; payload])).map(|_| ());
+        assert_eq!(decoded, expected, "{length} {declared} {payload}");
+    }
 }
 
 #[test]
 fn the_highest_sequence_is_refused() {
-    let decoded = |sequence| {
-        let message = request(Command::Objects { sequence, abandoned: Vec::new(), request: ObjectRequest::default() });
-        Frame::decode(frame(message).encode().to_bytes()).map(|_| ())
-    };
-    assert_eq!(decoded(u64::MAX - 1), Ok(()));
-    assert_eq!(decoded(u64::MAX), Err(WireError::BadValue { what: "sequence" }));
+    let of = |sequence| numbered(sequence, Vec::new());
+    assert_eq!(of(u64::MAX - 1), Ok(()));
+    assert_eq!(of(u64::MAX), Err(WireError::BadValue { what: "sequence" }));
 }
 
 #[test]
@@ -94,10 +93,8 @@ fn intervals_that_are_not_in_order_are_refused() {
         (vec![(1, 1)], false),
         (vec![(2, 1)], false),
     ] {
-        let message = request(Command::Objects { sequence: 9, abandoned, request: ObjectRequest::default() });
-        let decoded = Frame::decode(frame(message).encode().to_bytes()).map(|_| ());
         let refused = Err(WireError::BadValue { what: "intervals" });
-        assert_eq!(decoded, if is_taken { Ok(()) } else { refused });
+        assert_eq!(numbered(9, abandoned), if is_taken { Ok(()) } else { refused });
     }
 }
 
