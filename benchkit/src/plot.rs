@@ -30,6 +30,13 @@ pub struct PlotKind {
     pub y_most: Option<f64>,
 }
 
+impl PlotKind {
+    /// A plot over the points' own values, with axes that are not logarithmic.
+    pub const fn of(suffix: &'static str, y: Axis) -> PlotKind {
+        PlotKind { suffix, x: None, y, logarithmic: false, logarithmic_x: false, y_most: None }
+    }
+}
+
 /// A finished plot.
 #[derive(Clone, Debug)]
 pub struct Plot {

@@ -1,5 +1,6 @@
 //! Measured results as rows: one for each metric of each point.
 
+use crate::statistics::Estimate;
 use serde::{Deserialize, Serialize};
 
 /// One measured number beside the paper's.
@@ -23,6 +24,14 @@ pub struct Row {
     pub paper: Option<f64>,
     /// The relative difference from the paper's number (negative if ours is smaller).
     pub difference: Option<f64>,
+}
+
+impl Row {
+    /// A measured number, without one of a paper.
+    pub fn new(panel: &str, series: &str, x: f64, metric: &str, Estimate { mean: ours, ci95 }: Estimate) -> Row {
+        let (panel, series, metric) = (panel.to_string(), series.to_string(), metric.to_string());
+        Row { panel, series, x, label: None, metric, ours, ci95, paper: None, difference: None }
+    }
 }
 
 /// Finds a row and returns its number.

@@ -178,19 +178,12 @@ fn distinct(names: impl Iterator<Item = String>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::statistics::Estimate;
 
     fn row(series: &str, x: f64, ours: f64, paper: Option<f64>) -> Row {
-        Row {
-            panel: String::new(),
-            series: series.to_string(),
-            x,
-            label: None,
-            metric: "latency_ms".to_string(),
-            ours,
-            ci95: Some(0.5),
-            paper,
-            difference: paper.map(|paper| ours / paper - 1.0),
-        }
+        let difference = paper.map(|paper| ours / paper - 1.0);
+        let estimate = Estimate { mean: ours, ci95: Some(0.5) };
+        Row { paper, difference, ..Row::new("", series, x, "latency_ms", estimate) }
     }
 
     #[test]

@@ -11,6 +11,14 @@ pub struct Assumption {
     pub readings: &'static [(&'static str, &'static str)],
 }
 
+impl Assumption {
+    /// The readings to measure, each with its horizontal value: all of them, or the first two.
+    pub fn shown(&self, thoroughness: Thoroughness) -> impl Iterator<Item = (f64, &'static str, &'static str)> {
+        let chosen = thoroughness.of(self.readings, &self.readings[..2]);
+        chosen.iter().enumerate().map(|(index, (label, assignments))| (index as f64, *label, *assignments))
+    }
+}
+
 pub const ASSUMPTIONS: &[Assumption] = &[
     Assumption {
         name: "arrivals",
@@ -117,11 +125,9 @@ pub const ASSUMPTIONS: &[Assumption] = &[
 pub fn points(thoroughness: Thoroughness) -> Vec<Point> {
     let mut points = Vec::new();
     for assumption in ASSUMPTIONS {
-        let readings = assumption.readings.iter().enumerate();
-        let shown = readings.filter(|(index, _)| thoroughness == Thoroughness::Full || *index < 2);
-        for (index, (label, assignments)) in shown {
+        for (x, label, assignments) in assumption.shown(thoroughness) {
             let assignments: Vec<String> = assignments.split_whitespace().map(str::to_string).collect();
-            for mut point in at(&Ordering::ALL, index as f64, &assignments) {
+            for mut point in at(&Ordering::ALL, x, &assignments) {
                 point.panel = assumption.name.to_string();
                 point.label = Some(label.to_string());
                 points.push(point);

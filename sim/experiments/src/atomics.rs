@@ -2,7 +2,7 @@
 //! for a lock, and the paper's open assumptions.
 
 use crate::assumptions::Assumption;
-use crate::catalogue::{THROUGHPUT, plot};
+use crate::catalogue::THROUGHPUT;
 use crate::experiment::{Base, Experiment, Point, Series, Thoroughness};
 use braid_benchkit::locking::Strategy;
 use braid_benchkit::plot::{Axis, PlotKind};
@@ -24,8 +24,7 @@ pub const FIGURE_3: Experiment = Experiment {
     base: Base::DeviceAtomics,
     x: OBJECTS,
     points: figure_3,
-    finds_peaks: false,
-    plots: &[PlotKind { logarithmic_x: true, ..plot("", THROUGHPUT) }],
+    plots: &[PlotKind { logarithmic_x: true, ..PlotKind::of("", THROUGHPUT) }],
     metrics: &["throughput_ops", "throughput_ratio", "delayed_fraction", "disk_utilization", "lock_server_utilization"],
 };
 
@@ -39,8 +38,7 @@ pub const CONTENTION: Experiment = Experiment {
     base: Base::DeviceAtomics,
     x: PROCESSES,
     points: contention,
-    finds_peaks: false,
-    plots: &[plot("", EFFICIENCY), plot("-throughput", THROUGHPUT)],
+    plots: &[PlotKind::of("", EFFICIENCY), PlotKind::of("-throughput", THROUGHPUT)],
     metrics: &["efficiency", "throughput_ops", "latency_p99_ms"],
 };
 
@@ -53,7 +51,6 @@ pub const ASSUMPTIONS: Experiment = Experiment {
     base: Base::DeviceAtomics,
     x: Axis { name: "reading", title: "reading" },
     points: assumptions,
-    finds_peaks: false,
     plots: &[],
     metrics: &["throughput_ops", "throughput_ratio"],
 };
@@ -68,14 +65,9 @@ const WITH_WRITE: Line = ("1 device with one-trip unlock", 1, "workload.unlock=w
 const ONE_REQUEST: Line = ("1 device with one request", 1, "workload.unlock=one-request");
 
 fn figure_3(thoroughness: Thoroughness) -> Vec<Point> {
-    let as_in_paper: &[u64] = match thoroughness {
-        Thoroughness::Full => &[1, 2, 3, 5, 7, 10, 20, 50, 100, 200, 500, 1000],
-        Thoroughness::Quick => &[1, 5, 20, 500],
-    };
-    let for_each: &[u64] = match thoroughness {
-        Thoroughness::Full => &[1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000],
-        Thoroughness::Quick => &[1, 20, 500, 10_000],
-    };
+    let as_in_paper = thoroughness.of(&[1, 2, 3, 5, 7, 10, 20, 50, 100, 200, 500, 1000], &[1, 5, 20, 500]);
+    let for_each =
+        thoroughness.of(&[1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000], &[1, 20, 500, 10_000]);
     let mut points = Vec::new();
     let lines = BY_DEVICES.into_iter().chain([MANAGER, MANAGER_OF_ONE, WITH_WRITE, ONE_REQUEST]);
     for line in lines {
@@ -90,50 +82,29 @@ fn figure_3(thoroughness: Thoroughness) -> Vec<Point> {
 }
 
 fn figure_3_point(panel: &str, (name, devices, more): Line, processes: u64, objects: u64) -> Point {
-    let own = [
-        format!("system.devices={devices}"),
-        format!("system.processes={processes}"),
-        format!("workload.objects={objects}"),
-    ];
-    Point {
-        panel: panel.to_string(),
-        series: Series::of_locks(name, Some(ONE_DEVICE)),
-        x: objects as f64,
-        label: None,
-        assignments: own.into_iter().chain(more.split_whitespace().map(str::to_string)).collect(),
-    }
+    let own = format!("system.devices={devices} system.processes={processes} workload.objects={objects} {more}");
+    Point::of(panel, Series::of_locks(name, Some(ONE_DEVICE)), objects as f64, &own)
 }
 
 /// The kinds of work under a lock, and the parameters that each sets.
-const WORKS: [(&str, &[&str]); 4] = [
-    ("no work", &["workload.work=none"]),
-    ("a sleep of 1 to 600 us", &["workload.work=sleep"]),
-    ("a request to the same device", &["workload.work=get"]),
-    ("a request to another device", &["system.devices=2", "workload.work=get-elsewhere"]),
+const WORKS: [(&str, &str); 4] = [
+    ("no work", "workload.work=none"),
+    ("a sleep of 1 to 600 us", "workload.work=sleep"),
+    ("a request to the same device", "workload.work=get"),
+    ("a request to another device", "system.devices=2 workload.work=get-elsewhere"),
 ];
 
 fn contention(thoroughness: Thoroughness) -> Vec<Point> {
-    let processes: &[u64] = match thoroughness {
-        Thoroughness::Full => &[1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25],
-        Thoroughness::Quick => &[1, 5, 25],
-    };
+    let processes = thoroughness.of(&[1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25], &[1, 5, 25]);
     let mut points = Vec::new();
     for (panel, work) in WORKS {
         for strategy in Strategy::ALL {
             for count in processes {
-                let own = [
-                    "run.locks_per_process=100".to_string(),
-                    "workload.objects=1".to_string(),
-                    format!("system.processes={count}"),
-                    format!("workload.strategy={}", strategy.name()),
-                ];
-                points.push(Point {
-                    panel: panel.to_string(),
-                    series: Series::of_locks(strategy.name(), None),
-                    x: *count as f64,
-                    label: None,
-                    assignments: own.into_iter().chain(work.iter().map(|text| text.to_string())).collect(),
-                });
+                let own = format!(
+                    "run.locks_per_process=100 workload.objects=1 system.processes={count} workload.strategy={} {work}",
+                    strategy.name()
+                );
+                points.push(Point::of(panel, Series::of_locks(strategy.name(), None), *count as f64, &own));
             }
         }
     }
@@ -193,17 +164,14 @@ pub const OPEN: &[Assumption] = &[
 fn assumptions(thoroughness: Thoroughness) -> Vec<Point> {
     let mut points = Vec::new();
     for assumption in OPEN {
-        let readings = assumption.readings.iter().enumerate();
-        for (index, (label, assignments)) in
-            readings.filter(|(index, _)| thoroughness == Thoroughness::Full || *index < 2)
-        {
+        for (x, label, assignments) in assumption.shown(thoroughness) {
             for line in [BY_DEVICES[0], BY_DEVICES[3], MANAGER, WITH_WRITE] {
                 let (_, devices, _) = line;
                 // A lock manager gets as many processes as one device.
                 let processes = if line == MANAGER { 10 } else { 10 * devices };
                 let mut point = figure_3_point(assumption.name, line, processes, 500 * devices);
                 point.assignments.extend(assignments.split_whitespace().map(str::to_string));
-                (point.x, point.label) = (index as f64, Some(label.to_string()));
+                (point.x, point.label) = (x, Some(label.to_string()));
                 points.push(point);
             }
         }

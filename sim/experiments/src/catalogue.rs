@@ -14,12 +14,8 @@ const DELAYED: Axis = Axis { name: "delayed_fraction", title: "fraction of opera
 const MESSAGES: Axis = Axis { name: "messages_per_op", title: "messages per operation" };
 const ACTIVE: Axis = Axis { name: "active_percent", title: "part of the disks addressed (%)" };
 
-pub(crate) const fn plot(suffix: &'static str, y: Axis) -> PlotKind {
-    PlotKind { suffix, x: None, y, logarithmic: false, logarithmic_x: false, y_most: None }
-}
-
 const fn against_throughput(y_most: f64) -> PlotKind {
-    PlotKind { x: Some(THROUGHPUT), y_most: Some(y_most), ..plot("", LATENCY) }
+    PlotKind { x: Some(THROUGHPUT), y_most: Some(y_most), ..PlotKind::of("", LATENCY) }
 }
 
 /// All experiments, in the order in which they are listed and reported.
@@ -32,13 +28,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
         base: Base::SharedArray,
         x: HOSTS,
         points: |thoroughness| {
-            let hosts: &[u64] = match thoroughness {
-                Thoroughness::Full => &[4, 8, 12, 14, 16, 18, 20, 22, 24, 28, 32, 34, 36],
-                Thoroughness::Quick => &[4, 16, 20, 34],
-            };
-            by_hosts(&[Ordering::None, Ordering::ServerLock, Ordering::CallbackLock], hosts)
+            by_hosts(
+                &[Ordering::None, Ordering::ServerLock, Ordering::CallbackLock],
+                thoroughness.of(&[4, 8, 12, 14, 16, 18, 20, 22, 24, 28, 32, 34, 36], &[4, 16, 20, 34]),
+            )
         },
-        finds_peaks: false,
         plots: &[against_throughput(120.0)],
         metrics: &["latency_ms", "throughput_ops"],
     },
@@ -52,8 +46,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         points: |thoroughness| {
             by_activity(&[Ordering::None, Ordering::ServerLock, Ordering::CallbackLock], thoroughness)
         },
-        finds_peaks: false,
-        plots: &[plot("", LATENCY)],
+        plots: &[PlotKind::of("", LATENCY)],
         metrics: &["latency_ms", "delayed_fraction"],
     },
     Experiment {
@@ -66,17 +59,10 @@ pub const EXPERIMENTS: &[Experiment] = &[
         points: |_| {
             let mut points = at(&Ordering::ALL, 16.0, &["system.hosts=16".to_string()]);
             let name = "timestamp-implied".to_string();
-            points.push(Point {
-                series: Series { name, in_paper: false, ..Series::of(Ordering::Timestamp) },
-                ..Point::new(
-                    Ordering::Timestamp,
-                    16.0,
-                    ["system.hosts=16", "protocol.atomicity=implied"].map(str::to_string),
-                )
-            });
+            let series = Series { name, in_paper: false, ..Series::of(Ordering::Timestamp) };
+            points.push(Point::of("", series, 16.0, "system.hosts=16 protocol.atomicity=implied"));
             points
         },
-        finds_peaks: true,
         plots: &[],
         metrics: &[
             "latency_ms",
@@ -100,22 +86,10 @@ pub const EXPERIMENTS: &[Experiment] = &[
                 hosts: shared-array-fig8-hosts).",
         base: Base::SharedArray,
         x: ACTIVE,
-        points: |thoroughness| {
-            by_activity(
-                &[
-                    Ordering::None,
-                    Ordering::ServerLock,
-                    Ordering::CallbackLock,
-                    Ordering::DeviceLock,
-                    Ordering::Timestamp,
-                ],
-                thoroughness,
-            )
-        },
-        finds_peaks: false,
+        points: |thoroughness| by_activity(&Ordering::ALL, thoroughness),
         plots: &[
-            PlotKind { logarithmic: true, ..plot("", DELAYED) },
-            PlotKind { y_most: Some(400.0), ..plot("-latency", LATENCY) },
+            PlotKind { logarithmic: true, ..PlotKind::of("", DELAYED) },
+            PlotKind { y_most: Some(400.0), ..PlotKind::of("-latency", LATENCY) },
         ],
         metrics: &["delayed_fraction", "latency_ms", "restarts_per_op"],
     },
@@ -127,21 +101,17 @@ pub const EXPERIMENTS: &[Experiment] = &[
         base: Base::SharedArray,
         x: HOSTS,
         points: |thoroughness| {
-            let hosts: &[u64] = match thoroughness {
-                Thoroughness::Full => &[16, 24, 28, 30, 32, 34],
-                Thoroughness::Quick => &[16, 32],
-            };
+            let hosts = thoroughness.of(&[16, 24, 28, 30, 32, 34], &[16, 32]);
             let orderings = [Ordering::None, Ordering::DeviceLock, Ordering::Timestamp];
             each(hosts, |hosts| {
                 let few = "workload.active_fraction=0.02".to_string();
                 at(&orderings, *hosts as f64, &[format!("system.hosts={hosts}"), few])
             })
         },
-        finds_peaks: false,
         plots: &[
-            PlotKind { y_most: Some(400.0), ..plot("", LATENCY) },
-            plot("-throughput", THROUGHPUT),
-            plot("-delayed", DELAYED),
+            PlotKind { y_most: Some(400.0), ..PlotKind::of("", LATENCY) },
+            PlotKind::of("-throughput", THROUGHPUT),
+            PlotKind::of("-delayed", DELAYED),
         ],
         metrics: &["latency_ms", "throughput_ops", "delayed_fraction", "restarts_per_op"],
     },
@@ -153,13 +123,8 @@ pub const EXPERIMENTS: &[Experiment] = &[
         base: Base::SharedArray,
         x: HOSTS,
         points: |thoroughness| {
-            let hosts: &[u64] = match thoroughness {
-                Thoroughness::Full => &[4, 8, 12, 16, 18, 20, 24, 26, 28, 32, 34, 36],
-                Thoroughness::Quick => &[4, 16, 24, 34],
-            };
-            by_hosts(&Ordering::ALL, hosts)
+            by_hosts(&Ordering::ALL, thoroughness.of(&[4, 8, 12, 16, 18, 20, 24, 26, 28, 32, 34, 36], &[4, 16, 24, 34]))
         },
-        finds_peaks: false,
         plots: &[against_throughput(120.0)],
         metrics: &["latency_ms", "throughput_ops"],
     },
@@ -171,17 +136,13 @@ pub const EXPERIMENTS: &[Experiment] = &[
         base: Base::SharedArray,
         x: Axis { name: "read_percent", title: "reads (%)" },
         points: |thoroughness| {
-            let reads: &[u64] = match thoroughness {
-                Thoroughness::Full => &[10, 20, 30, 40, 50, 60, 70, 80, 90],
-                Thoroughness::Quick => &[10, 50, 90],
-            };
+            let reads = thoroughness.of(&[10, 20, 30, 40, 50, 60, 70, 80, 90], &[10, 50, 90]);
             each(reads, |percent| {
                 let mix = format!("workload.read_fraction={}", *percent as f64 / 100.0);
                 at(&Ordering::ALL, *percent as f64, &[mix])
             })
         },
-        finds_peaks: false,
-        plots: &[plot("", MESSAGES)],
+        plots: &[PlotKind::of("", MESSAGES)],
         metrics: &["messages_per_op"],
     },
     Experiment {
@@ -192,14 +153,10 @@ pub const EXPERIMENTS: &[Experiment] = &[
         base: Base::SharedArray,
         x: Axis { name: "window_ms", title: "greatest latency of a message (ms)" },
         points: |thoroughness| {
-            let windows: &[u64] = match thoroughness {
-                Thoroughness::Full => &[2, 5, 10, 20, 30, 40, 50],
-                Thoroughness::Quick => &[2, 20, 50],
-            };
+            let windows = thoroughness.of(&[2, 5, 10, 20, 30, 40, 50], &[2, 20, 50]);
             each(windows, |window| at(&Ordering::ALL, *window as f64, &[format!("network.overhead_max_ms={window}")]))
         },
-        finds_peaks: false,
-        plots: &[PlotKind { logarithmic: true, ..plot("", DELAYED) }, plot("-latency", LATENCY)],
+        plots: &[PlotKind { logarithmic: true, ..PlotKind::of("", DELAYED) }, PlotKind::of("-latency", LATENCY)],
         metrics: &["delayed_fraction", "latency_ms"],
     },
     Experiment {
@@ -210,10 +167,8 @@ pub const EXPERIMENTS: &[Experiment] = &[
         base: Base::SharedArray,
         x: HOSTS,
         points: |thoroughness| {
-            let hosts: &[&[u64]] = match thoroughness {
-                Thoroughness::Full => &[&[8, 16, 24, 32, 38, 42, 44], &[8, 16, 24, 32, 40, 48, 54, 58, 60, 62]],
-                Thoroughness::Quick => &[&[16, 40], &[24, 58]],
-            };
+            let hosts: &[&[u64]] = thoroughness
+                .of(&[&[8, 16, 24, 32, 38, 42, 44], &[8, 16, 24, 32, 40, 48, 54, 58, 60, 62]], &[&[16, 40], &[24, 58]]);
             let orderings = [Ordering::None, Ordering::CallbackLock, Ordering::DeviceLock, Ordering::Timestamp];
             let panels = [("hits 20 %", 0.2), ("hits 60 %", 0.6)].into_iter().zip(hosts);
             panels
@@ -227,7 +182,6 @@ pub const EXPERIMENTS: &[Experiment] = &[
                 })
                 .collect()
         },
-        finds_peaks: false,
         plots: &[against_throughput(150.0)],
         metrics: &["latency_ms", "throughput_ops", "delayed_fraction", "restarts_per_op", "disk_utilization"],
     },
@@ -239,7 +193,6 @@ pub const EXPERIMENTS: &[Experiment] = &[
         base: Base::SharedArray,
         x: Axis { name: "reading", title: "reading" },
         points: assumptions::points,
-        finds_peaks: false,
         plots: &[],
         metrics: &[
             "latency_ms",
@@ -257,10 +210,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         base: Base::SharedArray,
         x: HOSTS,
         points: |thoroughness| {
-            let hosts: &[u64] = match thoroughness {
-                Thoroughness::Full => &[16, 48, 100, 200, 400, 800],
-                Thoroughness::Quick => &[16, 100],
-            };
+            let hosts = thoroughness.of(&[16, 48, 100, 200, 400, 800], &[16, 100]);
             each(hosts, |hosts| {
                 // Warm-up grows with the array, so that clocks have drifted and lock caches are filled everywhere.
                 let (devices, warm_up) = (hosts * 5 / 4, hosts * 75);
@@ -279,8 +229,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
                 )
             })
         },
-        finds_peaks: false,
-        plots: &[plot("", THROUGHPUT), PlotKind { logarithmic: true, ..plot("-latency", LATENCY) }],
+        plots: &[PlotKind::of("", THROUGHPUT), PlotKind { logarithmic: true, ..PlotKind::of("-latency", LATENCY) }],
         metrics: &["throughput_ops", "latency_ms", "delayed_fraction", "messages_per_op"],
     },
     Experiment {
@@ -290,14 +239,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
                 times the load.",
         base: Base::Today,
         x: HOSTS,
-        points: |thoroughness| {
-            let hosts: &[u64] = match thoroughness {
-                Thoroughness::Full => &[2, 4, 8, 12, 16, 24, 32],
-                Thoroughness::Quick => &[4, 16],
-            };
-            by_hosts(&Ordering::ALL, hosts)
-        },
-        finds_peaks: false,
+        points: |thoroughness| by_hosts(&Ordering::ALL, thoroughness.of(&[2, 4, 8, 12, 16, 24, 32], &[4, 16])),
         plots: &[against_throughput(2.0)],
         metrics: &["latency_ms", "throughput_ops", "messages_per_op", "delayed_fraction"],
     },
@@ -329,10 +271,7 @@ fn by_hosts(orderings: &[Ordering], hosts: &[u64]) -> Vec<Point> {
 }
 
 fn by_activity(orderings: &[Ordering], thoroughness: Thoroughness) -> Vec<Point> {
-    let percents: &[f64] = match thoroughness {
-        Thoroughness::Full => &[0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0, 80.0, 100.0],
-        Thoroughness::Quick => &[2.0, 20.0, 100.0],
-    };
+    let percents = thoroughness.of(&[0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0, 80.0, 100.0], &[2.0, 20.0, 100.0]);
     each(percents, |percent| at(orderings, *percent, &[format!("workload.active_fraction={}", percent / 100.0)]))
 }
 

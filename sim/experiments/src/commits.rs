@@ -2,7 +2,7 @@
 //! directory (figure 6), the paper's open assumptions; and beyond the paper: many servers, and many operations in one transaction.
 
 use crate::assumptions::Assumption;
-use crate::catalogue::{THROUGHPUT, plot};
+use crate::catalogue::THROUGHPUT;
 use crate::experiment::{Base, Experiment, Point, Series, Thoroughness};
 use braid_benchkit::plot::{Axis, PlotKind};
 
@@ -31,7 +31,6 @@ pub const TABLE_1: Experiment = Experiment {
         let point = |protocol| point("", protocol, 1.0, "run.operations=1 workload.outstanding=1");
         PROTOCOLS.into_iter().map(point).collect()
     },
-    finds_peaks: false,
     plots: &[],
     metrics: &[
         "forced_writes",
@@ -55,8 +54,10 @@ pub const FIGURE_6: Experiment = Experiment {
     base: Base::OnePhaseCommit,
     x: RECORD,
     points: figure_6,
-    finds_peaks: false,
-    plots: &[PlotKind { logarithmic: true, logarithmic_x: true, ..plot("", THROUGHPUT) }, plot("-ratio", RATIO)],
+    plots: &[
+        PlotKind { logarithmic: true, logarithmic_x: true, ..PlotKind::of("", THROUGHPUT) },
+        PlotKind::of("-ratio", RATIO),
+    ],
     metrics: &["throughput_ops", "throughput_ratio", "disk_utilization"],
 };
 
@@ -70,7 +71,6 @@ pub const ASSUMPTIONS: Experiment = Experiment {
     base: Base::OnePhaseCommit,
     x: Axis { name: "reading", title: "reading" },
     points: assumptions,
-    finds_peaks: false,
     plots: &[],
     metrics: &["throughput_ops", "throughput_ratio"],
 };
@@ -84,8 +84,7 @@ pub const MANY_SERVERS: Experiment = Experiment {
     base: Base::OnePhaseCommit,
     x: SERVERS,
     points: many_servers,
-    finds_peaks: false,
-    plots: &[PlotKind { logarithmic: true, logarithmic_x: true, ..plot("", THROUGHPUT) }],
+    plots: &[PlotKind { logarithmic: true, logarithmic_x: true, ..PlotKind::of("", THROUGHPUT) }],
     metrics: &[
         "throughput_ops",
         "throughput_ratio",
@@ -106,8 +105,7 @@ pub const GROUPING: Experiment = Experiment {
     base: Base::OnePhaseCommit,
     x: OUTSTANDING,
     points: grouping,
-    finds_peaks: false,
-    plots: &[PlotKind { logarithmic: true, logarithmic_x: true, ..plot("", THROUGHPUT) }],
+    plots: &[PlotKind { logarithmic: true, logarithmic_x: true, ..PlotKind::of("", THROUGHPUT) }],
     metrics: &[
         "throughput_ops",
         "throughput_ratio",
@@ -159,14 +157,7 @@ pub fn stated_value(experiment: &str, protocol: &str, metric: &str) -> Option<f6
 
 /// A point of a protocol; `more` are assignments, separated by blanks.
 fn point(panel: &str, protocol: &str, x: f64, more: &str) -> Point {
-    let own = format!("system.protocol={protocol}");
-    Point {
-        panel: panel.to_string(),
-        series: Series::of_commits(protocol, Some(PRN)),
-        x,
-        label: None,
-        assignments: std::iter::once(own).chain(more.split_whitespace().map(str::to_string)).collect(),
-    }
+    Point::of(panel, Series::of_commits(protocol, Some(PRN)), x, &format!("system.protocol={protocol} {more}"))
 }
 
 /// The readings of the log in figure 6: the name of each, and what it sets.
@@ -177,10 +168,7 @@ const LOGS: [(&str, &str); 3] = [
 ];
 
 fn figure_6(thoroughness: Thoroughness) -> Vec<Point> {
-    let sizes: &[u64] = match thoroughness {
-        Thoroughness::Full => &[1, 2, 4, 6, 8, 9, 10, 12, 16],
-        Thoroughness::Quick => &[1, 4, 8, 16],
-    };
+    let sizes = thoroughness.of(&[1, 2, 4, 6, 8, 9, 10, 12, 16], &[1, 4, 8, 16]);
     let mut points = Vec::new();
     for (panel, log) in LOGS {
         for protocol in PROTOCOLS {
@@ -224,11 +212,9 @@ pub const OPEN: &[Assumption] = &[
 fn assumptions(thoroughness: Thoroughness) -> Vec<Point> {
     let mut points = Vec::new();
     for assumption in OPEN {
-        let readings = assumption.readings.iter().enumerate();
-        let chosen = readings.filter(|(index, _)| thoroughness == Thoroughness::Full || *index < 2);
-        for (index, (label, more)) in chosen {
+        for (x, label, more) in assumption.shown(thoroughness) {
             for protocol in PROTOCOLS {
-                let point = point(assumption.name, protocol, index as f64, more);
+                let point = point(assumption.name, protocol, x, more);
                 points.push(Point { label: Some(label.to_string()), ..point });
             }
         }
@@ -237,10 +223,7 @@ fn assumptions(thoroughness: Thoroughness) -> Vec<Point> {
 }
 
 fn many_servers(thoroughness: Thoroughness) -> Vec<Point> {
-    let counts: &[u64] = match thoroughness {
-        Thoroughness::Full => &[1, 2, 4, 8, 16, 32, 64],
-        Thoroughness::Quick => &[1, 2, 16],
-    };
+    let counts = thoroughness.of(&[1, 2, 4, 8, 16, 32, 64], &[1, 2, 16]);
     let mut points = Vec::new();
     for (panel, placement) in [("files on another server", "other"), ("files on any server", "anywhere")] {
         for protocol in PROTOCOLS {
@@ -257,10 +240,7 @@ fn many_servers(thoroughness: Thoroughness) -> Vec<Point> {
 }
 
 fn grouping(thoroughness: Thoroughness) -> Vec<Point> {
-    let outstanding: &[u64] = match thoroughness {
-        Thoroughness::Full => &[1, 2, 4, 8, 16, 32, 64, 128, 256],
-        Thoroughness::Quick => &[1, 16, 256],
-    };
+    let outstanding = thoroughness.of(&[1, 2, 4, 8, 16, 32, 64, 128, 256], &[1, 16, 256]);
     let mut points = Vec::new();
     for (panel, directories) in [("one directory", 1), ("256 directories", 256)] {
         for protocol in ["prn", "1pc"] {

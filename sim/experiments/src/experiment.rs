@@ -17,12 +17,17 @@ pub struct Experiment {
     pub x: Axis,
     /// The points at which arrays are run.
     pub points: fn(Thoroughness) -> Vec<Point>,
-    /// Whether the peak load of each series is determined, too.
-    pub finds_peaks: bool,
     /// The plots: one of each kind for each panel.
     pub plots: &'static [PlotKind],
     /// The metrics of the table on the terminal.
     pub metrics: &'static [&'static str],
+}
+
+impl Experiment {
+    /// Whether the peak load of each series is determined, too.
+    pub fn finds_peaks(&self) -> bool {
+        self.metrics.contains(&"peak_ops")
+    }
 }
 
 /// A parameter file.
@@ -162,6 +167,13 @@ pub enum Thoroughness {
     Quick,
 }
 
+impl Thoroughness {
+    /// The list that applies: a full one, or the quick one.
+    pub fn of<'a, T>(self, full: &'a [T], quick: &'a [T]) -> &'a [T] {
+        if self == Thoroughness::Full { full } else { quick }
+    }
+}
+
 /// A point at which an array is run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
@@ -218,5 +230,11 @@ impl Point {
     pub fn new(ordering: Ordering, x: f64, assignments: impl IntoIterator<Item = String>) -> Point {
         let assignments = assignments.into_iter().collect();
         Point { panel: String::new(), series: Series::of(ordering), x, label: None, assignments }
+    }
+
+    /// A point of a panel, with assignments that are separated by blanks.
+    pub fn of(panel: &str, series: Series, x: f64, assignments: &str) -> Point {
+        let assignments = assignments.split_whitespace().map(str::to_string).collect();
+        Point { panel: panel.to_string(), series, x, label: None, assignments }
     }
 }

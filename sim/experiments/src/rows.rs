@@ -1,7 +1,7 @@
 //! The results of an experiment as rows: one for each metric of each point.
 
 use crate::commits;
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, Point};
 use crate::paper;
 use crate::run::Replicated;
 use braid_benchkit::rows::Row;
@@ -55,17 +55,10 @@ pub fn rows_of(experiment: &Experiment, replicated: &[Replicated]) -> Vec<Row> {
             }
             let paper = paper.filter(|_| in_paper);
             let difference = paper.filter(|paper| *paper != 0.0).map(|paper| estimate.mean / paper - 1.0);
-            rows.push(Row {
-                panel: found.point.panel.clone(),
-                series: found.point.series.name.clone(),
-                x: found.point.x,
-                label: found.point.label.clone(),
-                metric: metric.to_string(),
-                ours: estimate.mean,
-                ci95: estimate.ci95.filter(|ci95| ci95.is_finite()),
-                paper,
-                difference,
-            });
+            let ci95 = estimate.ci95.filter(|ci95| ci95.is_finite());
+            let Point { panel, series, x, label, .. } = &found.point;
+            let row = Row::new(panel, &series.name, *x, metric, Estimate { ci95, ..estimate });
+            rows.push(Row { label: label.clone(), paper, difference, ..row });
         };
         let ordering = found.point.series.ordering;
         let stated = |metric: &str| match ordering {

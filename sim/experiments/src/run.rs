@@ -93,7 +93,7 @@ pub fn plan(experiment: &Experiment, request: &Request) -> Result<Plan, Paramete
         Ok(Prepared { point, subject })
     };
     let prepared = points.into_iter().map(prepare).collect::<Result<_, ParameterError>>()?;
-    Ok(Plan { base, finds_peaks: experiment.finds_peaks, prepared })
+    Ok(Plan { base, finds_peaks: experiment.finds_peaks(), prepared })
 }
 
 /// Rejects assignments of parameters that the experiment sets itself: its points would not match their names.
