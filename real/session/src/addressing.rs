@@ -93,7 +93,10 @@ pub async fn addresses(control: &ControlPlane) -> Result<Addresses, ControlError
 }
 
 /// The addresses that a host needs: of the metadata servers, these alone.
-pub(crate) async fn addresses_with(control: &ControlPlane, servers: &[FileSystemId]) -> Result<Addresses, ControlError> {
+pub(crate) async fn addresses_with(
+    control: &ControlPlane,
+    servers: &[FileSystemId],
+) -> Result<Addresses, ControlError> {
     let mut found = addresses(control).await?;
     found.retain(|node, _| !matches!(node, NodeId::MetadataServer(id) if !servers.contains(id)));
     Ok(found)
