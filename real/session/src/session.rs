@@ -1,7 +1,7 @@
 //! A running host: its generation and lease, its state machine, and its connections to the monitor, devices and lock servers.
 
 use crate::addressing::addresses_with;
-use crate::control_driver::{ControlDriver, Reports, ServiceReport, blocking};
+use crate::control_driver::{ControlDriver, Reports, ServiceReport};
 use crate::corruption_events::CorruptionReporter;
 use crate::error::{Loss, SessionError};
 use crate::host_view::HostView;
