@@ -110,11 +110,8 @@ fn bytes_that_are_cut_or_too_long_are_refused() {
     let mut long = message(Body::Update { requests: Vec::new() }).encode().to_vec();
     let length = long.len() - 4;
     long[length..].copy_from_slice(&u32::MAX.to_le_bytes());
-    assert_eq!(
-        <Message>::decode(long.into()),
-        Err(DecodeError),
-        "nothing is allocated for a length that is out of bounds"
-    );
+    // Nothing is allocated for a length that is out of bounds.
+    assert_eq!(<Message>::decode(long.into()), Err(DecodeError));
 }
 
 #[test]

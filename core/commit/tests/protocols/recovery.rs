@@ -85,10 +85,15 @@ const CASES: &[(&str, &[Protocol], &str)] = &[
     ),
 ];
 
+/// An operation on an object of its own, which the worker accepts.
+fn operation(number: u8) -> ClientOperation {
+    let (coordinator, workers) = (COORDINATOR, vec![WORKER]);
+    ClientOperation { number, coordinator, workers, object: number, refusers: Vec::new() }
+}
+
 fn world(protocol: Protocol, refused: bool) -> World {
     let refusers = if refused { vec![WORKER] } else { Vec::new() };
-    let operation = ClientOperation { number: 1, coordinator: COORDINATOR, workers: vec![WORKER], object: 1, refusers };
-    World::new(protocol, 2, vec![operation])
+    World::new(protocol, 2, vec![ClientOperation { refusers, ..operation(1) }])
 }
 
 /// The names of the messages that were sent since the last look.
@@ -169,10 +174,8 @@ fn servers_recover_as_the_paper_says_in_each_case() {
 
 #[test]
 fn one_phase_both_servers_continue_their_transactions_after_a_blackout() {
-    let one =
-        ClientOperation { number: 1, coordinator: COORDINATOR, workers: vec![WORKER], object: 1, refusers: Vec::new() };
-    let two = ClientOperation { number: 2, coordinator: WORKER, workers: vec![COORDINATOR], object: 2, ..one.clone() };
-    let mut world = World::new(OnePhase, 2, vec![one, two]);
+    let two = ClientOperation { coordinator: WORKER, workers: vec![COORDINATOR], ..operation(2) };
+    let mut world = World::new(OnePhase, 2, vec![operation(1), two]);
     world.ask(&[1]);
     world.ask(&[2]);
     for shard in [COORDINATOR, WORKER] {
@@ -183,10 +186,8 @@ fn one_phase_both_servers_continue_their_transactions_after_a_blackout() {
     world.crash(WORKER);
     assert_eq!(sent(&world), ["UPDATE", "UPDATE"]);
     deliver(&mut world);
-    assert!(
-        world.servers.values().all(|server| !server.waiting.is_empty()),
-        "each serves the other before its own ends"
-    );
+    // Each serves the other before its own ends.
+    assert!(world.servers.values().all(|server| !server.waiting.is_empty()));
     assert!(world.settle());
     world.check_at_rest();
     assert_eq!(world.answers.values().collect::<Vec<_>>(), [&Answer::Done, &Answer::Done]);
@@ -195,13 +196,6 @@ fn one_phase_both_servers_continue_their_transactions_after_a_blackout() {
 #[test]
 fn two_phase_a_worker_that_evaluates_again_replaces_its_verdicts() {
     for protocol in [PresumeNothing, PresumeCommit] {
-        let operation = |number| ClientOperation {
-            number,
-            coordinator: COORDINATOR,
-            workers: vec![WORKER],
-            object: number,
-            refusers: Vec::new(),
-        };
         let mut world = World::new(protocol, 2, vec![operation(1), operation(2)]);
         world.ask(&[1, 2]);
         flush_all(&mut world, COORDINATOR);
@@ -238,10 +232,8 @@ fn presume_commit_a_late_request_after_an_abort_is_not_done() {
         assert!(world.settle());
         let before = world.servers[&WORKER].durable.clone();
         world.deliver(&update);
-        assert!(
-            world.servers[&WORKER].waiting.is_empty(),
-            "{protocol}: otherwise it would prepare, and presume a commit"
-        );
+        // Otherwise it would prepare, and presume a commit.
+        assert!(world.servers[&WORKER].waiting.is_empty(), "{protocol}");
         assert!(world.settle());
         assert_eq!(world.servers[&WORKER].durable, before);
         world.check_at_rest();

@@ -263,11 +263,8 @@ fn a_column_ends_with_its_hosts_lease_though_its_old_content_comes_in_that_step(
         for from in [ONE, TWO] {
             bench.arrive(from, partial(writer, data(ROW, 1)));
         }
-        assert_eq!(
-            (bench.hear(A), bench.device.transactions().count()),
-            (None, claims),
-            "its old content is being read"
-        );
+        // Its old content is being read.
+        assert_eq!((bench.hear(A), bench.device.transactions().count()), (None, claims));
         bench.pass(Settings::default().host_lease);
         let patrol = bench.device.deadline().expect("it looks for silent hosts");
         bench.suspend(patrol.since(bench.now.time));

@@ -121,10 +121,9 @@ fn the_locks_of_a_silent_host_are_given_to_others_and_it_can_do_nothing_with_the
     bench.pass(Duration::from_secs(6));
     let next = locker(&bench, B, 1, 0);
     write(&mut bench, next, 7);
-    assert!(
-        matches!(bench.ask(A, silent.prewrite(BLOCK)), Some(Reply::Refused { refusal: Refusal::TooLate { .. }, .. })),
-        "a late copy is below the floor"
-    );
+    // A late copy is below the floor.
+    let reply = bench.ask(A, silent.prewrite(BLOCK));
+    assert!(matches!(reply, Some(Reply::Refused { refusal: Refusal::TooLate { .. }, .. })), "{reply:?}");
     assert!(matches!(bench.ask(A, silent.write(BLOCK, 1)), Some(Reply::Refused { refusal: Refusal::NoPrewrite, .. })));
 }
 

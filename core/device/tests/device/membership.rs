@@ -236,10 +236,8 @@ fn a_device_that_hears_nothing_from_the_monitor_reports_itself_unusable_until_it
     assert!(says_it_is_of_no_use(&bench));
     let renewals = bench.renewals.len();
     bench.tell_only(&bench.device.membership().expect("a membership is adopted").clone());
-    assert!(
-        bench.renewals.len() == renewals + 1 && !says_it_is_of_no_use(&bench),
-        "the device reports once, and not as unreachable: no lease came for the last report"
-    );
+    // The device reports once, and not as unreachable: no lease came for the last report.
+    assert!(bench.renewals.len() == renewals + 1 && !says_it_is_of_no_use(&bench));
     // The same holds from its start.
     bench.restart();
     assert!(!says_it_is_of_no_use(&bench));

@@ -126,9 +126,8 @@ fn a_refusal_by_a_device_that_only_contributes_promises_nothing() {
     let mut stage = Stage::at_parity();
     stage.write(0, vec![1; 3 * BLOCK_BYTES]);
     let columns = stage.commands();
-    let (transaction, stamp) = subject(&columns[0].1);
-    let refusal = Refusal::TooLate { seen: stamp };
-    stage.answer(DeviceId(3), Reply::Refused { transaction, step: Step::Execute, refusal });
+    let (_, seen) = subject(&columns[3].1);
+    stage.refuse(&columns[3], Step::Execute, Refusal::TooLate { seen });
     let retracted = stage.commands();
     let to: Vec<u16> = retracted.iter().map(|(device, _)| device.0).collect();
     assert_eq!(to, [0, 1, 2, 4], "every participant may have its intent");

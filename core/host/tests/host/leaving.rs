@@ -67,10 +67,7 @@ fn a_host_ends_when_its_commits_are_confirmed_and_their_devices_know_that_they_a
     assert_eq!(told, devices, "the commits are told at once");
     let mut waiting = devices.clone();
     for device in &devices {
-        assert!(
-            forget(&mut stage).is_empty() && !left(&mut stage, op),
-            "not over while {waiting:?} may lack the commit"
-        );
+        assert!(forget(&mut stage).is_empty() && !left(&mut stage, op), "{waiting:?} may lack the commit");
         stage.answer_with(*device, vec![1], HEARTBEAT);
         waiting.remove(device);
     }

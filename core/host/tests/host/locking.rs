@@ -50,10 +50,7 @@ fn under_a_servers_lock_a_write_locks_everything_first_and_unlocks_at_its_commit
     assert!(extents.iter().all(|extent| extent.mode == LockMode::Exclusive));
     stage.grant(SERVER, 3, granted(*lock_id));
     let reads = stage.commands();
-    assert!(
-        reads.iter().all(|(_, command)| matches!(command, Command::Read { .. })),
-        "reads, and no pre-writes: {reads:?}"
-    );
+    assert!(reads.iter().all(|(_, command)| matches!(command, Command::Read { .. })), "no pre-writes: {reads:?}");
     stage.accept_all(&reads, 0);
     let writes = stage.commands();
     assert!(writes.iter().all(|(_, command)| matches!(command, Command::Write { mode: WriteMode::Intent, .. })));
@@ -98,10 +95,8 @@ fn a_revoked_lock_is_returned_after_its_last_user_and_gets_no_new_one() {
     play_write(&mut stage);
     let said = stage.lock_commands();
     assert!(said.contains(&(SERVER, LockCommand::Yield { lock_ids: vec![first] })), "{said:?}");
-    assert!(
-        said.iter().any(|(_, command)| matches!(command, LockCommand::Lock { .. })),
-        "the reader requests a lock: {said:?}"
-    );
+    // The reader requests a lock.
+    assert!(said.iter().any(|(_, command)| matches!(command, LockCommand::Lock { .. })), "{said:?}");
     stage.grant(SERVER, 3, LockReply::Revoke { lock_ids: vec![77] });
     let yielded = LockCommand::Yield { lock_ids: vec![77] };
     assert_eq!(stage.lock_commands(), [(SERVER, yielded)], "an unknown lock is not held");
@@ -209,7 +204,7 @@ fn device_locks_of_a_read_are_given_back_behind_the_users_back() {
     stage.pass(Duration::from_millis(3));
     let (to, request) = stage.sent.pop().expect("the unlock");
     assert_eq!((to, &request.commits[..]), (*device, &[id.sequence][..]));
-    stage.answer_with(*device, vec![id.sequence], Reply::Heartbeat { orphans: vec![], suspects: vec![], busy: false });
+    stage.confirm(*device, vec![id.sequence]);
     assert!(stage.host.is_idle());
 }
 
@@ -219,14 +214,11 @@ fn a_device_lock_that_times_out_gives_up_the_others_and_backs_off() {
     stage.write_block(0, 1);
     let commands = stage.commands();
     assert_eq!(commands.len(), 2);
-    let (id, _) = subject(&commands[0].1);
     stage.accept_all(&commands[..1], 0);
-    let refusal = Refusal::LockTimeout;
-    stage.answer(commands[1].0, Reply::Refused { transaction: id, step: Step::Prewrite, refusal });
+    stage.refuse(&commands[1], Step::Prewrite, Refusal::LockTimeout);
     let undone = stage.commands();
-    assert!(
-        matches!(undone[..], [(DeviceId(_), Command::Decide { outcome: Outcome::Abort, .. })] if undone[0].0 == commands[0].0)
-    );
+    let [(device, Command::Decide { outcome: Outcome::Abort, .. })] = undone[..] else { panic!("{undone:?}") };
+    assert_eq!(device, commands[0].0);
     assert!(stage.commands().is_empty(), "the operation backs off");
     stage.pass(Duration::from_millis(10));
     assert_eq!(stage.commands().iter().filter(|(_, command)| matches!(command, Command::Prewrite { .. })).count(), 2);

@@ -205,10 +205,7 @@ fn a_write_that_was_refused_is_tried_again_only_when_all_know_that_it_is_over() 
     let (_, id) = begin_aborting(&mut stage);
     stage.pass(Duration::from_secs(3));
     let sent = stage.commands();
-    assert!(
-        only(&sent, is_prewrite).is_empty() && !only(&sent, is_abort).is_empty(),
-        "the abort is sent again: {sent:?}"
-    );
+    assert!(only(&sent, is_prewrite).is_empty() && !only(&sent, is_abort).is_empty(), "the abort again: {sent:?}");
     stage.answer(DeviceId(4), Reply::Decided { transaction: id, outcome: Outcome::Abort });
     stage.pass(Duration::from_millis(100));
     assert_eq!(to(&only(&stage.commands(), is_prewrite)), [0, 4]);

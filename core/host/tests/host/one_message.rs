@@ -34,10 +34,6 @@ fn announced(commands: &[(DeviceId, Command)]) -> bool {
     commands.len() == 5 && commands.iter().all(|(_, command)| matches!(command, Command::Prewrite { .. }))
 }
 
-fn refuse(stage: &mut Stage, device: DeviceId, transaction: TransactionId, refusal: Refusal) {
-    stage.answer(device, Reply::Refused { transaction, step: Step::Write, refusal });
-}
-
 fn too_late(stamp: Stamp) -> Refusal {
     Refusal::TooLate { seen: Stamp { clock: Clock(stamp.clock.0 + 1_000), host: OTHER } }
 }
@@ -62,9 +58,9 @@ fn locks_of_devices_are_taken_first() {
 #[test]
 fn a_refused_write_is_announced_when_it_is_tried_again() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
-    let (op, writes, (transaction, stamp)) = send_stripe(&mut stage, 0);
+    let (op, writes, (_, stamp)) = send_stripe(&mut stage, 0);
     stage.accept_all(&writes[1..], 0);
-    refuse(&mut stage, writes[0].0, transaction, too_late(stamp));
+    stage.refuse(&writes[0], Step::Write, too_late(stamp));
     let aborts = stage.commands();
     assert_eq!(aborts.len(), 4, "the refusal is a promise; the others undo their intents");
     assert!(aborts.iter().all(|(_, command)| matches!(command, Command::Decide { outcome: Outcome::Abort, .. })));
@@ -77,8 +73,8 @@ fn a_refused_write_is_announced_when_it_is_tried_again() {
 #[test]
 fn a_stripe_is_announced_for_a_while_after_a_refusal_and_others_are_not() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
-    let (_, writes, (transaction, stamp)) = send_stripe(&mut stage, 0);
-    refuse(&mut stage, writes[0].0, transaction, too_late(stamp));
+    let (_, writes, (_, stamp)) = send_stripe(&mut stage, 0);
+    stage.refuse(&writes[0], Step::Write, too_late(stamp));
     stage.commands();
     write_stripe(&mut stage, 0);
     assert!(announced(&stage.commands()), "another host writes there now");
@@ -91,9 +87,9 @@ fn a_stripe_is_announced_for_a_while_after_a_refusal_and_others_are_not() {
 #[test]
 fn a_write_without_a_promise_is_retracted_and_tried_again_when_all_have_undone_it() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
-    let (op, writes, (transaction, _)) = send_stripe(&mut stage, 0);
+    let (op, writes, _) = send_stripe(&mut stage, 0);
     stage.accept_all(&writes[1..], 0);
-    refuse(&mut stage, writes[0].0, transaction, Refusal::Busy);
+    stage.refuse(&writes[0], Step::Write, Refusal::Busy);
     let retracted = stage.commands();
     assert_eq!(retracted.len(), 5, "the full device, too: it may accept a late copy");
     assert!(retracted.iter().all(|(_, command)| matches!(command, Command::Retract { .. })), "{retracted:?}");
@@ -111,7 +107,7 @@ fn a_write_that_another_host_knows_of_is_resolved_and_not_retracted() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
     let (op, writes, (transaction, _)) = send_stripe(&mut stage, 0);
     stage.accept_all(&writes[1..], 0);
-    refuse(&mut stage, writes[0].0, transaction, Refusal::Busy);
+    stage.refuse(&writes[0], Step::Write, Refusal::Busy);
     let retracted = stage.commands();
     stage.answer(retracted[1].0, Reply::Vote { transaction, vote: Vote::Prepared });
     let asked = stage.commands();
@@ -133,8 +129,8 @@ fn a_clock_that_leapt_and_came_back_costs_a_retry_and_no_error() {
     let op = write_stripe(&mut stage, 0);
     stage.now.clock = right;
     let writes = stage.commands();
-    let (transaction, _) = at_once(&writes);
-    refuse(&mut stage, writes[0].0, transaction, Refusal::TooFarAhead { clock: right });
+    at_once(&writes);
+    stage.refuse(&writes[0], Step::Write, Refusal::TooFarAhead { clock: right });
     assert_eq!(stage.outcome(op), None, "the clock may have been stepping");
     stage.accept_sent(0);
     stage.pass(Duration::ZERO);
@@ -150,10 +146,9 @@ fn stamps_stay_above_what_was_written_when_a_clock_comes_back() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
     // The host has learned of a device whose floor is ahead of the clocks.
     let read = stage.read_block(8);
-    let (device, command) = stage.commands().pop().expect("the read");
-    let (transaction, stamp) = subject(&command);
-    let floor = Stamp { clock: stamp.clock.ahead(Duration::from_secs(1)), host: OTHER };
-    stage.answer(device, Reply::Refused { transaction, step: Step::Read, refusal: Refusal::TooLate { seen: floor } });
+    let sent = stage.commands().pop().expect("the read");
+    let seen = Stamp { clock: subject(&sent.1).1.clock.ahead(Duration::from_secs(1)), host: OTHER };
+    stage.refuse(&sent, Step::Read, Refusal::TooLate { seen });
     stage.pass(Duration::ZERO);
     stage.accept_sent(0);
     assert!(matches!(stage.outcome(read), Some(Ok(HostSuccess::Data(_)))));
@@ -164,7 +159,7 @@ fn stamps_stay_above_what_was_written_when_a_clock_comes_back() {
     stage.now.clock = right.ahead(Duration::from_secs(3_600));
     let (op, writes, (transaction, _)) = send_stripe(&mut stage, 1);
     stage.now.clock = right;
-    refuse(&mut stage, writes[0].0, transaction, Refusal::TooFarAhead { clock: right });
+    stage.refuse(&writes[0], Step::Write, Refusal::TooFarAhead { clock: right });
     assert_eq!(stage.outcome(op), None);
     write_stripe(&mut stage, 2);
     let later = stage.commands().into_iter().find(|(_, command)| subject(command).0 > transaction);

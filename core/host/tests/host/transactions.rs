@@ -79,10 +79,8 @@ fn a_confirmed_commit_is_settled_and_an_unconfirmed_one_is_repeated() {
     assert_eq!(told(&stage, devices[0]), 0);
     assert!(told(&stage, devices[1]) >= 1, "the commit is sent again until it is confirmed");
     let of_last = |(device, _): &&(DeviceId, _)| *device == devices[1];
-    assert!(
-        stage.sent.iter().filter(of_last).all(|(_, request)| request.settled == 1),
-        "not settled while one has not confirmed"
-    );
+    // Not settled while one has not confirmed.
+    assert!(stage.sent.iter().filter(of_last).all(|(_, request)| request.settled == 1));
     stage.confirm(devices[1], vec![1]);
     stage.sent.clear();
     stage.pass(Duration::from_secs(1));

@@ -327,14 +327,10 @@ fn a_write_across_units_has_a_method_for_each_band() {
 #[test]
 fn between_equally_many_reads_the_method_of_fewer_devices_is_taken() {
     let layout = Layout::new(RaidLevel::Raid5 { data: 2 }, 3, 16).unwrap();
-    assert_eq!(
-        WritePlan::new(&layout, &Absence::none(), 0, BLOCK).unwrap().methods(),
-        Methods { large: 1, ..Methods::default() }
-    );
-    assert_eq!(
-        WritePlan::new(&layout, &Absence::none(), 0, 512).unwrap().methods(),
-        Methods { small: 1, ..Methods::default() }
-    );
+    for (length, large, small) in [(BLOCK, 1, 0), (512, 0, 1)] {
+        let plan = WritePlan::new(&layout, &Absence::none(), 0, length).unwrap();
+        assert_eq!(plan.methods(), Methods { large, small, ..Methods::default() });
+    }
 }
 
 #[test]
@@ -437,10 +433,8 @@ fn a_read_that_can_not_be_reconstructed_is_refused() {
     for (offset, length) in [(1, BLOCK), (0, 100), (0, 0)] {
         assert_eq!(ReconstructPlan::new(&raid5(), &Absence::none(), offset, length), Err(ReconstructError::NotBlocks));
     }
-    assert_eq!(
-        ReconstructPlan::new(&raid5(), &Absence::none(), unit - BLOCK, 2 * BLOCK),
-        Err(ReconstructError::SeveralUnits { unit_bytes: unit })
-    );
+    let several = Err(ReconstructError::SeveralUnits { unit_bytes: unit });
+    assert_eq!(ReconstructPlan::new(&raid5(), &Absence::none(), unit - BLOCK, 2 * BLOCK), several);
     let raid0 = Layout::new(RaidLevel::Raid0 { data: 4 }, 4, 16).unwrap();
     assert_eq!(ReconstructPlan::new(&raid0, &Absence::none(), 0, BLOCK), Err(ReconstructError::NoRedundancy));
 }

@@ -77,11 +77,8 @@ fn no_lock_is_granted_before_its_host_is_on_the_disk() {
     bench.run_disk();
     assert_eq!((bench.hear(ONE), bench.hear(ONE), bench.hear(ONE)), (granted(1, false), granted(2, false), None));
     assert_eq!((bench.hear(TWO), bench.hear(TWO)), (granted(2, false), None));
-    assert_eq!(
-        bench.server.counters().list_writes,
-        2,
-        "the second host came while the list with the first was being written"
-    );
+    // The second host came while the list with the first was being written.
+    assert_eq!(bench.server.counters().list_writes, 2);
     bench.lock(TWO, 3, Exclusive, (32, 8), PATIENT);
     assert_eq!(bench.server.counters().list_writes, 2);
 }
@@ -207,10 +204,8 @@ fn a_lock_over_others_of_its_host_is_granted_at_once_or_refused() {
     bench.lock(TWO, 2, Shared, (4, 1), IMPATIENT);
     assert_eq!(bench.hear(TWO), None, "the lock is exclusive");
     bench.unlock(ONE, 3);
-    assert_eq!(
-        (bench.hear(ONE), bench.hear(THREE), bench.hear(TWO)),
-        (unlocked(3), granted(1, true), granted(2, true))
-    );
+    let heard = [ONE, THREE, TWO].map(|host| bench.hear(host));
+    assert_eq!(heard, [unlocked(3), granted(1, true), granted(2, true)]);
     assert_eq!(bench.server.lock_ids().count(), 4);
 }
 

@@ -118,6 +118,15 @@ struct KnownLock {
     revoked: bool,
 }
 
+/// The pairs of extents that have blocks in common.
+fn touching<'a>(
+    ones: &'a [LockExtent],
+    others: &'a [LockExtent],
+) -> impl Iterator<Item = (&'a LockExtent, &'a LockExtent)> {
+    let pairs = ones.iter().flat_map(|one| others.iter().map(move |other| (one, other)));
+    pairs.filter(|(one, other)| one.position == other.position && one.range.overlaps(other.range))
+}
+
 /// A host that does what the documentation of the messages demands.
 struct Host {
     name: Generation,
@@ -248,13 +257,7 @@ impl Swarm {
             .collect();
         for (index, one) in held.iter().enumerate() {
             for other in &held[..index] {
-                let conflict = one.2.extents.iter().any(|a| {
-                    other
-                        .2
-                        .extents
-                        .iter()
-                        .any(|b| a.position == b.position && a.mode.conflicts(b.mode) && a.range.overlaps(b.range))
-                });
+                let conflict = touching(&one.2.extents, &other.2.extents).any(|(a, b)| a.mode.conflicts(b.mode));
                 assert!(!conflict, "conflicting locks are held: {one:?} and {other:?}");
             }
         }
@@ -325,12 +328,7 @@ impl Host {
                 mode: if self.rng.chance(1, 2) { LockMode::Shared } else { LockMode::Exclusive },
             });
             let extents: Vec<_> = extents.collect();
-            let touches = |lock_id: &KnownLock| {
-                lock_id
-                    .extents
-                    .iter()
-                    .any(|a| extents.iter().any(|b| a.position == b.position && a.range.overlaps(b.range)))
-            };
+            let touches = |lock_id: &KnownLock| touching(&lock_id.extents, &extents).next().is_some();
             // The locks of one host do not touch, so that only those of different hosts have to be compared.
             if !self.lock_ids.values().any(|lock_id| lock_id.phase != LockPhase::Ending && touches(lock_id)) {
                 let term = match self.rng.below(3) {
@@ -407,6 +405,12 @@ impl Host {
         said
     }
 
+    /// Forgets a lock in this phase. Nothing is said of it any more.
+    fn forget(&mut self, number: u64, phase: LockPhase) -> Option<LockCommand> {
+        self.lock_ids.retain(|other, known| *other != number || known.phase != phase);
+        None
+    }
+
     fn hear(&mut self, answer: LockAnswer) -> Option<LockCommand> {
         if answer.start < self.newest {
             return None;
@@ -430,12 +434,7 @@ impl Host {
                     None
                 }
             },
-            LockReply::Unlocked { lock_id } => {
-                if self.lock_ids.get(&lock_id).is_some_and(|known| known.phase == LockPhase::Ending) {
-                    self.lock_ids.remove(&lock_id);
-                }
-                None
-            }
+            LockReply::Unlocked { lock_id } => self.forget(lock_id, LockPhase::Ending),
             LockReply::Revoke { lock_ids } => {
                 let mut unknown = Vec::new();
                 for number in lock_ids {
@@ -447,12 +446,7 @@ impl Host {
                 }
                 (!unknown.is_empty()).then_some(LockCommand::Yield { lock_ids: unknown })
             }
-            LockReply::Refused { lock_id, .. } => {
-                if self.lock_ids.get(&lock_id).is_some_and(|known| known.phase == LockPhase::Requested) {
-                    self.lock_ids.remove(&lock_id);
-                }
-                None
-            }
+            LockReply::Refused { lock_id, .. } => self.forget(lock_id, LockPhase::Requested),
             LockReply::Rejected { rejection } => {
                 assert_eq!(rejection, Rejection::Fenced);
                 self.fenced = true;

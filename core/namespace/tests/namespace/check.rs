@@ -44,6 +44,17 @@ fn only(system: &System, kind: Kind, of: u64) -> Key {
     key
 }
 
+/// Puts what is at a key at another one, too.
+fn copy(system: &mut System, from: fn(&System) -> Key, to: impl Fn(Key) -> Key) {
+    let key = from(system);
+    let value = system.map[&key].clone();
+    system.map.insert(to(key), value);
+}
+
+fn remove(system: &mut System, key: Key) {
+    system.map.remove(&key).expect("it is there");
+}
+
 fn planted(plant: impl FnOnce(&mut System)) -> Vec<Finding> {
     let mut system = sample();
     plant(&mut system);
@@ -52,16 +63,11 @@ fn planted(plant: impl FnOnce(&mut System)) -> Vec<Finding> {
 
 #[test]
 fn wrong_entries_are_found() {
-    let entry_of_b = |system: &System| only(system, Kind::Name, A.0);
-    let found = planted(|system| {
-        system.map.remove(&entry_of_b(system));
-    });
+    let entry_of_b: fn(&System) -> Key = |system| only(system, Kind::Name, A.0);
     let links = |inode, links, expected| Finding::WrongLinks { inode, links, expected };
-    assert_eq!(
-        found,
-        [links(A, 3, 2), Finding::WrongSize { inode: A, size: 1, expected: 0 }, links(B, 2, 0)],
-        "a lost entry"
-    );
+    let size = |expected| Finding::WrongSize { inode: A, size: 1, expected };
+    let found = planted(|system| remove(system, entry_of_b(system)));
+    assert_eq!(found, [links(A, 3, 2), size(0), links(B, 2, 0)], "a lost entry");
 
     let found = planted(|system| {
         let key = entry_of_b(system);
@@ -69,34 +75,19 @@ fn wrong_entries_are_found() {
     });
     assert_eq!(found, [links(B, 2, 0), Finding::EntryWithoutInode { directory: A, inode: InodeId(77) }]);
 
-    let found = planted(|system| {
-        let key = entry_of_b(system);
-        let value = system.map[&key].clone();
-        system.map.insert(Key { index: key.index + 1, ..key }, value);
-    });
-    assert_eq!(
-        found,
-        [
-            Finding::DoubleName { directory: A, inode: B },
-            links(A, 3, 4),
-            Finding::WrongSize { inode: A, size: 1, expected: 2 },
-            Finding::SeveralNames { inode: B, names: 2 },
-        ],
-        "the same name twice"
-    );
+    let found = planted(|system| copy(system, entry_of_b, |key| Key { index: key.index + 1, ..key }));
+    let (double, several) =
+        (Finding::DoubleName { directory: A, inode: B }, Finding::SeveralNames { inode: B, names: 2 });
+    assert_eq!(found, [double, links(A, 3, 4), size(2), several], "the same name twice");
 
     let found = planted(|system| {
         let key = entry_of_b(system);
-        let value = system.map.remove(&key).expect("it is there");
-        system.map.insert(Key { index: key.index ^ 1 << 40, ..key }, value);
+        copy(system, entry_of_b, |key| Key { index: key.index ^ 1 << 40, ..key });
+        remove(system, key);
     });
     assert_eq!(found, [Finding::MisplacedEntry { directory: A, inode: B }]);
 
-    let found = planted(|system| {
-        let key = entry_of_b(system);
-        let value = system.map[&key].clone();
-        system.map.insert(Key { of: FILE.0, ..key }, value);
-    });
+    let found = planted(|system| copy(system, entry_of_b, |key| Key { of: FILE.0, ..key }));
     assert!(found.contains(&Finding::EntryWithoutDirectory { directory: FILE }), "{found:?}");
     assert!(found.contains(&Finding::WrongParent { inode: B, directory: FILE }), "{found:?}");
 }
@@ -130,9 +121,7 @@ fn wrong_inodes_are_found() {
     assert_eq!(found, [Finding::WrongBlocks { inode: FILE, blocks: 9, expected: 4 }]);
     let found = planted(|system| overwrite(system, inode_key(FILE), 16, &1u64.to_be_bytes()));
     assert_eq!(found, [Finding::NotListed { inode: FILE }], "extents behind the size");
-    let found = planted(|system| {
-        system.map.remove(&Key { kind: Kind::Reclaim, of: 0, index: ORPHAN.0 });
-    });
+    let found = planted(|system| remove(system, Key { kind: Kind::Reclaim, of: 0, index: ORPHAN.0 }));
     assert_eq!(found, [Finding::NotListed { inode: ORPHAN }]);
     let found = planted(|system| {
         system.map.insert(Key { kind: Kind::Reclaim, of: 0, index: 99 }, vec![1].into());
@@ -145,11 +134,9 @@ fn wrong_inodes_are_found() {
 
 #[test]
 fn wrong_blocks_are_found() {
-    let file_extent = |system: &System| only(system, Kind::Extent, FILE.0);
-    let found = planted(|system| {
-        system.map.remove(&file_extent(system));
-    });
+    let file_extent: fn(&System) -> Key = |system| only(system, Kind::Extent, FILE.0);
     let lost = Finding::Leaked { blocks: BlockRange::new(0, 4) };
+    let found = planted(|system| remove(system, file_extent(system)));
     assert_eq!(found, [Finding::WrongBlocks { inode: FILE, blocks: 4, expected: 0 }, lost]);
 
     // The first blocks of the allotment, which begins at block 4.
@@ -163,20 +150,11 @@ fn wrong_blocks_are_found() {
         let key = file_extent(system);
         overwrite(system, key, 1, &198u64.to_be_bytes());
     });
-    assert_eq!(
-        found,
-        [
-            Finding::OutsideVolume { blocks: BlockRange::new(200, 2) },
-            Finding::Leaked { blocks: BlockRange::new(0, 4) },
-            Finding::UsedTwice { block: 198 },
-        ]
-    );
+    let lost = Finding::Leaked { blocks: BlockRange::new(0, 4) };
+    let outside = Finding::OutsideVolume { blocks: BlockRange::new(200, 2) };
+    assert_eq!(found, [outside, lost, Finding::UsedTwice { block: 198 }]);
 
-    let found = planted(|system| {
-        let key = file_extent(system);
-        let value = system.map[&key].clone();
-        system.map.insert(Key { index: key.index + 1, ..key }, value);
-    });
+    let found = planted(|system| copy(system, file_extent, |key| Key { index: key.index + 1, ..key }));
     assert!(found.contains(&Finding::OverlappingExtents { inode: FILE, at: 2 }), "{found:?}");
     assert!(found.contains(&Finding::UsedTwice { block: 0 }), "{found:?}");
 }

@@ -84,11 +84,8 @@ fn a_transfer_is_repeated_until_it_is_received_and_takes_effect_once() {
     let second = given(&mut giver, SECOND, 1, 400);
     assert_eq!((second.number, free(&mut giver)), (2, 0), "all that there is");
     assert_eq!(given(&mut giver, SECOND, 2, 1).runs, [], "there is no more");
-    assert_eq!(
-        received(&mut receiver, FIRST, &Transfer { number: 3, ..second.clone() }),
-        Ok(false),
-        "not the next one"
-    );
+    let third = Transfer { number: 3, ..second.clone() };
+    assert_eq!(received(&mut receiver, FIRST, &third), Ok(false), "not the next one");
     assert_eq!(received(&mut receiver, FIRST, &second), Ok(true));
     assert_eq!(free(&mut receiver), BLOCKS);
     assert_eq!(findings([&giver, &receiver]), []);
@@ -193,11 +190,8 @@ fn each_added_block_is_in_one_shard_whichever_steps_the_shards_see() {
                 }
             }
             let wrong = (0..third).find(|block| owners.get(block) != Some(&1));
-            assert_eq!(
-                (wrong, owners.len() as u64),
-                (None, third),
-                "{count} shards, {first} to {third} blocks, {hasty}"
-            );
+            let found = (wrong, owners.len() as u64);
+            assert_eq!(found, (None, third), "{count} shards, {first} to {third} blocks, {hasty}");
         }
     }
     let shards = Shards { own: FIRST, count: 2, placement: Placement::Parent };

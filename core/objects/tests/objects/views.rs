@@ -144,11 +144,8 @@ fn damaged_pages_do_not_keep_the_rest_from_being_swept() {
     assert_eq!(collect_from(&mut objects, 0, first_piece), (2, Some(2)));
     assert_eq!(collect_from(&mut objects, 2, first_piece), (3, Some(3)));
     assert_eq!(collect_from(&mut objects, 3, first_piece), (0, None));
-    assert_eq!(
-        objects.map.len(),
-        3,
-        "the last number, the damaged piece, and the record that its incarnation has ended"
-    );
+    // The last number, the damaged piece, and the record that its incarnation has ended.
+    assert_eq!(objects.map.len(), 3);
     assert_eq!(collect_from(&mut objects, 0, |key| key.kind == Kind::Ended), (0, None));
     // After a restart the key may be readable.
     assert_eq!(collect_from(&mut objects, 0, |_| false), (2, Some(2)));

@@ -120,11 +120,7 @@ fn check(model: &Model, absence: &Absence, offset: u64, length: u64, new: &New) 
         let map = RaidMap::new(&plan, new, site, device_at).expect("whole blocks of a layout with parity");
         for share in plan.shares() {
             let column = map.columns.get(&share.position);
-            assert_eq!(
-                column.map(Column::writes).unwrap_or_default(),
-                share.prewrites,
-                "{site:?}: the plan's pre-writes"
-            );
+            assert_eq!(column.map(Column::writes).unwrap_or_default(), share.prewrites, "{site:?}: pre-writes");
             assert_eq!(column.map(Column::reads).unwrap_or_default(), share.reads, "{site:?}: the plan's reads");
         }
         let mut found = model.devices.clone();

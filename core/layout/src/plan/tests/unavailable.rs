@@ -126,21 +126,13 @@ fn try_write(before: &Model, position: usize, absence: &Absence, offset: u64, le
     if absence.is_lost(position) {
         assert_eq!(devices[position], before.devices[position]);
         restore(&mut devices, &layout, &stale(&[position]), position, blocks);
-        assert!(
-            devices[position] == model.devices[position],
-            "the missed blocks are restored, and the rest is unchanged"
-        );
+        assert!(devices[position] == model.devices[position], "missed blocks are restored, others unchanged");
     }
 }
 
 #[test]
-fn every_write_to_mirrors_with_a_device_missing() {
-    try_all(&["raid1:2", "raid1:3"], 1);
-}
-
-#[test]
-fn every_write_to_narrow_stripes_with_a_device_missing() {
-    try_all(&["raid5:2+1"], 1);
+fn every_write_to_mirrors_and_narrow_stripes_with_a_device_missing() {
+    try_all(&["raid1:2", "raid1:3", "raid5:2+1"], 1);
 }
 
 #[test]
@@ -153,32 +145,34 @@ fn many_writes_to_wide_stripes_with_a_device_missing() {
     try_all(&["raid5:4+1"], 3);
 }
 
-#[test]
-fn every_read_with_a_device_missing() {
+/// Each device of each small redundant layout in turn.
+fn with_each_device(mut test: impl FnMut(&Model, usize)) {
     for layout in small_layouts(&["raid1:2", "raid1:3", "raid5:2+1", "raid5:3+1", "raid5:4+1"]) {
         let model = Model::new(layout);
-        for position in 0..layout.devices() {
-            let mut devices = model.devices.clone();
-            devices[position].clear();
-            for (offset, length) in spans(volume_blocks(&layout)) {
-                let bytes = read(&devices, &layout, &stale(&[position]), offset, length);
-                assert!(bytes == model.bytes[offset as usize..][..length as usize]);
-            }
-        }
+        (0..layout.devices()).for_each(|position| test(&model, position));
     }
 }
 
 #[test]
-fn a_device_that_missed_everything_is_restored_from_the_others() {
-    for layout in small_layouts(&["raid1:2", "raid1:3", "raid5:2+1", "raid5:3+1", "raid5:4+1"]) {
-        let model = Model::new(layout);
-        for position in 0..layout.devices() {
-            let mut devices = model.devices.clone();
-            devices[position].values_mut().for_each(|block| *block = noise(3, BLOCK));
-            restore(&mut devices, &layout, &stale(&[position]), position, BlockRange::new(0, volume_blocks(&layout)));
-            assert!(devices == model.devices);
+fn every_read_with_a_device_missing() {
+    with_each_device(|model, position| {
+        let mut devices = model.devices.clone();
+        devices[position].clear();
+        for (offset, length) in spans(volume_blocks(&model.layout)) {
+            let bytes = read(&devices, &model.layout, &stale(&[position]), offset, length);
+            assert!(bytes == model.bytes[offset as usize..][..length as usize]);
         }
-    }
+    });
+}
+
+#[test]
+fn a_device_that_missed_everything_is_restored_from_the_others() {
+    with_each_device(|model, position| {
+        let (mut devices, blocks) = (model.devices.clone(), BlockRange::new(0, volume_blocks(&model.layout)));
+        devices[position].values_mut().for_each(|block| *block = noise(3, BLOCK));
+        restore(&mut devices, &model.layout, &stale(&[position]), position, blocks);
+        assert!(devices == model.devices);
+    });
 }
 
 #[test]
@@ -194,10 +188,8 @@ fn striping_goes_on_where_no_lost_device_is_touched() {
                 let hit_partly = blocks.blocks().any(|block| on_it(block) && partly(block));
                 let unavailable = Unavailable { positions: vec![position] };
                 for absence in [lost(&[position]), stale(&[position])] {
-                    let (reading, writing) = (
-                        ReadPlan::new(&layout, &absence, offset, length).map(drop),
-                        WritePlan::new(&layout, &absence, offset, length).map(drop),
-                    );
+                    let reading = ReadPlan::new(&layout, &absence, offset, length).map(drop);
+                    let writing = WritePlan::new(&layout, &absence, offset, length).map(drop);
                     assert_eq!(reading, if hit { Err(unavailable.clone()) } else { Ok(()) });
                     let in_the_way = if absence.is_lost(position) { hit } else { hit_partly };
                     assert_eq!(writing, if in_the_way { Err(unavailable.clone()) } else { Ok(()) });
@@ -400,13 +392,12 @@ fn checks_and_reconstructions_need_the_whole_rest() {
     }
     let groups = Layout::new(RaidLevel::Raid5 { data: 4 }, 10, 16).unwrap();
     assert!(CheckPlan::new(&groups, &lost(&[2]), 1).is_ok(), "stripe 1 is at positions 5 to 9");
-    assert!(
-        RestorePlan::new(&raid5(), &lost(&[2]), 2, BlockRange::new(0, 64)).is_err(),
-        "a lost device can't be written"
-    );
-    assert!(RestorePlan::new(&raid5(), &stale(&[2, 3]), 2, BlockRange::new(0, 64)).is_err());
-    assert_eq!(RestorePlan::new(&raid5(), &stale(&[2]), 2, BlockRange::new(0, 16)), Ok(None));
-    assert_eq!(RestorePlan::new(&raid5(), &stale(&[2]), 2, BlockRange::new(40, 0)), Ok(None));
+    let restoring =
+        |absence: &Absence, start, count| RestorePlan::new(&raid5(), absence, 2, BlockRange::new(start, count));
+    assert!(restoring(&lost(&[2]), 0, 64).is_err(), "a lost device can't be written");
+    assert!(restoring(&stale(&[2, 3]), 0, 64).is_err());
+    assert_eq!(restoring(&stale(&[2]), 0, 16), Ok(None));
+    assert_eq!(restoring(&stale(&[2]), 40, 0), Ok(None));
 }
 
 #[test]
