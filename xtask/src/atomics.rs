@@ -1,5 +1,6 @@
 //! `cargo xtask atomics`: compares durable compare-and-swaps of one device with those of an etcd server.
 
+use crate::compare::RoundArguments;
 use crate::compare::folder::Folder;
 use crate::compare::interrupt::{GLANCE, Interrupt};
 use crate::compare::process::Process;
@@ -26,7 +27,7 @@ const PACKAGES: [Package; 2] = [("etcd-server", "/usr/bin/etcd"), ("protobuf-com
 /// answered. Then, with Braid alone and 8 clients: lock, write 256 bytes and unlock, in two round trips; and insertions into a
 /// directory of 1,000 names and of a million.
 ///
-/// Prints the medians, the median of the ratios of each round, and the 95 % confidence interval of that median.
+/// Prints the medians of ten runs of 5 s, the median of the ratios of each round, and the 95 % confidence interval of that median.
 ///
 /// Examples:
 ///   cargo xtask atomics                   ten rounds in ./braid-atomics; about eight minutes
@@ -37,24 +38,11 @@ struct Arguments {
     /// A folder on the disk to be measured; created if it does not exist
     #[arg(long, default_value = "./braid-atomics")]
     dir: PathBuf,
-    /// Runs of each subject; from 6 on there are 95 % confidence intervals [default: 10; with --quick 2]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
-    rounds: Option<u32>,
-    /// Duration of each run in seconds [default: 5; with --quick 1]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
-    seconds: Option<u32>,
+    #[command(flatten)]
+    rounds: RoundArguments,
     /// Clients, each with one request in flight
     #[arg(long, default_value_t = 32)]
     clients: u32,
-    /// A few short rounds, to check that it works
-    #[arg(long)]
-    quick: bool,
-    /// Also write every run to this file
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Use this program instead of a release build of this tree
-    #[arg(long, value_name = "PATH")]
-    braid: Option<PathBuf>,
 }
 
 /// How long a server may take to listen, and a run to end after its time.
@@ -89,7 +77,7 @@ struct Figures {
 pub fn run(arguments: impl Iterator<Item = String>) -> Result<()> {
     let arguments = Arguments::parse_from(std::iter::once("cargo xtask atomics".to_string()).chain(arguments));
     packages::install(&PACKAGES, "the comparison needs")?;
-    let braid = crate::release_build(arguments.braid.as_deref())?;
+    let braid = arguments.rounds.program()?;
     let peer = build_peer()?;
     let interrupt = Interrupt::catch()?;
     let folder = Folder::make_with(&arguments.dir, ROOM)?;
@@ -97,7 +85,7 @@ pub fn run(arguments: impl Iterator<Item = String>) -> Result<()> {
     let outcome = measure(&arguments, &folder, (&braid, &peer), &interrupt, &mut rounds);
     // Results of the completed rounds are printed in any case.
     if !rounds.is_empty() {
-        crate::tell_results(&text_of(&rounds), &json_of(&rounds), arguments.json.as_deref())?;
+        crate::tell_results(&text_of(&rounds), &json_of(&rounds), arguments.rounds.json.as_deref())?;
     }
     let removed = folder.remove();
     outcome.and(removed)
@@ -110,9 +98,9 @@ fn measure(
     interrupt: &Interrupt,
     rounds: &mut Vec<Round>,
 ) -> Result<()> {
-    let seconds = arguments.seconds.unwrap_or(if arguments.quick { 1 } else { 5 }).to_string();
+    let seconds = arguments.rounds.seconds(5).to_string();
     let clients = arguments.clients.to_string();
-    let count = arguments.rounds.unwrap_or(if arguments.quick { 2 } else { 10 });
+    let count = arguments.rounds.rounds(10, 2);
     let progress = Progress::new()?;
     let (_server, endpoint) = start_etcd(folder.path(), interrupt)?;
     let told = |command: &mut Command| -> Result<Value> {

@@ -39,8 +39,8 @@ const PACKAGES: [Package; 2] = [("fio", "/usr/bin/fio"), ("qemu-utils", "/usr/bi
 /// first. Braid and qemu-nbd are both used over loopback TCP, with fio's nbd engine; the queue depth is 32. In each round every
 /// subject runs once per load, with the same seed, in an order that changes from round to round.
 ///
-/// Prints the medians, the median of the ratios of each round, and the 95 % confidence interval of that median. Results are
-/// best on an idle machine. All files are removed at the end, also after Ctrl-C.
+/// Prints the medians of ten runs of 5 s, the median of the ratios of each round, and the 95 % confidence interval of that median.
+/// Results are best on an idle machine. All files are removed at the end, also after Ctrl-C.
 ///
 /// Examples:
 ///   cargo xtask compare                               ten rounds of everything in ./braid-compare; about half an hour
@@ -53,27 +53,54 @@ struct Arguments {
     /// A folder on the disk to be measured; created if it does not exist
     #[arg(long, default_value = "./braid-compare")]
     dir: PathBuf,
-    /// Runs of each subject; from 6 on there are 95 % confidence intervals [default: 10; with --quick 2]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
-    rounds: Option<u32>,
-    /// Duration of each run in seconds [default: 5; with --quick 1]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
-    seconds: Option<u32>,
+    #[command(flatten)]
+    rounds: RoundArguments,
     /// Measure only this part; may be given more than once
     #[arg(long, value_name = "NAME")]
     only: Vec<Part>,
     /// Size of the raw file and of the volume [default: 10GiB; with --quick 1GiB]
     #[arg(long, value_parser = size)]
     size: Option<u64>,
+}
+
+/// Arguments that measurements in rounds share.
+#[derive(clap::Args)]
+pub struct RoundArguments {
+    /// Runs of each subject; from 6 on there are 95 % confidence intervals [default: see above; with --quick one or two]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: Option<u32>,
+    /// Duration of each run in seconds [default: see above; with --quick 1]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    seconds: Option<u32>,
     /// A few short rounds on little data, to check that it works
     #[arg(long)]
-    quick: bool,
-    /// Also write every run, with latencies and command lines, to this file
+    pub quick: bool,
+    /// Also write every result to this file
     #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    pub json: Option<PathBuf>,
     /// Use this program instead of a release build of this tree
     #[arg(long, value_name = "PATH")]
-    braid: Option<PathBuf>,
+    pub braid: Option<PathBuf>,
+}
+
+impl RoundArguments {
+    /// The number of rounds, unless it is given.
+    pub fn rounds(&self, usual: u32, quick: u32) -> u32 {
+        self.rounds.unwrap_or(if self.quick { quick } else { usual })
+    }
+
+    /// The seconds of a run, unless they are given.
+    pub fn seconds(&self, usual: u32) -> u32 {
+        self.seconds.unwrap_or(if self.quick { 1 } else { usual })
+    }
+
+    /// The program to measure. An unwritable file for the results is reported now rather than after half an hour.
+    pub fn program(&self) -> Result<PathBuf> {
+        if let Some(file) = &self.json {
+            std::fs::write(file, "").with_context(|| format!("can't write {}", file.display()))?;
+        }
+        crate::release_build(self.braid.as_deref())
+    }
 }
 
 /// The parameters of the measurement.
@@ -100,20 +127,14 @@ pub fn run(arguments: impl Iterator<Item = String>) -> Result<()> {
     let arguments = Arguments::parse_from(std::iter::once("cargo xtask compare".to_string()).chain(arguments));
     let settings = Settings::of(&arguments);
     packages::install(&PACKAGES, "the comparison needs")?;
-    let program = crate::release_build(arguments.braid.as_deref())?;
-
-    if let Some(file) = &arguments.json {
-        // An unwritable file is reported now rather than after half an hour.
-        std::fs::write(file, "").with_context(|| format!("can't write {}", file.display()))?;
-    }
-
+    let program = arguments.rounds.program()?;
     let interrupt = Interrupt::catch()?;
     let folder = Folder::make(&arguments.dir, &settings)?;
     let mut report = Report::new(&settings, &program, folder.path());
     let outcome = measure(&settings, &folder, &program, &interrupt, &mut report);
     // Results of the completed rounds are printed in any case.
     if !report.is_empty() {
-        crate::tell_results(&report.text(), &report.json(), arguments.json.as_deref())?;
+        crate::tell_results(&report.text(), &report.json(), arguments.rounds.json.as_deref())?;
     }
     let removed = folder.remove();
     outcome.and(removed)
@@ -166,12 +187,12 @@ fn measure(
 
 impl Settings {
     fn of(arguments: &Arguments) -> Settings {
-        let quick = arguments.quick;
+        let quick = arguments.rounds.quick;
         let mut parts: Vec<Part> = Part::ALL.to_vec();
         parts.retain(|part| arguments.only.is_empty() || arguments.only.contains(part));
         Settings {
-            rounds: arguments.rounds.unwrap_or(if quick { 2 } else { 10 }),
-            seconds: arguments.seconds.unwrap_or(if quick { 1 } else { 5 }),
+            rounds: arguments.rounds.rounds(10, 2),
+            seconds: arguments.rounds.seconds(5),
             size: arguments.size.unwrap_or(if quick { 1 << 30 } else { 10 << 30 }),
             parts,
             rest: Duration::from_secs(if quick { 5 } else { 30 }),

@@ -8,7 +8,7 @@ use crate::compare::fio::{Fio, Target};
 use crate::compare::folder::Folder;
 use crate::compare::interrupt::Interrupt;
 use crate::compare::progress::Progress;
-use crate::compare::{Settings, size};
+use crate::compare::{RoundArguments, Settings, size};
 use crate::packages::{self, Package};
 use anyhow::Result;
 use braid_base::text_table::table;
@@ -36,7 +36,8 @@ const PACKAGES: [Package; 1] = [("fio", "/usr/bin/fio")];
 ///            under a thousand 4 KiB random writes a second, a device is suspended for ten seconds: the time from its resumption
 ///            until it is in again, and the amount it was sent, relative to the amount written to it meanwhile
 ///
-/// Prints the medians of the figures, the median of the ratios of each round, and the 95 % confidence interval of that median.
+/// Prints the medians of six rounds, in which clients run for 4 s, the median of the ratios of each round, and the 95 % confidence
+/// interval of that median.
 ///
 /// Examples:
 ///   cargo xtask healing                                 six rounds in ./braid-healing
@@ -48,27 +49,14 @@ struct Arguments {
     /// A folder on the disk to be measured; created if it does not exist
     #[arg(long, default_value = "./braid-healing")]
     dir: PathBuf,
-    /// Runs of each part; from 6 on there are 95 % confidence intervals [default: 6; with --quick 1]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
-    rounds: Option<u32>,
-    /// Duration of each run of the clients in seconds [default: 4; with --quick 1]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
-    seconds: Option<u32>,
+    #[command(flatten)]
+    rounds: RoundArguments,
     /// Measure only this part; may be given more than once
     #[arg(long, value_name = "NAME")]
     only: Vec<Part>,
     /// Bytes of the volume [default: 4GiB; with --quick 1GiB]
     #[arg(long, value_parser = size)]
     size: Option<u64>,
-    /// One short round on little data, to check that it works
-    #[arg(long)]
-    quick: bool,
-    /// Also write every figure to this file
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Use this program instead of a release build of this tree
-    #[arg(long, value_name = "PATH")]
-    braid: Option<PathBuf>,
 }
 
 /// The parts of the measurement.
@@ -127,16 +115,16 @@ const ROWS: [Row; 11] = [
 /// Measures, and prints the results.
 pub fn run(arguments: impl Iterator<Item = String>) -> Result<()> {
     let arguments = Arguments::parse_from(std::iter::once("cargo xtask healing".to_string()).chain(arguments));
-    let quick = arguments.quick;
+    let quick = arguments.rounds.quick;
     let settings = Settings {
-        rounds: arguments.rounds.unwrap_or(if quick { 1 } else { 6 }),
-        seconds: arguments.seconds.unwrap_or(if quick { 1 } else { 4 }),
+        rounds: arguments.rounds.rounds(6, 1),
+        seconds: arguments.rounds.seconds(4),
         size: arguments.size.unwrap_or(if quick { 1 << 30 } else { 4 << 30 }),
         parts: Vec::new(),
         rest: Duration::ZERO,
     };
     packages::install(&PACKAGES, "the measurement needs")?;
-    let program = crate::release_build(arguments.braid.as_deref())?;
+    let program = arguments.rounds.program()?;
     let wanted = |part| arguments.only.is_empty() || arguments.only.contains(&part);
     let interrupt = Interrupt::catch()?;
     let folder = Folder::make(&arguments.dir, &settings)?;
@@ -167,7 +155,7 @@ pub fn run(arguments: impl Iterator<Item = String>) -> Result<()> {
     })();
     // Results of the completed rounds are printed in any case.
     if !figures.is_empty() {
-        crate::tell_results(&text_of(&figures), &json_of(&figures), arguments.json.as_deref())?;
+        crate::tell_results(&text_of(&figures), &json_of(&figures), arguments.rounds.json.as_deref())?;
     }
     let removed = folder.remove();
     outcome.and(removed)
