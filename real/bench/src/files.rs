@@ -7,7 +7,6 @@ use braid_admin::failure::Failure;
 use braid_benchkit::statistics::median;
 use braid_client::{Array, ArrayOptions, File, Files, FilesError, OpenOptions, Volume};
 use braid_layout::{RaidLevel, SitePolicy};
-use braid_ordering::{Atomicity, Ordering};
 use braid_session::cpu_micros;
 use braid_terminal::Common;
 use braid_terminal::arguments::size;
@@ -120,23 +119,9 @@ async fn measure_all(
         *names = Some(measure_names(&files, arguments).await?);
     }
     if whole > 0 {
-        let volume = VolumeSettings {
-            layout,
-            unit,
-            ordering: Ordering::Timestamp,
-            atomicity: Atomicity::Implied,
-            parity_site: SitePolicy::OF_NEW_VOLUMES,
-            bytes: whole,
-        };
-        let load = LoadSettings {
-            through: Through::Direct,
-            reads: 0,
-            block: BLOCK,
-            block_max: BLOCK,
-            pattern: Pattern::Sequential,
-            depth: arguments.depth,
-            clients: 1,
-        };
+        let (parity_site, pattern) = (SitePolicy::OF_NEW_VOLUMES, Pattern::Sequential);
+        let volume = VolumeSettings { parity_site, ..VolumeSettings::new(layout, unit, whole) };
+        let load = LoadSettings { pattern, depth: arguments.depth, ..LoadSettings::new(Through::Direct, BLOCK) };
         let (site, _) = test_bed.make_volume(&Settings { array, volume, load }).await?;
         let connection = Array::connect(options).await?;
         let volume = connection.volume(test_bed.name(site)).await?;

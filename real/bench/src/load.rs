@@ -236,8 +236,7 @@ mod tests {
     const VOLUME: u64 = 1 << 20;
 
     fn course(pattern: Pattern, reads: u8, block: u64, block_max: u64) -> Course {
-        let settings =
-            LoadSettings { through: Through::Direct, reads, block, block_max, pattern, depth: 1, clients: 1 };
+        let settings = LoadSettings { reads, block_max, pattern, ..LoadSettings::new(Through::Direct, block) };
         Course::Mix { settings, bytes: VOLUME, rng: Rng::new(7), cursor: 0 }
     }
 

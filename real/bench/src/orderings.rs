@@ -3,14 +3,13 @@
 use super::arguments::{ArrayArguments, BenchArray, LengthArguments, RunArguments, Span, seconds};
 use super::figures::METRICS;
 use super::report::{Run, Series, number, right};
-use super::settings::{LoadSettings, Pattern, Settings, Through, VolumeSettings};
+use super::settings::{LoadSettings, Settings, Through, VolumeSettings};
 use super::test_bed::TestBed;
 use super::{announce_runs, conclude, measure, prepare};
 use braid_admin::failure::Failure;
 use braid_base::Rng;
 use braid_benchkit::statistics::VALUES_MIN;
-use braid_layout::SitePolicy;
-use braid_ordering::{Atomicity, Ordering};
+use braid_ordering::Ordering;
 use braid_terminal::Common;
 use braid_terminal::arguments::{ordering, size};
 use braid_terminal::output::{self, table};
@@ -93,24 +92,16 @@ struct Comparison {
 /// Measures, reports, and removes what was created.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let BenchArray { choice, array, layout, unit } = arguments.array.place(common).await?;
+    let through = if arguments.array.in_process { Through::Direct } else { Through::Hosts };
     let side = |ordering: Ordering| Settings {
         array: array.clone(),
-        volume: VolumeSettings {
-            layout,
-            unit,
-            ordering,
-            atomicity: Atomicity::Implied,
-            parity_site: SitePolicy::Originator,
-            bytes: arguments.size,
-        },
+        volume: VolumeSettings { ordering, ..VolumeSettings::new(layout, unit, arguments.size) },
         load: LoadSettings {
-            through: if arguments.array.in_process { Through::Direct } else { Through::Hosts },
             reads: arguments.reads,
-            block: arguments.lengths.block,
             block_max: arguments.lengths.longest(),
-            pattern: Pattern::Random,
             depth: arguments.depth,
             clients: arguments.hosts,
+            ..LoadSettings::new(through, arguments.lengths.block)
         },
     };
     let sides: Vec<Settings> = chosen(&arguments.orderings).into_iter().map(side).collect();

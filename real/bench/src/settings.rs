@@ -42,6 +42,14 @@ pub struct VolumeSettings {
     pub bytes: u64,
 }
 
+impl VolumeSettings {
+    /// A volume with ordering by timestamps, whose hosts compute the parity.
+    pub fn new(layout: RaidLevel, unit: u64, bytes: u64) -> VolumeSettings {
+        let (ordering, atomicity, parity_site) = (Ordering::Timestamp, Atomicity::Implied, SitePolicy::Originator);
+        VolumeSettings { layout, unit, ordering, atomicity, parity_site, bytes }
+    }
+}
+
 /// Settings that can change from run to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadSettings {
@@ -59,6 +67,13 @@ pub struct LoadSettings {
     pub depth: u16,
     /// The number of clients, each with its own host or connection.
     pub clients: u16,
+}
+
+impl LoadSettings {
+    /// Random writes of one client, one after the other, all of this length.
+    pub fn new(through: Through, block: u64) -> LoadSettings {
+        LoadSettings { through, reads: 0, block, block_max: block, pattern: Pattern::Random, depth: 1, clients: 1 }
+    }
 }
 
 /// How requests reach the array.
@@ -258,23 +273,8 @@ impl FromStr for Change {
         // Whether a value is valid does not depend on the settings that are changed.
         change.apply(&mut Settings {
             array: ArraySettings::default(),
-            volume: VolumeSettings {
-                layout: RaidLevel::Raid0 { data: 1 },
-                unit: 0,
-                ordering: Ordering::Timestamp,
-                atomicity: Atomicity::Implied,
-                parity_site: SitePolicy::default(),
-                bytes: 0,
-            },
-            load: LoadSettings {
-                through: Through::Direct,
-                reads: 0,
-                block: BLOCK_BYTES as u64,
-                block_max: BLOCK_BYTES as u64,
-                pattern: Pattern::Random,
-                depth: 1,
-                clients: 1,
-            },
+            volume: VolumeSettings::new(RaidLevel::Raid0 { data: 1 }, 0, 0),
+            load: LoadSettings::new(Through::Direct, BLOCK_BYTES as u64),
         })?;
         Ok(change)
     }
@@ -310,23 +310,8 @@ mod tests {
     fn settings() -> Settings {
         Settings {
             array: ArraySettings { binary: None, devices: 5, in_process: false },
-            volume: VolumeSettings {
-                layout: RaidLevel::Raid5 { data: 4 },
-                unit: 64 << 10,
-                ordering: Ordering::Timestamp,
-                atomicity: Atomicity::Implied,
-                parity_site: SitePolicy::default(),
-                bytes: 1 << 30,
-            },
-            load: LoadSettings {
-                through: Through::Nbd,
-                reads: 100,
-                block: 4096,
-                block_max: 4096,
-                pattern: Pattern::Random,
-                depth: 32,
-                clients: 1,
-            },
+            volume: VolumeSettings::new(RaidLevel::Raid5 { data: 4 }, 64 << 10, 1 << 30),
+            load: LoadSettings { reads: 100, depth: 32, ..LoadSettings::new(Through::Nbd, 4096) },
         }
     }
 

@@ -14,7 +14,7 @@ mod workers;
 
 use crate::arguments::{BenchArray, ScratchArguments, seed_of_now};
 use crate::load::Target;
-use crate::settings::{ArraySettings, LoadSettings, Pattern, Settings, Through, VolumeSettings};
+use crate::settings::{ArraySettings, LoadSettings, Settings, Through, VolumeSettings};
 use crate::test_bed::TestBed;
 use braid_admin::failure::Failure;
 use braid_base::{BLOCK_BYTES, Rng};
@@ -23,8 +23,8 @@ use braid_benchkit::plot::{Axis, PlotKind, plots_of};
 use braid_benchkit::rows::Row;
 use braid_benchkit::statistics::Estimate;
 use braid_benchkit::tables::{tables, text};
-use braid_layout::{RaidLevel, SitePolicy};
-use braid_ordering::{Atomicity, Ordering};
+use braid_layout::RaidLevel;
+use braid_ordering::Ordering;
 use braid_terminal::Common;
 use braid_terminal::output;
 use drive::{Objects, forget_who_waits};
@@ -91,10 +91,6 @@ pub struct Arguments {
 
 const THROUGHPUT: Axis = Axis { name: "throughput_ops", title: "throughput (operations/s)" };
 
-const fn plot(suffix: &'static str, y: Axis) -> PlotKind {
-    PlotKind { suffix, x: None, y, logarithmic: false, logarithmic_x: false, y_most: None }
-}
-
 /// How results are presented.
 struct Figure {
     /// The name in files.
@@ -114,7 +110,7 @@ const BY_OBJECTS: Figure = Figure {
     name: "locks",
     title: "Locks in devices and at a lock server",
     x: Axis { name: "objects", title: "objects that are locked" },
-    plots: &[PlotKind { logarithmic_x: true, ..plot("", THROUGHPUT) }],
+    plots: &[PlotKind { logarithmic_x: true, ..PlotKind::of("", THROUGHPUT) }],
     metrics: &["throughput_ops", "latency_p50_ms", "latency_p99_ms", "delayed_fraction"],
 };
 
@@ -124,8 +120,8 @@ const BY_PROCESSES: Figure = Figure {
     title: "Ways of waiting for a lock",
     x: Axis { name: "processes", title: "processes" },
     plots: &[
-        plot("", Axis { name: "efficiency", title: "efficiency (2 / requests per lock)" }),
-        plot("-throughput", THROUGHPUT),
+        PlotKind::of("", Axis { name: "efficiency", title: "efficiency (2 / requests per lock)" }),
+        PlotKind::of("-throughput", THROUGHPUT),
     ],
     metrics: &["efficiency", "throughput_ops", "latency_p99_ms"],
 };
@@ -197,13 +193,8 @@ impl Arguments {
     fn by_objects(&self) -> Vec<Spot> {
         let devices = if self.devices.is_empty() { &[1, 2, 5, 10][..] } else { &self.devices };
         let objects = if self.objects.is_empty() { &[1, 2, 5, 10, 20, 50, 100, 200, 500][..] } else { &self.objects };
-        let habit = |keeper, unlock| Habit {
-            keeper,
-            strategy: Strategy::BinaryExponential,
-            work: Work::Write,
-            unlock,
-            write_bytes: 256,
-        };
+        let (strategy, work) = (Strategy::BinaryExponential, Work::Write);
+        let habit = |keeper, unlock| Habit { keeper, strategy, work, unlock, write_bytes: 256 };
         let named = |count: u16, more: &str| match count {
             1 => format!("1 device{more}"),
             count => format!("{count} devices{more}"),
@@ -304,42 +295,19 @@ async fn measure_all(
 /// A volume with one block for each object, on all the devices in turn.
 fn volume_of_a_lock_server(array: &ArraySettings, devices: u16, objects: u64) -> Settings {
     let block = BLOCK_BYTES as u64;
+    let bytes = objects.max(256).next_multiple_of(devices.into()) * block;
+    let volume = VolumeSettings::new(RaidLevel::Raid0 { data: devices.into() }, block, bytes);
     Settings {
         array: array.clone(),
-        volume: VolumeSettings {
-            layout: RaidLevel::Raid0 { data: devices.into() },
-            unit: block,
-            ordering: Ordering::ServerLock,
-            atomicity: Atomicity::Implied,
-            parity_site: SitePolicy::Originator,
-            bytes: objects.max(256).next_multiple_of(devices.into()) * block,
-        },
-        load: LoadSettings {
-            through: Through::Direct,
-            reads: 0,
-            block,
-            block_max: block,
-            pattern: Pattern::Random,
-            depth: 1,
-            clients: 1,
-        },
+        volume: VolumeSettings { ordering: Ordering::ServerLock, ..volume },
+        load: LoadSettings::new(Through::Direct, block),
     }
 }
 
 fn rows_of(spot: &Spot, runs: &[Driven]) -> Vec<Row> {
     let row = |metric: &str, reading: &dyn Fn(&Driven) -> f64| {
         let estimate = Estimate::of(&runs.iter().map(reading).collect::<Vec<_>>());
-        Row {
-            panel: spot.panel.to_string(),
-            series: spot.series.clone(),
-            x: spot.x as f64,
-            label: None,
-            metric: metric.to_string(),
-            ours: estimate.mean,
-            ci95: estimate.ci95,
-            paper: None,
-            difference: None,
-        }
+        Row::new(spot.panel, &spot.series, spot.x as f64, metric, estimate)
     };
     let quantile = |of: f64| move |run: &Driven| run.latencies.value_at_quantile(of) as f64 / 1e6;
     let mut rows = vec![
