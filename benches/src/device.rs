@@ -104,15 +104,8 @@ impl Bench {
         };
         bench.take(Input::Start);
         assert_eq!(*bench.device.service(), Service::Serving);
-        let task = Task::CreateObject {
-            object: OBJECT,
-            first: 0,
-            blocks: BLOCKS,
-            ordering: Ordering::Timestamp,
-            redundant: true,
-            atomicity: Atomicity::Implied,
-            absent: 0,
-        };
+        let (object, blocks, ordering, atomicity) = (OBJECT, BLOCKS, Ordering::Timestamp, Atomicity::Implied);
+        let task = Task::CreateObject { object, first: 0, blocks, ordering, redundant: true, atomicity, absent: 0 };
         let create = bench.request(Vec::new(), Command::Manage { ticket: 1, task });
         bench.take(create);
         assert!(matches!(bench.hear()[..], [Reply::Managed { result: Ok(_), .. }]));
@@ -155,20 +148,10 @@ impl Bench {
     }
 
     fn reading(&mut self) -> Input {
-        let Transaction { id, stamp, range } = self.begin(1);
-        self.open.remove(&id.sequence);
-        let extents = vec![range];
-        self.request(
-            Vec::new(),
-            Command::Read {
-                transaction: id,
-                stamp,
-                object: OBJECT,
-                ordering: Ordering::Timestamp,
-                extents,
-                want: Want::Data,
-            },
-        )
+        let Transaction { id: transaction, stamp, range } = self.begin(1);
+        self.open.remove(&transaction.sequence);
+        let (object, ordering, extents, want) = (OBJECT, Ordering::Timestamp, vec![range], Want::Data);
+        self.request(Vec::new(), Command::Read { transaction, stamp, object, ordering, extents, want })
     }
 
     fn prewriting(&mut self) -> Input {
@@ -239,19 +222,9 @@ impl Bench {
         self.take(next);
     }
 
-    fn prewrite(&self, Transaction { id, stamp, range }: Transaction) -> Input {
-        let (prewrites, reads) = (vec![range], vec![range]);
-        self.request(
-            Vec::new(),
-            Command::Prewrite {
-                transaction: id,
-                stamp,
-                object: OBJECT,
-                ordering: Ordering::Timestamp,
-                prewrites,
-                reads,
-            },
-        )
+    fn prewrite(&self, Transaction { id: transaction, stamp, range }: Transaction) -> Input {
+        let (object, ordering, prewrites, reads) = (OBJECT, Ordering::Timestamp, vec![range], vec![range]);
+        self.request(Vec::new(), Command::Prewrite { transaction, stamp, object, ordering, prewrites, reads })
     }
 
     fn write(&self, Transaction { id, stamp, range }: Transaction) -> Input {

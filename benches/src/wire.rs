@@ -40,27 +40,16 @@ fn decode(name: &'static str, frame: impl Fn() -> Frame + 'static) -> Workload {
 }
 
 fn prewrite() -> Frame {
-    request(Command::Prewrite {
-        transaction: TRANSACTION,
-        stamp: STAMP,
-        object: OBJECT,
-        ordering: Ordering::Timestamp,
-        prewrites: vec![BLOCK],
-        reads: vec![BLOCK],
-    })
+    let (transaction, stamp, object, ordering) = (TRANSACTION, STAMP, OBJECT, Ordering::Timestamp);
+    let (prewrites, reads) = (vec![BLOCK], vec![BLOCK]);
+    request(Command::Prewrite { transaction, stamp, object, ordering, prewrites, reads })
 }
 
 fn write() -> Frame {
-    request(Command::Write {
-        transaction: TRANSACTION,
-        stamp: STAMP,
-        object: OBJECT,
-        ordering: Ordering::Timestamp,
-        participants: vec![DEVICE, DeviceId(4)],
-        linkage: Linkage { first: BLOCK.start, last: BLOCK.start },
-        mode: WriteMode::Intent,
-        pieces: vec![piece(BLOCK)],
-    })
+    let (transaction, stamp, object, ordering) = (TRANSACTION, STAMP, OBJECT, Ordering::Timestamp);
+    let (participants, linkage) = (vec![DEVICE, DeviceId(4)], Linkage { first: BLOCK.start, last: BLOCK.start });
+    let (mode, pieces) = (WriteMode::Intent, vec![piece(BLOCK)]);
+    request(Command::Write { transaction, stamp, object, ordering, participants, linkage, mode, pieces })
 }
 
 fn data(range: BlockRange) -> Frame {

@@ -70,7 +70,7 @@ impl Bench {
                 0..=759 => {
                     self.messages += 1;
                     if let Some((from, message)) = self.grammar.message(self.role.node()) {
-                        self.take(Input::Message { to: self.role.node(), from, message });
+                        self.receive(from, message);
                     }
                 }
                 760..=869 => {
@@ -184,11 +184,11 @@ impl Bench {
 
     fn answer_of_monitor(&mut self, membership: Option<Membership>, reply: MonitorReply) {
         let answer = MonitorAnswer { membership, unavailable: Vec::new(), reply };
-        self.take(Input::Message {
-            to: self.role.node(),
-            from: NodeId::Monitor,
-            message: Message::MonitorAnswer(answer),
-        });
+        self.receive(NodeId::Monitor, Message::MonitorAnswer(answer));
+    }
+
+    fn receive(&mut self, from: NodeId, message: Message) {
+        self.take(Input::Message { to: self.role.node(), from, message });
     }
 
     fn create_objects(&mut self) {
@@ -196,23 +196,12 @@ impl Bench {
             for (object, atomicity) in [(number, Atomicity::Implied), (number + 10, Atomicity::Consistent)] {
                 let object = ObjectId(object);
                 self.grammar.known.objects.insert(object, ordering);
-                let task = Task::CreateObject {
-                    object,
-                    first: 0,
-                    blocks: 64,
-                    ordering,
-                    redundant: true,
-                    atomicity,
-                    absent: 0,
-                };
+                let (first, blocks, redundant, absent) = (0, 64, true, 0);
+                let task = Task::CreateObject { object, first, blocks, ordering, redundant, atomicity, absent };
                 let (host, epoch) = (Generation(6), self.grammar.known.epoch);
                 let command = Command::Manage { ticket: 9_000 + object.0, task };
                 let request = Request { host, epoch, settled: 0, over: Vec::new(), commits: Vec::new(), command };
-                self.take(Input::Message {
-                    to: self.role.node(),
-                    from: NodeId::Host(host),
-                    message: Message::Request(request),
-                });
+                self.receive(NodeId::Host(host), Message::Request(request));
             }
         }
         self.run_disk();

@@ -144,16 +144,13 @@ impl LyingDevice {
     fn create_objects(&mut self) {
         for volume in self.volumes.clone() {
             for device in volume.devices.clone() {
-                let BlockRange { start: first, count: blocks } =
-                    volume.object_on(device).expect("it is one of its devices");
-                let (object, ordering, atomicity) = (volume.id.object(), volume.ordering, volume.atomicity);
-                let task =
-                    Task::CreateObject { object, first, blocks, ordering, redundant: true, atomicity, absent: 0 };
+                let range = volume.object_on(device).expect("it is one of its devices");
+                let (object, first, blocks, absent) = (volume.id.object(), range.start, range.count, 0);
+                let (ordering, atomicity, redundant) = (volume.ordering, volume.atomicity, true);
+                let task = Task::CreateObject { object, first, blocks, ordering, redundant, atomicity, absent };
                 self.ask_as_reader(device, Command::Manage { ticket: 1_000 + object.0, task });
-                assert!(
-                    matches!(self.read.pop_front(), Some(Reply::Managed { result: Ok(_), .. })),
-                    "{object} on {device}"
-                );
+                let reply = self.read.pop_front();
+                assert!(matches!(reply, Some(Reply::Managed { result: Ok(_), .. })), "{object} on {device}");
             }
         }
     }

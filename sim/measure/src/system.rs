@@ -101,14 +101,8 @@ impl System {
         for (volume, device) in
             volumes.iter().flat_map(|volume| volume.devices.iter().map(move |device| (volume, device)))
         {
-            let object = ObjectDescription {
-                object: volume.id.object(),
-                first: 0,
-                blocks: volume.component_blocks(),
-                ordering,
-                redundant: true,
-                atomicity: volume.atomicity,
-            };
+            let object = ObjectDescription::new(volume.id.object(), volume.component_blocks());
+            let object = ObjectDescription { ordering, atomicity: volume.atomicity, ..object };
             let store = StoreConfig { array: ARRAY, device: *device, size: u64::MAX };
             let config = DeviceConfig { store, membership: Some(membership.clone()), settings: settings.clone() };
             let machine = Device::over(config, Box::new(ModelStorage::new(object)));
@@ -192,16 +186,11 @@ impl System {
             return self.think(stream);
         }
         let operation = Operation { stream, since: self.engine.now() };
-        let slot = match self.free.pop() {
-            Some(slot) => {
-                self.operations[slot as usize] = operation;
-                slot
-            }
-            None => {
-                self.operations.push(operation);
-                (self.operations.len() - 1) as u32
-            }
-        };
+        let slot = self.free.pop().unwrap_or(self.operations.len() as u32);
+        if slot as usize == self.operations.len() {
+            self.operations.push(operation);
+        }
+        self.operations[slot as usize] = operation;
         self.tally.asked();
         let taken = self.engine.take_in(stream as usize / self.streams_per_host);
         self.engine.foresee(taken, Event::Taken { operation: slot });

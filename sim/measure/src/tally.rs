@@ -101,7 +101,7 @@ pub struct Measured {
 }
 
 /// Counts of commit protocols: for each operation, unless stated otherwise.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CommitCounts {
     /// Records that a server waits for.
     pub forced_writes: f64,

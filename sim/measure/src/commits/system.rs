@@ -165,10 +165,7 @@ impl CommitSystem {
                 // UPDATE and UPDATED are needed without a commit protocol, too.
                 protocol_messages: (messages - 2 * transactions) as f64 / per,
                 operations_per_transaction: if transactions == 0 { 1.0 } else { per / transactions as f64 },
-                critical_writes: 0.0,
-                critical_messages: 0.0,
-                writes_under_lock: 0.0,
-                messages_under_lock: 0.0,
+                ..CommitCounts::default()
             }),
         }
     }

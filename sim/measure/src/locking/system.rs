@@ -148,6 +148,7 @@ impl LockingSystem {
                 (requests + counts.requests, refused + counts.refused, delayed + counts.delayed);
         }
         let share = |end: Duration, start: Duration, arms: u64| (end - start).as_secs_f64() / seconds / arms as f64;
+        let arms = self.parameters.system.devices * self.parameters.disk.arms;
         let manager = (self.parameters.system.locks == LockOwner::Manager)
             .then(|| share(self.manager_busy(), manager_busy, self.parameters.lock_server_disk.arms));
         Measured {
@@ -158,11 +159,7 @@ impl LockingSystem {
             messages_per_op: (self.engine.messages() - messages) as f64 / locks,
             delayed_fraction: delayed as f64 / locks,
             restarts_per_op: refused as f64 / locks,
-            disk_utilization: share(
-                self.disks_busy(),
-                busy,
-                self.parameters.system.devices * self.parameters.disk.arms,
-            ),
+            disk_utilization: share(self.disks_busy(), busy, arms),
             lock_server_utilization: manager.unwrap_or(0.0),
             latency_growth: 1.0,
             kept_up: true,
@@ -296,38 +293,30 @@ impl LockingSystem {
         }
     }
 
+    /// Working time of the disks of these nodes.
+    fn busy(&self, is_one: fn(&Role) -> bool) -> Duration {
+        let disks = self.engine.nodes().filter(|(role, _)| is_one(role)).filter_map(|(_, node)| node.disk());
+        disks.map(|disk| disk.busy(self.engine.now())).sum()
+    }
+
     fn disks_busy(&self) -> Duration {
-        let devices = self.engine.nodes().filter(|(role, _)| matches!(role, Role::Device(_)));
-        devices.filter_map(|(_, node)| node.disk()).map(|disk| disk.busy(self.engine.now())).sum()
+        self.busy(|role| matches!(role, Role::Device(_)))
     }
 
     fn manager_busy(&self) -> Duration {
-        let managers = self.engine.nodes().filter(|(role, _)| matches!(role, Role::LockManager(_)));
-        managers.filter_map(|(_, node)| node.disk()).map(|disk| disk.busy(self.engine.now())).sum()
+        self.busy(|role| matches!(role, Role::LockManager(_)))
     }
 }
 
 fn create(object: ObjectId) -> ObjectCommand {
-    ObjectCommand {
-        object,
-        when: When::Always,
-        action: Action::Create,
-        sets: Vec::new(),
-        sets_when: When::Always,
-        gets: Vec::new(),
-    }
+    let (when, sets_when) = (When::Always, When::Always);
+    ObjectCommand { object, when, action: Action::Create, sets: Vec::new(), sets_when, gets: Vec::new() }
 }
 
 /// Devices have no components, only objects of this kind.
 fn no_component() -> ObjectDescription {
-    ObjectDescription {
-        object: ObjectId(u64::MAX),
-        first: 0,
-        blocks: 0,
-        ordering: Ordering::None,
-        redundant: false,
-        atomicity: Atomicity::Consistent,
-    }
+    let (ordering, atomicity) = (Ordering::None, Atomicity::Consistent);
+    ObjectDescription { ordering, redundant: false, atomicity, ..ObjectDescription::new(ObjectId(u64::MAX), 0) }
 }
 
 fn settings() -> Settings {
