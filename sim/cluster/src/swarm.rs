@@ -213,7 +213,9 @@ impl Run {
         if damaged.is_empty() || self.cluster.options.activities.has("damage-degraded") {
             return Ok(());
         }
-        let (host, volume) = (self.cluster.add_host(), self.cluster.volume().id);
+        // One more host might find no room at the devices.
+        let host = self.staying_slots().first().copied().unwrap_or_else(|| self.cluster.add_host());
+        let volume = self.cluster.volume().id;
         for stripe in damaged {
             let scrub = JobRequest::Scrub { volume, stripes: stripe..stripe + 1, repair: true, recompute: false };
             let scrubbed = at_rest::outcome_at_rest(&mut self.cluster, |array| array.ask(host, scrub.clone()))?;
