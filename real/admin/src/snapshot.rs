@@ -172,6 +172,14 @@ impl SnapshotReader {
     }
 }
 
+impl Drop for SnapshotReader {
+    fn drop(&mut self) {
+        if let Some(session) = self.session.take() {
+            session.leave_soon();
+        }
+    }
+}
+
 impl ArraySnapshot {
     /// The name that a volume or file system of this number had, if it was deleted lately.
     pub fn removed(&self, kind: EventKind, id: u64) -> Option<String> {

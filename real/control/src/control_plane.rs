@@ -16,6 +16,7 @@ use braid_base::Generation;
 use braid_host_leases::{Expired, LeaseEnd};
 use std::path::Path;
 use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
 
 /// How long a change is tried again that others anticipate.
 const CHANGE_WAIT: Duration = Duration::from_secs(10);
@@ -29,6 +30,9 @@ macro_rules! calls {
         }
     )*};
 }
+
+/// The most reads of a process at a time.
+static READS: Semaphore = Semaphore::const_new(4);
 
 /// The control plane of an array. It is cheap to clone. Nothing is cached in memory, so that every call sees changes made by other processes.
 ///
@@ -72,6 +76,20 @@ impl ControlPlane {
         tokio::task::spawn_blocking(move || work(&folder)).await.expect("it does not panic")
     }
 
+    /// The same, for reads: they wait for no other process, and a thread for each of many clients would take memory.
+    async fn read_in_folder<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&LocalFolder) -> Result<T, ControlError> + Send + 'static,
+    ) -> Result<T, ControlError> {
+        let _place = READS.acquire().await.expect("it is never closed");
+        self.in_folder(read).await
+    }
+
+    /// The description.
+    pub async fn describe(&self) -> Result<ArrayDescription, ControlError> {
+        self.read_in_folder(LocalFolder::describe).await
+    }
+
     /// Returns when something may have changed, at the latest after `within`. A folder tells nobody of changes: it is to be read again then.
     pub async fn changed(&self, within: Duration) {
         let ControlPlane::Folder(_) = self;
@@ -81,8 +99,6 @@ impl ControlPlane {
     calls! {
         /// The description with its version.
         read() -> Stored = |folder| folder.read();
-        /// The description.
-        describe() -> ArrayDescription = |folder| folder.describe();
         /// What `braid up` is running at present; none if it does not run.
         running() -> Option<RunningSet> = |folder| folder.running();
         /// The last report of the monitor that runs, or that was killed. A report that was copied with the folder is none.

@@ -11,7 +11,7 @@ use crate::recording::{MOUNT_ROLE, SessionRecording};
 use crate::registry::{self, VolumeRegistry};
 use crate::space_events::{self, Full, SpaceReporter};
 use braid_base::{DeviceId, FileSystemId, Generation, NodeId, VolumeId};
-use braid_control::{ArrayDescription, ControlPlane, Moment, MountReport};
+use braid_control::{ArrayDescription, ControlError, ControlPlane, Moment, MountReport};
 use braid_control_protocol::{HoldingHost, HostControl, Version};
 use braid_files::{FileClient, FileClientConfig, Unmounted};
 use braid_host::{Acquisition, Host, HostConfig};
@@ -144,8 +144,9 @@ impl Session {
         }
         // The order matters: a process that puts a volume on hold either sees this host and waits for it, or this host sees the hold.
         let taken = Moment::now();
-        let generation = control.leases().take_generation(role.to_string(), taken.clone()).await?;
-        let unused = Unused { lease: Some((control.clone(), generation)) };
+        // In a task of its own: if the caller ends meanwhile, the lease is released all the same.
+        let unused = tokio::spawn(Unused::take(control.clone(), role.to_string(), taken.clone()));
+        let (unused, generation) = unused.await.expect("it does not panic")?;
         let description = control.describe().await?;
         let config = HostConfig {
             generation,
@@ -185,7 +186,7 @@ impl Session {
         let leases = description.leases();
         let (version, renewer) = (Version(description.revision), Renewer::new(taken.into(), leases.host()));
         let part = HostControl::new(version, &registry::records(&description)?, renewer, leases.heartbeat());
-        unused.begins();
+        unused.forget();
         let (losing, lost) = watch::channel(None);
         let (applying, applied) = watch::channel(version);
         let look = Arc::new(Notify::new());
@@ -289,9 +290,22 @@ impl Session {
 
     /// Releases the lease at once, even with requests unanswered. For a host that has written nothing.
     pub async fn leave(self) {
+        let unused = self.unused();
+        release(&self.control, self.generation).await;
+        unused.forget();
+    }
+
+    /// The same, in the background.
+    pub fn leave_soon(self) {
+        drop(self.unused());
+    }
+
+    /// Ends the host at once. Its lease is released when what is returned is dropped.
+    fn unused(&self) -> Unused {
+        let unused = Unused { lease: Some((self.control.clone(), self.generation)), _counted: Counted::new() };
         self.ender.abort();
         self.tasks.iter().for_each(AbortHandle::abort);
-        release(&self.control, self.generation).await;
+        unused
     }
 }
 
@@ -368,10 +382,18 @@ async fn release(control: &ControlPlane, generation: Generation) {
 /// The lease of a host that has not begun. If it is dropped, because the host can't be started, the lease is released.
 struct Unused {
     lease: Option<(ControlPlane, Generation)>,
+    _counted: Counted,
 }
 
 impl Unused {
-    fn begins(mut self) {
+    async fn take(control: ControlPlane, role: String, now: Moment) -> Result<(Unused, Generation), ControlError> {
+        let counted = Counted::new();
+        let generation = control.leases().take_generation(role, now).await?;
+        Ok((Unused { lease: Some((control, generation)), _counted: counted }, generation))
+    }
+
+    /// The host has begun, or its lease is released.
+    fn forget(mut self) {
         self.lease = None;
     }
 }
