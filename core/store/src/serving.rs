@@ -280,7 +280,7 @@ impl Queues {
             return;
         }
         if !is_quiet && journal.is_blank() && journal.then.released.is_empty() {
-            // Whoever waits for what is durable already needs no batch. A batch for each of them could fill the journal during a checkpoint,
+            // Requests that wait for what is durable already need no batch. A batch for each of them could fill the journal during a checkpoint,
             // which then could not end.
             journal.skip_batch();
             ctx.outbox.events.extend(std::mem::take(&mut journal.then).events);

@@ -243,7 +243,7 @@ impl World {
         assert!(left.is_none() || self.budget.settlers == 0, "a hold outlives its administrator: {self:#?}");
         let is_on_hold = self.record().is_some_and(|record| record.held_by().is_some());
         for (host, state) in &self.hosts {
-            assert!(!state.holds || is_on_hold, "operations wait for ever at {host}: {self:#?}");
+            assert!(!state.holds || is_on_hold, "operations never begin at {host}: {self:#?}");
         }
     }
 
