@@ -41,6 +41,8 @@ use braid_terminal::Common;
 use braid_terminal::arguments::{asks_for_json, sentence};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
+use std::future::ready;
+use std::pin::Pin;
 use std::process::ExitCode;
 
 /// A shared storage array without a controller.
@@ -208,31 +210,32 @@ fn serves(command: &Command) -> bool {
         || matches!(command, Device(device::Command::Serve(_)) | Fs(fs::Command::Mount(_)))
 }
 
-async fn execute(command: Command, common: &Common) -> Result<ExitCode, Failure> {
+/// Each command is a future of its own in memory, because a daemon polls its command at each wake-up.
+fn execute(command: Command, common: &Common) -> Pin<Box<dyn Future<Output = Result<ExitCode, Failure>> + '_>> {
     match command {
-        Command::Up(arguments) => up::run(arguments, common).await,
-        Command::Down(arguments) => down::run(arguments, common).await,
-        Command::Status(arguments) => status::run(arguments, common).await,
-        Command::Doctor(arguments) => doctor::run(arguments, common).await,
-        Command::Rebuild(arguments) => rebuild::run(arguments, common).await,
-        Command::Scrub(arguments) => scrub::run(arguments, common).await,
-        Command::Events(arguments) => events::run(arguments, common).await,
-        Command::Volume(command) => volume::run(command, common).await,
-        Command::Fs(command) => fs::run(command, common).await,
-        Command::Device(command) => device::run(command, common).await,
-        Command::Object(command) => object::run(command, common).await,
-        Command::Attr(command) => attr::run(command, common).await,
-        Command::Recipe(command) => recipe::run(command, common).await,
-        Command::Monitor(command) => monitor::run(command, common).await,
-        Command::Lockd(arguments) => lockd::run(arguments, common).await,
-        Command::Monitord(arguments) => monitord::run(arguments, common).await,
-        Command::Mds(arguments) => mds::run(arguments, common).await,
-        Command::Nbd(arguments) => nbd::run(arguments, common).await,
-        Command::Host(command) => host::run(command, common).await,
-        Command::Bench(arguments) => braid_bench::run(*arguments, common).await,
-        Command::Sim(arguments) => sim::run(arguments, common),
-        Command::Replay(arguments) => replay::run(&arguments, common),
-        Command::Completions(arguments) => completions::run(arguments, Cli::command()),
+        Command::Up(arguments) => Box::pin(up::run(arguments, common)),
+        Command::Down(arguments) => Box::pin(down::run(arguments, common)),
+        Command::Status(arguments) => Box::pin(status::run(arguments, common)),
+        Command::Doctor(arguments) => Box::pin(doctor::run(arguments, common)),
+        Command::Rebuild(arguments) => Box::pin(rebuild::run(arguments, common)),
+        Command::Scrub(arguments) => Box::pin(scrub::run(arguments, common)),
+        Command::Events(arguments) => Box::pin(events::run(arguments, common)),
+        Command::Volume(command) => Box::pin(volume::run(command, common)),
+        Command::Fs(command) => Box::pin(fs::run(command, common)),
+        Command::Device(command) => Box::pin(device::run(command, common)),
+        Command::Object(command) => Box::pin(object::run(command, common)),
+        Command::Attr(command) => Box::pin(attr::run(command, common)),
+        Command::Recipe(command) => Box::pin(recipe::run(command, common)),
+        Command::Monitor(command) => Box::pin(monitor::run(command, common)),
+        Command::Lockd(arguments) => Box::pin(lockd::run(arguments, common)),
+        Command::Monitord(arguments) => Box::pin(monitord::run(arguments, common)),
+        Command::Mds(arguments) => Box::pin(mds::run(arguments, common)),
+        Command::Nbd(arguments) => Box::pin(nbd::run(arguments, common)),
+        Command::Host(command) => Box::pin(host::run(command, common)),
+        Command::Bench(arguments) => Box::pin(braid_bench::run(*arguments, common)),
+        Command::Sim(arguments) => Box::pin(ready(sim::run(arguments, common))),
+        Command::Replay(arguments) => Box::pin(ready(replay::run(&arguments, common))),
+        Command::Completions(arguments) => Box::pin(ready(completions::run(arguments, Cli::command()))),
     }
 }
 

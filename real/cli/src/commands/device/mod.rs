@@ -58,7 +58,7 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
         Command::Remove(arguments) => remove::run(arguments, common).await,
         Command::Locate(arguments) => locate::run(arguments, common).await,
         Command::Create(arguments) => create::run(arguments, common),
-        Command::Serve(arguments) => serve::run(arguments, common).await,
+        Command::Serve(arguments) => Box::pin(serve::run(arguments, common)).await,
         Command::Inspect(arguments) => inspect::run(arguments, common),
         Command::Check(arguments) => check::run(arguments, common),
     }

@@ -49,7 +49,7 @@ pub enum Command {
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
     match command {
         Command::Create(arguments) => create::run(arguments, common).await,
-        Command::Mount(arguments) => mount::mount(arguments, common).await,
+        Command::Mount(arguments) => Box::pin(mount::mount(arguments, common)).await,
         Command::Unmount(arguments) => mount::unmount(arguments, common).await,
         Command::Status(arguments) => status::run(arguments, common).await,
         Command::Data(command) => data::run(command, common).await,
