@@ -6,6 +6,8 @@
 
 use braid_shell::Budget;
 use libmimalloc_sys::{mi_collect, mi_option_set, mi_option_t};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 /// The number of the allocator's option `purge_delay`, in `mimalloc.h` of version 3: after how many milliseconds it returns freed memory to
@@ -70,14 +72,15 @@ pub fn watch() {
     }
     let watch = || {
         let mut keeper = Keeper::default();
-        while let Some(mut resident) = resident() {
+        let Ok(statm) = File::open("/proc/self/statm") else { return };
+        while let Some(mut resident) = resident(&statm) {
             if keeper.is_due(resident, Budget::process().limit()) {
                 // SAFETY: the allocator may be told so at any time, by any thread.
                 #[allow(unsafe_code)]
                 unsafe {
                     mi_collect(true);
                 }
-                resident = self::resident().unwrap_or(resident);
+                resident = self::resident(&statm).unwrap_or(resident);
                 keeper.returned(resident);
             }
             Budget::process().note_resident(resident);
@@ -88,10 +91,11 @@ pub fn watch() {
     let _ = std::thread::Builder::new().name("memory".to_string()).spawn(watch);
 }
 
-/// What the process takes, in bytes.
-fn resident() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
+/// What the process takes, in bytes, by its open `/proc/self/statm`.
+fn resident(statm: &File) -> Option<u64> {
+    let mut text = [0; 128];
+    let length = statm.read_at(&mut text, 0).ok()?;
+    let pages: u64 = std::str::from_utf8(&text[..length]).ok()?.split(' ').nth(1)?.parse().ok()?;
     Some(pages * rustix::param::page_size() as u64)
 }
 
@@ -114,6 +118,7 @@ mod tests {
         let looks = (0..1000).take_while(|_| !keeper.is_due(400 * MIB, budget)).count();
         assert_eq!(looks as u32 + 1, LOOKS);
         assert!(Keeper::default().is_due(100 * MIB, 64 * MIB));
-        assert!(resident().is_some_and(|bytes| bytes > MIB));
+        let statm = File::open("/proc/self/statm").unwrap();
+        assert!(resident(&statm).is_some_and(|bytes| bytes > MIB));
     }
 }

@@ -43,6 +43,17 @@ pub enum ControlPlane {
     Folder(LocalFolder),
 }
 
+/// An array and who serves it at present: what processes need to find each other.
+#[derive(Clone, Debug)]
+pub struct Overview {
+    pub description: ArrayDescription,
+    /// What `braid up` is running; none if it does not run.
+    pub running: Option<RunningSet>,
+    pub monitor: Option<MonitorEntry>,
+    /// The hosts that have leases, ascending by generation.
+    pub hosts: Vec<HostEntry>,
+}
+
 /// The leases of hosts.
 #[derive(Clone, Copy, Debug)]
 pub struct HostLeases<'a> {
@@ -88,6 +99,16 @@ impl ControlPlane {
     /// The description.
     pub async fn describe(&self) -> Result<ArrayDescription, ControlError> {
         self.read_in_folder(LocalFolder::describe).await
+    }
+
+    /// The array and who serves it: one call, because each process looks twice a second.
+    pub async fn overview(&self) -> Result<Overview, ControlError> {
+        let look = |folder: &LocalFolder| {
+            let (description, running, now) = (folder.describe()?, folder.running()?, Moment::now());
+            let (monitor, hosts) = (folder.monitor(&now)?, folder.leases().hosts(&now, description.leases().lease())?);
+            Ok(Overview { description, running, monitor, hosts })
+        };
+        self.read_in_folder(look).await
     }
 
     /// Returns when something may have changed, at the latest after `within`. A folder tells nobody of changes: it is to be read again then.

@@ -58,7 +58,7 @@ pub use braid_description::{
 };
 pub use braid_host_leases::{LEASE_MILLIS_MAX, LEASE_MILLIS_MIN, Leases};
 pub use changes::removed;
-pub use control_plane::{ControlPlane, HostLeases};
+pub use control_plane::{ControlPlane, HostLeases, Overview};
 pub use description_file::{Stored, new_array_id};
 pub use error::{ControlError, LockHolder};
 pub use event_log::{Event, EventCursor, EventKind, unix_millis_now, utc_now};

@@ -3,7 +3,13 @@
 use braid_host_leases::LeaseTime;
 use rustix::time::{ClockId, clock_gettime};
 use std::ops::Deref;
+use std::sync::LazyLock;
 use std::time::Duration;
+
+/// The boot, which no process outlives. If its name can't be read, it is empty: every lease of an earlier boot would look foreign, and none
+/// live.
+static BOOT: LazyLock<String> =
+    LazyLock::new(|| std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_string());
 
 /// A reading of this machine's clock that also advances while the machine sleeps, with the boot that it belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,9 +20,7 @@ impl Moment {
     pub fn now() -> Moment {
         let reading = clock_gettime(ClockId::Boottime);
         let elapsed = Duration::new(reading.tv_sec as u64, reading.tv_nsec as u32);
-        // If the boot's name can't be read, it is empty: every lease of an earlier boot would look foreign, and none live.
-        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        Moment(LeaseTime { boot: boot.trim().to_string(), elapsed })
+        Moment(LeaseTime { boot: BOOT.clone(), elapsed })
     }
 }
 

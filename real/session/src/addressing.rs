@@ -5,7 +5,7 @@
 //! And how other processes find them there, and pass on what has changed.
 
 use braid_base::{DeviceId, FileSystemId, LockServerId, NodeId};
-use braid_control::{ControlError, ControlPlane, LocalFolder, Moment, serving};
+use braid_control::{ControlError, ControlPlane, LocalFolder, Overview, serving};
 use braid_shell::{Address, Addresses};
 use std::path::Path;
 use tokio::sync::watch;
@@ -61,23 +61,26 @@ pub fn absolute(folder: &LocalFolder, text: &str) -> String {
 
 /// The addresses of the monitor, the devices, the lock servers and the metadata servers, as far as known.
 pub async fn addresses(control: &ControlPlane) -> Result<Addresses, ControlError> {
-    let description = control.describe().await?;
-    let running = control.running().await?;
-    let devices = description.devices.iter().filter_map(|device| {
+    Ok(listed(control, &control.overview().await?))
+}
+
+/// The same, of what was read.
+pub(crate) fn listed(control: &ControlPlane, read: &Overview) -> Addresses {
+    let devices = read.description.devices.iter().filter_map(|device| {
         let id = DeviceId(device.id);
-        let started = running.as_ref().and_then(|running| running.device(id)).map(|device| device.address.clone());
+        let running = read.running.as_ref();
+        let started = running.and_then(|running| running.device(id)).map(|device| device.address.clone());
         Some((NodeId::Device(id), located(control.local(), &started.or_else(|| device.address.clone())?)?))
     });
     let mut found: Addresses = devices.collect();
     // A monitor that was suspended or killed is included: it is, or will be, at the same address.
-    if let Some(monitor) = control.monitor().await?
+    if let Some(monitor) = &read.monitor
         && let Some(address) = located(control.local(), &monitor.report.address)
     {
         found.insert(NodeId::Monitor, address);
     }
-    let hosts = control.leases().hosts(Moment::now(), description.leases().lease()).await?;
     // In the order of generations: the later start of a server replaces the earlier one.
-    for host in serving(&hosts) {
+    for host in serving(&read.hosts) {
         if let Some(service) = &host.report.lock_server
             && let Some(address) = located(control.local(), &service.address)
         {
@@ -89,17 +92,14 @@ pub async fn addresses(control: &ControlPlane) -> Result<Addresses, ControlError
             found.insert(NodeId::MetadataServer(FileSystemId(service.file_system)), address);
         }
     }
-    Ok(found)
+    found
 }
 
 /// The addresses that a host needs: of the metadata servers, these alone.
-pub(crate) async fn addresses_with(
-    control: &ControlPlane,
-    servers: &[FileSystemId],
-) -> Result<Addresses, ControlError> {
-    let mut found = addresses(control).await?;
+pub(crate) fn listed_for_host(control: &ControlPlane, read: &Overview, servers: &[FileSystemId]) -> Addresses {
+    let mut found = listed(control, read);
     found.retain(|node, _| !matches!(node, NodeId::MetadataServer(id) if !servers.contains(id)));
-    Ok(found)
+    found
 }
 
 /// Passes addresses on to the tasks that keep connections, if they have changed.

@@ -2,7 +2,7 @@
 //! steps, and renews the lease. With the description it reads the addresses of other nodes; with the lease it reports what the host does, and it
 //! records in the event log what people should know.
 
-use crate::addressing::{addresses_with, tell};
+use crate::addressing::{listed_for_host, tell};
 use crate::corruption_events::CorruptionReporter;
 use crate::error::Loss;
 use crate::host_view::HostView;
@@ -104,15 +104,11 @@ impl ControlDriver {
     }
 
     async fn read(&self) -> HostEvent {
-        let looked = async {
-            let found = addresses_with(&self.control, &self.servers).await?;
-            Ok::<_, ControlError>((found, self.control.describe().await?))
-        };
-        match looked.await {
-            Ok((found, description)) => {
-                tell(&self.follow, found);
-                match registry::records(&description) {
-                    Ok(records) => return HostEvent::Read { version: Version(description.revision), records },
+        match self.control.overview().await {
+            Ok(read) => {
+                tell(&self.follow, listed_for_host(&self.control, &read, &self.servers));
+                match registry::records(&read.description) {
+                    Ok(records) => return HostEvent::Read { version: Version(read.description.revision), records },
                     Err(failure) => tracing::warn!("can't follow the volumes: {failure}"),
                 }
             }

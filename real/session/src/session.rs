@@ -1,6 +1,6 @@
 //! A running host: its generation and lease, its state machine, and its connections to the monitor, devices and lock servers.
 
-use crate::addressing::addresses_with;
+use crate::addressing::listed_for_host;
 use crate::control_driver::{ControlDriver, Reports, ServiceReport};
 use crate::corruption_events::CorruptionReporter;
 use crate::error::{Loss, SessionError};
@@ -147,20 +147,21 @@ impl Session {
         // In a task of its own: if the caller ends meanwhile, the lease is released all the same.
         let unused = tokio::spawn(Unused::take(control.clone(), role.to_string(), taken.clone()));
         let (unused, generation) = unused.await.expect("it does not panic")?;
-        let description = control.describe().await?;
+        let read = control.overview().await?;
+        let description = &read.description;
         let config = HostConfig {
             generation,
             membership: None,
             devices: description.devices.iter().map(|device| DeviceId(device.id)).collect(),
             lock_servers: description.lock_servers().collect(),
-            acquisition: acquisition(&description)?,
-            volumes: registry::usable(&description)?,
-            held: registry::held(&description),
+            acquisition: acquisition(description)?,
+            volumes: registry::usable(description)?,
+            held: registry::held(description),
             settings: description.leases().settings(),
             seed: braid_shell::now().clock.0,
         };
         let us = Node { array: description.array, id: NodeId::Host(generation) };
-        let (addresses, followed) = watch::channel(addresses_with(control, &servers).await?);
+        let (addresses, followed) = watch::channel(listed_for_host(control, &read, &servers));
         let (stop, stopped) = oneshot::channel();
         let counters = Arc::new(Counters::default());
         let recording = recording.map(|recording| recording.begin(&config, &counters));
@@ -185,7 +186,7 @@ impl Session {
         };
         let leases = description.leases();
         let (version, renewer) = (Version(description.revision), Renewer::new(taken.into(), leases.host()));
-        let part = HostControl::new(version, &registry::records(&description)?, renewer, leases.heartbeat());
+        let part = HostControl::new(version, &registry::records(description)?, renewer, leases.heartbeat());
         unused.forget();
         let (losing, lost) = watch::channel(None);
         let (applying, applied) = watch::channel(version);
