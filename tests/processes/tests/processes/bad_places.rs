@@ -31,7 +31,7 @@ fn a_slot_that_can_t_be_written_is_retired_and_no_write_fails() {
     let (from, to) = (format!("BAD_START={start}"), format!("BAD_END={}", start + SLOT));
     array.try_start_by(&["env", &preload, &file, &from, &to], &[]).unwrap_or_else(|outcome| panic!("{outcome}"));
 
-    let writes = if soak() { 100_000 } else { 2_000 };
+    let writes = if soak() { 100_000 } else { 768 };
     let pieces: Vec<Vec<u8>> = (0..7).map(|number| noise(seed() + number, 2 * UNIT)).collect();
     let places = BYTES / (2 * UNIT);
     let mut client = Client::open(&array.nbd());

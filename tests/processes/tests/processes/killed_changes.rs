@@ -34,22 +34,22 @@ const ORDERINGS: [&str; 4] = ["timestamp", "device-lock", "server-lock", "callba
 
 #[test]
 fn changes_of_the_ordering_that_are_killed_are_settled_by_the_next_command() {
-    Bed::with_up().kill_changes(Kind::Ordering, if soak() { 20 } else { 4 });
+    Bed::with_up().kill_changes(Kind::Ordering, if soak() { 20 } else { 2 });
 }
 
 #[test]
 fn migrations_that_are_killed_are_settled_by_the_next_command() {
-    Bed::with_up().kill_changes(Kind::Migration, if soak() { 20 } else { 3 });
+    Bed::with_up().kill_changes(Kind::Migration, if soak() { 20 } else { 2 });
 }
 
 #[test]
 fn without_braid_up_changes_of_the_ordering_are_settled_by_the_next_command() {
-    Bed::of_daemons().kill_changes(Kind::Ordering, if soak() { 20 } else { 4 });
+    Bed::of_daemons().kill_changes(Kind::Ordering, if soak() { 20 } else { 2 });
 }
 
 #[test]
 fn without_braid_up_migrations_are_settled_by_the_next_command() {
-    Bed::of_daemons().kill_changes(Kind::Migration, if soak() { 20 } else { 3 });
+    Bed::of_daemons().kill_changes(Kind::Migration, if soak() { 20 } else { 2 });
 }
 
 #[test]
