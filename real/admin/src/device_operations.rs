@@ -3,9 +3,10 @@
 
 use crate::array::Array;
 use crate::creation;
-use crate::device_lifecycle::{self, ACT_WAIT, NewDisk};
+use crate::device_lifecycle::{self, ACT_WAIT};
 use crate::failure::Failure;
 use crate::health::VolumeHealth;
+use crate::new_disk::{self, NewDisk};
 use crate::volumes;
 use braid_base::DeviceId;
 use braid_control::{ArrayDescription, DeviceReport, DiskEntry, MonitorEntry, ReportedState};
@@ -152,7 +153,7 @@ async fn prepare(session: &Session, new: NewDevice, stem: String) -> Result<Disk
     let NewDevice { path, size, overwrite } = new;
     let default_size = description.creation.size;
     let wanted = NewDisk { path, stem, size, default_size, overwrite };
-    device_lifecycle::prepare(session.control().local(), &description, &wanted)
+    new_disk::prepare(session.control().local(), &description, &wanted)
 }
 
 fn stands(device: Option<&DeviceReport>, member_state: ReportedState) -> bool {

@@ -74,6 +74,7 @@ pub mod launch;
 pub mod location;
 pub mod metadata_room;
 pub mod migration;
+mod new_disk;
 pub mod object_operations;
 pub mod parent_process;
 pub mod parity_site;

@@ -124,7 +124,7 @@ impl Array {
             let message = format!("volume '{name}' has {} bytes, so offset {offset} is beyond its end", volume.bytes);
             return Err(Failure::usage("bad-offset", message));
         }
-        let (device, block, others) = device_lifecycle::devices_of_block(&volume, offset / BLOCK);
+        let (device, block, others) = devices_of_block(&volume, offset / BLOCK);
         let related =
             |(device, block, kind): (_, u64, _)| RelatedBlock { device, component_offset: block * BLOCK, kind };
         let component_offset = block * BLOCK + offset % BLOCK;
@@ -223,6 +223,21 @@ impl VolumePart {
     }
 }
 
+/// The location of a volume's block: its device, and the blocks from which it can be reconstructed, or that are copies of it.
+fn devices_of_block(volume: &VolumeDescription, block: u64) -> (DeviceId, u64, Vec<(DeviceId, u64, &'static str)>) {
+    let layout = &volume.layout;
+    let place = layout.locate(block);
+    let (stripe, within) = (block / layout.stripe_blocks(), place.block % layout.unit_blocks());
+    let data = (0..layout.data_units()).map(|unit| (layout.data_unit(stripe, unit), "data"));
+    let kind = if layout.data_units() == 1 { "copy" } else { "parity" };
+    let redundancy = (0..layout.redundancy_units()).map(|unit| (layout.redundancy_unit(stripe, unit), kind));
+    let others = data.chain(redundancy).filter(|(other, _)| other.position != place.position);
+    let others = others.filter(|_| layout.redundancy_units() > 0);
+    let first = layout.first_block();
+    let others = others.map(|(other, kind)| (volume.device_at(other.position), first + other.block + within, kind));
+    (volume.device_at(place.position), first + place.block, others.collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -238,5 +253,24 @@ mod tests {
         assert_eq!(kinds("raid5:2+1", 3), ["data", "parity"].into());
         assert_eq!(kinds("raid1:2", 2), ["data", "copy"].into());
         assert_eq!(kinds("raid0:3", 3), ["data"].into());
+    }
+
+    #[test]
+    fn the_place_of_a_block_is_reported() {
+        let volume = |scheme: &str, devices: u16| {
+            let volume = crate::health::tests::volume(scheme.parse().unwrap(), devices);
+            VolumeDescription { devices: (10..10 + devices).map(DeviceId).collect(), ..volume }
+        };
+        let mirrored = volume("raid1:2", 2);
+        assert_eq!(mirrored.id, braid_base::VolumeId(1));
+        let (device, block, others) = devices_of_block(&mirrored, 21);
+        assert_eq!((block, others.len(), others[0].1, others[0].2), (21, 1, 21, "copy"));
+        assert_ne!(device, others[0].0);
+        let (device, block, others) = devices_of_block(&volume("raid5:4+1", 5), 64 + 3);
+        assert_eq!((block, others.len()), (16 + 3, 4));
+        assert!(others.iter().all(|(other, block, _)| *other != device && *block == 19));
+        let count = |kind: &str| others.iter().filter(|(_, _, of)| *of == kind).count();
+        assert_eq!((count("parity"), count("data")), (1, 3));
+        assert!(devices_of_block(&volume("raid0:5", 5), 3).2.is_empty());
     }
 }

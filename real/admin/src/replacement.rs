@@ -1,8 +1,9 @@
 //! Replacing a device's disk, and determining what would be lost by that.
 
 use crate::array::Array;
-use crate::device_lifecycle::{self, ACT_WAIT, NewDisk};
+use crate::device_lifecycle::{self, ACT_WAIT};
 use crate::failure::Failure;
+use crate::new_disk::{self, NewDisk};
 use crate::volume_hold::{self, Ended, Judge, Questions, Subject};
 use crate::{creation, volumes};
 use braid_base::DeviceId;
@@ -50,7 +51,7 @@ impl Array {
             if !lose {
                 refuse_to_lose(&description, id)?;
             }
-            let made = |disk: DiskEntry| Ok::<_, Failure>((device_lifecycle::room(disk.size)?, disk));
+            let made = |disk: DiskEntry| Ok::<_, Failure>((new_disk::room(disk.size)?, disk));
             let disk = if with_spare {
                 let rooms = description.spares.iter().cloned().map(made).collect::<Result<Vec<_>, _>>()?;
                 let fits = rooms.into_iter().filter(|(room, _)| *room >= needed).min_by_key(|(room, _)| *room);
@@ -67,22 +68,22 @@ impl Array {
             } else {
                 let default_size = entry.size;
                 // Checked before anything is created or overwritten.
-                if device_lifecycle::room(size.unwrap_or(default_size))? < needed {
+                if new_disk::room(size.unwrap_or(default_size))? < needed {
                     return Err(too_small(id, size.unwrap_or(default_size)));
                 }
                 let stem = format!("device-{id}");
-                device_lifecycle::prepare(
+                new_disk::prepare(
                     control.local(),
                     &description,
                     &NewDisk { path, stem, size, default_size, overwrite },
                 )?
             };
-            if device_lifecycle::room(disk.size)? < needed {
+            if new_disk::room(disk.size)? < needed {
                 return Err(too_small(id, disk.size));
             }
             let next = NextDisk {
                 disk: disk.disk,
-                blocks: device_lifecycle::room(disk.size)?,
+                blocks: new_disk::room(disk.size)?,
                 is_spare: control.describe().await?.spares.contains(&disk),
                 lose,
                 until_rebuilt: wait,
