@@ -75,7 +75,7 @@ pub mod launch;
 pub mod location;
 pub mod metadata_room;
 pub mod migration;
-mod new_disk;
+pub mod new_disk;
 pub mod object_operations;
 pub mod parent_process;
 pub mod parity_site;
