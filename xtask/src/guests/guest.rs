@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 const SCRIPT: &str = include_str!("guest.sh");
 const LOAD: &str = include_str!("load.py");
+const WIDE_REGISTERS: &str = include_str!("wide_registers.c");
 const START_WAIT: Duration = Duration::from_secs(30);
 
 /// What is common to both guests.
@@ -44,10 +45,15 @@ pub struct Guest<'a> {
 impl<'a> Machine<'a> {
     pub fn new(braid: &Path, array: &Path, folder: &Path, interrupt: &'a Interrupt) -> Result<Machine<'a>> {
         std::fs::create_dir(folder.join("share"))?;
-        for (name, text) in [("guest.sh", SCRIPT), ("load.py", LOAD)] {
+        for (name, text) in [("guest.sh", SCRIPT), ("load.py", LOAD), ("wide_registers.c", WIDE_REGISTERS)] {
             std::fs::write(folder.join(name), text)?;
         }
         std::fs::set_permissions(folder.join("guest.sh"), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+        let mut compiler = Command::new("cc");
+        compiler.args(["-O2", "-shared", "-fPIC", "-o"]).arg(wide_registers(folder));
+        if !compiler.arg(folder.join("wide_registers.c")).status().context("cc can't be started")?.success() {
+            bail!("cc can't build a library for the guests' kernel");
+        }
         // Two ports that were free a moment ago; no other process is expected to take them.
         let sockets = [UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?, UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?];
         let ports = [sockets[0].local_addr()?.port(), sockets[1].local_addr()?.port()];
@@ -100,7 +106,7 @@ impl<'a> Guest<'a> {
         kernel.args([format!("braid.guest={which}"), format!("braid.task={name}"), format!("braid.life={life}")]);
         kernel.args([format!("braid.share={at}/share"), format!("braid.load={at}/load.py")]);
         // The guest's memory is a file there.
-        kernel.env("TMPDIR", folder);
+        kernel.env("TMPDIR", folder).env("LD_PRELOAD", wide_registers(folder));
         self.kernel = Some(Process::start(&mut kernel, &folder.join(format!("guest{which}-{name}-{life}.log")))?);
         Ok(())
     }
@@ -180,6 +186,11 @@ impl Drop for Guest<'_> {
 pub fn kill(pid: i32) -> Result<()> {
     kill_process(Pid::from_raw(pid).context("a process has a number")?, Signal::KILL)
         .context("a process can't be killed")
+}
+
+/// The library by which the guests' kernel runs on processors with more registers than it knows.
+fn wide_registers(folder: &Path) -> PathBuf {
+    folder.join("wide_registers.so")
 }
 
 fn socket(machine: &Machine, name: &str, which: usize) -> PathBuf {

@@ -15,7 +15,8 @@ use guest::{Guest, Machine, Task};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-const PACKAGES: [Package; 6] = [
+const PACKAGES: [Package; 7] = [
+    ("gcc", "/usr/bin/cc"),
     ("user-mode-linux", "/usr/bin/linux.uml"),
     ("ocfs2-tools", "/sbin/mkfs.ocfs2"),
     ("qemu-system-common", "/usr/bin/qemu-storage-daemon"),
