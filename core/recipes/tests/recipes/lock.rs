@@ -1,8 +1,7 @@
 //! Tests of the lock: scenarios with crashed, late and waiting clients; and every order of two clients' steps.
 
-use crate::bench::world::Fate;
-use crate::bench::{Budget, CALM, FaultRates, Me, SILENT, World, doing, explore, space};
-use crate::written::{seconds, taken};
+use crate::bench::{Budget, CALM, Me, SILENT, World, doing, explore, space};
+use crate::written::{DATA, OBJECT as LOCKS, cut_off, seconds, taken, two_in_every_order};
 use braid_base::ObjectId;
 use braid_recipes::RequestFailure;
 use braid_recipes::fencing_token::{Fence, Unguardable, unguard};
@@ -11,8 +10,6 @@ use braid_wire::{Action, ActionResult, AttributeName, CommandResult, ObjectReque
 use bytes::Bytes;
 use std::time::Duration;
 
-const LOCKS: ObjectId = ObjectId(1);
-const DATA: ObjectId = ObjectId(2);
 const WORD: AttributeName = AttributeName::new(1, 7);
 const TOKEN: AttributeName = AttributeName::new(2, 7);
 const ELSEWHERE: AttributeName = AttributeName::new(9, 9);
@@ -397,7 +394,6 @@ fn without_contenders_the_lock_is_never_reported_as_lost() {
     assert!(runs == ended && runs > 50, "{runs} {ended}");
 }
 
-/// Two clients write under the lock, in every order of their steps, with one lost answer or one crash.
 #[test]
 fn two_clients_in_every_order() {
     let options = LockOptions {
@@ -407,36 +403,7 @@ fn two_clients_in_every_order() {
         patience: Duration::from_secs(1),
         idempotency_record: None,
     };
-    let writes = move |text: &'static str, last: &'static str| {
-        doing(async move |me: Me<Vec<String>>| {
-            let Ok(grant) = me.run(Lock::new(LOCKS, WORD, options).acquire(text)).await else { return };
-            me.ask(grant.guard(append(text)).unwrap()).await;
-            match me.run(grant.release_with(append(last)).unwrap()).await {
-                Ok(_) => me.note(last),
-                Err(LockError::Lost) => me.note(format!("not {last}")),
-                Err(error) => assert_eq!(error, LockError::RequestFailure(RequestFailure::Unknown)),
-            }
-        })
-    };
-    for budget in [Budget { unknown: 1, deaths: 0, waits: 5 }, Budget { unknown: 0, deaths: 1, waits: 5 }] {
-        let begin = || (Vec::new(), vec![writes("a", "A"), writes("b", "B")]);
-        let at_end = |world: &mut World<Vec<String>>| {
-            let text = text(world);
-            // A client's writes are contiguous unless it has lost the lock, and then it writes no more.
-            assert!(!text.contains("ab") || !text.contains('A'), "{text}");
-            assert!(!text.contains("ba") || !text.contains('B'), "{text}");
-            for said in world.observed().iter() {
-                let (last, times) = said.strip_prefix("not ").map_or((&said[..], 1), |last| (last, 0));
-                assert_eq!(text.matches(last).count(), times, "the reported outcome is true: {said}: {text}");
-            }
-            if (0..2).all(|client| world.fate(client) == Fate::Through) && budget.unknown == 0 {
-                assert!(text.contains('A') || text.contains('B'), "a client held it: {text}");
-            }
-        };
-        let (runs, ended) = explore(budget, &[LOCKS, DATA], begin, |_, _| (), at_end);
-        println!("{budget:?}: {runs} runs, of which {ended} ended");
-        assert!(ended > 100, "{runs} {ended}");
-    }
+    two_in_every_order(move || Lock::new(LOCKS, WORD, options).acquire("a"), 5);
 }
 
 /// One client that makes a single request under the lock, and of which every answer may be lost.
@@ -454,29 +421,7 @@ fn without_contenders_every_outcome_is_known() {
 
 #[test]
 fn a_client_that_is_cut_off_learns_that_its_lease_expired() {
-    for rates in [SILENT, FaultRates { busy: 1000, ..CALM }] {
-        let mut world = world();
-        world.client(async |me| {
-            let grant = held(me.run(lock().acquire("a")).await);
-            me.sleep(seconds(3)).await;
-            assert_eq!(me.run(grant.renew()).await, Err(LockError::Uncertain));
-            assert!(me.now() >= grant.sure_until());
-            assert!(me.now().since(grant.sure_until()) < Duration::from_millis(10));
-            let began = me.now();
-            let renewed = me.run(grant.renew()).await;
-            assert_eq!(renewed, Err(LockError::Uncertain), "begun late, it still tries for a while");
-            assert!(me.now().since(began) < options().lease / 2);
-            let began = me.now();
-            let end = me.run(grant.release()).await;
-            assert!(matches!(end, Err(LockError::RequestFailure(_))), "{end:?}");
-            assert!(me.now().since(began) < options().lease + seconds(1));
-            me.note("heard");
-        });
-        world.run_for(seconds(1));
-        world.rates = rates;
-        world.run();
-        assert_eq!(*world.observed(), ["heard"]);
-    }
+    cut_off(|| lock().acquire("a"), options().lease);
 }
 
 #[test]
