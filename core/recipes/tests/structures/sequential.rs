@@ -4,6 +4,7 @@ use crate::bench::space::Space;
 use braid_base::{Rng, Time};
 use braid_recipes::{Answer, Next, Procedure, RequestFailure};
 use braid_wire::ObjectRequest;
+use std::convert::Infallible;
 use std::time::Duration;
 
 /// A space of objects, and one client.
@@ -21,80 +22,67 @@ impl Alone {
     }
 
     /// Runs an operation to its end.
-    pub fn run<P: Procedure>(&mut self, mut procedure: P) -> P::Output {
-        let mut answer = Answer::None;
-        for _ in 0..10_000 {
-            answer = match procedure.resume(self.now, &mut self.rng, answer) {
-                Next::Done(output) => return output,
-                Next::Ask { request, .. } => {
-                    self.trips += 1;
-                    self.execute(&request)
-                }
-                Next::Await { object, name, patience, .. } => {
-                    self.pass(patience);
-                    Answer::Value(self.space.value(object, name))
-                }
-                Next::Sleep(span) => {
-                    self.pass(span);
-                    Answer::None
-                }
-            };
-        }
-        panic!("it does not end");
+    pub fn run<P: Procedure>(&mut self, procedure: P) -> P::Output {
+        let Ok(output) = self.drive(procedure, |alone, request| Ok::<_, Infallible>(alone.execute(&request)));
+        output
     }
 
     /// Runs an operation until it makes another request after this many were executed, and leaves it there, as if its client crashed.
     /// Returns that request, unless the operation ended before.
-    pub fn run_part<P: Procedure>(&mut self, mut procedure: P, requests: u64) -> Option<ObjectRequest> {
-        let mut answer = Answer::None;
-        let mut done = 0;
-        loop {
-            answer = match procedure.resume(self.now, &mut self.rng, answer) {
-                Next::Done(_) => return None,
-                Next::Ask { request, .. } if done == requests => return Some(request),
-                Next::Ask { request, .. } => {
-                    done += 1;
-                    self.execute(&request)
-                }
-                Next::Await { object, name, patience, .. } => {
-                    self.pass(patience);
-                    Answer::Value(self.space.value(object, name))
-                }
-                Next::Sleep(span) => {
-                    self.pass(span);
-                    Answer::None
-                }
-            };
-        }
+    pub fn run_part<P: Procedure>(&mut self, procedure: P, requests: u64) -> Option<ObjectRequest> {
+        let end = self.trips + requests;
+        let part =
+            |alone: &mut Alone, request| if alone.trips < end { Ok(alone.execute(&request)) } else { Err(request) };
+        self.drive(procedure, part).err()
     }
 
     /// Runs an operation that does not receive the answer to its first changing request, which was executed or not (`done`). `meanwhile`
     /// runs before its next request.
     pub fn run_losing<P: Procedure>(
         &mut self,
-        mut procedure: P,
+        procedure: P,
         done: bool,
         meanwhile: impl FnOnce(&mut Space),
     ) -> P::Output {
-        let mut meanwhile = Some(meanwhile);
-        let mut answer = Answer::None;
-        for _ in 0..100 {
-            let request = match procedure.resume(self.now, &mut self.rng, answer) {
-                Next::Done(output) => return output,
-                Next::Ask { request, .. } => request,
-                Next::Await { .. } | Next::Sleep(_) => panic!("there is nothing to wait for"),
-            };
-            let before = self.space.clone();
-            answer = self.execute(&request);
-            if self.space != before
+        let (mut meanwhile, began) = (Some(meanwhile), self.now);
+        let Ok(output) = self.drive(procedure, |alone, request| {
+            let before = alone.space.clone();
+            let answer = alone.execute(&request);
+            if alone.space != before
                 && let Some(meanwhile) = meanwhile.take()
             {
                 if !done {
-                    self.space = before;
+                    alone.space = before;
                 }
-                meanwhile(&mut self.space);
-                answer = Answer::RequestFailure(RequestFailure::Unknown);
+                meanwhile(&mut alone.space);
+                return Ok::<_, Infallible>(Answer::RequestFailure(RequestFailure::Unknown));
             }
+            Ok(answer)
+        });
+        assert_eq!(self.now, began, "there is nothing to wait for");
+        output
+    }
+
+    /// Runs an operation whose requests are answered or refused so.
+    fn drive<P: Procedure, E>(
+        &mut self,
+        mut procedure: P,
+        mut answers: impl FnMut(&mut Alone, ObjectRequest) -> Result<Answer, E>,
+    ) -> Result<P::Output, E> {
+        let mut answer = Answer::None;
+        for _ in 0..10_000 {
+            answer = match procedure.resume(self.now, &mut self.rng, answer) {
+                Next::Done(output) => return Ok(output),
+                Next::Ask { request, .. } => answers(self, request)?,
+                Next::Await { object, name, patience, .. } => {
+                    self.pass(patience);
+                    Answer::Value(self.space.value(object, name))
+                }
+                Next::Sleep(span) => {
+                    self.pass(span);
+                    Answer::None
+                }
+            };
         }
         panic!("it does not end");
     }
@@ -107,6 +95,7 @@ impl Alone {
     }
 
     fn execute(&mut self, request: &ObjectRequest) -> Answer {
+        self.trips += 1;
         match self.space.execute(request) {
             Ok(results) => Answer::Results(results),
             Err(refusal) => Answer::RequestFailure(RequestFailure::Refused(refusal.failure)),
