@@ -21,26 +21,49 @@ use std::time::Duration;
 /// Decides how a word is changed.
 pub(crate) trait CasPolicy {
     /// The result of the procedure.
-    type Output;
+    type Value;
+    type Error: From<RequestFailure>;
 
     /// The first step, before the word is known; also the step after every wait.
-    fn begin(&mut self, _ctx: &mut StepContext<'_>) -> Move<Self::Output> {
+    fn begin(&mut self, _ctx: &mut StepContext<'_>) -> MoveOf<Self> {
         Move::Look
     }
 
     /// The step for a word that was read.
-    fn look(&mut self, ctx: &mut StepContext<'_>, seen: Seen) -> Move<Self::Output>;
+    fn look(&mut self, ctx: &mut StepContext<'_>, seen: Seen) -> MoveOf<Self>;
 
     /// The step after a successful swap.
-    fn made(&mut self, ctx: &mut StepContext<'_>, results: Results) -> Move<Self::Output>;
+    fn made(&mut self, ctx: &mut StepContext<'_>, results: Results) -> MoveOf<Self>;
 
     /// The step after [`Move::Ask`].
-    fn told(&mut self, _ctx: &mut StepContext<'_>, _results: Results) -> Move<Self::Output> {
+    fn told(&mut self, _ctx: &mut StepContext<'_>, _results: Results) -> MoveOf<Self> {
         Move::Look
     }
 
     /// The result after a failure. After [`RequestFailure::Unknown`], the last request may have been executed.
-    fn fails(&mut self, failure: RequestFailure) -> Self::Output;
+    fn fails(&mut self, failure: RequestFailure) -> Self::Error {
+        failure.into()
+    }
+}
+
+/// The result of a policy.
+pub(crate) type OutputOf<P> = Result<<P as CasPolicy>::Value, <P as CasPolicy>::Error>;
+pub(crate) type MoveOf<P> = Move<OutputOf<P>>;
+
+/// Reads the word once.
+pub(crate) struct Look<F>(pub F);
+
+impl<T, E: From<RequestFailure>, F: FnMut(Seen) -> Result<T, E>> CasPolicy for Look<F> {
+    type Value = T;
+    type Error = E;
+
+    fn look(&mut self, _ctx: &mut StepContext<'_>, seen: Seen) -> MoveOf<Self> {
+        Move::Done(self.0(seen))
+    }
+
+    fn made(&mut self, _ctx: &mut StepContext<'_>, _results: Results) -> MoveOf<Self> {
+        unreachable!("this policy never swaps")
+    }
 }
 
 /// The time and the random source.
@@ -141,7 +164,7 @@ impl<E: CasPolicy> CasLoop<E> {
         CasLoop { target, policy, state: State::Waiting, outcome_unknown: false, races: 0, deadline: None }
     }
 
-    fn failure(&mut self, ctx: &mut StepContext<'_>, state: State, failure: RequestFailure) -> Next<E::Output> {
+    fn failure(&mut self, ctx: &mut StepContext<'_>, state: State, failure: RequestFailure) -> Next<OutputOf<E>> {
         let out_of_patience = self.deadline.is_some_and(|deadline| ctx.now >= deadline);
         match failure {
             RequestFailure::Unknown if !out_of_patience => {
@@ -154,9 +177,10 @@ impl<E: CasPolicy> CasLoop<E> {
     }
 
     /// A refused swap is known not to have happened; an earlier one may have.
-    fn fail(&mut self, failure: RequestFailure) -> Next<E::Output> {
+    fn fail(&mut self, failure: RequestFailure) -> Next<OutputOf<E>> {
         self.state = State::Over;
-        Next::Done(self.policy.fails(if self.outcome_unknown { RequestFailure::Unknown } else { failure }))
+        let failure = if self.outcome_unknown { RequestFailure::Unknown } else { failure };
+        Next::Done(Err(self.policy.fails(failure)))
     }
 
     /// How long a request may take.
@@ -167,7 +191,7 @@ impl<E: CasPolicy> CasLoop<E> {
         }
     }
 
-    fn ask(&mut self, ctx: &StepContext<'_>, state: State, request: ObjectRequest) -> Next<E::Output> {
+    fn ask(&mut self, ctx: &StepContext<'_>, state: State, request: ObjectRequest) -> Next<OutputOf<E>> {
         let patience = self.left(ctx);
         if patience.is_zero() {
             return self.fail(RequestFailure::Unknown);
@@ -176,17 +200,17 @@ impl<E: CasPolicy> CasLoop<E> {
         Next::Ask { request, patience }
     }
 
-    fn read(&mut self, ctx: &StepContext<'_>) -> Next<E::Output> {
+    fn read(&mut self, ctx: &StepContext<'_>) -> Next<OutputOf<E>> {
         let gets = [self.target.word].into_iter().chain(self.target.extras.iter().copied()).collect();
         self.ask(ctx, State::Reading, RequestBuilder::of(self.target.object).get(gets).request())
     }
 
-    fn pause(&mut self, ctx: &mut StepContext<'_>) -> Next<E::Output> {
+    fn pause(&mut self, ctx: &mut StepContext<'_>) -> Next<OutputOf<E>> {
         self.state = State::Waiting;
         Next::Sleep(random_pause(&mut self.target.backoff, ctx.rng).min(self.left(ctx)))
     }
 
-    fn go(&mut self, ctx: &mut StepContext<'_>, next: Move<E::Output>) -> Next<E::Output> {
+    fn go(&mut self, ctx: &mut StepContext<'_>, next: MoveOf<E>) -> Next<OutputOf<E>> {
         match next {
             Move::Look => self.read(ctx),
             Move::Swap(_) if self.races > RACES_MAX => {
@@ -214,14 +238,14 @@ impl<E: CasPolicy> CasLoop<E> {
         }
     }
 
-    fn look(&mut self, ctx: &mut StepContext<'_>, word: Bytes, extras: &[Bytes]) -> Next<E::Output> {
+    fn look(&mut self, ctx: &mut StepContext<'_>, word: Bytes, extras: &[Bytes]) -> Next<OutputOf<E>> {
         let seen = Seen { word, extras: extras.to_vec(), outcome_unknown: std::mem::take(&mut self.outcome_unknown) };
         let next = self.policy.look(ctx, seen);
         self.go(ctx, next)
     }
 
     /// Handles a word that was read or found by a failed comparison, and the extras. A malformed answer is treated like a lost one.
-    fn on_results(&mut self, ctx: &mut StepContext<'_>, results: Results) -> Result<Next<E::Output>, RequestFailure> {
+    fn on_results(&mut self, ctx: &mut StepContext<'_>, results: Results) -> Result<Next<OutputOf<E>>, RequestFailure> {
         let extras = self.target.extras.len();
         match self.state {
             State::Reading => {
@@ -247,9 +271,9 @@ impl<E: CasPolicy> CasLoop<E> {
 }
 
 impl<E: CasPolicy> Procedure for CasLoop<E> {
-    type Output = E::Output;
+    type Output = OutputOf<E>;
 
-    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<E::Output> {
+    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<OutputOf<E>> {
         let value = if let Answer::Value(value) = &answer { Some(value.clone()) } else { None };
         let ctx = &mut StepContext { now, rng, value };
         self.deadline.get_or_insert(match self.target.patience {

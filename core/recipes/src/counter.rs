@@ -33,7 +33,7 @@
 //! ticket cannot be given back; a client that stops waiting is skipped like a client that has crashed. Requests without a guard are exclusive
 //! only until [`Turn::sure_until`]. The attributes must not be removed or set by other means.
 
-use crate::cas_loop::{CasLoop, CasPolicy, Move, Patience, Seen, StepContext, Swap, number_bytes};
+use crate::cas_loop::{CasLoop, CasPolicy, Move, MoveOf, Patience, Seen, StepContext, Swap, number_bytes};
 use crate::fencing_token::{Fence, Unguardable, if_swapped};
 use crate::hold_word::{Given, Gone, HoldWord, Holding, Word};
 use crate::lease::{Entry, Name, Watch};
@@ -228,8 +228,8 @@ pub enum CounterError {
     #[error("the attributes are not a delivery counter")]
     NoCounter,
     /// The device cannot execute the request. After [`RequestFailure::Unknown`], a ticket that was drawn will be skipped.
-    #[error("{0}")]
-    RequestFailure(RequestFailure),
+    #[error(transparent)]
+    RequestFailure(#[from] RequestFailure),
 }
 
 impl From<Gone> for CounterError {
@@ -268,7 +268,7 @@ enum Phase {
     Skipping { ticket: u64, slot: Option<Bytes> },
 }
 
-type Moved = Move<Result<Turn, CounterError>>;
+type Moved = MoveOf<Entering>;
 
 impl Entering {
     fn draw(&mut self) -> Moved {
@@ -381,7 +381,8 @@ impl Entering {
 }
 
 impl CasPolicy for Entering {
-    type Output = Result<Turn, CounterError>;
+    type Value = Turn;
+    type Error = CounterError;
 
     fn begin(&mut self, ctx: &mut StepContext<'_>) -> Moved {
         self.deadline.get_or_insert(ctx.now.after(self.counter.place.patience));
@@ -424,9 +425,5 @@ impl CasPolicy for Entering {
             }
             phase => unreachable!("no swap is made while {phase:?}"),
         }
-    }
-
-    fn fails(&mut self, failure: RequestFailure) -> Self::Output {
-        Err(CounterError::RequestFailure(failure))
     }
 }

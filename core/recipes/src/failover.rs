@@ -33,7 +33,7 @@
 //! ([`Leadership::sure_until`], if no clock runs more than 1/16 fast), and should finish its unguarded work before that. A leader that
 //! makes progress but does not do its work is not detected. And the attributes must not be removed or set by other means.
 
-use crate::cas_loop::{CasLoop, CasPolicy, Move, Patience, Seen, StepContext, Swap};
+use crate::cas_loop::{CasLoop, CasPolicy, Look, Move, MoveOf, Patience, Seen, StepContext, Swap};
 use crate::fencing_token::{Fence, Unguardable, if_swapped};
 use crate::hold_word::{Given, Gone, HoldWord, Holding, Word};
 use crate::lease::{Entry, Name, Watch};
@@ -104,7 +104,12 @@ impl FailOver {
 
     /// Reads who leads.
     pub fn leader(&self) -> Operation<Result<LeaderStatus, FailOverError>> {
-        Box::new(CasLoop::new(self.place.target(Patience::For(Duration::ZERO)), Looking))
+        let status = |Word { number, holder }| LeaderStatus {
+            term: number,
+            leader: holder.map(|entry: Entry| (entry.name, entry.heartbeat)),
+        };
+        let look = move |seen: Seen| Word::decode(&seen.word).map(status).ok_or(FailOverError::NoLeader);
+        Box::new(CasLoop::new(self.place.target(Patience::For(Duration::ZERO)), Look(look)))
     }
 }
 
@@ -188,8 +193,8 @@ pub enum FailOverError {
     #[error("the attribute does not contain a leader record")]
     NoLeader,
     /// The device cannot execute the request. After [`RequestFailure::Unknown`], it may have happened.
-    #[error("{0}")]
-    RequestFailure(RequestFailure),
+    #[error(transparent)]
+    RequestFailure(#[from] RequestFailure),
 }
 
 impl From<Gone> for FailOverError {
@@ -217,17 +222,12 @@ struct Campaigning {
 }
 
 impl Campaigning {
-    fn leads(&self) -> Move<Result<Leadership, FailOverError>> {
+    fn leads(&self) -> MoveOf<Self> {
         let entry = self.entry.clone().expect("the swap wrote it");
         Move::Done(Ok(Leadership(Holding { place: self.place.clone(), number: self.term, entry, sent: self.sent })))
     }
 
-    fn take_over(
-        &mut self,
-        ctx: &mut StepContext<'_>,
-        compare: Bytes,
-        term: u64,
-    ) -> Move<Result<Leadership, FailOverError>> {
+    fn take_over(&mut self, ctx: &mut StepContext<'_>, compare: Bytes, term: u64) -> MoveOf<Self> {
         (self.term, self.sent) = (term, ctx.now);
         let entry = match &self.entry {
             None => Entry::new(self.name.clone(), self.place.lease, ctx.rng),
@@ -241,14 +241,15 @@ impl Campaigning {
 }
 
 impl CasPolicy for Campaigning {
-    type Output = Result<Leadership, FailOverError>;
+    type Value = Leadership;
+    type Error = FailOverError;
 
-    fn begin(&mut self, ctx: &mut StepContext<'_>) -> Move<Self::Output> {
+    fn begin(&mut self, ctx: &mut StepContext<'_>) -> MoveOf<Self> {
         self.deadline.get_or_insert(ctx.now.after(self.place.patience));
         Move::Look
     }
 
-    fn look(&mut self, ctx: &mut StepContext<'_>, seen: Seen) -> Move<Self::Output> {
+    fn look(&mut self, ctx: &mut StepContext<'_>, seen: Seen) -> MoveOf<Self> {
         let Some(word) = Word::decode(&seen.word) else { return Move::Done(Err(FailOverError::NoLeader)) };
         let Some(next) = word.number.checked_add(1) else { return Move::Done(Err(FailOverError::NoLeader)) };
         let Some(leader) = &word.holder else { return self.take_over(ctx, seen.word, next) };
@@ -269,12 +270,8 @@ impl CasPolicy for Campaigning {
         Move::Await { name: self.place.word, seen: seen.word, patience: lease.min(left) }
     }
 
-    fn made(&mut self, _ctx: &mut StepContext<'_>, _results: Results) -> Move<Self::Output> {
+    fn made(&mut self, _ctx: &mut StepContext<'_>, _results: Results) -> MoveOf<Self> {
         self.leads()
-    }
-
-    fn fails(&mut self, failure: RequestFailure) -> Self::Output {
-        Err(FailOverError::RequestFailure(failure))
     }
 }
 
@@ -285,26 +282,4 @@ pub struct LeaderStatus {
     pub term: u64,
     /// Its leader, and how often it has shown progress. It may have failed since.
     pub leader: Option<(Name, u64)>,
-}
-
-struct Looking;
-
-impl CasPolicy for Looking {
-    type Output = Result<LeaderStatus, FailOverError>;
-
-    fn look(&mut self, _ctx: &mut StepContext<'_>, seen: Seen) -> Move<Self::Output> {
-        let status = |Word { number, holder }| LeaderStatus {
-            term: number,
-            leader: holder.map(|entry: Entry| (entry.name, entry.heartbeat)),
-        };
-        Move::Done(Word::decode(&seen.word).map(status).ok_or(FailOverError::NoLeader))
-    }
-
-    fn made(&mut self, _ctx: &mut StepContext<'_>, _results: Results) -> Move<Self::Output> {
-        unreachable!("this policy never swaps")
-    }
-
-    fn fails(&mut self, failure: RequestFailure) -> Self::Output {
-        Err(FailOverError::RequestFailure(failure))
-    }
 }

@@ -17,7 +17,9 @@
 //! so none of a holder's requests takes effect after the next holder has raised the fence. Not guaranteed: anything about requests that are
 //! not guarded, or that are guarded by another fence.
 
-use crate::cas_loop::{CasLoop, CasPolicy, CasTarget, Move, Patience, Seen, StepContext, Swap, number, number_bytes};
+use crate::cas_loop::{
+    CasLoop, CasPolicy, CasTarget, Move, MoveOf, Patience, Seen, StepContext, Swap, number, number_bytes,
+};
 use crate::procedure::{Operation, RequestFailure};
 use crate::request_builder::{RequestBuilder, Results};
 use braid_base::{Backoff, ObjectId, limits};
@@ -122,25 +124,26 @@ pub enum RaiseError {
     NoFence,
     /// The device cannot execute the request.
     #[error("the fence could not be raised: {0}")]
-    RequestFailure(RequestFailure),
+    RequestFailure(#[from] RequestFailure),
 }
 
 struct Raising(Fence);
 
 impl Raising {
-    fn swap(&self, compare: Bytes) -> Move<Result<(), RaiseError>> {
+    fn swap(&self, compare: Bytes) -> MoveOf<Self> {
         Move::Swap(Swap { compare, swap: number_bytes(self.0.token), sets: Vec::new(), rest: Vec::new() })
     }
 }
 
 impl CasPolicy for Raising {
-    type Output = Result<(), RaiseError>;
+    type Value = ();
+    type Error = RaiseError;
 
-    fn begin(&mut self, _ctx: &mut StepContext<'_>) -> Move<Self::Output> {
+    fn begin(&mut self, _ctx: &mut StepContext<'_>) -> MoveOf<Self> {
         self.swap(Bytes::new())
     }
 
-    fn look(&mut self, _ctx: &mut StepContext<'_>, seen: Seen) -> Move<Self::Output> {
+    fn look(&mut self, _ctx: &mut StepContext<'_>, seen: Seen) -> MoveOf<Self> {
         match number(&seen.word) {
             None => Move::Done(Err(RaiseError::NoFence)),
             Some(_) if seen.word.is_empty() => self.swap(seen.word),
@@ -150,11 +153,7 @@ impl CasPolicy for Raising {
         }
     }
 
-    fn made(&mut self, _ctx: &mut StepContext<'_>, _results: Results) -> Move<Self::Output> {
+    fn made(&mut self, _ctx: &mut StepContext<'_>, _results: Results) -> MoveOf<Self> {
         Move::Done(Ok(()))
-    }
-
-    fn fails(&mut self, failure: RequestFailure) -> Self::Output {
-        Err(RaiseError::RequestFailure(failure))
     }
 }

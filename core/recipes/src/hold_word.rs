@@ -5,7 +5,9 @@
 //!   1  version, 1       8  the number       0 or 1, and the holder's entry            undefined: 0, and no holder
 //! ```
 
-use crate::cas_loop::{CasLoop, CasPolicy, CasTarget, Move, Patience, Seen, StepContext, Swap, number, number_bytes};
+use crate::cas_loop::{
+    CasLoop, CasPolicy, CasTarget, Move, MoveOf, Patience, Seen, StepContext, Swap, number, number_bytes,
+};
 use crate::fencing_token::Fence;
 use crate::lease::{Entry, Name, sure_until};
 use crate::procedure::RequestFailure;
@@ -150,6 +152,12 @@ pub(crate) enum Gone {
     RequestFailure(RequestFailure),
 }
 
+impl From<RequestFailure> for Gone {
+    fn from(failure: RequestFailure) -> Gone {
+        Gone::RequestFailure(failure)
+    }
+}
+
 pub(crate) struct Keep {
     holding: Holding,
     /// The entry with the next heartbeat.
@@ -158,25 +166,26 @@ pub(crate) struct Keep {
 }
 
 impl Keep {
-    fn swap(&mut self, ctx: &StepContext<'_>, compare: Bytes) -> Move<Result<Holding, Gone>> {
+    fn swap(&mut self, ctx: &StepContext<'_>, compare: Bytes) -> MoveOf<Self> {
         self.sent = ctx.now;
         let swap = Word { number: self.holding.number, holder: Some(self.entry.clone()) }.encode();
         Move::Swap(Swap { compare, swap, sets: Vec::new(), rest: Vec::new() })
     }
 
-    fn kept(&self) -> Move<Result<Holding, Gone>> {
+    fn kept(&self) -> MoveOf<Self> {
         Move::Done(Ok(Holding { entry: self.entry.clone(), sent: self.sent, ..self.holding.clone() }))
     }
 }
 
 impl CasPolicy for Keep {
-    type Output = Result<Holding, Gone>;
+    type Value = Holding;
+    type Error = Gone;
 
-    fn begin(&mut self, ctx: &mut StepContext<'_>) -> Move<Self::Output> {
+    fn begin(&mut self, ctx: &mut StepContext<'_>) -> MoveOf<Self> {
         self.swap(ctx, self.holding.word())
     }
 
-    fn look(&mut self, ctx: &mut StepContext<'_>, seen: Seen) -> Move<Self::Output> {
+    fn look(&mut self, ctx: &mut StepContext<'_>, seen: Seen) -> MoveOf<Self> {
         let Some(word) = Word::decode(&seen.word) else { return Move::Done(Err(Gone::Alien)) };
         match word.held_by(self.entry.nonce) {
             Some(entry) if seen.outcome_unknown && *entry == self.entry => return self.kept(),
@@ -191,12 +200,12 @@ impl CasPolicy for Keep {
         self.swap(ctx, seen.word)
     }
 
-    fn made(&mut self, _ctx: &mut StepContext<'_>, _results: Results) -> Move<Self::Output> {
+    fn made(&mut self, _ctx: &mut StepContext<'_>, _results: Results) -> MoveOf<Self> {
         self.kept()
     }
 
-    fn fails(&mut self, failure: RequestFailure) -> Self::Output {
-        Err(if was_too_slow(failure) { Gone::Uncertain } else { Gone::RequestFailure(failure) })
+    fn fails(&mut self, failure: RequestFailure) -> Gone {
+        if was_too_slow(failure) { Gone::Uncertain } else { failure.into() }
     }
 }
 
@@ -213,7 +222,7 @@ pub(crate) struct Give {
 }
 
 impl Give {
-    fn swap(&self, compare: Bytes) -> Move<Given> {
+    fn swap(&self, compare: Bytes) -> MoveOf<Self> {
         let mut sets = self.sets.clone();
         sets.push(self.holding.place.fence(None));
         if self.request.is_some() {
@@ -241,13 +250,14 @@ impl Give {
 }
 
 impl CasPolicy for Give {
-    type Output = Given;
+    type Value = Option<Vec<CommandResult>>;
+    type Error = Gone;
 
-    fn begin(&mut self, _ctx: &mut StepContext<'_>) -> Move<Self::Output> {
+    fn begin(&mut self, _ctx: &mut StepContext<'_>) -> MoveOf<Self> {
         self.swap(self.holding.word())
     }
 
-    fn look(&mut self, _ctx: &mut StepContext<'_>, seen: Seen) -> Move<Self::Output> {
+    fn look(&mut self, _ctx: &mut StepContext<'_>, seen: Seen) -> MoveOf<Self> {
         self.was_unknown |= seen.outcome_unknown;
         let Some(word) = Word::decode(&seen.word) else { return Move::Done(Err(Gone::Alien)) };
         match word.held_by(self.holding.entry.nonce) {
@@ -256,11 +266,7 @@ impl CasPolicy for Give {
         }
     }
 
-    fn made(&mut self, _ctx: &mut StepContext<'_>, results: Results) -> Move<Self::Output> {
+    fn made(&mut self, _ctx: &mut StepContext<'_>, results: Results) -> MoveOf<Self> {
         Move::Done(Ok(Some(results.from(1))))
-    }
-
-    fn fails(&mut self, failure: RequestFailure) -> Self::Output {
-        Err(Gone::RequestFailure(failure))
     }
 }

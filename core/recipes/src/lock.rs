@@ -41,12 +41,11 @@ mod keep;
 mod take;
 mod word;
 
-use crate::cas_loop::{CasLoop, CasPolicy, CasTarget, Move, Patience, Seen, StepContext, number};
+use crate::cas_loop::{CasLoop, CasTarget, Look, Patience, Seen, number};
 use crate::fencing_token::{Fence, Unguardable};
 use crate::idempotency_record::IdempotencyRecord;
 use crate::lease::{Entry, Name, sure_until};
 use crate::procedure::{Operation, RequestFailure};
-use crate::request_builder::Results;
 use braid_base::{Backoff, ObjectId, Time};
 use braid_wire::{AttributeName, CommandResult, ObjectRequest};
 use bytes::Bytes;
@@ -110,7 +109,19 @@ impl Lock {
 
     /// Reads who holds the lock.
     pub fn status(&self) -> Operation<Result<LockStatus, LockError>> {
-        Box::new(CasLoop::new(self.target(Patience::For(Duration::ZERO)), Looking))
+        let look = |seen: Seen| {
+            let (Some(Word { mode, holders, mark }), Some(token)) = (Word::decode(&seen.word), number(&seen.extras[0]))
+            else {
+                return Err(LockError::NoLock);
+            };
+            Ok(LockStatus {
+                mode: (!holders.is_empty()).then_some(mode),
+                holders: holders.into_iter().map(|entry| entry.name).collect(),
+                waiting: mark.map(|entry| entry.name),
+                token,
+            })
+        };
+        Box::new(CasLoop::new(self.target(Patience::For(Duration::ZERO)), Look(look)))
     }
 
     fn token(&self) -> AttributeName {
@@ -203,8 +214,8 @@ pub enum LockError {
     NoLock,
     /// The device cannot execute the request. After [`RequestFailure::Unknown`], a lock that may have been taken is free again after its
     /// lease.
-    #[error("{0}")]
-    RequestFailure(RequestFailure),
+    #[error(transparent)]
+    RequestFailure(#[from] RequestFailure),
 }
 
 /// The state of a lock.
@@ -218,31 +229,4 @@ pub struct LockStatus {
     pub waiting: Option<Name>,
     /// The last token.
     pub token: u64,
-}
-
-struct Looking;
-
-impl CasPolicy for Looking {
-    type Output = Result<LockStatus, LockError>;
-
-    fn look(&mut self, _ctx: &mut StepContext<'_>, seen: Seen) -> Move<Self::Output> {
-        let (Some(Word { mode, holders, mark }), Some(token)) = (Word::decode(&seen.word), number(&seen.extras[0]))
-        else {
-            return Move::Done(Err(LockError::NoLock));
-        };
-        Move::Done(Ok(LockStatus {
-            mode: (!holders.is_empty()).then_some(mode),
-            holders: holders.into_iter().map(|entry| entry.name).collect(),
-            waiting: mark.map(|entry| entry.name),
-            token,
-        }))
-    }
-
-    fn made(&mut self, _ctx: &mut StepContext<'_>, _results: Results) -> Move<Self::Output> {
-        unreachable!("this policy never swaps")
-    }
-
-    fn fails(&mut self, failure: RequestFailure) -> Self::Output {
-        Err(LockError::RequestFailure(failure))
-    }
 }

@@ -2,7 +2,7 @@
 
 use super::word::Word;
 use super::{Grant, LastRequest, LockError, Mode};
-use crate::cas_loop::{CasLoop, CasPolicy, Move, Seen, StepContext, Swap, number, number_bytes};
+use crate::cas_loop::{CasLoop, CasPolicy, Move, MoveOf, OutputOf, Seen, StepContext, Swap, number, number_bytes};
 use crate::fencing_token::{Unguardable, if_swapped};
 use crate::hold_word::{patience_to_give_back, patience_to_renew, was_too_slow};
 use crate::lease::Entry;
@@ -25,7 +25,7 @@ impl Grant {
     /// Releases it, or fails with [`LockError::Lost`] if it was broken before. Tries for one lease; after that, others may break the lock
     /// anyway.
     pub fn release(self) -> Operation<Result<(), LockError>> {
-        Box::new(Mapped(Give::new(self, None), |given: Given| given.map(|_| ())))
+        Box::new(Mapped(Give::new(self, None), |given: OutputOf<Give>| given.map(|_| ())))
     }
 
     /// Executes a last request and releases the lock in one round trip. If the lock is no longer held, the request has no effect. Tries for
@@ -44,7 +44,7 @@ struct Keep {
 }
 
 impl Keep {
-    fn swap(&mut self, ctx: &StepContext<'_>, compare: Bytes) -> Move<Result<Grant, LockError>> {
+    fn swap(&mut self, ctx: &StepContext<'_>, compare: Bytes) -> MoveOf<Self> {
         let Some(mut word) = Word::decode(&compare) else { return Move::Done(Err(LockError::NoLock)) };
         let Some(mine) = word.holders.iter_mut().find(|entry| entry.nonce == self.entry.nonce) else {
             return Move::Done(Err(LockError::Lost));
@@ -55,19 +55,20 @@ impl Keep {
         Move::Swap(Swap { compare, swap: self.word.clone(), sets: Vec::new(), rest: Vec::new() })
     }
 
-    fn kept(&self, word: Bytes) -> Move<Result<Grant, LockError>> {
+    fn kept(&self, word: Bytes) -> MoveOf<Self> {
         Move::Done(Ok(Grant { entry: self.entry.clone(), word, sent: self.sent, ..self.grant.clone() }))
     }
 }
 
 impl CasPolicy for Keep {
-    type Output = Result<Grant, LockError>;
+    type Value = Grant;
+    type Error = LockError;
 
-    fn begin(&mut self, ctx: &mut StepContext<'_>) -> Move<Self::Output> {
+    fn begin(&mut self, ctx: &mut StepContext<'_>) -> MoveOf<Self> {
         self.swap(ctx, self.grant.word.clone())
     }
 
-    fn look(&mut self, ctx: &mut StepContext<'_>, seen: Seen) -> Move<Self::Output> {
+    fn look(&mut self, ctx: &mut StepContext<'_>, seen: Seen) -> MoveOf<Self> {
         let there = Word::decode(&seen.word).and_then(|word| word.holder(self.entry.nonce).cloned());
         match there {
             Some(entry) if seen.outcome_unknown && entry == self.entry => return self.kept(seen.word),
@@ -78,16 +79,14 @@ impl CasPolicy for Keep {
         self.swap(ctx, seen.word)
     }
 
-    fn made(&mut self, _ctx: &mut StepContext<'_>, _results: Results) -> Move<Self::Output> {
+    fn made(&mut self, _ctx: &mut StepContext<'_>, _results: Results) -> MoveOf<Self> {
         self.kept(self.word.clone())
     }
 
-    fn fails(&mut self, failure: RequestFailure) -> Self::Output {
-        Err(if was_too_slow(failure) { LockError::Uncertain } else { LockError::RequestFailure(failure) })
+    fn fails(&mut self, failure: RequestFailure) -> LockError {
+        if was_too_slow(failure) { LockError::Uncertain } else { failure.into() }
     }
 }
-
-type Given = Result<Option<Vec<CommandResult>>, LockError>;
 
 struct Give {
     grant: Grant,
@@ -104,7 +103,7 @@ impl Give {
         CasLoop::new(target, Give { grant, request, own: 0, was_unknown: false })
     }
 
-    fn swap(&mut self, compare: Bytes, mut word: Word) -> Move<Given> {
+    fn swap(&mut self, compare: Bytes, mut word: Word) -> MoveOf<Self> {
         word.holders.retain(|entry| entry.nonce != self.grant.entry.nonce);
         let lock = &self.grant.lock;
         let (mut sets, mut rest) = (Vec::new(), RequestBuilder::of(lock.object));
@@ -121,7 +120,7 @@ impl Give {
     }
 
     /// The entry is not in the word any more.
-    fn gone(&self, token: u64, trace: &Bytes) -> Given {
+    fn gone(&self, token: u64, trace: &Bytes) -> OutputOf<Give> {
         let traced = number(trace) == Some(self.grant.entry.nonce);
         match (&self.request, self.was_unknown) {
             (_, false) => Err(LockError::Lost),
@@ -139,15 +138,16 @@ impl Give {
 }
 
 impl CasPolicy for Give {
-    type Output = Given;
+    type Value = Option<Vec<CommandResult>>;
+    type Error = LockError;
 
-    fn begin(&mut self, _ctx: &mut StepContext<'_>) -> Move<Given> {
+    fn begin(&mut self, _ctx: &mut StepContext<'_>) -> MoveOf<Self> {
         let compare = self.grant.word.clone();
         let word = Word::decode(&compare).expect("it was granted with this word");
         self.swap(compare, word)
     }
 
-    fn look(&mut self, _ctx: &mut StepContext<'_>, seen: Seen) -> Move<Given> {
+    fn look(&mut self, _ctx: &mut StepContext<'_>, seen: Seen) -> MoveOf<Self> {
         self.was_unknown |= seen.outcome_unknown;
         let (Some(word), Some(token)) = (Word::decode(&seen.word), number(&seen.extras[0])) else {
             return Move::Done(Err(LockError::NoLock));
@@ -158,11 +158,7 @@ impl CasPolicy for Give {
         self.swap(seen.word, word)
     }
 
-    fn made(&mut self, _ctx: &mut StepContext<'_>, results: Results) -> Move<Given> {
+    fn made(&mut self, _ctx: &mut StepContext<'_>, results: Results) -> MoveOf<Self> {
         Move::Done(Ok(Some(results.from(self.own))))
-    }
-
-    fn fails(&mut self, failure: RequestFailure) -> Given {
-        Err(LockError::RequestFailure(failure))
     }
 }

@@ -3,7 +3,7 @@
 use super::word::{READERS_MAX, Word};
 use super::{Grant, LastRequest, Lock, LockError, Mode};
 use crate::cas_loop::{
-    CasLoop, CasPolicy, Move, Patience, Seen, StepContext, Swap, number, number_bytes, random_pause,
+    CasLoop, CasPolicy, Move, MoveOf, Patience, Seen, StepContext, Swap, number, number_bytes, random_pause,
 };
 use crate::fencing_token::{Unguardable, if_swapped};
 use crate::lease::{Entry, Name, Watch};
@@ -120,13 +120,7 @@ impl Take {
         self.entry.as_ref().map(|entry| entry.nonce)
     }
 
-    fn swap(
-        &mut self,
-        ctx: &StepContext<'_>,
-        trying: Trying,
-        compare: Bytes,
-        word: &Word,
-    ) -> Move<Result<Taken, LockError>> {
+    fn swap(&mut self, ctx: &StepContext<'_>, trying: Trying, compare: Bytes, word: &Word) -> MoveOf<Self> {
         self.trying = trying;
         self.sent = ctx.now;
         self.word = word.encode();
@@ -144,25 +138,20 @@ impl Take {
     }
 
     /// Begins a hold in place of the holders in the word.
-    fn begin_hold(
-        &mut self,
-        ctx: &mut StepContext<'_>,
-        compare: Bytes,
-        mark: Option<Entry>,
-    ) -> Move<Result<Taken, LockError>> {
+    fn begin_hold(&mut self, ctx: &mut StepContext<'_>, compare: Bytes, mark: Option<Entry>) -> MoveOf<Self> {
         let entry = self.next_entry(ctx);
         let holders = if self.request.is_some() { Vec::new() } else { vec![entry] };
         let word = Word { mode: self.mode, holders, mark };
         self.swap(ctx, Trying::Begin, compare, &word)
     }
 
-    fn wait(&mut self, ctx: &mut StepContext<'_>, word: &Word) -> Move<Result<Taken, LockError>> {
+    fn wait(&mut self, ctx: &mut StepContext<'_>, word: &Word) -> MoveOf<Self> {
         self.holder = word.entries().find(|entry| Some(entry.nonce) != self.nonce()).map(|entry| entry.name.clone());
         let left = self.deadline.unwrap_or_default().since(ctx.now);
         Move::Sleep(random_pause(&mut self.backoff, ctx.rng).min(left))
     }
 
-    fn granted(&self, token: u64, word: Bytes) -> Move<Result<Taken, LockError>> {
+    fn granted(&self, token: u64, word: Bytes) -> MoveOf<Self> {
         Move::Done(Ok(Taken::Kept(Grant {
             lock: self.lock.clone(),
             mode: self.mode,
@@ -200,9 +189,10 @@ impl Take {
 }
 
 impl CasPolicy for Take {
-    type Output = Result<Taken, LockError>;
+    type Value = Taken;
+    type Error = LockError;
 
-    fn begin(&mut self, ctx: &mut StepContext<'_>) -> Move<Self::Output> {
+    fn begin(&mut self, ctx: &mut StepContext<'_>) -> MoveOf<Self> {
         let first = self.deadline.is_none();
         self.deadline.get_or_insert(ctx.now.after(self.lock.options.patience));
         // A request that goes with the lock is sent in vain at most once.
@@ -212,7 +202,7 @@ impl CasPolicy for Take {
         self.begin_hold(ctx, Bytes::new(), None)
     }
 
-    fn look(&mut self, ctx: &mut StepContext<'_>, seen: Seen) -> Move<Self::Output> {
+    fn look(&mut self, ctx: &mut StepContext<'_>, seen: Seen) -> MoveOf<Self> {
         let (Some(word), Some(token)) = (Word::decode(&seen.word), number(&seen.extras[0])) else {
             return Move::Done(Err(LockError::NoLock));
         };
@@ -265,7 +255,7 @@ impl CasPolicy for Take {
         }
     }
 
-    fn made(&mut self, ctx: &mut StepContext<'_>, results: Results) -> Move<Self::Output> {
+    fn made(&mut self, ctx: &mut StepContext<'_>, results: Results) -> MoveOf<Self> {
         match self.trying {
             Trying::Begin if self.request.is_some() => Move::Done(Ok(Taken::Used(Some(results.from(2))))),
             Trying::Begin => match results.added(1) {
@@ -284,9 +274,5 @@ impl CasPolicy for Take {
             }
             Trying::Unmark => Move::Done(Err(LockError::TimedOut { holder: self.holder.take() })),
         }
-    }
-
-    fn fails(&mut self, failure: RequestFailure) -> Self::Output {
-        Err(LockError::RequestFailure(failure))
     }
 }
