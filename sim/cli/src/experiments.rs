@@ -82,8 +82,8 @@ fn list_parameters(common: &Common) -> Result<ExitCode, Failure> {
         let subject = base.parameters(&[]).map_err(failure)?;
         for (name, value) in subject.list() {
             let allowed =
-                subject.limit_of(&name).map_or("a word; an error message lists the choices".to_string(), |limit| {
-                    format!("{} to {}", limit.least, limit.most)
+                subject.limits_of(&name).map_or("a word; an error message lists the choices".to_string(), |limits| {
+                    format!("{} to {}", limits.start(), limits.end())
                 });
             listed.push((base.file(), name, value, allowed));
         }

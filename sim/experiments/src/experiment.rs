@@ -1,8 +1,7 @@
 //! The definition of an experiment: the points at which arrays are run, and their presentation.
 
 use braid_benchkit::plot::{Axis, PlotKind};
-use braid_measure::named::{Limit, limit_of};
-use braid_measure::{CommitParameters, LockParameters, Measured, Named, ParameterError, Parameters};
+use braid_measure::{CommitParameters, Limits, LockParameters, Measured, Named, ParameterError, Parameters, Sections};
 use braid_ordering::Ordering;
 
 pub struct Experiment {
@@ -107,11 +106,11 @@ impl Subject {
     }
 
     /// The limits of the number with this name; none for a word.
-    pub fn limit_of(&self, name: &str) -> Option<&'static Limit> {
+    pub fn limits_of(&self, name: &str) -> Option<&'static Limits> {
         match self {
-            Subject::Array(_) => limit_of::<Parameters>(name),
-            Subject::Locks(_) => limit_of::<LockParameters>(name),
-            Subject::Commits(_) => limit_of::<CommitParameters>(name),
+            Subject::Array(_) => Parameters::limits_of(name),
+            Subject::Locks(_) => LockParameters::limits_of(name),
+            Subject::Commits(_) => CommitParameters::limits_of(name),
         }
     }
 

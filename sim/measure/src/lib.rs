@@ -31,7 +31,7 @@ pub mod workload;
 
 pub use commits::CommitParameters;
 pub use locking::LockParameters;
-pub use named::{Named, ParameterError};
+pub use named::{Limits, Named, ParameterError, Sections};
 pub use parameters::Parameters;
 pub use tally::Measured;
 

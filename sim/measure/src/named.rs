@@ -2,13 +2,71 @@
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::ops::RangeInclusive;
 use toml::{Table, Value};
 
-/// Parameters in sections. Every number has limits.
-pub trait Named: Clone + Serialize + DeserializeOwned {
-    /// The limits of each number: the first that covers it.
-    const LIMITS: &'static [&'static [Limit]];
+/// The values that a number may have.
+pub type Limits = RangeInclusive<f64>;
 
+/// Declares parameters: all of a run (`parameters`) in their sections (`section`), and the words that some of them may be (`words`). Each
+/// number has its limits, as `name: type => limits`.
+macro_rules! parameters {
+    () => {};
+    ($(#[$about:meta])* parameters $parameters:ident { $($(#[$what:meta])* $name:ident: $section:ty,)* } $($rest:tt)*) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct $parameters { $($(#[$what])* pub $name: $section,)* }
+
+        impl $crate::named::Sections for $parameters {
+            fn limits_in(section: &str) -> &'static [(&'static str, $crate::named::Limits)] {
+                match section {
+                    $(stringify!($name) => <$section>::LIMITS,)*
+                    _ => &[],
+                }
+            }
+        }
+        parameters! { $($rest)* }
+    };
+    ($(#[$about:meta])* section $section:ident {
+        $($(#[$what:meta])* $name:ident: $type:ty $(=> $limits:expr)?,)*
+    } $($rest:tt)*) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct $section { $($(#[$what])* pub $name: $type,)* }
+
+        impl $section {
+            pub(crate) const LIMITS: &[(&str, $crate::named::Limits)] =
+                &[$($((stringify!($name), $limits),)?)*];
+        }
+        parameters! { $($rest)* }
+    };
+    ($(#[$about:meta])* words $words:ident { $($(#[$what:meta])* $word:ident,)* } $($rest:tt)*) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        $(#[$about])*
+        pub enum $words { $($(#[$what])* $word,)* }
+        parameters! { $($rest)* }
+    };
+}
+
+pub(crate) use parameters;
+
+/// Parameters in sections.
+pub trait Sections {
+    /// The limits of each number in a section.
+    fn limits_in(section: &str) -> &'static [(&'static str, Limits)];
+
+    /// The limits of the number with this name; none for a word.
+    fn limits_of(key: &str) -> Option<&'static Limits> {
+        let (section, name) = key.split_once('.')?;
+        Self::limits_in(section).iter().find(|(own, _)| *own == name).map(|(_, limits)| limits)
+    }
+}
+
+/// Parameters that have names. Every number has limits.
+pub trait Named: Sections + Clone + Serialize + DeserializeOwned {
     /// Rejects values that are incompatible with each other.
     fn check_together(&self) -> Result<(), ParameterError>;
 
@@ -66,33 +124,6 @@ pub trait Named: Clone + Serialize + DeserializeOwned {
     }
 }
 
-/// The limits of some numbers.
-#[derive(Clone, Copy, Debug)]
-pub struct Limit {
-    /// SECTION.NAME, or *.NAME for the numbers of any section.
-    pub keys: &'static [&'static str],
-    /// The smallest value.
-    pub least: f64,
-    /// The largest value.
-    pub most: f64,
-}
-
-/// The limits of the number with this name; none for a word.
-pub fn limit_of<P: Named>(key: &str) -> Option<&'static Limit> {
-    P::LIMITS.iter().copied().flatten().find(|limit| limit.covers(key))
-}
-
-impl Limit {
-    fn covers(&self, key: &str) -> bool {
-        let (_, name) = key.split_once('.').unwrap_or_default();
-        self.keys.iter().any(|own| *own == key || own.strip_prefix("*.") == Some(name))
-    }
-}
-
-pub const fn limit(keys: &'static [&'static str], least: f64, most: f64) -> Limit {
-    Limit { keys, least, most }
-}
-
 /// An error in parameters.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ParameterError {
@@ -121,8 +152,8 @@ fn checked<P: Named>(table: Table) -> Result<P, ParameterError> {
             let number = value.as_integer().map(|number| number as f64).or(value.as_float());
             let Some(value) = number else { continue };
             let key = format!("{section}.{name}");
-            let limit = limit_of::<P>(&key).expect("every number has limits");
-            if !(limit.least..=limit.most).contains(&value) {
+            let limits = P::limits_of(&key).expect("every number has limits");
+            if !limits.contains(&value) {
                 let allowed = format!("choose a number {}", bounds::<P>(&key));
                 return Err(ParameterError::Value { key, value: value.to_string(), allowed });
             }
@@ -142,6 +173,6 @@ fn lookup<'t>(table: &'t mut Table, key: &str) -> Option<&'t mut Value> {
 }
 
 fn bounds<P: Named>(key: &str) -> String {
-    let limit = limit_of::<P>(key).expect("every number has limits");
-    format!("from {} to {}", limit.least, limit.most)
+    let limits = P::limits_of(key).expect("every number has limits");
+    format!("from {} to {}", limits.start(), limits.end())
 }

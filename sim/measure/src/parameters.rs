@@ -2,289 +2,224 @@
 //!
 //! The files with their comments are `sim/experiments/parameters/*.toml`.
 
-use crate::named::{Limit, Named, ParameterError, limit};
-use serde::{Deserialize, Serialize};
+use crate::named::{Named, ParameterError, parameters};
+use braid_host::Acquisition;
+use braid_layout::Atomicity;
 use std::time::Duration;
 
-/// The parameters of a run. Together with the ordering and the seed they determine it completely.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Parameters {
-    pub system: System,
-    pub workload: Workload,
-    pub disk: Disk,
-    pub network: Network,
-    pub processor: Processor,
-    pub clock: Clock,
-    pub protocol: Protocol,
-    pub run: Run,
-}
+parameters! {
+    /// The parameters of a run. Together with the ordering and the seed they determine it completely.
+    parameters Parameters {
+        system: System,
+        workload: Workload,
+        disk: Disk,
+        network: Network,
+        processor: Processor,
+        clock: Clock,
+        protocol: Protocol,
+        run: Run,
+    }
 
-/// The numbers of nodes and the layout.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct System {
-    pub devices: u64,
-    pub hosts: u64,
-    /// Lock servers, for the orderings that use them.
-    pub lock_servers: u64,
-    /// Data units of a stripe; a parity unit is added.
-    pub data_units: u64,
-    /// How locks at several lock servers are acquired.
-    pub lock_acquisition: LockAcquisition,
+    /// The numbers of nodes and the layout.
+    section System {
+        devices: u64 => 3.0..=1024.0,
+        hosts: u64 => 1.0..=1000.0,
+        /// Lock servers, for the orderings that use them.
+        lock_servers: u64 => 1.0..=16.0,
+        /// Data units of a stripe; a parity unit is added.
+        data_units: u64 => 2.0..=64.0,
+        /// How locks at several lock servers are acquired.
+        #[serde(with = "AcquisitionName")]
+        lock_acquisition: Acquisition,
+        /// How parity groups are placed on the devices.
+        groups: Groups,
+        /// Size of a stripe unit in KiB.
+        unit_kib: u64 => 4.0..=1024.0,
+        units_per_device: u64 => 1.0..=1e9,
+    }
+
     /// How parity groups are placed on the devices.
-    pub groups: Groups,
-    /// Size of a stripe unit in KiB.
-    pub unit_kib: u64,
-    pub units_per_device: u64,
+    words Groups {
+        /// Each group of as many devices as a stripe has units is a volume of its own: all its stripes lie on the same devices.
+        Separate,
+        /// One volume, whose stripes are distributed over all devices.
+        Dealt,
+    }
+
+    /// How locks at several lock servers are acquired without deadlock (shared-array paper, section 4.3).
+    #[serde(remote = "Acquisition")]
+    words AcquisitionName {
+        /// One server after the other, in the order of their numbers.
+        Ordered,
+        /// All at once; a host that does not get all locks in time releases those that it has and retries.
+        Timeout,
+    }
+
+    /// The requests of hosts.
+    section Workload {
+        /// Streams of requests at each host.
+        streams_per_host: u64 => 1.0..=1000.0,
+        arrivals: Arrivals,
+        /// Mean time between two requests of a stream (if closed: from the answer to the next request), in ms.
+        think_ms: f64 => 0.001..=1e6,
+        /// Standard deviation of that time, in ms.
+        think_deviation_ms: f64 => 0.0..=1e6,
+        /// Share of hostreads.
+        read_fraction: f64 => 0.0..=1.0,
+        /// Smallest size of a request in stripe units.
+        size_units_min: u64 => 1.0..=64.0,
+        /// Largest size of a request in stripe units.
+        size_units_max: u64 => 1.0..=64.0,
+        alignment: Alignment,
+        /// Share of the volume that is addressed.
+        active_fraction: f64 => 0.0001..=1.0,
+    }
+
+    /// Whether a stream waits for its answers.
+    words Arrivals {
+        /// No: requests are issued at their times.
+        Open,
+        /// Yes: a stream has at most one request in progress.
+        Closed,
+    }
+
+    /// The boundaries at which requests begin and end.
+    words Alignment {
+        /// Stripe units; sizes are whole units.
+        Unit,
+        /// Half stripe units; sizes are multiples of half a unit.
+        HalfUnit,
+        /// Requests begin at any block; sizes are whole units.
+        Start,
+        /// Requests begin at any block and have any size in blocks.
+        Block,
+        /// Whole units, within one stripe.
+        Stripe,
+    }
+
+    /// The disk of a device: one first-come, first-served queue.
+    section Disk {
+        /// Arms that serve the queue of one device.
+        arms: u64 => 1.0..=64.0,
+        /// Mean positioning time, in ms.
+        positioning_ms: f64 => 0.0..=1000.0,
+        /// Standard deviation of the positioning time, in ms.
+        positioning_deviation_ms: f64 => 0.0..=1000.0,
+        /// Transfer time, in microseconds a byte.
+        transfer_us_per_byte: f64 => 0.0..=10.0,
+        /// Share of reads that need no positioning because they hit the disk's cache.
+        read_hit_ratio: f64 => 0.0..=1.0,
+        /// Share of writes that need no positioning.
+        write_hit_ratio: f64 => 0.0..=1.0,
+        /// Share of writes to recently read blocks that need no positioning (in addition to `write_hit_ratio`).
+        update_hit_ratio: f64 => 0.0..=1.0,
+        write_report: WriteReport,
+    }
+
+    /// When a write is answered.
+    words WriteReport {
+        /// When it is on the medium.
+        OnMedium,
+        /// At once; the disk still executes it in its turn.
+        AtOnce,
+        /// At once; the disk executes it when it is idle, at no cost.
+        Absorbed,
+    }
+
+    /// The cost of a message in transit.
+    section Network {
+        /// Bandwidth in megabytes (10^6 bytes) a second.
+        bandwidth_mb_s: f64 => 0.1..=1e6,
+        links: Links,
+        /// The smallest latency added to each message, in ms. The added latency is uniformly distributed.
+        overhead_min_ms: f64 => 0.0..=1000.0,
+        /// The largest latency added to each message, in ms.
+        overhead_max_ms: f64 => 0.0..=1000.0,
+        /// Bytes of a message in addition to its data.
+        header_bytes: u64 => 0.0..=65536.0,
+    }
+
+    /// Which messages share the bandwidth of a link.
+    words Links {
+        /// None: each message has all of it.
+        Unshared,
+        /// All messages that a node sends.
+        Sending,
+        /// All messages that a node sends and, separately, all that it receives.
+        Both,
+    }
+
+    /// Processor times of messages and requests, in microseconds. Each node has one queue.
+    section Processor {
+        /// For each request of an application.
+        host_request_us: f64 => 0.0..=1e6,
+        /// For each message that a host sends.
+        host_send_us: f64 => 0.0..=1e6,
+        /// For each message that a host receives.
+        host_receive_us: f64 => 0.0..=1e6,
+        /// For each message that a device sends.
+        device_send_us: f64 => 0.0..=1e6,
+        /// For each message that a device receives.
+        device_receive_us: f64 => 0.0..=1e6,
+        /// For each message that a lock server sends.
+        lock_server_send_us: f64 => 0.0..=1e6,
+        /// For each message that a lock server receives.
+        lock_server_receive_us: f64 => 0.0..=1e6,
+        service: Service,
+    }
+
+    /// The distribution of service times.
+    words Service {
+        Constant,
+        Exponential,
+    }
+
+    /// Errors of clocks.
+    section Clock {
+        /// The largest skew of wall clocks in either direction, in ms.
+        skew_ms: f64 => 0.0..=1000.0,
+        /// The largest drift of clocks in either direction, in millionths.
+        drift_ppm: f64 => 0.0..=1000.0,
+    }
+
+    /// Choices and waiting times of the protocols.
+    section Protocol {
+        #[serde(with = "AtomicityName")]
+        atomicity: Atomicity,
+        /// How long a lock request at a device waits until it counts as deadlocked, in ms.
+        lock_timeout_ms: f64 => 0.1..=1e6,
+        /// How long an unused lock stays cached (callback locking), in ms.
+        lock_lease_ms: f64 => 0.0..=1e6,
+        /// The shortest back-off before a retry, in ms.
+        backoff_min_ms: f64 => 0.001..=1e6,
+        /// The longest back-off before a retry, in ms.
+        backoff_max_ms: f64 => 0.001..=1e6,
+        /// How long a commit waits to be sent together with a request, in ms.
+        commit_linger_ms: f64 => 0.0..=1e6,
+    }
+
+    /// The atomicity of hostwrites.
+    #[serde(remote = "Atomicity")]
+    words AtomicityName {
+        /// An interrupted hostwrite may take effect in part, as in the paper.
+        Consistent,
+        /// A hostwrite takes effect completely or not at all: Braid's own mode.
+        Implied,
+    }
+
+    /// The length of the measurement.
+    section Run {
+        /// Operations of the warm-up, which are not measured.
+        warm_up_operations: u64 => 0.0..=1e9,
+        /// Measured operations.
+        operations: u64 => 100.0..=1e9,
+        /// Independent runs of each point.
+        replications: u64 => 1.0..=1000.0,
+        /// An array whose backlog reaches this number of operations, on average over the hosts, counts as saturated. Applications then
+        /// keep the backlog at that limit, and the measurement begins when the present backlog is answered.
+        backlog_per_host: u64 => 10.0..=4000.0,
+    }
 }
-
-/// How parity groups are placed on the devices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Groups {
-    /// Each group of as many devices as a stripe has units is a volume of its own: all its stripes lie on the same devices.
-    Separate,
-    /// One volume, whose stripes are distributed over all devices.
-    Dealt,
-}
-
-/// How locks at several lock servers are acquired without deadlock (shared-array paper, section 4.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LockAcquisition {
-    /// One server after the other, in the order of their numbers.
-    Ordered,
-    /// All at once; a host that does not get all locks in time releases those that it has and retries.
-    Timeout,
-}
-
-/// The requests of hosts.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Workload {
-    /// Streams of requests at each host.
-    pub streams_per_host: u64,
-    pub arrivals: Arrivals,
-    /// Mean time between two requests of a stream (if closed: from the answer to the next request), in ms.
-    pub think_ms: f64,
-    /// Standard deviation of that time, in ms.
-    pub think_deviation_ms: f64,
-    /// Share of hostreads.
-    pub read_fraction: f64,
-    /// Smallest size of a request in stripe units.
-    pub size_units_min: u64,
-    /// Largest size of a request in stripe units.
-    pub size_units_max: u64,
-    pub alignment: Alignment,
-    /// Share of the volume that is addressed.
-    pub active_fraction: f64,
-}
-
-/// Whether a stream waits for its answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Arrivals {
-    /// No: requests are issued at their times.
-    Open,
-    /// Yes: a stream has at most one request in progress.
-    Closed,
-}
-
-/// The boundaries at which requests begin and end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Alignment {
-    /// Stripe units; sizes are whole units.
-    Unit,
-    /// Half stripe units; sizes are multiples of half a unit.
-    HalfUnit,
-    /// Requests begin at any block; sizes are whole units.
-    Start,
-    /// Requests begin at any block and have any size in blocks.
-    Block,
-    /// Whole units, within one stripe.
-    Stripe,
-}
-
-/// The disk of a device: one first-come, first-served queue.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Disk {
-    /// Arms that serve the queue of one device.
-    pub arms: u64,
-    /// Mean positioning time, in ms.
-    pub positioning_ms: f64,
-    /// Standard deviation of the positioning time, in ms.
-    pub positioning_deviation_ms: f64,
-    /// Transfer time, in microseconds a byte.
-    pub transfer_us_per_byte: f64,
-    /// Share of reads that need no positioning because they hit the disk's cache.
-    pub read_hit_ratio: f64,
-    /// Share of writes that need no positioning.
-    pub write_hit_ratio: f64,
-    /// Share of writes to recently read blocks that need no positioning (in addition to `write_hit_ratio`).
-    pub update_hit_ratio: f64,
-    pub write_report: WriteReport,
-}
-
-/// When a write is answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum WriteReport {
-    /// When it is on the medium.
-    OnMedium,
-    /// At once; the disk still executes it in its turn.
-    AtOnce,
-    /// At once; the disk executes it when it is idle, at no cost.
-    Absorbed,
-}
-
-/// The cost of a message in transit.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Network {
-    /// Bandwidth in megabytes (10^6 bytes) a second.
-    pub bandwidth_mb_s: f64,
-    pub links: Links,
-    /// The smallest latency added to each message, in ms. The added latency is uniformly distributed.
-    pub overhead_min_ms: f64,
-    /// The largest latency added to each message, in ms.
-    pub overhead_max_ms: f64,
-    /// Bytes of a message in addition to its data.
-    pub header_bytes: u64,
-}
-
-/// Which messages share the bandwidth of a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Links {
-    /// None: each message has all of it.
-    Unshared,
-    /// All messages that a node sends.
-    Sending,
-    /// All messages that a node sends and, separately, all that it receives.
-    Both,
-}
-
-/// Processor times of messages and requests, in microseconds. Each node has one queue.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Processor {
-    /// For each request of an application.
-    pub host_request_us: f64,
-    /// For each message that a host sends.
-    pub host_send_us: f64,
-    /// For each message that a host receives.
-    pub host_receive_us: f64,
-    /// For each message that a device sends.
-    pub device_send_us: f64,
-    /// For each message that a device receives.
-    pub device_receive_us: f64,
-    /// For each message that a lock server sends.
-    pub lock_server_send_us: f64,
-    /// For each message that a lock server receives.
-    pub lock_server_receive_us: f64,
-    pub service: Service,
-}
-
-/// The distribution of service times.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Service {
-    Constant,
-    Exponential,
-}
-
-/// Errors of clocks.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Clock {
-    /// The largest skew of wall clocks in either direction, in ms.
-    pub skew_ms: f64,
-    /// The largest drift of clocks in either direction, in millionths.
-    pub drift_ppm: f64,
-}
-
-/// Choices and waiting times of the protocols.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Protocol {
-    pub atomicity: Atomicity,
-    /// How long a lock request at a device waits until it counts as deadlocked, in ms.
-    pub lock_timeout_ms: f64,
-    /// How long an unused lock stays cached (callback locking), in ms.
-    pub lock_lease_ms: f64,
-    /// The shortest back-off before a retry, in ms.
-    pub backoff_min_ms: f64,
-    /// The longest back-off before a retry, in ms.
-    pub backoff_max_ms: f64,
-    /// How long a commit waits to be sent together with a request, in ms.
-    pub commit_linger_ms: f64,
-}
-
-/// The atomicity of hostwrites.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Atomicity {
-    /// An interrupted hostwrite may take effect in part, as in the paper.
-    Consistent,
-    /// A hostwrite takes effect completely or not at all: Braid's own mode.
-    Implied,
-}
-
-/// The length of the measurement.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Run {
-    /// Operations of the warm-up, which are not measured.
-    pub warm_up_operations: u64,
-    /// Measured operations.
-    pub operations: u64,
-    /// Independent runs of each point.
-    pub replications: u64,
-    /// An array whose backlog reaches this number of operations, on average over the hosts, counts as saturated. Applications then
-    /// keep the backlog at that limit, and the measurement begins when the present backlog is answered.
-    pub backlog_per_host: u64,
-}
-
-/// The limits of each number that only arrays have.
-const LIMITS: &[Limit] = &[
-    limit(&["system.devices"], 3.0, 1024.0),
-    limit(&["system.hosts"], 1.0, 1000.0),
-    limit(&["system.lock_servers"], 1.0, 16.0),
-    limit(&["system.data_units"], 2.0, 64.0),
-    limit(&["system.unit_kib"], 4.0, 1024.0),
-    limit(&["system.units_per_device"], 1.0, 1e9),
-    limit(&["workload.streams_per_host"], 1.0, 1000.0),
-    limit(&["workload.think_ms"], 0.001, 1e6),
-    limit(&["workload.think_deviation_ms"], 0.0, 1e6),
-    limit(&["workload.read_fraction"], 0.0, 1.0),
-    limit(&["workload.size_units_min", "workload.size_units_max"], 1.0, 64.0),
-    limit(&["workload.active_fraction"], 0.0001, 1.0),
-    limit(&["clock.skew_ms", "clock.drift_ppm"], 0.0, 1000.0),
-    limit(&["protocol.lock_timeout_ms"], 0.1, 1e6),
-    limit(&["protocol.lock_lease_ms", "protocol.commit_linger_ms"], 0.0, 1e6),
-    limit(&["protocol.backoff_min_ms", "protocol.backoff_max_ms"], 0.001, 1e6),
-    limit(&["run.warm_up_operations"], 0.0, 1e9),
-    limit(&["run.operations"], 100.0, 1e9),
-    limit(&["run.replications"], 1.0, 1000.0),
-    limit(&["run.backlog_per_host"], 10.0, 4000.0),
-];
-
-/// The limits of the numbers of modelled hardware.
-pub const HARDWARE_LIMITS: &[Limit] = &[
-    limit(&["*.arms"], 1.0, 64.0),
-    limit(&["*.positioning_ms", "*.positioning_deviation_ms"], 0.0, 1000.0),
-    limit(&["*.transfer_us_per_byte"], 0.0, 10.0),
-    limit(&["*.read_hit_ratio", "*.write_hit_ratio", "*.update_hit_ratio"], 0.0, 1.0),
-    limit(&["network.bandwidth_mb_s"], 0.1, 1e6),
-    limit(&["network.overhead_min_ms", "network.overhead_max_ms"], 0.0, 1000.0),
-    limit(&["network.header_bytes"], 0.0, 65536.0),
-    limit(&["processor.host_request_us", "processor.host_send_us", "processor.host_receive_us"], 0.0, 1e6),
-    limit(&["processor.device_send_us", "processor.device_receive_us"], 0.0, 1e6),
-    limit(&["processor.lock_server_send_us", "processor.lock_server_receive_us"], 0.0, 1e6),
-];
 
 impl Parameters {
     /// The operations a second that hosts are offered, if streams do not wait for answers.
@@ -311,8 +246,6 @@ impl Parameters {
 }
 
 impl Named for Parameters {
-    const LIMITS: &'static [&'static [Limit]] = &[LIMITS, HARDWARE_LIMITS];
-
     fn check_together(&self) -> Result<(), ParameterError> {
         let (system, workload) = (&self.system, &self.workload);
         let wrong = |text: String| Err(ParameterError::Together(text));

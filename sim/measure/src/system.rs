@@ -3,7 +3,7 @@
 use crate::disk_latency::DiskModel;
 use crate::engine::{Engine, EngineResult, Role};
 use crate::hardware::{NetworkModel, ProcessorCosts};
-use crate::parameters::{self, Arrivals, Parameters, milliseconds};
+use crate::parameters::{Arrivals, Parameters, milliseconds};
 use crate::sampler::Sampler;
 use crate::storage::ModelStorage;
 use crate::tally::{Tally, Totals, Workers};
@@ -11,8 +11,8 @@ use crate::workload::Requests;
 use braid_base::limits::Settings;
 use braid_base::{ArrayId, BLOCK_BYTES, DeviceId, Generation, LockServerId, Membership, NodeId, Rng, Time, VolumeId};
 use braid_device::{Device, DeviceConfig};
-use braid_host::{Acquisition, Host, HostConfig};
-use braid_layout::{Atomicity, Layout, RaidLevel, VolumeDescription};
+use braid_host::{Host, HostConfig};
+use braid_layout::{Layout, RaidLevel, VolumeDescription};
 use braid_locks::{LockServer, LockServerConfig};
 use braid_machine::{HostOutcome, OpId};
 use braid_ordering::Ordering;
@@ -85,10 +85,7 @@ impl System {
                 membership: Some(membership.clone()),
                 devices: devices.clone(),
                 lock_servers: lock_servers.clone(),
-                acquisition: match parameters.system.lock_acquisition {
-                    parameters::LockAcquisition::Ordered => Acquisition::Ordered,
-                    parameters::LockAcquisition::Timeout => Acquisition::Timeout,
-                },
+                acquisition: parameters.system.lock_acquisition,
                 volumes: volumes.clone(),
                 held: Default::default(),
                 settings: settings.clone(),
@@ -225,10 +222,7 @@ fn volumes(parameters: &Parameters, ordering: Ordering) -> Vec<VolumeDescription
     let layout = Layout::new(scheme, width as usize, unit_blocks).expect("parameters are checked");
     let volume = |number: u64| VolumeDescription {
         ordering,
-        atomicity: match parameters.protocol.atomicity {
-            parameters::Atomicity::Consistent => Atomicity::Consistent,
-            parameters::Atomicity::Implied => Atomicity::Implied,
-        },
+        atomicity: parameters.protocol.atomicity,
         ..VolumeDescription::new(
             VolumeId(1 + number),
             parameters.stripes() * layout.stripe_blocks() * BLOCK_BYTES as u64,

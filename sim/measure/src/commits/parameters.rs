@@ -1,169 +1,125 @@
 //! All numbers that determine a run of the experiments on commit protocols. The file with comments is
 //! `sim/experiments/parameters/one-phase-commit.toml`.
 
-use crate::named::{Limit, Named, ParameterError, limit};
+use crate::named::{Named, ParameterError, parameters};
 use braid_commit::Protocol;
-use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// The parameters of a run. Together with the seed they determine it completely.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CommitParameters {
-    pub system: CommitServers,
-    pub workload: CommitWorkload,
-    pub log: CommitLog,
-    pub network: CommitNetwork,
-    pub run: CommitRun,
-}
+parameters! {
+    /// The parameters of a run. Together with the seed they determine it completely.
+    parameters CommitParameters {
+        system: CommitServers,
+        workload: CommitWorkload,
+        log: CommitLog,
+        network: CommitNetwork,
+        run: CommitRun,
+    }
 
-/// The metadata servers.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CommitServers {
-    pub servers: u64,
-    pub protocol: ProtocolName,
-    /// Where the file of a directory's entry is.
-    pub placement: Placement,
-    /// What shares a write of the log, or a transaction.
-    pub grouping: Grouping,
-    /// The most operations in one transaction.
-    pub group_max: u64,
-}
+    /// The metadata servers.
+    section CommitServers {
+        servers: u64 => 1.0..=256.0,
+        #[serde(with = "ProtocolName")]
+        protocol: Protocol,
+        /// Where the file of a directory's entry is.
+        placement: Placement,
+        /// What shares a write of the log, or a transaction.
+        grouping: Grouping,
+        /// The most operations in one transaction.
+        group_max: u64 => 1.0..=64.0,
+    }
 
-/// A protocol by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ProtocolName {
-    #[serde(rename = "prn")]
-    PresumeNothing,
-    #[serde(rename = "prc")]
-    PresumeCommit,
-    #[serde(rename = "ep")]
-    EarlyPrepare,
-    #[serde(rename = "1pc")]
-    OnePhase,
-}
+    /// A protocol by name.
+    #[serde(remote = "Protocol")]
+    words ProtocolName {
+        #[serde(rename = "prn")]
+        PresumeNothing,
+        #[serde(rename = "prc")]
+        PresumeCommit,
+        #[serde(rename = "ep")]
+        EarlyPrepare,
+        #[serde(rename = "1pc")]
+        OnePhase,
+    }
 
-impl ProtocolName {
-    pub fn protocol(self) -> Protocol {
-        match self {
-            ProtocolName::PresumeNothing => Protocol::PresumeNothing,
-            ProtocolName::PresumeCommit => Protocol::PresumeCommit,
-            ProtocolName::EarlyPrepare => Protocol::EarlyPrepare,
-            ProtocolName::OnePhase => Protocol::OnePhase,
-        }
+    words Placement {
+        /// On the next server: each operation spans two servers, if there are two.
+        Other,
+        /// On any server, with the same chance.
+        Anywhere,
+    }
+
+    words Grouping {
+        /// Each record is a write of its own.
+        None,
+        /// Records that wait while a write is under way share the next one.
+        Log,
+        /// The same; and operations that wait for a directory, with their files on the same server, become one transaction.
+        Operations,
+    }
+
+    /// The steps of clients.
+    section CommitWorkload {
+        /// Whether only the first server coordinates, or each.
+        coordinators: Coordinators,
+        /// Operations that each coordinator's clients have outstanding.
+        outstanding: u64 => 1.0..=100_000.0,
+        /// Directories of each coordinator. An operation changes one of them, under its lock.
+        directories: u64 => 1.0..=1e6,
+        /// The processor's time to compute an update of one object.
+        object_us: f64 => 0.0..=1e6,
+        /// The processor's time to send a message, and to receive one.
+        message_us: f64 => 0.0..=1e6,
+    }
+
+    words Coordinators {
+        First,
+        Each,
+    }
+
+    /// The log of a server.
+    section CommitLog {
+        bandwidth_kb_s: f64 => 0.1..=1e12,
+        /// The time of a write, besides that of its bytes.
+        latency_us: f64 => 0.0..=1e6,
+        /// Bytes of each record.
+        record_bytes: u64 => 0.0..=1e6,
+        /// Bytes of the updates of one operation at one server. They are added to the record that makes them durable.
+        update_bytes: u64 => 0.0..=1e6,
+        /// Whether writes of one server wait for each other.
+        queue: LogQueue,
+        /// What becomes of a record that nobody waits for.
+        unforced: Unforced,
+    }
+
+    words LogQueue {
+        /// One write at a time.
+        One,
+        /// Each write takes its time, however many are under way.
+        None,
+    }
+
+    words Unforced {
+        /// It is written at once, like others.
+        Written,
+        /// The next forced write carries it.
+        Carried,
+        /// It takes no time.
+        Free,
+    }
+
+    section CommitNetwork {
+        /// The time of a message from one server to another.
+        latency_us: f64 => 0.0..=1e6,
+    }
+
+    /// The length of the measurement.
+    section CommitRun {
+        /// Operations of each coordinator.
+        operations: u64 => 1.0..=1e9,
+        /// Independent runs of each point.
+        replications: u64 => 1.0..=1000.0,
     }
 }
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Placement {
-    /// On the next server: each operation spans two servers, if there are two.
-    Other,
-    /// On any server, with the same chance.
-    Anywhere,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Grouping {
-    /// Each record is a write of its own.
-    None,
-    /// Records that wait while a write is under way share the next one.
-    Log,
-    /// The same; and operations that wait for a directory, with their files on the same server, become one transaction.
-    Operations,
-}
-
-/// The steps of clients.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CommitWorkload {
-    /// Whether only the first server coordinates, or each.
-    pub coordinators: Coordinators,
-    /// Operations that each coordinator's clients have outstanding.
-    pub outstanding: u64,
-    /// Directories of each coordinator. An operation changes one of them, under its lock.
-    pub directories: u64,
-    /// The processor's time to compute an update of one object.
-    pub object_us: f64,
-    /// The processor's time to send a message, and to receive one.
-    pub message_us: f64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Coordinators {
-    First,
-    Each,
-}
-
-/// The log of a server.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CommitLog {
-    pub bandwidth_kb_s: f64,
-    /// The time of a write, besides that of its bytes.
-    pub latency_us: f64,
-    /// Bytes of each record.
-    pub record_bytes: u64,
-    /// Bytes of the updates of one operation at one server. They are added to the record that makes them durable.
-    pub update_bytes: u64,
-    /// Whether writes of one server wait for each other.
-    pub queue: LogQueue,
-    /// What becomes of a record that nobody waits for.
-    pub unforced: Unforced,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LogQueue {
-    /// One write at a time.
-    One,
-    /// Each write takes its time, however many are under way.
-    None,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Unforced {
-    /// It is written at once, like others.
-    Written,
-    /// The next forced write carries it.
-    Carried,
-    /// It takes no time.
-    Free,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CommitNetwork {
-    /// The time of a message from one server to another.
-    pub latency_us: f64,
-}
-
-/// The length of the measurement.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CommitRun {
-    /// Operations of each coordinator.
-    pub operations: u64,
-    /// Independent runs of each point.
-    pub replications: u64,
-}
-
-const LIMITS: &[Limit] = &[
-    limit(&["system.servers"], 1.0, 256.0),
-    limit(&["system.group_max"], 1.0, 64.0),
-    limit(&["workload.outstanding"], 1.0, 100_000.0),
-    limit(&["workload.directories"], 1.0, 1e6),
-    limit(&["workload.object_us", "workload.message_us"], 0.0, 1e6),
-    limit(&["log.bandwidth_kb_s"], 0.1, 1e12),
-    limit(&["log.latency_us", "log.record_bytes", "log.update_bytes"], 0.0, 1e6),
-    limit(&["network.latency_us"], 0.0, 1e6),
-    limit(&["run.operations"], 1.0, 1e9),
-    limit(&["run.replications"], 1.0, 1000.0),
-];
 
 impl CommitParameters {
     /// The time of a write of that many bytes.
@@ -211,8 +167,6 @@ impl CommitParameters {
 }
 
 impl Named for CommitParameters {
-    const LIMITS: &'static [&'static [Limit]] = &[LIMITS];
-
     fn check_together(&self) -> Result<(), ParameterError> {
         let wrong = |text: &str| Err(ParameterError::Together(text.to_string()));
         if self.system.grouping != Grouping::None && self.log.queue == LogQueue::None {

@@ -293,7 +293,7 @@ impl CommitSystem {
             Operation { requests: vec![own.clone()], own }
         };
         let transaction = Transaction {
-            protocol: self.parameters.system.protocol.protocol(),
+            protocol: self.parameters.system.protocol,
             workers: vec![ShardId(worker)],
             operations: chosen.iter().map(operation).collect(),
         };
@@ -388,7 +388,7 @@ impl CommitSystem {
 
 /// The bytes of a record. Updates are in the record that makes them durable: PREPARED, or COMMITTED in one-phase commit.
 fn bytes_of(write: &LogWrite, parameters: &CommitParameters) -> u64 {
-    let is_one_phase = parameters.system.protocol.protocol() == Protocol::OnePhase;
+    let is_one_phase = parameters.system.protocol == Protocol::OnePhase;
     let updates = match write.kind {
         RecordKind::Committed if is_one_phase => write.changes.len() + write.outcomes.len(),
         RecordKind::Prepared => write.records.iter().map(|(_, record)| updates_of(record.as_ref())).sum(),

@@ -1,69 +1,53 @@
 //! All numbers that determine a run of the locking experiments. The file with comments is
 //! `sim/experiments/parameters/device-atomics.toml`.
 
-use crate::named::{Limit, Named, ParameterError, limit};
-use crate::parameters::{Disk, HARDWARE_LIMITS, Network, Processor};
+use crate::named::{Named, ParameterError, parameters};
+use crate::parameters::{Disk, Network, Processor};
 use braid_benchkit::locking::{Habit, LockOwner, Strategy, Unlock, Work};
-use serde::{Deserialize, Serialize};
 
-/// The parameters of a run. Together with the seed they determine it completely.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LockParameters {
-    pub system: LockSystem,
-    pub workload: LockWorkload,
-    /// The disk of a device.
-    pub disk: Disk,
-    /// The disk of the lock manager.
-    pub lock_server_disk: Disk,
-    pub network: Network,
-    pub processor: Processor,
-    pub run: LockRun,
+parameters! {
+    /// The parameters of a run. Together with the seed they determine it completely.
+    parameters LockParameters {
+        system: LockSystem,
+        workload: LockWorkload,
+        /// The disk of a device.
+        disk: Disk,
+        /// The disk of the lock manager.
+        lock_server_disk: Disk,
+        network: Network,
+        processor: Processor,
+        run: LockRun,
+    }
+
+    /// The numbers of nodes.
+    section LockSystem {
+        devices: u64 => 1.0..=1000.0,
+        /// Processes, each on a computer of its own.
+        processes: u64 => 1.0..=10_000.0,
+        locks: LockOwner,
+    }
+
+    /// The steps of processes.
+    section LockWorkload {
+        /// The objects that are locked: they are distributed over the devices and chosen at random.
+        objects: u64 => 1.0..=1e6,
+        /// How to wait for a lock on a device.
+        strategy: Strategy,
+        /// The work under the lock.
+        work: Work,
+        /// How to unlock.
+        unlock: Unlock,
+        write_bytes: u64 => 0.0..=65536.0,
+    }
+
+    /// The length of the measurement.
+    section LockRun {
+        /// Locks that each process takes, one after the other.
+        locks_per_process: u64 => 1.0..=1e9,
+        /// Independent runs of each point.
+        replications: u64 => 1.0..=1000.0,
+    }
 }
-
-/// The numbers of nodes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LockSystem {
-    pub devices: u64,
-    /// Processes, each on a computer of its own.
-    pub processes: u64,
-    pub locks: LockOwner,
-}
-
-/// The steps of processes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LockWorkload {
-    /// The objects that are locked: they are distributed over the devices and chosen at random.
-    pub objects: u64,
-    /// How to wait for a lock on a device.
-    pub strategy: Strategy,
-    /// The work under the lock.
-    pub work: Work,
-    /// How to unlock.
-    pub unlock: Unlock,
-    pub write_bytes: u64,
-}
-
-/// The length of the measurement.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LockRun {
-    /// Locks that each process takes, one after the other.
-    pub locks_per_process: u64,
-    /// Independent runs of each point.
-    pub replications: u64,
-}
-
-const LIMITS: &[Limit] = &[
-    limit(&["system.devices"], 1.0, 1000.0),
-    limit(&["system.processes"], 1.0, 10_000.0),
-    limit(&["workload.objects"], 1.0, 1e6),
-    limit(&["workload.write_bytes"], 0.0, 65536.0),
-    limit(&["run.locks_per_process"], 1.0, 1e9),
-    limit(&["run.replications"], 1.0, 1000.0),
-];
 
 impl LockParameters {
     /// The steps that each process repeats.
@@ -87,8 +71,6 @@ impl LockParameters {
 }
 
 impl Named for LockParameters {
-    const LIMITS: &'static [&'static [Limit]] = &[LIMITS, HARDWARE_LIMITS];
-
     fn check_together(&self) -> Result<(), ParameterError> {
         let wrong = |text: &str| Err(ParameterError::Together(text.to_string()));
         if self.workload.unlock != Unlock::Apart {

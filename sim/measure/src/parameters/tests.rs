@@ -1,7 +1,7 @@
 //! Tests of parameters: invalid values and their error messages.
 
 use super::*;
-use crate::named::limit_of;
+use crate::named::Sections;
 
 fn baseline() -> Parameters {
     Parameters::parse(include_str!("../../../experiments/parameters/shared-array.toml")).expect("the baseline is valid")
@@ -11,7 +11,7 @@ fn baseline() -> Parameters {
 fn every_number_has_limits_and_lies_within_them() {
     let baseline = baseline();
     for (name, value) in baseline.list() {
-        assert_eq!(limit_of::<Parameters>(&name).is_some(), value.parse::<f64>().is_ok(), "{name}");
+        assert_eq!(Parameters::limits_of(&name).is_some(), value.parse::<f64>().is_ok(), "{name}");
     }
 }
 
