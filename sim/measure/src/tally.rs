@@ -29,8 +29,7 @@ pub struct Tally {
     last: u64,
     /// After this many events the measurement begins or, if it has begun, ends. Used only for arrays that fell behind.
     patience: u64,
-    latencies: Histogram<u64>,
-    latency_sum: f64,
+    latencies: Latencies,
     /// The latencies of the first half of the measured operations.
     latency_sum_first: f64,
     end: Option<Edge>,
@@ -57,6 +56,45 @@ pub struct Totals {
     pub lock_servers_busy: Duration,
 }
 
+/// Latencies of operations.
+#[derive(Debug)]
+pub struct Latencies {
+    /// In microseconds.
+    histogram: Histogram<u64>,
+    /// In nanoseconds.
+    sum: f64,
+}
+
+impl Default for Latencies {
+    fn default() -> Latencies {
+        Latencies { histogram: Histogram::new(3).expect("three digits are possible"), sum: 0.0 }
+    }
+}
+
+impl Latencies {
+    pub fn record(&mut self, took: Duration) {
+        self.histogram.record(took.as_nanos() as u64 / 1000).expect("the histogram grows");
+        self.sum += took.as_nanos() as f64;
+    }
+
+    pub fn count(&self) -> f64 {
+        self.histogram.len() as f64
+    }
+
+    /// The results of a run in which operations had these latencies and nothing else was counted.
+    pub fn measured(&self, seconds: f64) -> Measured {
+        Measured {
+            latency_ms: self.sum / self.count() / 1e6,
+            latency_p50_ms: self.histogram.value_at_quantile(0.5) as f64 / 1e3,
+            latency_p99_ms: self.histogram.value_at_quantile(0.99) as f64 / 1e3,
+            throughput_ops: self.count() / seconds,
+            latency_growth: 1.0,
+            kept_up: true,
+            ..Measured::default()
+        }
+    }
+}
+
 /// The number of servers of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Workers {
@@ -66,7 +104,7 @@ pub struct Workers {
 }
 
 /// The results of one run.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measured {
     /// Mean latency of an operation, in ms.
     pub latency_ms: f64,
@@ -150,8 +188,7 @@ impl Tally {
             first: run.warm_up_operations + 1,
             last: run.warm_up_operations + run.operations,
             patience: u64::MAX,
-            latencies: Histogram::new(3).expect("three digits are possible"),
-            latency_sum: 0.0,
+            latencies: Latencies::default(),
             latency_sum_first: 0.0,
             end: None,
         }
@@ -209,18 +246,15 @@ impl Tally {
             if self.behind {
                 self.wait();
             }
-            self.latencies.clear();
-            (self.latency_sum, self.latency_sum_first, self.failed) = (0.0, 0.0, 0);
+            (self.latencies, self.latency_sum_first, self.failed) = (Latencies::default(), 0.0, 0);
         }
         if self.start.is_none() {
             return;
         }
-        let took = now.since(since).as_nanos() as u64;
         self.failed += u64::from(outcome.is_err());
-        self.latencies.record(took / 1000).expect("the histogram grows");
-        self.latency_sum += took as f64;
-        if self.latencies.len() <= self.run.operations / 2 {
-            self.latency_sum_first += took as f64;
+        self.latencies.record(now.since(since));
+        if self.latencies.count() <= (self.run.operations / 2) as f64 {
+            self.latency_sum_first = self.latencies.sum;
         }
         if ends {
             self.end = Some(edge);
@@ -230,20 +264,16 @@ impl Tally {
     /// The results of the run.
     pub fn measured(&self, workers: Workers) -> Measured {
         let (start, end) = self.start.zip(self.end).expect("the run is over");
-        let count = self.latencies.len() as f64;
+        let count = self.latencies.count();
         let seconds = end.at.since(start.at).as_secs_f64().max(1e-9);
         let half = (self.run.operations / 2) as f64;
         let first = self.latency_sum_first / half;
-        let second = (self.latency_sum - self.latency_sum_first) / (count - half);
+        let second = (self.latencies.sum - self.latency_sum_first) / (count - half);
         let busy = |end: Duration, start: Duration, workers: usize| {
             (end - start).as_secs_f64() / seconds / workers.max(1) as f64
         };
         let (before, after) = (start.totals, end.totals);
         Measured {
-            latency_ms: self.latency_sum / count / 1e6,
-            latency_p50_ms: self.latencies.value_at_quantile(0.5) as f64 / 1e3,
-            latency_p99_ms: self.latencies.value_at_quantile(0.99) as f64 / 1e3,
-            throughput_ops: count / seconds,
             messages_per_op: (end.messages - start.messages) as f64 / count,
             delayed_fraction: (after.delayed - before.delayed) as f64 / count,
             restarts_per_op: (after.restarts - before.restarts) as f64 / count,
@@ -253,8 +283,7 @@ impl Tally {
             kept_up: !self.behind,
             failed: self.failed,
             events: self.events,
-            locks: None,
-            commits: None,
+            ..self.latencies.measured(seconds)
         }
     }
 }

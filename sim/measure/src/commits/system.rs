@@ -12,14 +12,13 @@ use super::locks::{Directories, Waiting};
 use super::log::{Log, Pending};
 use super::parameters::{CommitParameters, Coordinators, Grouping, Placement};
 use crate::hardware;
-use crate::tally::{CommitCounts, Measured};
+use crate::tally::{CommitCounts, Latencies, Measured};
 use braid_base::{Rng, ShardId, Time};
 use braid_commit::{
     Body, Commits, Evaluation, Event, LogWrite, Message, Operation, Outcome, Protocol, Record, RecordKind, Step,
     Timing, Transaction, TransactionName,
 };
 use bytes::Bytes;
-use hdrhistogram::Histogram;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -88,8 +87,7 @@ struct Counts {
     unforced: u64,
     messages: u64,
     transactions: u64,
-    latency_sum: f64,
-    latencies: Option<Histogram<u64>>,
+    latencies: Latencies,
     /// When the first operation was answered, and when its lock was released.
     first_answer: Option<Time>,
     first_release: Option<Time>,
@@ -120,8 +118,6 @@ impl CommitSystem {
                 left,
             }
         };
-        let counts =
-            Counts { latencies: Some(Histogram::new(3).expect("three digits are possible")), ..Counts::default() };
         CommitSystem {
             servers: (0..parameters.system.servers).map(server).collect(),
             parameters: parameters.clone(),
@@ -130,34 +126,24 @@ impl CommitSystem {
             now: Time(0),
             rng: Rng::new(seed),
             operations: BTreeMap::new(),
-            counts,
+            counts: Counts::default(),
         }
     }
 
     /// Runs until all operations are answered, and all that they have left is done.
     pub fn run(mut self) -> Measured {
         let answered = self.run_all();
-        let Counts { events, done, forced, unforced, messages, transactions, latency_sum, latencies, .. } = self.counts;
-        let (per, latencies) = (done as f64, latencies.expect("latencies are recorded"));
+        let Counts { events, done, forced, unforced, messages, transactions, latencies, .. } = self.counts;
+        let per = done as f64;
         let seconds = answered.since(Time(0)).as_secs_f64();
         let totals = self.servers.iter().map(|server| server.log.totals());
         let (busy, writes) = totals.fold((Duration::ZERO, 0), |sum, next| (sum.0 + next.0, sum.1 + next.1));
         let processors: Duration = self.servers.iter().map(|server| server.processor.busy(self.now)).sum();
         Measured {
-            latency_ms: latency_sum / per / 1e6,
-            latency_p50_ms: latencies.value_at_quantile(0.5) as f64 / 1e3,
-            latency_p99_ms: latencies.value_at_quantile(0.99) as f64 / 1e3,
-            throughput_ops: per / seconds,
             messages_per_op: messages as f64 / per,
-            delayed_fraction: 0.0,
-            restarts_per_op: 0.0,
             disk_utilization: busy.as_secs_f64() / seconds / self.servers.len() as f64,
             lock_server_utilization: processors.as_secs_f64() / seconds / self.servers.len() as f64,
-            latency_growth: 1.0,
-            kept_up: true,
-            failed: 0,
             events,
-            locks: None,
             commits: Some(CommitCounts {
                 forced_writes: forced as f64 / per,
                 unforced_writes: unforced as f64 / per,
@@ -167,6 +153,7 @@ impl CommitSystem {
                 operations_per_transaction: if transactions == 0 { 1.0 } else { per / transactions as f64 },
                 ..CommitCounts::default()
             }),
+            ..latencies.measured(seconds)
         }
     }
 
@@ -366,12 +353,9 @@ impl CommitSystem {
 
     fn answer(&mut self, server: u8, operation: u64) {
         let issued = self.operations.remove(&operation).expect("an operation is answered once");
-        let took = self.now.since(issued.at).as_nanos() as u64;
         self.counts.done += 1;
-        self.counts.latency_sum += took as f64;
         self.counts.first_answer.get_or_insert(self.now);
-        let latencies = self.counts.latencies.as_mut().expect("latencies are recorded");
-        latencies.record(took / 1000).expect("the histogram grows");
+        self.counts.latencies.record(self.now.since(issued.at));
         self.issue(server);
     }
 

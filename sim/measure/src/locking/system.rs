@@ -6,7 +6,7 @@ use crate::disk_latency::DiskModel;
 use crate::engine::{Engine, EngineResult, Role};
 use crate::hardware::{NetworkModel, ProcessorCosts};
 use crate::storage::ModelStorage;
-use crate::tally::{LockCounts, Measured};
+use crate::tally::{Latencies, LockCounts, Measured};
 use braid_base::limits::{OBJECT_COMMANDS_MAX, Settings};
 use braid_base::{ArrayId, BlockRange, DeviceId, Generation, LockServerId, Membership, NodeId, ObjectId, Rng, Time};
 use braid_benchkit::locking::{LockAddress, LockOwner, Locker, LockerEvent, Step, Strategy};
@@ -21,7 +21,6 @@ use braid_wire::{
     ObjectDescription, ObjectRequest, When,
 };
 use braid_world::LocalClock;
-use hdrhistogram::Histogram;
 use std::time::Duration;
 
 const ARRAY: ArrayId = ArrayId(*b"locks of objects");
@@ -39,9 +38,7 @@ pub struct LockingSystem {
     /// For the choices of processes.
     sampler: Rng,
     began: Time,
-    latencies: Histogram<u64>,
-    latency_sum: f64,
-    failed: u64,
+    latencies: Latencies,
 }
 
 struct Process {
@@ -75,9 +72,7 @@ impl LockingSystem {
             running: processes as usize,
             sampler: Rng::new(seeds.next_u64()),
             began: Time(0),
-            latencies: Histogram::new(3).expect("three digits are possible"),
-            latency_sum: 0.0,
-            failed: 0,
+            latencies: Latencies::default(),
         };
         let ids: Vec<DeviceId> = (0..devices as u16).map(DeviceId).collect();
         let membership = Membership::first(ids.iter().copied());
@@ -140,7 +135,7 @@ impl LockingSystem {
                 self.on_result(result);
             }
         }
-        let locks = self.latencies.len() as f64;
+        let locks = self.latencies.count();
         let seconds = self.engine.now().since(self.began).as_secs_f64();
         let (mut requests, mut refused, mut delayed) = (0, 0, 0);
         for counts in self.processes.iter().map(|process| process.locker.counts()) {
@@ -152,21 +147,14 @@ impl LockingSystem {
         let manager = (self.parameters.system.locks == LockOwner::Manager)
             .then(|| share(self.manager_busy(), manager_busy, self.parameters.lock_server_disk.arms));
         Measured {
-            latency_ms: self.latency_sum / locks / 1e6,
-            latency_p50_ms: self.latencies.value_at_quantile(0.5) as f64 / 1e3,
-            latency_p99_ms: self.latencies.value_at_quantile(0.99) as f64 / 1e3,
-            throughput_ops: locks / seconds,
             messages_per_op: (self.engine.messages() - messages) as f64 / locks,
             delayed_fraction: delayed as f64 / locks,
             restarts_per_op: refused as f64 / locks,
             disk_utilization: share(self.disks_busy(), busy, arms),
             lock_server_utilization: manager.unwrap_or(0.0),
-            latency_growth: 1.0,
-            kept_up: true,
-            failed: self.failed,
             events: self.engine.events() - events,
             locks: Some(LockCounts { requests_per_lock: requests as f64 / locks }),
-            commits: None,
+            ..self.latencies.measured(seconds)
         }
     }
 
@@ -282,9 +270,7 @@ impl LockingSystem {
     }
 
     fn on_done(&mut self, process: usize) {
-        let took = self.engine.now().since(self.processes[process].since).as_nanos() as u64;
-        self.latencies.record(took / 1000).expect("the histogram grows");
-        self.latency_sum += took as f64;
+        self.latencies.record(self.engine.now().since(self.processes[process].since));
         let left = &mut self.processes[process].left;
         *left -= 1;
         match *left {
