@@ -11,14 +11,6 @@ pub struct Assumption {
     pub readings: &'static [(&'static str, &'static str)],
 }
 
-impl Assumption {
-    /// The readings to measure, each with its horizontal value: all of them, or the first two.
-    pub fn shown(&self, thoroughness: Thoroughness) -> impl Iterator<Item = (f64, &'static str, &'static str)> {
-        let chosen = thoroughness.of(self.readings, &self.readings[..2]);
-        chosen.iter().enumerate().map(|(index, (label, assignments))| (index as f64, *label, *assignments))
-    }
-}
-
 pub const ASSUMPTIONS: &[Assumption] = &[
     Assumption {
         name: "arrivals",
@@ -121,16 +113,21 @@ pub const ASSUMPTIONS: &[Assumption] = &[
     },
 ];
 
-/// A panel for each assumption, and a horizontal value for each reading.
 pub fn points(thoroughness: Thoroughness) -> Vec<Point> {
+    readings(ASSUMPTIONS, thoroughness, || at(&Ordering::ALL, 0.0, &[]))
+}
+
+/// A panel for each assumption, and a horizontal value for each reading, or only for the first two: at each, the points of the baseline, which
+/// `of` makes, with what the reading sets.
+pub fn readings(open: &[Assumption], thoroughness: Thoroughness, of: impl Fn() -> Vec<Point>) -> Vec<Point> {
     let mut points = Vec::new();
-    for assumption in ASSUMPTIONS {
-        for (x, label, assignments) in assumption.shown(thoroughness) {
-            let assignments: Vec<String> = assignments.split_whitespace().map(str::to_string).collect();
-            for mut point in at(&Ordering::ALL, x, &assignments) {
-                point.panel = assumption.name.to_string();
-                point.label = Some(label.to_string());
-                points.push(point);
+    for assumption in open {
+        let chosen = thoroughness.of(assumption.readings, &assumption.readings[..2]);
+        for (index, (label, assignments)) in chosen.iter().enumerate() {
+            for mut point in of() {
+                point.assignments.extend(assignments.split_whitespace().map(str::to_string));
+                let (panel, label) = (assumption.name.to_string(), Some(label.to_string()));
+                points.push(Point { panel, label, x: index as f64, ..point });
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The experiments of the device-atomics paper: locks kept by devices compared with locks kept by a manager, strategies of waiting
 //! for a lock, and the paper's open assumptions.
 
-use crate::assumptions::Assumption;
+use crate::assumptions::{Assumption, readings};
 use crate::catalogue::THROUGHPUT;
 use crate::experiment::{Base, Experiment, Point, Series, Thoroughness};
 use braid_benchkit::locking::Strategy;
@@ -162,21 +162,13 @@ pub const OPEN: &[Assumption] = &[
 ];
 
 fn assumptions(thoroughness: Thoroughness) -> Vec<Point> {
-    let mut points = Vec::new();
-    for assumption in OPEN {
-        for (x, label, assignments) in assumption.shown(thoroughness) {
-            for line in [BY_DEVICES[0], BY_DEVICES[3], MANAGER, WITH_WRITE] {
-                let (_, devices, _) = line;
-                // A lock manager gets as many processes as one device.
-                let processes = if line == MANAGER { 10 } else { 10 * devices };
-                let mut point = figure_3_point(assumption.name, line, processes, 500 * devices);
-                point.assignments.extend(assignments.split_whitespace().map(str::to_string));
-                (point.x, point.label) = (x, Some(label.to_string()));
-                points.push(point);
-            }
-        }
-    }
-    points
+    let point = |line: Line| {
+        let (_, devices, _) = line;
+        // A lock manager gets as many processes as one device.
+        let processes = if line == MANAGER { 10 } else { 10 * devices };
+        figure_3_point("", line, processes, 500 * devices)
+    };
+    readings(OPEN, thoroughness, || [BY_DEVICES[0], BY_DEVICES[3], MANAGER, WITH_WRITE].map(point).to_vec())
 }
 
 #[cfg(test)]

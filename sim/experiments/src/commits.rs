@@ -1,7 +1,7 @@
 //! The experiments of the one-phase-commit paper (section IV): what each protocol writes and sends (Table I), how fast files are created in one
 //! directory (figure 6), the paper's open assumptions; and beyond the paper: many servers, and many operations in one transaction.
 
-use crate::assumptions::Assumption;
+use crate::assumptions::{Assumption, readings};
 use crate::catalogue::THROUGHPUT;
 use crate::experiment::{Base, Experiment, Point, Series, Thoroughness};
 use braid_benchkit::plot::{Axis, PlotKind};
@@ -116,45 +116,6 @@ pub const GROUPING: Experiment = Experiment {
     ],
 };
 
-/// The numbers of the paper: experiment, protocol, metric, value. Its figure has no horizontal axis.
-const STATED: &[(&str, &str, &str, f64)] = &[
-    ("one-phase-commit-table1", "prn", "forced_writes", 5.0),
-    ("one-phase-commit-table1", "prn", "unforced_writes", 1.0),
-    ("one-phase-commit-table1", "prn", "critical_writes", 4.0),
-    ("one-phase-commit-table1", "prn", "protocol_messages", 4.0),
-    ("one-phase-commit-table1", "prn", "critical_messages", 4.0),
-    ("one-phase-commit-table1", "prc", "forced_writes", 4.0),
-    ("one-phase-commit-table1", "prc", "unforced_writes", 1.0),
-    ("one-phase-commit-table1", "prc", "critical_writes", 3.0),
-    ("one-phase-commit-table1", "prc", "protocol_messages", 3.0),
-    ("one-phase-commit-table1", "prc", "critical_messages", 2.0),
-    ("one-phase-commit-table1", "ep", "forced_writes", 4.0),
-    ("one-phase-commit-table1", "ep", "unforced_writes", 1.0),
-    ("one-phase-commit-table1", "ep", "critical_writes", 3.0),
-    ("one-phase-commit-table1", "ep", "protocol_messages", 1.0),
-    ("one-phase-commit-table1", "ep", "critical_messages", 0.0),
-    ("one-phase-commit-table1", "1pc", "forced_writes", 3.0),
-    ("one-phase-commit-table1", "1pc", "unforced_writes", 1.0),
-    ("one-phase-commit-table1", "1pc", "critical_writes", 2.0),
-    ("one-phase-commit-table1", "1pc", "protocol_messages", 1.0),
-    ("one-phase-commit-table1", "1pc", "critical_messages", 0.0),
-    ("one-phase-commit-fig6", "prn", "throughput_ops", 15.0),
-    ("one-phase-commit-fig6", "prc", "throughput_ops", 15.0),
-    ("one-phase-commit-fig6", "ep", "throughput_ops", 16.0),
-    ("one-phase-commit-fig6", "1pc", "throughput_ops", 24.0),
-    // "PrC and the EP can gain only 0.39% and 6.60%"; 1PC "more than 55%", and 24 of 15 is 1.6.
-    ("one-phase-commit-fig6", "prc", "throughput_ratio", 1.0039),
-    ("one-phase-commit-fig6", "ep", "throughput_ratio", 1.066),
-    ("one-phase-commit-fig6", "1pc", "throughput_ratio", 1.6),
-];
-
-/// The number that the paper states for a protocol.
-pub fn stated_value(experiment: &str, protocol: &str, metric: &str) -> Option<f64> {
-    let experiment = if experiment == ASSUMPTIONS.name { FIGURE_6.name } else { experiment };
-    let found = |stated: &&(&str, &str, &str, f64)| (stated.0, stated.1, stated.2) == (experiment, protocol, metric);
-    STATED.iter().find(found).map(|stated| stated.3)
-}
-
 /// A point of a protocol; `more` are assignments, separated by blanks.
 fn point(panel: &str, protocol: &str, x: f64, more: &str) -> Point {
     Point::of(panel, Series::of_commits(protocol, Some(PRN)), x, &format!("system.protocol={protocol} {more}"))
@@ -210,16 +171,7 @@ pub const OPEN: &[Assumption] = &[
 ];
 
 fn assumptions(thoroughness: Thoroughness) -> Vec<Point> {
-    let mut points = Vec::new();
-    for assumption in OPEN {
-        for (x, label, more) in assumption.shown(thoroughness) {
-            for protocol in PROTOCOLS {
-                let point = point(assumption.name, protocol, x, more);
-                points.push(Point { label: Some(label.to_string()), ..point });
-            }
-        }
-    }
-    points
+    readings(OPEN, thoroughness, || PROTOCOLS.map(|protocol| point("", protocol, 0.0, "")).to_vec())
 }
 
 fn many_servers(thoroughness: Thoroughness) -> Vec<Point> {

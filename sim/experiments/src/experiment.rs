@@ -86,6 +86,17 @@ pub enum Subject {
     Commits(CommitParameters),
 }
 
+/// The same of each kind of parameters.
+macro_rules! of_any {
+    ($subject:expr, $parameters:ident => $value:expr) => {
+        match $subject {
+            Subject::Array($parameters) => $value,
+            Subject::Locks($parameters) => $value,
+            Subject::Commits($parameters) => $value,
+        }
+    };
+}
+
 impl Subject {
     /// The same with one parameter changed: `assignment` is KEY=VALUE.
     pub fn set(&self, assignment: &str) -> Result<Subject, ParameterError> {
@@ -98,29 +109,17 @@ impl Subject {
 
     /// Names and values, in the order of the files.
     pub fn list(&self) -> Vec<(String, String)> {
-        match self {
-            Subject::Array(parameters) => parameters.list(),
-            Subject::Locks(parameters) => parameters.list(),
-            Subject::Commits(parameters) => parameters.list(),
-        }
+        of_any!(self, parameters => parameters.list())
     }
 
     /// The limits of the number with this name; none for a word.
     pub fn limits_of(&self, name: &str) -> Option<&'static Limits> {
-        match self {
-            Subject::Array(_) => Parameters::limits_of(name),
-            Subject::Locks(_) => LockParameters::limits_of(name),
-            Subject::Commits(_) => CommitParameters::limits_of(name),
-        }
+        of_any!(self, parameters => parameters.limits_of(name))
     }
 
     /// Independent runs of each point.
     pub fn replications(&self) -> u64 {
-        match self {
-            Subject::Array(parameters) => parameters.run.replications,
-            Subject::Locks(parameters) => parameters.run.replications,
-            Subject::Commits(parameters) => parameters.run.replications,
-        }
+        of_any!(self, parameters => parameters.run.replications)
     }
 
     /// Runs the subject once. Arrays need an ordering.

@@ -1,6 +1,5 @@
 //! The results of an experiment as rows: one for each metric of each point.
 
-use crate::commits;
 use crate::experiment::{Experiment, Point};
 use crate::paper;
 use crate::run::Replicated;
@@ -60,11 +59,8 @@ pub fn rows_of(experiment: &Experiment, replicated: &[Replicated]) -> Vec<Row> {
             let row = Row::new(panel, &series.name, *x, metric, Estimate { ci95, ..estimate });
             rows.push(Row { label: label.clone(), paper, difference, ..row });
         };
-        let ordering = found.point.series.ordering;
-        let stated = |metric: &str| match ordering {
-            Some(ordering) => paper::stated_value(experiment.name, ordering, found.point.x, metric),
-            None => commits::stated_value(experiment.name, &found.point.series.name, metric),
-        };
+        let name = &found.point.series.name;
+        let stated = |metric: &str| paper::stated_value(experiment.name, name, found.point.x, metric);
         for (metric, reading) in READINGS {
             let values: Vec<f64> = found.runs.iter().map(reading).collect();
             push(metric, Estimate::of(&values), stated(metric));
@@ -80,12 +76,12 @@ pub fn rows_of(experiment: &Experiment, replicated: &[Replicated]) -> Vec<Row> {
         let Some(reference) = replicated.iter().find(at_same_point) else { continue };
         // Replications are compared in pairs of the same seed, so that the effect of the random source on both cancels out.
         let pairs = || found.runs.iter().zip(&reference.runs);
-        let Some(ordering) = ordering else {
+        if found.point.series.ordering.is_none() {
             let ratios: Vec<f64> = pairs().map(|(own, other)| own.throughput_ops / other.throughput_ops).collect();
             push("throughput_ratio", Estimate::of(&ratios), stated("throughput_ratio"));
             continue;
-        };
-        let derived = |metric| paper::derived_value(experiment.name, ordering, metric);
+        }
+        let derived = |metric| paper::derived_value(experiment.name, name, metric);
         let ratios: Vec<f64> = pairs().map(|(own, none)| own.latency_ms / none.latency_ms).collect();
         push("latency_ratio", Estimate::of(&ratios), derived("latency_ratio"));
         let extra: Vec<f64> = pairs().map(|(own, none)| own.messages_per_op - none.messages_per_op).collect();

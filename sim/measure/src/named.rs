@@ -59,7 +59,7 @@ pub trait Sections {
     fn limits_in(section: &str) -> &'static [(&'static str, Limits)];
 
     /// The limits of the number with this name; none for a word.
-    fn limits_of(key: &str) -> Option<&'static Limits> {
+    fn limits_of(&self, key: &str) -> Option<&'static Limits> {
         let (section, name) = key.split_once('.')?;
         Self::limits_in(section).iter().find(|(own, _)| *own == name).map(|(_, limits)| limits)
     }
@@ -87,7 +87,7 @@ pub trait Named: Sections + Clone + Serialize + DeserializeOwned {
             let names = self.list().into_iter().map(|(name, _)| name).collect();
             return Err(ParameterError::Unknown { key: key.to_string(), names });
         };
-        let bounds = || bounds::<Self>(key);
+        let bounds = || bounds(self, key);
         let wrong = |allowed: String| ParameterError::Value { key: key.to_string(), value: text.to_string(), allowed };
         *place = match place {
             Value::Integer(_) => {
@@ -152,9 +152,9 @@ fn checked<P: Named>(table: Table) -> Result<P, ParameterError> {
             let number = value.as_integer().map(|number| number as f64).or(value.as_float());
             let Some(value) = number else { continue };
             let key = format!("{section}.{name}");
-            let limits = P::limits_of(&key).expect("every number has limits");
+            let limits = parameters.limits_of(&key).expect("every number has limits");
             if !limits.contains(&value) {
-                let allowed = format!("choose a number {}", bounds::<P>(&key));
+                let allowed = format!("choose a number {}", bounds(&parameters, &key));
                 return Err(ParameterError::Value { key, value: value.to_string(), allowed });
             }
         }
@@ -172,7 +172,7 @@ fn lookup<'t>(table: &'t mut Table, key: &str) -> Option<&'t mut Value> {
     table.get_mut(section)?.as_table_mut()?.get_mut(name)
 }
 
-fn bounds<P: Named>(key: &str) -> String {
-    let limits = P::limits_of(key).expect("every number has limits");
+fn bounds(parameters: &impl Sections, key: &str) -> String {
+    let limits = parameters.limits_of(key).expect("every number has limits");
     format!("from {} to {}", limits.start(), limits.end())
 }
