@@ -1,13 +1,13 @@
 //! An administrator changes one volume while hosts use it, or settles the change of an administrator that has died.
 
 use crate::contract::{Done, Effect, Error, Input, Stage, Timing};
+use crate::device_notice::{DeviceNotice, NoticeEnd};
 use crate::device_tasks::holders;
-use crate::drain::{Drain, DrainProgress, ShutOut, ShutOutEnd};
+use crate::drain::{Drain, DrainProgress, Eviction, EvictionEnd};
 use crate::edit::{Edit, EditError, RecordEdit};
 use crate::interface::{Answer, Command, Question, Tag};
 use crate::questions::Questions;
 use crate::record::{Change, Version, VolumeRecord, VolumeState};
-use crate::telling::{Telling, TellingEnd};
 use crate::waiting::{WaitEnd, Waiting};
 use braid_base::{Generation, Time};
 
@@ -41,14 +41,14 @@ enum Phase {
     Held(VolumeRecord, Version, Preparation),
     Committing(RecordEdit),
     /// On hold, in state `Reordering`.
-    Telling(Telling),
+    Notifying(DeviceNotice),
     /// With an error if the change was undone.
     Releasing(RecordEdit, Option<Error>),
     /// With the error because of which it reverts its own hold.
     Reverting(RecordEdit, Option<Error>),
     /// It judges the administrator that holds the volume.
     Judging(Tag, VolumeRecord, Generation),
-    ShuttingOut(ShutOut, Generation),
+    Evicting(Eviction, Generation),
     TakingOver(RecordEdit),
     Ended,
 }
@@ -87,7 +87,7 @@ impl Administrator {
                 waiting.deadline()
             }
             Phase::Held(.., Preparation::Draining(drain)) => drain.deadline(),
-            Phase::Telling(telling) => telling.deadline(),
+            Phase::Notifying(notice) => notice.deadline(),
             _ => None,
         }
     }
@@ -120,20 +120,20 @@ impl Administrator {
             Phase::Held(record, hold, preparation) => {
                 self.on_preparation(now, (record, hold, preparation), tag, answer, questions);
             }
-            Phase::Telling(mut telling) => {
-                let end = telling.on_answer(now, tag, answer, questions);
-                self.on_telling(now, telling, end, questions);
+            Phase::Notifying(mut notice) => {
+                let end = notice.on_answer(now, tag, answer, questions);
+                self.on_notice(now, notice, end, questions);
             }
             Phase::Judging(asked, record, by) if asked == tag => {
                 self.on_judged(now, (record, by), tag, answer, questions)
             }
-            Phase::ShuttingOut(mut shut_out, from) => match shut_out.on_answer(tag, answer, questions) {
-                None => self.phase = Phase::ShuttingOut(shut_out, from),
-                Some(ShutOutEnd::ShutOut) => {
+            Phase::Evicting(mut eviction, from) => match eviction.on_answer(tag, answer, questions) {
+                None => self.phase = Phase::Evicting(eviction, from),
+                Some(EvictionEnd::Evicted) => {
                     self.phase = Phase::TakingOver(self.edit(now, Edit::TakeOver { from, by: self.own }, questions));
                 }
-                Some(ShutOutEnd::Lives) => self.end(Ok(Done::Nothing), questions),
-                Some(ShutOutEnd::Failed(tag) | ShutOutEnd::Unknown(tag)) => {
+                Some(EvictionEnd::Lives) => self.end(Ok(Done::Nothing), questions),
+                Some(EvictionEnd::Failed(tag) | EvictionEnd::Unknown(tag)) => {
                     self.end(Err(Error::Question(tag)), questions)
                 }
             },
@@ -202,7 +202,7 @@ impl Administrator {
                     self.revert(now, Some(Error::NotDrained(hosts)), questions);
                 }
             }
-            Phase::Telling(telling) => telling.on_wake(now, questions),
+            Phase::Notifying(notice) => notice.on_wake(now, questions),
             _ => {}
         }
     }
@@ -325,28 +325,26 @@ impl Administrator {
             self.phase = Phase::Reverting(self.edit(now, Edit::Revert { by }, questions), None);
         } else {
             // It may only be suspended: its later requests to devices would belong to a change that is over.
-            self.phase = Phase::ShuttingOut(ShutOut::new(by, questions), by);
+            self.phase = Phase::Evicting(Eviction::new(by, questions), by);
         }
     }
 
     fn tell(&mut self, now: Time, version: Version, record: &VolumeRecord, questions: &mut Questions) {
-        questions.push(Effect::Began(Stage::TellingDevices));
+        questions.push(Effect::Began(Stage::NotifyingDevices));
         let until = now.after(self.timing.in_use);
-        self.phase = Phase::Telling(Telling::new(self.own, version, record, until, questions));
+        self.phase = Phase::Notifying(DeviceNotice::new(self.own, version, record, until, questions));
     }
 
-    fn on_telling(&mut self, now: Time, telling: Telling, end: Option<TellingEnd>, questions: &mut Questions) {
+    fn on_notice(&mut self, now: Time, notice: DeviceNotice, end: Option<NoticeEnd>, questions: &mut Questions) {
         match end {
-            None => self.phase = Phase::Telling(telling),
-            Some(TellingEnd::Told { volume, undone_for }) => {
+            None => self.phase = Phase::Notifying(notice),
+            Some(NoticeEnd::Confirmed { volume, undone_for }) => {
                 let volume = volume.expect("a change leaves a volume");
                 let editing = self.edit(now, Edit::Release { by: self.own, to: volume }, questions);
                 self.phase = Phase::Releasing(editing, undone_for.map(Error::NoSpace));
             }
-            Some(TellingEnd::Lost) => self.end(Err(Error::Lost), questions),
-            Some(TellingEnd::Failed(tag) | TellingEnd::NoSpace(tag)) => {
-                self.end(Err(Error::Incomplete(tag)), questions)
-            }
+            Some(NoticeEnd::Lost) => self.end(Err(Error::Lost), questions),
+            Some(NoticeEnd::Failed(tag) | NoticeEnd::NoSpace(tag)) => self.end(Err(Error::Incomplete(tag)), questions),
         }
     }
 

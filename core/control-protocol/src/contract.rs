@@ -35,7 +35,7 @@ pub enum Effect {
 pub enum Stage {
     Draining,
     AwaitingLockServers,
-    TellingDevices,
+    NotifyingDevices,
     Copying,
     /// Everything is copied; not all devices are in.
     AwaitingDevices,

@@ -3,20 +3,20 @@
 //!
 //! ```text
 //!   inspecting ◄──────► waiting for another administrator that creates the same volume (`turns`)
-//!       │ there is no such volume, or its administrator is dead, and shut out
+//!       │ there is no such volume, or its administrator is dead, and evicted
 //!       ▼
-//!   entering: Creating ─► the monitor knows it ─► telling: CreateObject ─► lock servers serve ─► finishing: Ready
+//!   entering: Creating ─► the monitor knows it ─► notifying: CreateObject ─► lock servers serve ─► finishing: Ready
 //!                                  └────────────────────┴────────────────────────┴─► undoing (a deletion)
 //! ```
 
 use crate::contract::{Done, Effect, Error, Input, Stage, Timing};
 use crate::deletion::Deletion;
+use crate::device_notice::{DeviceNotice, NoticeEnd};
 use crate::device_tasks::holders;
 use crate::edit::{Edit, EditError, RecordEdit};
 use crate::interface::{Answer, Command, Question, Tag};
 use crate::questions::Questions;
 use crate::record::{Version, VolumeRecord, VolumeState};
-use crate::telling::{Telling, TellingEnd};
 use crate::turns::{Turn, TurnEnd};
 use crate::waiting::{WaitEnd, Waiting};
 use braid_base::{Generation, Time};
@@ -44,7 +44,7 @@ enum Phase {
     Waiting(Turn),
     Entering(RecordEdit),
     AwaitingMonitor(Waiting, Version, VolumeRecord),
-    Telling(Telling, VolumeRecord),
+    Notifying(DeviceNotice, VolumeRecord),
     AwaitingLockServers(Waiting),
     Finishing(RecordEdit),
     /// With the error because of which it is undone.
@@ -73,7 +73,7 @@ impl Creation {
             Phase::Waiting(turn) => turn.deadline(),
             Phase::Entering(editing) | Phase::Finishing(editing) => editing.deadline(),
             Phase::AwaitingMonitor(waiting, ..) | Phase::AwaitingLockServers(waiting) => waiting.deadline(),
-            Phase::Telling(telling, _) => telling.deadline(),
+            Phase::Notifying(notice, _) => notice.deadline(),
             Phase::Undoing(deletion, _) => deletion.deadline(),
             _ => None,
         }
@@ -106,7 +106,7 @@ impl Creation {
             Phase::AwaitingMonitor(waiting, ..) | Phase::AwaitingLockServers(waiting) => {
                 waiting.on_wake(now, questions);
             }
-            Phase::Telling(telling, _) => telling.on_wake(now, questions),
+            Phase::Notifying(notice, _) => notice.on_wake(now, questions),
             _ => {}
         }
         self.phase = phase;
@@ -153,12 +153,12 @@ impl Creation {
                     self.fail(now, Error::Question(tag), questions)
                 }
             },
-            Phase::Telling(mut telling, record) => match telling.on_answer(now, tag, answer, questions) {
-                None => self.phase = Phase::Telling(telling, record),
-                Some(TellingEnd::Told { .. }) => self.await_lock_servers(now, &record, questions),
-                Some(TellingEnd::Lost) => self.end(Err(Error::Lost), questions),
-                Some(TellingEnd::NoSpace(tag)) => self.fail(now, Error::NoSpace(tag), questions),
-                Some(TellingEnd::Failed(tag)) => self.fail(now, Error::Incomplete(tag), questions),
+            Phase::Notifying(mut notice, record) => match notice.on_answer(now, tag, answer, questions) {
+                None => self.phase = Phase::Notifying(notice, record),
+                Some(NoticeEnd::Confirmed { .. }) => self.await_lock_servers(now, &record, questions),
+                Some(NoticeEnd::Lost) => self.end(Err(Error::Lost), questions),
+                Some(NoticeEnd::NoSpace(tag)) => self.fail(now, Error::NoSpace(tag), questions),
+                Some(NoticeEnd::Failed(tag)) => self.fail(now, Error::Incomplete(tag), questions),
             },
             Phase::AwaitingLockServers(mut waiting) => match waiting.on_answer(now, tag, &answer) {
                 None => self.phase = Phase::AwaitingLockServers(waiting),
@@ -215,10 +215,10 @@ impl Creation {
     }
 
     fn tell(&mut self, now: Time, version: Version, record: VolumeRecord, questions: &mut Questions) {
-        questions.push(Effect::Began(Stage::TellingDevices));
+        questions.push(Effect::Began(Stage::NotifyingDevices));
         let until = now.after(self.timing.in_use);
-        let telling = Telling::new(self.own, version, &record, until, questions);
-        self.phase = Phase::Telling(telling, record);
+        let notice = DeviceNotice::new(self.own, version, &record, until, questions);
+        self.phase = Phase::Notifying(notice, record);
     }
 
     fn await_lock_servers(&mut self, now: Time, record: &VolumeRecord, questions: &mut Questions) {

@@ -3,19 +3,19 @@
 //!
 //! ```text
 //!   inspecting ◄──────► waiting for another administrator (`turns`)
-//!       │ nobody is at work on the volume, or a dead administrator, which is shut out
+//!       │ nobody is at work on the volume, or a dead administrator, which is evicted
 //!       ▼
-//!   marking: Deleting ─► draining: every host has forgotten it ─► telling: RemoveObject ─► removing: no record
+//!   marking: Deleting ─► draining: every host has forgotten it ─► notice: RemoveObject ─► removing: no record
 //! ```
 
 use crate::contract::{Done, Effect, Error, Input, Stage, Timing};
+use crate::device_notice::{DeviceNotice, NoticeEnd};
 use crate::device_tasks::holders;
 use crate::drain::{Drain, DrainProgress};
 use crate::edit::{Edit, EditError, RecordEdit};
 use crate::interface::{Answer, Command, Question, Tag};
 use crate::questions::Questions;
 use crate::record::{Version, VolumeRecord, VolumeState};
-use crate::telling::{Telling, TellingEnd};
 use crate::turns::{Turn, TurnEnd};
 use braid_base::{Generation, Time};
 
@@ -51,7 +51,7 @@ enum Phase {
     /// True if hosts may know the volume.
     Marking(RecordEdit, bool),
     Draining(Drain, Version, VolumeRecord),
-    Telling(Telling, VolumeRecord),
+    Notifying(DeviceNotice, VolumeRecord),
     Removing(RecordEdit),
     Ended,
 }
@@ -82,7 +82,7 @@ impl Deletion {
             Phase::Waiting(turn, _) => turn.deadline(),
             Phase::Marking(editing, _) | Phase::Removing(editing) => editing.deadline(),
             Phase::Draining(drain, ..) => drain.deadline(),
-            Phase::Telling(telling, _) => telling.deadline(),
+            Phase::Notifying(notice, _) => notice.deadline(),
             _ => None,
         }
     }
@@ -112,7 +112,7 @@ impl Deletion {
                     self.end(Err(Error::NotDrained(hosts)), questions);
                 }
             }
-            Phase::Telling(telling, _) => telling.on_wake(now, questions),
+            Phase::Notifying(notice, _) => notice.on_wake(now, questions),
             _ => {}
         }
     }
@@ -159,14 +159,14 @@ impl Deletion {
                 DrainProgress::Late(hosts) => self.end(Err(Error::NotDrained(hosts)), questions),
                 DrainProgress::Failed(tag) => self.end(Err(Error::Question(tag)), questions),
             },
-            Phase::Telling(mut telling, record) => match telling.on_answer(now, tag, answer, questions) {
-                None => self.phase = Phase::Telling(telling, record),
-                Some(TellingEnd::Told { .. }) => {
+            Phase::Notifying(mut notice, record) => match notice.on_answer(now, tag, answer, questions) {
+                None => self.phase = Phase::Notifying(notice, record),
+                Some(NoticeEnd::Confirmed { .. }) => {
                     let edit = Edit::Remove { by: self.own, record: Box::new(record) };
                     self.phase = Phase::Removing(self.edit(now, edit, questions));
                 }
-                Some(TellingEnd::Lost) => self.end(Err(Error::Lost), questions),
-                Some(TellingEnd::Failed(tag) | TellingEnd::NoSpace(tag)) => {
+                Some(NoticeEnd::Lost) => self.end(Err(Error::Lost), questions),
+                Some(NoticeEnd::Failed(tag) | NoticeEnd::NoSpace(tag)) => {
                     self.end(Err(Error::Incomplete(tag)), questions);
                 }
             },
@@ -221,10 +221,10 @@ impl Deletion {
     }
 
     fn tell(&mut self, now: Time, version: Version, record: VolumeRecord, questions: &mut Questions) {
-        questions.push(Effect::Began(Stage::TellingDevices));
+        questions.push(Effect::Began(Stage::NotifyingDevices));
         let until = now.after(self.timing.in_use);
-        let telling = Telling::new(self.own, version, &record, until, questions);
-        self.phase = Phase::Telling(telling, record);
+        let notice = DeviceNotice::new(self.own, version, &record, until, questions);
+        self.phase = Phase::Notifying(notice, record);
     }
 
     fn edit(&mut self, now: Time, edit: Edit, questions: &mut Questions) -> RecordEdit {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   inspecting ◄──────► waiting for another administrator (`turns`)
-//!       │ nobody is at work on the device, or a dead administrator, which is shut out
+//!       │ nobody is at work on the device, or a dead administrator, which is evicted
 //!       ▼
 //!   addition: marking: Adding ────► AddDevice ────► finishing: Ready ─► waiting: the device is in
 //!   removal:  marking: Removing ──► RemoveDevice ─► finishing: no record
@@ -230,7 +230,7 @@ impl DeviceChange {
         }
     }
 
-    /// The administrator of the record is dead, and shut out.
+    /// The administrator of the record is dead, and evicted.
     fn take_over(&mut self, now: Time, record: &DeviceRecord, questions: &mut Questions) {
         let (from, by) = (record.state, self.own);
         match (self.work, request_for(record)) {

@@ -8,7 +8,7 @@
 //! A metadata server ends when the record says `Deleting`. One that read the record before may take over as long as the volumes exist. So
 //! owners are fenced again when no volume is left.
 //!
-//! A file system that another administrator creates is left to it while it lives; a dead one is shut out first (`turns`).
+//! A file system that another administrator creates is left to it while it lives; a dead one is evicted first (`turns`).
 
 use crate::contract::{Done, Effect, Error, FileSystemTiming, Input, Stage};
 use crate::disowning::Disowning;
@@ -28,8 +28,8 @@ pub struct FileSystemDeletion {
     timing: FileSystemTiming,
     /// Its shards, once they are known.
     shards: Vec<FileSystemId>,
-    /// The administrator of its creation, which was shut out.
-    shut_out: Option<Generation>,
+    /// The administrator of its creation, which was evicted.
+    evicted: Option<Generation>,
     /// One that lives is waited for until then.
     turn_until: Time,
     /// Lost answers of the store are made up for until then.
@@ -88,7 +88,7 @@ impl FileSystemDeletion {
             work,
             timing,
             shards: Vec::new(),
-            shut_out: None,
+            evicted: None,
             turn_until: Time(0),
             until: Time(0),
             phase: Phase::New,
@@ -133,7 +133,7 @@ impl FileSystemDeletion {
                 Some(TurnEnd::Look) => self.read(now, Next::Mark, questions),
                 Some(TurnEnd::Busy(by)) => self.end(Err(Error::Held(by)), questions),
                 Some(TurnEnd::Over(by)) => {
-                    self.shut_out = Some(by);
+                    self.evicted = Some(by);
                     self.read(now, Next::Mark, questions);
                 }
                 Some(TurnEnd::Failed(tag)) => self.end(Err(Error::Question(tag)), questions),
@@ -186,7 +186,7 @@ impl FileSystemDeletion {
         match (next, state, volumes.last()) {
             (Next::Mark, FileSystemState::Deleting, _) => self.await_release(now, questions),
             (Next::Mark, ..) if self.work == Work::Continue => self.end(Ok(Done::Nothing), questions),
-            (Next::Mark, FileSystemState::Creating { by }, _) if self.shut_out != Some(by) => {
+            (Next::Mark, FileSystemState::Creating { by }, _) if self.evicted != Some(by) => {
                 self.phase = Phase::Waiting(Turn::new(by, questions));
             }
             (Next::Mark, ..) => {

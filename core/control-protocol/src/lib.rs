@@ -60,7 +60,7 @@
 //! Invariants:
 //!
 //! 1. *Devices are told only when every host has drained*, or no host knows the volume yet. A host that may use the volume without the hold,
-//!    or has not forgotten it, has a lease, and is waited for or fenced. The commit is reached only through the drain, and `Telling` asserts
+//!    or has not forgotten it, has a lease, and is waited for or fenced. The commit is reached only through the drain, and `DeviceNotice` asserts
 //!    the state of the record.
 //! 2. *One administrator tells devices at a time.* The store says which one; the one before it is fenced before another one takes over, so
 //!    that devices refuse its late requests.
@@ -104,7 +104,7 @@
 //! | `edit` | the transitions of a volume's record |
 //! | `drain` | waiting for hosts; fencing silent ones |
 //! | `waiting` | a question that is repeated until the answer is yes |
-//! | `telling` | telling the devices, and undoing that |
+//! | `device_notice` | notifying the devices, and undoing that |
 //! | `device_tasks` | which device is told what |
 //! | `questions` | tags, and the effects of a step, which an operation lends to its machine |
 //! | `host_control` | the part of a host: it follows the records, confirms versions, and renews its lease |
@@ -119,6 +119,7 @@ mod creation;
 mod deletion;
 mod device_change;
 mod device_edit;
+mod device_notice;
 mod device_tasks;
 mod disowning;
 mod drain;
@@ -137,7 +138,6 @@ mod questions;
 mod record;
 mod replacement;
 mod server_wait;
-mod telling;
 #[cfg(test)]
 mod tests;
 mod turns;

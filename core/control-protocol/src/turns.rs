@@ -1,7 +1,7 @@
 //! Whose turn it is: a volume or device that another administrator creates, changes or deletes is left to it while it lives. When it is dead, it is
-//! shut out, so that nothing that it has sent takes effect later.
+//! evicted, so that nothing that it has sent takes effect later.
 
-use crate::drain::{ShutOut, ShutOutEnd};
+use crate::drain::{Eviction, EvictionEnd};
 use crate::interface::{Answer, Command, Tag};
 use crate::questions::Questions;
 use braid_base::{Generation, Time};
@@ -22,7 +22,7 @@ enum Step {
     Judging(Tag),
     /// It lives: the record is to be read again then.
     Pausing(Time),
-    ShuttingOut(ShutOut),
+    Evicting(Eviction),
 }
 
 /// How the wait ended.
@@ -32,7 +32,7 @@ pub(crate) enum TurnEnd {
     Look,
     /// The administrator is at work, and time is up.
     Busy(Generation),
-    /// It is dead, and shut out.
+    /// It is dead, and evicted.
     Over(Generation),
     /// The question of this tag has failed.
     Failed(Tag),
@@ -68,14 +68,14 @@ impl Turn {
                 Answer::Hosts(hosts) if hosts.iter().any(|host| host.is_live && host.host == self.by) => {
                     return self.pause(now, until);
                 }
-                Answer::Hosts(_) => self.step = Step::ShuttingOut(ShutOut::new(self.by, questions)),
+                Answer::Hosts(_) => self.step = Step::Evicting(Eviction::new(self.by, questions)),
                 _ => return Some(TurnEnd::Failed(tag)),
             },
-            (Step::ShuttingOut(shut_out), answer) => match shut_out.on_answer(tag, answer, questions) {
+            (Step::Evicting(eviction), answer) => match eviction.on_answer(tag, answer, questions) {
                 None => {}
-                Some(ShutOutEnd::ShutOut) => return Some(TurnEnd::Over(self.by)),
-                Some(ShutOutEnd::Lives) => return self.pause(now, until),
-                Some(ShutOutEnd::Failed(tag) | ShutOutEnd::Unknown(tag)) => return Some(TurnEnd::Failed(tag)),
+                Some(EvictionEnd::Evicted) => return Some(TurnEnd::Over(self.by)),
+                Some(EvictionEnd::Lives) => return self.pause(now, until),
+                Some(EvictionEnd::Failed(tag) | EvictionEnd::Unknown(tag)) => return Some(TurnEnd::Failed(tag)),
             },
             _ => {}
         }

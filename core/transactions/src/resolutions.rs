@@ -6,8 +6,8 @@
 //! change of epoch, the participants are those that have been in since the transaction wrote.
 //!
 //! ```text
-//!   Asking ── all prepared, or one committed ──► Telling (commit) ─┐
-//!      └───── one that never prepared ─────────► Telling (abort) ──┴─► Forgetting ─► gone
+//!   Asking ── all prepared, or one committed ──► Notifying (commit) ─┐
+//!      └───── one that never prepared ─────────► Notifying (abort) ──┴─► Forgetting ─► gone
 //! ```
 //!
 //! If a clock was hours ahead of all others, devices make no abort promise for its stamps. If all participants say so, no
@@ -54,7 +54,7 @@ enum Phase {
     /// such a stamp.
     Asking { silent: BTreeSet<DeviceId>, too_far_ahead: BTreeSet<DeviceId> },
     /// Participants that have not made the outcome durable.
-    Telling { outcome: Outcome, silent: BTreeSet<DeviceId> },
+    Notifying { outcome: Outcome, silent: BTreeSet<DeviceId> },
     /// Participants that may still remember it.
     Forgetting { silent: BTreeSet<DeviceId> },
 }
@@ -73,7 +73,7 @@ pub(crate) enum Resolved {
 impl Resolution {
     fn silent(&self) -> &BTreeSet<DeviceId> {
         match &self.phase {
-            Phase::Asking { silent, .. } | Phase::Telling { silent, .. } | Phase::Forgetting { silent } => silent,
+            Phase::Asking { silent, .. } | Phase::Notifying { silent, .. } | Phase::Forgetting { silent } => silent,
         }
     }
 }
@@ -157,7 +157,7 @@ impl Resolutions {
             let for_long = ctx.now.time.since(resolution.since) >= settings.device_lease * LEASES_ASKED;
             if for_long && *too_far_ahead == resolution.participants {
                 let silent = resolution.participants.clone();
-                self.enter(ctx, id, Phase::Telling { outcome: Outcome::Abort, silent });
+                self.enter(ctx, id, Phase::Notifying { outcome: Outcome::Abort, silent });
             }
             return;
         }
@@ -174,13 +174,13 @@ impl Resolutions {
             Vote::Prepared | Vote::TooFarAhead { .. } => return,
         };
         let silent = resolution.participants.clone();
-        self.enter(ctx, id, Phase::Telling { outcome, silent });
+        self.enter(ctx, id, Phase::Notifying { outcome, silent });
     }
 
     /// A participant has made an outcome durable.
     pub fn on_decided(&mut self, ctx: &mut Ctx, device: DeviceId, id: TransactionId, decided: Outcome) -> Resolved {
         let resolution = self.under_way.get_mut(&id).expect("it is under way");
-        let Phase::Telling { outcome, silent } = &mut resolution.phase else {
+        let Phase::Notifying { outcome, silent } = &mut resolution.phase else {
             ctx.out.ignore(Ignored::NotAwaited);
             return Resolved::NotYet;
         };
@@ -193,7 +193,7 @@ impl Resolutions {
                 return Resolved::Otherwise;
             }
             let silent = resolution.participants.clone();
-            self.enter(ctx, id, Phase::Telling { outcome: Outcome::Commit, silent });
+            self.enter(ctx, id, Phase::Notifying { outcome: Outcome::Commit, silent });
             return Resolved::NotYet;
         }
         silent.remove(&device);
@@ -233,7 +233,7 @@ impl Resolutions {
         let stamp = resolution.stamp;
         let (silent, command) = match &resolution.phase {
             Phase::Asking { silent, .. } => (silent, Command::Resolve { transaction: id, stamp }),
-            Phase::Telling { outcome, silent } => {
+            Phase::Notifying { outcome, silent } => {
                 (silent, Command::Decide { transaction: id, stamp, outcome: *outcome })
             }
             Phase::Forgetting { silent } => (silent, Command::Forget { transaction: id }),

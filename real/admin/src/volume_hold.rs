@@ -231,7 +231,7 @@ pub(crate) async fn run(
                         }
                     },
                     Effect::Began(stage) => {
-                        is_committed = stage == Stage::TellingDevices;
+                        is_committed = stage == Stage::NotifyingDevices;
                         progress(name_of(stage));
                     }
                     Effect::Ended(result) => return Ended { result, reasons, is_committed },
@@ -260,7 +260,7 @@ fn name_of(stage: Stage) -> &'static str {
     match stage {
         Stage::Draining => "waiting for hosts to end their operations",
         Stage::AwaitingLockServers => "waiting for the lock server",
-        Stage::TellingDevices => "telling the devices",
+        Stage::NotifyingDevices => "notifying the devices",
         Stage::Copying => "copying",
         Stage::FencingServers => "a metadata server does not end, and is fenced",
         Stage::Unserved => "the metadata servers do not serve again yet",

@@ -258,7 +258,7 @@ fn remains_of_a_dead_administrator_are_deleted_first() {
 }
 
 #[test]
-fn an_administrator_that_was_shut_out_touches_nothing_when_it_goes_on() {
+fn an_administrator_that_was_evicted_touches_nothing_when_it_goes_on() {
     let ends = explore(CreationWorld::new(2, Budget { silences: 1, ..QUIET }), |world| {
         assert!(world.record.is_some(), "nobody has created it: {world:#?}");
         nothing_is_left(world);

@@ -112,7 +112,7 @@ fn every_device_that_may_serve_keeps_a_host_out_before_another_is_granted_its_lo
 }
 
 #[test]
-fn a_host_cut_off_from_the_lock_server_alone_is_shut_out_everywhere() {
+fn a_host_cut_off_from_the_lock_server_alone_is_fenced_everywhere() {
     for ordering in BOTH {
         let (mut array, a, b) = array_by(ordering);
         begin_late_write(&mut array, a, Duration::from_secs(8));

@@ -1,4 +1,4 @@
-//! Telling the devices: a step of a change, a creation or a deletion, which is repeated until it is done.
+//! A notice to the devices: a step of a change, a creation or a deletion, which is repeated until it is done.
 //!
 //! The epoch must be the same before the first device is told and after the last has answered. A device that was out and returned meanwhile
 //! was resynchronised by a host that knows the volume as it was before the change: it is told again. Devices need not be in: one that
@@ -21,9 +21,9 @@ use std::time::Duration;
 /// The wait before devices that are in use, or not in, are looked at again.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The devices of a volume are being told.
+/// The devices of a volume are being notified.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Telling {
+pub(crate) struct DeviceNotice {
     own: Generation,
     /// A version in which the administrator holds the volume.
     version: Version,
@@ -44,7 +44,7 @@ enum Step {
     /// Which epoch is it?
     Checking(Tag),
     /// Tasks are under way.
-    Telling(Epoch),
+    Notifying(Epoch),
     /// All have answered. Is it still that epoch?
     CheckingAgain(Tag, Epoch),
     Pausing(Time),
@@ -54,9 +54,9 @@ enum Step {
 
 /// How it ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum TellingEnd {
+pub(crate) enum NoticeEnd {
     /// The devices hold the volume as this description says; none if it is deleted.
-    Told { volume: Option<VolumeDescription>, undone_for: Option<Tag> },
+    Confirmed { volume: Option<VolumeDescription>, undone_for: Option<Tag> },
     /// Another administrator is at work on the volume.
     Lost,
     /// A device has too little space for a new volume.
@@ -65,7 +65,7 @@ pub(crate) enum TellingEnd {
     Failed(Tag),
 }
 
-impl Telling {
+impl DeviceNotice {
     /// Tells the devices of a volume that `own` changes, creates or deletes.
     pub fn new(
         own: Generation,
@@ -73,7 +73,7 @@ impl Telling {
         record: &VolumeRecord,
         until: Time,
         questions: &mut Questions,
-    ) -> Telling {
+    ) -> DeviceNotice {
         let Some((from, to)) = record.told() else {
             panic!("devices are told when the store says that the volume is being changed, created or deleted")
         };
@@ -81,7 +81,7 @@ impl Telling {
         let is_new = from.is_none();
         let tasks = DeviceTasks::new(from.as_ref(), to.as_ref(), until);
         let step = Step::Checking(ask_members(&from, &to, questions));
-        Telling { own, version, from, to, is_new, tasks, undone_for: None, step, until }
+        DeviceNotice { own, version, from, to, is_new, tasks, undone_for: None, step, until }
     }
 
     pub fn deadline(&self) -> Option<Time> {
@@ -97,9 +97,9 @@ impl Telling {
         }
     }
 
-    pub fn on_answer(&mut self, now: Time, tag: Tag, answer: Answer, questions: &mut Questions) -> Option<TellingEnd> {
+    pub fn on_answer(&mut self, now: Time, tag: Tag, answer: Answer, questions: &mut Questions) -> Option<NoticeEnd> {
         match (self.step, answer) {
-            (Step::Telling(epoch), answer) => {
+            (Step::Notifying(epoch), answer) => {
                 return self.tasks.on_answer(now, tag, &answer).then(|| self.progress(now, epoch, questions)).flatten();
             }
             (
@@ -107,12 +107,12 @@ impl Telling {
                 _,
             ) if asked != tag => {}
             (Step::Checking(_), Answer::AllIn(epoch) | Answer::NotIn(epoch)) => {
-                self.step = Step::Telling(epoch);
+                self.step = Step::Notifying(epoch);
                 self.tasks.send(questions);
                 return self.progress(now, epoch, questions);
             }
             (Step::CheckingAgain(_, before), Answer::AllIn(epoch) | Answer::NotIn(epoch)) if epoch == before => {
-                return Some(TellingEnd::Told { volume: self.to.clone(), undone_for: self.undone_for });
+                return Some(NoticeEnd::Confirmed { volume: self.to.clone(), undone_for: self.undone_for });
             }
             (Step::CheckingAgain(..), _) => {
                 self.tasks = DeviceTasks::new(self.from.as_ref(), self.to.as_ref(), self.until);
@@ -124,7 +124,7 @@ impl Telling {
             (Step::Reading(_), Answer::Record { version, record, .. }) => {
                 let is_own = |record: &VolumeRecord| record.administrator() == Some(self.own);
                 if !record.is_some_and(|record| is_own(&record) && record.told().is_some()) {
-                    return Some(TellingEnd::Lost);
+                    return Some(NoticeEnd::Lost);
                 }
                 self.version = version;
                 self.check(questions);
@@ -132,7 +132,7 @@ impl Telling {
             (Step::Checking(_) | Step::Reading(_), Answer::Unknown) if now < self.until => {
                 self.step = Step::Pausing(now.after(PAUSE));
             }
-            (Step::Checking(_) | Step::Reading(_), _) => return Some(TellingEnd::Failed(tag)),
+            (Step::Checking(_) | Step::Reading(_), _) => return Some(NoticeEnd::Failed(tag)),
             (Step::Pausing(_), _) => {}
         }
         None
@@ -142,7 +142,7 @@ impl Telling {
         self.step = Step::Checking(ask_members(&self.from, &self.to, questions));
     }
 
-    fn progress(&mut self, now: Time, epoch: Epoch, questions: &mut Questions) -> Option<TellingEnd> {
+    fn progress(&mut self, now: Time, epoch: Epoch, questions: &mut Questions) -> Option<NoticeEnd> {
         match self.tasks.progress() {
             TaskProgress::Waiting => {}
             TaskProgress::Again => self.step = Step::Pausing(now.after(PAUSE)),
@@ -150,7 +150,7 @@ impl Telling {
                 self.step = Step::CheckingAgain(ask_members(&self.from, &self.to, questions), epoch);
             }
             TaskProgress::Failed(failure) if failure.no_space && self.is_new => {
-                return Some(TellingEnd::NoSpace(failure.tag));
+                return Some(NoticeEnd::NoSpace(failure.tag));
             }
             TaskProgress::Failed(failure) if failure.no_space && self.undone_for.is_none() => {
                 self.undone_for = Some(failure.tag);
@@ -158,7 +158,7 @@ impl Telling {
                 self.tasks = DeviceTasks::new(self.from.as_ref(), self.to.as_ref(), self.until);
                 self.check(questions);
             }
-            TaskProgress::Failed(failure) => return Some(TellingEnd::Failed(failure.tag)),
+            TaskProgress::Failed(failure) => return Some(NoticeEnd::Failed(failure.tag)),
         }
         None
     }
