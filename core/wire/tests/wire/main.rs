@@ -3,9 +3,6 @@
 mod any;
 mod damage;
 mod golden;
-mod golden_files;
-mod golden_objects;
-mod golden_shards;
 mod limits;
 mod limits_files;
 mod limits_objects;
