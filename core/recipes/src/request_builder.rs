@@ -171,32 +171,59 @@ impl Results {
 /// The attributes do not contain what the structure stores there.
 pub(crate) const DAMAGED: RequestFailure = RequestFailure::Refused(ObjectFailure::Lost);
 
-/// The event with which a step of an operation begins.
-pub(crate) enum StepEvent {
-    /// The beginning, or the end of a sleep.
-    Nothing,
-    /// The answer to a request.
-    Results(Results),
-    /// The end of a wait.
-    Value,
-    /// The last request may have been executed or not; the next request that is answered finds out.
-    Unknown,
-}
-
 /// How often a device may refuse because it is busy, or not answer in time, before an operation fails.
 const TRIES_MAX: u32 = 8;
 
 /// If the device has no room for a wait, the operation sleeps for up to this many milliseconds instead.
 const INSTEAD_OF_WAITING_MS: u64 = 50;
 
-/// The retry state that all operations share: without an answer, a request is repeated a limited number of times.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct CasContext {
+/// The next step, or why there is none.
+pub(crate) type Step<T> = Result<Next<T>, RequestFailure>;
+
+/// The steps of an operation that makes one request after the other.
+pub(crate) trait Steps: Send + 'static {
+    /// The result.
+    type Output;
+
+    /// The next step after an answer; none at the beginning, after a wait, and if a request that changes nothing was not answered.
+    fn step(&mut self, now: Time, rng: &mut Rng, results: Option<Results>) -> Step<Self::Output>;
+
+    /// The request that finds out whether the last one has taken effect; none if that one was not to take effect.
+    fn inquiry(&mut self) -> Option<RequestBuilder> {
+        None
+    }
+
+    /// The next step after the answer to the inquiry; an error if the operation is still in doubt.
+    fn found_out(&mut self, _: Time, _: &mut Rng, _: Results) -> Result<Step<Self::Output>, RequestFailure> {
+        unreachable!("nothing was inquired")
+    }
+
+    /// A request is sent, perhaps again; or a wait begins. Returns how long to wait for the answer to a request.
+    fn on_sent(&mut self, _now: Time) -> Duration {
+        Duration::MAX
+    }
+
+    /// The result after a failure. `in_doubt`: it is unknown whether the operation has taken effect.
+    fn fails(&mut self, failure: RequestFailure, in_doubt: bool) -> Result<Self::Output, RequestFailure> {
+        Err(if in_doubt { RequestFailure::Unknown } else { failure })
+    }
+}
+
+/// The operation with the steps that `begin` makes when it begins, since they contain random numbers.
+pub(crate) fn operation<S: Steps>(
+    begin: impl FnOnce(Time, &mut Rng) -> Result<S, RequestFailure> + Send + 'static,
+) -> Operation<Result<S::Output, RequestFailure>> {
+    Box::new(Retried { begin: Some(begin), steps: None, last: Last::Nothing, busy: 0, unknown: 0, in_doubt: false })
+}
+
+/// Steps in progress. Without an answer, a request is repeated a limited number of times.
+struct Retried<B, S> {
+    begin: Option<B>,
+    steps: Option<S>,
     last: Last,
     busy: u32,
     unknown: u32,
-    /// True while it is unknown whether the operation has taken effect. A failure is then reported as [`RequestFailure::Unknown`].
-    pub(crate) in_doubt: bool,
+    in_doubt: bool,
 }
 
 /// The last step of an operation.
@@ -210,89 +237,68 @@ enum Last {
     Again(ObjectRequest),
 }
 
-pub(crate) type Step<T> = Result<Next<Result<T, RequestFailure>>, RequestFailure>;
-
-/// The steps of an operation that makes one request after the other.
-pub(crate) trait Steps: Send + 'static {
-    /// The result.
-    type Output;
-
-    /// The next step after an event.
-    fn step(&mut self, course: &mut CasContext, now: Time, rng: &mut Rng, event: StepEvent) -> Step<Self::Output>;
-
-    /// A request was sent, perhaps again; or a wait began.
-    fn on_sent(&mut self, _now: Time) {}
-
-    /// The result after a failure.
-    fn fails(&self, failure: RequestFailure) -> Result<Self::Output, RequestFailure> {
-        Err(failure)
-    }
-
-    /// The operation with these steps.
-    fn begin(self) -> Operation<Result<Self::Output, RequestFailure>>
-    where
-        Self: Sized,
-    {
-        Box::new(Retried { context: CasContext::default(), steps: self })
-    }
-}
-
-/// Steps in progress, with their retries.
-struct Retried<S> {
-    context: CasContext,
-    steps: S,
-}
-
-impl<S: Steps> Procedure for Retried<S> {
+impl<B, S> Procedure for Retried<B, S>
+where
+    B: FnOnce(Time, &mut Rng) -> Result<S, RequestFailure>,
+    S: Steps,
+{
     type Output = Result<S::Output, RequestFailure>;
 
     fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        let Retried { context, steps } = self;
-        let next = context.resume(rng, answer, |context, rng, event| steps.step(context, now, rng, event));
-        steps.on_sent(now);
-        match next {
-            Next::Done(Err(failure)) => Next::Done(steps.fails(failure)),
-            next => next,
-        }
+        let mut steps = match (self.begin.take(), self.steps.take()) {
+            (Some(begin), _) => match begin(now, rng) {
+                Ok(steps) => steps,
+                Err(failure) => return Next::Done(Err(failure)),
+            },
+            (None, steps) => steps.expect("a procedure that has ended is not resumed"),
+        };
+        let next = self.advance(&mut steps, now, rng, answer);
+        let patience = steps.on_sent(now);
+        let next = match next {
+            Ok(Next::Ask { .. }) if patience.is_zero() => Next::Done(Err(RequestFailure::Unknown)),
+            Ok(Next::Ask { request, .. }) => Next::Ask { request, patience },
+            Ok(next) => next.map(Ok),
+            Err(failure) => Next::Done(steps.fails(failure, self.in_doubt)),
+        };
+        self.steps = Some(steps);
+        next
     }
 }
 
-impl CasContext {
-    /// Handles retries, and has `step` do the rest.
-    pub(crate) fn resume<T>(
-        &mut self,
-        rng: &mut Rng,
-        answer: Answer,
-        step: impl FnOnce(&mut CasContext, &mut Rng, StepEvent) -> Step<T>,
-    ) -> Next<Result<T, RequestFailure>> {
+impl<B, S: Steps> Retried<B, S> {
+    fn advance(&mut self, steps: &mut S, now: Time, rng: &mut Rng, answer: Answer) -> Step<S::Output> {
         let next = match (answer, std::mem::take(&mut self.last)) {
-            (Answer::None, Last::Again(request)) => Ok(Next::ask(request)),
-            (Answer::RequestFailure(failure), last) => match self.troubled(rng, failure, last) {
-                Ok(Some(sleep)) => return Next::Sleep(sleep),
-                Ok(None) => step(self, rng, StepEvent::Unknown),
-                Err(failure) => Err(failure),
-            },
-            (Answer::None, _) => step(self, rng, StepEvent::Nothing),
-            (Answer::Value(_), _) => step(self, rng, StepEvent::Value),
+            (Answer::None, Last::Again(request)) => Next::ask(request),
+            (Answer::None | Answer::Value(_), _) => steps.step(now, rng, None)?,
             (Answer::Results(results), _) => {
                 (self.busy, self.unknown) = (0, 0);
-                step(self, rng, StepEvent::Results(Results(results)))
+                if self.in_doubt {
+                    let step = steps.found_out(now, rng, Results(results))?;
+                    self.in_doubt = false;
+                    step?
+                } else {
+                    steps.step(now, rng, Some(Results(results)))?
+                }
+            }
+            (Answer::RequestFailure(failure), last) => {
+                if let Some(sleep) = self.pause(rng, failure, last)? {
+                    return Ok(Next::Sleep(sleep));
+                }
+                let inquiry = steps.inquiry();
+                self.in_doubt |= inquiry.is_some();
+                inquiry.map_or_else(|| steps.step(now, rng, None), |inquiry| Ok(inquiry.done()))?
             }
         };
         match &next {
-            Ok(Next::Ask { request, .. }) => self.last = Last::Asked(request.clone()),
-            Ok(Next::Await { .. }) => self.last = Last::Awaited,
+            Next::Ask { request, .. } => self.last = Last::Asked(request.clone()),
+            Next::Await { .. } => self.last = Last::Awaited,
             _ => {}
         }
-        match next {
-            Ok(next) => next,
-            Err(_) if self.in_doubt => Next::Done(Err(RequestFailure::Unknown)),
-            Err(failure) => Next::Done(Err(failure)),
-        }
+        Ok(next)
     }
 
     /// How long to sleep before a retry; none if the operation continues without an answer.
-    fn troubled(
+    fn pause(
         &mut self,
         rng: &mut Rng,
         failure: RequestFailure,

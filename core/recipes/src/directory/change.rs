@@ -16,7 +16,7 @@ use super::entry::{Entry, NAME_BYTES_MAX, VERSION_MAX};
 use super::{Directory, NEXT_FREE, linked_at, lock_of, names_at};
 use crate::idempotency_record::Nonce;
 use crate::procedure::{Next, Operation, RequestFailure};
-use crate::request_builder::{CasContext, DAMAGED, RequestBuilder, Results, Step, StepEvent, Steps, set};
+use crate::request_builder::{DAMAGED, RequestBuilder, Results, Step, Steps, operation, set};
 use braid_base::{ObjectId, Rng, Time};
 use braid_wire::SetAttribute;
 use bytes::Bytes;
@@ -55,11 +55,11 @@ pub enum Changed {
 impl Directory {
     /// Gives an object a name, if the name is free.
     pub fn insert(self, name: Bytes, object: ObjectId) -> Operation<Result<Changed, RequestFailure>> {
-        Change::insert(self, name, object).begin()
+        Change::begin(self, name, Edit::Insert(object))
     }
 
     pub fn remove(self, name: Bytes, expected: Expected) -> Operation<Result<Changed, RequestFailure>> {
-        Change::remove(self, name, expected).begin()
+        Change::begin(self, name, Edit::Remove(expected))
     }
 }
 
@@ -70,13 +70,12 @@ pub(super) struct Change {
     slot: u32,
     name: Bytes,
     wish: Edit,
-    /// Drawn in the first step.
-    nonce: Option<Nonce>,
+    nonce: Nonce,
     /// The value of the lock that it holds, or held last: the nonce, and how many locks it has taken. So a lock that it takes again is
     /// distinguishable, and has a new lease.
     lock: Bytes,
     locks: u32,
-    /// The version of a new entry, drawn in the first step.
+    /// The version of a new entry.
     version: u32,
     /// A slot of the linked list for a new entry, and how many slots were found in use.
     free: Option<NonZeroU32>,
@@ -99,25 +98,18 @@ enum Edit {
 
 #[derive(Clone, Debug)]
 enum Phase {
-    Beginning,
     /// A single request on the fast path.
     Fast,
     /// Reading the slot and the lock.
     Looking,
     /// Taking the lock, or confirming it; setting the mark; drawing a free slot.
-    Locking {
-        marks: bool,
-        draws: bool,
-    },
+    Locking { marks: bool, draws: bool },
     /// Another client holds the lock.
     Waiting,
     /// Reading the chain while holding the lock.
     Walking(Chain),
     /// Applying the change and releasing the lock in one request.
-    Applying {
-        uses_free: bool,
-        becomes: Changed,
-    },
+    Applying { uses_free: bool, becomes: Changed },
     /// Releasing the lock: there is nothing to change.
     Unlocking(Changed),
 }
@@ -132,23 +124,21 @@ const WAIT_MIN: Duration = Duration::from_millis(1);
 impl Steps for Change {
     type Output = Changed;
 
-    fn step(&mut self, course: &mut CasContext, now: Time, rng: &mut Rng, event: StepEvent) -> Step<Changed> {
-        match (self.phase.clone(), event) {
-            (Phase::Beginning, _) => self.begin(rng),
-            (Phase::Fast, StepEvent::Results(results)) => match results.compared(0)?.ok_or(DAMAGED)? {
+    fn step(&mut self, now: Time, _: &mut Rng, results: Option<Results>) -> Step<Changed> {
+        match (self.phase.clone(), results) {
+            // It begins.
+            (Phase::Fast, None) => match self.wish.clone() {
+                Edit::Insert(_) => self.fast(None),
+                Edit::Remove(Expected::Seen(entry)) if entry.next.is_none() => self.fast(Some(entry.unmarked())),
+                Edit::Remove(_) => self.look(),
+            },
+            (Phase::Fast, Some(results)) => match results.compared(0)?.ok_or(DAMAGED)? {
                 (true, _) => self.succeeded(),
                 (false, other) => self.consider(Entry::decode(&other)?, now),
             },
-            (Phase::Fast | Phase::Applying { .. }, StepEvent::Unknown) => {
-                course.in_doubt = true;
-                self.look()
-            }
-            (Phase::Looking, StepEvent::Results(results)) => self.looked(course, &results, now),
-            (
-                Phase::Looking | Phase::Locking { .. } | Phase::Waiting,
-                StepEvent::Unknown | StepEvent::Nothing | StepEvent::Value,
-            ) => self.look(),
-            (Phase::Locking { marks, draws }, StepEvent::Results(results)) => {
+            (Phase::Looking, Some(results)) => self.looked(&results, now),
+            (Phase::Looking | Phase::Locking { .. } | Phase::Waiting, None) => self.look(),
+            (Phase::Locking { marks, draws }, Some(results)) => {
                 let at = 1 + usize::from(marks);
                 self.free = if draws { self.drawn(results.added(at)?)? } else { self.free };
                 let first = Entry::decode(&results.values(at + usize::from(draws), 1)?[0])?;
@@ -157,7 +147,7 @@ impl Steps for Change {
                     (false, others) => self.lost_to(others, first, now),
                 }
             }
-            (Phase::Walking(mut chain), StepEvent::Results(results)) => {
+            (Phase::Walking(mut chain), Some(results)) => {
                 let lock = &results.values(1, 1)?[0];
                 if *lock != self.lock {
                     let first = Entry::decode(&results.values(0, 2)?[0])?;
@@ -169,65 +159,57 @@ impl Steps for Change {
                     _ => self.walk(chain),
                 }
             }
-            (Phase::Walking(chain), _) => self.walk(chain),
-            (Phase::Applying { uses_free, becomes }, StepEvent::Results(results)) => {
-                self.applied(uses_free, becomes, &results, now)
-            }
+            (Phase::Walking(chain), None) => self.walk(chain),
+            (Phase::Applying { uses_free, becomes }, Some(results)) => self.applied(uses_free, becomes, &results, now),
             // If the lock was not released, it expires with its lease.
-            (Phase::Unlocking(outcome), _) => Ok(Next::Done(Ok(outcome))),
-            (Phase::Fast | Phase::Applying { .. } | Phase::Waiting, _) => unreachable!("no wait was requested"),
+            (Phase::Unlocking(outcome), _) => Ok(Next::Done(outcome)),
+            (Phase::Applying { .. }, None) | (Phase::Waiting, Some(_)) => unreachable!("it is inquired, or only waits"),
         }
     }
 
-    fn on_sent(&mut self, now: Time) {
+    fn inquiry(&mut self) -> Option<RequestBuilder> {
+        matches!(self.phase, Phase::Fast | Phase::Applying { .. }).then(|| self.looks())
+    }
+
+    fn found_out(&mut self, now: Time, _: &mut Rng, results: Results) -> Result<Step<Changed>, RequestFailure> {
+        let happened = self.has_happened(&results)?;
+        Ok(if happened { self.succeeded() } else { self.looked(&results, now) })
+    }
+
+    fn on_sent(&mut self, now: Time) -> Duration {
         self.asked = now;
+        Duration::MAX
     }
 }
 
 impl Change {
-    pub(super) fn insert(directory: Directory, name: Bytes, object: ObjectId) -> Change {
-        Change::new(directory, name, Edit::Insert(object))
-    }
-
-    pub(super) fn remove(directory: Directory, name: Bytes, expected: Expected) -> Change {
-        Change::new(directory, name, Edit::Remove(expected))
-    }
-
-    fn new(directory: Directory, name: Bytes, wish: Edit) -> Change {
-        Change {
-            directory,
-            slot: directory.slot(&name),
-            name,
-            wish,
-            nonce: None,
-            lock: Bytes::new(),
-            locks: 0,
-            version: 0,
-            free: None,
-            taken: 0,
-            others: None,
-            expired: false,
-            asked: Time(0),
-            removing: None,
-            phase: Phase::Beginning,
-        }
-    }
-
-    fn begin(&mut self, rng: &mut Rng) -> Step<Changed> {
-        if self.name.len() > NAME_BYTES_MAX {
-            return Err(RequestFailure::TooLong { most: NAME_BYTES_MAX });
-        }
-        if self.name.is_empty() {
-            return Err(RequestFailure::NoName);
-        }
-        self.nonce = Some(Nonce::draw(self.directory.idempotency_record, rng));
-        self.lock = self.lock_value();
-        self.version = rng.next_u64() as u32 & VERSION_MAX;
-        match self.wish.clone() {
-            Edit::Insert(_) => self.fast(None),
-            Edit::Remove(Expected::Seen(entry)) if entry.next.is_none() => self.fast(Some(entry.unmarked())),
-            Edit::Remove(_) => self.look(),
-        }
+    fn begin(directory: Directory, name: Bytes, wish: Edit) -> Operation<Result<Changed, RequestFailure>> {
+        operation(move |now, rng| {
+            if name.len() > NAME_BYTES_MAX {
+                return Err(RequestFailure::TooLong { most: NAME_BYTES_MAX });
+            }
+            if name.is_empty() {
+                return Err(RequestFailure::NoName);
+            }
+            let nonce = Nonce::draw(directory.idempotency_record, rng);
+            Ok(Change {
+                directory,
+                slot: directory.slot(&name),
+                name,
+                wish,
+                lock: lock_value(&nonce, 0),
+                nonce,
+                locks: 0,
+                version: rng.next_u64() as u32 & VERSION_MAX,
+                free: None,
+                taken: 0,
+                others: None,
+                expired: false,
+                asked: now,
+                removing: None,
+                phase: Phase::Fast,
+            })
+        })
     }
 
     /// The fast path: one request that changes the slot if it has the expected value.
@@ -240,64 +222,54 @@ impl Change {
         };
         self.removing = from;
         let builder = RequestBuilder::of(self.directory.object).swap(names_at(self.slot), &compare, &swap);
-        let sets = self.nonce().sets();
+        let sets = self.nonce.sets();
         let builder = if sets.is_empty() { builder } else { builder.then_set(sets) };
         Ok(self.directory.first_request(builder, self.slot).done())
     }
 
     fn succeeded(&self) -> Step<Changed> {
-        Ok(Next::Done(Ok(match &self.removing {
+        Ok(Next::Done(match &self.removing {
             Some(entry) => Changed::Removed(entry.object),
             None => Changed::Inserted,
-        })))
+        }))
     }
 
     fn look(&mut self) -> Step<Changed> {
         self.phase = Phase::Looking;
-        let mut gets = vec![names_at(self.slot), lock_of(self.slot)];
-        gets.extend(self.free.map(linked_at));
-        let builder = RequestBuilder::of(self.directory.object).get(gets).get(self.nonce().gets());
-        Ok(self.directory.first_request(builder, self.slot).done())
+        Ok(self.looks().done())
     }
 
-    fn looked(&mut self, course: &mut CasContext, results: &Results, now: Time) -> Step<Changed> {
+    /// Reads the slot, the lock, and what tells whether a change has happened.
+    fn looks(&self) -> RequestBuilder {
+        let mut gets = vec![names_at(self.slot), lock_of(self.slot)];
+        gets.extend(self.free.map(linked_at));
+        let builder = RequestBuilder::of(self.directory.object).get(gets).get(self.nonce.gets());
+        self.directory.first_request(builder, self.slot)
+    }
+
+    fn looked(&mut self, results: &Results, now: Time) -> Step<Changed> {
         let values = results.values(0, 2 + usize::from(self.free.is_some()))?;
         let (first, lock) = (Entry::decode(&values[0])?, values[1].clone());
-        if course.in_doubt {
-            let linked = values.get(2).map_or(Ok(None), Entry::decode)?;
-            let told = self.nonce().tells(results.values(1, self.nonce().gets().len())?);
-            if self.found_out(told, first.as_ref(), &lock, linked)? {
-                return self.succeeded();
-            }
-            course.in_doubt = false;
-        }
-        if lock == self.lock {
-            return self.hold(first);
-        }
-        self.lost_to(lock, first, now)
+        if lock == self.lock { self.hold(first) } else { self.lost_to(lock, first, now) }
     }
 
     /// Whether a change whose answer was lost has happened.
-    fn found_out(
-        &self,
-        told: Option<bool>,
-        first: Option<&Entry>,
-        lock: &Bytes,
-        linked: Option<Entry>,
-    ) -> Result<bool, RequestFailure> {
-        if let Some(told) = told {
+    fn has_happened(&self, results: &Results) -> Result<bool, RequestFailure> {
+        let values = results.values(0, 2 + usize::from(self.free.is_some()))?;
+        if let Some(told) = self.nonce.tells(results.values(1, self.nonce.gets().len())?) {
             return Ok(told);
         }
         // The change would have released the lock.
-        if *lock == self.lock {
+        if values[1] == self.lock {
             return Ok(false);
         }
+        let first = Entry::decode(&values[0])?;
+        let linked = values.get(2).map_or(Ok(None), Entry::decode)?;
         match (&self.removing, first) {
             // Its entry, with the version drawn for it.
-            (None, _) if first.is_some_and(|first| self.is_mine(first)) => Ok(true),
-            (None, _) if linked.is_some_and(|linked| self.is_mine(&linked)) => Ok(true),
+            (None, first) if first.iter().chain(&linked).any(|entry| self.is_mine(entry)) => Ok(true),
             // The same entry at the same version: it has not been changed.
-            (Some(removing), Some(first)) if removing.same_chain(first) => Ok(false),
+            (Some(removing), Some(first)) if removing.same_chain(&first) => Ok(false),
             _ => Err(RequestFailure::Unknown),
         }
     }
@@ -318,7 +290,7 @@ impl Change {
     /// Continues without the lock, with the present value of the slot.
     fn consider(&mut self, first: Option<Entry>, now: Time) -> Step<Changed> {
         if let Some(outcome) = self.settled(first.as_ref()) {
-            return Ok(Next::Done(Ok(outcome)));
+            return Ok(Next::Done(outcome));
         }
         match (&self.wish, first) {
             (Edit::Insert(_), None) => self.fast(None),
@@ -365,7 +337,7 @@ impl Change {
         let draws = self.free.is_none() && matches!(self.wish, Edit::Insert(_));
         if compare != self.lock {
             self.locks += 1;
-            self.lock = self.lock_value();
+            self.lock = lock_value(&self.nonce, self.locks);
         }
         let mut builder = RequestBuilder::of(self.directory.object).swap(lock_of(self.slot), &compare, &self.lock);
         if let Some(first) = first.filter(|first| !first.mark) {
@@ -479,7 +451,7 @@ impl Change {
         }
         sets.push(set(names_at(self.slot), &slot.as_ref().map_or(Bytes::new(), Entry::encode)));
         sets.push(set(lock_of(self.slot), &free_lock(slot.as_ref())));
-        sets.extend(self.nonce().sets());
+        sets.extend(self.nonce.sets());
         self.phase = Phase::Applying { uses_free, becomes };
         Ok(builder.then_set(sets).get(vec![names_at(self.slot)]).done())
     }
@@ -487,7 +459,7 @@ impl Change {
     fn applied(&mut self, uses_free: bool, becomes: Changed, results: &Results, now: Time) -> Step<Changed> {
         let tests = 2 + usize::from(uses_free);
         if results.happened(tests)? {
-            return Ok(Next::Done(Ok(becomes)));
+            return Ok(Next::Done(becomes));
         }
         let first = Entry::decode(&results.values(tests + 1, 1)?[0])?;
         let (held, lock) = results.compared(0)?.ok_or(DAMAGED)?;
@@ -522,14 +494,11 @@ impl Change {
         };
         Entry { mark: false, version: self.version, next: None, object, name: self.name.clone() }
     }
+}
 
-    fn lock_value(&self) -> Bytes {
-        self.nonce().value().iter().copied().chain(self.locks.to_be_bytes()).collect()
-    }
-
-    fn nonce(&self) -> &Nonce {
-        self.nonce.as_ref().expect("drawn in the first step")
-    }
+/// The value of a lock that it holds, its `locks`th.
+fn lock_value(nonce: &Nonce, locks: u32) -> Bytes {
+    nonce.value().iter().copied().chain(locks.to_be_bytes()).collect()
 }
 
 /// The value of a free lock, for a slot with this first entry.

@@ -4,13 +4,13 @@ use super::Directory;
 use super::chain::Chain;
 use super::entry::Entry;
 use crate::procedure::{Next, Operation, RequestFailure};
-use crate::request_builder::{CasContext, Step, StepEvent, Steps};
+use crate::request_builder::{Results, Step, Steps, operation};
 use braid_base::{Rng, Time};
 use bytes::Bytes;
 
 impl Directory {
     pub fn look_up(self, name: Bytes) -> Operation<Result<Option<Entry>, RequestFailure>> {
-        Lookup::new(self, name).begin()
+        operation(move |_, _| Ok(Lookup { directory: self, name, chain: Chain::default() }))
     }
 }
 
@@ -25,23 +25,17 @@ pub(super) struct Lookup {
 impl Steps for Lookup {
     type Output = Option<Entry>;
 
-    fn step(&mut self, _: &mut CasContext, _: Time, _: &mut Rng, event: StepEvent) -> Step<Option<Entry>> {
-        if let StepEvent::Results(results) = event {
+    fn step(&mut self, _: Time, _: &mut Rng, results: Option<Results>) -> Step<Option<Entry>> {
+        if let Some(results) = results {
             self.chain.hear(&results)?;
             if let Some(at) = self.chain.find(&self.name) {
-                return Ok(Next::Done(Ok(Some(self.chain.entries[at].1.clone()))));
+                return Ok(Next::Done(Some(self.chain.entries[at].1.clone())));
             }
             if self.chain.next().is_none() {
-                return Ok(Next::Done(Ok(None)));
+                return Ok(Next::Done(None));
             }
         }
         let slot = self.directory.slot(&self.name);
         Ok(self.directory.first_request(self.chain.ask(self.directory, slot), slot).done())
-    }
-}
-
-impl Lookup {
-    pub(super) fn new(directory: Directory, name: Bytes) -> Lookup {
-        Lookup { directory, name, chain: Chain::default() }
     }
 }

@@ -7,7 +7,7 @@ use super::chain::Chain;
 use super::entry::Entry;
 use super::{Directory, NAMES_PAGE, names_at};
 use crate::procedure::{Next, Operation, RequestFailure};
-use crate::request_builder::{CasContext, RequestBuilder, Results, Step, StepEvent, Steps};
+use crate::request_builder::{RequestBuilder, Results, Step, Steps, operation};
 use braid_base::{ObjectId, Rng, Time};
 use bytes::Bytes;
 
@@ -27,7 +27,10 @@ pub struct NamesPage {
 impl Directory {
     /// Returns the names, a page at a time.
     pub fn names(self, after: Option<Cursor>, most: u32) -> Operation<Result<NamesPage, RequestFailure>> {
-        Names::new(self, after, most).begin()
+        operation(move |_, _| {
+            let (most, page) = (most.clamp(1, SLOTS_MAX), NamesPage { names: Vec::new(), more: None });
+            Ok(Names { directory: self, after, most, page, chains: Vec::new(), phase: Phase::Listing })
+        })
     }
 }
 
@@ -64,8 +67,8 @@ const _: () = assert!(SLOTS_MAX as usize <= GETS_MAX * braid_base::limits::OBJEC
 impl Steps for Names {
     type Output = NamesPage;
 
-    fn step(&mut self, _: &mut CasContext, _: Time, _: &mut Rng, event: StepEvent) -> Step<NamesPage> {
-        let StepEvent::Results(results) = event else { return Ok(self.ask()) };
+    fn step(&mut self, _: Time, _: &mut Rng, results: Option<Results>) -> Step<NamesPage> {
+        let Some(results) = results else { return Ok(self.ask()) };
         match &self.phase {
             Phase::Listing => {
                 let (found, more) = results.listed(0)?;
@@ -89,19 +92,13 @@ impl Steps for Names {
         }
         if matches!(self.phase, Phase::Walking) && self.chains.is_empty() {
             let names = std::mem::take(&mut self.page.names);
-            return Ok(Next::Done(Ok(NamesPage { names, more: self.page.more })));
+            return Ok(Next::Done(NamesPage { names, more: self.page.more }));
         }
         Ok(self.ask())
     }
 }
 
 impl Names {
-    pub(super) fn new(directory: Directory, after: Option<Cursor>, most: u32) -> Names {
-        let page = NamesPage { names: Vec::new(), more: None };
-        let most = most.clamp(1, SLOTS_MAX);
-        Names { directory, after, most, page, chains: Vec::new(), phase: Phase::Listing }
-    }
-
     fn read(&mut self, slots: &[u32], results: &Results) -> Result<(), RequestFailure> {
         for (command, slots) in slots.chunks(GETS_MAX).enumerate() {
             for (slot, value) in slots.iter().zip(results.values(command, slots.len())?) {
@@ -115,7 +112,7 @@ impl Names {
         Ok(())
     }
 
-    fn ask(&self) -> Next<Result<NamesPage, RequestFailure>> {
+    fn ask(&self) -> Next<NamesPage> {
         let builder = RequestBuilder::of(self.directory.object);
         match (&self.phase, self.chains.last()) {
             (Phase::Reading(slots), _) => {

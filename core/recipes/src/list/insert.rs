@@ -4,7 +4,7 @@ use super::search::{Found, Search};
 use super::{HEAD, ITEM_BYTES_MAX, Link, List, NODE_COUNTER, NUMBER_MAX, Node, item_name, link_name};
 use crate::idempotency_record::Nonce;
 use crate::procedure::{Next, Operation, RequestFailure};
-use crate::request_builder::{CasContext, DAMAGED, RequestBuilder, Results, Step, StepEvent, Steps, set};
+use crate::request_builder::{DAMAGED, RequestBuilder, Results, Step, Steps, operation, set};
 use braid_base::{Rng, Time};
 use braid_wire::ObjectFailure;
 use bytes::Bytes;
@@ -31,7 +31,13 @@ pub enum Inserted {
 
 impl List {
     pub fn insert(self, place: ListPosition, item: Bytes) -> Operation<Result<Inserted, RequestFailure>> {
-        Insert::new(self, place, item).begin()
+        operation(move |_, rng| {
+            if item.len() > ITEM_BYTES_MAX {
+                return Err(RequestFailure::TooLong { most: ITEM_BYTES_MAX });
+            }
+            let (nonce, search) = (Nonce::draw(self.idempotency_record, rng), Search::from(self, None));
+            Ok(Insert { list: self, place, item, nonce, number: HEAD, before: HEAD, search, phase: Phase::Drawing })
+        })
     }
 }
 
@@ -41,73 +47,60 @@ pub(super) struct Insert {
     list: List,
     place: ListPosition,
     item: Bytes,
-    nonce: Option<Nonce>,
+    nonce: Nonce,
     number: u64,
+    /// The node behind which it links the new one.
+    before: u64,
     search: Search,
     phase: Phase,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    Beginning,
     /// Drawing a number.
     Drawing,
     Searching,
     /// Unlinking a node that another client has removed.
     Unlinking,
-    /// Linking the node behind `before`.
-    Linking {
-        before: u64,
-    },
-    /// Determining whether the link has happened.
-    Doubting {
-        before: u64,
-    },
+    /// Linking the new node.
+    Linking,
 }
 
 impl Steps for Insert {
     type Output = Inserted;
 
-    fn step(&mut self, course: &mut CasContext, _: Time, rng: &mut Rng, event: StepEvent) -> Step<Inserted> {
-        match (self.phase, event) {
-            (Phase::Beginning, _) if self.item.len() > ITEM_BYTES_MAX => {
-                Err(RequestFailure::TooLong { most: ITEM_BYTES_MAX })
-            }
-            (Phase::Beginning, _) => {
-                self.nonce = Some(Nonce::draw(self.list.idempotency_record, rng));
-                self.draw()
-            }
-            (Phase::Drawing, StepEvent::Results(results)) => self.drawn(&results),
+    fn step(&mut self, _: Time, _: &mut Rng, results: Option<Results>) -> Step<Inserted> {
+        match (self.phase, results) {
+            (Phase::Drawing, Some(results)) => self.drawn(&results),
             // A number that may have been drawn is left unused.
-            (Phase::Drawing, _) => self.draw(),
-            (Phase::Searching, StepEvent::Results(results)) => self.searched(&results),
-            (Phase::Unlinking | Phase::Searching, _) => self.search_again(),
-            (Phase::Linking { before }, StepEvent::Results(results)) => self.linked(before, &results),
-            (Phase::Linking { before } | Phase::Doubting { before }, StepEvent::Unknown) => {
-                course.in_doubt = true;
-                self.outcome_unknown(before)
-            }
-            (Phase::Doubting { before }, StepEvent::Results(results)) => {
-                let happened = self.found_out(&results)?;
-                course.in_doubt = false;
-                if happened {
-                    return Ok(Next::Done(Ok(Inserted::Inserted(Node(self.number)))));
-                }
-                self.proceed(Link::decode(before, &results.values(1, 1)?[0])?, before)
-            }
-            (Phase::Linking { .. } | Phase::Doubting { .. }, StepEvent::Nothing | StepEvent::Value) => {
-                unreachable!("no wait was requested")
-            }
+            (Phase::Drawing, None) => self.draw(),
+            (Phase::Searching, Some(results)) => self.searched(&results),
+            (Phase::Searching | Phase::Unlinking, _) => self.search_again(),
+            (Phase::Linking, Some(results)) => match results.compared(0)?.ok_or(DAMAGED)? {
+                (true, _) => self.inserted(),
+                (false, other) => self.proceed(&other),
+            },
+            (Phase::Linking, None) => unreachable!("it is inquired"),
         }
+    }
+
+    fn inquiry(&mut self) -> Option<RequestBuilder> {
+        let links = [self.number, self.before].map(|node| vec![link_name(node)]);
+        let builder = links.into_iter().fold(RequestBuilder::of(self.list.object), RequestBuilder::get);
+        matches!(self.phase, Phase::Linking).then(|| builder.get(self.nonce.gets()))
+    }
+
+    /// No other operation has the number: if its node is there, this operation has inserted it. If not, it may have been removed since.
+    fn found_out(&mut self, _: Time, _: &mut Rng, results: Results) -> Result<Step<Inserted>, RequestFailure> {
+        let there = !results.values(0, 1)?[0].is_empty();
+        let told = self.nonce.tells(results.values(2, self.nonce.gets().len())?);
+        let happened = there || told.ok_or(RequestFailure::Unknown)?;
+        let before = &results.values(1, 1)?[0];
+        Ok(if happened { self.inserted() } else { self.proceed(before) })
     }
 }
 
 impl Insert {
-    pub(super) fn new(list: List, place: ListPosition, item: Bytes) -> Insert {
-        let search = Search::from(list, None);
-        Insert { list, place, item, nonce: None, number: HEAD, search, phase: Phase::Beginning }
-    }
-
     fn draw(&mut self) -> Step<Inserted> {
         self.phase = Phase::Drawing;
         let builder = RequestBuilder::of(self.list.object).then_add(NODE_COUNTER, 1);
@@ -125,12 +118,12 @@ impl Insert {
             return Err(RequestFailure::Refused(ObjectFailure::NoSpace));
         }
         self.number = count + 1;
-        let before = match self.place {
+        self.before = match self.place {
             ListPosition::First => HEAD,
             ListPosition::Behind(node) => node.0,
             ListPosition::InOrder => return self.search_again(),
         };
-        self.proceed(Link::decode(before, &results.values(1, 1)?[0])?, before)
+        self.proceed(&results.values(1, 1)?[0])
     }
 
     fn search_again(&mut self) -> Step<Inserted> {
@@ -150,49 +143,27 @@ impl Insert {
         })
     }
 
-    /// Continues with the link of the node `before`; none if that node is gone.
-    fn proceed(&mut self, link: Option<Link>, before: u64) -> Step<Inserted> {
-        match (self.place, link) {
+    /// Continues with the value of the link of the node `before`.
+    fn proceed(&mut self, link: &Bytes) -> Step<Inserted> {
+        match (self.place, Link::decode(self.before, link)?) {
             (ListPosition::InOrder, _) => self.search_again(),
-            (_, Some(Link { removed: false, next })) => self.link(before, next),
-            _ => Ok(Next::Done(Ok(Inserted::PlaceGone))),
+            (_, Some(Link { removed: false, next })) => self.link(self.before, next),
+            _ => Ok(Next::Done(Inserted::PlaceGone)),
         }
     }
 
     fn link(&mut self, before: u64, next: u64) -> Step<Inserted> {
-        self.phase = Phase::Linking { before };
+        (self.phase, self.before) = (Phase::Linking, before);
         let (from, to) = (Link::to(next).encode(before), Link::to(self.number).encode(before));
         let mut sets = vec![
             set(link_name(self.number), &Link::to(next).encode(self.number)),
             set(item_name(self.number), &self.item),
         ];
-        sets.extend(self.nonce().sets());
+        sets.extend(self.nonce.sets());
         Ok(RequestBuilder::of(self.list.object).swap(link_name(before), &from, &to).then_set(sets).done())
     }
 
-    fn linked(&mut self, before: u64, results: &Results) -> Step<Inserted> {
-        match results.compared(0)?.ok_or(DAMAGED)? {
-            (true, _) => Ok(Next::Done(Ok(Inserted::Inserted(Node(self.number))))),
-            (false, other) => self.proceed(Link::decode(before, &other)?, before),
-        }
-    }
-
-    fn outcome_unknown(&mut self, before: u64) -> Step<Inserted> {
-        self.phase = Phase::Doubting { before };
-        let builder =
-            RequestBuilder::of(self.list.object).get(vec![link_name(self.number)]).get(vec![link_name(before)]);
-        Ok(builder.get(self.nonce().gets()).done())
-    }
-
-    /// No other operation has the number: if its node is there, this operation has inserted it. If not, it may have been removed since.
-    fn found_out(&self, results: &Results) -> Result<bool, RequestFailure> {
-        let nonce = self.nonce();
-        let there = !results.values(0, 1)?[0].is_empty();
-        let told = nonce.tells(results.values(2, nonce.gets().len())?);
-        if there { Ok(true) } else { told.ok_or(RequestFailure::Unknown) }
-    }
-
-    fn nonce(&self) -> &Nonce {
-        self.nonce.as_ref().expect("drawn in the first step")
+    fn inserted(&self) -> Step<Inserted> {
+        Ok(Next::Done(Inserted::Inserted(Node(self.number))))
     }
 }

@@ -13,7 +13,7 @@
 use super::search::Look;
 use super::{HEAD, Link, List, NONE, Node};
 use crate::procedure::{Next, Operation, RequestFailure};
-use crate::request_builder::{CasContext, DAMAGED, RequestBuilder, Results, Step, StepEvent, Steps};
+use crate::request_builder::{DAMAGED, RequestBuilder, Results, Step, Steps, operation};
 use braid_base::{Rng, Time};
 use bytes::Bytes;
 
@@ -36,7 +36,11 @@ pub struct Walked {
 impl List {
     /// Returns at most `most` items, from where another walk has ended.
     pub fn walk(self, cursor: Cursor, most: usize) -> Operation<Result<Walked, RequestFailure>> {
-        Walk::new(self, cursor, most).begin()
+        operation(move |_, _| {
+            let (index, look) = (cursor.told.len(), look_back(&cursor.told));
+            let phase = Phase::Back { index, look };
+            Ok(Walk { list: self, cursor, most: most.max(1), items: Vec::new(), phase })
+        })
     }
 }
 
@@ -51,17 +55,10 @@ pub(super) struct Walk {
 
 #[derive(Clone, Debug)]
 enum Phase {
-    Beginning,
     /// Reading a node that should be there, and others around it.
-    Going {
-        next: u64,
-        look: Look,
-    },
+    Going { next: u64, look: Look },
     /// Determining which of the last returned nodes, before the `index`th, are still there.
-    Back {
-        index: usize,
-        look: Look,
-    },
+    Back { index: usize, look: Look },
 }
 
 /// How many returned nodes are checked at once.
@@ -70,12 +67,11 @@ const BACK: usize = 32;
 impl Steps for Walk {
     type Output = Walked;
 
-    fn step(&mut self, _: &mut CasContext, _: Time, _: &mut Rng, event: StepEvent) -> Step<Walked> {
-        match (self.phase.clone(), event) {
-            (Phase::Beginning, _) => self.back(self.cursor.told.len()),
-            (Phase::Going { next, look }, StepEvent::Results(results)) => self.go(next, look.hear(&results, 0)?),
-            (Phase::Back { index, look }, StepEvent::Results(results)) => self.resumed(index, look, &results),
-            (Phase::Going { look, .. } | Phase::Back { look, .. }, _) => {
+    fn step(&mut self, _: Time, _: &mut Rng, results: Option<Results>) -> Step<Walked> {
+        match (self.phase.clone(), results) {
+            (Phase::Going { next, look }, Some(results)) => self.go(next, look.hear(&results, 0)?),
+            (Phase::Back { index, look }, Some(results)) => self.resumed(index, look, &results),
+            (Phase::Going { look, .. } | Phase::Back { look, .. }, None) => {
                 Ok(look.ask(RequestBuilder::of(self.list.object)).done())
             }
         }
@@ -83,10 +79,6 @@ impl Steps for Walk {
 }
 
 impl Walk {
-    pub(super) fn new(list: List, cursor: Cursor, most: usize) -> Walk {
-        Walk { list, cursor, most: most.max(1), items: Vec::new(), phase: Phase::Beginning }
-    }
-
     /// Follows links as far as the nodes were read.
     fn go(&mut self, mut next: u64, look: Look) -> Step<Walked> {
         for _ in 0..=look.len() {
@@ -117,8 +109,7 @@ impl Walk {
     }
 
     fn back(&mut self, index: usize) -> Step<Walked> {
-        let some = &self.cursor.told[index.saturating_sub(BACK)..index];
-        let look = Look::at_all(if some.is_empty() { vec![HEAD] } else { some.to_vec() });
+        let look = look_back(&self.cursor.told[..index]);
         let builder = look.ask(RequestBuilder::of(self.list.object));
         self.phase = Phase::Back { index, look };
         Ok(builder.done())
@@ -146,6 +137,12 @@ impl Walk {
     fn over(&mut self, more: bool) -> Step<Walked> {
         let cursor = std::mem::take(&mut self.cursor);
         let items = std::mem::take(&mut self.items);
-        Ok(Next::Done(Ok(Walked { items, more: more.then_some(cursor) })))
+        Ok(Next::Done(Walked { items, more: more.then_some(cursor) }))
     }
+}
+
+/// Reads the last of these nodes.
+fn look_back(told: &[u64]) -> Look {
+    let last = &told[told.len().saturating_sub(BACK)..];
+    Look::at_all(if last.is_empty() { vec![HEAD] } else { last.to_vec() })
 }

@@ -2,8 +2,8 @@
 
 use super::state::{self, FRESH_BYTES, GIVEN_BACK_BYTES, State};
 use super::{BELL, Claimed, Item, Queue, STATES_PAGE, parted, state_of, work_of};
-use crate::procedure::{Answer, Next, Operation, Procedure, RequestFailure};
-use crate::request_builder::{CasContext, DAMAGED, RequestBuilder, Results, Step, StepEvent};
+use crate::procedure::{Mapped, Next, Operation, RequestFailure};
+use crate::request_builder::{DAMAGED, RequestBuilder, Results, Step, Steps, operation};
 use braid_base::{Rng, Time};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -31,7 +31,12 @@ pub struct ClaimEnd {
 impl Queue {
     /// Claims an item. Waits for one for at most `patience`. `watch` is what the last claim returned, or a new one.
     pub fn claim(self, consumer: u64, watch: Watch, patience: Duration) -> Operation<ClaimEnd> {
-        Box::new(Claim::new(self, consumer, watch, patience))
+        let claim = operation(move |began, rng| {
+            let (asked, nonce, round) = (began, rng.next_u64(), Round::default());
+            let (bell, phase) = (Bytes::new(), Phase::Waiting);
+            Ok(Claim { queue: self, consumer, watch, patience, began, asked, nonce, bell, round, phase })
+        });
+        Box::new(Mapped(claim, |end: Result<ClaimEnd, RequestFailure>| end.expect("its failure is a part of the end")))
     }
 }
 
@@ -42,8 +47,7 @@ pub(super) struct Claim {
     consumer: u64,
     watch: Watch,
     patience: Duration,
-    course: CasContext,
-    began: Option<Time>,
+    began: Time,
     asked: Time,
     nonce: u64,
     bell: Bytes,
@@ -65,24 +69,13 @@ struct Round {
 
 #[derive(Clone, Debug)]
 enum Phase {
-    Beginning,
     /// Listing free items, and reading the states of claimed ones.
-    Looking {
-        watched: Vec<Item>,
-    },
+    Looking { watched: Vec<Item> },
     /// Reading the state of an item that was given back.
     Reading(Item),
     /// Claiming an item.
-    Claiming {
-        item: Item,
-        claim: state::Claim,
-    },
-    /// Determining whether a claim has happened.
-    Doubting {
-        item: Item,
-        claim: state::Claim,
-    },
-    /// No item is free.
+    Claiming { item: Item, claim: state::Claim },
+    /// It begins, or no item is free.
     Waiting,
 }
 
@@ -91,90 +84,70 @@ const LISTED: u32 = 64;
 /// The shortest wait.
 const WAIT_MIN: Duration = Duration::from_millis(1);
 
-impl Procedure for Claim {
+impl Steps for Claim {
     type Output = ClaimEnd;
 
-    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<ClaimEnd> {
-        let mut course = std::mem::take(&mut self.course);
-        let next = course.resume(rng, answer, |course, rng, event| self.step(course, now, rng, event));
-        self.course = course;
+    fn step(&mut self, now: Time, rng: &mut Rng, results: Option<Results>) -> Step<ClaimEnd> {
+        match (self.phase.clone(), results) {
+            (Phase::Waiting, _) => self.begin_round(rng),
+            (Phase::Looking { watched }, Some(results)) => {
+                self.looked(&watched, &results, now)?;
+                self.choose(now, rng)
+            }
+            (Phase::Looking { .. }, None) => self.look(),
+            (Phase::Reading(item), Some(results)) => match State::decode(&results.values(0, 1)?[0])? {
+                Some(state @ State::Free { .. }) => self.claim(item, state),
+                _ => self.choose(now, rng),
+            },
+            (Phase::Reading(_), None) => self.choose(now, rng),
+            (Phase::Claiming { item, claim }, Some(results)) => match results.compared(0)?.ok_or(DAMAGED)? {
+                (true, _) => self.claimed(item, claim, &results.values(1, 1)?[0]),
+                (false, _) => self.choose(now, rng),
+            },
+            (Phase::Claiming { .. }, None) => unreachable!("it is inquired"),
+        }
+    }
+
+    fn inquiry(&mut self) -> Option<RequestBuilder> {
+        let Phase::Claiming { item, .. } = self.phase else { return None };
+        Some(RequestBuilder::of(self.queue.object).get(vec![state_of(item), work_of(item)]))
+    }
+
+    fn found_out(&mut self, now: Time, rng: &mut Rng, results: Results) -> Result<Step<ClaimEnd>, RequestFailure> {
+        let Phase::Claiming { item, claim } = self.phase else { unreachable!("a claim is inquired") };
+        let values = results.values(0, 2)?;
+        Ok(match State::decode(&values[0])? {
+            Some(State::Claimed(other)) if other == claim => self.claimed(item, claim, &values[1]),
+            // The claim was not executed.
+            Some(state @ State::Free { .. }) => self.claim(item, state),
+            // Not executed either, or taken over already: nothing was begun.
+            _ => self.choose(now, rng),
+        })
+    }
+
+    fn on_sent(&mut self, now: Time) -> Duration {
         self.asked = now;
-        next.map(|result| ClaimEnd { result, watch: std::mem::take(&mut self.watch) })
+        Duration::MAX
+    }
+
+    fn fails(&mut self, failure: RequestFailure, in_doubt: bool) -> Result<ClaimEnd, RequestFailure> {
+        Ok(self.end(Err(if in_doubt { RequestFailure::Unknown } else { failure })))
     }
 }
 
 impl Claim {
-    pub(super) fn new(queue: Queue, consumer: u64, watch: Watch, patience: Duration) -> Claim {
-        Claim {
-            queue,
-            consumer,
-            watch,
-            patience,
-            course: CasContext::default(),
-            began: None,
-            asked: Time(0),
-            nonce: 0,
-            bell: Bytes::new(),
-            round: Round::default(),
-            phase: Phase::Beginning,
-        }
+    fn end(&mut self, result: Result<Option<Claimed>, RequestFailure>) -> ClaimEnd {
+        ClaimEnd { result, watch: std::mem::take(&mut self.watch) }
     }
 
-    fn step(&mut self, course: &mut CasContext, now: Time, rng: &mut Rng, event: StepEvent) -> Step<Option<Claimed>> {
-        match (self.phase.clone(), event) {
-            (Phase::Beginning, _) => {
-                self.began = Some(now);
-                self.nonce = rng.next_u64();
-                self.begin_round(rng)
-            }
-            (Phase::Waiting, _) => self.begin_round(rng),
-            (Phase::Looking { watched }, StepEvent::Results(results)) => {
-                self.looked(&watched, &results, now)?;
-                self.choose(now, rng)
-            }
-            (Phase::Looking { .. }, _) => self.look(),
-            (Phase::Reading(item), StepEvent::Results(results)) => {
-                let value = &results.values(0, 1)?[0];
-                match State::decode(value)? {
-                    Some(state @ State::Free { .. }) => self.claim(item, state),
-                    _ => self.choose(now, rng),
-                }
-            }
-            (Phase::Reading(_), _) => self.choose(now, rng),
-            (Phase::Claiming { item, claim }, StepEvent::Results(results)) => {
-                match results.compared(0)?.ok_or(DAMAGED)? {
-                    (true, _) => self.claimed(item, claim, &results.values(1, 1)?[0]),
-                    (false, _) => self.choose(now, rng),
-                }
-            }
-            (Phase::Claiming { item, claim } | Phase::Doubting { item, claim }, StepEvent::Unknown) => {
-                course.in_doubt = true;
-                self.phase = Phase::Doubting { item, claim };
-                Ok(RequestBuilder::of(self.queue.object).get(vec![state_of(item), work_of(item)]).done())
-            }
-            (Phase::Doubting { item, claim }, StepEvent::Results(results)) => {
-                course.in_doubt = false;
-                let values = results.values(0, 2)?;
-                match State::decode(&values[0])? {
-                    Some(State::Claimed(other)) if other == claim => self.claimed(item, claim, &values[1]),
-                    // The claim was not executed.
-                    Some(state @ State::Free { .. }) => self.claim(item, state),
-                    // Not executed either, or taken over already: nothing was begun.
-                    _ => self.choose(now, rng),
-                }
-            }
-            (Phase::Claiming { .. } | Phase::Doubting { .. }, _) => unreachable!("no wait was requested"),
-        }
-    }
-
-    fn begin_round(&mut self, rng: &mut Rng) -> Step<Option<Claimed>> {
+    fn begin_round(&mut self, rng: &mut Rng) -> Step<ClaimEnd> {
         let begin = rng.next_u64() as u32;
         self.round = Round { begin, after: Some(begin), ..Round::default() };
         self.look()
     }
 
     /// Lists states. Until the search has wrapped, it also lists from the lowest number on, since all items may be there.
-    fn look(&mut self) -> Step<Option<Claimed>> {
+    fn look(&mut self) -> Step<ClaimEnd> {
         let watched: Vec<Item> = self.watch.seen.keys().copied().collect();
         let mut gets = vec![BELL];
         gets.extend(watched.iter().map(|item| state_of(*item)));
@@ -255,7 +228,7 @@ impl Claim {
     }
 
     /// Tries one of the candidates: expired claims first, the others at random.
-    fn choose(&mut self, now: Time, rng: &mut Rng) -> Step<Option<Claimed>> {
+    fn choose(&mut self, now: Time, rng: &mut Rng) -> Step<ClaimEnd> {
         let dead = self.round.free.first().is_some_and(|(item, _)| self.watch.seen.contains_key(item));
         if !self.round.free.is_empty() {
             let index = if dead { 0 } else { rng.below(self.round.free.len() as u64) as usize };
@@ -275,10 +248,10 @@ impl Claim {
         self.wait(now)
     }
 
-    fn wait(&mut self, now: Time) -> Step<Option<Claimed>> {
-        let left = self.patience.saturating_sub(now.since(self.began.unwrap_or(now)));
+    fn wait(&mut self, now: Time) -> Step<ClaimEnd> {
+        let left = self.patience.saturating_sub(now.since(self.began));
         if left.is_zero() {
-            return Ok(Next::Done(Ok(None)));
+            return Ok(Next::Done(self.end(Ok(None))));
         }
         let ends = self.watch.seen.values().flatten();
         let next = ends.map(|(_, since)| self.queue.lease.saturating_sub(now.since(*since))).min();
@@ -287,7 +260,7 @@ impl Claim {
         Ok(Next::Await { object: self.queue.object, name: BELL, seen: self.bell.clone(), patience })
     }
 
-    fn claim(&mut self, item: Item, from: State) -> Step<Option<Claimed>> {
+    fn claim(&mut self, item: Item, from: State) -> Step<ClaimEnd> {
         let token = from.token().checked_add(1).ok_or(DAMAGED)?;
         let claim = state::Claim { token, consumer: self.consumer, nonce: self.nonce, heartbeat: 0 };
         self.phase = Phase::Claiming { item, claim };
@@ -296,8 +269,9 @@ impl Claim {
         Ok(builder.then_get(vec![work_of(item)]).done())
     }
 
-    fn claimed(&mut self, item: Item, claim: state::Claim, value: &Bytes) -> Step<Option<Claimed>> {
+    fn claimed(&mut self, item: Item, claim: state::Claim, value: &Bytes) -> Step<ClaimEnd> {
         let (of, work) = parted(value).ok_or(DAMAGED)?;
-        Ok(Next::Done(Ok(Some(Claimed { item, token: claim.token, work, of, claim }))))
+        let claimed = Claimed { item, token: claim.token, work, of, claim };
+        Ok(Next::Done(self.end(Ok(Some(claimed)))))
     }
 }
