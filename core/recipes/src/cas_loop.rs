@@ -69,6 +69,8 @@ impl<T, E: From<RequestFailure>, F: FnMut(Seen) -> Result<T, E>> CasPolicy for L
 /// The time and the random source.
 pub(crate) struct StepContext<'a> {
     pub now: Time,
+    /// How much of the patience is left.
+    pub left: Duration,
     pub rng: &'a mut Rng,
     /// After [`Move::Await`], the attribute's value.
     pub value: Option<Bytes>,
@@ -92,6 +94,8 @@ pub(crate) enum Move<T> {
     /// Makes another request. If its outcome is unknown, the policy is told by [`Seen::outcome_unknown`].
     Ask(RequestBuilder),
     Sleep(Duration),
+    /// Sleeps for a while, longer each time.
+    Pause,
     /// Waits for another value of an attribute, if the device can do that.
     Await {
         name: AttributeName,
@@ -133,7 +137,7 @@ pub(crate) enum Patience {
 }
 
 /// The next pause before a retry: random, and never zero.
-pub(crate) fn random_pause(backoff: &mut Backoff, rng: &mut Rng) -> Duration {
+fn random_pause(backoff: &mut Backoff, rng: &mut Rng) -> Duration {
     backoff.next_random_wait(Duration::from_nanos(1), rng)
 }
 
@@ -165,13 +169,12 @@ impl<E: CasPolicy> CasLoop<E> {
     }
 
     fn failure(&mut self, ctx: &mut StepContext<'_>, state: State, failure: RequestFailure) -> Next<OutputOf<E>> {
-        let out_of_patience = self.deadline.is_some_and(|deadline| ctx.now >= deadline);
         match failure {
-            RequestFailure::Unknown if !out_of_patience => {
+            RequestFailure::Unknown if !ctx.left.is_zero() => {
                 self.outcome_unknown |= matches!(state, State::Swapping | State::Requesting);
                 self.read(ctx)
             }
-            RequestFailure::Refused(ObjectFailure::Busy) if !out_of_patience => self.pause(ctx),
+            RequestFailure::Refused(ObjectFailure::Busy) if !ctx.left.is_zero() => self.pause(ctx),
             failure => self.fail(failure),
         }
     }
@@ -185,10 +188,7 @@ impl<E: CasPolicy> CasLoop<E> {
 
     /// How long a request may take.
     fn left(&self, ctx: &StepContext<'_>) -> Duration {
-        match (&self.target.patience, self.deadline) {
-            (Patience::Until(..), Some(deadline)) => deadline.since(ctx.now),
-            _ => Duration::MAX,
-        }
+        if matches!(self.target.patience, Patience::Until(..)) { ctx.left } else { Duration::MAX }
     }
 
     fn ask(&mut self, ctx: &StepContext<'_>, state: State, request: ObjectRequest) -> Next<OutputOf<E>> {
@@ -226,6 +226,10 @@ impl<E: CasPolicy> CasLoop<E> {
             Move::Sleep(span) => {
                 self.state = State::Waiting;
                 Next::Sleep(span)
+            }
+            Move::Pause => {
+                self.state = State::Waiting;
+                Next::Sleep(random_pause(&mut self.target.backoff, ctx.rng).min(ctx.left))
             }
             Move::Await { name, seen, patience } => {
                 self.state = State::Waiting;
@@ -275,11 +279,11 @@ impl<E: CasPolicy> Procedure for CasLoop<E> {
 
     fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<OutputOf<E>> {
         let value = if let Answer::Value(value) = &answer { Some(value.clone()) } else { None };
-        let ctx = &mut StepContext { now, rng, value };
-        self.deadline.get_or_insert(match self.target.patience {
+        let deadline = *self.deadline.get_or_insert(match self.target.patience {
             Patience::Until(end, _) if now < end => end,
             Patience::For(span) | Patience::Until(_, span) => now.after(span),
         });
+        let ctx = &mut StepContext { now, left: deadline.since(now), rng, value };
         match (self.state, answer) {
             (State::Over, _) => panic!("a procedure that has ended is not resumed"),
             // The device cannot wait for an attribute, so the operation pauses instead.

@@ -107,9 +107,10 @@ impl DeliveryCounter {
             counter: self.clone(),
             name: name.into(),
             phase: Phase::Drawing,
+            ticket: 0,
+            slot: None,
             entry: None,
             watch: Watch::default(),
-            deadline: None,
             sent: Time::default(),
         };
         Box::new(CasLoop::new(self.place.target(Patience::For(self.place.patience)), entering))
@@ -247,25 +248,27 @@ struct Entering {
     counter: DeliveryCounter,
     name: Name,
     phase: Phase,
+    ticket: u64,
+    /// The value of the ticket's slot, if the slot is its own.
+    slot: Option<Bytes>,
     entry: Option<Entry>,
     watch: Watch,
-    deadline: Option<Time>,
     /// When the last swap was sent.
     sent: Time,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Drawing a ticket.
     Drawing,
     /// Writing its name to its slot.
-    Placing { ticket: u64 },
-    /// Waiting for its turn. `slot` is the value of the slot, if the slot is its own.
-    Waiting { ticket: u64, slot: Option<Bytes> },
+    Placing,
+    /// Waiting for its turn.
+    Waiting,
     /// Entering the word.
-    Coming { ticket: u64, slot: Option<Bytes> },
+    Coming,
     /// Advancing the turn past a lost client.
-    Skipping { ticket: u64, slot: Option<Bytes> },
+    Skipping,
 }
 
 type Moved = MoveOf<Entering>;
@@ -276,77 +279,71 @@ impl Entering {
         Move::Ask(builder.with_gets(vec![self.counter.place.word]))
     }
 
-    fn place(&mut self, ticket: u64) -> Moved {
-        self.phase = Phase::Placing { ticket };
-        let (slot, mine) = (self.counter.slot(ticket), self.waits(ticket));
-        let builder = RequestBuilder::of(self.counter.place.object).swap(slot, &Bytes::new(), &mine);
+    fn place(&mut self) -> Moved {
+        self.phase = Phase::Placing;
+        let builder = RequestBuilder::of(self.counter.place.object);
+        let builder = builder.swap(self.counter.slot(self.ticket), &Bytes::new(), &self.waits());
         Move::Ask(builder.with_gets(vec![self.counter.place.word]))
     }
 
     /// The value that it writes to its slot.
-    fn waits(&self, ticket: u64) -> Bytes {
-        waits(ticket, self.entry.as_ref().expect("made when the ticket is drawn"))
+    fn waits(&self) -> Bytes {
+        waits(self.ticket, self.entry.as_ref().expect("made when the ticket is drawn"))
     }
 
     /// Enters the word: it is its turn, or the swap makes it so.
-    fn come(
-        &mut self,
-        ctx: &StepContext<'_>,
-        compare: Bytes,
-        ticket: u64,
-        slot: Option<Bytes>,
-        skips: Option<u64>,
-    ) -> Moved {
-        self.phase = Phase::Coming { ticket, slot };
-        self.sent = ctx.now;
-        let holder = self.entry.clone();
-        let mut sets = vec![self.counter.place.fence(Some(ticket))];
+    fn come(&mut self, ctx: &StepContext<'_>, compare: Bytes, skips: Option<u64>) -> Moved {
+        (self.phase, self.sent) = (Phase::Coming, ctx.now);
+        let mut sets = vec![self.counter.place.fence(Some(self.ticket))];
         sets.extend(skips.map(|skipped| self.counter.ends(skipped)));
-        Move::Swap(Swap { compare, swap: Word { number: ticket, holder }.encode(), sets, rest: Vec::new() })
+        let swap = Word { number: self.ticket, holder: self.entry.clone() }.encode();
+        Move::Swap(Swap { compare, swap, sets, rest: Vec::new() })
     }
 
-    fn skip(&mut self, ctx: &StepContext<'_>, compare: Bytes, turn: u64, ticket: u64, slot: Option<Bytes>) -> Moved {
-        if turn + 1 == ticket {
-            return self.come(ctx, compare, ticket, slot, Some(turn));
+    fn skip(&mut self, ctx: &StepContext<'_>, compare: Bytes, turn: u64) -> Moved {
+        if turn + 1 == self.ticket {
+            return self.come(ctx, compare, Some(turn));
         }
-        self.phase = Phase::Skipping { ticket, slot };
+        self.phase = Phase::Skipping;
         let sets = vec![self.counter.place.fence(None), self.counter.ends(turn), self.counter.calls(turn + 1)];
         Move::Swap(Swap { compare, swap: Word { number: turn + 1, holder: None }.encode(), sets, rest: Vec::new() })
     }
 
-    fn served(&self, ticket: u64) -> Moved {
+    fn served(&self) -> Moved {
         let entry = self.entry.clone().expect("the swap wrote it");
-        let holding = Holding { place: self.counter.place.clone(), number: ticket, entry, sent: self.sent };
+        let holding = Holding { place: self.counter.place.clone(), number: self.ticket, entry, sent: self.sent };
         Move::Done(Ok(Turn { counter: self.counter.clone(), holding }))
     }
 
     /// Handles the answer to drawing the ticket, or to writing the slot.
     fn on_results(&mut self, ctx: &mut StepContext<'_>, results: &Results) -> Result<Moved, RequestFailure> {
         let word = results.values(0, 1)?[0].clone();
-        match self.phase.clone() {
+        match self.phase {
             Phase::Drawing => {
                 let drawn = results.added(0)?.ok_or(RequestFailure::Unknown)?;
                 let Ok(ticket) = u64::try_from(drawn) else { return Ok(Move::Done(Err(CounterError::NoCounter))) };
+                self.ticket = ticket;
                 self.entry = Some(Entry::new(self.name.clone(), self.counter.place.lease, ctx.rng));
                 Ok(match Word::decode(&word) {
-                    Some(Word { number: turn, .. }) if turn < ticket => self.place(ticket),
-                    _ => self.decide(ctx, word, ticket, None),
+                    Some(Word { number: turn, .. }) if turn < ticket => self.place(),
+                    _ => self.decide(ctx, word),
                 })
             }
-            Phase::Placing { ticket } => {
+            Phase::Placing => {
                 let (swapped, original) = results.compared(0)?.ok_or(RequestFailure::Unknown)?;
-                let mine = self.waits(ticket);
+                let mine = self.waits();
                 // Not swapped: the ticket is called already; or an earlier attempt succeeded, and its answer was lost; or another ticket
                 // has the slot.
-                let slot = (swapped || original == mine).then_some(mine);
-                Ok(self.decide(ctx, word, ticket, slot))
+                self.slot = (swapped || original == mine).then_some(mine);
+                Ok(self.decide(ctx, word))
             }
             phase => unreachable!("no request is made while {phase:?}"),
         }
     }
 
     /// Decides the next step of a client that has a ticket and sees the word.
-    fn decide(&mut self, ctx: &mut StepContext<'_>, seen: Bytes, ticket: u64, slot: Option<Bytes>) -> Moved {
+    fn decide(&mut self, ctx: &mut StepContext<'_>, seen: Bytes) -> Moved {
+        let ticket = self.ticket;
         let Some(Word { number: turn, holder }) = Word::decode(&seen) else {
             return Move::Done(Err(CounterError::NoCounter));
         };
@@ -355,8 +352,8 @@ impl Entering {
         }
         if turn == ticket {
             return match (holder, &self.entry) {
-                (None, _) => self.come(ctx, seen, ticket, slot, None),
-                (Some(holder), Some(entry)) if holder.nonce == entry.nonce => self.served(ticket),
+                (None, _) => self.come(ctx, seen, None),
+                (Some(holder), Some(entry)) if holder.nonce == entry.nonce => self.served(),
                 (Some(_), _) => Move::Done(Err(CounterError::NoCounter)),
             };
         }
@@ -365,15 +362,14 @@ impl Entering {
         let lease = holder.map_or(self.counter.place.lease, |entry| entry.lease);
         self.watch.see_heartbeats(ctx.now, [heartbeat].into_iter());
         if self.watch.same_for(ctx.now, heartbeat) >= lease.max(Duration::from_nanos(1)) {
-            return self.skip(ctx, seen, turn, ticket, slot);
+            return self.skip(ctx, seen, turn);
         }
-        let left = self.deadline.unwrap_or_default().since(ctx.now);
-        if left.is_zero() {
+        if ctx.left.is_zero() {
             return Move::Done(Err(CounterError::TimedOut { ticket, turn }));
         }
-        let patience = self.counter.poll.saturating_mul((ticket - turn).min(FAR) as u32).min(left);
-        self.phase = Phase::Waiting { ticket, slot: slot.clone() };
-        match slot {
+        let patience = self.counter.poll.saturating_mul((ticket - turn).min(FAR) as u32).min(ctx.left);
+        self.phase = Phase::Waiting;
+        match self.slot.clone() {
             Some(seen) => Move::Await { name: self.counter.slot(ticket), seen, patience },
             None => Move::Sleep(patience),
         }
@@ -385,16 +381,15 @@ impl CasPolicy for Entering {
     type Error = CounterError;
 
     fn begin(&mut self, ctx: &mut StepContext<'_>) -> Moved {
-        self.deadline.get_or_insert(ctx.now.after(self.counter.place.patience));
-        match self.phase.clone() {
+        match self.phase {
             Phase::Drawing => self.draw(),
-            Phase::Placing { ticket } => self.place(ticket),
-            Phase::Waiting { ticket, slot } if ctx.value == Some(called(ticket)) => {
-                self.come(ctx, Word { number: ticket, holder: None }.encode(), ticket, slot, None)
+            Phase::Placing => self.place(),
+            Phase::Waiting if ctx.value == Some(called(self.ticket)) => {
+                self.come(ctx, Word { number: self.ticket, holder: None }.encode(), None)
             }
-            Phase::Waiting { ticket, slot } if ctx.value.is_some() && ctx.value != slot => {
+            Phase::Waiting if ctx.value.is_some() && ctx.value != self.slot => {
                 // The ticket SLOTS before this one has ended, and cleared the slot.
-                self.phase = Phase::Waiting { ticket, slot: None };
+                self.slot = None;
                 Move::Look
             }
             _ => Move::Look,
@@ -406,21 +401,19 @@ impl CasPolicy for Entering {
     }
 
     fn look(&mut self, ctx: &mut StepContext<'_>, seen: Seen) -> Moved {
-        match self.phase.clone() {
+        match self.phase {
             // A ticket may have been drawn. If so, no client knows it, and it will be skipped.
             Phase::Drawing => self.draw(),
-            Phase::Placing { ticket } => self.place(ticket),
-            Phase::Waiting { ticket, slot } | Phase::Coming { ticket, slot } | Phase::Skipping { ticket, slot } => {
-                self.decide(ctx, seen.word, ticket, slot)
-            }
+            Phase::Placing => self.place(),
+            Phase::Waiting | Phase::Coming | Phase::Skipping => self.decide(ctx, seen.word),
         }
     }
 
     fn made(&mut self, _ctx: &mut StepContext<'_>, _results: Results) -> Moved {
-        match self.phase.clone() {
-            Phase::Coming { ticket, .. } => self.served(ticket),
-            Phase::Skipping { ticket, slot } => {
-                self.phase = Phase::Waiting { ticket, slot };
+        match self.phase {
+            Phase::Coming => self.served(),
+            Phase::Skipping => {
+                self.phase = Phase::Waiting;
                 Move::Look
             }
             phase => unreachable!("no swap is made while {phase:?}"),

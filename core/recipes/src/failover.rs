@@ -94,7 +94,6 @@ impl FailOver {
             name: name.into(),
             entry: None,
             watch: Watch::default(),
-            deadline: None,
             term: 0,
             sent: Time::default(),
             leader: None,
@@ -214,7 +213,6 @@ struct Campaigning {
     /// The entry that it writes to the word.
     entry: Option<Entry>,
     watch: Watch,
-    deadline: Option<Time>,
     /// The term that it last tried to begin, and when.
     term: u64,
     sent: Time,
@@ -244,11 +242,6 @@ impl CasPolicy for Campaigning {
     type Value = Leadership;
     type Error = FailOverError;
 
-    fn begin(&mut self, ctx: &mut StepContext<'_>) -> MoveOf<Self> {
-        self.deadline.get_or_insert(ctx.now.after(self.place.patience));
-        Move::Look
-    }
-
     fn look(&mut self, ctx: &mut StepContext<'_>, seen: Seen) -> MoveOf<Self> {
         let Some(word) = Word::decode(&seen.word) else { return Move::Done(Err(FailOverError::NoLeader)) };
         let Some(next) = word.number.checked_add(1) else { return Move::Done(Err(FailOverError::NoLeader)) };
@@ -262,12 +255,11 @@ impl CasPolicy for Campaigning {
             return self.take_over(ctx, seen.word, next);
         }
         self.leader = Some(leader.name.clone());
-        let left = self.deadline.unwrap_or_default().since(ctx.now);
-        if left.is_zero() {
+        if ctx.left.is_zero() {
             return Move::Done(Err(FailOverError::TimedOut { leader: self.leader.take() }));
         }
         let lease = leader.lease.saturating_sub(self.watch.same_for(ctx.now, (leader.nonce, leader.heartbeat)));
-        Move::Await { name: self.place.word, seen: seen.word, patience: lease.min(left) }
+        Move::Await { name: self.place.word, seen: seen.word, patience: lease.min(ctx.left) }
     }
 
     fn made(&mut self, _ctx: &mut StepContext<'_>, _results: Results) -> MoveOf<Self> {

@@ -8,6 +8,7 @@
 
 use braid_base::{Rng, Time};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The most bytes of a name.
@@ -92,16 +93,9 @@ pub(crate) fn sure_until(sent: Time, lease: Duration) -> Time {
     sent.after(lease - lease / MARGIN)
 }
 
-/// Since when each heartbeat has been seen, by the watching client's clock.
+/// Since when each heartbeat has been seen (of a nonce), by the watching client's clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Watch(Vec<Observation>);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Observation {
-    nonce: u64,
-    heartbeat: u64,
-    since: Time,
-}
+pub(crate) struct Watch(BTreeMap<(u64, u64), Time>);
 
 impl Watch {
     /// The word contains these entries now, and no others.
@@ -111,13 +105,8 @@ impl Watch {
 
     /// The same for heartbeats without an entry, given as pairs of numbers.
     pub fn see_heartbeats(&mut self, now: Time, heartbeats: impl Iterator<Item = (u64, u64)>) {
-        let before = std::mem::take(&mut self.0);
-        self.0 = heartbeats
-            .map(|(nonce, heartbeat)| {
-                let same = before.iter().find(|sight| (sight.nonce, sight.heartbeat) == (nonce, heartbeat));
-                Observation { nonce, heartbeat, since: same.map_or(now, |sight| sight.since) }
-            })
-            .collect();
+        let since = |heartbeat| (heartbeat, self.0.get(&heartbeat).copied().unwrap_or(now));
+        self.0 = heartbeats.map(since).collect();
     }
 
     /// True if an entry has been unchanged for its whole lease.
@@ -127,8 +116,7 @@ impl Watch {
 
     /// For how long this heartbeat has been unchanged; zero if it was not seen.
     pub fn same_for(&self, now: Time, heartbeat: (u64, u64)) -> Duration {
-        let sight = self.0.iter().find(|sight| (sight.nonce, sight.heartbeat) == heartbeat);
-        sight.map_or(Duration::ZERO, |sight| now.since(sight.since))
+        self.0.get(&heartbeat).map_or(Duration::ZERO, |since| now.since(*since))
     }
 }
 

@@ -138,13 +138,9 @@ impl Lock {
             object: self.object,
             word: self.word,
             extras: vec![self.token(), self.trace()],
-            backoff: self.backoff(),
+            backoff: Backoff::new(self.options.first_pause, self.options.longest_pause.min(self.options.lease / 4)),
             patience,
         }
-    }
-
-    fn backoff(&self) -> Backoff {
-        Backoff::new(self.options.first_pause, self.options.longest_pause.min(self.options.lease / 4))
     }
 }
 

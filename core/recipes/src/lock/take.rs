@@ -2,14 +2,12 @@
 
 use super::word::{READERS_MAX, Word};
 use super::{Grant, LastRequest, Lock, LockError, Mode};
-use crate::cas_loop::{
-    CasLoop, CasPolicy, Move, MoveOf, Patience, Seen, StepContext, Swap, number, number_bytes, random_pause,
-};
+use crate::cas_loop::{CasLoop, CasPolicy, Move, MoveOf, Patience, Seen, StepContext, Swap, number, number_bytes};
 use crate::fencing_token::{Unguardable, if_swapped};
 use crate::lease::{Entry, Name, Watch};
 use crate::procedure::{Mapped, Operation, RequestFailure};
 use crate::request_builder::{RequestBuilder, Results, set};
-use braid_base::{Backoff, Time};
+use braid_base::Time;
 use braid_wire::{CommandResult, ObjectCommand, ObjectRequest};
 use bytes::Bytes;
 
@@ -55,9 +53,6 @@ struct Take {
     /// The entry last written to the word: with each swap its heartbeat grows.
     entry: Option<Entry>,
     watch: Watch,
-    backoff: Backoff,
-    /// When the patience ends.
-    deadline: Option<Time>,
     /// The patience has ended, and one more try was made with the word seen then.
     tried: bool,
     trying: Trying,
@@ -94,8 +89,6 @@ impl Take {
             name,
             entry: None,
             watch: Watch::default(),
-            backoff: lock.backoff(),
-            deadline: None,
             tried: false,
             trying: Trying::Begin,
             sent: Time::default(),
@@ -145,10 +138,9 @@ impl Take {
         self.swap(ctx, Trying::Begin, compare, &word)
     }
 
-    fn wait(&mut self, ctx: &mut StepContext<'_>, word: &Word) -> MoveOf<Self> {
+    fn wait(&mut self, word: &Word) -> MoveOf<Self> {
         self.holder = word.entries().find(|entry| Some(entry.nonce) != self.nonce()).map(|entry| entry.name.clone());
-        let left = self.deadline.unwrap_or_default().since(ctx.now);
-        Move::Sleep(random_pause(&mut self.backoff, ctx.rng).min(left))
+        Move::Pause
     }
 
     fn granted(&self, token: u64, word: Bytes) -> MoveOf<Self> {
@@ -171,10 +163,6 @@ impl Take {
         !others_wait && (live == 0 || may_join)
     }
 
-    fn out_of_patience(&self, ctx: &StepContext<'_>) -> bool {
-        self.deadline.is_some_and(|deadline| ctx.now >= deadline)
-    }
-
     /// Whether a request whose answer was lost has happened; none if that cannot be determined any more.
     fn resolve(&self, token: u64, trace: &Bytes) -> Option<bool> {
         if self.nonce().is_some_and(|nonce| number(trace) == Some(nonce)) {
@@ -193,10 +181,8 @@ impl CasPolicy for Take {
     type Error = LockError;
 
     fn begin(&mut self, ctx: &mut StepContext<'_>) -> MoveOf<Self> {
-        let first = self.deadline.is_none();
-        self.deadline.get_or_insert(ctx.now.after(self.lock.options.patience));
         // A request that goes with the lock is sent in vain at most once.
-        if !first && (self.out_of_patience(ctx) || self.request.is_some()) {
+        if self.entry.is_some() && (ctx.left.is_zero() || self.request.is_some()) {
             return Move::Look;
         }
         self.begin_hold(ctx, Bytes::new(), None)
@@ -223,20 +209,20 @@ impl CasPolicy for Take {
         let mine = |entry: &Entry| Some(entry.nonce) == own;
         let marked = word.mark.as_ref().is_some_and(mine);
         // Even without patience, one try is made.
-        if self.out_of_patience(ctx) && (self.tried || !self.may_begin(ctx, &word)) {
+        if ctx.left.is_zero() && (self.tried || !self.may_begin(ctx, &word)) {
             if marked {
                 return self.swap(ctx, Trying::Unmark, seen.word, &Word { mark: None, ..word });
             }
-            self.wait(ctx, &word);
+            self.wait(&word);
             return Move::Done(Err(LockError::TimedOut { holder: self.holder.take() }));
         }
-        self.tried = self.out_of_patience(ctx);
+        self.tried = ctx.left.is_zero();
         let lost = |entry: &Entry| self.watch.lost(ctx.now, entry);
         let live: Vec<Entry> = word.holders.iter().filter(|entry| !lost(entry)).cloned().collect();
         // Another writer's mark; a lost one does not count.
         let mark = word.mark.clone().filter(|entry| !mine(entry) && !lost(entry));
         if mark.is_some() {
-            return self.wait(ctx, &word);
+            return self.wait(&word);
         }
         if live.is_empty() {
             return self.begin_hold(ctx, seen.word, None);
@@ -251,11 +237,11 @@ impl CasPolicy for Take {
                 let mark = Some(self.next_entry(ctx));
                 self.swap(ctx, Trying::Mark, seen.word, &Word { mode: Mode::Shared, holders: live, mark })
             }
-            _ => self.wait(ctx, &word),
+            _ => self.wait(&word),
         }
     }
 
-    fn made(&mut self, ctx: &mut StepContext<'_>, results: Results) -> MoveOf<Self> {
+    fn made(&mut self, _ctx: &mut StepContext<'_>, results: Results) -> MoveOf<Self> {
         match self.trying {
             Trying::Begin if self.request.is_some() => Move::Done(Ok(Taken::Used(Some(results.from(2))))),
             Trying::Begin => match results.added(1) {
@@ -269,8 +255,7 @@ impl CasPolicy for Take {
             },
             Trying::Mark => {
                 self.marked = self.sent;
-                let left = self.deadline.unwrap_or_default().since(ctx.now);
-                Move::Sleep(random_pause(&mut self.backoff, ctx.rng).min(left))
+                Move::Pause
             }
             Trying::Unmark => Move::Done(Err(LockError::TimedOut { holder: self.holder.take() })),
         }
