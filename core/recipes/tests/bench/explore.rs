@@ -8,7 +8,7 @@
 use super::Doing;
 use super::space::Space;
 use super::world::{CALM, Fate, World};
-use braid_base::{ObjectId, Time};
+use braid_base::Time;
 use braid_recipes::{Answer, Next, RequestFailure};
 use braid_wire::ObjectRequest;
 use std::time::Duration;
@@ -24,20 +24,9 @@ pub struct Budget {
     pub waits: u32,
 }
 
-/// Runs the clients in every way that the budget allows, and checks the end of each run, also of aborted ones. Returns how many ways there
-/// were, and in how many of them all clients finished or crashed.
+/// Runs the clients in every way that the budget allows, with these objects at the beginning. Checks the end of each run, also of aborted
+/// ones. Returns how many ways there were, and in how many of them all clients finished or crashed.
 pub fn explore<L>(
-    budget: Budget,
-    objects: &[ObjectId],
-    begin: impl Fn() -> (L, Vec<Doing<L>>),
-    after_each: impl Fn(&mut L, &Space) + Clone + 'static,
-    at_end: impl Fn(&mut World<L>),
-) -> (u64, u64) {
-    explore_from(budget, &Space::with(objects), begin, after_each, at_end)
-}
-
-/// The same, with these objects at the beginning.
-pub fn explore_from<L>(
     budget: Budget,
     space: &Space,
     begin: impl Fn() -> (L, Vec<Doing<L>>),

@@ -15,6 +15,6 @@ pub mod space;
 pub mod world;
 
 pub use doing::{Doing, Me, doing};
-pub use explore::{Budget, explore, explore_from};
+pub use explore::{Budget, explore};
 pub use space::Space;
 pub use world::{CALM, FaultRates, ROUGH, SILENT, World};

@@ -4,6 +4,7 @@ use braid_base::ObjectId;
 use braid_objects::{Change, Key, evaluate, map_access};
 use braid_wire::{
     Action, ActionResult, AttributeName, ObjectAnswer, ObjectCommand, ObjectFailure, ObjectRefusal, ObjectRequest,
+    SetAttribute,
 };
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -61,6 +62,13 @@ impl Space {
         incarnation
             .and_then(|incarnation| self.map.get(&Key::attribute(incarnation, name)).cloned())
             .unwrap_or_default()
+    }
+
+    /// Sets an attribute, as another client would.
+    pub fn set(&mut self, object: ObjectId, name: AttributeName, value: &[u8]) {
+        let sets = vec![SetAttribute { name, value: Bytes::copy_from_slice(value) }];
+        let commands = vec![ObjectCommand { sets, ..command(object, Action::Nothing) }];
+        self.execute(&ObjectRequest { commands }).expect("an attribute can be set");
     }
 
     /// An attribute as a number; 0 if it is undefined.

@@ -203,8 +203,7 @@ impl<L> World<L> {
         let drift = self.rng.below(2 * drift as u64 + 1) as i64 - drift;
         let program = Some(Running::begin(doing, number, self.rng.fork(), self.observed.clone()));
         self.clients.push(Client { program, fate: Fate::Alive, immortal: false, offset, drift, step: 0, done: 0 });
-        let begins = self.delay();
-        self.schedule(begins, Event::Tell { client: number, step: 0, answer: Answer::None });
+        self.tell(number, 0, Answer::None);
         number
     }
 
@@ -277,8 +276,7 @@ impl<L> World<L> {
                 };
                 self.tell_watchers();
                 if answer {
-                    let back = self.delay();
-                    self.schedule(back, Event::Tell { client, step, answer: done });
+                    self.tell(client, step, done);
                 }
             }
             Event::Tell { client, answer, .. } => {
@@ -351,10 +349,8 @@ impl<L> World<L> {
                     on_its_way = if self.rng.chance(1, 4) { self.straggle() } else { on_its_way };
                 }
                 if let Some(after) = gives_up {
-                    self.schedule(
-                        after,
-                        Event::Tell { client, step, answer: Answer::RequestFailure(RequestFailure::Unknown) },
-                    );
+                    let answer = Answer::RequestFailure(RequestFailure::Unknown);
+                    self.schedule(after, Event::Tell { client, step, answer });
                 }
                 if !lost || self.rng.chance(1, 2) {
                     self.schedule(on_its_way, Event::Do { client, step, request, answer: !lost });
@@ -367,20 +363,16 @@ impl<L> World<L> {
             Next::Await { object, name, seen, patience } => {
                 let failure = self.rng.chance(self.rates.awaits, 1000);
                 let kind = self.rng.below(3);
+                let refused = |failure| Answer::RequestFailure(RequestFailure::Refused(failure));
                 if failure && kind == 0 {
-                    let refused = Answer::RequestFailure(RequestFailure::Refused(ObjectFailure::Busy));
-                    let back = self.delay();
-                    return self.schedule(back, Event::Tell { client, step, answer: refused });
+                    return self.tell(client, step, refused(ObjectFailure::Busy));
                 }
                 if !self.space.objects().contains(&object) {
-                    let refused = Answer::RequestFailure(RequestFailure::Refused(ObjectFailure::NoSuchObject));
-                    let back = self.delay();
-                    return self.schedule(back, Event::Tell { client, step, answer: refused });
+                    return self.tell(client, step, refused(ObjectFailure::NoSuchObject));
                 }
                 let value = self.space.value(object, name);
                 if value != seen || failure && kind == 1 {
-                    let back = self.delay();
-                    return self.schedule(back, Event::Tell { client, step, answer: Answer::Value(value) });
+                    return self.tell(client, step, Answer::Value(value));
                 }
                 // If no event wakes it before, it is told the known value at the end: it has missed changes.
                 let over = self.true_span(client, patience) + self.delay();
@@ -398,9 +390,14 @@ impl<L> World<L> {
         self.watchers = waiting;
         for Watcher { client, step, object, name, .. } in woken {
             let answer = Answer::Value(self.space.value(object, name));
-            let back = self.delay();
-            self.schedule(back, Event::Tell { client, step, answer });
+            self.tell(client, step, answer);
         }
+    }
+
+    /// Sends a client an answer.
+    fn tell(&mut self, client: usize, step: u64, answer: Answer) {
+        let back = self.delay();
+        self.schedule(back, Event::Tell { client, step, answer });
     }
 
     /// The time by the client's clock.

@@ -1,13 +1,13 @@
 //! Tests of the delivery counter: scenarios, every order of two clients' steps, and swarm runs.
 
-use crate::bench::{CALM, FaultRates, Me, ROUGH, World, space};
-use crate::written::{DATA, Record};
+use crate::bench::{CALM, FaultRates, Me, ROUGH, World};
 use crate::written::{
-    Hold, Log, OBJECT, append, check, check_word, cut_off, records, seconds, taken, two_in_every_order,
+    DATA, Hold, LOSSY, Log, OBJECT, Record, append, check, check_word, cut_off, is_had_again, old_copy, records,
+    seconds, swarms_of, taken, two_in_every_order,
 };
 use braid_recipes::counter::{CounterError, CounterOptions, DeliveryCounter, SLOTS, Turn};
 use braid_recipes::lock::Mode;
-use braid_wire::{Action, AttributeName, SetAttribute};
+use braid_wire::AttributeName;
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -146,12 +146,9 @@ fn a_slot_that_is_anothers_is_done_without() {
     let mut world = World::new(1, CALM, &[OBJECT], Log::default());
     // As if 65537 tickets had been served, and the late request of a crashed client with ticket 1 had arrived.
     let turn = [&[1][..], &SLOTS.to_be_bytes(), &[0]].concat();
-    let mut request = space::one(OBJECT, Action::Nothing);
     for (page, value) in [(0, &SLOTS.to_be_bytes()[..]), (1, &turn), (5, b"late")] {
-        let name = AttributeName::new(FIRST.page + page, FIRST.number);
-        request.commands[0].sets.push(SetAttribute { name, value: Bytes::copy_from_slice(value) });
+        world.space.set(OBJECT, AttributeName::new(FIRST.page + page, FIRST.number), value);
     }
-    world.space.execute(&request).unwrap();
     visits(&mut world, "a", seconds(2));
     world.run_for(Duration::from_millis(100));
     visits(&mut world, "b", seconds(1));
@@ -167,10 +164,7 @@ fn a_slot_that_goes_to_another_one_is_not_waited_for() {
     visits(&mut world, "a", seconds(2));
     world.run_for(Duration::from_millis(100));
     // As if there were so many tickets between them that the next has the same slot.
-    let mut request = space::one(OBJECT, Action::Nothing);
-    let value = Bytes::copy_from_slice(&SLOTS.to_be_bytes());
-    request.commands[0].sets.push(SetAttribute { name: FIRST, value });
-    world.space.execute(&request).unwrap();
+    world.space.set(OBJECT, FIRST, &SLOTS.to_be_bytes());
     world.client(async |me| {
         let turn = me.run(counter().enter("far")).await;
         assert!(matches!(turn, Err(CounterError::TimedOut { ticket: SLOTS, .. })));
@@ -216,18 +210,9 @@ fn swarm(seed: u64, rates: FaultRates) -> Log {
     }
     world.run();
     let left = world.space.number(OBJECT, FIRST) - world.observed().number;
-    world.rates = CALM;
-    let came = world.now;
+    let most = (options().lease + 4 * options().poll + seconds(1)) * (left as u32 + 1);
     let patient = CounterOptions { patience: seconds(1000), ..options() };
-    let last = DeliveryCounter::new(OBJECT, FIRST, patient).enter("last");
-    world.immortal(async move |me| {
-        let turn = me.run(last).await.expect("the counter continues");
-        let waited = me.true_now().since(came);
-        let most = (options().lease + 4 * options().poll + seconds(1)) * (left as u32 + 1);
-        assert!(waited < most, "{left} tickets were left, and it waited {waited:?}");
-        let _ = me.run(turn.leave()).await;
-    });
-    world.run();
+    is_had_again(&mut world, DeliveryCounter::new(OBJECT, FIRST, patient).enter("last"), most);
     check(&mut world);
     std::mem::take(&mut *world.observed())
 }
@@ -238,21 +223,16 @@ fn a_client_that_is_cut_off_learns_that_its_lease_expired() {
 }
 
 #[test]
+fn a_renewal_by_way_of_an_old_copy_counts_from_when_it_was_sent() {
+    old_copy(|name| counter().enter(name), options().lease);
+}
+
+#[test]
 fn swarms() {
-    let (mut taken, mut refused, mut skipped) = (0, 0, 0);
-    for seed in 0..200 {
-        let log = swarm(seed, ROUGH);
-        taken += log.taken;
-        refused += log.refused;
-        skipped += log.lost;
-    }
-    println!("{taken} writes taken, {refused} refused, {skipped} times a client learned that it was skipped");
-    assert!(taken > 1000 && refused > 20 && skipped > 20, "{taken} {refused} {skipped}");
+    swarms_of(200, |seed| swarm(seed, ROUGH));
 }
 
 #[test]
 fn swarm_runs_with_no_deaths_and_many_lost_messages() {
-    for seed in 0..50 {
-        swarm(seed, FaultRates { death: 0, unknown: 200, awaits: 500, straggling: 5, ..ROUGH });
-    }
+    (0..50).for_each(|seed| drop(swarm(seed, LOSSY)));
 }

@@ -2,10 +2,10 @@
 
 use crate::bench::{CALM, FaultRates, Me, ROUGH, SILENT, World};
 use crate::written::{
-    DATA, Hold, Log, OBJECT, append, check, check_order, check_word, cut_off, records, seconds, taken,
+    DATA, Hold, LOSSY, Log, OBJECT, Record, append, check, check_order, check_word, cut_off, is_had_again, old_copy,
+    records, seconds, swarms_of, taken, two_in_every_order,
 };
-use crate::written::{Record, two_in_every_order};
-use braid_base::{ObjectId, Time};
+use braid_base::ObjectId;
 use braid_recipes::RequestFailure;
 use braid_recipes::failover::{FailOver, FailOverError, FailOverOptions, LeaderStatus, Leadership};
 use braid_recipes::fencing_token::RaiseError;
@@ -114,21 +114,7 @@ fn split_brain_a_paused_leader_writes_late_and_is_refused_here_and_elsewhere() {
 
 #[test]
 fn progress_by_way_of_an_old_copy_counts_from_when_it_was_shown() {
-    let mut world = world(1, CALM);
-    world.client(async |me| {
-        let leader = me.run(service().campaign("a")).await.unwrap();
-        let copy = leader.clone();
-        me.sleep(seconds(1)).await;
-        let _ = me.run(copy.progress()).await;
-        me.sleep(seconds(1)).await;
-        let leader = me.run(leader.progress()).await.unwrap();
-        me.note_hold(&leader, Mode::Exclusive);
-    });
-    world.run_for(Duration::from_millis(100));
-    noting(&mut world, "b", 0, true);
-    world.run();
-    assert!(world.observed().held[0].sure > Time(4_500_000_000), "two seconds, and most of a lease");
-    assert_eq!(world.observed().lines, ["b 2 at 5"]);
+    old_copy(|name| service().campaign(name), options().lease);
 }
 
 #[test]
@@ -195,14 +181,7 @@ fn swarm(seed: u64, rates: FaultRates) -> Log {
         world.client(|me| lives(me, 8));
     }
     world.run();
-    world.rates = CALM;
-    let came = world.now;
-    world.immortal(async move |me| {
-        let leader = me.run(service().campaign("last")).await.expect("there is a leader again");
-        assert!(me.true_now().since(came) < seconds(4));
-        let _ = me.run(leader.resign()).await;
-    });
-    world.run();
+    is_had_again(&mut world, service().campaign("last"), seconds(4));
     check(&mut world);
     check_order(&records(&world.space.bytes(ELSEWHERE)));
     std::mem::take(&mut *world.observed())
@@ -210,20 +189,10 @@ fn swarm(seed: u64, rates: FaultRates) -> Log {
 
 #[test]
 fn swarms() {
-    let (mut taken, mut refused, mut deposed) = (0, 0, 0);
-    for seed in 0..200 {
-        let log = swarm(seed, ROUGH);
-        taken += log.taken;
-        refused += log.refused;
-        deposed += log.lost;
-    }
-    println!("{taken} writes taken, {refused} refused, {deposed} times a leader learned that it was deposed");
-    assert!(taken > 1000 && refused > 20 && deposed > 20, "{taken} {refused} {deposed}");
+    swarms_of(200, |seed| swarm(seed, ROUGH));
 }
 
 #[test]
 fn swarm_runs_with_no_deaths_and_many_lost_messages() {
-    for seed in 0..50 {
-        swarm(seed, FaultRates { death: 0, unknown: 200, awaits: 500, straggling: 5, ..ROUGH });
-    }
+    (0..50).for_each(|seed| drop(swarm(seed, LOSSY)));
 }

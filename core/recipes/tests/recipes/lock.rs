@@ -1,7 +1,7 @@
 //! Tests of the lock: scenarios with crashed, late and waiting clients; and every order of two clients' steps.
 
-use crate::bench::{Budget, CALM, Me, SILENT, World, doing, explore, space};
-use crate::written::{DATA, OBJECT as LOCKS, cut_off, seconds, taken, two_in_every_order};
+use crate::bench::{Budget, CALM, Me, SILENT, Space, World, doing, explore, space};
+use crate::written::{DATA, Log, OBJECT as LOCKS, cut_off, old_copy, seconds, taken, two_in_every_order};
 use braid_base::ObjectId;
 use braid_recipes::RequestFailure;
 use braid_recipes::fencing_token::{Fence, Unguardable, unguard};
@@ -26,11 +26,11 @@ fn append(text: &str) -> ObjectRequest {
     space::one(DATA, Action::Append { data: Bytes::copy_from_slice(text.as_bytes()) })
 }
 
-fn world() -> World<Vec<String>> {
-    World::new(1, CALM, &[LOCKS, DATA], Vec::new())
+fn world() -> World<Log> {
+    World::new(1, CALM, &[LOCKS, DATA], Log::default())
 }
 
-fn text(world: &World<Vec<String>>) -> String {
+fn text(world: &World<Log>) -> String {
     String::from_utf8(world.space.bytes(DATA).to_vec()).expect("what was written")
 }
 
@@ -38,15 +38,7 @@ fn held(taken: Result<Grant, LockError>) -> Grant {
     taken.expect("it is granted")
 }
 
-impl Me<Vec<String>> {
-    fn note(&self, line: impl Into<String>) {
-        self.observed().push(line.into());
-    }
-
-    fn note_time(&self, what: &str) {
-        self.note(format!("{what} at {}", self.true_now().0 / 1_000_000_000));
-    }
-
+impl Me<Log> {
     /// Makes a request under a grant, and records whether the device accepted it.
     async fn append(&self, grant: &Grant, text: &'static str) {
         let answer = self.ask(grant.guard(append(text)).expect("it can be guarded")).await;
@@ -115,7 +107,7 @@ fn a_paused_holder_that_writes_late_is_refused() {
     });
     world.run();
     assert_eq!(
-        (text(&world).as_str(), world.observed().join(", ").as_str()),
+        (text(&world).as_str(), world.observed().lines.join(", ").as_str()),
         ("next", "granted, next taken, late refused")
     );
 }
@@ -153,7 +145,7 @@ fn a_holder_that_renews_keeps_the_lock_and_one_that_dies_loses_it_after_its_leas
         me.note_time("given up");
     });
     world.run_for(seconds(40));
-    assert_eq!(*world.observed(), ["given up at 31"]);
+    assert_eq!(world.observed().lines, ["given up at 31"]);
     world.kill(holder);
     world.client(async |me| {
         let grant = me.run(lock().acquire("c")).await;
@@ -161,33 +153,22 @@ fn a_holder_that_renews_keeps_the_lock_and_one_that_dies_loses_it_after_its_leas
         let _ = me.run(held(grant).release()).await;
     });
     world.run();
-    assert_eq!(world.observed()[1], "granted at 51", "a lease after it came, since it had seen no heartbeat before");
+    assert_eq!(
+        world.observed().lines[1],
+        "granted at 51",
+        "a lease after it came, since it had seen no heartbeat before"
+    );
 }
 
 #[test]
 fn a_renewal_by_way_of_an_old_copy_counts_from_when_it_was_sent() {
-    let mut world = world();
-    world.client(async |me| {
-        let grant = held(me.run(lock().acquire("a")).await);
-        let copy = grant.clone();
-        me.sleep(seconds(4)).await;
-        let _ = me.run(copy.renew()).await;
-        me.sleep(seconds(4)).await;
-        held(me.run(grant.renew()).await);
-    });
-    world.run_for(seconds(1));
-    world.client(async |me| {
-        held(me.run(lock().acquire("b")).await);
-        me.note_time("granted");
-    });
-    world.run();
-    assert_eq!(*world.observed(), ["granted at 18"]);
+    old_copy(|name| lock().acquire(name), options().lease);
 }
 
 #[test]
 fn readers_share_and_a_waiting_writer_is_next() {
     let mut world = world();
-    let reads = |world: &mut World<Vec<String>>, name: &'static str, span: u64| {
+    let reads = |world: &mut World<Log>, name: &'static str, span: u64| {
         world.client(async move |me| {
             let grant = held(me.run(lock().share(name)).await);
             assert_eq!(grant.mode(), Mode::Shared);
@@ -213,7 +194,7 @@ fn readers_share_and_a_waiting_writer_is_next() {
         assert_eq!((mode, holders.len(), waiting, token), (Some(Mode::Shared), 2, Some("w".into()), 1));
     });
     world.run();
-    let order: String = world.observed().join(" ");
+    let order: String = world.observed().lines.join(" ");
     assert!(
         ["r1 s1 w3 t5 u5", "s1 r1 w3 t5 u5", "r1 s1 w3 u5 t5", "s1 r1 w3 u5 t5"].contains(&order.as_str()),
         "{order}"
@@ -241,7 +222,7 @@ fn a_mark_that_is_renewed_keeps_readers_out_for_longer_than_a_lease() {
         world.run_for(seconds(2));
     }
     world.run();
-    assert_eq!(*world.observed(), ["writer at 30", "reader at 30"]);
+    assert_eq!(world.observed().lines, ["writer at 30", "reader at 30"]);
 }
 
 #[test]
@@ -266,7 +247,7 @@ fn a_dead_writers_mark_and_dead_readers_are_not_in_the_way_for_ever() {
         let _ = me.run(held(grant).release()).await;
     });
     world.run();
-    assert_eq!(*world.observed(), ["granted at 13"]);
+    assert_eq!(world.observed().lines, ["granted at 13"]);
     assert_eq!(world.space.value(LOCKS, WORD), Bytes::new());
 }
 
@@ -286,7 +267,7 @@ fn a_full_table_of_readers_admits_no_other_until_one_ends() {
         me.note_time("granted");
     });
     world.run();
-    assert_eq!(*world.observed(), ["granted at 8"]);
+    assert_eq!(world.observed().lines, ["granted at 8"]);
 }
 
 #[test]
@@ -355,10 +336,7 @@ fn a_request_that_can_not_be_guarded_is_refused() {
 fn an_attribute_that_is_no_lock_is_left_alone() {
     for junk in [&b"x"[..], &[1, 1, 2], &[1, 3, 0, 0], &[1, 1, 0, 0, 0], &[1, 2, 1, 200]] {
         let mut world = world();
-        let set = SetAttribute { name: WORD, value: Bytes::copy_from_slice(junk) };
-        let mut request = space::one(LOCKS, Action::Nothing);
-        request.commands[0].sets.push(set);
-        world.space.execute(&request).unwrap();
+        world.space.set(LOCKS, WORD, junk);
         world.client(async |me| {
             assert_eq!(me.run(lock().acquire("a")).await.unwrap_err(), LockError::NoLock);
             assert_eq!(me.run(lock().status()).await, Err(LockError::NoLock));
@@ -377,7 +355,7 @@ fn an_attribute_that_is_no_lock_is_left_alone() {
 /// One client, of which every answer may be lost.
 #[test]
 fn without_contenders_the_lock_is_never_reported_as_lost() {
-    let client = async |me: Me<Vec<String>>| {
+    let client = async |me: Me<Log>| {
         let grant = held(me.run(lock().acquire("a")).await);
         let grant = held(me.run(grant.renew()).await);
         assert_eq!(me.run(grant.release()).await, Ok(()));
@@ -386,11 +364,11 @@ fn without_contenders_the_lock_is_never_reported_as_lost() {
         me.note(end.map(|_| "done").expect("no other client has held it since"));
     };
     let budget = Budget { unknown: 2, deaths: 0, waits: 0 };
-    let begin = || (Vec::new(), vec![doing(client)]);
-    let at_end = |world: &mut World<Vec<String>>| {
-        assert_eq!((text(world).as_str(), &world.observed()[..]), ("x", &["done".to_string()][..]));
+    let begin = || (Log::default(), vec![doing(client)]);
+    let at_end = |world: &mut World<Log>| {
+        assert_eq!((text(world).as_str(), world.observed().lines.join(" ").as_str()), ("x", "done"));
     };
-    let (runs, ended) = explore(budget, &[LOCKS, DATA], begin, |_, _| (), at_end);
+    let (runs, ended) = explore(budget, &Space::with(&[LOCKS, DATA]), begin, |_, _| (), at_end);
     assert!(runs == ended && runs > 50, "{runs} {ended}");
 }
 
@@ -409,13 +387,13 @@ fn two_clients_in_every_order() {
 /// One client that makes a single request under the lock, and of which every answer may be lost.
 #[test]
 fn without_contenders_every_outcome_is_known() {
-    let once = async |me: Me<Vec<String>>| {
+    let once = async |me: Me<Log>| {
         me.run(lock().once("a", append("x")).unwrap()).await.expect("no other client has held it");
     };
     let budget = Budget { unknown: 2, deaths: 0, waits: 0 };
-    let begin = || (Vec::new(), vec![doing(once)]);
-    let at_end = |world: &mut World<Vec<String>>| assert_eq!(text(world), "x");
-    let (runs, ended) = explore(budget, &[LOCKS, DATA], begin, |_, _| (), at_end);
+    let begin = || (Log::default(), vec![doing(once)]);
+    let at_end = |world: &mut World<Log>| assert_eq!(text(world), "x");
+    let (runs, ended) = explore(budget, &Space::with(&[LOCKS, DATA]), begin, |_, _| (), at_end);
     assert!(runs == ended && runs > 5, "{runs} {ended}");
 }
 
@@ -434,7 +412,7 @@ fn an_observer_of_a_silent_device_learns_that_it_is_silent() {
     });
     world.rates = SILENT;
     world.run();
-    assert_eq!(*world.observed(), ["heard"]);
+    assert_eq!(world.observed().lines, ["heard"]);
 }
 
 /// Whatever length the pauses are configured to have: no client sees the same mark for a lease.
@@ -442,7 +420,7 @@ fn an_observer_of_a_silent_device_learns_that_it_is_silent() {
 fn a_short_lease_makes_for_short_pauses() {
     let short = LockOptions { lease: Duration::from_millis(500), longest_pause: seconds(5), ..options() };
     for seed in 0..20 {
-        let mut world = World::new(seed, CALM, &[LOCKS, DATA], Vec::new());
+        let mut world = World::new(seed, CALM, &[LOCKS, DATA], Log::default());
         let lock = Lock::new(LOCKS, WORD, short);
         let first = lock.share("r");
         world.client(async |me| {
@@ -455,14 +433,14 @@ fn a_short_lease_makes_for_short_pauses() {
         });
         for (name, acquisition) in [("writer", lock.acquire("w")), ("reader", lock.share("s"))] {
             world.run_for(Duration::from_millis(100));
-            world.client(async move |me: Me<Vec<String>>| {
+            world.client(async move |me: Me<Log>| {
                 let grant = me.run(acquisition).await;
                 me.note(name);
                 let _ = me.run(held(grant).release()).await;
             });
         }
         world.run();
-        assert_eq!(*world.observed(), ["writer", "reader"], "seed {seed}: the mark keeps readers out");
+        assert_eq!(world.observed().lines, ["writer", "reader"], "seed {seed}: the mark keeps readers out");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tests of the test bench: it injects the faults that it is configured for, and a seed determines a run.
 
 use crate::bench::world::Fate;
-use crate::bench::{Budget, CALM, FaultRates, Me, ROUGH, World, doing, explore, space};
+use crate::bench::{Budget, CALM, FaultRates, Me, ROUGH, Space, World, doing, explore, space};
 use braid_base::ObjectId;
 use braid_recipes::{Answer, RequestFailure};
 use braid_wire::{Action, AttributeName, ObjectFailure, ObjectRequest};
@@ -112,11 +112,12 @@ fn every_order_is_every_order() {
         };
         ((), vec![doing(twice), doing(twice)])
     };
+    let space = Space::with(&[OBJECT]);
     let nothing = Budget { unknown: 0, deaths: 0, waits: 0 };
-    let all = explore(nothing, &[OBJECT], two, |_, _| (), |world| assert_eq!(world.space.number(OBJECT, COUNTER), 4));
+    let all = explore(nothing, &space, two, |_, _| (), |world| assert_eq!(world.space.number(OBJECT, COUNTER), 4));
     assert_eq!(all, (6, 6), "four steps, of which two are the first client's");
     let lossy = Budget { unknown: 1, ..nothing };
-    let all = explore(lossy, &[OBJECT], two, |_, _| (), |world| assert!(world.space.number(OBJECT, COUNTER) >= 3));
+    let all = explore(lossy, &space, two, |_, _| (), |world| assert!(world.space.number(OBJECT, COUNTER) >= 3));
     // In each order of the four requests, one of them: executed before or after each of the other client's requests up to its own client's
     // next one, or never.
     assert_eq!(all, (6 + 2 * (10 + 11 + 11), 70), "one of the four answers may be lost");

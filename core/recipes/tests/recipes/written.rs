@@ -1,7 +1,7 @@
 //! What clients do with a lock, a turn or a leadership, all of which are *holds*: they write, renew and end. Each write is guarded by the token
 //! of the hold, and appends the token, the client and the number of the write to an object.
 
-use crate::bench::{Budget, CALM, FaultRates, Me, SILENT, Space, World, doing, explore, space, world::Fate};
+use crate::bench::{Budget, CALM, FaultRates, Me, ROUGH, SILENT, Space, World, doing, explore, space, world::Fate};
 use braid_base::{ObjectId, Time};
 use braid_recipes::counter::{CounterError, Turn};
 use braid_recipes::failover::{FailOverError, Leadership};
@@ -19,6 +19,9 @@ pub const DATA: ObjectId = ObjectId(2);
 
 /// Token, client, and number of the write.
 pub type Record = [u64; 3];
+
+/// No crashes, but many lost messages.
+pub const LOSSY: FaultRates = FaultRates { death: 0, unknown: 200, awaits: 500, straggling: 5, ..ROUGH };
 
 /// The end of a hold that may have executed a last request.
 pub type End<H> = Result<Option<Vec<CommandResult>>, <H as Hold>::Error>;
@@ -116,6 +119,11 @@ pub struct Held {
 impl Me<Log> {
     pub fn note(&self, line: impl Into<String>) {
         self.observed().lines.push(line.into());
+    }
+
+    /// The same, with the time in seconds.
+    pub fn note_time(&self, what: &str) {
+        self.note(format!("{what} at {}", self.true_now().0 / 1_000_000_000));
     }
 
     /// Records a hold that has begun.
@@ -288,10 +296,62 @@ pub fn two_in_every_order<H: Hold>(begin: impl Fn() -> Operation<Result<H, H::Er
             }
         };
         let clients = || (Log::default(), vec![client(1), client(2)]);
-        let (runs, ended) = explore(budget, &[OBJECT, DATA], clients, |_, _| (), at_end);
+        let (runs, ended) = explore(budget, &Space::with(&[OBJECT, DATA]), clients, |_, _| (), at_end);
         println!("{budget:?}: {runs} runs, of which {ended} ended");
         assert!(ended > 100, "{runs} {ended}");
     }
+}
+
+/// A renewal by way of an old copy of a hold counts from when it was sent: another client has to wait for a lease from then on.
+pub fn old_copy<H: Hold>(begin: impl Fn(&'static str) -> Operation<Result<H, H::Error>>, lease: Duration) {
+    let mut world = World::new(1, CALM, &[OBJECT, DATA], Log::default());
+    let (first, next, pause) = (begin("a"), begin("b"), lease / 3);
+    world.client(async move |me| {
+        let hold = me.run(first).await.expect("no client is before it");
+        let copy = hold.clone();
+        me.sleep(pause).await;
+        me.run(copy.renewed()).await.expect("it is held");
+        me.sleep(pause).await;
+        let hold = me.run(hold.renewed()).await.expect("it is held");
+        me.note_hold(&hold, Mode::Exclusive);
+    });
+    world.run_for(Duration::from_millis(100));
+    world.client(async move |me| {
+        let hold = me.run(next).await.expect("the other client is silent");
+        me.note_hold(&hold, Mode::Exclusive);
+    });
+    world.run();
+    let (log, renewed) = (world.observed(), Time(0).after(pause * 2));
+    assert!(log.held[0].sure > renewed.after(lease * 3 / 4), "most of a lease from the last renewal on");
+    let waited = log.held[1].from.since(renewed);
+    assert!((lease..lease + seconds(2)).contains(&waited), "{waited:?}");
+}
+
+/// Whatever has happened, a new client gets it, in this time at the latest.
+pub fn is_had_again<H: Hold>(world: &mut World<Log>, begin: Operation<Result<H, H::Error>>, most: Duration) {
+    world.rates = CALM;
+    let came = world.now;
+    world.immortal(async move |me| {
+        let hold = me.run(begin).await.expect("nothing is lost forever");
+        let waited = me.true_now().since(came);
+        assert!(waited < most, "it waited for {waited:?}, and not for {most:?} at most");
+        me.note_hold(&hold, Mode::Exclusive);
+        let _ = hold.end(&me).await;
+    });
+    world.run();
+}
+
+/// Runs swarms with so many seeds, and checks that they have covered what they are for.
+pub fn swarms_of(seeds: u64, swarm: impl Fn(u64) -> Log) -> Log {
+    let mut all = Log::default();
+    for log in (0..seeds).map(swarm) {
+        (all.taken, all.refused, all.lost) = (all.taken + log.taken, all.refused + log.refused, all.lost + log.lost);
+        all.happened.extend(log.happened);
+    }
+    let Log { taken, refused, lost, .. } = &all;
+    println!("{taken} writes taken, {refused} refused, {lost} times a client learned that it had lost its hold");
+    assert!(*taken > 1000 && *refused > 20 && *lost > 20, "{taken} {refused} {lost}");
+    all
 }
 
 /// A client that is cut off from the device, or to which the device is busy, learns that its lease expired.

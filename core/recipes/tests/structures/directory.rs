@@ -5,7 +5,7 @@
 //! changed it: every insertion uses an object that no other insertion uses.
 
 use crate::bench::world::Fate;
-use crate::bench::{Budget, Me, ROUGH, Space, World, doing, explore_from};
+use crate::bench::{Budget, Me, ROUGH, Space, World, doing, explore};
 use crate::sequential::Alone;
 use braid_base::{ObjectId, Rng};
 use braid_recipes::RequestFailure;
@@ -331,7 +331,7 @@ fn every_way(
         (observed, doing)
     };
     let look = move |observed: &mut Observations, space: &Space| observed.look(space, directory);
-    explore_from(budget, &alone.space, begin, look, |world| {
+    explore(budget, &alone.space, begin, look, |world| {
         world.observed().check(false, idempotency_records);
         // Nothing is blocked forever, whichever client has crashed.
         let mut newcomer = Alone { now: world.now, ..Alone::with(world.space.clone()) };

@@ -229,20 +229,10 @@ fn a_name_that_is_too_long_is_refused_and_damage_is_no_panic() {
     assert_eq!(alone.run(directory.insert(Bytes::new(), ObjectId(1))), Err(RequestFailure::NoName));
     let longest = Bytes::from(vec![b'x'; 255]);
     assert_eq!(alone.run(directory.insert(longest, ObjectId(1))), Ok(Changed::Inserted));
-    let put = |alone: &mut Alone, value: &'static [u8]| {
-        let command = braid_wire::ObjectCommand {
-            sets: vec![braid_wire::SetAttribute {
-                name: AttributeName::new(NAMES_PAGE, 0),
-                value: Bytes::from_static(value),
-            }],
-            ..crate::bench::space::command(OBJECT, braid_wire::Action::Nothing)
-        };
-        alone.space.execute(&braid_wire::ObjectRequest { commands: vec![command] }).unwrap();
-    };
     let lost = RequestFailure::Refused(ObjectFailure::Lost);
     // A value that is too short, and a pointer to nothing.
     for damaged in [&b"short"[..], b"\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0\x01other"] {
-        put(&mut alone, damaged);
+        alone.space.set(OBJECT, AttributeName::new(NAMES_PAGE, 0), damaged);
         alone.rng = Rng::new(damaged.len() as u64);
         assert_eq!(alone.run(directory.look_up(name("anna"))), Err(lost));
         assert_eq!(alone.run(directory.insert(name("anna"), ObjectId(1))), Err(lost));

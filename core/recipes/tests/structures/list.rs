@@ -2,7 +2,7 @@
 
 use crate::bench::space::one;
 use crate::bench::world::Fate;
-use crate::bench::{Budget, Me, ROUGH, Space, World, doing, explore_from};
+use crate::bench::{Budget, Me, ROUGH, Space, World, doing, explore};
 use crate::sequential::Alone;
 use braid_base::{ObjectId, Rng};
 use braid_recipes::RequestFailure;
@@ -293,7 +293,7 @@ fn every_way(items: usize, clients: &[&[Op]], budget: Budget, idempotency_record
         (observed, doing)
     };
     let look = |observed: &mut Observations, space: &Space| observed.look(space);
-    explore_from(budget, &alone.space, begin, look, |world| world.observed().check(false, idempotency_records))
+    explore(budget, &alone.space, begin, look, |world| world.observed().check(false, idempotency_records))
 }
 
 const LOSS: Budget = Budget { unknown: 1, deaths: 0, waits: 0 };

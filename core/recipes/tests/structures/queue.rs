@@ -4,7 +4,7 @@
 //! checked as it happens: which item it concerned, and which client made it.
 
 use crate::bench::world::Fate;
-use crate::bench::{Budget, Me, ROUGH, Space, World, doing, explore_from};
+use crate::bench::{Budget, Me, ROUGH, Space, World, doing, explore};
 use crate::sequential::Alone;
 use braid_base::{ObjectId, Rng};
 use braid_recipes::RequestFailure;
@@ -277,7 +277,7 @@ fn every_way(clients: u64, budget: Budget, idempotency_records: bool) -> (u64, u
         });
         (observed, doing.collect())
     };
-    explore_from(
+    explore(
         budget,
         &alone.space,
         begin,

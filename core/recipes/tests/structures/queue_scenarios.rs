@@ -1,6 +1,5 @@
 //! Scenarios of the queue, one by one.
 
-use crate::bench::space::one;
 use crate::bench::{CALM, SILENT, Space, World};
 use crate::queue::{LEASE, OBJECT, contents, number, result, work};
 use crate::sequential::Alone;
@@ -8,7 +7,7 @@ use braid_base::{Rng, Time};
 use braid_recipes::idempotency_record::IdempotencyRecord;
 use braid_recipes::queue::{Claimed, Finished, ITEM_BYTES_MAX, Queue, Renewed, STATES_PAGE, Watch};
 use braid_recipes::{Procedure, RequestFailure};
-use braid_wire::{Action, ActionResult, AttributeName, ObjectFailure};
+use braid_wire::{AttributeName, ObjectFailure};
 use bytes::Bytes;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -260,12 +259,7 @@ fn items_that_are_too_long_are_refused_and_damage_is_an_error() {
     let claimed = claim(&mut alone, queue, 1).unwrap();
     assert_eq!(claimed.work, longest);
     alone.run(queue.finish(claimed, Vec::new())).unwrap();
-    let name = AttributeName::new(STATES_PAGE, 5);
-    let swap = Bytes::from_static(b"what is this?");
-    let undefined = braid_wire::Undefined::IsEmpty;
-    let swap = Action::CompareAndSwap { name, compare: Bytes::new(), swap, undefined, original: false };
-    let done = alone.space.execute(&one(OBJECT, swap)).unwrap();
-    assert!(matches!(done[0].action, ActionResult::Compared { swapped: true, .. }));
+    alone.space.set(OBJECT, AttributeName::new(STATES_PAGE, 5), b"what is this?");
     assert_eq!(claim(&mut alone, queue, 1), None, "that is no item");
     alone.run(queue.put(longest.clone())).unwrap();
     assert_eq!(claim(&mut alone, queue, 1).expect("it does not obstruct other items").work, longest);
