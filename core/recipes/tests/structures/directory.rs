@@ -6,6 +6,7 @@
 
 use crate::bench::world::Fate;
 use crate::bench::{Budget, Me, ROUGH, Space, World, doing, explore};
+use crate::history::History;
 use crate::sequential::Alone;
 use braid_base::{ObjectId, Rng};
 use braid_recipes::RequestFailure;
@@ -60,119 +61,84 @@ fn numbers(space: &Space, page: u32) -> BTreeSet<u32> {
     space.attributes(OBJECT, page).into_iter().map(|name| name.number).collect()
 }
 
-/// The history of a run.
-#[derive(Default)]
-pub struct Observations {
-    /// The content after each change, from the beginning on.
-    states: Vec<Contents>,
-    ended: Vec<Ended>,
-}
+pub type Observations = History<Contents, (Bytes, What)>;
 
-struct Ended {
-    name: Bytes,
-    /// The states between begin and end, both included.
-    states: (usize, usize),
-    what: What,
-}
-
+/// The result of an operation on a name.
 #[derive(Debug)]
-enum What {
+pub enum What {
     Found(Option<ObjectId>),
     Inserted(ObjectId, Result<Changed, RequestFailure>),
     Removed(Result<Changed, RequestFailure>),
     Told(Vec<(Bytes, ObjectId)>),
 }
 
-impl Observations {
-    pub fn new(contents: Contents) -> Observations {
-        Observations { states: vec![contents], ended: Vec::new() }
-    }
+/// Checks a change.
+fn look(observed: &mut Observations, space: &Space, directory: Directory) {
+    observed.look(contents(space, directory), |last, now| {
+        let changed = |name: &&Bytes| now.get(*name) != last.get(*name);
+        let names: BTreeSet<&Bytes> = now.keys().chain(last.keys()).filter(changed).collect();
+        assert_eq!(names.len(), 1, "a request changes one name");
+        let name = names.first().expect("one");
+        assert!(!now.contains_key(*name) || !last.contains_key(*name), "an existing name stands for another object");
+    });
+}
 
-    pub fn look(&mut self, space: &Space, directory: Directory) {
-        let now = contents(space, directory);
-        let last = self.states.last().expect("there is a first");
-        if now != *last {
-            let changed = |name: &&Bytes| now.get(*name) != last.get(*name);
-            let names: BTreeSet<&Bytes> = now.keys().chain(last.keys()).filter(changed).collect();
-            assert_eq!(names.len(), 1, "a request changes one name");
-            let name = names.first().expect("one");
-            assert!(
-                !now.contains_key(*name) || !last.contains_key(*name),
-                "an existing name stands for another object"
-            );
-            self.states.push(now);
+/// Checks the result of every operation. `all`: no client crashed or lost an answer.
+fn check(observed: &Observations, all: bool, idempotency_records: bool) {
+    // When each object was inserted and removed.
+    let (mut came, mut went) = (BTreeMap::new(), BTreeMap::new());
+    for (number, last, now) in observed.changes() {
+        for (_, object) in now.iter().filter(|(name, _)| !last.contains_key(*name)) {
+            assert_eq!(came.insert(*object, number), None, "{object} was inserted twice");
         }
+        let gone = last.iter().filter(|(name, _)| !now.contains_key(*name));
+        went.extend(gone.map(|(_, object)| (*object, number)));
     }
-
-    fn now(&self) -> usize {
-        self.states.len() - 1
-    }
-
-    fn end(&mut self, name: Bytes, begin: usize, what: What) {
-        let states = (begin, self.now());
-        self.ended.push(Ended { name, states, what });
-    }
-
-    /// Checks the result of every operation. `all`: no client crashed or lost an answer.
-    pub fn check(&self, all: bool, idempotency_records: bool) {
-        // When each object was inserted and removed.
-        let (mut came, mut went) = (BTreeMap::new(), BTreeMap::new());
-        for (index, pair) in self.states.windows(2).enumerate() {
-            for (name, object) in &pair[1] {
-                if !pair[0].contains_key(name) {
-                    assert_eq!(came.insert(*object, index + 1), None, "{object} was inserted twice");
-                }
+    let mut removed = BTreeSet::new();
+    let mut unknown = 0;
+    for (during, states, (name, what)) in observed.ended() {
+        let at_some_moment = |is: Option<ObjectId>| {
+            let held = states.iter().any(|state| state.get(name).copied() == is);
+            assert!(held, "{name:?} {what:?}: the result was true at no moment of the operation");
+        };
+        let within = |when: Option<&usize>| when.is_some_and(|when| during.contains(when));
+        match what {
+            What::Found(object) => at_some_moment(*object),
+            What::Inserted(object, Ok(Changed::Inserted)) => {
+                assert!(within(came.get(object)), "{name:?} was not inserted by the operation that reported it");
             }
-            let gone = pair[0].iter().filter(|(name, _)| !pair[1].contains_key(*name));
-            went.extend(gone.map(|(_, object)| (*object, index + 1)));
-        }
-        let mut removed = BTreeSet::new();
-        let mut unknown = 0;
-        for Ended { name, states: (begin, end), what } in &self.ended {
-            let at_some_moment = |is: Option<ObjectId>| {
-                let held = self.states[*begin..=*end].iter().any(|state| state.get(name).copied() == is);
-                assert!(held, "{name:?} {what:?}: the result was true at no moment of the operation");
-            };
-            let within = |when: Option<&usize>| when.is_some_and(|when| begin < when && when <= end);
-            match what {
-                What::Found(object) => at_some_moment(*object),
-                What::Inserted(object, Ok(Changed::Inserted)) => {
-                    assert!(within(came.get(object)), "{name:?} was not inserted by the operation that reported it");
-                }
-                What::Inserted(object, Ok(Changed::Exists(other))) => {
-                    assert_eq!(came.get(object), None, "it was inserted, although that was not reported");
-                    at_some_moment(Some(*other));
-                }
-                What::Removed(Ok(Changed::Removed(object))) => {
-                    assert!(within(went.get(object)), "{name:?} was not removed by the operation that reported it");
-                    assert!(removed.insert(*object), "{object} was removed twice");
-                }
-                What::Removed(Ok(Changed::Absent)) => at_some_moment(None),
-                What::Removed(Ok(Changed::Other(other))) => at_some_moment(Some(*other)),
-                What::Inserted(_, Err(RequestFailure::Unknown)) | What::Removed(Err(RequestFailure::Unknown)) => {
-                    assert!(!idempotency_records, "with an idempotency record, no outcome is unknown");
-                    unknown += 1;
-                }
-                What::Told(told) => self.check_told(told, *begin, *end),
-                other => panic!("{name:?}: {other:?}"),
+            What::Inserted(object, Ok(Changed::Exists(other))) => {
+                assert_eq!(came.get(object), None, "it was inserted, although that was not reported");
+                at_some_moment(Some(*other));
             }
-        }
-        if all && unknown == 0 {
-            assert_eq!(removed.len(), went.len(), "every removal is reported");
+            What::Removed(Ok(Changed::Removed(object))) => {
+                assert!(within(went.get(object)), "{name:?} was not removed by the operation that reported it");
+                assert!(removed.insert(*object), "{object} was removed twice");
+            }
+            What::Removed(Ok(Changed::Absent)) => at_some_moment(None),
+            What::Removed(Ok(Changed::Other(other))) => at_some_moment(Some(*other)),
+            What::Inserted(_, Err(RequestFailure::Unknown)) | What::Removed(Err(RequestFailure::Unknown)) => {
+                assert!(!idempotency_records, "with an idempotency record, no outcome is unknown");
+                unknown += 1;
+            }
+            What::Told(told) => check_told(told, states),
+            other => panic!("{name:?}: {other:?}"),
         }
     }
+    if all && unknown == 0 {
+        assert_eq!(removed.len(), went.len(), "every removal is reported");
+    }
+}
 
-    fn check_told(&self, told: &[(Bytes, ObjectId)], begin: usize, end: usize) {
-        let states = &self.states[begin..=end];
-        let names: BTreeSet<&Bytes> = told.iter().map(|(name, _)| name).collect();
-        assert_eq!(names.len(), told.len(), "a name is returned twice: {told:?}");
-        for (name, object) in told {
-            assert!(states.iter().any(|state| state.get(name) == Some(object)), "{name:?} was never there");
-        }
-        let throughout = states[0].keys().filter(|name| states.iter().all(|state| state.contains_key(*name)));
-        for name in throughout {
-            assert!(names.contains(name), "{name:?} was there throughout, and was not returned");
-        }
+fn check_told(told: &[(Bytes, ObjectId)], states: &[Contents]) {
+    let names: BTreeSet<&Bytes> = told.iter().map(|(name, _)| name).collect();
+    assert_eq!(names.len(), told.len(), "a name is returned twice: {told:?}");
+    for (name, object) in told {
+        assert!(states.iter().any(|state| state.get(name) == Some(object)), "{name:?} was never there");
+    }
+    let throughout = states[0].keys().filter(|name| states.iter().all(|state| state.contains_key(*name)));
+    for name in throughout {
+        assert!(names.contains(name), "{name:?} was there throughout, and was not returned");
     }
 }
 
@@ -232,7 +198,7 @@ async fn client(me: Me<Observations>, directory: Directory, ops: Vec<Op>) {
                 (Bytes::new(), What::Told(told))
             }
         };
-        me.observed().end(of, begin, what);
+        me.observed().end(begin, (of, what));
     }
 }
 
@@ -255,8 +221,8 @@ fn some_ops(client: u64, rng: &mut Rng) -> Vec<Op> {
 
 fn swarm(seed: u64, idempotency_records: bool) -> (usize, usize) {
     let directory = small(seed as u32 % 3);
-    let mut world = World::new(seed, ROUGH, &[OBJECT], Observations::new(Contents::new()));
-    world.after_each(move |observed, space| observed.look(space, directory));
+    let mut world = World::new(seed, ROUGH, &[OBJECT], Observations::new(vec![Contents::new()]));
+    world.after_each(move |observed, space| look(observed, space, directory));
     let mut rng = Rng::new(seed ^ 0x5eed);
     let clients: Vec<usize> = (0..4)
         .map(|number| {
@@ -267,7 +233,7 @@ fn swarm(seed: u64, idempotency_records: bool) -> (usize, usize) {
         .collect();
     world.run();
     let all = clients.iter().all(|client| world.fate(*client) == Fate::Through);
-    world.observed().check(all, idempotency_records);
+    check(&world.observed(), all, idempotency_records);
     // Whatever crashed clients left behind, a new client makes progress.
     let after = NAMES.iter().flat_map(|name| [Op::Remove(name), Op::Insert(name, 9000), Op::Remove(name)]);
     let mut ops: Vec<Op> = after.collect();
@@ -281,12 +247,13 @@ fn swarm(seed: u64, idempotency_records: bool) -> (usize, usize) {
     let newcomer = world.immortal(move |me| client(me, own, ops));
     world.run();
     assert_eq!(world.fate(newcomer), Fate::Through);
-    world.observed().check(false, idempotency_records);
+    check(&world.observed(), false, idempotency_records);
     assert!(contents(&world.space, directory).is_empty());
     assert_eq!(world.space.attributes(OBJECT, NAMES_PAGE), []);
-    let unknowns = |ended: &&Ended| matches!(ended.what, What::Inserted(_, Err(_)) | What::Removed(Err(_)));
     let observed = world.observed();
-    (observed.states.len(), observed.ended.iter().filter(unknowns).count())
+    let outcomes = observed.ended().map(|(_, _, (_, what))| what);
+    let unknowns = outcomes.filter(|what| matches!(what, What::Inserted(_, Err(_)) | What::Removed(Err(_))));
+    (observed.states.len(), unknowns.count())
 }
 
 #[test]
@@ -321,7 +288,7 @@ fn every_way(
         states.push(contents(&alone.space, directory));
     }
     let begin = || {
-        let observed = Observations { states: states.clone(), ended: Vec::new() };
+        let observed = Observations::new(states.clone());
         let doing = clients.iter().zip(0..).map(|(ops, number)| {
             let idempotency_record = idempotency_records.then_some(IdempotencyRecord(number));
             let (directory, ops) = (Directory { idempotency_record, ..directory }, ops.to_vec());
@@ -330,9 +297,9 @@ fn every_way(
         let doing = doing.collect();
         (observed, doing)
     };
-    let look = move |observed: &mut Observations, space: &Space| observed.look(space, directory);
+    let look = move |observed: &mut Observations, space: &Space| look(observed, space, directory);
     explore(budget, &alone.space, begin, look, |world| {
-        world.observed().check(false, idempotency_records);
+        check(&world.observed(), false, idempotency_records);
         // Nothing is blocked forever, whichever client has crashed.
         let mut newcomer = Alone { now: world.now, ..Alone::with(world.space.clone()) };
         for (text, object) in contents(&world.space, directory) {

@@ -3,6 +3,7 @@
 use crate::bench::space::one;
 use crate::bench::world::Fate;
 use crate::bench::{Budget, Me, ROUGH, Space, World, doing, explore};
+use crate::history::History;
 use crate::sequential::Alone;
 use braid_base::{ObjectId, Rng};
 use braid_recipes::RequestFailure;
@@ -47,108 +48,75 @@ pub fn contents(space: &Space) -> (Contents, usize) {
     (found, marked)
 }
 
-/// The history of a run.
-#[derive(Default)]
-pub struct Observations {
-    /// The content after each change, from the beginning on.
-    states: Vec<Contents>,
-    ended: Vec<Ended>,
-    /// Whether all items are inserted in order.
-    sorted: bool,
-}
-
-struct Ended {
-    states: (usize, usize),
-    what: What,
-}
+pub type Observations = History<Contents, What>;
 
 #[derive(Debug)]
-enum What {
+pub enum What {
     Inserted(Bytes, ListPosition, Result<Inserted, RequestFailure>),
     Removed(u64, Result<Removed, RequestFailure>),
     Walked(Contents),
 }
 
-impl Observations {
-    pub fn look(&mut self, space: &Space) {
-        let now = contents(space).0;
-        let last = self.states.last().expect("there is a first");
-        if now != *last {
-            let (longer, shorter) = if now.len() > last.len() { (&now, last) } else { (last, &now) };
-            let changed = (0..longer.len()).find(|at| longer.get(*at) != shorter.get(*at)).expect("they differ");
-            let mut without = longer.clone();
-            without.remove(changed);
-            assert_eq!(without, *shorter, "a request changes one node, and not the order");
-            assert!(!self.sorted || now.is_sorted_by_key(|(_, item)| item.clone()), "{now:?}");
-            self.states.push(now);
+/// Checks a change. `sorted`: all items are inserted in order.
+fn look(observed: &mut Observations, space: &Space, sorted: bool) {
+    observed.look(contents(space).0, |last, now| {
+        let (longer, shorter) = if now.len() > last.len() { (now, last) } else { (last, now) };
+        let changed = (0..longer.len()).find(|at| longer.get(*at) != shorter.get(*at)).expect("they differ");
+        let mut without = longer.clone();
+        without.remove(changed);
+        assert_eq!(without, *shorter, "a request changes one node, and not the order");
+        assert!(!sorted || now.is_sorted_by_key(|(_, item)| item.clone()), "{now:?}");
+    });
+}
+
+/// Checks the result of every operation. `all`: no client crashed.
+fn check(observed: &Observations, all: bool, idempotency_records: bool) {
+    let (mut came, mut went) = (BTreeMap::new(), BTreeMap::new());
+    for (number, last, now) in observed.changes() {
+        let has = |state: &Contents, node: u64| state.iter().any(|(other, _)| *other == node);
+        for (at, (node, item)) in now.iter().enumerate().filter(|(_, (node, _))| !has(last, *node)) {
+            let before = at.checked_sub(1).map(|before| now[before].0);
+            assert_eq!(came.insert(item.clone(), (number, *node, before)), None, "{item:?} was inserted twice");
         }
+        went.extend(last.iter().filter(|(node, _)| !has(now, *node)).map(|(node, _)| (*node, number)));
     }
-
-    fn now(&self) -> usize {
-        self.states.len() - 1
-    }
-
-    fn end(&mut self, begin: usize, what: What) {
-        self.ended.push(Ended { states: (begin, self.now()), what });
-    }
-
-    /// Checks the result of every operation. `all`: no client crashed.
-    pub fn check(&self, all: bool, idempotency_records: bool) {
-        let (mut came, mut went) = (BTreeMap::new(), BTreeMap::new());
-        for (index, pair) in self.states.windows(2).enumerate() {
-            let has = |state: &Contents, node: u64| state.iter().any(|(other, _)| *other == node);
-            for (at, (node, item)) in pair[1].iter().enumerate() {
-                if !has(&pair[0], *node) {
-                    let before = at.checked_sub(1).map(|before| pair[1][before].0);
-                    assert_eq!(
-                        came.insert(item.clone(), (index + 1, *node, before)),
-                        None,
-                        "{item:?} was inserted twice"
-                    );
+    let mut removed = BTreeSet::new();
+    let mut unknown = 0;
+    for (during, states, what) in observed.ended() {
+        match what {
+            What::Inserted(item, place, Ok(Inserted::Inserted(node))) => {
+                let (when, came_as, before) = came[item];
+                assert!(
+                    during.contains(&when) && came_as == node.0,
+                    "{item:?} was not inserted by the operation that reported it"
+                );
+                match place {
+                    ListPosition::First => assert_eq!(before, None),
+                    ListPosition::Behind(node) => assert_eq!(before, Some(node.0)),
+                    ListPosition::InOrder => {}
                 }
             }
-            went.extend(pair[0].iter().filter(|(node, _)| !has(&pair[1], *node)).map(|(node, _)| (*node, index + 1)));
-        }
-        let mut removed = BTreeSet::new();
-        let mut unknown = 0;
-        for Ended { states: (begin, end), what } in &self.ended {
-            let within = |when: usize| *begin < when && when <= *end;
-            let states = &self.states[*begin..=*end];
-            match what {
-                What::Inserted(item, place, Ok(Inserted::Inserted(node))) => {
-                    let (when, came_as, before) = came[item];
-                    assert!(
-                        within(when) && came_as == node.0,
-                        "{item:?} was not inserted by the operation that reported it"
-                    );
-                    match place {
-                        ListPosition::First => assert_eq!(before, None),
-                        ListPosition::Behind(node) => assert_eq!(before, Some(node.0)),
-                        ListPosition::InOrder => {}
-                    }
-                }
-                What::Inserted(item, ListPosition::Behind(node), Ok(Inserted::PlaceGone)) => {
-                    assert!(!came.contains_key(item), "it was inserted, although that was not reported");
-                    assert!(states.iter().any(|state| state.iter().all(|(other, _)| *other != node.0)));
-                }
-                What::Removed(node, Ok(Removed::Removed)) => {
-                    assert!(within(went[node]), "{node} was not removed by the operation that reported it");
-                    assert!(removed.insert(*node), "{node} was removed twice");
-                }
-                What::Removed(node, Ok(Removed::Gone)) => {
-                    assert!(states.iter().any(|state| state.iter().all(|(other, _)| other != node)));
-                }
-                What::Inserted(_, _, Err(RequestFailure::Unknown)) | What::Removed(_, Err(RequestFailure::Unknown)) => {
-                    assert!(!idempotency_records, "with an idempotency record, no outcome is unknown");
-                    unknown += 1;
-                }
-                What::Walked(told) => check_walked(told, states),
-                other => panic!("{other:?}"),
+            What::Inserted(item, ListPosition::Behind(node), Ok(Inserted::PlaceGone)) => {
+                assert!(!came.contains_key(item), "it was inserted, although that was not reported");
+                assert!(states.iter().any(|state| state.iter().all(|(other, _)| *other != node.0)));
             }
+            What::Removed(node, Ok(Removed::Removed)) => {
+                assert!(during.contains(&went[node]), "{node} was not removed by the operation that reported it");
+                assert!(removed.insert(*node), "{node} was removed twice");
+            }
+            What::Removed(node, Ok(Removed::Gone)) => {
+                assert!(states.iter().any(|state| state.iter().all(|(other, _)| other != node)));
+            }
+            What::Inserted(_, _, Err(RequestFailure::Unknown)) | What::Removed(_, Err(RequestFailure::Unknown)) => {
+                assert!(!idempotency_records, "with an idempotency record, no outcome is unknown");
+                unknown += 1;
+            }
+            What::Walked(told) => check_walked(told, states),
+            other => panic!("{other:?}"),
         }
-        if all && unknown == 0 {
-            assert_eq!(removed.len(), went.len(), "every removal is reported");
-        }
+    }
+    if all && unknown == 0 {
+        assert_eq!(removed.len(), went.len(), "every removal is reported");
     }
 }
 
@@ -243,9 +211,8 @@ fn some_ops(client: u64, sorted: bool, rng: &mut Rng) -> Vec<(Op, Bytes)> {
 fn swarm(seed: u64, idempotency_records: bool) -> usize {
     let sorted = seed.is_multiple_of(2);
     let list = List::new(OBJECT);
-    let observed = Observations { states: vec![Contents::new()], sorted, ..Observations::default() };
-    let mut world = World::new(seed, ROUGH, &[OBJECT], observed);
-    world.after_each(|observed, space| observed.look(space));
+    let mut world = World::new(seed, ROUGH, &[OBJECT], Observations::new(vec![Contents::new()]));
+    world.after_each(move |observed, space| look(observed, space, sorted));
     let mut rng = Rng::new(seed ^ 0x5eed);
     let clients: Vec<usize> = (0..4)
         .map(|number| {
@@ -256,15 +223,14 @@ fn swarm(seed: u64, idempotency_records: bool) -> usize {
         .collect();
     world.run();
     let all = clients.iter().all(|client| world.fate(*client) == Fate::Through);
-    world.observed().check(all, idempotency_records);
+    check(&world.observed(), all, idempotency_records);
     // Nodes that crashed clients left marked are unlinked by a later operation.
     let mut newcomer = Alone { now: world.now, rng: Rng::new(seed), ..Alone::with(world.space.clone()) };
     newcomer.run(list.insert(ListPosition::InOrder, Bytes::from_static(b"~"))).unwrap();
     if sorted {
         assert_eq!(contents(&newcomer.space).1, 0, "marked nodes are left");
     }
-    let observed = world.observed();
-    observed.states.len()
+    world.observed().states.len()
 }
 
 #[test]
@@ -282,7 +248,7 @@ fn every_way(items: usize, clients: &[&[Op]], budget: Budget, idempotency_record
     }
     let first = contents(&alone.space).0;
     let begin = || {
-        let observed = Observations { states: vec![first.clone()], ..Observations::default() };
+        let observed = Observations::new(vec![first.clone()]);
         let doing = clients.iter().zip(0_u32..).map(|(ops, number)| {
             let idempotency_record = idempotency_records.then_some(IdempotencyRecord(number));
             let named = ops.iter().zip(0..).map(|(op, at)| (*op, item(u64::from(number), at))).collect();
@@ -292,8 +258,8 @@ fn every_way(items: usize, clients: &[&[Op]], budget: Budget, idempotency_record
         let doing = doing.collect();
         (observed, doing)
     };
-    let look = |observed: &mut Observations, space: &Space| observed.look(space);
-    explore(budget, &alone.space, begin, look, |world| world.observed().check(false, idempotency_records))
+    let look = |observed: &mut Observations, space: &Space| look(observed, space, false);
+    explore(budget, &alone.space, begin, look, |world| check(&world.observed(), false, idempotency_records))
 }
 
 const LOSS: Budget = Budget { unknown: 1, deaths: 0, waits: 0 };

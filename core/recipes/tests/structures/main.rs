@@ -5,6 +5,7 @@
 mod bench;
 mod directory;
 mod directory_scenarios;
+mod history;
 mod list;
 mod list_scenarios;
 mod queue;
