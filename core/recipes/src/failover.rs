@@ -96,7 +96,6 @@ impl FailOver {
             watch: Watch::default(),
             term: 0,
             sent: Time::default(),
-            leader: None,
         };
         Box::new(CasLoop::new(self.place.target(Patience::For(self.place.patience)), campaigning))
     }
@@ -216,7 +215,6 @@ struct Campaigning {
     /// The term that it last tried to begin, and when.
     term: u64,
     sent: Time,
-    leader: Option<Name>,
 }
 
 impl Campaigning {
@@ -254,9 +252,8 @@ impl CasPolicy for Campaigning {
         if self.watch.lost(ctx.now, leader) {
             return self.take_over(ctx, seen.word, next);
         }
-        self.leader = Some(leader.name.clone());
         if ctx.left.is_zero() {
-            return Move::Done(Err(FailOverError::TimedOut { leader: self.leader.take() }));
+            return Move::Done(Err(FailOverError::TimedOut { leader: Some(leader.name.clone()) }));
         }
         let lease = leader.lease.saturating_sub(self.watch.same_for(ctx.now, (leader.nonce, leader.heartbeat)));
         Move::Await { name: self.place.word, seen: seen.word, patience: lease.min(ctx.left) }

@@ -407,30 +407,23 @@ impl Change {
 
     fn take_out(&mut self, chain: &Chain, at: usize) -> Step<Changed> {
         let first = chain.first().ok_or(DAMAGED)?;
-        let (lies, entry) = &chain.entries[at];
-        let version = first.next_version();
-        let nothing = Bytes::new();
-        let mut sets = Vec::new();
-        let slot_becomes = match (lies, at.checked_sub(1).map(|before| &chain.entries[before])) {
-            (Some(lies), Some((Some(before_lies), before))) => {
-                sets.push(set(linked_at(*before_lies), &Entry { next: entry.next, ..before.clone() }.encode()));
-                sets.push(set(linked_at(*lies), &nothing));
-                Some(Entry { version, ..first.unmarked() })
+        let entry = &chain.entries[at].1;
+        // If it is the first entry, the second moves into its place.
+        let emptied = chain.entries.get(at.max(1)).and_then(|(lies, _)| *lies);
+        let mut sets: Vec<SetAttribute> = emptied.iter().map(|lies| set(linked_at(*lies), &Bytes::new())).collect();
+        let slot = match at {
+            0 => chain.entries.get(1).map(|(_, second)| second.clone()),
+            1 => Some(Entry { next: entry.next, ..first.clone() }),
+            _ => {
+                let (lies, before) = &chain.entries[at - 1];
+                let before = Entry { next: entry.next, ..before.clone() };
+                sets.extend(lies.map(|lies| set(linked_at(lies), &before.encode())));
+                Some(first.clone())
             }
-            (Some(lies), _) => {
-                sets.push(set(linked_at(*lies), &nothing));
-                Some(Entry { version, next: entry.next, ..first.unmarked() })
-            }
-            (None, _) => match chain.entries.get(1) {
-                Some((Some(second_lies), second)) => {
-                    sets.push(set(linked_at(*second_lies), &nothing));
-                    Some(Entry { version, ..second.unmarked() })
-                }
-                _ => None,
-            },
         };
+        let slot = slot.map(|slot| Entry { version: first.next_version(), ..slot.unmarked() });
         self.removing = Some(entry.clone());
-        self.apply(Some(first), slot_becomes, sets, false, Changed::Removed(entry.object))
+        self.apply(Some(first), slot, sets, false, Changed::Removed(entry.object))
     }
 
     /// Applies the change in one request, if the lock is still held and the slot is unchanged; the slot's first entry becomes `slot`.

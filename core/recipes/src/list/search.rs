@@ -17,8 +17,8 @@ const AROUND: u64 = 8;
 pub(super) struct Look {
     /// The nodes that were requested, ascending.
     asked: Vec<u64>,
-    links: BTreeMap<u64, Option<Link>>,
-    items: BTreeMap<u64, Bytes>,
+    /// The links and items of those that were read.
+    nodes: BTreeMap<u64, (Option<Link>, Bytes)>,
 }
 
 impl Look {
@@ -35,7 +35,7 @@ impl Look {
     pub(super) fn at_all(mut asked: Vec<u64>) -> Look {
         asked.sort_unstable();
         asked.dedup();
-        Look { asked, links: BTreeMap::new(), items: BTreeMap::new() }
+        Look { asked, nodes: BTreeMap::new() }
     }
 
     /// Adds its two commands to a request.
@@ -50,24 +50,23 @@ impl Look {
         let links = results.values(command, self.asked.len())?;
         let items = results.values(command + 1, self.asked.len())?;
         for ((node, link), item) in self.asked.iter().zip(links).zip(items) {
-            self.links.insert(*node, Link::decode(*node, link)?);
-            self.items.insert(*node, item.clone());
+            self.nodes.insert(*node, (Link::decode(*node, link)?, item.clone()));
         }
         Ok(self)
     }
 
     /// A node's link: `None` if it was not read, `Some(None)` if it is not there.
     pub(super) fn link(&self, node: u64) -> Option<Option<Link>> {
-        self.links.get(&node).copied()
+        self.nodes.get(&node).map(|(link, _)| *link)
     }
 
     /// A node's item.
     pub(super) fn item(&self, node: u64) -> Bytes {
-        self.items.get(&node).cloned().unwrap_or_default()
+        self.nodes.get(&node).map(|(_, item)| item.clone()).unwrap_or_default()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.links.len()
+        self.nodes.len()
     }
 }
 
