@@ -2,6 +2,7 @@
 
 use crate::commands::guard::Guarding;
 use crate::commands::object::Trying;
+use crate::report;
 use crate::values::{As, ObjectName, Written, attribute, name, page, text, to_json};
 use braid_admin::failure::Failure;
 use braid_admin::object_operations::{self, Listed};
@@ -31,11 +32,32 @@ pub enum Command {
     /// Print the value of an attribute
     ///
     /// Ends with status 3 if it is undefined.
-    Get(Get),
+    Get {
+        #[command(flatten)]
+        attribute: AttributeArgs,
+        #[command(flatten)]
+        showing: Showing,
+        #[command(flatten)]
+        trying: Trying,
+    },
     /// Set an attribute to a value
-    Set(Set),
+    Set {
+        #[command(flatten)]
+        attribute: AttributeArgs,
+        /// text, int:N, hex:DIGITS, file:PATH, or - for standard input
+        value: Written,
+        #[command(flatten)]
+        guarding: Guarding,
+        #[command(flatten)]
+        trying: Trying,
+    },
     /// Make an attribute undefined
-    Delete(Delete),
+    Delete {
+        #[command(flatten)]
+        attribute: AttributeArgs,
+        #[command(flatten)]
+        trying: Trying,
+    },
     /// List the attributes of an object that have values
     List(List),
     /// Compare and swap: set an attribute to a value if it has an expected value
@@ -43,16 +65,52 @@ pub enum Command {
     /// Prints the original value; nothing if it was undefined. Ends with status 1 if it was not the expected value; then nothing was changed. Unless --exact is given, an
     /// undefined attribute is equal to every value, so that it need not be set first. Attributes given with --set are set in the same
     /// atomic operation, and only if the swap succeeds.
-    Cas(Cas),
+    Cas {
+        #[command(flatten)]
+        attribute: AttributeArgs,
+        /// The expected value: text, int:N, hex:DIGITS, file:PATH; '' for undefined
+        compare: Written,
+        /// The new value; '' for undefined
+        swap: Written,
+        /// An undefined attribute is equal only to ''
+        #[arg(long)]
+        exact: bool,
+        /// Also set this attribute of the object if the swap succeeds; may be repeated
+        #[arg(long, value_name = "ATTRIBUTE=VALUE", value_parser = assignment)]
+        set: Vec<(AttributeName, Written)>,
+        #[command(flatten)]
+        showing: Showing,
+        #[command(flatten)]
+        trying: Trying,
+    },
     /// Fetch and add: add to a number of eight bytes, and print the original value
     ///
     /// Prints digits alone: 6, where `braid attr get` prints int:6. An undefined attribute counts as zero. The addition is executed exactly once, even if messages are lost and resent.
-    Add(Add),
+    Add {
+        #[command(flatten)]
+        attribute: AttributeArgs,
+        /// The number to add; may be negative
+        #[arg(allow_negative_numbers = true, default_value_t = 1)]
+        add: i64,
+        #[command(flatten)]
+        trying: Trying,
+    },
     /// Wait until an attribute has another value, and print it
     ///
     /// Ends with status 1 if the value does not change within the time limit. Ends with status 3 if the device was silent at the end, so that
     /// the outcome is unknown.
-    Wait(Wait),
+    Wait {
+        #[command(flatten)]
+        attribute: AttributeArgs,
+        /// The known value [default: the current one]
+        #[arg(long, value_name = "VALUE")]
+        seen: Option<Written>,
+        /// How long to wait, such as 90s or 5m; 0s: check once
+        #[arg(long, value_name = "SPAN", value_parser = span, default_value = "30s")]
+        timeout: Duration,
+        #[command(flatten)]
+        showing: Showing,
+    },
 }
 
 const EXAMPLES: &str = "\
@@ -81,42 +139,12 @@ pub struct AttributeArgs {
     name: AttributeName,
 }
 
-#[derive(clap::Args)]
-pub struct Get {
-    #[command(flatten)]
-    attribute: AttributeArgs,
-    #[command(flatten)]
-    showing: Showing,
-    #[command(flatten)]
-    trying: Trying,
-}
-
 /// How to print values.
 #[derive(clap::Args)]
 pub struct Showing {
     /// The form of output [default: the syntax of VALUE]
     #[arg(long = "as", value_name = "KIND")]
     shown: Option<As>,
-}
-
-#[derive(clap::Args)]
-pub struct Set {
-    #[command(flatten)]
-    attribute: AttributeArgs,
-    /// text, int:N, hex:DIGITS, file:PATH, or - for standard input
-    value: Written,
-    #[command(flatten)]
-    guarding: Guarding,
-    #[command(flatten)]
-    trying: Trying,
-}
-
-#[derive(clap::Args)]
-pub struct Delete {
-    #[command(flatten)]
-    attribute: AttributeArgs,
-    #[command(flatten)]
-    trying: Trying,
 }
 
 #[derive(clap::Args)]
@@ -136,61 +164,16 @@ pub struct List {
     trying: Trying,
 }
 
-#[derive(clap::Args)]
-pub struct Cas {
-    #[command(flatten)]
-    attribute: AttributeArgs,
-    /// The expected value: text, int:N, hex:DIGITS, file:PATH; '' for undefined
-    compare: Written,
-    /// The new value; '' for undefined
-    swap: Written,
-    /// An undefined attribute is equal only to ''
-    #[arg(long)]
-    exact: bool,
-    /// Also set this attribute of the object if the swap succeeds; may be repeated
-    #[arg(long, value_name = "ATTRIBUTE=VALUE", value_parser = assignment)]
-    set: Vec<(AttributeName, Written)>,
-    #[command(flatten)]
-    showing: Showing,
-    #[command(flatten)]
-    trying: Trying,
-}
-
-#[derive(clap::Args)]
-pub struct Add {
-    #[command(flatten)]
-    attribute: AttributeArgs,
-    /// The number to add; may be negative
-    #[arg(allow_negative_numbers = true, default_value_t = 1)]
-    add: i64,
-    #[command(flatten)]
-    trying: Trying,
-}
-
-#[derive(clap::Args)]
-pub struct Wait {
-    #[command(flatten)]
-    attribute: AttributeArgs,
-    /// The known value [default: the current one]
-    #[arg(long, value_name = "VALUE")]
-    seen: Option<Written>,
-    /// How long to wait, such as 90s or 5m; 0s: check once
-    #[arg(long, value_name = "SPAN", value_parser = span, default_value = "30s")]
-    timeout: Duration,
-    #[command(flatten)]
-    showing: Showing,
-}
-
 /// Runs one of the commands.
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
     let waiting = Trying::default();
     let (trying, object, attribute) = match &command {
-        Command::Get(Get { attribute, trying, .. })
-        | Command::Set(Set { attribute, trying, .. })
-        | Command::Delete(Delete { attribute, trying })
-        | Command::Cas(Cas { attribute, trying, .. })
-        | Command::Add(Add { attribute, trying, .. }) => (trying, &attribute.object, Some(attribute.name)),
-        Command::Wait(Wait { attribute, .. }) => (&waiting, &attribute.object, Some(attribute.name)),
+        Command::Get { attribute, trying, .. }
+        | Command::Set { attribute, trying, .. }
+        | Command::Delete { attribute, trying }
+        | Command::Cas { attribute, trying, .. }
+        | Command::Add { attribute, trying, .. } => (trying, &attribute.object, Some(attribute.name)),
+        Command::Wait { attribute, .. } => (&waiting, &attribute.object, Some(attribute.name)),
         Command::List(List { object, trying, .. }) => (trying, object, None),
     };
     let what = match attribute {
@@ -209,24 +192,24 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
 
 async fn execute(command: &Command, object: &Object, as_json: bool) -> Result<ExitCode, Failure> {
     match command {
-        Command::Get(Get { attribute, showing, .. }) => {
+        Command::Get { attribute, showing, .. } => {
             let value = object.get(attribute.name).await?;
             if value.is_undefined() {
                 return Err(Failure::unreachable("undefined", "the attribute is undefined"));
             }
-            showing.print(&value, as_json, || json!({"schema": 2, "value": to_json(&value)}))?;
+            showing.print(&value, as_json, json!({"value": to_json(&value)}))?;
         }
-        Command::Set(Set { attribute, value, guarding, .. }) => {
+        Command::Set { attribute, value, guarding, .. } => {
             let value = value.value()?;
             object_operations::set(object, guarding.guard, attribute.name, &value).await?;
-            output::print(as_json, || json!({"schema": 2, "value": to_json(&value)}), String::new);
+            report::print(as_json, json!({"value": to_json(&value)}), String::new);
         }
-        Command::Delete(Delete { attribute, .. }) => {
+        Command::Delete { attribute, .. } => {
             object.delete(attribute.name).await?;
-            output::print(as_json, || json!({"schema": 2, "deleted": name(attribute.name)}), String::new);
+            report::print(as_json, json!({"deleted": name(attribute.name)}), String::new);
         }
         Command::List(arguments) => list(arguments, object, as_json).await?,
-        Command::Cas(Cas { attribute, compare, swap, exact, set, showing, .. }) => {
+        Command::Cas { attribute, compare, swap, exact, set, showing, .. } => {
             let (compare, swap) = (compare.value()?, swap.value()?);
             let mut request = match exact {
                 true => object.request().compare_and_swap_exact(attribute.name, compare, swap),
@@ -237,27 +220,27 @@ async fn execute(command: &Command, object: &Object, as_json: bool) -> Result<Ex
             }
             let answers = request.send().await.map_err(|RequestError { error, .. }| error)?;
             let swapped = answers.swapped(0).ok_or(ClientError::ProtocolError)?;
-            let json = || json!({"schema": 2, "swapped": swapped.swapped, "original": to_json(&swapped.original)});
+            let json = json!({"swapped": swapped.swapped, "original": to_json(&swapped.original)});
             showing.print(&swapped.original, as_json, json)?;
             return Ok(if swapped.swapped { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
-        Command::Add(Add { attribute, add, .. }) => {
+        Command::Add { attribute, add, .. } => {
             let original = object.fetch_and_add(attribute.name, *add).await?;
-            output::print(as_json, || json!({"schema": 2, "original": original}), || format!("{original}\n"));
+            report::print(as_json, json!({"original": original}), || format!("{original}\n"));
         }
-        Command::Wait(Wait { attribute, seen, timeout, showing }) => {
+        Command::Wait { attribute, seen, timeout, showing } => {
             let seen = seen.as_ref().map(Written::value).transpose()?;
             let Some(value) = object_operations::wait_for_change(object, attribute.name, seen, *timeout).await? else {
                 return Err(Failure::failed("unchanged", format!("the value did not change within {timeout:?}")));
             };
-            showing.print(&value, as_json, || json!({"schema": 2, "value": to_json(&value)}))?;
+            showing.print(&value, as_json, json!({"value": to_json(&value)}))?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
 impl Showing {
-    fn print(&self, value: &Value, as_json: bool, json: impl FnOnce() -> serde_json::Value) -> Result<(), Failure> {
+    fn print(&self, value: &Value, as_json: bool, json: serde_json::Value) -> Result<(), Failure> {
         if self.shown == Some(As::Raw) && !as_json {
             output::write(value);
             return Ok(());
@@ -265,7 +248,7 @@ impl Showing {
         // With JSON, the value need not be valid in the requested form.
         let text = if as_json { String::new() } else { text(value, self.shown)? };
         // An undefined value takes no line: programs that read the output see the same as for an empty one.
-        output::print(as_json, json, || if value.is_undefined() { String::new() } else { format!("{text}\n") });
+        report::print(as_json, json, || if value.is_undefined() { String::new() } else { format!("{text}\n") });
         Ok(())
     }
 }
@@ -273,17 +256,11 @@ impl Showing {
 async fn list(arguments: &List, object: &Object, as_json: bool) -> Result<(), Failure> {
     let List { page, after, limit, .. } = arguments;
     let Listed { found: all, more } = object_operations::attributes(object, *page, *after, *limit).await?;
-    output::print(
-        as_json,
-        || {
-            let attributes = all.iter().map(|(attribute, length)| json!({"name": name(*attribute), "length": length}));
-            json!({"schema": 2, "attributes": attributes.collect::<Vec<_>>(), "more": more})
-        },
-        || {
-            let rows = all.iter().map(|(attribute, length)| vec![name(*attribute), format!("{length} bytes")]);
-            output::table(&rows.collect::<Vec<_>>())
-        },
-    );
+    let attributes = all.iter().map(|(attribute, length)| json!({"name": name(*attribute), "length": length}));
+    report::print(as_json, json!({"attributes": attributes.collect::<Vec<_>>(), "more": more}), || {
+        let rows = all.iter().map(|(attribute, length)| vec![name(*attribute), format!("{length} bytes")]);
+        output::table(&rows.collect::<Vec<_>>())
+    });
     Ok(())
 }
 

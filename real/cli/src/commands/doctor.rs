@@ -1,9 +1,10 @@
 //! `braid doctor`: what is wrong with the array, and what to do.
 
+use crate::report;
 use braid_admin::array::Array;
 use braid_admin::doctor::{CheckReport, Diagnosis, Finding};
 use braid_admin::failure::Failure;
-use braid_terminal::{Common, output};
+use braid_terminal::Common;
 use std::fmt::Write;
 use std::process::ExitCode;
 
@@ -35,8 +36,8 @@ pub struct Arguments {
 /// Examines the array, and prints the findings.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let diagnosis = Array::of(common.control()).diagnose().await?;
-    let json = || serde_json::to_value(&diagnosis).expect("our own types have a JSON form");
-    output::print(common.json, json, || text_of(&diagnosis, arguments.verbose));
+    let json = serde_json::to_value(&diagnosis).expect("our own types have a JSON form");
+    report::print(common.json, json, || text_of(&diagnosis, arguments.verbose));
     Ok(if diagnosis.summary.is_healthy() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -35,9 +35,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         );
     }
     let id = array.down(Duration::from_secs(arguments.wait)).await?;
-    report::done(
-        common.json,
-        || json!({"schema": 2, "array": id.to_string(), "down": true}),
-        || format!("the array in {} is down\n", array.control().place().display()),
-    )
+    report::done(common.json, json!({"array": id.to_string(), "down": true}), || {
+        format!("the array in {} is down\n", array.control().place().display())
+    })
 }

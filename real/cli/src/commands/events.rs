@@ -1,5 +1,6 @@
 //! `braid events`: the event log of the array.
 
+use crate::report;
 use braid_admin::{Array, Event, Failure};
 use braid_terminal::{Common, Signals, output};
 use serde_json::json;
@@ -40,11 +41,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     }
     events.drain(..events.len().saturating_sub(arguments.lines));
     if !arguments.follow {
-        output::print(
-            common.json,
-            || json!({"schema": 2, "events": events}),
-            || events.iter().map(line).collect::<String>(),
-        );
+        report::print(common.json, json!({"events": events}), || events.iter().map(line).collect::<String>());
         return Ok(ExitCode::SUCCESS);
     }
     let mut signals = Signals::catch()?;

@@ -36,7 +36,7 @@ pub async fn run(
     drop(bar);
     report::done(
         common.json,
-        || json!({"schema": 2, what.replace(' ', "_"): name, "size_bytes": bytes, "previous_size_bytes": before}),
+        json!({what.replace(' ', "_"): name, "size_bytes": bytes, "previous_size_bytes": before}),
         || match bytes == before {
             true => format!("{what} {name} already has {}\n", format_size(bytes)),
             false => format!("{what} {name}: {} instead of {}\n", format_size(bytes), format_size(before)),

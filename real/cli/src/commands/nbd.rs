@@ -1,10 +1,11 @@
 //! `braid nbd`: an additional NBD server for a running array.
 
+use crate::report;
 use braid_admin::{Failure, parent_process};
 use braid_control::WhenUnavailable;
 use braid_daemons::front_end::{self, NbdFrontEnd};
 use braid_shell::Address;
-use braid_terminal::{Common, Signals, output};
+use braid_terminal::{Common, Signals};
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -41,20 +42,16 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let (volumes, recording) = (arguments.volumes.clone(), arguments.recording.request());
     let front = NbdFrontEnd::open(&control, &arguments.listen, volumes, arguments.unavailable, recording).await?;
     let exported = front_end::exported(&control.describe().await?, &arguments.volumes, front.address(), None);
-    output::print(
+    let volumes =
+        exported.iter().map(|volume| json!({"name": volume.name, "size_bytes": volume.bytes, "nbd": volume.uri}));
+    report::print(
         common.json,
-        || {
-            let volumes = exported
-                .iter()
-                .map(|volume| json!({"name": volume.name, "size_bytes": volume.bytes, "nbd": volume.uri}));
-            json!({
-                "schema": 2,
-                "ready": true,
-                "address": front.address().to_string(),
-                "generation": front.session().generation().0,
-                "volumes": volumes.collect::<Vec<_>>(),
-            })
-        },
+        json!({
+            "ready": true,
+            "address": front.address().to_string(),
+            "generation": front.session().generation().0,
+            "volumes": volumes.collect::<Vec<_>>(),
+        }),
         || exported.iter().map(|volume| format!("{}\n", volume.uri)).collect::<String>() + "Stop with Ctrl-C.\n",
     );
     front.serve(signals.asked_to_end()).await?;

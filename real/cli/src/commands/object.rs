@@ -1,6 +1,7 @@
 //! `braid object`: objects with bytes and attributes.
 
 use crate::commands::guard::Guarding;
+use crate::report;
 use crate::values::{self, As, ObjectName, ObjectSpace, next_part, text, to_json};
 use braid_admin::failure::Failure;
 use braid_admin::object_operations::{self, Listed, WriteFailure, Written};
@@ -23,9 +24,21 @@ use std::time::Duration;
 #[command(after_long_help = EXAMPLES)]
 pub enum Command {
     /// Create an empty object, and print its name
-    Create(Create),
+    Create {
+        /// The device, such as 2; or the device and the object's number, such as 2:17
+        #[arg(value_name = "PLACE[:NUMBER]", value_parser = new_object)]
+        new: (ObjectSpace, Option<u64>),
+        #[command(flatten)]
+        trying: Trying,
+    },
     /// Remove objects with their content
-    Remove(Remove),
+    Remove {
+        /// The objects: DEVICE:NUMBER
+        #[arg(value_name = "OBJECT", required = true)]
+        objects: Vec<ObjectName>,
+        #[command(flatten)]
+        trying: Trying,
+    },
     /// List the objects of a device
     List(List),
     /// Read an object's bytes
@@ -36,20 +49,60 @@ pub enum Command {
     ///
     /// The object grows if necessary, and a gap is filled with zeros. Up to 256 KiB are written atomically. Longer values are written in parts
     /// of that size; each part is atomic and guarded.
-    Write(Overwrite),
+    Write {
+        /// The object: DEVICE:NUMBER
+        object: ObjectName,
+        /// The bytes: text, int:N, hex:DIGITS, file:PATH, or - for standard input
+        value: values::Written,
+        /// The offset of the first byte
+        #[arg(long, value_name = "BYTES", value_parser = size, default_value = "0")]
+        offset: u64,
+        #[command(flatten)]
+        guarding: Guarding,
+        #[command(flatten)]
+        trying: Trying,
+    },
     /// Write bytes at an object's end, and print their offset
     ///
     /// Up to 512 KiB are appended atomically, at the object's end. Longer values are appended in parts of that size; other programs may append
     /// between two parts. With --guard a part has 256 KiB.
-    Append(Append),
+    Append {
+        /// The object: DEVICE:NUMBER
+        object: ObjectName,
+        /// The bytes: text, int:N, hex:DIGITS, file:PATH, or - for standard input
+        value: values::Written,
+        #[command(flatten)]
+        guarding: Guarding,
+        #[command(flatten)]
+        trying: Trying,
+    },
     /// Truncate an object, or extend it with zeros that take no space
-    Truncate(Truncate),
+    Truncate {
+        /// The object: DEVICE:NUMBER
+        object: ObjectName,
+        /// The new length, such as 0 or 64KiB
+        #[arg(value_parser = size)]
+        length: u64,
+        #[command(flatten)]
+        trying: Trying,
+    },
     /// Show the lengths of objects
-    Stat(Stat),
+    Stat {
+        /// The objects: DEVICE:NUMBER
+        #[arg(value_name = "OBJECT", required = true)]
+        objects: Vec<ObjectName>,
+        #[command(flatten)]
+        trying: Trying,
+    },
     /// Do nothing: acknowledged writes are already durable
     ///
     /// The command exists for compatibility with other object stores. It fails if the object does not exist, or its device does not answer.
-    Flush(Flush),
+    Flush {
+        /// The object: DEVICE:NUMBER
+        object: ObjectName,
+        #[command(flatten)]
+        trying: Trying,
+    },
 }
 
 const EXAMPLES: &str = "\
@@ -77,24 +130,6 @@ impl Default for Trying {
     fn default() -> Trying {
         Trying { timeout: Duration::from_secs(30) }
     }
-}
-
-#[derive(clap::Args)]
-pub struct Create {
-    /// The device, such as 2; or the device and the object's number, such as 2:17
-    #[arg(value_name = "PLACE[:NUMBER]", value_parser = new_object)]
-    new: (ObjectSpace, Option<u64>),
-    #[command(flatten)]
-    trying: Trying,
-}
-
-#[derive(clap::Args)]
-pub struct Remove {
-    /// The objects: DEVICE:NUMBER
-    #[arg(value_name = "OBJECT", required = true)]
-    objects: Vec<ObjectName>,
-    #[command(flatten)]
-    trying: Trying,
 }
 
 #[derive(clap::Args)]
@@ -128,76 +163,21 @@ pub struct Read {
     trying: Trying,
 }
 
-#[derive(clap::Args)]
-pub struct Overwrite {
-    /// The object: DEVICE:NUMBER
-    object: ObjectName,
-    /// The bytes: text, int:N, hex:DIGITS, file:PATH, or - for standard input
-    value: values::Written,
-    /// The offset of the first byte
-    #[arg(long, value_name = "BYTES", value_parser = size, default_value = "0")]
-    offset: u64,
-    #[command(flatten)]
-    guarding: Guarding,
-    #[command(flatten)]
-    trying: Trying,
-}
-
-#[derive(clap::Args)]
-pub struct Append {
-    /// The object: DEVICE:NUMBER
-    object: ObjectName,
-    /// The bytes: text, int:N, hex:DIGITS, file:PATH, or - for standard input
-    value: values::Written,
-    #[command(flatten)]
-    guarding: Guarding,
-    #[command(flatten)]
-    trying: Trying,
-}
-
-#[derive(clap::Args)]
-pub struct Truncate {
-    /// The object: DEVICE:NUMBER
-    object: ObjectName,
-    /// The new length, such as 0 or 64KiB
-    #[arg(value_parser = size)]
-    length: u64,
-    #[command(flatten)]
-    trying: Trying,
-}
-
-#[derive(clap::Args)]
-pub struct Stat {
-    /// The objects: DEVICE:NUMBER
-    #[arg(value_name = "OBJECT", required = true)]
-    objects: Vec<ObjectName>,
-    #[command(flatten)]
-    trying: Trying,
-}
-
-#[derive(clap::Args)]
-pub struct Flush {
-    /// The object: DEVICE:NUMBER
-    object: ObjectName,
-    #[command(flatten)]
-    trying: Trying,
-}
-
 /// The most bytes that are printed in another form than raw.
 const SHOWN_MAX: u64 = 4 << 20;
 
 /// Runs one of the commands.
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
     let trying = match &command {
-        Command::Create(Create { trying, .. })
-        | Command::Remove(Remove { trying, .. })
+        Command::Create { trying, .. }
+        | Command::Remove { trying, .. }
         | Command::List(List { trying, .. })
         | Command::Read(Read { trying, .. })
-        | Command::Write(Overwrite { trying, .. })
-        | Command::Append(Append { trying, .. })
-        | Command::Truncate(Truncate { trying, .. })
-        | Command::Stat(Stat { trying, .. })
-        | Command::Flush(Flush { trying, .. }) => trying,
+        | Command::Write { trying, .. }
+        | Command::Append { trying, .. }
+        | Command::Truncate { trying, .. }
+        | Command::Stat { trying, .. }
+        | Command::Flush { trying, .. } => trying,
     };
     let array = trying.connect("object", common).await?;
     let outcome = execute(command, &array, common).await;
@@ -215,7 +195,7 @@ impl Trying {
 async fn execute(command: Command, array: &Array, common: &Common) -> Result<(), Failure> {
     let as_json = common.json;
     match command {
-        Command::Create(Create { new: (place, number), .. }) => {
+        Command::Create { new: (place, number), .. } => {
             let space = place.find(array, common).await?;
             let created = match number {
                 None => space.create().await,
@@ -223,69 +203,63 @@ async fn execute(command: Command, array: &Array, common: &Common) -> Result<(),
             };
             let number = created.map_err(|error| Failure::from(error).of(&place))?.number();
             let name = ObjectName { place, number };
-            output::print(as_json, || json!({"schema": 2, "object": name.to_string()}), || format!("{name}\n"));
+            report::print(as_json, json!({"object": name.to_string()}), || format!("{name}\n"));
         }
-        Command::Remove(Remove { objects, .. }) => {
+        Command::Remove { objects, .. } => {
             for name in &objects {
                 name.find(array, common).await?.remove().await.map_err(|error| Failure::from(error).of(name))?;
             }
             let names: Vec<String> = objects.iter().map(ObjectName::to_string).collect();
-            output::print(as_json, || json!({"schema": 2, "removed": names}), String::new);
+            report::print(as_json, json!({"removed": names}), String::new);
         }
         Command::List(arguments) => list(arguments, array, common).await?,
         Command::Read(arguments) => {
             let object = arguments.object.find(array, common).await?;
             read(&object, &arguments, as_json).await.map_err(|failure| failure.of(&arguments.object))?;
         }
-        Command::Write(Overwrite { object: name, value, offset, guarding, .. }) => {
+        Command::Write { object: name, value, offset, guarding, .. } => {
             let object = name.find(array, common).await?;
             let mut from = value.open()?;
             let next = |most: usize| next_part(&mut *from, most);
             let written = object_operations::write(&object, guarding.guard, offset, next).await;
             let Written { offset, bytes } = written.map_err(|failure| beyond(&name, failure))?;
-            let json = || json!({"schema": 2, "object": name.to_string(), "offset": offset, "written": bytes});
-            output::print(as_json, json, String::new);
+            let json = json!({"object": name.to_string(), "offset": offset, "written": bytes});
+            report::print(as_json, json, String::new);
         }
-        Command::Append(Append { object: name, value, guarding, .. }) => {
+        Command::Append { object: name, value, guarding, .. } => {
             let object = name.find(array, common).await?;
             let mut from = value.open()?;
             let next = |most: usize| next_part(&mut *from, most);
             let appended = object_operations::append(&object, guarding.guard, next).await;
             let Written { offset, bytes } = appended.map_err(|failure| beyond(&name, failure))?;
-            let json = || json!({"schema": 2, "object": name.to_string(), "offset": offset, "written": bytes});
-            output::print(as_json, json, || format!("{offset}\n"));
+            let json = json!({"object": name.to_string(), "offset": offset, "written": bytes});
+            report::print(as_json, json, || format!("{offset}\n"));
         }
-        Command::Truncate(Truncate { object: name, length, .. }) => {
+        Command::Truncate { object: name, length, .. } => {
             let object = name.find(array, common).await?;
             object.truncate(length).await.map_err(|error| Failure::from(error).of(&name))?;
-            output::print(as_json, || json!({"schema": 2, "object": name.to_string(), "length": length}), String::new);
+            report::print(as_json, json!({"object": name.to_string(), "length": length}), String::new);
         }
-        Command::Stat(Stat { objects, .. }) => {
+        Command::Stat { objects, .. } => {
             let mut found = Vec::new();
             for name in &objects {
                 let stat =
                     name.find(array, common).await?.stat().await.map_err(|error| Failure::from(error).of(name))?;
                 found.push((name, stat));
             }
-            output::print(
-                as_json,
-                || {
-                    let objects = found.iter().map(
-                        |(name, stat)| json!({"object": name.to_string(), "length": stat.length, "incarnation": stat.incarnation}),
-                    );
-                    json!({"schema": 2, "objects": objects.collect::<Vec<_>>()})
-                },
-                || {
-                    let row = |(name, stat): &(&ObjectName, braid_client::Stat)| {
-                        vec![name.to_string(), format!("{} bytes", stat.length), format_size(stat.length)]
-                    };
-                    output::table(&found.iter().map(row).collect::<Vec<_>>())
-                },
+            let objects = found.iter().map(
+                |(name, stat)| json!({"object": name.to_string(), "length": stat.length, "incarnation": stat.incarnation}),
             );
+            report::print(as_json, json!({"objects": objects.collect::<Vec<_>>()}), || {
+                let row = |(name, stat): &(&ObjectName, braid_client::Stat)| {
+                    vec![name.to_string(), format!("{} bytes", stat.length), format_size(stat.length)]
+                };
+                output::table(&found.iter().map(row).collect::<Vec<_>>())
+            });
         }
-        Command::Flush(Flush { object: name, .. }) => {
+        Command::Flush { object: name, .. } => {
             name.find(array, common).await?.flush().await.map_err(|error| Failure::from(error).of(&name))?;
-            output::print(as_json, || json!({"schema": 2, "object": name.to_string()}), String::new);
+            report::print(as_json, json!({"object": name.to_string()}), String::new);
         }
     }
     Ok(())
@@ -306,11 +280,9 @@ async fn list(arguments: List, array: &Array, common: &Common) -> Result<(), Fai
     let listed = object_operations::objects(&space, after, limit).await;
     let Listed { found: all, more } = listed.map_err(|failure| failure.of(&place))?;
     let names: Vec<String> = all.iter().map(|number| format!("{place}:{number}")).collect();
-    output::print(
-        as_json,
-        || json!({"schema": 2, "objects": names, "more": more}),
-        || names.iter().map(|name| format!("{name}\n")).collect(),
-    );
+    report::print(as_json, json!({"objects": names, "more": more}), || {
+        names.iter().map(|name| format!("{name}\n")).collect()
+    });
     Ok(())
 }
 
@@ -329,7 +301,7 @@ async fn read(object: &Object, arguments: &Read, as_json: bool) -> Result<(), Fa
     }
     let value = Value::from(data);
     let shown = if as_json { String::new() } else { text(&value, Some(shown))? };
-    output::print(as_json, || json!({"schema": 2, "offset": offset, "data": to_json(&value)}), || format!("{shown}\n"));
+    report::print(as_json, json!({"offset": offset, "data": to_json(&value)}), || format!("{shown}\n"));
     Ok(())
 }
 

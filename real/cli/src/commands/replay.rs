@@ -1,9 +1,10 @@
 //! `braid replay`: runs the machine of a recording again.
 
+use crate::report;
 use braid_admin::failure::{Exit, Failure};
 use braid_daemons::recording::{ReplayedFile, replay_file};
 use braid_recording::{Difference, End};
-use braid_terminal::{Common, output};
+use braid_terminal::Common;
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -27,7 +28,7 @@ pub struct Arguments {
 /// Replays, and prints the result.
 pub fn run(arguments: &Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let file = replay_file(&arguments.file)?;
-    output::print(common.json, || to_json(&file), || to_text(&file));
+    report::print(common.json, to_json(&file), || to_text(&file));
     Ok(match file.replayed.end {
         End::Complete | End::Truncated => ExitCode::SUCCESS,
         End::Damaged | End::Differs(_) => ExitCode::from(Exit::DataLost as u8),
@@ -52,7 +53,6 @@ fn to_json(file: &ReplayedFile) -> serde_json::Value {
         })
     });
     json!({
-        "schema": 2,
         "role": file.role,
         "build": file.build,
         "steps": file.replayed.steps,

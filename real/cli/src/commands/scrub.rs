@@ -1,5 +1,6 @@
 //! `braid scrub`: reads whole volumes, to find checksum errors before a block is needed.
 
+use crate::report;
 use braid_admin::device_condition::span;
 use braid_admin::scrub::{ScrubOptions, ScrubProgress, Scrubbed};
 use braid_admin::{Array, Exit, Failure};
@@ -55,11 +56,9 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     drop(bars);
     let (scrubbed, outcome) = outcome?;
     if outcome.is_ok() || !common.json {
-        output::print(
-            common.json,
-            || json!({"schema": 2, "volumes": scrubbed.iter().map(json).collect::<Vec<_>>()}),
-            || scrubbed.iter().map(text).collect(),
-        );
+        report::print(common.json, json!({"volumes": scrubbed.iter().map(json).collect::<Vec<_>>()}), || {
+            scrubbed.iter().map(text).collect()
+        });
     }
     outcome?;
     let sound = scrubbed.iter().all(Scrubbed::is_sound);

@@ -2,6 +2,7 @@
 
 use super::confirmation::{confirm, is_possible};
 use super::{background, service};
+use crate::report;
 use braid_admin::creation::{CreateOptions, LockAcquisition};
 use braid_admin::{Failure, doubts, parent_process};
 use braid_base::DeviceId;
@@ -14,7 +15,7 @@ use braid_layout::RaidLevel;
 use braid_session::addressing;
 use braid_shell::Address;
 use braid_terminal::arguments::size;
-use braid_terminal::{Common, Signals, output};
+use braid_terminal::{Common, Signals};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use serde_json::json;
 use std::path::PathBuf;
@@ -158,11 +159,11 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     }
     if arguments.background {
         let said = background::start(common.json, &mut signals).await?;
-        output::print(common.json, || said.clone(), || background::text_of(&said));
+        report::print(common.json, said.clone(), || background::text_of(&said));
         return Ok(ExitCode::SUCCESS);
     }
     let ready = |ready: &Ready| {
-        output::print(common.json, || json_of(ready), || text_of(ready));
+        report::print(common.json, json_of(ready), || text_of(ready));
         service::tell_ready();
     };
     up::run(control, &asked, options, ready, signals.asked_to_end()).await?;
@@ -184,7 +185,6 @@ fn json_of(ready: &Ready) -> serde_json::Value {
         json!({"id": device.id, "address": address, "pid": device.pid, "file": file})
     });
     json!({
-        "schema": 2,
         "ready": true,
         "created": ready.is_new,
         "pid": std::process::id(),

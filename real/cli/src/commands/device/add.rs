@@ -66,7 +66,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let hint = if id.is_some() && !common.json { use_it(&array).await? } else { String::new() };
     report::done(
         common.json,
-        || json!({"schema": 2, "device": id, "spare": spare, "file": path, "size_bytes": disk.size, "disk": disk.disk.to_string()}),
+        json!({"device": id, "spare": spare, "file": path, "size_bytes": disk.size, "disk": disk.disk.to_string()}),
         || {
             let (path, size) = (path.display(), format_size(disk.size));
             match id {

@@ -1,5 +1,6 @@
 //! `braid device check`: verifies the checksums of all blocks of a device.
 
+use crate::report;
 use braid_admin::device_file::DeviceFile;
 use braid_admin::failure::{Exit, Failure};
 use braid_terminal::{Common, output};
@@ -30,19 +31,16 @@ pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     })?;
     bar.finish_and_clear();
     let named: Vec<_> = found.damaged.iter().take(NAMED).map(|(object, block)| (object.0, *block)).collect();
-    output::print(
+    report::print(
         common.json,
-        || {
-            json!({
-                "schema": 2,
-                "file": arguments.file,
-                "objects": found.objects,
-                "blocks": found.blocks,
-                "damaged": found.damaged.len(),
-                "first_damaged": named.iter().map(|(o, b)| json!({"object": o, "block": b})).collect::<Vec<_>>(),
-                "undecided": found.undecided,
-            })
-        },
+        json!({
+            "file": arguments.file,
+            "objects": found.objects,
+            "blocks": found.blocks,
+            "damaged": found.damaged.len(),
+            "first_damaged": named.iter().map(|(o, b)| json!({"object": o, "block": b})).collect::<Vec<_>>(),
+            "undecided": found.undecided,
+        }),
         || {
             let mut text = format!(
                 "{} objects, {} blocks checked, {} damaged; {} writes undecided\n",

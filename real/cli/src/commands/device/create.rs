@@ -49,7 +49,7 @@ pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     device_file::create(&file, &StoreConfig { array, device: DeviceId(id), size }, overwrite)?;
     report::done(
         common.json,
-        || json!({"schema": 2, "file": file.to_string_lossy(), "array": array.to_string(), "id": id, "size_bytes": size}),
+        json!({"file": file.to_string_lossy(), "array": array.to_string(), "id": id, "size_bytes": size}),
         || format!("{}: device {} of array {array}, {}\n", file.display(), DeviceId(id), format_size(size)),
     )
 }

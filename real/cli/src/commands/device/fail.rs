@@ -1,8 +1,9 @@
 //! `braid device fail` and `braid device readmit`: an operator takes a device out, or lets it return.
 
+use crate::report;
 use braid_admin::{Array, Failure};
 use braid_control::ReportedState;
-use braid_terminal::{Common, output};
+use braid_terminal::Common;
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -61,5 +62,5 @@ pub async fn readmit(arguments: ReadmitArguments, common: &Common) -> Result<Exi
 }
 
 fn say(common: &Common, id: u16, member_state: ReportedState, text: String) {
-    output::print(common.json, || json!({"schema": 2, "device": id, "member_state": member_state.name()}), || text);
+    report::print(common.json, json!({"device": id, "member_state": member_state.name()}), || text);
 }

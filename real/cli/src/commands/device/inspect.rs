@@ -26,20 +26,17 @@ pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let geometry = &superblock.geometry;
     report::done(
         common.json,
-        || {
-            json!({
-                "schema": 2,
-                "file": arguments.file,
-                "format": braid_store::FORMAT,
-                "array": superblock.array.to_string(),
-                "id": superblock.device.0,
-                "size_bytes": geometry.size,
-                "journal": {"offset": geometry.journal_offset, "length": geometry.journal_length},
-                "map": {"offset": geometry.map_offset, "pages": geometry.map_pages},
-                "data": {"offset": geometry.data_offset, "slots": geometry.slots},
-                "checkpoint": superblock.checkpoint,
-            })
-        },
+        json!({
+            "file": arguments.file,
+            "format": braid_store::FORMAT,
+            "array": superblock.array.to_string(),
+            "id": superblock.device.0,
+            "size_bytes": geometry.size,
+            "journal": {"offset": geometry.journal_offset, "length": geometry.journal_length},
+            "map": {"offset": geometry.map_offset, "pages": geometry.map_pages},
+            "data": {"offset": geometry.data_offset, "slots": geometry.slots},
+            "checkpoint": superblock.checkpoint,
+        }),
         || {
             let line = |name: &str, value: String| vec![name.to_string(), value];
             table(&[

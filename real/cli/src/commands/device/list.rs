@@ -17,7 +17,7 @@ pub struct Arguments {}
 pub async fn run(_: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let array = Array::of(common.control());
     let devices = array.devices().await?;
-    report::done(common.json, || json(&array, &devices), || text(&devices))
+    report::done(common.json, json(&array, &devices), || text(&devices))
 }
 
 fn json(array: &Array, Devices { devices, spares }: &Devices) -> serde_json::Value {
@@ -45,7 +45,6 @@ fn json(array: &Array, Devices { devices, spares }: &Devices) -> serde_json::Val
         .iter()
         .map(|spare| json!({"disk": spare.disk.to_string(), "file": spare.path(&folder), "size_bytes": spare.size}));
     json!({
-        "schema": 2,
         "devices": devices.iter().map(device).collect::<Vec<_>>(),
         "spares": spares.collect::<Vec<_>>(),
     })

@@ -1,11 +1,12 @@
 //! `braid device locate`: prints which bytes of volumes lie on which device.
 
+use crate::report;
 use braid_admin::location::{ByteLocation, DeviceContent, LocatedUnit, RelatedBlock, VolumePart};
 use braid_admin::{Array, Failure};
 use braid_base::units::format_size;
 use braid_terminal::Common;
 use braid_terminal::arguments::size;
-use braid_terminal::output::{self, table};
+use braid_terminal::output::table;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
@@ -39,12 +40,12 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     match (arguments.device, arguments.volume, arguments.offset) {
         (Some(id), ..) => {
             let content = array.content_of_device(id).await?;
-            output::print(common.json, || json_of_device(&content), || text_of_device(&content));
+            report::print(common.json, json_of_device(&content), || text_of_device(&content));
         }
         (None, Some(name), Some(offset)) => {
             let location = array.locate(&name, offset).await?;
-            let json = || json_of_byte(&name, offset, &location);
-            output::print(common.json, json, || text_of_byte(&name, offset, &location));
+            let json = json_of_byte(&name, offset, &location);
+            report::print(common.json, json, || text_of_byte(&name, offset, &location));
         }
         _ => unreachable!("the parser demands one or the other"),
     }
@@ -53,7 +54,6 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
 
 fn json_of_device(DeviceContent { device, parts }: &DeviceContent) -> Value {
     json!({
-        "schema": 2,
         "device": device.entry.id,
         "lifecycle": device.entry.state,
         "member_state": device.report.as_ref().map(|report| report.member_state),
@@ -112,7 +112,6 @@ fn text_of_part(part: &VolumePart) -> String {
 fn json_of_byte(name: &str, offset: u64, location: &ByteLocation) -> Value {
     let other = |other: &RelatedBlock| json!({"device": other.device.0, "kind": other.kind, "component_offset": other.component_offset});
     json!({
-        "schema": 2,
         "volume": name,
         "offset": offset,
         "device": location.device.0,

@@ -23,9 +23,7 @@ pub struct Arguments {
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let which = arguments.which;
     let path = Array::of(common.control()).remove_device(&which).await?;
-    report::done(
-        common.json,
-        || json!({"schema": 2, "removed": which, "file": path}),
-        || format!("{which} was removed from the array; its file was not deleted: {}\n", path.display()),
-    )
+    report::done(common.json, json!({"removed": which, "file": path}), || {
+        format!("{which} was removed from the array; its file was not deleted: {}\n", path.display())
+    })
 }

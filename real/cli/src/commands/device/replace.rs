@@ -88,10 +88,14 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let path = disk.path(&array.control().local().absolute());
     report::done(
         common.json,
-        || {
-            let member_state = member_state.name();
-            json!({"schema": 2, "device": id, "member_state": member_state, "file": path, "size_bytes": disk.size, "disk": disk.disk.to_string(), "previous_file": previous})
-        },
+        json!({
+            "device": id,
+            "member_state": member_state.name(),
+            "file": path,
+            "size_bytes": disk.size,
+            "disk": disk.disk.to_string(),
+            "previous_file": previous,
+        }),
         || {
             let (path, size) = (path.display(), format_size(disk.size));
             let (text, when) = match member_state {

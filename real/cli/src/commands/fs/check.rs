@@ -1,8 +1,9 @@
 //! `braid fs check`: verifies the metadata of a file system.
 
+use crate::report;
 use braid_admin::file_system_check::FileSystemFindings;
 use braid_admin::{Array, Exit, Failure};
-use braid_terminal::{Common, output};
+use braid_terminal::Common;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
@@ -25,7 +26,7 @@ pub struct Arguments {
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let name = &arguments.name;
     let found = Array::of(common.control()).check_file_system(name).await?;
-    output::print(common.json, || json(name, &found), || text(name, &found));
+    report::print(common.json, json(name, &found), || text(name, &found));
     let is_sound = found.findings.is_empty();
     Ok(if is_sound { ExitCode::SUCCESS } else { ExitCode::from(Exit::DataLost as u8) })
 }
@@ -33,7 +34,6 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
 fn json(name: &str, found: &FileSystemFindings) -> Value {
     let findings: Vec<String> = found.findings.iter().map(ToString::to_string).collect();
     json!({
-        "schema": 2,
         "file_system": name,
         "sound": found.findings.is_empty(),
         "findings": findings,

@@ -65,12 +65,10 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let data = bytes(&created.data_volume());
     report::done(
         common.json,
-        || {
-            json!({"schema": 2, "file_system": {
-                "name": created.name, "id": created.id, "size_bytes": data, "metadata_bytes": metadata,
-                "servers": servers,
-            }})
-        },
+        json!({"file_system": {
+            "name": created.name, "id": created.id, "size_bytes": data, "metadata_bytes": metadata,
+            "servers": servers,
+        }}),
         || {
             let (data, metadata) = (format_size(data), format_size(metadata));
             let served = match servers {

@@ -2,6 +2,7 @@
 
 use super::listing;
 use super::target::{Anywhere, Target, Trying, anywhere, put_name, put_names, target};
+use crate::report;
 use braid_admin::failure::Failure;
 use braid_admin::file_copy::{self, CopyProgress, Place};
 use braid_base::units::format_size;
@@ -39,7 +40,16 @@ pub enum Command {
     /// Write the bytes of files to standard output
     Cat(Cat),
     /// Create directories
-    Mkdir(Mkdir),
+    Mkdir {
+        /// The directories: NAME:PATH
+        #[arg(value_name = "DIRECTORY", required = true, value_parser = target())]
+        directories: Vec<Target>,
+        /// Create those on the path, too; it is no failure if the directory exists
+        #[arg(short, long)]
+        parents: bool,
+        #[command(flatten)]
+        trying: Trying,
+    },
     /// Move or rename a file or directory
     ///
     /// The move is atomic: at every moment there is one of both names. A file that had the new name is replaced; if TO is a directory, FROM
@@ -48,7 +58,16 @@ pub enum Command {
     /// Remove files, and with -r directories
     ///
     /// A file that a program has open exists until it is closed.
-    Rm(Rm),
+    Rm {
+        /// What to remove: NAME:PATH
+        #[arg(value_name = "FILE", required = true, value_parser = target())]
+        files: Vec<Target>,
+        /// Remove directories with everything in them
+        #[arg(short, long)]
+        recursive: bool,
+        #[command(flatten)]
+        trying: Trying,
+    },
 }
 
 const COPY_EXAMPLES: &str = "\
@@ -83,18 +102,6 @@ pub struct Cat {
 }
 
 #[derive(clap::Args)]
-pub struct Mkdir {
-    /// The directories: NAME:PATH
-    #[arg(value_name = "DIRECTORY", required = true, value_parser = target())]
-    directories: Vec<Target>,
-    /// Create those on the path, too; it is no failure if the directory exists
-    #[arg(short, long)]
-    parents: bool,
-    #[command(flatten)]
-    pub trying: Trying,
-}
-
-#[derive(clap::Args)]
 pub struct Mv {
     /// The present name: NAME:PATH
     #[arg(value_parser = target())]
@@ -105,18 +112,6 @@ pub struct Mv {
     /// Fail if the new name exists
     #[arg(short, long)]
     no_replace: bool,
-    #[command(flatten)]
-    pub trying: Trying,
-}
-
-#[derive(clap::Args)]
-pub struct Rm {
-    /// What to remove: NAME:PATH
-    #[arg(value_name = "FILE", required = true, value_parser = target())]
-    files: Vec<Target>,
-    /// Remove directories with everything in them
-    #[arg(short, long)]
-    recursive: bool,
     #[command(flatten)]
     pub trying: Trying,
 }
@@ -166,9 +161,9 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
         | Command::Space(listing::Space { trying, .. })
         | Command::Cp(Cp { trying, .. })
         | Command::Cat(Cat { trying, .. })
-        | Command::Mkdir(Mkdir { trying, .. })
+        | Command::Mkdir { trying, .. }
         | Command::Mv(Mv { trying, .. })
-        | Command::Rm(Rm { trying, .. }) => trying,
+        | Command::Rm { trying, .. } => trying,
     };
     let mut mounts = Mounts { trying, common, by_name: BTreeMap::new() };
     let outcome = execute(&command, &mut mounts, common.json).await;
@@ -188,7 +183,7 @@ async fn execute(command: &Command, mounts: &mut Mounts<'_>, as_json: bool) -> R
         Command::Space(arguments) => listing::space(arguments, mounts, as_json).await,
         Command::Cp(arguments) => cp(arguments, mounts, as_json).await,
         Command::Cat(arguments) => cat(arguments, mounts, as_json).await,
-        Command::Mkdir(Mkdir { directories, parents, .. }) => {
+        Command::Mkdir { directories, parents, .. } => {
             for target in directories {
                 let files = mounts.of(target).await?;
                 let created = match parents {
@@ -197,16 +192,16 @@ async fn execute(command: &Command, mounts: &mut Mounts<'_>, as_json: bool) -> R
                 };
                 created.map_err(|error| Failure::from(error).of(target))?;
             }
-            output::print(as_json, || names("created", directories), String::new);
+            report::print(as_json, names("created", directories), String::new);
             Ok(())
         }
         Command::Mv(arguments) => mv(arguments, mounts, as_json).await,
-        Command::Rm(Rm { files: targets, recursive, .. }) => {
+        Command::Rm { files: targets, recursive, .. } => {
             for target in targets {
                 let files = mounts.of(target).await?;
                 remove(&files, target, *recursive).await?;
             }
-            output::print(as_json, || names("removed", targets), String::new);
+            report::print(as_json, names("removed", targets), String::new);
             Ok(())
         }
     }
@@ -237,17 +232,14 @@ async fn cp(Cp { src, dst, recursive, .. }: &Cp, mounts: &mut Mounts<'_>, as_jso
     if count(skipped) > 0 {
         braid_terminal::tell!("{} named pipes, sockets and device files were not copied", count(skipped));
     }
-    output::print(
+    report::print(
         as_json,
-        || {
-            json!({
-                "schema": 2,
-                "files": count(files),
-                "directories": count(directories),
-                "links": count(links), "skipped": count(skipped),
-                "bytes": count(bytes),
-            })
-        },
+        json!({
+            "files": count(files),
+            "directories": count(directories),
+            "links": count(links), "skipped": count(skipped),
+            "bytes": count(bytes),
+        }),
         || match (recursive, count(files)) {
             (false, _) => String::new(),
             (true, 1) => format!("1 file, {}\n", format_size(count(bytes))),
@@ -289,7 +281,7 @@ async fn cat(Cat { files: targets, .. }: &Cat, mounts: &mut Mounts<'_>, as_json:
         }
     }
     if as_json {
-        output::print(true, || json!({"schema": 2, "files": shown}), String::new);
+        report::print(true, json!({"files": shown}), String::new);
     }
     Ok(())
 }
@@ -311,10 +303,10 @@ async fn mv(Mv { from, to, no_replace, .. }: &Mv, mounts: &mut Mounts<'_>, as_js
         false => files.rename(&from.path, &to.path).await,
     };
     moved.map_err(|error| Failure::from(error).of(format!("{from} to {to}")))?;
-    let mut moved = json!({"schema": 2});
+    let mut moved = json!({});
     put_name(&mut moved, "from", &from.bytes());
     put_name(&mut moved, "to", &to.bytes());
-    output::print(as_json, || moved, String::new);
+    report::print(as_json, moved, String::new);
     Ok(())
 }
 

@@ -31,5 +31,5 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         confirm_deletion("file system", "all its files", name)?;
     }
     array.delete_file_system(name, *force).await?;
-    report::done(common.json, || json!({"schema": 2, "deleted": name}), || format!("file system {name} is deleted\n"))
+    report::done(common.json, json!({"deleted": name}), || format!("file system {name} is deleted\n"))
 }

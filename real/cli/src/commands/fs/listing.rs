@@ -2,12 +2,13 @@
 
 use super::data::Mounts;
 use super::target::{Target, Trying, put_name, target};
+use crate::report;
 use braid_admin::failure::Failure;
 use braid_admin::metadata_room::MetadataRoom;
 use braid_base::quoting;
 use braid_base::units::format_size;
 use braid_client::{FileSystemSpace, FileType, FilesError, Metadata, SpecialType};
-use braid_terminal::output::{self, table};
+use braid_terminal::output::table;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -71,7 +72,7 @@ pub async fn ls(Ls { directories, long, .. }: &Ls, mounts: &mut Mounts<'_>, as_j
             false => shown.iter().map(|shown| format!("{}\n", quoting::shown(shown.name.as_bytes()))).collect(),
         };
     }
-    output::print(as_json, || json!({"schema": 2, "lists": lists}), || text);
+    report::print(as_json, json!({"lists": lists}), || text);
     Ok(())
 }
 
@@ -114,18 +115,14 @@ pub async fn stat(Stat { files: targets, .. }: &Stat, mounts: &mut Mounts<'_>, a
         let metadata = files.symlink_metadata(&target.path).await.map_err(|error| Failure::from(error).of(target))?;
         found.push((target, metadata));
     }
-    output::print(
-        as_json,
-        || {
-            let one = |(target, metadata): &(&Target, Metadata)| {
-                let mut json = attributes(metadata);
-                put_name(&mut json, "file", &target.bytes());
-                json
-            };
-            json!({"schema": 2, "files": found.iter().map(one).collect::<Vec<_>>()})
-        },
-        || found.iter().map(|(target, metadata)| describe(target, metadata)).collect(),
-    );
+    let one = |(target, metadata): &(&Target, Metadata)| {
+        let mut json = attributes(metadata);
+        put_name(&mut json, "file", &target.bytes());
+        json
+    };
+    report::print(as_json, json!({"files": found.iter().map(one).collect::<Vec<_>>()}), || {
+        found.iter().map(|(target, metadata)| describe(target, metadata)).collect()
+    });
     Ok(())
 }
 
@@ -136,9 +133,9 @@ pub async fn space(Space { name, .. }: &Space, mounts: &mut Mounts<'_>, as_json:
     let used = size.saturating_sub(free).saturating_sub(reserved);
     let room = MetadataRoom::look_up(&mounts.control(), name).await;
     let free_inodes = room.map(|room| room.free_inodes(inodes));
-    output::print(
+    report::print(
         as_json,
-        || json!({"schema": 2, "name": name, "bytes": size, "used": used, "free": free, "reserved": reserved, "inodes": inodes, "free_inodes": free_inodes}),
+        json!({"name": name, "bytes": size, "used": used, "free": free, "reserved": reserved, "inodes": inodes, "free_inodes": free_inodes}),
         || {
             let more = free_inodes.map(|more| format!(", room for about {more} more")).unwrap_or_default();
             format!(

@@ -7,7 +7,7 @@ use braid_base::quoting;
 use braid_control::WhenUnavailable;
 use braid_daemons::mount::MountDaemon;
 use braid_daemons::mounts::{self, StartedMount};
-use braid_terminal::{Common, Signals, output};
+use braid_terminal::{Common, Signals};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -78,17 +78,12 @@ pub async fn mount(arguments: Mount, common: &Common) -> Result<ExitCode, Failur
         let mut signals = Signals::catch()?;
         let daemon = MountDaemon::open(&control, name, directory, *unavailable, recording).await?;
         let (directory, generation) = (daemon.directory(), daemon.generation().0);
-        output::print(
-            common.json,
-            || {
-                let pid = std::process::id();
-                let mut said =
-                    json!({"schema": 2, "ready": true, "file_system": name, "pid": pid, "generation": generation});
-                put_name(&mut said, "directory", directory.as_os_str().as_encoded_bytes());
-                said
-            },
-            || format!("{name} is mounted on {}\nUnmount it with Ctrl-C.\n", shown(directory)),
-        );
+        let pid = std::process::id();
+        let mut said = json!({"ready": true, "file_system": name, "pid": pid, "generation": generation});
+        put_name(&mut said, "directory", directory.as_os_str().as_encoded_bytes());
+        report::print(common.json, said, || {
+            format!("{name} is mounted on {}\nUnmount it with Ctrl-C.\n", shown(directory))
+        });
         daemon.serve(signals.asked_to_end()).await?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -99,11 +94,9 @@ pub async fn mount(arguments: Mount, common: &Common) -> Result<ExitCode, Failur
         put_name(&mut said, "directory", directory.as_os_str().as_encoded_bytes());
         said
     };
-    report::done(
-        common.json,
-        || json!({"schema": 2, "mounts": started.iter().map(as_json).collect::<Vec<_>>()}),
-        || started.iter().map(|mount| format!("{name} is mounted on {}\n", shown(&mount.directory))).collect(),
-    )
+    report::done(common.json, json!({"mounts": started.iter().map(as_json).collect::<Vec<_>>()}), || {
+        started.iter().map(|mount| format!("{name} is mounted on {}\n", shown(&mount.directory))).collect()
+    })
 }
 
 fn shown(directory: &Path) -> String {
@@ -117,9 +110,7 @@ pub async fn unmount(arguments: Unmount, common: &Common) -> Result<ExitCode, Fa
         unmounted.push(mounts::unmount(&common.control(), directory, arguments.force).await?);
     }
     let bytes = unmounted.iter().map(|directory| directory.as_os_str().as_encoded_bytes().to_vec()).collect();
-    report::done(
-        common.json,
-        || put_names("unmounted", bytes),
-        || unmounted.iter().map(|directory| format!("{} is unmounted\n", shown(directory))).collect(),
-    )
+    report::done(common.json, put_names("unmounted", bytes), || {
+        unmounted.iter().map(|directory| format!("{} is unmounted\n", shown(directory))).collect()
+    })
 }

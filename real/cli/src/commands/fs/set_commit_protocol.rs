@@ -47,15 +47,11 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let Arguments { name, protocol, grouping } = arguments;
     let now = shards::set_commitment(&common.control(), &name, protocol, grouping).await?;
     let (protocol, grouping) = (&now.commit_protocol, &now.grouping);
-    report::done(
-        common.json,
-        || json!({"schema": 2, "file_system": name, "commit_protocol": protocol, "grouping": grouping}),
-        || {
-            format!(
-                "file system {name}: operations on several metadata servers are committed by {protocol}, grouping {grouping}\n"
-            )
-        },
-    )
+    report::done(common.json, json!({"file_system": name, "commit_protocol": protocol, "grouping": grouping}), || {
+        format!(
+            "file system {name}: operations on several metadata servers are committed by {protocol}, grouping {grouping}\n"
+        )
+    })
 }
 
 /// Parses the name of a protocol.

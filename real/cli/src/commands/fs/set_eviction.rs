@@ -29,14 +29,10 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let Arguments { name, after } = arguments;
     let seconds = after.as_secs();
     file_systems::set_eviction(&common.control(), &name, seconds).await?;
-    report::done(
-        common.json,
-        || json!({"schema": 2, "file_system": name, "evict_after_seconds": seconds}),
-        || match seconds {
-            0 => format!("file system {name}: hosts are not fenced for keeping locks\n"),
-            seconds => format!("file system {name}: hosts that keep locks are fenced after {seconds} s\n"),
-        },
-    )
+    report::done(common.json, json!({"file_system": name, "evict_after_seconds": seconds}), || match seconds {
+        0 => format!("file system {name}: hosts are not fenced for keeping locks\n"),
+        seconds => format!("file system {name}: hosts that keep locks are fenced after {seconds} s\n"),
+    })
 }
 
 /// Parses the time; zero is never.

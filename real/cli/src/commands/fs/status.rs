@@ -41,7 +41,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         };
         shown.push((status, content));
     }
-    report::done(common.json, || json(&shown, &description), || text(&shown, &common.control().local().absolute()))
+    report::done(common.json, json(&shown, &description), || text(&shown, &common.control().local().absolute()))
 }
 
 fn json(shown: &[(FileSystemStatus, Option<FileSystemContent>)], description: &ArrayDescription) -> serde_json::Value {
@@ -52,7 +52,7 @@ fn json(shown: &[(FileSystemStatus, Option<FileSystemContent>)], description: &A
         shown["content"] = serde_json::to_value(content).expect("our own types have a JSON form");
         shown
     });
-    json!({"schema": 2, "file_systems": shown.collect::<Vec<_>>()})
+    json!({"file_systems": shown.collect::<Vec<_>>()})
 }
 
 fn text(shown: &[(FileSystemStatus, Option<FileSystemContent>)], dir: &Path) -> String {

@@ -92,7 +92,7 @@ pub fn put_name(json: &mut serde_json::Value, key: &str, name: &[u8]) {
 
 /// A list of names alone. The exact bytes are given for all of them, if one is not UTF-8.
 pub fn put_names(key: &str, names: Vec<Vec<u8>>) -> serde_json::Value {
-    let mut json = serde_json::json!({"schema": 2});
+    let mut json = serde_json::json!({});
     json[key] = names.iter().map(|name| String::from_utf8_lossy(name)).collect();
     if names.iter().any(|name| std::str::from_utf8(name).is_err()) {
         json[format!("{key}_bytes")] = names.iter().map(|name| quoting::digits(name)).collect();

@@ -114,7 +114,7 @@ async fn list(array: &Array, common: &Common) -> Result<ExitCode, Failure> {
         }
         table(&rows)
     };
-    report::done(common.json, || json!({"schema": 2, "hosts": hosts.iter().map(as_json).collect::<Vec<_>>()}), as_text)
+    report::done(common.json, json!({"hosts": hosts.iter().map(as_json).collect::<Vec<_>>()}), as_text)
 }
 
 async fn fence(array: &Array, name: &str, common: &Common) -> Result<ExitCode, Failure> {
@@ -123,7 +123,7 @@ async fn fence(array: &Array, name: &str, common: &Common) -> Result<ExitCode, F
     let generations: Vec<u32> = fenced.hosts.iter().map(|host| host.0).collect();
     report::done(
         common.json,
-        || json!({"schema": 2, "host": name, "generations": generations, "already_fenced": fenced.already, "final": true}),
+        json!({"host": name, "generations": generations, "already_fenced": fenced.already, "final": true}),
         || match (fenced.already, names.is_empty()) {
             (_, true) => format!("no host has the role '{name}' now: it has ended, or was fenced before\n"),
             (true, _) => format!("host {name} was fenced before, or has ended\n"),

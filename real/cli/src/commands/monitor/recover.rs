@@ -56,7 +56,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let control = common.control();
     let Recovery { description, plan, restores_description } = Array::of(control.clone()).recover(&options).await?;
     let view = View { folder: control.local(), description: &description, plan: &plan, dry_run, restores_description };
-    report::done(common.json, || view.json(), || view.text())
+    report::done(common.json, view.json(), || view.text())
 }
 
 /// The output of a recovery.
@@ -91,7 +91,6 @@ impl View<'_> {
             })
         };
         json!({
-            "schema": 2,
             "dir": self.folder.absolute(),
             "array": self.description.array.to_string(),
             "recovered": !self.dry_run,

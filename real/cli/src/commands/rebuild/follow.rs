@@ -1,5 +1,6 @@
 //! The output of following the resynchronisation of devices.
 
+use crate::report;
 use braid_admin::device_condition::span;
 use braid_admin::recovery_follower::{FollowedDevice, LostInVolume, RecoveryFollower};
 use braid_admin::{Array, Exit, Failure};
@@ -28,15 +29,13 @@ pub async fn run(array: &Array, only: Option<DeviceId>, as_json: bool) -> Result
     drop(bars);
     let reports: Vec<_> =
         follower.devices().map(|(id, device)| Report { id, device, lost: follower.lost(device) }).collect();
-    output::print(
-        as_json,
-        || json!({"schema": 2, "devices": reports.iter().map(Report::json).collect::<Vec<_>>()}),
-        || match (reports.is_empty(), only) {
+    report::print(as_json, json!({"devices": reports.iter().map(Report::json).collect::<Vec<_>>()}), || {
+        match (reports.is_empty(), only) {
             (false, _) => reports.iter().map(Report::text).collect(),
             (true, Some(id)) => format!("nothing to rebuild: device {id} is in\n"),
             (true, None) => "nothing to rebuild: all devices are in\n".to_string(),
-        },
-    );
+        }
+    });
     let lost = reports.iter().any(|report| report.device.lost_blocks() > 0);
     Ok(if lost { ExitCode::from(Exit::DataLost as u8) } else { ExitCode::SUCCESS })
 }

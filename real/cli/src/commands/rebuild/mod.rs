@@ -64,7 +64,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
             if look.running.is_some() {
                 look.require_monitor()?;
             }
-            report::done(common.json, || json(&look), || text(&look))
+            report::done(common.json, json(&look), || text(&look))
         }
         (Some(Command::Pause), _) => set_throttle(common, |throttle| throttle.paused = true).await,
         (Some(Command::Resume), _) => set_throttle(common, |throttle| throttle.paused = false).await,
@@ -78,7 +78,7 @@ async fn set_throttle(common: &Common, change: impl FnOnce(&mut ThrottleReport))
     let ThrottleChange { before, throttle } = Array::of(common.control()).set_throttle(change).await?;
     report::done(
         common.json,
-        || json!({"schema": 2, "throttle": with_real_share(throttle), "previous_throttle": with_real_share(before)}),
+        json!({"throttle": with_real_share(throttle), "previous_throttle": with_real_share(before)}),
         || format!("recovery throttle: {}\n", throttle_words(&throttle)),
     )
 }
@@ -92,7 +92,7 @@ fn json(look: &ArraySnapshot) -> serde_json::Value {
             "healing": condition.healing().map(HealingStatus::of),
         })
     });
-    json!({"schema": 2, "up": look.running.is_some(), "throttle": with_real_share(look.throttle()), "devices": devices.collect::<Vec<_>>()})
+    json!({"up": look.running.is_some(), "throttle": with_real_share(look.throttle()), "devices": devices.collect::<Vec<_>>()})
 }
 
 fn text(look: &ArraySnapshot) -> String {

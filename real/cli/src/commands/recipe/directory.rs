@@ -16,46 +16,37 @@ pub enum Command {
     /// Insert a name for an object
     ///
     /// Ends with status 1 if the name exists already.
-    Insert(Insert),
+    Insert {
+        #[command(flatten)]
+        place: In,
+        /// The name: up to 255 bytes
+        name: String,
+        /// The number of its object
+        target: u64,
+    },
     /// Remove a name
     ///
     /// Ends with status 3 if the name does not exist.
-    Remove(Remove),
+    Remove {
+        #[command(flatten)]
+        place: In,
+        /// The name
+        name: String,
+        /// Only if this is its object
+        #[arg(long, value_name = "TARGET")]
+        expect: Option<u64>,
+    },
     /// Look up a name
     ///
     /// Ends with status 3 if the name does not exist.
-    LookUp(LookUp),
+    LookUp {
+        #[command(flatten)]
+        place: In,
+        /// The name
+        name: String,
+    },
     /// Print all names and their objects
     Names(In),
-}
-
-#[derive(clap::Args)]
-pub struct Insert {
-    #[command(flatten)]
-    place: In,
-    /// The name: up to 255 bytes
-    name: String,
-    /// The number of its object
-    target: u64,
-}
-
-#[derive(clap::Args)]
-pub struct Remove {
-    #[command(flatten)]
-    place: In,
-    /// The name
-    name: String,
-    /// Only if this is its object
-    #[arg(long, value_name = "TARGET")]
-    expect: Option<u64>,
-}
-
-#[derive(clap::Args)]
-pub struct LookUp {
-    #[command(flatten)]
-    place: In,
-    /// The name
-    name: String,
 }
 
 /// Names per request.
@@ -65,9 +56,9 @@ impl Command {
     /// The object that holds the directory.
     pub fn place(&self) -> &In {
         match self {
-            Command::Insert(Insert { place, .. })
-            | Command::Remove(Remove { place, .. })
-            | Command::LookUp(LookUp { place, .. })
+            Command::Insert { place, .. }
+            | Command::Remove { place, .. }
+            | Command::LookUp { place, .. }
             | Command::Names(place) => place,
         }
     }
@@ -77,10 +68,10 @@ impl Command {
         let (space, directory) = (object.space(), Directory::new(id(object)));
         let absent = |name: &str| Failure::unreachable("no-such-name", format!("there is no name '{name}'"));
         match self {
-            Command::Insert(Insert { name, target, .. }) => {
+            Command::Insert { name, target, .. } => {
                 let insert = directory.insert(name.clone().into(), ObjectId(*target));
                 match space.run(insert).await?.map_err(failure)? {
-                    Changed::Inserted => report::done(as_json, || json!({"schema": 2, "inserted": name}), String::new),
+                    Changed::Inserted => report::done(as_json, json!({"inserted": name}), String::new),
                     Changed::Exists(ObjectId(other)) => {
                         let message = format!("the name '{name}' exists, with object {other}");
                         Err(Failure::failed("name-exists", message))
@@ -89,11 +80,11 @@ impl Command {
                     other => unreachable!("an insertion does not end with {other:?}"),
                 }
             }
-            Command::Remove(Remove { name, expect, .. }) => {
+            Command::Remove { name, expect, .. } => {
                 let expected = expect.map_or(Expected::Anything, |target| Expected::Object(ObjectId(target)));
                 match space.run(directory.remove(name.clone().into(), expected)).await?.map_err(failure)? {
                     Changed::Removed(ObjectId(target)) => {
-                        report::done(as_json, || json!({"schema": 2, "removed": name, "target": target}), String::new)
+                        report::done(as_json, json!({"removed": name, "target": target}), String::new)
                     }
                     Changed::Absent => Err(absent(name)),
                     Changed::Other(ObjectId(other)) => {
@@ -102,10 +93,10 @@ impl Command {
                     other => unreachable!("a removal does not end with {other:?}"),
                 }
             }
-            Command::LookUp(LookUp { name, .. }) => {
+            Command::LookUp { name, .. } => {
                 let entry = space.run(directory.look_up(name.clone().into())).await?.map_err(failure)?;
                 let ObjectId(target) = entry.ok_or_else(|| absent(name))?.object;
-                report::done(as_json, || json!({"schema": 2, "target": target}), || format!("{target}\n"))
+                report::done(as_json, json!({"target": target}), || format!("{target}\n"))
             }
             Command::Names(_) => {
                 let (mut names, mut after) = (Vec::new(), None);
@@ -122,17 +113,11 @@ impl Command {
                     }
                 }
                 names.sort();
-                report::done(
-                    as_json,
-                    || {
-                        let names = names.iter().map(|(name, target)| json!({"name": name, "target": target}));
-                        json!({"schema": 2, "names": names.collect::<Vec<_>>()})
-                    },
-                    || {
-                        let rows = names.iter().map(|(name, target)| vec![name.clone(), target.to_string()]);
-                        output::table(&rows.collect::<Vec<_>>())
-                    },
-                )
+                let all = names.iter().map(|(name, target)| json!({"name": name, "target": target}));
+                report::done(as_json, json!({"names": all.collect::<Vec<_>>()}), || {
+                    let rows = names.iter().map(|(name, target)| vec![name.clone(), target.to_string()]);
+                    output::table(&rows.collect::<Vec<_>>())
+                })
             }
         }
     }

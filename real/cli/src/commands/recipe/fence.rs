@@ -16,30 +16,27 @@ pub enum Command {
     /// The holder of a lock, a turn or the lead does this in each other object before it reads or writes there. From then on, requests
     /// that are guarded by a lower token are refused (`--guard` of `braid object` and `braid attr`). Ends with status 5 if a higher token
     /// is stored.
-    Raise(Raise),
-}
-
-#[derive(clap::Args)]
-pub struct Raise {
-    #[command(flatten)]
-    place: In,
-    /// The attribute: PAGE.NUMBER
-    #[arg(value_parser = attribute_of_user)]
-    attribute: AttributeName,
-    /// The token, such as $BRAID_TOKEN
-    token: u64,
+    Raise {
+        #[command(flatten)]
+        place: In,
+        /// The attribute: PAGE.NUMBER
+        #[arg(value_parser = attribute_of_user)]
+        attribute: AttributeName,
+        /// The token, such as $BRAID_TOKEN
+        token: u64,
+    },
 }
 
 impl Command {
     /// The object that holds the fence.
     pub fn place(&self) -> &In {
-        let Command::Raise(Raise { place, .. }) = self;
+        let Command::Raise { place, .. } = self;
         place
     }
 
     /// Runs the command.
     pub async fn execute(&self, object: &Object, as_json: bool) -> Result<ExitCode, Failure> {
-        let Command::Raise(Raise { attribute, token, .. }) = self;
+        let Command::Raise { attribute, token, .. } = self;
         let fence = Fence { object: id(object), name: *attribute, token: *token };
         object.space().run(fence.raise()).await?.map_err(|error| match error {
             RaiseError::RequestFailure(inner) => failure(inner),
@@ -48,6 +45,6 @@ impl Command {
             }
             RaiseError::NoFence => Failure::usage("not-a-fence", error.to_string()),
         })?;
-        report::done(as_json, || json!({"schema": 2, "token": token}), String::new)
+        report::done(as_json, json!({"token": token}), String::new)
     }
 }

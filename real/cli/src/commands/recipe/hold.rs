@@ -26,9 +26,17 @@ pub enum Lock {
     /// while the lock is held: `--guard` of `braid object` and `braid attr` compares the two. If this program can't renew the lock in
     /// time, the command is ended before others can acquire the lock.
     #[command(after_long_help = STATUS)]
-    Run(RunLock),
+    Run {
+        /// Take the lock in shared mode, together with other readers
+        #[arg(long)]
+        shared: bool,
+        #[command(flatten)]
+        waiting: Waiting,
+        #[command(flatten)]
+        run: Holding,
+    },
     /// Show the holders of the lock
-    Show(Show),
+    Show(StructureArgs),
 }
 
 #[derive(clap::Subcommand)]
@@ -39,7 +47,12 @@ pub enum Counter {
     /// come, or dies during its turn, the ticket is skipped after the lease. If this program can't renew the turn in time, the command is
     /// ended before the ticket is skipped.
     #[command(after_long_help = STATUS)]
-    Run(RunCounter),
+    Run {
+        #[command(flatten)]
+        waiting: Waiting,
+        #[command(flatten)]
+        run: Holding,
+    },
 }
 
 #[derive(clap::Subcommand)]
@@ -50,37 +63,15 @@ pub enum Leader {
     /// takes over. BRAID_TOKEN contains the term; the attribute on the next page holds it while this process leads. If this program can't
     /// show progress in time, the command is ended before others can take over.
     #[command(after_long_help = STATUS)]
-    Run(RunLeader),
+    Run {
+        /// How long to stand by [default: without limit]
+        #[arg(long, value_name = "SPAN", value_parser = span)]
+        patience: Option<Duration>,
+        #[command(flatten)]
+        run: Holding,
+    },
     /// Show the leader
-    Show(Show),
-}
-
-#[derive(clap::Args)]
-pub struct RunLock {
-    /// Take the lock in shared mode, together with other readers
-    #[arg(long)]
-    shared: bool,
-    #[command(flatten)]
-    waiting: Waiting,
-    #[command(flatten)]
-    run: Run,
-}
-
-#[derive(clap::Args)]
-pub struct RunCounter {
-    #[command(flatten)]
-    waiting: Waiting,
-    #[command(flatten)]
-    run: Run,
-}
-
-#[derive(clap::Args)]
-pub struct RunLeader {
-    /// How long to stand by [default: without limit]
-    #[arg(long, value_name = "SPAN", value_parser = span)]
-    patience: Option<Duration>,
-    #[command(flatten)]
-    run: Run,
+    Show(StructureArgs),
 }
 
 #[derive(clap::Args)]
@@ -91,7 +82,7 @@ pub struct Waiting {
 }
 
 #[derive(clap::Args)]
-pub struct Run {
+pub struct Holding {
     #[command(flatten)]
     structure: StructureArgs,
     /// The holder's name as shown to others [default: machine and process]
@@ -104,12 +95,6 @@ pub struct Run {
     /// The command to run, after `--`
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
-}
-
-#[derive(clap::Args)]
-pub struct Show {
-    #[command(flatten)]
-    structure: StructureArgs,
 }
 
 /// A structure in an attribute.
@@ -134,15 +119,15 @@ impl Lock {
     /// The object that holds the structure.
     pub fn place(&self) -> &In {
         match self {
-            Lock::Run(RunLock { run, .. }) => &run.structure.place,
-            Lock::Show(Show { structure }) => &structure.place,
+            Lock::Run { run, .. } => &run.structure.place,
+            Lock::Show(structure) => &structure.place,
         }
     }
 
     /// Runs the command.
     pub async fn execute(&self, object: &Object, as_json: bool) -> Result<ExitCode, Failure> {
         match self {
-            Lock::Run(RunLock { shared, waiting, run }) => {
+            Lock::Run { shared, waiting, run } => {
                 let options = LockOptions { lease: run.lease, patience: waiting.patience, ..LockOptions::default() };
                 let lock = lock::Lock::new(id(object), run.structure.attribute, options);
                 let name = run.name();
@@ -150,7 +135,7 @@ impl Lock {
                 let grant = object.space().run(acquire).await?.map_err(of_lock)?;
                 run.hold(object, ActiveHold::Lock(grant)).await
             }
-            Lock::Show(Show { structure }) => {
+            Lock::Show(structure) => {
                 let lock = lock::Lock::new(id(object), structure.attribute, LockOptions::default());
                 let status = object.space().run(lock.status()).await?.map_err(of_lock)?;
                 let mode = match status.mode {
@@ -163,13 +148,11 @@ impl Lock {
                 let holders: Vec<String> = status.holders.iter().map(ToString::to_string).collect();
                 let waiting = status.waiting.map(|name| name.to_string());
                 let of_waiting = waiting.as_ref().map_or(String::new(), |name| format!("; {name} waits to write"));
+                let token = status.token;
                 report::done(
                     as_json,
-                    || {
-                        let (mode, token) = (mode, status.token);
-                        json!({"schema": 2, "mode": mode, "holders": holders, "waiting": waiting, "token": token})
-                    },
-                    || format!("{mode}{space}{}{of_waiting}; last token {}\n", holders.join(", "), status.token),
+                    json!({"mode": mode, "holders": holders, "waiting": waiting, "token": token}),
+                    || format!("{mode}{space}{}{of_waiting}; last token {token}\n", holders.join(", ")),
                 )
             }
         }
@@ -179,13 +162,13 @@ impl Lock {
 impl Counter {
     /// The object that holds the structure.
     pub fn place(&self) -> &In {
-        let Counter::Run(RunCounter { run, .. }) = self;
+        let Counter::Run { run, .. } = self;
         &run.structure.place
     }
 
     /// Runs the command.
     pub async fn execute(&self, object: &Object, _as_json: bool) -> Result<ExitCode, Failure> {
-        let Counter::Run(RunCounter { waiting, run }) = self;
+        let Counter::Run { waiting, run } = self;
         let options = CounterOptions { lease: run.lease, patience: waiting.patience, ..CounterOptions::default() };
         let counter = DeliveryCounter::new(id(object), run.structure.attribute, options);
         let turn = object.space().run(counter.enter(run.name().as_str())).await?.map_err(of_counter)?;
@@ -197,15 +180,15 @@ impl Leader {
     /// The object that holds the structure.
     pub fn place(&self) -> &In {
         match self {
-            Leader::Run(RunLeader { run, .. }) => &run.structure.place,
-            Leader::Show(Show { structure }) => &structure.place,
+            Leader::Run { run, .. } => &run.structure.place,
+            Leader::Show(structure) => &structure.place,
         }
     }
 
     /// Runs the command.
     pub async fn execute(&self, object: &Object, as_json: bool) -> Result<ExitCode, Failure> {
         match self {
-            Leader::Run(RunLeader { patience, run }) => {
+            Leader::Run { patience, run } => {
                 let patience = patience.unwrap_or(Duration::MAX);
                 let options = FailOverOptions { lease: run.lease, patience, ..FailOverOptions::default() };
                 let fail_over = FailOver::new(id(object), run.structure.attribute, options);
@@ -213,29 +196,25 @@ impl Leader {
                 let leadership = object.space().run(campaign).await?.map_err(of_lead)?;
                 run.hold(object, ActiveHold::Lead(leadership)).await
             }
-            Leader::Show(Show { structure }) => {
+            Leader::Show(structure) => {
                 let fail_over = FailOver::new(id(object), structure.attribute, FailOverOptions::default());
                 let status = object.space().run(fail_over.leader()).await?.map_err(of_lead)?;
                 let leader = status.leader.map(|(name, progress)| (name.to_string(), progress));
-                report::done(
-                    as_json,
-                    || {
-                        let (name, progress) = leader.clone().unzip();
-                        json!({"schema": 2, "term": status.term, "leader": name, "progress": progress})
-                    },
-                    || match &leader {
+                let (name, progress) = leader.clone().unzip();
+                report::done(as_json, json!({"term": status.term, "leader": name, "progress": progress}), || {
+                    match &leader {
                         Some((name, progress)) => {
                             format!("{name} leads in term {}; it has shown progress {progress} times\n", status.term)
                         }
                         None => format!("there is no leader; the last term was {}\n", status.term),
-                    },
-                )
+                    }
+                })
             }
         }
     }
 }
 
-impl Run {
+impl Holding {
     fn name(&self) -> String {
         self.name.clone().unwrap_or_else(own_name)
     }

@@ -11,8 +11,8 @@ use braid_admin::held::failure;
 use braid_admin::held::running::HeldCommand;
 use braid_client::Object;
 use braid_client::recipes::queue::{Queue, STATES_PAGE};
+use braid_terminal::Signals;
 use braid_terminal::arguments::span;
-use braid_terminal::{Signals, output};
 use serde_json::json;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -21,7 +21,12 @@ use std::time::Duration;
 #[derive(clap::Subcommand)]
 pub enum Command {
     /// Put an item into the queue, and print its number
-    Put(Put),
+    Put {
+        #[command(flatten)]
+        place: In,
+        /// text, int:N, hex:DIGITS, file:PATH, or - for standard input
+        item: Written,
+    },
     /// Take items one after the other, and run a command for each
     ///
     /// The item is the command's standard input, its number is in BRAID_ITEM, and the number of claims so far in BRAID_TOKEN. If the
@@ -32,14 +37,6 @@ pub enum Command {
     Work(Work),
     /// Print the number of items
     Count(In),
-}
-
-#[derive(clap::Args)]
-pub struct Put {
-    #[command(flatten)]
-    place: In,
-    /// text, int:N, hex:DIGITS, file:PATH, or - for standard input
-    item: Written,
 }
 
 #[derive(clap::Args)]
@@ -68,22 +65,22 @@ impl Command {
     /// The object that holds the queue.
     pub fn place(&self) -> &In {
         match self {
-            Command::Put(Put { place, .. }) | Command::Work(Work { place, .. }) | Command::Count(place) => place,
+            Command::Put { place, .. } | Command::Work(Work { place, .. }) | Command::Count(place) => place,
         }
     }
 
     /// Runs the command.
     pub async fn execute(&self, object: &Object, as_json: bool) -> Result<ExitCode, Failure> {
         match self {
-            Command::Put(Put { item, .. }) => {
+            Command::Put { item, .. } => {
                 let queue = Queue::new(id(object), Duration::ZERO);
                 let item = object.space().run(queue.put(bytes(item)?)).await?.map_err(failure)?.0;
-                report::done(as_json, || json!({"schema": 2, "item": item}), || format!("{item}\n"))
+                report::done(as_json, json!({"item": item}), || format!("{item}\n"))
             }
             Command::Work(work) => work.work(object, as_json).await,
             Command::Count(_) => {
                 let count = object.attributes(Some(STATES_PAGE)).await?.len();
-                report::done(as_json, || json!({"schema": 2, "items": count}), || format!("{count}\n"))
+                report::done(as_json, json!({"items": count}), || format!("{count}\n"))
             }
         }
     }
@@ -97,11 +94,9 @@ impl Work {
         let mut signals = Signals::catch()?;
         let Consumed { finished, returned, lost, asked } =
             consumer.work(object, &mut async || signals.which().await).await?;
-        output::print(
-            as_json,
-            || json!({"schema": 2, "finished": finished, "given_back": returned, "lost": lost}),
-            || format!("{finished} finished, {returned} returned, {lost} lost to others\n"),
-        );
+        report::print(as_json, json!({"finished": finished, "given_back": returned, "lost": lost}), || {
+            format!("{finished} finished, {returned} returned, {lost} lost to others\n")
+        });
         Ok(match asked {
             Some(signal) => status_of_signal(signal),
             None if returned + lost == 0 => ExitCode::SUCCESS,

@@ -5,9 +5,10 @@ mod status_output;
 pub use status_output::{file_system_table, pid_text, within};
 mod watch;
 
+use crate::report;
 use braid_admin::failure::{Exit, Failure};
 use braid_admin::snapshot::SnapshotReader;
-use braid_terminal::{Common, output};
+use braid_terminal::Common;
 use serde_json::json;
 use status_output::View;
 use std::process::ExitCode;
@@ -70,10 +71,10 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
             Failure::unreachable("no-such-process", format!("'{name}' has no process here now"))
                 .hint("name a device (d3), `monitor`, a lock server (l0), a host (h7), `mds NAME` or `up`; `braid status` lists them")
         })?;
-        output::print(common.json, || json!({"schema": 2, "name": name, "pid": pid}), || format!("{pid}\n"));
+        report::print(common.json, json!({"name": name, "pid": pid}), || format!("{pid}\n"));
         return Ok(ExitCode::SUCCESS);
     }
-    output::print(common.json, || view.json(), || view.text(arguments.verbose));
+    report::print(common.json, view.json(), || view.text(arguments.verbose));
     Ok(if look.running.is_some() { ExitCode::SUCCESS } else { ExitCode::from(Exit::Unreachable as u8) })
 }
 

@@ -1,5 +1,6 @@
 //! `braid volume check`: compares the parity of each stripe with its data.
 
+use crate::report;
 use braid_admin::check::Findings;
 use braid_admin::{Array, Exit, Failure};
 use braid_base::DeviceId;
@@ -38,7 +39,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let array = Array::of(common.control());
     let found = array.check_volume(&arguments.name, arguments.reconstruct, progress).await?;
     drop(bar);
-    output::print(common.json, || json(&arguments.name, &found), || text(&found));
+    report::print(common.json, json(&arguments.name, &found), || text(&found));
     Ok(if found.is_sound() { ExitCode::SUCCESS } else { ExitCode::from(Exit::DataLost as u8) })
 }
 
@@ -48,7 +49,6 @@ fn named(stripes: &[u64]) -> Vec<u64> {
 
 fn json(volume: &str, found: &Findings) -> Value {
     json!({
-        "schema": 2,
         "volume": volume,
         "stripes": found.stripes,
         "checked": found.stripes - found.unchecked,

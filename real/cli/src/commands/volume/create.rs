@@ -81,19 +81,15 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         super::note_without_effect(parity_site::without_effect(&volume)?);
     }
     let uri = array.nbd_uri(&volume.name).await?.filter(|_| !volume.attribute_volume);
-    report::done(
-        common.json,
-        || json!({"schema": 2, "volume": super::json(&volume), "nbd": uri}),
-        || {
-            let size = format_size(volume.bytes);
-            let (name, layout) = (&volume.name, &volume.layout);
-            if volume.attribute_volume {
-                return format!(
-                    "attribute volume {name}: {size}, {layout}\nset an attribute with `braid attr set {name}:1 1.1 hello`\n"
-                );
-            }
-            let place = uri.as_deref().unwrap_or("serve it with `braid nbd`");
-            format!("volume {name}: {size}, {layout}\n{place}\n")
-        },
-    )
+    report::done(common.json, json!({"volume": super::json(&volume), "nbd": uri}), || {
+        let size = format_size(volume.bytes);
+        let (name, layout) = (&volume.name, &volume.layout);
+        if volume.attribute_volume {
+            return format!(
+                "attribute volume {name}: {size}, {layout}\nset an attribute with `braid attr set {name}:1 1.1 hello`\n"
+            );
+        }
+        let place = uri.as_deref().unwrap_or("serve it with `braid nbd`");
+        format!("volume {name}: {size}, {layout}\n{place}\n")
+    })
 }

@@ -29,5 +29,5 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         confirm_deletion("volume", "its content", name)?;
     }
     array.delete_volume(name).await?;
-    report::done(common.json, || json!({"schema": 2, "deleted": name}), || format!("volume {name} is deleted\n"))
+    report::done(common.json, json!({"deleted": name}), || format!("volume {name} is deleted\n"))
 }

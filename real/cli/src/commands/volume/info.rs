@@ -24,14 +24,11 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let component = volume.component_blocks() * braid_base::BLOCK_BYTES as u64;
     report::done(
         common.json,
-        || {
-            json!({
-                "schema": 2,
-                "volume": super::json(entry),
-                "stripes": volume.stripes(),
-                "bytes_per_device": component,
-            })
-        },
+        json!({
+            "volume": super::json(entry),
+            "stripes": volume.stripes(),
+            "bytes_per_device": component,
+        }),
         || {
             let devices: Vec<String> = volume.devices.iter().map(|device| device.to_string()).collect();
             let line = |name: &str, value: String| vec![name.to_string(), value];

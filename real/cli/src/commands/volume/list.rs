@@ -18,7 +18,7 @@ pub async fn run(_: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let description = common.control().describe().await?;
     report::done(
         common.json,
-        || json!({"schema": 2, "volumes": description.volumes.iter().map(super::json).collect::<Vec<_>>()}),
+        json!({"volumes": description.volumes.iter().map(super::json).collect::<Vec<_>>()}),
         || {
             let rows: Vec<Vec<String>> = description
                 .volumes

@@ -51,8 +51,7 @@ fn site() -> impl TypedValueParser<Value = MapSite> {
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let Arguments { name, offset, length, parity_site } = arguments;
     let map = Array::of(common.control()).map_write(&name, offset, length, parity_site).await?;
-    let (json, text) = (|| json_of(&name, offset, length, &map), || text_of(&name, offset, length, &map));
-    report::done(common.json, json, text)
+    report::done(common.json, json_of(&name, offset, length, &map), || text_of(&name, offset, length, &map))
 }
 
 fn text_of(name: &str, offset: u64, length: u64, map: &WriteMap) -> String {
@@ -208,7 +207,6 @@ fn json_of(name: &str, offset: u64, length: u64, map: &WriteMap) -> Value {
         |device: &MapDevice| json!({"id": device.id.0, "member_state": device.member_state.map(ReportedState::name)});
     let Transfers { from_host, to_host, between_devices } = map.transfers();
     json!({
-        "schema": 2,
         "volume": name,
         "offset": offset,
         "length": length,

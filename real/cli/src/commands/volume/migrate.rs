@@ -88,7 +88,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let seconds = begun.elapsed().as_secs_f64();
     report::done(
         common.json,
-        || json!({"schema": 2, "volume": super::json(&after), "copied_bytes": copied, "seconds": seconds}),
+        json!({"volume": super::json(&after), "copied_bytes": copied, "seconds": seconds}),
         || {
             let devices: Vec<String> = after.devices.iter().map(|id| DeviceId(*id).to_string()).collect();
             let place = format!("{} on devices {}", after.layout, devices.join(" "));

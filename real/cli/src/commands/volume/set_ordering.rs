@@ -34,7 +34,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     drop(bar);
     report::done(
         common.json,
-        || json!({"schema": 2, "volume": name, "ordering": ordering.name(), "previous_ordering": before, "changed": changed}),
+        json!({"volume": name, "ordering": ordering.name(), "previous_ordering": before, "changed": changed}),
         || match changed {
             true => format!("volume {name}: {ordering} instead of {before}\n"),
             false => format!("volume {name} already has the ordering {ordering}\n"),

@@ -40,17 +40,14 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     }
     report::done(
         common.json,
-        || {
-            json!({
-                "schema": 2,
-                "volume": name,
-                "parity_site": site.name(),
-                "previous_parity_site": before,
-                "changed": changed,
-                "has_effect": without_effect.is_none(),
-                "pending_hosts": pending_hosts.iter().map(|host| host.generation.0).collect::<Vec<_>>(),
-            })
-        },
+        json!({
+            "volume": name,
+            "parity_site": site.name(),
+            "previous_parity_site": before,
+            "changed": changed,
+            "has_effect": without_effect.is_none(),
+            "pending_hosts": pending_hosts.iter().map(|host| host.generation.0).collect::<Vec<_>>(),
+        }),
         || {
             let mut text = match changed {
                 true => format!("volume {name}: {site} instead of {before}\n"),

@@ -1,8 +1,9 @@
 //! `braid volume set-unavailable` and `braid fs set-unavailable`: set what requests do while devices are missing that they need.
 
+use crate::report;
 use braid_admin::{Array, Failure, file_systems};
 use braid_control::WhenUnavailable;
-use braid_terminal::{Common, output};
+use braid_terminal::Common;
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -41,17 +42,14 @@ pub async fn run_of_file_system(arguments: Arguments, common: &Common) -> Result
 fn tell(kind: &str, what: &str, arguments: &Arguments, before: WhenUnavailable, common: &Common) -> ExitCode {
     let Arguments { name, setting } = arguments;
     let (changed, subject) = (before != *setting, kind.replace('_', " "));
-    output::print(
+    report::print(
         common.json,
-        || {
-            json!({
-                "schema": 2,
-                kind: name,
-                "unavailable": setting.to_string(),
-                "previous_unavailable": before.to_string(),
-                "changed": changed,
-            })
-        },
+        json!({
+            kind: name,
+            "unavailable": setting.to_string(),
+            "previous_unavailable": before.to_string(),
+            "changed": changed,
+        }),
         || match changed {
             true => format!("{subject} {name}: {setting} instead of {before}, for {what} from now on\n"),
             false => format!("{subject} {name} already has the setting {setting}\n"),
