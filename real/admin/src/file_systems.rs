@@ -10,7 +10,7 @@ use crate::creation;
 use crate::failure::Failure;
 use crate::shards::{self, ShardChoice};
 use crate::volume_hold::{self, Ended, Judge, Questions, Subject, Work, Worker};
-use crate::volumes::{self, CHUNK_BLOCKS, NO_ROOM, Plan, describe};
+use crate::volumes::{self, CHUNK_BLOCKS, NO_ROOM, NewVolume, describe};
 use braid_base::limits::Settings;
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, FileSystemId, Generation, Time, VolumeId};
@@ -71,12 +71,12 @@ pub struct NewFileSystem {
 /// The plans of the volumes of a file system.
 struct Plans {
     /// One for each shard.
-    metadata: Vec<Plan>,
-    data: Plan,
+    metadata: Vec<NewVolume>,
+    data: NewVolume,
 }
 
 impl Plans {
-    fn of_volume(&self, number: usize) -> &Plan {
+    fn of_volume(&self, number: usize) -> &NewVolume {
         self.metadata.get(number).unwrap_or(&self.data)
     }
 }
@@ -288,12 +288,12 @@ async fn plans(session: &Session, new: &NewFileSystem, entry: &FileSystemEntry) 
         return Err(no_room(&description, new, most));
     }
     let of_shard = |shard| {
-        let name = entry.metadata_volume(shard);
-        Plan::new(name, metadata_bytes(bytes / servers), scheme_of_metadata, METADATA_UNIT)
+        let metadata = NewVolume::new(entry.metadata_volume(shard), metadata_bytes(bytes / servers));
+        NewVolume { scheme: Some(scheme_of_metadata), unit: Some(METADATA_UNIT), ..metadata }
     };
     Ok(Plans {
         metadata: (0..usize::from(new.shards.servers)).map(of_shard).collect(),
-        data: Plan::new(entry.data_volume(), bytes, scheme, unit),
+        data: NewVolume { scheme: Some(scheme), ..NewVolume::new(entry.data_volume(), bytes) },
     })
 }
 

@@ -99,4 +99,4 @@ pub use failure::{Exit, Failure};
 pub use file_systems::NewFileSystem;
 pub use launch::UpOptions;
 pub use status::Status;
-pub use volume_operations::NewVolume;
+pub use volumes::NewVolume;

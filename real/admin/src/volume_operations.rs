@@ -5,56 +5,16 @@ use crate::creation;
 use crate::failure::Failure;
 use crate::status::nbd_uri;
 use crate::volume_hold;
-use crate::volumes::{self, Plan};
+use crate::volumes::{self, NewVolume};
 use braid_base::DeviceId;
 use braid_base::units::format_size;
 use braid_control::{FileSystemEntry, VolumeEntry, WhenUnavailable};
-use braid_layout::{Atomicity, RaidLevel, SitePolicy};
+use braid_layout::Atomicity;
 use braid_ordering::Ordering;
 use braid_session::require_up;
 
 /// The smallest attribute volume: one bucket (docs/attribute-volumes.md).
 const ATTRIBUTE_VOLUME_BYTES_MIN: u64 = braid_objects::bucket::BUCKET_BYTES as u64;
-
-/// The parameters of a new volume.
-#[derive(Clone, Debug)]
-pub struct NewVolume {
-    /// Its name: up to 64 letters, digits, `-`, `_` and `.`.
-    pub name: String,
-    /// Its usable size in bytes, a multiple of 4 KiB.
-    pub bytes: u64,
-    /// Its layout; none for that of the array's creation.
-    pub scheme: Option<RaidLevel>,
-    /// Bytes in a stripe unit, from 4 KiB to 1 MiB; none for that of the array's creation.
-    pub unit: Option<u64>,
-    /// The ordering of its requests.
-    pub ordering: Ordering,
-    /// The atomicity of its writes.
-    pub atomicity: Atomicity,
-    /// Where its parity is computed; none for [`SitePolicy::OF_NEW_VOLUMES`], if devices can compute it.
-    pub parity_site: Option<SitePolicy>,
-    /// True for an attribute volume, which holds attributes of objects instead of blocks.
-    pub attribute_volume: bool,
-    /// The devices that it lies on; none for all devices of the array.
-    pub devices: Option<Vec<u16>>,
-}
-
-impl NewVolume {
-    /// A volume of blocks with the defaults: the array's layout, ordering `timestamp`, atomicity `implied`.
-    pub fn new(name: impl Into<String>, bytes: u64) -> NewVolume {
-        NewVolume {
-            name: name.into(),
-            bytes,
-            scheme: None,
-            unit: None,
-            ordering: Ordering::Timestamp,
-            atomicity: Atomicity::Implied,
-            parity_site: None,
-            attribute_volume: false,
-            devices: None,
-        }
-    }
-}
 
 /// The result of changing a volume's ordering.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,39 +39,26 @@ impl Array {
             return Err(Failure::failed("volume-exists", message).hint("choose another name"));
         }
         creation::check_multiple("--size", new.bytes)?;
-        let plan = Plan {
-            name: new.name.clone(),
-            bytes: new.bytes,
-            scheme: match new.scheme {
-                Some(scheme) => scheme,
-                None => description.creation.layout.parse()?,
-            },
-            unit: new.unit.unwrap_or(description.creation.unit),
-            ordering: new.ordering,
-            atomicity: new.atomicity,
-            parity_site: new.parity_site,
-            attribute_volume: new.attribute_volume,
-            devices: new.devices.clone(),
-        };
-        if plan.attribute_volume && (plan.ordering == Ordering::None || plan.atomicity != Atomicity::Implied) {
+        if new.attribute_volume && (new.ordering == Ordering::None || new.atomicity != Atomicity::Implied) {
             let message = "requests on an attribute volume are atomic and executed once: this requires an ordering other than none, and atomicity implied";
             return Err(Failure::usage("not-an-attribute-volume", message));
         }
-        if plan.attribute_volume && plan.bytes < ATTRIBUTE_VOLUME_BYTES_MIN {
-            return Err(too_small(plan.bytes));
+        if new.attribute_volume && new.bytes < ATTRIBUTE_VOLUME_BYTES_MIN {
+            return Err(too_small(new.bytes));
         }
-        let devices = volumes::chosen_domains(&description, plan.devices.as_deref())?;
+        let devices = volumes::chosen_domains(&description, new.devices.as_deref())?;
         let devices: Vec<DeviceId> = devices.into_iter().map(|(device, _)| DeviceId(device)).collect();
-        creation::layout(plan.scheme, devices.len(), plan.unit)?;
+        let (scheme, unit) = new.layout_in(&description)?;
+        creation::layout(scheme, devices.len(), unit)?;
         require_up(self.control()).await?;
         volumes::require_in(self.control(), &devices, "a volume can't be created").await?;
         self.with_host("volume create", async |session| {
-            let mut outcome = volumes::create(session, &plan).await;
+            let mut outcome = volumes::create(session, new).await;
             if let Err(failure) = &mut outcome
                 && failure.code == "device-full"
-                && let Ok(free) = volumes::free(session, &plan).await
+                && let Ok(free) = volumes::free(session, new).await
             {
-                let (name, asked, free) = (&plan.name, format_size(plan.bytes), format_size(free));
+                let (name, asked, free) = (&new.name, format_size(new.bytes), format_size(free));
                 failure.message =
                     format!("volume {name}: {asked} asked for, but only {free} free beside the existing volumes");
                 let hint = "`braid status` shows the free space of each device: choose devices with --devices, a smaller size, delete a volume, or add devices with `braid device add`";

@@ -38,43 +38,52 @@ pub const CHUNK_BLOCKS: u64 = 16;
 /// Devices address chunks with 32 bits.
 const COMPONENT_BLOCKS_MAX: u64 = u32::MAX as u64 * CHUNK_BLOCKS;
 
-/// The parameters of a volume.
+/// The parameters of a new volume.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct NewVolume {
+    /// Its name: up to 64 letters, digits, `-`, `_` and `.`.
     pub name: String,
-    /// Its usable size in bytes.
+    /// Its usable size in bytes, a multiple of 4 KiB.
     pub bytes: u64,
-    /// Its layout over all devices of the array.
-    pub scheme: RaidLevel,
-    /// Bytes in a stripe unit.
-    pub unit: u64,
+    /// Its layout; none for that of the array's creation.
+    pub scheme: Option<RaidLevel>,
+    /// Bytes in a stripe unit, from 4 KiB to 1 MiB; none for that of the array's creation.
+    pub unit: Option<u64>,
     /// The ordering of its requests.
     pub ordering: Ordering,
     /// The atomicity of its writes.
     pub atomicity: Atomicity,
-    /// Where its parity is computed.
-    /// None for that of new volumes, or that of the host where devices can't compute parity.
+    /// Where its parity is computed; none for [`SitePolicy::OF_NEW_VOLUMES`], if devices can compute it.
     pub parity_site: Option<SitePolicy>,
-    /// True for an attribute volume.
+    /// True for an attribute volume, which holds attributes of objects instead of blocks.
     pub attribute_volume: bool,
-    /// The devices that it may lie on; none for all.
+    /// The devices that it lies on; none for all devices of the array.
     pub devices: Option<Vec<u16>>,
 }
 
-impl Plan {
-    /// A volume of blocks on all devices, with the defaults.
-    pub fn new(name: String, bytes: u64, scheme: RaidLevel, unit: u64) -> Plan {
-        Plan {
-            name,
+impl NewVolume {
+    /// A volume of blocks with the defaults: the array's layout, ordering `timestamp`, atomicity `implied`.
+    pub fn new(name: impl Into<String>, bytes: u64) -> NewVolume {
+        NewVolume {
+            name: name.into(),
             bytes,
-            scheme,
-            unit,
+            scheme: None,
+            unit: None,
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,
             parity_site: None,
             attribute_volume: false,
             devices: None,
         }
+    }
+
+    /// Its layout and its stripe unit in this array.
+    pub(crate) fn layout_in(&self, description: &ArrayDescription) -> Result<(RaidLevel, u64), Failure> {
+        let scheme = match self.scheme {
+            Some(scheme) => scheme,
+            None => description.creation.layout.parse()?,
+        };
+        Ok((scheme, self.unit.unwrap_or(description.creation.unit)))
     }
 }
 
@@ -97,7 +106,7 @@ pub(crate) fn degraded(what: &str, missing: &[String]) -> Failure {
 }
 
 /// Creates a volume: its entry, then its components; then it is ready. If the devices have too little space, nothing of it remains.
-pub async fn create(session: &Session, plan: &Plan) -> Result<VolumeEntry, Failure> {
+pub async fn create(session: &Session, plan: &NewVolume) -> Result<VolumeEntry, Failure> {
     creation::check_name(&plan.name)?;
     creation::check_multiple("--size", plan.bytes)?;
     for _ in 0..NUMBERS_TRIED {
@@ -144,21 +153,16 @@ pub async fn create_initial(session: &Session) -> Result<(), Failure> {
         return Ok(());
     }
     let creation = &description.creation;
-    let scheme = creation.layout.parse()?;
-    let plan = |name: &str, bytes: u64| Plan::new(name.to_string(), bytes, scheme, creation.unit);
-    let mut plans = Vec::new();
-    for (name, bytes) in &creation.volumes {
-        plans.push(plan(name, *bytes));
-    }
-    let layout = creation::layout(scheme, creation.devices.into(), creation.unit)?;
+    let mut plans: Vec<_> = creation.volumes.iter().map(|(name, bytes)| NewVolume::new(name, *bytes)).collect();
+    let layout = creation::layout(creation.layout.parse()?, creation.devices.into(), creation.unit)?;
     let room = room(session).await?;
     let usable = layout.usable_blocks(room) * BLOCK_BYTES as u64;
     if plans.is_empty() {
         let most = layout.usable_blocks(room - room / LEFT_FREE) * BLOCK_BYTES as u64;
-        plans.push(plan(DEFAULT_VOLUME, most));
+        plans.push(NewVolume::new(DEFAULT_VOLUME, most));
     } else if description.volumes.is_empty() {
         // All or none: an array with some of its volumes is not what was requested.
-        let component = |plan: &Plan| layout.component_blocks(plan.bytes / BLOCK_BYTES as u64);
+        let component = |plan: &NewVolume| layout.component_blocks(plan.bytes / BLOCK_BYTES as u64);
         let needed = plans.iter().map(|plan| component(plan).next_multiple_of(CHUNK_BLOCKS));
         if needed.fold(0, u64::saturating_add) > room {
             let asked = plans.iter().map(|plan| plan.bytes).fold(0, u64::saturating_add);
@@ -189,7 +193,7 @@ pub async fn create_initial(session: &Session) -> Result<(), Failure> {
 }
 
 /// Creates a volume. While the array starts, a busy machine may delay the first leases of devices: they are waited for.
-async fn create_when_in(session: &Session, plan: &Plan) -> Result<VolumeEntry, Failure> {
+async fn create_when_in(session: &Session, plan: &NewVolume) -> Result<VolumeEntry, Failure> {
     let begun = Instant::now();
     loop {
         match create(session, plan).await {
@@ -269,9 +273,11 @@ pub(crate) fn chosen_domains(
 }
 
 /// The usable bytes that another volume of this plan can have.
-pub async fn free(session: &Session, plan: &Plan) -> Result<u64, Failure> {
-    let devices = chosen_domains(&session.control().describe().await?, plan.devices.as_deref())?;
-    let layout = creation::layout(plan.scheme, devices.len(), plan.unit)?;
+pub async fn free(session: &Session, plan: &NewVolume) -> Result<u64, Failure> {
+    let description = session.control().describe().await?;
+    let (scheme, unit) = plan.layout_in(&description)?;
+    let devices = chosen_domains(&description, plan.devices.as_deref())?;
+    let layout = creation::layout(scheme, devices.len(), unit)?;
     let mut least = u64::MAX;
     for (device, _) in devices {
         least = least.min(room_on(session, DeviceId(device)).await?);
@@ -359,16 +365,17 @@ pub(crate) fn changeable<'a>(
 }
 
 /// The entry of a new volume, or of an interrupted creation with the same parameters. A new volume has the number `unused` or a higher one.
-fn planned(description: &ArrayDescription, plan: &Plan, unused: u64) -> Result<VolumeEntry, Failure> {
-    let devices = ring(&chosen_domains(description, plan.devices.as_deref())?, plan.scheme)?;
-    let layout = creation::layout(plan.scheme, devices.len(), plan.unit)?;
+fn planned(description: &ArrayDescription, plan: &NewVolume, unused: u64) -> Result<VolumeEntry, Failure> {
+    let (scheme, unit) = plan.layout_in(description)?;
+    let devices = ring(&chosen_domains(description, plan.devices.as_deref())?, scheme)?;
+    let layout = creation::layout(scheme, devices.len(), unit)?;
     let mut entry = VolumeEntry {
         unavailable: None,
         name: plan.name.clone(),
         id: description.next_volume.max(unused),
         bytes: plan.bytes,
         layout: layout.scheme().to_string(),
-        unit: plan.unit,
+        unit,
         devices,
         ordering: plan.ordering.name().to_string(),
         atomicity: plan.atomicity.to_string(),
@@ -425,13 +432,13 @@ mod tests {
         let creation = creation::CreateOptions { devices: Some(5), ..Default::default() }.creation().unwrap();
         let mut description =
             ArrayDescription::new(braid_base::ArrayId([7; 16]), creation::device_entries(&creation), creation);
-        let plan = Plan::new("one".into(), 1 << 20, "raid5:4+1".parse().unwrap(), 4096);
+        let plan = NewVolume { unit: Some(4096), ..NewVolume::new("one", 1 << 20) };
         let first = planned(&description, &plan, 7).unwrap();
         assert_eq!(first.id, 7, "devices have objects up to 6");
         let begun = VolumeEntry { by: Some(3), ..first.clone() };
         (description.next_volume, description.volumes) = (8, vec![begun.clone()]);
         assert_eq!(planned(&description, &plan, 9).unwrap(), begun, "it is continued");
-        let wider = Plan { bytes: 2 << 20, ..plan.clone() };
+        let wider = NewVolume { bytes: 2 << 20, ..plan.clone() };
         assert_eq!(planned(&description, &wider, 9).unwrap_err().code, EXISTS);
         description.volumes[0].state = VolumeState::Ready;
         assert_eq!(planned(&description, &plan, 9).unwrap_err().code, EXISTS);
