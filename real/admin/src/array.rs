@@ -5,12 +5,13 @@ use crate::event_stream::Events;
 use crate::failure::{Exit, Failure};
 use crate::snapshot::SnapshotReader;
 use crate::status::Status;
+use crate::waiting::await_until;
 use braid_base::ArrayId;
 use braid_control::{ControlPlane, NotTold};
 use braid_session::{HEARTBEAT, Session, hosts_ended, require_up};
 use rustix::process::Signal;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::task::LocalSet;
 
 /// An array that is administered, identified by its folder. It keeps nothing open: each operation runs a host of its own for as long as it
@@ -22,8 +23,6 @@ pub struct Array {
 
 /// The role of hosts that administer an array, as its status shows it.
 const WHAT: &str = "admin";
-/// The interval of the check whether the supervisor has ended.
-const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
 impl Array {
     /// The array with this folder (or with the `array.json` in it). Nothing is read: the operations report it if there is no array.
@@ -91,17 +90,13 @@ impl Array {
             NotTold::Refused => Failure::failed("not-permitted", format!("{supervisor} can't be told to end"))
                 .hint("run `braid down` as its user, or as root"),
         })?;
-        let begun = Instant::now();
-        while control.running().await?.is_some_and(|now| now.supervisor == running.supervisor) {
-            if begun.elapsed() > patience {
-                let hint =
-                    format!("its devices are crash-safe: if it hangs, `kill -9 {}` loses no data", running.supervisor);
-                let message = format!("process {} has not ended yet", running.supervisor);
-                return Err(Failure::failed("still-up", message).hint(hint));
-            }
-            tokio::time::sleep(LOOK_PAUSE).await;
+        let pid = running.supervisor;
+        let has_ended = async || Ok(control.running().await?.is_none_or(|now| now.supervisor != pid));
+        if await_until(control, patience, has_ended).await? {
+            return Ok(description.array);
         }
-        Ok(description.array)
+        Err(Failure::failed("still-up", format!("process {pid} has not ended yet"))
+            .hint(format!("its devices are crash-safe: if it hangs, `kill -9 {pid}` loses no data")))
     }
 
     /// Runs an operation with a host of its own, which has the role `what` in the array's status. If the array is not up, the error is

@@ -24,7 +24,6 @@ use braid_shell::{View, Watched};
 use braid_wire::OwnershipRequest;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -117,19 +116,13 @@ struct Found {
 
 impl Worker for Checker<'_> {
     fn begin(&self, question: &Question) -> Option<Work<'_>> {
-        let work: Pin<Box<dyn Future<Output = Result<Answer, Failure>> + '_>> = match *question {
-            Question::Announce(announcement) => Box::pin(self.announce(announcement)),
-            Question::Withdraw(announcement) => Box::pin(self.withdraw(announcement)),
-            Question::Examine { shard } => Box::pin(self.examine(shard)),
-            Question::Ownership { file_system, request } => Box::pin(self.ownership(file_system, request)),
-            _ => return None,
-        };
-        Some(Work::UnderWay(Box::pin(async {
-            match work.await {
-                Ok(answer) => (answer, None),
-                Err(failure) => (Answer::Failed, Some(failure)),
-            }
-        })))
+        match *question {
+            Question::Announce(announcement) => Work::doing(self.announce(announcement)),
+            Question::Withdraw(announcement) => Work::doing(self.withdraw(announcement)),
+            Question::Examine { shard } => Work::doing(self.examine(shard)),
+            Question::Ownership { file_system, request } => Work::doing(self.ownership(file_system, request)),
+            _ => None,
+        }
     }
 }
 

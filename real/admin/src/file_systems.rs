@@ -9,8 +9,9 @@
 use crate::creation;
 use crate::failure::Failure;
 use crate::shards::{self, ShardChoice};
-use crate::volume_hold::{self, Ended, Judge, Questions, Subject, Work, Worker};
+use crate::volume_hold::{self, Ended, Questions, Subject, Work, Worker};
 use crate::volumes::{self, CHUNK_BLOCKS, NO_ROOM, NewVolume, describe};
+use crate::waiting::await_until;
 use braid_base::limits::Settings;
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, FileSystemId, Generation, Time, VolumeId};
@@ -29,8 +30,7 @@ use braid_session::Session;
 use braid_wire::Owner;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::pin::Pin;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use uuid::Uuid;
 
 /// The stripe unit of metadata volumes.
@@ -52,8 +52,6 @@ const NAME_CHARACTERS_MAX: usize = 59;
 const LARGEST_NAMED: usize = 3;
 /// How long the monitor's report may take to name no owner.
 const REPORT_WAIT: Duration = Duration::from_secs(5);
-/// The interval of checks while waiting for other processes.
-const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
 /// The parameters of a new file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -235,16 +233,15 @@ pub fn latest_server(hosts: &[HostEntry], id: FileSystemId) -> Option<&HostEntry
 /// Waits until metadata servers serve all shards of a new file system. False if that is not so within `limit`.
 pub async fn await_served(control: &ControlPlane, entry: &FileSystemEntry, limit: Duration) -> Result<bool, Failure> {
     let serves = |host: HostEntry| host.report.metadata_server.is_some_and(|server| server.serves);
-    let begun = Instant::now();
-    for id in entry.servers() {
-        while !server_of(control, id).await?.is_some_and(serves) {
-            if begun.elapsed() > limit {
+    let is_served = async || {
+        for id in entry.servers() {
+            if !server_of(control, id).await?.is_some_and(serves) {
                 return Ok(false);
             }
-            tokio::time::sleep(LOOK_PAUSE).await;
         }
-    }
-    Ok(true)
+        Ok(true)
+    };
+    await_until(control, limit, is_served).await
 }
 
 /// Refuses names that can't be used for volumes, with what is appended to them.
@@ -391,9 +388,8 @@ async fn perform(
     operation: impl Into<Operation>,
     new: Option<&NewFileSystem>,
 ) -> Ended {
-    let (verb, client) = (if new.is_some() { "created" } else { "deleted" }, Some(session.client().clone()));
-    let what = format!("file system '{name}' can't be {verb}");
-    let questions = Questions { control: session.control().clone(), client, subject, what, judge: Judge::begin() };
+    let verb = if new.is_some() { "created" } else { "deleted" };
+    let questions = Questions::of(session, subject, format!("file system '{name}' can't be {verb}"));
     let fences = |_: &str| tracing::warn!("the metadata server of file system {name} does not end, and is fenced");
     let worker = VolumeWorker::new(session, new);
     volume_hold::run(operation.into(), &questions, Some(&worker), fences).await
@@ -430,18 +426,12 @@ struct VolumeWorker<'a> {
 
 impl Worker for VolumeWorker<'_> {
     fn begin(&self, question: &Question) -> Option<Work<'_>> {
-        let doing: Pin<Box<dyn Future<Output = Result<(), Failure>>>> = match *question {
-            Question::CreateVolume { number } => Box::pin(self.create(number)),
-            Question::Format { file_system, number } => Box::pin(self.format(file_system, number)),
-            Question::DeleteVolume { volume } => Box::pin(self.delete(volume)),
-            _ => return None,
-        };
-        Some(Work::UnderWay(Box::pin(async move {
-            match doing.await {
-                Ok(()) => (Answer::Yes, None),
-                Err(failure) => (Answer::Failed, Some(failure)),
-            }
-        })))
+        match *question {
+            Question::CreateVolume { number } => Work::doing(self.create(number)),
+            Question::Format { file_system, number } => Work::doing(self.format(file_system, number)),
+            Question::DeleteVolume { volume } => Work::doing(self.delete(volume)),
+            _ => None,
+        }
     }
 }
 
@@ -450,7 +440,7 @@ impl<'a> VolumeWorker<'a> {
         VolumeWorker { session, new, plans: RefCell::default(), made: RefCell::default() }
     }
 
-    async fn create(&self, number: usize) -> Result<(), Failure> {
+    async fn create(&self, number: usize) -> Result<Answer, Failure> {
         let new = self.new.expect("volumes are created for a new file system");
         if self.plans.borrow().is_none() {
             let description = self.session.control().describe().await?;
@@ -460,35 +450,33 @@ impl<'a> VolumeWorker<'a> {
         let plan = self.plans.borrow().as_ref().map(|plans| plans.of_volume(number).clone()).expect("just made");
         let volume = volumes::create(self.session, &plan).await?;
         self.made.borrow_mut().push(volume);
-        Ok(())
+        Ok(Answer::Yes)
     }
 
-    async fn format(&self, id: FileSystemId, number: usize) -> Result<(), Failure> {
+    async fn format(&self, id: FileSystemId, number: usize) -> Result<Answer, Failure> {
         let metadata = self.made.borrow()[number].clone();
-        format(self.session, id, &metadata).await
+        format(self.session, id, &metadata).await.map(|()| Answer::Yes)
     }
 
-    async fn delete(&self, volume: VolumeId) -> Result<(), Failure> {
+    async fn delete(&self, volume: VolumeId) -> Result<Answer, Failure> {
         let description = self.session.control().describe().await?;
-        let Some(entry) = description.volumes.iter().find(|entry| entry.id == volume.0) else { return Ok(()) };
+        let Some(entry) = description.volumes.iter().find(|entry| entry.id == volume.0) else { return Ok(Answer::Yes) };
         match volumes::delete_this(self.session, entry).await {
-            Err(failure) if failure.code == "no-such-volume" => Ok(()),
-            deleted => deleted,
+            Err(failure) if failure.code != "no-such-volume" => Err(failure),
+            _ => Ok(Answer::Yes),
         }
     }
 }
 
 /// Waits until the monitor's report names no owner any more: status shows it, and the report is renewed now and then.
 async fn await_unreported(control: &ControlPlane, entry: &FileSystemEntry) -> Result<(), Failure> {
-    let (begun, ids) = (Instant::now(), entry.servers());
-    let is_of = |id: u16| ids.contains(&FileSystemId(id));
-    while let Some(monitor) = control.monitor().await?
-        && monitor.report.file_systems.iter().any(|report| is_of(report.id))
-        && begun.elapsed() < REPORT_WAIT
-    {
-        tokio::time::sleep(LOOK_PAUSE).await;
-    }
-    Ok(())
+    let ids = entry.servers();
+    let is_unreported = async || {
+        let monitor = control.monitor().await?;
+        let mut reports = monitor.iter().flat_map(|monitor| &monitor.report.file_systems);
+        Ok(!reports.any(|report| ids.contains(&FileSystemId(report.id))))
+    };
+    await_until(control, REPORT_WAIT, is_unreported).await.map(drop)
 }
 
 #[cfg(test)]

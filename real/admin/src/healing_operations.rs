@@ -5,23 +5,20 @@ use crate::device_condition::DeviceCondition;
 use crate::failure::Failure;
 use crate::health::MonitorHealth;
 use crate::snapshot::ArraySnapshot;
+use crate::waiting::await_until;
 use braid_base::DeviceId;
 use braid_control::MonitorEntry;
 use braid_machine::ArrayRequest;
 use braid_session::{Session, require_up};
 use braid_wire::{Administration, RecoveryThrottle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub use braid_control::ThrottleReport;
 
 /// How long a monitor that has just been started may take to publish its report.
 const MONITOR_WAIT: Duration = Duration::from_secs(3);
-/// The interval of the check for it.
-const LOOK_PAUSE: Duration = Duration::from_millis(50);
 /// The monitor publishes a change within half a second.
 const SHOWN_WITHIN: Duration = Duration::from_secs(3);
-/// The interval of the check for it.
-const SHOWN_PAUSE: Duration = Duration::from_millis(20);
 
 /// The throttle before and after a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,28 +45,18 @@ impl Array {
         session.leave().await;
         outcome?;
         // Wait until the new value is shown, because the next change starts from it.
-        let begun = Instant::now();
-        while begun.elapsed() < SHOWN_WITHIN
-            && control.monitor().await?.is_some_and(|it| it.report.throttle != throttle)
-        {
-            control.changed(SHOWN_PAUSE).await;
-        }
+        let is_shown = async || Ok(control.monitor().await?.is_none_or(|it| it.report.throttle == throttle));
+        await_until(control, SHOWN_WITHIN, is_shown).await?;
         Ok(ThrottleChange { before, throttle })
     }
 
     async fn await_monitor(&self) -> Result<MonitorEntry, Failure> {
-        let begun = Instant::now();
-        loop {
-            if let Some(monitor) = self.control().monitor().await? {
-                return Ok(monitor);
-            }
-            if begun.elapsed() > MONITOR_WAIT {
-                let message = "the recovery throttle is unknown, because the array's monitor is not running";
-                let hint = "`braid status` shows why; start it with `braid up`";
-                return Err(Failure::unreachable("no-monitor", message).hint(hint));
-            }
-            tokio::time::sleep(LOOK_PAUSE).await;
-        }
+        let control = self.control();
+        await_until(control, MONITOR_WAIT, async || Ok(control.monitor().await?.is_some())).await?;
+        control.monitor().await?.ok_or_else(|| {
+            let message = "the recovery throttle is unknown, because the array's monitor is not running";
+            Failure::unreachable("no-monitor", message).hint("`braid status` shows why; start it with `braid up`")
+        })
     }
 }
 

@@ -46,6 +46,7 @@
 //! | [`state_from_devices`] | recovers the monitor's state and the folder from the devices |
 //! | [`snapshot`] | reads the state of an array once |
 //! | [`device_condition`], [`health`] | the state of devices, volumes and the monitor |
+//! | `waiting` | waiting for what other processes do |
 //! | [`failure`] | failures: a code, a message, a hint, an exit status |
 
 pub mod array;
@@ -91,6 +92,7 @@ pub mod status;
 pub mod volume_hold;
 pub mod volume_operations;
 pub mod volumes;
+mod waiting;
 pub mod write_map;
 
 pub use array::{Array, wait};

@@ -6,14 +6,13 @@
 use crate::array::Array;
 use crate::failure::Failure;
 use crate::volumes;
+use crate::waiting::await_until;
 use braid_control::{ControlPlane, HostEntry, Moment, VolumeEntry};
 use braid_layout::{SitePolicy, VolumeDescription};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long to wait until hosts have adopted a change. A suspended host adopts it when it runs again.
 const ADOPTION_WAIT: Duration = Duration::from_secs(5);
-/// The interval of the checks for it.
-const ADOPTION_PAUSE: Duration = Duration::from_millis(20);
 
 /// The result of changing a volume's parity site.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,16 +55,14 @@ async fn record(control: &ControlPlane, name: &str, to: SitePolicy) -> Result<u6
 
 /// Waits until all hosts with leases have applied a revision of the description. Returns those that have not.
 async fn await_adoption(control: &ControlPlane, revision: u64) -> Result<Vec<HostEntry>, Failure> {
-    let begun = Instant::now();
     let lease = control.describe().await?.leases().lease();
-    loop {
+    let behind = async || {
         let mut hosts = control.leases().hosts(Moment::now(), lease).await?;
         hosts.retain(|host| host.goes_on() && host.report.lock_server.is_none() && host.report.revision < revision);
-        if hosts.is_empty() || begun.elapsed() > ADOPTION_WAIT {
-            return Ok(hosts);
-        }
-        tokio::time::sleep(ADOPTION_PAUSE).await;
-    }
+        Ok(hosts)
+    };
+    await_until(control, ADOPTION_WAIT, async || Ok(behind().await?.is_empty())).await?;
+    behind().await
 }
 
 /// Why the parity site of a volume has no effect; none if it has.

@@ -4,7 +4,7 @@ use crate::array::Array;
 use crate::device_lifecycle::{self, ACT_WAIT};
 use crate::failure::Failure;
 use crate::new_disk::{self, NewDisk};
-use crate::volume_hold::{self, Ended, Judge, Questions, Subject};
+use crate::volume_hold::{self, Ended, Questions, Subject};
 use crate::{creation, volumes};
 use braid_base::DeviceId;
 use braid_base::units::format_size;
@@ -103,13 +103,8 @@ impl Array {
 /// Has the disk fill the slot, and waits until the device runs on it.
 async fn perform(session: &Session, id: u16, disk: &DiskEntry, next: NextDisk) -> Result<(), Failure> {
     let (control, device) = (session.control(), DeviceId(id));
-    let questions = Questions {
-        control: control.clone(),
-        client: Some(session.client().clone()),
-        subject: Subject::Device(device, Some(disk.clone())),
-        what: format!("the disk of device {id} can't be replaced"),
-        judge: Judge::begin(),
-    };
+    let what = format!("the disk of device {id} can't be replaced");
+    let questions = Questions::of(session, Subject::Device(device, Some(disk.clone())), what);
     let timing = Timing { device: ACT_WAIT, ..Timing::default() };
     let operation = braid_control_protocol::Replacement::of(device, next, timing);
     let Ended { result, reasons, .. } = volume_hold::run(operation.into(), &questions, None, |_| {}).await;

@@ -11,6 +11,7 @@ pub(crate) mod store;
 
 use crate::failure::Failure;
 use crate::volumes;
+use crate::waiting::await_until;
 use braid_base::{Generation, LockServerId, VolumeId};
 use braid_control::{Change as EntryChange, ControlPlane, HostEntry, Moment, VolumeEntry, VolumeState, serving};
 use braid_control_protocol::{
@@ -24,7 +25,7 @@ use braid_shell::HostClient;
 pub(crate) use file_systems::ask_ownership;
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 pub(crate) use store::{Judge, Questions};
 
 pub use store::Answered;
@@ -68,13 +69,7 @@ pub(crate) async fn perform(
 ) -> Result<(), Failure> {
     settle_all(session).await?;
     let entry = volumes::find(&session.control().describe().await?, name)?.clone();
-    let questions = Questions {
-        control: session.control().clone(),
-        client: Some(session.client().clone()),
-        subject: Subject::Volume(VolumeId(entry.id), None),
-        what,
-        judge: Judge::begin(),
-    };
+    let questions = Questions::of(session, Subject::Volume(VolumeId(entry.id), None), what);
     let Ended { result, reasons, is_committed } = run(operation.into(), &questions, worker, progress).await;
     let Err(error) = result else { return Ok(()) };
     let failure = explain(session.control(), name, error, reasons).await?;
@@ -99,14 +94,8 @@ pub fn needs_lock_server(entry: &VolumeEntry) -> bool {
 
 /// Waits until every lock server of the array serves.
 pub async fn await_lock_servers(control: &ControlPlane) -> Result<(), Failure> {
-    let begun = Instant::now();
-    loop {
-        match lock_servers_serve(control).await? {
-            Err(missing) if begun.elapsed() > LOCK_SERVER_WAIT => return Err(missing),
-            Err(_) => control.changed(LOOK_PAUSE).await,
-            Ok(()) => return Ok(()),
-        }
-    }
+    await_until(control, LOCK_SERVER_WAIT, async || Ok(lock_servers_serve(control).await?.is_ok())).await?;
+    lock_servers_serve(control).await?
 }
 
 /// Whether every lock server of the array serves; if not, the failure of an operation that needs them.
@@ -197,6 +186,18 @@ pub(crate) enum Work<'a> {
     Answered(Answer),
     /// One at a time.
     UnderWay(WorkUnderWay<'a>),
+}
+
+impl<'a> Work<'a> {
+    /// Work that ends with an answer, or fails.
+    pub fn doing(work: impl Future<Output = Result<Answer, Failure>> + 'a) -> Option<Work<'a>> {
+        Some(Work::UnderWay(Box::pin(async {
+            match work.await {
+                Ok(answer) => (answer, None),
+                Err(failure) => (Answer::Failed, Some(failure)),
+            }
+        })))
+    }
 }
 
 type WorkUnderWay<'a> = Pin<Box<dyn Future<Output = Answered> + 'a>>;

@@ -5,7 +5,7 @@ use crate::failure::{EXISTS, Failure};
 use crate::file_systems::{self, NewFileSystem};
 use crate::parity_site;
 use crate::shards::ShardChoice;
-use crate::volume_hold::{self, Ended, Judge, Questions, Subject};
+use crate::volume_hold::{self, Ended, Questions, Subject};
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, VolumeId};
 use braid_control::{ArrayDescription, ControlPlane, FileSystemState, ReportedState, VolumeEntry, VolumeState};
@@ -113,7 +113,7 @@ pub async fn create(session: &Session, plan: &NewVolume) -> Result<VolumeEntry, 
         let unused = unused_number(session).await?;
         let entry = planned(&session.control().describe().await?, plan, unused)?;
         let what = "a volume can't be created".to_string();
-        let questions = questions(session, &entry, what);
+        let questions = Questions::of(session, subject(&entry), what);
         let creation = Creation::of(session.generation(), describe(&entry)?, Timing::default());
         let Ended { result, reasons, .. } = volume_hold::run(creation.into(), &questions, None, |_| {}).await;
         return match result {
@@ -135,15 +135,9 @@ pub async fn create(session: &Session, plan: &NewVolume) -> Result<VolumeEntry, 
     volume_hold::explain(session.control(), &plan.name, Error::NumberUsed, BTreeMap::new()).await.and_then(Err)
 }
 
-/// The questions of an operation on a volume that this session performs. `what` can't be done while a device is not in.
-fn questions(session: &Session, entry: &VolumeEntry, what: String) -> Questions {
-    Questions {
-        control: session.control().clone(),
-        client: Some(session.client().clone()),
-        subject: Subject::Volume(VolumeId(entry.id), Some(Box::new(entry.clone()))),
-        what,
-        judge: Judge::begin(),
-    }
+/// A volume with this entry.
+fn subject(entry: &VolumeEntry) -> Subject {
+    Subject::Volume(VolumeId(entry.id), Some(Box::new(entry.clone())))
 }
 
 /// Creates the initial volumes of the array, and its initial file system, at its first start.
@@ -217,7 +211,7 @@ pub async fn settle(session: &Session) -> Result<(), Failure> {
         };
         let what = format!("volume '{}' can't be {what}", entry.name);
         let Ended { result, reasons, .. } =
-            volume_hold::run(operation, &questions(session, &entry, what), None, |_| {}).await;
+            volume_hold::run(operation, &Questions::of(session, subject(&entry), what), None, |_| {}).await;
         match result {
             // Another host is at work on it.
             Ok(_) | Err(Error::Lost) => {}
@@ -242,7 +236,7 @@ pub async fn delete(session: &Session, name: &str) -> Result<(), Failure> {
 pub(crate) async fn delete_this(session: &Session, entry: &VolumeEntry) -> Result<(), Failure> {
     let name = entry.name.as_str();
     let deletion = Deletion::of(session.generation(), Timing::default());
-    let questions = questions(session, entry, format!("volume '{name}' can't be deleted"));
+    let questions = Questions::of(session, subject(entry), format!("volume '{name}' can't be deleted"));
     let Ended { result, reasons, is_committed } = volume_hold::run(deletion.into(), &questions, None, |_| {}).await;
     let Err(error) = result else { return Ok(()) };
     if error == Error::NotUsable {

@@ -17,7 +17,7 @@ impl Questions {
         let entry = self.subject.file_system(&description);
         let is_announced = |announcement: &Announcement| {
             let role = entry.map(|entry| file_system_check::role_of(&entry.name, *announcement));
-            role.is_some_and(|role| hosts.iter().any(|host| host.role == role && is_alive(host)))
+            role.is_some_and(|role| hosts.iter().any(|host| host.role == role && host.is_alive()))
         };
         let announced = [Announcement::Settle, Announcement::Check].into_iter().filter(is_announced).collect();
         Ok(Answer::Servers { leases: hosts.iter().filter_map(server_lease).collect(), announced })
@@ -53,12 +53,8 @@ fn server_lease(host: &HostEntry) -> Option<ServerLease> {
     Some(ServerLease {
         host: host.generation,
         file_system: FileSystemId(server.file_system),
-        is_live: is_alive(host),
+        is_live: host.is_alive(),
         serves: server.serves,
         settled: server.settled,
     })
-}
-
-fn is_alive(host: &HostEntry) -> bool {
-    host.is_alive()
 }

@@ -10,7 +10,7 @@ use braid_control_protocol::{Answer, Command, Fence, HostLease, Question, Versio
 use braid_description::{Refusal, Subject};
 use braid_host_leases::LeaseJudge;
 use braid_machine::{ArrayRequest, HostError, HostSuccess};
-use braid_session::HEARTBEAT;
+use braid_session::{HEARTBEAT, Session};
 use braid_shell::HostClient;
 use braid_wire::{Administration, Failure as DeviceFailure, Task};
 use std::collections::BTreeSet;
@@ -78,6 +78,12 @@ impl Judge {
 }
 
 impl Questions {
+    /// The questions of an operation that this session performs. `what` can't be done while a device is not in.
+    pub fn of(session: &Session, subject: Subject, what: String) -> Questions {
+        let (control, client) = (session.control().clone(), Some(session.client().clone()));
+        Questions { control, client, subject, what, judge: Judge::begin() }
+    }
+
     pub async fn answer(&self, question: Question) -> Answered {
         let answered = match question {
             Question::Store(Command::Watch) => {
