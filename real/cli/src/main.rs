@@ -2,7 +2,7 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | `commands` | one file for each command: its arguments, its help, its output |
+//! | `commands` | the arguments, the help and the output of each command |
 //! | `memory` | the memory of a device's process |
 //! | `metrics` | text about the cost of one operation |
 //! | `report` | output of failures, and announcements of servers |

@@ -43,7 +43,7 @@ const KNOW_THE_FOLDER: &[(&str, &str)] = &[
     ),
     (
         "real/cli",
-        "commands/device/add commands/device/list commands/device/replace commands/device/serve commands/events commands/fs/status commands/lockd commands/mds commands/mod commands/monitor/recover commands/monitord commands/up",
+        "commands/daemons commands/device/add commands/device/list commands/device/replace commands/device/serve commands/events commands/fs/status commands/monitor commands/up",
     ),
     ("real/daemons", "daemon lockd mds monitord mounts supervisor/mod up"),
     ("real/session", "addressing session"),

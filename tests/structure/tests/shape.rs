@@ -61,7 +61,6 @@ const LARGE_CIRCLES: &[(&str, &str, usize, &str)] = &[
         "operations reach into each other through one facade; to be cut into drivers and operations",
     ),
     ("real/bench", "locks", 4, "one measurement"),
-    ("real/cli", "commands", 8, "commands share helpers of their parent"),
     ("real/cli", "commands::recipe", 6, "commands share helpers of their parent"),
     ("real/client", "array", 6, "handles refer to what they came from"),
     ("real/client", "files::file", 6, "handles refer to what they came from"),
@@ -98,11 +97,6 @@ const CIRCLES_OF_METHODS: &[(&str, &str, &str)] = &[
         "operations reach into each other through one facade; to be cut into drivers and operations",
     ),
     ("real/bench", "locks locks::drive locks::worker locks::workers", "one measurement"),
-    (
-        "real/cli",
-        "commands commands::device commands::device::create commands::device::serve commands::lockd commands::mds commands::monitor commands::monitord",
-        "commands share helpers of their parent",
-    ),
     (
         "real/cli",
         "commands::recipe commands::recipe::directory commands::recipe::fence commands::recipe::hold commands::recipe::list commands::recipe::queue",

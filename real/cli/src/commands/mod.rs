@@ -1,9 +1,10 @@
-//! The commands, one file for each: its arguments, its help, and its output.
+//! The commands: the arguments, the help and the output of each.
 
 mod attr;
 mod background;
 mod completions;
 mod confirmation;
+mod daemons;
 mod device;
 mod doctor;
 mod down;
@@ -13,11 +14,8 @@ mod growth;
 mod guard;
 mod host;
 mod interruption;
-mod lockd;
-mod mds;
 mod misnomers;
 mod monitor;
-mod monitord;
 mod nbd;
 mod object;
 mod rebuild;
@@ -33,10 +31,7 @@ mod volume;
 
 use crate::{memory, report};
 use braid_admin::failure::{Exit, Failure};
-use braid_base::NodeId;
-use braid_control::LocalFolder;
-use braid_session::addressing;
-use braid_shell::{Address, Budget};
+use braid_shell::Budget;
 use braid_terminal::Common;
 use braid_terminal::arguments::{asks_for_json, sentence};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -85,9 +80,9 @@ enum Command {
     Host(host::Command),
     #[command(subcommand)]
     Monitor(monitor::Command),
-    Lockd(lockd::Arguments),
-    Monitord(monitord::Arguments),
-    Mds(mds::Arguments),
+    Lockd(daemons::LockServer),
+    Monitord(daemons::Monitor),
+    Mds(daemons::MetadataServer),
     Bench(Box<braid_bench::Arguments>),
     Sim(sim::Arguments),
     Replay(replay::Arguments),
@@ -140,14 +135,6 @@ fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
     let mut cli = Cli::from_arg_matches(&matches)?;
     cli.common.note_source(&matches);
     Ok(cli)
-}
-
-/// Where a daemon listens: where it is told to, or on its socket in the array's folder.
-fn listen_at(listen: Option<Address>, folder: &LocalFolder, node: NodeId) -> Result<Address, Failure> {
-    match listen {
-        Some(address) => Ok(address),
-        None => Ok(addressing::socket(folder, node)?),
-    }
 }
 
 async fn dispatch(command: Command, common: &Common) -> Result<ExitCode, Failure> {
@@ -227,9 +214,9 @@ fn execute(command: Command, common: &Common) -> Pin<Box<dyn Future<Output = Res
         Command::Attr(command) => Box::pin(attr::run(command, common)),
         Command::Recipe(command) => Box::pin(recipe::run(command, common)),
         Command::Monitor(command) => Box::pin(monitor::run(command, common)),
-        Command::Lockd(arguments) => Box::pin(lockd::run(arguments, common)),
-        Command::Monitord(arguments) => Box::pin(monitord::run(arguments, common)),
-        Command::Mds(arguments) => Box::pin(mds::run(arguments, common)),
+        Command::Lockd(arguments) => Box::pin(daemons::lockd(arguments, common)),
+        Command::Monitord(arguments) => Box::pin(daemons::monitord(arguments, common)),
+        Command::Mds(arguments) => Box::pin(daemons::mds(arguments, common)),
         Command::Nbd(arguments) => Box::pin(nbd::run(arguments, common)),
         Command::Host(command) => Box::pin(host::run(command, common)),
         Command::Bench(arguments) => Box::pin(braid_bench::run(*arguments, common)),

@@ -1,10 +1,8 @@
 //! `braid device`: adding, removing and replacing devices of an array; creating, serving, inspecting and checking single devices.
 
 mod add;
-mod check;
-mod create;
 mod fail;
-mod inspect;
+mod file;
 mod list;
 mod locate;
 mod overwriting;
@@ -41,10 +39,10 @@ pub enum Command {
     Replace(replace::Arguments),
     Remove(remove::Arguments),
     Locate(locate::Arguments),
-    Create(create::Arguments),
+    Create(file::CreateArgs),
     Serve(serve::Arguments),
-    Inspect(inspect::Arguments),
-    Check(check::Arguments),
+    Inspect(file::InspectArgs),
+    Check(file::CheckArgs),
 }
 
 /// Runs one of the commands.
@@ -57,10 +55,10 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
         Command::Replace(arguments) => replace::run(arguments, common).await,
         Command::Remove(arguments) => remove::run(arguments, common).await,
         Command::Locate(arguments) => locate::run(arguments, common).await,
-        Command::Create(arguments) => create::run(arguments, common),
+        Command::Create(arguments) => file::create(arguments, common),
         Command::Serve(arguments) => Box::pin(serve::run(arguments, common)).await,
-        Command::Inspect(arguments) => inspect::run(arguments, common),
-        Command::Check(arguments) => check::run(arguments, common),
+        Command::Inspect(arguments) => file::inspect(arguments, common),
+        Command::Check(arguments) => file::check(arguments, common),
     }
 }
 

@@ -1,6 +1,7 @@
 //! `braid device serve`: the device daemon.
 
 use super::array_id;
+use crate::commands::daemons::listen_at;
 use crate::{memory, report};
 use braid_admin::device_file::{DeviceFile, Expected};
 use braid_admin::{Failure, parent_process};
@@ -82,7 +83,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         }
         None => {
             let control = monitor_at(common, superblock.array).await?;
-            let listen = super::super::listen_at(arguments.listen, control.local(), NodeId::Device(superblock.device))?;
+            let listen = listen_at(arguments.listen, control.local(), NodeId::Device(superblock.device))?;
             (MonitorAt::Control(control), listen)
         }
     };

@@ -44,10 +44,10 @@ pub struct Arguments {
     #[arg(long, value_parser = placement)]
     placement: Option<Placement>,
     /// How operations on several servers are committed: prn, prc, ep or 1pc. `braid fs set-commit-protocol` changes it, and explains [default: 1pc]
-    #[arg(long, value_name = "PROTOCOL", value_parser = super::set_commit_protocol::protocol)]
+    #[arg(long, value_name = "PROTOCOL", value_parser = super::settings::protocol)]
     commit_protocol: Option<Protocol>,
     /// What operations on several servers share that are committed at the same time: none, log or operations [default: operations]
-    #[arg(long, value_parser = super::set_commit_protocol::grouping)]
+    #[arg(long, value_parser = super::settings::grouping)]
     grouping: Option<Grouping>,
 }
 

@@ -6,13 +6,12 @@ mod data;
 mod delete;
 mod listing;
 mod mount;
-mod resize;
-mod set_commit_protocol;
-mod set_eviction;
+mod settings;
 mod status;
 mod target;
 
-use super::volume::set_unavailable;
+use super::growth;
+use super::volume::settings::{UnavailableArgs, set_unavailable_of_file_system};
 use braid_admin::failure::Failure;
 use braid_terminal::Common;
 use std::process::ExitCode;
@@ -27,9 +26,9 @@ pub enum Command {
     Status(status::Arguments),
     #[command(flatten)]
     Data(data::Command),
-    Resize(resize::Arguments),
-    SetCommitProtocol(set_commit_protocol::Arguments),
-    SetEviction(set_eviction::Arguments),
+    Resize(growth::FileSystemArgs),
+    SetCommitProtocol(settings::CommitmentArgs),
+    SetEviction(settings::EvictionArgs),
     /// Set what reads and writes on mounts do while devices are missing that they need
     ///
     /// fail:  they fail with EIO within seconds.
@@ -40,7 +39,7 @@ pub enum Command {
     ///
     /// Example: `braid fs set-unavailable home 5m`
     #[command(verbatim_doc_comment)]
-    SetUnavailable(set_unavailable::Arguments),
+    SetUnavailable(UnavailableArgs),
     Check(check::Arguments),
     Delete(delete::Arguments),
 }
@@ -53,10 +52,10 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
         Command::Unmount(arguments) => mount::unmount(arguments, common).await,
         Command::Status(arguments) => status::run(arguments, common).await,
         Command::Data(command) => data::run(command, common).await,
-        Command::Resize(arguments) => resize::run(arguments, common).await,
-        Command::SetCommitProtocol(arguments) => set_commit_protocol::run(arguments, common).await,
-        Command::SetEviction(arguments) => set_eviction::run(arguments, common).await,
-        Command::SetUnavailable(arguments) => set_unavailable::run_of_file_system(arguments, common).await,
+        Command::Resize(arguments) => growth::of_file_system(arguments, common).await,
+        Command::SetCommitProtocol(arguments) => settings::set_commitment(arguments, common).await,
+        Command::SetEviction(arguments) => settings::set_eviction(arguments, common).await,
+        Command::SetUnavailable(arguments) => set_unavailable_of_file_system(arguments, common).await,
         Command::Check(arguments) => check::run(arguments, common).await,
         Command::Delete(arguments) => delete::run(arguments, common).await,
     }

@@ -7,11 +7,9 @@ mod info;
 mod list;
 mod map;
 mod migrate;
-mod resize;
-mod set_ordering;
-mod set_parity_site;
-pub mod set_unavailable;
+pub mod settings;
 
+use super::growth;
 use braid_admin::failure::Failure;
 use braid_control::VolumeEntry;
 use braid_terminal::Common;
@@ -25,12 +23,12 @@ pub enum Command {
     List(list::Arguments),
     Info(info::Arguments),
     Delete(delete::Arguments),
-    SetOrdering(set_ordering::Arguments),
-    SetParitySite(set_parity_site::Arguments),
-    SetUnavailable(set_unavailable::Arguments),
+    SetOrdering(settings::OrderingArgs),
+    SetParitySite(settings::ParitySiteArgs),
+    SetUnavailable(settings::UnavailableArgs),
     Map(map::Arguments),
     Migrate(migrate::Arguments),
-    Resize(resize::Arguments),
+    Resize(growth::VolumeArgs),
     Check(check::Arguments),
 }
 
@@ -41,12 +39,12 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
         Command::List(arguments) => list::run(arguments, common).await,
         Command::Info(arguments) => info::run(arguments, common).await,
         Command::Delete(arguments) => delete::run(arguments, common).await,
-        Command::SetOrdering(arguments) => set_ordering::run(arguments, common).await,
-        Command::SetParitySite(arguments) => set_parity_site::run(arguments, common).await,
-        Command::SetUnavailable(arguments) => set_unavailable::run(arguments, common).await,
+        Command::SetOrdering(arguments) => settings::set_ordering(arguments, common).await,
+        Command::SetParitySite(arguments) => settings::set_parity_site(arguments, common).await,
+        Command::SetUnavailable(arguments) => settings::set_unavailable(arguments, common).await,
         Command::Map(arguments) => map::run(arguments, common).await,
         Command::Migrate(arguments) => migrate::run(arguments, common).await,
-        Command::Resize(arguments) => resize::run(arguments, common).await,
+        Command::Resize(arguments) => growth::of_volume(arguments, common).await,
         Command::Check(arguments) => check::run(arguments, common).await,
     }
 }

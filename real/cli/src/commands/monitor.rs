@@ -12,6 +12,17 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+/// Recover the state of the array's monitor, which decides which devices are in
+#[derive(clap::Subcommand)]
+pub enum Command {
+    Recover(RecoverArgs),
+}
+
+/// Runs one of the commands.
+pub async fn run(Command::Recover(arguments): Command, common: &Common) -> Result<ExitCode, Failure> {
+    recover(arguments, common).await
+}
+
 /// Recreate the monitor's state from the devices, if it is lost or outdated
 ///
 /// The state (monitor.state in the array's folder) records which devices are up to date. Each device
@@ -36,7 +47,7 @@ use std::process::ExitCode;
 ///   braid monitor recover --array /srv/new --from /disks/*.braid    the array's folder is lost
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
-pub struct Arguments {
+pub struct RecoverArgs {
     /// Show what would be done, without changing anything
     #[arg(long)]
     dry_run: bool,
@@ -49,8 +60,8 @@ pub struct Arguments {
 }
 
 /// Recreates the state.
-pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let Arguments { dry_run, without, from } = arguments;
+async fn recover(arguments: RecoverArgs, common: &Common) -> Result<ExitCode, Failure> {
+    let RecoverArgs { dry_run, without, from } = arguments;
     let options =
         RecoverOptions { dry_run, without: without.into_iter().map(DeviceId).collect(), description_from: from };
     let control = common.control();

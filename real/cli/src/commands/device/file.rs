@@ -1,0 +1,152 @@
+//! `braid device create`, `inspect` and `check`: the file or raw disk of a device that is not in use.
+
+use super::{array_id, overwriting};
+use crate::report;
+use braid_admin::device_file::DeviceFile;
+use braid_admin::disk_facts::{ANSWER_WAIT, answer_of, file_of_array, folder_of_array};
+use braid_admin::{Exit, Failure, creation, device_file};
+use braid_base::units::format_size;
+use braid_base::{ArrayId, DeviceId};
+use braid_store::StoreConfig;
+use braid_terminal::Common;
+use braid_terminal::arguments::size;
+use braid_terminal::output::{self, table};
+use serde_json::json;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Create a device: a sparse file, or a raw disk that is overwritten
+///
+/// Example: `braid device create /srv/d5.braid --size 100GiB --array-id $(uuidgen) --id 5`
+#[derive(clap::Args)]
+pub struct CreateArgs {
+    /// The file or disk
+    file: PathBuf,
+    /// Its raw size, including journal and headers
+    #[arg(long, value_parser = size)]
+    size: u64,
+    /// The array that it will belong to
+    #[arg(long, value_parser = array_id, value_name = "UUID")]
+    array_id: ArrayId,
+    /// Its number in that array
+    #[arg(long, value_name = "NUMBER", value_parser = braid_terminal::arguments::device)]
+    id: u16,
+    /// Overwrite an existing file or disk
+    #[arg(long)]
+    overwrite: bool,
+    /// Overwrite it although it has a partition table, a file system, or a disk of another array
+    #[arg(long, requires = "overwrite")]
+    yes: bool,
+}
+
+/// Creates the device.
+pub fn create(arguments: CreateArgs, common: &Common) -> Result<ExitCode, Failure> {
+    let CreateArgs { file, size, array_id: array, id, overwrite, yes } = arguments;
+    if let Some(folder) = answer_of(&file, ANSWER_WAIT, folder_of_array)?.filter(|_| overwrite) {
+        return Err(file_of_array(&file, &folder));
+    }
+    overwriting::confirm(Some(&file), overwrite, yes, Some(array))?;
+    creation::check_device_size("--size", size)?;
+    device_file::create(&file, &StoreConfig { array, device: DeviceId(id), size }, overwrite)?;
+    report::done(
+        common.json,
+        json!({"file": file.to_string_lossy(), "array": array.to_string(), "id": id, "size_bytes": size}),
+        || format!("{}: device {} of array {array}, {}\n", file.display(), DeviceId(id), format_size(size)),
+    )
+}
+
+/// Show the metadata of a device: its array, its number, and the structure of its store
+///
+/// The command only reads the disk. The device must not be in use.
+#[derive(clap::Args)]
+pub struct InspectArgs {
+    /// The file or disk
+    file: PathBuf,
+}
+
+/// Prints the metadata.
+pub fn inspect(arguments: InspectArgs, common: &Common) -> Result<ExitCode, Failure> {
+    let device = DeviceFile::open_to_look(&arguments.file)?;
+    let superblock = device.superblock();
+    let geometry = &superblock.geometry;
+    report::done(
+        common.json,
+        json!({
+            "file": arguments.file,
+            "format": braid_store::FORMAT,
+            "array": superblock.array.to_string(),
+            "id": superblock.device.0,
+            "size_bytes": geometry.size,
+            "journal": {"offset": geometry.journal_offset, "length": geometry.journal_length},
+            "map": {"offset": geometry.map_offset, "pages": geometry.map_pages},
+            "data": {"offset": geometry.data_offset, "slots": geometry.slots},
+            "checkpoint": superblock.checkpoint,
+        }),
+        || {
+            let line = |name: &str, value: String| vec![name.to_string(), value];
+            table(&[
+                line("format", braid_store::FORMAT.to_string()),
+                line("array", superblock.array.to_string()),
+                line("device", superblock.device.to_string()),
+                line("size", format_size(geometry.size)),
+                line(
+                    "journal",
+                    format!("{} at byte {}", format_size(geometry.journal_length), geometry.journal_offset),
+                ),
+                line("map", format!("2 x {} pages at byte {}", geometry.map_pages, geometry.map_offset)),
+                line("data", format!("{} slots of 64 KiB at byte {}", geometry.slots, geometry.data_offset)),
+                line("checkpoints", superblock.checkpoint.to_string()),
+            ])
+        },
+    )
+}
+
+/// Read every block that a device holds, and verify its checksum
+///
+/// Opens the device as a start does (with recovery if it was killed), so it must not be in use. Lists damaged blocks by object and
+/// block; `braid volume check` shows their effect on a volume. Ends with status 4 if any block is damaged.
+#[derive(clap::Args)]
+pub struct CheckArgs {
+    /// The file or disk
+    file: PathBuf,
+}
+
+/// Damaged blocks that are listed.
+const NAMED: usize = 16;
+
+/// Reads all blocks, and prints the result.
+pub fn check(arguments: CheckArgs, common: &Common) -> Result<ExitCode, Failure> {
+    let device = DeviceFile::open(&arguments.file, Default::default())?;
+    let bar = output::progress(0, "blocks");
+    let found = device.check(|done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    })?;
+    bar.finish_and_clear();
+    let named: Vec<_> = found.damaged.iter().take(NAMED).map(|(object, block)| (object.0, *block)).collect();
+    report::print(
+        common.json,
+        json!({
+            "file": arguments.file,
+            "objects": found.objects,
+            "blocks": found.blocks,
+            "damaged": found.damaged.len(),
+            "first_damaged": named.iter().map(|(o, b)| json!({"object": o, "block": b})).collect::<Vec<_>>(),
+            "undecided": found.undecided,
+        }),
+        || {
+            let mut text = format!(
+                "{} objects, {} blocks checked, {} damaged; {} writes undecided\n",
+                found.objects,
+                found.blocks,
+                found.damaged.len(),
+                found.undecided
+            );
+            for (object, block) in &named {
+                text += &format!("damaged: object {object} block {block}\n");
+            }
+            text
+        },
+    );
+    Ok(if found.damaged.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(Exit::DataLost as u8) })
+}
