@@ -80,6 +80,10 @@ pub(crate) fn check_files(run: &mut Run) -> Result<(), Failed> {
     }
     run.come_to_rest()?;
     system.check_metadata(&mut run.cluster)?;
+    if run.cluster.control.is_some() {
+        // Its volume may have another ordering now, and locks of the last reads.
+        run.come_to_rest()?;
+    }
     let judged = run.cluster.files.judge()?;
     run.report.search_steps += judged.steps;
     run.report.files_unjudged += judged.undecided;

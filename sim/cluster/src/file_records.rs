@@ -93,6 +93,8 @@ pub(crate) struct FileRecords {
     pub unknown: BTreeSet<Generation>,
     /// A check of the file system is announced: its servers release it, and new ones wait.
     pub is_checked: bool,
+    /// Until then something delays operations that availability does not know: a volume was on hold, or who changes it died or was suspended.
+    pub disturbed: Time,
 }
 
 impl FileRecords {
@@ -119,6 +121,18 @@ impl FileRecords {
     /// The shard that the processes in this slot serve.
     pub fn shard_of(&self, slot: HostSlot) -> Option<(&FileSystem, usize)> {
         Some((self.system.as_ref()?, self.servers.iter().position(|slots| slots.contains(&slot))?))
+    }
+
+    /// Until then something may delay operations.
+    pub fn disturb(&mut self, until: Time) {
+        self.disturbed = self.disturbed.max(until);
+    }
+
+    /// A volume has changed, perhaps one of the file system.
+    pub fn follow(&mut self, volume: &VolumeDescription) {
+        let Some(FileSystem { shards, data, .. }) = &mut self.system else { return };
+        let mut all = shards.iter_mut().map(|shard| &mut shard.metadata).chain([data]);
+        all.find(|known| known.id == volume.id).into_iter().for_each(|known| known.clone_from(volume));
     }
 
     /// True for the volumes of the file system.

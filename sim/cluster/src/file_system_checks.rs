@@ -87,7 +87,8 @@ impl FileSystemChecks {
     pub fn step(&mut self, run: &mut Run, slot: HostSlot, input: ProcessInput) {
         let (node, now) = (run.cluster.node(slot), run.cluster.world.now());
         let Some((file_system, owns_since)) = owned_by(&run.cluster, node) else { return };
-        if run.cluster.world.is_stalled(node) {
+        // A node that is slow counts as suspended while it takes an input, and has its answer.
+        if input != ProcessInput::Released && run.cluster.world.is_stalled(node) {
             return;
         }
         let process = self.processes.entry(node).or_insert_with(|| {

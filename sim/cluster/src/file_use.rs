@@ -50,8 +50,7 @@ impl Files {
 }
 
 /// What the volume or the devices are used for besides is left to other runs.
-const OTHERS: [&str; 7] =
-    ["migrate", "objects", "attribute-volumes", "volumes", "dead", "damage-degraded", "record-damage"];
+const OTHERS: [&str; 6] = ["objects", "attribute-volumes", "volumes", "dead", "damage-degraded", "record-damage"];
 
 impl Feature for Files {
     const NAME: &'static str = "files";
@@ -102,7 +101,9 @@ impl Feature for Files {
         options.operations = rng.between(*OPERATIONS.start(), *OPERATIONS.end());
         options.think_max = Duration::from_millis(THINK_MAX[rng.below(3) as usize]);
         options.stripes = options.stripes.min(2);
-        options.device_bytes = options.device_bytes.max(DEVICE_BYTES * u64::from(shards));
+        // A volume that moves is in two places.
+        let places = u64::from(shards) + u64::from(options.activities.has("migrate"));
+        options.device_bytes = options.device_bytes.max(DEVICE_BYTES * places);
         (options.chunks, options.journal_bytes) = (None, None);
         let source = options.source(Files::NAME);
         Some(Files::new(files, source.named("events"), source.named("share")))

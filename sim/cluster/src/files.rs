@@ -6,7 +6,7 @@ use crate::file_records::{FileCall, FileSystem, FileSystemShard};
 use crate::hosts;
 use crate::more_volume::MoreVolume;
 use crate::role::{Role, metadata_server_of};
-use braid_base::{BLOCK_BYTES, FileSystemId, ShardId, Time};
+use braid_base::{BLOCK_BYTES, FileSystemId, Generation, ShardId, Time};
 use braid_check::FileOperation;
 use braid_control_protocol::HoldingHost;
 use braid_files::{FileClient, FileClientConfig};
@@ -79,7 +79,7 @@ impl FileSystem {
     /// Starts a process that takes over the file system to check it.
     pub fn start_check(&self, cluster: &mut Cluster) -> HostSlot {
         let node = self.server_node(cluster, 0);
-        hosts::add_host_in(cluster, |host| Role::Metadata(Box::new(node(host).that_checks())))
+        hosts::add_host_in(cluster, |host, own| Role::Metadata(Box::new(node(host, own).that_checks())))
     }
 
     /// A process that owns the file system ends its server, and releases the file system.
@@ -96,24 +96,23 @@ impl FileSystem {
         &self,
         cluster: &Cluster,
         shard: usize,
-    ) -> impl FnOnce(HoldingHost<Host>) -> Role + use<> {
+    ) -> impl FnOnce(HoldingHost<Host>, Generation) -> Role + use<> {
         let node = self.server_node(cluster, shard);
-        move |host| Role::Metadata(Box::new(node(host)))
+        move |host, own| Role::Metadata(Box::new(node(host, own)))
     }
 
     fn server_node(
         &self,
         cluster: &Cluster,
         shard: usize,
-    ) -> impl FnOnce(HoldingHost<Host>) -> MetadataNode<HoldingHost<Host>> + use<> {
+    ) -> impl FnOnce(HoldingHost<Host>, Generation) -> MetadataNode<HoldingHost<Host>> + use<> {
         let FileSystem { options, data, .. } = self;
         let FileSystemShard { id, metadata } = self.shards[shard].clone();
-        let generation = cluster.generations.next();
         let config = MetadataServerConfig {
             array: ARRAY,
             file_system: id,
-            generation,
-            start: generation,
+            generation: Generation(0),
+            start: Generation(0),
             volume_bytes: metadata.bytes,
             peers: self.names(),
             commit_protocol: options.protocol,
@@ -129,7 +128,9 @@ impl FileSystem {
             serve_from: Time(0),
             settings: cluster.options.settings.clone(),
         };
-        move |host| MetadataNode::new(host, metadata.id, config)
+        move |host, generation| {
+            MetadataNode::new(host, metadata.id, MetadataServerConfig { generation, start: generation, ..config })
+        }
     }
 
     /// Adds a host that has the file system mounted.
@@ -139,17 +140,17 @@ impl FileSystem {
     }
 
     /// The machine of a host that has the file system mounted, around the next host.
-    pub(crate) fn host_role(&self, cluster: &Cluster) -> impl FnOnce(HoldingHost<Host>) -> Role + use<> {
+    pub(crate) fn host_role(&self, cluster: &Cluster) -> impl FnOnce(HoldingHost<Host>, Generation) -> Role + use<> {
         let FileSystem { id, data, .. } = self;
         let config = FileClientConfig {
             file_system: *id,
             shards: self.names(),
-            host: cluster.generations.next(),
+            host: Generation(0),
             volume: data.id,
             stripe_bytes: data.layout.stripe_blocks() as usize * BLOCK_BYTES,
             settings: cluster.options.settings.clone(),
         };
-        move |host| Role::FileHost(Box::new(FileClient::new(host, config)))
+        move |host, own| Role::FileHost(Box::new(FileClient::new(host, FileClientConfig { host: own, ..config })))
     }
 
     /// Begins an operation.

@@ -11,19 +11,19 @@ use braid_world::LocalClock;
 impl Cluster {
     /// Adds a host that is a part of another machine.
     pub fn add_composite(&mut self, machine: impl FnOnce(HoldingHost<Host>) -> Box<Composite>) -> HostSlot {
-        add_host_in(self, |host| Role::Composite(machine(host)))
+        add_host_in(self, |host, _| Role::Composite(machine(host)))
     }
 }
 
 pub(crate) fn new_host(cluster: &mut Cluster, clock: LocalClock) -> NodeId {
-    new_host_in(cluster, clock, |host| Role::Host(Box::new(host)))
+    new_host_in(cluster, clock, |host, _| Role::Host(Box::new(host)))
 }
 
 /// Starts a new host, perhaps as a part of another machine.
 pub(crate) fn new_host_in(
     cluster: &mut Cluster,
     clock: LocalClock,
-    role: impl FnOnce(HoldingHost<Host>) -> Role,
+    role: impl FnOnce(HoldingHost<Host>, Generation) -> Role,
 ) -> NodeId {
     let generation = cluster.take_generation();
     assert!(cluster.generations.all.insert(generation), "{generation} is given twice");
@@ -40,7 +40,7 @@ pub(crate) fn new_host_in(
         settings: cluster.options.settings.clone(),
         seed: cluster.rng.next_u64(),
     };
-    cluster.world.add(node, role(HoldingHost::new(Host::new(config), held)), None, clock);
+    cluster.world.add(node, role(HoldingHost::new(Host::new(config), held), generation), None, clock);
     cluster.lease_host(node);
     node
 }
@@ -51,7 +51,10 @@ pub(crate) fn add_visitor(cluster: &mut Cluster) -> NodeId {
     new_host(cluster, clock)
 }
 
-pub(crate) fn add_host_in(cluster: &mut Cluster, role: impl FnOnce(HoldingHost<Host>) -> Role) -> HostSlot {
+pub(crate) fn add_host_in(
+    cluster: &mut Cluster,
+    role: impl FnOnce(HoldingHost<Host>, Generation) -> Role,
+) -> HostSlot {
     let clock = clock(cluster);
     let node = new_host_in(cluster, clock, role);
     cluster.hosts.push(node);

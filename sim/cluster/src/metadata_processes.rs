@@ -118,7 +118,8 @@ impl Activity for MetadataServers {
         let now = run.cluster.world.now();
         // A new owner serves after a lease, and hears from hosts again; a host that is silent is fenced after some leases.
         let aftermath = 4 * lease + 2 * settings.resend_max + Duration::from_secs(2);
-        let quiet = run.availability.nothing_since(now).max(self.changed).after(aftermath);
+        let Cluster { files, .. } = &run.cluster;
+        let quiet = run.availability.nothing_since(now).max(self.changed).max(files.disturbed).after(aftermath);
         let failed = |details| Some(failed("files-availability", details));
         if outcome == &Err(HostError::Fenced) && asked.since >= quiet {
             return failed(format!("{asked:?}: fenced, and nothing excuses that since {quiet:?}"));
@@ -126,7 +127,7 @@ impl Activity for MetadataServers {
         let waits = matches!(operation.action, FileAction::Lock { waits: true, .. });
         let most = 11 * lease + 2 * settings.resend_max + Duration::from_secs(5);
         let took = now.since(asked.since.max(quiet));
-        if quiet < now && took > most && !waits {
+        if quiet < now && took > most && !waits && run.cluster.volumes_on_hold().is_empty() {
             return failed(format!("{asked:?} took {took:?} since nothing excuses that ({quiet:?})"));
         }
         Some(Ok(()))

@@ -16,6 +16,8 @@ use std::time::Duration;
 
 /// The pause before something is looked at again.
 const PAUSE: Duration = Duration::from_millis(20);
+/// A host that died as an administrator returns within this time.
+pub(super) const RETURN_MAX: Duration = Duration::from_secs(1);
 
 /// Names an administrator: a host may have two, one of which settles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -179,11 +181,13 @@ impl Cluster {
         let drawn = control.rng.below(1000);
         if drawn < deaths {
             control.count("administrator died");
+            self.files.disturb(self.time().after(RETURN_MAX));
             control.killed.push(node);
             self.crash(node);
         } else if drawn < deaths + pauses {
             control.count("administrator suspended");
             let span = Duration::from_millis(control.rng.below(longest) + 1);
+            self.files.disturb(self.time().after(span));
             self.world.stall(node, span);
         }
     }
@@ -227,7 +231,10 @@ impl Cluster {
                 return self.ask_host(control, own, tag, ArrayRequest::Manage { device, task });
             }
             Question::Copy { from } => {
-                let bytes_per_second = control.faults.as_ref().map_or(0, |faults| faults.copy_rate);
+                let rate = control.faults.as_ref().map_or(0, |faults| faults.copy_rate);
+                // The volumes of a file system are large.
+                let times = if self.files.uses(volume) { 16 } else { 1 };
+                let bytes_per_second = times * rate;
                 let request = JobRequest::Migrate { volume, from, bytes_per_second };
                 return self.ask_host(control, own, tag, request);
             }

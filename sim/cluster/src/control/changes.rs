@@ -8,7 +8,8 @@ use crate::swarm::Run;
 use braid_base::{BLOCK_BYTES, Rng};
 use braid_check::Promise;
 use braid_control_protocol::{Administrator, Change, Migration, Operation, Timing};
-use braid_layout::{Layout, Placement, RaidLevel};
+use braid_description::Subject;
+use braid_layout::{Layout, Placement, RaidLevel, VolumeDescription};
 use braid_machine::HostError;
 use braid_ordering::Ordering;
 use braid_world::FaultKind;
@@ -35,8 +36,7 @@ const WITH_ALL_DEVICES: [FaultKind; 8] = [
 
 /// Activities beside which there are no changes: they need one volume whose writes are atomic, and no faults that the control plane of the
 /// simulation does not cover.
-pub(super) const NOT_PLAIN: &[&str] =
-    &["attribute-volumes", "volumes", "dead", "damage-degraded", "record-damage", "files", "calm"];
+pub(super) const NOT_PLAIN: &[&str] = &["attribute-volumes", "volumes", "dead", "damage-degraded", "record-damage", "calm"];
 
 impl Cluster {
     /// The order that the history of the volume must keep: the weakest that one of its orderings promises.
@@ -142,37 +142,52 @@ impl Options {
 }
 
 impl Activity for ChangeOptions {
-    /// Has a host change the volume, if none does.
+    /// Has a host change the volume, or one of the file system, if none does.
     fn act(&mut self, run: &mut Run, rng: &mut Rng) {
         let idle: Vec<HostSlot> =
             run.staying_slots().into_iter().filter(|slot| !run.cluster.administers(*slot)).collect();
-        // In some cases, two hosts try at a time.
-        let may = !run.cluster.is_on_hold() || rng.chance(1, 10);
-        if let Some(by) = pick(rng, &idle).filter(|_| may) {
-            let operation = self.draw_operation(run, rng, by);
-            run.cluster.begin_operation(by, operation);
-        }
+        let Cluster { others, files, .. } = &run.cluster;
+        let of_files: Vec<usize> = (0..others.len()).filter(|number| files.uses(others[*number].id)).collect();
+        let drawn = if of_files.is_empty() { 0 } else { rng.below(of_files.len() as u64 + 1) as usize };
+        let mut begin = |cluster: &mut Cluster| {
+            // In some cases, two hosts try at a time.
+            let may = !cluster.is_on_hold() || rng.chance(1, 10);
+            let by = pick(rng, &idle).filter(|_| may)?;
+            let (name, operation) = self.draw_operation(cluster, rng, by);
+            cluster.begin_operation(by, operation);
+            Some(name)
+        };
+        let begun = match of_files.get(drawn.wrapping_sub(1)) {
+            Some(number) => run.cluster.on_volume(*number, begin),
+            None => begin(&mut run.cluster),
+        };
+        begun.into_iter().for_each(|name| run.count_fault(name));
     }
 
-    /// After the faults, ends the migration that the run has left, in half of the seeds.
+    /// After the faults, ends each migration that the run has left, in half of the seeds.
     fn at_rest(&mut self, run: &mut Run, rng: &mut Rng, _is_last: bool) -> Result<(), Failed> {
-        if run.cluster.volume.moving.is_none() || !rng.chance(1, 2) {
-            return Ok(());
+        for volume in run.cluster.volumes() {
+            if volume.moving.is_none() || !rng.chance(1, 2) {
+                continue;
+            }
+            let by = HostSlot(0);
+            let own = run.cluster.generation(by);
+            run.count_fault("last migration ended");
+            let migration = Migration::continuing(own, Timing::default());
+            run.cluster.begin_operation_on(by, Subject::Volume(volume.id, None), migration.into());
+            let until = run.cluster.world.now().after(END_MAX);
+            while run.cluster.administers(by)
+                && let Some(event) = run.cluster.world.next(until)
+            {
+                run.on_world_event(event)?;
+            }
+            let moves = |now: &VolumeDescription| now.id == volume.id && now.moving.is_some();
+            if let Some(left) = run.cluster.volumes().into_iter().find(moves) {
+                return failed("left-moving", format!("{left:?}"));
+            }
+            run.come_to_rest()?;
         }
-        let by = HostSlot(0);
-        let own = run.cluster.generation(by);
-        run.count_fault("last migration ended");
-        run.cluster.begin_operation(by, Migration::continuing(own, Timing::default()).into());
-        let until = run.cluster.world.now().after(END_MAX);
-        while run.cluster.administers(by)
-            && let Some(event) = run.cluster.world.next(until)
-        {
-            run.on_world_event(event)?;
-        }
-        match &run.cluster.volume.moving {
-            Some(target) => failed("left-moving", format!("to {target:?}")),
-            None => run.come_to_rest(),
-        }
+        Ok(())
     }
 
     fn excuses(&self, error: &HostError) -> bool {
@@ -187,39 +202,31 @@ impl ChangeOptions {
         let volume = cluster.volume();
         // An attribute volume can't grow: its size says where attributes lie.
         let may_grow = self.grows && !cluster.options.activities.has("attribute-volumes");
+        let may_grow = may_grow && !cluster.files.uses(volume.id);
         let may = may_grow && volume.moving.is_none() && rng.chance(1, 3);
         let most = (stripes + STRIPES_ADDED_MAX) * layout.stripe_blocks();
         let blocks = volume.blocks() + rng.below(2 * layout.stripe_blocks()) + 1;
         (may && blocks <= most).then_some(blocks * BLOCK_BYTES as u64)
     }
 
-    fn draw_operation(&self, run: &mut Run, rng: &mut Rng, by: HostSlot) -> Operation {
-        let own = run.cluster.generation(by);
+    /// An operation on the volume, and what it is called.
+    fn draw_operation(&self, cluster: &Cluster, rng: &mut Rng, by: HostSlot) -> (&'static str, Operation) {
+        let own = cluster.generation(by);
         let timing = Timing { note: NOTE_EVERY, ..Timing::default() };
-        if let Some(bytes) = self.draw_growth(&run.cluster, rng) {
-            run.count_fault("growth");
-            return Administrator::changing(own, Change::Grow(bytes), timing).into();
+        let changing = |change| Administrator::changing(own, change, timing).into();
+        if let Some(bytes) = self.draw_growth(cluster, rng) {
+            return ("growth", changing(Change::Grow(bytes)));
         }
         let moves = self.moves && (!self.orderings || rng.below(2) == 0);
         if !moves {
             let orderings = [Ordering::Timestamp, Ordering::DeviceLock, Ordering::ServerLock, Ordering::CallbackLock];
             let to = orderings[rng.below(4) as usize];
-            run.count_fault("change of the ordering");
-            return Administrator::changing(own, Change::Ordering(to), timing).into();
+            return ("change of the ordering", changing(Change::Ordering(to)));
         }
-        match (run.cluster.volume.moving.is_some(), rng.below(8)) {
-            (true, 0 | 1) => {
-                run.count_fault("migration given up");
-                Administrator::changing(own, Change::GiveUpMove, timing).into()
-            }
-            (true, _) => {
-                run.count_fault("migration continued");
-                Migration::continuing(own, timing).into()
-            }
-            (false, _) => {
-                run.count_fault("migration begun");
-                Migration::to(own, run.cluster.draw_target(rng), timing).into()
-            }
+        match (cluster.volume.moving.is_some(), rng.below(8)) {
+            (true, 0 | 1) => ("migration given up", changing(Change::GiveUpMove)),
+            (true, _) => ("migration continued", Migration::continuing(own, timing).into()),
+            (false, _) => ("migration begun", Migration::to(own, cluster.draw_target(rng), timing).into()),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The control part of hosts is that of real arrays (`braid_control_protocol::HostControl`); only the ways to the store and to the host's
 //! machine are simulated.
 
+use super::administrators::RETURN_MAX;
 use super::{ControlPlane, Event, Purpose};
 use crate::cluster::Cluster;
 use crate::role::Role;
@@ -65,6 +66,7 @@ impl Cluster {
                     StopReason::Unrenewed => "host could not renew its lease",
                 });
                 control.hosts.remove(&host);
+                self.files.disturb(self.time().after(RETURN_MAX));
                 control.killed.push(node);
                 self.crash(node);
             }

@@ -28,7 +28,10 @@ impl Cluster {
         }
         let place = self.others.iter().position(|other| other.id == volume);
         match (record.filter(|record| record.is_usable()), place) {
-            (Some(record), Some(place)) => self.others[place] = record.volume.clone(),
+            (Some(record), Some(place)) => {
+                self.files.follow(&record.volume);
+                self.others[place] = record.volume.clone();
+            }
             (Some(record), None) => self.others.push(record.volume.clone()),
             (None, Some(place)) => self.removed.push(self.others.remove(place)),
             (None, None) => {}
@@ -100,11 +103,12 @@ impl Activity for CreateDelete {
 
     /// A client issues an operation on a volume that was created during the run, if there is one.
     fn operate(&mut self, run: &mut Run, rng: &mut Rng, slot: HostSlot, client: usize) -> bool {
-        let count = run.cluster.others.len() as u64;
-        if count == 0 || !rng.chance(1, 2) {
+        let Cluster { others, files, .. } = &run.cluster;
+        let created: Vec<usize> = (0..others.len()).filter(|number| !files.uses(others[*number].id)).collect();
+        if created.is_empty() || !rng.chance(1, 2) {
             return false;
         }
-        let number = rng.below(count) as usize;
+        let number = created[rng.below(created.len() as u64) as usize];
         let volume = &run.cluster.others[number];
         let operation = Workload::new(&volume.layout, volume.stripes(), rng.fork()).operation();
         run.cluster.on_volume(number, |cluster| cluster.operation_with(slot, client, operation, Patience::Host));
@@ -116,8 +120,8 @@ fn draw_operation(run: &mut Run, rng: &mut Rng, by: HostSlot) -> (Subject, Opera
     let (own, timing) = (run.cluster.generation(by), Timing::default());
     let first = run.cluster.volume.id;
     let store = &run.cluster.control.as_ref().expect("the run has a control plane").store;
-    let there: Vec<VolumeId> =
-        store.records().iter().map(|record| record.volume.id).filter(|volume| *volume != first).collect();
+    let is_other = |volume: &VolumeId| *volume != first && !run.cluster.files.uses(*volume);
+    let there: Vec<VolumeId> = store.records().iter().map(|record| record.volume.id).filter(is_other).collect();
     let unused = store.next_volume();
     if there.len() == VOLUMES_MAX || (!there.is_empty() && rng.chance(2, 5)) {
         // Also a volume that is being created or deleted.

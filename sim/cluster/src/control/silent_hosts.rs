@@ -2,6 +2,7 @@
 //! leases and have them fenced (`braid_host_leases::Fencer`). A fencer belongs to a host. It dies or is suspended at every step, also within
 //! a transition of the leases, and another one continues.
 
+use super::administrators::RETURN_MAX;
 use super::options::SilenceOptions;
 use super::{ControlPlane, Event, Purpose};
 use crate::cluster::{Cluster, Failed, HostSlot};
@@ -389,12 +390,14 @@ impl Cluster {
         } else if fencing.draws(fencing.options.pauses) {
             let span = Duration::from_millis(fencing.rng.below(longest) + 1).min(SILENCE_MAX);
             control.count("fencer suspended");
+            self.files.disturb(self.time().after(span));
             self.world.stall(NodeId::Host(own), span);
         }
     }
 
     fn let_fencer_die(&mut self, control: &mut ControlPlane, own: Generation, name: &'static str) {
         control.count(name);
+        self.files.disturb(self.time().after(RETURN_MAX));
         control.killed.push(NodeId::Host(own));
         self.crash(NodeId::Host(own));
     }
@@ -406,6 +409,7 @@ impl Cluster {
         self.with_control(|cluster, control| {
             let fencing = control.fencing.as_mut().expect("a run with silent hosts has fencers");
             let span = Duration::from_millis(fencing.rng.below(longest) + 1).min(SILENCE_MAX);
+            cluster.files.disturb(now.after(span));
             let outages = fencing.options.outages;
             if outages > 0 && fencing.outage(now).is_none() && fencing.rng.below(outages) == 0 {
                 let name = fencing.begin_outage(now, span);

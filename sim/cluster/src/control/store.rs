@@ -249,6 +249,7 @@ impl Cluster {
             self.volume = record.volume.clone();
         }
         self.note_record(volume, record);
+        self.files.disturb(self.time());
         let Some(record) = record else { return };
         volumes::tell_monitor(
             self,
