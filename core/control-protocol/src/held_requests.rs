@@ -3,7 +3,8 @@
 
 use braid_base::{Now, Time, VolumeId};
 use braid_machine::{
-    ArrayRequest, HostEffects, HostError, HostInput, HostOutcome, HostRequest, Input, JobRequest, Machine, NoDisk, OpId,
+    ArrayRequest, HostEffects, HostError, HostInput, HostMachine, HostOutcome, HostRequest, Input, JobRequest, Machine,
+    NoDisk, OpId,
 };
 use std::collections::BTreeSet;
 
@@ -73,6 +74,12 @@ impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> Ma
 
     fn invariants(&self) {
         self.host.invariants();
+    }
+}
+
+impl<H: HostMachine> HostMachine for HoldingHost<H> {
+    fn knows(&self, volume: VolumeId) -> bool {
+        self.host.knows(volume)
     }
 }
 

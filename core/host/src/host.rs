@@ -12,8 +12,8 @@ use braid_healing::{Healing, StepId};
 use braid_layout::VolumeDescription;
 use braid_locks::client::{Acquisition, Ctx as LockCtx, LockClient, LockClientConfig, Part};
 use braid_machine::{
-    ArrayRequest, HostEffects, HostError, HostInput, HostOutcome, HostRequest, HostSuccess, Ignored, Input, JobRequest,
-    Machine, NoDisk, ObjectsRequest, OpId, VolumeRequest,
+    ArrayRequest, HostEffects, HostError, HostInput, HostMachine, HostOutcome, HostRequest, HostSuccess, Ignored,
+    Input, JobRequest, Machine, NoDisk, ObjectsRequest, OpId, VolumeRequest,
 };
 use braid_membership::client::MonitorClient;
 use braid_transactions::{
@@ -560,6 +560,12 @@ fn is_of_user(request: &HostRequest) -> bool {
                     | ArrayRequest::Membership
             )
     )
+}
+
+impl HostMachine for Host {
+    fn knows(&self, volume: VolumeId) -> bool {
+        self.volumes.contains_key(&volume)
+    }
 }
 
 impl Machine for Host {

@@ -42,7 +42,7 @@ pub use request::{
     Patience, VolumeRequest,
 };
 
-use braid_base::{NodeId, Now, Time};
+use braid_base::{NodeId, Now, Time, VolumeId};
 use braid_wire::Message;
 use serde::{Deserialize, Serialize};
 
@@ -66,6 +66,12 @@ pub trait Machine {
 
     /// Asserts what must hold between steps. The simulator calls it after every step, real processes now and then.
     fn invariants(&self);
+}
+
+/// A host, or a machine around one that takes the same requests.
+pub trait HostMachine: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk> {
+    /// True if it may use this volume now.
+    fn knows(&self, volume: VolumeId) -> bool;
 }
 
 pub type InputOf<M> = Input<<M as Machine>::Request, <M as Machine>::Disk>;

@@ -17,8 +17,8 @@ use crate::server::{MetadataServer, MetadataServerConfig};
 use braid_base::{Epoch, FileSystemId, Generation, Membership, NodeId, Now, Ownership, Time, VolumeId};
 use braid_machine::on_volume::{OnVolume, OnVolumeOutcome, OnVolumeRequest, Window};
 use braid_machine::{
-    ArrayRequest, Effect, Effects, EffectsOf, FilesError, HostEffects, HostError, HostInput, HostOutcome, HostRequest,
-    HostSuccess, Input, InputOf, Machine, MountRequest, Never, NoDisk, OpId, Part,
+    ArrayRequest, Effect, Effects, EffectsOf, FilesError, HostEffects, HostError, HostInput, HostMachine, HostOutcome,
+    HostRequest, HostSuccess, Input, InputOf, Machine, MountRequest, Never, NoDisk, OpId, Part,
 };
 use braid_wire::{Message, OwnershipRefused, OwnershipRequest};
 use std::time::Duration;
@@ -78,7 +78,7 @@ struct Started<H>(H);
 
 type Owner<H> = OnVolume<MetadataServer, Started<H>>;
 
-impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> MetadataNode<H> {
+impl<H: HostMachine> MetadataNode<H> {
     /// A process that has not started. `host` is its host, which knows `volume`. `config.start` and `config.serve_from` are set by the
     /// take-over.
     pub fn new(host: H, volume: VolumeId, config: MetadataServerConfig) -> MetadataNode<H> {
@@ -181,8 +181,15 @@ impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> Me
             (_, Err(HostError::Ownership(OwnershipRefused::Differs(from)))) if from.owner.is_none() => {
                 self.take_over(now, host, from, out);
             }
-            (OwnershipRequest::TakeOver { from }, Ok(HostSuccess::Ownership(own))) => {
+            (OwnershipRequest::TakeOver { from }, Ok(HostSuccess::Ownership(own))) if host.knows(self.volume) => {
                 self.begin(now, host, from, own, out);
+            }
+            // The file system is being deleted, and perhaps nobody else makes the monitor forget its owner.
+            (OwnershipRequest::TakeOver { .. }, Ok(HostSuccess::Ownership(Ownership { since, .. }))) => {
+                self.request(now, host, OwnershipRequest::Release { since }, out);
+            }
+            (OwnershipRequest::Release { .. }, Ok(HostSuccess::Ownership(_))) => {
+                self.stage = Stage::Ended { host, error: HostError::NoSuchVolume };
             }
             // The take-over may have happened: the same request, made again, tells.
             (request, Err(HostError::MonitorSilent { .. } | HostError::Busy)) => {
@@ -231,8 +238,16 @@ impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> Me
         }
     }
 
+    /// Takes over, unless the host does not know the volume any more.
     fn take_over(&mut self, now: Now, host: H, from: Ownership, out: &mut HostEffects) {
-        self.stage = Stage::TakesOver { host, request: OwnershipRequest::TakeOver { from }, again_at: None };
+        match host.knows(self.volume) {
+            true => self.request(now, host, OwnershipRequest::TakeOver { from }, out),
+            false => self.stage = Stage::Ended { host, error: HostError::NoSuchVolume },
+        }
+    }
+
+    fn request(&mut self, now: Now, host: H, request: OwnershipRequest, out: &mut HostEffects) {
+        self.stage = Stage::TakesOver { host, request, again_at: None };
         self.ask(now, out);
         self.take_answer(now, out);
     }
@@ -255,7 +270,7 @@ impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> Me
     }
 }
 
-impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> Machine for MetadataNode<H> {
+impl<H: HostMachine> Machine for MetadataNode<H> {
     type Request = MountRequest;
     type Outcome = HostOutcome;
     type Disk = NoDisk;
@@ -334,5 +349,89 @@ impl<H: Machine> Machine for Started<H> {
 
     fn invariants(&self) {
         self.0.invariants();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::limits::Settings;
+    use braid_base::{ArrayId, Clock, ShardId};
+    use braid_commit::{Grouping, Protocol};
+    use braid_namespace::{Parameters, Placement, Shards};
+    use braid_wire::Owner;
+
+    /// A host that is answered at once: there is no owner. It may forget the volume when it is asked to take over.
+    struct Ready {
+        knows: bool,
+        forgets: bool,
+        asked: Vec<OwnershipRequest>,
+    }
+
+    impl Machine for Ready {
+        type Request = HostRequest;
+        type Outcome = HostOutcome;
+        type Disk = NoDisk;
+
+        fn step(&mut self, _: Now, input: HostInput, out: &mut HostEffects) {
+            match input {
+                Input::Request { op, request: HostRequest::Array(ArrayRequest::Ownership { request, .. }) } => {
+                    let takes_over = matches!(request, OwnershipRequest::TakeOver { .. });
+                    self.knows &= !(takes_over && self.forgets);
+                    self.asked.push(request);
+                    let owner = takes_over.then_some(Generation(7));
+                    out.reply(op, Ok(HostSuccess::Ownership(Ownership { since: Epoch(1), owner })));
+                }
+                Input::Request { op, .. } => out.reply(op, Err(HostError::NoSuchVolume)),
+                _ => {}
+            }
+        }
+
+        fn deadline(&self) -> Option<Time> {
+            None
+        }
+
+        fn invariants(&self) {}
+    }
+
+    impl HostMachine for Ready {
+        fn knows(&self, _: VolumeId) -> bool {
+            self.knows
+        }
+    }
+
+    fn started(knows: bool, forgets: bool) -> MetadataNode<Ready> {
+        let shards = Shards { own: ShardId(0), count: 1, placement: Placement::Parent };
+        let hash_bits = Parameters::HASH_BITS_MAX;
+        let config = MetadataServerConfig {
+            array: ArrayId([0; 16]),
+            file_system: FileSystemId(1),
+            generation: Generation(7),
+            start: Generation(7),
+            volume_bytes: crate::VOLUME_BYTES_MIN,
+            peers: vec![FileSystemId(1)],
+            commit_protocol: Protocol::OnePhase,
+            grouping: Grouping::Log,
+            parameters: Parameters { blocks: 1_000, stripe_blocks: 10, hash_key: [3; 16], hash_bits, shards },
+            root: Owner::default(),
+            serve_from: Time(0),
+            settings: Settings::default(),
+        };
+        let mut node = MetadataNode::new(Ready { knows, forgets, asked: Vec::new() }, VolumeId(4), config);
+        node.step(Now { time: Time(0), clock: Clock(0) }, Input::Start, &mut HostEffects::new());
+        node
+    }
+
+    #[test]
+    fn a_process_owns_nothing_when_its_host_does_not_know_the_volume_any_more() {
+        let inquire = OwnershipRequest::Inquire;
+        let take_over = OwnershipRequest::TakeOver { from: Ownership { since: Epoch(1), owner: None } };
+        let release = OwnershipRequest::Release { since: Epoch(1) };
+        assert_eq!(started(true, false).host().asked, [inquire, take_over]);
+        let gone = NodeState::Ended(HostError::NoSuchVolume);
+        for (knows, forgets, asked) in [(false, false, &[inquire][..]), (true, true, &[inquire, take_over, release])] {
+            let node = started(knows, forgets);
+            assert_eq!((node.host().asked.as_slice(), node.state()), (asked, gone.clone()));
+        }
     }
 }

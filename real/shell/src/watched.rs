@@ -1,8 +1,8 @@
 //! A machine whose state other tasks of its thread read while it runs. They need no message, and wake no task. They can't change it: whatever
 //! changes a machine is an input.
 
-use braid_base::{Now, Time};
-use braid_machine::{EffectsOf, InputOf, Machine};
+use braid_base::{Now, Time, VolumeId};
+use braid_machine::{EffectsOf, HostMachine, InputOf, Machine};
 use std::cell::RefCell;
 use std::rc::Rc;
 use tokio::sync::watch;
@@ -54,6 +54,12 @@ impl<M> View<M> {
 impl<M> Clone for View<M> {
     fn clone(&self) -> View<M> {
         View(self.0.clone())
+    }
+}
+
+impl<M: HostMachine> HostMachine for Watched<M> {
+    fn knows(&self, volume: VolumeId) -> bool {
+        self.machine.borrow().knows(volume)
     }
 }
 
