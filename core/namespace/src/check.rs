@@ -21,7 +21,7 @@ use crate::keys;
 use crate::records::{Counters, Parameters};
 use blocks::BlockWindow;
 use braid_base::InodeId;
-use braid_objects::{NotHere, View};
+use braid_objects::{NotHere, Obstacle, View};
 pub use finding::Finding;
 use finding::Report;
 use inodes::InodeWindow;
@@ -88,6 +88,10 @@ impl Check {
     fn advance(&mut self, view: &mut dyn View) -> Result<(), NotHere> {
         let Check { windows, stage, report } = self;
         let next = match stage {
+            Stage::Records if is_blank(view)? => {
+                report.add(Finding::Blank);
+                Some(Stage::Done)
+            }
             Stage::Records => match read(view, keys::PARAMETERS, report, |_, value| Parameters::decode(value))? {
                 Some(parameters) => Some(Stage::Inodes(parameters, InodeWindow::from(InodeId(0), windows.inodes))),
                 None => {
@@ -120,4 +124,16 @@ impl Check {
         }
         Ok(())
     }
+}
+
+/// True if nothing of a file system is there: whoever serves it first makes all of these at once.
+fn is_blank(view: &mut dyn View) -> Result<bool, NotHere> {
+    for key in [keys::PARAMETERS, keys::COUNTERS, keys::inode(InodeId::ROOT)] {
+        match view.get(key) {
+            Ok(None) => {}
+            Ok(Some(_)) | Err(Obstacle::Lost) => return Ok(false),
+            Err(Obstacle::NotHere) => return Err(NotHere),
+        }
+    }
+    Ok(true)
 }

@@ -74,7 +74,15 @@ pub async fn check(control: &ControlPlane, name: &str) -> Result<FileSystemFindi
     let operation = FileSystemCheck::of(entry.servers(), timing);
     let Ended { result, reasons, .. } = volume_hold::run(operation.into(), &questions, Some(&checker), unserved).await;
     match result {
-        Ok(_) => checker.findings(),
+        Ok(_) => match checker.findings()? {
+            found if found.findings == [Finding::Blank] => {
+                let message =
+                    format!("no metadata server has served file system {name} yet: there is nothing to check");
+                Err(Failure::unreachable("file-system-not-served", message)
+                    .hint("`braid up` starts one; `braid fs status` shows what it does"))
+            }
+            found => Ok(found),
+        },
         Err(Error::Interrupted) => {
             let message =
                 format!("the check of file system {name} was interrupted, because other processes served it meanwhile");

@@ -12,6 +12,8 @@ const FINDINGS_MAX: usize = 1000;
 pub enum Finding {
     #[error("there is no file system: its parameters are missing or damaged")]
     NoFileSystem,
+    #[error("no metadata server has made the file system yet: its volume is blank")]
+    Blank,
     #[error("the record of the counters, or of an inode that is referred to, is missing: {key:?}")]
     Missing { key: Key },
     #[error("a record is damaged: {key:?}")]
