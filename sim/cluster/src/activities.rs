@@ -7,7 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// All activities, in the order in which they are drawn. Later ones heed those before.
-const ACTIVITIES: [Entry; 22] = [
+const ACTIVITIES: [Entry; 23] = [
     Entry::of::<crate::sites::ParallelRaid>(),
     Entry::of::<crate::moving::Migrate>(),
     Entry::of::<crate::objects::ObjectUse>(),
@@ -27,6 +27,7 @@ const ACTIVITIES: [Entry; 22] = [
     Entry::of::<crate::metadata_processes::MetadataServers>(),
     Entry::of::<crate::control::lives::CreateDelete>(),
     Entry::of::<crate::control::comings::AddRemove>(),
+    Entry::of::<crate::control::file_systems::FileSystems>(),
     Entry::of::<crate::control::ChangeOptions>(),
     Entry::of::<crate::control::SilenceOptions>(),
     Entry::of::<crate::suspensions::Suspensions>(),

@@ -15,6 +15,7 @@ use braid_layout::VolumeDescription;
 use braid_locks::{LockServer, LockServerConfig};
 use braid_machine::{ArrayRequest, DiskError};
 use braid_membership::{Monitor, MonitorConfig};
+use braid_metadata::Purpose;
 use braid_store::{Medium, Store, StoreConfig, StoreError};
 use braid_wire::Task;
 use braid_world::{Disk, DiskOptions, LocalClock, Trace, World};
@@ -111,7 +112,7 @@ impl Cluster {
             let role = self.files.mounted().host_role(self);
             hosts::new_host_in(self, clock, role)
         } else if let Some((system, shard)) = self.files.shard_of(slot) {
-            let (role, service) = (system.server_role(self, shard), system.service(shard));
+            let (role, service) = (system.process_role(self, shard, Purpose::Serves), system.service(shard));
             let node = hosts::new_host_in(self, clock, role);
             self.world.speak_for(service, node);
             node

@@ -6,23 +6,29 @@
 mod administrators;
 pub(crate) mod changes;
 pub(crate) mod comings;
+mod file_system_work;
+pub(crate) mod file_systems;
 mod hosts;
 mod leases;
 pub(crate) mod lives;
 mod options;
+mod processes;
+mod servers;
 pub(crate) mod silences;
 mod silent_hosts;
 pub(crate) mod store;
+mod users;
 
 use crate::cluster::{Cluster, Failed, HostSlot};
-use administrators::{Name, Process};
+use administrators::Process;
 use braid_base::{DeviceId, DiskId, Generation, NodeId, Rng, Time, VolumeId};
 use braid_control_protocol::{Answer, Command, Done, Error, HostControl, HostEvent, Operation, Tag};
 use braid_description::Subject;
 use braid_host_leases::{Answer as FencerAnswer, Heartbeat, Question as FencerQuestion};
 use braid_machine::{HostOutcome, HostSuccess, OpId};
 use braid_ordering::Ordering;
-use leases::LeaseStore;
+use leases::{LeaseStore, Report};
+use processes::{Name, Processes};
 use silent_hosts::Fencing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -43,10 +49,9 @@ pub(crate) struct ControlPlane {
     administrators: BTreeMap<Name, Process>,
     last_administrator: u64,
     /// How administrators ended.
-    ended: Vec<(Generation, Result<Done, Error>)>,
-    /// What happens at each alarm.
-    queue: BTreeMap<u64, Event>,
-    next_token: u64,
+    ended: Vec<(Name, Subject, Result<Done, Error>)>,
+    alarms: Alarms,
+    processes: Processes,
     /// Requests that the control plane has made to hosts.
     asked: BTreeMap<OpId, Purpose>,
     /// The orderings that the volume has had.
@@ -65,14 +70,21 @@ pub(crate) struct ControlPlane {
     replacement_ended: bool,
 }
 
+/// What happens at each alarm.
+#[derive(Default)]
+struct Alarms {
+    queue: BTreeMap<u64, Event>,
+    last: u64,
+}
+
 /// Something that happens later.
 enum Event {
     /// Something happens to the control part of a host.
     Host(Generation, HostEvent),
     /// A renewal arrives at the store.
-    Renewal { host: Generation, heartbeat: Heartbeat<()> },
+    Renewal { host: Generation, heartbeat: Heartbeat<Report> },
     /// A host that looked at its lease before writes its heartbeat.
-    LateHeartbeat { host: Generation, heartbeat: Heartbeat<()> },
+    LateHeartbeat { host: Generation, heartbeat: Heartbeat<Report> },
     /// A fencer begins, if there is none.
     LookForFencer,
     /// A fencer begins a round.
@@ -101,9 +113,9 @@ enum Purpose {
 
 impl ControlPlane {
     fn at(&mut self, event: Event) -> u64 {
-        self.next_token += 1;
-        self.queue.insert(TOKENS + self.next_token, event);
-        TOKENS + self.next_token
+        self.alarms.last += 1;
+        self.alarms.queue.insert(TOKENS + self.alarms.last, event);
+        TOKENS + self.alarms.last
     }
 
     fn way(&mut self) -> Duration {
@@ -148,8 +160,8 @@ impl Cluster {
             administrators: BTreeMap::new(),
             last_administrator: 0,
             ended: Vec::new(),
-            queue: BTreeMap::new(),
-            next_token: 0,
+            alarms: Alarms::default(),
+            processes: Processes::default(),
             asked: BTreeMap::new(),
             orderings: [self.volume.ordering].into(),
             faults,
@@ -182,7 +194,7 @@ impl Cluster {
         self.begin_operation(by, operation.into());
         let ended = |cluster: &Cluster| {
             let control = cluster.control.as_ref()?;
-            control.ended[before..].iter().find(|(by, _)| *by == own).map(|(_, result)| result.clone())
+            control.ended[before..].iter().find(|(by, ..)| by.host == own).map(|(.., result)| result.clone())
         };
         while ended(self).is_none() && self.pass(until) {}
         let result = ended(self).unwrap_or_else(|| panic!("an operation did not end within {CHANGE_MAX:?}"));
@@ -222,7 +234,7 @@ impl Cluster {
         }
         self.with_control(|cluster, control| {
             // An alarm of an earlier control plane has no event.
-            let Some(event) = control.queue.remove(&token) else { return };
+            let Some(event) = control.alarms.queue.remove(&token) else { return };
             match event {
                 Event::Host(host, event) => cluster.on_host_event(control, host, event),
                 Event::Renewal { host, heartbeat } => cluster.on_renewal(control, host, heartbeat),

@@ -1,6 +1,7 @@
 //! The options of file systems in swarm runs.
 
 use crate::more_volume::MoreVolume;
+use braid_base::Rng;
 use braid_metadata::{Grouping, Protocol};
 use braid_namespace::Placement;
 use std::time::Duration;
@@ -32,4 +33,14 @@ impl ShardOptions {
     /// One metadata server.
     pub const ONE: ShardOptions =
         ShardOptions { count: 1, placement: Placement::Parent, protocol: Protocol::OnePhase, grouping: Grouping::Log };
+
+    /// Several.
+    pub(crate) fn draw(rng: &mut Rng) -> ShardOptions {
+        ShardOptions {
+            count: [2, 2, 3][rng.below(3) as usize],
+            placement: [Placement::Parent, Placement::Spread, Placement::Spread][rng.below(3) as usize],
+            protocol: Protocol::ALL[rng.below(Protocol::ALL.len() as u64) as usize],
+            grouping: Grouping::ALL[rng.below(Grouping::ALL.len() as u64) as usize],
+        }
+    }
 }

@@ -91,6 +91,8 @@ pub(crate) struct FileRecords {
     pub unmounting: BTreeSet<NodeId>,
     /// Hosts whose operations of unknown outcome may still happen.
     pub unknown: BTreeSet<Generation>,
+    /// The slots of other processes, which nobody takes when they end.
+    pub processes: BTreeSet<HostSlot>,
     /// A check of the file system is announced: its servers release it, and new ones wait.
     pub is_checked: bool,
     /// Until then something delays operations that availability does not know: a volume was on hold, or who changes it died or was suspended.
@@ -113,9 +115,9 @@ impl FileRecords {
         self.system.as_ref().expect("the run has a file system")
     }
 
-    /// True if processes of metadata servers have this slot.
+    /// True if processes of metadata servers have this slot, or others that are no clients.
     pub fn is_server(&self, slot: HostSlot) -> bool {
-        self.servers.as_flattened().contains(&slot)
+        self.servers.as_flattened().contains(&slot) || self.processes.contains(&slot)
     }
 
     /// The shard that the processes in this slot serve.

@@ -13,8 +13,6 @@ use crate::swarm::Run;
 use braid_base::{Generation, NodeId, Rng};
 use braid_layout::{Layout, RaidLevel};
 use braid_machine::{FilesRequest, HostError};
-use braid_metadata::{Grouping, Protocol};
-use braid_namespace::Placement;
 use braid_ordering::Ordering;
 use braid_world::FaultKind;
 use std::time::Duration;
@@ -178,10 +176,5 @@ fn draw_shards(mut rng: Rng, choices: &Choices) -> ShardOptions {
     if !choices.may("shards") || !(choices.names("shards") || drawn) {
         return ShardOptions::ONE;
     }
-    ShardOptions {
-        count: [2, 2, 3][rng.below(3) as usize],
-        placement: [Placement::Parent, Placement::Spread, Placement::Spread][rng.below(3) as usize],
-        protocol: Protocol::ALL[rng.below(Protocol::ALL.len() as u64) as usize],
-        grouping: Grouping::ALL[rng.below(Grouping::ALL.len() as u64) as usize],
-    }
+    ShardOptions::draw(&mut rng)
 }

@@ -16,7 +16,7 @@ use braid_machine::{
     ArrayRequest, FilesRequest, FilesSuccess, HostError, HostOutcome, HostSuccess, MountRequest, OpId, Patience,
     VolumeRequest,
 };
-use braid_metadata::{MetadataNode, MetadataServer, MetadataServerConfig, NodeState, VOLUME_BYTES_MIN};
+use braid_metadata::{MetadataNode, MetadataServer, MetadataServerConfig, NodeState, Purpose, VOLUME_BYTES_MIN};
 use braid_namespace::{Parameters, Shards};
 use braid_ordering::Ordering;
 use braid_wire::{FileCommand, FileResult, Owner, OwnershipRequest};
@@ -70,7 +70,7 @@ impl FileSystem {
     /// Starts a process for the metadata server of a shard, which takes over from the one before. What hosts send to the metadata server
     /// reaches the new process.
     pub fn start_server(&self, cluster: &mut Cluster, shard: usize) -> HostSlot {
-        let role = self.server_role(cluster, shard);
+        let role = self.process_role(cluster, shard, Purpose::Serves);
         let slot = hosts::add_host_in(cluster, role);
         cluster.world.set_service(self.service(shard), cluster.node(slot));
         slot
@@ -78,8 +78,8 @@ impl FileSystem {
 
     /// Starts a process that takes over the file system to check it.
     pub fn start_check(&self, cluster: &mut Cluster) -> HostSlot {
-        let node = self.server_node(cluster, 0);
-        hosts::add_host_in(cluster, |host, own| Role::Metadata(Box::new(node(host, own).that_checks())))
+        let role = self.process_role(cluster, 0, Purpose::Checks);
+        hosts::add_host_in(cluster, role)
     }
 
     /// A process that owns the file system ends its server, and releases the file system.
@@ -91,21 +91,13 @@ impl FileSystem {
         cluster.finish(asked)
     }
 
-    /// The machine of a metadata server, around the next host.
-    pub(crate) fn server_role(
+    /// The machine of a process that owns a shard for this purpose, around the next host.
+    pub(crate) fn process_role(
         &self,
         cluster: &Cluster,
         shard: usize,
+        purpose: Purpose,
     ) -> impl FnOnce(HoldingHost<Host>, Generation) -> Role + use<> {
-        let node = self.server_node(cluster, shard);
-        move |host, own| Role::Metadata(Box::new(node(host, own)))
-    }
-
-    fn server_node(
-        &self,
-        cluster: &Cluster,
-        shard: usize,
-    ) -> impl FnOnce(HoldingHost<Host>, Generation) -> MetadataNode<HoldingHost<Host>> + use<> {
         let FileSystem { options, data, .. } = self;
         let FileSystemShard { id, metadata } = self.shards[shard].clone();
         let config = MetadataServerConfig {
@@ -129,7 +121,13 @@ impl FileSystem {
             settings: cluster.options.settings.clone(),
         };
         move |host, generation| {
-            MetadataNode::new(host, metadata.id, MetadataServerConfig { generation, start: generation, ..config })
+            let config = MetadataServerConfig { generation, start: generation, ..config };
+            let node = MetadataNode::new(host, metadata.id, config);
+            Role::Metadata(Box::new(match purpose {
+                Purpose::Serves => node,
+                Purpose::Checks => node.that_checks(),
+                Purpose::Collects { most } => node.that_collects(most),
+            }))
         }
     }
 

@@ -51,10 +51,7 @@ pub(crate) fn add_visitor(cluster: &mut Cluster) -> NodeId {
     new_host(cluster, clock)
 }
 
-pub(crate) fn add_host_in(
-    cluster: &mut Cluster,
-    role: impl FnOnce(HoldingHost<Host>, Generation) -> Role,
-) -> HostSlot {
+pub(crate) fn add_host_in(cluster: &mut Cluster, role: impl FnOnce(HoldingHost<Host>, Generation) -> Role) -> HostSlot {
     let clock = clock(cluster);
     let node = new_host_in(cluster, clock, role);
     cluster.hosts.push(node);

@@ -544,6 +544,7 @@ impl Run {
 
     pub(crate) fn replace_if_down(&mut self, slot: HostSlot) {
         let waits = self.cluster.files.is_server(slot) && !self.cluster.files.may_serve(self.cluster.world.now());
+        let waits = waits || self.cluster.files.processes.contains(&slot);
         if self.cluster.world.machine(self.cluster.node(slot)).is_none() && !waits {
             let boot = Time(self.rng.below(1_000_000_000_000));
             self.cluster.replace_host(slot, LocalClock::exact(boot).drifting(self.swarm.drift_ppm()));
@@ -561,7 +562,9 @@ impl Run {
     }
 
     fn think(&mut self, node: NodeId, client: usize) {
-        if let Some(slot) = self.cluster.slot(node).filter(|_| self.storming) {
+        // Nobody works at a metadata server, where a step of the control plane may be answered.
+        let works = |slot: &HostSlot| self.storming && !self.cluster.files.is_server(*slot);
+        if let Some(slot) = self.cluster.slot(node).filter(works) {
             let most = self.cluster.options.think_max.as_nanos() as u64;
             let span = Duration::from_nanos(self.rng.below(most) + 1);
             self.plan(span, move |run| run.operate(slot, node, client));

@@ -178,6 +178,23 @@ fn volumes_and_devices_change_while_administrators_die() {
 }
 
 #[test]
+fn file_systems_are_created_deleted_and_checked_while_administrators_die() {
+    happened(
+        "file-systems",
+        60,
+        &[
+            ("file system created", 40),
+            ("creation of a file system failed", 5),
+            ("file system deleted", 60),
+            ("file system deleted by another", 5),
+            ("file system found sound", 50),
+            ("file system used", 60),
+            ("administrator died", 20),
+        ],
+    );
+}
+
+#[test]
 fn volumes_on_the_same_devices_keep_apart() {
     let sum = swarm(60, also("volumes"));
     assert!(sum.faults["volume removed, another made"] >= 30 && sum.faults["replaced disk"] >= 3, "{sum}");
@@ -207,6 +224,7 @@ fn file_systems_survive_their_metadata_servers() {
     assert!(sum.files_unjudged <= 2, "too many histories could not be judged: {sum}");
     assert!(sum.faults["metadata server crash"] > 50 && sum.faults["metadata server taken over from"] > 20, "{sum}");
     assert!(sum.faults["metadata servers start together"] > 5 && sum.faults["metadata server cut off"] > 10, "{sum}");
+    assert!(sum.faults["migration begun"] > 10 && sum.faults["change of the ordering"] > 10, "{sum}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The administrators: each belongs to a host, through which it reaches the devices and the monitor. It dies with its host, and is suspended
 //! with it.
 
+use super::processes::{Name, OwnQuestion};
 use super::{ControlPlane, Event, Purpose};
 use crate::cluster::{Cluster, HostSlot, Record};
 use crate::role::Role;
@@ -19,17 +20,10 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// A host that died as an administrator returns within this time.
 pub(super) const RETURN_MAX: Duration = Duration::from_secs(1);
 
-/// Names an administrator: a host may have two, one of which settles.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Name {
-    pub host: Generation,
-    number: u64,
-}
-
 #[derive(Debug)]
 pub(super) struct Process {
-    operation: Operation,
-    subject: Subject,
+    pub operation: Operation,
+    pub subject: Subject,
     /// It does not settle what another one has begun.
     pub is_own: bool,
     /// It waits for a copy, and holds no record meanwhile.
@@ -65,6 +59,12 @@ impl Cluster {
 
     /// A host that sees what a dead administrator has begun completes or reverts that, in some cases.
     pub(super) fn settle_sometimes(&mut self, control: &mut ControlPlane, own: Generation) {
+        // The host of a command about a file system, which creates and deletes volumes, does nothing else.
+        let is_of_files =
+            |process: &Process| matches!(process.subject, Subject::FileSystem(_) | Subject::NewFileSystem(_));
+        if control.administrators.iter().any(|(name, process)| name.host == own && is_of_files(process)) {
+            return;
+        }
         // What a migration waits for may be the end of something that an operation of the same host has left.
         let mut processes = control.administrators.iter();
         let is_busy = processes.any(|(name, process)| name.host == own && process.is_own && !process.is_copying);
@@ -109,7 +109,7 @@ impl Cluster {
         }
     }
 
-    fn begin_administrator(&mut self, control: &mut ControlPlane, host: Generation, process: Process) {
+    pub(super) fn begin_administrator(&mut self, control: &mut ControlPlane, host: Generation, process: Process) {
         control.last_administrator += 1;
         let own = Name { host, number: control.last_administrator };
         control.administrators.insert(own, process);
@@ -158,7 +158,7 @@ impl Cluster {
                     if let Work::Replacement(_) = process.operation.work() {
                         control.replacement_ended |= result.is_err();
                     }
-                    control.ended.push((own.host, result));
+                    control.ended.push((own, process.subject, result));
                 }
             }
         }
@@ -238,13 +238,16 @@ impl Cluster {
                 let request = JobRequest::Migrate { volume, from, bytes_per_second };
                 return self.ask_host(control, own, tag, request);
             }
-            Question::Ownership { .. }
+            question @ (Question::Ownership { .. }
             | Question::CreateVolume { .. }
             | Question::Format { .. }
             | Question::DeleteVolume { .. }
             | Question::Announce(_)
             | Question::Withdraw(_)
-            | Question::Examine { .. } => unreachable!("runs with a control plane have no file systems"),
+            | Question::Examine { .. }) => {
+                let subject = subject.clone();
+                return control.processes.asked.push(OwnQuestion { by: own, subject, tag, question });
+            }
             Question::CopyProgress => {
                 let host = self.world.machine(NodeId::Host(own.host)).and_then(Role::host);
                 let progress = host.and_then(|host| host.migrating().find(|progress| progress.volume == volume));
@@ -283,70 +286,70 @@ fn answered_by(yes: bool) -> Answer {
 
 /// How an administrator ended, for the report.
 fn name_of(result: &Result<Done, Error>, process: &Process) -> &'static str {
-    if let Work::Migration(_) = process.operation.work() {
-        return match result {
-            Ok(_) => "migration ended",
-            Err(Error::Migration | Error::NotCopied) => "migration ended by another",
-            Err(Error::BlocksLost(_)) => "migration with lost blocks",
-            Err(Error::NotIn(_)) => "migration without a device",
-            Err(Error::Held(_) | Error::Lost) => "migration while another administrator is at work",
-            Err(_) => "migration without answers",
-        };
-    }
-    if let Work::Replacement(_) = process.operation.work() {
-        return match result {
-            Ok(_) => "disk replaced by an administrator",
-            Err(Error::Refused(_)) => "replacement refused",
-            Err(Error::NotYet(_)) => "replacement without its device",
-            Err(_) => "replacement without answers",
-        };
-    }
-    if let Work::DeviceChange(_) = process.operation.work() {
-        return match (result, process.is_own) {
-            (Ok(Done::Changed), true) => "device added or removed",
-            (Ok(Done::Changed), false) => "addition or removal of another host completed",
-            (Ok(_), _) => "nothing to complete on a device",
-            (Err(Error::Refused(_)), _) => "addition or removal refused",
-            (Err(Error::NotYet(_)), _) => "added device not in yet",
-            (Err(Error::HoldsVolumes(_)), _) => "removal of a device with volumes",
-            (Err(Error::Held(_)), _) => "addition or removal while another is under way",
-            (Err(Error::Lost | Error::NoDevice), _) => "addition or removal taken over",
-            (Err(_), _) => "addition or removal without answers",
-        };
-    }
-    let is_creation = matches!(process.operation.work(), Work::Creation(_));
-    if is_creation || matches!(process.operation.work(), Work::Deletion(_)) {
-        return match (result, process.is_own) {
-            (Ok(Done::Changed), true) if is_creation => "volume created",
-            (Ok(Done::Changed), true) => "volume deleted",
-            (Ok(Done::Changed), false) if is_creation => "creation of another host completed",
-            (Ok(Done::Changed), false) => "deletion of another host completed",
-            (Ok(_), _) => "nothing to create or delete",
-            (Err(Error::NumberUsed), _) => "creation with a used number",
-            (Err(Error::Lost), _) if is_creation => "creation taken over",
-            (Err(Error::Lost), _) => "deletion taken over",
-            (Err(Error::NotIn(_)), _) => "creation or deletion without a device",
-            (Err(Error::NotDrained(_)), _) => "deletion not drained",
-            (Err(Error::Held(_)), _) => "creation or deletion while another is under way",
-            (Err(_), _) if is_creation => "creation failed otherwise",
-            (Err(_), _) => "deletion failed otherwise",
-        };
-    }
-    match result {
-        Ok(Done::Changed) if process.is_own => "change made",
-        Ok(Done::Changed) => "change of another host completed",
-        Ok(Done::Reverted) => "change reverted",
-        Ok(Done::Nothing) => "nothing to settle",
-        Err(Error::Held(_)) => "change while another is under way",
-        Err(Error::NotIn(_)) => "change without a device",
-        Err(Error::NotDrained(_)) => "change not drained",
-        Err(Error::Lost) => "change taken over",
-        Err(Error::Incomplete(_)) => "change incomplete",
-        Err(Error::Question(_)) => "change without answers",
-        Err(Error::NoLockServer(_)) => "change without a lock server",
-        Err(Error::Migration) => "change that does not fit a migration",
-        Err(Error::NoSpace(_)) => "change without space",
-        Err(_) => "change failed otherwise",
+    use Error::{BlocksLost, CheckUnderWay, FileSystemExists, Held, HoldsVolumes, Incomplete, Interrupted, Lost};
+    use Error::{
+        NoDevice, NoLockServer, NoSpace, NotCopied, NotDrained, NotIn, NotSettled, NotYet, NumberUsed, Refused,
+    };
+    match (process.operation.work(), result, process.is_own) {
+        (Work::Migration(_), Ok(_), _) => "migration ended",
+        (Work::Migration(_), Err(Error::Migration | NotCopied), _) => "migration ended by another",
+        (Work::Migration(_), Err(BlocksLost(_)), _) => "migration with lost blocks",
+        (Work::Migration(_), Err(NotIn(_)), _) => "migration without a device",
+        (Work::Migration(_), Err(Held(_) | Lost), _) => "migration while another administrator is at work",
+        (Work::Migration(_), Err(_), _) => "migration without answers",
+        (Work::Replacement(_), Ok(_), _) => "disk replaced by an administrator",
+        (Work::Replacement(_), Err(Refused(_)), _) => "replacement refused",
+        (Work::Replacement(_), Err(NotYet(_)), _) => "replacement without its device",
+        (Work::Replacement(_), Err(_), _) => "replacement without answers",
+        (Work::DeviceChange(_), Ok(Done::Changed), true) => "device added or removed",
+        (Work::DeviceChange(_), Ok(Done::Changed), false) => "addition or removal of another host completed",
+        (Work::DeviceChange(_), Ok(_), _) => "nothing to complete on a device",
+        (Work::DeviceChange(_), Err(Refused(_)), _) => "addition or removal refused",
+        (Work::DeviceChange(_), Err(NotYet(_)), _) => "added device not in yet",
+        (Work::DeviceChange(_), Err(HoldsVolumes(_)), _) => "removal of a device with volumes",
+        (Work::DeviceChange(_), Err(Held(_)), _) => "addition or removal while another is under way",
+        (Work::DeviceChange(_), Err(Lost | NoDevice), _) => "addition or removal taken over",
+        (Work::DeviceChange(_), Err(_), _) => "addition or removal without answers",
+        (Work::Creation(_), Ok(Done::Changed), true) => "volume created",
+        (Work::Creation(_), Ok(Done::Changed), false) => "creation of another host completed",
+        (Work::Deletion(_), Ok(Done::Changed), true) => "volume deleted",
+        (Work::Deletion(_), Ok(Done::Changed), false) => "deletion of another host completed",
+        (Work::Creation(_) | Work::Deletion(_), Ok(_), _) => "nothing to create or delete",
+        (Work::Creation(_), Err(Lost), _) => "creation taken over",
+        (Work::Deletion(_), Err(Lost), _) => "deletion taken over",
+        (Work::Creation(_) | Work::Deletion(_), Err(NumberUsed), _) => "creation with a used number",
+        (Work::Creation(_) | Work::Deletion(_), Err(NotIn(_)), _) => "creation or deletion without a device",
+        (Work::Creation(_) | Work::Deletion(_), Err(NotDrained(_)), _) => "deletion not drained",
+        (Work::Creation(_) | Work::Deletion(_), Err(Held(_)), _) => "creation or deletion while another is under way",
+        (Work::Creation(_), Err(_), _) => "creation failed otherwise",
+        (Work::Deletion(_), Err(_), _) => "deletion failed otherwise",
+        (Work::FileSystemCreation(_), Ok(_), _) => "file system created",
+        (Work::FileSystemCreation(_), Err(FileSystemExists), _) => "creation of a file system that there is",
+        (Work::FileSystemCreation(_), Err(Lost), _) => "creation of a file system taken over",
+        (Work::FileSystemCreation(_), Err(Held(_) | Error::BeingDeleted), _) => "creation while another is under way",
+        (Work::FileSystemCreation(_), Err(_), _) => "creation of a file system failed",
+        (Work::FileSystemDeletion(_), Ok(Done::Changed), _) => "file system deleted",
+        (Work::FileSystemDeletion(_), Ok(_), _) => "file system deleted by another",
+        (Work::FileSystemDeletion(_), Err(_), _) => "deletion of a file system failed",
+        (Work::FileSystemCheck(_), Ok(_), _) => "file system found sound",
+        (Work::FileSystemCheck(_), Err(CheckUnderWay), _) => "check while another is under way",
+        (Work::FileSystemCheck(_), Err(NotSettled(_)), _) => "check of servers that do not settle",
+        (Work::FileSystemCheck(_), Err(Interrupted), _) => "check interrupted",
+        (Work::FileSystemCheck(_), Err(_), _) => "check failed",
+        (Work::Change(_), Ok(Done::Changed), true) => "change made",
+        (Work::Change(_), Ok(Done::Changed), false) => "change of another host completed",
+        (Work::Change(_), Ok(Done::Reverted), _) => "change reverted",
+        (Work::Change(_), Ok(Done::Nothing), _) => "nothing to settle",
+        (Work::Change(_), Err(Held(_)), _) => "change while another is under way",
+        (Work::Change(_), Err(NotIn(_)), _) => "change without a device",
+        (Work::Change(_), Err(NotDrained(_)), _) => "change not drained",
+        (Work::Change(_), Err(Lost), _) => "change taken over",
+        (Work::Change(_), Err(Incomplete(_)), _) => "change incomplete",
+        (Work::Change(_), Err(Error::Question(_)), _) => "change without answers",
+        (Work::Change(_), Err(NoLockServer(_)), _) => "change without a lock server",
+        (Work::Change(_), Err(Error::Migration), _) => "change that does not fit a migration",
+        (Work::Change(_), Err(NoSpace(_)), _) => "change without space",
+        (Work::Change(_), Err(_), _) => "change failed otherwise",
     }
 }
 

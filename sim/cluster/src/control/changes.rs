@@ -36,7 +36,8 @@ const WITH_ALL_DEVICES: [FaultKind; 8] = [
 
 /// Activities beside which there are no changes: they need one volume whose writes are atomic, and no faults that the control plane of the
 /// simulation does not cover.
-pub(super) const NOT_PLAIN: &[&str] = &["attribute-volumes", "volumes", "dead", "damage-degraded", "record-damage", "calm"];
+pub(super) const NOT_PLAIN: &[&str] =
+    &["attribute-volumes", "volumes", "dead", "damage-degraded", "record-damage", "calm"];
 
 impl Cluster {
     /// The order that the history of the volume must keep: the weakest that one of its orderings promises.
@@ -61,7 +62,10 @@ impl Cluster {
             }
             Some(control) => match control.administrators.keys().find(|own| self.slot_of(own.host).is_some()) {
                 Some(own) => failed("left-administrator", format!("{own:?} is still at work")),
-                None => self.check_devices(control).and_then(|()| self.check_parts()),
+                None => {
+                    control.check_file_systems(self.monitor())?;
+                    self.check_devices(control).and_then(|()| self.check_parts())
+                }
             },
             None => Ok(()),
         }
@@ -97,7 +101,7 @@ impl Feature for ChangeOptions {
         let orderings = options.ordering != Ordering::None && draw.one_in(10);
         let moves = options.activities.has("migrate");
         let lives = options.activities.has("create-delete");
-        if !orderings && !moves && !lives && !options.activities.has("add-remove") {
+        if !orderings && !moves && !lives && !options.activities.has_any(&["add-remove", "file-systems"]) {
             return None;
         }
         draw.acts_every([50, 300, 1_000]);

@@ -6,15 +6,20 @@ use super::{ControlPlane, Event};
 use crate::cluster::{Cluster, Failed};
 use crate::exclusion;
 use crate::hosts;
+use crate::role::Role;
 use braid_base::{Generation, NodeId, Time};
-use braid_control_protocol::{HostEvent, Version};
+use braid_control_protocol::{HostEvent, ServerLease, Version};
 use braid_host_leases::{Heartbeat, LeaseRecords, LeaseTable, LeaseTime, RenewerInput, Write};
+use braid_metadata::NodeState;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+/// What a lease says of the metadata server in its process, if it owns a shard.
+pub(super) type Report = Option<ServerLease>;
+
 /// The leases of hosts, and what was true of them.
 pub(super) struct LeaseStore {
-    records: LeaseRecords<()>,
+    records: LeaseRecords<Report>,
     /// Every generation that was given.
     given: BTreeSet<Generation>,
     /// The hosts whose leases were ended or released.
@@ -27,18 +32,18 @@ impl LeaseStore {
         let mut records = LeaseRecords::new(last);
         for host in living {
             let mut table = LeaseTable::new(Generation(host.0 - 1));
-            let (_, [_, lease]) = table.take(now, ()).expect("there is a next generation");
+            let (_, [_, lease]) = table.take(now, None).expect("there is a next generation");
             records.make(&table, lease);
         }
         LeaseStore { records, given: (0..=last.0).map(Generation).collect(), over: BTreeSet::new() }
     }
 
-    pub fn table(&self) -> LeaseTable<()> {
+    pub fn table(&self) -> LeaseTable<Report> {
         self.records.table()
     }
 
     /// Makes the writes of a transition that led to `table`.
-    pub fn make(&mut self, table: &LeaseTable<()>, writes: impl IntoIterator<Item = Write>) {
+    pub fn make(&mut self, table: &LeaseTable<Report>, writes: impl IntoIterator<Item = Write>) {
         writes.into_iter().for_each(|write| self.records.make(table, write));
         self.check();
     }
@@ -46,7 +51,7 @@ impl LeaseStore {
     /// Gives a generation with a lease.
     pub fn take(&mut self, now: &LeaseTime) -> Generation {
         let mut table = self.table();
-        let (host, writes) = table.take(now, ()).expect("there is a next generation");
+        let (host, writes) = table.take(now, None).expect("there is a next generation");
         self.make(&table, writes);
         assert!(self.given.insert(host), "{host} is given twice");
         host
@@ -111,12 +116,22 @@ impl Cluster {
     /// Sends a renewal to the store.
     pub(super) fn send_renewal(&mut self, control: &mut ControlPlane, host: Generation, confirmed: Version) {
         let way = control.way();
-        let heartbeat = Heartbeat { renewed: Some(self.lease_time()), confirmed, report: () };
+        let report = match self.world.machine(NodeId::Host(host)) {
+            Some(Role::Metadata(node)) if node.state() == NodeState::Owns => node.server().map(|server| ServerLease {
+                host,
+                file_system: node.file_system(),
+                is_live: true,
+                serves: server.is_serving(),
+                settled: server.is_settled(),
+            }),
+            _ => None,
+        };
+        let heartbeat = Heartbeat { renewed: Some(self.lease_time()), confirmed, report };
         self.schedule(control, way, Event::Renewal { host, heartbeat });
     }
 
     /// A renewal arrives.
-    pub(super) fn on_renewal(&mut self, control: &mut ControlPlane, host: Generation, heartbeat: Heartbeat<()>) {
+    pub(super) fn on_renewal(&mut self, control: &mut ControlPlane, host: Generation, heartbeat: Heartbeat<Report>) {
         let fate = control.renewal_fate(self.world.now(), host);
         let leases = &mut control.store.leases;
         // A host has no answer until its next round would begin.
@@ -141,7 +156,12 @@ impl Cluster {
     }
 
     /// A host that was suspended within a renewal writes its heartbeat, though it may have no lease any more.
-    pub(super) fn on_late_heartbeat(&mut self, control: &mut ControlPlane, host: Generation, heartbeat: Heartbeat<()>) {
+    pub(super) fn on_late_heartbeat(
+        &mut self,
+        control: &mut ControlPlane,
+        host: Generation,
+        heartbeat: Heartbeat<Report>,
+    ) {
         if control.takes_no_renewals(self.world.now()) {
             return;
         }

@@ -3,6 +3,7 @@
 //! a transition of the leases, and another one continues.
 
 use super::administrators::RETURN_MAX;
+use super::leases::Report;
 use super::options::SilenceOptions;
 use super::{ControlPlane, Event, Purpose};
 use crate::cluster::{Cluster, Failed, HostSlot};
@@ -304,7 +305,7 @@ impl Cluster {
         &mut self,
         control: &mut ControlPlane,
         by: Generation,
-        table: &LeaseTable<()>,
+        table: &LeaseTable<Report>,
         writes: &[Write],
     ) -> bool {
         let fencing = control.fencing.as_mut().expect("a fencer asks");

@@ -1,15 +1,18 @@
 //! The store of the control plane: the bytes of a description with a version, and leases. What commands do with the description is the code of real arrays
 //! (`braid_description`). Commands take effect in the order of their arrival. Answers are lost, and commands arrive late, on the way to it.
 
-use super::administrators::Name;
-use super::leases::LeaseStore;
+use super::leases::{LeaseStore, Report};
+use super::processes::Name;
 use super::{ControlPlane, Event};
 use crate::cluster::{ARRAY, Cluster};
 use crate::volumes;
 use braid_base::{DeviceId, DiskId, Generation, VolumeId};
-use braid_control_protocol::{self as protocol, Answer, Command, DeviceRecord, HostLease, Tag, Version, VolumeRecord};
+use braid_control_protocol::{
+    self as protocol, Answer, Command, DeviceRecord, HostLease, ServerLease, Tag, Version, VolumeRecord,
+};
 use braid_description::{
-    Applied, ArrayDescription, Creation, DeviceEntry, DeviceState, DiskEntry, Subject, VolumeEntry, VolumeState,
+    Applied, ArrayDescription, Creation, DeviceEntry, DeviceState, DiskEntry, Refusal, Subject, VolumeEntry,
+    VolumeState,
 };
 use braid_host_leases::Lease;
 use braid_layout::VolumeDescription;
@@ -22,6 +25,9 @@ const UNANSWERED: Duration = Duration::from_millis(500);
 
 /// A watch answers after this time.
 const WATCHED: Duration = Duration::from_millis(20);
+
+/// File systems of the run have higher numbers: the others are those of other activities.
+pub(super) const LAST_FILE_SYSTEM: u16 = 100;
 
 pub(super) struct Store {
     /// What is stored; the rest is what these bytes say.
@@ -44,6 +50,7 @@ impl Store {
         let ready = |volume: &VolumeDescription| VolumeEntry { state: VolumeState::Ready, ..volume_entry(volume) };
         description.volumes = volumes.iter().map(ready).collect();
         (description.created, description.populated, description.revision) = (true, true, 1);
+        description.last_file_system = LAST_FILE_SYSTEM;
         let highest = volumes.iter().map(|volume| volume.id.0).max();
         description.next_volume = highest.map_or(1, |volume| volume + 1);
         let (bytes, records, devices) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
@@ -64,6 +71,16 @@ impl Store {
         self.records = self.description.volumes.iter().map(record).collect();
         let record = |device: &DeviceEntry| (DeviceId(device.id), braid_description::device_record(device));
         self.devices = self.description.devices.iter().map(record).collect();
+    }
+
+    pub fn description(&self) -> &ArrayDescription {
+        &self.description
+    }
+
+    /// The volume of this name, if hosts may use it.
+    pub fn volume_named(&self, name: &str) -> Option<VolumeDescription> {
+        let record = self.record(VolumeId(self.description.volume(name)?.id))?;
+        record.is_usable().then(|| record.volume.clone())
     }
 
     pub fn version(&self) -> Version {
@@ -195,11 +212,21 @@ impl Cluster {
         }
         let (now, lease) = (self.lease_time(), self.control_lease());
         match command {
-            Command::ListServers => unreachable!("runs with a control plane have no file systems"),
+            Command::ListServers => {
+                let table = control.store.leases.table();
+                let as_seen = |(host, seen): (Generation, &Lease<Report>)| {
+                    let report = seen.heartbeat.report.clone()?;
+                    Some(ServerLease { is_live: table.is_live(host, &now, lease), ..report })
+                };
+                let leases = table.leases().filter_map(as_seen).collect();
+                let file_system = subject.file_system(&control.store.description).map(|entry| entry.id());
+                let announced = file_system.map(|id| control.announced(id, &now, lease).collect());
+                Answer::Servers { leases, announced: announced.unwrap_or_default() }
+            }
             Command::Watch => Answer::Yes,
             Command::ListHosts => {
                 let table = control.store.leases.table();
-                let as_seen = |(host, seen): (Generation, &Lease<()>)| HostLease {
+                let as_seen = |(host, seen): (Generation, &Lease<Report>)| HostLease {
                     host,
                     is_live: table.is_live(host, &now, lease),
                     uses_volumes: true,
@@ -229,7 +256,12 @@ impl Cluster {
         };
         let Applied { answer, next } = match control.store.description.apply(subject, command) {
             Ok(applied) => applied,
-            Err(refusal) => panic!("the run gives everything a name of its own: {refusal}"),
+            // The names of the volumes of a file system are free only for the host that creates it.
+            Err(Refusal::NameOfFileSystem { .. } | Refusal::VolumeExists { .. } | Refusal::VolumeInTheWay { .. }) => {
+                control.count("name of a volume refused");
+                return Answer::Failed;
+            }
+            Err(refusal) => panic!("there is room for everything: {refusal}"),
         };
         let Some(next) = next else { return answer };
         control.store.put(&next);
