@@ -34,10 +34,21 @@ const WITH_ALL_DEVICES: [FaultKind; 8] = [
     FaultKind::Corruption,
 ];
 
-/// Activities beside which there are no changes: they need one volume whose writes are atomic, and no faults that the control plane of the
-/// simulation does not cover.
-pub(super) const NOT_PLAIN: &[&str] =
-    &["attribute-volumes", "volumes", "dead", "damage-degraded", "record-damage", "calm"];
+/// Activities beside which there are no changes.
+pub(super) const NOT_PLAIN: &[&str] = &[
+    // Requests to it are not held to a promise that a change could weaken.
+    "attribute-volumes",
+    // They are made and removed past the store.
+    "volumes",
+    // A device that is out for good prevents every change.
+    "dead",
+    // It is placed, and what is lost is worked out, for one layout of the volume.
+    "damage-degraded",
+    // The operator gives a device another disk past the store.
+    "record-damage",
+    // Requests wait while a volume is on hold, and may not be late there.
+    "calm",
+];
 
 impl Cluster {
     /// The order that the history of the volume must keep: the weakest that one of its orderings promises.
@@ -206,6 +217,7 @@ impl ChangeOptions {
         let volume = cluster.volume();
         // An attribute volume can't grow: its size says where attributes lie.
         let may_grow = self.grows && !cluster.options.activities.has("attribute-volumes");
+        // Metadata servers would have to begin anew, which those of runs do only for checks.
         let may_grow = may_grow && !cluster.files.uses(volume.id);
         let may = may_grow && volume.moving.is_none() && rng.chance(1, 3);
         let most = (stripes + STRIPES_ADDED_MAX) * layout.stripe_blocks();
