@@ -220,7 +220,7 @@ fn requests_to_attribute_volumes_happen_once_or_not_at_all() {
 fn file_systems_survive_their_metadata_servers() {
     let sum = swarm(60, also("files"));
     let files = sum.of("files");
-    assert!(files["done"] > 2_500 && files["refused"] > 1_000 && files["unknown"] > 50, "{sum}");
+    assert!(files["done"] > 2_000 && files["refused"] > 700 && files["unknown"] > 50, "{sum}");
     assert!(sum.files_unjudged <= 2, "too many histories could not be judged: {sum}");
     assert!(sum.faults["metadata server crash"] > 50 && sum.faults["metadata server taken over from"] > 20, "{sum}");
     assert!(sum.faults["metadata servers start together"] > 5 && sum.faults["metadata server cut off"] > 10, "{sum}");
