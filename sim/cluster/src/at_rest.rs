@@ -5,7 +5,7 @@ use crate::role::Role;
 use crate::surveyor::Surveyor;
 use crate::{hosts, object_requests};
 use braid_base::{BLOCK_BYTES, DeviceId, LockServerId, MemberState, NodeId, Time, VolumeId};
-use braid_check::{Cells, Verdict, check_stripe, reconstruct};
+use braid_check::{Cells, Promise, Verdict, check_stripe, reconstruct};
 use braid_device::Service;
 use braid_layout::{UnitAddress, VolumeDescription};
 use braid_locks::{LockService, LockState};
@@ -26,7 +26,7 @@ impl Cluster {
     /// if that search or the search for object requests was abandoned.
     pub fn check_all(&mut self) -> Result<Option<u64>, Failed> {
         check_nothing_is_left(self)?;
-        self.end_fencers();
+        self.control.iter_mut().for_each(|control| control.end_fencers());
         let old_hosts: Vec<HostSlot> = self.slots().collect();
         let reader = self.add_host();
         check_volume(self, reader, &old_hosts)?;
@@ -349,7 +349,7 @@ pub(super) fn check_history(cluster: &Cluster) -> Result<Option<u64>, Failed> {
     // For other volumes without an ordering, only the content is checked.
     let is_judged = |volume: &&VolumeDescription| volume.id == cluster.volume.id || volume.ordering != Ordering::None;
     for volume in cluster.volumes().iter().chain(&cluster.removed).filter(is_judged) {
-        let promise = cluster.promise_of(volume.ordering);
+        let promise = promise_of(cluster, volume.ordering);
         let (first, end) = (first_byte(volume.id), first_byte(VolumeId(volume.id.0 + 1)));
         match braid_check::check(&history.within(Cells::of_bytes(first, end - first)), promise) {
             Verdict::Serializable { steps: taken } => steps = steps.map(|steps| steps + taken),
@@ -384,4 +384,12 @@ mod tests {
         }
         survey(&mut cluster, &volume).expect("devices soon have room");
     }
+}
+
+/// The order that the history of a volume with this ordering must keep: the weakest that one of its orderings promises.
+fn promise_of(cluster: &Cluster, ordering: Ordering) -> Promise {
+    let promise = |ordering| cluster.options.promise(ordering, cluster.device_notes.restarted, cluster.turned);
+    let had = cluster.control.iter().flat_map(|control| &control.orderings).copied();
+    let is_weak = |ordering| promise(ordering) == Promise::Related;
+    if had.chain([ordering]).any(is_weak) { Promise::Related } else { promise(ordering) }
 }

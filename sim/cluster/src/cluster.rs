@@ -3,6 +3,7 @@
 //! All operations of clients go through the cluster, so that the history contains them. So every scenario can end with
 //! [`Cluster::check_all`], like a swarm run.
 
+mod controlled;
 pub(crate) mod device_notes;
 mod generations;
 mod observed;

@@ -3,6 +3,7 @@
 //! A host that was silent may continue without knowing that it lost its locks. This does no harm once every device refuses it.
 
 use crate::cluster::{Cluster, Failed, failed};
+use crate::role::is_served;
 use braid_base::{Generation, NodeId, ObjectId};
 use braid_wire::LockExtent;
 
@@ -21,8 +22,8 @@ pub(crate) fn check_held(cluster: &Cluster, held: &[(Generation, Vec<(ObjectId, 
         for (other, theirs) in &held[number + 1..] {
             let conflict = locks.iter().find_map(|lock| Some((lock, theirs.iter().find(|its| conflict(lock, its))?)));
             if let Some(((_, lock), (_, its))) = conflict
-                && is_served(cluster, *host)
-                && is_served(cluster, *other)
+                && is_served(&cluster.world, &cluster.devices(), *host)
+                && is_served(&cluster.world, &cluster.devices(), *other)
             {
                 return failed("exclusion", format!("{host} holds {lock:?}, and {other} holds {its:?}"));
             }
@@ -38,14 +39,6 @@ fn held_locks(cluster: &Cluster, node: NodeId) -> Option<(Generation, Vec<(Objec
     }
 }
 
-/// True if some device would execute requests of this host.
-pub(crate) fn is_served(cluster: &Cluster, host: Generation) -> bool {
-    cluster.devices().into_iter().filter(|device| cluster.can_serve(*device)).any(|device| {
-        let now = cluster.world.local(NodeId::Device(device)).expect("the node is in the world").time;
-        cluster.device(device).is_some_and(|machine| machine.has_lease(now) && !machine.keeps_out(host))
-    })
-}
-
 fn conflict((object, lock): &(ObjectId, LockExtent), (other, its): &(ObjectId, LockExtent)) -> bool {
     object == other && lock.position == its.position && lock.mode.conflicts(its.mode) && lock.range.overlaps(its.range)
 }
@@ -53,7 +46,7 @@ fn conflict((object, lock): &(ObjectId, LockExtent), (other, its): &(ObjectId, L
 /// At any moment, no device that serves would execute a request of a host that was taken over from.
 pub(crate) fn check_taken_over(cluster: &Cluster) -> Result<(), Failed> {
     for (host, _) in cluster.ownership.taken_over.iter().rev().take(WATCHED) {
-        if is_served(cluster, *host) {
+        if is_served(&cluster.world, &cluster.devices(), *host) {
             return failed("taken-over-and-served", format!("{host} was taken over from, and a device serves it"));
         }
     }

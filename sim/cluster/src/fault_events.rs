@@ -173,7 +173,7 @@ impl Run {
         self.availability.end_all_but(now, &["stall", "replaced disk", "record damaged", FAULTS_OF_MESSAGES]);
         self.availability.end(now.after(delay), FAULTS_OF_MESSAGES);
         self.cluster.world.network.heal();
-        self.cluster.heal_control();
+        self.cluster.control.iter_mut().for_each(|control| control.heal(now));
         self.each(|acting, run| acting.activity.heal(run));
         let is_damaged = self.cluster.options.activities.has("damage-degraded");
         for node in self.cluster.nodes_with_disks().collect::<Vec<_>>() {
@@ -273,7 +273,8 @@ impl Run {
                 self.crash(node);
             }
             self.cluster.swap_disk(device, disk);
-            self.cluster.note_disk(device, disk);
+            // The operator has brought the disk that fills the slot: the description names it.
+            self.cluster.control.iter_mut().for_each(|control| control.store.fill_slot(device, disk));
             let unavailable = self.replacement.as_ref().map_or(Duration::ZERO, |replacement| replacement.unavailable);
             if self.storming {
                 self.plan(unavailable, move |run| run.bring_back(node, false));
@@ -282,7 +283,7 @@ impl Run {
                 self.restart(node);
             }
         }
-        let has_ended = self.cluster.take_replacement_end();
+        let has_ended = self.cluster.control.as_mut().is_some_and(|control| control.take_replacement_end());
         let now = self.cluster.world.now();
         if let Some(replacement) = self.replacement.as_mut().filter(|replacement| has_ended && replacement.op.is_none())
         {

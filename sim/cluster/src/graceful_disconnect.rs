@@ -91,7 +91,7 @@ impl Run {
         if took < CONFIRMED_WITHIN && !self.cluster.fenced().contains(&slot) {
             self.cluster.generations.disconnected.insert(generation, DisconnectedHost { asked: since, epoch });
         }
-        self.cluster.release_lease(generation);
+        self.cluster.with_control(|control, cx| control.release_lease(cx, generation));
         self.crash(node);
         self.replace_if_down(slot);
         self.wake_clients(slot);
@@ -100,7 +100,7 @@ impl Run {
     /// The control plane fences all hosts that have ended, through any host.
     fn sweep(&mut self) {
         // Fencers do it in runs that have them.
-        if self.cluster.has_fencers() {
+        if self.cluster.options.activities.has("silent-hosts") {
             return;
         }
         let Some(slot) = self.staying_slots().first().copied() else { return };
@@ -120,6 +120,7 @@ impl Run {
         if !swept && !asked {
             self.sweep();
         }
-        swept && self.cluster.has_fenced_the_silent()
+        let is_up = |host| self.cluster.world.machine(NodeId::Host(host)).is_some();
+        swept && self.cluster.control.as_ref().is_none_or(|control| control.has_fenced_the_silent(is_up))
     }
 }

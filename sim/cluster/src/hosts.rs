@@ -1,6 +1,7 @@
 //! Hosts of a cluster: their generations, and clocks with errors within the options.
 
 use crate::cluster;
+use crate::control::context::lease_time;
 use crate::role::Composite;
 use crate::{Cluster, HostSlot, Role};
 use braid_base::{Generation, NodeId, Time};
@@ -41,7 +42,7 @@ pub(crate) fn new_host_in(
         seed: cluster.rng.next_u64(),
     };
     cluster.world.add(node, role(HoldingHost::new(Host::new(config), held), generation), None, clock);
-    cluster.lease_host(node);
+    cluster.with_control(|control, cx| control.lease_host(cx, generation));
     node
 }
 
@@ -67,6 +68,9 @@ pub(crate) fn clock(cluster: &mut Cluster) -> LocalClock {
 
 /// A generation without a lease.
 pub(crate) fn fresh_generation(cluster: &mut Cluster) -> Generation {
-    cluster.take_unleased();
+    let now = lease_time(cluster.world.now());
+    if let Some(taken) = cluster.with_control(|control, _| control.take_unleased(&now)) {
+        cluster.generations.last = taken.0 - 1;
+    }
     cluster.generations.take_next()
 }

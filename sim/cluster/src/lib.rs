@@ -16,6 +16,7 @@
 //! The cut: a cluster owns the world and its nodes. What is more than that belongs to parts with few fields, each of which the cluster or
 //! the run owns as one field, or which an activity owns. Parts are told the world and the time, and return what follows.
 //!
+//! - `control` is the control plane. It is lent what it sees for each step, and returns actions; `cluster::controlled` carries them out.
 //! - `file_records` records one file system: its servers, the hosts that have it mounted, its history and its locks. [`FileSystem`]
 //!   describes it, and makes machines for it (`files`, `file_checks`).
 //! - `metadata_processes` owns the life of metadata servers in a run, and `file_system_checks` the checks in between.

@@ -1,9 +1,9 @@
 //! The machines of an array as one type, so that one world can run them all.
 
 use crate::surveyor::Surveyor;
-use braid_base::{NodeId, Now, Time};
+use braid_base::{DeviceId, Generation, NodeId, Now, Time};
 use braid_control_protocol::HoldingHost;
-use braid_device::Device;
+use braid_device::{Device, Service};
 use braid_files::FileClient;
 use braid_host::Host;
 use braid_locks::LockServer;
@@ -85,6 +85,17 @@ pub(crate) fn monitor_of(world: &World<Role>) -> Option<&Monitor> {
         Role::Monitor(monitor) => Some(monitor),
         _ => None,
     }
+}
+
+/// True if one of these devices would execute requests of this host.
+pub(crate) fn is_served(world: &World<Role>, devices: &[DeviceId], host: Generation) -> bool {
+    devices.iter().copied().map(NodeId::Device).any(|node| match world.machine(node) {
+        Some(Role::Device(machine)) if *machine.service() == Service::Serving => {
+            let now = world.local(node).expect("the node is in the world").time;
+            machine.has_lease(now) && !machine.keeps_out(host)
+        }
+        _ => false,
+    })
 }
 
 /// True if the monitor has fenced a host, or may have: while the monitor is down it is not known.

@@ -8,6 +8,7 @@ use crate::at_rest;
 use crate::availability::{Availability, Cause, Judged};
 use crate::cluster;
 use crate::cluster::{Cluster, Failed, HostSlot, PendingOperation, Record, device_notes, failed};
+use crate::control::at_rest::check_hold;
 use crate::files;
 use crate::leaks;
 use crate::object_requests;
@@ -273,7 +274,13 @@ impl Run {
                 let late: Vec<&PendingOperation> = self.cluster.asked().collect();
                 let files: Vec<_> =
                     late.iter().filter_map(|asked| files::file_operation_of(&self.cluster, &asked.record)).collect();
-                return failed("unanswered", format!("{late:?}\n{files:?}\n{}", self.cluster.control_state()));
+                return failed(
+                    "unanswered",
+                    format!(
+                        "{late:?}\n{files:?}\n{}",
+                        self.cluster.control.as_ref().map_or(String::new(), |control| control.state())
+                    ),
+                );
             };
             self.on_world_event(event)?;
         }
@@ -295,7 +302,7 @@ impl Run {
             self.set_usual_pace();
             let at_rest_now =
                 at_rest::check_nothing_is_left(&self.cluster).and_then(|()| leaks::check_left(&self.cluster));
-            match at_rest_now.and_then(|()| self.cluster.check_hold()) {
+            match at_rest_now.and_then(|()| check_hold(&self.cluster)) {
                 // A late copy of the operator's request may still arrive and begin.
                 Ok(()) if device_notes::is_any_disk_changing(&self.cluster) => {}
                 Ok(()) if !cluster::is_throttle_default(&self.cluster) => {}

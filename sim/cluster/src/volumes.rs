@@ -54,7 +54,8 @@ pub(crate) fn remove_volume(cluster: &mut Cluster, by: HostSlot, number: usize) 
 }
 
 pub(crate) fn tell_monitor_of_volume(cluster: &mut Cluster) {
-    for volume in cluster.volumes_for_monitor() {
+    let stored = cluster.control.as_ref().map(|control| control.store.volumes_for_monitor());
+    for volume in stored.unwrap_or_else(|| cluster.volumes()) {
         tell_monitor(cluster, ControlRequest::AdoptVolume { volume });
     }
 }

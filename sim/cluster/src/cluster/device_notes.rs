@@ -19,13 +19,6 @@ pub(crate) struct DeviceNotes {
     pub dead: BTreeSet<DeviceId>,
 }
 
-impl DeviceNotes {
-    /// True if a device that there is has this disk.
-    pub fn has_disk(&self, device: DeviceId, disk: DiskId) -> bool {
-        self.disks.get(&device) == Some(&disk)
-    }
-}
-
 impl Cluster {
     /// Replaces the disk of a device that is down by an empty one.
     pub fn swap_disk(&mut self, device: DeviceId, disk: DiskId) {

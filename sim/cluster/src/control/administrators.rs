@@ -1,287 +1,226 @@
 //! The administrators: each belongs to a host, through which it reaches the devices and the monitor. It dies with its host, and is suspended
 //! with it.
 
-use super::processes::{Name, OwnQuestion};
-use super::{ControlPlane, Event, Purpose};
-use crate::cluster::{Cluster, HostSlot, Record};
-use crate::role::Role;
-use braid_base::{Generation, MemberState, NodeId, VolumeId};
+use super::context::{Context, Event, Purpose};
+use super::processes::{Name, OwnQuestion, Process};
+use super::{ChangeOptions, ControlPlane};
+use braid_base::{Generation, LockServerId, MemberState, NodeId, VolumeId};
 use braid_control_protocol::{
-    Administrator, Answer, Creation, Deletion, DeviceChange, Done, Effect, Error, Input, Operation, Question, Stage,
-    Tag, Timing, VolumeRecord, VolumeState, Work,
+    Administrator, Answer, Creation, Deletion, DeviceChange, Done, Effect, Error, Input, Question, Stage, Tag, Timing,
+    VolumeRecord, VolumeState, Work,
 };
 use braid_description::Subject;
-use braid_machine::{ArrayRequest, HostError, HostOutcome, HostRequest, HostSuccess, JobRequest, Patience};
-use braid_wire::Failure;
+use braid_host::Host;
+use braid_machine::{ArrayRequest, HostRequest, JobRequest};
+use braid_wire::Task;
 use std::time::Duration;
 
 /// The pause before something is looked at again.
 const PAUSE: Duration = Duration::from_millis(20);
-/// A host that died as an administrator returns within this time.
-pub(super) const RETURN_MAX: Duration = Duration::from_secs(1);
 
-#[derive(Debug)]
-pub(super) struct Process {
-    pub operation: Operation,
-    pub subject: Subject,
-    /// It does not settle what another one has begun.
-    pub is_own: bool,
-    /// It waits for a copy, and holds no record meanwhile.
-    pub is_copying: bool,
-}
-
-impl Cluster {
-    /// Has a host perform an operation on the volume.
-    pub(crate) fn begin_operation(&mut self, by: HostSlot, operation: Operation) {
-        self.begin_operation_on(by, Subject::Volume(self.volume.id, None), operation);
-    }
-
-    /// The same for any volume, or for a device.
-    pub(crate) fn begin_operation_on(&mut self, by: HostSlot, subject: Subject, operation: Operation) {
-        let own = self.generation(by);
-        self.with_control(|cluster, control| {
-            cluster.begin_administrator(control, own, Process { operation, subject, is_own: true, is_copying: false });
-        });
-    }
-
-    /// True if a host performs an operation of its own, or has not heard how that ended.
-    pub(crate) fn administers(&self, slot: HostSlot) -> bool {
-        let own = self.generation(slot);
-        self.control.as_ref().is_some_and(|control| control.has_administrator(own, true))
-    }
-
-    /// The same, also for operations that settle what another host has begun.
-    pub(super) fn has_administrators(&self, slot: HostSlot) -> bool {
-        let own = self.generation(slot);
-        let has = |is_own| self.control.as_ref().is_some_and(|control| control.has_administrator(own, is_own));
-        has(true) || has(false)
+impl ControlPlane {
+    /// Begins an administrator of a host.
+    pub(crate) fn begin_administrator(&mut self, cx: &mut Context, host: Generation, process: Process) -> Name {
+        self.processes.last += 1;
+        let own = Name { host, number: self.processes.last };
+        self.processes.working.insert(own, process);
+        self.give(cx, own, Input::Start);
+        own
     }
 
     /// A host that sees what a dead administrator has begun completes or reverts that, in some cases.
-    pub(super) fn settle_sometimes(&mut self, control: &mut ControlPlane, own: Generation) {
+    pub(super) fn settle_sometimes(&mut self, cx: &mut Context, own: Generation) {
         // The host of a command about a file system, which creates and deletes volumes, does nothing else.
         let is_of_files =
             |process: &Process| matches!(process.subject, Subject::FileSystem(_) | Subject::NewFileSystem(_));
-        if control.administrators.iter().any(|(name, process)| name.host == own && is_of_files(process)) {
+        if self.processes.of(own).any(is_of_files) {
             return;
         }
         // What a migration waits for may be the end of something that an operation of the same host has left.
-        let mut processes = control.administrators.iter();
-        let is_busy = processes.any(|(name, process)| name.host == own && process.is_own && !process.is_copying);
+        let is_busy = self.processes.of(own).any(|process| process.is_own && !process.is_copying);
         let is_of_other = |by: Generation| by != own || !is_busy;
-        let device = control.store.unsettled_devices().find(|(_, by)| is_of_other(*by)).map(|(device, _)| device);
+        let timing = Timing { turn: Duration::ZERO, ..Timing::default() };
+        let device = self.store.unsettled_devices().find(|(_, by)| is_of_other(*by)).map(|(device, _)| device);
         if let Some(device) = device
-            && !control.has_administrator(own, false)
-            && control.rng.below(8) == 0
+            && !self.processes.settles(own)
+            && self.rng.below(8) == 0
         {
-            let timing = Timing { turn: Duration::ZERO, ..Timing::default() };
             let operation = DeviceChange::continuing(own, device, timing).into();
-            let subject = Subject::Device(device, None);
-            return self.begin_administrator(
-                control,
-                own,
-                Process { operation, subject, is_own: false, is_copying: false },
-            );
+            self.begin_administrator(cx, own, Process::settling(Subject::Device(device, None), operation));
+            return;
         }
         // A host performs one creation or deletion of a volume at a time.
-        let is_at_work = |volume: VolumeId| {
-            let mut processes = control.administrators.iter();
-            processes.any(|(name, process)| name.host == own && process.subject.volume() == Some(volume))
-        };
+        let is_at_work = |volume| self.processes.of(own).any(|process| process.subject.volume() == Some(volume));
         let may_settle = |record: &VolumeRecord, by| {
             let is_new_or_gone = matches!(record.state, VolumeState::Creating { .. } | VolumeState::Deleting { .. });
             is_of_other(by) && !(is_new_or_gone && is_at_work(record.volume.id))
         };
-        let held = control.store.unsettled().find(|(record, by)| may_settle(record, *by));
+        let held = self.store.unsettled().find(|(record, by)| may_settle(record, *by));
         let Some((volume, state)) = held.map(|(record, _)| (record.volume.id, record.state.clone())) else { return };
-        if !control.has_administrator(own, false) && control.rng.below(8) == 0 {
-            let timing = Timing { turn: Duration::ZERO, ..Timing::default() };
+        if !self.processes.settles(own) && self.rng.below(8) == 0 {
             let operation = match state {
                 VolumeState::Creating { .. } => Creation::continuing(own, timing).into(),
                 VolumeState::Deleting { .. } => Deletion::continuing(own, timing).into(),
                 _ => Administrator::settling(own, timing).into(),
             };
-            self.begin_administrator(
-                control,
-                own,
-                Process { operation, subject: Subject::Volume(volume, None), is_own: false, is_copying: false },
-            );
+            self.begin_administrator(cx, own, Process::settling(Subject::Volume(volume, None), operation));
         }
     }
 
-    pub(super) fn begin_administrator(&mut self, control: &mut ControlPlane, host: Generation, process: Process) {
-        control.last_administrator += 1;
-        let own = Name { host, number: control.last_administrator };
-        control.administrators.insert(own, process);
-        self.give(control, own, Input::Start);
-    }
-
-    pub(super) fn answer_administrator(&mut self, control: &mut ControlPlane, own: Name, tag: Tag, answer: Answer) {
-        if self.world.is_stalled(NodeId::Host(own.host)) {
-            return self.schedule(control, PAUSE, Event::Answer { to: own, tag, answer });
+    pub(super) fn answer_administrator(&mut self, cx: &mut Context, own: Name, tag: Tag, answer: Answer) {
+        if cx.is_stalled(own.host) {
+            return cx.later(PAUSE, Event::Answer { to: own, tag, answer });
         }
-        self.give(control, own, Input::Answer { tag, answer });
+        self.give(cx, own, Input::Answer { tag, answer });
     }
 
-    pub(super) fn wake_administrator(&mut self, control: &mut ControlPlane, own: Name) {
-        if self.world.is_stalled(NodeId::Host(own.host)) {
-            return self.schedule(control, PAUSE, Event::Wake(own));
+    pub(super) fn wake_administrator(&mut self, cx: &mut Context, own: Name) {
+        if cx.is_stalled(own.host) {
+            return cx.later(PAUSE, Event::Wake(own));
         }
-        self.give(control, own, Input::Wake);
+        self.give(cx, own, Input::Wake);
     }
 
-    fn give(&mut self, control: &mut ControlPlane, own: Name, input: Input) {
-        if self.slot_of(own.host).is_none() {
-            // Its host has died.
-            let process = control.administrators.remove(&own);
-            control.replacement_ended |=
-                process.is_some_and(|process| matches!(process.operation.work(), Work::Replacement(_)));
+    fn give(&mut self, cx: &mut Context, own: Name, input: Input) {
+        if !cx.is_up(own.host) {
+            let process = self.processes.working.remove(&own);
+            self.processes.replacement_ended |= process.is_some_and(|process| process.is_replacement());
             return;
         }
-        let now = self.time();
-        let Some(process) = control.administrators.get_mut(&own) else { return };
+        let now = cx.now();
+        let Some(process) = self.processes.working.get_mut(&own) else { return };
         let effects = process.operation.step(now, input);
         let (subject, deadline) = (process.subject.clone(), process.operation.deadline());
         for effect in effects {
             match effect {
-                Effect::Ask { tag, question } => self.route(control, (own, &subject), tag, question),
+                Effect::Ask { tag, question } => self.route(cx, (own, &subject), tag, question),
                 Effect::Began(stage) => {
                     let is_copying = stage == Stage::Copying;
                     if is_copying {
-                        control.count("copy of the volume begun");
+                        self.count("copy of the volume begun");
                     }
-                    control.administrators.get_mut(&own).expect("it is there").is_copying = is_copying;
+                    self.processes.working.get_mut(&own).expect("it is there").is_copying = is_copying;
                 }
                 Effect::Ended(result) => {
-                    let process = control.administrators.remove(&own).expect("it is there");
-                    control.count(name_of(&result, &process));
-                    if let Work::Replacement(_) = process.operation.work() {
-                        control.replacement_ended |= result.is_err();
-                    }
-                    control.ended.push((own, process.subject, result));
+                    let process = self.processes.working.remove(&own).expect("it is there");
+                    self.count(name_of(&result, &process));
+                    self.processes.replacement_ended |= process.is_replacement() && result.is_err();
+                    self.processes.ended.push((own, process.subject, result));
                 }
             }
         }
-        if let Some(deadline) = deadline.filter(|_| control.administrators.contains_key(&own)) {
-            let span = deadline.since(now);
-            self.schedule(control, span, Event::Wake(own));
+        if let Some(deadline) = deadline.filter(|_| self.processes.working.contains_key(&own)) {
+            cx.later(deadline.since(now), Event::Wake(own));
         }
-        self.harm(control, own);
+        self.harm(cx, own);
     }
 
     /// An administrator with an operation of its own dies, or is suspended, at any of its steps.
-    fn harm(&mut self, control: &mut ControlPlane, own: Name) {
-        let Some(faults) = &control.faults else { return };
-        let (deaths, pauses) = (faults.deaths, faults.pauses);
-        let longest = 4 * self.control_lease().as_millis() as u64;
-        if !control.administrators.get(&own).is_some_and(|process| process.is_own) {
+    fn harm(&mut self, cx: &mut Context, own: Name) {
+        let Some(ChangeOptions { deaths, pauses, .. }) = self.faults else { return };
+        if !self.processes.working.get(&own).is_some_and(|process| process.is_own) {
             return;
         }
-        let node = NodeId::Host(own.host);
-        let drawn = control.rng.below(1000);
+        let drawn = self.rng.below(1000);
         if drawn < deaths {
-            control.count("administrator died");
-            self.files.disturb(self.time().after(RETURN_MAX));
-            control.killed.push(node);
-            self.crash(node);
+            self.count("administrator died");
+            cx.end(own.host);
         } else if drawn < deaths + pauses {
-            control.count("administrator suspended");
-            let span = Duration::from_millis(control.rng.below(longest) + 1);
-            self.files.disturb(self.time().after(span));
-            self.world.stall(node, span);
+            self.count("administrator suspended");
+            let longest = 4 * cx.lease.as_millis() as u64;
+            cx.suspend(own.host, Duration::from_millis(self.rng.below(longest) + 1));
         }
     }
 
     /// Passes a question on to where it is answered.
-    fn route(&mut self, control: &mut ControlPlane, (own, subject): (Name, &Subject), tag: Tag, question: Question) {
+    fn route(&mut self, cx: &mut Context, (own, subject): (Name, &Subject), tag: Tag, question: Question) {
         let volume = subject.volume().unwrap_or(VolumeId(0));
-        let answer = match question {
-            Question::Store(command) => return self.send_command(control, (own, subject.clone()), tag, command),
-            Question::Administer { request } => {
-                return self.ask_host(control, own, tag, ArrayRequest::Administer { request });
-            }
-            Question::RunsOn { device, disk, is_whole } => {
-                let member = self.membership().and_then(|members| members.member(device));
-                let is_there = member.is_some_and(|member| match member.member_state {
-                    MemberState::In => true,
-                    MemberState::Returning { .. } => !is_whole,
-                    MemberState::Out => false,
-                });
-                answered_by(is_there && self.device_notes.has_disk(device, disk))
-            }
+        let request: HostRequest = match question {
+            Question::Store(command) => return self.send_command(cx, (own, subject.clone()), tag, command),
+            Question::Administer { request } => ArrayRequest::Administer { request }.into(),
             Question::AreIn { devices } => {
                 let purpose = Purpose::Members(own, tag, devices);
-                return self.request(control, own.host, purpose, ArrayRequest::Membership);
+                return cx.ask(own.host, ArrayRequest::Membership, Some(purpose));
             }
-            Question::MonitorKnows { .. } => answered_by(self.membership().is_some()),
-            Question::LockServersServe => {
-                let is_up =
-                    |server| matches!(self.world.machine(NodeId::LockServer(server)), Some(Role::LockServer(_)));
-                let servers = self.lock_servers();
-                answered_by(!servers.is_empty() && servers.into_iter().all(is_up))
-            }
-            Question::Fence(fence) => {
-                let (below, except) = (fence.below, fence.except);
-                return self.ask_host(control, own, tag, ArrayRequest::Fence { below, except });
-            }
+            Question::Fence(fence) => ArrayRequest::Fence { below: fence.below, except: fence.except }.into(),
             Question::Manage { device, task } => {
-                if !self.world.is_stalled(NodeId::Host(own.host)) && control.store.leases.has_lease(own.host) {
-                    self.assert_unused(control, volume, &task);
+                if !cx.is_stalled(own.host) && self.store.leases.has_lease(own.host) {
+                    self.assert_unused(cx, volume, &task);
                 }
-                return self.ask_host(control, own, tag, ArrayRequest::Manage { device, task });
+                ArrayRequest::Manage { device, task }.into()
             }
             Question::Copy { from } => {
-                let rate = control.faults.as_ref().map_or(0, |faults| faults.copy_rate);
+                let rate = self.faults.as_ref().map_or(0, |faults| faults.copy_rate);
                 // The volumes of a file system are large.
-                let times = if self.files.uses(volume) { 16 } else { 1 };
-                let bytes_per_second = times * rate;
-                let request = JobRequest::Migrate { volume, from, bytes_per_second };
-                return self.ask_host(control, own, tag, request);
+                let times = if cx.files.uses(volume) { 16 } else { 1 };
+                JobRequest::Migrate { volume, from, bytes_per_second: times * rate }.into()
             }
-            question @ (Question::Ownership { .. }
+            Question::Ownership { .. }
             | Question::CreateVolume { .. }
             | Question::Format { .. }
             | Question::DeleteVolume { .. }
             | Question::Announce(_)
             | Question::Withdraw(_)
-            | Question::Examine { .. }) => {
+            | Question::Examine { .. } => {
                 let subject = subject.clone();
-                return control.processes.asked.push(OwnQuestion { by: own, subject, tag, question });
+                return self.processes.asked.push(OwnQuestion { by: own, subject, tag, question });
             }
-            Question::CopyProgress => {
-                let host = self.world.machine(NodeId::Host(own.host)).and_then(Role::host);
-                let progress = host.and_then(|host| host.migrating().find(|progress| progress.volume == volume));
-                match progress {
-                    Some(progress) => Answer::Copied { copied_to: progress.cursor, lost: progress.lost.into() },
-                    None => Answer::No,
-                }
-            }
+            Question::RunsOn { .. }
+            | Question::MonitorKnows { .. }
+            | Question::LockServersServe
+            | Question::CopyProgress => return self.answer(cx, own, tag, seen(cx, own, volume, &question)),
         };
-        let way = control.way();
-        self.schedule(control, way, Event::Answer { to: own, tag, answer });
+        cx.ask(own.host, request, Some(Purpose::Question(own, tag)));
     }
 
-    fn ask_host(&mut self, control: &mut ControlPlane, own: Name, tag: Tag, request: impl Into<HostRequest>) {
-        self.request(control, own.host, Purpose::Question(own, tag), request);
+    /// An answer is on its way to an administrator.
+    pub(super) fn answer(&mut self, cx: &mut Context, to: Name, tag: Tag, answer: Answer) {
+        cx.later(self.way(), Event::Answer { to, tag, answer });
     }
 
-    fn request(
-        &mut self,
-        control: &mut ControlPlane,
-        host: Generation,
-        purpose: Purpose,
-        request: impl Into<HostRequest>,
-    ) {
-        if let Some(slot) = self.slot_of(host) {
-            let op = self.expect(slot, 0, Patience::Host, Record::Nothing);
-            control.asked.insert(op, purpose);
-            self.world.request(NodeId::Host(host), op, request.into());
+    /// An administrator is about to remove a part of a volume: no host that is served may have anything under way there.
+    fn assert_unused(&self, cx: &Context, volume: VolumeId, task: &Task) {
+        let is_deleting = |record: &VolumeRecord| matches!(record.state, VolumeState::Deleting { .. });
+        let is_removed = matches!(task, Task::RemoveObject { .. });
+        if !is_removed || !self.store.record(volume).is_some_and(is_deleting) {
+            return;
+        }
+        for node in cx.hosts {
+            let NodeId::Host(generation) = *node else { continue };
+            let Some(host) = cx.host(generation) else { continue };
+            let is_served = self.store.leases.has_lease(generation) && !host.is_fenced();
+            assert!(!is_served || host.is_idle_for(volume), "{node} still uses {volume:?}, which is being removed");
         }
     }
 }
 
-fn answered_by(yes: bool) -> Answer {
-    if yes { Answer::Yes } else { Answer::No }
+/// The answer to a question that only looks at the array.
+fn seen(cx: &Context, own: Name, volume: VolumeId, question: &Question) -> Answer {
+    let is_so = match question {
+        Question::RunsOn { device, disk, is_whole } => {
+            let member = cx.membership().and_then(|members| members.member(*device));
+            let is_there = member.is_some_and(|member| match member.member_state {
+                MemberState::In => true,
+                MemberState::Returning { .. } => !is_whole,
+                MemberState::Out => false,
+            });
+            is_there && cx.disks.get(device) == Some(disk)
+        }
+        Question::MonitorKnows { .. } => cx.membership().is_some(),
+        Question::LockServersServe => {
+            let is_up = |server: &LockServerId| cx.world.machine(NodeId::LockServer(*server)).is_some();
+            !cx.lock_servers.is_empty() && cx.lock_servers.iter().all(is_up)
+        }
+        Question::CopyProgress => {
+            let of_it = |host: &Host| host.migrating().find(|progress| progress.volume == volume);
+            return match cx.host(own.host).and_then(of_it) {
+                Some(progress) => Answer::Copied { copied_to: progress.cursor, lost: progress.lost.into() },
+                None => Answer::No,
+            };
+        }
+        other => unreachable!("it is asked elsewhere: {other:?}"),
+    };
+    if is_so { Answer::Yes } else { Answer::No }
 }
 
 /// How an administrator ended, for the report.
@@ -350,22 +289,5 @@ fn name_of(result: &Result<Done, Error>, process: &Process) -> &'static str {
         (Work::Change(_), Err(Error::Migration), _) => "change that does not fit a migration",
         (Work::Change(_), Err(NoSpace(_)), _) => "change without space",
         (Work::Change(_), Err(_), _) => "change failed otherwise",
-    }
-}
-
-/// The answer to a question that a host was asked.
-pub(super) fn answer_of(outcome: &HostOutcome) -> Answer {
-    match outcome {
-        Ok(HostSuccess::Migrated(report)) => Answer::Copied { copied_to: report.copied_to, lost: report.lost },
-        Ok(_) => Answer::Yes,
-        Err(HostError::NotMoving) => Answer::No,
-        Err(HostError::AdminError(error)) => Answer::Refused(error.clone()),
-        // An object that does not exist has been removed already.
-        Err(HostError::Device { failure: Failure::NoSuchObject, .. }) => Answer::Yes,
-        Err(HostError::Device { failure: Failure::InUse, .. }) => Answer::InUse,
-        Err(HostError::Device { failure: Failure::NoSpace, .. }) => Answer::NoSpace,
-        // A fence may still happen. A task is over for its host, which is fenced before another host takes over.
-        Err(HostError::MonitorSilent { .. }) => Answer::Unknown,
-        Err(_) => Answer::Failed,
     }
 }

@@ -6,7 +6,6 @@ use crate::cluster::{Cluster, Failed, HostSlot, failed};
 use crate::options::Options;
 use crate::swarm::Run;
 use braid_base::{BLOCK_BYTES, Rng};
-use braid_check::Promise;
 use braid_control_protocol::{Administrator, Change, Migration, Operation, Timing};
 use braid_description::Subject;
 use braid_layout::{Layout, Placement, RaidLevel, VolumeDescription};
@@ -50,57 +49,24 @@ pub(super) const NOT_PLAIN: &[&str] = &[
     "calm",
 ];
 
-impl Cluster {
-    /// The order that the history of the volume must keep: the weakest that one of its orderings promises.
-    pub(crate) fn promise_of(&self, ordering: Ordering) -> Promise {
-        let promise = |ordering| self.options.promise(ordering, self.device_notes.restarted, self.turned);
-        let had = self.control.iter().flat_map(|control| &control.orderings).copied();
-        let is_weak = |ordering| promise(ordering) == Promise::Related;
-        if had.chain([ordering]).any(is_weak) { Promise::Related } else { promise(ordering) }
+/// A random place for the volume: another layout, on random devices.
+fn draw_target(cluster: &Cluster, rng: &mut Rng) -> Placement {
+    let mut devices = cluster.devices();
+    let redundant = cluster.volume.layout.redundancy_units() > 0;
+    let schemes: Vec<RaidLevel> = match redundant {
+        true => vec![RaidLevel::Raid1 { copies: 2 }, RaidLevel::Raid5 { data: 2 }, RaidLevel::Raid5 { data: 3 }],
+        false => vec![RaidLevel::Raid0 { data: 1 }, RaidLevel::Raid0 { data: 2 }, RaidLevel::Raid0 { data: 3 }],
+    };
+    let fitting: Vec<RaidLevel> = schemes.into_iter().filter(|scheme| scheme.width() <= devices.len()).collect();
+    let scheme = fitting[rng.below(fitting.len() as u64) as usize];
+    while devices.len() as u64 > rng.between(scheme.width() as u64, devices.len() as u64) {
+        devices.remove(rng.below(devices.len() as u64) as usize);
     }
-
-    /// Checks that no hold is left: at rest, every change is complete or reverted, all hosts know it, and no administrator is at work.
-    pub(crate) fn check_hold(&self) -> Result<(), Failed> {
-        match &self.control {
-            Some(control) if control.store.unsettled().next().is_some() => {
-                let details =
-                    format!("a volume is still on hold, or half created or deleted: {:?}", control.store.records());
-                failed("left-hold", details)
-            }
-            Some(control) if control.store.unsettled_devices().next().is_some() => {
-                let devices: Vec<_> = control.store.devices().collect();
-                failed("left-hold", format!("a device is half added or removed: {devices:?}"))
-            }
-            Some(control) => match control.administrators.keys().find(|own| self.slot_of(own.host).is_some()) {
-                Some(own) => failed("left-administrator", format!("{own:?} is still at work")),
-                None => {
-                    control.check_file_systems(self.monitor())?;
-                    self.check_devices(control).and_then(|()| self.check_parts())
-                }
-            },
-            None => Ok(()),
-        }
-    }
-
-    /// A random place for the volume: another layout, on random devices.
-    fn draw_target(&self, rng: &mut Rng) -> Placement {
-        let mut devices = self.devices();
-        let redundant = self.volume.layout.redundancy_units() > 0;
-        let schemes: Vec<RaidLevel> = match redundant {
-            true => vec![RaidLevel::Raid1 { copies: 2 }, RaidLevel::Raid5 { data: 2 }, RaidLevel::Raid5 { data: 3 }],
-            false => vec![RaidLevel::Raid0 { data: 1 }, RaidLevel::Raid0 { data: 2 }, RaidLevel::Raid0 { data: 3 }],
-        };
-        let fitting: Vec<RaidLevel> = schemes.into_iter().filter(|scheme| scheme.width() <= devices.len()).collect();
-        let scheme = fitting[rng.below(fitting.len() as u64) as usize];
-        while devices.len() as u64 > rng.between(scheme.width() as u64, devices.len() as u64) {
-            devices.remove(rng.below(devices.len() as u64) as usize);
-        }
-        let by = rng.below(devices.len() as u64) as usize;
-        devices.rotate_left(by);
-        let unit = [1, 2, 4, 16][rng.below(4) as usize];
-        let layout = Layout::new(scheme, devices.len(), unit).expect("a ring that is wide enough");
-        Placement { layout: layout.beginning_at(self.volume.place_for(&layout)), devices }
-    }
+    let by = rng.below(devices.len() as u64) as usize;
+    devices.rotate_left(by);
+    let unit = [1, 2, 4, 16][rng.below(4) as usize];
+    let layout = Layout::new(scheme, devices.len(), unit).expect("a ring that is wide enough");
+    Placement { layout: layout.beginning_at(cluster.volume.place_for(&layout)), devices }
 }
 
 impl Feature for ChangeOptions {
@@ -166,7 +132,7 @@ impl Activity for ChangeOptions {
         let drawn = if of_files.is_empty() { 0 } else { rng.below(of_files.len() as u64 + 1) as usize };
         let mut begin = |cluster: &mut Cluster| {
             // In some cases, two hosts try at a time.
-            let may = !cluster.is_on_hold() || rng.chance(1, 10);
+            let may = !cluster.volumes_on_hold().contains(&cluster.volume.id) || rng.chance(1, 10);
             let by = pick(rng, &idle).filter(|_| may)?;
             let (name, operation) = self.draw_operation(cluster, rng, by);
             cluster.begin_operation(by, operation);
@@ -242,7 +208,7 @@ impl ChangeOptions {
         match (cluster.volume.moving.is_some(), rng.below(8)) {
             (true, 0 | 1) => ("migration given up", changing(Change::GiveUpMove)),
             (true, _) => ("migration continued", Migration::continuing(own, timing).into()),
-            (false, _) => ("migration begun", Migration::to(own, cluster.draw_target(rng), timing).into()),
+            (false, _) => ("migration begun", Migration::to(own, draw_target(cluster, rng), timing).into()),
         }
     }
 }
@@ -250,7 +216,8 @@ impl ChangeOptions {
 impl Run {
     /// Hosts that died as administrators, or lost their leases, return after a while.
     pub(crate) fn return_administrators(&mut self) {
-        for node in self.cluster.take_killed() {
+        let killed = self.cluster.control.as_mut().map(|control| std::mem::take(&mut control.killed));
+        for node in killed.into_iter().flatten() {
             if self.storming {
                 let span = Duration::from_millis(self.return_rng.below(1_000) + 1);
                 self.plan(span, move |run| run.bring_back(node, false));

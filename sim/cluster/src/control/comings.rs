@@ -1,10 +1,9 @@
 //! Devices that are added and removed during a run, beside those that hold volumes, while clients use the array.
 
-use super::ControlPlane;
 use super::changes::NOT_PLAIN;
 use super::store::device_entry;
 use crate::activity::{Activity, Draw, Feature, pick};
-use crate::cluster::{Cluster, Failed, HostSlot, failed};
+use crate::cluster::HostSlot;
 use crate::options::Options;
 use crate::swarm::Run;
 use braid_base::{DeviceId, Rng};
@@ -15,20 +14,6 @@ use std::time::Duration;
 
 /// There are at most so many devices beside the first ones.
 const DEVICES_MAX: usize = 2;
-
-impl Cluster {
-    /// Checks that the monitor has exactly the devices that the store has.
-    pub(super) fn check_devices(&self, control: &ControlPlane) -> Result<(), Failed> {
-        let Some(membership) = self.membership() else { return Ok(()) };
-        let has: Vec<DeviceId> = membership.members.iter().map(|member| member.device).collect();
-        let should: Vec<DeviceId> = control.store.devices().map(|(device, _)| device).collect();
-        if has == should {
-            return Ok(());
-        }
-        let details = format!("the monitor has {has:?}, the store {:?}", control.store.devices().collect::<Vec<_>>());
-        failed("device-without-record", details)
-    }
-}
 
 #[derive(Clone, Debug)]
 pub(crate) struct AddRemove;

@@ -2,9 +2,7 @@
 //! a shard. It is done as `braid fs` does it: volumes by other operations of the same host, a shard by a process that takes it over. It
 //! ends with its administrator, and is suspended with it.
 
-use super::Event;
-use super::administrators::Process;
-use super::processes::{Name, OwnQuestion};
+use super::processes::{End, Name, OwnQuestion};
 use super::servers::{end_process, start_process, store_of};
 use super::store::volume_entry;
 use crate::cluster::{ARRAY, Cluster};
@@ -13,7 +11,7 @@ use crate::more_volume::MoreVolume;
 use crate::role::Role;
 use crate::swarm::Run;
 use braid_base::{FileSystemId, NodeId, Ownership, Rng, Time, VolumeId};
-use braid_control_protocol::{Answer, Creation, Deletion, Done, Error, Operation, Question, Tag, Timing};
+use braid_control_protocol::{Answer, Creation, Deletion, Error, Operation, Question, Tag, Timing};
 use braid_description::{FileSystemEntry, Subject};
 use braid_machine::{HostError, HostOutcome, HostSuccess, OpId, Patience, VolumeRequest};
 use braid_metadata::{Collected, MetadataService, NodeState, Purpose, check_together};
@@ -91,8 +89,8 @@ impl Works {
     }
 
     /// Begins what administrators have asked for, and goes on with the rest. These operations have ended since.
-    pub fn go_on(&mut self, run: &mut Run, plans: &dyn Plans, ended: &[(Name, Subject, Result<Done, Error>)]) {
-        let asked = run.cluster.control.as_mut().map(|control| std::mem::take(&mut control.processes.asked));
+    pub fn go_on(&mut self, run: &mut Run, plans: &dyn Plans, ended: &[End]) {
+        let asked = run.cluster.control.as_mut().map(|control| control.take_questions());
         for OwnQuestion { by, subject, tag, question } in asked.into_iter().flatten() {
             self.begin(run, plans, (by, subject, tag), question);
         }
@@ -174,13 +172,7 @@ impl Works {
     }
 
     /// Goes on with a work. Its answer, if it has ended.
-    fn next(
-        &mut self,
-        run: &mut Run,
-        plans: &dyn Plans,
-        work: &mut Work,
-        ended: &[(Name, Subject, Result<Done, Error>)],
-    ) -> Option<Answer> {
+    fn next(&mut self, run: &mut Run, plans: &dyn Plans, work: &mut Work, ended: &[End]) -> Option<Answer> {
         let end_of = |nested: &Name| ended.iter().find(|(name, ..)| name == nested).map(|(.., result)| result.clone());
         let now = run.cluster.world.now();
         match &mut work.doing {
@@ -282,10 +274,7 @@ impl Works {
 
     fn answer(&mut self, run: &mut Run, work: &Work, answer: Answer) {
         let (to, tag) = (work.by, work.tag);
-        run.cluster.with_control(|cluster, control| {
-            let way = control.way();
-            cluster.schedule(control, way, Event::Answer { to, tag, answer });
-        });
+        run.cluster.with_control(|control, cx| control.answer(cx, to, tag, answer));
     }
 
     /// What the check of this administrator has found.
@@ -323,10 +312,6 @@ fn create_volume(run: &mut Run, plans: &dyn Plans, by: Name, entry: &FileSystemE
 
 /// Begins another operation of the same host.
 fn begin_nested(run: &mut Run, by: Name, subject: Subject, operation: Operation) -> Name {
-    let mut nested = by;
-    run.cluster.with_control(|cluster, control| {
-        nested.number = control.last_administrator + 1;
-        cluster.begin_administrator(control, by.host, Process { operation, subject, is_own: true, is_copying: false });
-    });
-    nested
+    let slot = run.cluster.slot_of(by.host).expect("it is up");
+    run.cluster.begin_operation_on(slot, subject, operation)
 }

@@ -181,8 +181,8 @@ impl Activity for FileSystems {
 
     fn look_after(&mut self, run: &mut Run) -> Result<(), Failed> {
         let Some(control) = &run.cluster.control else { return Ok(()) };
-        let ended = control.ended[self.seen.min(control.ended.len())..].to_vec();
-        self.seen = control.ended.len();
+        let ended = control.ended_since(self.seen).to_vec();
+        self.seen += ended.len();
         self.works.go_on(run, &self.plan, &ended);
         for (name, subject, result) in &ended {
             self.learn_end(run, *name, subject, result)?;
@@ -336,7 +336,7 @@ impl FileSystems {
         while run.cluster.has_administrators(by) && run.cluster.world.now() < until {
             self.pass(run)?;
         }
-        let ended = &run.cluster.control.as_ref().expect("the run has one").ended[before..];
+        let ended = run.cluster.control.as_ref().expect("the run has one").ended_since(before);
         match ended.iter().rfind(|(_, subject, _)| subject.volume().is_none()) {
             Some((_, _, Ok(_))) => Ok(()),
             other => failed("file-system-operation", format!("{other:?}")),

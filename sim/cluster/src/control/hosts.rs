@@ -1,11 +1,9 @@
 //! The control part of hosts is that of real arrays (`braid_control_protocol::HostControl`); only the ways to the store and to the host's
 //! machine are simulated.
 
-use super::administrators::RETURN_MAX;
-use super::{ControlPlane, Event, Purpose};
-use crate::cluster::Cluster;
-use crate::role::Role;
-use braid_base::{Generation, NodeId};
+use super::ControlPlane;
+use super::context::{Context, Event, Purpose};
+use braid_base::Generation;
 use braid_control_protocol::{HostAction, HostControl, HostEvent, HostStep};
 use braid_host::Host;
 use braid_host_leases::{Renewer, StopReason};
@@ -16,85 +14,73 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// A host that has not performed a step for so long counts as unanswered.
 const UNANSWERED: Duration = Duration::from_millis(500);
 
-impl Cluster {
+impl ControlPlane {
     /// Gives a host that has just started a lease, and has it follow the store.
-    pub(crate) fn lease_host(&mut self, node: NodeId) {
-        let NodeId::Host(host) = node else { return };
-        self.with_control(|cluster, control| {
-            // It is created with the volume as it is now.
-            let (version, records) = (control.store.version(), control.store.records());
-            let renewer = Renewer::new(cluster.lease_time(), cluster.silence_allowed());
-            let part = HostControl::new(version, &records, renewer, cluster.control_lease() / 8);
-            control.hosts.retain(|host, _| cluster.slot_of(*host).is_some());
-            control.hosts.insert(host, part);
-            cluster.schedule(control, Duration::ZERO, Event::Host(host, HostEvent::Wake));
-        });
+    pub(crate) fn lease_host(&mut self, cx: &mut Context, host: Generation) {
+        // It is created with the volume as it is now.
+        let (version, records) = (self.store.version(), self.store.records());
+        let renewer = Renewer::new(cx.lease_time(), cx.silence_allowed);
+        let part = HostControl::new(version, &records, renewer, cx.heartbeat());
+        self.hosts.retain(|host, _| cx.is_up(*host));
+        self.hosts.insert(host, part);
+        cx.later(Duration::ZERO, Event::Host(host, HostEvent::Wake));
     }
 
     /// A host has disconnected gracefully.
-    pub(crate) fn release_lease(&mut self, host: Generation) {
-        self.with_control(|cluster, control| {
-            // Where that can't be written, the lease stays until the host counts as silent.
-            if !control.is_unwritable(cluster.time()) {
-                control.store.leases.release(host);
-            }
-        });
+    pub(crate) fn release_lease(&mut self, cx: &Context, host: Generation) {
+        // Where that can't be written, the lease stays until the host counts as silent.
+        if !self.is_unwritable(cx.now()) {
+            self.store.leases.release(host);
+        }
     }
 
     /// Something happens to the control part of a host.
-    pub(super) fn on_host_event(&mut self, control: &mut ControlPlane, host: Generation, event: HostEvent) {
-        let node = NodeId::Host(host);
-        if self.slot_of(host).is_none() {
-            control.hosts.remove(&host);
+    pub(super) fn on_host_event(&mut self, cx: &mut Context, host: Generation, event: HostEvent) {
+        if !cx.is_up(host) {
+            self.hosts.remove(&host);
         }
-        let now = self.lease_time();
-        let Some(part) = control.hosts.get_mut(&host) else { return };
-        if self.world.is_stalled(node) {
-            return self.schedule(control, PAUSE, Event::Host(host, event));
+        let Some(part) = self.hosts.get_mut(&host) else { return };
+        if cx.is_stalled(host) {
+            return cx.later(PAUSE, Event::Host(host, event));
         }
-        let machine = self.world.machine(node).and_then(Role::host);
+        let machine = cx.host(host);
         let is_fenced = event == HostEvent::Wake && machine.is_some_and(Host::is_fenced);
         let event = if is_fenced { HostEvent::Fenced } else { event };
-        match part.step(&now, event, |volume| machine.is_none_or(|machine| machine.is_idle_for(volume))) {
-            HostAction::Read => self.read_for_host(control, host),
-            HostAction::Perform(step) => self.perform(control, host, &step),
-            HostAction::Renew { confirmed } => self.send_renewal(control, host, confirmed),
-            HostAction::Wait(span) => self.schedule(control, span, Event::Host(host, HostEvent::Wake)),
+        match part.step(&cx.lease_time(), event, |volume| machine.is_none_or(|machine| machine.is_idle_for(volume))) {
+            HostAction::Read => self.read_for_host(cx, host),
+            HostAction::Perform(step) => self.perform(cx, host, &step),
+            HostAction::Renew { confirmed } => self.send_renewal(cx, host, confirmed),
+            HostAction::Wait(span) => cx.later(span, Event::Host(host, HostEvent::Wake)),
             HostAction::Stop(reason) => {
-                control.count(match reason {
+                self.count(match reason {
                     StopReason::Fenced | StopReason::LeaseLost => "host lost its lease",
                     StopReason::Unrenewed => "host could not renew its lease",
                 });
-                control.hosts.remove(&host);
-                self.files.disturb(self.time().after(RETURN_MAX));
-                control.killed.push(node);
-                self.crash(node);
+                self.hosts.remove(&host);
+                cx.end(host);
             }
         }
     }
 
     /// A host reads the store. It may be suspended before it sees what it has read.
-    fn read_for_host(&mut self, control: &mut ControlPlane, host: Generation) {
-        let event = match control.draws_store_fault() {
+    fn read_for_host(&mut self, cx: &mut Context, host: Generation) {
+        let event = match self.draws_store_fault() {
             true => HostEvent::Unread,
-            false => HostEvent::Read { version: control.store.version(), records: control.store.records() },
+            false => HostEvent::Read { version: self.store.version(), records: self.store.records() },
         };
-        let way = control.way();
-        self.schedule(control, way, Event::Host(host, event));
-        self.settle_sometimes(control, host);
+        cx.later(self.way(), Event::Host(host, event));
+        self.settle_sometimes(cx, host);
     }
 
     /// Has a host perform a step. In some cases it does not hear of it, or its answer is lost.
-    fn perform(&mut self, control: &mut ControlPlane, host: Generation, step: &HostStep) {
-        let slot = self.slot_of(host).expect("it is up");
-        let is_lost = control.draws_store_fault();
+    fn perform(&mut self, cx: &mut Context, host: Generation, step: &HostStep) {
+        let is_lost = self.draws_store_fault();
         if is_lost {
-            control.count("steps of hosts unanswered");
-            self.schedule(control, UNANSWERED, Event::Host(host, HostEvent::Lost));
+            self.count("steps of hosts unanswered");
+            cx.later(UNANSWERED, Event::Host(host, HostEvent::Lost));
         }
-        if !is_lost || control.rng.chance(1, 2) {
-            let op = self.ask(slot, step.request());
-            control.asked.extend((!is_lost).then_some((op, Purpose::Step(host))));
+        if !is_lost || self.rng.chance(1, 2) {
+            cx.ask(host, step.request(), (!is_lost).then_some(Purpose::Step(host)));
         }
     }
 }

@@ -1,77 +1,21 @@
 //! Volumes that are created and deleted during a run, beside the first one, while clients use them.
 
-use super::ControlPlane;
 use super::changes::NOT_PLAIN;
 use super::store::volume_entry;
 use crate::activity::{Activity, Draw, Feature, pick};
-use crate::cluster::{Cluster, Failed, HostSlot, failed};
+use crate::cluster::{Cluster, HostSlot};
 use crate::more_volume::MoreVolume;
 use crate::options::Options;
-use crate::role::Role;
 use crate::swarm::Run;
 use crate::workload::Workload;
-use braid_base::{NodeId, Rng, VolumeId};
-use braid_control_protocol::{Creation, Deletion, Operation, Timing, VolumeRecord, VolumeState};
+use braid_base::{Rng, VolumeId};
+use braid_control_protocol::{Creation, Deletion, Operation, Timing};
 use braid_description::Subject;
 use braid_machine::Patience;
 use braid_ordering::Ordering;
-use braid_wire::Task;
 
 /// There are at most so many volumes beside the first one.
 const VOLUMES_MAX: usize = 3;
-
-impl Cluster {
-    /// Keeps the volumes of the run as the store has them: those that hosts may use, and those that were deleted.
-    pub(super) fn note_record(&mut self, volume: VolumeId, record: Option<&VolumeRecord>) {
-        if volume == self.volume.id {
-            return;
-        }
-        let place = self.others.iter().position(|other| other.id == volume);
-        match (record.filter(|record| record.is_usable()), place) {
-            (Some(record), Some(place)) => {
-                self.files.follow(&record.volume);
-                self.others[place] = record.volume.clone();
-            }
-            (Some(record), None) => self.others.push(record.volume.clone()),
-            (None, Some(place)) => self.removed.push(self.others.remove(place)),
-            (None, None) => {}
-        }
-    }
-
-    /// An administrator is about to remove a part of a volume: no host that is served may have anything under way there.
-    pub(super) fn assert_unused(&self, control: &ControlPlane, volume: VolumeId, task: &Task) {
-        let is_deleting = |record: &VolumeRecord| matches!(record.state, VolumeState::Deleting { .. });
-        let is_removed = matches!(task, Task::RemoveObject { .. });
-        if !is_removed || !control.store.record(volume).is_some_and(is_deleting) {
-            return;
-        }
-        for node in self.hosts.iter().copied() {
-            let NodeId::Host(generation) = node else { continue };
-            let Some(host) = self.world.machine(node).and_then(Role::host) else { continue };
-            let is_served = control.store.leases.has_lease(generation) && !host.is_fenced();
-            assert!(!is_served || host.is_idle_for(volume), "{node} still uses {volume:?}, which is being removed");
-        }
-    }
-
-    /// Checks that devices hold parts of exactly the volumes that there are.
-    pub(crate) fn check_parts(&self) -> Result<(), Failed> {
-        let Some(control) = &self.control else { return Ok(()) };
-        for number in 1..control.store.next_volume().0 {
-            let volume = VolumeId(number);
-            let record = control.store.record(volume);
-            for device in self.devices().into_iter().filter(|device| !self.device_notes.dead.contains(device)) {
-                let Some(machine) = self.device(device) else { continue };
-                let has_part = machine.store().object(volume.object()).is_some();
-                let should = record.is_some_and(|record| record.volume.object_on(device).is_some());
-                if has_part != should {
-                    let details = format!("{device} has a part of {volume:?}: {has_part}; the record: {record:?}");
-                    return failed("part-of-a-volume", details);
-                }
-            }
-        }
-        Ok(())
-    }
-}
 
 #[derive(Clone, Debug)]
 pub(crate) struct CreateDelete;

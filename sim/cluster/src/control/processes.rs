@@ -1,31 +1,76 @@
-//! What administrators ask of their own processes. It is done elsewhere ([`super::file_system_work`]).
+//! The administrators, as processes: what they perform, and what they ask of their own processes, which is done elsewhere
+//! ([`super::file_system_work`]).
 
 use braid_base::{FileSystemId, Generation};
-use braid_control_protocol::{Announcement, Question, Tag};
+use braid_control_protocol::{Announcement, Done, Error, Operation, Question, Tag, Work};
 use braid_description::Subject;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Names an administrator: a host may have two, one of which settles; and those whose ends another one waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Name {
+pub(crate) struct Name {
     pub host: Generation,
     pub number: u64,
 }
 
+/// An administrator at work.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub operation: Operation,
+    pub subject: Subject,
+    /// It does not settle what another one has begun.
+    pub is_own: bool,
+    /// It waits for a copy, and holds no record meanwhile.
+    pub is_copying: bool,
+}
+
+impl Process {
+    pub fn of_its_own(subject: Subject, operation: Operation) -> Process {
+        Process { operation, subject, is_own: true, is_copying: false }
+    }
+
+    pub fn settling(subject: Subject, operation: Operation) -> Process {
+        Process { operation, subject, is_own: false, is_copying: false }
+    }
+
+    pub fn is_replacement(&self) -> bool {
+        matches!(self.operation.work(), Work::Replacement(_))
+    }
+}
+
+/// How an administrator ended.
+pub(crate) type End = (Name, Subject, Result<Done, Error>);
+
 /// A question for the administrator's own process.
 #[derive(Debug)]
-pub(super) struct OwnQuestion {
+pub(crate) struct OwnQuestion {
     pub by: Name,
     pub subject: Subject,
     pub tag: Tag,
     pub question: Question,
 }
 
-/// What processes are asked, and what they announce.
+/// The administrators, what they ask of their own processes, and what these announce.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
+    pub working: BTreeMap<Name, Process>,
+    pub last: u64,
+    pub ended: Vec<End>,
+    /// The administrator that was to replace a disk has died, or could not do it.
+    pub replacement_ended: bool,
     /// Nobody has begun with these yet.
     pub asked: Vec<OwnQuestion>,
     /// An announcement ends with the lease of its host.
     pub announced: BTreeSet<(FileSystemId, Announcement, Generation)>,
+}
+
+impl Processes {
+    pub fn of(&self, host: Generation) -> impl Iterator<Item = &Process> + '_ {
+        self.working.iter().filter(move |(name, _)| name.host == host).map(|(_, process)| process)
+    }
+
+    /// True if a host has an administrator that settles what another one has begun.
+    pub fn settles(&self, host: Generation) -> bool {
+        self.of(host).any(|process| !process.is_own)
+    }
 }

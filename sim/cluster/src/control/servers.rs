@@ -1,8 +1,7 @@
 //! The processes of metadata servers of the file systems that the store has: a supervisor starts one for each shard, and their course is that
 //! of real processes (`braid_metadata::ServerProcess`).
 
-use super::ControlPlane;
-use super::store::{LAST_FILE_SYSTEM, Store};
+use super::store::Store;
 use crate::cluster::{Cluster, Failed, failed};
 use crate::file_options::ShardOptions;
 use crate::file_records::{FileSystem, FileSystemShard};
@@ -14,7 +13,6 @@ use braid_control_protocol::{Announcement, HoldingHost};
 use braid_description::{FileSystemEntry, FileSystemState};
 use braid_host::Host;
 use braid_machine::{HostError, MountRequest, OpId, ServerRequest};
-use braid_membership::Monitor;
 use braid_metadata::{
     EntryState, MetadataService, NodeState, Observation, ProcessInput, ProcessStep, Purpose, ServerProcess,
 };
@@ -217,47 +215,9 @@ pub(super) fn system_of(store: &Store, entry: &FileSystemEntry, options: ShardOp
 }
 
 /// True if a living process announces this.
-pub(super) fn is_announced(cluster: &Cluster, file_system: FileSystemId, announcement: Announcement) -> bool {
+fn is_announced(cluster: &Cluster, file_system: FileSystemId, announcement: Announcement) -> bool {
     let control = cluster.control.as_ref().expect("the run has a control plane");
-    control.announced(file_system, &cluster.lease_time(), cluster.control_lease()).any(|other| other == announcement)
-}
-
-impl ControlPlane {
-    /// What living processes announce to the metadata servers of a file system.
-    pub(super) fn announced(
-        &self,
-        file_system: FileSystemId,
-        now: &braid_host_leases::LeaseTime,
-        lease: Duration,
-    ) -> impl Iterator<Item = Announcement> + '_ {
-        let (table, now) = (self.store.leases.table(), now.clone());
-        let of_it = self.processes.announced.iter().filter(move |(of, ..)| *of == file_system);
-        of_it.filter(move |(.., host)| table.is_live(*host, &now, lease)).map(|(_, announcement, _)| *announcement)
-    }
-}
-
-impl ControlPlane {
-    /// Checks that nothing is half done at rest: each file system is ready, and only those that there are have volumes, owners or announcements.
-    pub(super) fn check_file_systems(&self, monitor: Option<&Monitor>) -> Result<(), Failed> {
-        let description = self.store.description();
-        let (entries, volumes) = (&description.file_systems, &description.volumes);
-        let of_none =
-            |name: &str| name.contains('.') && !entries.iter().any(|entry| entry.volumes().contains(&name.into()));
-        if let Some(entry) = entries.iter().find(|entry| entry.state != FileSystemState::Ready) {
-            return failed("left-hold", format!("a file system is half created or deleted: {entry:?}"));
-        }
-        if let Some(volume) = volumes.iter().find(|volume| of_none(&volume.name)) {
-            return failed("left-volume", format!("it belongs to no file system: {volume:?}"));
-        }
-        let is_there =
-            |id: FileSystemId| id.0 <= LAST_FILE_SYSTEM || entries.iter().any(|entry| entry.servers().contains(&id));
-        let mut owned =
-            monitor.into_iter().flat_map(Monitor::owners).filter(|(_, ownership)| ownership.owner.is_some());
-        match owned.find(|(id, _)| !is_there(*id)) {
-            Some(left) => failed("left-owner", format!("there is no such file system: {left:?}")),
-            None => Ok(()),
-        }
-    }
+    control.announced(&cluster.context(), file_system).contains(&announcement)
 }
 
 /// Starts a process of its own with a host, in a slot that no other one takes when it ends.
@@ -284,7 +244,7 @@ pub(super) fn start_process(run: &mut Run, role: impl FnOnce(HoldingHost<Host>, 
 pub(super) fn end_process(run: &mut Run, node: NodeId) {
     let NodeId::Host(host) = node else { unreachable!("processes are hosts") };
     if run.cluster.world.machine(node).is_some() {
-        run.cluster.release_lease(host);
+        run.cluster.with_control(|control, cx| control.release_lease(cx, host));
         run.crash_plans.remove(&node);
         run.crash(node);
     }

@@ -36,7 +36,8 @@ impl Activity for SilenceOptions {
     fn act(&mut self, run: &mut Run, rng: &mut Rng) {
         let staying = run.staying_slots();
         if let Some(slot) = pick(rng, &staying) {
-            run.cluster.silence(slot);
+            let own = run.cluster.generation(slot);
+            run.cluster.with_control(|control, cx| control.silence(cx, own));
         }
     }
 

@@ -1,35 +1,17 @@
 //! The store of the control plane: the bytes of a description with a version, and leases. What commands do with the description is the code of real arrays
-//! (`braid_description`). Commands take effect in the order of their arrival. Answers are lost, and commands arrive late, on the way to it.
+//! (`braid_description`).
 
-use super::leases::{LeaseStore, Report};
-use super::processes::Name;
-use super::{ControlPlane, Event};
-use crate::cluster::{ARRAY, Cluster};
-use crate::volumes;
-use braid_base::{DeviceId, DiskId, Generation, VolumeId};
-use braid_control_protocol::{
-    self as protocol, Answer, Command, DeviceRecord, HostLease, ServerLease, Tag, Version, VolumeRecord,
-};
-use braid_description::{
-    Applied, ArrayDescription, Creation, DeviceEntry, DeviceState, DiskEntry, Refusal, Subject, VolumeEntry,
-    VolumeState,
-};
-use braid_host_leases::Lease;
+use super::leases::LeaseStore;
+use braid_base::{ArrayId, DeviceId, DiskId, Generation, VolumeId};
+use braid_control_protocol::{self as protocol, DeviceRecord, Version, VolumeRecord};
+use braid_description::{ArrayDescription, Creation, DeviceEntry, DeviceState, DiskEntry, VolumeEntry, VolumeState};
 use braid_layout::VolumeDescription;
-use braid_machine::ControlRequest;
 use std::collections::BTreeMap;
-use std::time::Duration;
-
-/// A command whose answer is missing for so long counts as unanswered.
-const UNANSWERED: Duration = Duration::from_millis(500);
-
-/// A watch answers after this time.
-const WATCHED: Duration = Duration::from_millis(20);
 
 /// File systems of the run have higher numbers: the others are those of other activities.
 pub(super) const LAST_FILE_SYSTEM: u16 = 100;
 
-pub(super) struct Store {
+pub(crate) struct Store {
     /// What is stored; the rest is what these bytes say.
     bytes: Vec<u8>,
     description: ArrayDescription,
@@ -41,12 +23,13 @@ pub(super) struct Store {
 impl Store {
     /// A store with these volumes, which are ready. Nothing is recorded of the progress of a migration.
     pub fn new(
-        volumes: Vec<VolumeDescription>,
-        devices: impl Iterator<Item = (DeviceId, DiskId)>,
+        array: ArrayId,
+        volumes: &[VolumeDescription],
+        devices: Vec<(DeviceId, DiskId)>,
         leases: LeaseStore,
     ) -> Store {
         let ready = |(device, disk)| DeviceEntry { state: DeviceState::Ready, ..device_entry(device, disk) };
-        let mut description = ArrayDescription::new(ARRAY, devices.map(ready).collect(), creation());
+        let mut description = ArrayDescription::new(array, devices.into_iter().map(ready).collect(), creation());
         let ready = |volume: &VolumeDescription| VolumeEntry { state: VolumeState::Ready, ..volume_entry(volume) };
         description.volumes = volumes.iter().map(ready).collect();
         (description.created, description.populated, description.revision) = (true, true, 1);
@@ -60,7 +43,7 @@ impl Store {
     }
 
     /// Stores the bytes of a description.
-    fn put(&mut self, description: &ArrayDescription) {
+    pub fn put(&mut self, description: &ArrayDescription) {
         self.bytes = braid_description::format(description).expect("a description has a JSON form");
         self.description = braid_description::parse(&self.bytes).expect("our own description can be read");
         assert_eq!(self.description, *description, "the bytes say something else");
@@ -120,12 +103,14 @@ impl Store {
         self.devices().filter_map(|(device, record)| Some((device, record.state.administrator()?)))
     }
 
-    pub fn next_volume(&self) -> VolumeId {
-        VolumeId(self.description.next_volume)
+    /// The volumes as the monitor must know them.
+    pub fn volumes_for_monitor(&self) -> Vec<VolumeDescription> {
+        let is_deleting = |record: &&VolumeRecord| matches!(record.state, protocol::VolumeState::Deleting { .. });
+        self.records.values().filter(|record| !is_deleting(record)).map(VolumeRecord::widest).collect()
     }
 
-    pub fn held_by(&self, volume: VolumeId) -> Option<Generation> {
-        self.record(volume)?.held_by()
+    pub fn next_volume(&self) -> VolumeId {
+        VolumeId(self.description.next_volume)
     }
 
     /// The volumes on which an administrator is at work, and that administrator.
@@ -164,149 +149,5 @@ fn creation() -> Creation {
         lock_servers: 0,
         lock_acquisition: String::new(),
         lease_millis: 0,
-    }
-}
-
-impl Cluster {
-    /// Sends a command to the store; in most cases, its answer comes back.
-    pub(super) fn send_command(
-        &mut self,
-        control: &mut ControlPlane,
-        (by, subject): (Name, Subject),
-        tag: Tag,
-        command: Command,
-    ) {
-        // A watch answers after a while, whatever has happened.
-        let way = control.way() + if command == Command::Watch { WATCHED } else { Duration::ZERO };
-        let fate = match &control.faults {
-            Some(faults) if faults.store_faults > 0 => control.rng.below(1000 / faults.store_faults),
-            _ => u64::MAX,
-        };
-        let unknown = Event::Answer { to: by, tag, answer: Answer::Unknown };
-        match fate {
-            // The answer is lost, the command is lost, or the command arrives after it was given up.
-            0 => {
-                self.schedule(control, way, Event::Command { by, subject, command, answered: None });
-                self.schedule(control, UNANSWERED, unknown);
-                control.count("answers of the store lost");
-            }
-            1 => self.schedule(control, UNANSWERED, unknown),
-            2 => {
-                let late = UNANSWERED + Duration::from_millis(control.rng.below(2_000));
-                self.schedule(control, late, Event::Command { by, subject, command, answered: None });
-                self.schedule(control, UNANSWERED, unknown);
-                control.count("commands for the store late");
-            }
-            _ => self.schedule(control, way, Event::Command { by, subject, command, answered: Some(tag) }),
-        }
-    }
-
-    /// Executes a command.
-    pub(super) fn on_command(&mut self, control: &mut ControlPlane, subject: &Subject, command: Command) -> Answer {
-        let only_asks = matches!(
-            command,
-            Command::Read | Command::ReadDevice | Command::Watch | Command::ListHosts | Command::Confirm { .. }
-        );
-        if !only_asks && control.is_unwritable(self.world.now()) {
-            return Answer::Unknown;
-        }
-        let (now, lease) = (self.lease_time(), self.control_lease());
-        match command {
-            Command::ListServers => {
-                let table = control.store.leases.table();
-                let as_seen = |(host, seen): (Generation, &Lease<Report>)| {
-                    let report = seen.heartbeat.report.clone()?;
-                    Some(ServerLease { is_live: table.is_live(host, &now, lease), ..report })
-                };
-                let leases = table.leases().filter_map(as_seen).collect();
-                let file_system = subject.file_system(&control.store.description).map(|entry| entry.id());
-                let announced = file_system.map(|id| control.announced(id, &now, lease).collect());
-                Answer::Servers { leases, announced: announced.unwrap_or_default() }
-            }
-            Command::Watch => Answer::Yes,
-            Command::ListHosts => {
-                let table = control.store.leases.table();
-                let as_seen = |(host, seen): (Generation, &Lease<Report>)| HostLease {
-                    host,
-                    is_live: table.is_live(host, &now, lease),
-                    uses_volumes: true,
-                    confirmed: seen.heartbeat.confirmed,
-                };
-                Answer::Hosts(table.leases().map(as_seen).collect())
-            }
-            Command::EndLease { host } => {
-                let mut table = control.store.leases.table();
-                let (end, writes) = table.expire_one(host, &now, lease);
-                control.store.leases.make(&table, writes);
-                Answer::Lease(end)
-            }
-            Command::ForgetLease { host } => {
-                self.forget_leases(control, &[host], usize::MAX);
-                Answer::Yes
-            }
-            command => self.execute(control, subject, command),
-        }
-    }
-
-    /// Executes a command about the description, and stores the next one.
-    fn execute(&mut self, control: &mut ControlPlane, subject: &Subject, command: Command) -> Answer {
-        let replaced = match &command {
-            Command::Replace { record, .. } => Some(record.clone()),
-            _ => None,
-        };
-        let Applied { answer, next } = match control.store.description.apply(subject, command) {
-            Ok(applied) => applied,
-            // The names of the volumes of a file system are free only for the host that creates it.
-            Err(Refusal::NameOfFileSystem { .. } | Refusal::VolumeExists { .. } | Refusal::VolumeInTheWay { .. }) => {
-                control.count("name of a volume refused");
-                return Answer::Failed;
-            }
-            Err(refusal) => panic!("there is room for everything: {refusal}"),
-        };
-        let Some(next) = next else { return answer };
-        control.store.put(&next);
-        if let Some(volume) = subject.volume() {
-            let record = control.store.record(volume).cloned();
-            assert_eq!(record, replaced, "the store has what was written");
-            self.follow_record(control, volume, record.as_ref());
-        }
-        answer
-    }
-
-    /// The record of a volume was replaced, or removed.
-    fn follow_record(&mut self, control: &mut ControlPlane, volume: VolumeId, record: Option<&VolumeRecord>) {
-        if let Some(record) = record.filter(|_| volume == self.volume.id) {
-            control.orderings.insert(record.volume.ordering);
-            self.options.ordering = record.volume.ordering;
-            self.volume = record.volume.clone();
-        }
-        self.note_record(volume, record);
-        self.files.disturb(self.time());
-        let Some(record) = record else { return };
-        volumes::tell_monitor(
-            self,
-            match record.state {
-                protocol::VolumeState::Deleting { .. } => ControlRequest::DropVolume { volume },
-                _ => ControlRequest::AdoptVolume { volume: record.widest() },
-            },
-        );
-    }
-
-    /// The volumes as the monitor must know them.
-    pub(crate) fn volumes_for_monitor(&self) -> Vec<VolumeDescription> {
-        match &self.control {
-            Some(control) => {
-                let is_deleting =
-                    |record: &&VolumeRecord| matches!(record.state, protocol::VolumeState::Deleting { .. });
-                let records = control.store.records.values().filter(|record| !is_deleting(record));
-                records.map(VolumeRecord::widest).collect()
-            }
-            None => self.volumes(),
-        }
-    }
-
-    /// A host that is silent for longer is presumed dead.
-    pub(super) fn control_lease(&self) -> Duration {
-        self.options.settings.host_lease.max(Duration::from_millis(500))
     }
 }
