@@ -110,7 +110,7 @@ pub enum Error {
     /// Another process checks the file system.
     CheckUnderWay,
     /// The metadata servers of these shards have not ended their operations in time.
-    NotSettled(Vec<FileSystemId>),
+    NotQuiescent(Vec<FileSystemId>),
 }
 
 /// The time limits of an administrator.
@@ -165,8 +165,8 @@ pub struct FileSystemTiming {
     pub turn: Duration,
     /// How long metadata servers may take to release their shards.
     pub release: Duration,
-    /// How long metadata servers may take to settle. One that died is replaced meanwhile.
-    pub settle: Duration,
+    /// How long metadata servers may take to quiesce. One that died is replaced meanwhile.
+    pub quiesce: Duration,
     /// How long metadata servers may take to serve again after a check.
     pub serve: Duration,
     /// How long answers of the store may be missing.
@@ -180,7 +180,7 @@ impl Default for FileSystemTiming {
         FileSystemTiming {
             turn: Duration::from_secs(30),
             release: Duration::from_secs(5),
-            settle: Duration::from_secs(30),
+            quiesce: Duration::from_secs(30),
             serve: Duration::from_secs(10),
             store: Duration::from_secs(10),
             pause: Duration::from_millis(20),

@@ -2,13 +2,13 @@
 //! not change. Announcements tell the servers of it.
 //!
 //! ```text
-//!   several shards: announce Settle ─► all servers have settled ─┐
+//!   several shards: announce Quiesce ─► all servers are quiescent ─┐
 //!   one shard ───────────────────────────────────────────────────┴─► announce Check ─► servers release their shards, or time is up ─►
-//!     examine each shard ─► was none owned since? ─► withdraw Check ─► servers serve again, or time is up ─► withdraw Settle
+//!     examine each shard ─► was none owned since? ─► withdraw Check ─► servers serve again, or time is up ─► withdraw Quiesce
 //! ```
 //!
 //! With several shards, a name may be in one and its inode in another, and one shard may have done its part of an operation when another one
-//! has not. So nothing is examined unless all servers have settled. A server that does not release its shard is fenced by the take-over of
+//! has not. So nothing is examined unless all servers are quiescent. A server that does not release its shard is fenced by the take-over of
 //! the process that examines it. If the process was suspended, servers may have served meanwhile: then the maps of the shards are of different
 //! times, and the check is interrupted. Whatever fails, all announcements are withdrawn.
 
@@ -40,7 +40,7 @@ enum Phase {
     /// Is a check under way?
     Inspecting(Tag),
     Announcing(Tag),
-    AwaitingSettled(ServerWait),
+    AwaitingQuiescence(ServerWait),
     /// Are all shards served?
     Looking(ServerWait),
     AwaitingRelease(ServerWait),
@@ -63,7 +63,7 @@ impl FileSystemCheck {
     /// The time of the next [`Input::Wake`].
     pub(crate) fn deadline(&self) -> Option<Time> {
         match &self.phase {
-            Phase::AwaitingSettled(wait) | Phase::Looking(wait) => wait.deadline(),
+            Phase::AwaitingQuiescence(wait) | Phase::Looking(wait) => wait.deadline(),
             Phase::AwaitingRelease(wait) | Phase::AwaitingServed(wait, _) => wait.deadline(),
             _ => None,
         }
@@ -78,7 +78,7 @@ impl FileSystemCheck {
             }
             Input::Answer { tag, answer } => self.on_answer(now, tag, answer, questions),
             Input::Wake => match &mut self.phase {
-                Phase::AwaitingSettled(wait) | Phase::Looking(wait) => wait.on_wake(now, questions),
+                Phase::AwaitingQuiescence(wait) | Phase::Looking(wait) => wait.on_wake(now, questions),
                 Phase::AwaitingRelease(wait) | Phase::AwaitingServed(wait, _) => {
                     wait.on_wake(now, questions);
                 }
@@ -93,14 +93,14 @@ impl FileSystemCheck {
                 Answer::Servers { announced, .. } if !announced.is_empty() => {
                     self.end(Err(Error::CheckUnderWay), questions)
                 }
-                Answer::Servers { .. } if self.shards.len() > 1 => self.announce(Announcement::Settle, questions),
+                Answer::Servers { .. } if self.shards.len() > 1 => self.announce(Announcement::Quiesce, questions),
                 Answer::Servers { .. } => self.look(now, questions),
                 _ => self.end(Err(Error::Question(tag)), questions),
             },
             Phase::Announcing(asked) if asked == tag => match (answer, self.announced.last()) {
-                (Answer::Yes, Some(Announcement::Settle)) => {
-                    let wait = self.wait(Awaited::Settled, now.after(self.timing.settle), questions);
-                    self.phase = Phase::AwaitingSettled(wait);
+                (Answer::Yes, Some(Announcement::Quiesce)) => {
+                    let wait = self.wait(Awaited::Quiescent, now.after(self.timing.quiesce), questions);
+                    self.phase = Phase::AwaitingQuiescence(wait);
                 }
                 (Answer::Yes, _) => {
                     let wait = self.wait(Awaited::Released, now.after(self.timing.release), questions);
@@ -108,10 +108,10 @@ impl FileSystemCheck {
                 }
                 _ => self.withdraw(Err(Error::Question(tag)), questions),
             },
-            Phase::AwaitingSettled(mut wait) => match wait.on_answer(now, tag, answer) {
-                None => self.phase = Phase::AwaitingSettled(wait),
+            Phase::AwaitingQuiescence(mut wait) => match wait.on_answer(now, tag, answer) {
+                None => self.phase = Phase::AwaitingQuiescence(wait),
                 Some(ServerWaitEnd::Reached) => self.look(now, questions),
-                Some(ServerWaitEnd::TimedOut(open)) => self.withdraw(Err(Error::NotSettled(open)), questions),
+                Some(ServerWaitEnd::TimedOut(open)) => self.withdraw(Err(Error::NotQuiescent(open)), questions),
                 Some(ServerWaitEnd::Failed(tag)) => self.withdraw(Err(Error::Question(tag)), questions),
             },
             Phase::Looking(mut wait) => match wait.on_answer(now, tag, answer) {

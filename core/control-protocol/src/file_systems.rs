@@ -41,14 +41,14 @@ pub struct ServerLease {
     /// It answers hosts.
     pub serves: bool,
     /// It begins no further operations on several shards, and none is under way.
-    pub settled: bool,
+    pub quiescent: bool,
 }
 
 /// What a check of a file system tells its metadata servers, by a lease of its own for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Announcement {
-    /// They are to settle.
-    Settle,
+    /// They are to quiesce.
+    Quiesce,
     /// They are to release their shards, until the check is over.
     Check,
 }

@@ -1,4 +1,4 @@
-//! The wait until the metadata servers of a file system have done something, as their leases say: they serve, have settled, or are gone.
+//! The wait until the metadata servers of a file system have done something, as their leases say: they serve, are quiescent, or are gone.
 
 use crate::contract::FileSystemTiming;
 use crate::file_systems::{ServerLease, latest_server};
@@ -12,8 +12,8 @@ use std::time::Duration;
 pub(crate) enum Awaited {
     /// Each shard is served.
     Served,
-    /// Each server has settled.
-    Settled,
+    /// Each server is quiescent.
+    Quiescent,
     /// No shard has a server.
     Released,
 }
@@ -22,7 +22,7 @@ impl Awaited {
     fn is_so(self, lease: Option<&ServerLease>) -> bool {
         match self {
             Awaited::Served => lease.is_some_and(|lease| lease.serves),
-            Awaited::Settled => lease.is_some_and(|lease| lease.settled),
+            Awaited::Quiescent => lease.is_some_and(|lease| lease.quiescent),
             Awaited::Released => lease.is_none(),
         }
     }

@@ -113,9 +113,9 @@ pub enum ServerRequest {
         evict_after: Option<Duration>,
         /// How operations on several shards are committed, if there are several.
         protocol: Protocol,
-        /// Whether the server *settles*: commands of hosts are ignored, so that those under way, and transactions of other shards, come to
+        /// Whether the server *quiesces*: commands of hosts are ignored, so that those under way, and transactions of other shards, come to
         /// an end. Hosts send their commands again.
-        settles: bool,
+        quiesces: bool,
     },
     /// Devices don't answer: hosts may not be able to give back locks, and have more time for it.
     Pardon,

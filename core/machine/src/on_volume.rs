@@ -180,7 +180,7 @@ where
     }
 
     /// Ends the guests for this reason: they get no further input, and give no further command. What the host does for them already, it
-    /// finishes: see [`OnVolume::is_settled`].
+    /// finishes: see [`OnVolume::is_quiescent`].
     pub fn retire(&mut self, why: HostError, out: &mut Out<M>) {
         if self.ended.is_some() {
             return;
@@ -191,7 +191,7 @@ where
     }
 
     /// True if the host does nothing for guests any more, because they have ended.
-    pub fn is_settled(&self) -> bool {
+    pub fn is_quiescent(&self) -> bool {
         self.ended.as_ref().is_some_and(|ended| ended.unfinished.is_empty())
     }
 

@@ -435,11 +435,11 @@ fn guests_that_retire_leave_nothing_undecided() {
     assert_eq!(bench.asked(), 2);
     let mut out = EffectsOf::<Machines>::new();
     bench.machine.retire(HostError::Disconnecting, &mut out);
-    assert!(!bench.machine.is_settled(), "two writes are at the host");
+    assert!(!bench.machine.is_quiescent(), "two writes are at the host");
     bench.answer(0, None);
-    assert!(!bench.machine.is_settled());
+    assert!(!bench.machine.is_quiescent());
     bench.answer(0, None);
-    assert!(bench.machine.is_settled() && bench.machine.failed().is_none());
+    assert!(bench.machine.is_quiescent() && bench.machine.failed().is_none());
     assert_eq!(bench.results(), [], "the guest hears nothing any more");
     let refused = bench.ask(OnVolumeRequest::Guest { guest: 0, request: Issue });
     assert_eq!(bench.replies.pop(), Some((refused, Outcome::Guest(Err(HostError::Disconnecting)))));
@@ -451,6 +451,6 @@ fn guests_that_retire_while_a_write_fails_are_not_unharmed() {
     bench.command([write(0, BLOCK, 1)]);
     bench.machine.retire(HostError::Disconnecting, &mut Effects::new());
     bench.answer(0, Some(Err(HostError::Fenced)));
-    assert!(bench.machine.is_settled());
+    assert!(bench.machine.is_quiescent());
     assert_eq!(bench.machine.failed(), Some(&HostError::Fenced), "its outcome is unknown");
 }

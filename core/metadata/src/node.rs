@@ -202,9 +202,9 @@ impl<H: HostMachine> MetadataNode<H> {
 
     /// Gives up the file system, once all that the server has asked of its host is done: the next owner fences nobody. If the outcome of a
     /// write is unknown, the file system is not released, and the next owner takes over.
-    fn release_when_settled(&mut self, now: Now, out: &mut HostEffects) {
+    fn release_when_quiescent(&mut self, now: Now, out: &mut HostEffects) {
         let Stage::Owns(on_volume) = &mut self.stage else { return };
-        if !on_volume.is_settled() {
+        if !on_volume.is_quiescent() {
             return;
         }
         let Some((op, request)) = self.release.take() else { return };
@@ -296,7 +296,7 @@ impl<H: HostMachine> Machine for MetadataNode<H> {
                     }
                     input => self.step_owner(now, input, out),
                 }
-                return self.release_when_settled(now, out);
+                return self.release_when_quiescent(now, out);
             }
             Stage::TakesOver { host, again_at, .. } => {
                 let is_due = again_at.is_some_and(|at| at <= now.time);

@@ -246,17 +246,17 @@ impl MetadataServer {
 
     pub(crate) fn on_server_request(&mut self, request: ServerRequest) {
         match request {
-            ServerRequest::Follow { evict_after, protocol, settles } => {
+            ServerRequest::Follow { evict_after, protocol, quiesces } => {
                 self.locks.set_evict_after(evict_after);
-                self.shards.follow(ShardSettings { protocol, settles });
+                self.shards.follow(ShardSettings { protocol, quiesces });
             }
             ServerRequest::Pardon => self.locks.pardon(),
         }
     }
 
-    /// True if the server settles, and no operation on several shards is under way here. Once that is so for all servers, it stays so.
-    pub fn is_settled(&self) -> bool {
-        self.is_serving() && self.own.space.is_idle() && self.shards.is_settled()
+    /// True if the server quiesces, and no operation on several shards is under way here. Once that is so for all servers, it stays so.
+    pub fn is_quiescent(&self) -> bool {
+        self.is_serving() && self.own.space.is_idle() && self.shards.is_quiescent()
     }
 
     /// True if the server serves, and nothing that a host has asked for happens any more: the host is fenced, and no transaction is under way
@@ -337,7 +337,7 @@ impl MetadataServer {
         if let FileCommand::GiveBack { runs } = &command {
             self.own.space.on_give_back(name, runs.is_empty());
         }
-        if self.shards.settles() {
+        if self.shards.quiesces() {
             return out.ignore(Ignored::NotStarted);
         }
         if let FileCommand::Reserve { blocks } = command

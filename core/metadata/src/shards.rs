@@ -129,7 +129,7 @@ pub(crate) struct Ctx<'a> {
 pub(crate) struct ShardSettings {
     pub protocol: Protocol,
     /// No further commands of hosts are begun.
-    pub settles: bool,
+    pub quiesces: bool,
 }
 
 /// A command of a host.
@@ -305,7 +305,7 @@ impl Shards {
         Shards {
             own,
             peers,
-            settings: ShardSettings { protocol, settles: false },
+            settings: ShardSettings { protocol, quiesces: false },
             locks: OperationLocks::default(),
             commits: Commits::new(own, Timing::default()),
             commands: BTreeMap::new(),
@@ -334,13 +334,13 @@ impl Shards {
     }
 
     /// True if no command is begun any more.
-    pub fn settles(&self) -> bool {
-        self.settings.settles
+    pub fn quiesces(&self) -> bool {
+        self.settings.quiesces
     }
 
     /// True if no command is begun or under way, and no transaction is undecided.
-    pub fn is_settled(&self) -> bool {
-        self.settles() && self.commands.is_empty() && self.evaluations.is_empty() && self.commits.state().is_quiet()
+    pub fn is_quiescent(&self) -> bool {
+        self.quiesces() && self.commands.is_empty() && self.evaluations.is_empty() && self.commits.state().is_quiet()
     }
 
     /// How many transactions this shard has begun so far.

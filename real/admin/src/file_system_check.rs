@@ -5,7 +5,7 @@
 //! to wait with the next take-over until the check is over. Hosts wait meanwhile, as after the death of a metadata server.
 //!
 //! With several shards, a name may be in one and its inode in another, so that they are checked as one: the maps of all shards are read,
-//! one after the other, into memory. Before that, another lease tells the metadata servers to *settle*: they begin no further operations,
+//! one after the other, into memory. Before that, another lease tells the metadata servers to *quiesce*: they begin no further operations,
 //! and end those under way.
 
 use crate::failure::Failure;
@@ -48,9 +48,9 @@ pub async fn is_under_way(control: &ControlPlane, name: &str) -> Result<bool, Co
     has_live_host(control, &role(name)).await
 }
 
-/// True if the metadata servers of this file system are to settle.
-pub async fn settles(control: &ControlPlane, name: &str) -> Result<bool, ControlError> {
-    has_live_host(control, &role_of(name, Announcement::Settle)).await
+/// True if the metadata servers of this file system are to quiesce.
+pub async fn quiesces(control: &ControlPlane, name: &str) -> Result<bool, ControlError> {
+    has_live_host(control, &role_of(name, Announcement::Quiesce)).await
 }
 
 async fn has_live_host(control: &ControlPlane, role: &str) -> Result<bool, ControlError> {
@@ -91,11 +91,11 @@ pub async fn check(control: &ControlPlane, name: &str) -> Result<FileSystemFindi
         Err(Error::CheckUnderWay) => {
             Err(Failure::failed("check-under-way", format!("file system {name} is being checked already")))
         }
-        Err(Error::NotSettled(shards)) => {
+        Err(Error::NotQuiescent(shards)) => {
             let open = entry.named_servers().filter(|(shard, _)| shards.contains(shard));
             let message = format!(
                 "these metadata servers have not ended their operations within {:?}: {}",
-                timing.settle,
+                timing.quiesce,
                 open.map(|(_, server)| server).collect::<Vec<_>>().join(", ")
             );
             Err(Failure::unreachable("not-settled", message)
@@ -282,7 +282,7 @@ pub fn role(name: &str) -> String {
 /// The role of the host that announces something, as its lease states it.
 pub fn role_of(name: &str, announcement: Announcement) -> String {
     match announcement {
-        Announcement::Settle => format!("fs check {name}: settles"),
+        Announcement::Quiesce => format!("fs check {name}: settles"),
         Announcement::Check => role(name),
     }
 }

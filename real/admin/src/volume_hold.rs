@@ -325,7 +325,7 @@ pub(crate) async fn explain(
         | Error::NoFileSystem
         | Error::Contended
         | Error::CheckUnderWay
-        | Error::NotSettled(_) => Failure::failed("internal", "a file system is concerned"),
+        | Error::NotQuiescent(_) => Failure::failed("internal", "a file system is concerned"),
         Error::Question(tag) | Error::NoSpace(tag) | Error::Incomplete(tag) | Error::BlocksLost(tag) => reason(tag),
     })
 }

@@ -299,8 +299,8 @@ impl MetadataDaemon {
             return Ok(Err(EntryState::Changed));
         }
         let protocol = shards::protocol(entry)?;
-        let settles = file_system_check::settles(&self.control, &self.name).await?;
-        Ok(Ok(ServerRequest::Follow { evict_after: entry.evict_after(), protocol, settles }))
+        let quiesces = file_system_check::quiesces(&self.control, &self.name).await?;
+        Ok(Ok(ServerRequest::Follow { evict_after: entry.evict_after(), protocol, quiesces }))
     }
 
     async fn look_up_roles(&self, roles: &mut BTreeMap<Generation, String>) {
@@ -392,7 +392,7 @@ fn report(node: &Node, id: FileSystemId, address: &str) -> ServiceReport {
     let counters = server.counters().list().into_iter().chain(server.store_counters()).chain(own);
     let counters: Metrics = counters.map(|(name, value)| (format!("metadata_{name}"), value)).collect();
     let (address, serves) = (address.to_string(), server.is_serving());
-    let settled = server.is_settled();
+    let settled = server.is_quiescent();
     let published = Published { file_system: id.0, address, serves, settled, hosts, hosts_cut: false, locks };
     ServiceReport { metadata_server: Some(published), counters }
 }

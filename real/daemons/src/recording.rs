@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn adjustments_of_format_2_are_requests_now() {
         let (volume, protocol) = (VolumeId(7), Protocol::PresumeCommit);
-        let follow = ServerRequest::Follow { evict_after: None, protocol, settles: true };
+        let follow = ServerRequest::Follow { evict_after: None, protocol, quiesces: true };
         let expected: [(&[u8], Option<MountRequest>); 5] = [
             (&[0, 7], Some(ArrayRequest::HoldVolume { volume }.into())),
             (&[1, 7], Some(ArrayRequest::DropVolume { volume }.into())),

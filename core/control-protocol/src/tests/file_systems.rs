@@ -48,7 +48,7 @@ enum Server {
     /// It has read that the file system is ready, and may take over.
     Begins(Generation),
     Serves(Generation),
-    Settled(Generation),
+    Quiescent(Generation),
     /// It does not react any more, and has its lease.
     Suspended(Generation),
     Ended,
@@ -133,8 +133,8 @@ impl FileSystemWorld {
             // It has read the record and the announcements before; its host must know the volumes.
             Server::Begins(own) if !self.volumes.is_empty() => Server::Serves(own),
             Server::Begins(_) => Server::Ended,
-            Server::Serves(_) | Server::Settled(_) if is_deleting || is_checked => Server::Ended,
-            Server::Serves(own) if self.announced.contains(&Announcement::Settle) => Server::Settled(own),
+            Server::Serves(_) | Server::Quiescent(_) if is_deleting || is_checked => Server::Ended,
+            Server::Serves(own) if self.announced.contains(&Announcement::Quiesce) => Server::Quiescent(own),
             // Another process begins.
             Server::Ended if !is_deleting && !is_checked => Server::Serves(Generation(u32::from(shard.0) + 2)),
             now => now,
@@ -186,11 +186,11 @@ impl FileSystemWorld {
             }
             Command::ListServers => {
                 let lease = |(shard, server): (&FileSystemId, &Server)| {
-                    let (Server::Serves(host) | Server::Settled(host) | Server::Suspended(host)) = *server else {
+                    let (Server::Serves(host) | Server::Quiescent(host) | Server::Suspended(host)) = *server else {
                         return None;
                     };
-                    let settled = matches!(server, Server::Settled(_));
-                    Some(ServerLease { host, file_system: *shard, is_live: true, serves: true, settled })
+                    let quiescent = matches!(server, Server::Quiescent(_));
+                    Some(ServerLease { host, file_system: *shard, is_live: true, serves: true, quiescent })
                 };
                 let leases = self.servers.iter().filter_map(lease).collect();
                 Answer::Servers { leases, announced: self.announced.clone() }
@@ -234,7 +234,7 @@ impl Administered for FileSystemWorld {
             if self.is_behind(*shard) {
                 events.push(Event::Follow(*shard));
             }
-            if self.budget.suspensions > 0 && matches!(self.servers[shard], Server::Serves(_) | Server::Settled(_)) {
+            if self.budget.suspensions > 0 && matches!(self.servers[shard], Server::Serves(_) | Server::Quiescent(_)) {
                 events.push(Event::Suspend(*shard));
             }
         }
@@ -262,7 +262,7 @@ impl Administered for FileSystemWorld {
                         self.servers.insert(shard, Server::Ended);
                     }
                     (Server::Begins(_) | Server::Ended, Server::Serves(own)) => self.own(shard, Some(own)),
-                    (Server::Serves(own) | Server::Settled(own), Server::Ended)
+                    (Server::Serves(own) | Server::Quiescent(own), Server::Ended)
                         if self.monitor.owners[&shard].owner == Some(own) =>
                     {
                         self.own(shard, None);
@@ -277,7 +277,7 @@ impl Administered for FileSystemWorld {
             }
             Event::Suspend(shard) => {
                 self.budget.suspensions -= 1;
-                let (Server::Serves(own) | Server::Settled(own)) = self.servers[&shard] else { unreachable!() };
+                let (Server::Serves(own) | Server::Quiescent(own)) = self.servers[&shard] else { unreachable!() };
                 self.servers.insert(shard, Server::Suspended(own));
             }
         }
@@ -314,7 +314,7 @@ impl Administered for FileSystemWorld {
             Question::Examine { shard } => {
                 assert!(self.announced.contains(&Announcement::Check) || self.check.lapsed, "servers know of a check");
                 if self.servers.len() > 1 && !self.check.lapsed {
-                    assert!(self.announced.contains(&Announcement::Settle));
+                    assert!(self.announced.contains(&Announcement::Quiesce));
                     let is_at_work = |server: &Server| matches!(server, Server::Serves(_));
                     assert!(!self.servers.values().any(is_at_work), "a shard changes meanwhile: {self:#?}");
                 }
@@ -440,12 +440,12 @@ fn a_check_examines_what_its_servers_have_released() {
 }
 
 #[test]
-fn a_check_fences_a_server_that_does_not_release_but_examines_nothing_that_has_not_settled() {
+fn a_check_fences_a_server_that_does_not_release_but_examines_nothing_that_has_not_quiesced() {
     let budget = Budget { suspensions: 1, time: true, ..QUIET };
     let ends = explore(FileSystemWorld::new(1, Server::Serves, check(1), budget), nothing_is_left);
     ends_with(&ends, &["Ok(Nothing)", "Unserved"]);
     let ends = explore(FileSystemWorld::new(2, Server::Serves, check(2), budget), nothing_is_left);
-    ends_with(&ends, &["Ok(Nothing)", "Err(NotSettled", "Unserved"]);
+    ends_with(&ends, &["Ok(Nothing)", "Err(NotQuiescent", "Unserved"]);
 }
 
 #[test]

@@ -19,7 +19,7 @@ impl Questions {
             let role = entry.map(|entry| file_system_check::role_of(&entry.name, *announcement));
             role.is_some_and(|role| hosts.iter().any(|host| host.role == role && host.is_alive()))
         };
-        let announced = [Announcement::Settle, Announcement::Check].into_iter().filter(is_announced).collect();
+        let announced = [Announcement::Quiesce, Announcement::Check].into_iter().filter(is_announced).collect();
         Ok(Answer::Servers { leases: hosts.iter().filter_map(server_lease).collect(), announced })
     }
 
@@ -55,6 +55,6 @@ fn server_lease(host: &HostEntry) -> Option<ServerLease> {
         file_system: FileSystemId(server.file_system),
         is_live: host.is_alive(),
         serves: server.serves,
-        settled: server.settled,
+        quiescent: server.settled,
     })
 }

@@ -227,7 +227,7 @@ fn seen(cx: &Context, own: Name, volume: VolumeId, question: &Question) -> Answe
 fn name_of(result: &Result<Done, Error>, process: &Process) -> &'static str {
     use Error::{BlocksLost, CheckUnderWay, FileSystemExists, Held, HoldsVolumes, Incomplete, Interrupted, Lost};
     use Error::{
-        NoDevice, NoLockServer, NoSpace, NotCopied, NotDrained, NotIn, NotSettled, NotYet, NumberUsed, Refused,
+        NoDevice, NoLockServer, NoSpace, NotCopied, NotDrained, NotIn, NotQuiescent, NotYet, NumberUsed, Refused,
     };
     match (process.operation.work(), result, process.is_own) {
         (Work::Migration(_), Ok(_), _) => "migration ended",
@@ -272,7 +272,7 @@ fn name_of(result: &Result<Done, Error>, process: &Process) -> &'static str {
         (Work::FileSystemDeletion(_), Err(_), _) => "deletion of a file system failed",
         (Work::FileSystemCheck(_), Ok(_), _) => "file system found sound",
         (Work::FileSystemCheck(_), Err(CheckUnderWay), _) => "check while another is under way",
-        (Work::FileSystemCheck(_), Err(NotSettled(_)), _) => "check of servers that do not settle",
+        (Work::FileSystemCheck(_), Err(NotQuiescent(_)), _) => "check of servers that do not settle",
         (Work::FileSystemCheck(_), Err(Interrupted), _) => "check interrupted",
         (Work::FileSystemCheck(_), Err(_), _) => "check failed",
         (Work::Change(_), Ok(Done::Changed), true) => "change made",

@@ -151,7 +151,7 @@ fn timing() -> FileSystemTiming {
     FileSystemTiming {
         turn: 5 * second,
         release: 2 * second,
-        settle: 5 * second,
+        quiesce: 5 * second,
         serve: 3 * second,
         ..Default::default()
     }

@@ -73,7 +73,7 @@ impl ControlPlane {
                 file_system: node.file_system(),
                 is_live: true,
                 serves: server.is_serving(),
-                settled: server.is_settled(),
+                quiescent: server.is_quiescent(),
             }),
             _ => None,
         };

@@ -39,7 +39,7 @@ struct Server {
     /// It will begin, whatever the store says now.
     begins: bool,
     release: Option<OpId>,
-    settles: bool,
+    quiesces: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -68,8 +68,8 @@ impl Servers {
                 if !self.servers.iter().any(|server| server.id() == system.shards[shard].id) {
                     let (system, process) = (system.clone(), ServerProcess::default());
                     let at = run.cluster.world.now();
-                    let (node, begins, release, settles) = (None, false, None, false);
-                    self.servers.push(Server { system, shard, node, process, at, begins, release, settles });
+                    let (node, begins, release, quiesces) = (None, false, None, false);
+                    self.servers.push(Server { system, shard, node, process, at, begins, release, quiesces });
                 }
             }
         }
@@ -137,12 +137,12 @@ impl Servers {
             }
             (NodeState::Owns, _) => {
                 run.cluster.world.set_service(NodeId::MetadataServer(id), node);
-                let settles = is_announced(&run.cluster, file_system, Announcement::Settle);
-                if settles != server.settles {
-                    server.settles = settles;
+                let quiesces = is_announced(&run.cluster, file_system, Announcement::Quiesce);
+                if quiesces != server.quiesces {
+                    server.quiesces = quiesces;
                     let (evict_after, protocol) =
                         (run.cluster.options.settings.lock_eviction, server.system.options.protocol);
-                    let follow = MountRequest::Server(ServerRequest::Follow { evict_after, protocol, settles });
+                    let follow = MountRequest::Server(ServerRequest::Follow { evict_after, protocol, quiesces });
                     let slot = run.cluster.slot(node).expect("it has a slot");
                     run.cluster.ask(slot, follow);
                 }
@@ -168,7 +168,7 @@ impl Servers {
             ProcessStep::End(_) => {
                 end_process(run, node);
                 server.node = None;
-                (server.settles, server.release) = (false, None);
+                (server.quiesces, server.release) = (false, None);
             }
         }
     }
@@ -180,7 +180,7 @@ impl Servers {
             run.crash(node);
         }
         server.process = ServerProcess::default();
-        (server.settles, server.release) = (false, None);
+        (server.quiesces, server.release) = (false, None);
         let down = if run.storming { self.rng.below(DOWN_MAX) } else { 0 };
         server.at = run.cluster.world.now().after(Duration::from_millis(down));
     }
