@@ -362,6 +362,14 @@ pub(super) fn check_history(cluster: &Cluster) -> Result<Option<u64>, Failed> {
     Ok(steps)
 }
 
+/// The order that the history of a volume with this ordering must keep: the weakest that one of its orderings promises.
+fn promise_of(cluster: &Cluster, ordering: Ordering) -> Promise {
+    let promise = |ordering| cluster.options.promise(ordering, cluster.device_notes.restarted, cluster.turned);
+    let had = cluster.control.iter().flat_map(|control| &control.orderings).copied();
+    let is_weak = |ordering| promise(ordering) == Promise::Related;
+    if had.chain([ordering]).any(is_weak) { Promise::Related } else { promise(ordering) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -384,12 +392,4 @@ mod tests {
         }
         survey(&mut cluster, &volume).expect("devices soon have room");
     }
-}
-
-/// The order that the history of a volume with this ordering must keep: the weakest that one of its orderings promises.
-fn promise_of(cluster: &Cluster, ordering: Ordering) -> Promise {
-    let promise = |ordering| cluster.options.promise(ordering, cluster.device_notes.restarted, cluster.turned);
-    let had = cluster.control.iter().flat_map(|control| &control.orderings).copied();
-    let is_weak = |ordering| promise(ordering) == Promise::Related;
-    if had.chain([ordering]).any(is_weak) { Promise::Related } else { promise(ordering) }
 }
