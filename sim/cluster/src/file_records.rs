@@ -11,7 +11,6 @@ use braid_base::{FileSystemId, Generation, InodeId, Membership, NodeId, ObjectId
 use braid_check::{Client, FileAction, FileFailure, FileHistory, FileOperationId, FileValue, parse_units};
 use braid_layout::VolumeDescription;
 use braid_machine::{FileHandle, FilesError, FilesRequest, FilesSuccess, HostError, HostOutcome, HostSuccess};
-use braid_metadata::{EntryState, Observation, ProcessInput, ProcessStep, ServerProcess};
 use braid_wire::{FileResult, LockExtent};
 use braid_world::World;
 use std::collections::{BTreeMap, BTreeSet};
@@ -93,23 +92,11 @@ pub(crate) struct FileRecords {
     pub unknown: BTreeSet<Generation>,
     /// The slots of other processes, which nobody takes when they end.
     pub processes: BTreeSet<HostSlot>,
-    /// A check of the file system is announced: its servers release it, and new ones wait.
-    pub is_checked: bool,
     /// Until then something delays operations that availability does not know: a volume was on hold, or who changes it died or was suspended.
     pub disturbed: Time,
 }
 
 impl FileRecords {
-    /// What the processes of its metadata servers see of it.
-    pub fn seen_by_servers(&self) -> ProcessInput {
-        ProcessInput::Observed(Observation { entry: EntryState::Ready, is_checked: self.is_checked })
-    }
-
-    /// True if a process that is started now takes over at once. Otherwise it is started later.
-    pub fn may_serve(&self, now: Time) -> bool {
-        ServerProcess::default().step(now, None, self.seen_by_servers()) == ProcessStep::Begin
-    }
-
     /// The file system of a run that has one.
     pub fn mounted(&self) -> &FileSystem {
         self.system.as_ref().expect("the run has a file system")

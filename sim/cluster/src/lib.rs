@@ -19,7 +19,7 @@
 //! - `control` is the control plane. It is lent what it sees for each step, and returns actions; `cluster::controlled` carries them out.
 //! - `file_records` records one file system: its servers, the hosts that have it mounted, its history and its locks. [`FileSystem`]
 //!   describes it, and makes machines for it (`files`, `file_checks`).
-//! - `metadata_processes` owns the life of metadata servers in a run, and `file_system_checks` the checks in between.
+//! - `metadata_processes` owns the life of metadata servers in a run.
 //! - `ownership_history` judges what hosts are told of owners; `undecided_requests` finds out what became of abandoned requests on objects;
 //!   `sniffer` checks that a repeated answer is the same.
 //! - Checks at rest read the cluster, and change nothing but the time.
@@ -46,7 +46,6 @@ mod fences;
 mod file_checks;
 mod file_options;
 mod file_records;
-mod file_system_checks;
 mod file_use;
 mod file_workload;
 mod files;

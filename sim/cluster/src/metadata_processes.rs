@@ -4,14 +4,13 @@
 use crate::activity::{Activity, Draw, Feature};
 use crate::availability::Cause;
 use crate::cluster::{Cluster, Failed, HostSlot, PendingOperation, failed};
-use crate::file_system_checks::FileSystemChecks;
 use crate::files;
 use crate::options::Options;
 use crate::swarm::Run;
 use braid_base::{NodeId, Rng, Time};
 use braid_check::FileAction;
-use braid_machine::{HostError, HostOutcome, OpId};
-use braid_metadata::{MetadataService, NodeState, ProcessInput};
+use braid_machine::{HostError, HostOutcome};
+use braid_metadata::{MetadataService, NodeState};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -38,8 +37,6 @@ pub(crate) struct MetadataServers {
     changed: Time,
     /// The file system is not used any more.
     pub is_over: bool,
-    /// Checks of the file system, in runs that have them.
-    pub checks: FileSystemChecks,
 }
 
 impl Feature for MetadataServers {
@@ -48,17 +45,15 @@ impl Feature for MetadataServers {
     const KINDS: &'static [&'static str] = &[];
 
     fn draw(options: &mut Options, _: &mut Draw) -> Option<MetadataServers> {
-        let (every, source) = (options.files()?.every, options.source("files"));
-        let (rng, checks) = (source.named("servers"), FileSystemChecks::new(&source));
+        let (every, rng) = (options.files()?.every, options.source("files").named("servers"));
         let (named, changed) = (BTreeMap::new(), Time(0));
-        Some(MetadataServers { rng, every, is_restart_planned: false, named, changed, is_over: false, checks })
+        Some(MetadataServers { rng, every, is_restart_planned: false, named, changed, is_over: false })
     }
 }
 
 impl Activity for MetadataServers {
     fn start(&mut self, run: &mut Run, _rng: &mut Rng) {
         self.plan_fault(run);
-        self.checks.start(run);
     }
 
     /// Ends processes that do not own the file system any more, and has another one started if there is none.
@@ -76,8 +71,6 @@ impl Activity for MetadataServers {
                     run.crash_plans.remove(&node);
                     run.crash(node);
                 }
-                // It releases the file system.
-                Some(NodeState::Ended(HostError::Disconnecting)) => self.checks.step(run, slot, ProcessInput::Wake),
                 Some(NodeState::Ended(error)) => {
                     return failed("metadata-ended", format!("{node}: {error}"));
                 }
@@ -98,14 +91,8 @@ impl Activity for MetadataServers {
         Ok(())
     }
 
-    /// The answer to a release.
-    fn on_reply(&mut self, run: &mut Run, op: OpId, _outcome: &HostOutcome) -> bool {
-        self.checks.on_release(run, op)
-    }
-
     fn healed(&mut self, run: &mut Run) {
         end_detours(&mut run.cluster);
-        run.cluster.files.is_checked = false;
         self.start_missing(run);
     }
 
@@ -195,10 +182,6 @@ impl MetadataServers {
     fn take_over_from_the_living(&mut self, run: &mut Run, shard: usize) -> Option<HostSlot> {
         let up = up_servers_of(&run.cluster, shard);
         let free = run.cluster.files.servers[shard].into_iter().find(|slot| !up.contains(slot))?;
-        if !run.cluster.files.may_serve(run.cluster.world.now()) {
-            // A process that starts during a check waits for its end.
-            return None;
-        }
         run.count_fault("metadata server taken over from");
         let now = run.cluster.world.now();
         let lease = run.cluster.options.settings.host_lease;

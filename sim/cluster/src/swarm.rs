@@ -550,9 +550,8 @@ impl Run {
     }
 
     pub(crate) fn replace_if_down(&mut self, slot: HostSlot) {
-        let waits = self.cluster.files.is_server(slot) && !self.cluster.files.may_serve(self.cluster.world.now());
-        let waits = waits || self.cluster.files.processes.contains(&slot);
-        if self.cluster.world.machine(self.cluster.node(slot)).is_none() && !waits {
+        let is_down = self.cluster.world.machine(self.cluster.node(slot)).is_none();
+        if is_down && !self.cluster.files.processes.contains(&slot) {
             let boot = Time(self.rng.below(1_000_000_000_000));
             self.cluster.replace_host(slot, LocalClock::exact(boot).drifting(self.swarm.drift_ppm()));
             let (node, by) = (self.cluster.node(slot), self.swarm.skew() + self.leapt);
