@@ -21,8 +21,7 @@ const COUNTERS: u32 = 3;
 
 /// RAID 1 on a ring of four, so that the eight buckets lie on different pairs of devices.
 fn attribute_volume(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
-    let lock_servers = ordering.needs_lock_server().into();
-    array_of(Options { ordering, lock_servers, ..Options::calm("raid1:2", 4, 32, 8) })
+    array_of(ordered(ordering, Options::calm("raid1:2", 4, 32, 8)))
 }
 
 fn command(action: Action) -> ObjectCommand {

@@ -18,8 +18,7 @@ fn a_host_with_an_old_ordering_is_refused_and_harms_no_data() {
     for real in Ordering::ALL {
         let (mut array, a, b) = array(real);
         for mistaken in Ordering::ALL.into_iter().filter(|ordering| *ordering != real) {
-            let before = array.write(a, 0, BLOCK);
-            assert_eq!(array.finish(before), DONE);
+            write(&mut array, a, 0, BLOCK);
             let volume = VolumeDescription { ordering: mistaken, ..array.volume().clone() };
             let id = volume.id;
             let adopted = array.ask(b, ArrayRequest::AdoptVolume { volume });
@@ -40,8 +39,7 @@ fn a_host_with_an_old_ordering_is_refused_and_harms_no_data() {
         }
         // The zeros must not take effect.
         array.crash(array.node(b));
-        let read = array.read(a, 0, BLOCK);
-        assert!(array.finish(read).is_ok());
+        content(&mut array, a, 0, BLOCK);
         all_is_well(array);
     }
 }
@@ -52,7 +50,7 @@ fn an_ordering_does_not_change_under_a_transaction() {
         let (mut array, a, b) = array(ordering);
         // Device 0 has its intent; device 4, which has the parity, gets no message.
         array.world.network.drop_if(|_, to, message| is_write(message) && to == device(4));
-        let write = array.write(a, 0, BLOCK);
+        let first = array.write(a, 0, BLOCK);
         array.run_for(Duration::from_millis(20));
         let other = if ordering == Ordering::Timestamp { Ordering::DeviceLock } else { Ordering::Timestamp };
         let (device, object) = (DeviceId(0), array.volume().id.object());
@@ -60,11 +58,10 @@ fn an_ordering_does_not_change_under_a_transaction() {
         let asked = array.ask(b, ArrayRequest::Manage { device, task });
         assert_eq!(array.finish(asked), Err(HostError::Device { device, failure: Failure::InUse }), "{ordering}");
         array.world.network.heal();
-        assert_eq!(array.finish(write), DONE);
+        assert_eq!(array.finish(first), DONE);
         array.run_for(Duration::from_secs(1));
         assert_eq!(array.set_ordering(b, other), Ok(()), "{ordering}");
-        let write = array.write(a, 0, BLOCK);
-        assert_eq!(array.finish(write), DONE);
+        write(&mut array, a, 0, BLOCK);
         all_is_well(array);
     }
 }
@@ -105,12 +102,10 @@ fn an_administrator_that_was_suspended_and_taken_over_changes_nothing() {
     });
     array.run_for(Duration::from_secs(10));
     assert_eq!(array.set_ordering(b, Ordering::ServerLock), Ok(()));
-    let write = array.write(b, 0, BLOCK);
-    assert_eq!(array.finish(write), DONE);
+    write(&mut array, b, 0, BLOCK);
     // Now the device would hear what the administrator has asked for.
     array.world.network.heal();
     array.run_for(Duration::from_secs(8));
-    let write = array.write(b, 0, 4 * BLOCK);
-    assert_eq!(array.finish(write), DONE);
+    write(&mut array, b, 0, 4 * BLOCK);
     all_is_well(array);
 }

@@ -11,20 +11,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 fn array(ordering: Ordering, atomicity: Atomicity) -> (Cluster, HostSlot, HostSlot) {
-    let lock_servers = ordering.needs_lock_server().into();
-    array_of(Options { ordering, atomicity, lock_servers, ..Options::calm("raid5:4+1", 5, 1, 3) })
-}
-
-const ORDERINGS: [Ordering; 4] =
-    [Ordering::Timestamp, Ordering::DeviceLock, Ordering::ServerLock, Ordering::CallbackLock];
-
-/// A hostwrite of block 0, which lies on device 0: its parity, on device 4, is never written, because the host dies.
-fn die_between_two_writes(array: &mut Cluster, host: HostSlot) {
-    array.world.network.drop_if(|_, to, message| is_write(message) && to == device(4));
-    array.write(host, 0, BLOCK);
-    array.run_for(Duration::from_millis(50));
-    array.crash(array.node(host));
-    array.world.network.heal();
+    array_of(ordered(ordering, Options { atomicity, ..Options::calm("raid5:4+1", 5, 1, 3) }))
 }
 
 fn bytes(outcome: HostOutcome) -> Vec<u8> {
@@ -48,15 +35,13 @@ fn recomputed(array: &Cluster) -> u64 {
 
 #[test]
 fn parity_is_resynchronised_without_new_writes() {
-    for ordering in ORDERINGS {
+    for ordering in KEPT_APART {
         let (mut array, a, b) = array(ordering, Atomicity::Consistent);
-        let before = array.write(a, 0, 4 * BLOCK);
-        assert_eq!(array.finish(before), DONE);
+        write(&mut array, a, 0, 4 * BLOCK);
         die_between_two_writes(&mut array, a);
         if ordering.needs_lock_server() {
             // The locks of a dead host have no effect until another host requests them.
-            let write = array.write(b, 2 * BLOCK, BLOCK);
-            assert_eq!(array.finish(write), DONE);
+            write(&mut array, b, 2 * BLOCK, BLOCK);
         }
         array.run_for(A_WHILE);
         assert_eq!(suspects(&array), 0, "{ordering}");
@@ -69,8 +54,7 @@ fn parity_is_resynchronised_without_new_writes() {
 fn a_parity_resync_ends_when_its_device_is_taken_out() {
     for ordering in [Ordering::Timestamp, Ordering::DeviceLock] {
         let (mut array, a, b) = array(ordering, Atomicity::Consistent);
-        let before = array.write(a, 0, 4 * BLOCK);
-        assert_eq!(array.finish(before), DONE);
+        write(&mut array, a, 0, 4 * BLOCK);
         die_between_two_writes(&mut array, a);
         // The recomputed parity does not reach device 4 before that is taken out.
         let recomputes = Rc::new(Cell::new(false));
@@ -95,22 +79,18 @@ fn a_parity_resync_ends_when_its_device_is_taken_out() {
 fn a_small_write_waits_until_its_stripe_is_resynchronised() {
     for ordering in [Ordering::Timestamp, Ordering::DeviceLock] {
         let (mut array, a, b) = array(ordering, Atomicity::Consistent);
-        let before = array.write(a, 0, 4 * BLOCK);
-        assert_eq!(array.finish(before), DONE);
+        write(&mut array, a, 0, 4 * BLOCK);
         die_between_two_writes(&mut array, a);
         // After the lease of the dead host, and before any host learns of its transactions.
         array.world.network.drop_if(|from, _, message| {
             let heartbeat = matches!(message, Message::Request(request) if request.command == Command::Heartbeat);
             heartbeat && matches!(from, NodeId::Host(_))
         });
-        let keep_alive = |array: &mut Cluster| {
-            let read = array.read(b, 8 * BLOCK, 4 * BLOCK);
-            assert!(array.finish(read).is_ok());
-            let read = array.read(b, 4 * BLOCK, 4 * BLOCK);
-            assert!(array.finish(read).is_ok());
+        for _ in 0..16 {
+            content(&mut array, b, 8 * BLOCK, 4 * BLOCK);
+            content(&mut array, b, 4 * BLOCK, 4 * BLOCK);
             array.run_for(Duration::from_millis(500));
-        };
-        (0..16).for_each(|_| keep_alive(&mut array));
+        }
         assert!(suspects(&array) > 0, "{ordering}");
         // Block 1 is on device 1; the parity is suspect.
         let small = array.write(b, BLOCK, BLOCK);
@@ -128,8 +108,7 @@ fn a_small_write_waits_until_its_stripe_is_resynchronised() {
 fn consistent_stripes_are_not_recomputed() {
     for ordering in [Ordering::Timestamp, Ordering::DeviceLock] {
         let (mut array, a, _) = array(ordering, Atomicity::Consistent);
-        let write = array.write(a, 0, BLOCK);
-        assert_eq!(array.finish(write), DONE);
+        write(&mut array, a, 0, BLOCK);
         // The host had no time to send the commit.
         array.crash(array.node(a));
         array.run_for(A_WHILE);
@@ -142,25 +121,14 @@ fn consistent_stripes_are_not_recomputed() {
 /// the content of block 2, which was not being written, before and after.
 fn read_what_was_not_being_written(atomicity: Atomicity) -> (Vec<u8>, Vec<u8>) {
     let (mut array, a, b) = array(Ordering::Timestamp, atomicity);
-    let before = array.write(a, 0, 4 * BLOCK);
-    assert_eq!(array.finish(before), DONE);
-    let read = array.read(b, 2 * BLOCK, BLOCK);
-    let expected = bytes(array.finish(read));
-    let over = array.write(a, 0, BLOCK);
-    assert_eq!(array.finish(over), DONE);
+    write(&mut array, a, 0, 4 * BLOCK);
+    let expected = content(&mut array, b, 2 * BLOCK, BLOCK);
+    write(&mut array, a, 0, BLOCK);
     die_between_two_writes(&mut array, a);
     array.crash(device(2));
     array.run_for(A_LEASE * 2);
     // The block as reconstructed from the others of its stripe, whatever the result; it need not be in the history.
-    let volume = array.volume().id;
-    let request = braid_machine::VolumeRequest::Read {
-        volume,
-        offset: 2 * BLOCK,
-        length: BLOCK as usize,
-        patience: braid_machine::Patience::Host,
-    };
-    let asked = array.ask(b, request);
-    let found = bytes(array.finish(asked));
+    let found = bytes(outcome_of_read(&mut array, b, 2 * BLOCK));
     (expected, found)
 }
 
@@ -174,10 +142,9 @@ fn a_host_and_a_device_together_take_what_was_not_being_written_only_where_write
 
 #[test]
 fn a_device_that_fails_in_the_middle_of_a_live_hosts_write_takes_nothing_with_it() {
-    for ordering in ORDERINGS {
+    for ordering in KEPT_APART {
         let (mut array, a, b) = array(ordering, Atomicity::Consistent);
-        let before = array.write(a, 0, 4 * BLOCK);
-        assert_eq!(array.finish(before), DONE);
+        write(&mut array, a, 0, 4 * BLOCK);
         array.run_for(Duration::from_secs(1));
         // Device 0 has the data; the parity on device 4 is written only when device 2, which does not take part, is out.
         array.world.network.drop_if(|_, to, message| {
@@ -199,18 +166,13 @@ fn a_device_that_fails_in_the_middle_of_a_live_hosts_write_takes_nothing_with_it
 
 #[test]
 fn a_restarted_device_still_knows_what_was_written_there_and_may_be_cut_short() {
-    for ordering in ORDERINGS {
+    for ordering in KEPT_APART {
         let (mut array, a, b) = array(ordering, Atomicity::Consistent);
-        let before = array.write(a, 0, 4 * BLOCK);
-        assert_eq!(array.finish(before), DONE);
+        write(&mut array, a, 0, 4 * BLOCK);
         die_between_two_writes(&mut array, a);
         // All devices lose their memory, with pre-writes and records of writes.
-        for id in array.devices() {
-            array.crash(NodeId::Device(id));
-            array.restart_device(id);
-        }
-        let write = array.write(b, 2 * BLOCK, BLOCK);
-        assert_eq!(array.finish(write), DONE);
+        restart_all(&mut array);
+        write(&mut array, b, 2 * BLOCK, BLOCK);
         array.run_for(A_WHILE);
         assert!(recomputed(&array) > 0, "{ordering}");
         all_is_well(array);

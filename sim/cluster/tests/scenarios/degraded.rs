@@ -2,7 +2,7 @@
 //! that it missed are written.
 
 use crate::story::*;
-use braid_base::{DeviceId, MemberState, NodeId};
+use braid_base::{DeviceId, MemberState};
 use braid_cluster::{Cluster, HostSlot, Options};
 use braid_ordering::Ordering;
 use braid_wire::{Command, Message, Task};
@@ -17,8 +17,7 @@ const LAYOUTS: [(&str, usize, u64); 4] =
     [("raid5:4+1", 5, 1), ("raid5:2+1", 4, 4), ("raid1:2", 2, 1), ("raid1:3", 4, 2)];
 
 fn array_laid(ordering: Ordering, layout: &str, devices: usize, unit: u64) -> (Cluster, HostSlot, HostSlot) {
-    let lock_servers = ordering.needs_lock_server().into();
-    array_of(Options { ordering, lock_servers, ..Options::calm(layout, devices, unit, 6) })
+    array_of(ordered(ordering, Options::calm(layout, devices, unit, 6)))
 }
 
 fn asks_what_was_missed(message: &Message) -> bool {
@@ -97,15 +96,13 @@ fn a_device_is_brought_what_it_missed_and_no_more() {
     write(&mut array, a, 8 * BLOCK, BLOCK);
     write(&mut array, b, 12 * BLOCK, 4 * BLOCK);
     let brought = note_blocks_written(&mut array, 4);
-    welcome(&mut array, 4);
-    wait_in(&mut array, 4);
+    bring_back(&mut array, 4);
     assert_eq!(brought.take(), BTreeSet::from([0, 1, 3]), "device 4 was written blocks that it did not miss");
     // The blocks that it missed are no longer on record.
     lose(&mut array, 4);
     write(&mut array, a, 20 * BLOCK, BLOCK);
     let brought = note_blocks_written(&mut array, 4);
-    welcome(&mut array, 4);
-    wait_in(&mut array, 4);
+    bring_back(&mut array, 4);
     assert_eq!(brought.take(), BTreeSet::from([5]));
     all_is_well(array);
 }
@@ -240,7 +237,7 @@ fn one_host_that_can_not_reach_a_device_does_not_have_it_taken_out() {
     let c = array.add_host();
     fill(&mut array, a);
     let cut_off = array.node(c);
-    cut_both_ways(&mut array, cut_off, device(4));
+    cut(&mut array, cut_off, device(4));
     let theirs = array.write(c, 0, BLOCK);
     array.run_for(Duration::from_secs(12));
     assert_eq!(epoch(&array), 1);
@@ -248,9 +245,4 @@ fn one_host_that_can_not_reach_a_device_does_not_have_it_taken_out() {
     array.world.network.heal();
     assert_eq!(array.finish(theirs), DONE);
     all_is_well(array);
-}
-
-fn cut_both_ways(array: &mut Cluster, one: NodeId, other: NodeId) {
-    array.world.network.cut(one, other);
-    array.world.network.cut(other, one);
 }

@@ -40,8 +40,7 @@ fn two_hosts_that_lock_two_devices_in_crossing_order_end_by_time_out() {
 #[test]
 fn a_reader_whose_lock_was_lost_in_a_restart_does_not_see_half_of_a_write() {
     let (mut array, a, b) = array();
-    let before = array.write(a, 0, 2 * BLOCK);
-    assert_eq!(array.finish(before), DONE);
+    write(&mut array, a, 0, 2 * BLOCK);
     // The reader reads block 0 at once, and reaches block 1 after device 0 has forgotten its lock and both blocks were written.
     let reader = array.node(a);
     array.world.network.delay_if(Duration::from_secs(3), move |from, to, message| {
@@ -51,8 +50,7 @@ fn a_reader_whose_lock_was_lost_in_a_restart_does_not_see_half_of_a_write() {
     array.run_for(Duration::from_millis(10));
     restart(&mut array, 0);
     array.world.network.heal();
-    let write = array.write(b, 0, 2 * BLOCK);
-    assert_eq!(array.finish(write), DONE);
+    write(&mut array, b, 0, 2 * BLOCK);
     assert!(array.finish(read).is_ok());
     all_is_well(array);
 }
@@ -96,8 +94,7 @@ fn a_dead_reader_holds_up_writers_for_a_lease_at_most() {
     array.run_for(Duration::from_micros(100));
     array.crash(array.node(a));
     let begun = array.world.now();
-    let write = array.write(b, 0, BLOCK);
-    assert_eq!(array.finish(write), DONE);
+    write(&mut array, b, 0, BLOCK);
     let took = array.world.now().since(begun);
     assert!(took > Duration::from_secs(1) && took < A_LEASE, "{took:?}");
     all_is_well(array);
@@ -106,8 +103,7 @@ fn a_dead_reader_holds_up_writers_for_a_lease_at_most() {
 #[test]
 fn a_lost_refusal_of_a_read_lock_is_repeated() {
     let (mut array, a, b) = array();
-    let before = array.write(a, 0, BLOCK);
-    assert_eq!(array.finish(before), DONE);
+    write(&mut array, a, 0, BLOCK);
     // The writer holds its lock for longer than any request waits for a lock, and its reader does not get the first refusal.
     let (writer, reader) = (array.node(b), array.node(a));
     let mut refusals = 0;
@@ -124,8 +120,7 @@ fn a_lost_refusal_of_a_read_lock_is_repeated() {
     let write = array.write(b, 0, BLOCK);
     array.run_for(Duration::from_millis(10));
     let begun = array.world.now();
-    let read = array.read(a, 0, BLOCK);
-    assert!(array.finish(read).is_ok());
+    content(&mut array, a, 0, BLOCK);
     let took = array.world.now().since(begun);
     assert!(took > Duration::from_millis(50) && took < Duration::from_secs(2), "{took:?}");
     assert_eq!(array.finish(write), DONE);

@@ -38,8 +38,7 @@ fn survives(ordering: Ordering, (offset, length): (u64, u64), lost: &[u16], gone
     lose(&mut array, gone);
     let after = content(&mut array, b, offset, length);
     assert_eq!(content(&mut array, b, offset, length), after);
-    welcome(&mut array, gone);
-    wait_in(&mut array, gone);
+    bring_back(&mut array, gone);
     assert_eq!(content(&mut array, b, offset, length), after, "{ordering}: the decision without the device stands");
     all_is_well(array);
     after != before
@@ -159,8 +158,7 @@ fn a_promise_never_to_prepare_outlives_a_restart_and_a_change_of_epoch() {
             array.run_for(Duration::from_secs(12));
             assert_eq!(content(&mut array, c, 0, BLOCK), before, "{ordering}");
             if another_epoch {
-                welcome(&mut array, 2);
-                wait_in(&mut array, 2);
+                bring_back(&mut array, 2);
             }
             all_is_well(array);
         }
@@ -187,8 +185,7 @@ fn a_write_of_unknown_outcome_is_not_written_again_over_what_came_after_it() {
         array.world.network.heal();
         assert_eq!(array.finish(first), DONE, "the write took effect and was read");
         assert_eq!(content(&mut array, a, 0, BLOCK), second);
-        welcome(&mut array, gone);
-        wait_in(&mut array, gone);
+        bring_back(&mut array, gone);
         assert_eq!(content(&mut array, a, 0, BLOCK), second);
         all_is_well(array);
     }
@@ -239,8 +236,7 @@ fn writes_committed_and_forgotten_during_an_absence_are_resynchronised() {
         // No node remembers the outcome: the host is dead, too.
         array.crash(array.node(a));
         array.replace_host(a, LocalClock::exact(array.world.now()));
-        welcome(&mut array, 4);
-        wait_in(&mut array, 4);
+        bring_back(&mut array, 4);
         assert_eq!(content(&mut array, b, offset, BLOCK), written, "{ordering}");
         all_is_well(array);
     }

@@ -10,8 +10,7 @@ use std::time::Duration;
 
 /// Two groups of three devices, each with stripes of two blocks: stripe 0 is on devices 0, 1 and 2, the next one on 3, 4 and 5.
 fn two_groups(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
-    let lock_servers = ordering.needs_lock_server().into();
-    let (mut array, a, b) = array_of(Options { ordering, lock_servers, ..Options::calm("raid5:2+1", 6, 1, 6) });
+    let (mut array, a, b) = array_of(ordered(ordering, Options::calm("raid5:2+1", 6, 1, 6)));
     fill(&mut array, a);
     (array, a, b)
 }

@@ -11,8 +11,7 @@ use std::time::Duration;
 
 /// An array with two hosts, and a third that only resolves transactions, as any host does.
 fn array_like(layout: &str, devices: usize, ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
-    let lock_servers = ordering.needs_lock_server().into();
-    let options = Options { ordering, lock_servers, ..Options::calm(layout, devices, 1, 3) };
+    let options = ordered(ordering, Options::calm(layout, devices, 1, 3));
     let mut array = Cluster::new(options, Trace::keeping(4_000));
     let (a, b) = (HostSlot(0), array.add_host());
     array.run_for(Duration::from_millis(100));
@@ -41,8 +40,7 @@ fn read_then_lose(layout: &str, devices: usize, ordering: Ordering, lacking: u16
     lose(&mut array, lacking);
     let after = content(&mut array, b, 0, BLOCK);
     assert!(after == seen, "{layout}, {ordering}: a write took effect without {lacking} after its host was fenced");
-    welcome(&mut array, lacking);
-    wait_in(&mut array, lacking);
+    bring_back(&mut array, lacking);
     // Then the devices fail in turn that have the write, or may have it.
     for other in (0..devices as u16).filter(|other| *other != lacking) {
         let stays = content(&mut array, b, 0, BLOCK) == seen;
@@ -50,8 +48,7 @@ fn read_then_lose(layout: &str, devices: usize, ordering: Ordering, lacking: u16
         lose(&mut array, other);
         let stays = content(&mut array, b, 0, BLOCK) == seen;
         assert!(stays, "{layout}, {ordering}: content that was read must stay without {other}");
-        welcome(&mut array, other);
-        wait_in(&mut array, other);
+        bring_back(&mut array, other);
     }
     assert!(content(&mut array, b, 0, BLOCK) == seen, "{layout}, {ordering}: content that was read must stay");
     array.replace_host(a, LocalClock::exact(array.world.now()));

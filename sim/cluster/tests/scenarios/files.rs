@@ -62,6 +62,14 @@ fn write(array: &mut Cluster, host: HostSlot, file_system: &FileSystem, handle: 
     assert_eq!(written, Ok(FilesSuccess::Written { length: data.len() as u64 }));
 }
 
+/// A new file with this content, which the host has open.
+fn written(array: &mut Cluster, host: HostSlot, file_system: &FileSystem, data: &[u8]) -> (InodeId, FileHandle) {
+    let inode = made(array, host, file_system, "a");
+    let handle = open(array, host, file_system, inode);
+    write(array, host, file_system, handle, 0, data);
+    (inode, handle)
+}
+
 fn read(array: &mut Cluster, host: HostSlot, file_system: &FileSystem, handle: FileHandle, length: usize) -> Vec<u8> {
     match file_system.execute(array, host, FilesRequest::Read { handle, offset: 0, length }) {
         Ok(FilesSuccess::Data(parts)) => parts.concat(),
@@ -73,9 +81,7 @@ fn read(array: &mut Cluster, host: HostSlot, file_system: &FileSystem, handle: F
 fn hosts_read_writes_of_each_other() {
     let (mut array, file_system, _) = array();
     let (a, b) = (file_system.add_host(&mut array), file_system.add_host(&mut array));
-    let inode = made(&mut array, a, &file_system, "a");
-    let handle = open(&mut array, a, &file_system, inode);
-    write(&mut array, a, &file_system, handle, 0, &[7; 10_000]);
+    let (inode, handle) = written(&mut array, a, &file_system, &[7; 10_000]);
     let other = open(&mut array, b, &file_system, inode);
     assert_eq!(read(&mut array, b, &file_system, other, 20_000), [7; 10_000]);
     write(&mut array, b, &file_system, other, 5_000, &[8; 10_000]);
@@ -87,9 +93,7 @@ fn hosts_read_writes_of_each_other() {
 fn files_survive_the_death_of_the_server() {
     let (mut array, file_system, server) = array();
     let a = file_system.add_host(&mut array);
-    let inode = made(&mut array, a, &file_system, "a");
-    let handle = open(&mut array, a, &file_system, inode);
-    write(&mut array, a, &file_system, handle, 0, &[7; 10_000]);
+    let (inode, handle) = written(&mut array, a, &file_system, &[7; 10_000]);
     let died = array.world.now();
     let node = array.node(server);
     array.world.crash(node);
@@ -142,9 +146,7 @@ fn a_file_system_that_was_released_is_served_without_waiting_for_a_lease() {
 fn a_check_takes_over_and_gives_back() {
     let (mut array, file_system, server) = array();
     let a = file_system.add_host(&mut array);
-    let inode = made(&mut array, a, &file_system, "a");
-    let handle = open(&mut array, a, &file_system, inode);
-    write(&mut array, a, &file_system, handle, 0, &[7; 10_000]);
+    written(&mut array, a, &file_system, &[7; 10_000]);
     let checker = file_system.start_check(&mut array);
     array.run_for(A_WHILE);
     assert!(matches!(array.metadata_state(server), Some(NodeState::Ended(_))));
@@ -178,9 +180,7 @@ fn the_blocks_of_a_host_that_died_come_back() {
         other => panic!("no status: {other:?}"),
     };
     let all = free(&mut array).0;
-    let inode = made(&mut array, a, &file_system, "a");
-    let handle = open(&mut array, a, &file_system, inode);
-    write(&mut array, a, &file_system, handle, 0, &[7; 4096]);
+    written(&mut array, a, &file_system, &[7; 4096]);
     assert!(free(&mut array).1 > 0, "the host has an allotment");
     let node = array.node(a);
     array.world.crash(node);
@@ -192,9 +192,7 @@ fn the_blocks_of_a_host_that_died_come_back() {
 fn a_removed_file_is_read_until_it_is_closed() {
     let (mut array, file_system, server) = array();
     let (a, b) = (file_system.add_host(&mut array), file_system.add_host(&mut array));
-    let inode = made(&mut array, a, &file_system, "a");
-    let handle = open(&mut array, a, &file_system, inode);
-    write(&mut array, a, &file_system, handle, 0, &[7; 5_000]);
+    let (_, handle) = written(&mut array, a, &file_system, &[7; 5_000]);
     let unlink = FileCommand::Unlink { parent: InodeId::ROOT, name: name("a") };
     file_system.command(&mut array, b, unlink).expect("it is removed");
     array.run_for(A_WHILE);
@@ -209,9 +207,7 @@ fn a_removed_file_is_read_until_it_is_closed() {
 fn files_survive_any_device() {
     let (mut array, file_system, _) = array();
     let a = file_system.add_host(&mut array);
-    let inode = made(&mut array, a, &file_system, "a");
-    let handle = open(&mut array, a, &file_system, inode);
-    write(&mut array, a, &file_system, handle, 0, &[7; 50_000]);
+    let (_, handle) = written(&mut array, a, &file_system, &[7; 50_000]);
     for number in 0..5 {
         let NodeId::Device(id) = device(number) else { unreachable!("it is a device") };
         array.world.crash(device(number));
@@ -226,8 +222,7 @@ fn files_survive_any_device() {
 fn cut_off(array: &mut Cluster, node: NodeId, others: &[NodeId]) {
     let devices = array.devices().into_iter().map(NodeId::Device);
     for other in devices.chain([NodeId::Monitor]).chain(others.iter().copied()).collect::<Vec<_>>() {
-        array.world.network.cut(node, other);
-        array.world.network.cut(other, node);
+        cut(array, node, other);
     }
 }
 
@@ -273,9 +268,7 @@ fn a_host_that_lost_its_lock_and_does_not_hear_of_it_reads_nothing_from_memory()
 /// A file of which host b's front end keeps a page: a's handle, and b's request that tells what is to be dropped.
 fn kept(array: &mut Cluster, file_system: &FileSystem) -> ([HostSlot; 2], InodeId, FileHandle, OpId) {
     let [a, b] = [0, 1].map(|_| file_system.add_host(array));
-    let inode = made(array, a, file_system, "a");
-    let handle = open(array, a, file_system, inode);
-    write(array, a, file_system, handle, 0, &[7; 100]);
+    let (inode, handle) = written(array, a, file_system, &[7; 100]);
     let other = open(array, b, file_system, inode);
     let told = file_system.ask(array, b, FilesRequest::AwaitRevocation);
     let page = FilesRequest::ReadPages { handle: other, offset: 0, length: 4096 };

@@ -60,8 +60,7 @@ const LAYOUTS: [(&str, usize, u64); 5] =
 fn a_device_with_a_new_disk_has_everything_in_the_end() {
     for ordering in KEPT_APART {
         for (layout, devices, unit) in LAYOUTS {
-            let lock_servers = ordering.needs_lock_server().into();
-            let options = Options { ordering, lock_servers, ..Options::calm(layout, devices, unit, 7) };
+            let options = ordered(ordering, Options::calm(layout, devices, unit, 7));
             let (mut array, a, b) = array_of(options);
             let stripe = array.volume().layout.stripe_blocks() * BLOCK;
             // Some stripes are never written.

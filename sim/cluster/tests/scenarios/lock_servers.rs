@@ -3,7 +3,7 @@
 use crate::story::*;
 use braid_base::{DeviceId, LockServerId, NodeId};
 use braid_cluster::{Cluster, HostSlot, Options};
-use braid_machine::{HostError, Patience, VolumeRequest};
+use braid_machine::HostError;
 use braid_ordering::Ordering;
 use braid_wire::{LockReply, Message};
 use braid_world::{LocalClock, Verdict};
@@ -16,8 +16,7 @@ const BOTH: [Ordering; 2] = [Ordering::ServerLock, Ordering::CallbackLock];
 /// Writes a block and returns how long that took.
 fn time_of_write(array: &mut Cluster, host: HostSlot, offset: u64) -> Duration {
     let asked_at = array.world.now();
-    let write = array.write(host, offset, BLOCK);
-    assert_eq!(array.finish(write), DONE);
+    write(array, host, offset, BLOCK);
     array.world.now().since(asked_at)
 }
 
@@ -63,8 +62,7 @@ fn a_host_that_sleeps_loses_its_locks_with_its_lease_and_its_late_write_is_refus
         // The late write reaches the devices, and then the stalled host wakes.
         array.run_for(Duration::from_secs(10));
         replace_fenced(&mut array, a);
-        let read = array.read(a, 0, BLOCK);
-        assert!(array.finish(read).is_ok());
+        content(&mut array, a, 0, BLOCK);
         all_is_well(array);
     }
 }
@@ -79,8 +77,7 @@ fn every_device_that_may_serve_keeps_a_host_out_before_another_is_granted_its_lo
         let begun = array.world.now();
         array.run_for(Duration::from_secs(3));
         // The monitor can't reach one of the devices, which serves until its lease has expired.
-        array.world.network.cut(NodeId::Monitor, device(3));
-        array.world.network.cut(device(3), NodeId::Monitor);
+        cut(&mut array, NodeId::Monitor, device(3));
         let granted = Rc::new(Cell::new(false));
         let (seen, next) = (granted.clone(), array.node(b));
         array.world.network.set_rule(move |from, to, message| {
@@ -117,15 +114,11 @@ fn a_host_cut_off_from_the_lock_server_alone_is_fenced_everywhere() {
         let (mut array, a, b) = array_by(ordering);
         begin_late_write(&mut array, a, Duration::from_secs(8));
         let cut_off = array.node(a);
-        array.world.network.cut(cut_off, LOCK_SERVER);
-        array.world.network.cut(LOCK_SERVER, cut_off);
+        cut(&mut array, cut_off, LOCK_SERVER);
         let took = time_of_write(&mut array, b, 0);
         assert!(took < A_LEASE, "{ordering}: {took:?}");
         array.run_for(Duration::from_secs(1));
-        let volume = array.volume().id;
-        let asked =
-            array.ask(a, VolumeRequest::Read { volume, offset: 0, length: BLOCK as usize, patience: Patience::Host });
-        let outcome = array.finish(asked);
+        let outcome = outcome_of_read(&mut array, a, 0);
         assert!(matches!(outcome, Err(HostError::Fenced)), "{outcome:?}");
         replace_fenced(&mut array, a);
         array.run_for(Duration::from_secs(10));
@@ -235,9 +228,6 @@ fn a_volume_that_needs_a_lock_server_says_so_where_there_is_none() {
     for ordering in BOTH {
         let options = Options { ordering, lock_servers: 0, ..Options::calm("raid5:4+1", 5, 1, 3) };
         let (mut array, a, _) = array_of(options);
-        let volume = array.volume().id;
-        let asked =
-            array.ask(a, VolumeRequest::Read { volume, offset: 0, length: BLOCK as usize, patience: Patience::Host });
-        assert_eq!(array.finish(asked), Err(HostError::NoLockServer));
+        assert_eq!(outcome_of_read(&mut array, a, 0), Err(HostError::NoLockServer));
     }
 }

@@ -4,15 +4,14 @@
 use crate::story::*;
 use braid_base::{DeviceId, MemberState};
 use braid_cluster::{Cluster, HostSlot, Options};
-use braid_machine::{ArrayRequest, HostError, HostOutcome, Patience, VolumeRequest};
+use braid_machine::{ArrayRequest, HostError, HostOutcome};
 use braid_ordering::Ordering;
 use braid_wire::{AdminError, Administration, Failure};
 use std::time::Duration;
 
 /// Three copies of each block, on three devices.
 fn three_copies(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
-    let lock_servers = ordering.needs_lock_server().into();
-    let (mut array, a, b) = array_of(Options { ordering, lock_servers, ..Options::calm("raid1:3", 3, 2, 6) });
+    let (mut array, a, b) = array_of(ordered(ordering, Options::calm("raid1:3", 3, 2, 6)));
     fill(&mut array, a);
     (array, a, b)
 }
@@ -156,8 +155,7 @@ fn the_last_copy_stays_in_and_nothing_is_lost() {
 #[test]
 fn a_dead_device_on_which_nothing_lies_keeps_no_other_one_out() {
     for ordering in KEPT_APART {
-        let lock_servers = ordering.needs_lock_server().into();
-        let options = Options { ordering, lock_servers, other_devices: 1, ..Options::calm("raid5:2+1", 3, 1, 6) };
+        let options = ordered(ordering, Options { other_devices: 1, ..Options::calm("raid5:2+1", 3, 1, 6) });
         let (mut array, a, b) = array_of(options);
         fill(&mut array, a);
         array.crash(device(3));
@@ -220,10 +218,7 @@ fn units_only_on_two_lost_disks_of_a_ring_are_given_up_and_the_rest_heals() {
             let parity = volume.layout.redundancy_unit(stripe, 0).position;
             let is_broken = data.clone().chain([parity]).filter(|place| [0, 1].contains(place)).count() == 2;
             for (number, place) in (stripe * blocks..).zip(data) {
-                let (offset, length) = (number * BLOCK, BLOCK as usize);
-                let read =
-                    array.ask(a, VolumeRequest::Read { volume: volume.id, offset, length, patience: Patience::Host });
-                let outcome = array.finish(read);
+                let outcome = outcome_of_read(&mut array, a, number * BLOCK);
                 if is_broken && [0, 1].contains(&place) {
                     let lost = matches!(outcome, Err(HostError::Device { failure: Failure::Lost { .. }, .. }));
                     assert!(lost, "{layout}: block {number} is lost, and reads must report that: {outcome:?}");

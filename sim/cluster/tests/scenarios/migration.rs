@@ -10,8 +10,7 @@ use std::time::Duration;
 
 /// A RAID 1 volume of 40 blocks on devices 0 and 1, with five more devices in the array.
 fn mirror(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
-    let lock_servers = ordering.needs_lock_server().into();
-    array_of(Options { ordering, lock_servers, other_devices: 5, ..Options::calm("raid1:2", 2, 4, 10) })
+    array_of(ordered(ordering, Options { other_devices: 5, ..Options::calm("raid1:2", 2, 4, 10) }))
 }
 
 fn layout(scheme: &str, devices: usize, unit: u64) -> Layout {

@@ -68,8 +68,7 @@ fn an_old_copy_of_a_device_s_disk_is_not_let_in() {
             array.run_for(Duration::from_secs(1));
             lose(&mut array, 0);
             write(&mut array, b, 0, 4 * BLOCK);
-            welcome(&mut array, 0);
-            wait_in(&mut array, 0);
+            bring_back(&mut array, 0);
             array.run_for(Duration::from_secs(1));
             array.crash(device(4));
             array.run_for(Duration::from_millis(down));

@@ -256,8 +256,7 @@ fn a_new_epoch_in_the_middle_of_a_retraction_leaves_one_outcome() {
         array.world.network.heal();
         reads_at_once(&mut array, b, &[0, 1]);
         let after = content(&mut array, b, 0, STRIPE);
-        welcome(&mut array, lost);
-        wait_in(&mut array, lost);
+        bring_back(&mut array, lost);
         assert_eq!(content(&mut array, a, 0, STRIPE), after);
         all_is_well(array);
     }

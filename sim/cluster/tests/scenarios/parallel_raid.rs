@@ -97,8 +97,7 @@ fn survives(
     let took = array.world.now().since(begun);
     assert!(took <= A_LEASE, "another host has resolved the write after {took:?}");
     if let Some(gone) = gone {
-        welcome(array, gone);
-        wait_in(array, gone);
+        bring_back(array, gone);
     }
     assert_eq!(content(array, b, range.0, range.1), after, "the decision stands");
     after != before
@@ -147,8 +146,7 @@ fn a_write_survives_the_failure_of_any_device_at_any_moment() {
             let after = content(&mut array, b, range.0, range.1);
             assert_ne!(after, before);
             wait_until(&mut array, "it is out", |array| member_state(array, number) == Some(MemberState::Out));
-            welcome(&mut array, number);
-            wait_in(&mut array, number);
+            bring_back(&mut array, number);
             assert_eq!(content(&mut array, b, range.0, range.1), after, "{range:?}, {number} at {moment}");
             all_is_well(array);
         }
@@ -159,8 +157,7 @@ fn a_write_survives_the_failure_of_any_device_at_any_moment() {
 fn two_devices_that_can_not_reach_each_other_delay_a_write_by_less_than_a_lease() {
     for (range, sender) in [(SMALL, DATA), (LARGE, DATA), (LARGE, READER)] {
         let (mut array, a, b) = array();
-        array.world.network.cut(device(sender), device(PARITY));
-        array.world.network.cut(device(PARITY), device(sender));
+        cut(&mut array, device(sender), device(PARITY));
         let before = content(&mut array, b, range.0, range.1);
         let asked = array.write(a, range.0, range.1);
         done_in_time(&mut array, asked, "two devices are cut from each other");

@@ -18,8 +18,7 @@ const STRIPES: u64 = 24;
 
 /// Device 4 is out, and has missed a part of every other stripe.
 fn long_list(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
-    let lock_servers = ordering.needs_lock_server().into();
-    let (mut array, a, b) = array_of(Options { ordering, lock_servers, ..Options::calm("raid5:4+1", 5, 1, STRIPES) });
+    let (mut array, a, b) = array_of(ordered(ordering, Options::calm("raid5:4+1", 5, 1, STRIPES)));
     fill(&mut array, a);
     lose(&mut array, 4);
     // Every other stripe, so that the missed blocks are many separate runs.
@@ -112,8 +111,7 @@ fn a_device_that_fails_again_during_its_resync_begins_again() {
             write(&mut array, a, 8 * BLOCK, 4 * BLOCK);
             array.run_for(Duration::from_millis(300));
             let brought = note_blocks_written(&mut array, 4);
-            welcome(&mut array, 4);
-            wait_in(&mut array, 4);
+            bring_back(&mut array, 4);
             // In every fifth stripe, its block is the fourth.
             let before = (0..STRIPES).filter(|stripe| stripe % 2 == 0 && stripe % 5 != 4);
             assert_eq!(brought.take(), before.collect(), "{ordering}: all missed blocks are still on record");
@@ -140,8 +138,7 @@ fn the_last_resynchronised_blocks_are_there_when_the_device_dies_once_it_is_in()
         lose(&mut array, 4);
         array.world.network.heal();
         write(&mut array, b, 0, BLOCK);
-        welcome(&mut array, 4);
-        wait_in(&mut array, 4);
+        bring_back(&mut array, 4);
         content(&mut array, a, 0, 4 * BLOCK);
         all_is_well(array);
     }

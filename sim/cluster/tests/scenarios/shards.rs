@@ -109,10 +109,16 @@ impl Play {
     }
 
     fn lookup(&mut self, parent: InodeId, name: &str) -> Result<FileAttributes, FileError> {
-        match self.run(FileCommand::Lookup { parent, name: self::name(name) })? {
+        match self.run(lookup(parent, name))? {
             FileResult::Attributes(attributes) => Ok(attributes),
             other => panic!("not the answer to a lookup: {other:?}"),
         }
+    }
+
+    /// From now on no server hears that a transaction is committed.
+    fn lose_commits(&mut self) {
+        let is_commit = |message: &Message| commit_message(message).is_some_and(|(_, body)| body == Body::Commit);
+        self.array.world.network.drop_if(move |_, _, message| is_commit(message));
     }
 
     pub fn crash(&mut self, shard: usize) {
@@ -148,6 +154,23 @@ fn create(parent: InodeId, name: &str, node: NewInode) -> FileCommand {
     FileCommand::Create { parent, name, node, exclusive: true, owner, mode: 0o644 }
 }
 
+fn unlink(parent: InodeId, name: &str) -> FileCommand {
+    FileCommand::Unlink { parent, name: self::name(name) }
+}
+
+fn lookup(parent: InodeId, name: &str) -> FileCommand {
+    FileCommand::Lookup { parent, name: self::name(name) }
+}
+
+fn set_mode(inode: InodeId, mode: u16) -> FileCommand {
+    let change = AttributeChange { mode: Some(mode), ..AttributeChange::default() };
+    FileCommand::SetAttributes { inode, change }
+}
+
+fn is_created(result: &Result<FileResult, FileError>) -> bool {
+    matches!(result, Ok(FileResult::Created { is_new: true, .. }))
+}
+
 fn rename(from: (InodeId, &str), to: (InodeId, &str)) -> FileCommand {
     let (name, new_name) = (name(from.1), name(to.1));
     FileCommand::Rename { parent: from.0, name, new_parent: to.0, new_name, no_replace: false }
@@ -179,8 +202,7 @@ fn names_and_inodes_in_different_shards_are_made_and_removed_together() {
         let remove = FileCommand::RemoveDirectory { parent: ROOT, name: name("d") };
         assert_eq!(play.run(remove.clone()), Err(FileError::NotEmpty));
         for (parent, removed, links) in [(ROOT, "x", 1), (ROOT, "y", 0), (d, "z", 0)] {
-            let unlink = FileCommand::Unlink { parent, name: name(removed) };
-            match play.run(unlink) {
+            match play.run(unlink(parent, removed)) {
                 Ok(FileResult::Removed(attributes)) => assert_eq!(attributes.links, links, "{removed}"),
                 other => panic!("{removed} was not removed: {other:?}"),
             }
@@ -240,8 +262,7 @@ fn a_directory_does_not_replace_the_one_that_contains_it() {
         let e = play.made(d, "e", NewInode::Directory);
         play.made(d, "x", NewInode::Regular);
         assert_eq!(play.run(rename((d, "x"), (ROOT, "d"))), Err(FileError::IsADirectory), "{protocol}");
-        let unlink = FileCommand::Unlink { parent: d, name: name("x") };
-        assert!(matches!(play.run(unlink), Ok(FileResult::Removed(_))));
+        assert!(matches!(play.run(unlink(d, "x")), Ok(FileResult::Removed(_))));
         // Without its old name, the directory to be replaced would be empty.
         assert_eq!(play.run(rename((d, "e"), (ROOT, "d"))), Err(FileError::NotEmpty), "{protocol}");
         assert_eq!(play.lookup(d, "e").map(|found| found.inode), Ok(e));
@@ -271,8 +292,7 @@ fn directories_that_are_moved_into_each_other_at_once_make_no_cycle() {
             }
             let into = |moved: usize, to: usize| rename((ROOT, &format!("r{moved}")), (chain[to], "in"));
             let first = play.begin(into(one, two));
-            let request = FilesRequest::Command(into(two, one));
-            let second = play.system.ask(&mut play.array, other, request);
+            let second = play.begin_at(other, into(two, one));
             let ends = [first, second].map(|op| play.end(op));
             let moved = ends.iter().filter(|end| end.is_ok()).count();
             assert_eq!(moved, 1, "{protocol}: {ends:?}");
@@ -299,8 +319,7 @@ fn names_that_change_places_between_two_servers_do_not_wait_for_each_other() {
             play.made(ROOT, "x", NewInode::Regular);
             play.made(d, "y", NewInode::Regular);
             let first = play.begin(rename((ROOT, "x"), (d, "y")));
-            let request = FilesRequest::Command(rename((d, "y"), (ROOT, "x")));
-            let second = play.system.ask(&mut play.array, other, request);
+            let second = play.begin_at(other, rename((d, "y"), (ROOT, "x")));
             for op in [first, second] {
                 let end = play.end(op);
                 assert!(matches!(end, Ok(_) | Err(FileError::NoSuchName)), "{protocol}, {round}: {end:?}");
@@ -308,7 +327,7 @@ fn names_that_change_places_between_two_servers_do_not_wait_for_each_other() {
             let left = [play.lookup(ROOT, "x"), play.lookup(d, "y")];
             assert_eq!(left.iter().filter(|found| found.is_ok()).count(), 1, "{protocol}, {round}: {left:?}");
             let (parent, name) = if left[0].is_ok() { (ROOT, "x") } else { (d, "y") };
-            play.run(FileCommand::Unlink { parent, name: self::name(name) }).expect("it is removed");
+            play.run(unlink(parent, name)).expect("it is removed");
         }
         play.check_without(other);
     }
@@ -327,7 +346,7 @@ fn a_command_survives_the_death_of_either_server_at_any_moment() {
                 play.array.run_for(Duration::from_millis(20));
                 play.start(victim);
                 let created = play.end(op);
-                assert!(matches!(created, Ok(FileResult::Created { is_new: true, .. })), "{protocol}: {created:?}");
+                assert!(is_created(&created), "{protocol}: {created:?}");
                 let found = play.lookup(ROOT, &made).map(|found| found.links);
                 assert_eq!(found, Ok(1), "{protocol}, {made}");
                 assert_eq!(play.run(create(ROOT, &made, NewInode::Regular)), Err(FileError::Exists));
@@ -351,7 +370,7 @@ fn no_host_is_silent_to_a_server_that_does_not_serve_yet() {
         .network
         .delay_if(Duration::from_millis(250), move |from, to, _| to == heir && matches!(from, NodeId::Device(_)));
     let op = play.begin(create(ROOT, "y", NewInode::Regular));
-    assert!(matches!(play.end(op), Ok(FileResult::Created { is_new: true, .. })));
+    assert!(is_created(&play.end(op)));
     play.array.world.network.heal();
     play.check();
 }
@@ -368,7 +387,7 @@ fn servers_that_die_together_redo_what_each_had_asked_of_the_other() {
             [0, 1].into_iter().for_each(|shard| play.start(shard));
             for op in ops {
                 let created = play.end(op);
-                assert!(matches!(created, Ok(FileResult::Created { is_new: true, .. })), "{protocol}: {created:?}");
+                assert!(is_created(&created), "{protocol}: {created:?}");
             }
         }
         play.check();
@@ -389,7 +408,7 @@ fn a_silent_server_delays_only_what_needs_it() {
     let listed = play.begin(list);
     play.array.run_for(Duration::from_secs(3));
     play.array.world.network.heal();
-    assert!(matches!(play.end(waits), Ok(FileResult::Created { is_new: true, .. })));
+    assert!(is_created(&play.end(waits)));
     match play.end(listed) {
         Ok(FileResult::Entries { entries, .. }) => assert!((1..=2).contains(&entries.len()), "{entries:?}"),
         other => panic!("not a list: {other:?}"),
@@ -424,7 +443,7 @@ fn a_late_request_of_a_transaction_that_was_aborted_is_not_done() {
         let op = play.begin(create(ROOT, "x", NewInode::Regular));
         play.array.run_for(Duration::from_secs(30));
         play.array.world.network.heal();
-        assert!(matches!(play.end(op), Ok(FileResult::Created { is_new: true, .. })), "{protocol}");
+        assert!(is_created(&play.end(op)), "{protocol}");
         play.array.run_for(Duration::from_secs(30));
         play.check();
     }
@@ -447,7 +466,7 @@ fn undecided_names_stay_locked_when_their_coordinator_has_restarted() {
         play.serves(0);
         play.array.world.network.heal();
         let ends = [play.end(op), play.end(again)];
-        let made = ends.iter().filter(|end| matches!(end, Ok(FileResult::Created { is_new: true, .. }))).count();
+        let made = ends.iter().filter(|end| is_created(end)).count();
         assert_eq!(made, 1, "{protocol}: {ends:?}");
         assert!(ends.contains(&Err(FileError::Exists)), "{protocol}: {ends:?}");
         play.check_without(other);
@@ -464,7 +483,7 @@ fn a_transaction_whose_beginning_is_not_durable_is_unknown_to_its_worker() {
         let names = ["a", "b", "c", "d", "e", "f", "g", "h"]
             .map(|name| (play.made(ROOT, name, NewInode::Regular).shard(), name));
         for (_, name) in names {
-            play.run(FileCommand::Unlink { parent: ROOT, name: self::name(name) }).expect("it is there");
+            play.run(unlink(ROOT, name)).expect("it is there");
         }
         let name_in = |shard| names.iter().find(|(of, _)| *of == ShardId(shard)).expect("one of eight").1;
         play.array.run_for(Duration::from_secs(2));
@@ -502,8 +521,7 @@ fn a_late_request_that_was_refused_is_not_done() {
     });
     let remove = FileCommand::RemoveDirectory { parent: ROOT, name: name("d") };
     assert_eq!(play.run(remove), Err(FileError::NotEmpty), "it was asked again");
-    let unlink = FileCommand::Unlink { parent: directory, name: name("x") };
-    play.run(unlink).expect("it is there");
+    play.run(unlink(directory, "x")).expect("it is there");
     // Now the directory could be removed.
     play.array.run_for(Duration::from_secs(6));
     assert_eq!(play.lookup(ROOT, "d").map(|found| (found.inode, found.links)), Ok((directory, 2)));
@@ -516,13 +534,10 @@ fn entries_of_a_directory_are_not_reported_before_it_is_created() {
         let mut play = play(2, protocol);
         let moved = play.made(ROOT, "moved", NewInode::Regular);
         // The coordinator answers when it has committed. The worker has not heard yet that the directory exists.
-        play.array
-            .world
-            .network
-            .drop_if(|_, _, message| commit_message(message).is_some_and(|(_, body)| body == Body::Commit));
+        play.lose_commits();
         let directory = play.made(ROOT, "d", NewInode::Directory);
         assert_eq!(directory.shard(), ShardId(1));
-        let lookup = FileCommand::Lookup { parent: directory, name: name("x") };
+        let lookup = lookup(directory, "x");
         let ops = [lookup, rename((ROOT, "moved"), (directory, "y"))].map(|command| play.begin(command));
         play.array.run_for(Duration::from_millis(500));
         play.array.world.network.heal();
@@ -555,10 +570,9 @@ fn commands_of_two_servers_that_wait_for_each_other_go_on_after_a_second() {
     let renamed = play.begin(rename((d, "x"), (ROOT, "y")));
     play.array.run_for(Duration::from_millis(20));
     // It has a name in the root, and asks for d.
-    let looked_up = play.begin(FileCommand::Lookup { parent: ROOT, name: name("d") });
+    let looked_up = play.begin(lookup(ROOT, "d"));
     play.array.run_for(Duration::from_millis(20));
-    let change = AttributeChange { mode: Some(0o700), ..AttributeChange::default() };
-    let changed = play.begin(FileCommand::SetAttributes { inode: ROOT, change });
+    let changed = play.begin(set_mode(ROOT, 0o700));
     play.array.run_for(Duration::from_millis(2_500));
     for op in [renamed, looked_up, changed] {
         assert!(play.array.is_answered(op), "{op:?} still waits");
@@ -572,10 +586,9 @@ fn a_command_that_asks_a_silent_server_keeps_its_locks_for_a_second() {
     let mut play = play(2, Protocol::OnePhase);
     let d = play.made(ROOT, "d", NewInode::Directory);
     delay_questions(&mut play, 0, Duration::from_secs(20));
-    let looked_up = play.begin(FileCommand::Lookup { parent: ROOT, name: name("d") });
+    let looked_up = play.begin(lookup(ROOT, "d"));
     play.array.run_for(Duration::from_millis(20));
-    let change = AttributeChange { mode: Some(0o700), ..AttributeChange::default() };
-    let changed = play.begin(FileCommand::SetAttributes { inode: ROOT, change });
+    let changed = play.begin(set_mode(ROOT, 0o700));
     play.array.run_for(Duration::from_millis(1_500));
     assert!(play.array.is_answered(changed) && !play.array.is_answered(looked_up));
     play.end(changed).expect("the directory is here");
@@ -595,10 +608,10 @@ fn a_rename_finds_the_replaced_inode_gone_and_is_planned_anew() {
         play.made(ROOT, "y", NewInode::Regular);
         let renamed = play.begin(rename((d, "x"), (ROOT, "y")));
         play.array.run_for(Duration::from_micros(step * 100));
-        let removed = play.begin_at(other, FileCommand::Unlink { parent: ROOT, name: name("y") });
+        let removed = play.begin_at(other, unlink(ROOT, "y"));
         let ends = (play.end(renamed), play.end(removed));
         assert!(matches!(ends, (Ok(_), Ok(_) | Err(FileError::NoSuchName))), "{step}: {ends:?}");
-        let _ = play.run(FileCommand::Unlink { parent: ROOT, name: name("y") });
+        let _ = play.run(unlink(ROOT, "y"));
     }
     play.check_without(other);
 }
@@ -612,14 +625,11 @@ fn a_lookup_waits_for_what_another_server_has_committed() {
         assert_eq!((d.shard(), x.shard()), (ShardId(1), ShardId(1)));
         let link = |parent, name| FileCommand::Link { inode: x, parent, name: self::name(name) };
         play.run(link(d, "here")).expect("it is a file");
-        play.array
-            .world
-            .network
-            .drop_if(|_, _, message| commit_message(message).is_some_and(|(_, body)| body == Body::Commit));
+        play.lose_commits();
         let linked = play.begin(link(ROOT, "there"));
         play.array.run_for(Duration::from_millis(200));
         let is_linked = play.array.is_answered(linked);
-        let looked_up = play.begin(FileCommand::Lookup { parent: d, name: name("here") });
+        let looked_up = play.begin(lookup(d, "here"));
         play.array.run_for(Duration::from_millis(200));
         play.array.world.network.heal();
         play.end(linked).expect("it is a file");
@@ -640,8 +650,7 @@ fn messages_between_servers_outlive_their_sender() {
     for step in 0..64_u16 {
         let other = play.system.add_host(&mut play.array);
         play.array.run_for(Duration::from_secs(1));
-        let change = AttributeChange { mode: Some(0o600 + step), ..AttributeChange::default() };
-        play.begin_at(other, FileCommand::SetAttributes { inode: x, change });
+        play.begin_at(other, set_mode(x, 0o600 + step));
         play.array.run_for(Duration::from_micros(u64::from(step) * 10));
         let before = mode_of(&mut play);
         let node = play.array.node(other);
@@ -734,7 +743,7 @@ fn commands_that_are_committed_together_survive_the_death_of_either_server_at_an
                 play.start(victim);
                 for (op, made) in ops.into_iter().zip(&made) {
                     let created = play.end(op);
-                    assert!(matches!(created, Ok(FileResult::Created { is_new: true, .. })), "{protocol}: {created:?}");
+                    assert!(is_created(&created), "{protocol}: {created:?}");
                     assert_eq!(play.lookup(ROOT, made).map(|found| found.links), Ok(1), "{protocol}, {made}");
                 }
             }
@@ -762,7 +771,7 @@ fn every_answer_to_commands_that_were_committed_together_is_kept() {
         play.start(0);
         for op in ops {
             let created = play.end(op);
-            assert!(matches!(created, Ok(FileResult::Created { is_new: true, .. })), "{protocol}: {created:?}");
+            assert!(is_created(&created), "{protocol}: {created:?}");
         }
         play.check_without(hosts[1]);
     }

@@ -39,8 +39,7 @@ fn a_host_that_sleeps_for_an_hour_does_no_harm_when_it_wakes_nor_do_its_late_pac
         write(&mut array, b, 0, 4 * BLOCK);
         lose(&mut array, 4);
         write(&mut array, b, 0, BLOCK);
-        welcome(&mut array, 4);
-        wait_in(&mut array, 4);
+        bring_back(&mut array, 4);
         write(&mut array, b, BLOCK, BLOCK);
         array.run_for(AN_HOUR);
         array.finish(asked).ok();
@@ -62,12 +61,8 @@ fn a_host_that_sleeps_for_an_hour_with_locks_is_kept_out_when_it_wakes() {
         write(&mut array, b, 0, BLOCK);
         array.run_for(AN_HOUR);
         assert_eq!(array.fenced(), [a], "{ordering}");
-        welcome(&mut array, 4);
-        wait_in(&mut array, 4);
-        let volume = array.volume().id;
-        let asked =
-            array.ask(a, VolumeRequest::Read { volume, offset: 0, length: BLOCK as usize, patience: Patience::Host });
-        assert_eq!(array.finish(asked), Err(HostError::Fenced), "{ordering}");
+        bring_back(&mut array, 4);
+        assert_eq!(outcome_of_read(&mut array, a, 0), Err(HostError::Fenced), "{ordering}");
         array.crash(array.node(a));
         array.replace_host(a, LocalClock::exact(array.world.now()));
         array.run_for(Duration::from_secs(20));
@@ -84,8 +79,7 @@ fn a_device_suspended_past_its_lease_serves_no_request_before_it_is_renewed() {
         let late = array.node(b);
         array.world.network.cut(NodeId::Monitor, late);
         let theirs = array.read(b, 5 * BLOCK, BLOCK);
-        let asked = array.write(a, 0, BLOCK);
-        assert_eq!(array.finish(asked), DONE);
+        write(&mut array, a, 0, BLOCK);
         write(&mut array, a, 5 * BLOCK, BLOCK);
         array.run_for(span);
         array.world.network.heal();
@@ -236,11 +230,7 @@ fn writes_left_while_all_clocks_were_ahead_are_resolved_when_they_are_right() {
         let (mut array, a, b) = filled_array_by(ordering);
         step_all(&mut array, 3_600_000_000_000);
         // Data is on device 0 and parity on device 4, whose devwrite never arrives.
-        array.world.network.drop_if(|_, to, message| is_write(message) && to == device(4));
-        array.write(a, 0, BLOCK);
-        array.run_for(Duration::from_millis(50));
-        array.crash(array.node(a));
-        array.world.network.heal();
+        die_between_two_writes(&mut array, a);
         step_all(&mut array, -3_600_000_000_000);
         let begun = array.world.now();
         content(&mut array, b, 0, BLOCK);

@@ -4,7 +4,7 @@ use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, LockServerId, MemberState, N
 use braid_cluster::{Cluster, HostSlot, Options, Role};
 use braid_host::HostCounters;
 use braid_layout::SitePolicy;
-use braid_machine::{HostError, HostOutcome, HostSuccess};
+use braid_machine::{HostError, HostOutcome, HostSuccess, Patience, VolumeRequest};
 use braid_ordering::Ordering;
 use braid_wire::{Command, Message, Outcome, Reply};
 use braid_world::{LocalClock, Trace, Verdict};
@@ -45,8 +45,12 @@ pub fn array_of_originators(ordering: Ordering) -> (Cluster, HostSlot, HostSlot)
 }
 
 fn options_by(ordering: Ordering) -> Options {
-    let lock_servers = ordering.needs_lock_server().into();
-    Options { ordering, lock_servers, ..Options::calm("raid5:4+1", 5, 1, 3) }
+    ordered(ordering, Options::calm("raid5:4+1", 5, 1, 3))
+}
+
+/// The same options with this ordering, and a lock server if it needs one.
+pub fn ordered(ordering: Ordering, options: Options) -> Options {
+    Options { ordering, lock_servers: ordering.needs_lock_server().into(), ..options }
 }
 
 pub fn array_of(options: Options) -> (Cluster, HostSlot, HostSlot) {
@@ -88,6 +92,17 @@ pub fn restart(array: &mut Cluster, number: u16) {
     array.restart_device(DeviceId(number));
 }
 
+/// All devices lose power, one after the other.
+pub fn restart_all(array: &mut Cluster) {
+    array.devices().into_iter().for_each(|id| restart(array, id.0));
+}
+
+/// Cuts two nodes off from each other.
+pub fn cut(array: &mut Cluster, one: NodeId, other: NodeId) {
+    array.world.network.cut(one, other);
+    array.world.network.cut(other, one);
+}
+
 /// Runs until a condition holds.
 pub fn wait_until(array: &mut Cluster, what: &str, is_so: impl Fn(&Cluster) -> bool) {
     let until = array.world.now().after(PATIENCE);
@@ -122,6 +137,12 @@ pub fn welcome(array: &mut Cluster, number: u16) {
     array.run_for(Duration::from_millis(10));
 }
 
+/// Restarts a device that is out, and waits until it is in.
+pub fn bring_back(array: &mut Cluster, number: u16) {
+    welcome(array, number);
+    wait_in(array, number);
+}
+
 /// Runs until a device is resynchronised and in.
 pub fn wait_in(array: &mut Cluster, number: u16) {
     wait_until(array, "the device is in", |array| member_state(array, number) == Some(MemberState::In));
@@ -148,6 +169,22 @@ pub fn content(array: &mut Cluster, host: HostSlot, offset: u64, length: u64) ->
 pub fn write(array: &mut Cluster, host: HostSlot, offset: u64, length: u64) {
     let write = array.write(host, offset, length);
     assert_eq!(array.finish(write), DONE, "{length} bytes at {offset}");
+}
+
+/// The outcome of a read of one block that is not part of the history.
+pub fn outcome_of_read(array: &mut Cluster, host: HostSlot, offset: u64) -> HostOutcome {
+    let (volume, length) = (array.volume().id, BLOCK_BYTES);
+    let read = array.ask(host, VolumeRequest::Read { volume, offset, length, patience: Patience::Host });
+    array.finish(read)
+}
+
+/// A hostwrite of block 0, which lies on device 0: its parity, on device 4, is never written, because the host dies.
+pub fn die_between_two_writes(array: &mut Cluster, host: HostSlot) {
+    array.world.network.drop_if(|_, to, message| is_write(message) && to == device(4));
+    array.write(host, 0, BLOCK);
+    array.run_for(Duration::from_millis(50));
+    array.crash(array.node(host));
+    array.world.network.heal();
 }
 
 /// Fills the whole volume, and waits until all devices know the commits.
@@ -220,6 +257,6 @@ pub fn all_is_well_with(mut array: Cluster, number: u16) {
 
 /// The same, when a device that is out has returned.
 pub fn all_is_well_back_with(mut array: Cluster, number: u16) {
-    welcome(&mut array, number);
-    all_is_well_with(array, number);
+    bring_back(&mut array, number);
+    all_is_well(array);
 }

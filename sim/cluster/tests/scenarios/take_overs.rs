@@ -27,9 +27,8 @@ struct Scene {
 
 impl Scene {
     fn new(layout: &str, devices: usize, ordering: Ordering) -> Scene {
-        let lock_servers = ordering.needs_lock_server().into();
         // Hosts are fenced here.
-        let options = Options { ordering, lock_servers, ..Options::calm(layout, devices, 1, 3) };
+        let options = ordered(ordering, Options::calm(layout, devices, 1, 3));
         let (mut array, owner, heir) = array_of(options.with_take_overs());
         let other = array.add_host();
         array.run_for(Duration::from_secs(1));

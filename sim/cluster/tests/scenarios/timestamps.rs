@@ -1,7 +1,7 @@
 //! Scenarios of intents, commits, aborts and clocks, with timestamp ordering.
 
 use crate::story::*;
-use braid_base::{BLOCK_BYTES, DeviceId, NodeId, Time};
+use braid_base::{BLOCK_BYTES, DeviceId, Time};
 use braid_cluster::{Cluster, HostSlot};
 use braid_machine::HostError;
 use braid_ordering::Ordering;
@@ -29,14 +29,9 @@ fn two_hosts_write_different_blocks_of_one_stripe_at_once_and_parity_is_right() 
 #[test]
 fn a_host_that_dies_between_its_two_writes_leaves_the_old_content() {
     let (mut array, a, b) = array();
-    let before = array.write(a, 0, BLOCK);
-    assert_eq!(array.finish(before), DONE);
+    write(&mut array, a, 0, BLOCK);
     // Data is on device 0 and parity on device 4: the devwrite of the parity never arrives.
-    array.world.network.drop_if(|_, to, message| is_write(message) && to == device(4));
-    array.write(a, 0, BLOCK);
-    array.run_for(Duration::from_millis(50));
-    array.crash(array.node(a));
-    array.world.network.heal();
+    die_between_two_writes(&mut array, a);
     let read = array.read(b, 0, BLOCK);
     assert!(array.finish(read).is_ok(), "the other host resolves the dead host's transaction");
     all_is_well(array);
@@ -46,12 +41,10 @@ fn a_host_that_dies_between_its_two_writes_leaves_the_old_content() {
 fn a_host_that_dies_after_both_writes_and_before_any_commit_leaves_the_new_content() {
     let (mut array, a, b) = array();
     array.world.network.drop_if(|_, _, message| carries_commits(message));
-    let write = array.write(a, 0, BLOCK);
-    assert_eq!(array.finish(write), DONE);
+    write(&mut array, a, 0, BLOCK);
     array.crash(array.node(a));
     array.world.network.heal();
-    let read = array.read(b, 0, BLOCK);
-    assert!(array.finish(read).is_ok());
+    content(&mut array, b, 0, BLOCK);
     all_is_well(array);
 }
 
@@ -72,14 +65,10 @@ fn a_device_that_restarts_between_prewrite_and_write_costs_a_retry() {
 fn every_device_restarting_at_once_loses_nothing_that_was_answered() {
     let (mut array, a, b) = array();
     for round in 0..6 {
-        let write = array.write(a, (round % 3) * 4 * BLOCK, 4 * BLOCK);
-        assert_eq!(array.finish(write), DONE);
+        write(&mut array, a, (round % 3) * 4 * BLOCK, 4 * BLOCK);
         array.write(b, BLOCK, BLOCK);
         array.run_for(Duration::from_micros(300 * round));
-        for id in array.devices() {
-            array.crash(NodeId::Device(id));
-            array.restart_device(id);
-        }
+        restart_all(&mut array);
     }
     all_is_well(array);
 }
@@ -92,11 +81,9 @@ fn a_lost_commit_is_repeated_and_blocks_no_request_for_long() {
         lost += u32::from(carries_commits(message));
         carries_commits(message) && lost <= 6
     });
-    let write = array.write(a, 0, BLOCK);
-    assert_eq!(array.finish(write), DONE);
+    write(&mut array, a, 0, BLOCK);
     let asked_at = array.world.now();
-    let read = array.read(b, 0, BLOCK);
-    assert!(array.finish(read).is_ok());
+    content(&mut array, b, 0, BLOCK);
     assert!(array.world.now().since(asked_at) < Duration::from_secs(5));
     all_is_well(array);
 }
@@ -163,10 +150,8 @@ fn array_with_clock_off(by: i64) -> (Cluster, HostSlot, HostSlot) {
 fn a_host_whose_clock_is_an_hour_behind_catches_up_from_refusals() {
     let (mut array, a, slow) = array_with_clock_off(-3_600 * SECOND);
     for round in 0..8 {
-        let ours = array.write(a, round * BLOCK, 2 * BLOCK);
-        assert_eq!(array.finish(ours), DONE);
-        let its = array.write(slow, round * BLOCK, BLOCK);
-        assert_eq!(array.finish(its), DONE);
+        write(&mut array, a, round * BLOCK, 2 * BLOCK);
+        write(&mut array, slow, round * BLOCK, BLOCK);
     }
     all_is_well(array);
 }
@@ -175,10 +160,8 @@ fn a_host_whose_clock_is_an_hour_behind_catches_up_from_refusals() {
 fn a_host_whose_clock_is_four_seconds_ahead_is_served_and_the_others_follow() {
     let (mut array, a, fast) = array_with_clock_off(4 * SECOND);
     for round in 0..8 {
-        let its = array.write(fast, round * BLOCK, 2 * BLOCK);
-        assert_eq!(array.finish(its), DONE);
-        let ours = array.write(a, round * BLOCK, BLOCK);
-        assert_eq!(array.finish(ours), DONE);
+        write(&mut array, fast, round * BLOCK, 2 * BLOCK);
+        write(&mut array, a, round * BLOCK, BLOCK);
     }
     all_is_well(array);
 }
@@ -186,8 +169,7 @@ fn a_host_whose_clock_is_four_seconds_ahead_is_served_and_the_others_follow() {
 #[test]
 fn a_host_whose_clock_is_an_hour_ahead_gets_the_error_that_clocks_differ() {
     let (mut array, a, _) = array();
-    let before = array.write(a, 0, BLOCK);
-    assert_eq!(array.finish(before), DONE);
+    write(&mut array, a, 0, BLOCK);
     let mut clock = LocalClock::exact(Time(77));
     clock.step(3_600 * SECOND);
     let fast = array.add_host_with(clock);
