@@ -80,7 +80,7 @@ pub(crate) struct ControlPlane {
     pub(crate) failed: Option<Failed>,
     /// Hosts that died as administrators or fencers, or lost their leases.
     pub(crate) killed: Vec<NodeId>,
-    pub(crate) counts: BTreeMap<&'static str, u64>,
+    pub(crate) counts: BTreeMap<String, u64>,
 }
 
 /// What happens at each alarm.
@@ -148,8 +148,8 @@ impl ControlPlane {
         self.faults.as_ref().is_some_and(|faults| self.rng.below(1000) < faults.store_faults)
     }
 
-    fn count(&mut self, what: &'static str) {
-        *self.counts.entry(what).or_default() += 1;
+    fn count(&mut self, what: impl Into<String>) {
+        *self.counts.entry(what.into()).or_default() += 1;
     }
 
     /// True if a host performs an operation of its own, or has not heard how that ended.

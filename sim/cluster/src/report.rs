@@ -31,7 +31,7 @@ pub struct Report {
     /// Operations that ended with an error, by its name, or whose host died.
     pub unknown: BTreeMap<&'static str, u64>,
     /// Faults by name, except those of messages.
-    pub faults: BTreeMap<&'static str, u64>,
+    pub faults: BTreeMap<String, u64>,
     pub network: NetworkCounts,
     pub disks: DiskCounts,
     /// Inputs that machines ignored, by reason.
@@ -100,7 +100,7 @@ impl Report {
             let longest = self.pauses.entry(name).or_default();
             *longest = (*longest).max(*pause);
         }
-        other.faults.iter().for_each(|(name, count)| *self.faults.entry(name).or_default() += count);
+        other.faults.iter().for_each(|(name, count)| *self.faults.entry(name.clone()).or_default() += count);
         other.ignored.iter().for_each(|(why, count)| *self.ignored.entry(*why).or_default() += count);
         other.stores.iter().for_each(|(name, count)| *self.stores.entry(name).or_default() += count);
         self.hosts.add(&other.hosts);

@@ -117,7 +117,7 @@ fn writes_that_take_effect_on_arrival_leave_parity_right() {
 fn happened(kind: &str, runs: u64, least: &[(&str, u64)]) {
     let sum = swarm(runs, also(kind));
     for (what, least) in least {
-        assert!(sum.faults.get(what).is_some_and(|count| count >= least), "{kind}: {what} too rarely: {sum}");
+        assert!(sum.faults.get(*what).is_some_and(|count| count >= least), "{kind}: {what} too rarely: {sum}");
     }
 }
 
@@ -129,7 +129,7 @@ fn volumes_and_devices_change_while_administrators_die() {
         &[
             ("migration begun", 100),
             ("copy of the volume begun", 100),
-            ("migration ended", 50),
+            ("migration: done", 50),
             ("migration continued", 50),
             ("migration given up", 10),
             ("last migration ended", 1),
@@ -141,10 +141,10 @@ fn volumes_and_devices_change_while_administrators_die() {
         "reorder",
         80,
         &[
-            ("change made", 50),
-            ("change of another host completed", 4),
-            ("change reverted", 30),
-            ("change taken over", 2),
+            ("change: done", 50),
+            ("change: done for another host", 4),
+            ("change: reverted", 30),
+            ("change: Lost", 2),
             ("administrator died", 10),
             ("administrator suspended", 10),
             ("answers of the store lost", 30),
@@ -154,11 +154,11 @@ fn volumes_and_devices_change_while_administrators_die() {
         "create-delete",
         60,
         &[
-            ("volume created", 60),
-            ("volume deleted", 50),
-            ("creation of another host completed", 3),
-            ("deletion of another host completed", 10),
-            ("creation with a used number", 10),
+            ("creation of a volume: done", 60),
+            ("deletion of a volume: done", 50),
+            ("creation of a volume: done for another host", 3),
+            ("deletion of a volume: done for another host", 10),
+            ("creation of a volume: NumberUsed", 10),
             ("administrator died", 20),
             ("administrator suspended", 20),
             ("answers of the store lost", 30),
@@ -168,9 +168,9 @@ fn volumes_and_devices_change_while_administrators_die() {
         "add-remove",
         60,
         &[
-            ("device added or removed", 100),
-            ("addition or removal of another host completed", 10),
-            ("addition or removal taken over", 5),
+            ("addition or removal of a device: done", 100),
+            ("addition or removal of a device: done for another host", 10),
+            ("addition or removal of a device: NoDevice", 5),
             ("administrator died", 10),
             ("answers of the store lost", 20),
         ],
@@ -183,11 +183,11 @@ fn file_systems_are_created_deleted_and_checked_while_administrators_die() {
         "file-systems",
         60,
         &[
-            ("file system created", 40),
-            ("creation of a file system failed", 5),
-            ("file system deleted", 60),
-            ("file system deleted by another", 5),
-            ("file system found sound", 50),
+            ("creation of a file system: done", 40),
+            ("creation of a file system: Question", 5),
+            ("deletion of a file system: done", 60),
+            ("deletion of a file system: nothing to do", 5),
+            ("check of a file system: sound", 50),
             ("file system used", 60),
             ("administrator died", 20),
         ],

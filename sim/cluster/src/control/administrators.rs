@@ -224,70 +224,27 @@ fn seen(cx: &Context, own: Name, volume: VolumeId, question: &Question) -> Answe
 }
 
 /// How an administrator ended, for the report.
-fn name_of(result: &Result<Done, Error>, process: &Process) -> &'static str {
-    use Error::{BlocksLost, CheckUnderWay, FileSystemExists, Held, HoldsVolumes, Incomplete, Interrupted, Lost};
-    use Error::{
-        NoDevice, NoLockServer, NoSpace, NotCopied, NotDrained, NotIn, NotQuiescent, NotYet, NumberUsed, Refused,
+fn name_of(result: &Result<Done, Error>, process: &Process) -> String {
+    let what = match process.operation.work() {
+        Work::Change(_) => "change",
+        Work::Migration(_) => "migration",
+        Work::Replacement(_) => "replacement of a disk",
+        Work::DeviceChange(_) => "addition or removal of a device",
+        Work::Creation(_) => "creation of a volume",
+        Work::Deletion(_) => "deletion of a volume",
+        Work::FileSystemCreation(_) => "creation of a file system",
+        Work::FileSystemDeletion(_) => "deletion of a file system",
+        Work::FileSystemCheck(_) => "check of a file system",
     };
-    match (process.operation.work(), result, process.is_own) {
-        (Work::Migration(_), Ok(_), _) => "migration ended",
-        (Work::Migration(_), Err(Error::Migration | NotCopied), _) => "migration ended by another",
-        (Work::Migration(_), Err(BlocksLost(_)), _) => "migration with lost blocks",
-        (Work::Migration(_), Err(NotIn(_)), _) => "migration without a device",
-        (Work::Migration(_), Err(Held(_) | Lost), _) => "migration while another administrator is at work",
-        (Work::Migration(_), Err(_), _) => "migration without answers",
-        (Work::Replacement(_), Ok(_), _) => "disk replaced by an administrator",
-        (Work::Replacement(_), Err(Refused(_)), _) => "replacement refused",
-        (Work::Replacement(_), Err(NotYet(_)), _) => "replacement without its device",
-        (Work::Replacement(_), Err(_), _) => "replacement without answers",
-        (Work::DeviceChange(_), Ok(Done::Changed), true) => "device added or removed",
-        (Work::DeviceChange(_), Ok(Done::Changed), false) => "addition or removal of another host completed",
-        (Work::DeviceChange(_), Ok(_), _) => "nothing to complete on a device",
-        (Work::DeviceChange(_), Err(Refused(_)), _) => "addition or removal refused",
-        (Work::DeviceChange(_), Err(NotYet(_)), _) => "added device not in yet",
-        (Work::DeviceChange(_), Err(HoldsVolumes(_)), _) => "removal of a device with volumes",
-        (Work::DeviceChange(_), Err(Held(_)), _) => "addition or removal while another is under way",
-        (Work::DeviceChange(_), Err(Lost | NoDevice), _) => "addition or removal taken over",
-        (Work::DeviceChange(_), Err(_), _) => "addition or removal without answers",
-        (Work::Creation(_), Ok(Done::Changed), true) => "volume created",
-        (Work::Creation(_), Ok(Done::Changed), false) => "creation of another host completed",
-        (Work::Deletion(_), Ok(Done::Changed), true) => "volume deleted",
-        (Work::Deletion(_), Ok(Done::Changed), false) => "deletion of another host completed",
-        (Work::Creation(_) | Work::Deletion(_), Ok(_), _) => "nothing to create or delete",
-        (Work::Creation(_), Err(Lost), _) => "creation taken over",
-        (Work::Deletion(_), Err(Lost), _) => "deletion taken over",
-        (Work::Creation(_) | Work::Deletion(_), Err(NumberUsed), _) => "creation with a used number",
-        (Work::Creation(_) | Work::Deletion(_), Err(NotIn(_)), _) => "creation or deletion without a device",
-        (Work::Creation(_) | Work::Deletion(_), Err(NotDrained(_)), _) => "deletion not drained",
-        (Work::Creation(_) | Work::Deletion(_), Err(Held(_)), _) => "creation or deletion while another is under way",
-        (Work::Creation(_), Err(_), _) => "creation failed otherwise",
-        (Work::Deletion(_), Err(_), _) => "deletion failed otherwise",
-        (Work::FileSystemCreation(_), Ok(_), _) => "file system created",
-        (Work::FileSystemCreation(_), Err(FileSystemExists), _) => "creation of a file system that there is",
-        (Work::FileSystemCreation(_), Err(Lost), _) => "creation of a file system taken over",
-        (Work::FileSystemCreation(_), Err(Held(_) | Error::BeingDeleted), _) => "creation while another is under way",
-        (Work::FileSystemCreation(_), Err(_), _) => "creation of a file system failed",
-        (Work::FileSystemDeletion(_), Ok(Done::Changed), _) => "file system deleted",
-        (Work::FileSystemDeletion(_), Ok(_), _) => "file system deleted by another",
-        (Work::FileSystemDeletion(_), Err(_), _) => "deletion of a file system failed",
-        (Work::FileSystemCheck(_), Ok(_), _) => "file system found sound",
-        (Work::FileSystemCheck(_), Err(CheckUnderWay), _) => "check while another is under way",
-        (Work::FileSystemCheck(_), Err(NotQuiescent(_)), _) => "check of servers that do not settle",
-        (Work::FileSystemCheck(_), Err(Interrupted), _) => "check interrupted",
-        (Work::FileSystemCheck(_), Err(_), _) => "check failed",
-        (Work::Change(_), Ok(Done::Changed), true) => "change made",
-        (Work::Change(_), Ok(Done::Changed), false) => "change of another host completed",
-        (Work::Change(_), Ok(Done::Reverted), _) => "change reverted",
-        (Work::Change(_), Ok(Done::Nothing), _) => "nothing to settle",
-        (Work::Change(_), Err(Held(_)), _) => "change while another is under way",
-        (Work::Change(_), Err(NotIn(_)), _) => "change without a device",
-        (Work::Change(_), Err(NotDrained(_)), _) => "change not drained",
-        (Work::Change(_), Err(Lost), _) => "change taken over",
-        (Work::Change(_), Err(Incomplete(_)), _) => "change incomplete",
-        (Work::Change(_), Err(Error::Question(_)), _) => "change without answers",
-        (Work::Change(_), Err(NoLockServer(_)), _) => "change without a lock server",
-        (Work::Change(_), Err(Error::Migration), _) => "change that does not fit a migration",
-        (Work::Change(_), Err(NoSpace(_)), _) => "change without space",
-        (Work::Change(_), Err(_), _) => "change failed otherwise",
+    match result {
+        Ok(_) if matches!(process.operation.work(), Work::FileSystemCheck(_)) => format!("{what}: sound"),
+        Ok(Done::Changed) if process.is_own => format!("{what}: done"),
+        Ok(Done::Changed) => format!("{what}: done for another host"),
+        Ok(Done::Reverted) => format!("{what}: reverted"),
+        Ok(Done::Nothing) => format!("{what}: nothing to do"),
+        Err(error) => {
+            let error = format!("{error:?}");
+            format!("{what}: {}", error.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default())
+        }
     }
 }

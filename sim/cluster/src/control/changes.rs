@@ -69,6 +69,23 @@ fn draw_target(cluster: &Cluster, rng: &mut Rng) -> Placement {
     Placement { layout: layout.beginning_at(cluster.volume.place_for(&layout)), devices }
 }
 
+/// The hosts that stay, and perform no operation. A host performs one at a time, and may be settling what another one has begun.
+pub(super) fn idle_slots(run: &Run) -> Vec<HostSlot> {
+    run.staying_slots().into_iter().filter(|slot| !run.cluster.has_administrators(*slot)).collect()
+}
+
+/// Has an idle host begin an operation, if there is one.
+pub(super) fn begin_at_any(
+    run: &mut Run,
+    rng: &mut Rng,
+    draw: impl Fn(&mut Run, &mut Rng, HostSlot) -> (Subject, Operation),
+) {
+    if let Some(by) = pick(rng, &idle_slots(run)) {
+        let (subject, operation) = draw(run, rng, by);
+        run.cluster.begin_operation_on(by, subject, operation);
+    }
+}
+
 impl Feature for ChangeOptions {
     const NAME: &'static str = "changes";
     const KINDS: &'static [&'static str] = &["reorder"];

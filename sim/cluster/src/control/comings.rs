@@ -1,8 +1,8 @@
 //! Devices that are added and removed during a run, beside those that hold volumes, while clients use the array.
 
-use super::changes::NOT_PLAIN;
+use super::changes::{NOT_PLAIN, begin_at_any};
 use super::store::device_entry;
-use crate::activity::{Activity, Draw, Feature, pick};
+use crate::activity::{Activity, Draw, Feature};
 use crate::cluster::HostSlot;
 use crate::options::Options;
 use crate::swarm::Run;
@@ -32,13 +32,7 @@ impl Feature for AddRemove {
 impl Activity for AddRemove {
     /// Has a host add or remove a device.
     fn act(&mut self, run: &mut Run, rng: &mut Rng) {
-        let staying = run.staying_slots().into_iter();
-        // A host performs one operation at a time, and may be settling what another one has begun.
-        let idle: Vec<HostSlot> = staying.filter(|slot| !run.cluster.has_administrators(*slot)).collect();
-        if let Some(by) = pick(rng, &idle) {
-            let (subject, operation) = draw_operation(run, rng, by);
-            run.cluster.begin_operation_on(by, subject, operation);
-        }
+        begin_at_any(run, rng, draw_operation);
     }
 }
 

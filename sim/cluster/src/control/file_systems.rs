@@ -1,6 +1,7 @@
 //! File systems that are created, deleted and checked during a run, and used meanwhile: at most two at a time, one with one metadata server,
 //! and one with several.
 
+use super::changes::idle_slots;
 use super::file_system_work::{Plans, Works};
 use super::processes::Name;
 use super::servers::{Servers, store_of, system_of};
@@ -160,8 +161,7 @@ fn timing() -> FileSystemTiming {
 impl Activity for FileSystems {
     /// Has a host create, delete or check a file system, or somebody use one.
     fn act(&mut self, run: &mut Run, rng: &mut Rng) {
-        let idle: Vec<HostSlot> =
-            run.staying_slots().into_iter().filter(|slot| !run.cluster.has_administrators(*slot)).collect();
+        let idle = idle_slots(run);
         let name = NAMES[rng.below(2) as usize];
         let entry = store_of(&run.cluster).description().file_system(name).cloned();
         let is_in_use = entry.as_ref().is_some_and(|entry| self.users.has(entry.id()));
@@ -223,8 +223,8 @@ impl Activity for FileSystems {
         let is_at_work =
             |by: Option<u32>| by.and_then(slot_of).is_some_and(|slot| run.cluster.has_administrators(slot));
         let left = |entry: &&FileSystemEntry| entry.state != FileSystemState::Ready && !is_at_work(entry.by);
-        let idle = run.staying_slots().into_iter().find(|slot| !run.cluster.has_administrators(*slot));
-        if let (Some(entry), Some(by)) = (entries.iter().find(left), idle) {
+        let idle = idle_slots(run);
+        if let (Some(entry), Some(by)) = (entries.iter().find(left), idle.first().copied()) {
             match entry.state {
                 FileSystemState::Deleting => self.complete(run, by, entry),
                 _ => self.delete(run, by, entry),

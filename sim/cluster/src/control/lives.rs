@@ -1,8 +1,8 @@
 //! Volumes that are created and deleted during a run, beside the first one, while clients use them.
 
-use super::changes::NOT_PLAIN;
+use super::changes::{NOT_PLAIN, begin_at_any};
 use super::store::volume_entry;
-use crate::activity::{Activity, Draw, Feature, pick};
+use crate::activity::{Activity, Draw, Feature};
 use crate::cluster::{Cluster, HostSlot};
 use crate::more_volume::MoreVolume;
 use crate::options::Options;
@@ -36,13 +36,7 @@ impl Feature for CreateDelete {
 impl Activity for CreateDelete {
     /// Has a host create or delete a volume.
     fn act(&mut self, run: &mut Run, rng: &mut Rng) {
-        let staying = run.staying_slots().into_iter();
-        // A host performs one operation on a volume at a time, and may be settling what another one has begun.
-        let idle: Vec<HostSlot> = staying.filter(|slot| !run.cluster.has_administrators(*slot)).collect();
-        if let Some(by) = pick(rng, &idle) {
-            let (subject, operation) = draw_operation(run, rng, by);
-            run.cluster.begin_operation_on(by, subject, operation);
-        }
+        begin_at_any(run, rng, draw_operation);
     }
 
     /// A client issues an operation on a volume that was created during the run, if there is one.

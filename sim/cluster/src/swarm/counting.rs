@@ -11,7 +11,7 @@ use braid_world::DiskCounts;
 
 impl Run {
     pub(crate) fn count_fault(&mut self, kind: &'static str) {
-        *self.report.faults.entry(kind).or_default() += 1;
+        *self.report.faults.entry(kind.into()).or_default() += 1;
     }
 
     pub(super) fn count_answer(&mut self, outcome: &HostOutcome) {
@@ -51,7 +51,7 @@ impl Run {
 
     pub(super) fn report(mut self) -> Report {
         for (what, count) in self.cluster.control.iter().flat_map(|control| &control.counts) {
-            *self.report.faults.entry(what).or_default() += count;
+            *self.report.faults.entry(what.clone()).or_default() += count;
         }
         let world = &self.cluster.world;
         let mut disks = DiskCounts::default();
