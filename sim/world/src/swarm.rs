@@ -107,25 +107,20 @@ impl Swarm {
                 let (node, ppm) = (self.pick(&nodes)?, self.either_way(self.options.rate_ppm_max));
                 Fault::ClockRate { node, ppm, span: self.span() }
             }
-            FaultKind::ClockLeap => {
-                // One clock at a time, so that the others show the effect of its stamps. All clocks at once are another kind.
+            // One clock at a time, so that the others show the effect of its stamps; or all clocks at once.
+            FaultKind::ClockLeap | FaultKind::CommonLeap => {
                 let least = LEAPS[0] / 2;
                 if nodes.iter().any(|node| topology.skew(*node).abs() > least) {
                     return None;
                 }
                 let far = LEAPS[self.rng.below(3) as usize];
-                let by = if self.rng.chance(1, 2) { far } else { -far };
-                Fault::ClockLeap { node: self.pick(&nodes)?, by, span: self.span() }
-            }
-            FaultKind::CommonLeap => {
-                let least = LEAPS[0] / 2;
-                if nodes.iter().any(|node| topology.skew(*node).abs() > least) {
-                    return None;
+                // All mostly ahead: a node whose clock is behind only waits for it.
+                let (ahead, of) = if kind == FaultKind::ClockLeap { (1, 2) } else { (3, 4) };
+                let by = if self.rng.chance(ahead, of) { far } else { -far };
+                match kind {
+                    FaultKind::ClockLeap => Fault::ClockLeap { node: self.pick(&nodes)?, by, span: self.span() },
+                    _ => Fault::CommonLeap { by, span: self.span() },
                 }
-                let far = LEAPS[self.rng.below(3) as usize];
-                // Mostly ahead: a node whose clock is behind only waits for it.
-                let by = if self.rng.chance(3, 4) { far } else { -far };
-                Fault::CommonLeap { by, span: self.span() }
             }
             FaultKind::SlowDisk => {
                 let times = self.rng.between(2, 200) as u32;
