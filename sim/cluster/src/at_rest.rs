@@ -9,7 +9,7 @@ use braid_check::{Cells, Promise, Verdict, check_stripe, reconstruct};
 use braid_device::Service;
 use braid_layout::{UnitAddress, VolumeDescription};
 use braid_locks::{LockService, LockState};
-use braid_machine::{HostError, HostOutcome, HostSuccess, JobRequest, OpId, VolumeRequest};
+use braid_machine::{HostError, HostOutcome, HostSuccess, JobRequest, OpId, Patience, VolumeRequest};
 use braid_ordering::{Atomicity, Ordering};
 use braid_wire::Failure;
 use braid_world::LocalClock;
@@ -99,16 +99,8 @@ pub(super) fn read_at_rest(
             false => cluster.read(reader, offset, length),
             // The content of a copied volume belongs to no hostwrite.
             true => {
-                let length = length as usize;
-                cluster.ask(
-                    reader,
-                    VolumeRequest::Read {
-                        volume: cluster.volume.id,
-                        offset,
-                        length,
-                        patience: braid_machine::Patience::Host,
-                    },
-                )
+                let (volume, length) = (cluster.volume.id, length as usize);
+                cluster.ask(reader, VolumeRequest::Read { volume, offset, length, patience: Patience::Host })
             }
         };
         match cluster.answer(op, "a stripe can't be read after healing") {

@@ -98,7 +98,7 @@ impl Works {
             if run.cluster.slot_of(work.by.host).is_some() {
                 match self.next(run, plans, &mut work, ended) {
                     None => self.works.push(work),
-                    Some(answer) => self.answer(run, &work, answer),
+                    Some(end) => answer(run, (work.by, work.tag), end),
                 }
             } else if let Doing::Examining { node, .. } = work.doing
                 && run.cluster.world.machine(node).is_some()
@@ -138,7 +138,7 @@ impl Works {
                 })
             }
             (Question::DeleteVolume { volume }, _) if store_of(&run.cluster).record(volume).is_none() => {
-                return self.answer(run, &work(Doing::Deleting { nested: by }), Answer::Yes);
+                return answer(run, (by, tag), Answer::Yes);
             }
             (Question::DeleteVolume { volume }, _) => {
                 let deletion = Deletion::of(by.host, Timing::default()).into();
@@ -147,12 +147,12 @@ impl Works {
             (Question::Announce(announcement), Some(entry)) => {
                 let control = run.cluster.control.as_mut().expect("it has asked");
                 control.processes.announced.insert((entry.id(), announcement, by.host));
-                return self.answer(run, &work(Doing::Deleting { nested: by }), Answer::Yes);
+                return answer(run, (by, tag), Answer::Yes);
             }
             (Question::Withdraw(announcement), _) => {
                 let control = run.cluster.control.as_mut().expect("it has asked");
                 control.processes.announced.retain(|(_, other, host)| (*other, *host) != (announcement, by.host));
-                return self.answer(run, &work(Doing::Deleting { nested: by }), Answer::Yes);
+                return answer(run, (by, tag), Answer::Yes);
             }
             (Question::Examine { shard }, Some(_)) => system.map(|system| {
                 let purpose = match system.shards.len() {
@@ -167,7 +167,7 @@ impl Works {
         };
         match doing {
             Some(doing) => self.works.push(work(doing)),
-            None => self.answer(run, &work(Doing::Deleting { nested: by }), Answer::Failed),
+            None => answer(run, (by, tag), Answer::Failed),
         }
     }
 
@@ -245,7 +245,7 @@ impl Works {
         let Some(place) = self.works.iter().position(is_of) else { return false };
         let mut work = self.works.remove(place);
         let now = run.cluster.world.now();
-        let answer = match &mut work.doing {
+        let end = match &mut work.doing {
             Doing::Formatting { writes, asked, at, until, .. } => {
                 *asked = None;
                 match outcome {
@@ -253,7 +253,7 @@ impl Works {
                     // It follows the store, and soon knows the volume.
                     Err(HostError::NoSuchVolume) if now < *until => *at = now.after(PAUSE),
                     Err(_) => {
-                        self.answer(run, &work, Answer::Failed);
+                        answer(run, (work.by, work.tag), Answer::Failed);
                         return true;
                     }
                 }
@@ -268,13 +268,8 @@ impl Works {
             }
             _ => ownership_of(outcome),
         };
-        self.answer(run, &work, answer.unwrap_or(Answer::Failed));
+        answer(run, (work.by, work.tag), end.unwrap_or(Answer::Failed));
         true
-    }
-
-    fn answer(&mut self, run: &mut Run, work: &Work, answer: Answer) {
-        let (to, tag) = (work.by, work.tag);
-        run.cluster.with_control(|control, cx| control.answer(cx, to, tag, answer));
     }
 
     /// What the check of this administrator has found.
@@ -288,6 +283,10 @@ impl Works {
         }
         findings
     }
+}
+
+fn answer(run: &mut Run, (to, tag): (Name, Tag), answer: Answer) {
+    run.cluster.with_control(|control, cx| control.answer(cx, to, tag, answer));
 }
 
 fn ownership_of(outcome: &HostOutcome) -> Option<Answer> {
