@@ -1,10 +1,7 @@
 //! An array that a program administers. It is identified by its folder.
 
-use crate::creation::{self, CreateOptions};
 use crate::event_stream::Events;
 use crate::failure::{Exit, Failure};
-use crate::snapshot::SnapshotReader;
-use crate::status::Status;
 use crate::waiting::await_until;
 use braid_base::ArrayId;
 use braid_control::{ControlPlane, NotTold};
@@ -21,9 +18,6 @@ pub struct Array {
     control: ControlPlane,
 }
 
-/// The role of hosts that administer an array, as its status shows it.
-const WHAT: &str = "admin";
-
 impl Array {
     /// The array with this folder (or with the `array.json` in it). Nothing is read: the operations report it if there is no array.
     pub fn at(path: impl AsRef<Path>) -> Array {
@@ -35,27 +29,8 @@ impl Array {
         Array { control }
     }
 
-    /// Creates an array: its folder and the files of its devices, as `asked`. Nothing is started: [`Array::up`] or `braid up --dir PATH` runs
-    /// the array, and creates its first volumes. If the folder contains an array that differs from `asked`, the error is `arguments-differ`.
-    pub async fn create(path: impl AsRef<Path>, asked: &CreateOptions) -> Result<Array, Failure> {
-        asked.creation()?;
-        let control = ControlPlane::at(path.as_ref());
-        // Held until the array has been created, so that no other process creates or runs it meanwhile.
-        let _supervision = control.local().supervise()?;
-        creation::open_or_create(&control, asked).await?;
-        Ok(Array { control })
-    }
-
     pub fn control(&self) -> &ControlPlane {
         &self.control
-    }
-
-    /// The array's status. Devices that don't answer within a second after another one count as silent. An array that is not up is no error.
-    pub async fn status(&self) -> Result<Status, Failure> {
-        let mut reader = SnapshotReader::new(self.control.clone(), WHAT);
-        let look = reader.look().await;
-        reader.leave().await;
-        Ok(Status::of(&look?))
     }
 
     /// The events of the array: those in the log, oldest first, followed by new ones.

@@ -1,5 +1,6 @@
 //! Creating an array: the defaults, its folder and its devices' files. Also compares later arguments with those of the creation.
 
+use crate::array::Array;
 use crate::device_file;
 use crate::failure::Failure;
 use braid_base::DeviceId;
@@ -12,6 +13,7 @@ use braid_control::{
 use braid_layout::{Layout, RaidLevel};
 use braid_store::{SIZE_MIN, StoreConfig};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 /// The parameters of a new array; none for the default.
@@ -65,6 +67,9 @@ pub(crate) const DEFAULT_DEVICES: u16 = 5;
 /// The default raw size of a device: files are sparse, so it costs nothing until it is written.
 pub(crate) const DEFAULT_SIZE: u64 = 8 << 30;
 
+/// The longest name: those of the volumes of a file system have five characters more, or six.
+const NAME_CHARACTERS_MAX: usize = 59;
+
 impl CreateOptions {
     /// Completes the parameters with defaults. Fails if no array can be created with them.
     pub fn creation(&self) -> Result<Creation, Failure> {
@@ -85,7 +90,7 @@ impl CreateOptions {
                 return Err(Failure::usage("volume-exists", format!("--volume {name} is given twice")));
             }
         }
-        self.file_system.as_deref().map_or(Ok(()), crate::file_systems::check_name)?;
+        self.file_system.as_deref().map_or(Ok(()), check_file_system_name)?;
         let lock_servers = self.lock_servers.unwrap_or(1);
         if !(1..=LOCK_SERVERS_MAX).contains(&usize::from(lock_servers)) {
             let message = format!("an array has 1 to {LOCK_SERVERS_MAX} lock servers, not {lock_servers}");
@@ -156,6 +161,19 @@ impl CreateOptions {
             }
         }
         differences
+    }
+}
+
+impl Array {
+    /// Creates an array: its folder and the files of its devices, as `asked`. Nothing is started: [`Array::up`] or `braid up --dir PATH` runs
+    /// the array, and creates its first volumes. If the folder contains an array that differs from `asked`, the error is `arguments-differ`.
+    pub async fn create(path: impl AsRef<Path>, asked: &CreateOptions) -> Result<Array, Failure> {
+        asked.creation()?;
+        let control = ControlPlane::at(path.as_ref());
+        // Held until the array has been created, so that no other process creates or runs it meanwhile.
+        let _supervision = control.local().supervise()?;
+        open_or_create(&control, asked).await?;
+        Ok(Array::of(control))
     }
 }
 
@@ -290,6 +308,16 @@ pub fn check_name(name: &str) -> Result<(), Failure> {
         .hint("use up to 64 letters, digits, '-', '_' and '.', beginning with a letter or digit"))
 }
 
+/// Refuses names that can't be used for volumes, with what is appended to them.
+pub fn check_file_system_name(name: &str) -> Result<(), Failure> {
+    if name.len() <= NAME_CHARACTERS_MAX && check_name(name).is_ok() {
+        return Ok(());
+    }
+    let hint =
+        format!("use up to {NAME_CHARACTERS_MAX} letters, digits, '-', '_' and '.', beginning with a letter or digit");
+    Err(Failure::usage("bad-name", format!("'{name}' is not a valid name of a file system")).hint(hint))
+}
+
 fn default_scheme(devices: u16) -> RaidLevel {
     match devices {
         0 | 1 => RaidLevel::Raid0 { data: 1 },
@@ -387,5 +415,13 @@ mod tests {
             .unwrap_err();
         assert_eq!((lease.code.as_str(), lease.message.as_str()), ("bad-lease", "a lease is 1s to 60s, not 100ms"));
         assert_eq!(code(CreateOptions { lock_servers: Some(0), ..CreateOptions::default() }), "bad-lock-servers");
+    }
+
+    #[test]
+    fn names_leave_room_for_those_of_volumes() {
+        assert!(check_file_system_name(&"a".repeat(59)).is_ok());
+        for bad in ["", "-a", "a/b", &"a".repeat(60)] {
+            assert_eq!(check_file_system_name(bad).unwrap_err().code, "bad-name", "{bad}");
+        }
     }
 }

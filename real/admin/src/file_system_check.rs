@@ -10,7 +10,7 @@
 
 use crate::failure::Failure;
 use crate::file_systems;
-use crate::volume_hold::{self, Ended, Judge, Questions, Subject, Work, Worker, ask_ownership};
+use crate::volume_hold::{self, Ended, Judge, Questions, Subject, Work, Worker, ask_ownership, role, role_of};
 use braid_base::units::format_size;
 use braid_base::{FileSystemId, Ownership};
 use braid_control::{ControlError, ControlPlane, FileSystemEntry, Moment};
@@ -272,17 +272,4 @@ fn outcome_of<T>(
         return Some(Err(Failure::data_lost("metadata-damaged", format!("file system {name}: {error}"))));
     }
     result(server).map(Ok)
-}
-
-/// The role of the hosts of a check, as their leases state it.
-pub fn role(name: &str) -> String {
-    format!("fs check {name}")
-}
-
-/// The role of the host that announces something, as its lease states it.
-pub fn role_of(name: &str, announcement: Announcement) -> String {
-    match announcement {
-        Announcement::Quiesce => format!("fs check {name}: settles"),
-        Announcement::Check => role(name),
-    }
 }

@@ -3,10 +3,11 @@
 use crate::array::Array;
 use crate::failure::Failure;
 use crate::file_system_check::{self, FileSystemFindings};
+use crate::file_system_status::{ASKS, mounted_on, servers};
 use crate::file_systems::{self, NewFileSystem};
 use crate::volumes;
 use braid_base::{BLOCK_BYTES, DeviceId};
-use braid_control::{ArrayDescription, FileSystemEntry, HostEntry, MetadataService, Moment};
+use braid_control::{ArrayDescription, FileSystemEntry, Moment};
 use braid_machine::{FilesRequest, FilesSuccess, HostSuccess, MountRequest};
 use braid_session::{Session, require_up};
 use braid_wire::FileSystemStatus as Content;
@@ -16,9 +17,6 @@ use std::time::Duration;
 const SERVED_WAIT: Duration = Duration::from_secs(30);
 /// How long a metadata server may take to say what its file system contains.
 const CONTENT_WAIT: Duration = Duration::from_secs(3);
-/// The role of hosts that ask for it.
-const ASKS: &str = "fs status";
-
 impl Array {
     /// Creates a file system, and waits until it is served. If the creation fails, nothing of it remains. Errors: `file-system-exists`,
     /// `file-system-creating` and `file-system-gone` (another command creates or deletes it), `no-room`, `volume-degraded` (a device is not
@@ -139,63 +137,6 @@ impl FileSystemContent {
     }
 }
 
-/// The hosts that have a file system mounted, as its metadata servers say; if these are too many to list, those that say so themselves.
-/// A host that can't renew its lease goes on, and counts.
-pub fn mounted_on<'a>(hosts: &'a [HostEntry], entry: &FileSystemEntry) -> Vec<&'a HostEntry> {
-    let known: Vec<u32> = servers(hosts, entry).flat_map(|server| server.hosts.clone()).collect();
-    let is_cut = servers(hosts, entry).any(|server| server.hosts_cut);
-    let says_so = |host: &HostEntry| host.report.mount.as_ref().is_some_and(|mount| mount.file_system == entry.id);
-    let is_named = |host: &HostEntry| known.contains(&host.generation.0) || (is_cut && says_so(host));
-    hosts.iter().filter(|host| host.goes_on() && host.role != ASKS && is_named(host)).collect()
-}
-
-/// What the metadata servers of a file system have published last.
-fn servers<'a>(hosts: &'a [HostEntry], entry: &FileSystemEntry) -> impl Iterator<Item = &'a MetadataService> {
-    let latest = entry.servers().into_iter().filter_map(|id| file_systems::latest_server(hosts, id));
-    latest.filter_map(|host| host.report.metadata_server.as_ref())
-}
-
 fn ready_devices(description: &ArrayDescription) -> Vec<DeviceId> {
     description.ready_devices().map(|device| DeviceId(device.id)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use braid_base::Generation;
-    use braid_control::{LeaseReport, MountReport, Process};
-
-    fn host(generation: u32, process: Process, report: LeaseReport) -> HostEntry {
-        let (role, silent) = ("mount".to_string(), Some(Duration::from_secs(30)));
-        let generation = Generation(generation);
-        HostEntry { generation, process, role, live: false, is_over: false, is_renewed: true, silent, report }
-    }
-
-    #[test]
-    fn a_host_has_a_file_system_mounted_until_its_lease_is_over() {
-        let text = r#"{"id": 1, "name": "fs", "state": "ready"}"#;
-        let entry: FileSystemEntry = serde_json::from_str(text).unwrap();
-        let own = Process::own();
-        let server = |hosts: &[u32], hosts_cut| MetadataService {
-            file_system: 1,
-            address: "unix:mds".into(),
-            serves: true,
-            settled: false,
-            hosts: hosts.to_vec(),
-            hosts_cut,
-            locks: Vec::new(),
-        };
-        let mount = MountReport::of(1, std::path::Path::new("/mnt"));
-        let mounts = || LeaseReport { mount: Some(mount.clone()), ..LeaseReport::default() };
-        let serves = |server| LeaseReport { metadata_server: Some(server), ..LeaseReport::default() };
-        let over = HostEntry { is_over: true, ..host(4, own.clone(), mounts()) };
-        let before = HostEntry { silent: None, ..host(5, own.clone(), mounts()) };
-        let others = [host(2, own.clone(), mounts()), over, before, host(6, own.clone(), LeaseReport::default())];
-        for (listed, is_cut) in [(&[2, 3, 4, 5][..], false), (&[], true)] {
-            let hosts = [&[host(1, own.clone(), serves(server(listed, is_cut)))], &others[..]].concat();
-            let mounted: Vec<u32> = mounted_on(&hosts, &entry).iter().map(|host| host.generation.0).collect();
-            assert_eq!(mounted, [2], "none has renewed its lease lately");
-            assert_eq!(servers(&hosts, &entry).any(|server| server.hosts_cut), is_cut);
-        }
-    }
 }

@@ -1,11 +1,10 @@
 //! The status of file systems: whether they are served, by whom, and who uses them.
 
-use crate::file_system_check;
-use crate::file_system_operations::mounted_on;
 use crate::file_systems::latest_server;
 use crate::health::FileSystemHealth;
 use crate::metadata_room::MetadataRoom;
 use crate::snapshot::ArraySnapshot;
+use crate::volume_hold;
 use braid_base::FileSystemId;
 use braid_control::{
     ArrayDescription, EventKind, FileSystemEntry, FileSystemState, HostEntry, MetadataService, Process, RunningSet,
@@ -108,6 +107,9 @@ pub struct ClientStatus {
     /// The locks that it waits for.
     pub locks_awaited: u64,
 }
+
+/// The role of hosts that ask what a file system contains.
+pub(crate) const ASKS: &str = "fs status";
 
 /// The status of all file systems.
 pub fn file_systems(look: &ArraySnapshot) -> Vec<FileSystemStatus> {
@@ -250,7 +252,7 @@ fn health(
     let has_role = |role: &str| hosts.iter().filter(is_alive).any(|host| host.role == role);
     let supervised = running.and_then(|running| running.metadata_server(id));
     let elsewhere = description.devices.iter().any(|device| device.address.is_some());
-    if has_role(&file_system_check::role(&entry.name)) {
+    if has_role(&volume_hold::role(&entry.name)) {
         FileSystemHealth::Checked
     } else if has_role(&server_role(&entry.server_name(shard))) {
         FileSystemHealth::TakingOver
@@ -279,4 +281,65 @@ pub fn server_role(name: &str) -> String {
 
 fn health_name<S: Serializer>(health: &FileSystemHealth, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(health.name())
+}
+
+/// The hosts that have a file system mounted, as its metadata servers say; if these are too many to list, those that say so themselves.
+/// A host that can't renew its lease goes on, and counts.
+pub fn mounted_on<'a>(hosts: &'a [HostEntry], entry: &FileSystemEntry) -> Vec<&'a HostEntry> {
+    let known: Vec<u32> = servers(hosts, entry).flat_map(|server| server.hosts.clone()).collect();
+    let is_cut = servers(hosts, entry).any(|server| server.hosts_cut);
+    let says_so = |host: &HostEntry| host.report.mount.as_ref().is_some_and(|mount| mount.file_system == entry.id);
+    let is_named = |host: &HostEntry| known.contains(&host.generation.0) || (is_cut && says_so(host));
+    hosts.iter().filter(|host| host.goes_on() && host.role != ASKS && is_named(host)).collect()
+}
+
+/// What the metadata servers of a file system have published last.
+pub(crate) fn servers<'a>(
+    hosts: &'a [HostEntry],
+    entry: &FileSystemEntry,
+) -> impl Iterator<Item = &'a MetadataService> {
+    let latest = entry.servers().into_iter().filter_map(|id| latest_server(hosts, id));
+    latest.filter_map(|host| host.report.metadata_server.as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::Generation;
+    use braid_control::{LeaseReport, MountReport};
+    use std::time::Duration;
+
+    fn host(generation: u32, process: Process, report: LeaseReport) -> HostEntry {
+        let (role, silent) = ("mount".to_string(), Some(Duration::from_secs(30)));
+        let generation = Generation(generation);
+        HostEntry { generation, process, role, live: false, is_over: false, is_renewed: true, silent, report }
+    }
+
+    #[test]
+    fn a_host_has_a_file_system_mounted_until_its_lease_is_over() {
+        let text = r#"{"id": 1, "name": "fs", "state": "ready"}"#;
+        let entry: FileSystemEntry = serde_json::from_str(text).unwrap();
+        let own = Process::own();
+        let server = |hosts: &[u32], hosts_cut| MetadataService {
+            file_system: 1,
+            address: "unix:mds".into(),
+            serves: true,
+            settled: false,
+            hosts: hosts.to_vec(),
+            hosts_cut,
+            locks: Vec::new(),
+        };
+        let mount = MountReport::of(1, std::path::Path::new("/mnt"));
+        let mounts = || LeaseReport { mount: Some(mount.clone()), ..LeaseReport::default() };
+        let serves = |server| LeaseReport { metadata_server: Some(server), ..LeaseReport::default() };
+        let over = HostEntry { is_over: true, ..host(4, own.clone(), mounts()) };
+        let before = HostEntry { silent: None, ..host(5, own.clone(), mounts()) };
+        let others = [host(2, own.clone(), mounts()), over, before, host(6, own.clone(), LeaseReport::default())];
+        for (listed, is_cut) in [(&[2, 3, 4, 5][..], false), (&[], true)] {
+            let hosts = [&[host(1, own.clone(), serves(server(listed, is_cut)))], &others[..]].concat();
+            let mounted: Vec<u32> = mounted_on(&hosts, &entry).iter().map(|host| host.generation.0).collect();
+            assert_eq!(mounted, [2], "none has renewed its lease lately");
+            assert_eq!(servers(&hosts, &entry).any(|server| server.hosts_cut), is_cut);
+        }
+    }
 }

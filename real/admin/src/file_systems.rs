@@ -8,7 +8,7 @@
 
 use crate::creation;
 use crate::failure::Failure;
-use crate::shards::{self, ShardChoice};
+use crate::shards::{self, Grouping, Protocol, ShardChoice};
 use crate::volume_hold::{self, Ended, Questions, Subject, Work, Worker};
 use crate::volumes::{self, CHUNK_BLOCKS, NO_ROOM, NewVolume, describe};
 use crate::waiting::await_until;
@@ -16,8 +16,8 @@ use braid_base::limits::Settings;
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, FileSystemId, Generation, Time, VolumeId};
 use braid_control::{
-    ArrayDescription, ControlError, ControlPlane, FileSystemEntry, FileSystemState, HostEntry, Moment, VolumeEntry,
-    WhenUnavailable,
+    ArrayDescription, ControlError, ControlPlane, FileSystemEntry, FileSystemState, HostEntry, Moment, ShardsEntry,
+    VolumeEntry, WhenUnavailable,
 };
 use braid_control_protocol::{
     Answer, Error, FileSystemCreation, FileSystemDeletion, FileSystemTiming, Operation, Question, Tag,
@@ -46,8 +46,6 @@ const METADATA_BYTES_MAX: u64 = 64 << 30;
 const DATA_BYTES_MIN: u64 = 16 << 20;
 /// This fraction of the free space is left to objects if no size was given.
 const FOR_OBJECTS: u64 = 16;
-/// The longest name: those of its volumes have five characters more, or six.
-const NAME_CHARACTERS_MAX: usize = 59;
 /// How many volumes a failure for lack of space names.
 const LARGEST_NAMED: usize = 3;
 /// How long the monitor's report may take to name no owner.
@@ -146,7 +144,7 @@ pub fn server_config(
 
 /// Creates a file system. If that fails, nothing of it remains.
 pub async fn create(session: &Session, new: &NewFileSystem) -> Result<FileSystemEntry, Failure> {
-    check_name(&new.name)?;
+    creation::check_file_system_name(&new.name)?;
     new.shards.check()?;
     let (control, name) = (session.control(), &new.name);
     let subject = Subject::NewFileSystem(Box::new(FileSystemEntry::new(name.clone(), new.shards.entry(0))));
@@ -178,6 +176,35 @@ pub async fn delete(session: &Session, name: &str) -> Result<(), Failure> {
     let entry = any(&session.control().describe().await?, name)?.clone();
     let deletion = FileSystemDeletion::of(session.generation(), FileSystemTiming::default());
     remove(session, &entry, deletion).await.map_err(|failure| failure.of(format!("file system {name}")))
+}
+
+/// Sets how operations on several shards of a file system are committed, as far as that is given. Transactions that are under way end as
+/// they began. Returns what counts now.
+pub async fn set_commitment(
+    control: &ControlPlane,
+    name: &str,
+    protocol: Option<Protocol>,
+    grouping: Option<Grouping>,
+) -> Result<ShardsEntry, Failure> {
+    control
+        .update(|description| {
+            if find(description, name)?.shards.is_none() {
+                let message =
+                    format!("one metadata server serves file system '{name}': it commits everything by itself");
+                let hint = "the number of servers is chosen when a file system is created: `braid fs create --servers`";
+                return Err(Failure::usage("one-server", message).hint(hint));
+            }
+            let entry = description.file_system_mut(name).expect("just found");
+            let shards = entry.shards.as_mut().expect("just found");
+            if let Some(protocol) = protocol {
+                shards.commit_protocol = protocol.name().to_string();
+            }
+            if let Some(grouping) = grouping {
+                shards.grouping = grouping.name().to_string();
+            }
+            Ok(shards.clone())
+        })
+        .await
 }
 
 /// Sets how long hosts may keep locks of a file system that others wait for, in seconds; 0: for ever. Its metadata server follows soon.
@@ -242,16 +269,6 @@ pub async fn await_served(control: &ControlPlane, entry: &FileSystemEntry, limit
         Ok(true)
     };
     await_until(control, limit, is_served).await
-}
-
-/// Refuses names that can't be used for volumes, with what is appended to them.
-pub fn check_name(name: &str) -> Result<(), Failure> {
-    if name.len() <= NAME_CHARACTERS_MAX && creation::check_name(name).is_ok() {
-        return Ok(());
-    }
-    let hint =
-        format!("use up to {NAME_CHARACTERS_MAX} letters, digits, '-', '_' and '.', beginning with a letter or digit");
-    Err(Failure::usage("bad-name", format!("'{name}' is not a valid name of a file system")).hint(hint))
 }
 
 /// The volumes of a new file system, if there is room for all.
@@ -497,14 +514,6 @@ mod tests {
                 let more = bytes + bytes / 8 + (1 << 20);
                 assert!(needed(more) > room, "{room}: {bytes} is less than what fits");
             }
-        }
-    }
-
-    #[test]
-    fn names_leave_room_for_those_of_volumes() {
-        assert!(check_name(&"a".repeat(59)).is_ok());
-        for bad in ["", "-a", "a/b", &"a".repeat(60)] {
-            assert_eq!(check_name(bad).unwrap_err().code, "bad-name", "{bad}");
         }
     }
 }

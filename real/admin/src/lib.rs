@@ -30,10 +30,12 @@
 //! | [`doctor`] | checks of an array, and what to do about their findings |
 //! | [`event_stream`] | events as a stream |
 //! | [`creation`] | the parameters of an array's creation, and how later arguments differ from them |
+//! | [`first_start`] | the first start of an array, with its initial volumes and file system |
 //! | [`volumes`] | creating and deleting volumes with their components |
 //! | [`file_system_operations`] | operations on file systems |
 //! | [`file_systems`] | creating and deleting file systems |
 //! | [`shards`] | how many metadata servers a file system has, and how they work together |
+//! | [`lock_server_status`] | the status of lock servers |
 //! | [`file_system_status`] | the status of file systems |
 //! | [`file_system_check`] | the check of a file system |
 //! | [`volume_hold`] | holding a volume, to change its ordering or placement while hosts use it |
@@ -67,6 +69,7 @@ pub mod file_system_check;
 pub mod file_system_operations;
 pub mod file_system_status;
 pub mod file_systems;
+pub mod first_start;
 pub mod growth;
 pub mod healing_operations;
 pub mod health;
@@ -74,6 +77,7 @@ pub mod held;
 pub mod host_fencing;
 pub mod launch;
 pub mod location;
+pub mod lock_server_status;
 pub mod metadata_room;
 pub mod migration;
 pub mod new_disk;

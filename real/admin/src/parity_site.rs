@@ -7,8 +7,8 @@ use crate::array::Array;
 use crate::failure::Failure;
 use crate::volumes;
 use crate::waiting::await_until;
-use braid_control::{ControlPlane, HostEntry, Moment, VolumeEntry};
-use braid_layout::{SitePolicy, VolumeDescription};
+use braid_control::{ControlPlane, HostEntry, Moment};
+use braid_layout::SitePolicy;
 use std::time::Duration;
 
 /// How long to wait until hosts have adopted a change. A suspended host adopts it when it runs again.
@@ -34,7 +34,7 @@ impl Array {
         let control = self.control();
         let description = control.describe().await?;
         let entry = volumes::find(&description, name)?;
-        let (before, without_effect) = (entry.parity_site.clone(), without_effect(entry)?);
+        let (before, without_effect) = (entry.parity_site.clone(), volumes::without_effect(entry)?);
         let changed = before != to.name();
         let revision = if changed { record(control, name, to).await? } else { description.revision };
         let pending_hosts = await_adoption(control, revision).await?;
@@ -65,32 +65,10 @@ async fn await_adoption(control: &ControlPlane, revision: u64) -> Result<Vec<Hos
     behind().await
 }
 
-/// Why the parity site of a volume has no effect; none if it has.
-pub fn without_effect(entry: &VolumeEntry) -> Result<Option<&'static str>, Failure> {
-    let volume = volumes::describe(entry)?;
-    Ok(if entry.attribute_volume {
-        Some("attributes are written by the host alone")
-    } else {
-        computed_at_host(&volume)
-    })
-}
-
-/// Why the host computes all writes to such a volume; none if devices can execute them together.
-pub fn computed_at_host(volume: &VolumeDescription) -> Option<&'static str> {
-    if volume.layout.redundancy_units() == 0 || volume.layout.data_units() == 1 {
-        Some("its layout has no parity")
-    } else if !volume.ordering.policy().writes_at_once(volume.mode()) {
-        Some("devices compute parity with ordering timestamp and atomicity implied only")
-    } else if volume.moving.is_some() {
-        Some("hosts compute all writes while a volume is migrated")
-    } else {
-        None
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use braid_control::VolumeEntry;
 
     fn entry(layout: &str, ordering: &str, atomicity: &str) -> VolumeEntry {
         let volume = crate::health::tests::volume(layout.parse().unwrap(), 3);
@@ -104,7 +82,7 @@ mod tests {
 
     #[test]
     fn only_volumes_with_parity_and_stamps_have_a_parity_site() {
-        let has_effect = |entry: &VolumeEntry| without_effect(entry).unwrap().is_none();
+        let has_effect = |entry: &VolumeEntry| volumes::without_effect(entry).unwrap().is_none();
         assert!(has_effect(&entry("raid5:2+1", "timestamp", "implied")));
         for (layout, ordering, atomicity) in [
             ("raid1:2", "timestamp", "implied"),

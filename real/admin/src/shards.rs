@@ -4,10 +4,9 @@
 //! earlier builds can read it.
 
 use crate::failure::Failure;
-use crate::file_systems::find;
 use braid_base::limits;
 use braid_base::{FileSystemId, ShardId};
-use braid_control::{ControlPlane, FileSystemEntry, ShardsEntry};
+use braid_control::{FileSystemEntry, ShardsEntry};
 pub use braid_metadata::{Grouping, Protocol};
 pub use braid_namespace::Placement;
 use braid_namespace::Shards;
@@ -60,35 +59,6 @@ impl ShardChoice {
             names_key: Uuid::new_v4().simple().to_string(),
         })
     }
-}
-
-/// Sets how operations on several shards of a file system are committed, as far as that is given. Transactions that are under way end as
-/// they began. Returns what counts now.
-pub async fn set_commitment(
-    control: &ControlPlane,
-    name: &str,
-    protocol: Option<Protocol>,
-    grouping: Option<Grouping>,
-) -> Result<ShardsEntry, Failure> {
-    control
-        .update(|description| {
-            if find(description, name)?.shards.is_none() {
-                let message =
-                    format!("one metadata server serves file system '{name}': it commits everything by itself");
-                let hint = "the number of servers is chosen when a file system is created: `braid fs create --servers`";
-                return Err(Failure::usage("one-server", message).hint(hint));
-            }
-            let entry = description.file_system_mut(name).expect("just found");
-            let shards = entry.shards.as_mut().expect("just found");
-            if let Some(protocol) = protocol {
-                shards.commit_protocol = protocol.name().to_string();
-            }
-            if let Some(grouping) = grouping {
-                shards.grouping = grouping.name().to_string();
-            }
-            Ok(shards.clone())
-        })
-        .await
 }
 
 /// The name of a shard's metadata server at the monitor.

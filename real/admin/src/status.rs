@@ -1,13 +1,16 @@
 //! The status of an array as data, as printed by `braid status --json`.
 
+use crate::array::Array;
 use crate::device_condition::{DeviceCondition, Healing, with_real_share};
 use crate::doctor::{Diagnosis, Subject, Summary};
+use crate::failure::Failure;
 use crate::file_system_status::{self, FileSystemStatus};
 use crate::health::{MonitorHealth, VolumeHealth};
-use crate::snapshot::ArraySnapshot;
-use crate::{volume_hold, volumes};
+use crate::lock_server_status::{LockServerStatus, lock_servers};
+use crate::snapshot::{ArraySnapshot, SnapshotReader};
+use crate::volumes;
 use braid_base::units::format_size;
-use braid_base::{BLOCK_BYTES, DeviceId, LockServerId};
+use braid_base::{BLOCK_BYTES, DeviceId};
 use braid_control::{
     ByteRange, DeviceReport, HostEntry, ReportedState, RunningSet, SpareReport, ThrottleReport, VolumeEntry,
     VolumeState, WaitingReport,
@@ -174,21 +177,6 @@ pub struct VolumeStatus {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct LockServerStatus {
-    pub id: u16,
-    /// Its address.
-    pub address: Option<String>,
-    /// Its process.
-    pub pid: Option<u32>,
-    /// Its state as text; `serving` if it serves.
-    pub state: String,
-    /// How often it was restarted.
-    pub restarts: Option<u64>,
-    /// Its metrics since its start.
-    pub counters: Option<BTreeMap<String, u64>>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HostStatus {
     /// Its generation; each start of a host has another one.
     pub generation: u32,
@@ -209,8 +197,15 @@ pub struct HostStatus {
     pub counters: BTreeMap<String, u64>,
 }
 
-/// The state of a lock server that serves.
-pub(crate) const SERVING: &str = "serving";
+impl Array {
+    /// The array's status. Devices that don't answer within a second after another one count as silent. An array that is not up is no error.
+    pub async fn status(&self) -> Result<Status, Failure> {
+        let mut reader = SnapshotReader::new(self.control().clone(), "admin");
+        let look = reader.look().await;
+        reader.leave().await;
+        Ok(Status::of(&look?))
+    }
+}
 
 impl Status {
     /// Derived from a snapshot of the array.
@@ -376,38 +371,6 @@ pub fn nbd_uri(running: &RunningSet, name: &str) -> Option<String> {
 /// The hosts that are not lock servers.
 fn hosts(look: &ArraySnapshot) -> impl Iterator<Item = &HostEntry> {
     look.hosts.iter().filter(|host| host.report.lock_server.is_none())
-}
-
-/// The lock servers that are needed or running, with the lease of the latest start of each.
-pub(crate) fn lock_servers(look: &ArraySnapshot) -> Vec<LockServerStatus> {
-    let needed = look.description.volumes.iter().any(volume_hold::needs_lock_server);
-    let status = |id: LockServerId| {
-        let serves = |host: &&HostEntry| host.report.lock_server.as_ref().is_some_and(|service| service.id == id.0);
-        let lease = look.hosts.iter().rev().find(serves);
-        let running = look.running.as_ref().and_then(|running| running.lock_server(id));
-        let state = match (lease, running) {
-            // It runs, under this supervisor or elsewhere. A killed one may still have a lease, so the process is checked.
-            (Some(lease), _) if lease.is_alive() => SERVING.to_string(),
-            (_, Some(running)) if running.pid.is_none() => {
-                format!("down: {}", running.down.as_deref().unwrap_or("being restarted"))
-            }
-            (Some(_), _) | (None, Some(_)) => "silent: its lease has expired".to_string(),
-            (None, None) => "not running".to_string(),
-        };
-        let address = lease.and_then(|lease| Some(lease.report.lock_server.as_ref()?.address.clone()));
-        let status = LockServerStatus {
-            id: id.0,
-            address: address
-                .or_else(|| running.map(|running| running.address.clone()))
-                .map(|address| addressing::absolute(look.control.local(), &address)),
-            pid: lease.map(|lease| lease.process.pid),
-            state,
-            restarts: running.map(|running| running.restarts),
-            counters: lease.map(|lease| lease.report.counters.clone()),
-        };
-        (needed || lease.is_some() || running.is_some()).then_some(status)
-    };
-    look.description.lock_servers().filter_map(status).collect()
 }
 
 /// The state of a volume, and the devices that it is served without.

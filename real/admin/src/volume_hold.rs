@@ -10,7 +10,6 @@ mod file_systems;
 pub(crate) mod store;
 
 use crate::failure::Failure;
-use crate::volumes;
 use crate::waiting::await_until;
 use braid_base::{Generation, LockServerId, VolumeId};
 use braid_control::{Change as EntryChange, ControlPlane, HostEntry, Moment, VolumeEntry, VolumeState, serving};
@@ -19,10 +18,11 @@ use braid_control_protocol::{
     Timing,
 };
 pub(crate) use braid_description::Subject;
+use braid_description::find;
 use braid_ordering::Ordering;
 use braid_session::{HEARTBEAT, Session};
 use braid_shell::HostClient;
-pub(crate) use file_systems::ask_ownership;
+pub(crate) use file_systems::{ask_ownership, role, role_of};
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
 use std::time::Duration;
@@ -36,6 +36,9 @@ const NO_ROOM: &str = "device-full";
 
 /// The failure code if another host is changing the volume.
 const CHANGING: &str = "volume-reordering";
+
+/// The failure code of an operation that needs all devices while one is not in.
+pub const DEGRADED: &str = "volume-degraded";
 
 /// How long lock servers may take to start.
 const LOCK_SERVER_WAIT: Duration = Duration::from_secs(10);
@@ -68,7 +71,7 @@ pub(crate) async fn perform(
     progress: impl Fn(&str),
 ) -> Result<(), Failure> {
     settle_all(session).await?;
-    let entry = volumes::find(&session.control().describe().await?, name)?.clone();
+    let entry = find(&session.control().describe().await?, name)?.clone();
     let questions = Questions::of(session, Subject::Volume(VolumeId(entry.id), None), what);
     let Ended { result, reasons, is_committed } = run(operation.into(), &questions, worker, progress).await;
     let Err(error) = result else { return Ok(()) };
@@ -130,7 +133,7 @@ async fn settle_all(session: &Session) -> Result<(), Failure> {
 /// that changes it has a lease).
 pub async fn settled(session: &Session, name: &str) -> Result<VolumeEntry, Failure> {
     settle_all(session).await?;
-    let entry = volumes::find(&session.control().describe().await?, name)?.clone();
+    let entry = find(&session.control().describe().await?, name)?.clone();
     match entry.state {
         VolumeState::Draining { by, .. } | VolumeState::Reordering { by, .. } => Err(held(name, Generation(by))),
         _ => Ok(entry),
@@ -283,7 +286,7 @@ pub(crate) async fn explain(
         Failure::failed(CHANGING, message).hint("`braid volume info` shows its state")
     };
     Ok(match error {
-        Error::NotUsable => match volumes::find(&control.describe().await?, name) {
+        Error::NotUsable => match find(&control.describe().await?, name) {
             Err(failure) => failure.into(),
             Ok(_) => lost(),
         },
@@ -304,7 +307,7 @@ pub(crate) async fn explain(
             let message = format!("device {device} has just been removed, or is being removed");
             Failure::unreachable("no-such-device", message)
         }
-        Error::MonitorSilent => volumes::monitor_silent(Timing::default().monitor),
+        Error::MonitorSilent => monitor_silent(Timing::default().monitor),
         Error::NotDrained(hosts) => {
             let known = control.leases().hosts(Moment::now(), control.describe().await?.leases().lease()).await?;
             let name_of = |host: &Generation| match known.iter().find(|known| known.generation == *host) {
@@ -332,6 +335,19 @@ pub(crate) async fn explain(
 
 fn held(name: &str, by: Generation) -> Failure {
     Failure::failed(CHANGING, format!("host {by} is changing volume '{name}'")).hint("try again when it is done")
+}
+
+/// The failure of an operation that needs devices of which some are not in.
+pub(crate) fn degraded(what: &str, missing: &[String]) -> Failure {
+    let hint = "nothing was changed: try again when `braid status` shows all devices as in";
+    Failure::unreachable(DEGRADED, format!("{what} while {}", missing.join(" and "))).hint(hint)
+}
+
+/// The failure if the monitor has not adopted a volume within this time.
+pub fn monitor_silent(wait: Duration) -> Failure {
+    let message = format!("the array's monitor has not adopted the volume within {wait:?}");
+    Failure::unreachable("monitor-silent", message)
+        .hint("`braid status` shows whether it runs; `braid up` or `braid monitord` starts it")
 }
 
 fn served_by(host: &HostEntry) -> Option<LockServerId> {

@@ -1,14 +1,11 @@
 //! Volumes: creating and deleting them with their components on the devices.
 
-use crate::creation::{self, DEFAULT_VOLUME};
+use crate::creation;
 use crate::failure::{EXISTS, Failure};
-use crate::file_systems::{self, NewFileSystem};
-use crate::parity_site;
-use crate::shards::ShardChoice;
 use crate::volume_hold::{self, Ended, Questions, Subject};
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, VolumeId};
-use braid_control::{ArrayDescription, ControlPlane, FileSystemState, ReportedState, VolumeEntry, VolumeState};
+use braid_control::{ArrayDescription, ControlPlane, ReportedState, VolumeEntry, VolumeState};
 use braid_control_protocol::{Creation, Deletion, Error, Operation, Timing};
 use braid_layout::{Atomicity, RaidLevel, SitePolicy, VolumeDescription, ring_of};
 use braid_machine::{ArrayRequest, HostSuccess};
@@ -16,23 +13,14 @@ use braid_ordering::Ordering;
 use braid_session::Session;
 use braid_wire::{Managed, Task};
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
 
+pub use crate::volume_hold::DEGRADED;
 pub use braid_description::{describe, describe_widest, find};
 
 /// So many numbers are tried for a new volume, if others are created at the same time.
 const NUMBERS_TRIED: u32 = 10;
-/// The first start of an array waits so long for devices that are not in yet, and looks for them in this interval.
-const MEMBERS_WAIT: Duration = Duration::from_secs(30);
-const MEMBERS_PAUSE: Duration = Duration::from_millis(100);
-
-/// The failure code if the initial volumes of an array do not fit on its devices.
+/// The failure code if the volumes of a new array or file system do not fit on its devices.
 pub const NO_ROOM: &str = "no-room";
-/// This fraction of the space on a new array is left to other volumes, file systems and objects if no size was given for its volume, which
-/// can grow later.
-const LEFT_FREE: u64 = 2;
-/// The failure code of an operation that needs all devices while one is not in.
-pub const DEGRADED: &str = "volume-degraded";
 /// Devices allocate space in chunks of this many blocks.
 pub const CHUNK_BLOCKS: u64 = 16;
 /// Devices address chunks with 32 bits.
@@ -96,13 +84,7 @@ pub async fn require_in(control: &ControlPlane, devices: &[DeviceId], what: &str
     let missing = there.filter(|device| device.member_state != ReportedState::In);
     let missing: Vec<String> =
         missing.map(|device| format!("device {} is {}", device.id, device.member_state.name())).collect();
-    if missing.is_empty() { Ok(()) } else { Err(degraded(what, &missing)) }
-}
-
-/// The failure of an operation that needs devices of which some are not in.
-pub(crate) fn degraded(what: &str, missing: &[String]) -> Failure {
-    let hint = "nothing was changed: try again when `braid status` shows all devices as in";
-    Failure::unreachable(DEGRADED, format!("{what} while {}", missing.join(" and "))).hint(hint)
+    if missing.is_empty() { Ok(()) } else { Err(volume_hold::degraded(what, &missing)) }
 }
 
 /// Creates a volume: its entry, then its components; then it is ready. If the devices have too little space, nothing of it remains.
@@ -138,65 +120,6 @@ pub async fn create(session: &Session, plan: &NewVolume) -> Result<VolumeEntry, 
 /// A volume with this entry.
 fn subject(entry: &VolumeEntry) -> Subject {
     Subject::Volume(VolumeId(entry.id), Some(Box::new(entry.clone())))
-}
-
-/// Creates the initial volumes of the array, and its initial file system, at its first start.
-pub async fn create_initial(session: &Session) -> Result<(), Failure> {
-    let description = session.control().describe().await?;
-    if description.populated {
-        return Ok(());
-    }
-    let creation = &description.creation;
-    let mut plans: Vec<_> = creation.volumes.iter().map(|(name, bytes)| NewVolume::new(name, *bytes)).collect();
-    let layout = creation::layout(creation.layout.parse()?, creation.devices.into(), creation.unit)?;
-    let room = room(session).await?;
-    let usable = layout.usable_blocks(room) * BLOCK_BYTES as u64;
-    if plans.is_empty() {
-        let most = layout.usable_blocks(room - room / LEFT_FREE) * BLOCK_BYTES as u64;
-        plans.push(NewVolume::new(DEFAULT_VOLUME, most));
-    } else if description.volumes.is_empty() {
-        // All or none: an array with some of its volumes is not what was requested.
-        let component = |plan: &NewVolume| layout.component_blocks(plan.bytes / BLOCK_BYTES as u64);
-        let needed = plans.iter().map(|plan| component(plan).next_multiple_of(CHUNK_BLOCKS));
-        if needed.fold(0, u64::saturating_add) > room {
-            let asked = plans.iter().map(|plan| plan.bytes).fold(0, u64::saturating_add);
-            let (asked, free) = (format_size(asked), format_size(usable));
-            return Err(Failure::usage(NO_ROOM, format!("volumes of {asked} asked for, {free} free"))
-                .hint("request smaller volumes, or more or larger devices with --devices and --size"));
-        }
-    }
-    for plan in plans {
-        // A volume may have been created before the first start was interrupted.
-        if description.volume(&plan.name).is_none() {
-            create_when_in(session, &plan).await?;
-        }
-    }
-    if let Some(name) = &creation.file_system
-        && description.file_system(name).is_none_or(|entry| entry.state != FileSystemState::Ready)
-    {
-        let new = NewFileSystem { name: name.clone(), bytes: None, scheme: None, shards: ShardChoice::default() };
-        file_systems::create(session, &new).await?;
-    }
-    session
-        .control()
-        .update(|description| {
-            description.populated = true;
-            Ok(())
-        })
-        .await
-}
-
-/// Creates a volume. While the array starts, a busy machine may delay the first leases of devices: they are waited for.
-async fn create_when_in(session: &Session, plan: &NewVolume) -> Result<VolumeEntry, Failure> {
-    let begun = Instant::now();
-    loop {
-        match create(session, plan).await {
-            Err(failure) if failure.code == DEGRADED && begun.elapsed() < MEMBERS_WAIT => {
-                tokio::time::sleep(MEMBERS_PAUSE).await;
-            }
-            created => return created,
-        }
-    }
 }
 
 /// Completes operations interrupted by a crash: creates half-created volumes, deletes half-deleted ones. What is left, and what is
@@ -380,7 +303,7 @@ fn planned(description: &ArrayDescription, plan: &NewVolume, unused: u64) -> Res
         state: VolumeState::Creating,
         by: None,
     };
-    if plan.parity_site.is_none() && parity_site::without_effect(&entry)?.is_some() {
+    if plan.parity_site.is_none() && without_effect(&entry)?.is_some() {
         entry.parity_site = SitePolicy::Originator.to_string();
     }
     match description.volume(&plan.name) {
@@ -399,6 +322,29 @@ fn planned(description: &ArrayDescription, plan: &NewVolume, unused: u64) -> Res
     Ok(entry)
 }
 
+/// Why the parity site of a volume has no effect; none if it has.
+pub fn without_effect(entry: &VolumeEntry) -> Result<Option<&'static str>, Failure> {
+    let volume = describe(entry)?;
+    Ok(if entry.attribute_volume {
+        Some("attributes are written by the host alone")
+    } else {
+        computed_at_host(&volume)
+    })
+}
+
+/// Why the host computes all writes to such a volume; none if devices can execute them together.
+pub fn computed_at_host(volume: &VolumeDescription) -> Option<&'static str> {
+    if volume.layout.redundancy_units() == 0 || volume.layout.data_units() == 1 {
+        Some("its layout has no parity")
+    } else if !volume.ordering.policy().writes_at_once(volume.mode()) {
+        Some("devices compute parity with ordering timestamp and atomicity implied only")
+    } else if volume.moving.is_some() {
+        Some("hosts compute all writes while a volume is migrated")
+    } else {
+        None
+    }
+}
+
 /// The failure if a volume has this name.
 pub(crate) fn exists(name: &str) -> Failure {
     Failure::failed(EXISTS, format!("there is already a volume '{name}'"))
@@ -408,13 +354,6 @@ pub(crate) fn exists(name: &str) -> Failure {
 pub fn ring(domains: &[(u16, String)], scheme: RaidLevel) -> Result<Vec<u16>, Failure> {
     let devices: Vec<(DeviceId, String)> = domains.iter().map(|(id, domain)| (DeviceId(*id), domain.clone())).collect();
     Ok(ring_of(&devices, scheme.width())?.into_iter().map(|id| id.0).collect())
-}
-
-/// The failure if the monitor has not adopted a volume within this time.
-pub fn monitor_silent(wait: Duration) -> Failure {
-    let message = format!("the array's monitor has not adopted the volume within {wait:?}");
-    Failure::unreachable("monitor-silent", message)
-        .hint("`braid status` shows whether it runs; `braid up` or `braid monitord` starts it")
 }
 
 #[cfg(test)]

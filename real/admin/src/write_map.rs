@@ -6,8 +6,7 @@
 
 use crate::array::Array;
 use crate::failure::Failure;
-use crate::parity_site::computed_at_host;
-use crate::volumes;
+use crate::volumes::{self, computed_at_host};
 use braid_base::limits::TRANSACTION_BYTES_MAX;
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId};

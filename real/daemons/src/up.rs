@@ -6,7 +6,7 @@ use crate::supervisor::{self, Placement, Report, Supervised, Tuning};
 use braid_admin::creation::{self, CreateOptions};
 use braid_admin::failure::Failure;
 use braid_admin::silent_host_fencing::keep_fenced;
-use braid_admin::{copies, device_lifecycle, file_systems, state_from_devices, volume_hold, volumes};
+use braid_admin::{copies, device_lifecycle, file_systems, first_start, state_from_devices, volume_hold, volumes};
 use braid_base::{DeviceId, FileSystemId, NodeId};
 use braid_control::event_texts;
 use braid_control::{
@@ -246,7 +246,7 @@ impl Array {
             if let Err(failure) = file_systems::settle(&session).await {
                 tracing::warn!("a file system can't be deleted completely now: {failure}");
             }
-            volumes::create_initial(&session).await
+            first_start::create_initial(&session).await
         };
         match volumes.await {
             Ok(()) => {

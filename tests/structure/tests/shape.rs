@@ -53,12 +53,6 @@ const MANY_METHODS: &[(&str, &str, usize, &str)] =
 
 /// Larger circles: the name of one of the modules, and the number of modules.
 const LARGE_CIRCLES: &[(&str, &str, usize, &str)] = &[
-    (
-        "real/admin",
-        "array",
-        21,
-        "operations reach into each other through one facade; to be cut into drivers and operations",
-    ),
     ("real/bench", "locks", 4, "one measurement"),
     ("real/cli", "commands::recipe", 6, "commands share helpers of their parent"),
     ("real/client", "array", 6, "handles refer to what they came from"),
@@ -83,11 +77,6 @@ const CIRCLES_OF_METHODS: &[(&str, &str, &str)] = &[
         "core/objects",
         "attributes data evaluate header",
         "one evaluation of a request: its parts are methods of `Work`, and all name the evaluation's error",
-    ),
-    (
-        "real/admin",
-        "array creation doctor doctor::capacity doctor::device_files doctor::examination doctor::files doctor::services doctor::time doubts file_system_check file_system_operations file_system_status file_systems metadata_room parity_site shards snapshot status volume_hold volumes",
-        "operations reach into each other through one facade; to be cut into drivers and operations",
     ),
     ("real/bench", "locks locks::drive locks::worker locks::workers", "one measurement"),
     (

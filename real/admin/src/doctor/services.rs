@@ -4,7 +4,7 @@ use super::examination::Examination;
 use super::finding::{Findings, Severity, Subject};
 use crate::device_condition::{DeviceCondition, Healing};
 use crate::health::{FileSystemHealth, MonitorHealth, VolumeHealth};
-use crate::{file_system_status, status};
+use crate::{file_system_status, lock_server_status};
 use braid_base::units::format_size;
 use braid_base::{DeviceId, FileSystemId, LockServerId};
 use braid_control::event_texts::flapping_words;
@@ -58,9 +58,9 @@ pub fn daemons(examination: &Examination, found: &mut Findings) {
         let action = "its process makes it again within a second; if it does not, look what is in the way";
         found.found(Severity::Error, subject.clone(), text, action);
     }
-    for server in status::lock_servers(look) {
+    for server in lock_server_status::lock_servers(look) {
         let (id, pid) = (LockServerId(server.id), server.pid);
-        if server.state != status::SERVING && !examination.is_suspended(&Subject::LockServer(id)) {
+        if server.state != lock_server_status::SERVING && !examination.is_suspended(&Subject::LockServer(id)) {
             let action = "see the log of `braid up`, which restarts it";
             let pid = pid.map(|pid| format!(" (process {pid})")).unwrap_or_default();
             found.found(Severity::Error, Subject::LockServer(id), format!("{}{pid}", server.state), action);

@@ -2,7 +2,6 @@
 
 use super::store::{Answered, Questions};
 use crate::failure::Failure;
-use crate::file_system_check;
 use braid_base::FileSystemId;
 use braid_control::{HostEntry, Moment};
 use braid_control_protocol::{Announcement, Answer, ServerLease};
@@ -16,7 +15,7 @@ impl Questions {
         let hosts = self.control.leases().hosts(Moment::now(), description.leases().lease()).await?;
         let entry = self.subject.file_system(&description);
         let is_announced = |announcement: &Announcement| {
-            let role = entry.map(|entry| file_system_check::role_of(&entry.name, *announcement));
+            let role = entry.map(|entry| role_of(&entry.name, *announcement));
             role.is_some_and(|role| hosts.iter().any(|host| host.role == role && host.is_alive()))
         };
         let announced = [Announcement::Quiesce, Announcement::Check].into_iter().filter(is_announced).collect();
@@ -57,4 +56,17 @@ fn server_lease(host: &HostEntry) -> Option<ServerLease> {
         serves: server.serves,
         quiescent: server.settled,
     })
+}
+
+/// The role of the hosts of a check, as their leases state it.
+pub fn role(name: &str) -> String {
+    format!("fs check {name}")
+}
+
+/// The role of the host that announces something, as its lease states it.
+pub fn role_of(name: &str, announcement: Announcement) -> String {
+    match announcement {
+        Announcement::Quiesce => format!("fs check {name}: settles"),
+        Announcement::Check => role(name),
+    }
 }

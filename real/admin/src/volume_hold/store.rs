@@ -1,9 +1,8 @@
 //! The array's folder as the store of the control protocol, and the array's nodes behind its other questions.
 
-use super::{LOOK_PAUSE, NO_ROOM, lock_servers_serve};
+use super::{LOOK_PAUSE, NO_ROOM, degraded, lock_servers_serve};
 use crate::device_lifecycle::{self, ACT_WAIT};
 use crate::failure::Failure;
-use crate::volumes;
 use braid_base::{DeviceId, DiskId, Generation, MemberState};
 use braid_control::{ControlError, ControlPlane, HostEntry, Moment, ReportedState};
 use braid_control_protocol::{Answer, Command, Fence, HostLease, Question, Version};
@@ -151,7 +150,7 @@ impl Questions {
             MemberState::Out => Some(format!("device {} is out", member.device)),
         });
         let missing: Vec<String> = missing.collect();
-        let reason = (!missing.is_empty()).then(|| volumes::degraded(&self.what, &missing));
+        let reason = (!missing.is_empty()).then(|| degraded(&self.what, &missing));
         Ok((Answer::of_members(&membership, devices), reason))
     }
 

@@ -2,7 +2,7 @@
 //! host may keep locks that others wait for.
 
 use crate::report;
-use braid_admin::shards::{self, Grouping, Protocol};
+use braid_admin::shards::{Grouping, Protocol};
 use braid_admin::{Failure, file_systems};
 use braid_terminal::Common;
 use braid_terminal::arguments::span;
@@ -48,7 +48,7 @@ pub struct CommitmentArgs {
 /// Changes the setting.
 pub async fn set_commitment(arguments: CommitmentArgs, common: &Common) -> Result<ExitCode, Failure> {
     let CommitmentArgs { name, protocol, grouping } = arguments;
-    let now = shards::set_commitment(&common.control(), &name, protocol, grouping).await?;
+    let now = file_systems::set_commitment(&common.control(), &name, protocol, grouping).await?;
     let (protocol, grouping) = (&now.commit_protocol, &now.grouping);
     report::done(common.json, json!({"file_system": name, "commit_protocol": protocol, "grouping": grouping}), || {
         format!(

@@ -1,7 +1,7 @@
 //! `braid volume create`: creates a volume on the devices of a running array.
 
 use crate::report;
-use braid_admin::{Array, Failure, NewVolume, parity_site};
+use braid_admin::{Array, Failure, NewVolume, volumes};
 use braid_base::units::format_size;
 use braid_layout::{Atomicity, RaidLevel, SitePolicy};
 use braid_ordering::Ordering;
@@ -78,7 +78,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         );
     }
     if arguments.parity_site.is_some_and(|site| site != SitePolicy::Originator) {
-        super::note_without_effect(parity_site::without_effect(&volume)?);
+        super::note_without_effect(volumes::without_effect(&volume)?);
     }
     let uri = array.nbd_uri(&volume.name).await?.filter(|_| !volume.attribute_volume);
     report::done(common.json, json!({"volume": super::json(&volume), "nbd": uri}), || {
