@@ -109,6 +109,13 @@ fn check(observed: &Observations, all: bool, idempotency_records: bool) {
             }
             What::Inserted(_, _, Err(RequestFailure::Unknown)) | What::Removed(_, Err(RequestFailure::Unknown)) => {
                 assert!(!idempotency_records, "with an idempotency record, no outcome is unknown");
+                let is_it = |(node, item): &(u64, Bytes)| match what {
+                    What::Inserted(inserted, ..) => item == inserted,
+                    What::Removed(removed, _) => node == removed,
+                    What::Walked(_) => false,
+                };
+                let last = states.last().expect("there is one");
+                assert!(!last.iter().any(is_it), "a node that is there tells the outcome");
                 unknown += 1;
             }
             What::Walked(told) => check_walked(told, states),

@@ -154,7 +154,12 @@ async fn producer(me: Me<Observations>, queue: Queue, numbers: Vec<u32>) {
     for this in numbers {
         match me.run(queue.put(work(this))).await {
             Ok(_) => assert!(me.observed().put.insert(this)),
-            Err(RequestFailure::Unknown) => drop(me.observed().unknowns.insert(u64::from(this) << 32)),
+            Err(RequestFailure::Unknown) => {
+                let mut observed = me.observed();
+                let there = observed.last.items.values().any(|(_, work)| *work == this);
+                assert!(!there, "an item that is there was put in");
+                observed.unknowns.insert(u64::from(this) << 32);
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -208,7 +213,10 @@ async fn finishes(me: &Me<Observations>, queue: Queue, claimed: Claimed) {
     match finished {
         Ok(Finished::Finished) => assert_eq!(observed.finished.insert(number(&claimed.work), operation), None),
         Ok(Finished::Lost) => assert!(observed.lost.insert(operation)),
-        Err(RequestFailure::Unknown) => assert!(observed.unknowns.insert(operation)),
+        Err(RequestFailure::Unknown) => {
+            assert!(!observed.last.items.contains_key(&claimed.item), "an item that is there is not finished");
+            assert!(observed.unknowns.insert(operation));
+        }
         other => panic!("{other:?}"),
     }
 }
