@@ -64,7 +64,7 @@ struct Round {
     wrapped: bool,
     over: bool,
     /// Items that may be claimed, by the last list: with the state to replace, or none if it was given back and is still to be read.
-    free: Vec<(Item, Option<Bytes>)>,
+    free: Vec<(Item, Option<State>)>,
 }
 
 #[derive(Clone, Debug)]
@@ -197,7 +197,7 @@ impl Claim {
         for (number, length) in found.iter().filter(|(number, _)| behind(*number)) {
             let item = Item(*number);
             match *length {
-                FRESH_BYTES => self.round.free.push((item, Some(State::FRESH.encode()))),
+                FRESH_BYTES => self.round.free.push((item, Some(State::FRESH))),
                 GIVEN_BACK_BYTES => self.round.free.push((item, None)),
                 _ if self.watch.seen.len() < WATCHED_MAX => {
                     self.watch.seen.entry(item).or_insert(None);
@@ -210,15 +210,15 @@ impl Claim {
     /// A claim that stays unchanged for a lease can be taken over; one that changes is alive, and makes room in the watch for others.
     fn watch_over(&mut self, item: Item, value: &Bytes, now: Time) {
         // A value that is not a valid state never becomes free and is not watched.
-        let claimed = matches!(State::decode(value), Ok(Some(State::Claimed(_))));
+        let claim = State::decode(value).ok().flatten().filter(|state| matches!(state, State::Claimed(_)));
         match self.watch.seen.get(&item) {
-            Some(None) if claimed => {
+            Some(None) if claim.is_some() => {
                 self.watch.seen.insert(item, Some((value.clone(), now)));
             }
             // It was unchanged when this request was sent.
             Some(Some((seen, since))) if seen == value => {
                 if self.asked.since(*since) >= self.queue.lease {
-                    self.round.free.insert(0, (item, Some(value.clone())));
+                    self.round.free.insert(0, (item, claim));
                 }
             }
             _ => {
@@ -232,10 +232,10 @@ impl Claim {
         let dead = self.round.free.first().is_some_and(|(item, _)| self.watch.seen.contains_key(item));
         if !self.round.free.is_empty() {
             let index = if dead { 0 } else { rng.below(self.round.free.len() as u64) as usize };
-            let (item, value) = self.round.free.remove(index);
+            let (item, state) = self.round.free.remove(index);
             self.watch.seen.remove(&item);
-            return match value.as_ref().map(State::decode) {
-                Some(state) => self.claim(item, state?.ok_or(DAMAGED)?),
+            return match state {
+                Some(state) => self.claim(item, state),
                 None => {
                     self.phase = Phase::Reading(item);
                     Ok(RequestBuilder::of(self.queue.object).get(vec![state_of(item)]).done())

@@ -312,6 +312,12 @@ fn every_way(
 const LOSS: Budget = Budget { unknown: 1, deaths: 0, waits: 2 };
 const DEATH: Budget = Budget { unknown: 0, deaths: 1, waits: 3 };
 
+fn with_every_loss(first: &[(&'static str, u64)], clients: &[&[Op]]) {
+    for (budget, idempotency_records) in [(LOSS, true), (LOSS, false), (DEATH, true), (DEATH, false)] {
+        every_way(first, clients, budget, idempotency_records);
+    }
+}
+
 #[test]
 fn in_every_order_with_every_loss_two_that_collide_are_both_inserted() {
     let ways: u64 = [LOSS, DEATH]
@@ -327,26 +333,13 @@ fn in_every_order_with_every_loss_two_that_collide_are_both_inserted() {
 
 #[test]
 fn in_every_order_with_every_loss_one_of_two_has_the_name() {
-    for budget in [LOSS, DEATH] {
-        for idempotency_records in [true, false] {
-            every_way(&[], &[&[Op::Insert("anna", 1)], &[Op::Insert("anna", 2)]], budget, idempotency_records);
-            every_way(
-                &[("bert", 9)],
-                &[&[Op::Insert("anna", 1)], &[Op::Insert("anna", 2)]],
-                budget,
-                idempotency_records,
-            );
-        }
-    }
+    with_every_loss(&[], &[&[Op::Insert("anna", 1)], &[Op::Insert("anna", 2)]]);
+    with_every_loss(&[("bert", 9)], &[&[Op::Insert("anna", 1)], &[Op::Insert("anna", 2)]]);
 }
 
 #[test]
 fn in_every_order_with_every_loss_an_insert_meets_a_removal() {
-    for budget in [LOSS, DEATH] {
-        for idempotency_records in [true, false] {
-            every_way(&[("bert", 9)], &[&[Op::Insert("anna", 1)], &[Op::Remove("bert")]], budget, idempotency_records);
-        }
-    }
+    with_every_loss(&[("bert", 9)], &[&[Op::Insert("anna", 1)], &[Op::Remove("bert")]]);
     // The first entry of a chain is removed, and then the second, while a client reads.
     let first = &[("anna", 8), ("bert", 9)];
     let lost = Budget { unknown: 1, deaths: 0, waits: 0 };
