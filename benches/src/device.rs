@@ -13,7 +13,6 @@ use braid_ordering::{Atomicity, Ordering, WriteMode};
 use braid_store::StoreConfig;
 use braid_wire::{
     Action, Answer, AttributeName, Command, Message, ObjectCommand, ObjectRequest, Reply, Request, Task, Undefined,
-    When,
 };
 use braid_world::MemoryDisk;
 use bytes::Bytes;
@@ -141,9 +140,7 @@ impl Bench {
 
     fn object_request(&mut self, action: Action) -> Input {
         self.sequence += 1;
-        let (when, sets_when) = (When::Always, When::Always);
-        let command = ObjectCommand { object: OBJECT, when, action, sets: Vec::new(), sets_when, gets: Vec::new() };
-        let request = ObjectRequest { commands: vec![command] };
+        let request = ObjectRequest { commands: vec![ObjectCommand::new(OBJECT, action)] };
         self.request(Vec::new(), Command::Objects { sequence: self.sequence, abandoned: Vec::new(), request })
     }
 

@@ -1,5 +1,6 @@
 //! Means of independent replications, and medians of values of any distribution, each with its confidence interval.
 
+use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 /// A mean and the half width of its 95 % confidence interval, which is missing if there is only one value.
@@ -25,7 +26,7 @@ impl Estimate {
 }
 
 /// A confidence interval that contains the true median with probability [`CONFIDENCE`] or more, for any distribution.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Interval {
     /// The lower end: one of the values.
     pub low: f64,
@@ -33,6 +34,40 @@ pub struct Interval {
     pub high: f64,
     /// The probability that the true median is within the interval; at least [`CONFIDENCE`].
     pub coverage: f64,
+}
+
+/// The ratio of two sides that were measured in the same rounds: the median of the ratios of each round, so that other activity on the machine
+/// affects both.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ratio {
+    /// None without rounds, or if a reference is zero: to leave out that round would bias the result.
+    pub median: Option<f64>,
+    /// None if there are too few rounds.
+    pub interval: Option<Interval>,
+    pub rounds: usize,
+}
+
+impl Ratio {
+    /// The ratio from the value and the reference of each round.
+    pub fn of(rounds: impl IntoIterator<Item = (f64, f64)>) -> Ratio {
+        let ratios: Vec<Option<f64>> =
+            rounds.into_iter().map(|(value, reference)| (reference > 0.0).then(|| value / reference)).collect();
+        let rounds = ratios.len();
+        let ratios: Vec<f64> = ratios.into_iter().collect::<Option<_>>().unwrap_or_default();
+        Ratio { median: median(&ratios), interval: median_interval(&ratios), rounds }
+    }
+
+    /// Only the interval, for readers; nothing if there is none.
+    pub fn spread(&self) -> String {
+        self.interval.map_or(String::new(), |ends| format!(" [{:.2} to {:.2}]", ends.low, ends.high))
+    }
+}
+
+/// The ratio with its interval, for readers.
+impl std::fmt::Display for Ratio {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:.2}{}", self.median.unwrap_or_default(), self.spread())
+    }
 }
 
 /// The minimal coverage of an interval.

@@ -321,13 +321,9 @@ impl Locker {
             return self.done();
         }
         self.state = State::Working;
-        let get = |at: LockAddress| ObjectCommand {
-            object: at.object,
-            when: When::Always,
-            action: Action::Nothing,
-            sets: Vec::new(),
-            sets_when: When::Always,
-            gets: vec![AttributeName::OBJECT_LENGTH],
+        let get = |at: LockAddress| {
+            let gets = vec![AttributeName::OBJECT_LENGTH];
+            ObjectCommand { gets, ..ObjectCommand::new(at.object, Action::Nothing) }
         };
         match (self.habit.work, self.habit.unlock) {
             (Work::None, _) => self.give_back(now),
@@ -378,14 +374,7 @@ impl Locker {
     }
 
     fn command(&self, action: Action) -> ObjectCommand {
-        ObjectCommand {
-            object: self.at.object,
-            when: When::Always,
-            action,
-            sets: Vec::new(),
-            sets_when: When::Always,
-            gets: Vec::new(),
-        }
+        ObjectCommand::new(self.at.object, action)
     }
 
     fn of_lock(&self, action: Action) -> ObjectCommand {

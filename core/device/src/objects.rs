@@ -10,7 +10,7 @@ use braid_base::{Generation, Now, ObjectId, Time, Timers, TransactionId, limits}
 use braid_machine::{Effects, Ignored};
 use braid_wire::{
     Action, ActionResult, AttributeName, CommandResult, ObjectAnswer, ObjectCommand, ObjectFailure, ObjectRefusal,
-    ObjectRequest, Reply, When,
+    ObjectRequest, Reply,
 };
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -203,14 +203,7 @@ impl Device {
             return;
         }
         (watcher.looking, watcher.stale) = (true, false);
-        let get = ObjectCommand {
-            object: watcher.object,
-            when: When::Always,
-            action: Action::Nothing,
-            sets: Vec::new(),
-            sets_when: When::Always,
-            gets: vec![watcher.name],
-        };
+        let get = ObjectCommand { gets: vec![watcher.name], ..ObjectCommand::new(watcher.object, Action::Nothing) };
         let (host, awaited) = key;
         let ticket = self.tickets.open(Ticket::Look { host, ticket: awaited });
         self.store.look(now, ticket, ObjectRequest { commands: vec![get] }, out);

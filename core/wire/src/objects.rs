@@ -69,6 +69,12 @@ pub struct ObjectCommand {
 }
 
 impl ObjectCommand {
+    /// A command without conditions and attributes.
+    pub fn new(object: ObjectId, action: Action) -> ObjectCommand {
+        let (when, sets_when) = (When::Always, When::Always);
+        ObjectCommand { object, when, action, sets: Vec::new(), sets_when, gets: Vec::new() }
+    }
+
     fn check(&self) -> Result<(), ObjectFailure> {
         let attached = self.sets.len().max(self.gets.len());
         let takes_none = matches!(self.action, Action::Remove | Action::List { .. });

@@ -1,10 +1,10 @@
 //! `braid bench commits`: files created per second that concern two metadata servers each, by commit protocol and grouping.
 
 use super::arguments::{BenchArray, ScratchArguments, seconds};
+use super::series::{Comparison, Series, Turn, in_rounds};
 use super::test_bed::TestBed;
 use braid_admin::failure::Failure;
 use braid_admin::shards::{Grouping, Protocol};
-use braid_benchkit::statistics::{Interval, median, median_interval};
 use braid_client::{ArrayOptions, Files, FilesError};
 use braid_session::{HEARTBEAT, cpu_micros};
 use braid_terminal::Common;
@@ -72,26 +72,24 @@ const WARM_UP: Duration = Duration::from_millis(500);
 /// The room for metadata: 64 MiB for each server.
 const BYTES_OF_SERVER: u64 = 256 << 20;
 
-/// The runs of one setting.
-struct Measured {
-    side: Side,
-    /// Files created per second, in the order of the rounds.
-    rates: Vec<f64>,
+/// The figures of a run.
+#[derive(Clone, Copy)]
+struct Created {
+    per_second: f64,
     /// CPU time of this process for a creation, in microseconds.
-    cpu_micros: Vec<f64>,
+    cpu_micros: f64,
 }
+
+type Measured = Series<Side, Created>;
 
 /// Measures, reports, and removes what was created.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let place = arguments.scratch.place(common, None).await?;
-    let of_side = |side: &Side| Measured { side: *side, rates: Vec::new(), cpu_micros: Vec::new() };
-    let mut measured: Vec<Measured> = arguments.sides.iter().map(of_side).collect();
+    let mut measured = Series::new(arguments.sides.clone());
     let measure = async |test_bed: &mut TestBed| measure_all(test_bed, &place, &arguments, &mut measured).await;
     let outcome = crate::on_test_bed(place.choice.clone(), 0, measure).await;
     // Ratios need all settings of a round.
-    let rounds = measured.iter().map(|one| one.cpu_micros.len()).min().unwrap_or(0);
-    measured.iter_mut().for_each(|one| one.rates.truncate(rounds));
-    let runs = rounds * measured.len();
+    let runs = measured.keep_complete();
     crate::conclude(common, outcome, runs, || as_json(&arguments, &measured), || as_text(&arguments, &measured))
 }
 
@@ -99,7 +97,7 @@ async fn measure_all(
     test_bed: &mut TestBed,
     place: &BenchArray,
     arguments: &Arguments,
-    measured: &mut [Measured],
+    measured: &mut Measured,
 ) -> Result<(), Failure> {
     let bytes = BYTES_OF_SERVER * u64::from(arguments.servers);
     test_bed.bring_up(&place.array, 2 * bytes * Grouping::ALL.len() as u64).await?;
@@ -115,28 +113,24 @@ async fn measure_all(
         let directories = make_directories(&files, arguments.servers).await?;
         places.push(Place { grouping, name, files, directories });
     }
-    let count = measured.len();
-    let runs = usize::from(arguments.pairs) * count;
+    let rounds = usize::from(arguments.pairs);
+    let runs = rounds * measured.sides.len();
     let counted = Duration::from_secs_f64(arguments.seconds);
     crate::announce(&format!("{runs} runs"), runs, FOLLOWED + WARM_UP + counted, "");
     let progress = output::progress(runs as u64, "runs");
-    for round in 0..usize::from(arguments.pairs) {
-        for turn in 0..count {
-            // Each setting is first, second, … equally often.
-            let measured = &mut measured[(round + turn) % count];
-            let place = places.iter().find(|place| place.grouping == measured.side.grouping).expect("each has one");
-            let Place { name, files, directories, .. } = place;
-            test_bed.set_commit_protocol(name, measured.side.protocol.name()).await?;
-            tokio::time::sleep(FOLLOWED).await;
-            let prefix = format!("{round}-{turn}");
-            create_for(files, directories, &format!("{prefix}-w"), arguments.creates, WARM_UP).await?;
-            let (cpu, begun) = (cpu_micros(), Instant::now());
-            let created = create_for(files, directories, &prefix, arguments.creates, counted).await?;
-            measured.rates.push(created as f64 / begun.elapsed().as_secs_f64());
-            measured.cpu_micros.push((cpu_micros() - cpu) as f64 / created.max(1) as f64);
-            progress.inc(1);
-        }
-    }
+    let measure = async |Turn { side, round, index, .. }: Turn<'_, Side>| {
+        let place = places.iter().find(|place| place.grouping == side.grouping).expect("each has one");
+        let Place { name, files, directories, .. } = place;
+        test_bed.set_commit_protocol(name, side.protocol.name()).await?;
+        tokio::time::sleep(FOLLOWED).await;
+        let prefix = format!("{round}-{index}");
+        create_for(files, directories, &format!("{prefix}-w"), arguments.creates, WARM_UP).await?;
+        let (cpu, begun) = (cpu_micros(), Instant::now());
+        let created = create_for(files, directories, &prefix, arguments.creates, counted).await?;
+        let per_second = created as f64 / begun.elapsed().as_secs_f64();
+        Ok(Created { per_second, cpu_micros: (cpu_micros() - cpu) as f64 / created.max(1) as f64 })
+    };
+    in_rounds(std::slice::from_mut(measured), rounds, &progress, measure).await?;
     for place in &places {
         place.files.close().await;
     }
@@ -185,14 +179,6 @@ async fn create_for(
     Ok(created)
 }
 
-impl Measured {
-    /// The median of the ratios to another setting's runs of the same rounds, and its interval.
-    fn ratio_to(&self, other: &Measured) -> (f64, Option<Interval>) {
-        let ratios: Vec<f64> = self.rates.iter().zip(&other.rates).map(|(own, other)| own / other).collect();
-        (median(&ratios).unwrap_or(0.0), median_interval(&ratios))
-    }
-}
-
 impl Side {
     fn name(self) -> String {
         format!("{}/{}", self.protocol, self.grouping)
@@ -206,18 +192,22 @@ fn side(text: &str) -> Result<Side, String> {
         .ok_or_else(|| "write prn, prc, ep or 1pc, and behind a slash none, log or operations".to_string())
 }
 
-fn as_json(arguments: &Arguments, measured: &[Measured]) -> Value {
-    let sides = measured.iter().map(|one| {
-        let (ratio, interval) = one.ratio_to(&measured[0]);
+fn compared(measured: &Measured, side: usize) -> Comparison {
+    measured.compare(side, 0, |created| Some(created.per_second)).expect("all sides have runs")
+}
+
+fn as_json(arguments: &Arguments, measured: &Measured) -> Value {
+    let sides = measured.sides.iter().enumerate().map(|(index, side)| {
+        let Comparison { own, ratio, .. } = compared(measured, index);
         json!({
-            "commit_protocol": one.side.protocol.name(),
-            "grouping": one.side.grouping.name(),
-            "per_second": median(&one.rates),
-            "runs": one.rates,
-            "client_cpu_us": median(&one.cpu_micros),
-            "ratio": ratio,
-            "ratio_low": interval.map(|interval| interval.low),
-            "ratio_high": interval.map(|interval| interval.high),
+            "commit_protocol": side.protocol.name(),
+            "grouping": side.grouping.name(),
+            "per_second": own,
+            "runs": measured.values(index, |created| Some(created.per_second)),
+            "client_cpu_us": measured.median(index, |created| Some(created.cpu_micros)),
+            "ratio": ratio.median.unwrap_or(0.0),
+            "ratio_low": ratio.interval.map(|interval| interval.low),
+            "ratio_high": ratio.interval.map(|interval| interval.high),
         })
     });
     json!({
@@ -229,26 +219,23 @@ fn as_json(arguments: &Arguments, measured: &[Measured]) -> Value {
     })
 }
 
-fn as_text(arguments: &Arguments, measured: &[Measured]) -> String {
-    let first = measured[0].side.name();
+fn as_text(arguments: &Arguments, measured: &Measured) -> String {
     let header = ["setting", "created/s", "lowest", "highest", "client CPU µs", "ratio", "95 %"];
     let mut rows = vec![header.map(String::from).to_vec()];
-    for one in measured {
-        let (ratio, interval) = one.ratio_to(&measured[0]);
-        let ends =
-            [one.rates.iter().copied().fold(f64::INFINITY, f64::min), one.rates.iter().copied().fold(0.0, f64::max)];
-        rows.push(vec![
-            one.side.name(),
-            format!("{:.0}", median(&one.rates).unwrap_or(0.0)),
-            format!("{:.0}", ends[0]),
-            format!("{:.0}", ends[1]),
-            format!("{:.0}", median(&one.cpu_micros).unwrap_or(0.0)),
-            format!("{ratio:.2}"),
-            interval.map_or(String::new(), |it| format!("{:.2} to {:.2}", it.low, it.high)),
-        ]);
+    for (index, side) in measured.sides.iter().enumerate() {
+        let Comparison { own, ratio, .. } = compared(measured, index);
+        let rates = measured.values(index, |created| Some(created.per_second));
+        let cpu = measured.median(index, |created| Some(created.cpu_micros)).unwrap_or(0.0);
+        let (lowest, highest) =
+            rates.iter().fold((f64::INFINITY, 0.0f64), |(low, high), rate| (low.min(*rate), high.max(*rate)));
+        let mut cells = vec![side.name()];
+        cells.extend([own, lowest, highest, cpu].map(|value| format!("{value:.0}")));
+        cells.push(format!("{:.2}", ratio.median.unwrap_or(0.0)));
+        cells.push(ratio.interval.map_or(String::new(), |it| format!("{:.2} to {:.2}", it.low, it.high)));
+        rows.push(cells);
     }
     let Arguments { servers, creates, seconds, .. } = arguments;
-    let pairs = measured[0].rates.len();
+    let (first, pairs) = (measured.sides[0].name(), measured.rounds());
     format!(
         "files created on two of {servers} metadata servers each, {creates} in flight, {pairs} runs of {seconds} s; ratios to {first}\n{}",
         table(&rows)

@@ -8,31 +8,35 @@ use serde_json::{Map, Value, json};
 
 /// All metrics of a run.
 pub const METRICS: &[Metric] = &[
-    metric("operations_per_second", "operations/s"),
-    metric("mib_per_second", "MiB/s"),
-    metric("latency_mean_us", "latency, mean, µs"),
-    metric("latency_p50_us", "latency, median, µs"),
-    metric("latency_p99_us", "latency, 99 %, µs"),
-    metric("latency_max_us", "latency, highest, µs"),
-    metric("messages_per_operation", "messages/operation"),
-    metric("lock_messages_per_operation", "  of lock servers"),
-    metric("delayed_percent", "operations delayed, %"),
-    metric("journal_batches_per_operation", "journal batches/operation"),
-    metric("disk_reads_per_operation", "disk reads/operation"),
-    metric("disk_writes_per_operation", "disk writes/operation"),
-    metric("syncs_per_operation", "syncs/operation"),
-    metric("device_calls_per_operation", "system calls of devices/operation"),
-    metric("write_amplification", "bytes to disks/byte written"),
-    metric("waits_per_operation", "waits/operation"),
-    metric("refusals_per_operation", "refusals/operation"),
-    metric("retries_per_operation", "retries/operation"),
-    metric("cpu_us_per_operation", "CPU, µs/operation, all"),
-    metric("cpu_us_per_operation_devices", "  devices"),
-    metric("cpu_us_per_operation_server", "  braid up"),
-    metric("cpu_us_per_operation_hosts", "  hosts"),
-    metric("cpu_us_per_operation_lock_servers", "  lock servers"),
-    metric("cpu_us_per_operation_client", "  bench"),
-    metric("device_resident_mib", "memory of a device, MiB"),
+    metric("operations_per_second", "operations/s", |run| Some(run.driven.operations as f64 / run.seconds())),
+    metric("mib_per_second", "MiB/s", |run| Some(run.mib() / run.seconds())),
+    metric("latency_mean_us", "latency, mean, µs", |run| Some(run.driven.latency.mean() / 1e3)),
+    metric("latency_p50_us", "latency, median, µs", |run| micros(run.driven.latency.value_at_quantile(0.5))),
+    metric("latency_p99_us", "latency, 99 %, µs", |run| micros(run.driven.latency.value_at_quantile(0.99))),
+    metric("latency_max_us", "latency, highest, µs", |run| micros(run.driven.latency.max())),
+    metric("messages_per_operation", "messages/operation", |run| run.messages()),
+    metric("lock_messages_per_operation", "  of lock servers", |run| run.each(&run.lock_servers, &MESSAGES)),
+    metric("delayed_percent", "operations delayed, %", |run| Some(100.0 * run.each(&run.hosts, &["delayed"])?)),
+    metric("journal_batches_per_operation", "journal batches/operation", |run| run.of_devices(&["journal_batches"])),
+    metric("disk_reads_per_operation", "disk reads/operation", |run| run.of_devices(&["disk_reads"])),
+    metric("disk_writes_per_operation", "disk writes/operation", |run| run.of_devices(&["disk_writes"])),
+    metric("syncs_per_operation", "syncs/operation", |run| run.of_devices(&["disk_durable_writes", "disk_syncs"])),
+    metric("device_calls_per_operation", "system calls of devices/operation", |run| run.of_devices(&CALLS)),
+    metric("write_amplification", "bytes to disks/byte written", |run| {
+        run.devices.per(&["disk_write_bytes"], Some(run.driven.bytes_written))
+    }),
+    metric("waits_per_operation", "waits/operation", |run| run.of_devices(&["waits"])),
+    metric("refusals_per_operation", "refusals/operation", |run| {
+        run.of_devices(&["refused_too_late", "refused_other"])
+    }),
+    metric("retries_per_operation", "retries/operation", |run| run.each(&run.hosts, &["retries"])),
+    metric("cpu_us_per_operation", "CPU, µs/operation, all", |run| run.cpu()),
+    metric("cpu_us_per_operation_devices", "  devices", |run| run.of_devices(&CPU)),
+    metric("cpu_us_per_operation_server", "  braid up", |run| run.each(&run.server, &CPU)),
+    metric("cpu_us_per_operation_hosts", "  hosts", |run| run.each(&run.hosts, &CPU).filter(|_| run.host_processes)),
+    metric("cpu_us_per_operation_lock_servers", "  lock servers", |run| run.each(&run.lock_servers, &CPU)),
+    metric("cpu_us_per_operation_client", "  bench", |run| ratio(run.client_cpu, run.driven.operations)),
+    metric("device_resident_mib", "memory of a device, MiB", |run| Some(run.resident? as f64 / MIB)),
 ];
 
 /// A metric.
@@ -42,18 +46,24 @@ pub struct Metric {
     pub name: &'static str,
     /// The name for display.
     pub label: &'static str,
+    value: fn(&Counted<'_>) -> Option<f64>,
 }
 
-const fn metric(name: &'static str, label: &'static str) -> Metric {
-    Metric { name, label }
+const fn metric(name: &'static str, label: &'static str, value: fn(&Counted<'_>) -> Option<f64>) -> Metric {
+    Metric { name, label, value }
+}
+
+fn micros(nanos: u64) -> Option<f64> {
+    Some(nanos as f64 / 1e3)
 }
 
 /// The values of a run in the order of [`METRICS`]; none where a counter is unknown.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figures(Vec<Option<f64>>);
 
-/// The increase of all counters during a run.
-struct Span {
+/// A run: its operations, and the increase of all counters.
+struct Counted<'a> {
+    driven: &'a Driven,
     /// The sum over all devices.
     devices: Metrics,
     server: Metrics,
@@ -61,7 +71,18 @@ struct Span {
     lock_servers: Metrics,
     /// The sum over all hosts that performed the operations.
     hosts: Metrics,
+    /// True if each of those has a process of its own.
+    host_processes: bool,
+    /// CPU time of this process, in microseconds.
+    client_cpu: u64,
+    /// The most memory of a device, in bytes.
+    resident: Option<u64>,
 }
+
+const MIB: f64 = (1 << 20) as f64;
+const CPU: [&str; 1] = ["cpu_micros"];
+/// Counters of system calls.
+const CALLS: [&str; 3] = ["socket_reads", "socket_writes", "ring_enters"];
 
 /// Counters of messages between hosts and the nodes that serve them.
 const MESSAGES: [&str; 2] = ["messages_received", "messages_sent"];
@@ -91,64 +112,12 @@ impl Figures {
     /// The metrics of a run that began with `before` and ended with `after`; `client_cpu` is the CPU time of this process during the run,
     /// in microseconds.
     pub fn new(driven: &Driven, before: &Snapshot, after: &Snapshot, client_cpu: u64) -> Result<Figures, Failure> {
-        let Span { devices, server, lock_servers, hosts } = Span::between(before, after)?;
-        let seconds = driven.elapsed.as_secs_f64();
-        let operations = Some(driven.operations);
-        let micros = |nanos: u64| Some(nanos as f64 / 1e3);
-        let cpu = [
-            devices.per(&["cpu_micros"], operations),
-            server.per(&["cpu_micros"], operations),
-            ratio(client_cpu, driven.operations),
-        ];
-        // Hosts within the bench are included in its CPU time; lock servers within the server's process in that of the server.
-        let of_hosts = if after.host_processes { hosts.per(&["cpu_micros"], operations) } else { Some(0.0) };
-        let of_lock_servers = lock_servers.per(&["cpu_micros"], operations).unwrap_or(0.0);
-        // Devices within the server's process have no CPU time of their own: the server's includes them.
-        let devices_are_inside = server.get("cpu_micros").is_some() && cpu[0].is_none();
-        let all: Option<f64> =
-            if devices_are_inside { cpu[1..].iter().copied().sum() } else { cpu.iter().copied().sum() };
-        let all = all.and_then(|all| Some(all + of_hosts? + of_lock_servers));
-        let both = [&devices, &lock_servers].into_iter().map(|counts| counts.per(&MESSAGES, operations));
-        let resident = after.devices.iter().filter_map(|device| device.get("resident_bytes")).max();
-        let value = |name: &str| match name {
-            "operations_per_second" => Some(driven.operations as f64 / seconds),
-            "mib_per_second" => Some((driven.bytes_read + driven.bytes_written) as f64 / seconds / f64::from(1 << 20)),
-            "latency_mean_us" => Some(driven.latency.mean() / 1e3),
-            "latency_p50_us" => micros(driven.latency.value_at_quantile(0.5)),
-            "latency_p99_us" => micros(driven.latency.value_at_quantile(0.99)),
-            "latency_max_us" => micros(driven.latency.max()),
-            "messages_per_operation" => both.clone().sum(),
-            "lock_messages_per_operation" => lock_servers.per(&MESSAGES, operations),
-            "delayed_percent" => hosts.per(&["delayed"], operations).map(|share| share * 100.0),
-            "journal_batches_per_operation" => devices.per(&["journal_batches"], operations),
-            "disk_reads_per_operation" => devices.per(&["disk_reads"], operations),
-            "disk_writes_per_operation" => devices.per(&["disk_writes"], operations),
-            "syncs_per_operation" => devices.per(&["disk_durable_writes", "disk_syncs"], operations),
-            "device_calls_per_operation" => devices.per(&["socket_reads", "socket_writes", "ring_enters"], operations),
-            "write_amplification" => devices.per(&["disk_write_bytes"], Some(driven.bytes_written)),
-            "waits_per_operation" => devices.per(&["waits"], operations),
-            "refusals_per_operation" => devices.per(&["refused_too_late", "refused_other"], operations),
-            "retries_per_operation" => hosts.per(&["retries"], operations),
-            "cpu_us_per_operation" => all,
-            "cpu_us_per_operation_devices" => cpu[0],
-            "cpu_us_per_operation_server" => cpu[1],
-            "cpu_us_per_operation_hosts" => of_hosts.filter(|_| after.host_processes),
-            "cpu_us_per_operation_lock_servers" => lock_servers.per(&["cpu_micros"], operations),
-            "cpu_us_per_operation_client" => cpu[2],
-            "device_resident_mib" => resident.map(|bytes| bytes as f64 / f64::from(1 << 20)),
-            _ => unreachable!("{name} is a metric without a meaning"),
-        };
-        Ok(Figures(METRICS.iter().map(|metric| value(metric.name)).collect()))
+        let run = Counted::between(driven, before, after, client_cpu)?;
+        Ok(Figures(METRICS.iter().map(|metric| (metric.value)(&run)).collect()))
     }
 
     pub fn value(&self, metric: usize) -> Option<f64> {
         self.0[metric]
-    }
-
-    /// For tests: only the first metric has a value.
-    #[cfg(test)]
-    pub fn of_first(value: f64) -> Figures {
-        Figures(std::iter::once(Some(value)).chain(METRICS[1..].iter().map(|_| None)).collect())
     }
 
     /// The values by name, for programs.
@@ -162,8 +131,45 @@ impl Figures {
     }
 }
 
-impl Span {
-    fn between(before: &Snapshot, after: &Snapshot) -> Result<Span, Failure> {
+impl<'a> Counted<'a> {
+    fn seconds(&self) -> f64 {
+        self.driven.elapsed.as_secs_f64()
+    }
+
+    fn mib(&self) -> f64 {
+        (self.driven.bytes_read + self.driven.bytes_written) as f64 / MIB
+    }
+
+    /// The sum of these counters, for each operation.
+    fn each(&self, counts: &Metrics, names: &[&str]) -> Option<f64> {
+        counts.per(names, Some(self.driven.operations))
+    }
+
+    fn of_devices(&self, names: &[&str]) -> Option<f64> {
+        self.each(&self.devices, names)
+    }
+
+    fn messages(&self) -> Option<f64> {
+        Some(self.of_devices(&MESSAGES)? + self.each(&self.lock_servers, &MESSAGES)?)
+    }
+
+    /// The CPU time of all processes, for each operation.
+    fn cpu(&self) -> Option<f64> {
+        let (devices, server) = (self.of_devices(&CPU), self.each(&self.server, &CPU));
+        // Devices within the server's process have no CPU time of their own: the server's includes them.
+        let devices = if server.is_some() { Some(devices.unwrap_or(0.0)) } else { devices };
+        // Hosts within the bench are included in its CPU time; lock servers within the server's process in that of the server.
+        let hosts = if self.host_processes { self.each(&self.hosts, &CPU) } else { Some(0.0) };
+        let lock_servers = self.each(&self.lock_servers, &CPU).unwrap_or(0.0);
+        Some(devices? + server? + ratio(self.client_cpu, self.driven.operations)? + hosts? + lock_servers)
+    }
+
+    fn between(
+        driven: &'a Driven,
+        before: &Snapshot,
+        after: &Snapshot,
+        client_cpu: u64,
+    ) -> Result<Counted<'a>, Failure> {
         let restarted = || {
             Failure::failed("restarted", "a part of the array was restarted during a measurement")
                 .hint("`braid status` shows which; measure again when the array is idle")
@@ -187,7 +193,10 @@ impl Span {
         let lock_servers = sum(&after.lock_servers, &before.lock_servers)?.unwrap_or_else(none);
         // With NBD, the server's host performs the operations.
         let hosts = sum(&after.hosts, &before.hosts)?.unwrap_or_else(|| server.clone());
-        Ok(Span { devices: sum(&after.devices, &before.devices)?.unwrap_or_default(), server, lock_servers, hosts })
+        let devices = sum(&after.devices, &before.devices)?.unwrap_or_default();
+        let resident = after.devices.iter().filter_map(|device| device.get("resident_bytes")).max();
+        let host_processes = after.host_processes;
+        Ok(Counted { driven, devices, server, lock_servers, hosts, host_processes, client_cpu, resident })
     }
 }
 

@@ -1,10 +1,10 @@
 //! `braid bench files`: measures names of files, and the bytes of files compared with those of a volume.
 
 use super::arguments::{BenchArray, ScratchArguments};
+use super::series::{Comparison, Series, Turn, in_rounds};
 use super::settings::{ArraySettings, LoadSettings, Pattern, Settings, Through, VolumeSettings};
 use super::test_bed::TestBed;
 use braid_admin::failure::Failure;
-use braid_benchkit::statistics::median;
 use braid_client::{Array, ArrayOptions, File, Files, FilesError, OpenOptions, Volume};
 use braid_layout::{RaidLevel, SitePolicy};
 use braid_session::cpu_micros;
@@ -76,11 +76,9 @@ struct Names {
     cpu_micros: f64,
 }
 
-/// Mebibytes per second of the file and of the volume, by pair.
-struct ByteRates {
-    what: &'static str,
-    pairs: Vec<(f64, f64)>,
-}
+/// The kinds of operations, and for each the mebibytes per second of the file and of the volume.
+const KINDS: [&str; 3] = ["new", "overwrite", "read"];
+type ByteRates = Series<&'static str, f64>;
 
 /// What bytes are written to and read from.
 #[derive(Clone)]
@@ -92,13 +90,12 @@ enum Target {
 /// Measures, reports, and removes what was created.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let BenchArray { choice, array, layout, unit } = arguments.scratch.place(common, None).await?;
-    let (mut names, mut bytes) = (None, Vec::new());
+    let (mut names, mut bytes) = (None, KINDS.map(|_| Series::new(vec!["file", "volume"])));
     let outcome = crate::on_test_bed(choice, 0, async |test_bed: &mut TestBed| {
         measure_all(test_bed, (array, layout, unit), &arguments, (&mut names, &mut bytes)).await
     })
     .await;
-    bytes.retain(|kind: &ByteRates| !kind.pairs.is_empty());
-    let runs = usize::from(names.is_some()) + bytes.iter().map(|kind| 2 * kind.pairs.len()).sum::<usize>();
+    let runs = usize::from(names.is_some()) + bytes.iter_mut().map(Series::keep_complete).sum::<usize>();
     let json = || as_json(&arguments, &names, &bytes);
     crate::conclude(common, outcome, runs, json, || as_text(&arguments, &names, &bytes))
 }
@@ -107,7 +104,7 @@ async fn measure_all(
     test_bed: &mut TestBed,
     (array, layout, unit): (ArraySettings, RaidLevel, u64),
     arguments: &Arguments,
-    (names, bytes): (&mut Option<Names>, &mut Vec<ByteRates>),
+    (names, bytes): (&mut Option<Names>, &mut [ByteRates; 3]),
 ) -> Result<(), Failure> {
     let whole = arguments.size / BLOCK * BLOCK;
     let space = (2 * whole + SPARE + arguments.names * SPARE_OF_NAME).next_multiple_of(BLOCK);
@@ -180,31 +177,20 @@ async fn measure_bytes(
     volume: Target,
     whole: u64,
     arguments: &Arguments,
-    kinds: &mut Vec<ByteRates>,
+    kinds: &mut [ByteRates; 3],
 ) -> Result<(), Failure> {
     let options = OpenOptions::new().read(true).write(true).create(true);
     let file = Target::File(files.open("/bytes", options).await?);
-    kinds.extend(["new", "overwrite", "read"].map(|what| ByteRates { what, pairs: Vec::new() }));
+    let hidden = indicatif::ProgressBar::hidden();
+    let rate = async |writes: bool, side: usize| [&file, &volume][side].once(writes, whole, arguments.depth).await;
     let begun = Instant::now();
     // The volume's blocks are allocated by its first write, as the file's are.
-    let first = (file.once(true, whole, arguments.depth).await?, volume.once(true, whole, arguments.depth).await?);
-    kinds[0].pairs.push(first);
+    let (first, others) = kinds.split_at_mut(1);
+    in_rounds(first, 1, &hidden, async |Turn { index, .. }: Turn<'_, _>| rate(true, index).await).await?;
     let runs = 2 * usize::from(arguments.pairs);
     crate::announce(&format!("{runs} pairs of runs"), runs, begun.elapsed(), "");
-    for pair in 0..arguments.pairs {
-        for (kind, writes) in kinds[1..].iter_mut().zip([true, false]) {
-            // The sides begin in turns.
-            let rates = if pair.is_multiple_of(2) {
-                let of_file = file.once(writes, whole, arguments.depth).await?;
-                (of_file, volume.once(writes, whole, arguments.depth).await?)
-            } else {
-                let of_volume = volume.once(writes, whole, arguments.depth).await?;
-                (file.once(writes, whole, arguments.depth).await?, of_volume)
-            };
-            kind.pairs.push(rates);
-        }
-    }
-    Ok(())
+    let measure = async |Turn { series, index, .. }: Turn<'_, _>| rate(series == 0, index).await;
+    in_rounds(others, arguments.pairs.into(), &hidden, measure).await
 }
 
 impl Target {
@@ -261,19 +247,10 @@ where
     Ok(())
 }
 
-impl ByteRates {
-    fn of_file(&self) -> f64 {
-        median(&self.pairs.iter().map(|(file, _)| *file).collect::<Vec<_>>()).unwrap_or(0.0)
-    }
-
-    fn of_volume(&self) -> f64 {
-        median(&self.pairs.iter().map(|(_, volume)| *volume).collect::<Vec<_>>()).unwrap_or(0.0)
-    }
-
-    /// The median of the pairs' ratios.
-    fn ratio(&self) -> f64 {
-        median(&self.pairs.iter().map(|(file, volume)| file / volume).collect::<Vec<_>>()).unwrap_or(0.0)
-    }
+/// The kinds that were measured, with the file compared with the volume.
+fn compared(bytes: &[ByteRates]) -> impl Iterator<Item = (&'static str, Comparison)> {
+    let found = KINDS.into_iter().zip(bytes);
+    found.filter_map(|(kind, rates)| Some((kind, rates.compare(0, 1, |rate| Some(*rate))?)))
 }
 
 fn as_json(arguments: &Arguments, names: &Option<Names>, bytes: &[ByteRates]) -> Value {
@@ -288,13 +265,13 @@ fn as_json(arguments: &Arguments, names: &Option<Names>, bytes: &[ByteRates]) ->
             "client_cpu_us": names.cpu_micros,
         })
     });
-    let bytes = bytes.iter().map(|kind| {
+    let bytes = compared(bytes).map(|(kind, Comparison { own, other, ratio })| {
         json!({
-            "kind": kind.what,
-            "file_mib_per_second": kind.of_file(),
-            "volume_mib_per_second": kind.of_volume(),
-            "ratio": kind.ratio(),
-            "pairs": kind.pairs.len(),
+            "kind": kind,
+            "file_mib_per_second": own,
+            "volume_mib_per_second": other,
+            "ratio": ratio.median.unwrap_or(0.0),
+            "pairs": ratio.rounds,
         })
     });
     json!({"schema": 2, "names": names, "bytes": bytes.collect::<Vec<_>>()})
@@ -315,16 +292,12 @@ fn as_text(arguments: &Arguments, names: &Option<Names>, bytes: &[ByteRates]) ->
         );
         text += &format!("       {:.0} files per second created by opening and closing them\n", names.opened);
     }
-    if !bytes.is_empty() {
-        let mut rows = vec![["1 MiB", "file MiB/s", "volume MiB/s", "ratio"].map(String::from).to_vec()];
-        for kind in bytes {
-            rows.push(vec![
-                kind.what.to_string(),
-                format!("{:.0}", kind.of_file()),
-                format!("{:.0}", kind.of_volume()),
-                format!("{:.2}", kind.ratio()),
-            ]);
-        }
+    let mut rows = vec![["1 MiB", "file MiB/s", "volume MiB/s", "ratio"].map(String::from).to_vec()];
+    for (kind, Comparison { own, other, ratio }) in compared(bytes) {
+        let ratio = ratio.median.unwrap_or(0.0);
+        rows.push(vec![kind.to_string(), format!("{own:.0}"), format!("{other:.0}"), format!("{ratio:.2}")]);
+    }
+    if rows.len() > 1 {
         text += &table(&rows);
     }
     text

@@ -8,6 +8,7 @@
 //! | `load` | performs operations on a volume |
 //! | `content` | the expected content of a volume: every read is checked |
 //! | `figures` | the metrics of a run |
+//! | `series` | runs of several sides in rounds, and their comparison |
 //! | `report` | output of the results |
 //! | `atomics` | `braid bench atomics`: attributes of objects |
 //! | `commits` | `braid bench commits`: operations on two metadata servers, by commit protocol |
@@ -25,6 +26,7 @@ mod load;
 mod locks;
 mod orderings;
 mod report;
+mod series;
 mod settings;
 mod test_bed;
 
@@ -45,7 +47,8 @@ use braid_terminal::output;
 use braid_terminal::signals::Signals;
 use figures::Figures;
 use load::{drive, fill};
-use report::{Report, Run, Series};
+use report::Report;
+use series::{Series, Turn, in_rounds};
 use settings::{Change, LoadSettings, Pattern, Settings, Through, VolumeSettings};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -251,7 +254,7 @@ impl Arguments {
             warm_up: self.runs.warm_up,
             seed,
             versus: (!changes.is_empty()).then(|| changes.join(", ")),
-            series: series.into_iter().map(|sides| Series { sides, runs: Vec::new() }).collect(),
+            series: series.into_iter().map(Series::new).collect(),
         }
     }
 
@@ -304,33 +307,34 @@ async fn measure_all(
     let span = arguments.runs.span(arguments.seconds);
     let pairs = if arguments.versus.is_empty() { 1 } else { usize::from(arguments.pairs) };
     let runs: usize = series.iter().map(|series| series.sides.len() * pairs).sum();
-    let sides: Vec<_> = series.iter().map(|series| series.sides.clone()).collect();
     announce_runs(runs, span, if arguments.no_fill { 0 } else { arguments.size });
-    let sites = prepare(test_bed, !arguments.no_fill, &sides).await?;
-    let progress = output::steps(runs as u64);
-    let mut seeds = Rng::new(*seed);
-    for pair in 0..pairs {
-        // Both sides of a pair perform the same operations.
-        let seed = seeds.next_u64();
-        for (series, sites) in series.iter_mut().zip(&sites) {
-            let mut order: Vec<usize> = (0..series.sides.len()).collect();
-            if !pair.is_multiple_of(2) {
-                order.reverse();
-            }
-            for side in order {
-                let settings = &series.sides[side];
-                let way = settings.load.through.name();
-                progress.set_message(match series.sides.len() {
-                    1 => format!("measuring through {way}"),
-                    _ => format!("pair {} of {pairs}: {} through {way}", pair + 1, ["A", "B"][side]),
-                });
-                let figures = measure(test_bed, sites[side], &settings.load, span, seed).await?;
-                series.runs.push(Run { side, pair, figures });
-                progress.inc(1);
-            }
-        }
-    }
-    Ok(())
+    measure_series(test_bed, series, pairs, !arguments.no_fill, span, *seed).await
+}
+
+/// Measures the volumes of some series in rounds. The sides of a round perform the same operations.
+async fn measure_series(
+    test_bed: &mut TestBed,
+    all: &mut [Series<Settings, Figures>],
+    rounds: usize,
+    filled: bool,
+    span: Span,
+    seed: u64,
+) -> Result<(), Failure> {
+    let sides: Vec<_> = all.iter().map(|series| series.sides.clone()).collect();
+    let sites = prepare(test_bed, filled, &sides).await?;
+    let progress = output::steps(sides.iter().map(|sides| (sides.len() * rounds) as u64).sum());
+    let mut seeds = Rng::new(seed);
+    let seeds: Vec<u64> = (0..rounds).map(|_| seeds.next_u64()).collect();
+    let measure = async |turn: Turn<'_, Settings>| {
+        let Settings { volume, load, .. } = turn.side;
+        let (round, what) = (turn.round + 1, format!("{} through {}", volume.ordering, load.through.name()));
+        progress.set_message(match sides[turn.series].len() {
+            1 => format!("measuring {what}"),
+            _ => format!("round {round} of {rounds}: side {}, {what}", turn.index + 1),
+        });
+        measure(test_bed, sites[turn.series][turn.index], load, span, seeds[turn.round]).await
+    };
+    in_rounds(all, rounds, &progress, measure).await
 }
 
 /// Creates all arrays and volumes first, so that only the runs alternate. Returns where each side of each series is measured.

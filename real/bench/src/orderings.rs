@@ -1,18 +1,19 @@
 //! `braid bench orderings`: compares the orderings, as in figure 6 of the shared-array paper.
 
 use super::arguments::{ArrayArguments, BenchArray, LengthArguments, RunArguments, Span, seconds};
-use super::figures::METRICS;
-use super::report::{Run, Series, number, right};
+use super::figures::{Figures, METRICS};
+use super::report::{number, ratio_cells, right};
+use super::series::Series;
 use super::settings::{LoadSettings, Settings, Through, VolumeSettings};
 use super::test_bed::TestBed;
-use super::{announce_runs, conclude, measure, prepare};
+use super::{announce_runs, conclude, measure_series};
 use braid_admin::failure::Failure;
-use braid_base::Rng;
-use braid_benchkit::statistics::VALUES_MIN;
+use braid_base::units::format_size;
+use braid_benchkit::statistics::{Ratio, VALUES_MIN};
 use braid_ordering::Ordering;
 use braid_terminal::Common;
 use braid_terminal::arguments::{ordering, size};
-use braid_terminal::output::{self, table};
+use braid_terminal::output::table;
 use serde_json::{Map, Value, json};
 use std::process::ExitCode;
 
@@ -86,7 +87,7 @@ struct Comparison {
     seed: u64,
     span: Span,
     /// Its first side is `none`.
-    series: Series,
+    series: Series<Settings, Figures>,
 }
 
 /// Measures, reports, and removes what was created.
@@ -108,12 +109,12 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     sides.iter().try_for_each(Settings::check)?;
     let seed = arguments.runs.seed();
     let span = arguments.runs.span(arguments.seconds);
-    let mut comparison = Comparison { seed, span, series: Series { sides, runs: Vec::new() } };
+    let mut comparison = Comparison { seed, span, series: Series::new(sides) };
     let measure = async |test_bed: &mut TestBed| measure_all(test_bed, &arguments, &mut comparison).await;
     let outcome = crate::on_test_bed(choice, seed, measure).await;
     // Ratios need all orderings of a round.
-    comparison.series.keep_complete();
-    conclude(common, outcome, comparison.series.runs.len(), || comparison.json(), || comparison.text())
+    let runs = comparison.series.keep_complete();
+    conclude(common, outcome, runs, || comparison.json(), || comparison.text())
 }
 
 /// The orderings to measure: `none` first, because the ratios are relative to it; then the others in the paper's order.
@@ -129,22 +130,7 @@ async fn measure_all(
 ) -> Result<(), Failure> {
     let rounds = usize::from(arguments.rounds);
     announce_runs(rounds * series.sides.len(), *span, arguments.size * series.sides.len() as u64);
-    let sites = prepare(test_bed, true, std::slice::from_ref(&series.sides)).await?.remove(0);
-    let progress = output::steps((rounds * sites.len()) as u64);
-    let mut seeds = Rng::new(*seed);
-    for round in 0..rounds {
-        // All orderings of a round perform the same operations.
-        let seed = seeds.next_u64();
-        for turn in 0..sites.len() {
-            let side = (round + turn) % sites.len();
-            let settings = &series.sides[side];
-            progress.set_message(format!("round {} of {rounds}: {}", round + 1, settings.volume.ordering));
-            let figures = measure(test_bed, sites[side], &settings.load, *span, seed).await?;
-            series.runs.push(Run { side, pair: round, figures });
-            progress.inc(1);
-        }
-    }
-    Ok(())
+    measure_series(test_bed, std::slice::from_mut(series), rounds, true, *span, *seed).await
 }
 
 impl Comparison {
@@ -153,21 +139,18 @@ impl Comparison {
         let series = &self.series;
         let orderings = series.sides.iter().enumerate().map(|(side, settings)| {
             let medians = METRICS.iter().enumerate().map(|(metric, described)| {
-                (described.name.to_string(), json!(series.median(side, metric)))
+                (described.name.to_string(), json!(series.median(side, |figures| figures.value(metric))))
             });
             let ratios = COMPARED.iter().filter_map(|(name, _)| {
-                let found = series.compare_with_first(side, metric(name))?;
-                let interval = found
-                    .interval
-                    .map(|interval| json!({"low": interval.low, "high": interval.high, "coverage": interval.coverage}));
-                Some((name.to_string(), json!({"ratio": found.ratio, "interval": interval})))
+                let ratio = series.compare(side, 0, |figures| figures.value(metric(name)))?.ratio;
+                Some((name.to_string(), json!({"ratio": ratio.median, "interval": ratio.interval})))
             });
-            let runs = series.runs.iter().filter(|run| run.side == side);
+            let runs = series.of_side(side);
             json!({
                 "ordering": settings.volume.ordering.name(),
                 "medians": medians.collect::<Map<_, _>>(),
                 "ratios": ratios.collect::<Map<_, _>>(),
-                "runs": runs.map(|run| json!({"round": run.pair, "figures": run.figures.to_json()})).collect::<Vec<_>>(),
+                "runs": runs.map(|run| json!({"round": run.round, "figures": run.figures.to_json()})).collect::<Vec<_>>(),
             })
         });
         json!({
@@ -176,7 +159,7 @@ impl Comparison {
             "seed": self.seed,
             "seconds": self.span.counted.as_secs_f64(),
             "warm_up": self.span.warm_up.as_secs_f64(),
-            "rounds": self.rounds(),
+            "rounds": series.rounds(),
             "settings": series.sides[0].to_json(),
             "orderings": orderings.collect::<Vec<_>>(),
         })
@@ -185,26 +168,20 @@ impl Comparison {
     /// The results for display.
     fn text(&self) -> String {
         let series = &self.series;
-        let LoadSettings { through, reads, block, block_max, depth, clients, .. } = &series.sides[0].load;
+        let load = &series.sides[0].load;
+        let LoadSettings { through, reads, depth, clients, .. } = load;
         let place = if *through == Through::Direct { "in this process" } else { "processes of their own" };
         let Settings { array, volume, .. } = &series.sides[0];
         let mut text = format!(
             "{} devices, {}, volumes of {}; {clients} hosts, {place}, {depth} in flight of each; {reads} % reads, {}\n",
             array.devices,
             volume.layout,
-            braid_base::units::format_size(volume.bytes),
-            match block == block_max {
-                true => braid_base::units::format_size(*block),
-                false => format!(
-                    "{} to {}",
-                    braid_base::units::format_size(*block),
-                    braid_base::units::format_size(*block_max)
-                ),
-            },
+            format_size(volume.bytes),
+            load.lengths(),
         );
         text += &format!(
             "medians of {} runs of {} s, after {} s to warm up; seed {}\n\n",
-            self.rounds(),
+            series.rounds(),
             self.span.counted.as_secs_f64(),
             self.span.warm_up.as_secs_f64(),
             self.seed
@@ -212,7 +189,8 @@ impl Comparison {
         let heads = std::iter::once("ordering").chain(COLUMNS.iter().map(|(_, head)| *head));
         let mut rows = vec![heads.map(str::to_string).collect::<Vec<_>>()];
         for (side, settings) in series.sides.iter().enumerate() {
-            let cells = COLUMNS.iter().map(|(name, _)| number(series.median(side, metric(name))));
+            let cells =
+                COLUMNS.iter().map(|(name, _)| number(series.median(side, |figures| figures.value(metric(name)))));
             rows.push(std::iter::once(settings.volume.ordering.to_string()).chain(cells).collect());
         }
         text += &table(&right(rows));
@@ -221,26 +199,16 @@ impl Comparison {
         let mut rows = vec![std::iter::once("ordering").chain(heads).map(str::to_string).collect::<Vec<_>>()];
         for (side, settings) in series.sides.iter().enumerate().skip(1) {
             let cells = COMPARED.iter().flat_map(|(name, _)| {
-                let found = series.compare_with_first(side, metric(name));
-                let interval = found.as_ref().and_then(|found| found.interval);
-                [
-                    found.and_then(|found| found.ratio),
-                    interval.map(|interval| interval.low),
-                    interval.map(|interval| interval.high),
-                ]
-                .map(|value| value.map_or("-".to_string(), |value| format!("{value:.3}")))
+                let found = series.compare(side, 0, |figures| figures.value(metric(name)));
+                ratio_cells(found.map_or(Ratio::of([]), |found| found.ratio))
             });
             rows.push(std::iter::once(settings.volume.ordering.to_string()).chain(cells).collect());
         }
         text += &table(&right(rows));
-        if self.rounds() < VALUES_MIN {
+        if series.rounds() < VALUES_MIN {
             text += &format!("Too few rounds for confidence intervals: use at least {VALUES_MIN}, or better 10.\n");
         }
         text
-    }
-
-    fn rounds(&self) -> usize {
-        self.series.runs.iter().map(|run| run.pair + 1).max().unwrap_or(0)
     }
 }
 

@@ -74,6 +74,14 @@ impl LoadSettings {
     pub fn new(through: Through, block: u64) -> LoadSettings {
         LoadSettings { through, reads: 0, block, block_max: block, pattern: Pattern::Random, depth: 1, clients: 1 }
     }
+
+    /// The lengths of operations, for readers.
+    pub fn lengths(&self) -> String {
+        match self.block == self.block_max {
+            true => format_size(self.block),
+            false => format!("{} to {}", format_size(self.block), format_size(self.block_max)),
+        }
+    }
 }
 
 /// How requests reach the array.
@@ -183,10 +191,7 @@ impl std::fmt::Display for Settings {
             volume.atomicity.name(),
             volume.parity_site.name()
         )?;
-        let sizes = match load.block == load.block_max {
-            true => format_size(load.block),
-            false => format!("{} to {}", format_size(load.block), format_size(load.block_max)),
-        };
+        let sizes = load.lengths();
         let mix = match load.reads {
             0 => "writes".to_string(),
             100 => "reads".to_string(),

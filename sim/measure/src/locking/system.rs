@@ -18,7 +18,7 @@ use braid_ordering::Ordering;
 use braid_store::StoreConfig;
 use braid_wire::{
     Action, LockCommand, LockExtent, LockMode, LockReply, LockRequest, LockTerm, Message, ObjectCommand,
-    ObjectDescription, ObjectRequest, When,
+    ObjectDescription, ObjectRequest,
 };
 use braid_world::LocalClock;
 use std::time::Duration;
@@ -168,7 +168,7 @@ impl LockingSystem {
             let places: Vec<LockAddress> =
                 (device..count).step_by(devices as usize).map(|index| self.place(index)).collect();
             for batch in places.chunks(OBJECT_COMMANDS_MAX) {
-                let commands = batch.iter().map(|place| create(place.object)).collect();
+                let commands = batch.iter().map(|place| ObjectCommand::new(place.object, Action::Create)).collect();
                 batches.push((DeviceId(device as u16), ObjectRequest { commands }));
             }
         }
@@ -292,11 +292,6 @@ impl LockingSystem {
     fn manager_busy(&self) -> Duration {
         self.busy(|role| matches!(role, Role::LockManager(_)))
     }
-}
-
-fn create(object: ObjectId) -> ObjectCommand {
-    let (when, sets_when) = (When::Always, When::Always);
-    ObjectCommand { object, when, action: Action::Create, sets: Vec::new(), sets_when, gets: Vec::new() }
 }
 
 /// Devices have no components, only objects of this kind.
