@@ -21,6 +21,7 @@ use braid_wire::{
 };
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use std::ops::AddAssign;
 use std::time::Duration;
 
 /// The lock of an object: eight bytes, all zero if it is free.
@@ -121,8 +122,8 @@ pub enum LockerEvent<'a> {
     },
 }
 
-/// Counts of a process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Counts of a process, or of several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Locks taken, used and released.
     pub locks: u64,
@@ -133,6 +134,15 @@ pub struct Counts {
     pub refused: u64,
     /// Locks that were not acquired at the first attempt.
     pub delayed: u64,
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Counts) {
+        self.locks += other.locks;
+        self.requests += other.requests;
+        self.refused += other.refused;
+        self.delayed += other.delayed;
+    }
 }
 
 #[derive(Clone, Debug)]

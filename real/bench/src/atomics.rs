@@ -1,6 +1,6 @@
 //! `braid bench atomics`: measures atomic operations of devices on attributes of objects.
 
-use super::arguments::{BenchArray, ScratchArguments, seconds};
+use super::arguments::{BenchArray, ScratchArguments, name_of, seconds};
 use super::settings::ArraySettings;
 use super::test_bed::TestBed;
 use braid_admin::failure::Failure;
@@ -16,11 +16,12 @@ use braid_wire::{
     Action, ActionResult, AttributeName, CommandResult, ObjectCommand, ObjectRequest, SetAttribute, Undefined, When,
 };
 use bytes::Bytes;
+use clap::ValueEnum;
+use futures_util::future::try_join_all;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use tokio::task::JoinSet;
 
 /// Measure atomic operations on the attributes of a device's objects
 ///
@@ -79,7 +80,6 @@ enum Kind {
     Insert,
 }
 
-const KINDS: [Kind; 7] = [Kind::Swap, Kind::Add, Kind::Set, Kind::Get, Kind::Lock, Kind::LockAtOnce, Kind::Insert];
 /// Names inserted concurrently to fill a directory.
 const FILLERS: u64 = 256;
 /// The measured device. On the page of each kind, each client has the attribute of its number.
@@ -119,11 +119,11 @@ async fn measure_all(
 }
 
 async fn measure_by(client: &HostClient, arguments: &Arguments, runs: &mut Vec<Run>) -> Result<(), Failure> {
-    let created = ask(client, vec![command(ObjectId(0), Action::Create)]).await?;
+    let created = ask(client, DEVICE, vec![ObjectCommand::new(ObjectId(0), Action::Create)]).await?;
     let [CommandResult { action: ActionResult::Created { object }, .. }] = created[..] else {
         return Err(unexpected(&created));
     };
-    let kinds = if arguments.kinds.is_empty() { &KINDS[..] } else { &arguments.kinds };
+    let kinds = if arguments.kinds.is_empty() { Kind::value_variants() } else { &arguments.kinds };
     let progress = output::steps(kinds.len() as u64);
     let each = Duration::from_secs_f64(arguments.warm_up + arguments.seconds);
     crate::announce(&format!("{} kinds", kinds.len()), kinds.len(), each, "");
@@ -131,31 +131,24 @@ async fn measure_by(client: &HostClient, arguments: &Arguments, runs: &mut Vec<R
         fill(client, object, arguments.fill).await?;
     }
     for kind in kinds {
-        progress.set_message(format!("measuring {}", kind.name()));
+        progress.set_message(format!("measuring {}", name_of(*kind)));
         runs.push(measure(client, object, *kind, arguments).await?);
         progress.inc(1);
     }
-    ask(client, vec![command(object, Action::Remove)]).await.map(|_| ())
+    ask(client, DEVICE, vec![ObjectCommand::new(object, Action::Remove)]).await.map(|_| ())
 }
 
 async fn measure(client: &HostClient, object: ObjectId, kind: Kind, arguments: &Arguments) -> Result<Run, Failure> {
     let begun = Instant::now();
     let from = begun + Duration::from_secs_f64(arguments.warm_up);
     let until = from + Duration::from_secs_f64(arguments.seconds);
-    let mut clients = JoinSet::new();
-    for number in 0..u32::from(arguments.clients) {
-        let driven = Driven {
-            client: client.clone(),
-            object,
-            name: AttributeName::new(kind as u32 + 1, number),
-            bytes: arguments.bytes as usize,
-        };
-        clients.spawn_local(driven.drive(kind, from, until));
-    }
+    let drive = |number: u32| {
+        let (name, bytes) = (AttributeName::new(kind as u32 + 1, number), arguments.bytes as usize);
+        Driven { client: client.clone(), object, name, bytes }.drive(kind, from, until)
+    };
     let mut latencies = histogram();
     let mut round_trips = 0;
-    while let Some(done) = clients.join_next().await {
-        let (of_one, trips) = done.expect("a client is not aborted")?;
+    for (of_one, trips) in try_join_all((0..u32::from(arguments.clients)).map(drive)).await? {
         latencies.add(of_one).expect("all histograms have the same form");
         round_trips += trips;
     }
@@ -165,21 +158,14 @@ async fn measure(client: &HostClient, object: ObjectId, kind: Kind, arguments: &
 /// Inserts this many names, many concurrently.
 async fn fill(client: &HostClient, object: ObjectId, names: u64) -> Result<(), Failure> {
     let progress = output::progress(names, "filling the directory");
-    let mut fillers = JoinSet::new();
-    for filler in 0..FILLERS {
-        let (client, progress) = (client.clone(), progress.clone());
-        fillers.spawn_local(async move {
-            for number in (filler..names).step_by(FILLERS as usize) {
-                insert(&client, object, format!("filled-{number}")).await?;
-                progress.inc(1);
-            }
-            Ok::<(), Failure>(())
-        });
-    }
-    while let Some(done) = fillers.join_next().await {
-        done.expect("a filler is not aborted")?;
-    }
-    Ok(())
+    let fill = async |filler: u64| {
+        for number in (filler..names).step_by(FILLERS as usize) {
+            insert(client, object, format!("filled-{number}")).await?;
+            progress.inc(1);
+        }
+        Ok::<(), Failure>(())
+    };
+    try_join_all((0..FILLERS).map(fill)).await.map(|_| ())
 }
 
 /// Inserts a new name. Returns the number of round trips.
@@ -190,7 +176,7 @@ async fn insert(client: &HostClient, object: ObjectId, name: String) -> Result<u
         match insertion.resume(braid_shell::now().time, &mut rng, answer) {
             Next::Ask { request, .. } => {
                 trips += 1;
-                answer = Answer::Results(ask(client, request.commands).await?);
+                answer = Answer::Results(ask(client, DEVICE, request.commands).await?);
             }
             Next::Sleep(span) => {
                 tokio::time::sleep(span).await;
@@ -244,13 +230,13 @@ impl Driven {
             }
             Kind::Add => {
                 let add = Action::FetchAndAdd { name: self.name, add: 1, original: true };
-                let results = self.ask(vec![command(self.object, add)]).await?;
+                let results = self.ask(vec![ObjectCommand::new(self.object, add)]).await?;
                 let counted = results[0].action == ActionResult::Added { original: Some(count as i64) };
                 if counted { Ok(1) } else { Err(unexpected(&results)) }
             }
             Kind::Set => self.set(self.value(count)).await.map(|()| 1),
             Kind::Get => {
-                let get = ObjectCommand { gets: vec![self.name], ..command(self.object, Action::Nothing) };
+                let get = ObjectCommand { gets: vec![self.name], ..ObjectCommand::new(self.object, Action::Nothing) };
                 self.ask(vec![get]).await.map(|_| 1)
             }
             Kind::Lock => {
@@ -259,14 +245,17 @@ impl Driven {
                     return Err(unexpected(&results));
                 }
                 let unlocks = SetAttribute { name: self.name, value: Bytes::new() };
-                self.ask(vec![ObjectCommand { sets: vec![unlocks], ..command(self.object, write) }]).await?;
+                self.ask(vec![ObjectCommand { sets: vec![unlocks], ..ObjectCommand::new(self.object, write) }]).await?;
                 Ok(2)
             }
             Kind::LockAtOnce => {
                 let lock = self.swap(Bytes::new(), self.value(count + 1));
                 let unlocks = SetAttribute { name: self.name, value: Bytes::new() };
-                let use_it =
-                    ObjectCommand { when: When::IfSwapped, sets: vec![unlocks], ..command(self.object, write) };
+                let use_it = ObjectCommand {
+                    when: When::IfSwapped,
+                    sets: vec![unlocks],
+                    ..ObjectCommand::new(self.object, write)
+                };
                 let results = self.ask(vec![lock, use_it]).await?;
                 if results[1].action == ActionResult::Done { Ok(1) } else { Err(unexpected(&results)) }
             }
@@ -276,16 +265,16 @@ impl Driven {
 
     fn swap(&self, compare: Bytes, swap: Bytes) -> ObjectCommand {
         let (name, undefined) = (self.name, Undefined::IsEmpty);
-        command(self.object, Action::CompareAndSwap { name, compare, swap, undefined, original: false })
+        ObjectCommand::new(self.object, Action::CompareAndSwap { name, compare, swap, undefined, original: false })
     }
 
     async fn set(&self, value: Bytes) -> Result<(), Failure> {
         let sets = vec![SetAttribute { name: self.name, value }];
-        self.ask(vec![ObjectCommand { sets, ..command(self.object, Action::Nothing) }]).await.map(|_| ())
+        self.ask(vec![ObjectCommand { sets, ..ObjectCommand::new(self.object, Action::Nothing) }]).await.map(|_| ())
     }
 
     async fn ask(&self, commands: Vec<ObjectCommand>) -> Result<Vec<CommandResult>, Failure> {
-        ask(&self.client, commands).await
+        ask(&self.client, DEVICE, commands).await
     }
 
     fn value(&self, count: u64) -> Bytes {
@@ -295,39 +284,26 @@ impl Driven {
     }
 }
 
-async fn ask(client: &HostClient, commands: Vec<ObjectCommand>) -> Result<Vec<CommandResult>, Failure> {
+/// Has a device execute commands.
+pub async fn ask(
+    client: &HostClient,
+    device: DeviceId,
+    commands: Vec<ObjectCommand>,
+) -> Result<Vec<CommandResult>, Failure> {
     let request = ObjectRequest { commands };
-    match client.call(ObjectsRequest::Execute { device: DEVICE, request, patience: PATIENCE }).await? {
+    match client.call(ObjectsRequest::Execute { device, request, patience: PATIENCE }).await? {
         HostSuccess::Objects(results) => Ok(results),
         other => panic!("a request for objects brings {other:?}"),
     }
 }
 
-fn command(object: ObjectId, action: Action) -> ObjectCommand {
-    let (when, sets_when) = (When::Always, When::Always);
-    ObjectCommand { object, when, action, sets: Vec::new(), sets_when, gets: Vec::new() }
-}
-
-fn unexpected(results: &[CommandResult]) -> Failure {
+pub fn unexpected(results: &[CommandResult]) -> Failure {
     Failure::failed("wrong-answer", format!("the device gave an invalid answer: {results:?}"))
 }
 
-fn histogram() -> Histogram<u64> {
+/// A histogram of nanoseconds; all have the same form.
+pub fn histogram() -> Histogram<u64> {
     Histogram::new(3).expect("three digits are possible")
-}
-
-impl Kind {
-    fn name(self) -> &'static str {
-        match self {
-            Kind::Swap => "swap",
-            Kind::Add => "add",
-            Kind::Set => "set",
-            Kind::Get => "get",
-            Kind::Lock => "lock",
-            Kind::LockAtOnce => "lock-at-once",
-            Kind::Insert => "insert",
-        }
-    }
 }
 
 impl Run {
@@ -345,7 +321,7 @@ fn as_json(arguments: &Arguments, runs: &[Run]) -> Value {
         .iter()
         .map(|run| {
             json!({
-                "kind": run.kind.name(),
+                "kind": name_of(run.kind),
                 "operations": run.latencies.len(),
                 "per_second": run.per_second(),
                 "round_trips": run.round_trips,
@@ -362,7 +338,7 @@ fn as_text(arguments: &Arguments, runs: &[Run]) -> String {
     let mut rows = vec![heads.map(String::from).to_vec()];
     for run in runs {
         rows.push(vec![
-            run.kind.name().to_string(),
+            name_of(run.kind),
             format!("{:.0}", run.per_second()),
             format!("{:.1}", run.round_trips as f64 / (run.latencies.len() as f64).max(1.0)),
             format!("{:.0}", run.microseconds(0.5)),

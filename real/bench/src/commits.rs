@@ -9,10 +9,10 @@ use braid_client::{ArrayOptions, Files, FilesError};
 use braid_session::{HEARTBEAT, cpu_micros};
 use braid_terminal::Common;
 use braid_terminal::output::{self, table};
+use futures_util::future::try_join_all;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use tokio::task::JoinSet;
 
 /// Measure durable operations on two metadata servers: files created per second, by commit protocol
 ///
@@ -159,24 +159,16 @@ async fn create_for(
     span: Duration,
 ) -> Result<u64, Failure> {
     let end = Instant::now() + span;
-    let mut workers: JoinSet<Result<u64, FilesError>> = JoinSet::new();
-    for worker in 0..depth {
+    let create = async |worker: u16| {
         let directory = &directories[usize::from(worker) % directories.len()];
-        let (files, path) = (files.clone(), format!("{directory}/{prefix}-{worker}"));
-        workers.spawn_local(async move {
-            let mut created = 0;
-            while Instant::now() < end {
-                files.create_file(format!("{path}-{created}")).await?;
-                created += 1;
-            }
-            Ok(created)
-        });
-    }
-    let mut created = 0;
-    while let Some(ended) = workers.join_next().await {
-        created += ended.map_err(|error| Failure::failed("internal", error.to_string()))??;
-    }
-    Ok(created)
+        let mut created = 0;
+        while Instant::now() < end {
+            files.create_file(format!("{directory}/{prefix}-{worker}-{created}")).await?;
+            created += 1;
+        }
+        Ok::<u64, FilesError>(created)
+    };
+    Ok(try_join_all((0..depth).map(create)).await?.into_iter().sum())
 }
 
 impl Side {

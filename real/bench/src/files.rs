@@ -12,12 +12,10 @@ use braid_terminal::Common;
 use braid_terminal::arguments::size;
 use braid_terminal::output::{self, table};
 use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
-use tokio::task::JoinSet;
 
 /// Measure files: names created per second, and bytes compared with a volume
 ///
@@ -81,7 +79,6 @@ const KINDS: [&str; 3] = ["new", "overwrite", "read"];
 type ByteRates = Series<&'static str, f64>;
 
 /// What bytes are written to and read from.
-#[derive(Clone)]
 enum Target {
     File(File),
     Volume(Volume),
@@ -140,11 +137,8 @@ async fn measure_names(files: &Files, arguments: &Arguments) -> Result<Names, Fa
     let begun = Instant::now();
     let behind = (arguments.names - part).max(part);
     for numbers in [0..part, part..behind, behind..arguments.names] {
-        let (from, count, files) = (Instant::now(), numbers.end - numbers.start, files.clone());
-        let create = move |number: u64| {
-            let files = files.clone();
-            async move { files.create_file(format!("/names/file-{number:08}")).await.map(|_| ()) }
-        };
+        let (from, count) = (Instant::now(), numbers.end - numbers.start);
+        let create = async |number: u64| files.create_file(format!("/names/file-{number:08}")).await.map(|_| ());
         repeat(numbers, arguments.creates, create, &progress).await?;
         if rates.is_empty() {
             // Files that are opened take about twice as long, and there are as many as in this part.
@@ -157,13 +151,9 @@ async fn measure_names(files: &Files, arguments: &Arguments) -> Result<Names, Fa
     }
     let rate = arguments.names as f64 / begun.elapsed().as_secs_f64();
     let cpu = (cpu_micros() - cpu) as f64 / arguments.names as f64;
-    let mount = files.clone();
-    let open = move |number: u64| {
-        let files = mount.clone();
-        async move {
-            let options = OpenOptions::new().write(true).create_new(true);
-            files.open(format!("/opened/file-{number:08}"), options).await?.close().await
-        }
+    let open = async |number: u64| {
+        let options = OpenOptions::new().write(true).create_new(true);
+        files.open(format!("/opened/file-{number:08}"), options).await?.close().await
     };
     let from = Instant::now();
     repeat(0..part, arguments.creates, open, &indicatif::ProgressBar::hidden()).await?;
@@ -198,18 +188,15 @@ impl Target {
     async fn once(&self, writes: bool, whole: u64, depth: u16) -> Result<f64, Failure> {
         let data = Bytes::from(vec![0x5a; BLOCK as usize]);
         let begun = Instant::now();
-        let target = self.clone();
-        let operation = move |number: u64| {
-            let (target, data, offset) = (target.clone(), data.clone(), number * BLOCK);
-            async move {
-                let read = match (&target, writes) {
-                    (Target::File(file), true) => return file.write_at(offset, data).await,
-                    (Target::Volume(volume), true) => return Ok(volume.write(offset, data).await?),
-                    (Target::File(file), false) => file.read_at(offset, BLOCK as usize).await?,
-                    (Target::Volume(volume), false) => volume.read(offset, BLOCK as usize).await?,
-                };
-                if read == data { Ok(()) } else { Err(FilesError::Damaged) }
-            }
+        let operation = async |number: u64| {
+            let (data, offset) = (data.clone(), number * BLOCK);
+            let read = match (self, writes) {
+                (Target::File(file), true) => return file.write_at(offset, data).await,
+                (Target::Volume(volume), true) => return Ok(volume.write(offset, data).await?),
+                (Target::File(file), false) => file.read_at(offset, BLOCK as usize).await?,
+                (Target::Volume(volume), false) => volume.read(offset, BLOCK as usize).await?,
+            };
+            if read == data { Ok(()) } else { Err(FilesError::Damaged) }
         };
         repeat(0..whole / BLOCK, depth, operation, &indicatif::ProgressBar::hidden()).await?;
         Ok((whole / BLOCK) as f64 / begun.elapsed().as_secs_f64())
@@ -217,34 +204,14 @@ impl Target {
 }
 
 /// Performs the operations of these numbers, with `depth` in flight.
-async fn repeat<F>(
+async fn repeat(
     numbers: std::ops::Range<u64>,
     depth: u16,
-    operation: impl Fn(u64) -> F + Clone + 'static,
+    operation: impl AsyncFn(u64) -> Result<(), FilesError>,
     progress: &indicatif::ProgressBar,
-) -> Result<(), Failure>
-where
-    F: Future<Output = Result<(), FilesError>> + 'static,
-{
-    let next = Arc::new(AtomicU64::new(numbers.start));
-    let mut workers: JoinSet<Result<(), FilesError>> = JoinSet::new();
-    for _ in 0..depth {
-        let (next, operation, progress) = (next.clone(), operation.clone(), progress.clone());
-        workers.spawn_local(async move {
-            loop {
-                let number = next.fetch_add(1, Relaxed);
-                if number >= numbers.end {
-                    return Ok(());
-                }
-                operation(number).await?;
-                progress.inc(1);
-            }
-        });
-    }
-    while let Some(ended) = workers.join_next().await {
-        ended.map_err(|error| Failure::failed("internal", error.to_string()))??;
-    }
-    Ok(())
+) -> Result<(), Failure> {
+    let operation = async |number: u64| operation(number).await.map(|()| progress.inc(1));
+    Ok(stream::iter(numbers).map(Ok).try_for_each_concurrent(usize::from(depth), operation).await?)
 }
 
 /// The kinds that were measured, with the file compared with the volume.

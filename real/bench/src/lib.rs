@@ -32,7 +32,7 @@ mod test_bed;
 
 pub use test_bed::CHILD_OF;
 
-use arguments::{ArrayArguments, BenchArray, LengthArguments, RunArguments, Span, seconds};
+use arguments::{ArrayArguments, BenchArray, LengthArguments, RunArguments, Span, name_of, seconds};
 use braid_admin::failure::Failure;
 use braid_base::Rng;
 use braid_base::units::format_size;
@@ -327,7 +327,7 @@ async fn measure_series(
     let seeds: Vec<u64> = (0..rounds).map(|_| seeds.next_u64()).collect();
     let measure = async |turn: Turn<'_, Settings>| {
         let Settings { volume, load, .. } = turn.side;
-        let (round, what) = (turn.round + 1, format!("{} through {}", volume.ordering, load.through.name()));
+        let (round, what) = (turn.round + 1, format!("{} through {}", volume.ordering, name_of(load.through)));
         progress.set_message(match sides[turn.series].len() {
             1 => format!("measuring {what}"),
             _ => format!("round {round} of {rounds}: side {}, {what}", turn.index + 1),

@@ -1,5 +1,6 @@
 //! The report: a table for display, and all metrics for programs.
 
+use super::arguments::name_of;
 use super::figures::{Figures, METRICS};
 use super::series::{Comparison, Series};
 use super::settings::Settings;
@@ -83,7 +84,7 @@ impl Report {
 
     /// A table with a column for each series.
     fn single(&self) -> String {
-        let names = self.series.iter().map(|series| series.sides[0].load.through.name().to_string());
+        let names = self.series.iter().map(|series| name_of(series.sides[0].load.through));
         let mut rows = vec![[String::new()].into_iter().chain(names).collect::<Vec<_>>()];
         for (metric, described) in METRICS.iter().enumerate() {
             let values: Vec<_> =
@@ -99,7 +100,7 @@ impl Report {
 
 /// A table of B compared with A.
 fn comparison(series: &Series<Settings, Figures>) -> String {
-    let names: Vec<_> = series.sides.iter().map(|side| side.load.through.name()).collect();
+    let names: Vec<_> = series.sides.iter().map(|side| name_of(side.load.through)).collect();
     let title = if names[0] == names[1] { format!("through {}", names[0]) } else { "medians".to_string() };
     let mut rows = vec![[title.as_str(), "A", "B", "B/A", "from", "to"].map(str::to_string).to_vec()];
     let (mut coverage, mut pairs) = (None, 0);

@@ -1,5 +1,6 @@
 //! The settings of a measurement: all settings of one side, and the settings in which the other side differs.
 
+use crate::arguments::name_of;
 use braid_admin::creation;
 use braid_admin::failure::Failure;
 use braid_base::BLOCK_BYTES;
@@ -165,11 +166,11 @@ impl Settings {
             "atomicity": volume.atomicity.name(),
             "parity_site": volume.parity_site.name(),
             "size": volume.bytes,
-            "through": load.through.name(),
+            "through": name_of(load.through),
             "reads": load.reads,
             "block": load.block,
             "block_max": load.block_max,
-            "pattern": load.pattern.name(),
+            "pattern": name_of(load.pattern),
             "depth": load.depth,
             "clients": load.clients,
         })
@@ -197,30 +198,9 @@ impl std::fmt::Display for Settings {
             100 => "reads".to_string(),
             reads => format!("{reads} % reads, {} % writes", 100 - reads),
         };
-        let (pattern, depth, clients) = (load.pattern.name(), load.depth, load.clients);
+        let (pattern, depth, clients) = (name_of(load.pattern), load.depth, load.clients);
         let each = if clients == 1 { "1 client".to_string() } else { format!("each of {clients} clients") };
         write!(f, "{mix} of {sizes}, {pattern}, {depth} in flight of {each}")
-    }
-}
-
-impl Through {
-    /// The name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Through::Direct => "direct",
-            Through::Nbd => "nbd",
-            Through::Hosts => "hosts",
-        }
-    }
-}
-
-impl Pattern {
-    /// The name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Pattern::Random => "random",
-            Pattern::Sequential => "sequential",
-        }
     }
 }
 

@@ -1,22 +1,19 @@
 //! Acquires locks on real devices, with the same steps that the simulator performs.
 
 use super::Spot;
-use super::alarm::Alarm;
+use crate::atomics::{ask, histogram, unexpected};
 use braid_admin::failure::Failure;
 use braid_base::limits::OBJECT_COMMANDS_MAX;
 use braid_base::{BLOCK_BYTES, DeviceId, ObjectId, Rng, VolumeId};
 use braid_benchkit::locking::locker::WAITING;
 use braid_benchkit::locking::{Counts, Habit, LockAddress, LockOwner, Locker, LockerEvent, Step, Strategy};
-use braid_machine::{HostSuccess, ObjectsRequest, Patience, VolumeRequest};
+use braid_machine::{Patience, VolumeRequest};
 use braid_shell::HostClient;
-use braid_wire::{Action, ActionResult, CommandResult, ObjectCommand, ObjectRequest, SetAttribute, When};
+use braid_wire::{Action, ActionResult, ObjectCommand, SetAttribute};
 use bytes::Bytes;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
-
-/// How long a request is retried.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The objects that are locked: some on each device, with numbers chosen by the devices.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -32,11 +29,11 @@ impl Objects {
             let mut made = Vec::new();
             while (made.len() as u64) < each {
                 let count = (each as usize - made.len()).min(OBJECT_COMMANDS_MAX);
-                let commands = vec![command(ObjectId(0), Action::Create); count];
-                for result in ask(client, device, ObjectRequest { commands }).await? {
+                let commands = vec![ObjectCommand::new(ObjectId(0), Action::Create); count];
+                for result in ask(client, device, commands).await? {
                     match result.action {
                         ActionResult::Created { object } => made.push(object.0),
-                        other => return Err(unexpected(&other)),
+                        _ => return Err(unexpected(&[result])),
                     }
                 }
             }
@@ -48,8 +45,8 @@ impl Objects {
     pub async fn remove(&self, client: &HostClient) -> Result<(), Failure> {
         for (device, objects) in self.by_device.iter().enumerate() {
             for batch in objects.chunks(OBJECT_COMMANDS_MAX) {
-                let commands = batch.iter().map(|object| command(ObjectId(*object), Action::Remove)).collect();
-                ask(client, DeviceId(device as u16), ObjectRequest { commands }).await?;
+                let remove = |object: &u64| ObjectCommand::new(ObjectId(*object), Action::Remove);
+                ask(client, DeviceId(device as u16), batch.iter().map(remove).collect()).await?;
             }
         }
         Ok(())
@@ -73,8 +70,8 @@ impl Objects {
 pub async fn forget_who_waits(client: &HostClient, objects: &Objects) -> Result<(), Failure> {
     let at = objects.place(0, 1);
     let sets = vec![SetAttribute { name: WAITING, value: Bytes::new() }];
-    let command = ObjectCommand { sets, ..command(at.object, Action::Nothing) };
-    ask(client, at.device, ObjectRequest { commands: vec![command] }).await.map(|_| ())
+    let command = ObjectCommand { sets, ..ObjectCommand::new(at.object, Action::Nothing) };
+    ask(client, at.device, vec![command]).await.map(|_| ())
 }
 
 /// A process that acquires locks.
@@ -83,13 +80,12 @@ pub struct Locking {
     client: HostClient,
     objects: Objects,
     volume: VolumeId,
-    alarm: Alarm,
 }
 
 impl Locking {
     /// With its own host and number.
-    pub fn new(number: u64, client: HostClient, objects: Objects, volume: VolumeId) -> Result<Locking, Failure> {
-        Ok(Locking { number, client, objects, volume, alarm: Alarm::start()? })
+    pub fn new(number: u64, client: HostClient, objects: Objects, volume: VolumeId) -> Locking {
+        Locking { number, client, objects, volume }
     }
 
     /// Acquires this many locks, one after the other. Returns the latencies in nanoseconds, and the counts of requests; with a lock
@@ -126,11 +122,11 @@ impl Locking {
             loop {
                 step = match step {
                     Step::Ask { device, request } => {
-                        let results = ask(&self.client, device, request).await?;
+                        let results = ask(&self.client, device, request.commands).await?;
                         locker.resume(braid_shell::now().time, &mut rng, LockerEvent::Results(&results))
                     }
                     Step::Wait(span) => {
-                        self.alarm.wait(span).await;
+                        sleep_precisely(span).await;
                         locker.resume(braid_shell::now().time, &mut rng, LockerEvent::Nothing)
                     }
                     Step::Done => break,
@@ -162,23 +158,26 @@ impl Locking {
     }
 }
 
-async fn ask(client: &HostClient, device: DeviceId, request: ObjectRequest) -> Result<Vec<CommandResult>, Failure> {
-    match client.call(ObjectsRequest::Execute { device, request, patience: PATIENCE }).await? {
-        HostSuccess::Objects(results) => Ok(results),
-        other => unreachable!("a host answers a request for objects with results, not {other:?}"),
+/// A wait of some tens of microseconds, as the papers' back-offs. The timers of the runtime have a resolution of milliseconds; a thread that
+/// sleeps is more precise.
+async fn sleep_precisely(span: Duration) {
+    tokio::task::spawn_blocking(move || std::thread::sleep(span)).await.expect("sleeping does not panic");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn short_waits_take_their_time_and_no_millisecond_more() {
+        let span = Duration::from_micros(300);
+        let mut waits = Vec::new();
+        for _ in 0..100 {
+            let begun = Instant::now();
+            sleep_precisely(span).await;
+            waits.push(begun.elapsed());
+        }
+        let least = waits.iter().min().expect("there are some");
+        assert!((span..Duration::from_millis(1)).contains(least), "{waits:?}");
     }
-}
-
-fn command(object: ObjectId, action: Action) -> ObjectCommand {
-    let (when, sets_when) = (When::Always, When::Always);
-    ObjectCommand { object, when, action, sets: Vec::new(), sets_when, gets: Vec::new() }
-}
-
-fn unexpected(result: &ActionResult) -> Failure {
-    Failure::failed("wrong-answer", format!("the device gave an invalid answer: {result:?}"))
-}
-
-/// A histogram of nanoseconds; all have the same form.
-pub fn histogram() -> Histogram<u64> {
-    Histogram::new(3).expect("three digits are possible")
 }

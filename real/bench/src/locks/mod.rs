@@ -5,9 +5,7 @@
 //! | `workers` | starts and directs the processes that acquire locks |
 //! | `worker` | one of these processes |
 //! | `drive` | acquires locks |
-//! | `alarm` | short waits |
 
-mod alarm;
 mod drive;
 mod worker;
 mod workers;

@@ -36,23 +36,13 @@ pub struct Order {
 pub struct Account {
     /// Pairs of a latency (nanoseconds from the first attempt to the end) and the number of locks with that latency.
     pub latencies: Vec<(u64, u64)>,
-    locks: u64,
-    requests: u64,
-    refused: u64,
-    delayed: u64,
+    pub counts: Counts,
 }
 
 impl Account {
     fn of(latencies: &Histogram<u64>, counts: Counts) -> Account {
-        let Counts { locks, requests, refused, delayed } = counts;
-        let latencies = latencies.iter_recorded();
-        let latencies = latencies.map(|step| (step.value_iterated_to(), step.count_at_value())).collect();
-        Account { latencies, locks, requests, refused, delayed }
-    }
-
-    /// The counts of requests.
-    pub fn counts(&self) -> Counts {
-        Counts { locks: self.locks, requests: self.requests, refused: self.refused, delayed: self.delayed }
+        let steps = latencies.iter_recorded();
+        Account { latencies: steps.map(|step| (step.value_iterated_to(), step.count_at_value())).collect(), counts }
     }
 }
 
@@ -70,7 +60,7 @@ async fn work(number: u64, spots: &[Spot], locks: u64, session: &Session) -> Res
     let Some(line) = heard().await? else { return Ok(()) };
     let WorkerSetup { objects, volume } = serde_json::from_str(&line).map_err(not_understood)?;
     let volume = session.take_in(&volume).await?.id;
-    let locking = Locking::new(number, session.client().clone(), objects, volume)?;
+    let locking = Locking::new(number, session.client().clone(), objects, volume);
     say(&json!({"ready": true}));
     while let Some(line) = heard().await? {
         let order: Order = serde_json::from_str(&line).map_err(not_understood)?;

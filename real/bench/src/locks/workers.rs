@@ -1,8 +1,8 @@
 //! The worker processes of the experiment: starts them, makes them acquire locks concurrently, and adds up their results.
 
 use super::Arguments;
-use super::drive::histogram;
 use super::worker::{Account, Order, WorkerSetup};
+use crate::atomics::histogram;
 use crate::test_bed::spawn;
 use braid_admin::failure::Failure;
 use braid_admin::parent_process::{THIS_PROGRAM, this_program};
@@ -87,11 +87,7 @@ impl WorkerPool {
             let Ok(account) = serde_json::from_value::<Account>(said.clone()) else {
                 return Err(member.failure(&said).await);
             };
-            let counts = account.counts();
-            driven.counts.locks += counts.locks;
-            driven.counts.requests += counts.requests;
-            driven.counts.refused += counts.refused;
-            driven.counts.delayed += counts.delayed;
+            driven.counts += account.counts;
             for (latency, count) in account.latencies {
                 driven.latencies.record_n(latency, count).expect("the histogram grows as needed");
             }

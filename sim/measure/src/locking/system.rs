@@ -9,7 +9,7 @@ use crate::storage::ModelStorage;
 use crate::tally::{Latencies, LockCounts, Measured};
 use braid_base::limits::{OBJECT_COMMANDS_MAX, Settings};
 use braid_base::{ArrayId, BlockRange, DeviceId, Generation, LockServerId, Membership, NodeId, ObjectId, Rng, Time};
-use braid_benchkit::locking::{LockAddress, LockOwner, Locker, LockerEvent, Step, Strategy};
+use braid_benchkit::locking::{Counts, LockAddress, LockOwner, Locker, LockerEvent, Step, Strategy};
 use braid_device::{Device, DeviceConfig};
 use braid_host::{Acquisition, Host, HostConfig};
 use braid_layout::Atomicity;
@@ -137,23 +137,20 @@ impl LockingSystem {
         }
         let locks = self.latencies.count();
         let seconds = self.engine.now().since(self.began).as_secs_f64();
-        let (mut requests, mut refused, mut delayed) = (0, 0, 0);
-        for counts in self.processes.iter().map(|process| process.locker.counts()) {
-            (requests, refused, delayed) =
-                (requests + counts.requests, refused + counts.refused, delayed + counts.delayed);
-        }
+        let mut counts = Counts::default();
+        self.processes.iter().for_each(|process| counts += process.locker.counts());
         let share = |end: Duration, start: Duration, arms: u64| (end - start).as_secs_f64() / seconds / arms as f64;
         let arms = self.parameters.system.devices * self.parameters.disk.arms;
         let manager = (self.parameters.system.locks == LockOwner::Manager)
             .then(|| share(self.manager_busy(), manager_busy, self.parameters.lock_server_disk.arms));
         Measured {
             messages_per_op: (self.engine.messages() - messages) as f64 / locks,
-            delayed_fraction: delayed as f64 / locks,
-            restarts_per_op: refused as f64 / locks,
+            delayed_fraction: counts.delayed as f64 / locks,
+            restarts_per_op: counts.refused as f64 / locks,
             disk_utilization: share(self.disks_busy(), busy, arms),
             lock_server_utilization: manager.unwrap_or(0.0),
             events: self.engine.events() - events,
-            locks: Some(LockCounts { requests_per_lock: requests as f64 / locks }),
+            locks: Some(LockCounts { requests_per_lock: counts.requests as f64 / locks }),
             ..self.latencies.measured(seconds)
         }
     }
