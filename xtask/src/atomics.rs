@@ -2,19 +2,18 @@
 
 use crate::compare::RoundArguments;
 use crate::compare::folder::Folder;
-use crate::compare::interrupt::{GLANCE, Interrupt};
-use crate::compare::process::Process;
+use crate::compare::interrupt::Interrupt;
+use crate::compare::process::{Process, await_listener, free_port, printed_json};
 use crate::compare::progress::Progress;
 use crate::packages::{self, Package};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use braid_base::text_table::table;
-use braid_benchkit::statistics::{median, median_interval};
-use clap::Parser;
+use braid_benchkit::statistics::{Ratio, median};
 use serde_json::{Value, json};
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const PACKAGES: [Package; 2] = [("etcd-server", "/usr/bin/etcd"), ("protobuf-compiler", "/usr/bin/protoc")];
 
@@ -32,9 +31,9 @@ const PACKAGES: [Package; 2] = [("etcd-server", "/usr/bin/etcd"), ("protobuf-com
 /// Examples:
 ///   cargo xtask atomics                   ten rounds in ./braid-atomics; about eight minutes
 ///   cargo xtask atomics --quick           a quick check that it works; its results mean little
-#[derive(Parser)]
-#[command(name = "cargo xtask atomics", verbatim_doc_comment, max_term_width = 130)]
-struct Arguments {
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub struct Arguments {
     /// A folder on the disk to be measured; created if it does not exist
     #[arg(long, default_value = "./braid-atomics")]
     dir: PathBuf,
@@ -74,15 +73,14 @@ struct Figures {
 }
 
 /// Measures, and prints the results.
-pub fn run(arguments: impl Iterator<Item = String>) -> Result<()> {
-    let arguments = Arguments::parse_from(std::iter::once("cargo xtask atomics".to_string()).chain(arguments));
+pub fn run(arguments: &Arguments) -> Result<()> {
     packages::install(&PACKAGES, "the comparison needs")?;
     let braid = arguments.rounds.program()?;
     let peer = build_peer()?;
     let interrupt = Interrupt::catch()?;
     let folder = Folder::make_with(&arguments.dir, ROOM)?;
     let mut rounds = Vec::new();
-    let outcome = measure(&arguments, &folder, (&braid, &peer), &interrupt, &mut rounds);
+    let outcome = measure(arguments, &folder, (&braid, &peer), &interrupt, &mut rounds);
     // Results of the completed rounds are printed in any case.
     if !rounds.is_empty() {
         crate::tell_results(&text_of(&rounds), &json_of(&rounds), arguments.rounds.json.as_deref())?;
@@ -104,12 +102,7 @@ fn measure(
     let progress = Progress::new()?;
     let (_server, endpoint) = start_etcd(folder.path(), interrupt)?;
     let told = |command: &mut Command| -> Result<Value> {
-        let said = folder.path().join("said.json");
-        let limit = Duration::from_secs(seconds.parse::<u64>()? * 4) + END_WAIT;
-        Process::start(command, &said)?.ended(limit, interrupt)?;
-        let text = std::fs::read_to_string(&said)?;
-        let object = text.lines().find(|line| line.starts_with('{')).context("a run printed no JSON object")?;
-        Ok(serde_json::from_str(object)?)
+        printed_json(command, folder.path(), Duration::from_secs(seconds.parse::<u64>()? * 4) + END_WAIT, interrupt)
     };
     let bench = |kinds: &[&str], clients: &str, names: &str| -> Result<Vec<Figures>> {
         let mut bench = Command::new(braid);
@@ -170,42 +163,25 @@ fn build_peer() -> Result<PathBuf> {
 
 /// Starts a server with an empty store in `folder`. Returns its address.
 fn start_etcd(folder: &Path, interrupt: &Interrupt) -> Result<(Process, String)> {
-    let (client, peer) = (free_address()?, free_address()?);
-    let (endpoint, peer) = (format!("http://{client}"), format!("http://{peer}"));
+    let port = free_port()?;
+    let [endpoint, peer] = [port, free_port()?].map(|port| format!("http://{}:{port}", Ipv4Addr::LOCALHOST));
     let mut command = Command::new(PACKAGES[0].1);
     command.arg("--data-dir").arg(folder.join("etcd"));
     command.args(["--listen-client-urls", &endpoint, "--advertise-client-urls", &endpoint]);
     command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
     command.args(["--initial-cluster", &format!("default={peer}")]);
     let mut server = Process::start(&mut command, &folder.join("etcd.log"))?;
-    let begun = Instant::now();
-    while TcpStream::connect(client).is_err() {
-        server.check()?;
-        if begun.elapsed() > START_WAIT {
-            bail!("etcd did not listen within {START_WAIT:?}:\n{}", server.said());
-        }
-        interrupt.pause(GLANCE)?;
-    }
+    await_listener(&mut server, port, START_WAIT, interrupt)?;
     Ok((server, endpoint))
-}
-
-/// A free port of this machine.
-fn free_address() -> Result<SocketAddrV4> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    Ok(SocketAddrV4::new(Ipv4Addr::LOCALHOST, listener.local_addr()?.port()))
 }
 
 fn text_of(rounds: &[Round]) -> String {
     let mut cells = vec![["", "per second", "p99 ms", "ratio [95 %]", "wanted"].map(String::from).to_vec()];
     let mut subject = |what: &str, of: fn(&Round) -> Figures, to: Option<fn(&Round) -> Figures>, wanted: &str| {
-        let all = |value: &dyn Fn(&Round) -> f64| rounds.iter().map(value).collect::<Vec<f64>>();
-        let middle = |value: &dyn Fn(&Round) -> f64| median(&all(value)).unwrap_or_default();
-        let compared = to.map(|to| {
-            let ratio = |round: &Round| of(round).per_second / to(round).per_second;
-            let spread = median_interval(&all(&ratio))
-                .map_or(String::new(), |found| format!(" [{:.2} to {:.2}]", found.low, found.high));
-            format!("{:.2}{spread}", middle(&ratio))
-        });
+        let middle =
+            |value: &dyn Fn(&Round) -> f64| median(&rounds.iter().map(value).collect::<Vec<f64>>()).unwrap_or_default();
+        let pair = |to: fn(&Round) -> Figures| move |round: &Round| (of(round).per_second, to(round).per_second);
+        let compared = to.map(|to| Ratio::of(rounds.iter().map(pair(to))).to_string());
         cells.push(vec![
             what.to_string(),
             format!("{:.0}", middle(&|round| of(round).per_second)),

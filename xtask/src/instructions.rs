@@ -4,6 +4,7 @@
 //! Each workload runs under callgrind in a process of its own. [`count`] eliminates most differences between machines. If some remain, the
 //! comparison is less strict: see [`Strictness`].
 
+use crate::compare::process::output_of;
 use crate::{cargo, packages, root, run, target_folder};
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
@@ -67,18 +68,27 @@ enum Verdict {
     New,
 }
 
+/// Count the instructions of the workloads in benches/, and compare them with benches/instructions.json
+///
+/// Installs valgrind. The profile is that of the tests, or with --dist that of published figures.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Count in the profile of published figures
+    #[arg(long, conflicts_with = "write")]
+    dist: bool,
+    /// Update the file for both profiles
+    #[arg(long, conflicts_with = "names")]
+    write: bool,
+    /// Only workloads whose names begin so
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+}
+
 /// The task; see its help.
-pub fn instructions(arguments: &[String]) -> Result<()> {
-    let (options, names): (Vec<&str>, Vec<&str>) =
-        arguments.iter().map(String::as_str).partition(|argument| argument.starts_with('-'));
+pub fn instructions(Arguments { dist, write, names }: &Arguments) -> Result<()> {
     packages::install(&[("valgrind", "/usr/bin/valgrind")], "counting needs")?;
-    match options[..] {
-        [] => compare("dev", &names),
-        ["--dist"] => compare("dist", &names),
-        ["--write"] if names.is_empty() => write(),
-        ["--write"] => bail!("--write writes all figures: leave out {}", names[0]),
-        _ => bail!("the options are --dist or --write, not {}: see cargo xtask help", options.join(" ")),
-    }
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    if *write { write_figures() } else { compare(if *dist { "dist" } else { "dev" }, &names) }
 }
 
 /// Counts workloads, and compares them with the committed figures of this profile.
@@ -113,7 +123,7 @@ fn compare(profile: &str, names: &[&str]) -> Result<()> {
 }
 
 /// Counts all workloads in all profiles, and writes the committed file.
-fn write() -> Result<()> {
+fn write_figures() -> Result<()> {
     let counted = |profile: &str| Ok((profile.to_string(), count_all(&build(profile)?, &[])?));
     let instructions = PROFILES.into_iter().map(counted).collect::<Result<_>>()?;
     let text = serde_json::to_string_pretty(&Figures { made_with: Tools::here()?, instructions })? + "\n";
@@ -136,7 +146,7 @@ fn folder_of(profile: &str) -> &str {
 
 /// Counts the workloads whose names begin with one of these, or all; two at once, since no other process changes a count.
 fn count_all(program: &Path, names: &[&str]) -> Result<Counts> {
-    let listed = output(Command::new(program))?;
+    let listed = output_of(&mut Command::new(program))?;
     let wanted = |name: &&str| names.is_empty() || names.iter().any(|begin| name.starts_with(begin));
     let workloads: Vec<&str> = listed.lines().filter(wanted).collect();
     ensure!(!workloads.is_empty(), "there is no such workload; the workloads are:\n{listed}");
@@ -164,7 +174,7 @@ fn count(program: &Path, name: &str) -> Result<u64> {
         .current_dir(folder)
         .env_clear()
         .env("GLIBC_TUNABLES", TUNABLES);
-    output(callgrind).with_context(|| format!("{name} could not be counted"))?;
+    output_of(&mut callgrind).with_context(|| format!("{name} could not be counted"))?;
     let text = fs::read_to_string(&profile).with_context(|| format!("{} can't be read", profile.display()))?;
     let total = total(&text).with_context(|| format!("{} has no total of instructions", profile.display()))?;
     ensure!(total > 0, "callgrind did not find `counted_rounds` in {name}: has the function been inlined?");
@@ -249,7 +259,7 @@ impl Tools {
         let line = |program: &str, arguments: &[&str]| -> Result<String> {
             let mut command = Command::new(program);
             command.args(arguments).current_dir(root());
-            Ok(output(command)?.trim().to_string())
+            Ok(output_of(&mut command)?.trim().to_string())
         };
         Ok(Tools {
             architecture: std::env::consts::ARCH.to_string(),
@@ -264,15 +274,6 @@ impl std::fmt::Display for Tools {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}, {}, {}, {}", self.architecture, self.rustc, self.c_library, self.valgrind)
     }
-}
-
-/// The output of a command; if it fails, an error with its standard error.
-fn output(mut command: Command) -> Result<String> {
-    let output = command.output().with_context(|| format!("{command:?} could not be started"))?;
-    if !output.status.success() {
-        bail!("{command:?} ended with {}:\n{}", output.status, String::from_utf8_lossy(&output.stderr));
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 #[cfg(test)]

@@ -4,16 +4,15 @@
 use crate::compare::array::DEVICES;
 use crate::compare::folder::Folder;
 use crate::compare::interrupt::Interrupt;
-use crate::compare::process::{Process, line_of};
+use crate::compare::process::{Process, output_of};
 use crate::packages::{self, Package};
 use crate::run;
-use anyhow::{Context, Result, bail};
-use clap::Parser;
+use anyhow::{Context, Result};
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const PACKAGES: [Package; 2] = [("iproute2", "/sbin/tc"), ("nftables", "/usr/sbin/nft")];
 /// The addresses of host and devices.
@@ -23,7 +22,6 @@ const SITES: [&str; 2] = ["originator", "at-parity"];
 const DEVICE_BYTES: &str = "4GiB";
 /// How long a daemon may take to start.
 const START_WAIT: Duration = Duration::from_secs(60);
-const GLANCE: Duration = Duration::from_millis(100);
 
 /// Measure the cost of small writes on the link of a host
 ///
@@ -32,9 +30,9 @@ const GLANCE: Duration = Duration::from_millis(100);
 ///
 ///   bytes    what passes over the link for each write, counted by nftables: the difference between a long and a short run
 ///   rate     interleaved pairs of both, on a link that is limited to --rate
-#[derive(Parser)]
-#[command(name = "cargo xtask link", verbatim_doc_comment, max_term_width = 130)]
-struct Arguments {
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub struct Arguments {
     /// A folder on the disk to be used; created if it does not exist
     #[arg(long, default_value = "./braid-link")]
     dir: PathBuf,
@@ -53,13 +51,12 @@ struct Arguments {
 }
 
 /// Measures, and prints the results.
-pub fn measure_link(arguments: impl Iterator<Item = String>) -> Result<()> {
-    let arguments = Arguments::parse_from(std::iter::once("cargo xtask link".to_string()).chain(arguments));
+pub fn measure_link(arguments: &Arguments) -> Result<()> {
     packages::install(&PACKAGES, "the measurement needs")?;
     let program = crate::release_build(arguments.braid.as_deref())?;
     let interrupt = Interrupt::catch()?;
     let folder = Folder::make_with(&arguments.dir, 4 << 30)?;
-    let outcome = measure(&program, folder.path(), &arguments, &interrupt);
+    let outcome = measure(&program, folder.path(), arguments, &interrupt);
     let removed = folder.remove();
     outcome.and(removed)
 }
@@ -78,7 +75,7 @@ fn measure(program: &Path, folder: &Path, arguments: &Arguments, interrupt: &Int
     let mut daemons = VecDeque::new();
     let mut start = |command: &mut Command, name: &str| -> Result<()> {
         let mut daemon = Process::start(command, &folder.join(name))?;
-        await_that(interrupt, &mut daemon, |said| said.contains("serves") || said.contains("\"ready\""))?;
+        await_word(&mut daemon, &["serves", "\"ready\""], interrupt)?;
         daemons.push_front(daemon);
         Ok(())
     };
@@ -102,7 +99,7 @@ fn measure(program: &Path, folder: &Path, arguments: &Arguments, interrupt: &Int
             network.count_anew()?;
             let mut command = bench(seconds);
             command.args(["--parity-site", site, "--json"]);
-            let report: Value = serde_json::from_str(&output(&mut command)?).context("the bench prints JSON")?;
+            let report: Value = serde_json::from_str(&output_of(&mut command)?).context("the bench prints JSON")?;
             let rate = report["series"][0]["runs"][0]["figures"]["operations_per_second"].as_f64();
             let operations = rate.context("the bench reports operations")? * f64::from(seconds);
             runs.push((operations, network.counted()?));
@@ -126,7 +123,7 @@ fn create(program: &Path, array: &Path, folder: &Path, interrupt: &Interrupt) ->
     up.args(["up", "--yes", "--port", "0", "--json", "--size", DEVICE_BYTES, "--volume", "small:64MiB", "--array"])
         .arg(array);
     let mut first = Process::start(&mut up, &folder.join("create.log"))?;
-    await_that(interrupt, &mut first, |said| said.contains("\"ready\""))?;
+    await_word(&mut first, &["\"ready\""], interrupt)?;
     drop(first);
     let path = array.join("array.json");
     let mut description: Value = serde_json::from_slice(&std::fs::read(&path)?)?;
@@ -136,16 +133,10 @@ fn create(program: &Path, array: &Path, folder: &Path, interrupt: &Interrupt) ->
     Ok(std::fs::write(&path, description.to_string())?)
 }
 
-fn await_that(interrupt: &Interrupt, process: &mut Process, is_there: impl Fn(&str) -> bool) -> Result<()> {
-    let begun = Instant::now();
-    while !is_there(&process.said()) {
-        process.check()?;
-        if begun.elapsed() > START_WAIT {
-            bail!("did not start within {START_WAIT:?}:\n{}", process.said());
-        }
-        interrupt.pause(GLANCE)?;
-    }
-    Ok(())
+/// Waits until a process has printed one of these.
+fn await_word(process: &mut Process, words: &[&str], interrupt: &Interrupt) -> Result<()> {
+    let is_there = |process: &Process| words.iter().any(|word| process.said().contains(word)).then_some(());
+    process.until(START_WAIT, interrupt, "it did not start", |process| Ok(is_there(process)))
 }
 
 /// Two network namespaces with a link between them, removed when dropped.
@@ -189,14 +180,14 @@ impl Network {
             }\n";
         let mut nft = self.command(&self.near, Path::new("nft"));
         nft.arg(rules);
-        output(&mut nft).map(|_| ())
+        output_of(&mut nft).map(|_| ())
     }
 
     /// The bytes that the host has sent and received.
     fn counted(&self) -> Result<(u64, u64)> {
         let mut nft = self.command(&self.near, Path::new("nft"));
         nft.args(["--json", "list", "table", "inet", "braid"]);
-        let listed: Value = serde_json::from_str(&output(&mut nft)?).context("nft prints JSON")?;
+        let listed: Value = serde_json::from_str(&output_of(&mut nft)?).context("nft prints JSON")?;
         let of = |chain: &str| {
             let rules = listed["nftables"].as_array().into_iter().flatten().map(|entry| &entry["rule"]);
             let counter = rules.filter(|rule| rule["chain"] == chain).flat_map(|rule| rule["expr"].as_array());
@@ -212,7 +203,7 @@ impl Network {
             tc.args([
                 "qdisc", "add", "dev", "veth0", "root", "tbf", "rate", rate, "burst", "256kb", "latency", "100ms",
             ]);
-            output(&mut tc)?;
+            output_of(&mut tc)?;
         }
         Ok(())
     }
@@ -228,14 +219,5 @@ impl Drop for Network {
 }
 
 fn ip(arguments: &[&str]) -> Result<String> {
-    output(Command::new("ip").args(arguments))
-}
-
-/// What a command prints, if it succeeds.
-fn output(command: &mut Command) -> Result<String> {
-    let output = command.output().with_context(|| format!("can't start: {}", line_of(command)))?;
-    if !output.status.success() {
-        bail!("failed: {}\n{}", line_of(command), String::from_utf8_lossy(&output.stderr));
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    output_of(Command::new("ip").args(arguments))
 }

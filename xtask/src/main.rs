@@ -12,66 +12,63 @@ mod posix;
 mod process_tests;
 
 use anyhow::{Context, Result, bail};
+use clap::Parser;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-const HELP: &str = "\
-Tasks around the repository.
-
-  cargo xtask test      install the clients that the tests use (Debian packages), then run all tests
-  cargo xtask soak      the long forms of the tests with real processes, a million hostile messages to each machine, and 20,000 runs
-                        of the simulated attack; takes hours
-  cargo xtask hostile [SECONDS]
-                        attack every socket of an array with hostile peers while clients work: five minutes, or as long as named
-  cargo xtask compare   compare Braid with the raw disk and qemu-nbd; see --help
-  cargo xtask healing   measure how fast an array heals, and the effect on its users; see --help
-  cargo xtask link      measure the cost of small writes on the network link of a host; see --help
-  cargo xtask posix     test POSIX on mounts of a file system: pjdfstest, fsx, stress-ng and dbench, the tests of CPython and git,
-                        SQLite and PostgreSQL with kills; see --help
-  cargo xtask guests    test OCFS2 of two guests on one volume, with kills; weekly, not in CI; see --help
-  cargo xtask atomics   compare atomic operations on attributes with etcd; see --help
-  cargo xtask planted [NAME…]
-                        plant known bugs one after the other (bugs/NAME.patch; all, if none is named), and check that the
-                        simulator finds each
-  cargo xtask instructions [--dist | --write] [NAME…]
-                        count the instructions of the workloads in benches/ (installs valgrind), and compare them with
-                        benches/instructions.json; NAME selects workloads by prefix. The profile is that of the tests,
-                        or with --dist that of published figures. --write updates the file for both profiles
-  cargo xtask picture   draw the picture of the README, docs/braid.svg
-  cargo xtask ci        everything that .ci/run does";
+/// Tasks around the repository
+#[derive(Parser)]
+#[command(name = "cargo xtask", max_term_width = 130, arg_required_else_help = true, disable_help_subcommand = false)]
+enum Task {
+    /// Install the clients that the tests use (Debian packages), then run all tests
+    Test,
+    /// Run the long forms of the tests with real processes, a million hostile messages to each machine, and 20,000 runs of the simulated
+    /// attack; takes hours
+    Soak,
+    /// Attack every socket of an array with hostile peers while clients work: five minutes, or as long as named
+    Hostile {
+        #[arg(default_value = "300")]
+        seconds: String,
+    },
+    Compare(compare::Arguments),
+    Healing(healing::Arguments),
+    Link(link::Arguments),
+    Posix(posix::Arguments),
+    Guests(guests::Arguments),
+    Atomics(atomics::Arguments),
+    /// Plant known bugs one after the other (bugs/NAME.patch; all, if none is named), and check that the simulator finds each
+    Planted {
+        names: Vec<String>,
+    },
+    Instructions(instructions::Arguments),
+    /// Draw the picture of the README, docs/braid.svg
+    Picture,
+    /// Do everything that .ci/run does
+    Ci,
+}
 
 fn main() -> ExitCode {
-    match chore() {
+    let done = match Task::parse() {
+        Task::Test => test(),
+        Task::Soak => soak(),
+        Task::Hostile { seconds } => hostile(&seconds),
+        Task::Compare(arguments) => compare::run(&arguments),
+        Task::Healing(arguments) => healing::run(&arguments),
+        Task::Link(arguments) => link::measure_link(&arguments),
+        Task::Posix(arguments) => posix::test(&arguments),
+        Task::Guests(arguments) => guests::test(&arguments),
+        Task::Atomics(arguments) => atomics::run(&arguments),
+        Task::Planted { names } => planted(&names),
+        Task::Instructions(arguments) => instructions::instructions(&arguments),
+        Task::Picture => picture::write(),
+        Task::Ci => run(Command::new(root().join(".ci/run"))),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }
-    }
-}
-
-fn chore() -> Result<()> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let task = arguments.first().map_or("", String::as_str);
-    match task {
-        "test" => test(),
-        "soak" => soak(),
-        "hostile" => hostile(arguments.get(1).map_or("300", String::as_str)),
-        "atomics" => atomics::run(std::env::args().skip(2)),
-        "posix" => posix::test(std::env::args().skip(2)),
-        "guests" => guests::test(std::env::args().skip(2)),
-        "healing" => healing::run(std::env::args().skip(2)),
-        "link" => link::measure_link(std::env::args().skip(2)),
-        "compare" => compare::run(std::env::args().skip(2)),
-        "planted" => planted(&arguments[1..]),
-        "instructions" => instructions::instructions(&arguments[1..]),
-        "picture" => picture::write(),
-        "ci" => run(Command::new(root().join(".ci/run"))),
-        "" | "help" | "--help" | "-h" => {
-            println!("{HELP}");
-            Ok(())
-        }
-        other => bail!("there is no task '{other}'\n\n{HELP}"),
     }
 }
 

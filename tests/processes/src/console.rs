@@ -168,7 +168,10 @@ pub fn mistake(line: &str) -> Option<String> {
             ["braid", rest @ ..] | ["until" | "while" | "if", "braid", rest @ ..] => rest,
             ["cargo", "run", "--release", "--", rest @ ..] => rest,
             ["cargo", "xtask", chore, ..] => {
-                if !chores.contains(&format!("\"{chore}\" =>")) {
+                // An arm of the match on the tasks: `Task::Test => …`.
+                let name =
+                    |line: &str| line.trim().strip_prefix("Task::")?.split([' ', '(']).next().map(str::to_lowercase);
+                if !chores.lines().any(|line| name(line).as_deref() == Some(*chore)) {
                     return Some(format!("there is no `cargo xtask {chore}`"));
                 }
                 continue;

@@ -1,7 +1,7 @@
 //! The Braid array under test: five devices and one NBD host on this machine.
 
 use super::interrupt::Interrupt;
-use super::process::Process;
+use super::process::{Process, printed_json};
 use super::system;
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
@@ -70,17 +70,9 @@ impl<'a> Array<'a> {
             Placement::InProcess => "--in-process",
         });
         let mut process = Process::start(&mut command, &self.folder.join("braid.log"))?;
-        let begun = Instant::now();
-        let status = loop {
-            process.check()?;
-            if let Some(status) = self.status()?.filter(|status| status["ready"] == true) {
-                break status;
-            }
-            if begun.elapsed() > UP_WAIT {
-                bail!("the array did not start within {UP_WAIT:?}:\n{}", process.said());
-            }
-            self.interrupt.pause(Duration::from_millis(200))?;
-        };
+        let status = process.until(UP_WAIT, self.interrupt, "the array did not start", |_| {
+            Ok(self.status()?.filter(|status| status["ready"] == true))
+        })?;
         let uri = status["volumes"][0]["nbd"].as_str().context("`braid status` has no address of the volume")?;
         let devices = device_processes(&status)?;
         self.running = Some(Running { process, uri: uri.to_string(), devices });
@@ -154,12 +146,7 @@ impl<'a> Array<'a> {
     pub fn told(&self, words: &[&str]) -> Result<Value> {
         let mut command = Command::new(&self.program);
         command.args(words).arg("--array").arg(self.folder()).arg("--json").env_remove("BRAID_ARRAY");
-        let said = self.folder.join("said.json");
-        Process::start(&mut command, &said)?.ended(STATUS_WAIT, self.interrupt)?;
-        let text = std::fs::read_to_string(&said).with_context(|| format!("can't read {}", said.display()))?;
-        let object = text.lines().find(|line| line.starts_with('{'));
-        let object = object.with_context(|| format!("`braid {}` prints no JSON object", words.join(" ")))?;
-        serde_json::from_str(object).with_context(|| format!("`braid {}` prints no JSON object", words.join(" ")))
+        printed_json(&mut command, &self.folder, STATUS_WAIT, self.interrupt)
     }
 
     /// All events that the log still contains.

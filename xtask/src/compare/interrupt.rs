@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 /// The interval at which waits check for an interrupt.
 pub const GLANCE: Duration = Duration::from_millis(50);
+/// The interval of looks, which may be commands.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// True once the user has asked to end.
 pub struct Interrupt {
@@ -30,6 +32,20 @@ impl Interrupt {
             bail!("interrupted");
         }
         Ok(())
+    }
+
+    /// Looks again and again, until it finds something. `what` says in the error message what has not happened.
+    pub fn until<T>(&self, limit: Duration, what: &str, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+        let begun = Instant::now();
+        loop {
+            if let Some(found) = look()? {
+                return Ok(found);
+            }
+            if begun.elapsed() > limit {
+                bail!("{what} within {limit:?}");
+            }
+            self.pause(LOOK)?;
+        }
     }
 
     /// Waits for this duration, or fails earlier if the user asks to end.

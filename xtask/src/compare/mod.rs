@@ -18,7 +18,6 @@ use crate::packages::{self, Package};
 use anyhow::{Context, Result};
 use array::{Array, Placement};
 use braid_base::units::{format_size, parse_size};
-use clap::Parser;
 use fio::Fio;
 use folder::Folder;
 use interrupt::Interrupt;
@@ -47,9 +46,9 @@ const PACKAGES: [Package; 2] = [("fio", "/usr/bin/fio"), ("qemu-utils", "/usr/bi
 ///   cargo xtask compare --quick                       a quick check that it works, two minutes; its results mean little
 ///   cargo xtask compare --only read-4k --only rest    two parts of it
 ///   cargo xtask compare --dir /mnt/disk/compare --rounds 20 --json figures.json
-#[derive(Parser)]
-#[command(name = "cargo xtask compare", verbatim_doc_comment, max_term_width = 130)]
-struct Arguments {
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub struct Arguments {
     /// A folder on the disk to be measured; created if it does not exist
     #[arg(long, default_value = "./braid-compare")]
     dir: PathBuf,
@@ -123,9 +122,8 @@ const SIZE_MIN: u64 = 256 << 20;
 const CALM: Duration = Duration::from_secs(10);
 
 /// Measures, and prints the results.
-pub fn run(arguments: impl Iterator<Item = String>) -> Result<()> {
-    let arguments = Arguments::parse_from(std::iter::once("cargo xtask compare".to_string()).chain(arguments));
-    let settings = Settings::of(&arguments);
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let settings = Settings::of(arguments);
     packages::install(&PACKAGES, "the comparison needs")?;
     let program = arguments.rounds.program()?;
     let interrupt = Interrupt::catch()?;

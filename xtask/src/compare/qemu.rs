@@ -1,12 +1,11 @@
 //! The NBD server to compare with: `qemu-nbd` on the raw file, over loopback TCP like Braid.
 
 use super::interrupt::Interrupt;
-use super::process::Process;
-use anyhow::{Result, bail};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use super::process::{Process, await_listener, free_port};
+use anyhow::Result;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long it may take to listen.
 const START_WAIT: Duration = Duration::from_secs(20);
@@ -21,20 +20,12 @@ pub struct Qemu {
 impl Qemu {
     /// Starts a server for `file`.
     pub fn start(file: &Path, folder: &Path, interrupt: &Interrupt) -> Result<Qemu> {
-        // The port was free a moment ago; no other process is expected to take it.
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+        let port = free_port()?;
         let mut command = Command::new("qemu-nbd");
         command.args(["--cache=none", "--aio=io_uring", "--format=raw", "--persistent", "--shared=4"]);
         command.args(["--bind=127.0.0.1", &format!("--port={port}")]).arg(file);
         let mut process = Process::start(&mut command, &folder.join("qemu-nbd.log"))?;
-        let begun = Instant::now();
-        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
-            process.check()?;
-            if begun.elapsed() > START_WAIT {
-                bail!("qemu-nbd did not listen within {START_WAIT:?}:\n{}", process.said());
-            }
-            interrupt.pause(Duration::from_millis(50))?;
-        }
+        await_listener(&mut process, port, START_WAIT, interrupt)?;
         Ok(Qemu { _process: process, uri: format!("nbd://127.0.0.1:{port}") })
     }
 }

@@ -3,11 +3,11 @@
 use crate::compare::interrupt::Interrupt;
 use crate::compare::process::Process;
 use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const SCRIPT: &str = include_str!("guest.sh");
 const LOAD: &str = include_str!("load.py");
@@ -113,14 +113,8 @@ impl<'a> Guest<'a> {
 
     /// Waits until the guest has done what it was to do.
     pub fn ended(&mut self, task: Task, most: Duration) -> Result<()> {
-        let begun = Instant::now();
         let mut kernel = self.kernel.take().context("the guest is not up")?;
-        while kernel.check().is_ok() {
-            if begun.elapsed() > most {
-                bail!("guest {} has not ended after {most:?}:\n{}", self.which, kernel.said());
-            }
-            self.machine.interrupt.pause(Duration::from_millis(200))?;
-        }
+        kernel.status(most, self.machine.interrupt)?;
         let said = std::fs::read_to_string(self.said()).unwrap_or_default();
         let name = format!("{task:?}").to_lowercase();
         if said.trim() != format!("{name} 0") {
@@ -148,10 +142,8 @@ impl<'a> Guest<'a> {
     }
 
     pub fn kill(&mut self) -> Result<()> {
-        let kernel = self.kernel.take().context("the guest is not up")?;
         // The kernel, and the processes in which those of the guest run.
-        let group = Pid::from_raw(kernel.id() as i32).context("a process has a number")?;
-        kill_process_group(group, Signal::KILL).context("the guest can't be killed")
+        self.kernel.take().context("the guest is not up")?.kill_group()
     }
 
     pub fn kill_host(&mut self) -> Result<()> {
@@ -221,13 +213,7 @@ fn start_disk(machine: &Machine, which: usize) -> Result<Process> {
 /// Starts a process, and waits for its socket.
 fn started(machine: &Machine, command: &mut Command, name: &str, socket: &Path) -> Result<Process> {
     let mut process = Process::start(command, &machine.folder.join(format!("{name}.log")))?;
-    let begun = Instant::now();
-    while !socket.exists() {
-        process.check()?;
-        if begun.elapsed() > START_WAIT {
-            bail!("{name} does not listen after {START_WAIT:?}:\n{}", process.said());
-        }
-        machine.interrupt.pause(Duration::from_millis(100))?;
-    }
+    let listens = |_: &Process| Ok(socket.exists().then_some(()));
+    process.until(START_WAIT, machine.interrupt, "it did not listen", listens)?;
     Ok(process)
 }

@@ -10,7 +10,6 @@ use crate::compare::interrupt::Interrupt;
 use crate::packages::{self, Package};
 use crate::{cargo, run, target_folder};
 use anyhow::{Context, Result, bail};
-use clap::Parser;
 use guest::{Guest, Machine, Task};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -41,9 +40,9 @@ const PROGRESS: usize = 10;
 /// acknowledged byte are checked.
 ///
 /// It takes some eight minutes, 0.5 GB of memory for each guest, and root. Debian packages that are missing are installed.
-#[derive(Parser)]
-#[command(name = "cargo xtask guests", verbatim_doc_comment, max_term_width = 130)]
-struct Arguments {
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub struct Arguments {
     /// A folder for the array and the guests; it must not exist, and is removed at the end
     #[arg(long, default_value = "./braid-guests")]
     dir: PathBuf,
@@ -70,8 +69,7 @@ enum Fault {
 const FAULTS: [Fault; 5] =
     [Fault::Host(0), Fault::Device(2), Fault::Guest(1), Fault::HostAndDevice(1, 3), Fault::Guest(0)];
 
-pub fn test(arguments: impl Iterator<Item = String>) -> Result<()> {
-    let arguments = Arguments::parse_from(std::iter::once("cargo xtask guests".to_string()).chain(arguments));
+pub fn test(arguments: &Arguments) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         bail!("the guests read the file system of the machine: run them as root");
     }
@@ -153,20 +151,13 @@ fn load(machine: &Machine, array: &Array, pause: Duration, interrupt: &Interrupt
 
 /// Waits until both guests have done more.
 fn progress(guests: &mut [Guest; 2], interrupt: &Interrupt) -> Result<()> {
-    let begun = Instant::now();
     let before = [guests[0].done()?, guests[1].done()?];
-    loop {
-        interrupt.pause(Duration::from_millis(500))?;
+    interrupt.until(PROGRESS_WAIT, "a guest has done nothing", || {
         let mut go_on = true;
         for (guest, before) in guests.iter_mut().zip(before) {
             guest.check()?;
             go_on &= guest.done()? >= before + PROGRESS;
         }
-        if go_on {
-            return Ok(());
-        }
-        if begun.elapsed() > PROGRESS_WAIT {
-            bail!("a guest has done nothing for {PROGRESS_WAIT:?}");
-        }
-    }
+        Ok(go_on.then_some(()))
+    })
 }

@@ -13,8 +13,7 @@ use crate::packages::{self, Package};
 use anyhow::Result;
 use braid_base::text_table::table;
 use braid_base::units::format_size;
-use braid_benchkit::statistics::{median, median_interval};
-use clap::Parser;
+use braid_benchkit::statistics::{Ratio, median};
 use rounds::Rounds;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -43,9 +42,9 @@ const PACKAGES: [Package; 1] = [("fio", "/usr/bin/fio")];
 ///   cargo xtask healing                                 six rounds in ./braid-healing
 ///   cargo xtask healing --quick                         a quick check that it works; its results mean little
 ///   cargo xtask healing --only unavailable --rounds 3   one part of it
-#[derive(Parser)]
-#[command(name = "cargo xtask healing", verbatim_doc_comment, max_term_width = 130)]
-struct Arguments {
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub struct Arguments {
     /// A folder on the disk to be measured; created if it does not exist
     #[arg(long, default_value = "./braid-healing")]
     dir: PathBuf,
@@ -113,8 +112,7 @@ const ROWS: [Row; 11] = [
 ];
 
 /// Measures, and prints the results.
-pub fn run(arguments: impl Iterator<Item = String>) -> Result<()> {
-    let arguments = Arguments::parse_from(std::iter::once("cargo xtask healing".to_string()).chain(arguments));
+pub fn run(arguments: &Arguments) -> Result<()> {
     let quick = arguments.rounds.quick;
     let settings = Settings {
         rounds: arguments.rounds.rounds(6, 1),
@@ -166,11 +164,9 @@ fn text_of(figures: &[Figure]) -> String {
     for row in &ROWS {
         let of_row: Vec<&Figure> = figures.iter().filter(|figure| figure.what == row.what).collect();
         let all = |of: fn(&Figure) -> f64| of_row.iter().map(|figure| of(figure)).collect::<Vec<f64>>();
-        let Some(ratio) = median(&all(ratio_of)) else { continue };
-        let found = median(&all(|figure| figure.found)).unwrap_or_default();
+        let Some(found) = median(&all(|figure| figure.found)) else { continue };
         let beside = median(&all(|figure| figure.beside)).unwrap_or_default();
-        let spread = median_interval(&all(ratio_of))
-            .map_or(String::new(), |found| format!(" [{:.2} to {:.2}]", found.low, found.high));
+        let ratio = Ratio::of(of_row.iter().map(|figure| (figure.found, figure.beside)));
         let beside = if row.beside.is_empty() { String::new() } else { format!("{beside:.1} {}", row.beside) };
         let wanted = match (row.wanted, row.limit) {
             (0.0, _) => String::new(),
@@ -179,14 +175,10 @@ fn text_of(figures: &[Figure]) -> String {
         };
         let found = format!("{found:.1} {}", row.found);
         // A figure without a reference has no ratio.
-        let ratio = if row.beside.is_empty() { spread } else { format!("{ratio:.2}{spread}") };
+        let ratio = if row.beside.is_empty() { ratio.spread() } else { ratio.to_string() };
         cells.push(vec![row.what.to_string(), found, beside, ratio, wanted]);
     }
     table(&cells)
-}
-
-fn ratio_of(figure: &Figure) -> f64 {
-    figure.found / figure.beside
 }
 
 fn json_of(figures: &[Figure]) -> Value {

@@ -7,7 +7,7 @@ use crate::compare::fio::{Fio, Measured, Target};
 use crate::compare::interrupt::Interrupt;
 use crate::compare::plan::Load;
 use crate::compare::process::Process;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -194,20 +194,11 @@ impl<'a> Rounds<'a> {
 
     /// Waits for an event of this kind, about this device, at or after `since`.
     fn await_event(&self, array: &Array<'_>, kind: &str, device: u64, since: u64) -> Result<Value> {
-        let begun = Instant::now();
-        loop {
-            let events = array.events()?;
-            let is_it = |event: &&Value| {
-                event["kind"] == kind && event["device"] == device && event["unix_millis"].as_u64() >= Some(since)
-            };
-            if let Some(event) = events.iter().find(is_it) {
-                return Ok(event.clone());
-            }
-            if begun.elapsed() > HEAL_WAIT {
-                bail!("after {HEAL_WAIT:?} there is no event {kind} of device {device}");
-            }
-            self.interrupt.pause(Duration::from_millis(200))?;
-        }
+        let is_it = |event: &Value| {
+            event["kind"] == kind && event["device"] == device && event["unix_millis"].as_u64() >= Some(since)
+        };
+        let what = format!("there was no event {kind} of device {device}");
+        self.interrupt.until(HEAL_WAIT, &what, || Ok(array.events()?.into_iter().find(is_it)))
     }
 
     /// The number of writes in fio's log between two times.

@@ -3,11 +3,10 @@
 use super::mounts::On;
 use super::outcome::{Case, Outcome};
 use super::tools::Tools;
-use crate::compare::interrupt::{GLANCE, Interrupt};
-use crate::compare::process::line_of;
-use anyhow::{Context, Result, bail};
-use std::fs::File;
-use std::process::{Command, ExitStatus, Stdio};
+use crate::compare::interrupt::Interrupt;
+use crate::compare::process::{Process, line_of};
+use anyhow::Result;
+use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 /// Shared mappings are not supported, nor are holes punched. A small file with small operations, and a larger one.
@@ -116,22 +115,5 @@ fn outcome(tool: &'static str, on: &On, name: String, status: ExitStatus, comman
 
 /// Runs a tool to its end.
 fn ended(command: &mut Command, on: &On, name: &str, most: Duration, interrupt: &Interrupt) -> Result<ExitStatus> {
-    let log = on.log(name);
-    let output = File::create(&log)?;
-    command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
-    let mut tool = command.spawn().with_context(|| format!("can't start: {}", line_of(command)))?;
-    let begun = Instant::now();
-    loop {
-        if let Some(status) = tool.try_wait()? {
-            return Ok(status);
-        }
-        let too_long = begun.elapsed() > most;
-        let paused = interrupt.pause(GLANCE);
-        if too_long || paused.is_err() {
-            let _ = tool.kill();
-            let _ = tool.wait();
-            paused?;
-            bail!("has not ended after {most:?}: {}; its output: {}", line_of(command), log.display());
-        }
-    }
+    Process::start(command, &on.log(name))?.status(most, interrupt)
 }

@@ -15,7 +15,7 @@ mod tools;
 use crate::compare::interrupt::Interrupt;
 use crate::{cargo, run, target_folder};
 use anyhow::{Result, bail};
-use clap::{Parser, ValueEnum};
+use clap::ValueEnum;
 use exceptions::Exceptions;
 use mounts::Mounts;
 use outcome::{Case, Kind, Outcome};
@@ -49,9 +49,9 @@ use suites::{SUITES, Suite};
 ///   cargo xtask posix --only fsx --mounts two --seconds 3600 fsx for an hour
 ///   cargo xtask posix --only fsx --seed 17                   a run that failed, again
 ///   cargo xtask posix --only git --case t0 --case t1 --case t3 --case t5
-#[derive(Parser)]
-#[command(name = "cargo xtask posix", verbatim_doc_comment, max_term_width = 130)]
-struct Arguments {
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub struct Arguments {
     /// A folder for the array and its mounts; it must not exist, and is removed at the end
     #[arg(long, default_value = "./braid-posix")]
     dir: PathBuf,
@@ -110,14 +110,13 @@ impl Tool {
     }
 }
 
-pub fn test(arguments: impl Iterator<Item = String>) -> Result<()> {
-    let arguments = Arguments::parse_from(std::iter::once("cargo xtask posix".to_string()).chain(arguments));
+pub fn test(arguments: &Arguments) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         bail!("the tests change owners and create device files: run them as root");
     }
     let exceptions = Exceptions::listed()?;
     let interrupt = Interrupt::catch()?;
-    let selected = Selection::of(&arguments);
+    let selected = Selection::of(arguments);
     let tools = tools::install(&selected.tools)?;
     let braid = match &arguments.braid {
         Some(program) => std::path::absolute(program)?,

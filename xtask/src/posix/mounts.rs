@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const FILE_SYSTEM: &str = "posix";
 const DEVICE_BYTES: &str = "4GiB";
@@ -21,69 +21,47 @@ const MOUNTS: [&str; 2] = ["mount-a", "mount-b"];
 const OPEN_TWICE: &str = r#"exec 3<"$0" 4<"$0"; readlink /proc/self/fd/3 /proc/self/fd/4"#;
 
 /// The array and its mounts. They end, and their folder is removed, when this is dropped.
-pub struct Mounts<'a> {
+pub struct Mounts {
     braid: PathBuf,
     library: PathBuf,
     folder: PathBuf,
     keeps: Cell<bool>,
-    interrupt: &'a Interrupt,
     array: Option<Process>,
 }
 
 /// The mounts on which a tool is to run.
 pub struct On<'a> {
-    mounts: &'a Mounts<'a>,
+    mounts: &'a Mounts,
     pub kind: Kind,
 }
 
-impl<'a> Mounts<'a> {
-    pub fn start(
-        braid: &Path,
-        library: &Path,
-        folder: &Path,
-        keeps: bool,
-        interrupt: &'a Interrupt,
-    ) -> Result<Mounts<'a>> {
+impl Mounts {
+    pub fn start(braid: &Path, library: &Path, folder: &Path, keeps: bool, interrupt: &Interrupt) -> Result<Mounts> {
         std::fs::create_dir(folder)
             .with_context(|| format!("{} can't be created: name another folder by --dir", folder.display()))?;
         let (braid, library, keeps) = (braid.to_path_buf(), library.to_path_buf(), Cell::new(keeps));
         let folder = folder.canonicalize()?;
-        let mut mounts = Mounts { braid, library, folder, keeps, interrupt, array: None };
+        let mut mounts = Mounts { braid, library, folder, keeps, array: None };
         for name in MOUNTS.into_iter().chain(["logs", "local"]) {
             std::fs::create_dir(mounts.folder.join(name))?;
         }
         let mut up = Command::new(&mounts.braid);
         up.args(["up", "--yes", "--dir"]).arg(mounts.array_folder());
         up.args(["--fs", FILE_SYSTEM, "--size", DEVICE_BYTES, "--port", "0"]);
-        mounts.array = Some(Process::start(&mut up, &mounts.logs().join("up.log"))?);
-        mounts.await_array()?;
+        let array = mounts.array.insert(Process::start(&mut up, &mounts.folder.join("logs/up.log"))?);
+        let mut space = braid_on(&mounts.braid, &mounts.folder, &["fs", "space", FILE_SYSTEM]);
+        space.stdout(Stdio::null()).stderr(Stdio::null());
+        let is_served = |_: &Process| Ok(space.status()?.success().then_some(()));
+        array.until(UP_WAIT, interrupt, "the file system was not served", is_served)?;
         let mut mount = mounts.command(&["fs", "mount", FILE_SYSTEM]);
         mount.args(MOUNTS.map(|name| mounts.folder.join(name))).stdout(Stdio::null());
         run(mount)?;
         Ok(mounts)
     }
 
-    /// Waits until the file system is served.
-    fn await_array(&mut self) -> Result<()> {
-        let begun = Instant::now();
-        loop {
-            self.array.as_mut().expect("it was started").check()?;
-            let mut space = self.command(&["fs", "space", FILE_SYSTEM]);
-            if space.stdout(Stdio::null()).stderr(Stdio::null()).status()?.success() {
-                return Ok(());
-            }
-            if begun.elapsed() > UP_WAIT {
-                bail!("the file system is not served after {UP_WAIT:?}: the log is {}", self.logs().display());
-            }
-            self.interrupt.pause(Duration::from_millis(200))?;
-        }
-    }
-
     /// A command of `braid` about this array.
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(&self.braid);
-        command.args(arguments).arg("--array").arg(self.array_folder());
-        command
+        braid_on(&self.braid, &self.folder, arguments)
     }
 
     fn array_folder(&self) -> PathBuf {
@@ -100,7 +78,7 @@ impl<'a> Mounts<'a> {
     }
 
     /// One mount, or both.
-    pub fn on(&'a self, kind: Kind) -> Result<On<'a>> {
+    pub fn on(&self, kind: Kind) -> Result<On<'_>> {
         let on = On { mounts: self, kind };
         on.check()?;
         Ok(on)
@@ -109,6 +87,13 @@ impl<'a> Mounts<'a> {
     fn mount(&self, which: usize) -> PathBuf {
         self.folder.join(MOUNTS[which])
     }
+}
+
+/// A command of `braid` about the array in a folder.
+fn braid_on(braid: &Path, folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(braid);
+    command.args(arguments).arg("--array").arg(folder.join("array"));
+    command
 }
 
 impl On<'_> {
@@ -176,7 +161,7 @@ impl On<'_> {
     }
 }
 
-impl Drop for Mounts<'_> {
+impl Drop for Mounts {
     fn drop(&mut self) {
         let mut unmount = self.command(&["fs", "unmount", "--force"]);
         unmount.args([self.mount(0), self.mount(1)]).stdout(Stdio::null()).stderr(Stdio::null());

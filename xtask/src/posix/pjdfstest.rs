@@ -3,11 +3,11 @@
 use super::mounts::On;
 use super::outcome::{Case, Outcome};
 use super::tools::Tools;
-use crate::compare::interrupt::{GLANCE, Interrupt};
-use anyhow::{Context, Result, bail};
-use std::fs::File;
+use crate::compare::interrupt::Interrupt;
+use crate::compare::process::Process;
+use anyhow::{Result, bail};
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::time::Duration;
 
 /// Everything that the suite can test on Linux. Remounting is left out: it uses mount(8), which would start a program by the type of the
 /// file system. Users and groups are those of every Debian.
@@ -33,25 +33,16 @@ const NAME_BYTES: usize = 127;
 /// The names of its temporary directories, one in the other.
 const TEMPORARY: usize = 2 * "/.tmp123456".len();
 
+/// How long the suite may take: it takes minutes.
+const PATIENCE: Duration = Duration::from_secs(3600);
+
 pub fn run(on: &On, tools: &Tools, cases: &[String], interrupt: &Interrupt) -> Result<Vec<Outcome>> {
     let configuration = on.local().join("pjdfstest.toml");
     std::fs::write(&configuration, CONFIGURATION)?;
     let log = on.log("pjdfstest");
     let mut command = on.command(tools.pjdfstest());
     command.arg("-c").arg(&configuration).arg("-p").arg(directory(on)?).arg("-s").arg(on.local()).args(cases);
-    let output = File::create(&log)?;
-    command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
-    let mut suite = command.spawn().context("pjdfstest can't be started")?;
-    let status = loop {
-        if let Some(status) = suite.try_wait()? {
-            break status;
-        }
-        if let Err(error) = interrupt.pause(GLANCE) {
-            let _ = suite.kill();
-            let _ = suite.wait();
-            return Err(error);
-        }
-    };
+    let status = Process::start(&mut command, &log)?.status(PATIENCE, interrupt)?;
     let text = String::from_utf8_lossy(&std::fs::read(&log)?).into_owned();
     if !text.contains("Summary") {
         bail!("pjdfstest ended with {status}, without a summary: {}", log.display());

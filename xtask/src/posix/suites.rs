@@ -4,14 +4,15 @@
 use super::mounts::On;
 use super::outcome::{Case, Kind, Outcome};
 use super::tools::Tools;
-use crate::compare::interrupt::{GLANCE, Interrupt};
+use crate::compare::interrupt::Interrupt;
+use crate::compare::process::Process;
 use crate::packages::Package;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::time::Duration;
 
 /// A suite.
 #[derive(Debug)]
@@ -35,6 +36,9 @@ enum Way {
     /// For how many seconds it runs; the program `braid`, the folder of the array, whose processes it kills, and the file system.
     WithFaults,
 }
+
+/// How long a suite may take: all that can be chosen of git takes hours.
+const PATIENCE: Duration = Duration::from_secs(24 * 3600);
 
 /// Tests of git that say much about files, and are short: a command of git takes some twenty times as long on a mount.
 const GIT_USUAL: [&str; 8] = ["t0001", "t0003", "t0020", "t0060", "t1000", "t1050", "t1410", "t5304"];
@@ -134,21 +138,10 @@ impl Suite {
         let program = scratch.join("script");
         std::fs::write(&program, self.script)?;
         let mut command = Command::new(self.interpreter);
-        command.arg(&program).args(folders).args(more).process_group(0);
-        command.stdin(Stdio::null()).stdout(File::create(&said)?).stderr(File::create(&log)?);
-        let mut script = command.spawn().with_context(|| format!("{} can't be started", self.interpreter))?;
-        let status = loop {
-            if let Some(status) = script.try_wait()? {
-                break status;
-            }
-            if let Err(error) = interrupt.pause(GLANCE) {
-                // With all that it has started.
-                let group = rustix::process::Pid::from_child(&script);
-                let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-                let _ = script.wait();
-                return Err(error);
-            }
-        };
+        command.arg(&program).args(folders).args(more);
+        command.stdout(File::create(&said)?).stderr(File::create(&log)?);
+        let mut script = Process::start_with(&mut command, &log)?;
+        let status = script.status(PATIENCE, interrupt).inspect_err(|_| drop(script.kill_group()))?;
         let text = String::from_utf8_lossy(&std::fs::read(&said)?).into_owned();
         let outcomes: Vec<Outcome> = text.lines().filter_map(|line| self.parse(line)).collect();
         if !status.success() || outcomes.is_empty() {
