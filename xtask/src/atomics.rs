@@ -1,10 +1,9 @@
 //! `cargo xtask atomics`: compares durable compare-and-swaps of one device with those of an etcd server.
 
-use crate::compare::RoundArguments;
-use crate::compare::folder::Folder;
 use crate::compare::interrupt::Interrupt;
 use crate::compare::process::{Process, await_listener, free_port, printed_json};
 use crate::compare::progress::Progress;
+use crate::compare::{RoundArguments, measure_in};
 use crate::packages::{self, Package};
 use anyhow::{Context, Result};
 use braid_base::text_table::table;
@@ -77,21 +76,16 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     packages::install(&PACKAGES, "the comparison needs")?;
     let braid = arguments.rounds.program()?;
     let peer = build_peer()?;
-    let interrupt = Interrupt::catch()?;
-    let folder = Folder::make_with(&arguments.dir, ROOM)?;
-    let mut rounds = Vec::new();
-    let outcome = measure(arguments, &folder, (&braid, &peer), &interrupt, &mut rounds);
-    // Results of the completed rounds are printed in any case.
-    if !rounds.is_empty() {
-        crate::tell_results(&text_of(&rounds), &json_of(&rounds), arguments.rounds.json.as_deref())?;
-    }
-    let removed = folder.remove();
-    outcome.and(removed)
+    measure_in(&arguments.dir, ROOM, arguments.rounds.json.as_deref(), |folder, interrupt| {
+        let mut rounds = Vec::new();
+        let outcome = measure(arguments, folder, (&braid, &peer), interrupt, &mut rounds);
+        (outcome, (!rounds.is_empty()).then(|| (text_of(&rounds), json_of(&rounds))))
+    })
 }
 
 fn measure(
     arguments: &Arguments,
-    folder: &Folder,
+    folder: &Path,
     (braid, peer): (&Path, &Path),
     interrupt: &Interrupt,
     rounds: &mut Vec<Round>,
@@ -100,14 +94,14 @@ fn measure(
     let clients = arguments.clients.to_string();
     let count = arguments.rounds.rounds(10, 2);
     let progress = Progress::new()?;
-    let (_server, endpoint) = start_etcd(folder.path(), interrupt)?;
+    let (_server, endpoint) = start_etcd(folder, interrupt)?;
     let told = |command: &mut Command| -> Result<Value> {
-        printed_json(command, folder.path(), Duration::from_secs(seconds.parse::<u64>()? * 4) + END_WAIT, interrupt)
+        printed_json(command, folder, Duration::from_secs(seconds.parse::<u64>()? * 4) + END_WAIT, interrupt)
     };
     let bench = |kinds: &[&str], clients: &str, names: &str| -> Result<Vec<Figures>> {
         let mut bench = Command::new(braid);
         bench.args(["bench", "atomics", "--json", "--seconds", &seconds, "--clients", clients, "--fill", names]);
-        bench.args(kinds).arg("--scratch").arg(folder.path()).env_remove("BRAID_ARRAY");
+        bench.args(kinds).arg("--scratch").arg(folder).env_remove("BRAID_ARRAY");
         let told = told(&mut bench)?;
         (0..kinds.len()).map(|number| of_braid(&told["runs"][number])).collect()
     };

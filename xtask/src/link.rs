@@ -2,8 +2,8 @@
 //! own, so that the kernel counts and limits what passes between them.
 
 use crate::compare::array::DEVICES;
-use crate::compare::folder::Folder;
 use crate::compare::interrupt::Interrupt;
+use crate::compare::measure_in;
 use crate::compare::process::{Process, output_of};
 use crate::packages::{self, Package};
 use crate::run;
@@ -54,11 +54,9 @@ pub struct Arguments {
 pub fn measure_link(arguments: &Arguments) -> Result<()> {
     packages::install(&PACKAGES, "the measurement needs")?;
     let program = crate::release_build(arguments.braid.as_deref())?;
-    let interrupt = Interrupt::catch()?;
-    let folder = Folder::make_with(&arguments.dir, 4 << 30)?;
-    let outcome = measure(&program, folder.path(), arguments, &interrupt);
-    let removed = folder.remove();
-    outcome.and(removed)
+    measure_in(&arguments.dir, 4 << 30, None, |folder, interrupt| {
+        (measure(&program, folder, arguments, interrupt), None)
+    })
 }
 
 fn measure(program: &Path, folder: &Path, arguments: &Arguments, interrupt: &Interrupt) -> Result<()> {

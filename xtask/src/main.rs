@@ -18,7 +18,7 @@ use std::process::{Command, ExitCode};
 
 /// Tasks around the repository
 #[derive(Parser)]
-#[command(name = "cargo xtask", max_term_width = 130, arg_required_else_help = true, disable_help_subcommand = false)]
+#[command(name = "cargo xtask", max_term_width = 130, bin_name = "cargo xtask", arg_required_else_help = true)]
 enum Task {
     /// Install the clients that the tests use (Debian packages), then run all tests
     Test,
@@ -38,6 +38,7 @@ enum Task {
     Atomics(atomics::Arguments),
     /// Plant known bugs one after the other (bugs/NAME.patch; all, if none is named), and check that the simulator finds each
     Planted {
+        #[arg(value_name = "NAME")]
         names: Vec<String>,
     },
     Instructions(instructions::Arguments),
@@ -108,13 +109,6 @@ fn hostile(seconds: &str) -> Result<()> {
     let mut tests = cargo(&["test", "--locked", "--package", "braid-processes", "--test", "processes", "--", test]);
     tests.args(["--nocapture", "--exact"]).env("BRAID_SOAK", "1").env("BRAID_HOSTILE_SECONDS", seconds);
     run(tests)
-}
-
-/// Prints results, and writes them to a file if one is named.
-fn tell_results(text: &str, json: &serde_json::Value, file: Option<&Path>) -> Result<()> {
-    print!("{text}");
-    let Some(file) = file else { return Ok(()) };
-    std::fs::write(file, format!("{json:#}\n")).with_context(|| format!("can't write {}", file.display()))
 }
 
 /// A release build of `braid`: the program that is `named`, or one that is built now.

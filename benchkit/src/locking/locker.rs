@@ -243,14 +243,7 @@ impl Locker {
     fn attempt(&mut self, now: Time) -> Step {
         self.counts.requests += 1;
         self.state = State::Trying;
-        let swap = |compare: Bytes, swap: Bytes| Action::CompareAndSwap {
-            name: LOCK,
-            compare,
-            swap,
-            undefined: Undefined::Matches,
-            original: false,
-        };
-        let mut commands = vec![self.of_lock(swap(Bytes::from_static(&FREE), self.mine.clone()))];
+        let mut commands = vec![self.swap(Bytes::from_static(&FREE), self.mine.clone())];
         if self.habit.unlock == Unlock::OneRequest {
             let write = ObjectCommand { when: When::IfSwapped, ..self.write_and_free() };
             commands.push(write);
@@ -359,14 +352,7 @@ impl Locker {
         if self.habit.keeper == LockOwner::Manager {
             return Step::GiveBack(self.at);
         }
-        let swap = Action::CompareAndSwap {
-            name: LOCK,
-            compare: self.mine.clone(),
-            swap: Bytes::from_static(&FREE),
-            undefined: Undefined::Matches,
-            original: false,
-        };
-        let command = self.of_lock(swap);
+        let command = self.swap(self.mine.clone(), Bytes::from_static(&FREE));
         self.ask(now, self.lock.device, vec![command])
     }
 
@@ -385,6 +371,11 @@ impl Locker {
 
     fn command(&self, action: Action) -> ObjectCommand {
         ObjectCommand::new(self.at.object, action)
+    }
+
+    fn swap(&self, compare: Bytes, swap: Bytes) -> ObjectCommand {
+        let undefined = Undefined::Matches;
+        self.of_lock(Action::CompareAndSwap { name: LOCK, compare, swap, undefined, original: false })
     }
 
     fn of_lock(&self, action: Action) -> ObjectCommand {

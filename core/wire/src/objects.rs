@@ -118,7 +118,8 @@ impl ObjectCommand {
     }
 
     /// The bytes of its values and data.
-    fn bytes(&self) -> usize {
+    /// The bytes of data and of values that it carries.
+    pub fn bytes(&self) -> usize {
         let action = match &self.action {
             Action::Write { data, .. } | Action::Append { data } => data.len(),
             Action::CompareAndSwap { compare, swap, .. } => compare.len() + swap.len(),

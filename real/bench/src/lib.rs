@@ -359,10 +359,10 @@ async fn prepare(test_bed: &mut TestBed, filled: bool, series: &[Vec<Settings>])
             let (site, new) = test_bed.make_volume(side).await?;
             if new && filled {
                 let through = if side.array.binary.is_some() { Through::Nbd } else { Through::Direct };
-                let ways = test_bed.open(site, through, 1).await?;
+                let targets = test_bed.open(site, through, 1).await?;
                 let progress = output::bytes(side.volume.bytes, "filling the volume");
-                fill(&ways.targets[0], &test_bed.content(site), &progress).await?;
-                test_bed.close(ways).await;
+                fill(&targets[0], &test_bed.content(site), &progress).await?;
+                test_bed.close(targets).await;
             }
             found.push(site);
         }
@@ -379,16 +379,16 @@ async fn measure(
     span: Span,
     seed: u64,
 ) -> Result<Figures, Failure> {
-    let ways = test_bed.open(site, load.through, load.clients).await?;
+    let targets = test_bed.open(site, load.through, load.clients).await?;
     let content = test_bed.content(site);
-    drive(&ways.targets, load, &content, !seed, span.warm_up).await?;
+    drive(&targets, load, &content, !seed, span.warm_up).await?;
     tokio::time::sleep(SETTLE).await;
     let before = test_bed.snapshot(site).await?;
     let cpu_before = cpu_micros();
-    let driven = drive(&ways.targets, load, &content, seed, span.counted).await?;
+    let driven = drive(&targets, load, &content, seed, span.counted).await?;
     let cpu = cpu_micros() - cpu_before;
     tokio::time::sleep(SETTLE).await;
     let after = test_bed.snapshot(site).await?;
-    test_bed.close(ways).await;
+    test_bed.close(targets).await;
     Figures::new(&driven, &before, &after, cpu)
 }

@@ -6,8 +6,8 @@ use braid_admin::failure::Failure;
 use braid_base::BLOCK_BYTES;
 use braid_base::limits::TRANSACTION_BYTES_MAX;
 use braid_base::units::{format_size, parse_size};
-use braid_layout::{RaidLevel, SitePolicy, UnknownSitePolicy};
-use braid_ordering::{Atomicity, Ordering, UnknownAtomicity, UnknownOrdering};
+use braid_layout::{RaidLevel, SitePolicy};
+use braid_ordering::{Atomicity, Ordering};
 use serde_json::json;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -227,14 +227,10 @@ impl Change {
                 load.block_max = if fixed { load.block } else { load.block_max };
             }
             "block-max" => load.block_max = size(value)?,
-            "ordering" => volume.ordering = value.parse().map_err(|error: UnknownOrdering| error.to_string())?,
-            "atomicity" => volume.atomicity = value.parse().map_err(|error: UnknownAtomicity| error.to_string())?,
-            "parity-site" => {
-                volume.parity_site = value.parse().map_err(|error: UnknownSitePolicy| error.to_string())?
-            }
-            "layout" => {
-                volume.layout = value.parse().map_err(|error: braid_layout::RaidLevelError| error.to_string())?
-            }
+            "ordering" => volume.ordering = parsed(value)?,
+            "atomicity" => volume.atomicity = parsed(value)?,
+            "parity-site" => volume.parity_site = parsed(value)?,
+            "layout" => volume.layout = parsed(value)?,
             "unit" => volume.unit = size(value)?,
             "size" => volume.bytes = size(value)?,
             "devices" => array.devices = number(value)?,
@@ -278,6 +274,10 @@ fn choice<T: clap::ValueEnum>(text: &str) -> Result<T, String> {
         let names: Vec<String> = values.map(|value| value.get_name().to_string()).collect();
         format!("'{text}' is none of {}", names.join(", "))
     })
+}
+
+fn parsed<T: FromStr<Err: ToString>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|error: T::Err| error.to_string())
 }
 
 fn number<T: FromStr>(text: &str) -> Result<T, String> {

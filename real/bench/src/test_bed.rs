@@ -86,12 +86,6 @@ pub struct Site {
     volume: usize,
 }
 
-/// The clients' connections to a volume.
-pub struct Ways {
-    /// One for each client.
-    pub targets: Vec<Target>,
-}
-
 /// The counters at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
@@ -235,7 +229,7 @@ impl TestBed {
     }
 
     /// Connects this many clients to the volume at `site`.
-    pub async fn open(&mut self, site: Site, through: Through, clients: u16) -> Result<Ways, Failure> {
+    pub async fn open(&mut self, site: Site, through: Through, clients: u16) -> Result<Vec<Target>, Failure> {
         let mut targets = Vec::new();
         for _ in 0..clients {
             let volume = self.volume(site);
@@ -260,12 +254,12 @@ impl TestBed {
                 }
             });
         }
-        Ok(Ways { targets })
+        Ok(targets)
     }
 
     /// Closes what [`TestBed::open`] has opened.
-    pub async fn close(&mut self, ways: Ways) {
-        drop(ways);
+    pub async fn close(&mut self, targets: Vec<Target>) {
+        drop(targets);
         self.end_hosts().await;
     }
 

@@ -9,6 +9,7 @@ use crate::disk_latency::DiskModel;
 use crate::hardware::{Link, NetworkModel, ProcessorCosts, Server};
 use crate::locking::manager::LockManager;
 use crate::sampler::Sampler;
+use braid_base::limits::Settings;
 use braid_base::{BLOCK_BYTES, NodeId, Now, Time};
 use braid_blocks::{Content, Piece};
 use braid_device::Device;
@@ -19,7 +20,7 @@ use braid_machine::{
     DiskCommand, DiskResult, DiskTag, Effect, Effects, EffectsOf, HostOutcome, HostRequest, Input, InputOf, Machine,
     OneDisk, OpId,
 };
-use braid_wire::{Action, ActionResult, Command, LockReply, Message, ObjectAnswer, ObjectRequest, Reply};
+use braid_wire::{ActionResult, Command, LockReply, Message, ObjectAnswer, ObjectCommand, Reply};
 use braid_world::{Due, EventLoop, LocalClock, NodeIndex};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -317,6 +318,20 @@ impl<A> Engine<A> {
     }
 }
 
+/// Settings with which no heartbeat, lease or retry is ever due, whatever the load: no message is lost here and no node dies.
+pub fn without_timeouts() -> Settings {
+    let never = Duration::from_secs(1_000_000);
+    let settings = Settings::default();
+    Settings {
+        heartbeat: never,
+        host_lease: never,
+        resend_min: never,
+        resend_max: never,
+        request_timeout: never,
+        ..settings
+    }
+}
+
 /// The bytes of data that a message carries, or would carry if blocks had content.
 pub fn data_bytes(message: &Message) -> u64 {
     let of = |pieces: &[Piece]| {
@@ -329,7 +344,7 @@ pub fn data_bytes(message: &Message) -> u64 {
             Command::Execute { column, .. } => {
                 of(&column.pieces) + column.parity.iter().map(|rows| of(&rows.own)).sum::<u64>()
             }
-            Command::Objects { request, .. } => brought(request),
+            Command::Objects { request, .. } => request.commands.iter().map(ObjectCommand::bytes).sum::<usize>() as u64,
             _ => 0,
         },
         Message::Answer(answer) => match &answer.reply {
@@ -346,19 +361,6 @@ pub fn data_bytes(message: &Message) -> u64 {
         | Message::FileAnswer(_)
         | Message::Shard(_) => 0,
     }
-}
-
-/// The bytes and values that an object request carries.
-fn brought(request: &ObjectRequest) -> u64 {
-    let of = |command: &braid_wire::ObjectCommand| {
-        let action = match &command.action {
-            Action::Write { data, .. } | Action::Append { data } => data.len(),
-            Action::CompareAndSwap { compare, swap, .. } => compare.len() + swap.len(),
-            _ => 0,
-        };
-        action + command.sets.iter().map(|set| set.value.len()).sum::<usize>()
-    };
-    request.commands.iter().map(of).sum::<usize>() as u64
 }
 
 /// The bytes and values that the answer to an object request carries.

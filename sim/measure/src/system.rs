@@ -1,7 +1,7 @@
 //! An array on modelled hardware with the request streams of its hosts: the shared-array paper's experiments.
 
 use crate::disk_latency::DiskModel;
-use crate::engine::{Engine, EngineResult, Role};
+use crate::engine::{Engine, EngineResult, Role, without_timeouts};
 use crate::hardware::{NetworkModel, ProcessorCosts};
 use crate::parameters::{Arrivals, Parameters, milliseconds};
 use crate::sampler::Sampler;
@@ -233,21 +233,15 @@ fn volumes(parameters: &Parameters, ordering: Ordering) -> Vec<VolumeDescription
     (0..count).map(volume).collect()
 }
 
-/// No message is lost here and no node dies, so time-outs for heartbeats, leases and retries must never expire, whatever the load.
 fn settings(parameters: &Parameters) -> Settings {
-    let (protocol, never) = (&parameters.protocol, Duration::from_secs(1_000_000));
+    let protocol = &parameters.protocol;
     Settings {
-        heartbeat: never,
-        host_lease: never,
-        resend_min: never,
-        resend_max: never,
-        request_timeout: never,
         lock_timeout: milliseconds(protocol.lock_timeout_ms),
         lock_lease: milliseconds(protocol.lock_lease_ms),
         backoff_min: milliseconds(protocol.backoff_min_ms),
         backoff_max: milliseconds(protocol.backoff_max_ms),
         commit_linger: milliseconds(protocol.commit_linger_ms),
-        ..Settings::default()
+        ..without_timeouts()
     }
 }
 

@@ -1,7 +1,5 @@
 //! The folder that holds all files during the measurement.
 
-use super::array::device_bytes;
-use super::{Settings, array};
 use anyhow::{Context, Result, bail};
 use braid_base::units::format_size;
 use std::path::{Path, PathBuf};
@@ -20,13 +18,8 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Creates it in `dir`, if there is space for a raw file and an array.
-    pub fn make(dir: &Path, settings: &Settings) -> Result<Folder> {
-        Folder::make_with(dir, settings.size + array::DEVICES * device_bytes(settings.size))
-    }
-
     /// Creates it in `dir`, if there is space for `bytes`.
-    pub fn make_with(dir: &Path, bytes: u64) -> Result<Folder> {
+    pub fn make(dir: &Path, bytes: u64) -> Result<Folder> {
         let dir = std::path::absolute(dir)?;
         let made = (!dir.exists()).then(|| dir.clone());
         std::fs::create_dir_all(&dir).with_context(|| format!("can't make the folder {}", dir.display()))?;

@@ -26,6 +26,7 @@ use progress::Progress;
 use qemu::Qemu;
 use report::Report;
 use rounds::Rounds;
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -126,13 +127,35 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let settings = Settings::of(arguments);
     packages::install(&PACKAGES, "the comparison needs")?;
     let program = arguments.rounds.program()?;
+    let json = arguments.rounds.json.as_deref();
+    measure_in(&arguments.dir, space_for(settings.size), json, |folder, interrupt| {
+        let mut report = Report::new(&settings, &program, folder);
+        let outcome = measure(&settings, folder, &program, interrupt, &mut report);
+        (outcome, (!report.is_empty()).then(|| (report.text(), report.json())))
+    })
+}
+
+/// The bytes that a raw file and an array need on the disk.
+pub fn space_for(size: u64) -> u64 {
+    size + array::DEVICES * array::device_bytes(size)
+}
+
+/// Measures in a folder that is removed afterwards, and prints the results, also of rounds before a failure; and writes them to a file if one
+/// is named.
+pub fn measure_in(
+    dir: &Path,
+    bytes: u64,
+    json: Option<&Path>,
+    measure: impl FnOnce(&Path, &Interrupt) -> (Result<()>, Option<(String, Value)>),
+) -> Result<()> {
     let interrupt = Interrupt::catch()?;
-    let folder = Folder::make(&arguments.dir, &settings)?;
-    let mut report = Report::new(&settings, &program, folder.path());
-    let outcome = measure(&settings, &folder, &program, &interrupt, &mut report);
-    // Results of the completed rounds are printed in any case.
-    if !report.is_empty() {
-        crate::tell_results(&report.text(), &report.json(), arguments.rounds.json.as_deref())?;
+    let folder = Folder::make(dir, bytes)?;
+    let (outcome, results) = measure(folder.path(), &interrupt);
+    if let Some((text, all)) = results {
+        print!("{text}");
+        if let Some(file) = json {
+            std::fs::write(file, format!("{all:#}\n")).with_context(|| format!("can't write {}", file.display()))?;
+        }
     }
     let removed = folder.remove();
     outcome.and(removed)
@@ -141,7 +164,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 /// Sets up the subjects, runs them in turn, and stops them.
 fn measure(
     settings: &Settings,
-    folder: &Folder,
+    folder: &Path,
     program: &Path,
     interrupt: &Interrupt,
     report: &mut Report,
@@ -151,17 +174,17 @@ fn measure(
     let needed: Vec<Subject> = staying.iter().flat_map(Job::subjects).collect();
     let progress = Progress::new()?;
 
-    let fio = Fio::new(folder.path(), settings, interrupt);
-    let raw = folder.path().join("raw.img");
+    let fio = Fio::new(folder, settings, interrupt);
+    let raw = folder.join("raw.img");
     if !needed.is_empty() {
         progress.say(&format!("filling the raw file: {}", format_size(settings.size)));
         fio.fill(&fio::Target::File(raw.clone()))?;
     }
     let qemu = match needed.contains(&Subject::Qemu) {
-        true => Some(Qemu::start(&raw, folder.path(), interrupt)?),
+        true => Some(Qemu::start(&raw, folder, interrupt)?),
         false => None,
     };
-    let mut array = Array::new(program, folder.path(), settings.size, interrupt);
+    let mut array = Array::new(program, folder, settings.size, interrupt);
     array.start(Placement::Processes)?;
     progress.say(&format!("filling the volume: {}", format_size(settings.size)));
     fio.fill(&fio::Target::Nbd(array.uri()?))?;

@@ -1,5 +1,7 @@
 //! The comparisons: what is measured, what it is compared with, and which ratios are required.
 
+use crate::posix::name_of;
+
 /// A part of the measurement that `--only` can name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Part {
@@ -30,7 +32,7 @@ impl Part {
 
     /// The name on the command line.
     pub fn name(self) -> String {
-        clap::ValueEnum::to_possible_value(&self).map(|value| value.get_name().to_string()).unwrap_or_default()
+        name_of(&self)
     }
 }
 

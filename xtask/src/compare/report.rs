@@ -5,7 +5,7 @@ use super::fio::Measured;
 use super::plan::{self, Comparison, Job, Part, Subject, Wanted};
 use braid_base::text_table::table;
 use braid_base::units::format_size;
-use braid_benchkit::statistics::{median, median_interval};
+use braid_benchkit::statistics::{Ratio, median};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -163,8 +163,8 @@ of what raw does, large ones with 1/1.25: what RAID 5 costs at least. Braid and 
             comparison.against.iter().map(|subject| Some((*subject, median_of(*subject)?))).collect::<Option<_>>()?;
         let (reference, speed) = references.into_iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
         let (ours, theirs) = (self.speeds(job.part, comparison.subject), self.speeds(job.part, reference));
-        let ratios: Vec<f64> =
-            ours.iter().filter_map(|(round, ours)| Some(ours / (theirs.get(round)? / comparison.divisor))).collect();
+        let pairs = ours.iter().filter_map(|(round, ours)| Some((*ours, theirs.get(round)? / comparison.divisor)));
+        let ratio = Ratio::of(pairs);
         let divided = if comparison.divisor == 1.0 { String::new() } else { format!(" / {}", comparison.divisor) };
         Some(Row {
             what: job.what.to_string(),
@@ -174,8 +174,8 @@ of what raw does, large ones with 1/1.25: what RAID 5 costs at least. Braid and 
                 reference.name(),
                 speed_text(speed / comparison.divisor, job.load.block)
             ),
-            figure: median(&ratios)?,
-            interval: median_interval(&ratios).map(|found| (found.low, found.high)),
+            figure: ratio.median?,
+            interval: ratio.interval.map(|found| (found.low, found.high)),
             wanted: comparison.wanted,
             limit: false,
             format: |ratio| format!("{ratio:.2}"),

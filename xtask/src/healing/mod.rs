@@ -5,10 +5,9 @@ mod rounds;
 
 use crate::compare::array::{Array, Placement, device_bytes};
 use crate::compare::fio::{Fio, Target};
-use crate::compare::folder::Folder;
 use crate::compare::interrupt::Interrupt;
 use crate::compare::progress::Progress;
-use crate::compare::{RoundArguments, Settings, size};
+use crate::compare::{RoundArguments, Settings, measure_in, size, space_for};
 use crate::packages::{self, Package};
 use anyhow::Result;
 use braid_base::text_table::table;
@@ -16,7 +15,7 @@ use braid_base::units::format_size;
 use braid_benchkit::statistics::{Ratio, median};
 use rounds::Rounds;
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const PACKAGES: [Package; 1] = [("fio", "/usr/bin/fio")];
@@ -124,39 +123,36 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     packages::install(&PACKAGES, "the measurement needs")?;
     let program = arguments.rounds.program()?;
     let wanted = |part| arguments.only.is_empty() || arguments.only.contains(&part);
-    let interrupt = Interrupt::catch()?;
-    let folder = Folder::make(&arguments.dir, &settings)?;
-    let mut figures = Vec::new();
-    let outcome = (|| {
+    let measure = |folder: &Path, interrupt: &Interrupt, figures: &mut Vec<Figure>| {
         let progress = Progress::new()?;
-        let fio = Fio::new(folder.path(), &settings, &interrupt);
-        let mut array = Array::new(&program, folder.path(), settings.size, &interrupt);
+        let fio = Fio::new(folder, &settings, interrupt);
+        let mut array = Array::new(&program, folder, settings.size, interrupt);
         array.start(Placement::Processes)?;
         progress.say(&format!("filling the volume: {}", format_size(settings.size)));
         fio.fill(&Target::Nbd(array.uri()?))?;
         array.settle()?;
         let size = device_bytes(settings.size);
-        let mut rounds = Rounds::new(settings.size, &fio, &interrupt, folder.path(), size)?;
+        let mut rounds = Rounds::new(settings.size, &fio, interrupt, folder, size)?;
         for round in 0..settings.rounds {
             let mut parts = vec![Part::Idle, Part::Clients, Part::Unavailable];
             parts.retain(|part| wanted(*part));
             for part in parts {
                 progress.say(&format!("round {} of {}: {part:?}", round + 1, settings.rounds));
                 match part {
-                    Part::Idle => rounds.idle(round, &array, &mut figures)?,
-                    Part::Clients => rounds.clients(round, &array, &mut figures)?,
-                    Part::Unavailable => rounds.unavailable(round, &array, &mut figures)?,
+                    Part::Idle => rounds.idle(round, &array, figures)?,
+                    Part::Clients => rounds.clients(round, &array, figures)?,
+                    Part::Unavailable => rounds.unavailable(round, &array, figures)?,
                 }
             }
         }
         array.stop()
-    })();
-    // Results of the completed rounds are printed in any case.
-    if !figures.is_empty() {
-        crate::tell_results(&text_of(&figures), &json_of(&figures), arguments.rounds.json.as_deref())?;
-    }
-    let removed = folder.remove();
-    outcome.and(removed)
+    };
+    let json = arguments.rounds.json.as_deref();
+    measure_in(&arguments.dir, space_for(settings.size), json, |folder, interrupt| {
+        let mut figures = Vec::new();
+        let outcome = measure(folder, interrupt, &mut figures);
+        (outcome, (!figures.is_empty()).then(|| (text_of(&figures), json_of(&figures))))
+    })
 }
 
 fn text_of(figures: &[Figure]) -> String {

@@ -2,6 +2,7 @@
 
 use super::outcome::{Case, Kind, Outcome};
 use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
 
 const LIST: &str = include_str!("exceptions.txt");
 
@@ -60,16 +61,14 @@ impl Exception {
         let [tool, kind, case, pattern, _, ..] = words[..] else {
             bail!("a line has a tool, a number of mounts, an outcome, a case and a reason: {line}");
         };
-        let kind = match kind {
-            "one" => Some(Kind::One),
-            "two" => Some(Kind::Two),
-            "any" => None,
+        let kind = match (kind, Kind::from_str(kind, false)) {
+            ("any", _) => None,
+            (_, Ok(kind)) => Some(kind),
             _ => bail!("on `one`, `two` or `any` mounts: {line}"),
         };
-        let case = match case {
-            "skipped" => Some(Case::Skipped),
-            "failed" => Some(Case::Failed),
-            "varies" => None,
+        let case = match (case, Case::from_str(case, false)) {
+            ("varies", _) => None,
+            (_, Ok(case)) if case != Case::Ok => Some(case),
             _ => bail!("`skipped`, `failed` or `varies`: {line}"),
         };
         Ok(Exception { tool: tool.to_string(), kind, case, pattern: pattern.to_string() })

@@ -18,36 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The kinds of system calls that stress-ng is to use, in processes that disturb each other. Those for links and symbolic links are left out:
 /// they end only after thousands of them.
-const STRESSORS: [&str; 28] = [
-    "access",
-    "chdir",
-    "chmod",
-    "chown",
-    "copy-file",
-    "dentry",
-    "dir",
-    "dirdeep",
-    "dirmany",
-    "dup",
-    "fcntl",
-    "filename",
-    "flock",
-    "fstat",
-    "getdent",
-    "hdd",
-    "io",
-    "iomix",
-    "locka",
-    "lockf",
-    "lockofd",
-    "mknod",
-    "open",
-    "rename",
-    "seek",
-    "touch",
-    "utime",
-    "xattr",
-];
+const STRESSORS: &str = "\
+    access chdir chmod chown copy-file dentry dir dirdeep dirmany dup fcntl filename flock fstat getdent hdd \
+    io iomix locka lockf lockofd mknod open rename seek touch utime xattr";
 /// Statuses of stress-ng that mean that the kernel, the machine or the file system has not what it would use.
 const NOT_AVAILABLE: [i32; 2] = [3, 4];
 
@@ -88,7 +61,7 @@ fn fsx_configuration(length: u64, operation: u64) -> String {
 pub fn stress_ng(on: &On, has: &dyn Fn(&str) -> bool, interrupt: &Interrupt) -> Result<Vec<Outcome>> {
     let directory = on.directory("stress-ng")?;
     let mut outcomes = Vec::new();
-    for stressor in STRESSORS.into_iter().filter(|stressor| has(stressor)) {
+    for stressor in STRESSORS.split_whitespace().filter(|stressor| has(stressor)) {
         let mut command = on.command("stress-ng");
         command.arg("--temp-path").arg(&directory).args([&format!("--{stressor}"), "2", "--timeout", "2", "--verify"]);
         let status = ended(&mut command, on, &format!("stress-ng-{stressor}"), PATIENCE, interrupt)?;

@@ -18,6 +18,7 @@ use anyhow::{Result, bail};
 use clap::ValueEnum;
 use exceptions::Exceptions;
 use mounts::Mounts;
+pub use outcome::name_of;
 use outcome::{Case, Kind, Outcome};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -86,7 +87,6 @@ pub struct Arguments {
 enum Tool {
     Pjdfstest,
     Fsx,
-    #[value(name = "stress-ng")]
     StressNg,
     Dbench,
     Cpython,
@@ -101,7 +101,7 @@ const QUICK_TOOLS: [Tool; 2] = [Tool::Pjdfstest, Tool::Fsx];
 
 impl Tool {
     fn suite(self) -> Option<&'static Suite> {
-        SUITES.iter().find(|suite| suite.name == tool_name(self))
+        SUITES.iter().find(|suite| suite.name == name_of(&self))
     }
 
     /// True if it runs on so many mounts.
@@ -181,7 +181,7 @@ impl Selection {
                 };
                 let ok = found.iter().filter(|outcome| outcome.case == Case::Ok).count();
                 let (name, seconds) = (on.title(), begun.elapsed().as_secs());
-                println!("{:<10} {name}: {ok} of {} succeed, in {seconds} s", tool_name(*tool), found.len());
+                println!("{:<10} {name}: {ok} of {} succeed, in {seconds} s", name_of(tool), found.len());
                 outcomes.append(&mut found);
             }
         }
@@ -189,22 +189,9 @@ impl Selection {
     }
 }
 
-fn tool_name(tool: Tool) -> &'static str {
-    match tool {
-        Tool::Pjdfstest => "pjdfstest",
-        Tool::Fsx => "fsx",
-        Tool::StressNg => "stress-ng",
-        Tool::Dbench => "dbench",
-        Tool::Cpython => "cpython",
-        Tool::Git => "git",
-        Tool::Sqlite => "sqlite",
-        Tool::Postgresql => "postgresql",
-    }
-}
-
 fn report(outcomes: &[Outcome], exceptions: &Exceptions, selected: &Selection, mounts: &Mounts) -> Result<()> {
     let has_run = |tool: &str, kind: Kind| {
-        let is_tool = |selected: &&Tool| tool_name(**selected) == tool && selected.runs_on(kind);
+        let is_tool = |selected: &&Tool| name_of(*selected) == tool && selected.runs_on(kind);
         selected.kinds.contains(&kind) && selected.tools.iter().any(|selected| is_tool(&selected))
     };
     let unexpected = exceptions.compare(outcomes, has_run, selected.cases.is_empty());

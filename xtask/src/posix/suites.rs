@@ -8,6 +8,7 @@ use crate::compare::interrupt::Interrupt;
 use crate::compare::process::Process;
 use crate::packages::Package;
 use anyhow::{Result, bail};
+use clap::ValueEnum;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
@@ -153,13 +154,7 @@ impl Suite {
     fn parse(&self, line: &str) -> Option<Outcome> {
         let (name, rest) = line.split_once(' ')?;
         let (word, text) = rest.split_once(' ').unwrap_or((rest, ""));
-        let case = match word {
-            "ok" => Case::Ok,
-            "skipped" => Case::Skipped,
-            "failed" => Case::Failed,
-            _ => return None,
-        };
-        Some(self.outcome(name, case, text))
+        Some(self.outcome(name, Case::from_str(word, false).ok()?, text))
     }
 
     fn outcome(&self, name: &str, case: Case, text: &str) -> Outcome {

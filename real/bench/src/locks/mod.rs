@@ -261,8 +261,8 @@ async fn measure_all(
     settings.check()?;
     test_bed.bring_up(array, settings.volume.bytes).await?;
     let (site, _) = test_bed.make_volume(&settings).await?;
-    let ways = test_bed.open(site, Through::Direct, 1).await?;
-    let Some(Target::Host { client, .. }) = ways.targets.first() else { unreachable!("it was opened directly") };
+    let targets = test_bed.open(site, Through::Direct, 1).await?;
+    let Some(Target::Host { client, .. }) = targets.first() else { unreachable!("it was opened directly") };
     let made = Objects::make(client, devices, objects).await?;
     let setup = WorkerSetup { objects: made.clone(), volume: test_bed.name(site).to_string() };
     let mut workers = WorkerPool::start(test_bed.control(), arguments, &setup, processes).await?;
@@ -286,7 +286,7 @@ async fn measure_all(
     }
     workers.end().await;
     made.remove(client).await?;
-    test_bed.close(ways).await;
+    test_bed.close(targets).await;
     Ok(())
 }
 

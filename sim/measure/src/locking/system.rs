@@ -3,11 +3,11 @@
 use super::manager::LockManager;
 use super::parameters::LockParameters;
 use crate::disk_latency::DiskModel;
-use crate::engine::{Engine, EngineResult, Role};
+use crate::engine::{Engine, EngineResult, Role, without_timeouts};
 use crate::hardware::{NetworkModel, ProcessorCosts};
 use crate::storage::ModelStorage;
 use crate::tally::{Latencies, LockCounts, Measured};
-use braid_base::limits::{OBJECT_COMMANDS_MAX, Settings};
+use braid_base::limits::OBJECT_COMMANDS_MAX;
 use braid_base::{ArrayId, BlockRange, DeviceId, Generation, LockServerId, Membership, NodeId, ObjectId, Rng, Time};
 use braid_benchkit::locking::{Counts, LockAddress, LockOwner, Locker, LockerEvent, Step, Strategy};
 use braid_device::{Device, DeviceConfig};
@@ -24,7 +24,7 @@ use braid_world::LocalClock;
 use std::time::Duration;
 
 const ARRAY: ArrayId = ArrayId(*b"locks of objects");
-/// No message is lost here and no node dies: nothing must be sent twice, whatever the load.
+/// Longer than any run.
 const NEVER: Duration = Duration::from_secs(1_000_000);
 const MANAGER: LockServerId = LockServerId(0);
 
@@ -86,7 +86,7 @@ impl LockingSystem {
                 acquisition: Acquisition::Ordered,
                 volumes: Vec::new(),
                 held: Default::default(),
-                settings: settings(),
+                settings: without_timeouts(),
                 seed: seeds.next_u64(),
             });
             let costs = ProcessorCosts::host(&parameters.processor);
@@ -97,7 +97,7 @@ impl LockingSystem {
         }
         for device in ids {
             let store = StoreConfig { array: ARRAY, device, size: u64::MAX };
-            let config = DeviceConfig { store, membership: Some(membership.clone()), settings: settings() };
+            let config = DeviceConfig { store, membership: Some(membership.clone()), settings: without_timeouts() };
             let machine = Device::over(config, Box::new(ModelStorage::new(no_component())));
             let costs = ProcessorCosts::device(&parameters.processor);
             let disk = Some(DiskModel::new(&parameters.disk));
@@ -295,17 +295,6 @@ impl LockingSystem {
 fn no_component() -> ObjectDescription {
     let (ordering, atomicity) = (Ordering::None, Atomicity::Consistent);
     ObjectDescription { ordering, redundant: false, atomicity, ..ObjectDescription::new(ObjectId(u64::MAX), 0) }
-}
-
-fn settings() -> Settings {
-    Settings {
-        heartbeat: NEVER,
-        host_lease: NEVER,
-        resend_min: NEVER,
-        resend_max: NEVER,
-        request_timeout: NEVER,
-        ..Settings::default()
-    }
 }
 
 /// Locks do not depend on the wall clock.
