@@ -1,7 +1,7 @@
 //! The experiments of the device-atomics paper: locks kept by devices compared with locks kept by a manager, strategies of waiting
 //! for a lock, and the paper's open assumptions.
 
-use crate::assumptions::{Assumption, readings};
+use crate::assumptions;
 use crate::catalogue::THROUGHPUT;
 use crate::experiment::{Base, Experiment, Point, Series, Thoroughness};
 use braid_benchkit::locking::Strategy;
@@ -50,7 +50,7 @@ pub const ASSUMPTIONS: Experiment = Experiment {
             with ten processes for each device.",
     base: Base::DeviceAtomics,
     x: Axis { name: "reading", title: "reading" },
-    points: assumptions,
+    points: other_readings,
     plots: &[],
     metrics: &["throughput_ops", "throughput_ratio"],
 };
@@ -111,64 +111,16 @@ fn contention(thoroughness: Thoroughness) -> Vec<Point> {
     points
 }
 
-/// The open assumptions of section 8, with alternative readings; the first reading is the baseline.
-pub const OPEN: &[Assumption] = &[
-    Assumption {
-        name: "commits to a disk",
-        readings: &[
-            ("0.1 ms: into its cache", ""),
-            ("0.2 ms", "disk.positioning_ms=0.2 lock_server_disk.positioning_ms=0.2"),
-            ("4.2 ms: half a turn at 7200 a minute", "disk.positioning_ms=4.2 lock_server_disk.positioning_ms=4.2"),
-            ("nothing at devices (SQLite does not wait for the disk)", "disk.write_hit_ratio=1"),
-            ("two at devices (a journal, and then in place)", "disk.positioning_ms=0.2"),
-        ],
-    },
-    Assumption {
-        name: "processors of devices",
-        readings: &[
-            ("80 us a request", ""),
-            ("20 us", "processor.device_receive_us=10 processor.device_send_us=10"),
-            ("160 us", "processor.device_receive_us=120 processor.device_send_us=40"),
-            ("100 us, and the processor waits for the disk", "processor.device_receive_us=160 disk.positioning_ms=0"),
-        ],
-    },
-    Assumption {
-        name: "the lock manager's processor",
-        readings: &[
-            ("20 us a request", ""),
-            ("40 us", "processor.lock_server_receive_us=20 processor.lock_server_send_us=20"),
-            (
-                "20 us, and it waits for the disk",
-                "processor.lock_server_receive_us=110 lock_server_disk.positioning_ms=0",
-            ),
-        ],
-    },
-    Assumption {
-        name: "times of processors",
-        readings: &[("constant", ""), ("exponential", "processor.service=exponential")],
-    },
-    Assumption {
-        name: "network",
-        readings: &[
-            ("40 to 50 us", ""),
-            ("20 to 30 us", "network.overhead_min_ms=0.02 network.overhead_max_ms=0.03"),
-            ("80 to 100 us", "network.overhead_max_ms=0.1 network.overhead_min_ms=0.08"),
-        ],
-    },
-    Assumption {
-        name: "refused attempts",
-        readings: &[("answered from memory", ""), ("read the disk", "disk.read_hit_ratio=0")],
-    },
-];
-
-fn assumptions(thoroughness: Thoroughness) -> Vec<Point> {
+fn other_readings(thoroughness: Thoroughness) -> Vec<Point> {
     let point = |line: Line| {
         let (_, devices, _) = line;
         // A lock manager gets as many processes as one device.
         let processes = if line == MANAGER { 10 } else { 10 * devices };
         figure_3_point("", line, processes, 500 * devices)
     };
-    readings(OPEN, thoroughness, || [BY_DEVICES[0], BY_DEVICES[3], MANAGER, WITH_WRITE].map(point).to_vec())
+    assumptions::points(Base::DeviceAtomics, thoroughness, || {
+        [BY_DEVICES[0], BY_DEVICES[3], MANAGER, WITH_WRITE].map(point).to_vec()
+    })
 }
 
 #[cfg(test)]

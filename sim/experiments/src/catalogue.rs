@@ -192,7 +192,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
                 are those of figure 6.",
         base: Base::SharedArray,
         x: Axis { name: "reading", title: "reading" },
-        points: assumptions::points,
+        points: |thoroughness| assumptions::points(Base::SharedArray, thoroughness, || at(&Ordering::ALL, 0.0, &[])),
         plots: &[],
         metrics: &[
             "latency_ms",

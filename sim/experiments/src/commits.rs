@@ -1,7 +1,7 @@
 //! The experiments of the one-phase-commit paper (section IV): what each protocol writes and sends (Table I), how fast files are created in one
 //! directory (figure 6), the paper's open assumptions; and beyond the paper: many servers, and many operations in one transaction.
 
-use crate::assumptions::{Assumption, readings};
+use crate::assumptions;
 use crate::catalogue::THROUGHPUT;
 use crate::experiment::{Base, Experiment, Point, Series, Thoroughness};
 use braid_benchkit::plot::{Axis, PlotKind};
@@ -70,7 +70,7 @@ pub const ASSUMPTIONS: Experiment = Experiment {
             a log does one write at a time: the next STARTED waits for COMMITTED.",
     base: Base::OnePhaseCommit,
     x: Axis { name: "reading", title: "reading" },
-    points: assumptions,
+    points: other_readings,
     plots: &[],
     metrics: &["throughput_ops", "throughput_ratio"],
 };
@@ -140,38 +140,10 @@ fn figure_6(thoroughness: Thoroughness) -> Vec<Point> {
     points
 }
 
-/// The open assumptions of section IV, with alternative readings; the first reading is the baseline.
-pub const OPEN: &[Assumption] = &[
-    Assumption {
-        name: "the log",
-        readings: &[
-            ("writes only take their time", ""),
-            ("one write at a time, unforced ones cost nothing", "log.queue=one log.unforced=free"),
-            ("one write at a time, unforced ones, too", "log.queue=one log.unforced=written"),
-            ("one write at a time, unforced records go with the next one", "log.queue=one log.unforced=carried"),
-            ("the same, and records that wait share a write", "log.queue=one log.unforced=carried system.grouping=log"),
-            (
-                "the same, and a write takes 20 ms whatever its size",
-                "log.queue=one log.unforced=carried system.grouping=log log.latency_us=20000 log.record_bytes=0",
-            ),
-        ],
-    },
-    Assumption {
-        name: "sizes",
-        readings: &[
-            ("all records alike", ""),
-            ("updates count, other records do not", "log.record_bytes=0 log.update_bytes=8192"),
-            ("updates are four times as long as other records", "log.record_bytes=2048 log.update_bytes=6144"),
-        ],
-    },
-    Assumption {
-        name: "network",
-        readings: &[("100 us", ""), ("1 ms", "network.latency_us=1000"), ("2 ms", "network.latency_us=2000")],
-    },
-];
-
-fn assumptions(thoroughness: Thoroughness) -> Vec<Point> {
-    readings(OPEN, thoroughness, || PROTOCOLS.map(|protocol| point("", protocol, 0.0, "")).to_vec())
+fn other_readings(thoroughness: Thoroughness) -> Vec<Point> {
+    assumptions::points(Base::OnePhaseCommit, thoroughness, || {
+        PROTOCOLS.map(|protocol| point("", protocol, 0.0, "")).to_vec()
+    })
 }
 
 fn many_servers(thoroughness: Thoroughness) -> Vec<Point> {

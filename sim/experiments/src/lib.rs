@@ -5,7 +5,7 @@
 //! | [`catalogue`] | the experiments |
 //! | [`atomics`] | the experiments of the device-atomics paper |
 //! | [`commits`] | the experiments of the one-phase-commit paper |
-//! | [`assumptions`] | the open assumptions of the shared-array paper, with alternative readings |
+//! | [`assumptions`] | the open assumptions of the papers, with alternative readings |
 //! | [`paper`] | the numbers that the papers state |
 //! | [`experiment`] | the definition of an experiment |
 //! | [`mod@run`] | runs an experiment: replications, peaks |

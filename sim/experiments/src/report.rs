@@ -1,10 +1,8 @@
 //! One HTML page of all results in a folder: plots, tables, parameters, assumptions, and the commands that repeat the runs. The page
 //! needs no other files and follows the reader's choice of light or dark.
 
-use crate::assumptions::{ASSUMPTIONS, Assumption};
-use crate::atomics::OPEN;
+use crate::assumptions::{self, Assumption};
 use crate::catalogue::EXPERIMENTS;
-use crate::commits;
 use crate::experiment::Base;
 use crate::output::Record;
 use braid_benchkit::plot::plots_of;
@@ -169,24 +167,24 @@ fn method(records: &[Record]) -> String {
 
 fn open_assumptions() -> String {
     let mut html = "<section id=\"open\">\n<h2>What the papers leave open</h2>\n<p>Each of these can be read in several ways; the first reading is the baseline. The experiments <code>shared-array-assumptions</code>, <code>device-atomics-assumptions</code> and <code>one-phase-commit-assumptions</code> show the effect of each.</p>\n".to_string();
-    for (title, assumptions) in [
-        ("Table 1 of the shared-array paper", ASSUMPTIONS),
-        ("Section 8 of the device-atomics paper", OPEN),
-        ("Section IV of the one-phase-commit paper", commits::OPEN),
+    for (title, base) in [
+        ("Table 1 of the shared-array paper", Base::SharedArray),
+        ("Section 8 of the device-atomics paper", Base::DeviceAtomics),
+        ("Section IV of the one-phase-commit paper", Base::OnePhaseCommit),
     ] {
         html.push_str(&format!("<h3>{title}</h3>\n<dl>\n"));
-        assumptions.iter().for_each(|assumption| html.push_str(&open_assumption(assumption)));
+        assumptions::open(base).iter().for_each(|assumption| html.push_str(&open_assumption(assumption)));
         html.push_str("</dl>\n");
     }
     html + "</section>\n"
 }
 
 fn open_assumption(assumption: &Assumption) -> String {
-    let reading = |(index, (label, _)): (usize, &(&str, &str))| {
+    let reading = |(index, (label, _)): (usize, &(String, String))| {
         if index == 0 { format!("<strong>{}</strong>", escape(label)) } else { escape(label) }
     };
     let readings: Vec<String> = assumption.readings.iter().enumerate().map(reading).collect();
-    format!("<dt>{}</dt><dd>{}</dd>\n", escape(assumption.name), readings.join(" \u{b7} "))
+    format!("<dt>{}</dt><dd>{}</dd>\n", escape(&assumption.name), readings.join(" \u{b7} "))
 }
 
 fn parameters(records: &[Record]) -> String {
