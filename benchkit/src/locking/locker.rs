@@ -74,7 +74,7 @@ pub enum LockOwner {
 }
 
 /// The steps that a process repeats.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Habit {
     pub keeper: LockOwner,
     /// How the process waits, unless a lock manager keeps the locks.

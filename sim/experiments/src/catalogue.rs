@@ -57,7 +57,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         base: Base::SharedArray,
         x: HOSTS,
         points: |_| {
-            let mut points = at(&Ordering::ALL, 16.0, &["system.hosts=16".to_string()]);
+            let mut points = at(&Ordering::ALL, 16.0, "system.hosts=16");
             let name = "timestamp-implied".to_string();
             let series = Series { name, in_paper: false, ..Series::of(Ordering::Timestamp) };
             points.push(Point::of("", series, 16.0, "system.hosts=16 protocol.atomicity=implied"));
@@ -104,8 +104,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
             let hosts = thoroughness.of(&[16, 24, 28, 30, 32, 34], &[16, 32]);
             let orderings = [Ordering::None, Ordering::DeviceLock, Ordering::Timestamp];
             each(hosts, |hosts| {
-                let few = "workload.active_fraction=0.02".to_string();
-                at(&orderings, *hosts as f64, &[format!("system.hosts={hosts}"), few])
+                at(&orderings, *hosts as f64, &format!("system.hosts={hosts} workload.active_fraction=0.02"))
             })
         },
         plots: &[
@@ -138,8 +137,8 @@ pub const EXPERIMENTS: &[Experiment] = &[
         points: |thoroughness| {
             let reads = thoroughness.of(&[10, 20, 30, 40, 50, 60, 70, 80, 90], &[10, 50, 90]);
             each(reads, |percent| {
-                let mix = format!("workload.read_fraction={}", *percent as f64 / 100.0);
-                at(&Ordering::ALL, *percent as f64, &[mix])
+                let fraction = *percent as f64 / 100.0;
+                at(&Ordering::ALL, *percent as f64, &format!("workload.read_fraction={fraction}"))
             })
         },
         plots: &[PlotKind::of("", MESSAGES)],
@@ -154,7 +153,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         x: Axis { name: "window_ms", title: "greatest latency of a message (ms)" },
         points: |thoroughness| {
             let windows = thoroughness.of(&[2, 5, 10, 20, 30, 40, 50], &[2, 20, 50]);
-            each(windows, |window| at(&Ordering::ALL, *window as f64, &[format!("network.overhead_max_ms={window}")]))
+            each(windows, |window| at(&Ordering::ALL, *window as f64, &format!("network.overhead_max_ms={window}")))
         },
         plots: &[PlotKind { logarithmic: true, ..PlotKind::of("", DELAYED) }, PlotKind::of("-latency", LATENCY)],
         metrics: &["delayed_fraction", "latency_ms"],
@@ -174,10 +173,9 @@ pub const EXPERIMENTS: &[Experiment] = &[
             panels
                 .flat_map(|((panel, hits), hosts)| {
                     each(hosts, |hosts| {
-                        let hits = format!("disk.read_hit_ratio={hits}");
-                        let mut points = at(&orderings, *hosts as f64, &[format!("system.hosts={hosts}"), hits]);
-                        points.iter_mut().for_each(|point| point.panel = panel.to_string());
-                        points
+                        let own = format!("system.hosts={hosts} disk.read_hit_ratio={hits}");
+                        let points = orderings.map(|of| Point::of(panel, Series::of(of), *hosts as f64, &own));
+                        points.to_vec()
                     })
                 })
                 .collect()
@@ -192,7 +190,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
                 are those of figure 6.",
         base: Base::SharedArray,
         x: Axis { name: "reading", title: "reading" },
-        points: |thoroughness| assumptions::points(Base::SharedArray, thoroughness, || at(&Ordering::ALL, 0.0, &[])),
+        points: |thoroughness| assumptions::points(Base::SharedArray, thoroughness, || at(&Ordering::ALL, 0.0, "")),
         plots: &[],
         metrics: &[
             "latency_ms",
@@ -213,20 +211,13 @@ pub const EXPERIMENTS: &[Experiment] = &[
             let hosts = thoroughness.of(&[16, 48, 100, 200, 400, 800], &[16, 100]);
             each(hosts, |hosts| {
                 // Warm-up grows with the array, so that clocks have drifted and lock caches are filled everywhere.
-                let (devices, warm_up) = (hosts * 5 / 4, hosts * 75);
-                at(
-                    &Ordering::ALL,
-                    *hosts as f64,
-                    &[
-                        format!("system.hosts={hosts}"),
-                        format!("system.devices={devices}"),
-                        format!("run.warm_up_operations={warm_up}"),
-                        format!("run.operations={}", (hosts * 50).max(5_000)),
-                        "run.replications=2".to_string(),
-                        // Half a second of requests, so that saturated arrays settle sooner.
-                        "run.backlog_per_host=20".to_string(),
-                    ],
-                )
+                let (devices, warm_up, operations) = (hosts * 5 / 4, hosts * 75, (hosts * 50).max(5_000));
+                // The backlog is half a second of requests, so that saturated arrays settle sooner.
+                let own = format!(
+                    "system.hosts={hosts} system.devices={devices} run.warm_up_operations={warm_up} \
+                     run.operations={operations} run.replications=2 run.backlog_per_host=20"
+                );
+                at(&Ordering::ALL, *hosts as f64, &own)
             })
         },
         plots: &[PlotKind::of("", THROUGHPUT), PlotKind { logarithmic: true, ..PlotKind::of("-latency", LATENCY) }],
@@ -261,18 +252,18 @@ fn each<T>(values: &[T], points: impl Fn(&T) -> Vec<Point>) -> Vec<Point> {
     values.iter().flat_map(points).collect()
 }
 
-/// Points of several orderings with the same horizontal value.
-pub(crate) fn at(orderings: &[Ordering], x: f64, assignments: &[String]) -> Vec<Point> {
-    orderings.iter().map(|ordering| Point::new(*ordering, x, assignments.iter().cloned())).collect()
+/// Points of several orderings with the same horizontal value, and assignments that are separated by blanks.
+fn at(orderings: &[Ordering], x: f64, assignments: &str) -> Vec<Point> {
+    orderings.iter().map(|ordering| Point::of("", Series::of(*ordering), x, assignments)).collect()
 }
 
 fn by_hosts(orderings: &[Ordering], hosts: &[u64]) -> Vec<Point> {
-    each(hosts, |hosts| at(orderings, *hosts as f64, &[format!("system.hosts={hosts}")]))
+    each(hosts, |hosts| at(orderings, *hosts as f64, &format!("system.hosts={hosts}")))
 }
 
 fn by_activity(orderings: &[Ordering], thoroughness: Thoroughness) -> Vec<Point> {
     let percents = thoroughness.of(&[0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0, 80.0, 100.0], &[2.0, 20.0, 100.0]);
-    each(percents, |percent| at(orderings, *percent, &[format!("workload.active_fraction={}", percent / 100.0)]))
+    each(percents, |percent| at(orderings, *percent, &format!("workload.active_fraction={}", percent / 100.0)))
 }
 
 #[cfg(test)]

@@ -224,13 +224,7 @@ impl Series {
 }
 
 impl Point {
-    /// A point of a figure with one panel.
-    pub fn new(ordering: Ordering, x: f64, assignments: impl IntoIterator<Item = String>) -> Point {
-        let assignments = assignments.into_iter().collect();
-        Point { panel: String::new(), series: Series::of(ordering), x, label: None, assignments }
-    }
-
-    /// A point of a panel, with assignments that are separated by blanks.
+    /// A point of a panel (empty if there is only one), with assignments that are separated by blanks.
     pub fn of(panel: &str, series: Series, x: f64, assignments: &str) -> Point {
         let assignments = assignments.split_whitespace().map(str::to_string).collect();
         Point { panel: panel.to_string(), series, x, label: None, assignments }

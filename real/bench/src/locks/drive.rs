@@ -1,6 +1,6 @@
 //! Acquires locks on real devices, with the same steps that the simulator performs.
 
-use super::Spot;
+use super::Task;
 use crate::atomics::{ask, histogram, unexpected};
 use braid_admin::failure::Failure;
 use braid_base::limits::OBJECT_COMMANDS_MAX;
@@ -88,13 +88,13 @@ impl Locking {
         Locking { number, client, objects, volume }
     }
 
-    /// Acquires this many locks, one after the other. Returns the latencies in nanoseconds, and the counts of requests; with a lock
+    /// Acquires locks, one after the other. Returns the latencies in nanoseconds, and the counts of requests; with a lock
     /// server, only the number of locks.
-    pub async fn run(&self, spot: &Spot, locks: u64, seed: u64) -> Result<(Histogram<u64>, Counts), Failure> {
-        let rng = Rng::new(seed);
-        match spot.devices {
-            Some((habit, devices)) => self.lock_in_devices(habit, devices, spot.objects, locks, rng).await,
-            None => self.lock_at_a_server(spot.objects, locks, rng).await,
+    pub async fn run(&self, task: Task, seed: u64) -> Result<(Histogram<u64>, Counts), Failure> {
+        let (rng, Task { objects, locks, devices }) = (Rng::new(seed), task);
+        match devices {
+            Some((habit, devices)) => self.lock_in_devices(habit, devices, objects, locks, rng).await,
+            None => self.lock_at_a_server(objects, locks, rng).await,
         }
     }
 

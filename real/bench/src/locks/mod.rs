@@ -26,6 +26,7 @@ use braid_ordering::Ordering;
 use braid_terminal::Common;
 use braid_terminal::output;
 use drive::{Objects, forget_who_waits};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -130,7 +131,15 @@ struct Spot {
     series: String,
     x: u64,
     processes: u16,
+    task: Task,
+}
+
+/// What each process does at a point.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Task {
     objects: u64,
+    /// Locks to acquire.
+    locks: u64,
     /// None for the lock server.
     devices: Option<(Habit, u16)>,
 }
@@ -138,10 +147,10 @@ struct Spot {
 /// Measures, reports, and removes what was created.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     if let Some(number) = arguments.worker {
-        return worker::run(number, &arguments, common).await;
+        return worker::run(number, arguments.child_of, common).await;
     }
     let spots = arguments.spots();
-    let used: Vec<(Habit, u16)> = spots.iter().filter_map(|spot| spot.devices).collect();
+    let used: Vec<(Habit, u16)> = spots.iter().filter_map(|spot| spot.task.devices).collect();
     let lock_manager = used.iter().any(|(habit, _)| habit.keeper == LockOwner::OneDevice);
     let devices = used.iter().map(|(_, devices)| *devices).max().unwrap_or(1) + u16::from(lock_manager);
     let BenchArray { choice, array, .. } = arguments.scratch.place(common, Some(devices)).await?;
@@ -171,18 +180,6 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
 }
 
 impl Arguments {
-    /// The command line arguments of a worker: those that determine what is measured.
-    fn of_worker(&self) -> Vec<String> {
-        let list = |numbers: &[u16]| numbers.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
-        let objects: Vec<String> = self.objects.iter().map(u32::to_string).collect();
-        let mut words = vec!["--locks".to_string(), self.locks.to_string()];
-        words.extend(self.contention.then(|| "--contention".to_string()));
-        let lists =
-            [("devices", list(&self.devices)), ("processes", list(&self.processes)), ("objects", objects.join(","))];
-        words.extend(lists.iter().filter(|(_, list)| !list.is_empty()).map(|(name, list)| format!("--{name}={list}")));
-        words
-    }
-
     /// All points to be measured.
     fn spots(&self) -> Vec<Spot> {
         if self.contention { self.by_processes() } else { self.by_objects() }
@@ -213,8 +210,7 @@ impl Arguments {
                 series: series.clone(),
                 x: u64::from(*objects),
                 processes,
-                objects: u64::from(*objects),
-                devices,
+                task: Task { objects: u64::from(*objects), locks: self.locks.into(), devices },
             })
         };
         lines.into_iter().flat_map(line).collect()
@@ -236,8 +232,7 @@ impl Arguments {
                     series: strategy.name().to_string(),
                     x: u64::from(*processes),
                     processes: *processes,
-                    objects: 1,
-                    devices: Some((habit, devices)),
+                    task: Task { objects: 1, locks: self.locks.into(), devices: Some((habit, devices)) },
                 }));
             }
         }
@@ -256,7 +251,7 @@ async fn measure_all(
     let most = |of: fn(&Spot) -> u64| spots.iter().map(of).max().unwrap_or(1);
     let processes = most(|spot| spot.processes.into());
     // If each process has an object of its own, there are as many objects as processes.
-    let objects = most(|spot| spot.objects).max(processes);
+    let objects = most(|spot| spot.task.objects).max(processes);
     let settings = volume_of_a_lock_server(array, devices, objects);
     settings.check()?;
     test_bed.bring_up(array, settings.volume.bytes).await?;
@@ -265,7 +260,7 @@ async fn measure_all(
     let Some(Target::Host { client, .. }) = targets.first() else { unreachable!("it was opened directly") };
     let made = Objects::make(client, devices, objects).await?;
     let setup = WorkerSetup { objects: made.clone(), volume: test_bed.name(site).to_string() };
-    let mut workers = WorkerPool::start(test_bed.control(), arguments, &setup, processes).await?;
+    let mut workers = WorkerPool::start(test_bed.control(), arguments.locks, &setup, processes).await?;
     let progress = output::steps(spots.len() as u64 * u64::from(arguments.rounds));
     let (mut seeds, rounds) = (Rng::new(seed), usize::from(arguments.rounds));
     let what = format!("{rounds} rounds of {} points", spots.len());
@@ -274,10 +269,10 @@ async fn measure_all(
     );
     for round in 0..rounds {
         let (seed, begun) = (seeds.next_u64(), Instant::now());
-        for (number, (spot, runs)) in spots.iter().zip(&mut *runs).enumerate() {
+        for (spot, runs) in spots.iter().zip(&mut *runs) {
             progress.set_message(format!("measuring {} at {}", spot.series, spot.x));
             forget_who_waits(client, &made).await?;
-            runs.push(workers.run(spot.processes.into(), number, seed).await?);
+            runs.push(workers.run(spot.processes.into(), spot.task, seed).await?);
             progress.inc(1);
         }
         if round == 0 && rounds > 1 {
@@ -314,7 +309,7 @@ fn rows_of(spot: &Spot, runs: &[Driven]) -> Vec<Row> {
         row("latency_p99_ms", &quantile(0.99)),
     ];
     // Messages from hosts to a lock server are not counted here.
-    if spot.devices.is_some() {
+    if spot.task.devices.is_some() {
         rows.push(row("delayed_fraction", &|run| run.counts.delayed as f64 / run.counts.locks as f64));
         rows.push(row("requests_per_lock", &|run| run.counts.requests as f64 / run.counts.locks as f64));
         rows.push(row("efficiency", &|run| 2.0 * run.counts.locks as f64 / run.counts.requests as f64));

@@ -1,7 +1,7 @@
 //! A worker process of the experiment: a host that acquires locks when it is told to. For each run it reads a line of JSON, and writes one.
 
+use super::Task;
 use super::drive::{Locking, Objects};
-use super::{Arguments, Spot};
 use braid_admin::failure::Failure;
 use braid_admin::parent_process;
 use braid_benchkit::locking::Counts;
@@ -25,8 +25,7 @@ pub struct WorkerSetup {
 /// Each following input line: one run.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Order {
-    /// The index of the point among those that the command line asks for.
-    pub spot: usize,
+    pub task: Task,
     /// The random seed for the choice of objects.
     pub seed: u64,
 }
@@ -47,16 +46,15 @@ impl Account {
 }
 
 /// Executes runs until its input ends.
-pub async fn run(number: u64, arguments: &Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    parent_process::die_with(arguments.child_of)?;
-    let spots = arguments.spots();
+pub async fn run(number: u64, parent: Option<u32>, common: &Common) -> Result<ExitCode, Failure> {
+    parent_process::die_with(parent)?;
     let session = Session::start(&common.control(), "bench").await?;
-    let outcome = work(number, &spots, arguments.locks.into(), &session).await;
+    let outcome = work(number, &session).await;
     session.end().await;
     outcome.map(|()| ExitCode::SUCCESS)
 }
 
-async fn work(number: u64, spots: &[Spot], locks: u64, session: &Session) -> Result<(), Failure> {
+async fn work(number: u64, session: &Session) -> Result<(), Failure> {
     let Some(line) = heard().await? else { return Ok(()) };
     let WorkerSetup { objects, volume } = serde_json::from_str(&line).map_err(not_understood)?;
     let volume = session.take_in(&volume).await?.id;
@@ -64,8 +62,7 @@ async fn work(number: u64, spots: &[Spot], locks: u64, session: &Session) -> Res
     say(&json!({"ready": true}));
     while let Some(line) = heard().await? {
         let order: Order = serde_json::from_str(&line).map_err(not_understood)?;
-        let spot = spots.get(order.spot).ok_or_else(|| Failure::failed("internal", "there is no such point"))?;
-        let (latencies, counts) = locking.run(spot, locks, order.seed).await?;
+        let (latencies, counts) = locking.run(order.task, order.seed).await?;
         say(&json!(Account::of(&latencies, counts)));
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! The worker processes of the experiment: starts them, makes them acquire locks concurrently, and adds up their results.
 
-use super::Arguments;
+use super::Task;
 use super::worker::{Account, Order, WorkerSetup};
 use crate::atomics::histogram;
 use crate::test_bed::spawn;
@@ -52,14 +52,14 @@ impl WorkerPool {
     /// Starts this many workers, and waits until they are ready.
     pub async fn start(
         control: &ControlPlane,
-        arguments: &Arguments,
+        locks: u32,
         setup: &WorkerSetup,
         count: u64,
     ) -> Result<WorkerPool, Failure> {
-        let patience = RUN_WAIT.max(LOCK_WAIT * arguments.locks);
+        let patience = RUN_WAIT.max(LOCK_WAIT * locks);
         let mut workers = WorkerPool { members: Vec::new(), patience };
         for number in 0..count {
-            workers.members.push(Member::start(control, arguments, number)?);
+            workers.members.push(Member::start(control, number)?);
         }
         for member in &mut workers.members {
             member.tell(setup).await;
@@ -74,12 +74,12 @@ impl WorkerPool {
     }
 
     /// Has this many of them execute one run.
-    pub async fn run(&mut self, count: usize, spot: usize, seed: u64) -> Result<Driven, Failure> {
+    pub async fn run(&mut self, count: usize, task: Task, seed: u64) -> Result<Driven, Failure> {
         let mut seeds = Rng::new(seed);
         let members = &mut self.members[..count];
         let begun = Instant::now();
         for member in &mut *members {
-            member.tell(&Order { spot, seed: seeds.next_u64() }).await;
+            member.tell(&Order { task, seed: seeds.next_u64() }).await;
         }
         let mut driven = Driven { elapsed: Duration::ZERO, latencies: histogram(), counts: Counts::default() };
         for member in members {
@@ -108,9 +108,9 @@ impl WorkerPool {
 }
 
 impl Member {
-    fn start(control: &ControlPlane, arguments: &Arguments, number: u64) -> Result<Member, Failure> {
+    fn start(control: &ControlPlane, number: u64) -> Result<Member, Failure> {
         let mut command = Command::from(this_program());
-        command.args(["bench", "locks", "--worker", &number.to_string(), "--json"]).args(arguments.of_worker());
+        command.args(["bench", "locks", "--worker", &number.to_string(), "--json"]);
         command.arg("--array").arg(control.place());
         let (mut child, accounts) = spawn(command, Path::new(THIS_PROGRAM), Stdio::piped())?;
         let orders = child.stdin.take().expect("standard input is a pipe");
