@@ -149,11 +149,6 @@ async fn place(
     }
 }
 
-/// The name of a value on the command line.
-pub fn name_of(value: impl clap::ValueEnum) -> String {
-    value.to_possible_value().map(|value| value.get_name().to_string()).unwrap_or_default()
-}
-
 /// A seed that differs from start to start.
 pub fn seed_of_now() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

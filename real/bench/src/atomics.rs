@@ -1,7 +1,7 @@
 //! `braid bench atomics`: measures atomic operations of devices on attributes of objects.
 
-use super::arguments::{BenchArray, ScratchArguments, name_of, seconds};
-use super::settings::ArraySettings;
+use super::arguments::{BenchArray, ScratchArguments, seconds};
+use super::settings::{ArraySettings, name_of};
 use super::test_bed::TestBed;
 use braid_admin::failure::Failure;
 use braid_base::{DeviceId, ObjectId, Rng};

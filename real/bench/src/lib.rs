@@ -32,7 +32,7 @@ mod test_bed;
 
 pub use test_bed::CHILD_OF;
 
-use arguments::{ArrayArguments, BenchArray, LengthArguments, RunArguments, Span, name_of, seconds};
+use arguments::{ArrayArguments, BenchArray, LengthArguments, RunArguments, Span, seconds};
 use braid_admin::failure::Failure;
 use braid_base::Rng;
 use braid_base::units::format_size;
@@ -49,7 +49,7 @@ use figures::Figures;
 use load::{drive, fill};
 use report::Report;
 use series::{Series, Turn, in_rounds};
-use settings::{Change, LoadSettings, Pattern, Settings, Through, VolumeSettings};
+use settings::{Change, LoadSettings, Pattern, Settings, Through, VolumeSettings, name_of};
 use std::process::ExitCode;
 use std::time::Duration;
 use test_bed::{ArrayChoice, Site, TestBed};

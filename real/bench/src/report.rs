@@ -1,9 +1,8 @@
 //! The report: a table for display, and all metrics for programs.
 
-use super::arguments::name_of;
 use super::figures::{Figures, METRICS};
 use super::series::{Comparison, Series};
-use super::settings::Settings;
+use super::settings::{Settings, name_of};
 use braid_benchkit::statistics::{Ratio, VALUES_MIN};
 use braid_terminal::output::table;
 use serde_json::{Value, json};

@@ -1,6 +1,5 @@
 //! The settings of a measurement: all settings of one side, and the settings in which the other side differs.
 
-use crate::arguments::name_of;
 use braid_admin::creation;
 use braid_admin::failure::Failure;
 use braid_base::BLOCK_BYTES;
@@ -103,6 +102,11 @@ pub enum Pattern {
     Random,
     /// Ascending; each client starts at its own part of the volume.
     Sequential,
+}
+
+/// The name of a value on the command line.
+pub fn name_of(value: impl clap::ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_string()).unwrap_or_default()
 }
 
 /// A difference of the other side: `SETTING=VALUE`.

@@ -57,7 +57,6 @@ const LARGE_CIRCLES: &[(&str, &str, usize, &str)] = &[
     ("real/cli", "commands::recipe", 6, "commands share helpers of their parent"),
     ("real/client", "array", 6, "handles refer to what they came from"),
     ("real/client", "files::file", 6, "handles refer to what they came from"),
-    ("sim/experiments", "assumptions", 4, "the catalogue names what it consists of"),
     ("sim/world", "disk", 4, "one disk, in its parts"),
 ];
 
@@ -95,7 +94,6 @@ const CIRCLES_OF_METHODS: &[(&str, &str, &str)] = &[
         "activity at_rest building cluster::controlled cluster::device_notes control::changes fault_events graceful_disconnect object_requests replies scenario_time swarm swarm::counting volumes",
         "methods of the run and of the cluster in many files; to be cut",
     ),
-    ("sim/experiments", "assumptions atomics catalogue commits", "the catalogue names what it consists of"),
     ("sim/world", "disk disk::damage disk::errors disk::medium", "one disk, in its parts"),
 ];
 
