@@ -10,7 +10,8 @@
 //! With several shards, a name may be in one and its inode in another, and one shard may have done its part of an operation when another one
 //! has not. So nothing is examined unless all servers are quiescent. A server that does not release its shard is fenced by the take-over of
 //! the process that examines it. If the process was suspended, servers may have served meanwhile: then the maps of the shards are of different
-//! times, and the check is interrupted. Whatever fails, all announcements are withdrawn.
+//! times, and the check is interrupted. If shards have no owner, another file system may have been released, for which the monitor keeps the
+//! same number: then all shards are examined again. Whatever fails, all announcements are withdrawn.
 
 use crate::contract::{Done, Effect, Error, FileSystemTiming, Input, Stage};
 use crate::file_systems::Announcement;
@@ -19,6 +20,9 @@ use crate::questions::Questions;
 use crate::server_wait::{Awaited, ServerWait, ServerWaitEnd};
 use braid_base::{FileSystemId, Ownership, Time};
 use braid_wire::OwnershipRequest;
+
+/// How often all shards are examined again.
+const REPEATS_MAX: u32 = 4;
 
 /// A check, and its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +35,7 @@ pub struct FileSystemCheck {
     was_served: bool,
     /// The ownership of all examined shards after the last one was released: the monitor keeps one number for those without an owner.
     released: Ownership,
+    repeats: u32,
     phase: Phase,
 }
 
@@ -57,7 +62,7 @@ impl FileSystemCheck {
     /// The check of a file system that is ready.
     pub fn of(shards: Vec<FileSystemId>, timing: FileSystemTiming) -> FileSystemCheck {
         let (announced, was_served, released, phase) = (Vec::new(), false, Ownership::default(), Phase::New);
-        FileSystemCheck { shards, timing, announced, was_served, released, phase }
+        FileSystemCheck { shards, timing, announced, was_served, released, repeats: 0, phase }
     }
 
     /// The time of the next [`Input::Wake`].
@@ -136,6 +141,10 @@ impl FileSystemCheck {
             },
             Phase::Confirming(asked, shard, examined) if asked == tag => match answer {
                 Answer::Ownership(now) if now == self.released => self.confirm(shard + 1, examined, questions),
+                Answer::Ownership(now) if now.owner.is_none() && self.repeats < REPEATS_MAX => {
+                    self.repeats += 1;
+                    self.examine(0, questions);
+                }
                 Answer::Ownership(_) => self.withdraw(Err(Error::Interrupted), questions),
                 _ => self.withdraw(Err(Error::Question(tag)), questions),
             },

@@ -173,7 +173,9 @@ impl Checker<'_> {
             );
             return Err(Failure::failed("too-large", message));
         }
-        self.found.borrow_mut().maps.push(map);
+        let maps = &mut self.found.borrow_mut().maps;
+        maps.truncate(shard);
+        maps.push(map);
         Ok(released)
     }
 

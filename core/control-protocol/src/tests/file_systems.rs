@@ -64,13 +64,16 @@ struct Budget {
     suspensions: u32,
     /// Checks that are suspended.
     lapses: u32,
+    /// Releases of other file systems.
+    releases: u32,
     /// Servers that follow what they see. Otherwise none does anything.
     follow: bool,
     /// The time passes.
     time: bool,
 }
 
-const QUIET: Budget = Budget { lost: 0, deaths: 0, settlers: 0, suspensions: 0, lapses: 0, follow: true, time: false };
+const QUIET: Budget =
+    Budget { lost: 0, deaths: 0, settlers: 0, suspensions: 0, lapses: 0, releases: 0, follow: true, time: false };
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
@@ -78,6 +81,8 @@ enum Event {
     Follow(FileSystemId),
     Suspend(FileSystemId),
     Lapse,
+    /// Another file system is released.
+    Release,
 }
 
 impl FileSystemWorld {
@@ -142,17 +147,16 @@ impl FileSystemWorld {
     }
 
     fn own(&mut self, shard: FileSystemId, owner: Option<Generation>) {
-        self.monitor.epoch = self.monitor.epoch.next();
-        self.monitor.owners.insert(shard, Ownership { since: self.monitor.epoch, owner });
-        // One number is kept for all shards without an owner.
-        if owner.is_none() {
-            let since = self.monitor.epoch;
-            self.monitor
-                .owners
-                .values_mut()
-                .filter(|there| there.owner.is_none())
-                .for_each(|there| there.since = since);
-        }
+        self.monitor.owners.insert(shard, Ownership { since: self.monitor.epoch.next(), owner });
+        self.owners_change(owner.is_none());
+    }
+
+    /// One number is kept for all shards without an owner.
+    fn owners_change(&mut self, is_release: bool) {
+        let since = self.monitor.epoch.next();
+        self.monitor.epoch = since;
+        let unowned = self.monitor.owners.values_mut().filter(|there| is_release && there.owner.is_none());
+        unowned.for_each(|there| there.since = since);
     }
 
     /// A host takes a shard over: its owner is fenced.
@@ -230,6 +234,9 @@ impl Administered for FileSystemWorld {
         if self.budget.lapses > 0 && !self.announced.is_empty() {
             events.push(Event::Lapse);
         }
+        if self.budget.releases > 0 {
+            events.push(Event::Release);
+        }
         for shard in self.servers.keys() {
             if self.is_behind(*shard) {
                 events.push(Event::Follow(*shard));
@@ -274,6 +281,10 @@ impl Administered for FileSystemWorld {
                 self.budget.lapses -= 1;
                 self.check.lapsed = true;
                 self.announced.clear();
+            }
+            Event::Release => {
+                self.budget.releases -= 1;
+                self.owners_change(true);
             }
             Event::Suspend(shard) => {
                 self.budget.suspensions -= 1;
@@ -320,6 +331,8 @@ impl Administered for FileSystemWorld {
                 }
                 self.take_over(SHARDS[shard], own);
                 self.own(SHARDS[shard], None);
+                self.check.examined.truncate(shard);
+                self.check.changed &= shard > 0;
                 self.check.examined.push(shard);
                 Answer::Ownership(self.monitor.owners[&SHARDS[shard]])
             }
@@ -426,10 +439,10 @@ fn processes_that_take_over_again_and_again_end_a_deletion() {
 }
 
 #[test]
-fn a_check_examines_what_its_servers_have_released() {
+fn a_check_examines_what_its_servers_have_released_also_while_other_file_systems_are_released() {
     for shards in [1, 2] {
-        let world = FileSystemWorld::new(shards, Server::Serves, check(shards), QUIET);
-        let ends = explore(world, |world| {
+        let budget = Budget { releases: 2, ..QUIET };
+        let ends = explore(FileSystemWorld::new(shards, Server::Serves, check(shards), budget), |world| {
             nothing_is_left(world);
             assert_eq!(world.check.examined, (0..shards).collect::<Vec<_>>());
             assert_eq!(world.monitor.fenced, BTreeSet::new());

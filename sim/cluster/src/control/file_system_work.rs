@@ -155,6 +155,9 @@ impl Works {
                 return answer(run, (by, tag), Answer::Yes);
             }
             (Question::Examine { shard }, Some(_)) => system.map(|system| {
+                if shard == 0 {
+                    self.found.remove(&by);
+                }
                 let purpose = match system.shards.len() {
                     1 => Purpose::Checks,
                     _ => Purpose::Collects { most: MAP_BYTES_MAX },
