@@ -4,10 +4,6 @@ use braid_processes::array::{Array, number};
 use braid_processes::load::{Load, Plan};
 use braid_processes::soak;
 use serde_json::Value;
-use std::time::{Duration, Instant};
-
-/// The time limit of a command that needs a lock of the previous one, including process start and exit.
-const SERVED_WITHIN: Duration = Duration::from_millis(200);
 
 /// Two devices with a replicated attribute volume of this ordering, and another volume.
 fn up(ordering: &str) -> Array {
@@ -55,13 +51,8 @@ fn a_host_that_ends_gives_back_its_cached_locks() {
     let array = up("callback-lock");
     change(&array);
     let epochs = counted(&array.status(), "epoch");
-    let mut took = Vec::new();
     for _ in 0..5 {
-        let begun = Instant::now();
         change(&array);
-        took.push(begun.elapsed());
     }
-    println!("one after the other took {took:?}");
-    assert!(took.iter().min().is_some_and(|least| *least < SERVED_WITHIN), "{took:?}");
     assert_eq!(counted(&array.status(), "epoch"), epochs, "no command waited until a lease expired");
 }
