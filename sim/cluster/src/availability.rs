@@ -6,6 +6,7 @@
 
 use crate::cluster::Cluster;
 use crate::options::Options;
+use crate::role::can_serve;
 use braid_base::{DeviceId, MemberState, NodeId, Time};
 use braid_layout::Layout;
 use braid_machine::HostError;
@@ -332,7 +333,7 @@ fn serves(cluster: &Cluster, device: DeviceId) -> bool {
     let node = NodeId::Device(device);
     let now = cluster.world.local(node).expect("the node is in the world").time;
     let has_lease = cluster.device(device).is_some_and(|machine| machine.has_lease(now));
-    !cluster.world.is_stalled(node) && cluster.can_serve(device) && has_lease
+    !cluster.world.is_stalled(node) && can_serve(&cluster.world, device) && has_lease
 }
 
 impl fmt::Display for Interval {

@@ -10,13 +10,13 @@ use crate::undecided_requests::UndecidedRequests;
 use crate::{damage, hosts, volumes};
 use braid_base::{BLOCK_BYTES, DeviceId, DiskId, Generation, LockServerId, NodeId};
 use braid_check::{History, ObjectHistory};
-use braid_device::{Device, DeviceConfig, Service};
+use braid_device::{Device, DeviceConfig};
 use braid_layout::VolumeDescription;
 use braid_locks::{LockServer, LockServerConfig};
-use braid_machine::{ArrayRequest, DiskError};
+use braid_machine::ArrayRequest;
 use braid_membership::{Monitor, MonitorConfig};
 use braid_metadata::Purpose;
-use braid_store::{Medium, Store, StoreConfig, StoreError};
+use braid_store::{Medium, Store, StoreConfig};
 use braid_wire::Task;
 use braid_world::{Disk, DiskOptions, LocalClock, Trace, World};
 use std::collections::BTreeSet;
@@ -123,7 +123,7 @@ impl Cluster {
 
     /// Starts a device with an empty disk, which need not be part of the array yet.
     pub fn add_device(&mut self, device: DeviceId) {
-        let disk = self.new_disk();
+        let disk = self.device_notes.new_disk();
         let disk = self.empty_disk(device, disk);
         let machine = new_device(self, device);
         let clock = hosts::clock(self);
@@ -155,19 +155,6 @@ impl Cluster {
         self.device_notes.started.insert(device, self.world.now());
         let machine = new_device(self, device);
         self.world.start(NodeId::Device(device), machine);
-    }
-
-    /// Devices that have stopped because their disks failed. The supervisor of such a process would restart it.
-    pub fn broken(&self) -> Vec<DeviceId> {
-        let failed = Service::Unusable(StoreError::Disk(DiskError::Failed));
-        let broken = |device: &DeviceId| self.device(*device).is_some_and(|machine| *machine.service() == failed);
-        self.device_notes.disks.keys().copied().filter(broken).collect()
-    }
-
-    /// Ends the machine of a device without a loss of power, and starts it again.
-    pub fn start_again(&mut self, device: DeviceId) {
-        self.world.stop(NodeId::Device(device));
-        self.restart_device(device);
     }
 
     /// Starts a lock server that is down, with the content of its disk.

@@ -7,18 +7,19 @@ mod controlled;
 pub(crate) mod device_notes;
 mod generations;
 mod observed;
+mod operator;
 pub(crate) mod requests;
 
 use crate::control::ControlPlane;
 use crate::file_records::FileRecords;
 use crate::options::Options;
 use crate::ownership_history::OwnershipHistory;
-use crate::role::{Role, monitor_of};
+use crate::role::{Role, device_of, monitor_of};
 use crate::sniffer::Sniffer;
 use crate::undecided_requests::UndecidedRequests;
 use braid_base::{ArrayId, DeviceId, LockServerId, Membership, NodeId, Rng, VolumeId};
 use braid_check::{History, ObjectHistory};
-use braid_device::{Device, Service};
+use braid_device::Device;
 use braid_host::Host;
 use braid_layout::VolumeDescription;
 use braid_membership::Monitor;
@@ -28,11 +29,12 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-pub(crate) use self::device_notes::DeviceNotes;
+pub use self::device_notes::DeviceNotes;
 pub(crate) use self::generations::{DisconnectedHost, Generations};
 pub(crate) use self::observed::{Observed, Seen};
-pub use self::requests::PendingOperation;
-pub(crate) use self::requests::{Record, Requests};
+pub use self::operator::Operator;
+pub(crate) use self::requests::Record;
+pub use self::requests::{PendingOperation, Requests};
 pub use crate::failed::Failed;
 pub(crate) use crate::failed::failed;
 pub use crate::role::HostSlot;
@@ -41,6 +43,8 @@ pub(crate) const ARRAY: ArrayId = ArrayId(*b"a simulated one.");
 pub(crate) const VOLUME: VolumeId = VolumeId(1);
 /// The longest time that a scenario waits for one condition.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+/// The longest stall and the longest delay of a message; these end on their own after healing.
+pub(crate) const AFTERMATH: Duration = Duration::from_secs(16);
 
 /// An array in a simulated world.
 pub struct Cluster {
@@ -59,9 +63,9 @@ pub struct Cluster {
     pub(crate) hosts: Vec<NodeId>,
     /// The control plane, from when it is needed.
     pub(crate) control: Option<Box<ControlPlane>>,
-    pub(crate) requests: Requests,
+    pub requests: Requests,
     pub(crate) generations: Generations,
-    pub(crate) device_notes: DeviceNotes,
+    pub device_notes: DeviceNotes,
     pub(crate) observed: Observed,
     pub(crate) rng: Rng,
     /// The answers of devices, taken from the network.
@@ -93,13 +97,6 @@ impl Cluster {
         (0..self.options.lock_servers).map(LockServerId).collect()
     }
 
-    /// All nodes with durable state on a disk.
-    pub fn nodes_with_disks(&self) -> impl Iterator<Item = NodeId> + use<> {
-        // Also devices that were added during the run.
-        let devices: Vec<NodeId> = self.device_notes.disks.keys().copied().map(NodeId::Device).collect();
-        devices.into_iter().chain(self.lock_servers().into_iter().map(NodeId::LockServer)).chain([NodeId::Monitor])
-    }
-
     pub fn volume(&self) -> &VolumeDescription {
         &self.volume
     }
@@ -107,6 +104,11 @@ impl Cluster {
     /// The node that is in a host's slot now.
     pub fn node(&self, slot: HostSlot) -> NodeId {
         self.hosts[slot.0]
+    }
+
+    /// The machine of the host in a slot, if it is up.
+    pub fn role(&self, slot: HostSlot) -> Option<&Role> {
+        self.world.machine(self.node(slot))
     }
 
     /// The slot of a host, if the host is in a slot now.
@@ -130,15 +132,7 @@ impl Cluster {
 
     /// A device, if it is up.
     pub fn device(&self, device: DeviceId) -> Option<&Device> {
-        match self.world.machine(NodeId::Device(device))? {
-            Role::Device(machine) => Some(machine),
-            _ => None,
-        }
-    }
-
-    /// True if a device is up, and finds that it can serve.
-    pub(crate) fn can_serve(&self, device: DeviceId) -> bool {
-        self.device(device).is_some_and(|machine| *machine.service() == Service::Serving)
+        device_of(&self.world, device)
     }
 
     /// Makes power fail at a node.
@@ -147,18 +141,24 @@ impl Cluster {
         if let NodeId::Host(host) = node {
             self.files.unknown.insert(host);
         }
-        self.forget_asked(node);
+        self.requests.forget(node);
     }
 
     /// Slots of hosts that have learned that they are fenced.
     pub fn fenced(&self) -> Vec<HostSlot> {
-        let fenced = |slot: &HostSlot| match self.world.machine(self.node(*slot)) {
+        let fenced = |slot: &HostSlot| match self.role(*slot) {
             Some(Role::FileHost(client)) => client.is_fenced() || client.host().host().is_fenced(),
             Some(role) => role.host().is_some_and(Host::is_fenced),
             None => false,
         };
         self.slots().filter(fenced).collect()
     }
+}
+
+/// All nodes with durable state on a disk, also devices that were added during the run.
+pub(crate) fn nodes_with_disks(cluster: &Cluster) -> Vec<NodeId> {
+    let devices = cluster.device_notes.disks.keys().copied().map(NodeId::Device);
+    devices.chain(cluster.lock_servers().into_iter().map(NodeId::LockServer)).chain([NodeId::Monitor]).collect()
 }
 
 /// A volume as this host knows it, with a parity site of its own.

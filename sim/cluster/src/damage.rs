@@ -5,6 +5,7 @@
 //! 4608 bytes whose last sector names the object and the block.
 
 use crate::cluster::Cluster;
+use crate::role::can_serve;
 use braid_base::checksum::crc32c;
 use braid_base::{BLOCK_BYTES, DeviceId, MemberState, Membership, NodeId};
 use braid_layout::UnitAddress;
@@ -59,8 +60,8 @@ pub(crate) fn is_everybody_there(cluster: &Cluster) -> bool {
     // A device that is not in uses up the redundancy; so may a device whose state is unknown.
     let is_in =
         |membership: &Membership| membership.members.iter().all(|member| member.member_state == MemberState::In);
-    let whole =
-        cluster.membership().is_some_and(is_in) && cluster.devices().iter().all(|device| cluster.can_serve(*device));
+    let whole = cluster.membership().is_some_and(is_in)
+        && cluster.devices().iter().all(|device| can_serve(&cluster.world, *device));
     cluster.volume().layout.redundancy_units() > 0 && whole
 }
 

@@ -141,7 +141,7 @@ fn go_on_without_the_dead(run: &mut Run, rng: &mut Rng) -> Result<(), Failed> {
     let_one_return(run, rng, host)?;
     for device in std::mem::take(&mut run.cluster.device_notes.dead) {
         if volume.devices.contains(&device) {
-            let (disk, blocks) = (run.cluster.new_disk(), run.cluster.disk_blocks());
+            let (disk, blocks) = (run.cluster.device_notes.new_disk(), run.cluster.options.disk_blocks());
             let request = Administration::Replace { device, disk, blocks, lose: false };
             let op = run.cluster.ask(host, ArrayRequest::Administer { request });
             match run.cluster.answer(op, "the disk of a dead device can't be replaced")? {

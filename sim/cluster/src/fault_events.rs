@@ -2,11 +2,11 @@
 
 use crate::availability::Cause;
 use crate::cluster;
-use crate::cluster::{Cluster, HostSlot, device_notes};
+use crate::cluster::{AFTERMATH, Cluster, HostSlot, device_notes};
 use crate::control::store::disk_entry;
 use crate::damage;
 use crate::member_state;
-use crate::swarm::{AFTERMATH, FAULTS_OF_MESSAGES, FOR_EVER, Replacement, Run};
+use crate::swarm::{FAULTS_OF_MESSAGES, FOR_EVER, Replacement, Run};
 use braid_base::{NodeId, Time};
 use braid_control_protocol::{NextDisk, Timing};
 use braid_description::Subject;
@@ -176,7 +176,7 @@ impl Run {
         self.cluster.control.iter_mut().for_each(|control| control.heal(now));
         self.each(|acting, run| acting.activity.heal(run));
         let is_damaged = self.cluster.options.activities.has("damage-degraded");
-        for node in self.cluster.nodes_with_disks().collect::<Vec<_>>() {
+        for node in cluster::nodes_with_disks(&self.cluster) {
             let disk = self.disk(node);
             disk.slow_down(1);
             disk.spare();
@@ -201,7 +201,9 @@ impl Run {
         let options = &self.cluster.options.faults;
         let (skew_max, drift_max) = (options.skew_max.cast_signed(), options.drift_ppm_max.cast_signed());
         // The clock of a dead device, too, since its slot may get another disk.
-        let dead = self.cluster.nodes_with_disks().filter(|node| self.cluster.world.machine(*node).is_none());
+        let dead = cluster::nodes_with_disks(&self.cluster)
+            .into_iter()
+            .filter(|node| self.cluster.world.machine(*node).is_none());
         for node in dead.chain(self.cluster.world.up()).collect::<Vec<_>>() {
             self.cluster.world.slow_down(node, Duration::ZERO);
             if self.cluster.world.skew(node).abs() > skew_max || self.cluster.world.clock_rate(node).abs() > drift_max {
@@ -212,10 +214,11 @@ impl Run {
     }
 
     fn start_broken(&mut self) {
-        for device in self.cluster.broken() {
+        for device in self.cluster.device_notes.broken(&self.cluster.world) {
             self.count_fault("device stopped");
             self.count_machine(NodeId::Device(device));
-            self.cluster.start_again(device);
+            self.cluster.world.stop(NodeId::Device(device));
+            self.cluster.restart_device(device);
         }
     }
 
@@ -223,12 +226,12 @@ impl Run {
     fn ask_for_replacement(&mut self, node: NodeId, unavailable: Duration) {
         let NodeId::Device(device) = node else { unreachable!("only devices are replaced") };
         let Some(slot) = self.staying_slots().first().copied() else { return };
-        let (disk, blocks) = (self.cluster.new_disk(), self.cluster.disk_blocks());
+        let (disk, blocks) = (self.cluster.device_notes.new_disk(), self.cluster.options.disk_blocks());
         let op = if self.cluster.control.is_some() {
             // An administrator has it replaced, which may die.
             let next = NextDisk { disk, blocks, is_spare: false, lose: false, until_rebuilt: false };
             let operation = braid_control_protocol::Replacement::of(device, next, Timing::default());
-            self.cluster.begin_operation_on(slot, Subject::Device(device, Some(disk_entry(disk))), operation.into());
+            self.cluster.operator(slot).begin_on(Subject::Device(device, Some(disk_entry(disk))), operation.into());
             None
         } else {
             let request = Administration::Replace { device, disk, blocks, lose: false };
@@ -248,7 +251,7 @@ impl Run {
 
     /// The operator requests the default recovery throttle, if it has another value, unless such a request is in progress.
     pub(crate) fn set_usual_pace(&mut self) {
-        let waits = |paced: OpId| self.cluster.asked().any(|asked| asked.op == paced);
+        let waits = |paced: OpId| self.cluster.requests.asked().any(|asked| asked.op == paced);
         if !cluster::is_throttle_default(&self.cluster) && !self.paced.is_some_and(waits) {
             self.ask_for_pace(RecoveryThrottle::default());
         }
@@ -267,7 +270,7 @@ impl Run {
 
     /// Brings the disks for which slots wait, and checks whether replaced devices are complete.
     pub(crate) fn change_disks(&mut self) {
-        for (device, disk) in self.cluster.awaited_disks() {
+        for (device, disk) in self.cluster.device_notes.awaited_disks(&self.cluster.world) {
             let node = NodeId::Device(device);
             if self.cluster.world.machine(node).is_some() {
                 self.crash(node);

@@ -11,6 +11,7 @@ use crate::cluster::{ARRAY, Cluster, Failed, HostSlot, failed};
 use crate::file_records::{FileCall, FileRecords, FileSystem, FileSystemShard};
 use crate::file_workload::{listed, mode};
 use crate::files;
+use crate::role::Role;
 
 use crate::metadata_processes::{MetadataServers, is_one_taking_over};
 use crate::swarm::Run;
@@ -108,7 +109,7 @@ pub(crate) fn release_advisory_locks(cluster: &mut Cluster) {
         let client = owner as usize;
         let Some(slot) = cluster.slot(node) else { continue };
         if cluster.world.machine(node).is_none()
-            || cluster.asked().any(|asked| (asked.node, asked.client) == (node, client))
+            || cluster.requests.asked().any(|asked| (asked.node, asked.client) == (node, client))
         {
             continue;
         }
@@ -229,7 +230,10 @@ fn use_spare_blocks(cluster: &mut Cluster, slot: HostSlot) -> Result<(), Failed>
     let mut call = |request| -> Result<_, Failed> {
         let op = system.ask(cluster, slot, request);
         let outcome = cluster.outcome(op, "an operation on files does not end")?;
-        Ok((outcome, cluster.files.hosts.iter().map(|host| cluster.idle_blocks(*host)).sum::<u64>()))
+        Ok((
+            outcome,
+            cluster.files.hosts.iter().map(|host| cluster.role(*host).map_or(0, Role::idle_blocks)).sum::<u64>(),
+        ))
     };
     let inode = match call(FilesRequest::Command(create))?.0 {
         Ok(HostSuccess::Files(FilesSuccess::Result(FileResult::Created { attributes, .. }))) => attributes.inode,
@@ -249,7 +253,7 @@ fn use_spare_blocks(cluster: &mut Cluster, slot: HostSlot) -> Result<(), Failed>
         return Ok(());
     }
     // In most runs a host that has idle blocks dies: they come back when it is fenced.
-    let has_idle = |host: &HostSlot| *host != slot && cluster.idle_blocks(*host) > 0;
+    let has_idle = |host: &HostSlot| *host != slot && cluster.role(*host).map_or(0, Role::idle_blocks) > 0;
     let idler = cluster.files.hosts.iter().copied().find(has_idle).filter(|_| spare % 4 > 0);
     if let Some(idler) = idler {
         let node = cluster.node(idler);

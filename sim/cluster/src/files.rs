@@ -3,9 +3,9 @@
 use crate::cluster::{ARRAY, Cluster, HostSlot, Record};
 use crate::file_options::ShardOptions;
 use crate::file_records::{FileCall, FileSystem, FileSystemShard};
-use crate::hosts;
 use crate::more_volume::MoreVolume;
-use crate::role::{Role, metadata_server_of};
+use crate::role::Role;
+use crate::{hosts, volumes};
 use braid_base::{BLOCK_BYTES, FileSystemId, Generation, ShardId, Time};
 use braid_check::FileOperation;
 use braid_control_protocol::HoldingHost;
@@ -16,7 +16,7 @@ use braid_machine::{
     ArrayRequest, FilesRequest, FilesSuccess, HostError, HostOutcome, HostSuccess, MountRequest, OpId, Patience,
     VolumeRequest,
 };
-use braid_metadata::{MetadataNode, MetadataServer, MetadataServerConfig, NodeState, Purpose, VOLUME_BYTES_MIN};
+use braid_metadata::{MetadataNode, MetadataServerConfig, Purpose, VOLUME_BYTES_MIN};
 use braid_namespace::{Parameters, Shards};
 use braid_ordering::Ordering;
 use braid_wire::{FileCommand, FileResult, Owner, OwnershipRequest};
@@ -49,11 +49,11 @@ impl FileSystem {
         let mut shards = Vec::new();
         for number in 0..u16::from(options.count) {
             let first = number % cluster.devices().len() as u16;
-            cluster.make_volume(by, &MoreVolume { layout: of_two, first, ordering, stripes: mirrored })?;
+            volumes::make_volume(cluster, by, &MoreVolume { layout: of_two, first, ordering, stripes: mirrored })?;
             let metadata = cluster.others.last().expect("it was made").clone();
             shards.push(FileSystemShard { id: FileSystemId(FILE_SYSTEM.0 + number), metadata });
         }
-        cluster.make_volume(by, data)?;
+        volumes::make_volume(cluster, by, data)?;
         let data = cluster.others.last().expect("it was made").clone();
         for FileSystemShard { id, metadata } in &shards {
             let nonce = cluster.rng.next_u64();
@@ -180,29 +180,6 @@ impl FileSystem {
         match self.execute(cluster, slot, FilesRequest::Command(command))? {
             FilesSuccess::Result(result) => Ok(result),
             other => panic!("not the result of a command: {other:?}"),
-        }
-    }
-}
-
-impl Cluster {
-    /// How many blocks are reserved for the host of this process, and not used.
-    pub fn idle_blocks(&self, slot: HostSlot) -> u64 {
-        match self.world.machine(self.node(slot)) {
-            Some(Role::FileHost(host)) => host.allotted().map(|run| run.count).sum(),
-            _ => 0,
-        }
-    }
-
-    /// The metadata server of a process, if it owns the file system.
-    pub fn metadata_server(&self, slot: HostSlot) -> Option<&MetadataServer> {
-        metadata_server_of(&self.world, self.node(slot))
-    }
-
-    /// Whether a process owns its file system; `None` while it is down.
-    pub fn metadata_state(&self, slot: HostSlot) -> Option<NodeState> {
-        match self.world.machine(self.node(slot))? {
-            Role::Metadata(node) => Some(node.state()),
-            _ => None,
         }
     }
 }

@@ -116,7 +116,7 @@ impl Run {
         let Some(membership) = self.cluster.membership() else { return false };
         let living = leaks::living(&self.cluster);
         let swept = self.cluster.generations.all.difference(&living).all(|host| membership.fence.refuses(*host));
-        let asked = self.cluster.asked().next().is_some();
+        let asked = self.cluster.requests.asked().next().is_some();
         if !swept && !asked {
             self.sweep();
         }

@@ -26,7 +26,7 @@ pub(crate) fn new_host_in(
     clock: LocalClock,
     role: impl FnOnce(HoldingHost<Host>, Generation) -> Role,
 ) -> NodeId {
-    let generation = cluster.take_generation();
+    let generation = take_generation(cluster);
     assert!(cluster.generations.all.insert(generation), "{generation} is given twice");
     let node = NodeId::Host(generation);
     let held = cluster.volumes_on_hold();
@@ -64,6 +64,18 @@ pub(crate) fn clock(cluster: &mut Cluster) -> LocalClock {
     let most = cluster.options.faults.drift_ppm_max;
     let drift = cluster.rng.below(2 * most + 1) as i64 - most as i64;
     LocalClock::exact(Time(cluster.rng.below(1_000_000_000_000))).drifting(drift)
+}
+
+/// A generation for a host that starts.
+fn take_generation(cluster: &mut Cluster) -> Generation {
+    let now = lease_time(cluster.world.now());
+    match cluster.with_control(|control, _| control.take_generation(&now)) {
+        Some(taken) => {
+            cluster.generations.last = taken.0;
+            taken
+        }
+        None => fresh_generation(cluster),
+    }
 }
 
 /// A generation without a lease.

@@ -17,6 +17,7 @@
 //! the run owns as one field, or which an activity owns. Parts are told the world and the time, and return what follows.
 //!
 //! - `control` is the control plane. It is lent what it sees for each step, and returns actions; `cluster::controlled` carries them out.
+//!   What scenarios and activities have it do, they have an operator at a host do (`cluster::operator`).
 //! - `file_records` records one file system: its servers, the hosts that have it mounted, its history and its locks. [`FileSystem`]
 //!   describes it, and makes machines for it (`files`, `file_checks`).
 //! - `metadata_processes` owns the life of metadata servers in a run.

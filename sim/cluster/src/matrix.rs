@@ -441,14 +441,14 @@ impl Play {
                 self.cluster.crash(self.cluster.node(slot));
                 self.replace(slot);
             }
-            let waiting = self.cluster.asked().next().is_some() || self.down.is_some();
+            let waiting = self.cluster.requests.asked().next().is_some() || self.down.is_some();
             let rest = if waiting { Err(None) } else { at_rest::check_rest(&self.cluster, without).map_err(Some) };
             match rest {
                 Ok(()) => return Ok(()),
                 Err(_) if self.cluster.world.now() < patience => {}
                 Err(Some(failed)) => return Err(failed),
                 Err(None) => {
-                    return failed("unanswered", format!("{:?}", self.cluster.asked().collect::<Vec<_>>()));
+                    return failed("unanswered", format!("{:?}", self.cluster.requests.asked().collect::<Vec<_>>()));
                 }
             }
         }
@@ -463,7 +463,7 @@ impl Play {
                     self.refused.extend(outcome.err().map(|error| format!("{node}: {error}")));
                 }
                 WorldEvent::PowerFailed(node) => {
-                    self.cluster.forget_asked(node);
+                    self.cluster.requests.forget(node);
                     self.down = Some((node, self.cluster.world.now().after(self.unavailable)));
                 }
                 WorldEvent::Alarm(_) | WorldEvent::Suspended { .. } | WorldEvent::Stepped(_) => {}

@@ -1,6 +1,7 @@
 //! Checks of the membership at every step of the monitor: the rules of `docs/membership.md` that are visible at a single moment.
 
 use crate::cluster::{Cluster, Failed, Seen};
+use crate::role::can_serve;
 use braid_base::{DeviceId, Epoch, Member, MemberState, Membership, NodeId, Time};
 use braid_layout::VolumeDescription;
 
@@ -29,14 +30,14 @@ pub(crate) fn is_calm(cluster: &Cluster) -> bool {
     let last = cluster.observed.absences.spans.last().map_or(Time(0), |(_, end)| *end);
     let suspects = |device: DeviceId| cluster.device(device).map_or(0, |machine| machine.suspects());
     is_whole(cluster)
-        && cluster.asked().all(|asked| asked.since > last)
+        && cluster.requests.asked().all(|asked| asked.since > last)
         && cluster.devices().into_iter().all(|device| suspects(device) == 0)
 }
 
 fn is_whole(cluster: &Cluster) -> bool {
     let Some(decided) = cluster.membership() else { return false };
     decided.members.iter().all(|member| {
-        let serving = cluster.device(member.device).filter(|_| cluster.can_serve(member.device));
+        let serving = cluster.device(member.device).filter(|_| can_serve(&cluster.world, member.device));
         let lives_by = serving.and_then(|machine| machine.membership());
         member.member_state == MemberState::In && lives_by.is_some_and(|membership| membership.epoch == decided.epoch)
     })
@@ -74,7 +75,7 @@ fn check_membership_against(cluster: &Cluster, seen: &mut Seen) -> Result<(), St
     for Member { device, .. } in decided.members.iter().filter(|member| member.member_state == MemberState::Out) {
         let now = cluster.world.local(NodeId::Device(*device)).expect("the node is in the world").time;
         if let Some(machine) = cluster.device(*device)
-            && cluster.can_serve(*device)
+            && can_serve(&cluster.world, *device)
             && machine.has_lease(now)
         {
             return Err(format!("{device} is out in {:?} and serves by {:?}", decided.epoch, machine.membership()));

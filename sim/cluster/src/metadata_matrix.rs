@@ -17,6 +17,7 @@ use crate::file_workload::FileWorkload;
 use crate::files;
 use crate::more_volume::MoreVolume;
 use crate::options::Options;
+use crate::role::Role;
 use crate::swarm::caught;
 use braid_base::limits::Settings;
 use braid_base::{NodeId, Rng, Time};
@@ -146,7 +147,10 @@ impl Play {
     }
 
     fn serves(&self, server: HostSlot) -> bool {
-        self.cluster.metadata_server(server).is_some_and(|server| *server.service() == MetadataService::Serving)
+        self.cluster
+            .role(server)
+            .and_then(Role::metadata_server)
+            .is_some_and(|server| *server.service() == MetadataService::Serving)
     }
 
     fn inputs(&self, server: HostSlot) -> u64 {
@@ -170,9 +174,9 @@ impl Play {
 
     fn until_all_is_answered(&mut self) -> Result<(), Failed> {
         let until = self.cluster.world.now().after(PATIENCE);
-        while self.cluster.asked().next().is_some() {
+        while self.cluster.requests.asked().next().is_some() {
             if self.cluster.world.now() > until {
-                return failed("unanswered", format!("{:?}", self.cluster.asked().collect::<Vec<_>>()));
+                return failed("unanswered", format!("{:?}", self.cluster.requests.asked().collect::<Vec<_>>()));
             }
             self.pass()?;
             release_advisory_locks(&mut self.cluster);
@@ -206,7 +210,9 @@ impl Play {
         }
         // The request of a server that died may have been executed after the next one had asked for the owner.
         for [server, _] in self.cluster.files.servers.clone() {
-            if let Some(NodeState::Ended(HostError::Ownership(_))) = self.cluster.metadata_state(server) {
+            if let Some(NodeState::Ended(HostError::Ownership(_))) =
+                self.cluster.role(server).and_then(Role::metadata_state)
+            {
                 let node = self.cluster.node(server);
                 self.cluster.crash(node);
                 self.restart(node);

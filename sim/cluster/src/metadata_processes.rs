@@ -6,6 +6,7 @@ use crate::availability::Cause;
 use crate::cluster::{Cluster, Failed, HostSlot, PendingOperation, failed};
 use crate::files;
 use crate::options::Options;
+use crate::role::Role;
 use crate::swarm::Run;
 use braid_base::{NodeId, Rng, Time};
 use braid_check::FileAction;
@@ -61,11 +62,11 @@ impl Activity for MetadataServers {
         for slot in up_servers(&run.cluster) {
             let node = run.cluster.node(slot);
             if let Some(MetadataService::Unusable(error)) =
-                run.cluster.metadata_server(slot).map(|server| server.service().clone())
+                run.cluster.role(slot).and_then(Role::metadata_server).map(|server| server.service().clone())
             {
                 return failed("metadata-unusable", format!("{node}: {error}"));
             }
-            match run.cluster.metadata_state(slot) {
+            match run.cluster.role(slot).and_then(Role::metadata_state) {
                 Some(NodeState::Ended(HostError::Fenced | HostError::Ownership(_))) => {
                     run.count_fault("metadata server ends");
                     run.crash_plans.remove(&node);
@@ -225,7 +226,7 @@ impl MetadataServers {
         let Some(system) = &run.cluster.files.system else { return };
         let service = system.service(shard);
         let named = self.named.get(&shard).cloned().unwrap_or_default();
-        let owns = |slot: &HostSlot| run.cluster.metadata_state(*slot) == Some(NodeState::Owns);
+        let owns = |slot: &HostSlot| run.cluster.role(*slot).and_then(Role::metadata_state) == Some(NodeState::Owns);
         let owners: Vec<NodeId> =
             up_servers_of(&run.cluster, shard).into_iter().filter(owns).map(|slot| run.cluster.node(slot)).collect();
         let last = named.last().copied();
@@ -279,6 +280,6 @@ fn slots_of_missing(cluster: &Cluster) -> Vec<HostSlot> {
 
 /// True if a shard has no owner yet, or may have another one soon.
 pub(crate) fn is_one_taking_over(cluster: &Cluster) -> bool {
-    let takes_over = |slot: HostSlot| cluster.metadata_state(slot) == Some(NodeState::TakesOver);
+    let takes_over = |slot: HostSlot| cluster.role(slot).and_then(Role::metadata_state) == Some(NodeState::TakesOver);
     up_servers(cluster).into_iter().any(takes_over) || !slots_of_missing(cluster).is_empty()
 }

@@ -8,7 +8,7 @@ use braid_host::Acquisition;
 use braid_layout::{Layout, RaidLevel, SitePolicy};
 use braid_machine::HostError;
 use braid_ordering::{Atomicity, Ordering};
-use braid_store::Medium;
+use braid_store::{Geometry, Medium};
 use braid_wire::{Failure, ObjectFailure};
 use braid_world::{Budget, FaultKind, FaultOptions};
 use std::fmt;
@@ -122,6 +122,11 @@ impl Options {
             options.faults.weights.insert(FaultKind::DiskError, 10);
         }
         options
+    }
+
+    /// The number of blocks that objects may have on a device's disk.
+    pub fn disk_blocks(&self) -> u64 {
+        Geometry::room(self.device_bytes).expect("devices are large enough")
     }
 
     /// The layouts of all volumes.

@@ -11,6 +11,7 @@ use crate::cluster::{Cluster, HostSlot, device_notes};
 use crate::damage::{self, LOSSES, Record};
 use crate::deaths;
 use crate::options::Options;
+use crate::role::can_serve;
 use crate::swarm::{FOR_EVER, Run};
 use braid_base::{DeviceId, DiskId, MemberState, NodeId, Rng, Time};
 use braid_device::Service;
@@ -85,7 +86,7 @@ impl Activity for RecordDamage {
     fn supervise(&mut self, run: &mut Run) {
         let Some(Ruined { device, disk, asked }) = self.ruined else { return };
         let now = run.cluster.world.now();
-        let is_right = |disk: DiskId| run.cluster.disk_of(device) == disk;
+        let is_right = |disk: DiskId| run.cluster.device_notes.disk_of(device) == disk;
         if serves_and_is_in(&run.cluster, device)
             && disk.is_none_or(is_right)
             && !device_notes::is_any_disk_changing(&run.cluster)
@@ -94,8 +95,9 @@ impl Activity for RecordDamage {
             run.availability.end(now, RUINED);
             return;
         }
-        let waits = asked
-            .is_some_and(|(op, at)| now.since(at) < ASK_EVERY || run.cluster.asked().any(|waiting| waiting.op == op));
+        let waits = asked.is_some_and(|(op, at)| {
+            now.since(at) < ASK_EVERY || run.cluster.requests.asked().any(|waiting| waiting.op == op)
+        });
         if waits || !has_lost_records(&run.cluster, device) || device_notes::is_any_disk_changing(&run.cluster) {
             return;
         }
@@ -104,8 +106,8 @@ impl Activity for RecordDamage {
         if disk.is_none() {
             run.count_fault("device lost its records");
         }
-        let disk = disk.unwrap_or_else(|| run.cluster.new_disk());
-        let request = Administration::Replace { device, disk, blocks: run.cluster.disk_blocks(), lose: false };
+        let disk = disk.unwrap_or_else(|| run.cluster.device_notes.new_disk());
+        let request = Administration::Replace { device, disk, blocks: run.cluster.options.disk_blocks(), lose: false };
         let op = run.cluster.ask(host, ArrayRequest::Administer { request });
         run.chores.insert(op);
         self.ruined = Some(Ruined { device, disk: Some(disk), asked: Some((op, now)) });
@@ -182,7 +184,7 @@ fn is_well(cluster: &Cluster) -> bool {
 fn serves_and_is_in(cluster: &Cluster, device: DeviceId) -> bool {
     let member = cluster.membership().and_then(|membership| membership.member(device));
     let is_in = member.is_some_and(|member| member.member_state == MemberState::In);
-    is_in && cluster.can_serve(device)
+    is_in && can_serve(&cluster.world, device)
 }
 
 /// True if a device reports that its records are damaged.

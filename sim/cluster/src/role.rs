@@ -13,7 +13,7 @@ use braid_machine::{
     InputOf, Machine, MountRequest, NoDisk, OneDisk,
 };
 use braid_membership::Monitor;
-use braid_metadata::{MetadataNode, MetadataServer};
+use braid_metadata::{MetadataNode, MetadataServer, NodeState};
 use braid_world::World;
 use std::fmt::Debug;
 
@@ -77,6 +77,30 @@ impl Role {
             _ => None,
         }
     }
+
+    /// The metadata server of a process that owns the file system.
+    pub fn metadata_server(&self) -> Option<&MetadataServer> {
+        match self {
+            Role::Metadata(node) => node.server(),
+            _ => None,
+        }
+    }
+
+    /// Whether a process owns its file system.
+    pub fn metadata_state(&self) -> Option<NodeState> {
+        match self {
+            Role::Metadata(node) => Some(node.state()),
+            _ => None,
+        }
+    }
+
+    /// How many blocks are reserved for the host of this process, and not used.
+    pub fn idle_blocks(&self) -> u64 {
+        match self {
+            Role::FileHost(host) => host.allotted().map(|run| run.count).sum(),
+            _ => 0,
+        }
+    }
 }
 
 /// The monitor, if it is up.
@@ -87,14 +111,24 @@ pub(crate) fn monitor_of(world: &World<Role>) -> Option<&Monitor> {
     }
 }
 
+/// A device, if it is up.
+pub(crate) fn device_of(world: &World<Role>, device: DeviceId) -> Option<&Device> {
+    match world.machine(NodeId::Device(device))? {
+        Role::Device(machine) => Some(machine),
+        _ => None,
+    }
+}
+
+/// True if a device is up, and finds that it can serve.
+pub(crate) fn can_serve(world: &World<Role>, device: DeviceId) -> bool {
+    device_of(world, device).is_some_and(|machine| *machine.service() == Service::Serving)
+}
+
 /// True if one of these devices would execute requests of this host.
 pub(crate) fn is_served(world: &World<Role>, devices: &[DeviceId], host: Generation) -> bool {
-    devices.iter().copied().map(NodeId::Device).any(|node| match world.machine(node) {
-        Some(Role::Device(machine)) if *machine.service() == Service::Serving => {
-            let now = world.local(node).expect("the node is in the world").time;
-            machine.has_lease(now) && !machine.keeps_out(host)
-        }
-        _ => false,
+    devices.iter().filter(|device| can_serve(world, **device)).any(|device| {
+        let now = world.local(NodeId::Device(*device)).expect("the node is in the world").time;
+        device_of(world, *device).is_some_and(|machine| machine.has_lease(now) && !machine.keeps_out(host))
     })
 }
 
@@ -106,10 +140,7 @@ pub(crate) fn is_fenced_at_monitor(world: &World<Role>, node: NodeId) -> bool {
 
 /// The metadata server of a process, if it owns the file system.
 pub(crate) fn metadata_server_of(world: &World<Role>, node: NodeId) -> Option<&MetadataServer> {
-    match world.machine(node)? {
-        Role::Metadata(node) => node.server(),
-        _ => None,
-    }
+    world.machine(node).and_then(Role::metadata_server)
 }
 
 /// Evaluates an expression with the machine, whatever its type.

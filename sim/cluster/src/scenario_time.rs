@@ -11,14 +11,9 @@ impl Cluster {
     /// Runs until this request is answered.
     pub fn finish(&mut self, op: OpId) -> HostOutcome {
         let until = self.world.now().after(PATIENCE);
-        while !self.requests.answered.contains_key(&op) && self.pass(until) {}
+        while !self.requests.is_answered(op) && self.pass(until) {}
         let answer = self.requests.answered.remove(&op);
         answer.unwrap_or_else(|| panic!("request {} was not answered within {PATIENCE:?}", op.number))
-    }
-
-    /// True if a request was answered, and its answer was not fetched yet.
-    pub fn is_answered(&self, op: OpId) -> bool {
-        self.requests.answered.contains_key(&op)
     }
 
     /// Runs for a while.

@@ -2,10 +2,10 @@
 
 use crate::activity::{Activity, Draw, Feature};
 use crate::at_rest;
-use crate::cluster::{Cluster, Failed, HostSlot};
+use crate::cluster::{AFTERMATH, Cluster, Failed, HostSlot};
 use crate::more_volume::MoreVolume;
 use crate::options::Options;
-use crate::swarm::{AFTERMATH, Run};
+use crate::swarm::Run;
 use crate::volumes;
 use crate::workload::Workload;
 use braid_base::Rng;
@@ -57,7 +57,7 @@ impl Feature for MoreVolumes {
 impl Activity for MoreVolumes {
     fn prepare(&self, cluster: &mut Cluster, first: HostSlot) {
         for volume in &self.volumes {
-            cluster.make_volume(first, volume).expect("empty devices take objects");
+            volumes::make_volume(cluster, first, volume).expect("empty devices take objects");
         }
     }
 
@@ -97,7 +97,7 @@ impl Activity for MoreVolumes {
             && self.volumes.iter().all(|volume| volume.layout.redundancy_units() > 0);
         let more = MoreVolume::draw(&mut self.another, run.cluster.devices().len(), redundant);
         let more = more.for_lock_servers(run.cluster.options.lock_servers);
-        run.cluster.make_volume(by, &more).map_err(refused)?;
+        volumes::make_volume(&mut run.cluster, by, &more).map_err(refused)?;
         run.count_fault("volume removed, another made");
         Ok(())
     }

@@ -7,7 +7,7 @@ use crate::activity::{Acting, Running};
 use crate::at_rest;
 use crate::availability::{Availability, Cause, Judged};
 use crate::cluster;
-use crate::cluster::{Cluster, Failed, HostSlot, PendingOperation, Record, device_notes, failed};
+use crate::cluster::{AFTERMATH, Cluster, Failed, HostSlot, PendingOperation, Record, device_notes, failed};
 use crate::control::at_rest::check_hold;
 use crate::files;
 use crate::leaks;
@@ -24,9 +24,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
-
-/// The longest stall and the longest delay of a message; these end on their own after healing.
-pub(crate) const AFTERMATH: Duration = Duration::from_secs(16);
 
 /// The name of all faults of messages.
 pub(crate) const FAULTS_OF_MESSAGES: &str = "faults of messages";
@@ -262,7 +259,7 @@ impl Run {
         let of_files = of_files + of_changes;
         let patience = AFTERMATH + settings.request_timeout + settings.host_lease + of_files;
         let answered = self.cluster.world.now().after(patience);
-        while self.cluster.asked().next().is_some() {
+        while self.cluster.requests.asked().next().is_some() {
             self.set_usual_pace();
             if self.cluster.control.is_some() {
                 // Requests may wait for an administrator, and that one for a device whose slot waits for its disk.
@@ -271,7 +268,7 @@ impl Run {
             self.look_after_activities()?;
             self.each(|acting, run| acting.activity.settle(run));
             let Some(event) = self.cluster.world.next(answered) else {
-                let late: Vec<&PendingOperation> = self.cluster.asked().collect();
+                let late: Vec<&PendingOperation> = self.cluster.requests.asked().collect();
                 let files: Vec<_> =
                     late.iter().filter_map(|asked| files::file_operation_of(&self.cluster, &asked.record)).collect();
                 return failed(
@@ -358,9 +355,9 @@ impl Run {
             }
         }
         let until = self.cluster.world.now().after(PROMPT);
-        while self.cluster.asked().next().is_some() {
+        while self.cluster.requests.asked().next().is_some() {
             let Some(event) = self.cluster.world.next(until) else {
-                let late: Vec<&PendingOperation> = self.cluster.asked().collect();
+                let late: Vec<&PendingOperation> = self.cluster.requests.asked().collect();
                 return failed("slow-with-right-clocks", format!("{late:?}"));
             };
             if let WorldEvent::Reply { outcome: Err(error @ HostError::ClockApart { .. }), .. } = &event {
@@ -424,7 +421,7 @@ impl Run {
                 self.availability.begin(self.cluster.world.now(), name, Cause::of(node), unavailable);
                 if let NodeId::Host(host) = node {
                     self.cluster.files.unknown.insert(host);
-                    self.cluster.forget_asked(node);
+                    self.cluster.requests.forget(node);
                 }
                 self.plan(unavailable, move |run| run.bring_back(node, reboot));
             }
@@ -533,7 +530,7 @@ impl Run {
     pub(crate) fn crash(&mut self, node: NodeId) {
         self.count_machine(node);
         if matches!(node, NodeId::Host(_)) {
-            let lost = self.cluster.asked().filter(|asked| asked.node == node).count() as u64;
+            let lost = self.cluster.requests.asked().filter(|asked| asked.node == node).count() as u64;
             *self.report.unknown.entry("host died").or_default() += lost;
         }
         self.cluster.crash(node);

@@ -1,9 +1,8 @@
 //! Several volumes on the same devices, each with its own layout and ordering. The seed determines them. They are created and removed as
 //! the control plane of a real array does it.
 
-use crate::cluster::{Cluster, HostSlot};
+use crate::cluster::{AFTERMATH, Cluster, HostSlot};
 use crate::more_volume::MoreVolume;
-use crate::swarm::AFTERMATH;
 use braid_base::{BlockRange, DeviceId, NodeId, VolumeId};
 use braid_layout::VolumeDescription;
 use braid_machine::{ArrayRequest, ControlRequest, HostError};
@@ -22,23 +21,23 @@ impl Cluster {
         std::mem::swap(&mut self.volume, &mut self.others[number]);
         outcome
     }
+}
 
-    /// Creates another volume: first at the devices, then at the monitor, then at the hosts.
-    pub(crate) fn make_volume(&mut self, by: HostSlot, more: &MoreVolume) -> Result<(), HostError> {
-        let highest = self.volumes().iter().chain(&self.removed).map(|volume| volume.id.0).max();
-        let id = VolumeId(highest.expect("there is a volume") + 1);
-        let volume = more.describe(id, self.devices().len());
-        let VolumeDescription { layout, ordering, .. } = volume;
-        let BlockRange { start: first, count: blocks } = volume.component();
-        let (object, atomicity, redundant) = (volume.id.object(), volume.atomicity, layout.redundancy_units() > 0);
-        for device in volume.devices.clone() {
-            let task = Task::CreateObject { object, first, blocks, ordering, redundant, atomicity, absent: 0 };
-            manage(self, by, device, task)?;
-        }
-        self.others.push(volume.clone());
-        tell_monitor(self, ControlRequest::AdoptVolume { volume: volume.clone() });
-        tell_hosts(self, &ArrayRequest::AdoptVolume { volume })
+/// Creates another volume: first at the devices, then at the monitor, then at the hosts.
+pub(crate) fn make_volume(cluster: &mut Cluster, by: HostSlot, more: &MoreVolume) -> Result<(), HostError> {
+    let highest = cluster.volumes().iter().chain(&cluster.removed).map(|volume| volume.id.0).max();
+    let id = VolumeId(highest.expect("there is a volume") + 1);
+    let volume = more.describe(id, cluster.devices().len());
+    let VolumeDescription { layout, ordering, .. } = volume;
+    let BlockRange { start: first, count: blocks } = volume.component();
+    let (object, atomicity, redundant) = (volume.id.object(), volume.atomicity, layout.redundancy_units() > 0);
+    for device in volume.devices.clone() {
+        let task = Task::CreateObject { object, first, blocks, ordering, redundant, atomicity, absent: 0 };
+        manage(cluster, by, device, task)?;
     }
+    cluster.others.push(volume.clone());
+    tell_monitor(cluster, ControlRequest::AdoptVolume { volume: volume.clone() });
+    tell_hosts(cluster, &ArrayRequest::AdoptVolume { volume })
 }
 
 /// Removes a volume without users: first at the hosts, last at the monitor.

@@ -1,21 +1,16 @@
 //! The cluster around its control plane: it lends the control plane what this sees of the array, and carries out what follows.
 
 use super::{ARRAY, Cluster};
-use crate::control::context::{Action, Context, lease_time};
-use crate::control::processes::{Name, Process};
+use crate::control::context::{Action, Context};
 use crate::control::{Beginning, ChangeOptions, ControlPlane, RETURN_MAX, SilenceOptions, TOKENS};
-use crate::hosts;
 use crate::role::HostSlot;
 use crate::volumes;
 use braid_base::{Generation, NodeId, VolumeId};
-use braid_control_protocol::{Error, Operation, VolumeRecord, VolumeState};
-use braid_description::Subject;
+use braid_control_protocol::{VolumeRecord, VolumeState};
 use braid_machine::{ControlRequest, HostOutcome, OpId};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// The longest time that a scenario waits for a change.
-const CHANGE_MAX: Duration = Duration::from_secs(120);
 /// A silent host is fenced after so many leases, in runs without options for that.
 const LEASES: u32 = 15;
 
@@ -110,7 +105,7 @@ impl Cluster {
         let beginning = Beginning {
             array: ARRAY,
             volumes: self.volumes(),
-            devices: self.devices().into_iter().map(|device| (device, self.disk_of(device))).collect(),
+            devices: self.devices().into_iter().map(|device| (device, self.device_notes.disk_of(device))).collect(),
             last: Generation(self.generations.last),
             living: generations.filter(|host| self.slot_of(*host).is_some()).collect(),
             faults,
@@ -121,43 +116,6 @@ impl Cluster {
         let actions = context.actions;
         self.control = Some(Box::new(control));
         actions.into_iter().for_each(|action| self.carry_out(action));
-    }
-
-    /// Performs an operation on the volume, until all hosts know of it. Unless a run has a control plane, there is one for this operation
-    /// only.
-    pub(crate) fn operate(&mut self, by: HostSlot, operation: impl Into<Operation>) -> Result<(), Error> {
-        let is_for_this = self.control.is_none();
-        if is_for_this {
-            self.begin_control(None);
-        }
-        let until = self.world.now().after(CHANGE_MAX);
-        while self.administers(by) && self.pass(until) {}
-        let own = self.begin_operation(by, operation.into());
-        let result = |cluster: &Cluster| cluster.control.as_ref().and_then(|control| control.result_of(own));
-        while result(self).is_none() && self.pass(until) {}
-        let result = result(self).unwrap_or_else(|| panic!("an operation did not end within {CHANGE_MAX:?}"));
-        let is_up = |cluster: &Cluster, host| cluster.slot_of(host).is_some();
-        let is_followed = |cluster: &Cluster| {
-            cluster.control.as_ref().is_none_or(|control| control.is_followed(|host| is_up(cluster, host)))
-        };
-        while !is_followed(self) && self.pass(until) {}
-        if is_for_this {
-            self.control = None;
-        }
-        result.map(drop)
-    }
-
-    /// Has a host perform an operation on the volume.
-    pub(crate) fn begin_operation(&mut self, by: HostSlot, operation: Operation) -> Name {
-        self.begin_operation_on(by, Subject::Volume(self.volume.id, None), operation)
-    }
-
-    /// The same for any volume, device or file system.
-    pub(crate) fn begin_operation_on(&mut self, by: HostSlot, subject: Subject, operation: Operation) -> Name {
-        let own = self.generation(by);
-        let begun = self
-            .with_control(|control, cx| control.begin_administrator(cx, own, Process::of_its_own(subject, operation)));
-        begun.expect("there is a control plane")
     }
 
     /// Handles an alarm. Returns false if it is not one of the control plane.
@@ -198,18 +156,6 @@ impl Cluster {
     /// The same, also for operations that settle what another host has begun.
     pub(crate) fn has_administrators(&self, slot: HostSlot) -> bool {
         self.control.as_ref().is_some_and(|control| control.has_administrators(self.generation(slot)))
-    }
-
-    /// A generation for a host that starts.
-    pub(crate) fn take_generation(&mut self) -> Generation {
-        let now = lease_time(self.world.now());
-        match self.with_control(|control, _| control.take_generation(&now)) {
-            Some(taken) => {
-                self.generations.last = taken.0;
-                taken
-            }
-            None => hosts::fresh_generation(self),
-        }
     }
 
     /// The volumes that are on hold, according to the store.

@@ -1,12 +1,16 @@
 //! What a cluster notes of its devices: their disks, the disks that their slots wait for, starts and deaths.
 
 use super::Cluster;
+use crate::role::{Role, device_of, monitor_of};
 use braid_base::{DeviceId, DiskId, MemberState, Membership, NodeId, Time};
-use braid_store::Geometry;
+use braid_device::Service;
+use braid_machine::DiskError;
+use braid_store::StoreError;
+use braid_world::World;
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct DeviceNotes {
+pub struct DeviceNotes {
     pub disks: BTreeMap<DeviceId, DiskId>,
     last_disk: u64,
     /// When devices were last started.
@@ -19,34 +23,39 @@ pub(crate) struct DeviceNotes {
     pub dead: BTreeSet<DeviceId>,
 }
 
+impl DeviceNotes {
+    pub fn disk_of(&self, device: DeviceId) -> DiskId {
+        self.disks[&device]
+    }
+
+    /// An unused disk name.
+    pub fn new_disk(&mut self) -> DiskId {
+        self.last_disk += 1;
+        DiskId(self.last_disk)
+    }
+
+    /// Devices that have stopped because their disks failed. The supervisor of such a process would restart it.
+    pub fn broken(&self, world: &World<Role>) -> Vec<DeviceId> {
+        let failed = Service::Unusable(StoreError::Disk(DiskError::Failed));
+        let is_broken =
+            |device: &DeviceId| device_of(world, *device).is_some_and(|machine| *machine.service() == failed);
+        self.disks.keys().copied().filter(is_broken).collect()
+    }
+
+    /// Devices whose slots wait for another disk than the present one, according to the monitor's record.
+    pub(crate) fn awaited_disks(&self, world: &World<Role>) -> Vec<(DeviceId, DiskId)> {
+        let Some(monitor) = monitor_of(world) else { return Vec::new() };
+        let awaited = monitor.slots().filter_map(|slot| Some((slot.device, slot.awaited_disk?)));
+        awaited.filter(|(device, disk)| self.disks.get(device) != Some(disk)).collect()
+    }
+}
+
 impl Cluster {
     /// Replaces the disk of a device that is down by an empty one.
     pub fn swap_disk(&mut self, device: DeviceId, disk: DiskId) {
         assert!(self.world.machine(NodeId::Device(device)).is_none(), "the device is down");
         let fresh = self.empty_disk(device, disk);
         *self.world.disk_mut(NodeId::Device(device)).expect("devices have disks") = fresh;
-    }
-
-    pub fn disk_of(&self, device: DeviceId) -> DiskId {
-        self.device_notes.disks[&device]
-    }
-
-    /// Devices whose slots wait for another disk than the present one, according to the monitor's record.
-    pub fn awaited_disks(&self) -> Vec<(DeviceId, DiskId)> {
-        let Some(monitor) = self.monitor() else { return Vec::new() };
-        let awaited = monitor.slots().filter_map(|slot| Some((slot.device, slot.awaited_disk?)));
-        awaited.filter(|(device, disk)| self.device_notes.disks.get(device) != Some(disk)).collect()
-    }
-
-    /// An unused disk name.
-    pub fn new_disk(&mut self) -> DiskId {
-        self.device_notes.last_disk += 1;
-        DiskId(self.device_notes.last_disk)
-    }
-
-    /// The number of blocks that objects may have on a device's disk.
-    pub fn disk_blocks(&self) -> u64 {
-        Geometry::room(self.options.device_bytes).expect("devices are large enough")
     }
 }
 

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Requests {
+pub struct Requests {
     pub pending: BTreeMap<OpId, PendingOperation>,
     /// Answers that arrived while a scenario waited for another one.
     pub answered: BTreeMap<OpId, HostOutcome>,
@@ -67,14 +67,24 @@ impl Requests {
         self.tagged += 1;
         Tag(self.tagged)
     }
+
+    /// Requests in progress.
+    pub fn asked(&self) -> impl Iterator<Item = &PendingOperation> {
+        self.pending.values()
+    }
+
+    /// True if a request was answered, and its answer was not fetched yet.
+    pub fn is_answered(&self, op: OpId) -> bool {
+        self.answered.contains_key(&op)
+    }
+
+    /// Drops the requests of this node, which will not be answered.
+    pub fn forget(&mut self, node: NodeId) {
+        self.pending.retain(|_, asked| asked.node != node);
+    }
 }
 
 impl Cluster {
-    /// Requests in progress.
-    pub fn asked(&self) -> impl Iterator<Item = &PendingOperation> {
-        self.requests.pending.values()
-    }
-
     /// Issues an operation of a client at a host.
     pub fn operation(&mut self, slot: HostSlot, client: usize, operation: ClientOperation) -> OpId {
         self.operation_with(slot, client, operation, Patience::Host)
@@ -173,11 +183,6 @@ impl Cluster {
             .pending
             .insert(op, PendingOperation { node, op, client, since, patience, abandoned: false, record });
         op
-    }
-
-    /// Drops the requests of this node, which will not be answered.
-    pub fn forget_asked(&mut self, node: NodeId) {
-        self.requests.pending.retain(|_, asked| asked.node != node);
     }
 }
 

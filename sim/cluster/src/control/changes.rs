@@ -82,7 +82,7 @@ pub(super) fn begin_at_any(
 ) {
     if let Some(by) = pick(rng, &idle_slots(run)) {
         let (subject, operation) = draw(run, rng, by);
-        run.cluster.begin_operation_on(by, subject, operation);
+        run.cluster.operator(by).begin_on(subject, operation);
     }
 }
 
@@ -152,7 +152,7 @@ impl Activity for ChangeOptions {
             let may = !cluster.volumes_on_hold().contains(&cluster.volume.id) || rng.chance(1, 10);
             let by = pick(rng, &idle).filter(|_| may)?;
             let (name, operation) = self.draw_operation(cluster, rng, by);
-            cluster.begin_operation(by, operation);
+            cluster.operator(by).begin(operation);
             Some(name)
         };
         let begun = match of_files.get(drawn.wrapping_sub(1)) {
@@ -172,7 +172,7 @@ impl Activity for ChangeOptions {
             let own = run.cluster.generation(by);
             run.count_fault("last migration ended");
             let migration = Migration::continuing(own, Timing::default());
-            run.cluster.begin_operation_on(by, Subject::Volume(volume.id, None), migration.into());
+            run.cluster.operator(by).begin_on(Subject::Volume(volume.id, None), migration.into());
             let until = run.cluster.world.now().after(END_MAX);
             while run.cluster.administers(by)
                 && let Some(event) = run.cluster.world.next(until)

@@ -55,13 +55,13 @@ fn draw_operation(run: &mut Run, rng: &mut Rng, by: HostSlot) -> (Subject, Opera
     let of_new = |device, disk| Subject::NewDevice(Box::new(device_entry(device, disk)));
     // Sometimes with a number that was used.
     if rng.chance(1, 20) {
-        let (device, disk) = (DeviceId(unused.0 - 1), run.cluster.new_disk());
+        let (device, disk) = (DeviceId(unused.0 - 1), run.cluster.device_notes.new_disk());
         return (of_new(device, disk), DeviceChange::adding(own, device, disk, timing).into());
     }
     // Its process was started for an addition that was never entered, and may be down; or it is started now.
     if !run.cluster.device_notes.disks.contains_key(&unused) {
         run.cluster.add_device(unused);
     }
-    let disk = run.cluster.disk_of(unused);
+    let disk = run.cluster.device_notes.disk_of(unused);
     (of_new(unused, disk), DeviceChange::adding(own, unused, disk, timing).into())
 }

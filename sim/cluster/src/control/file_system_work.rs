@@ -315,5 +315,5 @@ fn create_volume(run: &mut Run, plans: &dyn Plans, by: Name, entry: &FileSystemE
 /// Begins another operation of the same host.
 fn begin_nested(run: &mut Run, by: Name, subject: Subject, operation: Operation) -> Name {
     let slot = run.cluster.slot_of(by.host).expect("it is up");
-    run.cluster.begin_operation_on(slot, subject, operation)
+    run.cluster.operator(slot).begin_on(subject, operation)
 }

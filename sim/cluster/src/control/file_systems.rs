@@ -269,26 +269,26 @@ impl FileSystems {
         run.count_fault("creation of a file system");
         let operation = FileSystemCreation::of(run.cluster.generation(by), timing()).into();
         let subject = Subject::NewFileSystem(Box::new(self.plan.entry(name)));
-        run.cluster.begin_operation_on(by, subject, operation);
+        run.cluster.operator(by).begin_on(subject, operation);
     }
 
     fn delete(&mut self, run: &mut Run, by: HostSlot, entry: &FileSystemEntry) {
         run.count_fault("deletion of a file system");
         self.doomed.insert(entry.id);
         let operation = FileSystemDeletion::of(run.cluster.generation(by), timing()).into();
-        run.cluster.begin_operation_on(by, Subject::FileSystem(entry.id), operation);
+        run.cluster.operator(by).begin_on(Subject::FileSystem(entry.id), operation);
     }
 
     fn complete(&mut self, run: &mut Run, by: HostSlot, entry: &FileSystemEntry) {
         run.count_fault("deletion of a file system continued");
         let operation = FileSystemDeletion::continuing(run.cluster.generation(by), timing()).into();
-        run.cluster.begin_operation_on(by, Subject::FileSystem(entry.id), operation);
+        run.cluster.operator(by).begin_on(Subject::FileSystem(entry.id), operation);
     }
 
     fn check(&mut self, run: &mut Run, by: HostSlot, entry: &FileSystemEntry) {
         run.count_fault("check of a file system");
         let operation: Operation = FileSystemCheck::of(entry.servers(), timing()).into();
-        run.cluster.begin_operation_on(by, Subject::FileSystem(entry.id), operation);
+        run.cluster.operator(by).begin_on(Subject::FileSystem(entry.id), operation);
     }
 
     /// An operation has ended.

@@ -1,6 +1,7 @@
 //! What a run counts for its report.
 
 use super::{COUNTED, Run};
+use crate::cluster;
 use crate::report::Report;
 use crate::role::Role;
 use braid_base::{NodeId, Time};
@@ -55,7 +56,10 @@ impl Run {
         }
         let world = &self.cluster.world;
         let mut disks = DiskCounts::default();
-        self.cluster.nodes_with_disks().filter_map(|node| world.disk(node)).for_each(|disk| disks.add(&disk.counts()));
+        cluster::nodes_with_disks(&self.cluster)
+            .into_iter()
+            .filter_map(|node| world.disk(node))
+            .for_each(|disk| disks.add(&disk.counts()));
         Report {
             disks,
             simulated: world.now().since(Time(0)),

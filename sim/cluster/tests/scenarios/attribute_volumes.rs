@@ -185,7 +185,7 @@ impl Crowd {
         array.run_for(Duration::from_micros(self.rng.below(1_500)));
         let node = array.node(host);
         array.crash(node);
-        array.forget_asked(node);
+        array.requests.forget(node);
         array.replace_host(host, LocalClock::exact(array.world.now()));
     }
 }
@@ -329,7 +329,7 @@ fn of_a_host_that_dies_on_its_way_all_is_there_or_nothing() {
         array.ask(a, request(&array, set(2), LONG));
         array.run_for(Duration::from_millis(50));
         array.crash(node);
-        array.forget_asked(node);
+        array.requests.forget(node);
         array.world.network.heal();
         let found = done(&mut array, b, get(names.to_vec())).values;
         assert!(found.iter().all(|value| *value == vec![expected; 9_000]), "after {arrive} writes");

@@ -60,7 +60,7 @@ fn an_ordering_does_not_change_under_a_transaction() {
         array.world.network.heal();
         assert_eq!(array.finish(first), DONE);
         array.run_for(Duration::from_secs(1));
-        assert_eq!(array.set_ordering(b, other), Ok(()), "{ordering}");
+        assert_eq!(array.operator(b).set_ordering(other), Ok(()), "{ordering}");
         write(&mut array, a, 0, BLOCK);
         all_is_well(array);
     }
@@ -71,7 +71,7 @@ fn a_volume_goes_through_all_orderings_and_back() {
     let (mut array, a, b) = array(Ordering::Timestamp);
     for ordering in Ordering::ALL.into_iter().chain(Ordering::ALL.into_iter().rev()) {
         array.run_for(Duration::from_secs(1));
-        assert_eq!(array.set_ordering(a, ordering), Ok(()));
+        assert_eq!(array.operator(a).set_ordering(ordering), Ok(()));
         for round in 0..6 {
             let mut writes = vec![array.write(a, round * BLOCK, 2 * BLOCK)];
             // Without an ordering, two concurrent writes would break parity, as other tests show.
@@ -93,7 +93,7 @@ fn an_administrator_that_was_suspended_and_taken_over_changes_nothing() {
     let administrator = array.node(a);
     let is_task = |message: &Message| matches!(message, Message::Request(request) if matches!(request.command, Command::Manage { .. }));
     array.world.network.drop_if(move |from, to, message| from == administrator && to == device(0) && is_task(message));
-    array.begin_set_ordering(a, Ordering::DeviceLock);
+    array.operator(a).begin_set_ordering(Ordering::DeviceLock);
     array.run_for(Duration::from_secs(2));
     assert_eq!(array.volume().ordering, Ordering::Timestamp, "a device is missing");
     array.world.stall(administrator, Duration::from_secs(10));
@@ -101,7 +101,7 @@ fn an_administrator_that_was_suspended_and_taken_over_changes_nothing() {
         array.volume().ordering == Ordering::DeviceLock
     });
     array.run_for(Duration::from_secs(10));
-    assert_eq!(array.set_ordering(b, Ordering::ServerLock), Ok(()));
+    assert_eq!(array.operator(b).set_ordering(Ordering::ServerLock), Ok(()));
     write(&mut array, b, 0, BLOCK);
     // Now the device would hear what the administrator has asked for.
     array.world.network.heal();

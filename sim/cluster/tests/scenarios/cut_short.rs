@@ -95,7 +95,7 @@ fn a_small_write_waits_until_its_stripe_is_resynchronised() {
         // Block 1 is on device 1; the parity is suspect.
         let small = array.write(b, BLOCK, BLOCK);
         array.run_for(Duration::from_secs(1));
-        assert!(array.asked().any(|asked| asked.op == small), "{ordering}: no write uses suspect parity");
+        assert!(array.requests.asked().any(|asked| asked.op == small), "{ordering}: no write uses suspect parity");
         let read = array.read(b, 0, 4 * BLOCK);
         assert!(array.finish(read).is_ok(), "{ordering}: plain reads go on");
         array.world.network.heal();

@@ -162,7 +162,7 @@ fn starve(array: &mut Cluster, reader: HostSlot, writer: HostSlot, offset: u64) 
     });
     let begun = array.world.now();
     let read = array.read(reader, offset, BLOCK);
-    while array.asked().any(|asked| asked.op == read) {
+    while array.requests.asked().any(|asked| asked.op == read) {
         write(array, writer, offset, BLOCK);
     }
     let took = array.world.now().since(begun);

@@ -30,7 +30,7 @@ fn two_hosts_that_lock_two_devices_in_crossing_order_end_by_time_out() {
     let begun = array.world.now();
     let (first, second) = (array.write(a, 0, BLOCK), array.write(b, 0, BLOCK));
     array.run_for(Duration::from_millis(40));
-    assert_eq!(array.asked().count(), 2, "each host waits for the other");
+    assert_eq!(array.requests.asked().count(), 2, "each host waits for the other");
     assert_eq!((array.finish(first), array.finish(second)), (DONE, DONE));
     let took = array.world.now().since(begun);
     assert!(took > Duration::from_millis(50) && took < Duration::from_secs(1), "{took:?}");
@@ -81,7 +81,7 @@ fn an_intent_that_is_found_after_a_restart_is_locked_until_it_is_decided() {
     restart(&mut array, 0);
     let read = array.read(b, 0, BLOCK);
     array.run_for(Duration::from_secs(2));
-    assert_eq!(array.asked().count(), 1, "the write is not decided yet");
+    assert_eq!(array.requests.asked().count(), 1, "the write is not decided yet");
     array.world.network.heal();
     assert!(array.finish(read).is_ok());
     all_is_well(array);

@@ -18,7 +18,7 @@ fn a_device_is_added_and_removed_under_load_and_nothing_changes_for_the_volume()
     let (mut array, a, b) = filled_array_by(Ordering::Timestamp);
     let volume = array.volume().clone();
     array.add_device(DeviceId(9));
-    let add = Administration::AddDevice { device: DeviceId(9), disk: array.disk_of(DeviceId(9)) };
+    let add = Administration::AddDevice { device: DeviceId(9), disk: array.device_notes.disk_of(DeviceId(9)) };
     assert_eq!(administer(&mut array, a, add), DONE);
     // One host learns of the change late, one host is new, and the monitor restarts.
     array.world.network.cut(array.node(b), NodeId::Monitor);

@@ -2,7 +2,7 @@
 
 use crate::healing::renew;
 use crate::story::*;
-use braid_base::{DeviceId, MemberState};
+use braid_base::{DeviceId, MemberState, NodeId};
 use braid_cluster::{Cluster, HostSlot, Options};
 use braid_machine::HostOutcome;
 use std::time::Duration;
@@ -57,11 +57,12 @@ fn a_device_that_can_t_write_its_data_anywhere_is_done_without() {
     let mut stops = 0;
     for number in 0..60 {
         let op = array.write(a, number * STRIPE, STRIPE);
-        while array.asked().any(|asked| asked.op == op) {
+        while array.requests.asked().any(|asked| asked.op == op) {
             array.run_for(Duration::from_millis(20));
-            for broken in array.broken() {
+            for broken in array.device_notes.broken(&array.world) {
                 stops += 1;
-                array.start_again(broken);
+                array.world.stop(NodeId::Device(broken));
+                array.restart_device(broken);
             }
         }
         let outcome = array.finish(op);

@@ -2,7 +2,7 @@
 
 use crate::story::*;
 use braid_base::{InodeId, NodeId};
-use braid_cluster::{Cluster, FileSystem, HostSlot, Options, ShardOptions};
+use braid_cluster::{Cluster, FileSystem, HostSlot, Options, Role, ShardOptions};
 use braid_machine::{FileHandle, FilesError, FilesRequest, FilesSuccess, HostError, HostSuccess, OpId};
 use braid_metadata::{MetadataService, NodeState};
 use braid_wire::{FileCommand, FileError, FileResult, NewInode, Owner};
@@ -22,8 +22,8 @@ fn array() -> (Cluster, FileSystem, HostSlot) {
 }
 
 fn serves(array: &Cluster, server: HostSlot) {
-    assert_eq!(array.metadata_state(server), Some(NodeState::Owns));
-    let service = array.metadata_server(server).map(|server| server.service().clone());
+    assert_eq!(array.role(server).and_then(Role::metadata_state), Some(NodeState::Owns));
+    let service = array.role(server).and_then(Role::metadata_server).map(|server| server.service().clone());
     assert_eq!(service, Some(MetadataService::Serving));
 }
 
@@ -122,7 +122,8 @@ fn a_server_that_was_taken_over_answers_nothing_more() {
     let next = file_system.start_server(&mut array, 0);
     array.run_for(A_WHILE);
     serves(&array, next);
-    assert!(matches!(array.metadata_state(server), Some(NodeState::Ended(_))), "{:?}", array.metadata_state(server));
+    let state = array.role(server).and_then(Role::metadata_state);
+    assert!(matches!(state, Some(NodeState::Ended(_))), "{state:?}");
     made(&mut array, a, &file_system, "b");
 }
 
@@ -133,7 +134,7 @@ fn a_file_system_that_was_released_is_served_without_waiting_for_a_lease() {
     // Changes are under way when the server ends.
     let asked = file_system.ask(&mut array, a, FilesRequest::Command(create("a")));
     assert!(matches!(file_system.release(&mut array, server), Ok(HostSuccess::Ownership(now)) if now.owner.is_none()));
-    assert_eq!(array.metadata_state(server), Some(NodeState::Ended(HostError::Disconnecting)));
+    assert_eq!(array.role(server).and_then(Role::metadata_state), Some(NodeState::Ended(HostError::Disconnecting)));
     let released = array.world.now();
     let next = file_system.start_server(&mut array, 0);
     assert!(matches!(array.finish(asked), Ok(HostSuccess::Files(_))));
@@ -149,8 +150,8 @@ fn a_check_takes_over_and_gives_back() {
     written(&mut array, a, &file_system, &[7; 10_000]);
     let checker = file_system.start_check(&mut array);
     array.run_for(A_WHILE);
-    assert!(matches!(array.metadata_state(server), Some(NodeState::Ended(_))));
-    let found = array.metadata_server(checker).and_then(|server| server.findings());
+    assert!(matches!(array.role(server).and_then(Role::metadata_state), Some(NodeState::Ended(_))));
+    let found = array.role(checker).and_then(Role::metadata_server).and_then(|server| server.findings());
     assert_eq!(found, Some((Vec::new(), 0)));
     let asked = file_system.ask(&mut array, a, FilesRequest::Command(create("b")));
     file_system.release(&mut array, checker).expect("it owns the file system");
@@ -167,7 +168,7 @@ fn of_two_processes_that_take_over_at_once_one_ends() {
     array.world.crash(node);
     let (one, other) = (file_system.start_server(&mut array, 0), file_system.start_server(&mut array, 0));
     array.run_for(A_WHILE);
-    let owners = [one, other].map(|slot| array.metadata_state(slot) == Some(NodeState::Owns));
+    let owners = [one, other].map(|slot| array.role(slot).and_then(Role::metadata_state) == Some(NodeState::Owns));
     assert_eq!(owners.iter().filter(|owns| **owns).count(), 1, "{owners:?}");
 }
 
@@ -197,10 +198,10 @@ fn a_removed_file_is_read_until_it_is_closed() {
     file_system.command(&mut array, b, unlink).expect("it is removed");
     array.run_for(A_WHILE);
     assert_eq!(read(&mut array, a, &file_system, handle, 20_000), [7; 5_000]);
-    assert_eq!(array.metadata_server(server).map(|server| server.orphans()), Some(1));
+    assert_eq!(array.role(server).and_then(Role::metadata_server).map(|server| server.orphans()), Some(1));
     file_system.execute(&mut array, a, FilesRequest::Close { handle }).expect("it is closed");
     array.run_for(Duration::from_secs(2));
-    assert_eq!(array.metadata_server(server).map(|server| server.orphans()), Some(0));
+    assert_eq!(array.role(server).and_then(Role::metadata_server).map(|server| server.orphans()), Some(0));
 }
 
 #[test]
@@ -284,7 +285,7 @@ fn a_host_writes_when_others_have_dropped_what_their_front_ends_keep() {
     let written = file_system.ask(&mut array, a, FilesRequest::Write { handle, offset: 0, data });
     let revoked = HostSuccess::Files(FilesSuccess::Revoked(vec![inode]));
     array.run_for(A_WHILE);
-    assert!(!array.is_answered(written), "it is kept elsewhere");
+    assert!(!array.requests.is_answered(written), "it is kept elsewhere");
     assert_eq!(array.finish(told), Ok(revoked));
     let dropped = FilesRequest::Dropped { inode, follows: None };
     assert_eq!(file_system.execute(&mut array, b, dropped), Ok(FilesSuccess::Done));
@@ -300,6 +301,6 @@ fn a_host_that_is_cut_off_has_its_front_end_drop_all_before_others_write() {
     let data = Bytes::from_static(&[8; 100]);
     let written = file_system.ask(&mut array, a, FilesRequest::Write { handle, offset: 0, data });
     assert!(array.finish(written).is_ok(), "b is fenced");
-    assert!(array.is_answered(told), "b knows only its clock");
+    assert!(array.requests.is_answered(told), "b knows only its clock");
     assert_eq!(array.finish(told), Ok(HostSuccess::Files(FilesSuccess::Revoked(vec![inode]))));
 }

@@ -20,7 +20,7 @@ pub fn administer(array: &mut Cluster, host: HostSlot, request: Administration) 
 }
 
 fn replace(array: &mut Cluster, host: HostSlot, number: u16, disk: DiskId) -> HostOutcome {
-    let (device, blocks) = (DeviceId(number), array.disk_blocks());
+    let (device, blocks) = (DeviceId(number), array.options.disk_blocks());
     administer(array, host, Administration::Replace { device, disk, blocks, lose: false })
 }
 
@@ -35,7 +35,7 @@ fn swap(array: &mut Cluster, number: u16, disk: DiskId) {
 
 /// Gives a device a new disk in the way of an operator: first the request, then the swap. Waits until the device is returning.
 pub fn renew(array: &mut Cluster, host: HostSlot, number: u16) {
-    let disk = array.new_disk();
+    let disk = array.device_notes.new_disk();
     assert_eq!(replace(array, host, number, disk), DONE);
     swap(array, number, disk);
     let returns = |array: &Cluster| matches!(member_state(array, number), Some(MemberState::Returning { .. }));
@@ -91,7 +91,7 @@ fn a_device_whose_disk_died_is_replaced_after_it_was_taken_out() {
 #[test]
 fn another_disk_than_the_slots_is_refused_and_the_right_one_is_not() {
     let (mut array, a, _) = filled_array_by(Ordering::Timestamp);
-    let stranger = array.new_disk();
+    let stranger = array.device_notes.new_disk();
     swap(&mut array, 2, stranger);
     wait_until(&mut array, "the disk is refused", |array| join_refused(array, 2).is_some());
     assert!(matches!(join_refused(&array, 2), Some(JoinRefused::OtherDisk { .. })));
@@ -131,7 +131,7 @@ fn impossible_changes_of_devices_are_refused_in_words() {
         Err(HostError::AdminError(admin_error)) => admin_error,
         other => panic!("the request was not refused: {other:?}"),
     };
-    let (disk, blocks) = (array.new_disk(), array.disk_blocks());
+    let (disk, blocks) = (array.device_notes.new_disk(), array.options.disk_blocks());
     let of = |device, disk, blocks| Administration::Replace { device: DeviceId(device), disk, blocks, lose: false };
     assert_eq!(admin_error(administer(&mut array, a, of(9, disk, blocks))), AdminError::NoSuchDevice);
     // Disks are numbered from 1, in the order of the devices.
@@ -167,7 +167,7 @@ fn a_device_failed_by_an_operator_stays_out_until_it_is_readmitted() {
 #[test]
 fn a_device_goes_on_serving_until_the_array_can_do_without_it() {
     let (mut array, a, _) = filled_array_by(Ordering::Timestamp);
-    let disk = array.new_disk();
+    let disk = array.device_notes.new_disk();
     array.crash(device(4));
     assert_eq!(replace(&mut array, a, 2, disk), DONE, "the other device is not unavailable yet");
     array.run_for(A_WHILE);
@@ -297,7 +297,7 @@ fn a_spare_takes_the_slot_of_a_device_that_stays_out() {
     options.settings.spare_after = Duration::from_secs(30);
     let (mut array, a, _) = array_of(options);
     fill(&mut array, a);
-    let (small, fits) = (array.new_disk(), array.new_disk());
+    let (small, fits) = (array.device_notes.new_disk(), array.device_notes.new_disk());
     for (disk, blocks) in [(small, 15), (fits, 1_000)] {
         assert_eq!(administer(&mut array, a, Administration::AddSpare { disk, blocks }), DONE);
     }

@@ -176,7 +176,7 @@ fn a_lock_server_that_starts_again_grants_nothing_that_is_still_held() {
         let write = array.write(b, 0, BLOCK);
         array.run_for(Duration::from_secs(1));
         assert_eq!(
-            array.asked().count(),
+            array.requests.asked().count(),
             2,
             "{ordering}: the lock server waits until the other host has reported its locks"
         );

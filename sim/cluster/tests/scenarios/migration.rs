@@ -2,7 +2,7 @@
 
 use crate::story::*;
 use braid_base::DeviceId;
-use braid_cluster::{Cluster, HostSlot, Options};
+use braid_cluster::{Cluster, HostSlot, Options, Role};
 use braid_layout::Layout;
 use braid_machine::{HostError, HostOutcome, HostSuccess};
 use braid_ordering::Ordering;
@@ -29,8 +29,16 @@ fn copied(outcome: HostOutcome) -> u64 {
     }
 }
 
+/// True if no host has an operation on the volume in progress.
+fn is_volume_idle(array: &Cluster) -> bool {
+    array.slots().all(|slot| match array.role(slot) {
+        Some(Role::Host(host)) => host.host().is_idle_for(array.volume().id),
+        _ => true,
+    })
+}
+
 fn wait_idle(array: &mut Cluster) {
-    wait_until(array, "no operation is in progress", Cluster::is_volume_idle);
+    wait_until(array, "no operation is in progress", is_volume_idle);
     // Users have their answers; devices learn of the commits.
     array.run_for(Duration::from_secs(1));
 }
@@ -65,16 +73,16 @@ fn a_volume_moves_under_the_writes_of_two_hosts_whatever_orders_them() {
             (layout("raid5:4+1", 5, 4), ring(&[4, 3, 2, 1, 0])),
             (layout("raid1:2", 2, 4), ring(&[0, 1])),
         ] {
-            array.begin_move(b, to, devices).expect("devices have room");
+            array.operator(b).begin_move(to, devices).expect("devices have room");
             write_about(&mut array, [a, b], 1);
-            let copy = array.copy_all(a, 0);
+            let copy = array.operator(a).copy_all(0);
             for round in 2..5 {
                 write_about(&mut array, [a, b], round);
             }
             assert!(copied(array.finish(copy)) > 0);
             write_about(&mut array, [a, b], 5);
             wait_idle(&mut array);
-            array.end_move(b).expect("devices give back what they had");
+            array.operator(b).end_move().expect("devices give back what they had");
             write_about(&mut array, [a, b], 6);
             wait_idle(&mut array);
         }
@@ -88,13 +96,13 @@ fn a_move_that_is_given_up_leaves_everything_where_it_was() {
     write_about(&mut array, [a, b], 0);
     wait_idle(&mut array);
     for _ in 0..2 {
-        array.begin_move(a, layout("raid5:2+1", 3, 1), ring(&[0, 1, 5])).expect("devices have room");
-        let copy = array.copy_all(a, 0);
+        array.operator(a).begin_move(layout("raid5:2+1", 3, 1), ring(&[0, 1, 5])).expect("devices have room");
+        let copy = array.operator(a).copy_all(0);
         write_about(&mut array, [a, b], 1);
         copied(array.finish(copy));
         wait_idle(&mut array);
-        array.give_up_move(a).expect("devices give back what they had");
-        let late = array.copy_all(a, 0);
+        array.operator(a).give_up_move().expect("devices give back what they had");
+        let late = array.operator(a).copy_all(0);
         assert_eq!(array.finish(late), Err(HostError::NotMoving));
         write_about(&mut array, [a, b], 2);
         wait_idle(&mut array);
@@ -108,18 +116,18 @@ fn the_copying_host_dies_and_another_continues() {
     write_about(&mut array, [a, b], 0);
     write_about(&mut array, [a, b], 1);
     wait_idle(&mut array);
-    array.begin_move(a, layout("raid5:3+1", 4, 2), ring(&[3, 4, 5, 6])).expect("devices have room");
+    array.operator(a).begin_move(layout("raid5:3+1", 4, 2), ring(&[3, 4, 5, 6])).expect("devices have room");
     // The host dies in the middle of its copies.
     array.world.network.drop_if(|_, to, message| is_write(message) && to == device(5));
-    array.copy_all(a, 0);
+    array.operator(a).copy_all(0);
     array.run_for(Duration::from_millis(200));
     array.crash(array.node(a));
     array.world.network.heal();
     array.run_for(A_WHILE);
-    let copy = array.copy_all(b, 0);
+    let copy = array.operator(b).copy_all(0);
     assert!(copied(array.finish(copy)) > 0);
     wait_idle(&mut array);
-    array.end_move(b).expect("devices give back what they had");
+    array.operator(b).end_move().expect("devices give back what they had");
     all_is_well(array);
 }
 
@@ -129,17 +137,17 @@ fn a_device_of_either_ring_goes_and_comes_back_while_a_volume_moves() {
         let (mut array, a, b) = mirror(Ordering::Timestamp);
         write_about(&mut array, [a, b], 0);
         wait_idle(&mut array);
-        array.begin_move(a, layout("raid5:3+1", 4, 2), ring(&[1, 2, 3, 4])).expect("devices have room");
+        array.operator(a).begin_move(layout("raid5:3+1", 4, 2), ring(&[1, 2, 3, 4])).expect("devices have room");
         write_about(&mut array, [a, b], 1);
         lose(&mut array, gone);
-        let copy = array.copy_all(a, 0);
+        let copy = array.operator(a).copy_all(0);
         write_about(&mut array, [a, b], 2);
         assert!(copied(array.finish(copy)) > 0);
         welcome(&mut array, gone);
         write_about(&mut array, [a, b], 3);
         wait_in(&mut array, gone);
         wait_idle(&mut array);
-        array.end_move(b).expect("devices give back what they had");
+        array.operator(b).end_move().expect("devices give back what they had");
         write_about(&mut array, [a, b], 4);
         all_is_well(array);
     }

@@ -91,7 +91,7 @@ fn without_its_monitor_the_array_pauses_after_a_lease_and_loses_nothing() {
         array.run_for(Duration::from_secs(2));
         let asked = [array.write(a, 0, BLOCK), array.write(b, BLOCK, BLOCK), array.read(b, 4 * BLOCK, 4 * BLOCK)];
         array.run_for(Duration::from_secs(5));
-        assert_eq!(array.asked().count(), 3, "{ordering}: no device serves without a lease");
+        assert_eq!(array.requests.asked().count(), 3, "{ordering}: no device serves without a lease");
         array.restart_monitor();
         let back = array.world.now();
         for op in asked {

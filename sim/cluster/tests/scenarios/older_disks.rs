@@ -48,7 +48,7 @@ fn an_empty_disk_in_place_of_a_device_s_own_is_not_let_in() {
             array.crash(device(4));
             delay_news(&mut array, 4, Duration::from_millis(wait));
             array.run_for(Duration::from_millis(down));
-            let named = array.disk_of(DeviceId(4));
+            let named = array.device_notes.disk_of(DeviceId(4));
             let empty = array.empty_disk(DeviceId(4), named);
             let own = swap(&mut array, 4, empty);
             array.restart_device(DeviceId(4));

@@ -330,7 +330,7 @@ fn restart_all(array: &mut Cluster, down: &mut Vec<u16>) {
 
 /// The outcome, if the operation has ended.
 fn ended(array: &mut Cluster, op: OpId) -> Option<HostOutcome> {
-    let is_open = array.asked().any(|asked| asked.op == op);
+    let is_open = array.requests.asked().any(|asked| asked.op == op);
     (!is_open).then(|| array.finish(op))
 }
 
@@ -399,7 +399,7 @@ fn answers_of_guests_survive_deaths_of_devices_and_hosts() {
             }
             if down.len() == 2 {
                 array.run_for(Duration::from_secs(100));
-                let open = array.asked().count();
+                let open = array.requests.asked().count();
                 seen.1 += open;
                 restart_all(&mut array, &mut down);
             }

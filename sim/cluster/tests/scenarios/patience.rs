@@ -14,7 +14,7 @@ fn endless(array: &mut Cluster, host: HostSlot, client: usize, operation: Client
 }
 
 fn is_open(array: &Cluster, op: OpId) -> bool {
-    array.asked().any(|asked| asked.op == op)
+    array.requests.asked().any(|asked| asked.op == op)
 }
 
 #[test]

@@ -229,7 +229,7 @@ fn a_survey_during_a_creation_removes_nothing_of_the_new_volume() {
     let has_part = move |array: &Cluster, number: u16| {
         array.device(DeviceId(number)).is_some_and(|machine| machine.store().object(id.object()).is_some())
     };
-    array.begin_creation(b, volume);
+    array.operator(b).begin_creation(volume);
     array.run_for(Duration::from_millis(100));
     array.crash(array.node(b));
     lose(&mut array, 4);

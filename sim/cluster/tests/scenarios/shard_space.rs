@@ -3,7 +3,7 @@
 use crate::shards::{Play, name, play};
 use crate::story::*;
 use braid_base::{InodeId, ShardId};
-use braid_cluster::HostSlot;
+use braid_cluster::{HostSlot, Role};
 use braid_machine::{FileHandle, FilesError, FilesRequest, FilesSuccess, HostError, HostSuccess, OpId};
 use braid_metadata::Protocol;
 use braid_wire::{
@@ -215,7 +215,7 @@ fn starve(play: &mut Play, before: impl FnOnce(&mut Play, HostSlot)) -> (u64, u6
     for from in 0..3 {
         assert_eq!(play.write(handle, from * 80, 80), Ok(FilesSuccess::Written { length: 80 * BLOCK }));
     }
-    assert!(play.array.idle_blocks(idler) > 0, "blocks are reserved, and not used");
+    assert!(play.array.role(idler).map_or(0, Role::idle_blocks) > 0, "blocks are reserved, and not used");
     before(play, idler);
     play.host = play.system.add_host(&mut play.array);
     let handle = play.begun("b");
@@ -265,7 +265,7 @@ fn the_blocks_of_a_silent_host_are_waited_for_until_it_answers_or_is_fenced() {
             }
         });
         assert_eq!(written + used, BLOCKS, "{count} shards, suspended for {suspended} s");
-        let of_idler = play.array.idle_blocks(idler);
+        let of_idler = play.array.role(idler).map_or(0, Role::idle_blocks);
         assert_eq!(of_idler > 0, is_fenced && suspended > 0, "a fenced host does not know it yet: {of_idler}");
         play.check();
     }
@@ -276,7 +276,7 @@ fn a_host_that_does_not_answer_keeps_its_blocks_and_is_waited_for_once() {
     let mut play = play(1, Protocol::OnePhase);
     let mut kept = 0;
     let (written, used, took) = starve(&mut play, |play, idler| {
-        kept = play.array.idle_blocks(idler);
+        kept = play.array.role(idler).map_or(0, Role::idle_blocks);
         let node = play.array.node(idler);
         play.array.world.network.set_rule(move |_, to, message| match (to == node, message) {
             (true, Message::LockAnswer(answer)) if matches!(answer.reply, LockReply::Revoke { .. }) => Verdict::Drop,

@@ -2,7 +2,7 @@
 
 use crate::story::*;
 use braid_base::{InodeId, NodeId, ShardId};
-use braid_cluster::{Cluster, FileSystem, HostSlot, Options, ShardOptions};
+use braid_cluster::{Cluster, FileSystem, HostSlot, Options, Role, ShardOptions};
 use braid_commit::{Body, Message as CommitMessage, TransactionName};
 use braid_machine::{FilesError, FilesRequest, FilesSuccess, HostError, HostSuccess, OpId};
 use braid_metadata::{Grouping, MetadataService, NodeState, Protocol};
@@ -63,8 +63,8 @@ impl Play {
 
     pub fn serves(&self, shard: usize) {
         let server = self.servers[shard];
-        assert_eq!(self.array.metadata_state(server), Some(NodeState::Owns));
-        let service = self.array.metadata_server(server).map(|server| server.service().clone());
+        assert_eq!(self.array.role(server).and_then(Role::metadata_state), Some(NodeState::Owns));
+        let service = self.array.role(server).and_then(Role::metadata_server).map(|server| server.service().clone());
         assert_eq!(service, Some(MetadataService::Serving));
     }
 
@@ -98,7 +98,7 @@ impl Play {
 
     /// How many transactions the server of a shard has begun.
     fn transactions(&self, shard: usize) -> u64 {
-        self.array.metadata_server(self.servers[shard]).expect("it serves").transactions()
+        self.array.role(self.servers[shard]).and_then(Role::metadata_server).expect("it serves").transactions()
     }
 
     pub fn made(&mut self, parent: InodeId, name: &str, node: NewInode) -> InodeId {
@@ -575,7 +575,7 @@ fn commands_of_two_servers_that_wait_for_each_other_go_on_after_a_second() {
     let changed = play.begin(set_mode(ROOT, 0o700));
     play.array.run_for(Duration::from_millis(2_500));
     for op in [renamed, looked_up, changed] {
-        assert!(play.array.is_answered(op), "{op:?} still waits");
+        assert!(play.array.requests.is_answered(op), "{op:?} still waits");
         play.end(op).expect("one of them was planned anew");
     }
     play.check();
@@ -590,7 +590,7 @@ fn a_command_that_asks_a_silent_server_keeps_its_locks_for_a_second() {
     play.array.run_for(Duration::from_millis(20));
     let changed = play.begin(set_mode(ROOT, 0o700));
     play.array.run_for(Duration::from_millis(1_500));
-    assert!(play.array.is_answered(changed) && !play.array.is_answered(looked_up));
+    assert!(play.array.requests.is_answered(changed) && !play.array.requests.is_answered(looked_up));
     play.end(changed).expect("the directory is here");
     play.array.world.network.heal();
     assert!(matches!(play.end(looked_up), Ok(FileResult::Attributes(found)) if found.inode == d));
@@ -628,7 +628,7 @@ fn a_lookup_waits_for_what_another_server_has_committed() {
         play.lose_commits();
         let linked = play.begin(link(ROOT, "there"));
         play.array.run_for(Duration::from_millis(200));
-        let is_linked = play.array.is_answered(linked);
+        let is_linked = play.array.requests.is_answered(linked);
         let looked_up = play.begin(lookup(d, "here"));
         play.array.run_for(Duration::from_millis(200));
         play.array.world.network.heal();

@@ -45,7 +45,7 @@ impl Scene {
     }
 
     fn is_answered(&self, op: OpId) -> bool {
-        !self.array.asked().any(|asked| asked.op == op)
+        !self.array.requests.asked().any(|asked| asked.op == op)
     }
 
     /// The take-over is answered. Returns what the heir reads.
