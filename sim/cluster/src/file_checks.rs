@@ -230,10 +230,8 @@ fn use_spare_blocks(cluster: &mut Cluster, slot: HostSlot) -> Result<(), Failed>
     let mut call = |request| -> Result<_, Failed> {
         let op = system.ask(cluster, slot, request);
         let outcome = cluster.outcome(op, "an operation on files does not end")?;
-        Ok((
-            outcome,
-            cluster.files.hosts.iter().map(|host| cluster.role(*host).map_or(0, Role::idle_blocks)).sum::<u64>(),
-        ))
+        let idle = cluster.files.hosts.iter().map(|host| cluster.role(*host).map_or(0, Role::idle_blocks));
+        Ok((outcome, idle.sum::<u64>()))
     };
     let inode = match call(FilesRequest::Command(create))?.0 {
         Ok(HostSuccess::Files(FilesSuccess::Result(FileResult::Created { attributes, .. }))) => attributes.inode,

@@ -69,13 +69,8 @@ pub(crate) fn clock(cluster: &mut Cluster) -> LocalClock {
 /// A generation for a host that starts.
 fn take_generation(cluster: &mut Cluster) -> Generation {
     let now = lease_time(cluster.world.now());
-    match cluster.with_control(|control, _| control.take_generation(&now)) {
-        Some(taken) => {
-            cluster.generations.last = taken.0;
-            taken
-        }
-        None => fresh_generation(cluster),
-    }
+    let taken = cluster.with_control(|control, _| control.take_generation(&now));
+    taken.inspect(|taken| cluster.generations.last = taken.0).unwrap_or_else(|| fresh_generation(cluster))
 }
 
 /// A generation without a lease.

@@ -147,10 +147,8 @@ impl Play {
     }
 
     fn serves(&self, server: HostSlot) -> bool {
-        self.cluster
-            .role(server)
-            .and_then(Role::metadata_server)
-            .is_some_and(|server| *server.service() == MetadataService::Serving)
+        let server = self.cluster.role(server).and_then(Role::metadata_server);
+        server.is_some_and(|server| *server.service() == MetadataService::Serving)
     }
 
     fn inputs(&self, server: HostSlot) -> u64 {

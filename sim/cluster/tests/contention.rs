@@ -131,10 +131,7 @@ fn crossing(options: Options, ours: NodeId, theirs: NodeId) -> u64 {
     let begun = array.world.now();
     assert_eq!(writes.map(|write| array.finish(write)), [DONE, DONE]);
     assert!(array.world.now().since(begun) < Duration::from_secs(1), "deadlocks end soon");
-    let restarts = [a, b].map(|slot| match array.world.machine(array.node(slot)) {
-        Some(Role::Host(host)) => host.host().counters().restarts,
-        _ => unreachable!("hosts are up"),
-    });
+    let restarts = [a, b].map(|slot| array.role(slot).and_then(Role::host).expect("hosts are up").counters().restarts);
     array.run_for(Duration::from_secs(10));
     array.check_all().unwrap_or_else(|failed| panic!("{}: {}", failed.check, failed.details));
     restarts.iter().sum()

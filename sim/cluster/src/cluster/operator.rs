@@ -38,20 +38,14 @@ impl Operator<'_> {
         self.change(Change::Ordering(ordering))
     }
 
-    /// Begins to change the ordering. The array has a control plane from then on, in which other hosts complete the change if this one dies.
+    /// Begins to change the ordering. Other hosts complete the change if this one dies.
     pub fn begin_set_ordering(&mut self, ordering: Ordering) {
-        if self.cluster.control.is_none() {
-            self.cluster.begin_control(None);
-        }
         let change = Administrator::changing(self.own(), Change::Ordering(ordering), Timing::default());
         self.begin(change.into());
     }
 
-    /// Begins to create another volume. The array has a control plane from then on, in which other hosts complete what this one leaves.
+    /// Begins to create another volume. Other hosts complete what this one leaves.
     pub fn begin_creation(&mut self, volume: VolumeDescription) {
-        if self.cluster.control.is_none() {
-            self.cluster.begin_control(None);
-        }
         let subject = Subject::Volume(volume.id, Some(Box::new(volume_entry(&volume))));
         self.begin_on(subject, Creation::of(self.own(), volume, Timing::default()).into());
     }
@@ -86,9 +80,6 @@ impl Operator<'_> {
     /// only.
     fn operate(&mut self, operation: Operation) -> Result<(), Error> {
         let is_for_this = self.cluster.control.is_none();
-        if is_for_this {
-            self.cluster.begin_control(None);
-        }
         let until = self.cluster.world.now().after(CHANGE_MAX);
         while self.cluster.administers(self.by) && self.cluster.pass(until) {}
         let own = self.begin(operation);
@@ -112,8 +103,11 @@ impl Operator<'_> {
         self.begin_on(Subject::Volume(self.cluster.volume.id, None), operation)
     }
 
-    /// The same for any volume, device or file system.
+    /// The same for any volume, device or file system. The array has a control plane from then on.
     pub(crate) fn begin_on(&mut self, subject: Subject, operation: Operation) -> Name {
+        if self.cluster.control.is_none() {
+            self.cluster.begin_control(None);
+        }
         let (own, process) = (self.own(), Process::of_its_own(subject, operation));
         let begun = self.cluster.with_control(|control, cx| control.begin_administrator(cx, own, process));
         begun.expect("there is a control plane")

@@ -56,10 +56,8 @@ impl Run {
         }
         let world = &self.cluster.world;
         let mut disks = DiskCounts::default();
-        cluster::nodes_with_disks(&self.cluster)
-            .into_iter()
-            .filter_map(|node| world.disk(node))
-            .for_each(|disk| disks.add(&disk.counts()));
+        let nodes = cluster::nodes_with_disks(&self.cluster).into_iter();
+        nodes.filter_map(|node| world.disk(node)).for_each(|disk| disks.add(&disk.counts()));
         Report {
             disks,
             simulated: world.now().since(Time(0)),

@@ -82,10 +82,7 @@ fn all_is_well(array: &mut Cluster, host: HostSlot) {
         other => panic!("the copies differ: {other:?}"),
     }
     array.run_for(Duration::from_secs(1));
-    let idle = |slot| match array.world.machine(array.node(slot)) {
-        Some(Role::Host(host)) => host.host().is_idle(),
-        _ => true,
-    };
+    let idle = |slot| array.role(slot).and_then(Role::host).is_none_or(|host| host.is_idle());
     assert!(array.slots().all(idle), "an operation is still in progress");
 }
 

@@ -26,11 +26,8 @@ fn suspects(array: &Cluster) -> usize {
 }
 
 fn recomputed(array: &Cluster) -> u64 {
-    let of = |slot: HostSlot| match array.world.machine(array.node(slot)) {
-        Some(Role::Host(host)) => host.host().counters().rows_recomputed,
-        _ => 0,
-    };
-    array.slots().map(of).sum()
+    let hosts = array.slots().filter_map(|slot| array.role(slot).and_then(Role::host));
+    hosts.map(|host| host.counters().rows_recomputed).sum()
 }
 
 #[test]

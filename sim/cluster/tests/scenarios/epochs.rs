@@ -250,8 +250,7 @@ fn a_write_that_is_committed_waits_for_no_device_that_is_out() {
     array.crash(device(4));
     wait_until(&mut array, "the device is out", |array| member_state(array, 4) == Some(MemberState::Out));
     array.run_for(Duration::from_secs(2));
-    let Some(Role::Host(host)) = array.world.machine(array.node(a)) else { panic!("the node is up") };
-    assert!(host.host().is_idle(), "the host has no operation in progress");
+    assert!(array.role(a).and_then(Role::host).is_some_and(|host| host.is_idle()), "no operation is in progress");
     write(&mut array, b, 0, BLOCK);
     array.world.network.heal();
     all_is_well_back_with(array, 4);

@@ -21,10 +21,10 @@ fn array() -> (Cluster, FileSystem, HostSlot) {
     (array, file_system, server)
 }
 
-fn serves(array: &Cluster, server: HostSlot) {
+pub fn serves(array: &Cluster, server: HostSlot) {
     assert_eq!(array.role(server).and_then(Role::metadata_state), Some(NodeState::Owns));
-    let service = array.role(server).and_then(Role::metadata_server).map(|server| server.service().clone());
-    assert_eq!(service, Some(MetadataService::Serving));
+    let server = array.role(server).and_then(Role::metadata_server);
+    assert!(server.is_some_and(|server| *server.service() == MetadataService::Serving));
 }
 
 fn name(name: &str) -> Bytes {

@@ -47,10 +47,7 @@ fn join_refused(array: &Cluster, number: u16) -> Option<JoinRefused> {
 }
 
 pub fn healing(array: &Cluster, host: HostSlot) -> Option<HealingProgress> {
-    match array.world.machine(array.node(host)) {
-        Some(Role::Host(host)) => host.host().healing().next().map(|(_, progress)| progress),
-        _ => None,
-    }
+    array.role(host).and_then(Role::host)?.healing().next().map(|(_, progress)| progress)
 }
 
 const LAYOUTS: [(&str, usize, u64); 5] =
@@ -406,10 +403,8 @@ fn a_device_returns_though_something_it_lacks_can_not_be_restored() {
     let volume = array.volume().id;
     // Rows 5 and 8 of stripe 0 are lost on another device when device 0 gets a new disk.
     assert!(array.corrupt(DeviceId(1), 5) && array.corrupt(DeviceId(2), 8));
-    let lost = |array: &Cluster| match array.world.machine(array.node(a)) {
-        Some(Role::Host(host)) => host.host().not_restored().collect::<Vec<_>>(),
-        _ => panic!("the host is up"),
-    };
+    let lost =
+        |array: &Cluster| array.role(a).and_then(Role::host).expect("it is up").not_restored().collect::<Vec<_>>();
     let named = Rc::new(Cell::new(0));
     renew(&mut array, b, 0);
     wait_until(&mut array, "the device is in", |array| {
@@ -442,11 +437,8 @@ fn a_checksum_error_met_by_a_user_is_repaired_without_a_scrub() {
     content(&mut array, a, 3 * BLOCK, BLOCK);
     array.run_for(A_WHILE);
     assert_eq!(scrub(&mut array, b, false), ScrubReport { rows, ..ScrubReport::default() });
-    let counted = match array.world.machine(array.node(a)) {
-        Some(Role::Host(host)) => (host.host().counters().corruption_found, host.host().counters().corruption_repaired),
-        _ => unreachable!("the node is up"),
-    };
-    assert_eq!(counted, (3, 3));
+    let counted = counters(&array, a);
+    assert_eq!((counted.corruption_found, counted.corruption_repaired), (3, 3));
     all_is_well(array);
 }
 

@@ -29,16 +29,11 @@ fn copied(outcome: HostOutcome) -> u64 {
     }
 }
 
-/// True if no host has an operation on the volume in progress.
-fn is_volume_idle(array: &Cluster) -> bool {
-    array.slots().all(|slot| match array.role(slot) {
-        Some(Role::Host(host)) => host.host().is_idle_for(array.volume().id),
-        _ => true,
-    })
-}
-
 fn wait_idle(array: &mut Cluster) {
-    wait_until(array, "no operation is in progress", is_volume_idle);
+    wait_until(array, "no operation is in progress", |array| {
+        let mut hosts = array.slots().filter_map(|slot| array.role(slot).and_then(Role::host));
+        hosts.all(|host| host.is_idle_for(array.volume().id))
+    });
     // Users have their answers; devices learn of the commits.
     array.run_for(Duration::from_secs(1));
 }

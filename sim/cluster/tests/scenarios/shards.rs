@@ -1,11 +1,12 @@
 //! Scenarios of a file system with several shards: operations that concern several metadata servers, while these servers fail.
 
+use crate::files;
 use crate::story::*;
 use braid_base::{InodeId, NodeId, ShardId};
 use braid_cluster::{Cluster, FileSystem, HostSlot, Options, Role, ShardOptions};
 use braid_commit::{Body, Message as CommitMessage, TransactionName};
 use braid_machine::{FilesError, FilesRequest, FilesSuccess, HostError, HostSuccess, OpId};
-use braid_metadata::{Grouping, MetadataService, NodeState, Protocol};
+use braid_metadata::{Grouping, Protocol};
 use braid_namespace::Placement;
 use braid_wire::{
     AttributeChange, FileAttributes, FileCommand, FileError, FileResult, Message, NewInode, Owner, ShardBody,
@@ -62,10 +63,7 @@ impl Play {
     }
 
     pub fn serves(&self, shard: usize) {
-        let server = self.servers[shard];
-        assert_eq!(self.array.role(server).and_then(Role::metadata_state), Some(NodeState::Owns));
-        let service = self.array.role(server).and_then(Role::metadata_server).map(|server| server.service().clone());
-        assert_eq!(service, Some(MetadataService::Serving));
+        files::serves(&self.array, self.servers[shard]);
     }
 
     fn begin(&mut self, command: FileCommand) -> OpId {

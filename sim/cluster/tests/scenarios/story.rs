@@ -150,10 +150,7 @@ pub fn wait_in(array: &mut Cluster, number: u16) {
 }
 
 pub fn counters(array: &Cluster, slot: HostSlot) -> HostCounters {
-    match array.world.machine(array.node(slot)) {
-        Some(Role::Host(host)) => host.host().counters(),
-        _ => panic!("the host is up"),
-    }
+    array.role(slot).and_then(Role::host).expect("the host is up").counters()
 }
 
 /// The content that a host reads.
