@@ -5,7 +5,7 @@
 //!   inspecting ◄──────► waiting for another administrator (`turns`)
 //!       │ nobody is at work on the volume, or a dead administrator, which is evicted
 //!       ▼
-//!   marking: Deleting ─► draining: every host has forgotten it ─► notice: RemoveObject ─► removing: no record
+//!   marking: Deleting ─► draining: every host has forgotten it ─► notifying: RemoveObject ─► removing: no record
 //! ```
 
 use crate::contract::{Done, Effect, Error, Input, Stage, Timing};

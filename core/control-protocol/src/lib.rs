@@ -51,7 +51,7 @@
 //! | --- | --- |
 //! | creation of a file system | `EnterFileSystem`: `Creating`; `CreateVolume` for each volume; `Format` for each shard; `ReplaceFileSystem`: `Ready`. If a step fails, `ReplaceFileSystem`: `Deleting`, and the deletion |
 //! | deletion of a file system | `ReplaceFileSystem`: `Deleting`; `ListServers` until no server is left, or time is up; `Ownership`: fence the owner of each shard; `DeleteVolume` for each volume; `Ownership` again; `RemoveFileSystem` |
-//! | check of a file system | is one under way? With several shards: `Announce`: `Settle`, and `ListServers` until all servers have settled. `Announce`: `Check`; `ListServers` until all have released, or time is up; `Examine` each shard; `Withdraw`; `ListServers` until all serve again, or time is up |
+//! | check of a file system | is one under way? With several shards: `Announce`: `Quiesce`, and `ListServers` until all servers are quiescent. `Announce`: `Check`; `ListServers` until all have released, or time is up; `Examine` each shard; `Withdraw`; `ListServers` until all serve again, or time is up |
 //!
 //! Any answer may be lost, and its question may still take effect later ([`Answer::Unknown`]). A replacement whose answer was lost is
 //! followed by a read: the record shows that it has happened, or it is made again after the version that was read. Whatever is still under
@@ -79,7 +79,7 @@
 //! 10. *The volumes of a file system are deleted only when its record says so*, and its owners are fenced or have released it. It has no
 //!     record when it has neither volumes nor owners.
 //!     A volume of it is entered only while the record names the administrator that creates it; another one shuts that one out first.
-//! 11. *A check examines nothing before its servers were told*, and with several shards only when all of them have settled. What it has
+//! 11. *A check examines nothing before its servers were told*, and with several shards only when all of them are quiescent. What it has
 //!     announced is withdrawn when it ends.
 //!
 //! | module | what |

@@ -41,7 +41,7 @@
 //! | [`volume_hold`] | holding a volume, to change its ordering or placement while hosts use it |
 //! | [`migration`] | migrating a volume to other devices |
 //! | [`device_lifecycle`] | adding, removing and replacing devices and spares: description and membership |
-//! | [`new_disk`] | preparing the disks of new devices and spares, and refusing what is not free |
+//! | [`new_disk`] | preparing the disks of new devices and spares, and refusal of disks that are in use |
 //! | [`device_file`] | the file or disk of a device: creating, opening and checking it |
 //! | [`silent_host_fencing`] | fencing hosts that have been silent for too long |
 //! | [`copies`] | copies of the array's folder in its devices' files |

@@ -1,9 +1,10 @@
 //! Graceful disconnect of hosts: they leave no state behind, and nothing waits for them.
 
-use braid_processes::array::{Array, number};
+use braid_processes::array::{Array, LEASE, number};
 use braid_processes::load::{Load, Plan};
 use braid_processes::soak;
 use serde_json::Value;
+use std::time::Instant;
 
 /// Two devices with a replicated attribute volume of this ordering, and another volume.
 fn up(ordering: &str) -> Array {
@@ -51,8 +52,13 @@ fn a_host_that_ends_gives_back_its_cached_locks() {
     let array = up("callback-lock");
     change(&array);
     let epochs = counted(&array.status(), "epoch");
+    let mut took = Vec::new();
     for _ in 0..5 {
+        let begun = Instant::now();
         change(&array);
+        took.push(begun.elapsed());
     }
+    // A lock that is not given back is free when the lease of its host has expired.
+    assert!(took.iter().min().is_some_and(|least| *least < LEASE / 2), "{took:?}");
     assert_eq!(counted(&array.status(), "epoch"), epochs, "no command waited until a lease expired");
 }
