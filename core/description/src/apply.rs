@@ -172,7 +172,13 @@ impl ArrayDescription {
     }
 
     fn read_volume(&self, subject: &Subject) -> Result<Answer, Refusal> {
+        // Two volumes that are created at once may differ in their names alone: one that has taken the number is not the one that is meant.
+        let is_meant = |entry: &VolumeEntry| match subject {
+            Subject::Volume(_, Some(created)) => created.name == entry.name,
+            _ => true,
+        };
         let entry = self.volumes.iter().find(|entry| Some(VolumeId(entry.id)) == subject.volume());
+        let entry = entry.filter(|entry| is_meant(entry));
         Ok(Answer::Record {
             version: Version(self.revision),
             record: entry.map(record).transpose()?.map(Box::new),

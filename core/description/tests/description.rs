@@ -110,6 +110,8 @@ fn a_volume_is_entered_once_replaced_and_removed_and_its_number_stays_used() {
     let command = Command::Replace { after: Version(there.revision), record: ready.clone() };
     let (_, there) = done(&there, &named("new"), command);
     assert_eq!((volume(&there, 9), &there.volume("new").unwrap().by), (Some(ready), &None));
+    let is_there = |name| matches!(done(&there, &named(name), Command::Read).0, Answer::Record { record: Some(_), .. });
+    assert!(is_there("new") && !is_there("like it"), "a volume that is created has a name");
     let (_, gone) = done(&there, &named("new"), Command::Remove { after: Version(there.revision) });
     assert_eq!((volume(&gone, 9), gone.next_volume, gone.volumes), (None, 10, array.volumes.clone()));
     // The host that creates the file system may enter its volumes.
