@@ -12,8 +12,8 @@ use crate::volumes;
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, DeviceId};
 use braid_control::{
-    ByteRange, DeviceReport, HostEntry, ReportedState, RunningSet, SpareReport, ThrottleReport, VolumeEntry,
-    VolumeState, WaitingReport,
+    ByteRange, DeviceReport, HostEntry, ReportedState, RunningDaemon, RunningSet, SpareReport, ThrottleReport,
+    VolumeEntry, VolumeState, WaitingReport,
 };
 use braid_session::addressing;
 use serde::{Serialize, Serializer};
@@ -48,10 +48,28 @@ pub struct Status {
     pub file_systems: Vec<FileSystemStatus>,
     pub volumes: Vec<VolumeStatus>,
     pub devices: Vec<DeviceStatus>,
+    /// The nodes that `braid up` runs.
+    pub nodes: Vec<NodeStatus>,
     /// The lock servers that are needed or running.
     pub lock_servers: Vec<LockServerStatus>,
     /// The hosts with leases, except the one that took the status.
     pub hosts: Vec<HostStatus>,
+}
+
+/// A process that runs some of the devices, a host and an NBD server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NodeStatus {
+    pub id: u16,
+    /// Its process; none while it is down.
+    pub pid: Option<u32>,
+    /// Where NBD clients connect.
+    pub nbd: String,
+    /// How often it was restarted.
+    pub restarts: u64,
+    /// Why it is down.
+    pub down: Option<String>,
+    /// The devices that run in it now.
+    pub devices: Vec<u16>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -228,6 +246,7 @@ impl Status {
             file_systems: file_system_status::file_systems(look),
             volumes: look.description.volumes.iter().map(|volume| VolumeStatus::of(look, volume)).collect(),
             devices: look.description.devices.iter().map(|entry| DeviceStatus::of(look, entry, &diagnosis)).collect(),
+            nodes: nodes(look),
             lock_servers: lock_servers(look),
             hosts: hosts(look).map(HostStatus::of).collect(),
         }
@@ -366,6 +385,22 @@ impl HostStatus {
 pub fn nbd_uri(running: &RunningSet, name: &str) -> Option<String> {
     let address = running.nbd.as_ref()?.0.parse().ok()?;
     Some(braid_nbd::uri(&address, name))
+}
+
+fn nodes(look: &ArraySnapshot) -> Vec<NodeStatus> {
+    let Some(running) = &look.running else { return Vec::new() };
+    let status = |node: &RunningDaemon| {
+        let here = running.devices.iter().filter(|device| device.pid.is_some() && device.pid == node.pid);
+        NodeStatus {
+            id: node.id,
+            pid: node.pid,
+            nbd: node.address.clone(),
+            restarts: node.restarts,
+            down: node.down.clone(),
+            devices: here.map(|device| device.id).collect(),
+        }
+    };
+    running.nodes.iter().map(status).collect()
 }
 
 /// The hosts that are not lock servers.

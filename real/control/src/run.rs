@@ -25,7 +25,10 @@ pub struct RunningSet {
     pub lock_servers: Vec<RunningDaemon>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metadata_servers: Vec<RunningDaemon>,
-    /// The address of the supervisor's own NBD server.
+    /// The nodes: processes with some of the devices, a host and an NBD server, whose address is the node's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<RunningDaemon>,
+    /// The address of the NBD server of the supervisor, or of the first node.
     pub nbd: Option<Endpoint>,
 }
 
@@ -62,6 +65,7 @@ impl RunningSet {
             devices: Vec::new(),
             lock_servers: Vec::new(),
             metadata_servers: Vec::new(),
+            nodes: Vec::new(),
             nbd: None,
         }
     }

@@ -16,7 +16,16 @@ use std::io;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
+
+/// How long the address of a task that has ended may be in use, and how often that is looked at.
+const CLOSE_WAIT: Duration = Duration::from_secs(1);
+const CLOSE_PAUSE: Duration = Duration::from_millis(1);
+
+fn is_in_use(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::AddrInUse
+}
 
 /// Opens and locks the state file of a lock server or monitor: a file in the array's folder, which is created if it is missing. If another
 /// process has locked it, the failure `in_use` is returned.
@@ -39,7 +48,16 @@ pub struct Platform {
 impl Platform {
     /// Binds the listener. If other nodes share this process (`own_process` is false), their connections bypass the network.
     pub async fn bind(disk: Disk, listen: &Address, own_process: bool) -> Result<Platform, Failure> {
-        let bound = Listener::bind(listen).await;
+        let begun = Instant::now();
+        let bound = loop {
+            match Listener::bind(listen).await {
+                // The listener of the task before is closed by the runtime, soon after that task has ended.
+                Err(error) if !own_process && is_in_use(&error) && begun.elapsed() < CLOSE_WAIT => {
+                    tokio::time::sleep(CLOSE_PAUSE).await;
+                }
+                bound => break bound,
+            }
+        };
         let mut listener = bound.map_err(|error| Failure::from(error).of(format!("can't listen on {listen}")))?;
         if !own_process {
             listener.open_to_this_process();

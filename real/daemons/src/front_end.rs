@@ -5,11 +5,15 @@ use braid_admin::failure::Failure;
 use braid_control::{ArrayDescription, ControlPlane, VolumeEntry, WhenUnavailable};
 use braid_nbd::{BindError, Server, Settings, uri};
 use braid_recording::RecordingRequest;
-use braid_session::{Session, is_usable, require_up};
+use braid_session::{Session, addressing, is_usable, require_up};
 use braid_shell::Address;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+
+/// The wait before retrying to start a host after the previous one was fenced.
+pub const REOPEN_PAUSE: Duration = Duration::from_secs(1);
 
 /// A running NBD server with a host of its own; any number of front ends may serve the same volumes.
 pub struct NbdFrontEnd {
@@ -90,6 +94,47 @@ impl NbdFrontEnd {
         }
     }
 
+    /// Binds a server at `listen`, and at the socket in the array's folder if it is `in_folder`.
+    pub async fn bind(control: &ControlPlane, listen: &Address, in_folder: bool) -> Result<Server, Failure> {
+        let mut server = bind(listen).await?;
+        if in_folder {
+            also_bind_in_folder(&mut server, control).await?;
+        }
+        Ok(server)
+    }
+
+    /// Serves all volumes through `server` with a new host.
+    pub async fn begin(
+        control: &ControlPlane,
+        role: &str,
+        server: Server,
+        unavailable: Option<WhenUnavailable>,
+    ) -> Result<NbdFrontEnd, Failure> {
+        Ok(NbdFrontEnd::start(Session::start(control, role).await?, server, Vec::new(), unavailable))
+    }
+
+    /// Serves all volumes with a new host at the same address as before. It is tried until it succeeds.
+    pub async fn reopen(
+        control: &ControlPlane,
+        role: &str,
+        (address, in_folder): (&Address, bool),
+        unavailable: Option<WhenUnavailable>,
+    ) -> NbdFrontEnd {
+        loop {
+            let front = async {
+                let server = NbdFrontEnd::bind(control, address, in_folder).await?;
+                NbdFrontEnd::begin(control, role, server, unavailable).await
+            };
+            match front.await {
+                Ok(front) => return front,
+                Err(failure) => {
+                    tracing::error!("can't serve volumes; trying again: {failure}");
+                    tokio::time::sleep(REOPEN_PAUSE).await;
+                }
+            }
+        }
+    }
+
     /// Serves the volumes named in `only` (all, if it is empty) through `server`, with the host of `session`.
     pub fn start(
         session: Session,
@@ -127,6 +172,12 @@ impl NbdFrontEnd {
 /// Binds the server early, so that a port in use is reported before anything is created.
 pub async fn bind(address: &Address) -> Result<Server, Failure> {
     Server::bind(address, Settings::default()).await.map_err(|error| bind_failure(address, error))
+}
+
+/// Has the server of this array listen on the socket in its folder, too.
+pub async fn also_bind_in_folder(server: &mut Server, control: &ControlPlane) -> Result<(), Failure> {
+    let address = addressing::nbd_socket(control)?;
+    server.also_bind(&address).await.map_err(|error| bind_failure(&address, error))
 }
 
 /// Why a server can't listen at an address.

@@ -10,7 +10,8 @@
 //! | [`monitord`] | the monitor daemon: its state, the volumes that it must know |
 //! | [`front_end`] | an NBD server and the host behind it |
 //! | [`exports`] | the volumes that the NBD server exports |
-//! | [`supervisor`] | keeps the monitor, devices and lock servers running, each in a process or a task |
+//! | [`supervisor`] | keeps the monitor, devices, servers and nodes running, each in a process or a task |
+//! | [`node`] | some devices, a host and its NBD server in one process |
 //! | [`up`] | a whole array on this machine: what `braid up` runs |
 //! | [`daemon`] | the common parts of devices, lock servers and the monitor |
 //! | [`membership_events`] | derives events and rates from successive reports of the monitor |
@@ -27,6 +28,7 @@ pub mod membership_events;
 pub mod monitord;
 pub mod mount;
 pub mod mounts;
+pub mod node;
 pub mod published_metrics;
 pub mod recording;
 pub mod supervisor;

@@ -94,7 +94,7 @@ impl LockDaemon {
         let monitor = MonitorAt::Control(control.clone());
         let (follow, nodes) = watch::channel(monitor.known(us.id).await);
         let (view, seen, _, running) = platform.serve(server, (recorder, counters), us, nodes, stop);
-        let published = Published { id: id.0, address: addressing::published(control.local(), &address) };
+        let published = Published { id: id.0, address: addressing::published(&control, &address) };
         let keeping = async {
             tokio::select! {
                 failure = keep(&control, start, leases, renewer, &view, published) => failure,

@@ -157,7 +157,7 @@ impl MetadataDaemon {
         let node = Rc::new(OnceCell::<View<Node>>::new());
         let report = {
             let (node, id) = (node.clone(), self.id);
-            let address = addressing::published(self.control.local(), listener.address());
+            let address = addressing::published(&self.control, listener.address());
             move || node.get().map(|view| view.look(|node| report(node, id, &address))).unwrap_or_default()
         };
         let peers = self.servers.iter().copied().filter(|id| *id != self.id).collect();

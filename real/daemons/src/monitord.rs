@@ -108,7 +108,7 @@ impl MonitorDaemon {
             control: control.clone(),
             view,
             client,
-            address: published(control.local(), &address),
+            address: published(&control, &address),
             last_generation,
             known: BTreeMap::new(),
             refused: RefusedDevices::default(),

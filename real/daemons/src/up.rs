@@ -1,8 +1,8 @@
 //! `braid up`: runs a whole array on this machine.
 
-use crate::front_end::{self, ExportedVolume, NbdFrontEnd};
+use crate::front_end::{self, ExportedVolume, NbdFrontEnd, REOPEN_PAUSE};
 use crate::mounts;
-use crate::supervisor::{self, Placement, Report, Supervised, Tuning};
+use crate::supervisor::{self, Kept, Nodes, Placement, Report, Supervised, Tuning};
 use braid_admin::creation::{self, CreateOptions};
 use braid_admin::failure::Failure;
 use braid_admin::silent_host_fencing::keep_fenced;
@@ -21,6 +21,8 @@ use std::pin::{Pin, pin};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
+/// The role of the host of this process.
+const ROLE: &str = "up";
 /// How long all devices together may take until they serve.
 const READY_WAIT: Duration = Duration::from_secs(120);
 /// How long device files may be in use by another process at the start.
@@ -29,19 +31,19 @@ const IN_USE_WAIT: Duration = Duration::from_secs(3);
 const LEASES_AWAITED: u32 = 3;
 /// The wait before checking again whether they have leases.
 const LEASES_PAUSE: Duration = Duration::from_millis(10);
-/// The wait before retrying to start a host after the previous one was fenced.
-const FRONT_PAUSE: Duration = Duration::from_secs(1);
 
 /// How to run an array.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Where the monitor, devices and lock servers run.
     pub placement: Placement,
+    /// How many nodes run the devices and serve NBD clients, each at a port of its own; with none, this process serves them.
+    pub nodes: u16,
     /// Non-default parameters of the daemons.
     pub tuning: Tuning,
     /// Continue without devices that can't be started, as far as the others can serve without them.
     pub degraded: bool,
-    /// The address for NBD clients.
+    /// The address for NBD clients; further nodes use the ports that follow.
     pub listen: Address,
     /// What their requests do while devices are missing; none for the volumes' own settings.
     pub unavailable: Option<WhenUnavailable>,
@@ -90,8 +92,8 @@ pub async fn run(
     // Then every file that a failed start leaves there is its own.
     let was_empty = std::fs::read_dir(control.local().dir()).map_or(new_folder, |mut entries| entries.next().is_none());
     let supervision = control.local().supervise()?;
-    let mut server = match front_end::bind(&options.listen).await {
-        Ok(server) => server,
+    let mut servers = match bind_all(&options).await {
+        Ok(servers) => servers,
         Err(failure) => {
             if new_folder {
                 supervision.leave_no_trace()?;
@@ -110,10 +112,18 @@ pub async fn run(
     };
     let log = if options.log_in_folder { Some(log_into(&control).await?) } else { None };
     state_from_devices::obstacles(control.local(), &description).into_iter().next().map_or(Ok(()), Err)?;
-    also_bind_in_folder(&mut server, &control).await?;
+    let (server, nodes) = if options.nodes == 0 {
+        front_end::also_bind_in_folder(&mut servers[0], &control).await?;
+        (servers.pop(), None)
+    } else {
+        // The nodes bind these addresses again.
+        let listen = servers.drain(..).map(|server| server.address().clone()).collect();
+        (None, Some(Nodes { listen, unavailable: options.unavailable }))
+    };
 
     let mut array = Array {
-        supervised: Supervised::start(&control, &description, options.placement, options.tuning),
+        supervised: Supervised::start(&control, &description, options.placement, options.tuning, nodes),
+        nodes: options.nodes,
         running: RunningSet::begun(std::process::id()),
         lock_servers_started: false,
         may_be_degraded: options.degraded,
@@ -136,6 +146,8 @@ pub async fn run(
 struct Array {
     control: ControlPlane,
     supervised: Supervised,
+    /// How many nodes there are.
+    nodes: u16,
     running: RunningSet,
     lock_servers_started: bool,
     /// Continue without devices that can't be started.
@@ -147,12 +159,34 @@ struct Array {
     supervision: Supervision,
 }
 
+/// The host of this process, with an NBD server if no node has one.
+enum OwnHost {
+    WithNbd(NbdFrontEnd),
+    Alone(Session),
+}
+
+impl OwnHost {
+    fn session(&self) -> &Session {
+        match self {
+            OwnHost::WithNbd(front) => front.session(),
+            OwnHost::Alone(session) => session,
+        }
+    }
+
+    async fn stop(self) {
+        match self {
+            OwnHost::WithNbd(front) => front.stop().await,
+            OwnHost::Alone(session) => session.end().await,
+        }
+    }
+}
+
 impl Array {
     /// Starts the array, announces that it is ready, and runs it until it is asked to end.
     async fn run(
         &mut self,
         description: &ArrayDescription,
-        server: Server,
+        server: Option<Server>,
         ready: impl FnOnce(&Ready),
         mut stop: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<(), Failure> {
@@ -160,8 +194,14 @@ impl Array {
             session = self.bring_up(description) => session?,
             () = &mut stop => return Ok(()),
         };
-        let mut front = NbdFrontEnd::start(session, server, Vec::new(), self.unavailable);
-        let address = front.address().clone();
+        let mut front = match server {
+            Some(server) => OwnHost::WithNbd(NbdFrontEnd::start(session, server, Vec::new(), self.unavailable)),
+            None => OwnHost::Alone(session),
+        };
+        let address = match &front {
+            OwnHost::WithNbd(front) => front.address().clone(),
+            OwnHost::Alone(_) => self.running.nodes[0].address.parse().expect("a node serves at an address"),
+        };
         self.running.nbd = Some(Endpoint(address.to_string()));
         self.running.ready = true;
         self.supervision.publish(&self.running)?;
@@ -203,7 +243,7 @@ impl Array {
                     watching.shutdown().await;
                     front.stop().await;
                     front = tokio::select! {
-                        front = reopen(&self.control, &address, self.unavailable) => front,
+                        front = self.reopen(&address) => front,
                         () = &mut stop => return Ok(()),
                     };
                     watching = self.watching(&front, description.leases());
@@ -216,6 +256,20 @@ impl Array {
         self.supervised.stop_metadata_servers().await;
         front.stop().await;
         Ok(())
+    }
+
+    /// A new host after the previous one was fenced, which serves at the same address.
+    async fn reopen(&self, address: &Address) -> OwnHost {
+        if self.nodes == 0 {
+            return OwnHost::WithNbd(NbdFrontEnd::reopen(&self.control, ROLE, (address, true), self.unavailable).await);
+        }
+        loop {
+            match Session::start(&self.control, ROLE).await {
+                Ok(session) => return OwnHost::Alone(session),
+                Err(error) => tracing::error!("can't start a host; trying again: {error}"),
+            }
+            tokio::time::sleep(REOPEN_PAUSE).await;
+        }
     }
 
     /// Mounts outlive the array, which may be started again soon. What programs ask of them waits until then.
@@ -237,7 +291,7 @@ impl Array {
         tokio::time::timeout(READY_WAIT, all_serve).await.unwrap_or_else(|_| {
             Err(Failure::unreachable("device-slow", format!("some devices did not serve within {READY_WAIT:?}")))
         })?;
-        let session = Session::start(&self.control, "up").await?;
+        let session = Session::start(&self.control, ROLE).await?;
         let volumes = async {
             // It is tried again while the array runs.
             if let Err(failure) = volumes::settle(&session).await {
@@ -299,16 +353,18 @@ impl Array {
     /// Waits until the monitor and every device that this process runs serve.
     async fn all_serve(&mut self, devices: usize, populated: bool) -> Result<(), Failure> {
         let begun = Instant::now();
-        while self.running.devices.len() < devices || self.running.monitor.is_none() {
+        let nodes = usize::from(self.nodes);
+        while self.running.devices.len() < devices || self.running.monitor.is_none() || self.running.nodes.len() < nodes
+        {
             let report = self.supervised.report().await;
             match &report.state {
                 Ok(_) => self.note(&report),
                 // A run that was just killed may not have released its files yet.
                 Err(failure) if is_in_use(failure) && begun.elapsed() < IN_USE_WAIT => {}
                 // Only some volumes need a lock server, and requests for those wait.
-                Err(_) if matches!(report.node, NodeId::LockServer(_)) => self.note(&report),
+                Err(_) if matches!(report.of, Kept::Daemon(NodeId::LockServer(_))) => self.note(&report),
                 // Another process runs the monitor, which is just as good.
-                Err(failure) if report.node == NodeId::Monitor && is_in_use(failure) => self.note(&report),
+                Err(failure) if report.of == Kept::Daemon(NodeId::Monitor) && is_in_use(failure) => self.note(&report),
                 // Until the initial volumes have been created, all devices are needed.
                 Err(_) if self.may_be_degraded && populated => self.note(&report),
                 Err(failure) if populated && failure.hint.is_none() => {
@@ -316,7 +372,7 @@ impl Array {
                     let mut hint = format!(
                         "`braid up --dir {dir} --degraded` starts without it, if the others can serve without it"
                     );
-                    if let NodeId::Device(device) = report.node {
+                    if let Kept::Daemon(NodeId::Device(device)) = report.of {
                         let id = device.0;
                         hint += &format!(
                             "; if its disk is lost, `braid device replace {id} --array {dir}` then gives it another one"
@@ -367,34 +423,26 @@ impl Array {
     fn note(&mut self, report: &Report) {
         if let Err(failure) = &report.state {
             let when = if failure.code == supervisor::NO_FILE { "when its file is there" } else { "soon" };
-            tracing::warn!("{} is down, and is started again {when}: {failure}", supervisor::name(report.node));
+            tracing::warn!("{} is down, and is started again {when}: {failure}", report.of);
         }
         if let Some(crash) = &report.crash {
             let crash = crash.clone();
-            self.record(report.node, move |called, device| event_texts::daemon_crashed(called, device, &crash));
+            self.record(report.of, move |called, device| event_texts::daemon_crashed(called, device, &crash));
         }
-        if let NodeId::Device(device) = report.node
-            && !self.supervised.keeps(device)
-        {
-            // The device was removed from the array.
-            return;
-        }
-        if let NodeId::MetadataServer(file_system) = report.node
-            && !self.supervised.keeps_metadata_server(file_system)
-        {
-            // The file system was deleted.
-            return;
-        }
-        let among = match report.node {
-            NodeId::Monitor => {
+        let among = match report.of {
+            // The device was removed from the array, or the file system was deleted.
+            Kept::Daemon(NodeId::Device(device)) if !self.supervised.keeps(device) => return,
+            Kept::Daemon(NodeId::MetadataServer(id)) if !self.supervised.keeps_metadata_server(id) => return,
+            Kept::Daemon(NodeId::Monitor) => {
                 self.running.monitor = Some(report.entry(&self.control, self.running.monitor.as_ref()));
                 return self.publish();
             }
-            NodeId::LockServer(_) => &mut self.running.lock_servers,
-            NodeId::MetadataServer(_) => &mut self.running.metadata_servers,
-            _ => &mut self.running.devices,
+            Kept::Daemon(NodeId::LockServer(_)) => &mut self.running.lock_servers,
+            Kept::Daemon(NodeId::MetadataServer(_)) => &mut self.running.metadata_servers,
+            Kept::Daemon(_) => &mut self.running.devices,
+            Kept::Node(_) => &mut self.running.nodes,
         };
-        let before = among.iter().find(|other| other.id == supervisor::number(report.node));
+        let before = among.iter().find(|other| other.id == report.of.number());
         let entry = report.entry(&self.control, before);
         let down = entry
             .down
@@ -404,21 +452,21 @@ impl Array {
         among.push(entry);
         among.sort_by_key(|other| other.id);
         if let Some(why) = down {
-            self.record(report.node, move |called, device| event_texts::daemon_down(called, device, &why));
+            self.record(report.of, move |called, device| event_texts::daemon_down(called, device, &why));
         }
         self.publish();
     }
 
     /// Records an event of a daemon, beside other work: the folder may be busy.
-    fn record(&self, node: NodeId, event: impl FnOnce(&str, Option<u16>) -> Event + 'static) {
-        let device = if let NodeId::Device(id) = node { Some(id.0) } else { None };
+    fn record(&self, of: Kept, event: impl FnOnce(&str, Option<u16>) -> Event + 'static) {
+        let device = if let Kept::Daemon(NodeId::Device(id)) = of { Some(id.0) } else { None };
         let control = self.control.clone();
         tokio::task::spawn_local(async move {
             let description = control.describe().await.ok();
             let entries = description.iter().flat_map(|it| &it.file_systems);
-            let of =
-                entries.flat_map(|entry| entry.named_servers()).find(|(id, _)| node == NodeId::MetadataServer(*id));
-            let called = of.map_or_else(|| supervisor::name(node), |(_, of)| format!("the metadata server of {of}"));
+            let mut servers = entries.flat_map(|entry| entry.named_servers());
+            let served = servers.find(|(id, _)| of == Kept::Daemon(NodeId::MetadataServer(*id)));
+            let called = served.map_or_else(|| of.to_string(), |(_, name)| format!("the metadata server of {name}"));
             if let Err(error) = control.record(vec![event(&called, device)]).await {
                 tracing::warn!("can't record an event: {error}");
             }
@@ -433,7 +481,7 @@ impl Array {
     }
 
     /// The background tasks of the array, which use the front end's host.
-    fn watching(&self, front: &NbdFrontEnd, leases: Leases) -> JoinSet<()> {
+    fn watching(&self, front: &OwnHost, leases: Leases) -> JoinSet<()> {
         let mut watching = JoinSet::new();
         let session = front.session();
         let client = session.client().clone();
@@ -453,32 +501,20 @@ async fn log_into(control: &ControlPlane) -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-/// Has the server of this array listen on the socket in its folder, too.
-async fn also_bind_in_folder(server: &mut Server, control: &ControlPlane) -> Result<(), Failure> {
-    let address = addressing::nbd_socket(control.local())?;
-    server.also_bind(&address).await.map_err(|error| front_end::bind_failure(&address, error))
-}
-
 /// True if another process has the file or disk open.
 fn is_in_use(failure: &Failure) -> bool {
     ["device-in-use", "monitor-in-use"].contains(&failure.code.as_str())
 }
 
-/// Serves at the same address as before, with a new host.
-async fn reopen(control: &ControlPlane, address: &Address, unavailable: Option<WhenUnavailable>) -> NbdFrontEnd {
-    loop {
-        let front = async {
-            let mut server = front_end::bind(address).await?;
-            also_bind_in_folder(&mut server, control).await?;
-            Ok(NbdFrontEnd::start(Session::start(control, "up").await?, server, Vec::new(), unavailable))
+/// Binds the addresses for NBD clients, so that one in use is reported before anything is created.
+async fn bind_all(options: &Options) -> Result<Vec<Server>, Failure> {
+    let mut servers = Vec::new();
+    for number in 0..options.nodes.max(1) {
+        let address = match &options.listen {
+            Address::Tcp { host, port } if *port != 0 => Address::Tcp { host: host.clone(), port: port + number },
+            other => other.clone(),
         };
-        match front.await {
-            Ok(front) => return front,
-            Err(failure) => {
-                let failure: Failure = failure;
-                tracing::error!("can't serve volumes; trying again: {failure}");
-                tokio::time::sleep(FRONT_PAUSE).await;
-            }
-        }
+        servers.push(front_end::bind(&address).await?);
     }
+    Ok(servers)
 }

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 const NBD: &str = "nbd";
 
 /// The address of a node's socket in the array's folder. The directory of sockets is created if it is missing.
-pub fn socket(folder: &LocalFolder, node: NodeId) -> Result<Address, ControlError> {
+pub fn socket(control: &ControlPlane, node: NodeId) -> Result<Address, ControlError> {
     let name = match node {
         NodeId::Monitor => "monitor".to_string(),
         NodeId::Device(id) => format!("device-{}", id.0),
@@ -22,12 +22,12 @@ pub fn socket(folder: &LocalFolder, node: NodeId) -> Result<Address, ControlErro
         NodeId::MetadataServer(id) => format!("metadata-server-{}", id.0),
         NodeId::Host(generation) => format!("host-{}", generation.0),
     };
-    Ok(Address::Unix(folder.sockets()?.join(name)))
+    Ok(Address::Unix(control.local().sockets()?.join(name)))
 }
 
 /// The address of the socket of NBD clients in the array's folder, created like [`socket`].
-pub fn nbd_socket(folder: &LocalFolder) -> Result<Address, ControlError> {
-    Ok(Address::Unix(folder.sockets()?.join(NBD)))
+pub fn nbd_socket(control: &ControlPlane) -> Result<Address, ControlError> {
+    Ok(Address::Unix(control.local().sockets()?.join(NBD)))
 }
 
 /// The address of the socket of NBD clients, by the absolute path of the folder, if `braid up` listens there.
@@ -37,9 +37,9 @@ pub fn served_nbd_socket(folder: &LocalFolder) -> Option<Address> {
 }
 
 /// An address as it is written in the folder.
-pub fn published(folder: &LocalFolder, address: &Address) -> String {
+pub fn published(control: &ControlPlane, address: &Address) -> String {
     let Address::Unix(path) = address else { return address.to_string() };
-    let within = path.strip_prefix(folder.dir()).map(Path::to_path_buf);
+    let within = path.strip_prefix(control.local().dir()).map(Path::to_path_buf);
     let path = within.or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.clone());
     Address::Unix(path).to_string()
 }
@@ -119,16 +119,16 @@ mod tests {
     fn a_socket_in_the_folder_is_found_by_whatever_path_the_folder_is_known() {
         let dir = std::env::temp_dir().join(format!("braid-addressing-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
-        let folder = LocalFolder::at(&dir);
-        let address = socket(&folder, NodeId::Device(DeviceId(3))).unwrap();
-        let text = published(&folder, &address);
+        let (control, folder) = (ControlPlane::at(&dir), LocalFolder::at(&dir));
+        let address = socket(&control, NodeId::Device(DeviceId(3))).unwrap();
+        let text = published(&control, &address);
         assert_eq!(text, "unix:run/device-3");
         let elsewhere = LocalFolder::at(Path::new("some/where"));
         assert_eq!(located(&elsewhere, &text), Some(Address::Unix("some/where/run/device-3".into())));
         assert_eq!(located(&folder, &text), Some(address));
         for text in ["127.0.0.1:7000", "unix:/run/other"] {
             let address = located(&folder, text).unwrap();
-            assert_eq!((address.to_string(), published(&folder, &address)), (text.to_string(), text.to_string()));
+            assert_eq!((address.to_string(), published(&control, &address)), (text.to_string(), text.to_string()));
         }
         assert_eq!(located(&folder, "nonsense"), None);
         use std::os::unix::fs::PermissionsExt;

@@ -146,6 +146,11 @@ impl Connection {
         self.inbox.peer()
     }
 
+    /// True if the other end is in this process.
+    pub fn is_pipe(&self) -> bool {
+        self.stream.is_pipe()
+    }
+
     pub fn side(&self) -> Side {
         match self.origin {
             Origin::Accepted { .. } => Side::Accepted,

@@ -32,7 +32,7 @@ use tokio::time::{Instant, Sleep};
 const ROUND_CALLS_MAX: usize = 1024;
 /// Rounds before other tasks of this thread, such as a front end, run.
 const ROUNDS_MAX: usize = 8;
-/// How long a host keeps polling before it sleeps, if its devices run in its own thread: being woken by the disk or by a client costs more
+/// How long a host keeps polling before it sleeps, if all its devices run in its own thread: being woken by the disk or by a client costs more
 /// than polling, and no other part of the array needs this processor.
 const LOOK_AGAIN: Duration = Duration::from_micros(200);
 /// The longest sleep. The clock of the runtime's timers stops while the computer sleeps; the machine's clock does not. After waking, a
@@ -148,7 +148,7 @@ impl<M: Machine<Request: Abandon>> Driver<M> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Infallible>> {
         for round in 0..ROUNDS_MAX {
             if !self.round(cx)? {
-                if self.transport.is_within_process() && self.disk.is_none() {
+                if self.disk.is_none() && self.transport.devices_are_local() {
                     self.look_again(cx, round > 0);
                 }
                 return Poll::Pending;

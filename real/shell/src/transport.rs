@@ -69,7 +69,8 @@ pub(crate) struct Transport {
     /// How often a connection was wanted that is made only then.
     wanted: watch::Sender<BTreeMap<NodeId, u64>>,
     next_patrol: Instant,
-    within_process: bool,
+    /// True if it is connected to devices, and all of them are in this process.
+    devices_are_local: bool,
     warning: Arc<Warning>,
     counters: Arc<Counters>,
     /// The tasks of the connector, which end when this is dropped.
@@ -144,7 +145,7 @@ impl Transport {
             early_until: Instant::now(),
             wanted,
             next_patrol: Instant::now() + PATROL_EVERY,
-            within_process: false,
+            devices_are_local: false,
             warning,
             counters,
             _connector: tasks,
@@ -195,9 +196,15 @@ impl Transport {
         self.early.entry(to).or_default().push(frame.encode());
     }
 
-    /// True if a peer is in this process.
-    pub fn is_within_process(&self) -> bool {
-        self.within_process
+    /// True if it is connected to devices, and all of them are in this process.
+    pub fn devices_are_local(&self) -> bool {
+        self.devices_are_local
+    }
+
+    fn look_where_devices_are(&mut self) {
+        let made = self.connections.values().filter(|connection| connection.side() == Side::Made);
+        let mut to_devices = made.filter(|connection| matches!(connection.peer(), Some(NodeId::Device(_)))).peekable();
+        self.devices_are_local = to_devices.peek().is_some() && to_devices.all(Connection::is_pipe);
     }
 
     /// Writes the messages that were sent. A later call writes what a socket does not accept at once; the socket then wakes `cx`. Returns true
@@ -332,7 +339,6 @@ impl Transport {
         if let Some(peer) = arrival.peer {
             self.routes.made(peer, number);
         }
-        self.within_process |= arrival.stream.is_pipe();
         let us = match (&arrival.origin, arrival.peer) {
             (Origin::Made { .. }, Some(peer)) => us_towards(self.us.id, self.serves_as, peer),
             (Origin::Made { .. }, None) => self.us.id,
@@ -356,12 +362,13 @@ impl Transport {
             add(&self.counters.frames_sent, 1);
         }
         self.connections.insert(number, connection);
+        self.look_where_devices_are();
         displaced
     }
 
     /// Removes the connections that have ended. Returns true if others have got their routes, so that what they have sent can be received.
     fn bury(&mut self) -> bool {
-        let mut more = false;
+        let (mut more, some_ended) = (false, !self.ended.is_empty());
         for (number, how) in self.ended.drain(..) {
             let Some(connection) = self.connections.remove(&number) else { continue };
             let (now, side) = (Instant::now(), connection.side());
@@ -380,6 +387,9 @@ impl Transport {
                 self.warning.say(|| format!("closing the connection with {}{peer}: {refused}", connection.name()));
             }
             connection.end();
+        }
+        if some_ended {
+            self.look_where_devices_are();
         }
         more
     }

@@ -43,9 +43,9 @@ const KNOW_THE_FOLDER: &[(&str, &str)] = &[
     ),
     (
         "real/cli",
-        "commands/daemons commands/device/add commands/device/list commands/device/replace commands/device/serve commands/events commands/fs/status commands/monitor commands/up",
+        "commands/device/add commands/device/list commands/device/replace commands/events commands/fs/status commands/monitor commands/up",
     ),
-    ("real/daemons", "daemon lockd mds monitord mounts supervisor/mod up"),
+    ("real/daemons", "daemon lockd monitord mounts supervisor/mod up"),
     ("real/session", "addressing session"),
 ];
 

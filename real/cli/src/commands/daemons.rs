@@ -4,7 +4,7 @@ use super::recording;
 use crate::report;
 use braid_admin::{Failure, parent_process};
 use braid_base::{LockServerId, NodeId};
-use braid_control::LocalFolder;
+use braid_control::ControlPlane;
 use braid_daemons::lockd::LockDaemon;
 use braid_daemons::mds::MetadataDaemon;
 use braid_daemons::monitord::MonitorDaemon;
@@ -100,10 +100,10 @@ impl Daemon {
 }
 
 /// Where a daemon listens: where it is told to, or on its socket in the array's folder.
-pub fn listen_at(listen: Option<Address>, folder: &LocalFolder, node: NodeId) -> Result<Address, Failure> {
+pub fn listen_at(listen: Option<Address>, control: &ControlPlane, node: NodeId) -> Result<Address, Failure> {
     match listen {
         Some(address) => Ok(address),
-        None => Ok(addressing::socket(folder, node)?),
+        None => Ok(addressing::socket(control, node)?),
     }
 }
 
@@ -112,7 +112,7 @@ pub async fn lockd(LockServer { id, daemon: options }: LockServer, common: &Comm
     let mut signals = options.begin()?;
     let (control, node) = (common.control(), LockServerId(id));
     let daemon = LockDaemon::open(&control, node).await?;
-    let listen = listen_at(options.listen, control.local(), NodeId::LockServer(node))?;
+    let listen = listen_at(options.listen, &control, NodeId::LockServer(node))?;
     let serving = |address: &Address| {
         report::announce(common.json, &format!("lock server {id}"), address, json!({"id": id}));
     };
@@ -125,7 +125,7 @@ pub async fn monitord(Monitor { spare_after, daemon: options }: Monitor, common:
     let mut signals = options.begin()?;
     let control = common.control();
     let monitor = MonitorDaemon::open(&control, spare_after).await?;
-    let listen = listen_at(options.listen, control.local(), NodeId::Monitor)?;
+    let listen = listen_at(options.listen, &control, NodeId::Monitor)?;
     let serving = |address: &Address| report::announce(common.json, "the monitor", address, json!({}));
     monitor.serve(&listen, true, options.recording.request(), serving, signals.asked_to_end()).await?;
     Ok(ExitCode::SUCCESS)
@@ -138,7 +138,7 @@ pub async fn mds(arguments: MetadataServer, common: &Common) -> Result<ExitCode,
     let control = common.control();
     let daemon = MetadataDaemon::open(&control, &name, shard).await?.recorded(options.recording.request());
     let called = daemon.called().to_string();
-    let listen = listen_at(options.listen, control.local(), NodeId::MetadataServer(daemon.id()))?;
+    let listen = listen_at(options.listen, &control, NodeId::MetadataServer(daemon.id()))?;
     let listening = |address: &Address| {
         let announced = match shard {
             None => json!({"file_system": name}),

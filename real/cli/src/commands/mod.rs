@@ -17,6 +17,7 @@ mod interruption;
 mod misnomers;
 mod monitor;
 mod nbd;
+mod node;
 mod object;
 mod rebuild;
 mod recipe;
@@ -76,6 +77,7 @@ enum Command {
     #[command(subcommand)]
     Recipe(recipe::Command),
     Nbd(nbd::Arguments),
+    Node(node::Arguments),
     #[command(subcommand)]
     Host(host::Command),
     #[command(subcommand)]
@@ -192,8 +194,8 @@ fn left_by(command: &Command) -> (&'static str, &'static str) {
 
 /// True if the command serves others until it is told to end.
 fn serves(command: &Command) -> bool {
-    use Command::{Device, Fs, Lockd, Mds, Monitord, Nbd, Up};
-    matches!(command, Up(_) | Nbd(_) | Lockd(_) | Monitord(_) | Mds(_))
+    use Command::{Device, Fs, Lockd, Mds, Monitord, Nbd, Node, Up};
+    matches!(command, Up(_) | Nbd(_) | Node(_) | Lockd(_) | Monitord(_) | Mds(_))
         || matches!(command, Device(device::Command::Serve(_)) | Fs(fs::Command::Mount(_)))
 }
 
@@ -218,6 +220,7 @@ fn execute(command: Command, common: &Common) -> Pin<Box<dyn Future<Output = Res
         Command::Monitord(arguments) => Box::pin(daemons::monitord(arguments, common)),
         Command::Mds(arguments) => Box::pin(daemons::mds(arguments, common)),
         Command::Nbd(arguments) => Box::pin(nbd::run(arguments, common)),
+        Command::Node(arguments) => Box::pin(node::run(arguments, common)),
         Command::Host(command) => Box::pin(host::run(command, common)),
         Command::Bench(arguments) => Box::pin(braid_bench::run(*arguments, common)),
         Command::Sim(arguments) => Box::pin(ready(sim::run(arguments, common))),

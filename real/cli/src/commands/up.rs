@@ -87,8 +87,13 @@ pub struct Arguments {
     /// Memory in which each device caches objects' content, 64MiB or more; the rest is read from disk on demand [default: 128MiB]
     #[arg(long, value_name = "SIZE", value_parser = super::device::object_memory)]
     object_memory: Option<u64>,
-    /// Run the monitor and each device in a process of its own (the default)
-    #[arg(long, conflicts_with = "in_process")]
+    /// Run the devices, and the host and NBD server of their clients, in N processes, with a port for each: any client can use any of them.
+    /// A node needs about half the processor time; its devices fail together if it is killed. With 0, each device has a process
+    /// [default: 0]
+    #[arg(long, value_name = "N", conflicts_with = "in_process")]
+    nodes: Option<u16>,
+    /// Run the monitor and each device in a process of its own, as --nodes 0
+    #[arg(long, conflicts_with_all = ["in_process", "nodes"])]
     processes: bool,
     /// Run monitor, devices and host in one thread of this process: less overhead per request, but one core for all of them
     #[arg(long)]
@@ -137,6 +142,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let asked = doubts::fitting(&control, asked).await;
     let options = Options {
         placement: if arguments.in_process { Placement::Task } else { Placement::Process },
+        nodes: arguments.nodes.unwrap_or(0),
         tuning: Tuning {
             spare_after: arguments.spare_after,
             object_memory: arguments.object_memory,
@@ -184,6 +190,7 @@ fn json_of(ready: &Ready) -> serde_json::Value {
         let address = addressing::absolute(ready.control.local(), &device.address);
         json!({"id": device.id, "address": address, "pid": device.pid, "file": file})
     });
+    let nodes = ready.running.nodes.iter().map(|node| json!({"id": node.id, "pid": node.pid, "nbd": node.address}));
     json!({
         "ready": true,
         "created": ready.is_new,
@@ -192,6 +199,7 @@ fn json_of(ready: &Ready) -> serde_json::Value {
         "dir": ready.control.local().absolute(),
         "volumes": volumes.collect::<Vec<_>>(),
         "devices": devices.collect::<Vec<_>>(),
+        "nodes": nodes.collect::<Vec<_>>(),
         "file_systems": ready.description.file_systems.iter().map(|entry| json!({"name": entry.name})).collect::<Vec<_>>(),
     })
 }
@@ -205,6 +213,9 @@ fn text_of(ready: &Ready) -> String {
     for device in &ready.running.devices {
         let size = ready.description.device(device.id).map_or(String::new(), |entry| format_size(entry.size));
         text += &format!("  device {}  {size}  {}\n", DeviceId(device.id), device.address);
+    }
+    for node in &ready.running.nodes {
+        text += &format!("  node {}  NBD clients at {}\n", node.id, node.address);
     }
     text += "\n";
     let exported = ready.exported();

@@ -1,6 +1,7 @@
 //! A monitor, device, lock server or metadata server in a task of this process, in the same thread as the host.
 
-use super::{Assignment, Running, STOP_WAIT};
+use super::assignment::{Assignment, What};
+use super::contract::{Running, STOP_WAIT};
 use crate::daemon::MonitorAt;
 use crate::device::DeviceDaemon;
 use crate::lockd::LockDaemon;
@@ -31,7 +32,7 @@ impl Drop for AbortOnDrop {
 impl ServerTask {
     /// Starts the task, and waits until it serves.
     pub async fn start(assignment: &Assignment, listen: &Address) -> Result<(ServerTask, Running), Failure> {
-        let name = assignment.name();
+        let name = assignment.kept().to_string();
         let (stop, stopped) = oneshot::channel::<()>();
         let (serving, served) = oneshot::channel();
         let (assignment, listen) = (assignment.clone(), listen.clone());
@@ -44,26 +45,24 @@ impl ServerTask {
                 let _ = stopped.await;
             };
             let outcome = async {
-                match assignment {
-                    Assignment::Monitor { control, spare_after } => {
-                        MonitorDaemon::open(&control, spare_after)
-                            .await?
-                            .serve(&listen, false, None, told, stopped)
-                            .await
+                let Assignment { control, tuning, what } = assignment;
+                match what {
+                    What::Monitor => {
+                        let monitor = MonitorDaemon::open(&control, tuning.spare_after).await?;
+                        monitor.serve(&listen, false, None, told, stopped).await
                     }
-                    Assignment::Device { control, array, id, file, object_memory } => {
+                    What::Device { array, id, file, .. } => {
                         let expected = Expected { array: Some(array), id: Some(id) };
-                        let monitor = MonitorAt::Control(control);
-                        let device = DeviceFile::open(&file, expected)?;
-                        let device = DeviceDaemon::new(device, object_memory);
-                        device.serve(&listen, monitor, false, told, stopped).await
+                        let device = DeviceDaemon::new(DeviceFile::open(&file, expected)?, tuning.object_memory);
+                        device.serve(&listen, MonitorAt::Control(control), false, told, stopped).await
                     }
-                    Assignment::LockServer { control, id } => {
+                    What::LockServer(id) => {
                         LockDaemon::open(&control, id).await?.serve(&listen, false, None, told, stopped).await
                     }
-                    Assignment::MetadataServer { control, name, shard, .. } => {
+                    What::MetadataServer { name, shard, .. } => {
                         MetadataDaemon::open(&control, &name, shard).await?.serve(&listen, false, told, stopped).await
                     }
+                    What::Node { .. } => unreachable!("a node is a process"),
                 }
             };
             outcome.await.err().unwrap_or_else(|| Failure::failed("device-ended", "it was stopped"))

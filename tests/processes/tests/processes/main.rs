@@ -35,6 +35,7 @@
 //! | `migration` | migration of volumes under load; the migrating process is killed |
 //! | `mistakes` | users' mistakes, and the messages about them |
 //! | `mounts` | a file system in two folders, while mounts and metadata servers are killed or suspended |
+//! | `nodes` | nodes that are killed, suspended and fenced; arrays that are opened as nodes, and back |
 //! | `objects` | objects and attributes, from the shell and from programs; devices that are killed meanwhile |
 //! | `parity_sites` | parity that devices compute: its site changes under load while devices are killed; maps of writes |
 //! | `random_operations` | random operations on a file through two mounts, compared with one in memory |
@@ -84,6 +85,7 @@ mod metadata_servers;
 mod migration;
 mod mistakes;
 mod mounts;
+mod nodes;
 mod objects;
 mod orderings;
 mod parity_sites;

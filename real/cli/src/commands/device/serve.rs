@@ -83,7 +83,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         }
         None => {
             let control = monitor_at(common, superblock.array).await?;
-            let listen = listen_at(arguments.listen, control.local(), NodeId::Device(superblock.device))?;
+            let listen = listen_at(arguments.listen, &control, NodeId::Device(superblock.device))?;
             (MonitorAt::Control(control), listen)
         }
     };

@@ -106,6 +106,16 @@ impl<'a> View<'a> {
             text += "\n";
             text += &file_system_table(&status.file_systems, &status.dir);
         }
+        if !status.nodes.is_empty() {
+            text += "\n";
+            let mut rows = vec![row(["node", "pid", "devices", "NBD clients at"])];
+            for node in &status.nodes {
+                let pid = node.pid.map_or_else(|| "down".to_string(), |pid| pid.to_string());
+                let devices = node.devices.iter().map(|id| DeviceId(*id).to_string()).collect::<Vec<_>>().join(" ");
+                rows.push(row([&node.id.to_string(), &pid, &devices, &node.nbd]));
+            }
+            text += &table(&rows);
+        }
         if !status.lock_servers.is_empty() {
             text += "\n";
             let mut rows = vec![row(["lock server", "state", "pid", "address"])];

@@ -1,0 +1,90 @@
+//! A node: the daemons of some devices of this machine, a host, and its NBD server, in one process and one thread.
+//!
+//! A message between them passes through memory, and wakes no other process; all other messages use the network. A device whose disk
+//! fails ends alone, and so does a host that is fenced: each starts again. A crash of the process ends all of it. Devices of other
+//! processes, and their hosts, continue.
+
+use crate::front_end::NbdFrontEnd;
+use crate::supervisor::{Kept, Running, Share, Supervised, Tuning};
+use braid_admin::failure::Failure;
+use braid_base::{DeviceId, NodeId};
+use braid_control::{ControlPlane, WhenUnavailable};
+use braid_session::{HEARTBEAT, require_up};
+use braid_shell::Address;
+use std::pin::pin;
+
+/// A node that is about to be started.
+#[derive(Clone, Debug)]
+pub struct NodeOptions {
+    /// Its devices.
+    pub share: Share,
+    /// Where its NBD server listens.
+    pub listen: Address,
+    /// What requests of NBD clients do while devices are missing; none for the volumes' own settings.
+    pub unavailable: Option<WhenUnavailable>,
+    pub tuning: Tuning,
+}
+
+/// What a node tells whoever started it.
+pub enum Told<'a> {
+    /// A device serves, or is down.
+    Device(DeviceId, &'a Result<Running, Failure>),
+    /// The NBD server serves.
+    Serving(&'a Address),
+    /// The host has ended; the devices serve until they are asked to end.
+    HostEnded,
+}
+
+/// Runs a node. When `stop` completes, the host ends, and then, after `release`, the devices. Must be awaited in a `LocalSet`.
+pub async fn run(
+    control: &ControlPlane,
+    options: NodeOptions,
+    tell: impl Fn(Told),
+    stop: impl Future<Output = ()>,
+    release: impl Future<Output = ()>,
+) -> Result<(), Failure> {
+    let NodeOptions { share, listen, unavailable, tuning } = options;
+    let description = control.describe().await?;
+    share.check(&description)?;
+    require_up(control).await?;
+    let role = format!("node {}", share.number());
+    // With `braid up`, the first node serves at the socket in the folder, too.
+    let in_folder = share.number() == 0 && matches!(share, Share::Part { .. });
+    let server = NbdFrontEnd::bind(control, &listen, in_folder).await?;
+    let listen = server.address().clone();
+    let mut supervised = Supervised::of_node(control, &description, share, tuning);
+    let (mut stop, mut ticks) = (pin!(stop), tokio::time::interval(HEARTBEAT));
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut front = NbdFrontEnd::begin(control, &role, server, unavailable).await?;
+    tell(Told::Serving(&listen));
+    loop {
+        tokio::select! {
+            () = &mut stop => break,
+            report = supervised.report() => {
+                if let Kept::Daemon(NodeId::Device(device)) = report.of {
+                    tell(Told::Device(device, &report.state));
+                }
+            }
+            _ = ticks.tick() => match control.describe().await {
+                Ok(description) => supervised.follow(&description),
+                Err(error) => tracing::warn!("can't read which devices to run: {error}"),
+            },
+            loss = front.session().lost() => {
+                tracing::warn!("the host was fenced, and starts again: {loss}");
+                front.stop().await;
+                front = tokio::select! {
+                    front = NbdFrontEnd::reopen(control, &role, (&listen, in_folder), unavailable) => front,
+                    () = &mut stop => {
+                        supervised.stop().await;
+                        return Ok(());
+                    }
+                };
+            }
+        }
+    }
+    front.stop().await;
+    tell(Told::HostEnded);
+    release.await;
+    supervised.stop().await;
+    Ok(())
+}

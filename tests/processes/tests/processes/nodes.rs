@@ -1,0 +1,138 @@
+//! Nodes: processes that run some of the devices, a host and an NBD server. They are killed, suspended and fenced one after the other,
+//! under writers that use all of them.
+
+use braid_processes::array::{Array, SMALL, number, text};
+use braid_processes::daemon::signal;
+use braid_processes::load::{Load, Plan};
+use braid_processes::{Client, soak, wait_until};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+/// How long writers at other nodes may pause when a node is killed or suspended.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn up(nodes: usize) -> Array {
+    Array::up(&[&SMALL[..], &["--nodes", &nodes.to_string()]].concat())
+}
+
+/// The URI of the volume at a node.
+fn at(status: &Value, node: usize) -> String {
+    format!("nbd://{}/vol0", text(&status["nodes"][node]["nbd"]))
+}
+
+fn pid(status: &Value, node: usize) -> u32 {
+    number(&status["nodes"][node]["pid"]) as u32
+}
+
+/// Waits until all nodes run, none of them in the process `before`, and all devices are in.
+#[track_caller]
+fn await_whole(array: &Array, before: u32) -> Value {
+    array.await_status("all nodes and devices are there", |status| {
+        let nodes = status["nodes"].as_array().expect("nodes are listed");
+        let devices = status["devices"].as_array().expect("devices are listed");
+        nodes.iter().all(|node| node["pid"].as_u64().is_some_and(|pid| pid != u64::from(before)))
+            && devices.iter().all(|device| device["member_state"] == "in" && device["state"] == "serving")
+    })
+}
+
+/// Each node has a device that takes part in the writes of all hosts, so a crash ends an originator and a worker of the same write.
+#[test]
+fn writers_at_other_nodes_go_on_while_a_node_is_killed_or_suspended() {
+    let array = up(5);
+    let status = array.status();
+    let uris: Vec<String> = (0..5).map(|node| at(&status, node)).collect();
+    let faults = [(1, Signal::KILL), (3, Signal::STOP), (0, Signal::KILL), (4, Signal::KILL), (2, Signal::STOP)];
+    let faults = &faults[..if soak() { 5 } else { 2 }];
+    for (round, (node, how)) in (0..).zip(faults.iter().copied()) {
+        let begin = 100 + (round << 20);
+        let plan = Plan { workers: 5, begin, apart: true, hosts_may_go: true, ..Plan::of(&uris) };
+        let load = Load::running(plan);
+        let victim = pid(&array.status(), node);
+        signal(victim, how);
+        for other in (0..5).filter(|other| *other != node) {
+            load.go_on_through(other);
+        }
+        for other in (0..5).filter(|other| *other != node) {
+            let pause = load.take_longest_through(other);
+            assert!(pause <= PAUSE_MAX, "node {node} {how:?}: a writer at node {other} paused for {pause:?}");
+        }
+        if how == Signal::STOP {
+            array.await_volume(0, "degraded");
+            signal(victim, Signal::CONT);
+            await_whole(&array, 0);
+        } else {
+            let status = await_whole(&array, victim);
+            assert_eq!(number(&status["nodes"][node]["restarts"]), 1, "{status:#}");
+            assert_eq!(at(&status, node), uris[node], "a node keeps its port");
+        }
+        let mut record = load.stop();
+        record.verify_through(&[&uris[node], &uris[4 - node]]);
+    }
+    array.assert_sound("vol0");
+    let kills = faults.iter().filter(|(_, how)| *how == Signal::KILL).count();
+    assert_eq!(array.events("daemon-crashed").len(), kills, "a crash of a node is one event");
+}
+
+#[test]
+fn an_array_of_processes_opens_as_nodes_and_back() {
+    let mut array = Array::small();
+    for (round, nodes) in (1..).zip(["1", "2", "0", "5"]) {
+        let content = vec![round; 70_000];
+        Client::open(&array.nbd()).write(4000, &content).expect("a write works");
+        array.down();
+        array.start(&["--nodes", nodes]);
+        let status = array.status();
+        let pids: Vec<u64> = (0..5).map(|device| number(&status["devices"][device]["pid"])).collect();
+        let (listed, different) =
+            (status["nodes"].as_array().map(Vec::len), pids.iter().collect::<std::collections::BTreeSet<_>>().len());
+        let expected = if nodes == "0" { (0, 5) } else { (nodes.parse().unwrap(), nodes.parse().unwrap()) };
+        assert_eq!((listed, different), (Some(expected.0), expected.1), "{status:#}");
+        let there = Client::open(&array.nbd()).read(4000, content.len()).expect("a read works");
+        assert!(there == content, "--nodes {nodes}");
+    }
+    array.assert_sound("vol0");
+    array.down();
+}
+
+/// In one node, a device that is lost ends alone, and so does a host that is fenced. Only the end of the process ends all of it.
+#[test]
+fn the_parts_of_a_node_end_alone() {
+    let array = up(1);
+    let status = array.status();
+    let (node, uri) = (pid(&status, 0), at(&status, 0));
+    let mut client = Client::open(&uri);
+    client.write(0, &[7; 8192]).expect("a write works");
+
+    // The device is marked out, and its slot gets a new disk, without a restart of the process.
+    let file = array.scratch().text("new.braid");
+    array.braid(&["device", "fail", "2", "--yes"]).done();
+    array.await_volume(0, "degraded");
+    array.braid(&["device", "replace", "2", &file]).done();
+    let status = array.await_volume(0, "healthy");
+    assert_eq!((pid(&status, 0), number(&status["devices"][2]["pid"]) as u32), (node, node), "{status:#}");
+    assert!(client.read(0, 8192).expect("a read works") == [7; 8192]);
+
+    // A fenced host is replaced in the same process, at the same port.
+    let hosts = status["hosts"].as_array().expect("hosts are listed");
+    let host = hosts.iter().find(|host| host["role"] == "node 0").expect("it has a role");
+    array.braid(&["host", "fence", &format!("h{}", number(&host["generation"]))]).done();
+    wait_until("the node serves with a new host", LIMIT, || {
+        let refused = client.write(0, &[8; 8192]).is_err();
+        if refused {
+            client = Client::open(&uri);
+        }
+        !refused
+    });
+    assert_eq!(pid(&array.status(), 0), node);
+
+    // Everything that was acknowledged is there after a crash of all of it.
+    let begun = Instant::now();
+    signal(node, Signal::KILL);
+    let status = await_whole(&array, node);
+    println!("the node was back after {:?}", begun.elapsed());
+    let mut client = Client::open(&at(&status, 0));
+    assert!(client.read(0, 8192).expect("a read works") == [8; 8192]);
+    array.assert_sound("vol0");
+}
