@@ -27,6 +27,8 @@ pub struct ArraySettings {
     pub devices: u16,
     /// True if the devices run in the process of `braid up`.
     pub in_process: bool,
+    /// The number of nodes among which the devices are divided; 0 for a process for each device.
+    pub nodes: u16,
 }
 
 /// Settings whose change requires another volume.
@@ -122,7 +124,7 @@ const CLIENTS_MAX: u16 = 64;
 const DEPTH_MAX: u16 = 1024;
 
 /// The settings that a change may name, for messages.
-const CHANGEABLE: &str = "through, ordering, atomicity, parity-site, layout, unit, size, in-process, processes, devices, binary, reads, block, \
+const CHANGEABLE: &str = "through, ordering, atomicity, parity-site, layout, unit, size, in-process, processes, nodes, devices, binary, reads, block, \
                           block-max, pattern, depth or clients";
 
 impl Settings {
@@ -164,6 +166,7 @@ impl Settings {
             "binary": array.binary,
             "devices": array.devices,
             "in_process": array.in_process,
+            "nodes": array.nodes,
             "layout": volume.layout.to_string(),
             "unit": volume.unit,
             "ordering": volume.ordering.name(),
@@ -184,7 +187,12 @@ impl Settings {
 impl std::fmt::Display for Settings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Settings { array, volume, load } = self;
-        let place = if array.in_process { "one process" } else { "processes" };
+        let place = match (array.in_process, array.nodes) {
+            (true, _) => "one process".to_string(),
+            (false, 0) => "processes".to_string(),
+            (false, 1) => "one node".to_string(),
+            (false, nodes) => format!("{nodes} nodes"),
+        };
         writeln!(
             f,
             "{} devices in {place}; volume of {}: {}, stripe unit {}, ordering {}, atomicity {}, parity site {}",
@@ -238,8 +246,9 @@ impl Change {
             "unit" => volume.unit = size(value)?,
             "size" => volume.bytes = size(value)?,
             "devices" => array.devices = number(value)?,
-            "in-process" if value.is_empty() => array.in_process = true,
-            "processes" if value.is_empty() => array.in_process = false,
+            "in-process" if value.is_empty() => (array.in_process, array.nodes) = (true, 0),
+            "processes" if value.is_empty() => (array.in_process, array.nodes) = (false, 0),
+            "nodes" => (array.in_process, array.nodes) = (false, number(value)?),
             "in-process" | "processes" => return Err(format!("{} takes no value", self.setting)),
             "binary" if value.is_empty() => return Err("binary needs the path of a program".to_string()),
             "binary" => array.binary = Some(value.into()),
@@ -298,7 +307,7 @@ mod tests {
 
     fn settings() -> Settings {
         Settings {
-            array: ArraySettings { binary: None, devices: 5, in_process: false },
+            array: ArraySettings { binary: None, devices: 5, ..ArraySettings::default() },
             volume: VolumeSettings::new(RaidLevel::Raid5 { data: 4 }, 64 << 10, 1 << 30),
             load: LoadSettings { reads: 100, depth: 32, ..LoadSettings::new(Through::Nbd, 4096) },
         }
@@ -327,6 +336,7 @@ mod tests {
             "size=1MiB",
             "devices=7",
             "in-process",
+            "nodes=2",
             "binary=/x/braid",
         ];
         for change in changes {

@@ -74,8 +74,8 @@ struct Array {
 struct Volume {
     settings: VolumeSettings,
     name: String,
-    /// The address of its array's NBD server.
-    server: Address,
+    /// The addresses of its array's NBD servers.
+    servers: Vec<Address>,
     content: Rc<Content>,
 }
 
@@ -93,7 +93,7 @@ pub struct Snapshot {
     pub devices: Vec<Metrics>,
     /// How often each device has been restarted.
     pub restarts: Vec<u64>,
-    /// Of the process that runs the array, with its host, which serves NBD.
+    /// Of the processes with hosts that serve NBD: the one that runs the array, and nodes.
     pub server: Metrics,
     /// Of each lock server.
     pub lock_servers: Vec<Metrics>,
@@ -191,7 +191,7 @@ impl TestBed {
         array.volumes.push(Volume {
             settings: side.volume.clone(),
             name: name.clone(),
-            server: Address::loopback(0),
+            servers: Vec::new(),
             content: Rc::new(Content::new(*bytes, seed)),
         });
         let (layout, ordering) = (layout.to_string(), ordering.name());
@@ -212,8 +212,14 @@ impl TestBed {
         let made = made?;
         let uri = made["nbd"].as_str().unwrap_or_default();
         let server = uri.strip_prefix("nbd://").and_then(|rest| rest.split('/').next()).unwrap_or(uri);
-        array.volumes[site.volume].server = server
-            .parse()
+        let mut servers = vec![server.to_string()];
+        if side.array.nodes > 0 {
+            let status = array.command(&["status"]).await?;
+            let nodes = status["nodes"].as_array().into_iter().flatten();
+            servers = nodes.filter_map(|node| Some(node["nbd"].as_str()?.to_string())).collect();
+        }
+        let servers = servers.iter().map(|server| server.parse()).collect::<Result<_, _>>();
+        array.volumes[site.volume].servers = servers
             .map_err(|_| Failure::failed("nbd", format!("'{uri}' is not an address that the bench can connect to")))?;
         Ok((site, true))
     }
@@ -231,11 +237,12 @@ impl TestBed {
     /// Connects this many clients to the volume at `site`.
     pub async fn open(&mut self, site: Site, through: Through, clients: u16) -> Result<Vec<Target>, Failure> {
         let mut targets = Vec::new();
-        for _ in 0..clients {
+        for number in 0..usize::from(clients) {
             let volume = self.volume(site);
             targets.push(match through {
                 Through::Nbd => {
-                    let client = Client::open(&volume.server, &volume.name).await.map_err(nbd_failure)?;
+                    let server = &volume.servers[number % volume.servers.len()];
+                    let client = Client::open(server, &volume.name).await.map_err(nbd_failure)?;
                     Target::Nbd(Rc::new(client))
                 }
                 Through::Hosts => {
@@ -290,7 +297,11 @@ impl TestBed {
             return Err(Failure::unreachable("device-unavailable", message));
         }
         let (hosts, lock_servers) = (list("hosts"), list("lock_servers"));
-        let server = hosts.iter().find(|host| host["pid"] == status["pid"]);
+        // The host of `braid up`, and those of nodes.
+        let mut server = Metrics::default();
+        let nodes = list("nodes");
+        let serves = |host: &&Value| host["pid"] == status["pid"] || nodes.iter().any(|it| it["pid"] == host["pid"]);
+        hosts.iter().filter(serves).for_each(|host| server.add(&counters(host)));
         let mut of_processes = Vec::new();
         for process in &self.hosts {
             let found = hosts.iter().find(|host| host["generation"] == process.generation).ok_or_else(|| {
@@ -301,7 +312,7 @@ impl TestBed {
         Ok(Snapshot {
             devices: devices.iter().map(counters).collect(),
             restarts: devices.iter().chain(&lock_servers).filter_map(|part| part["restarts"].as_u64()).collect(),
-            server: server.map(counters).unwrap_or_default(),
+            server,
             lock_servers: lock_servers.iter().map(counters).collect(),
             hosts: self.sessions.iter().map(Session::counters).chain(of_processes).collect(),
             host_processes: !self.hosts.is_empty(),
@@ -411,7 +422,12 @@ fn start(
     command.args(["up", "--yes", "--dir"]).arg(dir).args(["--port", "0", "--json", "--volume", "unused:4KiB"]);
     command.args(["--devices", &settings.devices.to_string()]);
     command.args(["--size", &device_bytes.next_multiple_of(block).to_string()]);
-    command.arg(if settings.in_process { "--in-process" } else { "--processes" });
+    match (settings.in_process, settings.nodes) {
+        (true, _) => command.arg("--in-process"),
+        // Another build may not know nodes.
+        (false, 0) => command.arg("--processes"),
+        (false, nodes) => command.args(["--nodes", &nodes.to_string()]),
+    };
     spawn(command, program, Stdio::null())
 }
 
