@@ -413,7 +413,7 @@ mod tests {
             (Some(DiskId(90)), Path::new("disk-90"), 90 << 20)
         );
         let names = |others: &[DiskEntry]| others.iter().map(|other| other.disk.0).collect::<Vec<_>>();
-        assert_eq!((names(&device.others), names(&array.spares)), (vec![4, 70], vec![80]));
+        assert_eq!((names(&device.others), names(&array.spares), array.files().count()), (vec![4, 70], vec![80], 5));
         assert!(array.fill_slot(3, DiskId(4)), "the first one is back");
         assert_eq!(array.device(3).unwrap().file, Path::new("device-3"));
         assert_eq!(array.check(), Ok(()));
