@@ -32,6 +32,7 @@ const QUIET: Budget = Budget {
     restarts: 0,
     full: None,
     unanswered: 0,
+    failures: 0,
 };
 
 fn volume() -> VolumeDescription {

@@ -23,6 +23,12 @@ fn world(volume: VolumeDescription, change: Change, budget: Budget) -> World {
     World::new(volume, Administrator::changing(FIRST, change, Timing::default()), budget)
 }
 
+/// All changes, with such failures.
+fn all_end_with(what: &str, budget: &Budget, expected: &[&str]) -> BTreeSet<String> {
+    let ends = |(volume, change)| ends_with(what, world(volume, change, budget.clone()), expected);
+    changes().into_iter().flat_map(ends).collect()
+}
+
 #[test]
 fn a_change_ends_whatever_hosts_do_meanwhile() {
     for (volume, change) in changes() {
@@ -34,36 +40,38 @@ fn a_change_ends_whatever_hosts_do_meanwhile() {
 
 #[test]
 fn answers_may_be_lost_and_questions_take_effect_late() {
-    for (volume, change) in changes() {
-        let budget = Budget { lost: 2, operations: 1, ..QUIET };
-        let ends = ends_with("lost answers", world(volume, change, budget), &["Ok(Changed)", "Incomplete"]);
-        assert!(!ends.contains("Err(Lost)"), "nobody takes over from a living administrator");
-    }
+    let budget = Budget { lost: 2, operations: 1, ..QUIET };
+    let ends = all_end_with("lost answers", &budget, &["Ok(Changed)", "Incomplete"]);
+    assert!(!ends.contains("Err(Lost)"), "nobody takes over from a living administrator");
+}
+
+#[test]
+fn a_change_whose_question_fails_names_that_question() {
+    let budget = Budget { failures: 1, operations: 0, settlers: 0, ..QUIET };
+    let mut ends = all_end_with("failed questions", &budget, &["Ok(Changed)", "Err(Question(", "Err(Incomplete("]);
+    let migration = Migration::to(FIRST, target(), Timing::default());
+    ends.extend(ends_with("a migration", World::new(volume(), migration, budget), &["Ok(Changed)", "Err(Question("]));
+    let names_it =
+        |end: &String| ["Ok(Changed)", "Err(Question(", "Err(Incomplete("].iter().any(|good| end.starts_with(good));
+    assert!(ends.iter().all(names_it), "{ends:?}");
 }
 
 #[test]
 fn holds_end_though_answers_of_hosts_are_lost() {
-    for (volume, change) in changes() {
-        let budget = Budget { unanswered: 1, deaths: 1, settlers: 1, operations: 1, ..QUIET };
-        ends_with("unanswered", world(volume, change, budget), &["Ok(Changed)", "Ok(Reverted)"]);
-    }
+    let budget = Budget { unanswered: 1, deaths: 1, settlers: 1, operations: 1, ..QUIET };
+    all_end_with("unanswered", &budget, &["Ok(Changed)", "Ok(Reverted)"]);
 }
 
 #[test]
 fn an_administrator_may_die_at_every_step() {
-    for (volume, change) in changes() {
-        let budget = Budget { deaths: 1, settlers: 2, operations: 1, ..QUIET };
-        ends_with("deaths", world(volume, change, budget), &["Ok(Changed)", "Ok(Reverted)", "Ok(Nothing)"]);
-    }
+    let budget = Budget { deaths: 1, settlers: 2, operations: 1, ..QUIET };
+    all_end_with("deaths", &budget, &["Ok(Changed)", "Ok(Reverted)", "Ok(Nothing)"]);
 }
 
 #[test]
 fn an_administrator_that_was_suspended_and_taken_over_changes_nothing() {
-    for (volume, change) in changes() {
-        let budget = Budget { silences: 1, settlers: 1, operations: 1, ..QUIET };
-        let expected = ["Ok(Changed)", "Ok(Reverted)", "Err(Lost)", "Incomplete"];
-        ends_with("suspended", world(volume, change, budget), &expected);
-    }
+    let budget = Budget { silences: 1, settlers: 1, operations: 1, ..QUIET };
+    all_end_with("suspended", &budget, &["Ok(Changed)", "Ok(Reverted)", "Err(Lost)", "Incomplete"]);
 }
 
 #[test]
@@ -94,10 +102,7 @@ fn a_volume_does_not_shrink_nor_change_its_size_while_it_moves() {
 
 #[test]
 fn a_device_that_returns_during_a_change_is_told_again() {
-    for (volume, change) in changes() {
-        let budget = Budget { returns: 1, operations: 0, ..QUIET };
-        ends_with("returns", world(volume, change, budget), &["Ok(Changed)"]);
-    }
+    all_end_with("returns", &Budget { returns: 1, operations: 0, ..QUIET }, &["Ok(Changed)"]);
 }
 
 #[test]

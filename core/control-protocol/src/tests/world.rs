@@ -59,6 +59,8 @@ pub struct Budget {
     pub full: Option<DeviceId>,
     /// Steps of hosts whose answer is lost.
     pub unanswered: u32,
+    /// Questions that fail.
+    pub failures: u32,
 }
 
 /// Whether the volume exists.
@@ -124,6 +126,7 @@ pub struct Process {
 pub enum Event {
     Answer(Generation, Tag),
     Lose(Generation, Tag),
+    Fail(Generation, Tag),
     Stray(usize),
     Wake(Generation),
     Die(Generation),
@@ -290,6 +293,9 @@ impl Explored for World {
                 if self.budget.lost > 0 && has_effect(question) {
                     events.push(Event::Lose(*own, *tag));
                 }
+                if self.budget.failures > 0 {
+                    events.push(Event::Fail(*own, *tag));
+                }
             }
             let is_waiting_for_hosts = process.pending.values().any(|asked| *asked == Question::Store(Command::Watch));
             let is_copying = process.pending.values().any(|asked| matches!(asked, Question::Copy { .. }));
@@ -369,6 +375,11 @@ impl Explored for World {
                 let question = self.administrators.get_mut(&own).unwrap().pending.remove(&tag).unwrap();
                 self.stray.push((own, question));
                 self.give(own, Input::Answer { tag, answer: Answer::Unknown });
+            }
+            Event::Fail(own, tag) => {
+                self.budget.failures -= 1;
+                self.administrators.get_mut(&own).unwrap().pending.remove(&tag);
+                self.give(own, Input::Answer { tag, answer: Answer::Failed });
             }
             Event::Stray(number) => {
                 let (own, question) = self.stray.remove(number);
