@@ -37,38 +37,22 @@ fn also(kind: &str) -> Choices {
 #[test]
 fn three_hundred_swarm_runs_leave_everything_right() {
     let sum = swarm(300, Choices::default());
-    for fault in [
-        "host crash",
-        "device crash",
-        "device crash at a disk command",
-        "lock server crash",
-        "monitor crash",
-        "blackout",
-        "flap",
-        "stall",
-        "slow node",
-        "cut of a pair",
-        "cut of a node",
-        "cut in halves",
-        "cut of a pair, one way",
-        "cut of a node, one way",
-        "cut in halves, one way",
-        "clock step",
-        "clock rate",
-        "clock leap",
-        "slow disk",
-        "full disk",
-        "corruption",
-        "unreadable sector",
-    ] {
-        assert!(sum.faults.get(fault).is_some_and(|count| *count > 15), "{fault} happened too rarely: {sum}");
-    }
+    assert_happened(
+        &sum,
+        &[
+            (16, &["host crash", "device crash", "device crash at a disk command", "lock server crash"]),
+            (16, &["blackout", "flap", "stall", "slow node", "clock step", "clock rate", "clock leap"]),
+            (16, &["monitor crash", "cut of a pair", "cut of a node", "cut in halves"]),
+            (16, &["cut of a pair, one way", "cut of a node, one way", "cut in halves, one way"]),
+            (16, &["slow disk", "full disk", "corruption", "unreadable sector"]),
+            (3, &["host fenced"]),
+        ],
+    );
     let (network, disks, hosts) = (&sum.network, &sum.disks, &sum.hosts);
     assert!(network.lost > 500 && network.doubled > 500 && network.damaged > 250 && network.delayed > 250, "{sum}");
     assert!(network.reordered > 500 && disks.torn > 10 && disks.lost > 10 && disks.refused > 50, "{sum}");
     assert!(hosts.resolved > 100 && hosts.retries > 500 && sum.done > 15_000, "{sum}");
     assert!(sum.stores["checkpoints"] > 250 && sum.stores["chunks_written"] > 500, "{sum}");
-    assert!(sum.faults["host fenced"] > 2, "{sum}");
     assert!(hosts.restarts > 500 && hosts.lock_hits > 500 && hosts.lock_waits > 500, "{sum}");
     assert!(sum.quiet > 5_000, "too few operations ran without faults: {sum}");
     for fault in ["device crash", "cut of a node", "stall", "flap", "host crash", "monitor crash"] {
@@ -79,18 +63,10 @@ fn three_hundred_swarm_runs_leave_everything_right() {
     assert!(hosts.executed > 500, "{sum}");
     assert!(sum.unjudged <= 4, "too many histories could not be judged: {sum}");
     // If there are few requests, or most have unknown outcomes, the checks of objects and attribute volumes say nothing.
-    let (objects, attribute_volumes) = (sum.of("objects"), sum.of("attribute-volumes"));
+    let (objects, volumes) = (sum.of("objects"), sum.of("attribute-volumes"));
     assert!(objects["answered"] > 5_000 && objects["swapped"] > 500 && objects["unknown"] > 50, "{sum}");
-    assert!(
-        attribute_volumes["answered"] > 2_500
-            && attribute_volumes["swapped"] > 250
-            && attribute_volumes["unknown"] > 50,
-        "{sum}"
-    );
-    assert!(
-        objects["refused"] > 50 && attribute_volumes["refused"] > 50 && attribute_volumes["never happened"] > 50,
-        "{sum}"
-    );
+    assert!(volumes["answered"] > 2_500 && volumes["swapped"] > 250 && volumes["unknown"] > 50, "{sum}");
+    assert!(objects["refused"] > 50 && volumes["refused"] > 50 && volumes["never happened"] > 50, "{sum}");
 }
 
 #[test]
@@ -113,12 +89,16 @@ fn writes_that_take_effect_on_arrival_leave_parity_right() {
     assert!(sum.hosts.rows_checked > 50 && sum.hosts.rows_recomputed > 50, "{sum}");
 }
 
-/// In so many runs of this kind, none of which may fail, this must happen so often: a run in which it does not would prove nothing.
-fn happened(kind: &str, runs: u64, least: &[(&str, u64)]) {
-    let sum = swarm(runs, also(kind));
-    for (what, least) in least {
-        assert!(sum.faults.get(*what).is_some_and(|count| count >= least), "{kind}: {what} too rarely: {sum}");
+/// This must happen at least so often: runs in which it does not would prove nothing.
+fn assert_happened(sum: &Report, least: &[(u64, &[&str])]) {
+    for (least, what) in least.iter().flat_map(|(least, all)| all.iter().map(move |what| (least, *what))) {
+        assert!(sum.faults.get(what).is_some_and(|count| count >= least), "{what} too rarely: {sum}");
     }
+}
+
+/// In so many runs of this kind, none of which may fail.
+fn happened(kind: &str, runs: u64, least: &[(u64, &[&str])]) {
+    assert_happened(&swarm(runs, also(kind)), least);
 }
 
 #[test]
@@ -127,52 +107,53 @@ fn volumes_and_devices_change_while_administrators_die() {
         "migrate",
         60,
         &[
-            ("migration begun", 100),
-            ("copy of the volume begun", 100),
-            ("migration: done", 50),
-            ("migration continued", 50),
-            ("migration given up", 10),
-            ("last migration ended", 1),
-            ("administrator died", 20),
-            ("administrator suspended", 20),
+            (100, &["migration begun", "copy of the volume begun"]),
+            (50, &["migration: done", "migration continued"]),
+            (20, &["administrator died", "administrator suspended"]),
+            (10, &["migration given up"]),
+            (1, &["last migration ended"]),
         ],
     );
     happened(
         "reorder",
         80,
         &[
-            ("change: done", 50),
-            ("change: done for another host", 4),
-            ("change: reverted", 30),
-            ("change: Lost", 2),
-            ("administrator died", 10),
-            ("administrator suspended", 10),
-            ("answers of the store lost", 30),
+            (50, &["change: done"]),
+            (30, &["change: reverted", "answers of the store lost"]),
+            (10, &["administrator died", "administrator suspended"]),
+            (4, &["change: done for another host"]),
+            (2, &["change: Lost"]),
+        ],
+    );
+    happened(
+        "store-outage",
+        60,
+        &[
+            (100, &["silent hosts fenced"]),
+            (20, &["renewal late", "fencer died", "fencer suspended"]),
+            (10, &["renewal lost", "host could not renew its lease"]),
         ],
     );
     happened(
         "create-delete",
         60,
         &[
-            ("creation of a volume: done", 60),
-            ("deletion of a volume: done", 50),
-            ("creation of a volume: done for another host", 3),
-            ("deletion of a volume: done for another host", 10),
-            ("creation of a volume: NumberUsed", 10),
-            ("administrator died", 20),
-            ("administrator suspended", 20),
-            ("answers of the store lost", 30),
+            (60, &["creation of a volume: done"]),
+            (50, &["deletion of a volume: done"]),
+            (30, &["answers of the store lost"]),
+            (20, &["administrator died", "administrator suspended"]),
+            (10, &["deletion of a volume: done for another host", "creation of a volume: NumberUsed"]),
+            (3, &["creation of a volume: done for another host"]),
         ],
     );
     happened(
         "add-remove",
         60,
         &[
-            ("addition or removal of a device: done", 100),
-            ("addition or removal of a device: done for another host", 10),
-            ("addition or removal of a device: NoDevice", 5),
-            ("administrator died", 10),
-            ("answers of the store lost", 20),
+            (100, &["addition or removal of a device: done"]),
+            (20, &["answers of the store lost"]),
+            (10, &["addition or removal of a device: done for another host", "administrator died"]),
+            (5, &["addition or removal of a device: NoDevice"]),
         ],
     );
 }
@@ -183,13 +164,11 @@ fn file_systems_are_created_deleted_and_checked_while_administrators_die() {
         "file-systems",
         60,
         &[
-            ("creation of a file system: done", 40),
-            ("creation of a file system: Question", 5),
-            ("deletion of a file system: done", 60),
-            ("deletion of a file system: nothing to do", 5),
-            ("check of a file system: sound", 50),
-            ("file system used", 60),
-            ("administrator died", 20),
+            (60, &["deletion of a file system: done", "file system used"]),
+            (50, &["check of a file system: sound"]),
+            (40, &["creation of a file system: done"]),
+            (20, &["administrator died"]),
+            (5, &["creation of a file system: Question", "deletion of a file system: nothing to do"]),
         ],
     );
 }
@@ -205,13 +184,8 @@ fn volumes_on_the_same_devices_keep_apart() {
 fn requests_to_attribute_volumes_happen_once_or_not_at_all() {
     // Seed 35 takes minutes: hundreds of transactions are pending, and each step looks at all of them.
     let sum = swarm_from(100, 80, also("attribute-volumes"));
-    let attribute_volumes = sum.of("attribute-volumes");
-    assert!(
-        attribute_volumes["answered"] > 6_000
-            && attribute_volumes["swapped"] > 1_000
-            && attribute_volumes["unknown"] > 500,
-        "{sum}"
-    );
+    let volumes = sum.of("attribute-volumes");
+    assert!(volumes["answered"] > 6_000 && volumes["swapped"] > 1_000 && volumes["unknown"] > 500, "{sum}");
     assert!(sum.unjudged <= 2, "too many histories could not be judged: {sum}");
     assert!(sum.faults["replaced disk"] > 10 && sum.faults["device crash"] > 20 && sum.hosts.resolved > 200, "{sum}");
 }
