@@ -1,8 +1,10 @@
 //! Volumes and file systems that grow while they are used.
 
-use braid_processes::Client;
 use braid_processes::array::{Array, SMALL_BYTES, number};
 use braid_processes::load::{Load, Plan};
+use braid_processes::{Client, wait_until};
+use serde_json::Value;
+use std::time::Duration;
 
 const BLOCK: usize = 4096;
 
@@ -15,7 +17,7 @@ fn a_volume_grows_under_load_and_keeps_its_content() {
     let hosts = vec![array.nbd(), other.clone()];
     let load = Load::start(Plan { workers: 2, cells: 100, ..Plan::of(&hosts) });
     load.go_on();
-    let free = |status: &serde_json::Value| number(&status["devices"][0]["free_bytes"]);
+    let free = |status: &Value| number(&status["devices"][0]["free_bytes"]);
     let before = free(&array.status());
     let larger = SMALL_BYTES * 3 / 2;
     let said = array.braid(&["volume", "resize", "vol0", "48MiB"]).done().json();
@@ -53,6 +55,11 @@ fn a_volume_lies_on_chosen_devices_and_a_file_system_grows_while_it_is_used() {
         std::fs::write(&file, vec![5; 15 << 20]).expect("it is written");
         let file = file.to_str().expect("a plain path").to_string();
         array.braid(&["fs", "cp", &file, &format!("{name}:/a")]).done();
+        array.braid(&["fs", "cp", &file, &format!("{name}:/b")]).refused(1, "file-system-full");
+        wait_until("it is an event", Duration::from_secs(20), || {
+            let is_of = |event: &Value| event["text"].as_str().is_some_and(|text| text.contains(&format!(" {name} ")));
+            array.events("space-refused").iter().any(is_of)
+        });
         array.braid(&["fs", "resize", name, "32MiB"]).done();
         array.braid(&["fs", "cp", &file, &format!("{name}:/b")]).done();
         let space = array.braid(&["fs", "space", name]).done().json();
