@@ -3,6 +3,29 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
+/// How numbers are displayed: behind a letter that says what they identify.
+macro_rules! displayed {
+    ($($id:ident as $format:literal,)*) => {$(
+        impl fmt::Display for $id {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, $format, self.0)
+            }
+        }
+    )*};
+}
+
+displayed! {
+    DeviceId as "d{}",
+    DiskId as "{:016x}",
+    LockServerId as "l{}",
+    FileSystemId as "f{}",
+    ShardId as "s{}",
+    InodeId as "i{}",
+    Generation as "h{}",
+    ObjectId as "o{}",
+    Epoch as "e{}",
+}
+
 /// Identifies an array: sixteen random bytes, chosen when the array is created.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ArrayId(pub [u8; 16]);
@@ -30,52 +53,22 @@ impl fmt::Display for ArrayId {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct DeviceId(pub u16);
 
-impl fmt::Display for DeviceId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "d{}", self.0)
-    }
-}
-
 /// Identifies a disk. The number is drawn at random when the disk is formatted, and is never used again. Zero is a disk that was
 /// formatted before disks had identifiers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct DiskId(pub u64);
 
-impl fmt::Display for DiskId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
-    }
-}
-
 /// Identifies a lock server in its array.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct LockServerId(pub u16);
-
-impl fmt::Display for LockServerId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "l{}", self.0)
-    }
-}
 
 /// Identifies a file system in its array.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct FileSystemId(pub u16);
 
-impl fmt::Display for FileSystemId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "f{}", self.0)
-    }
-}
-
 /// Identifies a shard of a file system's namespace: one metadata server at a time owns it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct ShardId(pub u8);
-
-impl fmt::Display for ShardId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "s{}", self.0)
-    }
-}
 
 /// Identifies an inode in its file system. Numbers are never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -90,12 +83,6 @@ impl InodeId {
     /// The shard of the inode, which is in the upper bits of its number.
     pub fn shard(self) -> ShardId {
         ShardId((self.0 >> ShardId::SHIFT) as u8)
-    }
-}
-
-impl fmt::Display for InodeId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "i{}", self.0)
     }
 }
 
@@ -115,12 +102,6 @@ impl ShardId {
 /// stamps, requests and linkage records.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Generation(pub u32);
-
-impl fmt::Display for Generation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "h{}", self.0)
-    }
-}
 
 /// A participant in the protocols.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -149,12 +130,6 @@ impl fmt::Display for NodeId {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct ObjectId(pub u64);
 
-impl fmt::Display for ObjectId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "o{}", self.0)
-    }
-}
-
 /// Identifies a volume. Its component on each device is the object of the same number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct VolumeId(pub u64);
@@ -173,12 +148,6 @@ pub struct Epoch(pub u32);
 impl Epoch {
     pub fn next(self) -> Epoch {
         Epoch(self.0 + 1)
-    }
-}
-
-impl fmt::Display for Epoch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "e{}", self.0)
     }
 }
 

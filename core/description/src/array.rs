@@ -94,7 +94,7 @@ pub struct DiskEntry {
 }
 
 /// The parameters of the array's creation. Later invocations of `braid up` must not ask for different ones.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Creation {
     /// The number of devices.

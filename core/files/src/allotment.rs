@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 /// More blocks are reserved in advance when fewer than this part of the next portion are left.
 const LOW: u64 = 8;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Allotment {
     free: Extents,
     free_count: u64,
@@ -40,20 +40,7 @@ pub struct Allotment {
 
 impl Allotment {
     pub fn new(stripe_blocks: u64) -> Allotment {
-        Allotment {
-            free: Extents::default(),
-            free_count: 0,
-            reserved: BTreeMap::new(),
-            reserved_count: 0,
-            waiting: VecDeque::new(),
-            is_asking: false,
-            is_scarce: false,
-            is_mounted: false,
-            portion: limits::ALLOTMENT_BLOCKS_MIN,
-            giving: None,
-            cursor: 0,
-            stripe_blocks: stripe_blocks.max(1),
-        }
+        Allotment { portion: limits::ALLOTMENT_BLOCKS_MIN, stripe_blocks: stripe_blocks.max(1), ..Default::default() }
     }
 
     /// From now on the host may have an allotment, or none any more.

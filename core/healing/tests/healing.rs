@@ -17,6 +17,7 @@ const VOLUME: VolumeId = VolumeId(1);
 const OP: OpId = OpId::front_end(99);
 
 /// A host that consists of its jobs only.
+#[derive(Default)]
 struct Stage {
     healing: Healing,
     membership: Membership,
@@ -42,17 +43,10 @@ impl Stage {
             ..VolumeDescription::new(VOLUME, 8 * layout.stripe_blocks() * 4096, layout, devices.clone())
         };
         Stage {
-            healing: Healing::default(),
             membership: Membership::first(devices),
             volumes: [(VOLUME, Rc::new(volume))].into(),
-            held: BTreeSet::new(),
             now: Time(1_000_000_000),
-            fenced: false,
-            leaving: false,
-            has_users: false,
-            throttle: RecoveryThrottle::default(),
-            asked: BTreeMap::new(),
-            told: Vec::new(),
+            ..Default::default()
         }
     }
 

@@ -13,7 +13,7 @@ pub struct LockName {
 }
 
 /// The session of one host, named by its generation.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Session {
     /// When its last message came.
     pub last_heard: Time,
@@ -63,17 +63,7 @@ impl Session {
 
     /// The session of a host that was just heard for the first time.
     pub fn new(now: Time, complete: bool) -> Session {
-        Session {
-            last_heard: now,
-            complete,
-            listed: false,
-            lock_ids: BTreeMap::new(),
-            deferred: Vec::new(),
-            extents: 0,
-            wanted: BTreeSet::new(),
-            overdue: BTreeMap::new(),
-            wanted_at: None,
-        }
+        Session { last_heard: now, complete, ..Default::default() }
     }
 
     /// True if the host holds nothing and asks for nothing.

@@ -29,7 +29,8 @@ impl Store {
         leases: LeaseStore,
     ) -> Store {
         let ready = |(device, disk)| DeviceEntry { state: DeviceState::Ready, ..device_entry(device, disk) };
-        let mut description = ArrayDescription::new(array, devices.into_iter().map(ready).collect(), creation());
+        let mut description =
+            ArrayDescription::new(array, devices.into_iter().map(ready).collect(), Creation::default());
         let ready = |volume: &VolumeDescription| VolumeEntry { state: VolumeState::Ready, ..volume_entry(volume) };
         description.volumes = volumes.iter().map(ready).collect();
         (description.created, description.populated, description.revision) = (true, true, 1);
@@ -135,19 +136,4 @@ pub(crate) fn device_entry(device: DeviceId, disk: DiskId) -> DeviceEntry {
 /// The entry of a disk. Its file and its size say nothing here.
 pub(crate) fn disk_entry(disk: DiskId) -> DiskEntry {
     DiskEntry { file: disk.to_string().into(), size: 0, disk }
-}
-
-/// The parameters of an array's creation, which say nothing here.
-fn creation() -> Creation {
-    Creation {
-        devices: 0,
-        size: 0,
-        layout: String::new(),
-        unit: 0,
-        volumes: Vec::new(),
-        file_system: None,
-        lock_servers: 0,
-        lock_acquisition: String::new(),
-        lease_millis: 0,
-    }
 }
