@@ -10,18 +10,7 @@
 //!    COMMITTED ═ ──── ACKNOWLEDGE ───────► ENDED ─                            ═ forced   ─ not forced
 //! ```
 //!
-//! Recovery (section III-C):
-//!
-//! | found at the coordinator | then | found at the worker | then |
-//! | --- | --- | --- | --- |
-//! | STARTED | UPDATE again, under the same name | COMMITTED | UPDATED again, which asks for ACKNOWLEDGE |
-//! | nothing (COMMITTED) | ACKNOWLEDGE to a late UPDATED (`Commits`) | ABORTED | a late UPDATE is told the verdicts again |
-//! | | | ENDED | a late UPDATE is ignored |
-//! | | | nothing | UPDATE is done now |
-//!
-//! The paper's coordinator fences a silent worker, reads its log, and aborts if it finds nothing. Here the coordinator sends UPDATE until
-//! whoever owns the worker's shard answers. That server has the same log, after the fence (`docs/metadata.md`): if it has committed before, it
-//! says so; if not, it does it now. Either way both sides do the same, so the coordinator needs neither the fence nor the other's log.
+//! Recovery (section III-C), and why no coordinator fences a silent worker or reads its log: `docs/commit-protocols.md`.
 //!
 //! A refusal is logged by the worker before it is said, and by the coordinator before the client hears it.
 

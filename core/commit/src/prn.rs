@@ -13,14 +13,7 @@
 //!    ENDED ─   client answered                              ═ forced   ─ not forced
 //! ```
 //!
-//! Recovery (section II-C):
-//!
-//! | found at the coordinator | then | found at the worker | then |
-//! | --- | --- | --- | --- |
-//! | STARTED | abort: ABORT until ACKNOWLEDGE | PREPARED | ask the coordinator |
-//! | PREPARED | PREPARE again | COMMITTED, ABORTED | nothing; a late COMMIT or ABORT is confirmed |
-//! | COMMITTED | COMMIT again | nothing | NOT-PREPARED to PREPARE; ACKNOWLEDGE to COMMIT |
-//! | ABORTED | ABORT again | | |
+//! Recovery (section II-C) is in `docs/commit-protocols.md`.
 
 use crate::coordinator::{Coordinator, Input, Phase};
 use crate::worker::{self, Worker};

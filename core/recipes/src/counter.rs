@@ -19,19 +19,7 @@
 //!   skip    CAS word: u, any holder or none → u + 1, none (or me, if u + 1 is mine);  the same sets
 //! ```
 //!
-//! Guarantees:
-//!
-//! - **No ticket is served twice**: only the client that drew it may enter while its turn is on, and the turn only grows.
-//! - **In the order of tickets**, except for those that are skipped.
-//! - **One at a time**: guarded requests, and those of [`Turn::leave_with`], take effect only during the turn of their ticket. The ticket is
-//!   the fencing token.
-//! - **The counter continues**: if the holder of the present ticket is silent for a lease, the clients behind it skip the ticket. (The holder
-//!   has crashed. Or the answer was lost when the ticket was drawn, so that no client knows of the ticket.)
-//! - **A client that was skipped learns it** from its next request.
-//!
-//! Not guaranteed: that a wait is short. Each dead ticket in a row costs a lease, which is the time that a called client has to come. A
-//! ticket cannot be given back; a client that stops waiting is skipped like a client that has crashed. Requests without a guard are exclusive
-//! only until [`Turn::sure_until`]. The attributes must not be removed or set by other means.
+//! What it guarantees, and what not, is in `docs/recipes/delivery-counter.md`.
 
 use crate::cas_loop::{CasLoop, CasPolicy, Move, MoveOf, Patience, Seen, StepContext, Swap, number_bytes};
 use crate::fencing_token::{Fence, Unguardable, if_swapped};

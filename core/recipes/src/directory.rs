@@ -43,24 +43,7 @@
 //!   linked list can be reused at once: the counter wraps around, and a slot in use is skipped.
 //! - Removing the first entry moves the second into its place, so that a slot contains a name or nothing.
 //!
-//! # Guarantees
-//!
-//! - *A name exists once*: an insertion compares the slot with empty, or has read the whole chain at the version that it then compares with.
-//! - *No half-inserted name*: an entry becomes visible in the one request that makes it.
-//! - *Only the holder of its lock changes a chain*: the request that changes it compares the lock.
-//! - *Where there is a mark, there is a lock*: one request sets both. So nothing stays blocked when a client crashes.
-//! - *A removal removes the intended entry*: it compares the whole entry, including the object. If the name was removed and inserted again for
-//!   another object, the caller is told ([`Changed::Other`]).
-//! - *Operations take effect at one moment* between their begin and end, once; without an [idempotency record](crate::idempotency_record) their
-//!   outcome may remain unknown.
-//!
-//! # Not guaranteed
-//!
-//! A [page of names](Directory::names) is no snapshot of the directory: a name that is there throughout is returned once; one that is inserted or
-//! removed meanwhile may be returned or not. An object of an attribute volume has room for some hundred names. An object that an attribute
-//! volume spreads over its buckets cannot be a directory: it is refused in the first step
-//! ([`NotTogether`](braid_wire::ObjectFailure::NotTogether)). Names that are chosen so that their hashes collide make one long chain. A
-//! directory cannot be removed on the condition that it is empty.
+//! What it guarantees, and what not, is in `docs/recipes/directory.md`.
 
 mod chain;
 mod change;

@@ -19,19 +19,7 @@
 //! A backup measures the lease by its own clock, from when it first saw a heartbeat: clocks of different machines are never compared
 //! ([`crate::lease`]).
 //!
-//! Guarantees:
-//!
-//! - **One leader per term, and terms grow**: a term begins with the compare-and-swap that ends the previous one.
-//! - **Never two leaders whose writes both take effect**: no guarded request of a term takes effect after a later term has begun. A leader
-//!   raises the fence on another device before it reads or writes there. From then on no request of an earlier term takes effect there.
-//! - **There is a leader again** one lease (and the time of the backups' requests) after the leader's last progress, if a backup is alive.
-//! - **A returning leader learns that it was deposed**: its next progress, and each guarded write, fails.
-//! - **A leader that is cut off learns that in time**: when its own view of the lease ends, its progress fails as [`FailOverError::Uncertain`].
-//! - **A lost answer is resolved**: the nonce in the word shows whether the request has happened.
-//!
-//! Not guaranteed: that two machines never both believe for a while that they lead. A leader knows until when no other machine leads
-//! ([`Leadership::sure_until`], if no clock runs more than 1/16 fast), and should finish its unguarded work before that. A leader that
-//! makes progress but does not do its work is not detected. And the attributes must not be removed or set by other means.
+//! What it guarantees, and what not, is in `docs/recipes/fail-over.md`.
 
 use crate::cas_loop::{CasLoop, CasPolicy, Look, Move, MoveOf, Patience, Seen, StepContext, Swap};
 use crate::fencing_token::{Fence, Unguardable, if_swapped};

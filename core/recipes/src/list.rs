@@ -31,25 +31,7 @@
 //! both happen in one request, so that a client that crashes leaves no unreachable node. (It may leave a number unused.) The paper lets the
 //! device choose the numbers of its objects; here a counter provides them.
 //!
-//! # Guarantees
-//!
-//! - *A number denotes one node*: the counter returns each number once (2^60 of them), so a pointer never comes to mean another node. A link may
-//!   return to an earlier value, which does no harm: a comparison only needs that these two nodes are neighbours now.
-//! - *A marked link never changes*: every comparison is with an unmarked link. So nothing is inserted behind a removed node, and the successor
-//!   of a marked node cannot be unlinked before that node.
-//! - *A linked node exists*: the request that unlinks a node removes its attributes. An existing link points to an existing node.
-//! - *The order is stable*: two nodes of the list never change places.
-//! - *An operation takes effect once*, at its comparison. [`idempotency_record`](crate::idempotency_record) says how an operation whose answer
-//!   was lost finds out.
-//!
-//! A walk ([`List::walk`]) needs no lock and no snapshot. It returns every item that is in the list throughout, and no item twice; an item that
-//! is inserted or removed meanwhile may be returned or not. The items that are still in the list at the end are returned in its order.
-//!
-//! # Not guaranteed
-//!
-//! A walk is no snapshot: it may return an item that was inserted after another returned item was removed. Progress is lock-free, not
-//! wait-free: some operation always succeeds, but a single one may retry without bound. Finding a position takes one round trip for every few
-//! nodes.
+//! What it guarantees, and what not, is in `docs/recipes/linked-list.md`.
 
 mod insert;
 mod remove;

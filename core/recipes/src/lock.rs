@@ -20,22 +20,7 @@
 //!
 //! A *hold* is the time of one writer, or the time from the first reader to the last. [`crate::lease`] says when a holder is lost.
 //!
-//! Guarantees:
-//!
-//! - **One hold at a time**: guarded requests (and those of [`Grant::release_with`] and [`Lock::once`]) of two holds never mix; during a
-//!   writer's hold, only that writer's take effect.
-//! - **Tokens grow**: each hold has a higher token than those before, and its token guards nothing before the hold or after it.
-//! - **No lock is lost forever**: if a holder is silent for its lease, the next client breaks its lock.
-//! - **A waiting writer is next**: while its mark is there, and renewed, no reader and no other writer is admitted.
-//! - **A lost answer is resolved**: a client that acquires, renews or releases the lock learns by its nonce whether that happened. For
-//!   commands that were part of the request, it uses an [idempotency record](crate::idempotency_record), if it has one. Otherwise it reads the
-//!   trace. The trace can't resolve the outcome in two cases: another client has overwritten it since; or it was another client's before the
-//!   first request of [`Lock::once`], which is sent without knowing the lock. Then the client reports that the outcome is unknown
-//!   ([`RequestFailure::Unknown`]).
-//!
-//! Not guaranteed: an order among writers that meet only writers (use a [`counter`](crate::counter)), and progress of readers while new
-//! writers keep coming. Requests without a guard are exclusive only until [`Grant::sure_until`], if no clock runs more than 1/16 fast. And
-//! the three attributes must not be removed or set by other means: then tokens begin anew.
+//! What it guarantees, and what not, is in `docs/recipes/lock.md`.
 
 mod keep;
 mod take;

@@ -28,23 +28,7 @@
 //!
 //! Consumers begin at random positions, and items have random numbers, so two consumers rarely compete for the same item.
 //!
-//! # Guarantees
-//!
-//! - *An item has one claim at a time*: a claim begins by a comparison with the whole previous state.
-//! - *Tokens rise*: an item's claims are numbered 1, 2, 3 …; a program that keeps the highest number it saw can refuse late requests
-//!   ([`Claimed::token`]).
-//! - *A consumer that lost its claim cannot finish the item*: finishing compares the claim. What it sets at the same time on the queue's object
-//!   takes effect exactly once for each item, whatever happens to consumers. Other effects of a consumer may be repeated after a crash: tokens
-//!   are there to detect that.
-//! - *No item is lost*: an item is removed only by the request that finishes it.
-//! - *A finished item stays finished*: a comparison with a state that was removed never holds.
-//! - *An operation takes effect once*: [`idempotency_record`](crate::idempotency_record) says how an operation whose answer was lost finds out.
-//!
-//! # Not guaranteed
-//!
-//! An order of items, and a bound on how long an item waits; but each claim begins to search at a random position, so no item is passed
-//! over systematically. An item that crashes every consumer comes back each time: its token says how often. A consumer watches at most
-//! [`WATCHED_MAX`] claims at once; claims that change are dropped, and others take their place.
+//! What it guarantees, and what not, is in `docs/recipes/work-queue.md`.
 
 mod claim;
 mod hold;
