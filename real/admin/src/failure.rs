@@ -1,6 +1,6 @@
 //! Failures as reported to users and programs: a code that never changes its meaning, a message, a hint, and an exit status.
 
-use braid_client::{Error as ClientError, FilesError};
+use braid_client::{Error as ClientError, FilesError, ObjectFailure};
 use braid_control::{ControlError, ControlPlane, Distrust, LockHolder, shell_word};
 use braid_description::{DescriptionError, Refusal};
 use braid_layout::{LayoutError, RaidLevelError, RingError, VolumeError};
@@ -295,29 +295,33 @@ impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Failure {
         let message = error.to_string();
         match error {
-            ClientError::NoSuchObject => Failure::unreachable("no-such-object", message).hint(
+            ClientError::Object(ObjectFailure::NoSuchObject) => Failure::unreachable("no-such-object", message).hint(
                 "create it with `braid object create DEVICE:NUMBER`; `braid object list DEVICE` lists the objects",
             ),
-            ClientError::ObjectExists => Failure::failed("object-exists", message),
-            ClientError::NotANumber { .. } => {
+            ClientError::Object(ObjectFailure::ObjectExists) => Failure::failed("object-exists", message),
+            ClientError::Object(ObjectFailure::NotANumber { .. }) => {
                 Failure::failed("not-a-number", message).hint("set it to a number first: `braid attr set` with int:0")
             }
-            ClientError::Overflow => Failure::failed("overflow", message),
-            ClientError::ValueTooLong { .. } => {
+            ClientError::Object(ObjectFailure::Overflow) => Failure::failed("overflow", message),
+            ClientError::Object(ObjectFailure::ValueTooLong { .. }) => {
                 Failure::usage("value-too-long", message).hint("store long values in an object's bytes")
             }
-            ClientError::ReservedPage { .. } => Failure::usage("reserved-page", message),
-            ClientError::NumberTooHigh | ClientError::TooLong | ClientError::OutOfRange => {
+            ClientError::Object(ObjectFailure::ReservedPage { .. }) => Failure::usage("reserved-page", message),
+            ClientError::Object(ObjectFailure::NumberTooHigh | ObjectFailure::TooLong) | ClientError::OutOfRange => {
                 Failure::usage("out-of-range", message)
             }
-            ClientError::Malformed | ClientError::NotTogether | ClientError::CutsTooMuch => {
+            ClientError::Object(ObjectFailure::Malformed | ObjectFailure::NotTogether | ObjectFailure::CutsTooMuch) => {
                 Failure::usage("malformed", message)
             }
-            ClientError::NotInAttributeVolume => Failure::usage("not-in-attribute-volume", message)
-                .hint("docs/attribute-volumes.md lists what an attribute volume supports"),
-            ClientError::NotAnAttributeVolume => Failure::failed("not-an-attribute-volume", message).hint(
-                "create one: `braid volume create NAME --attributes --size 64MiB --layout raid1:2 --unit 128KiB`",
-            ),
+            ClientError::Object(ObjectFailure::NotInAttributeVolume) => {
+                Failure::usage("not-in-attribute-volume", message)
+                    .hint("docs/attribute-volumes.md lists what an attribute volume supports")
+            }
+            ClientError::Object(ObjectFailure::NotAnAttributeVolume) => {
+                Failure::failed("not-an-attribute-volume", message).hint(
+                    "create one: `braid volume create NAME --attributes --size 64MiB --layout raid1:2 --unit 128KiB`",
+                )
+            }
             ClientError::IsAnAttributeVolume => Failure::usage("is-an-attribute-volume", message),
             ClientError::NoSpace => Failure::failed("device-full", message).hint("remove objects, or delete a volume"),
             ClientError::Lost => Failure::data_lost("object-lost", message),

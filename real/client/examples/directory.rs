@@ -7,7 +7,7 @@
 
 use braid_client::recipes::directory::{Changed, Directory, Expected};
 use braid_client::recipes::idempotency_record::IdempotencyRecord;
-use braid_client::{Array, ArrayOptions, Bytes, Error, wait};
+use braid_client::{Array, ArrayOptions, Bytes, Error, ObjectFailure, wait};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     wait(run())
@@ -32,7 +32,8 @@ async fn run() -> Result<(), Box<dyn std::error::Error>> {
     let again = space.run(directory.insert(Bytes::from("pear"), root.id())).await??;
     println!("a name stands for one object: {}", matches!(again, Changed::Exists(_)));
 
-    let found = space.run(directory.look_up(Bytes::from("plum"))).await??.ok_or(Error::NoSuchObject)?;
+    let found =
+        space.run(directory.look_up(Bytes::from("plum"))).await??.ok_or(Error::Object(ObjectFailure::NoSuchObject))?;
     let text = space.object(found.object.0).read(0, 100).await?;
     println!("plum: {:?}", String::from_utf8_lossy(&text));
 

@@ -7,7 +7,7 @@
 //! ```
 
 use braid_client::recipes::lock::{Lock, LockOptions};
-use braid_client::{Array, ArrayOptions, AttributeName, Error, Object, now, wait};
+use braid_client::{Array, ArrayOptions, AttributeName, Error, Object, ObjectFailure, now, wait};
 use std::time::Duration;
 
 /// Programs agree on objects and attributes as they do on file names. A lock has three attributes, on consecutive pages.
@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 async fn run() -> Result<(), Box<dyn std::error::Error>> {
     let array = Array::connect(ArrayOptions::default().name("lock")).await?;
     let file = match array.device(0).create_as(FILE).await {
-        Err(Error::ObjectExists) => array.device(0).object(FILE),
+        Err(Error::Object(ObjectFailure::ObjectExists)) => array.device(0).object(FILE),
         made => made?,
     };
     let space = file.space();

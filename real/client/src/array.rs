@@ -10,6 +10,7 @@ use braid_layout::VolumeDescription;
 use braid_machine::{HostOutcome, HostSuccess, ObjectsRequest, VolumeRequest};
 use braid_session::{DROPPED_END_WAIT, Session, SessionError, VolumeRegistry};
 use braid_shell::HostClient;
+use braid_wire::ObjectFailure;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender};
@@ -140,10 +141,11 @@ impl Array {
     }
 
     /// The objects of an attribute volume: a volume that stores copies of attributes on several devices, and so survives the loss of one.
-    /// All its objects exist from the beginning; they cannot be created or removed, and contain no bytes ([`Error::NotInAttributeVolume`]).
+    /// All its objects exist from the beginning; they cannot be created or removed, and contain no bytes
+    /// ([`ObjectFailure::NotInAttributeVolume`]).
     ///
     /// # Errors
-    /// [`Error::NoSuchVolume`]; [`Error::NotAnAttributeVolume`] if the volume contains blocks.
+    /// [`Error::NoSuchVolume`]; [`ObjectFailure::NotAnAttributeVolume`] if the volume contains blocks.
     pub async fn attribute_volume(&self, name: &str) -> Result<Space, Error> {
         Ok(Space::on_attribute_volume(self.clone(), self.describe(name, true).await?.id))
     }
@@ -210,7 +212,7 @@ impl Array {
                 match found.attribute_volume {
                     found if found == attribute_volume => Ok(inner.registry.take_in(&inner.control, &name).await?),
                     true => Err(Error::IsAnAttributeVolume),
-                    false => Err(Error::NotAnAttributeVolume),
+                    false => Err(Error::Object(ObjectFailure::NotAnAttributeVolume)),
                 }
             };
             tokio::time::timeout(waited, described).await.unwrap_or(Err(Error::TimedOut { waited }))

@@ -67,22 +67,10 @@ fn request_failure(error: Error) -> Result<RequestFailure, Error> {
     let refused = |failure| Ok(RequestFailure::Refused(failure));
     match error {
         Error::TimedOut { .. } | Error::Unavailable { .. } => Ok(RequestFailure::Unknown),
-        Error::NoSuchObject => refused(ObjectFailure::NoSuchObject),
-        Error::ObjectExists => refused(ObjectFailure::ObjectExists),
-        Error::NotANumber { length } => refused(ObjectFailure::NotANumber { length }),
-        Error::Overflow => refused(ObjectFailure::Overflow),
-        Error::ValueTooLong { length } => refused(ObjectFailure::ValueTooLong { length }),
-        Error::ReservedPage { page } => refused(ObjectFailure::ReservedPage { page }),
-        Error::NumberTooHigh => refused(ObjectFailure::NumberTooHigh),
-        Error::TooLong => refused(ObjectFailure::TooLong),
-        Error::CutsTooMuch => refused(ObjectFailure::CutsTooMuch),
+        Error::Object(failure) => refused(failure),
         Error::NoSpace => refused(ObjectFailure::NoSpace),
         Error::Lost => refused(ObjectFailure::Lost),
         Error::Busy => refused(ObjectFailure::Busy),
-        Error::Malformed => refused(ObjectFailure::Malformed),
-        Error::NotTogether => refused(ObjectFailure::NotTogether),
-        Error::NotInAttributeVolume => refused(ObjectFailure::NotInAttributeVolume),
-        Error::NotAnAttributeVolume => refused(ObjectFailure::NotAnAttributeVolume),
         error => Err(error),
     }
 }

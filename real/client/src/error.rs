@@ -16,43 +16,9 @@ use std::time::Duration;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The object was never created, or it was removed.
-    #[error("{}", ObjectFailure::NoSuchObject)]
-    NoSuchObject,
-    /// The object to be created exists already.
-    #[error("{}", ObjectFailure::ObjectExists)]
-    ObjectExists,
-    /// Only the device chooses numbers this high.
-    #[error("{}", ObjectFailure::NumberTooHigh)]
-    NumberTooHigh,
-    /// A fetch-and-add found an attribute that is not a number of eight bytes.
-    #[error("{}", ObjectFailure::NotANumber { length: *length })]
-    NotANumber {
-        /// The length of the attribute's value in bytes.
-        length: u32,
-    },
-    /// The sum of a fetch-and-add does not fit into a signed number of 64 bits.
-    #[error("{}", ObjectFailure::Overflow)]
-    Overflow,
-    /// The value to be set is longer than an attribute's value may be.
-    #[error("{}", ObjectFailure::ValueTooLong { length: *length })]
-    ValueTooLong {
-        /// The length of the value in bytes.
-        length: u32,
-    },
-    /// The page is reserved for the device, and its attributes cannot be set.
-    #[error("{}", ObjectFailure::ReservedPage { page: *page })]
-    ReservedPage {
-        /// The page.
-        page: u32,
-    },
-    /// A write, append or truncate would make the object longer than objects may be.
-    #[error("{}", ObjectFailure::TooLong)]
-    TooLong,
-    /// A truncate in a [`Request`](crate::Request) would cut off more than 4 MiB of data; [`Object::truncate`](crate::Object::truncate)
-    /// does that in steps.
-    #[error("{}", ObjectFailure::CutsTooMuch)]
-    CutsTooMuch,
+    /// The request, or one of its commands, is refused for this reason.
+    #[error(transparent)]
+    Object(ObjectFailure),
     /// The device has no free space. Removing objects still works.
     #[error("{}", ObjectFailure::NoSpace)]
     NoSpace,
@@ -62,18 +28,6 @@ pub enum Error {
     /// The device or this host had too many operations in progress for the whole deadline.
     #[error("too many operations are in progress: try again later")]
     Busy,
-    /// The request or its answer has too many commands, attributes or bytes, or its commands cannot be combined.
-    #[error("{}", ObjectFailure::Malformed)]
-    Malformed,
-    /// A request to an attribute volume names attributes that are not stored together.
-    #[error("{}", ObjectFailure::NotTogether)]
-    NotTogether,
-    /// A request to an attribute volume uses bytes, or creates or removes an object.
-    #[error("{}", ObjectFailure::NotInAttributeVolume)]
-    NotInAttributeVolume,
-    /// A request for attributes was made to a volume of blocks.
-    #[error("{}", ObjectFailure::NotAnAttributeVolume)]
-    NotAnAttributeVolume,
     /// The volume is an attribute volume, and cannot be opened as a volume of blocks.
     #[error("the volume is an attribute volume: it contains attributes of objects, and no blocks")]
     IsAnAttributeVolume,
@@ -177,24 +131,13 @@ impl From<SessionError> for Error {
 }
 
 impl From<ObjectFailure> for Error {
+    /// Volumes have three of these failures, too.
     fn from(failure: ObjectFailure) -> Error {
         match failure {
-            ObjectFailure::NoSuchObject => Error::NoSuchObject,
-            ObjectFailure::ObjectExists => Error::ObjectExists,
-            ObjectFailure::NotANumber { length } => Error::NotANumber { length },
-            ObjectFailure::Overflow => Error::Overflow,
-            ObjectFailure::NumberTooHigh => Error::NumberTooHigh,
-            ObjectFailure::ValueTooLong { length } => Error::ValueTooLong { length },
-            ObjectFailure::ReservedPage { page } => Error::ReservedPage { page },
-            ObjectFailure::TooLong => Error::TooLong,
-            ObjectFailure::CutsTooMuch => Error::CutsTooMuch,
             ObjectFailure::NoSpace => Error::NoSpace,
             ObjectFailure::Lost => Error::Lost,
             ObjectFailure::Busy => Error::Busy,
-            ObjectFailure::Malformed => Error::Malformed,
-            ObjectFailure::NotTogether => Error::NotTogether,
-            ObjectFailure::NotInAttributeVolume => Error::NotInAttributeVolume,
-            ObjectFailure::NotAnAttributeVolume => Error::NotAnAttributeVolume,
+            failure => Error::Object(failure),
         }
     }
 }

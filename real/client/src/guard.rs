@@ -79,10 +79,13 @@ fn without_guard(error: RequestError) -> RequestError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use braid_wire::ObjectFailure;
 
     #[test]
     fn commands_are_counted_without_the_guard() {
-        let of = |command| without_guard(RequestError { command, error: Error::NoSuchObject }).command;
+        let of = |command| {
+            without_guard(RequestError { command, error: Error::Object(ObjectFailure::NoSuchObject) }).command
+        };
         assert_eq!([of(None), of(Some(0)), of(Some(1)), of(Some(2))], [None, None, Some(0), Some(1)]);
     }
 }

@@ -99,8 +99,8 @@ pub use braid_base::{ObjectId, Time};
 pub use braid_recipes as recipes;
 pub use braid_session::SessionError;
 pub use braid_wire::{
-    Action, ActionResult, AttributeName, CommandResult, FileType, ObjectCommand, ObjectRequest, SetAttribute,
-    SpecialType, Undefined, When,
+    Action, ActionResult, AttributeName, CommandResult, FileType, ObjectCommand, ObjectFailure, ObjectRequest,
+    SetAttribute, SpecialType, Undefined, When,
 };
 pub use bytes::Bytes;
 pub use error::{Error, RequestError};

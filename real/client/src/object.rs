@@ -6,7 +6,7 @@ use crate::request::Request;
 use crate::space::{Space, plain};
 use crate::value::Value;
 use braid_base::{ObjectId, limits};
-use braid_wire::{Action, ActionResult, AttributeName};
+use braid_wire::{Action, ActionResult, AttributeName, ObjectFailure};
 use bytes::{Bytes, BytesMut};
 use std::time::Duration;
 
@@ -81,7 +81,7 @@ impl Object {
     /// requests, so concurrent writes may be visible in some parts and not in others.
     ///
     /// # Errors
-    /// [`Error::NoSuchObject`]; [`Error::Lost`] if the content is damaged.
+    /// [`ObjectFailure::NoSuchObject`]; [`Error::Lost`] if the content is damaged.
     pub async fn read(&self, offset: u64, length: u64) -> Result<Bytes, Error> {
         let most = limits::OBJECT_IO_BYTES_MAX as u64;
         if length <= most {
@@ -105,8 +105,8 @@ impl Object {
     /// several requests, one after the other.
     ///
     /// # Errors
-    /// [`Error::NoSuchObject`], [`Error::NoSpace`], [`Error::TooLong`]. If the write has several parts, those before the failed one have
-    /// been written.
+    /// [`ObjectFailure::NoSuchObject`], [`Error::NoSpace`], [`ObjectFailure::TooLong`]. If the write has several parts, those before the
+    /// failed one have been written.
     pub async fn write(&self, offset: u64, data: impl Into<Bytes>) -> Result<(), Error> {
         let countdown = self.countdown();
         let mut rest = data.into();
@@ -119,7 +119,7 @@ impl Object {
             if rest.is_empty() {
                 return Ok(());
             }
-            at = at.checked_add(length).ok_or(Error::TooLong)?;
+            at = at.checked_add(length).ok_or(Error::Object(ObjectFailure::TooLong))?;
         }
     }
 
@@ -127,7 +127,7 @@ impl Object {
     /// accepted.
     ///
     /// # Errors
-    /// [`Error::NoSuchObject`], [`Error::NoSpace`], [`Error::TooLong`]; [`Error::Malformed`] for more than 512 KiB.
+    /// [`ObjectFailure::NoSuchObject`], [`Error::NoSpace`], [`ObjectFailure::TooLong`]; [`ObjectFailure::Malformed`] for more than 512 KiB.
     pub async fn append(&self, data: impl Into<Bytes>) -> Result<u64, Error> {
         let mut rest = data.into();
         let mut request = self.request();
@@ -143,7 +143,7 @@ impl Object {
     /// off, that is done in steps from the end.
     ///
     /// # Errors
-    /// [`Error::NoSuchObject`], [`Error::TooLong`].
+    /// [`ObjectFailure::NoSuchObject`], [`ObjectFailure::TooLong`].
     pub async fn truncate(&self, length: u64) -> Result<(), Error> {
         let countdown = self.countdown();
         let cut = |length| countdown.part(move |left| async move { self.within(left).cut(length).await });
@@ -175,7 +175,7 @@ impl Object {
     /// Reads the object's length and incarnation.
     ///
     /// # Errors
-    /// [`Error::NoSuchObject`].
+    /// [`ObjectFailure::NoSuchObject`].
     pub async fn stat(&self) -> Result<Stat, Error> {
         self.request().stat().send().await?.stat(0).ok_or(Error::ProtocolError)
     }
@@ -183,7 +183,7 @@ impl Object {
     /// Removes the object with its bytes and attributes.
     ///
     /// # Errors
-    /// [`Error::NoSuchObject`].
+    /// [`ObjectFailure::NoSuchObject`].
     pub async fn remove(&self) -> Result<(), Error> {
         self.request().remove().send().await?;
         Ok(())
@@ -192,7 +192,7 @@ impl Object {
     /// Reads an attribute. The value has no bytes if the attribute is undefined.
     ///
     /// # Errors
-    /// [`Error::NoSuchObject`].
+    /// [`ObjectFailure::NoSuchObject`].
     pub async fn get(&self, name: AttributeName) -> Result<Value, Error> {
         self.request().get([name]).send().await?.values(0).pop().ok_or(Error::ProtocolError)
     }
@@ -200,7 +200,8 @@ impl Object {
     /// Sets an attribute to a value of at most 64 KiB.
     ///
     /// # Errors
-    /// [`Error::NoSuchObject`], [`Error::ValueTooLong`], [`Error::NoSpace`]; [`Error::ReservedPage`] for pages from 0xf0000000 on.
+    /// [`ObjectFailure::NoSuchObject`], [`ObjectFailure::ValueTooLong`], [`Error::NoSpace`]; [`ObjectFailure::ReservedPage`] for pages from
+    /// 0xf0000000 on.
     pub async fn set(&self, name: AttributeName, value: impl Into<Value>) -> Result<(), Error> {
         self.request().set(name, value).send().await?;
         Ok(())
@@ -209,7 +210,7 @@ impl Object {
     /// Makes an attribute undefined.
     ///
     /// # Errors
-    /// [`Error::NoSuchObject`]; [`Error::ReservedPage`] for pages from 0xf0000000 on.
+    /// [`ObjectFailure::NoSuchObject`]; [`ObjectFailure::ReservedPage`] for pages from 0xf0000000 on.
     pub async fn delete(&self, name: AttributeName) -> Result<(), Error> {
         self.set(name, Value::undefined()).await
     }
@@ -250,7 +251,7 @@ impl Object {
     /// [`Swapped`] contains it.
     ///
     /// # Errors
-    /// [`Error::NoSuchObject`], [`Error::ValueTooLong`], [`Error::NoSpace`], [`Error::ReservedPage`].
+    /// [`ObjectFailure::NoSuchObject`], [`ObjectFailure::ValueTooLong`], [`Error::NoSpace`], [`ObjectFailure::ReservedPage`].
     pub async fn compare_and_swap(
         &self,
         name: AttributeName,
@@ -275,7 +276,8 @@ impl Object {
     /// undefined attribute counts as zero.
     ///
     /// # Errors
-    /// [`Error::NotANumber`], [`Error::Overflow`]; [`Error::NoSuchObject`], [`Error::NoSpace`], [`Error::ReservedPage`].
+    /// [`ObjectFailure::NotANumber`], [`ObjectFailure::Overflow`], [`ObjectFailure::NoSuchObject`], [`Error::NoSpace`],
+    /// [`ObjectFailure::ReservedPage`].
     pub async fn fetch_and_add(&self, name: AttributeName, add: i64) -> Result<i64, Error> {
         self.request().fetch_and_add(name, add).send().await?.original(0).ok_or(Error::ProtocolError)
     }
@@ -298,7 +300,7 @@ impl Object {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NoSuchObject`]; [`Error::TimedOut`] if the device is silent at the end, so that the value is unknown.
+    /// [`ObjectFailure::NoSuchObject`]; [`Error::TimedOut`] if the device is silent at the end, so that the value is unknown.
     pub async fn wait_for_change(
         &self,
         name: AttributeName,
@@ -324,7 +326,7 @@ impl Object {
     async fn cut(&self, length: u64) -> Result<bool, Error> {
         match self.request().truncate(length).send().await {
             Ok(_) => Ok(true),
-            Err(RequestError { error: Error::CutsTooMuch, .. }) => Ok(false),
+            Err(RequestError { error: Error::Object(ObjectFailure::CutsTooMuch), .. }) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }

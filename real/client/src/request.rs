@@ -70,7 +70,7 @@ impl Request {
         self.act(Action::Remove)
     }
 
-    /// Fails with [`Error::NoSuchObject`] if the object does not exist.
+    /// Fails with `ObjectFailure::NoSuchObject` if the object does not exist.
     pub fn check(self) -> Request {
         self.act(Action::Nothing)
     }
@@ -91,7 +91,7 @@ impl Request {
     }
 
     /// Sets the length of the object, in bytes: cuts it off, or extends it by zeros. One command cuts off at most 4 MiB of data
-    /// ([`Error::CutsTooMuch`]).
+    /// (`ObjectFailure::CutsTooMuch`).
     pub fn truncate(self, length: u64) -> Request {
         self.act(Action::Truncate { length })
     }
@@ -157,8 +157,8 @@ impl Request {
     /// Sends the request and waits for its answer.
     ///
     /// # Errors
-    /// The [`RequestError`] names the command that failed. Errors that concern the whole request are [`Error::Malformed`] if it exceeds the
-    /// limits, [`Error::NotTogether`] and [`Error::NotInAttributeVolume`] on attribute volumes, and those of the connection.
+    /// The [`RequestError`] names the command that failed. Errors that concern the whole request are `ObjectFailure::Malformed` if it exceeds
+    /// the limits, `ObjectFailure::NotTogether` and `ObjectFailure::NotInAttributeVolume` on attribute volumes, and those of the connection.
     pub async fn send(self) -> Result<Answers, RequestError> {
         let Request { space, commands, .. } = self;
         space.send(ObjectRequest { commands }).await

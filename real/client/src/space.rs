@@ -52,7 +52,7 @@ impl Space {
     /// Creates an empty object. The device chooses a number that none of its objects ever had.
     ///
     /// # Errors
-    /// [`Error::NotInAttributeVolume`] on an attribute volume; [`Error::NoSpace`].
+    /// `ObjectFailure::NotInAttributeVolume` on an attribute volume; [`Error::NoSpace`].
     pub async fn create(&self) -> Result<Object, Error> {
         let answers = self.request().create().send().await?;
         Ok(self.object(answers.created(0).ok_or(Error::ProtocolError)?))
@@ -61,8 +61,8 @@ impl Space {
     /// Creates an empty object with this number, which must not be zero.
     ///
     /// # Errors
-    /// [`Error::ObjectExists`]; [`Error::NumberTooHigh`] for numbers that only the device chooses; [`Error::NotInAttributeVolume`] on an
-    /// attribute volume.
+    /// `ObjectFailure::ObjectExists`; `ObjectFailure::NumberTooHigh` for numbers that only the device chooses;
+    /// `ObjectFailure::NotInAttributeVolume` on an attribute volume.
     pub async fn create_as(&self, number: u64) -> Result<Object, Error> {
         self.request().create_as(number).send().await?;
         Ok(self.object(number))
@@ -176,12 +176,5 @@ impl Space {
 
 /// A command that consists of an action alone.
 pub(crate) fn plain(object: u64, action: Action) -> ObjectCommand {
-    ObjectCommand {
-        object: ObjectId(object),
-        when: Default::default(),
-        action,
-        sets: Vec::new(),
-        sets_when: Default::default(),
-        gets: Vec::new(),
-    }
+    ObjectCommand::new(ObjectId(object), action)
 }
