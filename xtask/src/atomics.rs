@@ -5,14 +5,11 @@ use crate::compare::process::{Process, await_listener, free_port, printed_json};
 use crate::compare::progress::Progress;
 use crate::compare::{RoundArguments, measure_in};
 use crate::packages::{self, Package};
-use anyhow::{Context, Result};
+use crate::prelude::*;
 use braid_base::text_table::table;
 use braid_benchkit::statistics::{Ratio, median};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
 
 const PACKAGES: [Package; 2] = [("etcd-server", "/usr/bin/etcd"), ("protobuf-compiler", "/usr/bin/protoc")];
 

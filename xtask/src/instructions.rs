@@ -5,13 +5,12 @@
 //! comparison is less strict: see [`Strictness`].
 
 use crate::compare::process::output_of;
+use crate::prelude::*;
 use crate::{cargo, packages, root, run, target_folder};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::ensure;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
 const FIGURES: &str = "benches/instructions.json";
 /// The profiles whose figures are kept: that of the tests, in which everything is built already, and that of published figures.

@@ -6,13 +6,9 @@ use crate::compare::interrupt::Interrupt;
 use crate::compare::measure_in;
 use crate::compare::process::{Process, output_of};
 use crate::packages::{self, Package};
+use crate::prelude::*;
 use crate::run;
-use anyhow::{Context, Result};
-use serde_json::Value;
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
 
 const PACKAGES: [Package; 2] = [("iproute2", "/sbin/tc"), ("nftables", "/usr/sbin/nft")];
 /// The addresses of host and devices.

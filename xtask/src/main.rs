@@ -9,12 +9,12 @@ mod link;
 mod packages;
 mod picture;
 mod posix;
+mod prelude;
 mod process_tests;
 
-use anyhow::{Context, Result, bail};
+use crate::prelude::*;
 use clap::Parser;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 /// Tasks around the repository
 #[derive(Parser)]

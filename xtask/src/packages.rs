@@ -1,9 +1,7 @@
 //! Debian packages that tasks need; they are installed if they are missing.
 
+use crate::prelude::*;
 use crate::run;
-use anyhow::{Context, Result};
-use std::path::Path;
-use std::process::Command;
 
 /// A package, and a file that it contains.
 pub type Package = (&'static str, &'static str);

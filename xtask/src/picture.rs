@@ -1,10 +1,9 @@
 //! `cargo xtask picture`: draws the README's picture of hosts, devices, and their connections. The picture has its own background, so
 //! that it is readable on light and dark pages.
 
+use crate::prelude::*;
 use crate::root;
-use anyhow::{Context, Result};
 use std::fmt::Write;
-use std::path::PathBuf;
 
 const WIDTH: u32 = 760;
 const HEIGHT: u32 = 356;

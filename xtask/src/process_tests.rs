@@ -2,10 +2,10 @@
 //! that it keeps alone, so those that fail are run once more, one after the other: a test fails if it fails alone, too. Each first failure is
 //! reported, because a rare failure may also be a bug.
 
+use crate::prelude::*;
 use crate::{cargo, run};
-use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 /// How many tests run at once: more than a small machine has processors.
 const THREADS: &str = "6";

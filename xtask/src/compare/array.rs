@@ -3,12 +3,9 @@
 use super::interrupt::Interrupt;
 use super::process::{Process, printed_json};
 use super::system;
-use anyhow::{Context, Result, anyhow, bail};
-use serde_json::Value;
+use crate::prelude::*;
+use anyhow::anyhow;
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::{Duration, Instant};
 
 pub const DEVICES: u64 = 5;
 

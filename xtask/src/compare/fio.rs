@@ -4,11 +4,8 @@ use super::Settings;
 use super::interrupt::Interrupt;
 use super::plan::Load;
 use super::process::{Process, line_of};
-use anyhow::{Context, Result, bail};
-use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
+use crate::prelude::*;
+use serde_json::json;
 
 /// Requests in flight.
 const QUEUE_DEPTH: u32 = 32;

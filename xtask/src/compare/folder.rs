@@ -1,8 +1,7 @@
 //! The folder that holds all files during the measurement.
 
-use anyhow::{Context, Result, bail};
+use crate::prelude::*;
 use braid_base::units::format_size;
-use std::path::{Path, PathBuf};
 
 /// Space left free for logs and other users of the disk.
 const MARGIN: u64 = 1 << 30;

@@ -1,10 +1,9 @@
 //! Ctrl-C and SIGTERM: recorded, and checked by every wait, so that everything is stopped in order.
 
-use anyhow::{Context, Result, bail};
+use crate::prelude::*;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 /// The interval at which waits check for an interrupt.
 pub const GLANCE: Duration = Duration::from_millis(50);

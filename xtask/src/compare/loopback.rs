@@ -1,10 +1,10 @@
 //! The throughput of loopback TCP: one thread writes, another reads.
 
 use super::interrupt::Interrupt;
-use anyhow::{Context, Result, anyhow};
+use crate::prelude::*;
+use anyhow::anyhow;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::time::{Duration, Instant};
 
 /// Bytes of each write, the same as in the requests that it is compared with.
 const PIECE: usize = 1 << 20;

@@ -15,7 +15,7 @@ mod rounds;
 mod system;
 
 use crate::packages::{self, Package};
-use anyhow::{Context, Result};
+use crate::prelude::*;
 use array::{Array, Placement};
 use braid_base::units::{format_size, parse_size};
 use fio::Fio;
@@ -26,9 +26,6 @@ use progress::Progress;
 use qemu::Qemu;
 use report::Report;
 use rounds::Rounds;
-use serde_json::Value;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 const PACKAGES: [Package; 2] = [("fio", "/usr/bin/fio"), ("qemu-utils", "/usr/bin/qemu-nbd")];
 

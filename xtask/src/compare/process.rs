@@ -1,15 +1,12 @@
 //! Child processes with a log and a time limit.
 
 use super::interrupt::{GLANCE, Interrupt};
-use anyhow::{Context, Result, bail};
+use crate::prelude::*;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
-use serde_json::Value;
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, ExitStatus, Stdio};
 
 /// How long a process may take to end after it was asked to.
 const END_WAIT: Duration = Duration::from_secs(30);

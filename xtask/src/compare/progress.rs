@@ -1,8 +1,7 @@
 //! Progress: a bar on a terminal, otherwise lines.
 
-use anyhow::Result;
+use crate::prelude::*;
 use indicatif::{ProgressBar, ProgressStyle};
-use std::time::Duration;
 
 /// The progress of the measurement.
 pub struct Progress {

@@ -2,10 +2,7 @@
 
 use super::interrupt::Interrupt;
 use super::process::{Process, await_listener, free_port};
-use anyhow::Result;
-use std::path::Path;
-use std::process::Command;
-use std::time::Duration;
+use crate::prelude::*;
 
 /// How long it may take to listen.
 const START_WAIT: Duration = Duration::from_secs(20);

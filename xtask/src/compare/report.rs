@@ -3,13 +3,12 @@
 use super::Settings;
 use super::fio::Measured;
 use super::plan::{self, Comparison, Job, Part, Subject, Wanted};
+use crate::prelude::*;
 use braid_base::text_table::table;
 use braid_base::units::format_size;
 use braid_benchkit::statistics::{Ratio, median};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::process::Command;
 
 /// One run of one subject.
 #[derive(Clone, Debug)]

@@ -3,8 +3,7 @@
 use super::array::Array;
 use super::interrupt::Interrupt;
 use super::system::cpu_time;
-use anyhow::Result;
-use std::time::{Duration, Instant};
+use crate::prelude::*;
 
 /// The CPU usage of all processes of the array during `duration`, as a share of one core.
 pub fn cpu_share(array: &Array<'_>, duration: Duration, interrupt: &Interrupt) -> Result<f64> {

@@ -10,9 +10,7 @@ use super::progress::Progress;
 use super::qemu::Qemu;
 use super::report::{Report, Run};
 use super::system::memory_peak_bytes;
-use anyhow::{Context, Result};
-use std::path::Path;
-use std::time::Duration;
+use crate::prelude::*;
 
 /// The seed of warm-up runs; those of rounds begin with 1.
 const WARM_UP_SEED: u64 = 0;

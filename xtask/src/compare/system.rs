@@ -1,7 +1,6 @@
 //! Resource usage of a process, as reported by the kernel.
 
-use anyhow::{Context, Result};
-use std::time::Duration;
+use crate::prelude::*;
 
 /// The peak memory of a process, in bytes.
 pub fn memory_peak_bytes(pid: u32) -> Result<u64> {

@@ -2,12 +2,9 @@
 
 use crate::compare::interrupt::Interrupt;
 use crate::compare::process::Process;
-use anyhow::{Context, Result, bail};
+use crate::prelude::*;
 use rustix::process::{Pid, Signal, kill_process};
 use std::net::{Ipv4Addr, UdpSocket};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
 
 const SCRIPT: &str = include_str!("guest.sh");
 const LOAD: &str = include_str!("load.py");

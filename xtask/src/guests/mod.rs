@@ -8,11 +8,9 @@ mod guest;
 use crate::compare::array::{Array, Placement};
 use crate::compare::interrupt::Interrupt;
 use crate::packages::{self, Package};
+use crate::prelude::*;
 use crate::{cargo, run, target_folder};
-use anyhow::{Context, Result, bail};
 use guest::{Guest, Machine, Task};
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 const PACKAGES: [Package; 7] = [
     ("gcc", "/usr/bin/cc"),

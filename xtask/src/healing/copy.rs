@@ -1,12 +1,10 @@
 //! Transfers the bytes of a rebuild as fast as the disk and this machine allow, without an array: the reference for rebuilds.
 
-use anyhow::{Context, Result};
+use crate::prelude::*;
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 /// Transfers in flight, as many as a rebuild's transactions.
 pub const LANES: usize = 8;

@@ -9,14 +9,12 @@ use crate::compare::interrupt::Interrupt;
 use crate::compare::progress::Progress;
 use crate::compare::{RoundArguments, Settings, measure_in, size, space_for};
 use crate::packages::{self, Package};
-use anyhow::Result;
+use crate::prelude::*;
 use braid_base::text_table::table;
 use braid_base::units::format_size;
 use braid_benchkit::statistics::{Ratio, median};
 use rounds::Rounds;
-use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use serde_json::json;
 
 const PACKAGES: [Package; 1] = [("fio", "/usr/bin/fio")];
 

@@ -7,11 +7,9 @@ use crate::compare::fio::{Fio, Measured, Target};
 use crate::compare::interrupt::Interrupt;
 use crate::compare::plan::Load;
 use crate::compare::process::Process;
-use anyhow::{Context, Result};
+use crate::prelude::*;
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 pub const IDLE: &str = "rebuild, idle; beside: the same bytes read and written";
 pub const IDLE_COPY: &str = "… beside: a file of that size copied";

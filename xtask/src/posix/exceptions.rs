@@ -1,7 +1,7 @@
 //! The outcomes that are expected although they are no successes: `exceptions.txt`.
 
 use super::outcome::{Case, Kind, Outcome};
-use anyhow::{Context, Result, bail};
+use crate::prelude::*;
 use clap::ValueEnum;
 
 const LIST: &str = include_str!("exceptions.txt");

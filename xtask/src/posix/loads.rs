@@ -5,9 +5,8 @@ use super::outcome::{Case, Outcome};
 use super::tools::Tools;
 use crate::compare::interrupt::Interrupt;
 use crate::compare::process::{Process, line_of};
-use anyhow::Result;
-use std::process::{Command, ExitStatus};
-use std::time::{Duration, Instant};
+use crate::prelude::*;
+use std::process::ExitStatus;
 
 /// Shared mappings are not supported, nor are holes punched. A small file with small operations, and a larger one.
 const FSX: [(&str, u64, u64); 2] = [("small", 70_000, 20_000), ("large", 4 << 20, 300_000)];

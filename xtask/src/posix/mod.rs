@@ -13,15 +13,13 @@ mod suites;
 mod tools;
 
 use crate::compare::interrupt::Interrupt;
+use crate::prelude::*;
 use crate::{cargo, run, target_folder};
-use anyhow::{Result, bail};
 use clap::ValueEnum;
 use exceptions::Exceptions;
 use mounts::Mounts;
 pub use outcome::name_of;
 use outcome::{Case, Kind, Outcome};
-use std::path::PathBuf;
-use std::time::Instant;
 use suites::{SUITES, Suite};
 
 /// Test POSIX on mounts of a file system

@@ -3,13 +3,11 @@
 use super::outcome::Kind;
 use crate::compare::interrupt::Interrupt;
 use crate::compare::process::Process;
+use crate::prelude::*;
 use crate::run;
-use anyhow::{Context, Result, bail};
 use std::cell::Cell;
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::Stdio;
 
 const FILE_SYSTEM: &str = "posix";
 const DEVICE_BYTES: &str = "4GiB";

@@ -5,9 +5,7 @@ use super::outcome::{Case, Outcome};
 use super::tools::Tools;
 use crate::compare::interrupt::Interrupt;
 use crate::compare::process::Process;
-use anyhow::{Result, bail};
-use std::path::PathBuf;
-use std::time::Duration;
+use crate::prelude::*;
 
 /// Everything that the suite can test on Linux. Remounting is left out: it uses mount(8), which would start a program by the type of the
 /// file system. Users and groups are those of every Debian.

@@ -7,13 +7,10 @@ use super::tools::Tools;
 use crate::compare::interrupt::Interrupt;
 use crate::compare::process::Process;
 use crate::packages::Package;
-use anyhow::{Result, bail};
+use crate::prelude::*;
 use clap::ValueEnum;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::path::Path;
-use std::process::Command;
-use std::time::Duration;
 
 /// A suite.
 #[derive(Debug)]

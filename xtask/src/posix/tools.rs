@@ -2,10 +2,9 @@
 
 use super::Tool;
 use crate::packages::{self, Package};
+use crate::prelude::*;
 use crate::{cargo, run, target_folder};
-use anyhow::{Context, Result};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 /// The versions whose cases `exceptions.txt` lists.
 const PJDFSTEST: (&str, &str) = ("pjdfstest", "0.2.2");
