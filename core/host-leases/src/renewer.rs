@@ -62,11 +62,6 @@ impl Renewer {
         Renewer { allowed, renewed: taken, asked: None, has_stopped: false }
     }
 
-    /// True if a renewal is under way.
-    pub fn is_renewing(&self) -> bool {
-        self.asked.is_some()
-    }
-
     pub fn step(&mut self, now: &LeaseTime, input: RenewerInput) -> RenewerStep {
         assert!(!self.has_stopped, "a host that has stopped renews nothing");
         match input {

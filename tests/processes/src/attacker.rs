@@ -111,11 +111,6 @@ impl Attack {
         Attack::by(target.behaviours(0), share)
     }
 
-    /// Attacks the NBD server alone.
-    pub fn by_clients(array: &Array, share: f64) -> Attack {
-        Attack::by(clients(array.dir().join("run/nbd")), share)
-    }
-
     fn by(behaviours: Vec<Behaviour>, share: f64) -> Attack {
         let share = share / behaviours.len() as f64;
         let shared = Arc::new(Shared::default());

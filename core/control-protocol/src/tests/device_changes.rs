@@ -1,12 +1,10 @@
 //! Devices that are added and removed: a small world with a store, leases, the monitor, administrators, and whoever completes what they
 //! have begun.
 
-use super::exploration::{Administered, Administrators, Asked, ends_with, explore};
+use super::exploration::*;
 use crate::*;
-use braid_base::{DeviceId, DiskId, Generation, VolumeId};
+use braid_base::DiskId;
 use braid_wire::{AdminError, Administration};
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 const DEVICE: DeviceId = DeviceId(3);
 const DISK: DiskId = DiskId(1);
@@ -203,13 +201,7 @@ impl Monitor {
 impl Administered for DeviceWorld {
     type Event = Event;
 
-    fn administrators(&self) -> &Administrators {
-        &self.administrators
-    }
-
-    fn administrators_mut(&mut self) -> &mut Administrators {
-        &mut self.administrators
-    }
+    has_administrators!();
 
     fn other_events(&self) -> Vec<Event> {
         let mut events = Vec::new();
@@ -336,18 +328,6 @@ fn an_addition_whose_administrator_dies_or_is_suspended_is_completed() {
 }
 
 #[test]
-fn a_refused_addition_is_undone_unless_another_administrator_completes_it() {
-    for refusals in [1, 2] {
-        let repeated = Budget { deaths: 1, lost: 1, settlers: 3, ..QUIET };
-        for budget in [QUIET, Budget { silences: 1, lost: 1, settlers: 2, ..QUIET }, repeated] {
-            let mut world = DeviceWorld::of_addition(budget);
-            world.monitor.refusals = refusals;
-            explored_ends(world, &["Err(Refused"]);
-        }
-    }
-}
-
-#[test]
 fn a_device_is_removed_unless_a_volume_lies_on_it() {
     let budget = Budget { volumes: 1, ..QUIET };
     explored_ends(DeviceWorld::of_removal(budget), &["Ok(Changed)", "Ok(Nothing)", "HoldsVolumes"]);
@@ -364,12 +344,12 @@ fn a_removal_whose_administrator_dies_or_is_suspended_is_completed() {
 }
 
 #[test]
-fn a_refused_removal_is_undone_unless_another_administrator_completes_it() {
-    for refusals in [1, 2] {
-        let settled_late = Budget { silences: 1, lost: 1, volumes: 1, settlers: 2, ..QUIET };
+fn a_refused_change_is_undone_unless_another_administrator_completes_it() {
+    for (is_removal, refusals) in [(false, 1), (false, 2), (true, 1), (true, 2)] {
+        let settled_late = Budget { silences: 1, lost: 1, volumes: is_removal.into(), settlers: 2, ..QUIET };
         let repeated = Budget { deaths: 1, lost: 1, settlers: 3, ..QUIET };
         for budget in [QUIET, settled_late, repeated] {
-            let mut world = DeviceWorld::of_removal(budget);
+            let mut world = if is_removal { DeviceWorld::of_removal(budget) } else { DeviceWorld::of_addition(budget) };
             world.monitor.refusals = refusals;
             explored_ends(world, &["Err(Refused"]);
         }

@@ -1,11 +1,11 @@
 //! Visiting every world that can come about; and administrators in such worlds, with lost answers, late effects and deaths.
 
 use crate::*;
-use braid_base::{Generation, Time};
-use std::collections::{BTreeMap, BTreeSet};
+pub use braid_base::{DeviceId, Epoch, Generation, Time, VolumeId};
+pub use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::time::Duration;
+pub use std::time::Duration;
 
 /// A small world.
 pub trait Explored: Clone + Debug {
@@ -95,6 +95,20 @@ pub enum Event<E> {
     Die(Generation),
     Other(E),
 }
+
+/// The administrators of a world that has them in a field of this name.
+macro_rules! has_administrators {
+    () => {
+        fn administrators(&self) -> &Administrators {
+            &self.administrators
+        }
+
+        fn administrators_mut(&mut self) -> &mut Administrators {
+            &mut self.administrators
+        }
+    };
+}
+pub(super) use has_administrators;
 
 /// A small world with administrators. It says what questions do, and what else happens.
 pub trait Administered: Clone + Debug {

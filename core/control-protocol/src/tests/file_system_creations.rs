@@ -1,11 +1,9 @@
 //! File systems that are created: a small world with a store, and administrators that create one of the same name. Each may die, or be silent
 //! for so long that its lease is over, and go on.
 
-use super::exploration::{Administered, Administrators, Asked, ends_with, explore};
+use super::exploration::*;
 use crate::*;
-use braid_base::{FileSystemId, Generation, Ownership, VolumeId};
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use braid_base::{FileSystemId, Ownership};
 
 /// A volume for the metadata, and one for the content of files.
 const VOLUMES: usize = 2;
@@ -127,13 +125,7 @@ impl CreationWorld {
 impl Administered for CreationWorld {
     type Event = Event;
 
-    fn administrators(&self) -> &Administrators {
-        &self.administrators
-    }
-
-    fn administrators_mut(&mut self) -> &mut Administrators {
-        &mut self.administrators
-    }
+    has_administrators!();
 
     fn other_events(&self) -> Vec<Event> {
         let mut events = Vec::new();

@@ -1,11 +1,9 @@
 //! File systems that are deleted and checked: a small world with a store, the monitor, metadata servers and administrators.
 
-use super::exploration::{Administered, Administrators, Asked, ends_with, explore};
+use super::exploration::*;
 use crate::*;
-use braid_base::{Epoch, FileSystemId, Generation, Ownership, Time, VolumeId};
+use braid_base::{FileSystemId, Ownership};
 use braid_wire::OwnershipRequest;
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 const SHARDS: [FileSystemId; 2] = [FileSystemId(1), FileSystemId(2)];
 const VOLUMES: [VolumeId; 2] = [VolumeId(4), VolumeId(5)];
@@ -217,13 +215,7 @@ impl Administered for FileSystemWorld {
 
     const NOTES_STAGES: bool = true;
 
-    fn administrators(&self) -> &Administrators {
-        &self.administrators
-    }
-
-    fn administrators_mut(&mut self) -> &mut Administrators {
-        &mut self.administrators
-    }
+    has_administrators!();
 
     fn other_events(&self) -> Vec<Event> {
         let mut events = Vec::new();

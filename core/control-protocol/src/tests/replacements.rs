@@ -1,11 +1,9 @@
 //! Disks that are replaced: a small world with a store, the monitor, and administrators.
 
-use super::exploration::{Administered, Administrators, Asked, ends_with, explore};
+use super::exploration::*;
 use crate::*;
-use braid_base::{DeviceId, DiskId, Epoch, Generation};
+use braid_base::DiskId;
 use braid_wire::{AdminError, Administration};
-use std::collections::BTreeSet;
-use std::time::Duration;
 
 const DEVICE: DeviceId = DeviceId(3);
 const OLD: DiskId = DiskId(1);
@@ -82,13 +80,7 @@ fn replacement(until_rebuilt: bool) -> Replacement {
 impl Administered for ReplacementWorld {
     type Event = Repeat;
 
-    fn administrators(&self) -> &Administrators {
-        &self.administrators
-    }
-
-    fn administrators_mut(&mut self) -> &mut Administrators {
-        &mut self.administrators
-    }
+    has_administrators!();
 
     fn other_events(&self) -> Vec<Repeat> {
         vec![Repeat; usize::from(self.budget.repetitions > 0)]

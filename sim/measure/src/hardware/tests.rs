@@ -22,20 +22,15 @@ fn mean_wait(load: f64, service: impl Fn(&mut Sampler) -> f64) -> f64 {
 }
 
 #[test]
-fn a_server_with_constant_service_is_m_d_1() {
-    for load in [0.3f64, 0.6, 0.8] {
-        let expected = load / (2.0 * (1.0 - load));
-        let seen = mean_wait(load, |_| 1e6);
-        assert!((seen / expected - 1.0).abs() < 0.03, "at {load}: {seen} for {expected}");
-    }
-}
-
-#[test]
-fn a_server_with_exponential_service_is_m_m_1() {
+fn servers_with_constant_and_exponential_service_are_m_d_1_and_m_m_1() {
     for load in [0.3f64, 0.6, 0.8] {
         let expected = load / (1.0 - load);
-        let seen = mean_wait(load, |sampler| sampler.exponential(1e6));
-        assert!((seen / expected - 1.0).abs() < 0.05, "at {load}: {seen} for {expected}");
+        for (model, expected, seen, tolerance) in [
+            ("M/D/1", expected / 2.0, mean_wait(load, |_| 1e6), 0.03),
+            ("M/M/1", expected, mean_wait(load, |sampler| sampler.exponential(1e6)), 0.05),
+        ] {
+            assert!((seen / expected - 1.0).abs() < tolerance, "{model} at {load}: {seen} for {expected}");
+        }
     }
 }
 
