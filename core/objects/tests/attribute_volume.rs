@@ -16,8 +16,7 @@ use std::collections::BTreeMap;
 const PLACE: BucketAddress = BucketAddress { bucket: 3, buckets: 8 };
 
 fn command(object: u64, action: Action) -> ObjectCommand {
-    let (when, sets_when) = (When::Always, When::Always);
-    ObjectCommand { object: ObjectId(object), when, action, sets: Vec::new(), sets_when, gets: Vec::new() }
+    ObjectCommand::new(ObjectId(object), action)
 }
 
 fn one(object: u64, action: Action) -> ObjectRequest {

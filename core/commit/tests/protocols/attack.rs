@@ -1,10 +1,8 @@
 //! Random runs of larger worlds: three servers that coordinate for each other, operations that wait for each other's locks, groups,
 //! refusals, clients that ask again, lost, late and doubled messages, and crashes at any write. A seed determines a run; a failure names it.
 
-use crate::world::{Answer, ClientOperation, World};
-use braid_base::{Rng, ShardId};
-use braid_commit::Protocol;
-use bytes::Bytes;
+use crate::world::*;
+use braid_base::Rng;
 
 const SERVERS: u8 = 3;
 const RUNS: u64 = 400;

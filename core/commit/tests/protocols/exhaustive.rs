@@ -1,11 +1,7 @@
 //! All orders of a small world: one transaction, or two, under every order of deliveries, writes, time-outs and crashes. Messages may be lost,
 //! late and doubled at will. From every state that is found, everything must come to a consistent end.
 
-use crate::world::{ClientOperation, World};
-use braid_base::ShardId;
-use braid_commit::{Protocol, TransactionName};
-use bytes::Bytes;
-use std::collections::BTreeSet;
+use crate::world::*;
 
 /// One thing that happens.
 #[derive(Clone, Debug)]

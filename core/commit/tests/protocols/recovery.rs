@@ -1,9 +1,8 @@
 //! The recovery cases of the one-phase-commit paper, one by one: sections II-C (two-phase commit) and III-C (one-phase commit), and what the
 //! paper does not have: blackouts, late requests, refusals, and questions without a record.
 
-use crate::world::{Answer, ClientOperation, World};
-use braid_base::ShardId;
-use braid_commit::{Message, Protocol, Protocol::*, TransactionName};
+use crate::world::*;
+use braid_commit::Protocol::*;
 
 const COORDINATOR: ShardId = ShardId(0);
 const WORKER: ShardId = ShardId(1);

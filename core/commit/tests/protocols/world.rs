@@ -2,15 +2,15 @@
 //! was ever sent: any of them may be delivered at any time, again, or never. Writes to the journal become durable one by one, in order;
 //! a crash loses the others, and everything in memory.
 
-use braid_base::{ShardId, Time};
-use braid_commit::{
+pub use braid_base::{ShardId, Time};
+pub use braid_commit::{
     Commits, Evaluation, Event, LogWrite, Message, Operation, Outcome, Protocol, Record, RecordKey, RecordKind,
     Refusal, Step, Timing, Transaction, TransactionName,
 };
-use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::time::Duration;
+pub use bytes::Bytes;
+pub use std::collections::{BTreeMap, BTreeSet, VecDeque};
+pub use std::hash::{DefaultHasher, Hash, Hasher};
+pub use std::time::Duration;
 
 /// What clients have heard about an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

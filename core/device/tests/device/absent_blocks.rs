@@ -1,11 +1,6 @@
 //! Objects with absent blocks: only a recovery coordinator creates them, and a device that is in does not keep them.
 
 use crate::bench::*;
-use braid_base::limits::Settings;
-use braid_base::{BlockRange, DeviceId, Generation, MemberState, Membership, ObjectId};
-use braid_ordering::{Atomicity, Ordering};
-use braid_wire::{Command, Failure, Managed, MonitorCommand, Reply, Task};
-use std::time::Duration;
 
 const COORDINATOR: Generation = Generation(5);
 const OTHER: Generation = Generation(6);

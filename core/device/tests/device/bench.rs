@@ -1,23 +1,23 @@
 //! A bench for one device. Its disk is memory that executes commands at once; the test plays the hosts.
 
-use braid_base::limits::Settings;
-use braid_base::{
-    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, Generation, Membership, NodeId, Now, ObjectId,
-    Stamp, Time, TransactionId,
+pub use braid_base::limits::Settings;
+pub use braid_base::{
+    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, Generation, MemberState, Membership, NodeId, Now,
+    ObjectId, Stamp, Time, TransactionId, limits,
 };
-use braid_blocks::{Content, Linkage, Piece, Want};
-use braid_device::{Device, DeviceConfig, Service};
-use braid_machine::{Effect, Effects, Input, Machine};
-use braid_ordering::{Atomicity, Ordering, WriteMode};
-use braid_store::{Store, StoreConfig};
-use braid_wire::{
-    Answer, Command, Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, Outcome, Partial,
-    RecoveryThrottle, Reply, Request, Task,
+pub use braid_blocks::{Content, Linkage, Piece, Want};
+pub use braid_device::{Device, DeviceConfig, Service};
+pub use braid_machine::{Effect, Effects, Input, Machine};
+pub use braid_ordering::{Atomicity, Ordering, WriteMode};
+pub use braid_store::{Store, StoreConfig};
+pub use braid_wire::{
+    Answer, Command, Failure, Managed, Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, Outcome,
+    Partial, RecoveryThrottle, Refusal, Rejection, Reply, Request, Step, Task, Vote,
 };
-use braid_world::MemoryDisk;
-use bytes::Bytes;
-use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
+pub use braid_world::MemoryDisk;
+pub use bytes::Bytes;
+pub use std::collections::{BTreeMap, VecDeque};
+pub use std::time::Duration;
 
 pub const OBJECT: ObjectId = ObjectId(1);
 pub const UNORDERED: ObjectId = ObjectId(2);

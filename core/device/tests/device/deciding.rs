@@ -1,11 +1,7 @@
 //! The end of transactions on one device, across restarts and after the loss of their hosts (atomicity `implied`).
 
-use crate::bench::{ARRIVING, Actor, Bench, OBJECT, actor, fills, written};
-use braid_base::limits::Settings;
-use braid_base::{BlockRange, Generation};
-use braid_ordering::{Ordering, WriteMode};
-use braid_wire::{Command, Managed, Orphan, Outcome, Refusal, Reply, Step, Task, Vote};
-use std::time::Duration;
+use crate::bench::*;
+use braid_wire::Orphan;
 
 const A: Generation = Generation(1);
 const B: Generation = Generation(2);

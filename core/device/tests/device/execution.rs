@@ -1,14 +1,9 @@
 //! Columns on one device: what it sends, what it gathers, and how often (the table in `scheduler/columns.rs`).
 
-use crate::bench::{Actor, Bench, DEVICES, OBJECT, accepted, fills, written};
-use braid_base::limits::Settings;
-use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Epoch, Generation, MemberState, Membership, limits};
-use braid_blocks::{Base, Column, Content, Linkage, ParityRows, Piece, Sending, Sent};
-use braid_machine::Machine;
+use crate::bench::*;
+use braid_blocks::{Base, Column, ParityRows, Sending, Sent};
 use braid_store::CHUNK_BLOCKS;
-use braid_wire::{Command, Failure, Partial, Progress, Refusal, Reply, Step};
-use bytes::Bytes;
-use std::time::Duration;
+use braid_wire::Progress;
 
 const A: Generation = Generation(1);
 const B: Generation = Generation(2);

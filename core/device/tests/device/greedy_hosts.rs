@@ -1,11 +1,7 @@
 //! Hosts that leave transactions undecided, or fill the device's tables, while they live.
 
 use crate::bench::*;
-use braid_base::limits::{self, Settings};
-use braid_base::{BlockRange, Generation};
-use braid_ordering::Ordering;
-use braid_wire::{Command, Outcome, Refusal, Reply, Step, Vote};
-use std::time::Duration;
+use braid_base::limits::{self};
 
 const GREEDY: Generation = Generation(5);
 const OTHER: Generation = Generation(6);

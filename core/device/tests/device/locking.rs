@@ -1,10 +1,6 @@
 //! Device-served locks, and writes under the locks of a lock server.
 
-use crate::bench::{Actor, BLOCKS, Bench, LOCKED, LOCKED_ARRIVING, SERVED, UNORDERED, accepted, fills, written};
-use braid_base::{BlockRange, Generation};
-use braid_ordering::{Ordering, WriteMode};
-use braid_wire::{Command, Failure, Managed, Outcome, Refusal, Reply, Step, Task};
-use std::time::Duration;
+use crate::bench::*;
 
 const A: Generation = Generation(1);
 const B: Generation = Generation(2);

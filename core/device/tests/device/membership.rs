@@ -1,12 +1,6 @@
 //! Leases and epochs, and their effects on transactions under way (`docs/membership.md`). The tests play the monitor.
 
 use crate::bench::*;
-use braid_base::{BlockRange, DeviceId, Epoch, Generation, MemberState, Membership, ObjectId, Stamp};
-use braid_ordering::Ordering;
-use braid_wire::{
-    Command, Failure, Managed, MonitorCommand, MonitorRequest, Outcome, Refusal, Rejection, Reply, Step, Task, Vote,
-};
-use std::time::Duration;
 
 const A: Generation = Generation(1);
 const B: Generation = Generation(2);

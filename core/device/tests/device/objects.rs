@@ -1,17 +1,14 @@
 //! Requests for objects that hold attributes, and limits on the hosts that wait for an attribute to change.
 
-use crate::bench::Bench;
-use braid_base::{Generation, ObjectId, limits};
+use crate::bench::*;
 use braid_wire::*;
-use bytes::Bytes;
 
 const A: Generation = Generation(1);
 const B: Generation = Generation(2);
 const NAME: AttributeName = AttributeName::new(1, 1);
 
 fn command(action: Action) -> ObjectCommand {
-    let when = When::Always;
-    ObjectCommand { object: ObjectId(1), when, action, sets: Vec::new(), sets_when: when, gets: Vec::new() }
+    ObjectCommand::new(ObjectId(1), action)
 }
 
 fn objects(sequence: u64, command: ObjectCommand) -> Command {

@@ -1,11 +1,6 @@
 //! Timestamp ordering on one device, rule by rule (shared-array paper, figure 4, and where the paper leaves a choice).
 
-use crate::bench::{Actor, Bench, UNORDERED, accepted, actor, fills, written};
-use braid_base::{BlockRange, Clock, Generation, Stamp};
-use braid_blocks::{Content, Want};
-use braid_ordering::{Ordering, WriteMode};
-use braid_wire::{Command, Failure, Outcome, Refusal, Reply, Step};
-use std::time::Duration;
+use crate::bench::*;
 
 const A: Generation = Generation(1);
 const B: Generation = Generation(2);

@@ -1,14 +1,7 @@
 //! Requests for objects that their hosts declare over or have abandoned, and late copies of tasks.
 
-use crate::bench::{Bench, creation};
-use braid_base::{BlockRange, Generation, ObjectId};
-use braid_ordering::Ordering;
-use braid_wire::{
-    Action, ActionResult, AttributeName, Command, Failure, Managed, ObjectCommand, ObjectRequest, Reply, SetAttribute,
-    Task, Undefined, When,
-};
-use bytes::Bytes;
-use std::time::Duration;
+use crate::bench::*;
+use braid_wire::{Action, ActionResult, AttributeName, ObjectCommand, ObjectRequest, SetAttribute, Undefined, When};
 
 const A: Generation = Generation(10);
 const B: Generation = Generation(11);

@@ -1,14 +1,8 @@
 //! Hosts that break the protocol, copies that come late, and tables that fill up: no message may stop a device, fill it
 //! up, or block other hosts indefinitely.
 
-use crate::bench::{Actor, Bench, OBJECT, actor, creation, fills, written};
-use braid_base::limits::Settings;
-use braid_base::{BlockRange, Clock, DeviceId, Generation, Stamp, limits};
-use braid_blocks::Want;
-use braid_ordering::Ordering;
-use braid_wire::{Command, Failure, Outcome, Rejection, Reply, Step, Task, Vote};
+use crate::bench::*;
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 const A: Generation = Generation(1);
 const B: Generation = Generation(2);

@@ -1,11 +1,7 @@
 //! Interrupted writes on one device, where writes take effect on arrival (atomicity `consistent`).
 
-use crate::bench::{ARRIVING, Actor, BLOCKS, Bench, LOCKED_ARRIVING, OBJECT, accepted, fills, written};
-use braid_base::{BlockRange, Generation};
-use braid_blocks::{Content, Linkage, Want};
-use braid_ordering::{Ordering, WriteMode};
-use braid_wire::{Command, Failure, Outcome, Refusal, Reply, Step, Suspect, SuspectBlocks, Task};
-use std::time::Duration;
+use crate::bench::*;
+use braid_wire::{Suspect, SuspectBlocks};
 
 const A: Generation = Generation(1);
 const B: Generation = Generation(2);

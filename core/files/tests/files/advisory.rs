@@ -1,14 +1,9 @@
 //! Advisory locks: single requests, and random ones compared with a plain model.
 
-use crate::bench::{BAD, Bench, GOOD};
-use braid_base::{Generation, Rng};
-use braid_machine::{
-    AdvisoryOwner, ArrayRequest, FileHandle, FilesError, FilesRequest, FilesSuccess, HostError, HostSuccess, OpId,
-};
+use crate::bench::*;
+use braid_machine::AdvisoryOwner;
 use braid_wire::LockMode::{self, Exclusive, Shared};
-use std::collections::BTreeMap;
 use std::ops::Range;
-use std::time::Duration;
 
 const ONE: Generation = Generation(1);
 const TWO: Generation = Generation(2);

@@ -2,19 +2,19 @@
 
 use crate::server::Server;
 use crate::volume::{Volume, VolumeHost};
-use braid_base::limits::Settings;
-use braid_base::{Clock, FileSystemId, Generation, InodeId, NodeId, Now, Rng, Time, VolumeId};
-use braid_files::{FileClient, FileClientConfig};
-use braid_machine::{
-    ArrayRequest, Effect, FileHandle, FilesRequest, FilesSuccess, HostEffects, HostError, HostOutcome, HostSuccess,
-    Input, Machine, MountRequest, NoDisk, OpId,
+pub use braid_base::limits::Settings;
+pub use braid_base::{Clock, FileSystemId, Generation, InodeId, NodeId, Now, Rng, Time, VolumeId};
+pub use braid_files::{FileClient, FileClientConfig};
+pub use braid_machine::{
+    ArrayRequest, Effect, FileHandle, FilesError, FilesRequest, FilesSuccess, HostEffects, HostError, HostOutcome,
+    HostSuccess, Input, Machine, MountRequest, NoDisk, OpId,
 };
-use braid_wire::{FileCommand, FileResult, Message, NewInode, Owner};
-use bytes::Bytes;
-use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::rc::Rc;
-use std::time::Duration;
+pub use braid_wire::{FileCommand, FileResult, Message, NewInode, Owner};
+pub use bytes::Bytes;
+pub use std::cell::RefCell;
+pub use std::collections::{BTreeMap, BTreeSet};
+pub use std::rc::Rc;
+pub use std::time::Duration;
 
 pub const FILE_SYSTEM: FileSystemId = FileSystemId(3);
 const SERVER: NodeId = NodeId::MetadataServer(FILE_SYSTEM);

@@ -1,11 +1,6 @@
 //! A front end that keeps bytes of files: the data lock is given back when it has dropped them.
 
-use crate::bench::{Bench, GOOD};
-use braid_base::limits::Settings;
-use braid_base::{Generation, InodeId};
-use braid_machine::{ArrayRequest, FileHandle, FilesRequest, FilesSuccess, HostSuccess, OpId};
-use bytes::Bytes;
-use std::time::Duration;
+use crate::bench::*;
 
 const ONE: Generation = Generation(1);
 const TWO: Generation = Generation(2);

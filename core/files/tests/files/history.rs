@@ -4,8 +4,7 @@
 //! The search goes through the operations that may come next: those that began before any other that is left has ended. States that were
 //! seen are not searched again.
 
-use braid_base::Time;
-use std::collections::BTreeSet;
+use crate::bench::*;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 #[derive(Clone, Debug)]

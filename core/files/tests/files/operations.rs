@@ -1,12 +1,9 @@
 //! Single operations, one after the other.
 
-use crate::bench::{Bench, GOOD, STRIPE_BYTES};
-use braid_base::{Generation, InodeId, limits};
+use crate::bench::*;
+use braid_base::limits;
 use braid_files::FileWaits;
-use braid_machine::{ArrayRequest, FilesError, FilesRequest, FilesSuccess, HostError};
-use braid_wire::{AttributeChange, FileAttributes, FileCommand, FileError, FileResult, FileTime, NewTime};
-use bytes::Bytes;
-use std::time::Duration;
+use braid_wire::{AttributeChange, FileAttributes, FileError, FileTime, NewTime};
 
 const ONE: Generation = Generation(1);
 const TWO: Generation = Generation(2);

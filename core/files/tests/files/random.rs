@@ -1,14 +1,8 @@
 //! Random operations of several clients on a few files, while messages are lost, doubled, delayed and reordered, hostwrites end with
 //! unknown outcomes, the server restarts, and hosts die. Bytes are linearizable, everything ends, and nothing is left behind.
 
-use crate::bench::{BAD, Bench, GOOD, Network, creation};
+use crate::bench::*;
 use crate::history::{Action, Entry, check};
-use braid_base::{Generation, InodeId, Rng, Time};
-use braid_machine::{ArrayRequest, FileHandle, FilesRequest, FilesSuccess, HostError, HostSuccess, OpId};
-use braid_wire::{FileCommand, FileResult};
-use bytes::Bytes;
-use std::collections::BTreeMap;
-use std::time::Duration;
 
 const FILES: usize = 2;
 const LONGEST: u64 = 40_000;

@@ -15,6 +15,7 @@ use std::time::Duration;
 /// The content of blocks that no file has written: it must never show.
 pub const STALE: u8 = 0xee;
 
+#[derive(Default)]
 pub struct Volume {
     pub bytes: Vec<u8>,
     pub fenced: BTreeSet<Generation>,
@@ -32,15 +33,7 @@ pub struct Volume {
 
 impl Volume {
     pub fn new(blocks: u64) -> Rc<RefCell<Volume>> {
-        Rc::new(RefCell::new(Volume {
-            bytes: vec![STALE; (blocks * 4096) as usize],
-            fenced: BTreeSet::new(),
-            writes: Vec::new(),
-            busy: 0,
-            fails: false,
-            is_held: false,
-            abandoned: 0,
-        }))
+        Rc::new(RefCell::new(Volume { bytes: vec![STALE; (blocks * 4096) as usize], ..Default::default() }))
     }
 }
 
@@ -131,6 +124,4 @@ impl Machine for VolumeHost {
         let first = self.pending.first_key_value().map(|((time, _), _)| *time);
         first.filter(|_| !self.volume.borrow().is_held)
     }
-
-    fn invariants(&self) {}
 }

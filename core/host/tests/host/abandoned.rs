@@ -1,12 +1,7 @@
 //! Operations whose user is gone. The tests play the devices.
 
-use crate::stage::{Stage, subject};
-use braid_base::DeviceId;
+use crate::stage::*;
 use braid_layout::Atomicity;
-use braid_machine::{ArrayRequest, HostError, HostOutcome, HostSuccess, OpId};
-use braid_ordering::Ordering;
-use braid_wire::{Command, Outcome, Refusal, Step};
-use std::time::Duration;
 
 const ABANDONED: Option<HostOutcome> = Some(Err(HostError::Abandoned));
 const DONE: Option<HostOutcome> = Some(Ok(HostSuccess::Done));

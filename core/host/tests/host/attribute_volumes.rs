@@ -1,18 +1,10 @@
 //! Requests to attribute volumes. The simulated devices keep written content.
 
-use crate::stage::{HOST, Stage, VOLUME, subject};
-use braid_base::{BLOCK_BYTES, BlockRange, Clock, DeviceId, Generation, LockServerId, MemberState, ObjectId, Stamp};
-use braid_blocks::{Content, Piece};
-use braid_machine::{HostError, HostOutcome, HostSuccess, ObjectsRequest, OpId};
-use braid_ordering::{Atomicity, Ordering};
-use braid_wire::locking::{LockCommand, LockReply};
-use braid_wire::{
-    Action, ActionResult, AttributeName, Command, CommandResult, Failure, ObjectCommand, ObjectFailure, ObjectRefusal,
-    ObjectRequest, Outcome, Refusal, Reply, SetAttribute, Step, Undefined, Vote, When,
-};
-use bytes::Bytes;
+use crate::stage::*;
+use braid_base::BlockRange;
+use braid_ordering::Atomicity;
+use braid_wire::{SetAttribute, Undefined};
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 const SERVER: LockServerId = LockServerId(0);
 const NAME: AttributeName = AttributeName::new(1, 7);
@@ -101,8 +93,7 @@ fn ask(stage: &mut Stage, request: ObjectRequest) -> OpId {
 }
 
 fn command(action: Action) -> ObjectCommand {
-    let (when, sets_when) = (When::Always, When::Always);
-    ObjectCommand { object: ObjectId(3), when, action, sets: Vec::new(), sets_when, gets: Vec::new() }
+    ObjectCommand::new(ObjectId(3), action)
 }
 
 fn one(action: Action) -> ObjectRequest {

@@ -1,10 +1,7 @@
 //! Writes that devices execute together. The tests play the devices; block 0 is on device 0, its parity on device 4.
 
-use crate::stage::{Stage, subject};
-use braid_base::{BLOCK_BYTES, DeviceId, Epoch, MemberState, Membership, TransactionId};
-use braid_machine::{HostOutcome, HostSuccess, OpId};
-use braid_wire::{Command, Failure, Progress, Refusal, Reply, Step, Vote};
-use std::time::Duration;
+use crate::stage::*;
+use braid_wire::Progress;
 
 const DONE: Option<HostOutcome> = Some(Ok(HostSuccess::Done));
 const DATA: DeviceId = DeviceId(0);

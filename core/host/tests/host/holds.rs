@@ -1,13 +1,7 @@
 //! Tests of a volume on hold: the host completes no survey of a returning device until it has adopted the volume.
 
 use crate::stage::*;
-use braid_base::{BLOCK_BYTES, DeviceId, MemberState};
-use braid_layout::{Layout, VolumeDescription};
-use braid_machine::ArrayRequest;
-use braid_ordering::Ordering;
-use braid_wire::{Command, Managed, Reply, Task};
-use std::collections::BTreeSet;
-use std::time::Duration;
+use braid_wire::Managed;
 
 /// Has device 4 return, with this host as its recovery coordinator.
 fn begin_recovery(stage: &mut Stage) {

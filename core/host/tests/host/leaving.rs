@@ -1,13 +1,7 @@
 //! Graceful disconnect: the last messages of a host, and the time that it waits for answers.
 
-use crate::stage::{HOST, Stage, VOLUME};
-use braid_base::{DeviceId, LockServerId, MemberState, limits};
-use braid_machine::{ArrayRequest, HostError, HostSuccess, JobRequest, ObjectsRequest, OpId, VolumeRequest};
-use braid_ordering::Ordering;
-use braid_wire::locking::{LockCommand, LockReply};
-use braid_wire::{Command, ObjectRequest, Rejection, Reply, Task};
-use std::collections::BTreeSet;
-use std::time::Duration;
+use crate::stage::*;
+use braid_machine::JobRequest;
 
 const SERVER: LockServerId = LockServerId(0);
 const HEARTBEAT: Reply = Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new(), busy: false };

@@ -1,13 +1,8 @@
 //! Locks: when a host requests them, how it proceeds meanwhile, and when it releases them.
 
-use crate::stage::{Stage, subject};
-use braid_base::{Clock, DeviceId, LockServerId, TransactionId};
-use braid_host::Acquisition;
-use braid_machine::{HostError, HostSuccess};
-use braid_ordering::{Ordering, WriteMode};
-use braid_wire::locking::{LockCommand, LockMode, LockRefusal, LockReply, LockTerm};
-use braid_wire::{Command, Outcome, Refusal, Reply, Step, Vote};
-use std::time::Duration;
+use crate::stage::*;
+use braid_ordering::WriteMode;
+use braid_wire::locking::{LockMode, LockRefusal, LockTerm};
 
 const SERVER: LockServerId = LockServerId(0);
 

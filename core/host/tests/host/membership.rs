@@ -4,13 +4,9 @@
 //! Block 0 is on device 0, block 1 is on device 1, and their parity is on device 4. A write of one of the blocks is a
 //! small write.
 
-use crate::stage::{HOST, Stage, subject};
-use braid_base::{DeviceId, Epoch, MemberState, Membership, TransactionId};
-use braid_machine::{HostError, HostOutcome, HostSuccess, OpId};
-use braid_ordering::{Atomicity, Ordering};
-use braid_wire::locking::{LockCommand, LockReply};
-use braid_wire::{Command, MonitorCommand, Outcome, Refusal, Reply, Step, Vote};
-use std::time::Duration;
+use crate::stage::*;
+use braid_ordering::Atomicity;
+use braid_wire::MonitorCommand;
 
 const DONE: Option<HostOutcome> = Some(Ok(HostSuccess::Done));
 

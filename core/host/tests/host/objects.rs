@@ -1,15 +1,6 @@
 //! Requests for objects: refusals for lack of room, time-outs, and abandoned requests.
 
-use crate::stage::Stage;
-use braid_base::{DeviceId, Epoch, ObjectId, limits};
-use braid_machine::{ArrayRequest, HostError, HostSuccess, ObjectsRequest, OpId};
-use braid_ordering::Ordering;
-use braid_wire::{
-    Action, ActionResult, AttributeName, Command, CommandResult, ObjectCommand, ObjectFailure, ObjectRefusal,
-    ObjectRequest, Rejection, Reply, When,
-};
-use bytes::Bytes;
-use std::time::Duration;
+use crate::stage::*;
 
 const DEVICE: DeviceId = DeviceId(2);
 const PATIENCE: Duration = Duration::from_secs(2);

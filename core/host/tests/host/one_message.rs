@@ -1,11 +1,6 @@
 //! Writes without pre-writes: one message for each device, where nothing must be read. The tests play the devices.
 
-use crate::stage::{HOST, Stage, subject};
-use braid_base::{BLOCK_BYTES, Clock, DeviceId, Generation, Stamp, TransactionId};
-use braid_machine::{HostError, HostOutcome, HostSuccess, OpId};
-use braid_ordering::Ordering;
-use braid_wire::{Command, Outcome, Refusal, Reply, Step, Vote};
-use std::time::Duration;
+use crate::stage::*;
 
 const DONE: Option<HostOutcome> = Some(Ok(HostSuccess::Done));
 const OTHER: Generation = Generation(9);

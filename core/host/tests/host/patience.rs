@@ -3,14 +3,8 @@
 //!
 //! Block 0 is on device 0, block 1 is on device 1, and their parity is on device 4. A write of one of the blocks is a small write.
 
-use crate::stage::{Stage, VOLUME, subject};
-use braid_base::{BLOCK_BYTES, DeviceId, LockServerId, MemberState};
+use crate::stage::*;
 use braid_layout::Atomicity;
-use braid_machine::{ArrayRequest, HostError, HostOutcome, HostSuccess, OpId, Patience, VolumeRequest};
-use braid_ordering::Ordering;
-use braid_wire::locking::{LockCommand, LockReply};
-use braid_wire::{Command, Failure, Refusal, Reply, Step, Vote};
-use std::time::Duration;
 
 const DONE: Option<HostOutcome> = Some(Ok(HostSuccess::Done));
 const SERVER: LockServerId = LockServerId(0);

@@ -1,23 +1,28 @@
 //! A host on a stage: the test plays the devices, and sees every message.
 
-use braid_base::limits::Settings;
-use braid_base::{
-    BLOCK_BYTES, Clock, DeviceId, Epoch, Generation, LockServerId, MemberState, Membership, NodeId, Now, Stamp, Time,
-    TransactionId, VolumeId,
+pub use braid_base::limits::Settings;
+pub use braid_base::{
+    BLOCK_BYTES, Clock, DeviceId, Epoch, Generation, LockServerId, MemberState, Membership, NodeId, Now, ObjectId,
+    Stamp, Time, TransactionId, VolumeId, limits,
 };
-use braid_blocks::{Content, Piece};
-use braid_host::{Acquisition, Host, HostConfig};
-use braid_layout::{Atomicity, Layout, RaidLevel, SitePolicy, VolumeDescription};
-use braid_machine::{
-    Effect, HostEffects, HostInput, HostOutcome, HostRequest, Input, Machine, OpId, Patience, VolumeRequest,
+pub use braid_blocks::{Content, Piece};
+pub use braid_host::{Acquisition, Host, HostConfig};
+use braid_layout::Atomicity;
+pub use braid_layout::{Layout, RaidLevel, SitePolicy, VolumeDescription};
+pub use braid_machine::{
+    ArrayRequest, Effect, HostEffects, HostError, HostInput, HostOutcome, HostRequest, HostSuccess, Input, Machine,
+    ObjectsRequest, OpId, Patience, VolumeRequest,
 };
-use braid_ordering::Ordering;
-use braid_wire::locking::{LockAnswer, LockCommand, LockReply, LockRequest};
-use braid_wire::{
-    Answer, Command, Message, MonitorAnswer, MonitorReply, MonitorRequest, Outcome, Refusal, Reply, Request, Step,
+pub use braid_ordering::Ordering;
+pub use braid_wire::locking::{LockAnswer, LockCommand, LockReply, LockRequest};
+pub use braid_wire::{
+    Action, ActionResult, Answer, AttributeName, Command, CommandResult, Failure, Message, MonitorAnswer, MonitorReply,
+    MonitorRequest, ObjectCommand, ObjectFailure, ObjectRefusal, ObjectRequest, Outcome, Refusal, Rejection, Reply,
+    Request, Step, Task, Vote, When,
 };
-use bytes::Bytes;
-use std::time::Duration;
+pub use bytes::Bytes;
+pub use std::collections::BTreeSet;
+pub use std::time::Duration;
 
 pub const HOST: Generation = Generation(7);
 pub const VOLUME: VolumeId = VolumeId(1);

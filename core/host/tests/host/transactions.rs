@@ -1,12 +1,7 @@
 //! A host's storage transactions. The tests play the devices.
 
-use crate::stage::{HOST, Stage, subject};
-use braid_base::{BLOCK_BYTES, Clock, DeviceId, Generation, Stamp, TransactionId};
-use braid_blocks::Content;
-use braid_machine::{HostError, HostSuccess};
-use braid_ordering::Ordering;
-use braid_wire::{Command, Failure, Orphan, Outcome, Refusal, Rejection, Reply, Step, Vote};
-use std::time::Duration;
+use crate::stage::*;
+use braid_wire::Orphan;
 
 #[test]
 fn a_small_write_reads_and_prewrites_then_writes_data_and_parity() {

@@ -1,17 +1,18 @@
 //! A lock server on a bench. Its disk is memory that executes commands at once; the test plays the hosts and the
 //! monitor.
 
-use braid_base::limits::Settings;
-use braid_base::{BlockRange, Clock, Generation, LockServerId, NodeId, Now, ObjectId, Time};
-use braid_locks::{DISK_BYTES, FenceCause, LockServer, LockServerConfig};
-use braid_machine::{Effect, Effects, Input, Machine};
-use braid_wire::{
-    LockAnswer, LockCommand, LockExtent, LockMode, LockReply, LockRequest, LockTerm, Message, MonitorAnswer,
-    MonitorCommand, MonitorReply, MonitorRequest,
+pub use braid_base::limits::Settings;
+pub use braid_base::{BlockRange, Clock, DeviceId, Generation, LockServerId, NodeId, Now, ObjectId, Time, limits};
+pub use braid_locks::{DISK_BYTES, FenceCause, LockServer, LockServerConfig, LockService};
+pub use braid_machine::{Effect, Effects, Input, Machine};
+pub use braid_wire::LockMode::{Exclusive, Shared};
+pub use braid_wire::{
+    LockAnswer, LockCommand, LockExtent, LockMode, LockRefusal, LockReply, LockRequest, LockTerm, Message,
+    MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, Rejection,
 };
-use braid_world::MemoryDisk;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::Duration;
+pub use braid_world::MemoryDisk;
+pub use std::collections::{BTreeMap, BTreeSet, VecDeque};
+pub use std::time::Duration;
 
 pub const OBJECT: ObjectId = ObjectId(1);
 pub const ONE: Generation = Generation(11);

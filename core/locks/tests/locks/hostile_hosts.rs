@@ -1,11 +1,6 @@
 //! Hosts that take more than their share, or keep what others need.
 
 use crate::bench::*;
-use braid_base::{BlockRange, DeviceId, NodeId, limits};
-use braid_locks::{FenceCause, LockServerConfig};
-use braid_wire::LockMode::Exclusive;
-use braid_wire::{LockCommand, LockExtent, LockRefusal, LockReply, LockTerm, Message, MonitorAnswer, MonitorReply};
-use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -1,10 +1,6 @@
 //! Lock, unlock, wait and revoke.
 
 use crate::bench::*;
-use braid_base::Generation;
-use braid_wire::LockMode::{Exclusive, Shared};
-use braid_wire::{LockCommand, LockRefusal, LockReply, LockRequest, LockTerm};
-use std::time::Duration;
 
 fn unlocked(lock_id: u64) -> Option<LockReply> {
     Some(LockReply::Unlocked { lock_id })

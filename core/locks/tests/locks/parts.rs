@@ -1,12 +1,8 @@
 //! The client of the lock servers, shared by two parts of one owner. Each part receives the events of its own holders
 //! only.
 
-use crate::bench::{OBJECT, ONE, extents};
-use braid_base::limits::Settings;
-use braid_base::{Clock, Generation, LockServerId, NodeId, Now, Time};
+use crate::bench::*;
 use braid_locks::client::{Acquisition, Ctx, Event, LockClient, LockClientConfig, Part, Wanted};
-use braid_machine::{Effect, Effects};
-use braid_wire::{LockAnswer, LockCommand, LockMode, LockReply, Message};
 
 const SERVER: LockServerId = LockServerId(0);
 const PAGES: Part = Part(1);

@@ -1,12 +1,8 @@
 //! A restarted lock server knows no locks, only the hosts that may hold some.
 
 use crate::bench::*;
-use braid_base::Generation;
-use braid_locks::{ListError, LockService};
-use braid_machine::{DiskError, DiskResult, DiskTag, Effects, Input, Machine};
-use braid_wire::LockMode::{Exclusive, Shared};
-use braid_wire::{LockCommand, LockMode, LockReply, LockTerm, Rejection};
-use std::time::Duration;
+use braid_locks::ListError;
+use braid_machine::{DiskError, DiskResult, DiskTag};
 
 /// Both hosts hold locks, then the server restarts.
 fn restarted() -> Bench {

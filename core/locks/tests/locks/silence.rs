@@ -1,12 +1,7 @@
 //! Silent hosts are fenced before their locks are granted to other hosts.
 
 use crate::bench::*;
-use braid_base::{DeviceId, Generation, Membership, NodeId, limits};
-use braid_locks::{FenceCause, LockService};
-use braid_machine::Effects;
-use braid_wire::LockMode::Exclusive;
-use braid_wire::{LockCommand, LockReply, LockTerm, Message, MonitorAnswer, MonitorReply, Rejection};
-use std::time::Duration;
+use braid_base::Membership;
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -1,10 +1,6 @@
 //! Messages that break the protocol are refused or ignored.
 
 use crate::bench::*;
-use braid_base::{BlockRange, DeviceId, Generation, NodeId, limits};
-use braid_wire::{
-    LockCommand, LockExtent, LockMode, LockRefusal, LockReply, LockRequest, LockTerm, Message, Rejection,
-};
 
 #[test]
 fn requests_that_make_no_sense_are_refused() {

@@ -4,16 +4,13 @@
 //! Safety: two hosts that are not fenced never believe that they hold conflicting locks. Liveness: after the faults
 //! have ended, every lock request is granted.
 
-use crate::bench::{OBJECT, config, fence, fenced, settings};
-use braid_base::{ArrayId, BlockRange, Generation, LockServerId, NodeId, Now, Rng, Time};
-use braid_locks::{DISK_BYTES, LockServer, LockServerConfig, LockServerCounters, LockService};
+use crate::bench::*;
+use braid_base::{ArrayId, Rng};
+use braid_locks::LockServerCounters;
 use braid_machine::one_type::step_server;
-use braid_machine::{EffectsOf, HostOutcome, Input, Machine, Never, OneDisk};
-use braid_wire::{LockAnswer, LockCommand, LockExtent, LockMode, LockReply, LockRequest, LockTerm, Message, Rejection};
+use braid_machine::{EffectsOf, HostOutcome, Never, OneDisk};
 use braid_world::{Disk, DiskOptions, LocalClock, NetworkOptions, Trace, World, WorldEvent};
 use proptest::prelude::*;
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 const TICK: Duration = Duration::from_millis(100);
 const BLOCKS: u64 = 12;

@@ -1,10 +1,8 @@
 //! The lock table against a naive model: a list of locks in the order of their arrival, compared block by block.
 
-use braid_base::{BlockRange, ObjectId};
+use crate::bench::*;
 use braid_locks::{LockState, LockTable, Locked};
-use braid_wire::{LockExtent, LockMode};
 use proptest::prelude::*;
-use std::collections::BTreeSet;
 
 type Owner = u8;
 

@@ -1,17 +1,21 @@
 //! A test bench for the monitor: its disk is memory that executes each command at once; the test plays devices, hosts and lock servers.
 
-use braid_base::limits::Settings;
-use braid_base::{
-    ArrayId, Clock, DeviceId, DiskId, Epoch, Generation, LockServerId, MemberState, Membership, NodeId, Now, Time,
-    VolumeId,
+pub use braid_base::limits::Settings;
+pub use braid_base::{
+    ArrayId, Clock, DeviceId, DiskId, Epoch, FileSystemId, Generation, LockServerId, MemberState, Membership, NodeId,
+    Now, Ownership, Rng, Time, VolumeId, limits,
 };
-use braid_layout::{Layout, RaidLevel, VolumeDescription};
-use braid_machine::{ControlOutcome, ControlRequest, Effect, Input, Machine, MonitorEffects, OpId};
-use braid_membership::{DISK_BYTES, Monitor, MonitorConfig, MonitorService};
-use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest};
-use braid_world::MemoryDisk;
-use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
+pub use braid_layout::{Layout, RaidLevel, VolumeDescription};
+pub use braid_machine::{ControlOutcome, ControlRequest, Effect, HostError, Input, Machine, MonitorEffects, OpId};
+pub use braid_membership::record_recovery::{DeviceTestimony, Evidence, RecordSummary, recover};
+pub use braid_membership::{DISK_BYTES, Monitor, MonitorConfig, MonitorError, MonitorService};
+pub use braid_wire::{
+    Administration, Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, OwnershipRefused,
+    OwnershipRequest, RecoveryThrottle,
+};
+pub use braid_world::MemoryDisk;
+pub use std::collections::{BTreeMap, BTreeSet, VecDeque};
+pub use std::time::Duration;
 
 /// The last generation that the control plane has given out.
 pub const LAST_GENERATION: Generation = Generation(1 << 20);

@@ -1,9 +1,6 @@
 //! Fencing hosts: a request is answered when no device can serve the hosts any more.
 
 use crate::bench::*;
-use braid_base::{DeviceId, Epoch, Generation, MemberState, limits};
-use braid_machine::ControlRequest;
-use braid_wire::{MonitorCommand, MonitorReply};
 
 const ALL: [u16; 5] = [0, 1, 2, 3, 4];
 

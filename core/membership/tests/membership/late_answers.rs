@@ -1,11 +1,8 @@
 //! Answers of the monitor that arrive late.
 
-use braid_base::limits::Settings;
-use braid_base::{Clock, DeviceId, Epoch, Membership, Now, Time};
+use crate::bench::*;
 use braid_machine::{Effects, Never};
 use braid_membership::client::{Ctx, MonitorClient};
-use braid_wire::{MonitorAnswer, MonitorReply, RecoveryThrottle};
-use std::time::Duration;
 
 /// Takes in the answer to a report that was sent at that time.
 fn hear(client: &mut MonitorClient, sent: u64, membership: Option<Membership>, unavailable: &[u16]) {

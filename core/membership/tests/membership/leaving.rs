@@ -1,11 +1,6 @@
 //! Devices that are silent, or that hosts cannot reach: marked out if the others can serve without them.
 
 use crate::bench::*;
-use braid_base::{DeviceId, MemberState};
-use braid_layout::RaidLevel;
-use braid_machine::ControlRequest;
-use braid_wire::MonitorReply;
-use std::time::Duration;
 
 const MOMENT: Duration = Duration::from_millis(1);
 

@@ -1,8 +1,6 @@
 //! A device comes with an older disk than it had, or with an empty one: no other device would resynchronise what that disk lacks.
 
 use crate::bench::*;
-use braid_base::{DeviceId, Epoch, Generation, MemberState};
-use braid_wire::{MonitorCommand, MonitorReply};
 
 const ALL: [u16; 5] = [0, 1, 2, 3, 4];
 

@@ -1,10 +1,6 @@
 //! The ownership of file systems: one compare-and-swap changes the owner and fences the previous one, and is answered like a fence.
 
 use crate::bench::*;
-use braid_base::{DeviceId, Epoch, FileSystemId, Generation, MemberState, Ownership, limits};
-use braid_membership::record_recovery::{DeviceTestimony, Evidence, RecordSummary, recover};
-use braid_wire::{MonitorCommand, MonitorReply, OwnershipRefused, OwnershipRequest};
-use std::collections::{BTreeMap, BTreeSet};
 
 const ALL: [u16; 5] = [0, 1, 2, 3, 4];
 const FS: u16 = 3;

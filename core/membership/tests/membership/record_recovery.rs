@@ -1,14 +1,8 @@
 //! A lost record is rebuilt from the devices' disks.
 
 use crate::bench::*;
-use braid_base::{ArrayId, DeviceId, DiskId, Epoch, FenceTable, Generation, MemberState, Membership, Rng};
-use braid_layout::RaidLevel;
-use braid_membership::record_recovery::{
-    DeviceTestimony, EPOCH_MARGIN, Evidence, RecordSummary, RecoveredRecord, RecoveryRefused, recover,
-};
-use braid_membership::{MonitorError, MonitorService};
-use braid_wire::{MonitorCommand, MonitorReply};
-use std::collections::{BTreeMap, BTreeSet};
+use braid_base::FenceTable;
+use braid_membership::record_recovery::{EPOCH_MARGIN, RecoveredRecord, RecoveryRefused};
 
 const DEVICES: u16 = 4;
 const LAST_HOST: u32 = 40;

@@ -1,9 +1,6 @@
 //! Returning devices: who coordinates their recovery, and when they are in again.
 
 use crate::bench::*;
-use braid_base::{DeviceId, Epoch, Generation, MemberState};
-use braid_layout::RaidLevel;
-use braid_wire::{MonitorCommand, MonitorReply};
 
 const ALL: [u16; 5] = [0, 1, 2, 3, 4];
 

@@ -2,11 +2,8 @@
 //! monitor.
 
 use crate::bench::*;
-use braid_base::{Clock, DeviceId, DiskId, Epoch, MemberState};
-use braid_layout::RaidLevel;
-use braid_machine::{ControlRequest, HostError, Input};
 use braid_membership::SlotShown;
-use braid_wire::{AdminError, Administration, JoinRefused, MonitorCommand, MonitorReply, RecoveryThrottle};
+use braid_wire::{AdminError, JoinRefused};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const ALL: [u16; 5] = [0, 1, 2, 3, 4];

@@ -1,11 +1,7 @@
 //! A starting monitor reads its disk, and assumes that devices have leases.
 
 use crate::bench::*;
-use braid_base::{ArrayId, DeviceId, Epoch, Generation, MemberState, VolumeId};
-use braid_layout::RaidLevel;
-use braid_machine::{ControlRequest, DiskError, DiskResult, DiskTag, HostError, Input, Machine, MonitorEffects};
-use braid_membership::{DISK_BYTES, MonitorConfig, MonitorError, MonitorService};
-use braid_wire::MonitorReply;
+use braid_machine::{DiskError, DiskResult, DiskTag};
 
 /// Device 2 is out, as of epoch 2; then the monitor is stopped.
 fn one_out() -> Bench {

@@ -1,9 +1,6 @@
 //! Messages from unknown senders, or of the wrong kind, are ignored.
 
 use crate::bench::*;
-use braid_base::{Clock, DeviceId, Epoch, Generation, LockServerId, NodeId, Time};
-use braid_machine::Input;
-use braid_wire::{Administration, Message, MonitorAnswer, MonitorCommand, MonitorReply};
 
 #[test]
 fn devices_may_only_renew_and_other_nodes_may_not() {

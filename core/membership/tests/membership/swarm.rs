@@ -5,25 +5,13 @@
 //!
 //! [`Swarm::check`] asserts what must hold at all times. When the faults have ended, all devices must be in and have leases.
 
-use crate::bench::{config, volume};
-use braid_base::limits::Settings;
-use braid_base::{
-    ArrayId, Clock, DeviceId, DiskId, Epoch, FileSystemId, Generation, MemberState, Membership, NodeId, Now, Ownership,
-    Rng, Time,
-};
-use braid_layout::RaidLevel;
+use crate::bench::*;
+use braid_base::Rng;
 use braid_machine::one_type::step_as;
-use braid_machine::{
-    ControlOutcome, ControlRequest, Effect, EffectsOf, HostOutcome, HostSuccess, Input, InputOf, Machine, OneDisk, OpId,
-};
-use braid_membership::{DISK_BYTES, Monitor, MonitorCounters, MonitorService};
-use braid_wire::{
-    Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, OwnershipRefused, OwnershipRequest,
-};
+use braid_machine::{EffectsOf, HostOutcome, HostSuccess, InputOf, OneDisk};
+use braid_membership::MonitorCounters;
 use braid_world::{Disk, DiskOptions, LocalClock, NetworkOptions, Trace, World, WorldEvent};
 use proptest::prelude::*;
-use std::collections::BTreeMap;
-use std::time::Duration;
 
 const TICK: Duration = Duration::from_millis(250);
 /// Six devices in two groups of three.

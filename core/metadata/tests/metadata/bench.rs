@@ -1,23 +1,28 @@
 //! A metadata server on a bench. Its disk is memory, which executes commands when the test lets it.
 
-use braid_base::limits::{self, Settings};
-use braid_base::{
-    ArrayId, BLOCK_BYTES, BlockRange, Clock, FileSystemId, Generation, InodeId, NodeId, Now, ObjectId, ShardId, Time,
+pub use braid_base::limits::Settings;
+use braid_base::limits::{self};
+pub use braid_base::{
+    ArrayId, BLOCK_BYTES, BlockRange, Clock, Epoch, FenceTable, FileSystemId, Generation, InodeId, Membership, NodeId,
+    Now, ObjectId, ShardId, Time,
 };
-use braid_machine::{DiskCommand, Effect, Effects, Input, Machine};
-use braid_metadata::{
-    Grouping, MetadataServer, MetadataServerConfig, MetadataService, Protocol, Purpose, VOLUME_BYTES_MIN, format,
+pub use braid_machine::{DiskCommand, Effect, Effects, Input, Machine};
+use braid_metadata::Protocol;
+pub use braid_metadata::{
+    Grouping, MetadataServer, MetadataServerConfig, MetadataService, Purpose, VOLUME_BYTES_MIN, format,
 };
-use braid_namespace::check::Finding;
-use braid_namespace::{Parameters, Shards};
-use braid_wire::{
-    FileAnswer, FileAttributes, FileCommand, FileReply, FileRequest, FileResult, LockAnswer, LockCommand, LockExtent,
-    LockMode, LockReply, LockRequest, LockTerm, Message, MonitorRequest, NewInode, Owner, ShardBody, ShardMessage,
+pub use braid_namespace::check::Finding;
+pub use braid_namespace::{Parameters, Shards};
+use braid_wire::Message;
+pub use braid_wire::{
+    DATA_LOCK, FileAnswer, FileAttributes, FileCommand, FileError, FileReply, FileRequest, FileResult, LockAnswer,
+    LockCommand, LockExtent, LockMode, LockReply, LockRequest, LockTerm, MonitorAnswer, MonitorReply, MonitorRequest,
+    NewInode, Owner, ShardBody, ShardMessage,
 };
-use braid_world::MemoryDisk;
-use bytes::Bytes;
-use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
+pub use braid_world::MemoryDisk;
+pub use bytes::Bytes;
+pub use std::collections::{BTreeMap, BTreeSet, VecDeque};
+pub use std::time::Duration;
 
 pub const ROOT: InodeId = InodeId(1);
 pub const ONE: Generation = Generation(101);

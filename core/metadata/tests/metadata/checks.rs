@@ -1,9 +1,6 @@
 //! The check of a whole file system in place of its server.
 
-use crate::bench::{Bench, ONE, ROOT, TWO, name_of, unlink};
-use braid_base::Time;
-use braid_namespace::check::Finding;
-use braid_wire::FileCommand;
+use crate::bench::*;
 
 #[test]
 fn a_check_of_many_pages_finds_nothing_wrong() {

@@ -1,8 +1,6 @@
 //! Crashes at every disk command: what was answered is there afterwards, and no block is lost.
 
-use crate::bench::{BLOCKS, Bench, ONE, create, unlink};
-use braid_base::Time;
-use braid_wire::FileResult;
+use crate::bench::*;
 
 /// Creates files, and removes every third one, until the disk has executed so many commands; then the process dies. Returns the names
 /// that must be there, and those that must not. Names of requests that were not answered are in neither list.

@@ -1,8 +1,6 @@
 //! A metadata volume that fills up.
 
-use crate::bench::{Bench, ONE, create, unlink};
-use braid_wire::{FileCommand, FileError, FileReply};
-use std::time::Duration;
+use crate::bench::*;
 
 /// More than any volume of this bench has room for.
 const MOST: usize = 200_000;

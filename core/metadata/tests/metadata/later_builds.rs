@@ -1,10 +1,8 @@
 //! What the server of another shard sends in a form that this build can't read: it is answered, so that the transaction ends.
 
-use crate::bench::{Bench, ONE, create};
-use braid_base::{Encoded, ShardId};
+use crate::bench::*;
+use braid_base::Encoded;
 use braid_commit::{Body, Message, Protocol, TransactionName, Verdict};
-use braid_wire::{FileCommand, FileError, NewInode, ShardBody};
-use bytes::Bytes;
 
 const LATER: Bytes = Bytes::from_static(b"of a later build");
 

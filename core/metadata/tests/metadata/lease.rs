@@ -1,10 +1,6 @@
 //! The lease: what is answered from memory, and when.
 
-use crate::bench::{Bench, ONE, ROOT, TWO, name_of};
-use braid_base::InodeId;
-use braid_base::limits::Settings;
-use braid_wire::{FileCommand, LockMode};
-use std::time::Duration;
+use crate::bench::*;
 
 #[test]
 fn an_answer_after_silence_waits_for_a_proof_of_the_lease() {

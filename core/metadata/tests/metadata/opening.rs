@@ -1,10 +1,7 @@
 //! Files that are created and opened by one command.
 
-use crate::bench::{Bench, ONE, TWO, create, unlink};
-use braid_base::{InodeId, Time};
-use braid_wire::{
-    DATA_LOCK, FileCommand, FileError, FileResult, LockCommand, LockMode, LockReply, OPENS, opening_locks,
-};
+use crate::bench::*;
+use braid_wire::{OPENS, opening_locks};
 
 /// The number of a lock by which a host makes itself known, and the inode that it is on.
 const KNOWN: (u64, InodeId) = (1, InodeId(1));

@@ -1,14 +1,7 @@
 //! Removed files: their blocks become free when no host has them open.
 
-use crate::bench::{Bench, ONE, SERVER, TWO, symbolic_link, unlink};
-use braid_base::{BlockRange, Epoch, FenceTable, Generation, InodeId, Membership, NodeId, ObjectId, Time};
-use braid_machine::Input;
-use braid_wire::{
-    FileCommand, FileError, FileExtent, FileResult, FileTime, LockCommand, LockExtent, LockMode, LockReply,
-    LockRequest, LockTerm, Message, MonitorAnswer, MonitorCommand, MonitorReply,
-};
-use std::collections::BTreeSet;
-use std::time::Duration;
+use crate::bench::*;
+use braid_wire::{FileExtent, FileTime, Message, MonitorCommand};
 
 /// The position of the lock of an inode's existence.
 const EXISTENCE: u16 = 1;

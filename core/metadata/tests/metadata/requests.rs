@@ -1,14 +1,8 @@
 //! Requests of hosts: executed once, answered when they are durable.
 
-use crate::bench::{Bench, ONE, SERVER, TWO, create, unlink};
-use braid_base::{BlockRange, Epoch, FenceTable, Generation, InodeId, Membership, NodeId, ObjectId, Time, limits};
-use braid_machine::Input;
-use braid_wire::{
-    DATA_LOCK, FileCommand, FileError, FileRequest, FileResult, LockCommand, LockExtent, LockMode, LockReply,
-    LockRequest, LockTerm, Message, MonitorAnswer, MonitorReply, Rejection,
-};
-use std::collections::BTreeSet;
-use std::time::Duration;
+use crate::bench::*;
+use braid_base::limits;
+use braid_wire::{Message, Rejection};
 
 #[test]
 fn a_request_that_is_sent_again_is_executed_once() {

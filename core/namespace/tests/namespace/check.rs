@@ -1,10 +1,6 @@
 //! The check finds each violation of an invariant that is planted in a map.
 
-use crate::system::{ROOT, System, attach, create, extent, unlink};
-use braid_base::{BlockRange, InodeId};
-use braid_namespace::check::{Check, Finding, Windows};
-use braid_objects::{Key, Kind};
-use braid_wire::NewInode;
+use crate::system::*;
 
 /// Root with directories a (2), in which is b (3); file f (4) with blocks 0 to 3 at blocks 1 to 4 of the file; an orphan (5); blocks 4 to
 /// 15 are allotted.

@@ -1,11 +1,6 @@
 //! What holds for commands of every kind.
 
-use crate::system::{
-    ROOT, System, attach, create, extent, link, lookup, name, remove_directory, rename, truncate, unlink,
-};
-use braid_base::{BlockRange, InodeId, limits};
-use braid_namespace::{Evaluation, evaluate};
-use braid_objects::{Key, Kind};
+use crate::system::*;
 use braid_wire::*;
 
 #[test]

@@ -1,17 +1,10 @@
 //! Damaged values: commands and the check neither panic nor run without end.
 
-use crate::system::{
-    Map, ROOT, System, attach, create, extent, link, lookup, remove_directory, rename, truncate, unlink,
-};
-use braid_base::{BlockRange, Generation, InodeId, Rng};
-use braid_namespace::check::{Check, Finding, Windows};
-use braid_namespace::evaluate;
-use braid_namespace::reclaim::{drop_host, reclaim};
-use braid_objects::{Key, Kind, Known, Obstacle, View};
+use crate::system::*;
+use braid_base::Rng;
+use braid_objects::Known;
 use braid_wire::*;
-use bytes::Bytes;
 use proptest::prelude::*;
-use std::ops::RangeInclusive;
 
 /// Directories, links, files with extents, an orphan, allotments.
 fn sample() -> System {

@@ -1,10 +1,9 @@
 //! Directories: lists that are read while the directory changes, names with the same hash, and trees.
 
-use crate::system::{ROOT, System, create, link, lookup, name, parameters, remove_directory, rename, unlink};
-use braid_base::{InodeId, Rng, limits};
+use crate::system::*;
+use braid_base::Rng;
 use braid_wire::*;
 use proptest::prelude::*;
-use std::collections::{BTreeMap, BTreeSet};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]

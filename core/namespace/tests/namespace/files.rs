@@ -1,9 +1,6 @@
 //! Extents and blocks: what takes several steps, how blocks are chosen, and how many keys a command changes.
 
-use crate::system::{BLOCK, ROOT, System, attach, create, extent, link, truncate, unlink};
-use braid_base::{BlockRange, Generation, InodeId, limits};
-use braid_namespace::reclaim::{hosts, listed};
-use braid_objects::Kind;
+use crate::system::*;
 use braid_wire::*;
 
 const STEP: u64 = limits::FILE_EXTENTS_FREED_MAX as u64;

@@ -1,10 +1,8 @@
 //! A file system as simple as possible: each file has a map of its blocks, and links are counted when they are asked for. It does not
 //! choose free blocks and cookies: it checks those that were chosen.
 
-use braid_base::{BlockRange, InodeId};
+use crate::system::*;
 use braid_wire::*;
-use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
 
 const BLOCK: u64 = 4096;
 

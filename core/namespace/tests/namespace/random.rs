@@ -1,15 +1,10 @@
 //! Random commands of several hosts: each answer is that of the model, and the check finds nothing.
 
 use crate::model::Model;
-use crate::system::{BLOCK, System, name, parameters};
+use crate::system::*;
 use crate::views::evaluate_with_pauses;
-use braid_base::{BlockRange, Generation, InodeId};
-use braid_namespace::evaluate;
-use braid_namespace::reclaim::{Step, drop_host, reclaim};
-use braid_objects::map_access::apply;
-use braid_objects::{NotHere, View};
+use braid_namespace::reclaim::Step;
 use braid_wire::*;
-use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;

@@ -1,14 +1,16 @@
 //! A file system in a plain map, and words for its commands.
 
-use braid_base::{BlockRange, Generation, InodeId};
-use braid_namespace::check::{Check, Finding, Windows};
-use braid_namespace::reclaim::{Step, drop_host, hosts, listed, reclaim};
-use braid_namespace::{Context, Evaluation, Parameters, Shards, evaluate, format};
-use braid_objects::Key;
-use braid_objects::map_access::apply;
+pub use braid_base::{BlockRange, Generation, InodeId, Rng, limits};
+pub use braid_namespace::check::{Check, Finding, Windows};
+pub use braid_namespace::reclaim::{Step, drop_host, hosts, listed, reclaim};
+pub use braid_namespace::{Context, Evaluation, Parameters, Shards, evaluate, format};
+pub use braid_objects::map_access::apply;
+pub use braid_objects::{Key, Kind, NotHere, Obstacle, View};
 use braid_wire::*;
-use bytes::Bytes;
-use std::collections::BTreeMap;
+pub use braid_wire::{FileError, NewInode};
+pub use bytes::Bytes;
+pub use std::collections::{BTreeMap, BTreeSet};
+pub use std::ops::RangeInclusive;
 
 pub type Map = BTreeMap<Key, Bytes>;
 

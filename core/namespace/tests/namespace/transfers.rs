@@ -1,14 +1,10 @@
 //! Transfers of free blocks from one shard to another: each takes effect once, and every block is in one place all the time.
 
-use braid_base::{BlockRange, Generation, ShardId};
-use braid_namespace::check::{Check, Finding, Windows};
+use crate::system::*;
+use braid_base::ShardId;
 use braid_namespace::transfers::{TRANSFER_RUNS_MAX, Transfer, give, last_received, receive};
-use braid_namespace::{Context, Parameters, Placement, Shards, evaluate, format, grow, keys, sum_of_counters};
-use braid_objects::map_access::apply;
-use braid_objects::{Key, Kind};
-use braid_wire::{FileCommand, FileError, FileResult, FileTime, Owner};
-use bytes::Bytes;
-use std::collections::BTreeMap;
+use braid_namespace::{Placement, grow, keys, sum_of_counters};
+use braid_wire::{FileCommand, FileResult, FileTime, Owner};
 
 type Map = BTreeMap<Key, Bytes>;
 

@@ -1,15 +1,7 @@
 //! Evaluations over a map of which some keys are not in memory.
 
-use crate::system::{Map, ROOT, System, create};
-use braid_base::Rng;
-use braid_namespace::check::{Check, Windows};
-use braid_namespace::evaluate;
-use braid_objects::{Key, NotHere, Obstacle, View};
-use braid_wire::{FileError, NewInode};
-use bytes::Bytes;
-use std::collections::BTreeSet;
+use crate::system::*;
 use std::fmt::Debug;
-use std::ops::RangeInclusive;
 
 /// A view that has some keys only when it is asked again.
 struct Paused<'a> {

@@ -2,7 +2,6 @@
 
 use crate::words::*;
 use braid_wire::*;
-use bytes::Bytes;
 
 #[test]
 fn a_swap_happens_if_the_value_is_the_one_compared_with() {

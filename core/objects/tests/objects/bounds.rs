@@ -1,11 +1,8 @@
 //! The bounds of requests and of their results.
 
 use crate::words::*;
-use braid_base::{ObjectId, limits};
 use braid_objects::evaluate::{ANSWER_BYTES_MAX, CHANGED_BYTES_MAX, CHANGES_MAX};
-use braid_objects::{Evaluation, evaluate};
 use braid_wire::*;
-use bytes::Bytes;
 
 /// 256 KiB of data and four values of 64 KiB.
 fn full() -> Objects {

@@ -1,10 +1,7 @@
 //! Bytes of objects: holes, truncation, extension.
 
 use crate::words::*;
-use braid_base::limits;
-use braid_objects::{Key, Kind};
 use braid_wire::*;
-use bytes::Bytes;
 
 fn data(bytes: &[u8]) -> ActionResult {
     ActionResult::Data { data: Bytes::copy_from_slice(bytes) }

@@ -1,9 +1,7 @@
 //! A model of objects, as simple as possible: it follows the documentation of [`braid_wire::objects`], and has no keys, views or pieces.
 
-use braid_base::{ObjectId, limits};
+use crate::words::*;
 use braid_wire::*;
-use bytes::Bytes;
-use std::collections::BTreeMap;
 
 /// All objects, by number.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,8 +1,6 @@
 //! The garbage collection of removed objects.
 
 use crate::words::*;
-use braid_base::ObjectId;
-use braid_objects::{Key, Kind};
 use braid_wire::*;
 
 #[test]

@@ -2,16 +2,12 @@
 
 use crate::model::Model;
 use crate::views::Forgetful;
-use crate::words::{Objects, Words, command};
-use braid_base::ObjectId;
-use braid_objects::{Kind, NotHere, evaluate};
+use crate::words::*;
+use braid_objects::NotHere;
 use braid_wire::*;
-use bytes::Bytes;
-use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use std::collections::BTreeMap;
 use std::iter::once;
 
 proptest! {

@@ -1,11 +1,7 @@
 //! Requests of several commands: their order, their conditions, and their atomicity.
 
 use crate::words::*;
-use braid_base::ObjectId;
-use braid_objects::evaluate;
 use braid_wire::*;
-use bytes::Bytes;
-use std::collections::BTreeMap;
 
 fn actions(results: Vec<CommandResult>) -> Vec<ActionResult> {
     results.into_iter().map(|result| result.action).collect()

@@ -1,13 +1,10 @@
 //! Views with keys that are not in memory, and maps with damage.
 
-use crate::words::{LOCK, NOTE, OBJECT, Objects, Words, command, read, set, swap, write};
-use braid_base::ObjectId;
-use braid_objects::{Collected, Key, Kind, Known, Obstacle, View, collect, evaluate, map_access};
+use crate::words::*;
+use braid_objects::{Known, Obstacle, View, map_access};
 use braid_wire::*;
-use bytes::Bytes;
-use proptest::collection::vec;
 use proptest::prelude::*;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 /// A view with only some keys in memory. Others are present after they were asked for once.

@@ -1,11 +1,12 @@
 //! Functions with which tests write requests.
 
-use braid_base::ObjectId;
-use braid_objects::map_access::apply;
-use braid_objects::{Collected, Evaluation, Key, collect, evaluate};
+pub use braid_base::{ObjectId, limits};
+pub use braid_objects::map_access::apply;
+pub use braid_objects::{Collected, Evaluation, Key, Kind, collect, evaluate};
 use braid_wire::*;
-use bytes::Bytes;
-use std::collections::BTreeMap;
+pub use bytes::Bytes;
+pub use proptest::collection::vec;
+pub use std::collections::BTreeMap;
 
 pub const OBJECT: ObjectId = ObjectId(7);
 pub const LOCK: AttributeName = AttributeName::new(1, 1);
@@ -80,8 +81,7 @@ impl Objects {
 
 /// A command on the object, without sets and gets.
 pub fn command(action: Action) -> ObjectCommand {
-    let when = When::Always;
-    ObjectCommand { object: OBJECT, when, action, sets: Vec::new(), sets_when: when, gets: Vec::new() }
+    ObjectCommand::new(OBJECT, action)
 }
 
 /// Methods that add to a command.

@@ -14,7 +14,14 @@ pub mod explore;
 pub mod space;
 pub mod world;
 
+pub use braid_base::{ObjectId, Rng, Time};
+pub use braid_recipes::idempotency_record::IdempotencyRecord;
+pub use braid_recipes::{Answer, Next, Operation, Procedure, RequestFailure};
+pub use braid_wire::{Action, AttributeName, ObjectFailure, ObjectRequest};
+pub use bytes::Bytes;
 pub use doing::{Doing, Me, doing};
 pub use explore::{Budget, explore};
-pub use space::Space;
-pub use world::{CALM, FaultRates, ROUGH, SILENT, World};
+pub use space::{Space, one};
+pub use std::collections::{BTreeMap, BTreeSet};
+pub use std::time::Duration;
+pub use world::{CALM, Fate, FaultRates, ROUGH, SILENT, World};

@@ -107,8 +107,7 @@ impl Space {
 
 /// A command without conditions, sets and gets.
 pub fn command(object: ObjectId, action: Action) -> ObjectCommand {
-    let always = braid_wire::When::Always;
-    ObjectCommand { object, when: always, action, sets: Vec::new(), sets_when: always, gets: Vec::new() }
+    ObjectCommand::new(object, action)
 }
 
 /// A request of one such command.

@@ -1,15 +1,12 @@
 //! Tests of the delivery counter: scenarios, every order of two clients' steps, and swarm runs.
 
-use crate::bench::{CALM, FaultRates, Me, ROUGH, World};
+use crate::bench::*;
 use crate::written::{
     DATA, Hold, LOSSY, Log, OBJECT, Record, append, check, check_word, cut_off, is_had_again, old_copy, records,
     seconds, swarms_of, taken, two_in_every_order,
 };
 use braid_recipes::counter::{CounterError, CounterOptions, DeliveryCounter, SLOTS, Turn};
 use braid_recipes::lock::Mode;
-use braid_wire::AttributeName;
-use bytes::Bytes;
-use std::time::Duration;
 
 const FIRST: AttributeName = AttributeName::new(10, 3);
 const WORD: AttributeName = AttributeName::new(11, 3);

@@ -1,17 +1,13 @@
 //! Tests of fail-over: scenarios, every order of two machines' steps, and swarm runs.
 
-use crate::bench::{CALM, FaultRates, Me, ROUGH, SILENT, World};
+use crate::bench::*;
 use crate::written::{
     DATA, Hold, LOSSY, Log, OBJECT, Record, append, check, check_order, check_word, cut_off, is_had_again, old_copy,
     records, seconds, swarms_of, taken, two_in_every_order,
 };
-use braid_base::ObjectId;
-use braid_recipes::RequestFailure;
 use braid_recipes::failover::{FailOver, FailOverError, FailOverOptions, LeaderStatus, Leadership};
 use braid_recipes::fencing_token::RaiseError;
 use braid_recipes::lock::Mode;
-use braid_wire::{AttributeName, ObjectRequest};
-use std::time::Duration;
 
 /// Represents data on another device, with a fence of its own.
 const ELSEWHERE: ObjectId = ObjectId(3);

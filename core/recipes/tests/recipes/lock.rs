@@ -1,14 +1,10 @@
 //! Tests of the lock: scenarios with crashed, late and waiting clients; and every order of two clients' steps.
 
-use crate::bench::{Budget, CALM, Me, SILENT, Space, World, doing, explore, space};
+use crate::bench::*;
 use crate::written::{DATA, Log, OBJECT as LOCKS, cut_off, old_copy, seconds, taken, two_in_every_order};
-use braid_base::ObjectId;
-use braid_recipes::RequestFailure;
 use braid_recipes::fencing_token::{Fence, Unguardable, unguard};
 use braid_recipes::lock::{Grant, Lock, LockError, LockOptions, LockStatus, Mode, READERS_MAX};
-use braid_wire::{Action, ActionResult, AttributeName, CommandResult, ObjectRequest, SetAttribute, Undefined, When};
-use bytes::Bytes;
-use std::time::Duration;
+use braid_wire::{ActionResult, CommandResult, SetAttribute, Undefined, When};
 
 const WORD: AttributeName = AttributeName::new(1, 7);
 const TOKEN: AttributeName = AttributeName::new(2, 7);

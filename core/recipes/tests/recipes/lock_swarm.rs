@@ -1,15 +1,12 @@
 //! Swarm runs of the lock: writers, readers and single requests; some clients crash, some are late, and some receive no answers.
 
-use crate::bench::{FaultRates, Me, ROUGH, World, space};
+use crate::bench::*;
 use crate::written::{
     DATA, Hold, LOSSY, Log, OBJECT, append, check_holds, check_reports, is_had_again, records, swarms_of,
 };
-use braid_recipes::Answer;
 use braid_recipes::fencing_token::unguard;
-use braid_recipes::idempotency_record::IdempotencyRecord;
 use braid_recipes::lock::{Grant, Lock, LockOptions};
-use braid_wire::{Action, ActionResult, AttributeName, ObjectRequest};
-use std::time::Duration;
+use braid_wire::ActionResult;
 
 const WORD: AttributeName = AttributeName::new(1, 7);
 const TOKEN: AttributeName = AttributeName::new(2, 7);

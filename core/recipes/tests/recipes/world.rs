@@ -1,11 +1,6 @@
 //! Tests of the test bench: it injects the faults that it is configured for, and a seed determines a run.
 
-use crate::bench::world::Fate;
-use crate::bench::{Budget, CALM, FaultRates, Me, ROUGH, Space, World, doing, explore, space};
-use braid_base::ObjectId;
-use braid_recipes::{Answer, RequestFailure};
-use braid_wire::{Action, AttributeName, ObjectFailure, ObjectRequest};
-use std::time::Duration;
+use crate::bench::*;
 
 const OBJECT: ObjectId = ObjectId(1);
 const COUNTER: AttributeName = AttributeName::new(1, 1);

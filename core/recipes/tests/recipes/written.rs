@@ -1,16 +1,12 @@
 //! What clients do with a lock, a turn or a leadership, all of which are *holds*: they write, renew and end. Each write is guarded by the token
 //! of the hold, and appends the token, the client and the number of the write to an object.
 
-use crate::bench::{Budget, CALM, FaultRates, Me, ROUGH, SILENT, Space, World, doing, explore, space, world::Fate};
-use braid_base::{ObjectId, Time};
+use crate::bench::*;
 use braid_recipes::counter::{CounterError, Turn};
 use braid_recipes::failover::{FailOverError, Leadership};
 use braid_recipes::fencing_token::unguard;
 use braid_recipes::lock::{Grant, LockError, Mode};
-use braid_recipes::{Answer, Operation, RequestFailure};
-use braid_wire::{Action, AttributeName, CommandResult, ObjectRequest};
-use bytes::Bytes;
-use std::time::Duration;
+use braid_wire::CommandResult;
 
 /// The object of the recipe's attributes.
 pub const OBJECT: ObjectId = ObjectId(1);

@@ -4,20 +4,13 @@
 //! The device executes one request after the other. So the directory's content after each request is known, and so is the request that
 //! changed it: every insertion uses an object that no other insertion uses.
 
-use crate::bench::world::Fate;
-use crate::bench::{Budget, Me, ROUGH, Space, World, doing, explore};
+use crate::bench::*;
 use crate::history::History;
 use crate::sequential::Alone;
-use braid_base::{ObjectId, Rng};
-use braid_recipes::RequestFailure;
+use braid_base::Rng;
 use braid_recipes::directory::{Changed, Directory, Entry, Expected, LINKED_LIST_PAGE, LOCKS_PAGE, NAMES_PAGE};
-use braid_recipes::idempotency_record::IdempotencyRecord;
-use braid_wire::AttributeName;
-use bytes::Bytes;
 use proptest::prelude::*;
-use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
-use std::time::Duration;
 
 pub const OBJECT: ObjectId = ObjectId(9);
 

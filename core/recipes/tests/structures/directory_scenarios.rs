@@ -1,18 +1,11 @@
 //! Scenarios of the directory, one by one.
 
-use crate::bench::Space;
-use crate::bench::space::one;
+use crate::bench::*;
 use crate::directory::{Contents, OBJECT, contents, small};
 use crate::sequential::Alone;
-use braid_base::{ObjectId, Rng, Time};
 use braid_objects::attribute_volume::{FIRST_SPREAD_OBJECT, place_of};
 use braid_recipes::directory::{Changed, Directory, Expected, LOCKS_PAGE, NAMES_PAGE, NEXT_FREE};
-use braid_recipes::idempotency_record::IdempotencyRecord;
-use braid_recipes::{Answer, Next, Procedure, RequestFailure};
-use braid_wire::{Action, AttributeName, ObjectFailure};
-use bytes::Bytes;
 use std::num::NonZeroU32;
-use std::time::Duration;
 
 fn alone() -> Alone {
     Alone::with(Space::with(&[OBJECT]))

@@ -1,18 +1,11 @@
 //! Lists under concurrent changes, crashes and lost answers: an operation's result must be true of a moment between its begin and its end.
 
-use crate::bench::space::one;
-use crate::bench::world::Fate;
-use crate::bench::{Budget, Me, ROUGH, Space, World, doing, explore};
+use crate::bench::*;
 use crate::history::History;
 use crate::sequential::Alone;
-use braid_base::{ObjectId, Rng};
-use braid_recipes::RequestFailure;
-use braid_recipes::idempotency_record::IdempotencyRecord;
+use braid_base::Rng;
 use braid_recipes::list::{Cursor, ITEMS_PAGE, Inserted, LINKS_PAGE, List, ListPosition, NODE_COUNTER, Node, Removed};
-use braid_wire::{Action, AttributeName, ObjectRequest};
-use bytes::Bytes;
 use proptest::prelude::*;
-use std::collections::{BTreeMap, BTreeSet};
 
 pub const OBJECT: ObjectId = ObjectId(9);
 

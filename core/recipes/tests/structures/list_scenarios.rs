@@ -1,11 +1,9 @@
 //! Scenarios of the list, one by one.
 
-use crate::bench::Space;
+use crate::bench::*;
 use crate::list::{OBJECT, contents};
 use crate::sequential::Alone;
-use braid_recipes::RequestFailure;
 use braid_recipes::list::{Cursor, ITEM_BYTES_MAX, Inserted, List, ListPosition, Node, Removed};
-use bytes::Bytes;
 
 fn with(items: u64) -> (Alone, List) {
     let (mut alone, list) = (Alone::with(Space::with(&[OBJECT])), List::new(OBJECT));

@@ -3,17 +3,10 @@
 //! Each item is a number, and finishing it sets an attribute of that number in the same request. So every change of the queue can be
 //! checked as it happens: which item it concerned, and which client made it.
 
-use crate::bench::world::Fate;
-use crate::bench::{Budget, Me, ROUGH, Space, World, doing, explore};
+use crate::bench::*;
 use crate::sequential::Alone;
-use braid_base::{ObjectId, Rng};
-use braid_recipes::RequestFailure;
-use braid_recipes::idempotency_record::IdempotencyRecord;
 use braid_recipes::queue::{Claimed, Finished, ITEMS_PAGE, Item, Queue, Renewed, STATES_PAGE, Watch};
-use braid_wire::{AttributeName, SetAttribute};
-use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use braid_wire::SetAttribute;
 
 pub const OBJECT: ObjectId = ObjectId(9);
 /// The page of results: an attribute for each item's work.

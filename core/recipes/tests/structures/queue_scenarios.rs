@@ -1,17 +1,11 @@
 //! Scenarios of the queue, one by one.
 
-use crate::bench::{CALM, SILENT, Space, World};
+use crate::bench::*;
 use crate::queue::{LEASE, OBJECT, contents, number, result, work};
 use crate::sequential::Alone;
-use braid_base::{Rng, Time};
-use braid_recipes::idempotency_record::IdempotencyRecord;
+use braid_base::Rng;
 use braid_recipes::queue::{Claimed, Finished, ITEM_BYTES_MAX, Queue, Renewed, STATES_PAGE, Watch};
-use braid_recipes::{Procedure, RequestFailure};
-use braid_wire::{AttributeName, ObjectFailure};
-use bytes::Bytes;
 use proptest::prelude::*;
-use std::collections::BTreeSet;
-use std::time::Duration;
 
 fn with(items: u32) -> (Alone, Queue) {
     let (mut alone, queue) = (Alone::with(Space::with(&[OBJECT])), Queue::new(OBJECT, LEASE));

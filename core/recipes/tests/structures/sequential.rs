@@ -1,11 +1,7 @@
 //! Sequential execution: one operation after the other by a single client, so that each result is known.
 
-use crate::bench::space::Space;
-use braid_base::{Rng, Time};
-use braid_recipes::{Answer, Next, Procedure, RequestFailure};
-use braid_wire::ObjectRequest;
+use crate::bench::*;
 use std::convert::Infallible;
-use std::time::Duration;
 
 /// A space of objects, and one client.
 pub struct Alone {

@@ -2,12 +2,7 @@
 //! restored.
 
 use crate::disk::TestDisk;
-use crate::protocol::{Bench, OBJECT, config, data, hole, intent, pattern, patterns, transaction};
-use braid_base::{BlockRange, DiskId, Rng};
-use braid_blocks::{Content, Piece};
-use braid_store::{Storage, Store, StoreEvent};
-use braid_wire::{Failure, ObjectDescription};
-use std::collections::BTreeSet;
+use crate::protocol::*;
 
 const BLOCKS: u64 = 400;
 

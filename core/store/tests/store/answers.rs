@@ -1,14 +1,7 @@
 //! Tests of the answers to requests for objects: for how long they are kept, and within which bounds for each host.
 
-use crate::protocol::Bench;
+use crate::protocol::*;
 use crate::requests::{command, with_object_in};
-use braid_base::{DeviceId, Epoch, Generation, Membership, ObjectId, TransactionId};
-use braid_store::{Storage, StoreEvent};
-use braid_wire::{
-    Action, ActionResult, AttributeName, ObjectAnswer, ObjectCommand, ObjectFailure, ObjectRequest, SetAttribute,
-    Undefined,
-};
-use std::time::Duration;
 
 const A: Generation = Generation(50);
 const B: Generation = Generation(60);

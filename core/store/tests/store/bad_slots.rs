@@ -1,13 +1,9 @@
 //! Tests of bad slots: a slot that can't be written is retired, and its chunk is written to another slot, without an error to the host.
 
 use crate::crashes::steps;
-use crate::protocol::{Bench, data, intent, patterns};
+use crate::protocol::*;
 use crate::run::Run;
-use braid_machine::DiskError;
-use braid_store::{Storage, StoreError, StoreEvent};
-use braid_wire::Failure;
 use proptest::prelude::*;
-use std::ops::Range;
 
 const SLOT: u64 = 73_728;
 

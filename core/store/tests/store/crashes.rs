@@ -4,6 +4,7 @@ use crate::requests::Requests;
 use crate::run::Run;
 use braid_store::Storage;
 use proptest::prelude::*;
+use std::ops::Range;
 
 const TINY: u64 = 384 << 10;
 
@@ -21,14 +22,7 @@ proptest! {
         seed in any::<u64>(),
         lives in prop::collection::vec(1u64..700, 1..6),
     ) {
-        let mut run = Run::new(seed, TINY);
-        for life in lives {
-            steps(&mut run, life);
-            run.crash();
-        }
-        run.finish();
-        run.crash();
-        run.finish();
+        survives(Run::new(seed, TINY), lives);
     }
 
     #[test]
@@ -38,14 +32,19 @@ proptest! {
     ) {
         let mut run = Run::new(seed, TINY);
         run.requests = Some(Requests::default());
-        for life in lives {
-            steps(&mut run, life);
-            run.crash();
-        }
-        run.finish();
-        run.crash();
-        run.finish();
+        survives(run, lives);
     }
+}
+
+/// The power fails after each of these numbers of steps, and once more at rest.
+fn survives(mut run: Run, lives: Vec<u64>) {
+    for life in lives {
+        steps(&mut run, life);
+        run.crash();
+    }
+    run.finish();
+    run.crash();
+    run.finish();
 }
 
 #[test]
@@ -76,29 +75,21 @@ fn crash_run_at(mut run: Run, length: u64, reached: impl Fn(&Run) -> bool) -> bo
     false
 }
 
+/// Crashes at each of the commands that are counted, from this one on, in runs with each of the seeds. Returns how often.
+fn crashes_at_every(count: fn(&Run) -> u64, first: u64, seeds: Range<u64>, length: u64) -> usize {
+    let of_seed = |seed| (first..).take_while(|nth| crash_at(seed, length, |run| count(run) >= *nth)).count();
+    seeds.map(of_seed).sum()
+}
+
 #[test]
 fn a_crash_at_every_write_loses_nothing_answered() {
-    let mut crashes = 0;
-    for seed in 0..1 {
-        let mut nth = 3;
-        while crash_at(seed, 700, |run| run.bench.disk.writes >= nth) {
-            nth += 1;
-            crashes += 1;
-        }
-    }
+    let crashes = crashes_at_every(|run| run.bench.disk.writes, 3, 0..1, 700);
     assert!(crashes > 150, "{crashes}");
 }
 
 #[test]
 fn a_crash_at_every_sync_loses_nothing_answered() {
-    let mut crashes = 0;
-    for seed in 10..16 {
-        let mut nth = 1;
-        while crash_at(seed, 1000, |run| run.bench.disk.syncs >= nth) {
-            nth += 1;
-            crashes += 1;
-        }
-    }
+    let crashes = crashes_at_every(|run| run.bench.disk.syncs, 1, 10..16, 1000);
     assert!(crashes > 20, "{crashes}");
 }
 

@@ -1,12 +1,8 @@
 //! Tests of damage: corruption, foreign devices and broken disks are detected, reported, and never answered with old data or zeros.
 
 use crate::disk::TestDisk;
-use crate::protocol::{Bench, OBJECT, config, data, hole, intent, pattern, patterns};
+use crate::protocol::*;
 use braid_base::checksum::crc32c;
-use braid_base::{ArrayId, BLOCK_BYTES, BlockRange, DeviceId, DiskId, Rng};
-use braid_machine::DiskError;
-use braid_store::{Recovered, Storage, Store, StoreConfig, StoreError, StoreEvent};
-use braid_wire::Failure;
 
 /// How many forged journals a test tries.
 const FORGERIES: u32 = 400;

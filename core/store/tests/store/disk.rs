@@ -1,15 +1,12 @@
 //! A disk in memory. Each sector of a write may or may not survive a crash until it is synced. Commands end in any order. Two overlapping
 //! commands in flight, at least one of them a write, are a bug of the store.
 
-use braid_base::Rng;
-use braid_machine::{DiskCommand, DiskError, DiskResult, DiskTag};
-use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
+use crate::protocol::*;
+use braid_machine::{DiskCommand, DiskResult, DiskTag};
 
 const SECTOR: u64 = 512;
 
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct TestDisk {
     /// Sectors that survive a crash. A sector that was never written is zero.
     durable: BTreeMap<u64, Bytes>,
@@ -53,26 +50,7 @@ struct InFlight {
 
 impl TestDisk {
     pub fn formatted(writes: Vec<(u64, Bytes)>) -> TestDisk {
-        let mut disk = TestDisk {
-            durable: BTreeMap::new(),
-            unsynced: BTreeMap::new(),
-            ended: Vec::new(),
-            in_flight: Vec::new(),
-            next_write: 1,
-            reserved: 0,
-            space: u64::MAX,
-            reads: 0,
-            writes: 0,
-            syncs: 0,
-            reserves_refused: 0,
-            hold_reads: false,
-            hold_writes_from: u64::MAX,
-            failing_reads: Vec::new(),
-            unreadable: BTreeSet::new(),
-            bad: Vec::new(),
-            failing_writes: (0, 0),
-            writes_failed: 0,
-        };
+        let mut disk = TestDisk { next_write: 1, space: u64::MAX, hold_writes_from: u64::MAX, ..Default::default() };
         for (offset, bytes) in writes {
             disk.put(offset, &bytes);
         }

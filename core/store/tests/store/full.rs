@@ -2,12 +2,9 @@
 
 use crate::crashes::steps;
 use crate::disk::TestDisk;
-use crate::protocol::{Bench, OBJECT, SIZE, config, data, hole, intent, patterns, transaction};
+use crate::protocol::*;
 use crate::requests::{ask, command, set};
 use crate::run::Run;
-use braid_base::{BLOCK_BYTES, DiskId, Generation, ObjectId, TransactionId};
-use braid_store::{Storage, Store, StoreEvent};
-use braid_wire::{Action, Failure, ObjectDescription, ObjectRequest};
 use proptest::prelude::*;
 
 const JOURNAL: u64 = 1 << 20;

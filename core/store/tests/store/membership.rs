@@ -1,12 +1,7 @@
 //! Tests of memberships, case by case: writes that other devices have missed, and records that are dropped when this device has been out.
 
 use crate::disk::TestDisk;
-use crate::protocol::{Bench, JOURNAL, OBJECT, config, data, intent, pattern, transaction};
-use braid_base::{BlockRange, DeviceId, DiskId, Epoch, Member, MemberState, Membership, ObjectId, limits};
-use braid_blocks::Linkage;
-use braid_store::{Intent, Storage, Store, StoreEvent};
-use braid_wire::{Failure, ObjectDescription};
-use std::collections::BTreeSet;
+use crate::protocol::*;
 
 /// The store's own device, and two other participants.
 const OWN: DeviceId = DeviceId(2);

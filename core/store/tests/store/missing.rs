@@ -1,9 +1,7 @@
 //! A naive model of what other devices have missed. It keeps all facts in order, and applies the rules to all of them at every query. It
 //! returns what must be recorded, and what may be.
 
-use braid_base::{DeviceId, Epoch, Member, MemberState, Membership, ObjectId, TransactionId};
-use braid_blocks::Linkage;
-use std::collections::{BTreeMap, BTreeSet};
+use crate::protocol::*;
 
 /// The store's own device.
 pub const OWN: DeviceId = DeviceId(2);

@@ -1,11 +1,8 @@
 //! Tests of the object index on the disk: leaves and index nodes, damage to them, their room, and the garbage of removed objects.
 
 use crate::disk::TestDisk;
-use crate::protocol::{Bench, SIZE, config, data};
+use crate::protocol::*;
 use crate::requests::{ask, command, get, set, with_object};
-use braid_base::{DiskId, Generation, ObjectId, TransactionId};
-use braid_store::{FORMAT, Storage, Store, StoreError, StoreEvent, Superblock};
-use braid_wire::{Action, AttributeName, Failure, ObjectDescription, ObjectFailure, ObjectRequest, SetAttribute};
 
 const SLOT: u64 = 73_728;
 

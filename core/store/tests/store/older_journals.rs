@@ -1,9 +1,7 @@
 //! Tests of journals of earlier releases, whose batches end at any sector of 512 bytes, on disks with physical sectors of 4 KiB.
 
 use crate::disk::TestDisk;
-use crate::protocol::{Bench, data, intent, patterns, transaction};
-use braid_store::{FORMAT, Medium, Superblock};
-use std::collections::BTreeMap;
+use crate::protocol::*;
 
 const LARGE: Medium = Medium { physical_sector: 4096, cached: false };
 

@@ -1,11 +1,10 @@
 //! Tests of requests of the owner of a store, with answers that are kept on behalf of hosts.
 
 use crate::disk::TestDisk;
-use crate::protocol::{Bench, config};
-use braid_base::{DiskId, Generation, TransactionId};
-use braid_objects::{Change, Evaluation, Key, Kind, NotHere, Obstacle, Procedure, View};
-use braid_store::{OnBehalf, Storage, Store};
-use braid_wire::{ActionResult, CommandResult, ObjectAnswer};
+use crate::protocol::*;
+use braid_objects::{Change, Evaluation, Kind, NotHere, Obstacle, Procedure, View};
+use braid_store::OnBehalf;
+use braid_wire::CommandResult;
 
 const OWNER: Generation = Generation(40);
 const KEY: Key = Key { kind: Kind::Transaction, of: 7, index: 7 };

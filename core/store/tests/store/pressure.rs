@@ -1,12 +1,7 @@
 //! Tests of overload: every waiting request is answered, and no checkpoint is made in vain.
 
-use crate::protocol::{Bench, data, intent, transaction};
+use crate::protocol::*;
 use crate::requests::{command, with_object};
-use braid_base::{Generation, ObjectId, TransactionId, limits};
-use braid_store::{Intent, Storage, StoreEvent};
-use braid_wire::{Action, Failure, ObjectFailure, ObjectRefusal, ObjectRequest};
-use bytes::Bytes;
-use std::time::Duration;
 
 const WRITES: u64 = 60;
 

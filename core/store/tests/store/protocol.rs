@@ -1,16 +1,24 @@
 //! A store and its disk, driven step by step, and tests of single requests.
 
 use crate::disk::TestDisk;
-use braid_base::{
-    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, FenceTable, Generation, Membership, Now,
-    ObjectId, Rng, Stamp, TransactionId,
+pub use braid_base::{
+    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, FenceTable, Generation, Member, MemberState,
+    Membership, Now, ObjectId, Rng, Stamp, TransactionId, limits,
 };
-use braid_blocks::{Content, Linkage, Piece};
-use braid_machine::{Effect, Effects};
-use braid_store::{Intent, Medium, Recovered, RecoveredCommit, Storage, Store, StoreConfig, StoreError, StoreEvent};
-use braid_wire::{Failure, ObjectDescription};
-use bytes::Bytes;
-use std::collections::VecDeque;
+pub use braid_blocks::{Content, Linkage, Piece};
+pub use braid_machine::{DiskError, Effect, Effects};
+pub use braid_objects::Key;
+pub use braid_store::{
+    FORMAT, Intent, Medium, Recovered, RecoveredCommit, Storage, Store, StoreConfig, StoreError, StoreEvent, Superblock,
+};
+pub use braid_wire::{
+    Action, ActionResult, AttributeName, Failure, ObjectAnswer, ObjectCommand, ObjectDescription, ObjectFailure,
+    ObjectRefusal, ObjectRequest, SetAttribute, Undefined,
+};
+pub use bytes::Bytes;
+pub use std::collections::{BTreeMap, BTreeSet, VecDeque};
+pub use std::ops::Range;
+pub use std::time::Duration;
 
 pub const SIZE: u64 = 16 << 20;
 pub const JOURNAL: u64 = 512 << 10;

@@ -1,13 +1,8 @@
 //! Tests of a start from a journal whose snapshot already holds what later records repeat, and from a journal that is full.
 
-use crate::protocol::{Bench, OBJECT, data, intent, transaction};
+use crate::protocol::*;
 use crate::requests::{command, with_object};
-use braid_base::{BlockRange, Clock, Generation, ObjectId, TransactionId};
-use braid_machine::Effects;
 use braid_ordering::Ordering;
-use braid_store::{Storage, Store, StoreEvent, Superblock};
-use braid_wire::{Action, ObjectDescription, ObjectRequest};
-use bytes::Bytes;
 
 /// Resizes an object to so many blocks.
 fn resize(bench: &mut Bench, blocks: u64) {

@@ -1,16 +1,9 @@
 //! Requests for objects that hold bytes and attributes, with a model of the answers: the same commands on a plain map, in the order of
 //! the answers. That is the order of the calls, provided that all unanswered requests are sent again, in order, after a crash.
 
-use crate::protocol::Bench;
-use braid_base::{Generation, ObjectId, Rng, TransactionId};
-use braid_objects::{Key, evaluate, map_access};
-use braid_store::Storage;
-use braid_wire::{
-    Action, ActionResult, AttributeName, ObjectAnswer, ObjectCommand, ObjectFailure, ObjectRefusal, ObjectRequest,
-    SetAttribute, Undefined, When,
-};
-use bytes::Bytes;
-use std::collections::BTreeMap;
+use crate::protocol::*;
+use braid_objects::{evaluate, map_access};
+use braid_wire::When;
 
 /// A host of its own, so that its sequences differ from those of transactions.
 const HOST: Generation = Generation(5);

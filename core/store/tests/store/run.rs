@@ -2,13 +2,9 @@
 
 use crate::disk::TestDisk;
 use crate::missing::{DEVICES, Missing, OWN, Written};
-use crate::protocol::{Bench, config, pattern};
+use crate::protocol::*;
 use crate::requests::Requests;
-use braid_base::{BLOCK_BYTES, BlockRange, Clock, DiskId, Generation, ObjectId, Rng, Stamp, TransactionId};
-use braid_blocks::{Content, Linkage, Piece};
-use braid_store::{Intent, JournalView, Recovered, Storage, Store, StoreEvent, Superblock};
-use braid_wire::{Failure, ObjectDescription};
-use std::collections::{BTreeMap, BTreeSet};
+use braid_store::JournalView;
 
 type Block = (ObjectId, u64);
 

@@ -2,11 +2,10 @@
 
 use crate::any;
 use crate::golden::goldens;
+use crate::limits::*;
 use braid_wire::frame::{MAGIC, VERSION};
-use braid_wire::fuzzing::{reseal, seal, wire_frame, wire_message};
+use braid_wire::fuzzing::{reseal, wire_frame, wire_message};
 use braid_wire::*;
-use bytes::Bytes;
-use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 

@@ -1,11 +1,8 @@
 //! The encoding of every variant of every message, as in `docs/wire-format.md`: messages of one release are understood by the next, or
 //! the version changes. The messages, and their bytes, are in `golden.txt`.
 
-use braid_base::{ArrayId, DeviceId, Generation, NodeId};
-use braid_wire::any::{Any, Source};
-use braid_wire::fuzzing::seal;
+use crate::limits::*;
 use braid_wire::*;
-use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A message and its bytes on the wire.

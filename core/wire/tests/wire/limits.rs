@@ -2,16 +2,17 @@
 
 use crate::golden::hex;
 use braid_base::limits::*;
-use braid_base::{
+pub use braid_base::{
     ArrayId, BLOCK_BYTES, BlockRange, DeviceId, Epoch, FenceTable, Generation, Member, MemberState, Membership, NodeId,
     ObjectId, Stamp, TransactionId,
 };
-use braid_blocks::{Content, Linkage, Piece, Want};
-use braid_ordering::{Ordering, WriteMode};
-use braid_wire::any::{Any, Source};
-use braid_wire::fuzzing::seal;
+pub use braid_blocks::{Content, Linkage, Piece, Want};
+pub use braid_ordering::{Ordering, WriteMode};
+pub use braid_wire::any::{Any, Source};
+pub use braid_wire::fuzzing::seal;
 use braid_wire::*;
-use bytes::Bytes;
+pub use bytes::Bytes;
+pub use proptest::collection::vec;
 
 const TRANSACTION: TransactionId = TransactionId { host: Generation(7), sequence: 9 };
 const STAMP: Stamp = Stamp::ZERO;

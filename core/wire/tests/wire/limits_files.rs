@@ -1,11 +1,10 @@
 //! The bounds of commands to metadata servers.
 
 use crate::any::file_reply;
-use crate::limits::decoded;
+use crate::limits::*;
+use braid_base::InodeId;
 use braid_base::limits::*;
-use braid_base::{BlockRange, Generation, InodeId};
 use braid_wire::*;
-use bytes::Bytes;
 use proptest::prelude::*;
 
 const INODE: InodeId = InodeId(7);

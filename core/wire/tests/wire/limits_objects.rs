@@ -1,11 +1,8 @@
 //! The bounds of object requests.
 
-use crate::limits::{OBJECT, answer, decoded, frame, request};
-use braid_base::BLOCK_BYTES;
+use crate::limits::*;
 use braid_base::limits::*;
-use braid_wire::fuzzing::seal;
 use braid_wire::*;
-use bytes::Bytes;
 
 fn objects(commands: Vec<ObjectCommand>) -> Message {
     request(Command::Objects { sequence: 1, abandoned: Vec::new(), request: ObjectRequest { commands } })

@@ -1,10 +1,8 @@
 //! Decoding an encoded message yields the same message.
 
 use crate::any;
-use braid_base::{ArrayId, BLOCK_BYTES, BlockRange, DeviceId, Epoch, Generation, NodeId, TransactionId};
-use braid_blocks::{Content, Piece};
+use crate::limits::*;
 use braid_wire::*;
-use bytes::Bytes;
 use proptest::prelude::*;
 
 proptest! {

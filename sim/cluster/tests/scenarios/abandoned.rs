@@ -1,17 +1,6 @@
 //! Scenarios of abandoned object requests: once a later request is answered, an abandoned request has happened or never will.
 
 use crate::story::*;
-use braid_base::{DeviceId, NodeId, ObjectId};
-use braid_cluster::object_workload::{COUNTER, command, get};
-use braid_cluster::{Cluster, HostSlot, Options};
-use braid_machine::{HostError, HostSuccess, ObjectsRequest, OpId};
-use braid_ordering::Ordering;
-use braid_wire::{Action, Command, Message, ObjectCommand, ObjectRequest};
-use braid_world::Verdict;
-use std::cell::RefCell;
-use std::collections::BTreeSet;
-use std::rc::Rc;
-use std::time::Duration;
 
 const HERE: DeviceId = DeviceId(0);
 const OBJECT: ObjectId = ObjectId(1);

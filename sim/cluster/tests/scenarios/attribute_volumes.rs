@@ -1,18 +1,8 @@
 //! Scenarios of attribute volumes: each request is executed once or not at all, and survives all failures that volumes survive.
 
 use crate::story::*;
-use braid_base::{DeviceId, MemberState, NodeId, ObjectId, Rng, VolumeId};
-use braid_cluster::{Cluster, HostSlot, Options, Role};
-use braid_machine::{HostError, HostOutcome, HostSuccess, JobRequest, ObjectsRequest, OpId, ScrubReport};
-use braid_ordering::Ordering;
-use braid_wire::{
-    Action, ActionResult, AttributeName, CommandResult, ObjectCommand, ObjectFailure, ObjectRefusal, ObjectRequest,
-    SetAttribute, Undefined, When,
-};
-use braid_world::{Bound, LocalClock, Verdict};
-use bytes::Bytes;
-use std::collections::BTreeSet;
-use std::time::Duration;
+use braid_wire::{CommandResult, ObjectFailure, ObjectRefusal, SetAttribute};
+use braid_world::Bound;
 
 const LONG: Duration = Duration::from_secs(30);
 /// An object that is spread over the buckets.
@@ -25,8 +15,7 @@ fn attribute_volume(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
 }
 
 fn command(action: Action) -> ObjectCommand {
-    let (when, sets_when) = (When::Always, When::Always);
-    ObjectCommand { object: OBJECT, when, action, sets: Vec::new(), sets_when, gets: Vec::new() }
+    ObjectCommand::new(OBJECT, action)
 }
 
 fn request(array: &Cluster, command: ObjectCommand, patience: Duration) -> ObjectsRequest {

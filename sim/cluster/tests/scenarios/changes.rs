@@ -1,13 +1,6 @@
 //! Scenarios of a volume with several orderings, one after the other and never mixed.
 
 use crate::story::*;
-use braid_base::DeviceId;
-use braid_cluster::{Cluster, HostSlot, Options};
-use braid_layout::VolumeDescription;
-use braid_machine::{ArrayRequest, HostError, Patience, VolumeRequest};
-use braid_ordering::Ordering;
-use braid_wire::{Command, Failure, Message, Task};
-use std::time::Duration;
 
 fn array(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
     array_of(Options { ordering, lock_servers: 1, ..Options::calm("raid5:4+1", 5, 1, 3) })

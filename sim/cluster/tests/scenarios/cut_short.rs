@@ -1,14 +1,6 @@
 //! Scenarios of interrupted hostwrites, with each atomicity.
 
 use crate::story::*;
-use braid_base::{DeviceId, NodeId};
-use braid_cluster::{Cluster, HostSlot, Options, Role};
-use braid_machine::{HostOutcome, HostSuccess};
-use braid_ordering::{Atomicity, Ordering};
-use braid_wire::{Command, Message};
-use std::cell::Cell;
-use std::rc::Rc;
-use std::time::Duration;
 
 fn array(ordering: Ordering, atomicity: Atomicity) -> (Cluster, HostSlot, HostSlot) {
     array_of(ordered(ordering, Options { atomicity, ..Options::calm("raid5:4+1", 5, 1, 3) }))

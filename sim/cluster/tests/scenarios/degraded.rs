@@ -2,15 +2,6 @@
 //! that it missed are written.
 
 use crate::story::*;
-use braid_base::{DeviceId, MemberState};
-use braid_cluster::{Cluster, HostSlot, Options};
-use braid_ordering::Ordering;
-use braid_wire::{Command, Message, Task};
-use braid_world::Verdict;
-use std::cell::Cell;
-use std::collections::BTreeSet;
-use std::rc::Rc;
-use std::time::Duration;
 
 /// Layouts, the lengths of their rings, and the blocks of a unit.
 const LAYOUTS: [(&str, usize, u64); 4] =

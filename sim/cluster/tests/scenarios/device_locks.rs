@@ -1,11 +1,7 @@
 //! Scenarios of locks of devices: deadlocks over several devices, and the loss of locks by a restart.
 
 use crate::story::*;
-use braid_cluster::{Cluster, HostSlot};
-use braid_ordering::Ordering;
-use braid_wire::{Command, Message, Refusal, Reply};
-use braid_world::Verdict;
-use std::time::Duration;
+use braid_wire::Refusal;
 
 fn array() -> (Cluster, HostSlot, HostSlot) {
     array_by(Ordering::DeviceLock)

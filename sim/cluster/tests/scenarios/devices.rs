@@ -1,12 +1,6 @@
 //! Scenarios in which devices are added to a running array and removed from it, unnoticed by the users of volumes.
 
 use crate::story::*;
-use braid_base::{DeviceId, NodeId};
-use braid_cluster::{Cluster, HostSlot};
-use braid_machine::{ArrayRequest, HostError, HostOutcome, HostSuccess};
-use braid_ordering::Ordering;
-use braid_wire::{AdminError, Administration, Task};
-use std::time::Duration;
 
 fn administer(array: &mut Cluster, host: HostSlot, request: Administration) -> HostOutcome {
     let asked = array.ask(host, ArrayRequest::Administer { request });

@@ -2,10 +2,6 @@
 
 use crate::healing::renew;
 use crate::story::*;
-use braid_base::{DeviceId, MemberState, NodeId};
-use braid_cluster::{Cluster, HostSlot, Options};
-use braid_machine::HostOutcome;
-use std::time::Duration;
 
 /// Units are chunks: a large write goes directly to slots, and a small write goes through the journal.
 fn array() -> (Cluster, HostSlot, HostSlot) {

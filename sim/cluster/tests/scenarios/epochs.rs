@@ -2,15 +2,6 @@
 //! get.
 
 use crate::story::*;
-use braid_base::{DeviceId, Generation, MemberState, NodeId};
-use braid_cluster::{Cluster, HostSlot, Role};
-use braid_machine::ArrayRequest;
-use braid_ordering::Ordering;
-use braid_wire::{Command, Message, Reply};
-use braid_world::{LocalClock, Verdict};
-use std::cell::Cell;
-use std::rc::Rc;
-use std::time::Duration;
 
 fn is_decision(message: &Message) -> bool {
     matches!(message, Message::Request(request) if matches!(request.command, Command::Decide { .. }))

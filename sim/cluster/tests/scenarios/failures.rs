@@ -2,11 +2,6 @@
 //! why, and no data is lost.
 
 use crate::story::*;
-use braid_base::{DeviceId, MemberState, NodeId};
-use braid_cluster::{Cluster, HostSlot, Options};
-use braid_ordering::Ordering;
-use braid_world::Verdict;
-use std::time::Duration;
 
 /// Two groups of three devices, each with stripes of two blocks: stripe 0 is on devices 0, 1 and 2, the next one on 3, 4 and 5.
 fn two_groups(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {

@@ -2,12 +2,6 @@
 //! content read afterwards stays.
 
 use crate::story::*;
-use braid_base::NodeId;
-use braid_cluster::{Cluster, HostSlot, Options};
-use braid_ordering::Ordering;
-use braid_wire::{Command, Message};
-use braid_world::{LocalClock, Trace};
-use std::time::Duration;
 
 /// An array with two hosts, and a third that only resolves transactions, as any host does.
 fn array_like(layout: &str, devices: usize, ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {

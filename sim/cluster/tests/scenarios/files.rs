@@ -1,13 +1,7 @@
 //! Scenarios of a file system: its metadata server and the hosts that use it, while processes and devices fail.
 
 use crate::story::*;
-use braid_base::{InodeId, NodeId};
-use braid_cluster::{Cluster, FileSystem, HostSlot, Options, Role, ShardOptions};
-use braid_machine::{FileHandle, FilesError, FilesRequest, FilesSuccess, HostError, HostSuccess, OpId};
 use braid_metadata::{MetadataService, NodeState};
-use braid_wire::{FileCommand, FileError, FileResult, NewInode, Owner};
-use bytes::Bytes;
-use std::time::Duration;
 
 /// Five devices, with a file system that one process serves.
 fn array() -> (Cluster, FileSystem, HostSlot) {

@@ -2,17 +2,10 @@
 //! in the end the new disk is complete.
 
 use crate::story::*;
-use braid_base::{DeviceId, DiskId, MemberState, NodeId};
-use braid_cluster::{Cluster, HostSlot, Options, Role};
-use braid_machine::{ArrayRequest, Found, HostError, HostOutcome, HostSuccess, JobRequest, ScrubReport};
-use braid_ordering::{Ordering, WriteMode};
-use braid_wire::{AdminError, Administration, Command, HealingProgress, JoinRefused, Message, RecoveryThrottle, Task};
-use braid_world::{FaultKind, Verdict};
-use std::cell::Cell;
-use std::collections::BTreeSet;
+use braid_machine::Found;
+use braid_wire::{HealingProgress, JoinRefused};
+use braid_world::FaultKind;
 use std::ops::Range;
-use std::rc::Rc;
-use std::time::Duration;
 
 pub fn administer(array: &mut Cluster, host: HostSlot, request: Administration) -> HostOutcome {
     let asked = array.ask(host, ArrayRequest::Administer { request });

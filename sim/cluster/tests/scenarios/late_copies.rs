@@ -2,15 +2,8 @@
 //! arrives, and whichever hosts have died meanwhile.
 
 use crate::story::*;
-use braid_base::{DeviceId, Generation, NodeId, ObjectId, Time};
-use braid_cluster::object_workload::{COUNTER, command, get, set};
-use braid_cluster::{Cluster, HostSlot, Options};
-use braid_machine::{ArrayRequest, HostSuccess, OpId};
-use braid_ordering::Ordering;
-use braid_wire::{Action, ActionResult, AttributeName, Command, Message, ObjectCommand, Reply, Undefined};
-use braid_world::{Keeps, Verdict};
-use bytes::Bytes;
-use std::time::Duration;
+use braid_cluster::object_workload::set;
+use braid_world::Keeps;
 
 const HERE: DeviceId = DeviceId(0);
 const OBJECT: ObjectId = ObjectId(1);

@@ -1,15 +1,6 @@
 //! Scenarios of hosts and lock servers that fall silent, with locks of a lock server.
 
 use crate::story::*;
-use braid_base::{DeviceId, LockServerId, NodeId};
-use braid_cluster::{Cluster, HostSlot, Options};
-use braid_machine::HostError;
-use braid_ordering::Ordering;
-use braid_wire::{LockReply, Message};
-use braid_world::{LocalClock, Verdict};
-use std::cell::Cell;
-use std::rc::Rc;
-use std::time::Duration;
 
 const BOTH: [Ordering; 2] = [Ordering::ServerLock, Ordering::CallbackLock];
 

@@ -2,12 +2,6 @@
 //! prevent the return of others.
 
 use crate::story::*;
-use braid_base::{DeviceId, MemberState};
-use braid_cluster::{Cluster, HostSlot, Options};
-use braid_machine::{ArrayRequest, HostError, HostOutcome};
-use braid_ordering::Ordering;
-use braid_wire::{AdminError, Administration, Failure};
-use std::time::Duration;
 
 /// Three copies of each block, on three devices.
 fn three_copies(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {

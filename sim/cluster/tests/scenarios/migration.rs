@@ -1,12 +1,6 @@
 //! Scenarios in which a volume is migrated to another layout and other devices while it is used.
 
 use crate::story::*;
-use braid_base::DeviceId;
-use braid_cluster::{Cluster, HostSlot, Options, Role};
-use braid_layout::Layout;
-use braid_machine::{HostError, HostOutcome, HostSuccess};
-use braid_ordering::Ordering;
-use std::time::Duration;
 
 /// A RAID 1 volume of 40 blocks on devices 0 and 1, with five more devices in the array.
 fn mirror(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {

@@ -1,14 +1,7 @@
 //! Scenarios in which the monitor dies, is cut off, or receives messages that others don't: all nodes must agree on the membership.
 
 use crate::story::*;
-use braid_base::{DeviceId, MemberState, NodeId, Time};
-use braid_cluster::{Cluster, HostSlot, Options};
-use braid_ordering::Ordering;
-use braid_wire::{Command, Message, MonitorReply};
-use braid_world::{CrashPoint, Verdict};
-use std::cell::RefCell;
-use std::rc::Rc;
-use std::time::Duration;
+use braid_world::CrashPoint;
 
 /// Cuts the connections between a node and some others, in both directions.
 fn cut_off(array: &mut Cluster, one: NodeId, others: &[NodeId]) {

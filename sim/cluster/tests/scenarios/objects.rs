@@ -2,20 +2,12 @@
 //! hosts.
 
 use crate::story::*;
-use braid_base::{DeviceId, ObjectId};
-use braid_cluster::{Cluster, HostSlot};
-use braid_machine::{HostError, HostSuccess, ObjectsRequest};
-use braid_ordering::Ordering;
-use braid_wire::{Action, ActionResult, AttributeName, Message, ObjectCommand, ObjectRequest, Reply, Undefined, When};
-use bytes::Bytes;
-use std::time::Duration;
 
 const COUNTER: AttributeName = AttributeName::new(1, 1);
 const LONG: Duration = Duration::from_secs(30);
 
 fn command(object: u64, action: Action) -> ObjectCommand {
-    let (when, sets_when) = (When::Always, When::Always);
-    ObjectCommand { object: ObjectId(object), when, action, sets: Vec::new(), sets_when, gets: Vec::new() }
+    ObjectCommand::new(ObjectId(object), action)
 }
 
 fn request(device: u16, object: u64, action: Action) -> ObjectsRequest {

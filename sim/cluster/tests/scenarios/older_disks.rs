@@ -2,11 +2,7 @@
 //! the disk with the device's latest writes.
 
 use crate::story::*;
-use braid_base::{DeviceId, MemberState};
-use braid_cluster::Cluster;
-use braid_wire::{Message, MonitorReply};
-use braid_world::{Disk, Verdict};
-use std::time::Duration;
+use braid_world::Disk;
 
 /// Replaces the disk of a device that is down; returns the old disk.
 fn swap(array: &mut Cluster, number: u16, disk: Disk) -> Disk {

@@ -2,23 +2,14 @@
 //! devices and hosts fail.
 
 use crate::story::*;
-use braid_base::{
-    ArrayId, DeviceId, DiskId, FileSystemId, Generation, NodeId, Now, ObjectId, Rng, Time, TransactionId, VolumeId,
-};
-use braid_cluster::object_workload::{COUNTER, command, get};
-use braid_cluster::{Cluster, HostSlot, Options};
+use braid_base::{ArrayId, Now};
 use braid_control_protocol::HoldingHost;
 use braid_host::Host;
 use braid_machine::on_volume::{OnVolume, OnVolumeOutcome, OnVolumeRequest, Window};
-use braid_machine::{
-    Effects, HostEffects, HostError, HostInput, HostOutcome, HostRequest, HostSuccess, Input, Machine, NoDisk,
-    ObjectsRequest, OneDisk, OpId, Patience, VolumeRequest,
-};
+use braid_machine::{Effects, HostEffects, HostInput, HostRequest, Input, Machine, NoDisk, OneDisk};
 use braid_store::{Storage, Store, StoreConfig, StoreEvent};
 use braid_two_copy_record::{Progress, StoredRecord, TwoCopyRecord};
-use braid_wire::{Action, ObjectRequest};
-use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
+use std::collections::VecDeque;
 
 const MIB: u64 = 1 << 20;
 /// The volume that requests to the owner of the record name.
@@ -96,12 +87,6 @@ impl Machine for Owner {
         }
         self.serve(out);
     }
-
-    fn deadline(&self) -> Option<Time> {
-        None
-    }
-
-    fn invariants(&self) {}
 }
 
 /// A store that executes requests for objects, once each.

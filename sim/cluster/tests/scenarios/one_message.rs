@@ -1,15 +1,7 @@
 //! Scenarios of writes without pre-writes, which go out in one message to each device, and of the retraction of such writes.
 
 use crate::story::*;
-use braid_base::{DeviceId, Stamp};
-use braid_cluster::{Cluster, HostSlot, Options};
-use braid_machine::{HostError, OpId};
-use braid_ordering::Ordering;
-use braid_wire::{Command, Message, Outcome};
-use braid_world::Verdict;
-use std::cell::{Cell, RefCell};
-use std::rc::Rc;
-use std::time::Duration;
+use braid_base::Stamp;
 
 const AN_HOUR: i64 = 3_600 * SECOND;
 const SECOND: i64 = 1_000_000_000;

@@ -5,16 +5,6 @@
 //! blocks 0 and 1 is large: devices 0 and 1 send their new content, and devices 2 and 3, which only read, their old.
 
 use crate::story::*;
-use braid_base::{DeviceId, MemberState};
-use braid_cluster::{Cluster, HostSlot, Options};
-use braid_layout::SitePolicy;
-use braid_machine::OpId;
-use braid_wire::{Command, Message, Outcome};
-use braid_world::Verdict;
-use std::cell::Cell;
-use std::collections::BTreeSet;
-use std::rc::Rc;
-use std::time::Duration;
 
 /// Offset and length of a small and of a large write.
 const SMALL: (u64, u64) = (0, BLOCK);

@@ -2,10 +2,6 @@
 
 use crate::story::*;
 use braid_cluster::workload::ClientOperation;
-use braid_cluster::{Cluster, HostSlot};
-use braid_machine::{HostError, HostSuccess, OpId, Patience};
-use braid_ordering::Ordering;
-use std::time::Duration;
 
 const TWO_MINUTES: Duration = Duration::from_secs(120);
 

@@ -2,16 +2,6 @@
 
 use crate::healing::{administer, healing, renew};
 use crate::story::*;
-use braid_base::{BlockRange, Generation, MemberState, NodeId};
-use braid_base::{DeviceId, TransactionId};
-use braid_cluster::{Cluster, HostSlot, Options};
-use braid_ordering::WriteMode;
-use braid_wire::{Administration, Command, Message, RecoveryThrottle};
-use braid_world::Verdict;
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
-use std::time::Duration;
 
 /// The device that gets a new disk.
 const REBUILT: u16 = 1;

@@ -4,11 +4,8 @@
 
 use crate::healing::renew;
 use crate::story::*;
-use braid_base::{DeviceId, MemberState, NodeId};
-use braid_cluster::Cluster;
 use braid_device::Service;
 use braid_store::StoreError;
-use std::time::Duration;
 
 const SECTOR: usize = 512;
 const MAP_OFFSET_AT: usize = 56;

@@ -2,16 +2,7 @@
 //! meanwhile.
 
 use crate::story::*;
-use braid_base::{DeviceId, MemberState, NodeId, VolumeId};
-use braid_cluster::{Cluster, HostSlot, Options};
-use braid_layout::{Layout, VolumeDescription};
-use braid_machine::ArrayRequest;
-use braid_ordering::Ordering;
-use braid_wire::{Command, Message, MonitorCommand, Task};
-use braid_world::{LocalClock, Verdict};
-use std::cell::Cell;
-use std::rc::Rc;
-use std::time::Duration;
+use braid_wire::MonitorCommand;
 
 /// The number of stripes, each with a unit on every device.
 const STRIPES: u64 = 24;

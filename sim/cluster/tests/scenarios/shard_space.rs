@@ -2,18 +2,7 @@
 
 use crate::shards::{Play, name, play};
 use crate::story::*;
-use braid_base::{InodeId, ShardId};
-use braid_cluster::{HostSlot, Role};
-use braid_machine::{FileHandle, FilesError, FilesRequest, FilesSuccess, HostError, HostSuccess, OpId};
-use braid_metadata::Protocol;
-use braid_wire::{
-    FileCommand, FileError, FileResult, FileSystemStatus, LockReply, Message, NewInode, ShardBody, ShardMessage,
-};
-use braid_world::Verdict;
-use bytes::Bytes;
-use std::cell::Cell;
-use std::rc::Rc;
-use std::time::Duration;
+use braid_wire::FileSystemStatus;
 
 /// The blocks of the file system, of which each shard has the same part at first.
 const BLOCKS: u64 = 1024;

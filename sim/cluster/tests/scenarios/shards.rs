@@ -2,22 +2,10 @@
 
 use crate::files;
 use crate::story::*;
-use braid_base::{InodeId, NodeId, ShardId};
-use braid_cluster::{Cluster, FileSystem, HostSlot, Options, Role, ShardOptions};
 use braid_commit::{Body, Message as CommitMessage, TransactionName};
-use braid_machine::{FilesError, FilesRequest, FilesSuccess, HostError, HostSuccess, OpId};
-use braid_metadata::{Grouping, Protocol};
+use braid_metadata::Grouping;
 use braid_namespace::Placement;
-use braid_wire::{
-    AttributeChange, FileAttributes, FileCommand, FileError, FileResult, Message, NewInode, Owner, ShardBody,
-    ShardMessage,
-};
-use braid_world::Verdict;
-use bytes::Bytes;
-use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
-use std::time::Duration;
+use braid_wire::{AttributeChange, FileAttributes};
 
 /// A file system with its servers and a host that uses it.
 pub struct Play {

@@ -2,14 +2,6 @@
 //! does harm.
 
 use crate::story::*;
-use braid_base::{DeviceId, NodeId};
-use braid_cluster::{Cluster, HostSlot, Options};
-use braid_machine::{HostError, Patience, VolumeRequest};
-use braid_ordering::{Atomicity, Ordering};
-use braid_world::{LocalClock, Verdict};
-use std::cell::Cell;
-use std::rc::Rc;
-use std::time::Duration;
 
 const AN_HOUR: Duration = Duration::from_secs(3_600);
 const YEAR: i64 = 365 * 86_400 * 1_000_000_000;

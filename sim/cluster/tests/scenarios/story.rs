@@ -1,17 +1,30 @@
 //! Common parts of scenarios: their beginning, their end, and shared functions.
 
-use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, LockServerId, MemberState, NodeId};
-use braid_cluster::{Cluster, HostSlot, Options, Role};
-use braid_host::HostCounters;
-use braid_layout::SitePolicy;
-use braid_machine::{HostError, HostOutcome, HostSuccess, Patience, VolumeRequest};
-use braid_ordering::Ordering;
-use braid_wire::{Command, Message, Outcome, Reply};
-use braid_world::{LocalClock, Trace, Verdict};
-use std::cell::RefCell;
-use std::collections::BTreeSet;
-use std::rc::Rc;
-use std::time::Duration;
+pub use braid_base::{
+    BLOCK_BYTES, BlockRange, DeviceId, DiskId, FileSystemId, Generation, InodeId, LockServerId, MemberState, NodeId,
+    ObjectId, Rng, ShardId, Time, TransactionId, VolumeId,
+};
+pub use braid_cluster::object_workload::{COUNTER, command, get};
+pub use braid_cluster::{Cluster, FileSystem, HostSlot, Options, Role, ShardOptions};
+pub use braid_host::HostCounters;
+pub use braid_layout::{Layout, SitePolicy, VolumeDescription};
+pub use braid_machine::{
+    ArrayRequest, FileHandle, FilesError, FilesRequest, FilesSuccess, HostError, HostOutcome, HostSuccess, JobRequest,
+    ObjectsRequest, OpId, Patience, ScrubReport, VolumeRequest,
+};
+pub use braid_metadata::Protocol;
+pub use braid_ordering::{Atomicity, Ordering, WriteMode};
+pub use braid_wire::{
+    Action, ActionResult, AdminError, Administration, AttributeName, Command, Failure, FileCommand, FileError,
+    FileResult, LockReply, Message, MonitorReply, NewInode, ObjectCommand, ObjectRequest, Outcome, Owner,
+    RecoveryThrottle, Reply, ShardBody, ShardMessage, Task, Undefined,
+};
+pub use braid_world::{LocalClock, Trace, Verdict};
+pub use bytes::Bytes;
+pub use std::cell::{Cell, RefCell};
+pub use std::collections::{BTreeMap, BTreeSet};
+pub use std::rc::Rc;
+pub use std::time::Duration;
 
 pub const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Longer than any lease, and than any back-off of a resend.

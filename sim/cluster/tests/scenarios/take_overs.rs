@@ -2,13 +2,8 @@
 //! requests that it sends later, nor by those that were under way, whichever devices are cut off from the monitor.
 
 use crate::story::*;
-use braid_base::{FileSystemId, NodeId, Ownership};
-use braid_cluster::{Cluster, HostSlot, Options};
-use braid_machine::{HostError, HostOutcome, HostSuccess, OpId};
-use braid_ordering::Ordering;
-use braid_wire::{Message, OwnershipRefused, OwnershipRequest};
-use braid_world::LocalClock;
-use std::time::Duration;
+use braid_base::Ownership;
+use braid_wire::{OwnershipRefused, OwnershipRequest};
 
 const FS: FileSystemId = FileSystemId(7);
 const MOMENT: Duration = Duration::from_millis(20);

@@ -1,14 +1,9 @@
 //! Structures on an attribute volume, whose device is lost for good.
 
+use crate::prelude::*;
 use braid_client::recipes::directory::{Changed, Directory};
 use braid_client::recipes::lock::{Lock, LockError, LockOptions};
-use braid_client::{ArrayOptions, AttributeName, Object, ObjectId, now, wait};
-use braid_processes::array::{Array, number, text};
-use braid_processes::daemon::signal;
-use rustix::process::Signal;
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use braid_client::{ObjectId, now};
 
 const LOCK: AttributeName = AttributeName::new(1, 0);
 /// Longer than it takes until the others serve without a lost device.

@@ -1,10 +1,7 @@
 //! A disk that can't be written at some place: its users see no error, and the status shows it.
 
-use braid_processes::array::{Array, number};
-use braid_processes::data::{noise, seed};
-use braid_processes::program::braid;
-use braid_processes::scratch::path_text;
-use braid_processes::{Client, soak, tool};
+use crate::prelude::*;
+use braid_processes::Client;
 
 /// Makes the writes of one process fail in a range of bytes.
 const LIBRARY: &str = include_str!("bad_places.c");

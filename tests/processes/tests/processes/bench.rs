@@ -2,15 +2,9 @@
 //!
 //! Runs are short: no assertion depends on speed.
 
-use braid_processes::array::{Array, gone, number, text};
-use braid_processes::daemon::{has_ended_within, signal};
-use braid_processes::data::{noise, seed};
-use braid_processes::program::{braid, braid_bin};
-use braid_processes::{Client, Outcome, Scratch, wait_until};
-use rustix::process::Signal;
+use crate::prelude::*;
+use braid_processes::Client;
 use serde_json::Value;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 /// Arguments for an array with space for a volume of the bench in addition to the first volume.
 const ROOMY: [&str; 4] = ["--size", "128MiB", "--volume", "vol0:32MiB"];

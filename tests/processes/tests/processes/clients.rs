@@ -1,8 +1,6 @@
 //! Common NBD clients. A missing client fails its test.
 
-use braid_processes::array::{Array, SMALL_BYTES};
-use braid_processes::data::{noise, seed};
-use braid_processes::{Scratch, run, tool};
+use crate::prelude::*;
 
 /// A file of the volume's size: noise with a hole in the middle.
 fn image(scratch: &Scratch) -> String {

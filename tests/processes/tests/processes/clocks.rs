@@ -1,12 +1,8 @@
 //! A wall clock that is ahead for a while and is then corrected, as on a machine whose time service starts late. It is the clock of all
 //! processes of an array.
 
-use braid_processes::array::Array;
+use crate::prelude::*;
 use braid_processes::nbd::Client;
-use braid_processes::{Scratch, tool};
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::time::{Duration, Instant};
 
 /// Sets the wall clock of a process ahead by the seconds in the file `$CLOCK_AHEAD`: eight bytes, which may change at any time.
 const LIBRARY: &str = r#"

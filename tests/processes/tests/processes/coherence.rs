@@ -2,9 +2,7 @@
 //! `coherence.py`, since mapped memory can't be read here without `unsafe`. Without `/dev/fuse` the tests say that they are skipped.
 
 use crate::mounts::Mounts;
-use braid_processes::program::tool;
-use braid_processes::scratch::path_text;
-use braid_processes::soak;
+use crate::prelude::*;
 
 #[test]
 fn every_way_of_reading_shows_what_either_mount_has_changed() {

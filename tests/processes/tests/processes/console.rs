@@ -1,9 +1,8 @@
 //! The commands in README and pages: all are valid, and those that are not marked `norun` do what the pages say.
 
+use crate::prelude::*;
 use braid_processes::console::{blocks, mistake, pages, root, run_page};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::sync::atomic::AtomicUsize;
 
 /// Pages tested concurrently.
 const AT_ONCE: usize = 3;

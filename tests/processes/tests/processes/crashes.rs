@@ -1,10 +1,9 @@
 //! `kill -9` of devices, servers, and all processes, under writers that know the expected content.
 
-use braid_processes::array::{Array, LEASE, SMALL, SMALL_BYTES, number};
-use braid_processes::load::{Load, Plan};
-use braid_processes::{Client, soak};
+use crate::prelude::*;
+use braid_processes::Client;
+use braid_processes::array::LEASE;
 use serde_json::Value;
-use std::time::{Duration, Instant};
 
 /// The longest pause that a single failure may cause.
 const PAUSE_MAX: Duration = LEASE.saturating_add(Duration::from_secs(1));

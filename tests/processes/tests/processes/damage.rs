@@ -1,19 +1,11 @@
 //! Devices that are swapped, damaged, of a newer release, or full.
 
+use crate::prelude::*;
 use braid_base::checksum::crc32c;
-use braid_processes::array::{Array, number};
-use braid_processes::daemon::signal;
-use braid_processes::data::{noise, seed};
-use braid_processes::nbd::{EIO, ENOSPC};
-use braid_processes::program::{braid, run};
-use braid_processes::scratch::{Mount, disk, path_text};
-use braid_processes::{Client, Refusal, Scratch, tool, wait_until};
-use rustix::process::Signal;
+use braid_processes::Client;
+use braid_processes::nbd::ENOSPC;
+use braid_processes::scratch::{Mount, disk};
 use serde_json::Value;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 const UNIT: usize = 65_536;
 /// The offsets of the two copies of the superblock.

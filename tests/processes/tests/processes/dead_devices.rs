@@ -1,12 +1,7 @@
 //! Devices that fail for good: their process is killed, and their disk is lost. The others continue, and new disks are rebuilt from them.
 
+use crate::prelude::*;
 use braid_processes::Client;
-use braid_processes::array::Array;
-use braid_processes::daemon::signal;
-use braid_processes::data::{noise, seed};
-use braid_processes::scratch::path_text;
-use rustix::process::Signal;
-use std::path::Path;
 
 const HALF: usize = 1 << 20;
 

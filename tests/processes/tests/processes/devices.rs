@@ -1,13 +1,7 @@
 //! Adding, taking out, replacing and removing devices of an array in use, by an operator or by spares; and operators' mistakes.
 
-use braid_processes::array::{Array, SMALL, number, text};
-use braid_processes::daemon::signal;
-use braid_processes::load::{Load, Plan};
-use braid_processes::program::{braid, braid_bin, run};
-use braid_processes::scratch::path_text;
-use rustix::process::Signal;
+use crate::prelude::*;
 use serde_json::Value;
-use std::path::Path;
 
 /// Writers that know the expected content, through each of these hosts.
 fn load(hosts: &[&str]) -> Load {

@@ -2,18 +2,11 @@
 //! users can change, which are refused.
 
 use crate::clocks::WallClock;
+use crate::prelude::*;
 use crate::state_from_devices::await_copies;
-use braid_processes::array::{Array, SMALL, number, text};
-use braid_processes::daemon::signal;
-use braid_processes::program::{Outcome, braid, braid_bin, run};
-use braid_processes::scratch::path_text;
-use braid_processes::{Client, Daemon, Scratch, wait_until};
-use rustix::process::Signal;
+use braid_processes::Client;
 use serde_json::Value;
 use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::time::Duration;
 
 /// How long something may take until it is found.
 const LIMIT: Duration = Duration::from_secs(20);

@@ -1,16 +1,10 @@
 //! Parts of the array are killed or suspended one after the other, under writers that know the expected content and use two hosts: users
 //! see a pause only, and `braid status` shows the cause.
 
-use braid_processes::array::{Array, LEASE, LEASE_DEFAULT, SMALL, number, text};
-use braid_processes::daemon::{Daemon, signal};
-use braid_processes::data::seed;
-use braid_processes::load::{Load, Plan};
-use braid_processes::nbd::EIO;
-use braid_processes::scratch::path_text;
-use braid_processes::{Client, Refusal, soak, wait_until};
-use rustix::process::Signal;
+use crate::prelude::*;
+use braid_processes::Client;
+use braid_processes::array::{LEASE, LEASE_DEFAULT};
 use serde_json::Value;
-use std::time::{Duration, Instant};
 
 /// The longest pause that a single failure may cause.
 const PAUSE_MAX: Duration = LEASE.saturating_add(Duration::from_secs(1));

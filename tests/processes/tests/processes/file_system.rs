@@ -1,10 +1,7 @@
 //! A file system on a volume, through nbdfuse and a loop device, with the commands of the README.
 
-use braid_processes::scratch::{Loop, Mount, path_text};
-use braid_processes::{Array, Scratch, run, tool, wait_until};
-use std::path::Path;
-use std::process::{Child, Command};
-use std::time::Duration;
+use crate::prelude::*;
+use braid_processes::scratch::{Loop, Mount};
 
 /// A volume as a file, until this is dropped.
 struct Fuse {

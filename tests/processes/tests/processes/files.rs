@@ -2,19 +2,9 @@
 //! are killed.
 
 use super::files_model::{Facts, Model};
-use braid_base::Rng;
-use braid_client::{ArrayOptions, FileType, Files, FilesError, LockKind, Metadata, OpenOptions, wait};
-use braid_processes::array::{Array, number, text};
-use braid_processes::daemon::signal;
-use braid_processes::program::braid_bin;
-use braid_processes::{soak, wait_until};
-use rustix::process::Signal;
-use std::collections::BTreeSet;
-use std::io::Write;
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use crate::prelude::*;
+use braid_client::{FileType, Files, FilesError, LockKind, Metadata, OpenOptions};
+use std::time::SystemTime;
 
 const NAME: &str = "home";
 const DEADLINE: Duration = Duration::from_secs(30);

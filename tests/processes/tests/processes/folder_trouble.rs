@@ -1,15 +1,10 @@
 //! The folder of an array can't be written: its file system has no inodes left, or turns read-only, or a stopped process holds its lock; or its
 //! sockets are removed.
 
-use braid_processes::array::{Array, number};
-use braid_processes::daemon::signal;
+use crate::prelude::*;
 use braid_processes::nbd::Client;
-use braid_processes::scratch::{Scratch, disk, path_text};
-use braid_processes::{tool, wait_until};
-use rustix::process::Signal;
+use braid_processes::scratch::disk;
 use serde_json::Value;
-use std::fs::File;
-use std::time::Duration;
 
 /// The lease of these arrays is a second.
 const SMALL: [&str; 6] = ["--size", "64MiB", "--devices", "3", "--volume", "vol0:16MiB"];

@@ -1,10 +1,7 @@
 //! Volumes and file systems that grow while they are used.
 
-use braid_processes::array::{Array, SMALL_BYTES, number};
-use braid_processes::load::{Load, Plan};
-use braid_processes::{Client, wait_until};
-use serde_json::Value;
-use std::time::Duration;
+use crate::prelude::*;
+use braid_processes::Client;
 
 const BLOCK: usize = 4096;
 

@@ -1,15 +1,13 @@
 //! Locks, tickets and leaders, while their device is killed and restarted, and commands that hold them are killed for good.
 
+use crate::prelude::*;
 use braid_client::recipes::RequestFailure;
 use braid_client::recipes::counter::{CounterError, CounterOptions, DeliveryCounter, Turn};
 use braid_client::recipes::failover::{FailOver, FailOverError, FailOverOptions, Leadership};
 use braid_client::recipes::fencing_token::{Fence, Unguardable};
 use braid_client::recipes::lock::{Grant, Lock, LockError, LockOptions};
-use braid_client::{AttributeName, Error, Guard, Object, ObjectRequest, now, wait};
-use braid_processes::daemon::signal;
+use braid_client::{Guard, ObjectRequest, now};
 use braid_processes::scenario::{DEVICE, LEASE, PROGRESS_MAX, Scenario};
-use rustix::process::Signal;
-use std::time::Duration;
 
 const COUNT: AttributeName = AttributeName::new(5, 1);
 const FENCE: AttributeName = AttributeName::new(5, 2);

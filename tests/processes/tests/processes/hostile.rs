@@ -1,15 +1,10 @@
 //! Hostile peers at every socket of an array, while clients work: nothing is wrong, no daemon ends, none exceeds its memory budget, and
 //! new hosts get in.
 
-use braid_processes::array::{Array, number, text};
+use crate::prelude::*;
 use braid_processes::attacker::Attack;
-use braid_processes::data::{noise, seed};
-use braid_processes::load::Plan;
 use braid_processes::nbd::Client;
-use braid_processes::{Load, soak};
 use serde_json::Value;
-use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
 
 /// As many as were enough to shut out new hosts when a daemon had 2,048 places for all connections.
 const HALF_OPEN: usize = 2_176;

@@ -1,19 +1,9 @@
 //! Several servers that write the same stripes, or the same blocks, concurrently; and a cluster manager that fences one of them.
 
+use crate::prelude::*;
 use braid_processes::Client;
-use braid_processes::array::{Array, LEASE, SMALL, number, text};
-use braid_processes::daemon::signal;
-use braid_processes::data::{noise, seed};
-use braid_processes::load::{Load, Plan};
-use braid_processes::program::{braid, braid_bin};
-use braid_processes::scratch::path_text;
-use rustix::fs::{FlockOperation, flock};
-use rustix::process::Signal;
+use braid_processes::array::LEASE;
 use serde_json::Value;
-use std::fs::File;
-use std::io::Write;
-use std::process::Stdio;
-use std::time::Instant;
 
 const BLOCK: usize = 4096;
 

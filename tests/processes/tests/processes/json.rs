@@ -1,14 +1,9 @@
 //! The page docs/json.md lists the keys of the commands' JSON output, and no others.
 
+use crate::prelude::*;
 use braid_processes::Client;
-use braid_processes::array::{Array, SMALL};
 use braid_processes::console::root;
-use braid_processes::data::{noise, seed};
-use braid_processes::program::braid;
-use braid_processes::scratch::path_text;
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 /// Objects that have names of their own, which the page does not list one by one.
 const OPEN: [&str; 3] = ["counters", "figures", "moving"];

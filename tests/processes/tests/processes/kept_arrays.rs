@@ -1,12 +1,10 @@
 //! Arrays of earlier builds, which are kept packed: this build opens and serves them, and finds their content.
 
-use braid_processes::array::{Array, gone, number};
+use crate::prelude::*;
 use braid_processes::kept::{
     ARGUMENTS, PACKED_BYTES_MAX, SHARDED_ARGUMENTS, assert_content, assert_sharded_content, assert_sharded_writable,
     assert_writable, fill, fill_sharded, is_sharded, pack, packed,
 };
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 
 /// Opens an unpacked array, finds its content, changes it, and opens it again.
 fn opens_and_serves(file: &Path) -> Array {

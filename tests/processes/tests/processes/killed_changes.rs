@@ -1,19 +1,9 @@
 //! Commands that change the ordering of a volume, or migrate it, are killed at random moments, while two hosts write and verify the same
 //! blocks. The next command completes or reverts the change: with `braid up`, which does so, too, and with daemons alone.
 
-use braid_base::Rng;
-use braid_processes::array::{Array, number, text};
-use braid_processes::daemon::Daemon;
-use braid_processes::data::{noise, seed};
-use braid_processes::load::{Load, Plan};
-use braid_processes::program::{braid, braid_bin};
-use braid_processes::scratch::path_text;
-use braid_processes::{Client, Outcome, soak, wait_until};
-use rustix::process::Signal;
+use crate::prelude::*;
+use braid_processes::Client;
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 /// How long the next command may be refused, because the killed one still has a lease.
 const REFUSED_MAX: Duration = Duration::from_secs(15);

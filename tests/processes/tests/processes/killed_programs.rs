@@ -2,18 +2,9 @@
 //! nothing behind; or they wait, or get an error, as the mount says. Without `/dev/fuse` the tests say that they are skipped.
 
 use crate::mounts::{Mounts, NAME, RECOVERY, errno};
-use braid_processes::daemon::{has_ended_within, signal};
-use braid_processes::scratch::path_text;
-use braid_processes::wait_until;
-use rustix::fs::{FlockOperation, fcntl_lock, statvfs};
-use rustix::io::Errno;
-use rustix::process::Signal;
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::FileExt;
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use crate::prelude::*;
+use rustix::fs::{fcntl_lock, statvfs};
+use std::io::{BufRead, BufReader};
 
 const CALLS: [&str; 11] =
     ["read", "mapped", "write", "truncate", "create", "open", "stat", "list", "flock", "lockf", "execute"];

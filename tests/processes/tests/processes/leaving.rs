@@ -1,10 +1,8 @@
 //! Graceful disconnect of hosts: they leave no state behind, and nothing waits for them.
 
-use braid_processes::array::{Array, LEASE, number};
-use braid_processes::load::{Load, Plan};
-use braid_processes::soak;
+use crate::prelude::*;
+use braid_processes::array::LEASE;
 use serde_json::Value;
-use std::time::Instant;
 
 /// Two devices with a replicated attribute volume of this ordering, and another volume.
 fn up(ordering: &str) -> Array {

@@ -1,17 +1,10 @@
 //! The library `braid-client`: its examples, its deadlines, and futures that are dropped.
 
-use braid_client::{Array as Client, ArrayOptions, AttributeName, Error, wait};
-use braid_processes::array::Array;
-use braid_processes::daemon::signal;
-use braid_processes::program::{braid, braid_bin};
-use braid_processes::{Scratch, run};
-use rustix::fs::{FlockOperation, flock};
-use rustix::process::Signal;
+use crate::prelude::*;
+use braid_client::Array as Client;
 use std::future::Future;
-use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::task::{Context, Waker};
-use std::time::{Duration, Instant};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// On a busy machine, a call may return so much later than its deadline.

@@ -1,13 +1,8 @@
 //! Up, status, volumes, down, signals.
 
-use braid_processes::array::{Array, SMALL, SMALL_BYTES, gone, number, text};
-use braid_processes::daemon::signal;
-use braid_processes::data::{noise, seed};
-use braid_processes::program::braid;
-use braid_processes::{Client, Scratch, tool};
-use rustix::process::Signal;
+use crate::prelude::*;
+use braid_processes::Client;
 use serde_json::Value;
-use std::path::Path;
 
 /// The fields that `up` and `status` must report alike.
 fn entries(said: &Value) -> (Vec<Value>, Vec<Value>) {

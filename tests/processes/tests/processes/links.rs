@@ -1,12 +1,9 @@
 //! A device on a network of its own, whose link to all others is cut and restored.
 
-use braid_processes::array::{Array, LEASE, number};
-use braid_processes::daemon::Daemon;
-use braid_processes::load::{Load, Plan};
+use crate::prelude::*;
+use braid_processes::array::LEASE;
 use braid_processes::network::{Cut, Link};
-use braid_processes::scratch::path_text;
 use serde_json::Value;
-use std::time::{Duration, Instant};
 
 /// The longest pause that a cut link may cause.
 const PAUSE_MAX: Duration = LEASE.saturating_add(Duration::from_secs(1));

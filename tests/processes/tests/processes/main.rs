@@ -38,6 +38,7 @@
 //! | `nodes` | nodes that are killed, suspended and fenced; arrays that are opened as nodes, and back |
 //! | `objects` | objects and attributes, from the shell and from programs; devices that are killed meanwhile |
 //! | `parity_sites` | parity that devices compute: its site changes under load while devices are killed; maps of writes |
+//! | `prelude` | the imports that most of these tests share |
 //! | `random_operations` | random operations on a file through two mounts, compared with one in memory |
 //! | `reconnects` | clients that reconnect while a device is suspended |
 //! | `recording` | recordings of a device and a host, and their replay |
@@ -89,6 +90,7 @@ mod nodes;
 mod objects;
 mod orderings;
 mod parity_sites;
+mod prelude;
 mod random_operations;
 mod rebuilding;
 mod recipes;

@@ -5,22 +5,12 @@
 //! known by its permissions.
 
 use crate::mounts::{Mounts, RECOVERY};
-use braid_base::{InodeId, Rng, Time};
+use crate::prelude::*;
+use braid_base::{InodeId, Time};
 use braid_check::{Client, FileAction, FileFailure, FileHistory, FileValue, FileVerdict, check_names, file_line};
-use braid_processes::daemon::signal;
-use braid_processes::data::seed;
-use braid_processes::wait_until;
 use braid_wire::{FileAttributes, FileCommand, FileError, FileResult, FileTime, FileType, NewInode, Owner};
 use bytes::Bytes;
 use rustix::fs::{CWD, Mode, mkdirat, mknodat};
-use rustix::io::Errno;
-use rustix::process::Signal;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
 const THREADS: u32 = 4;
 /// The operations of a thread before a server is killed, and after that.

@@ -1,16 +1,9 @@
 //! File systems of the array: creating, serving, checking and deleting them, while their metadata servers are killed and replaced.
 
+use crate::prelude::*;
 use braid_base::limits::Settings;
-use braid_client::{ArrayOptions, Error};
-use braid_processes::array::{Array, number, text};
-use braid_processes::daemon::signal;
-use braid_processes::program::braid_bin;
-use braid_processes::scratch::path_text;
-use braid_processes::{Client, Daemon, wait_until};
-use rustix::process::Signal;
+use braid_processes::Client;
 use serde_json::{Value, json};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 /// Devices with room for a small volume and a small file system.
 const ROOM: [&str; 4] = ["--size", "256MiB", "--volume", "vol0:32MiB"];

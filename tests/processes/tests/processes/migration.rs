@@ -1,12 +1,8 @@
 //! Migration of volumes to other layouts and devices under writers; the migrating process is killed.
 
-use braid_processes::array::{Array, SMALL, number};
-use braid_processes::load::{Load, Plan};
-use braid_processes::program::braid_bin;
+use crate::prelude::*;
 use serde_json::Value;
-use std::process::{Command, Stdio};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 /// The longest pause that a user may see at the beginning or the end: hosts check for changes twice a second.
 const PAUSE_MAX: Duration = Duration::from_secs(5);

@@ -1,10 +1,8 @@
 //! Users' mistakes: each gives an exit status, an error code, a message, and a hint.
 
-use braid_processes::array::{Array, SMALL};
-use braid_processes::data::noise;
+use crate::prelude::*;
+use braid_processes::Client;
 use braid_processes::nbd::parts;
-use braid_processes::program::{Outcome, braid, run};
-use braid_processes::{Client, Scratch};
 
 fn up(scratch: &Scratch, arguments: &[&str]) -> Outcome {
     let dir = scratch.text("array");

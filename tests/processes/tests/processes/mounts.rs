@@ -1,26 +1,13 @@
 //! Mounts of a file system in folders: two mounts of one array, used by the system's calls, while mounts and metadata servers are killed
 //! and suspended. Without `/dev/fuse` the tests say that they are skipped.
 
-use braid_base::Rng;
-use braid_processes::array::{Array, gone, number, text};
-use braid_processes::daemon::{has_ended_within, signal};
-use braid_processes::program::{braid_bin, tool};
-use braid_processes::scratch::path_text;
-use braid_processes::{Daemon, run, soak, wait_until};
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process};
+use crate::prelude::*;
+use rustix::process::{Pid, kill_process};
 use serde_json::Value;
-use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::fs::{OpenOptions, Permissions};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 pub const NAME: &str = "home";
 /// How long the array may take to recover from the death of a process.

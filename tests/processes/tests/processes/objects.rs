@@ -1,12 +1,7 @@
 //! Objects and attributes, from the shell and from programs; devices that are killed meanwhile.
 
-use braid_client::{ArrayOptions, AttributeName, Error, Value, wait};
-use braid_processes::array::{Array, number, text};
-use braid_processes::program::{Outcome, braid};
-use braid_processes::wait_until;
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use crate::prelude::*;
+use braid_client::Value;
 
 /// Values and answers of a device are in memory, and it restarts soon: requests do not wait for long.
 const PROGRESS_MAX: Duration = Duration::from_secs(30);

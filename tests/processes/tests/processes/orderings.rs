@@ -1,15 +1,9 @@
 //! Changes of a volume's ordering under writers, and lock servers that are killed.
 
-use braid_processes::array::{Array, LEASE, SMALL, SMALL_BYTES, number, text};
-use braid_processes::daemon::{Daemon, signal};
-use braid_processes::load::{Load, Plan};
-use braid_processes::program::braid_bin;
-use braid_processes::scratch::path_text;
-use braid_processes::{Client, wait_until};
-use rustix::process::Signal;
+use crate::prelude::*;
+use braid_processes::Client;
+use braid_processes::array::LEASE;
 use serde_json::Value;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 /// The longest pause that a user may see during a change: hosts check for changes twice a second.
 const CHANGE_MAX: Duration = Duration::from_secs(5);

@@ -1,9 +1,7 @@
 //! Parity that devices compute together: the parity site of a volume changes under writers, while devices are killed; maps of writes.
 
+use crate::prelude::*;
 use braid_processes::Client;
-use braid_processes::array::{Array, SMALL, number, text};
-use braid_processes::data::{noise, seed};
-use braid_processes::load::{Load, Plan};
 use serde_json::Value;
 
 /// A volume whose devices compute parity, with units of one block, so that writers share parity.

@@ -2,12 +2,8 @@
 //! Each operation goes to one of the mounts by chance, through files that stay open or are opened anew.
 
 use crate::mounts::{Mounts, open};
-use braid_base::Rng;
-use braid_processes::data::seed;
-use braid_processes::soak;
-use std::fs::{self, File, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::FileExt;
+use crate::prelude::*;
+use std::fs::OpenOptions;
 
 /// The longest file: some blocks and stripes, and bytes of a last block.
 const LENGTH_MAX: u64 = 400_000;

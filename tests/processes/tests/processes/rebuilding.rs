@@ -1,11 +1,8 @@
 //! The rebuild of a device on an empty disk, under writers that know the expected content and use two hosts: whichever process is killed
 //! meanwhile, no data is lost.
 
+use crate::prelude::*;
 use braid_processes::Client;
-use braid_processes::array::{Array, text};
-use braid_processes::data::{noise, seed};
-use braid_processes::load::{Load, Plan};
-use braid_processes::scratch::path_text;
 use serde_json::Value;
 
 const VOLUME_BYTES: u64 = 96 << 20;

@@ -1,15 +1,12 @@
 //! Queues, lists and directories, while their device is killed and restarted, and commands that change them are killed for good.
 
+use crate::prelude::*;
+use braid_client::ObjectId;
 use braid_client::recipes::directory::{Changed, Directory, Expected};
 use braid_client::recipes::idempotency_record::IdempotencyRecord;
 use braid_client::recipes::list::{Inserted, List, ListPosition, Removed};
 use braid_client::recipes::queue::{Queue, STATES_PAGE};
-use braid_client::{Object, ObjectId, wait};
-use braid_processes::array::{number, text};
 use braid_processes::scenario::{DEVICE, LEASE, PROGRESS_MAX, Scenario};
-use braid_processes::wait_until;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
 
 #[test]
 fn each_item_of_a_queue_is_done_once_or_again_after_its_consumer_died() {

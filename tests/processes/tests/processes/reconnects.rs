@@ -1,11 +1,8 @@
 //! Clients that lose their connection and reconnect: no earlier request of a client takes effect after the answer to a request on its new
 //! connection.
 
-use braid_processes::daemon::signal;
-use braid_processes::{Array, Client, soak};
-use rustix::process::Signal;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use crate::prelude::*;
+use braid_processes::Client;
 
 /// The size of each write.
 const BLOCK: usize = 4096;

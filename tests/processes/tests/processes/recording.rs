@@ -1,20 +1,11 @@
 //! Recordings of daemons, and their replay: it has the same effects, or says which step has others. Decision notes in logs.
 
+use crate::prelude::*;
 use braid_base::checksum::crc32c;
-use braid_processes::array::{Array, LEASE, number, text};
-use braid_processes::daemon::signal;
-use braid_processes::data::{noise, seed};
-use braid_processes::load::{Load, Plan};
-use braid_processes::program::braid;
-use braid_processes::scratch::path_text;
-use braid_processes::{Client, Daemon, wait_until};
-use rustix::process::Signal;
+use braid_processes::Client;
+use braid_processes::array::LEASE;
 use serde_json::Value;
-use std::fs;
 use std::ops::Range;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::time::{Duration, Instant};
 
 const DEVICE: usize = 2;
 /// How long the array may take to notice something.

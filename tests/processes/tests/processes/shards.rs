@@ -1,15 +1,8 @@
 //! File systems with several metadata servers: their operations take effect on all shards or on none, whichever server is killed.
 
-use braid_client::{ArrayOptions, Files, FilesError, wait};
-use braid_processes::array::{Array, number, text};
-use braid_processes::daemon::{has_ended_within, signal};
-use braid_processes::scratch::path_text;
-use braid_processes::{Daemon, soak, wait_until};
-use rustix::process::Signal;
+use crate::prelude::*;
+use braid_client::{Files, FilesError};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 const NAME: &str = "home";
 const DEADLINE: Duration = Duration::from_secs(30);

@@ -1,15 +1,8 @@
 //! Loss of the monitor's state, or of the whole folder, and its recovery from the devices.
 
+use crate::prelude::*;
 use braid_processes::Client;
-use braid_processes::array::{Array, SMALL_BYTES, number};
-use braid_processes::data::{noise, seed};
-use braid_processes::scratch::path_text;
-use braid_processes::wait_until;
 use serde_json::Value;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 const HALF: usize = SMALL_BYTES as usize / 2;
 

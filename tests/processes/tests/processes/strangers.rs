@@ -1,12 +1,9 @@
 //! Garbage on ports, clients that vanish, devices that are suspended.
 
-use braid_processes::array::{Array, LEASE, number, text};
-use braid_processes::daemon::signal;
-use braid_processes::data::{noise, seed};
-use braid_processes::nbd::{EIO, parts, send_garbage};
-use braid_processes::{Client, Refusal, wait_until};
-use rustix::process::Signal;
-use std::time::{Duration, Instant};
+use crate::prelude::*;
+use braid_processes::Client;
+use braid_processes::array::LEASE;
+use braid_processes::nbd::{parts, send_garbage};
 
 const UNIT: u64 = 65_536;
 /// The time limit of a request that waits for a device.

@@ -3,18 +3,9 @@
 //! The monitor and the metadata server listen on sockets in the file system, which the cut does not concern.
 
 use crate::mounts::{NAME, RECOVERY, errno, open};
-use braid_processes::array::{Array, gone, number, text};
-use braid_processes::daemon::Daemon;
+use crate::prelude::*;
 use braid_processes::network::{Cut, Link};
-use braid_processes::scratch::path_text;
-use braid_processes::{run, wait_until};
-use rustix::io::Errno;
 use serde_json::Value;
-use std::fs;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 /// After how long a host that keeps locks is fenced here.
 const LIMIT: Duration = Duration::from_secs(5);

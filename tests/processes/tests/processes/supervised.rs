@@ -1,15 +1,7 @@
 //! Supervised commands, which run while something is held: how they end, and that all their processes end with them.
 
-use braid_processes::array::Array;
-use braid_processes::daemon::signal;
-use braid_processes::program::braid_bin;
-use braid_processes::wait_until;
-use rustix::process::Signal;
-use std::io::Write;
+use crate::prelude::*;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(20);
 /// A script that works in the background, in a session of its own, and ignores SIGTERM.

@@ -1,13 +1,8 @@
 //! Reports on a device that is unavailable, returns, and is rebuilt: by the status, once and live, by `braid rebuild`, and by the event
 //! log.
 
-use braid_processes::array::{Array, number, text};
-use braid_processes::daemon::signal;
-use braid_processes::data::{noise, seed};
-use braid_processes::program::{braid_bin, run};
-use braid_processes::scratch::path_text;
-use braid_processes::{Client, Outcome};
-use rustix::process::Signal;
+use crate::prelude::*;
+use braid_processes::Client;
 use serde_json::Value;
 
 /// The events about a device, in order.
