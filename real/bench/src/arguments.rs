@@ -1,15 +1,10 @@
 //! Arguments that `braid bench` and `braid bench orderings` share.
 
+use crate::prelude::*;
 use crate::settings::ArraySettings;
 use crate::test_bed::ArrayChoice;
 use braid_admin::creation;
-use braid_admin::failure::Failure;
-use braid_base::Rng;
-use braid_layout::RaidLevel;
-use braid_terminal::Common;
-use braid_terminal::arguments::size;
-use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The array to measure, and the layout of its volumes.
 #[derive(clap::Args)]

@@ -3,25 +3,17 @@
 use super::arguments::{BenchArray, ScratchArguments, seconds};
 use super::settings::{ArraySettings, name_of};
 use super::test_bed::TestBed;
-use braid_admin::failure::Failure;
-use braid_base::{DeviceId, ObjectId, Rng};
+use crate::prelude::*;
+use braid_base::{DeviceId, ObjectId};
 use braid_client::recipes::directory::{Changed, Directory};
 use braid_client::recipes::{Answer, Next, Procedure};
 use braid_machine::{HostSuccess, ObjectsRequest};
-use braid_session::Session;
-use braid_shell::HostClient;
-use braid_terminal::Common;
-use braid_terminal::output::{self, table};
+use braid_terminal::output::{self};
 use braid_wire::{
     Action, ActionResult, AttributeName, CommandResult, ObjectCommand, ObjectRequest, SetAttribute, Undefined, When,
 };
-use bytes::Bytes;
 use clap::ValueEnum;
 use futures_util::future::try_join_all;
-use hdrhistogram::Histogram;
-use serde_json::{Value, json};
-use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
 /// Measure atomic operations on the attributes of a device's objects
 ///

@@ -3,16 +3,12 @@
 use super::arguments::{BenchArray, ScratchArguments, seconds};
 use super::series::{Comparison, Series, Turn, in_rounds};
 use super::test_bed::TestBed;
-use braid_admin::failure::Failure;
+use crate::prelude::*;
 use braid_admin::shards::{Grouping, Protocol};
 use braid_client::{ArrayOptions, Files, FilesError};
 use braid_session::{HEARTBEAT, cpu_micros};
-use braid_terminal::Common;
-use braid_terminal::output::{self, table};
+use braid_terminal::output::{self};
 use futures_util::future::try_join_all;
-use serde_json::{Value, json};
-use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
 /// Measure durable operations on two metadata servers: files created per second, by commit protocol
 ///

@@ -9,8 +9,7 @@
 //! lower number. The reason is that all lower writes had ended before another write began, and that this write has been acknowledged.
 //! While several writes of a block are under way, any of them may take effect last; the floor then stays low.
 
-use braid_base::{BLOCK_BYTES, Rng};
-use bytes::Bytes;
+use crate::prelude::*;
 use std::cell::RefCell;
 use std::ops::Range;
 

@@ -2,9 +2,9 @@
 
 use super::load::Driven;
 use super::test_bed::Snapshot;
-use braid_admin::failure::Failure;
+use crate::prelude::*;
 use braid_session::{Metrics, ratio};
-use serde_json::{Map, Value, json};
+use serde_json::Map;
 
 /// All metrics of a run.
 pub const METRICS: &[Metric] = &[

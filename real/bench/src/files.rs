@@ -4,18 +4,11 @@ use super::arguments::{BenchArray, ScratchArguments};
 use super::series::{Comparison, Series, Turn, in_rounds};
 use super::settings::{ArraySettings, LoadSettings, Pattern, Settings, Through, VolumeSettings};
 use super::test_bed::TestBed;
-use braid_admin::failure::Failure;
+use crate::prelude::*;
 use braid_client::{Array, ArrayOptions, File, Files, FilesError, OpenOptions, Volume};
-use braid_layout::{RaidLevel, SitePolicy};
 use braid_session::cpu_micros;
-use braid_terminal::Common;
-use braid_terminal::arguments::size;
-use braid_terminal::output::{self, table};
-use bytes::Bytes;
+use braid_terminal::output::{self};
 use futures_util::{StreamExt, TryStreamExt, stream};
-use serde_json::{Value, json};
-use std::process::ExitCode;
-use std::time::Instant;
 
 /// Measure files: names created per second, and bytes compared with a volume
 ///

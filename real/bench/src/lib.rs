@@ -2,6 +2,7 @@
 //!
 //! | module | what |
 //! | --- | --- |
+//! | `prelude` | imports that most modules share |
 //! | `arguments` | arguments that two of the commands share |
 //! | `settings` | what is measured, and how the other side of a comparison differs |
 //! | `test_bed` | arrays, volumes, connections to them, and their removal |
@@ -25,6 +26,7 @@ mod files;
 mod load;
 mod locks;
 mod orderings;
+mod prelude;
 mod report;
 mod series;
 mod settings;

@@ -2,17 +2,13 @@
 
 use super::content::Content;
 use super::settings::{LoadSettings, Pattern};
-use braid_admin::failure::Failure;
-use braid_base::{BLOCK_BYTES, Rng, VolumeId};
+use crate::prelude::*;
+use braid_base::VolumeId;
 use braid_machine::{HostSuccess, Patience, VolumeRequest};
 use braid_nbd::{Client, ClientError};
-use braid_shell::HostClient;
-use bytes::Bytes;
-use hdrhistogram::Histogram;
 use indicatif::ProgressBar;
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 /// How long operations in flight may take to end; longer than hosts and NBD clients retry.

@@ -7,15 +7,11 @@ use super::series::Series;
 use super::settings::{LoadSettings, Settings, Through, VolumeSettings};
 use super::test_bed::TestBed;
 use super::{announce_runs, conclude, measure_series};
-use braid_admin::failure::Failure;
+use crate::prelude::*;
 use braid_base::units::format_size;
-use braid_benchkit::statistics::{Ratio, VALUES_MIN};
-use braid_ordering::Ordering;
-use braid_terminal::Common;
-use braid_terminal::arguments::{ordering, size};
-use braid_terminal::output::table;
-use serde_json::{Map, Value, json};
-use std::process::ExitCode;
+use braid_benchkit::statistics::VALUES_MIN;
+use braid_terminal::arguments::ordering;
+use serde_json::Map;
 
 /// Compare the orderings: latency, throughput, messages and delays of each, and their ratios to
 /// `none`

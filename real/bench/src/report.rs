@@ -3,9 +3,8 @@
 use super::figures::{Figures, METRICS};
 use super::series::{Comparison, Series};
 use super::settings::{Settings, name_of};
-use braid_benchkit::statistics::{Ratio, VALUES_MIN};
-use braid_terminal::output::table;
-use serde_json::{Value, json};
+use crate::prelude::*;
+use braid_benchkit::statistics::VALUES_MIN;
 
 /// All results of a bench.
 pub struct Report {

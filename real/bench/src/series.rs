@@ -1,7 +1,7 @@
 //! Runs of several sides in rounds, in which each side is measured once, and the comparison of sides.
 
-use braid_admin::failure::Failure;
-use braid_benchkit::statistics::{Ratio, median};
+use crate::prelude::*;
+use braid_benchkit::statistics::median;
 use indicatif::ProgressBar;
 
 /// Runs that belong together: of one side, or of sides that are measured in turns. `F` is what a run measures.

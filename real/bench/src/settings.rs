@@ -1,14 +1,10 @@
 //! The settings of a measurement: all settings of one side, and the settings in which the other side differs.
 
+use crate::prelude::*;
 use braid_admin::creation;
-use braid_admin::failure::Failure;
-use braid_base::BLOCK_BYTES;
 use braid_base::limits::TRANSACTION_BYTES_MAX;
 use braid_base::units::{format_size, parse_size};
-use braid_layout::{RaidLevel, SitePolicy};
-use braid_ordering::{Atomicity, Ordering};
-use serde_json::json;
-use std::path::PathBuf;
+use braid_ordering::Atomicity;
 use std::str::FromStr;
 
 /// The settings of one side.

@@ -2,18 +2,13 @@
 
 use super::Task;
 use crate::atomics::{ask, histogram, unexpected};
-use braid_admin::failure::Failure;
+use crate::prelude::*;
 use braid_base::limits::OBJECT_COMMANDS_MAX;
-use braid_base::{BLOCK_BYTES, DeviceId, ObjectId, Rng, VolumeId};
+use braid_base::{DeviceId, ObjectId, VolumeId};
 use braid_benchkit::locking::locker::WAITING;
 use braid_benchkit::locking::{Counts, Habit, LockAddress, LockOwner, Locker, LockerEvent, Step, Strategy};
 use braid_machine::{Patience, VolumeRequest};
-use braid_shell::HostClient;
 use braid_wire::{Action, ActionResult, ObjectCommand, SetAttribute};
-use bytes::Bytes;
-use hdrhistogram::Histogram;
-use serde::{Deserialize, Serialize};
-use std::time::{Duration, Instant};
 
 /// The objects that are locked: some on each device, with numbers chosen by the devices.
 #[derive(Clone, Debug, Serialize, Deserialize)]

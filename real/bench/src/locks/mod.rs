@@ -12,25 +12,16 @@ mod workers;
 
 use crate::arguments::{BenchArray, ScratchArguments, seed_of_now};
 use crate::load::Target;
+use crate::prelude::*;
 use crate::settings::{ArraySettings, LoadSettings, Settings, Through, VolumeSettings};
 use crate::test_bed::TestBed;
-use braid_admin::failure::Failure;
-use braid_base::{BLOCK_BYTES, Rng};
 use braid_benchkit::locking::{Habit, LockOwner, Strategy, Unlock, Work};
 use braid_benchkit::plot::{Axis, PlotKind, plots_of};
 use braid_benchkit::rows::Row;
 use braid_benchkit::statistics::Estimate;
 use braid_benchkit::tables::{tables, text};
-use braid_layout::RaidLevel;
-use braid_ordering::Ordering;
-use braid_terminal::Common;
 use braid_terminal::output;
 use drive::{Objects, forget_who_waits};
-use serde::{Deserialize, Serialize};
-use serde_json::json;
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
-use std::time::Instant;
 use worker::WorkerSetup;
 use workers::{Driven, WorkerPool};
 

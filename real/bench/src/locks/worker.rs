@@ -2,16 +2,10 @@
 
 use super::Task;
 use super::drive::{Locking, Objects};
-use braid_admin::failure::Failure;
+use crate::prelude::*;
 use braid_admin::parent_process;
 use braid_benchkit::locking::Counts;
-use braid_session::Session;
-use braid_terminal::Common;
 use braid_terminal::output;
-use hdrhistogram::Histogram;
-use serde::{Deserialize, Serialize};
-use serde_json::json;
-use std::process::ExitCode;
 
 /// The first input line: what is locked.
 #[derive(Clone, Debug, Serialize, Deserialize)]

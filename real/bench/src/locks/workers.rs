@@ -3,18 +3,12 @@
 use super::Task;
 use super::worker::{Account, Order, WorkerSetup};
 use crate::atomics::histogram;
+use crate::prelude::*;
 use crate::test_bed::spawn;
-use braid_admin::failure::Failure;
 use braid_admin::parent_process::{THIS_PROGRAM, this_program};
-use braid_base::Rng;
 use braid_benchkit::locking::Counts;
 use braid_control::ControlPlane;
-use hdrhistogram::Histogram;
-use serde::Serialize;
-use serde_json::Value;
-use std::path::Path;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
