@@ -5,10 +5,8 @@
 //! abandoned, and its reports are easy to verify.
 
 use crate::object_history::{ObjectHistory, ObjectOperation, Outcome};
-use braid_base::{DeviceId, ObjectId};
-use braid_objects::Key;
-use braid_wire::{Action, ActionResult, AttributeName};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::prelude::*;
+use braid_wire::Action;
 
 /// An attribute of an object of a device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -9,9 +9,7 @@
 use crate::file_history::{FileAction, FileHistory, FileOperation, FileTag, FileValue, UNIT_BYTES, Unit};
 use crate::file_names::FileVerdict;
 use crate::file_search::{Found, Model, search};
-use braid_base::{BLOCK_BYTES, InodeId};
-use braid_wire::FileType;
-use std::collections::BTreeMap;
+use crate::prelude::*;
 
 const BLOCK_UNITS: usize = BLOCK_BYTES / UNIT_BYTES as usize;
 /// A write of unknown outcome with more blocks is taken as a whole or not at all.

@@ -4,10 +4,8 @@
 //! that write. So every unit that is read identifies the write that it comes from, and which part of it, wherever an append has put it.
 
 use crate::history::{Client, Moment};
-use braid_base::{Generation, InodeId, Time};
-use braid_wire::{FileAttributes, FileCommand, FileError, FileResult};
-use bytes::Bytes;
-use std::fmt;
+use crate::prelude::*;
+use braid_base::Generation;
 use std::ops::Range;
 
 /// Bytes of a unit. Offsets, lengths and sizes are multiples of it.

@@ -2,8 +2,7 @@
 
 use crate::file_history::{FileAction, FileFailure, FileOperation, FileOutcome, FileValue, Unit};
 use crate::history::Moment;
-use braid_wire::{FileAttributes, FileCommand, FileResult, FileType, NewInode};
-use bytes::Bytes;
+use crate::prelude::*;
 use serde_json::{Map, Value, json};
 
 /// The version of the format.

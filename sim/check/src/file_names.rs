@@ -10,12 +10,9 @@
 
 use crate::file_history::{FileAction, FileFailure, FileHistory, FileOperation, FileOutcome, FileValue};
 use crate::file_search::{Found, Model, search};
-use braid_base::{InodeId, ShardId};
-use braid_wire::{
-    DirectoryEntry, FileAttributes, FileCommand, FileError, FileResult, FileTime, FileType, NewInode, Owner,
-};
-use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
+use crate::prelude::*;
+use braid_base::ShardId;
+use braid_wire::{DirectoryEntry, FileTime, Owner};
 use std::rc::Rc;
 
 /// The verdict of a check of a history of files.

@@ -4,9 +4,9 @@ use crate::file_bytes::check_bytes;
 use crate::file_history::{FileAction, FileFailure, FileHistory, FileTag, FileValue, UNIT_BYTES, Unit, parse_units};
 use crate::file_names::{FileVerdict, check_names};
 use crate::history::Client;
-use braid_base::{Generation, InodeId, Time};
-use braid_wire::{FileAttributes, FileCommand, FileError, FileResult, FileTime, FileType, NewInode, Owner};
-use bytes::Bytes;
+use crate::prelude::*;
+use braid_base::Generation;
+use braid_wire::{FileTime, Owner};
 
 const A: Client = Client { host: 1, number: 0 };
 const B: Client = Client { host: 2, number: 0 };

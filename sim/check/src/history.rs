@@ -4,10 +4,7 @@
 //! that every cell that is read identifies its write and proves that it is in the right place. Zeros are cells that were never
 //! written, or were zeroed. Any other content is a [`CorruptCell`] and a failure by itself.
 
-use braid_base::{BLOCK_BYTES, Time};
-use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use crate::prelude::*;
 
 /// How many attempts of a hostwrite that never completed may be seen in part. More are possible, but each needs a fault of its own.
 const ATTEMPTS_SEEN: usize = 5;

@@ -24,6 +24,7 @@ pub mod linearizable;
 pub mod object_history;
 pub mod parity;
 pub mod partition;
+mod prelude;
 pub mod serializable;
 
 pub use exactly_once::{Counter, Miscounted, check_counters};

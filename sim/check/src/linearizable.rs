@@ -16,13 +16,10 @@
 
 use crate::object_history::{AnswerText, ObjectHistory, ObjectOperation, Objects, Outcome};
 use crate::partition::partition;
-use braid_base::Rng;
-use braid_objects::{Change, Key, evaluate};
-use braid_wire::{ActionResult, CommandResult, ObjectAnswer, ObjectRequest};
-use bytes::Bytes;
+use crate::prelude::*;
+use braid_objects::{Change, evaluate};
+use braid_wire::{ObjectAnswer, ObjectRequest};
 use std::cell::Cell;
-use std::collections::BTreeMap;
-use std::fmt;
 
 /// The number of evaluated requests after which the search of one part is abandoned.
 const STEPS_MAX: u64 = 1_000_000;

@@ -5,9 +5,8 @@ use super::*;
 use crate::exactly_once::{Miscounted, check_counters};
 use crate::history::Client;
 use crate::object_history::ObjectOperationId;
-use braid_base::{DeviceId, ObjectId, Time};
 use braid_objects::map_access::apply;
-use braid_wire::{Action, ActionResult, AttributeName, CommandResult, ObjectCommand, SetAttribute, Undefined, When};
+use braid_wire::{Action, SetAttribute, Undefined, When};
 use proptest::prelude::*;
 
 const HERE: DeviceId = DeviceId(0);
@@ -15,8 +14,7 @@ const NAME: AttributeName = AttributeName::new(1, 7);
 const COUNT: AttributeName = AttributeName::new(1, 8);
 
 fn command(object: u64, action: Action) -> ObjectCommand {
-    let (when, sets_when) = (When::Always, When::Always);
-    ObjectCommand { object: ObjectId(object), when, action, sets: Vec::new(), sets_when, gets: Vec::new() }
+    ObjectCommand::new(ObjectId(object), action)
 }
 
 fn request(commands: &[ObjectCommand]) -> ObjectRequest {

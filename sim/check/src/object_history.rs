@@ -4,15 +4,8 @@
 //! The objects of each device are independent: nothing orders requests to two devices.
 
 use crate::history::{Client, Moment};
-use braid_base::{DeviceId, Time};
-use braid_objects::Key;
-use braid_wire::{
-    Action, ActionResult, AttributeName, CommandResult, ObjectAnswer, ObjectCommand, ObjectFailure, ObjectRefusal,
-    ObjectRequest, When,
-};
-use bytes::Bytes;
-use std::collections::BTreeMap;
-use std::fmt;
+use crate::prelude::*;
+use braid_wire::{Action, ObjectAnswer, ObjectFailure, ObjectRefusal, ObjectRequest, When};
 
 /// All objects of a device, in the representation of [`braid_objects`].
 pub type Objects = BTreeMap<Key, Bytes>;

@@ -6,10 +6,8 @@
 //! parts joins them.
 
 use crate::object_history::{ObjectHistory, ObjectOperation, Outcome};
-use braid_base::{DeviceId, ObjectId};
-use braid_objects::Key;
-use braid_wire::{Action, AttributeName, ObjectCommand};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::prelude::*;
+use braid_wire::Action;
 
 /// A part of the state that a request may touch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -15,9 +15,7 @@
 //! removed beforehand. An order remains valid without it.
 
 use crate::history::{Action, CELLS_PER_BLOCK, Cells, History, Operation, Run, Tag};
-use braid_base::Rng;
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use crate::prelude::*;
 
 /// The number of operations taken after which the search is abandoned.
 const STEPS_MAX: u64 = 5_000_000;

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::history::{Client, History, OperationId, Run};
-use braid_base::{Rng, Time};
+use braid_base::Rng;
 use proptest::prelude::*;
 
 fn cells(start: u64, end: u64) -> Cells {

@@ -3,20 +3,13 @@
 use crate::choices::Choices;
 use crate::grammar::Grammar;
 use crate::known::Known;
+use crate::prelude::*;
 use crate::subject::{DEVICES, HonestRequest, Role, Subject, VOLUME_BLOCKS, disk, settings, volumes};
-use braid_base::limits::Settings;
-use braid_base::{
-    BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, Membership, NodeId, Now, ObjectId, Time, VolumeId,
-};
 use braid_layout::StripeRows;
 use braid_machine::{
-    ArrayRequest, ControlRequest, Effect, EffectsOf, HostRequest, Input, InputOf, JobRequest, Machine, OpId, Patience,
-    VolumeRequest,
+    ArrayRequest, ControlRequest, Effect, HostRequest, Input, JobRequest, OpId, Patience, VolumeRequest,
 };
-use braid_ordering::{Atomicity, Ordering};
-use braid_wire::{Command, Message, MonitorAnswer, MonitorReply, RecoveryThrottle, Request, Task};
-use braid_world::MemoryDisk;
-use bytes::Bytes;
+use braid_wire::{MonitorAnswer, MonitorReply, RecoveryThrottle, Request, Task};
 use std::time::Duration;
 
 /// A machine that is woken so often without a step of time would never stop.

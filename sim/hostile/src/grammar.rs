@@ -15,14 +15,10 @@ mod frequencies;
 
 use crate::choices::Choices;
 use crate::known::{Known, KnownTransaction};
-use braid_base::{
-    BlockRange, Clock, DeviceId, DiskId, Epoch, FileSystemId, Generation, LockServerId, NodeId, ObjectId, Stamp, Time,
-    TransactionId,
-};
-use braid_ordering::Ordering;
+use crate::prelude::*;
+use braid_base::{DiskId, FileSystemId};
 use braid_wire::any::{Any, Source};
-use braid_wire::{Answer, Command, FileCommand, Frame, Message, MonitorCommand, Reply};
-use bytes::Bytes;
+use braid_wire::{Answer, FileCommand, Frame, Reply};
 
 /// Composes messages.
 #[derive(Clone, Debug)]

@@ -1,9 +1,8 @@
 //! What a hostile node knows of a machine: what it was told at the start, and what the machine says.
 
-use braid_base::{BlockRange, Epoch, Generation, NodeId, Now, ObjectId, Stamp, Time, TransactionId};
+use crate::prelude::*;
 use braid_commit::Message as CommitMessage;
-use braid_ordering::Ordering;
-use braid_wire::{Command, LockCommand, Message, MonitorCommand, ShardBody};
+use braid_wire::{LockCommand, ShardBody};
 use std::collections::{BTreeMap, VecDeque};
 
 /// The most of each kind that is remembered.

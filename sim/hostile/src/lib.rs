@@ -11,6 +11,7 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`choices`] | choices, from a seed or from a fuzzer's bytes |
+//! | `prelude` | imports that most modules share |
 //! | `known` | what a hostile node knows of a machine |
 //! | [`grammar`] | composes messages |
 //! | [`mod@bench`] | one machine under hostile messages |
@@ -22,6 +23,7 @@ pub mod choices;
 pub mod grammar;
 mod known;
 pub mod lying_devices;
+mod prelude;
 mod subject;
 
 use lying_devices::{Lies, LyingDevice};

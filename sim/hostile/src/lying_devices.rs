@@ -15,22 +15,13 @@
 use crate::choices::Choices;
 use crate::grammar::{Grammar, legal};
 use crate::known::Known;
+use crate::prelude::*;
 use crate::subject::{DEVICES, HOST, HonestRequest, Subject, device, device_disk, host, volume};
-use braid_base::limits::Settings;
-use braid_base::{
-    BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, LockServerId, Membership, NodeId, Now, Stamp, Time,
-    TransactionId, VolumeId,
-};
 use braid_blocks::{Content, Want};
 use braid_layout::{SitePolicy, VolumeDescription};
 use braid_locks::{LockServer, LockServerConfig};
-use braid_machine::{Effect, EffectsOf, Input, InputOf, Machine, OpId, Patience, VolumeRequest};
-use braid_ordering::{Atomicity, Ordering};
-use braid_wire::{
-    Answer, Command, Message, MonitorAnswer, MonitorCommand, MonitorReply, RecoveryThrottle, Reply, Request, Task,
-};
-use braid_world::MemoryDisk;
-use bytes::Bytes;
+use braid_machine::{Effect, Input, OpId, Patience, VolumeRequest};
+use braid_wire::{Answer, MonitorAnswer, MonitorReply, RecoveryThrottle, Reply, Request, Task};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 

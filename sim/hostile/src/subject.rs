@@ -1,26 +1,21 @@
 //! The machines that hostile messages are sent to, each with its configuration and its disk.
 
 use crate::choices::Choices;
-use braid_base::limits::Settings;
-use braid_base::{
-    ArrayId, BLOCK_BYTES, DeviceId, DiskId, FileSystemId, Generation, LockServerId, NodeId, Now, ShardId, Time,
-    VolumeId,
-};
+use crate::prelude::*;
+use braid_base::{ArrayId, DiskId, FileSystemId, ShardId};
 use braid_device::{Device, DeviceConfig, Service};
 use braid_host::{Acquisition, Host, HostConfig};
 use braid_layout::{Layout, SitePolicy, VolumeDescription};
 use braid_locks::{LockServer, LockServerConfig, LockService};
 use braid_machine::one_type::{step_as, step_server};
-use braid_machine::{ControlRequest, EffectsOf, HostRequest, InputOf, Machine, OneDisk};
+use braid_machine::{ControlRequest, HostRequest, OneDisk};
 use braid_membership::{Monitor, MonitorConfig, MonitorError, MonitorService};
 use braid_metadata::{
     Grouping, MetadataServer, MetadataServerConfig, MetadataService, Protocol, VOLUME_BYTES_MIN, format,
 };
 use braid_namespace::{Parameters, Placement, Shards};
-use braid_ordering::{Atomicity, Ordering};
 use braid_store::{Store, StoreConfig};
 use braid_wire::Owner;
-use braid_world::MemoryDisk;
 
 /// The roles of machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

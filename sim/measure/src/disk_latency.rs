@@ -3,11 +3,8 @@
 
 use crate::hardware::Server;
 use crate::parameters::{Disk, WriteReport, milliseconds};
+use crate::prelude::*;
 use crate::sampler::Sampler;
-use braid_base::Time;
-use braid_machine::DiskCommand;
-use std::collections::VecDeque;
-use std::time::Duration;
 
 /// A disk with its arms.
 #[derive(Clone, Debug)]

@@ -8,23 +8,15 @@
 use crate::disk_latency::DiskModel;
 use crate::hardware::{Link, NetworkModel, ProcessorCosts, Server};
 use crate::locking::manager::LockManager;
+use crate::prelude::*;
 use crate::sampler::Sampler;
 use braid_base::limits::Settings;
-use braid_base::{BLOCK_BYTES, NodeId, Now, Time};
 use braid_blocks::{Content, Piece};
-use braid_device::Device;
-use braid_host::Host;
 use braid_locks::LockServer;
 use braid_machine::one_type::{step_as, step_server};
-use braid_machine::{
-    DiskCommand, DiskResult, DiskTag, Effect, Effects, EffectsOf, HostOutcome, HostRequest, Input, InputOf, Machine,
-    OneDisk, OpId,
-};
-use braid_wire::{ActionResult, Command, LockReply, Message, ObjectAnswer, ObjectCommand, Reply};
-use braid_world::{Due, EventLoop, LocalClock, NodeIndex};
-use bytes::Bytes;
-use std::collections::VecDeque;
-use std::time::Duration;
+use braid_machine::{DiskResult, Effect, EffectsOf, HostRequest, Input, InputOf, Machine, OneDisk};
+use braid_wire::{ActionResult, Command, Message, ObjectAnswer, ObjectCommand, Reply};
+use braid_world::{Due, EventLoop, NodeIndex};
 
 /// The machines' invariants are checked once in this many events.
 const EVENTS_PER_INSPECTION: u64 = 4096;

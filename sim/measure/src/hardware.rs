@@ -3,9 +3,8 @@
 //! A queue with one server needs no events of its own: a job is done when all earlier jobs are done, plus its own service time.
 
 use crate::parameters::{Links, Network, Processor, Service, milliseconds};
+use crate::prelude::*;
 use crate::sampler::Sampler;
-use braid_base::Time;
-use std::time::Duration;
 
 /// A server with a first-come, first-served queue.
 #[derive(Clone, Copy, Debug, Default)]

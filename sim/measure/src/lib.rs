@@ -14,6 +14,7 @@
 //! | [`storage`] | a device's storage without content |
 //! | [`workload`] | generates the requests of hosts |
 //! | [`tally`] | statistics of a run |
+//! | `prelude` | imports that most modules share |
 //! | [`sampler`] | random times |
 
 pub mod commits;
@@ -23,6 +24,7 @@ pub mod hardware;
 pub mod locking;
 pub mod named;
 pub mod parameters;
+mod prelude;
 pub mod sampler;
 pub mod storage;
 pub mod system;

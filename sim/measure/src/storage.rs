@@ -3,18 +3,14 @@
 //! A read takes one access of the modelled disk, and so does a devwrite; decisions cost nothing. All blocks are holes, so that
 //! nothing is copied or XORed, while requests and answers are the same as for other content.
 
-use braid_base::{
-    BLOCK_BYTES, BlockRange, Clock, DeviceId, Generation, Membership, Now, ObjectId, Time, TransactionId,
-};
+use crate::prelude::*;
+use braid_base::{BlockRange, Clock, TransactionId};
 use braid_blocks::{Content, Piece};
-use braid_machine::{DiskCommand, DiskResult, DiskTag, Effects};
+use braid_machine::DiskResult;
 use braid_objects::map_access::apply;
 use braid_objects::{Key, evaluate};
-use braid_ordering::Ordering;
 use braid_store::{Intent, Recovered, Storage, StoreEvent};
-use braid_wire::{Failure, ObjectAnswer, ObjectDescription, ObjectRequest};
-use bytes::Bytes;
-use std::collections::{BTreeMap, VecDeque};
+use braid_wire::{Failure, ObjectAnswer, ObjectRequest};
 
 /// See the module's description.
 #[derive(Clone, Debug)]

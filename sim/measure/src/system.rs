@@ -4,23 +4,19 @@ use crate::disk_latency::DiskModel;
 use crate::engine::{Engine, EngineResult, Role, without_timeouts};
 use crate::hardware::{NetworkModel, ProcessorCosts};
 use crate::parameters::{Arrivals, Parameters, milliseconds};
+use crate::prelude::*;
 use crate::sampler::Sampler;
 use crate::storage::ModelStorage;
 use crate::tally::{Tally, Totals, Workers};
 use crate::workload::Requests;
 use braid_base::limits::Settings;
-use braid_base::{ArrayId, BLOCK_BYTES, DeviceId, Generation, LockServerId, Membership, NodeId, Rng, Time, VolumeId};
-use braid_device::{Device, DeviceConfig};
-use braid_host::{Host, HostConfig};
+use braid_base::{ArrayId, LockServerId, VolumeId};
+use braid_device::DeviceConfig;
+use braid_host::HostConfig;
 use braid_layout::{Layout, RaidLevel, VolumeDescription};
 use braid_locks::{LockServer, LockServerConfig};
-use braid_machine::{HostOutcome, OpId};
-use braid_ordering::Ordering;
 use braid_store::StoreConfig;
-use braid_wire::ObjectDescription;
-use braid_world::LocalClock;
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 const ARRAY: ArrayId = ArrayId(*b"a modelled array");
 /// An array, its hosts, and their requests.

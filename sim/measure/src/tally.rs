@@ -1,10 +1,8 @@
 //! Statistics of a run, without its warm-up.
 
 use crate::parameters::Run;
-use braid_base::Time;
-use braid_machine::HostOutcome;
+use crate::prelude::*;
 use hdrhistogram::Histogram;
-use std::time::Duration;
 
 /// A saturated array settles within this many events for each operation, and is measured for as many: if locks time out again and
 /// again, hardly any operation may complete.

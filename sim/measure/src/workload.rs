@@ -1,10 +1,10 @@
 //! The workload of hosts: streams of hostreads and hostwrites at random addresses (shared-array paper, Table 1).
 
 use crate::parameters::{Alignment, Parameters, Workload, milliseconds};
+use crate::prelude::*;
 use crate::sampler::Sampler;
-use braid_base::{BLOCK_BYTES, VolumeId};
+use braid_base::VolumeId;
 use braid_machine::{Patience, VolumeRequest};
-use std::time::Duration;
 
 /// A generator of requests.
 #[derive(Clone, Debug)]

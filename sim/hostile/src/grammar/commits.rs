@@ -1,11 +1,11 @@
 //! Messages of the commit protocols, which travel as bytes; and memberships that may follow the present one.
 
 use super::Grammar;
-use braid_base::{DeviceId, Encoded, Epoch, FenceTable, Generation, Member, MemberState, Membership, ShardId};
+use crate::prelude::*;
+use braid_base::{Encoded, FenceTable, Member, MemberState, ShardId};
 use braid_commit::{Body, Message as CommitMessage, Protocol, TransactionName, Verdict};
 use braid_wire::any::Any;
 use braid_wire::{FileError, ShardFinding, ShardParts};
-use bytes::Bytes;
 
 impl Grammar {
     /// About a transaction of this machine, of the other server, or of any.

@@ -1,6 +1,6 @@
 //! The directories of a server. Each has an exclusive lock, and a queue of operations that wait for it.
 
-use std::collections::{BTreeMap, VecDeque};
+use crate::prelude::*;
 
 /// An operation of a client, at the server of its directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

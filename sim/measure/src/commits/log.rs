@@ -1,9 +1,7 @@
 //! The log of a server: a queue of records, and the write under way. Records become durable in order.
 
 use super::parameters::{CommitParameters, Grouping, LogQueue, Unforced};
-use braid_base::Time;
-use std::collections::VecDeque;
-use std::time::Duration;
+use crate::prelude::*;
 
 /// A record on its way to the log.
 #[derive(Clone, Debug, PartialEq)]

@@ -12,15 +12,13 @@ use super::locks::{Directories, Waiting};
 use super::log::{Log, Pending};
 use super::parameters::{CommitParameters, Coordinators, Grouping, Placement};
 use crate::hardware;
+use crate::prelude::*;
 use crate::tally::{CommitCounts, Latencies, Measured};
-use braid_base::{Rng, ShardId, Time};
+use braid_base::ShardId;
 use braid_commit::{
     Body, Commits, Evaluation, Event, LogWrite, Message, Operation, Outcome, Protocol, Record, RecordKind, Step,
     Timing, Transaction, TransactionName,
 };
-use bytes::Bytes;
-use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
 
 /// No message is lost: nothing must be sent twice, whatever the load.
 const NEVER: Duration = Duration::from_secs(1_000_000);

@@ -16,11 +16,9 @@
 //! Each lock costs two commits, one for the grant and one for the release, whether another request waits or not. A waiting request
 //! does not change the table (its process would ask again after a restart), and a lock that is passed on is released first.
 
-use braid_base::{Generation, NodeId, Now, ObjectId, Time};
-use braid_machine::{DiskCommand, DiskTag, Effects, Input, Machine, Never, OneDisk};
-use braid_wire::{LockAnswer, LockCommand, LockReply, LockRequest, Message};
-use bytes::Bytes;
-use std::collections::{BTreeMap, VecDeque};
+use crate::prelude::*;
+use braid_machine::{Input, Machine, Never, OneDisk};
+use braid_wire::{LockAnswer, LockCommand, LockRequest, Message};
 
 /// The content of each commit.
 const COMMIT: [u8; 512] = [0; 512];
@@ -107,10 +105,6 @@ impl Machine for LockManager {
             }
             input => unreachable!("a lock manager gets no such input in this model: {input:?}"),
         }
-    }
-
-    fn deadline(&self) -> Option<Time> {
-        None
     }
 
     fn invariants(&self) {

@@ -5,23 +5,20 @@ use super::parameters::LockParameters;
 use crate::disk_latency::DiskModel;
 use crate::engine::{Engine, EngineResult, Role, without_timeouts};
 use crate::hardware::{NetworkModel, ProcessorCosts};
+use crate::prelude::*;
 use crate::storage::ModelStorage;
 use crate::tally::{Latencies, LockCounts, Measured};
 use braid_base::limits::OBJECT_COMMANDS_MAX;
-use braid_base::{ArrayId, BlockRange, DeviceId, Generation, LockServerId, Membership, NodeId, ObjectId, Rng, Time};
+use braid_base::{ArrayId, BlockRange, LockServerId};
 use braid_benchkit::locking::{Counts, LockAddress, LockOwner, Locker, LockerEvent, Step, Strategy};
-use braid_device::{Device, DeviceConfig};
-use braid_host::{Acquisition, Host, HostConfig};
+use braid_device::DeviceConfig;
+use braid_host::{Acquisition, HostConfig};
 use braid_layout::Atomicity;
-use braid_machine::{HostOutcome, HostSuccess, ObjectsRequest, OpId};
-use braid_ordering::Ordering;
+use braid_machine::{HostSuccess, ObjectsRequest};
 use braid_store::StoreConfig;
 use braid_wire::{
-    Action, LockCommand, LockExtent, LockMode, LockReply, LockRequest, LockTerm, Message, ObjectCommand,
-    ObjectDescription, ObjectRequest,
+    Action, LockCommand, LockExtent, LockMode, LockRequest, LockTerm, Message, ObjectCommand, ObjectRequest,
 };
-use braid_world::LocalClock;
-use std::time::Duration;
 
 const ARRAY: ArrayId = ArrayId(*b"locks of objects");
 /// Longer than any run.
