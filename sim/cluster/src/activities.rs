@@ -2,8 +2,7 @@
 
 use crate::activity::Entry;
 use crate::options::{Choices, Kind, Options};
-use braid_world::FaultKind;
-use std::fmt;
+use crate::prelude::*;
 use std::str::FromStr;
 
 /// All activities, in the order in which they are drawn. Later ones heed those before.

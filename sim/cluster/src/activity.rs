@@ -5,16 +5,11 @@
 use crate::chosen::{Choice, Chosen};
 use crate::cluster::{Cluster, Failed, HostSlot, PendingOperation};
 use crate::options::{Choices, Options};
+use crate::prelude::*;
 use crate::report::Report;
 use crate::swarm::Run;
-use braid_base::Rng;
-use braid_layout::Layout;
-use braid_machine::{HostError, HostOutcome, OpId};
-use braid_ordering::Atomicity;
-use braid_world::Fault;
 use std::any::Any;
 use std::fmt::{self, Debug, Formatter};
-use std::time::Duration;
 
 /// What an activity does, and when. A run has its own copy of each activity that its options name.
 pub(crate) trait Activity: Any + Debug + Copied {

@@ -1,20 +1,16 @@
 //! Checks of an array at rest: hosts of the swarm run, redundancy, and the history of all clients.
 
 use crate::cluster::{Cluster, Failed, HostSlot, failed, first_byte};
+use crate::prelude::*;
 use crate::role::Role;
 use crate::surveyor::Surveyor;
 use crate::{hosts, object_requests};
-use braid_base::{BLOCK_BYTES, DeviceId, LockServerId, MemberState, NodeId, Time, VolumeId};
 use braid_check::{Cells, Promise, Verdict, check_stripe, reconstruct};
 use braid_device::Service;
-use braid_layout::{UnitAddress, VolumeDescription};
+use braid_layout::UnitAddress;
 use braid_locks::{LockService, LockState};
-use braid_machine::{HostError, HostOutcome, HostSuccess, JobRequest, OpId, Patience, VolumeRequest};
-use braid_ordering::{Atomicity, Ordering};
+use braid_ordering::Ordering;
 use braid_wire::Failure;
-use braid_world::LocalClock;
-use std::collections::BTreeMap;
-use std::time::Duration;
 
 /// After this many heartbeats without another message, a device with a full table forgets a host for which it keeps nothing.
 const HEARTBEATS_MISSED: u32 = 3;

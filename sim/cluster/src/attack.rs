@@ -7,14 +7,14 @@
 //! can end it: the thread that started the attack watches for this case.
 
 use crate::options::{Choices, Options};
+use crate::prelude::*;
 use crate::report::{Failure, Report};
 use crate::swarm::{RUN_MAX, run_with};
 use braid_check::FileHistory;
-use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::sync::{Condvar, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// The runs to be executed.
 #[derive(Clone, Debug)]

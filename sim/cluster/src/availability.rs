@@ -6,13 +6,8 @@
 
 use crate::cluster::Cluster;
 use crate::options::Options;
+use crate::prelude::*;
 use crate::role::can_serve;
-use braid_base::{DeviceId, MemberState, NodeId, Time};
-use braid_layout::Layout;
-use braid_machine::HostError;
-use std::collections::BTreeMap;
-use std::fmt;
-use std::time::Duration;
 
 /// What a fault makes unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,21 +5,18 @@ use crate::cluster::{DeviceNotes, Generations, Observed, Requests};
 use crate::file_records::FileRecords;
 use crate::options::Options;
 use crate::ownership_history::OwnershipHistory;
+use crate::prelude::*;
 use crate::role::Role;
 use crate::undecided_requests::UndecidedRequests;
 use crate::{damage, hosts, volumes};
-use braid_base::{BLOCK_BYTES, DeviceId, DiskId, Generation, LockServerId, NodeId};
 use braid_check::{History, ObjectHistory};
 use braid_device::{Device, DeviceConfig};
-use braid_layout::VolumeDescription;
 use braid_locks::{LockServer, LockServerConfig};
-use braid_machine::ArrayRequest;
 use braid_membership::{Monitor, MonitorConfig};
 use braid_metadata::Purpose;
 use braid_store::{Medium, Store, StoreConfig};
 use braid_wire::Task;
-use braid_world::{Disk, DiskOptions, LocalClock, Trace, World};
-use std::collections::BTreeSet;
+use braid_world::{Disk, DiskOptions, Trace};
 use std::rc::Rc;
 
 /// The monitor takes all generations up to this one to be given out: the control plane of a run gives out a few hundred.

@@ -4,10 +4,9 @@
 use crate::activity::{Activity, Draw, Feature};
 use crate::availability::Cause;
 use crate::options::Options;
+use crate::prelude::*;
 use crate::swarm::Run;
-use braid_base::{LockServerId, NodeId, Rng};
-use braid_world::{CrashPoint, CutShape, Fault, FaultKind, NetworkOptions};
-use std::time::Duration;
+use braid_world::{CrashPoint, CutShape, NetworkOptions};
 
 /// The kinds of faults of calm runs.
 const KINDS: [FaultKind; 8] = [

@@ -1,12 +1,9 @@
 //! The activities that options choose, as far as options know them: what [`crate::activity`] makes of them in a run is hidden from options and
 //! from clusters.
 
-use braid_base::Rng;
-use braid_layout::Layout;
-use braid_machine::HostError;
+use crate::prelude::*;
 use std::any::Any;
 use std::fmt::Debug;
-use std::time::Duration;
 
 /// What options know of an activity.
 pub(crate) trait Chosen: Any + Debug {

@@ -39,17 +39,14 @@ pub(crate) mod store;
 mod users;
 
 use crate::failed::Failed;
-use braid_base::{ArrayId, DeviceId, DiskId, FileSystemId, Generation, NodeId, Rng, VolumeId};
+use crate::prelude::*;
+use braid_base::ArrayId;
 use braid_control_protocol::{Announcement, Done, Error, HostControl};
-use braid_layout::VolumeDescription;
-use braid_machine::OpId;
 use braid_ordering::Ordering;
 use context::{Context, Event, Purpose};
 use fencing::Fencing;
 use leases::LeaseStore;
 use processes::Processes;
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 use store::Store;
 
 pub use options::{ChangeOptions, SilenceOptions};

@@ -2,8 +2,8 @@
 //! power.
 
 use crate::matrix::{ARRAYS, Broken, Case, MatrixNode, Point};
+use crate::prelude::*;
 use braid_layout::SitePolicy;
-use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZero;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};

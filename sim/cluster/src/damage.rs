@@ -5,12 +5,11 @@
 //! 4608 bytes whose last sector names the object and the block.
 
 use crate::cluster::Cluster;
+use crate::prelude::*;
 use crate::role::can_serve;
 use braid_base::checksum::crc32c;
-use braid_base::{BLOCK_BYTES, DeviceId, MemberState, Membership, NodeId};
 use braid_layout::UnitAddress;
-use braid_world::{Damageable, Disk, FaultKind};
-use std::collections::{BTreeMap, BTreeSet};
+use braid_world::{Damageable, Disk};
 use std::ops::Range;
 
 const SECTOR: u64 = 512;

@@ -7,13 +7,10 @@ use crate::damage::LOSSES;
 use crate::hosts;
 use crate::leaks;
 use crate::options::Options;
+use crate::prelude::*;
 use crate::swarm::Run;
-use braid_base::{BLOCK_BYTES, DeviceId, MemberState, NodeId, Rng};
-use braid_layout::{Layout, RaidLevel};
-use braid_machine::{ArrayRequest, HostSuccess, Patience, VolumeRequest};
 use braid_wire::Administration;
 use braid_world::Verdict;
-use std::time::Duration;
 
 /// The longest duration of an operation, in addition to a lease, when nothing delays it any more.
 const MARGIN: Duration = Duration::from_secs(1);

@@ -8,12 +8,9 @@ use crate::availability::Cause;
 use crate::cluster::{Cluster, Failed, failed};
 use crate::damage::{self, Row};
 use crate::options::Options;
+use crate::prelude::*;
 use crate::swarm::{FOR_EVER, Run};
-use braid_base::{BLOCK_BYTES, DeviceId, MemberState, Rng};
-use braid_machine::{HostError, HostSuccess, JobRequest};
 use braid_wire::Failure;
-use braid_world::FaultKind;
-use std::collections::BTreeMap;
 
 /// The largest number of blocks damaged in a run.
 const BLOCKS_MAX: u32 = 12;

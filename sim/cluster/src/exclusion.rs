@@ -3,8 +3,8 @@
 //! A host that was silent may continue without knowing that it lost its locks. This does no harm once every device refuses it.
 
 use crate::cluster::{Cluster, Failed, failed};
+use crate::prelude::*;
 use crate::role::is_served;
-use braid_base::{Generation, NodeId, ObjectId};
 use braid_wire::LockExtent;
 
 /// So many of the hosts that were taken over from last are looked for at each moment.

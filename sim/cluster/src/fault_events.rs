@@ -6,15 +6,12 @@ use crate::cluster::{AFTERMATH, Cluster, HostSlot, device_notes};
 use crate::control::store::disk_entry;
 use crate::damage;
 use crate::member_state;
+use crate::prelude::*;
 use crate::swarm::{FAULTS_OF_MESSAGES, FOR_EVER, Replacement, Run};
-use braid_base::{NodeId, Time};
 use braid_control_protocol::{NextDisk, Timing};
 use braid_description::Subject;
-use braid_machine::{ArrayRequest, HostError, HostOutcome, JobRequest, OpId};
 use braid_wire::{Administration, RecoveryThrottle};
-use braid_world::{Damageable, Disk, Fault, FaultKind, Topology};
-use std::collections::BTreeSet;
-use std::time::Duration;
+use braid_world::{Damageable, Disk, Topology};
 
 /// How often the run looks for devices to be restarted.
 const START_AGAIN_EVERY: Duration = Duration::from_millis(100);

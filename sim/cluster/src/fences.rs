@@ -4,13 +4,9 @@
 use crate::activity::{Activity, Draw, Feature};
 use crate::cluster::{Cluster, HostSlot};
 use crate::options::Options;
+use crate::prelude::*;
 use crate::swarm::Run;
 use crate::workload::ClientOperation;
-use braid_base::{BLOCK_BYTES, NodeId};
-use braid_machine::{HostOutcome, OpId};
-use braid_world::{Fault, FaultKind};
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 /// The hosts that take over from fenced hosts, by their requests.
 #[derive(Clone, Debug, Default)]

@@ -11,15 +11,14 @@ use crate::cluster::{ARRAY, Cluster, Failed, HostSlot, failed};
 use crate::file_records::{FileCall, FileRecords, FileSystem, FileSystemShard};
 use crate::file_workload::{listed, mode};
 use crate::files;
+use crate::prelude::*;
 use crate::role::Role;
 
 use crate::metadata_processes::{MetadataServers, is_one_taking_over};
 use crate::swarm::Run;
-use braid_base::{BLOCK_BYTES, Clock, Generation, InodeId, Now, Time};
+use braid_base::{Clock, InodeId, Now};
 use braid_check::{FileAction, FileOperation, FileValue, FileVerdict, check_bytes, check_names};
-use braid_machine::{
-    AdvisoryOwner, ArrayRequest, Effect, Effects, FilesRequest, FilesSuccess, HostSuccess, Patience, VolumeRequest,
-};
+use braid_machine::{AdvisoryOwner, Effect, Effects, FilesSuccess};
 use braid_metadata::{STORE_OFFSET, is_undecided, store_config, united};
 use braid_namespace::check::{Check, Windows};
 use braid_namespace::{Context, evaluate, keys, reclaim};
@@ -27,9 +26,6 @@ use braid_objects::{Evaluation, Key, Kind, NotHere, Obstacle, Procedure, View};
 use braid_store::{Medium, Storage, Store, StoreEvent};
 use braid_wire::{FileCommand, FileResult, FileSystemStatus, FileTime, FileType, NewInode, Owner};
 use braid_world::MemoryDisk;
-use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 /// The bytes of one hostread of the metadata volume.
 const CHUNK: u64 = 1 << 20;

@@ -1,10 +1,9 @@
 //! The options of file systems in swarm runs.
 
 use crate::more_volume::MoreVolume;
-use braid_base::Rng;
+use crate::prelude::*;
 use braid_metadata::{Grouping, Protocol};
 use braid_namespace::Placement;
-use std::time::Duration;
 
 /// The file system of a run, and its users.
 #[derive(Clone, Debug)]

@@ -6,14 +6,12 @@
 
 use crate::failed::{Failed, failed};
 use crate::file_options::ShardOptions;
+use crate::prelude::*;
 use crate::role::{HostSlot, Role, is_fenced_at_monitor, metadata_server_of, monitor_of};
-use braid_base::{FileSystemId, Generation, InodeId, Membership, NodeId, ObjectId, Time, VolumeId};
+use braid_base::InodeId;
 use braid_check::{Client, FileAction, FileFailure, FileHistory, FileOperationId, FileValue, parse_units};
-use braid_layout::VolumeDescription;
-use braid_machine::{FileHandle, FilesError, FilesRequest, FilesSuccess, HostError, HostOutcome, HostSuccess};
+use braid_machine::{FileHandle, FilesError, FilesSuccess};
 use braid_wire::{FileResult, LockExtent};
-use braid_world::World;
-use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// A file system.

@@ -9,13 +9,9 @@ use crate::file_workload::FileWorkload;
 use crate::files;
 use crate::more_volume::MoreVolume;
 use crate::options::{Choices, Options};
+use crate::prelude::*;
 use crate::swarm::Run;
-use braid_base::{Generation, NodeId, Rng};
-use braid_layout::{Layout, RaidLevel};
-use braid_machine::{FilesRequest, HostError};
 use braid_ordering::Ordering;
-use braid_world::FaultKind;
-use std::time::Duration;
 
 /// One run of so many has a file system.
 const ONE_IN: u64 = 8;

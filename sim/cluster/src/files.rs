@@ -4,18 +4,14 @@ use crate::cluster::{ARRAY, Cluster, HostSlot, Record};
 use crate::file_options::ShardOptions;
 use crate::file_records::{FileCall, FileSystem, FileSystemShard};
 use crate::more_volume::MoreVolume;
+use crate::prelude::*;
 use crate::role::Role;
 use crate::{hosts, volumes};
-use braid_base::{BLOCK_BYTES, FileSystemId, Generation, ShardId, Time};
+use braid_base::ShardId;
 use braid_check::FileOperation;
 use braid_control_protocol::HoldingHost;
 use braid_files::{FileClient, FileClientConfig};
-use braid_host::Host;
-use braid_layout::Layout;
-use braid_machine::{
-    ArrayRequest, FilesRequest, FilesSuccess, HostError, HostOutcome, HostSuccess, MountRequest, OpId, Patience,
-    VolumeRequest,
-};
+use braid_machine::{FilesSuccess, MountRequest};
 use braid_metadata::{MetadataNode, MetadataServerConfig, Purpose, VOLUME_BYTES_MIN};
 use braid_namespace::{Parameters, Shards};
 use braid_ordering::Ordering;

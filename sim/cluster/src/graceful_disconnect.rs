@@ -6,11 +6,9 @@ use crate::cluster::HostSlot;
 use crate::leaks;
 use crate::object_requests;
 use crate::options::Options;
+use crate::prelude::*;
 use crate::swarm::Run;
-use braid_base::{Epoch, NodeId, Rng};
-use braid_machine::{ArrayRequest, HostError, OpId};
 use braid_wire::Rejection;
-use std::time::Duration;
 
 /// A host that disconnected sooner than this was not stopped by its time-out: all nodes that it told have confirmed.
 const CONFIRMED_WITHIN: Duration = Duration::from_millis(900);

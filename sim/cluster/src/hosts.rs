@@ -2,12 +2,11 @@
 
 use crate::cluster;
 use crate::control::context::lease_time;
+use crate::prelude::*;
 use crate::role::Composite;
 use crate::{Cluster, HostSlot, Role};
-use braid_base::{Generation, NodeId, Time};
 use braid_control_protocol::HoldingHost;
-use braid_host::{Host, HostConfig};
-use braid_world::LocalClock;
+use braid_host::HostConfig;
 
 impl Cluster {
     /// Adds a host that is a part of another machine.

@@ -1,9 +1,8 @@
 //! Checks that hosts leave no state behind: those that have left by themselves, and others once they are fenced.
 
 use crate::cluster::{Cluster, DisconnectedHost, Failed, HostSlot, failed};
-use braid_base::{DeviceId, Epoch, Generation, NodeId, Time};
+use crate::prelude::*;
 use braid_device::TransactionView;
-use std::collections::BTreeSet;
 
 /// Counters of a device for state kept for hosts, or missing blocks. They must be zero at rest.
 const KEPT: [&str; 4] = ["answers_kept", "commits_remembered", "intents_undecided", "blocks_absent"];

@@ -65,6 +65,7 @@ pub mod object_workload;
 mod objects;
 pub mod options;
 mod ownership_history;
+mod prelude;
 mod reconnects;
 mod records;
 mod replies;

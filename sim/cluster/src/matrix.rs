@@ -12,19 +12,15 @@ use crate::at_rest;
 use crate::cluster::{Cluster, Failed, HostSlot, failed};
 use crate::object_workload::{COUNTER, command};
 use crate::options::Options;
+use crate::prelude::*;
 use crate::swarm::caught;
 use crate::workload::ClientOperation;
 use braid_base::limits::Settings;
-use braid_base::{BLOCK_BYTES, DeviceId, LockServerId, NodeId, ObjectId, Time};
-use braid_layout::{Layout, SitePolicy};
+use braid_layout::SitePolicy;
 use braid_ordering::Ordering;
 use braid_wire::{Action, AttributeName, ObjectCommand, Undefined, When};
-use braid_world::{Keeps, LocalClock, Trace, WorldEvent};
-use bytes::Bytes;
-use std::collections::BTreeMap;
-use std::fmt;
+use braid_world::{Keeps, Trace};
 use std::str::FromStr;
-use std::time::Duration;
 
 /// How long a node that lost power is down, if the array is not to take it out.
 const AWAY: Duration = Duration::from_millis(20);

@@ -3,8 +3,7 @@
 
 use crate::activity::{Activity, Draw, Feature};
 use crate::options::Options;
-use braid_ordering::Atomicity;
-use braid_world::FaultKind;
+use crate::prelude::*;
 
 #[derive(Clone, Debug)]
 pub(crate) struct LargeSectors;

@@ -1,9 +1,9 @@
 //! Checks of the membership at every step of the monitor: the rules of `docs/membership.md` that are visible at a single moment.
 
 use crate::cluster::{Cluster, Failed, Seen};
+use crate::prelude::*;
 use crate::role::can_serve;
-use braid_base::{DeviceId, Epoch, Member, MemberState, Membership, NodeId, Time};
-use braid_layout::VolumeDescription;
+use braid_base::Member;
 
 pub(crate) fn note_absence(cluster: &mut Cluster) {
     let (now, whole) = (cluster.world.now(), is_whole(cluster));

@@ -17,18 +17,13 @@ use crate::file_workload::FileWorkload;
 use crate::files;
 use crate::more_volume::MoreVolume;
 use crate::options::Options;
+use crate::prelude::*;
 use crate::role::Role;
 use crate::swarm::caught;
 use braid_base::limits::Settings;
-use braid_base::{NodeId, Rng, Time};
-use braid_layout::Layout;
-use braid_machine::{ArrayRequest, FilesRequest, HostError};
 use braid_metadata::{MetadataService, NodeState};
 use braid_ordering::Ordering;
-use braid_world::{LocalClock, Trace, WorldEvent};
-use std::collections::BTreeMap;
-use std::fmt;
-use std::time::Duration;
+use braid_world::Trace;
 
 /// The operations of each process.
 const OPERATIONS: usize = 24;

@@ -6,14 +6,11 @@ use crate::availability::Cause;
 use crate::cluster::{Cluster, Failed, HostSlot, PendingOperation, failed};
 use crate::files;
 use crate::options::Options;
+use crate::prelude::*;
 use crate::role::Role;
 use crate::swarm::Run;
-use braid_base::{NodeId, Rng, Time};
 use braid_check::FileAction;
-use braid_machine::{HostError, HostOutcome};
 use braid_metadata::{MetadataService, NodeState};
-use std::collections::BTreeMap;
-use std::time::Duration;
 
 /// A process that has ended is followed by another one after this time, if there is none.
 const RESTART_AFTER: Duration = Duration::from_millis(50);

@@ -1,7 +1,6 @@
 //! A volume beside the first one, as the seed draws it.
 
-use braid_base::{BLOCK_BYTES, DeviceId, Rng, VolumeId};
-use braid_layout::{Layout, RaidLevel, VolumeDescription};
+use crate::prelude::*;
 use braid_ordering::Ordering;
 
 /// A volume in addition to the first one.

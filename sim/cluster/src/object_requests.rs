@@ -10,17 +10,17 @@
 use crate::cluster::{Cluster, Failed, HostSlot, PendingOperation, Record, failed};
 use crate::object_workload::attribute_volume::{ATTRIBUTE_VOLUME, LISTED};
 use crate::object_workload::{ObjectAsks, ObjectChoice, command, get};
-use braid_base::{DeviceId, NodeId, ObjectId, limits};
+use crate::prelude::*;
+use braid_base::limits;
 use braid_check::{
     Client, Linearizability, ObjectHistory, ObjectOperation, ObjectOperationId, Objects, check_counters, check_objects,
     is_beyond_the_model,
 };
-use braid_machine::{HostError, HostOutcome, HostSuccess, ObjectsRequest, OpId};
+use braid_machine::ObjectsRequest;
 use braid_objects::attribute_volume::{buckets, place_of};
 use braid_objects::{Key, evaluate, map_access::apply};
 use braid_wire::{Action, ActionResult, AttributeName, CommandResult, ObjectCommand, ObjectFailure, ObjectRequest};
 use braid_world::Verdict;
-use std::collections::BTreeSet;
 use std::rc::Rc;
 
 impl Cluster {

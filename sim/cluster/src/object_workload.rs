@@ -14,12 +14,9 @@
 
 pub mod attribute_volume;
 
-use braid_base::{DeviceId, ObjectId, Rng};
+use crate::prelude::*;
 use braid_check::ObjectOperation;
 use braid_wire::{Action, ActionResult, AttributeName, ObjectCommand, ObjectRequest, SetAttribute, Undefined, When};
-use bytes::Bytes;
-use std::collections::BTreeMap;
-use std::time::Duration;
 
 /// A counter that is only added to.
 pub const COUNTER: AttributeName = AttributeName::new(1, 1);
@@ -299,8 +296,7 @@ impl ObjectWorkload {
 
 /// A command with this action, without conditions.
 pub fn command(object: ObjectId, action: Action) -> ObjectCommand {
-    let (when, sets_when) = (When::Always, When::Always);
-    ObjectCommand { object, when, action, sets: Vec::new(), sets_when, gets: Vec::new() }
+    ObjectCommand::new(object, action)
 }
 
 pub fn get(object: ObjectId, name: AttributeName) -> ObjectCommand {

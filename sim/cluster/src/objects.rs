@@ -6,13 +6,10 @@ use crate::object_requests;
 use crate::object_workload::attribute_volume::ATTRIBUTE_VOLUME;
 use crate::object_workload::{ObjectOptions, ObjectWorkload};
 use crate::options::Options;
+use crate::prelude::*;
 use crate::report::Report;
 use crate::swarm::Run;
-use braid_base::Rng;
 use braid_check::count_outcomes;
-use braid_ordering::Atomicity;
-use braid_world::FaultKind;
-use std::time::Duration;
 
 /// The number of clients of all hosts together, where there are many; each has one operation in progress.
 const CLIENTS_AT_ONCE_MAX: usize = 12;

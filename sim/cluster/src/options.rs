@@ -1,18 +1,15 @@
 //! The options of a run. The seed determines all of them, except those that are chosen ([`Choices`]).
 
 use crate::chosen::Activities;
+use crate::prelude::*;
 use braid_base::limits::Settings;
-use braid_base::{DeviceId, Rng};
 use braid_check::Promise;
 use braid_host::Acquisition;
-use braid_layout::{Layout, RaidLevel, SitePolicy};
-use braid_machine::HostError;
-use braid_ordering::{Atomicity, Ordering};
+use braid_layout::SitePolicy;
+use braid_ordering::Ordering;
 use braid_store::{Geometry, Medium};
 use braid_wire::{Failure, ObjectFailure};
-use braid_world::{Budget, FaultKind, FaultOptions};
-use std::fmt;
-use std::time::Duration;
+use braid_world::{Budget, FaultOptions};
 
 /// An array, its clients, and the faults that happen to it.
 #[derive(Clone, Debug)]

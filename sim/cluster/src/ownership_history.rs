@@ -1,10 +1,9 @@
 //! What hosts were told of the ownership of file systems: the answers about each must form one chain of owners.
 
 use crate::failed::{Failed, failed};
-use braid_base::{Epoch, FileSystemId, Generation, NodeId, Ownership, Rng, Time};
-use braid_machine::{HostError, HostOutcome, HostSuccess};
+use crate::prelude::*;
+use braid_base::Ownership;
 use braid_wire::{OwnershipRefused, OwnershipRequest};
-use std::collections::BTreeMap;
 
 /// What hosts were told of the ownership of file systems.
 #[derive(Clone, Debug, Default)]

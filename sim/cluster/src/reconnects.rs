@@ -3,9 +3,8 @@
 use crate::activity::{Activity, Draw, Feature};
 use crate::cluster::{HostSlot, requests};
 use crate::options::Options;
+use crate::prelude::*;
 use crate::swarm::Run;
-use braid_base::Rng;
-use braid_machine::HostError;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Reconnects;

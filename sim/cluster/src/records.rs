@@ -11,14 +11,13 @@ use crate::cluster::{Cluster, HostSlot, device_notes};
 use crate::damage::{self, LOSSES, Record};
 use crate::deaths;
 use crate::options::Options;
+use crate::prelude::*;
 use crate::role::can_serve;
 use crate::swarm::{FOR_EVER, Run};
-use braid_base::{DeviceId, DiskId, MemberState, NodeId, Rng, Time};
 use braid_device::Service;
-use braid_machine::{ArrayRequest, DiskError, OpId};
+use braid_machine::DiskError;
 use braid_store::StoreError;
 use braid_wire::Administration;
-use std::time::Duration;
 
 /// The name of the fault in summaries, which lasts from the damage until the device is complete again.
 const RUINED: &str = "record damaged";

@@ -2,11 +2,9 @@
 
 use crate::cluster::{Cluster, Failed, PATIENCE, PendingOperation, Record, VOLUME, failed, first_byte};
 use crate::object_requests;
-use braid_base::{BLOCK_BYTES, Generation, NodeId, Time, VolumeId};
+use crate::prelude::*;
 use braid_check::history::CELL_BYTES;
 use braid_check::{Cells, Run, Tag};
-use braid_machine::{HostError, HostOutcome, HostSuccess, OpId};
-use braid_world::WorldEvent;
 
 impl Cluster {
     /// Records an answer in the history. Some errors are effects of faults; any other error is a failure.

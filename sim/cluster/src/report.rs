@@ -1,15 +1,12 @@
 //! Reports of runs and of failures: the failed check, and the commands that repeat the run.
 
 use crate::options::Choices;
-use braid_base::Time;
+use crate::prelude::*;
 use braid_host::HostCounters;
 use braid_locks::LockServerCounters;
 use braid_machine::Ignored;
 use braid_ordering::Ordering;
 use braid_world::{DiskCounts, NetworkCounts};
-use std::collections::BTreeMap;
-use std::fmt;
-use std::time::Duration;
 
 /// The report of a run without failures, or of several such runs.
 #[derive(Clone, Debug, Default)]

@@ -1,20 +1,19 @@
 //! The machines of an array as one type, so that one world can run them all.
 
+use crate::prelude::*;
 use crate::surveyor::Surveyor;
-use braid_base::{DeviceId, Generation, NodeId, Now, Time};
+use braid_base::Now;
 use braid_control_protocol::HoldingHost;
 use braid_device::{Device, Service};
 use braid_files::FileClient;
-use braid_host::Host;
 use braid_locks::LockServer;
 use braid_machine::one_type::{step_as, step_server};
 use braid_machine::{
-    ControlOutcome, ControlRequest, EffectsOf, FilesError, HostError, HostOutcome, HostRequest, HostSuccess, Input,
-    InputOf, Machine, MountRequest, NoDisk, OneDisk,
+    ControlOutcome, ControlRequest, EffectsOf, FilesError, HostRequest, Input, InputOf, Machine, MountRequest, NoDisk,
+    OneDisk,
 };
 use braid_membership::Monitor;
 use braid_metadata::{MetadataNode, MetadataServer, NodeState};
-use braid_world::World;
 use std::fmt::Debug;
 
 /// A slot for a host. When the host there dies, a new generation takes the slot.

@@ -1,11 +1,8 @@
 //! The time of scripted scenarios: it passes until a request is answered, or for a while. At each moment, what must hold then is checked.
 
 use crate::cluster::{Cluster, Failed, PATIENCE};
+use crate::prelude::*;
 use crate::{exclusion, member_state};
-use braid_base::Time;
-use braid_machine::{HostOutcome, OpId};
-use braid_world::WorldEvent;
-use std::time::Duration;
 
 impl Cluster {
     /// Runs until this request is answered.

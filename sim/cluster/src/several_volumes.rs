@@ -5,13 +5,10 @@ use crate::at_rest;
 use crate::cluster::{AFTERMATH, Cluster, Failed, HostSlot};
 use crate::more_volume::MoreVolume;
 use crate::options::Options;
+use crate::prelude::*;
 use crate::swarm::Run;
 use crate::volumes;
 use crate::workload::Workload;
-use braid_base::Rng;
-use braid_layout::{Layout, VolumeDescription};
-use braid_machine::HostError;
-use braid_world::FaultKind;
 
 #[derive(Clone, Debug)]
 pub(crate) struct MoreVolumes {

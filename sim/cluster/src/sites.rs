@@ -2,9 +2,9 @@
 
 use crate::activity::{Activity, Draw, Feature};
 use crate::options::{Choices, Options};
-use braid_layout::{RaidLevel, SitePolicy};
-use braid_ordering::{Atomicity, Ordering};
-use braid_world::FaultKind;
+use crate::prelude::*;
+use braid_layout::SitePolicy;
+use braid_ordering::Ordering;
 
 /// All parity sites, also the one that no command offers.
 const SITES: [SitePolicy; 4] =

@@ -1,11 +1,10 @@
 //! A sniffer hears what hosts and devices say to each other: requests for objects that change something must get the same answer each time.
 
 use crate::failed::{Failed, failed};
-use braid_base::NodeId;
+use crate::prelude::*;
 use braid_wire::{
     Answer, Command, LockAnswer, LockReply, Message, ObjectAnswer, ObjectFailure, ObjectRefusal, Rejection, Reply,
 };
-use std::collections::{BTreeMap, BTreeSet};
 
 /// Requests and answers of hosts and devices, taken from the network.
 #[derive(Debug, Default)]

@@ -1,16 +1,13 @@
 //! A surveyor reads every block of a volume's components from the devices. It behaves like a host that knows nothing of stripes, so
 //! that redundancy is checked without the planning code under test.
 
+use crate::prelude::*;
 use braid_base::limits::EXTENTS_MAX;
-use braid_base::{
-    BLOCK_BYTES, BlockRange, DeviceId, Epoch, Generation, NodeId, Now, ObjectId, StampSource, Time, TransactionId,
-};
+use braid_base::{BlockRange, Now, StampSource, TransactionId};
 use braid_blocks::{Content, Piece, Want};
 use braid_machine::{Effects, Input, Machine, Never, OneDisk};
 use braid_ordering::Ordering;
 use braid_wire::{Answer, Command, Message, Refusal, Rejection, Reply, Request};
-use std::collections::BTreeMap;
-use std::time::Duration;
 
 /// The time after which it repeats its requests.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -130,6 +127,4 @@ impl Machine for Surveyor {
     fn deadline(&self) -> Option<Time> {
         self.ask_again
     }
-
-    fn invariants(&self) {}
 }

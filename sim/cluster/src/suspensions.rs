@@ -6,12 +6,10 @@
 
 use crate::activity::{Activity, Draw, Feature};
 use crate::options::Options;
+use crate::prelude::*;
 use crate::swarm::Run;
-use braid_base::{NodeId, Rng};
-use braid_layout::Layout;
 use braid_store::CHUNK_BLOCKS;
 use braid_world::Suspension;
-use std::time::Duration;
 
 /// The most reads until the one after which a device is suspended.
 const READS_MAX: u64 = 8;

@@ -13,17 +13,14 @@ use crate::files;
 use crate::leaks;
 use crate::object_requests;
 use crate::options::Options;
+use crate::prelude::*;
 use crate::report::{Failure, Report};
 use crate::workload::{ClientOperation, Workload};
-use braid_base::{BLOCK_BYTES, DeviceId, DiskId, NodeId, Rng, Time};
 use braid_check::FileHistory;
-use braid_machine::{HostError, HostOutcome, HostSuccess, JobRequest, OpId, Patience};
 use braid_wire::Failure as WireFailure;
-use braid_world::{Bound, CrashPoint, Fault, FaultKind, LocalClock, Swarm, Trace, WorldEvent};
+use braid_world::{Bound, CrashPoint, Swarm, Trace};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Duration;
 
 /// The name of all faults of messages.
 pub(crate) const FAULTS_OF_MESSAGES: &str = "faults of messages";

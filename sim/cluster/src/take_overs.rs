@@ -7,9 +7,9 @@ use crate::activity::{Activity, Draw, Feature, pick};
 use crate::availability::Cause;
 use crate::cluster::{Cluster, HostSlot, Record};
 use crate::options::Options;
+use crate::prelude::*;
 use crate::swarm::{FOR_EVER, Run};
-use braid_base::{FileSystemId, NodeId, Ownership, Rng};
-use braid_machine::{ArrayRequest, HostError, OpId};
+use braid_base::Ownership;
 use braid_wire::OwnershipRequest;
 
 const FILE_SYSTEMS: u64 = 3;

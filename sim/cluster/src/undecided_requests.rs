@@ -1,8 +1,7 @@
 //! Requests of clients on objects that ended with an unknown outcome: when it is decided whether they have happened.
 
-use braid_base::{DeviceId, Time};
+use crate::prelude::*;
 use braid_check::{Moment, ObjectHistory, ObjectOperationId};
-use braid_machine::{HostError, HostOutcome};
 use braid_objects::BucketAddress;
 use braid_wire::ObjectFailure;
 

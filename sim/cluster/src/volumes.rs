@@ -3,11 +3,10 @@
 
 use crate::cluster::{AFTERMATH, Cluster, HostSlot};
 use crate::more_volume::MoreVolume;
-use braid_base::{BlockRange, DeviceId, NodeId, VolumeId};
-use braid_layout::VolumeDescription;
-use braid_machine::{ArrayRequest, ControlRequest, HostError};
+use crate::prelude::*;
+use braid_base::BlockRange;
+use braid_machine::ControlRequest;
 use braid_wire::{Failure, Task};
-use std::time::Duration;
 
 impl Cluster {
     pub(crate) fn volumes(&self) -> Vec<VolumeDescription> {

@@ -1,8 +1,8 @@
 //! The workload of clients: reads and writes of every size and alignment, on ranges that several clients share.
 
-use braid_base::{BLOCK_BYTES, BlockRange, Rng};
+use crate::prelude::*;
+use braid_base::BlockRange;
 use braid_check::history::CELL_BYTES;
-use braid_layout::Layout;
 
 /// The next operation of a client. Offsets and lengths are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

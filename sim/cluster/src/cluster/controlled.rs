@@ -3,13 +3,11 @@
 use super::{ARRAY, Cluster};
 use crate::control::context::{Action, Context};
 use crate::control::{Beginning, ChangeOptions, ControlPlane, RETURN_MAX, SilenceOptions, TOKENS};
+use crate::prelude::*;
 use crate::role::HostSlot;
 use crate::volumes;
-use braid_base::{Generation, NodeId, VolumeId};
 use braid_control_protocol::{VolumeRecord, VolumeState};
-use braid_machine::{ControlRequest, HostOutcome, OpId};
-use std::collections::BTreeSet;
-use std::time::Duration;
+use braid_machine::ControlRequest;
 
 /// A silent host is fenced after so many leases, in runs without options for that.
 const LEASES: u32 = 15;

@@ -1,13 +1,11 @@
 //! What a cluster notes of its devices: their disks, the disks that their slots wait for, starts and deaths.
 
 use super::Cluster;
+use crate::prelude::*;
 use crate::role::{Role, device_of, monitor_of};
-use braid_base::{DeviceId, DiskId, MemberState, Membership, NodeId, Time};
 use braid_device::Service;
 use braid_machine::DiskError;
 use braid_store::StoreError;
-use braid_world::World;
-use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Clone, Debug, Default)]
 pub struct DeviceNotes {

@@ -1,7 +1,6 @@
 //! The generations of hosts.
 
-use braid_base::{Epoch, Generation, Time};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::prelude::*;
 
 /// The generations of hosts.
 #[derive(Clone, Debug, Default)]

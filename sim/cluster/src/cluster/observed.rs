@@ -1,7 +1,6 @@
 //! What checks have observed of the membership so far.
 
-use braid_base::{Epoch, MemberState, Membership, Time};
-use std::collections::BTreeMap;
+use crate::prelude::*;
 
 /// What the checks have observed so far.
 #[derive(Clone, Debug, Default)]

@@ -3,14 +3,12 @@
 use super::Cluster;
 use crate::control::processes::{Name, Process};
 use crate::control::store::volume_entry;
+use crate::prelude::*;
 use crate::role::HostSlot;
-use braid_base::{DeviceId, Generation};
 use braid_control_protocol::{Administrator, Change, Creation, Error, Migration, Operation, Timing};
 use braid_description::Subject;
-use braid_layout::{Layout, Placement, VolumeDescription};
-use braid_machine::{JobRequest, OpId};
+use braid_layout::Placement;
 use braid_ordering::Ordering;
-use std::time::Duration;
 
 /// The longest time that a scenario waits for a change.
 const CHANGE_MAX: Duration = Duration::from_secs(120);

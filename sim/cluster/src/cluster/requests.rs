@@ -1,16 +1,15 @@
 //! Requests of clients and of scenarios: those in progress, and how they begin.
 
 use super::{Cluster, as_on, first_byte};
+use crate::prelude::*;
 use crate::role::HostSlot;
 use crate::workload::ClientOperation;
-use braid_base::{BLOCK_BYTES, BlockRange, FileSystemId, Generation, NodeId, Time};
+use braid_base::BlockRange;
 use braid_check::history::CELL_BYTES;
 use braid_check::{Cells, Client, FileOperationId, ObjectOperationId, OperationId, Tag};
-use braid_machine::{ArrayRequest, HostOutcome, HostRequest, MountRequest, OpId, Patience, VolumeRequest};
+use braid_machine::{HostRequest, MountRequest};
 use braid_ordering::Ordering;
 use braid_wire::OwnershipRequest;
-use bytes::Bytes;
-use std::collections::BTreeMap;
 
 #[derive(Clone, Debug, Default)]
 pub struct Requests {

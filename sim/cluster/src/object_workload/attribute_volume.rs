@@ -5,10 +5,9 @@
 //! pages of their own and, for an object that is spread, one number.
 
 use super::{COUNTER, NUMBER, ObjectChoice, ObjectOptions, ObjectWorkload, WORD, command, get, request, set};
-use braid_base::{DeviceId, ObjectId, Rng};
+use crate::prelude::*;
 use braid_objects::attribute_volume::FIRST_SPREAD_OBJECT;
 use braid_wire::{Action, AttributeName, ObjectCommand, SetAttribute, When};
-use std::time::Duration;
 
 /// The attribute volume, in place of a device.
 pub const ATTRIBUTE_VOLUME: DeviceId = DeviceId(u16::MAX);

@@ -2,11 +2,9 @@
 
 use super::{COUNTED, Run};
 use crate::cluster;
+use crate::prelude::*;
 use crate::report::Report;
 use crate::role::Role;
-use braid_base::{NodeId, Time};
-use braid_host::Host;
-use braid_machine::{HostError, HostOutcome};
 use braid_wire::Failure as WireFailure;
 use braid_world::DiskCounts;
 
