@@ -107,6 +107,10 @@ impl Machine for LockManager {
         }
     }
 
+    fn deadline(&self) -> Option<Time> {
+        None
+    }
+
     fn invariants(&self) {
         let known: usize = self.locks.values().map(|lock| 1 + lock.waiting.len()).sum();
         assert_eq!(known, self.lock_ids.len(), "each request holds a lock or waits for one");

@@ -2,6 +2,7 @@
 
 use crate::prelude::*;
 use braid_processes::Client;
+use serde_json::Value;
 
 const BLOCK: usize = 4096;
 
