@@ -40,6 +40,16 @@ fn about_device(device: u16, kind: EventKind, text: impl FnOnce(DeviceId) -> Str
     Event::now(kind, text(DeviceId(device))).of_device(device)
 }
 
+/// Events that say one thing about a device: each with its kind, and its text with the device as `id`.
+macro_rules! of_device {
+    ($($(#[$doc:meta])* $event:ident($($given:ident: $of:ty),*) = $kind:ident, |$id:ident| $text:literal;)*) => {$(
+        $(#[$doc])*
+        pub fn $event(device: u16, $($given: $of),*) -> Event {
+            about_device(device, EventKind::$kind, |$id| format!($text))
+        }
+    )*};
+}
+
 // The membership state of a device.
 
 /// A device is out. `outages`: how often it went out in a row, if more than once; then it stays out for so many milliseconds.
@@ -63,47 +73,28 @@ pub fn flapping_words(outages: u32, stays_out_millis: Option<u64>) -> String {
     format!("; it went out {outages} times, each time within a minute of its return{}", stays.unwrap_or_default())
 }
 
-/// A device does not answer, and is needed.
-pub fn device_unavailable(device: u16) -> Event {
-    let text = |id| format!("device {id} does not answer, and the others can't serve without it");
-    about_device(device, EventKind::DeviceUnavailable, text)
-}
-
-/// A device that was unavailable answers again.
-pub fn device_answers_again(device: u16) -> Event {
-    about_device(device, EventKind::DeviceIn, |id| format!("device {id} answers again"))
-}
-
-/// A device returns with the disk that it had.
-pub fn device_returning(device: u16) -> Event {
-    about_device(device, EventKind::DeviceReturning, |id| format!("device {id} is back, and is resynchronised"))
-}
-
-/// A device returns with another disk.
-pub fn device_returning_with_another_disk(device: u16) -> Event {
-    let text = |id| format!("device {id} has another disk than before, and is rebuilt");
-    about_device(device, EventKind::DeviceReturning, text)
-}
-
-/// A device was out between two reports of the monitor.
-pub fn device_returning_after_a_moment(device: u16) -> Event {
-    about_device(device, EventKind::DeviceReturning, |id| format!("device {id} was out for a moment, and is back"))
+of_device! {
+    /// A device does not answer, and is needed.
+    device_unavailable() = DeviceUnavailable, |id| "device {id} does not answer, and the others can't serve without it";
+    /// A device that was unavailable answers again.
+    device_answers_again() = DeviceIn, |id| "device {id} answers again";
+    /// A device returns with the disk that it had.
+    device_returning() = DeviceReturning, |id| "device {id} is back, and is resynchronised";
+    /// A device returns with another disk.
+    device_returning_with_another_disk() = DeviceReturning,
+        |id| "device {id} has another disk than before, and is rebuilt";
+    /// A device was out between two reports of the monitor.
+    device_returning_after_a_moment() = DeviceReturning, |id| "device {id} was out for a moment, and is back";
+    /// A device is in, but its resynchronisation was not observed.
+    device_in_unobserved() = DeviceIn, |id| "device {id} is in and up to date";
+    /// The rebuild of a device began.
+    rebuild_begun() = RebuildBegun, |id| "the rebuild of device {id} begins";
 }
 
 /// A device is in, and it is known what was restored.
 pub fn device_in(device: u16, restored: Restored) -> Event {
     let text = |id| format!("device {id} is in and up to date: {}", restored.text());
     restored.figures_of(about_device(device, EventKind::DeviceIn, text))
-}
-
-/// A device is in, but its resynchronisation was not observed.
-pub fn device_in_unobserved(device: u16) -> Event {
-    about_device(device, EventKind::DeviceIn, |id| format!("device {id} is in and up to date"))
-}
-
-/// The rebuild of a device began.
-pub fn rebuild_begun(device: u16) -> Event {
-    about_device(device, EventKind::RebuildBegun, |id| format!("the rebuild of device {id} begins"))
 }
 
 /// The rebuild of a device was completed.
@@ -124,15 +115,23 @@ pub fn rebuild_stopped(device: u16, restored: Restored) -> Event {
 
 // The slot of a device and its disk.
 
-/// An operator took a device out.
-pub fn device_taken_out(device: u16) -> Event {
-    let text = |id| format!("device {id} was taken out by an operator, and stays out");
-    about_device(device, EventKind::DeviceHeld, text)
-}
-
-/// An operator allowed a device to return.
-pub fn device_allowed_to_return(device: u16) -> Event {
-    about_device(device, EventKind::DeviceHeld, |id| format!("device {id} was allowed to return by an operator"))
+of_device! {
+    /// An operator took a device out.
+    device_taken_out() = DeviceHeld, |id| "device {id} was taken out by an operator, and stays out";
+    /// An operator allowed a device to return.
+    device_allowed_to_return() = DeviceHeld, |id| "device {id} was allowed to return by an operator";
+    /// Further slots of a disk can't be written.
+    disk_errors(bad_slots: u32) = DiskErrors,
+        |id| "{bad_slots} slots of the disk of device {id} can't be written, and are no longer used";
+    /// Another disk was requested for a slot that is still in use.
+    disk_to_be_replaced(disk: &str) = DiskReplaced,
+        |id| "disk {disk} will fill the slot of device {id} as soon as the others can serve without it";
+    /// Another disk fills a slot.
+    disk_replaced(disk: &str) = DiskReplaced, |id| "disk {disk} now fills the slot of device {id}";
+    /// A spare fills a slot.
+    spare_taken(disk: &str) = SpareTaken, |id| "spare {disk} now fills the slot of device {id}";
+    /// The disk in a slot is not allowed to serve; `reason` is the monitor's.
+    device_refused(reason: &str) = DeviceRefused, |id| "device {id} is refused: {reason}";
 }
 
 /// So many slots of a disk can't be written that the device must be taken out; or, if there are none, the device lacks blocks that it
@@ -146,33 +145,6 @@ pub fn disk_failing(device: u16, bad_slots: u32) -> Event {
         format!("{what}; the device is taken out as soon as the others can serve without it")
     };
     about_device(device, EventKind::DiskErrors, text)
-}
-
-/// Further slots of a disk can't be written.
-pub fn disk_errors(device: u16, bad_slots: u32) -> Event {
-    let text = |id| format!("{bad_slots} slots of the disk of device {id} can't be written, and are no longer used");
-    about_device(device, EventKind::DiskErrors, text)
-}
-
-/// Another disk was requested for a slot that is still in use.
-pub fn disk_to_be_replaced(device: u16, disk: &str) -> Event {
-    let text = |id| format!("disk {disk} will fill the slot of device {id} as soon as the others can serve without it");
-    about_device(device, EventKind::DiskReplaced, text)
-}
-
-/// Another disk fills a slot.
-pub fn disk_replaced(device: u16, disk: &str) -> Event {
-    about_device(device, EventKind::DiskReplaced, |id| format!("disk {disk} now fills the slot of device {id}"))
-}
-
-/// A spare fills a slot.
-pub fn spare_taken(device: u16, disk: &str) -> Event {
-    about_device(device, EventKind::SpareTaken, |id| format!("spare {disk} now fills the slot of device {id}"))
-}
-
-/// The disk in a slot is not allowed to serve; `reason` is the monitor's.
-pub fn device_refused(device: u16, reason: &str) -> Event {
-    about_device(device, EventKind::DeviceRefused, |id| format!("device {id} is refused: {reason}"))
 }
 
 // Recovery.

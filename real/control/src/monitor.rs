@@ -29,7 +29,6 @@ pub struct MonitorReport {
     /// The current epoch.
     pub epoch: u32,
     pub devices: Vec<DeviceReport>,
-    /// The spares.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spares: Vec<SpareReport>,
     /// The file systems that have an owner.

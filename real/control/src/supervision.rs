@@ -20,7 +20,6 @@ use std::time::Duration;
 /// The running array that a folder was copied from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Original {
-    /// One of its processes.
     pub process: Process,
     /// Its folder, as far as that can be seen.
     pub dir: Option<PathBuf>,
