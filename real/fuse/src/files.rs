@@ -176,10 +176,9 @@ impl HostFiles {
         request: impl FnOnce(FileHandle) -> FilesRequest,
     ) -> Result<FilesSuccess> {
         let Current { client, start } = self.host.borrow().clone();
-        let is_of_host = file.0 >> HANDLE_BITS == u64::from(start);
-        let client = client.filter(|_| is_of_host).ok_or(Errno::IO)?;
-        let handle = FileHandle(file.0 & ((1 << HANDLE_BITS) - 1));
-        self.call(by, &Host { client, start }, request(handle)).await.map_err(|error| of_host(&error))
+        let host = Host { client: client.ok_or(Errno::IO)?, start };
+        let handle = self.handle_of(&host, file).ok_or(Errno::IO)?;
+        self.call(by, &host, request(handle)).await.map_err(|error| of_host(&error))
     }
 
     /// Makes a request that names no open file. Returns the host that has answered, too.

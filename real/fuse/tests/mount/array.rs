@@ -194,17 +194,24 @@ fn names_are_the_same_on_both_hosts() {
     exclusively(one(&array, "a/file")).expect("it is new").write_all(b"1").expect("it is written");
     assert_eq!(exclusively(other(&array, "a/file")).expect_err("it exists").kind(), ErrorKind::AlreadyExists);
 
-    let rename = |flags| renameat_with(CWD, other(&array, "a/file"), CWD, other(&array, "a/b/moved"), flags);
-    let exchanged = renameat_with(CWD, other(&array, "a/file"), CWD, other(&array, "a/b"), RenameFlags::EXCHANGE);
-    assert_eq!(exchanged, Err(Errno::INVAL));
-    rename(RenameFlags::NOREPLACE).expect("it is moved");
+    fs::write(one(&array, "old"), b"2").expect("it is written");
+    assert_eq!(fs::create_dir(other(&array, "a")).expect_err("it exists").kind(), ErrorKind::AlreadyExists);
+    let rename = |to, flags| renameat_with(CWD, other(&array, "a/file"), CWD, other(&array, to), flags);
+    assert_eq!(rename("a/b", RenameFlags::EXCHANGE), Err(Errno::INVAL));
+    assert_eq!(rename("old", RenameFlags::NOREPLACE), Err(Errno::EXIST));
+    rename("old", RenameFlags::empty()).expect("it is replaced");
+    assert!(!one(&array, "a/file").exists());
+    let (from, to) = (other(&array, "old"), other(&array, "a/b/moved"));
+    renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE).expect("the name is new");
     assert_eq!(fs::read(one(&array, "a/b/moved")).expect("it is read"), b"1");
     assert_eq!(
         fs::rename(one(&array, "a"), one(&array, "a/b/c")).expect_err("into itself").kind(),
         ErrorKind::InvalidInput
     );
     fs::hard_link(one(&array, "a/b/moved"), one(&array, "second")).expect("it is linked");
+    assert_eq!(fs::metadata(other(&array, "second")).expect("it exists").nlink(), 2);
     std::os::unix::fs::symlink("a/b/moved", one(&array, "link")).expect("it is created");
+    assert_eq!(fs::read_link(other(&array, "link")).expect("it is read").to_str(), Some("a/b/moved"));
     assert_eq!(fs::read(other(&array, "link")).expect("it is followed"), b"1");
 
     let mut held = File::open(one(&array, "second")).expect("it is opened");
@@ -215,7 +222,9 @@ fn names_are_the_same_on_both_hosts() {
     assert_eq!(content, "1");
     assert_eq!(fs::read(one(&array, "link")).expect_err("it leads nowhere").kind(), ErrorKind::NotFound);
     assert_eq!(fs::remove_dir(one(&array, "a")).expect_err("not empty").kind(), ErrorKind::DirectoryNotEmpty);
-    fs::remove_dir(one(&array, "a/b")).expect("it is removed");
+    fs::rename(one(&array, "a/b"), one(&array, "b")).expect("it is moved");
+    fs::remove_dir(other(&array, "b")).expect("it is removed");
+    assert_eq!(fs::read_dir(one(&array, "b")).expect_err("it is gone").kind(), ErrorKind::NotFound);
     let file = std::ffi::OsString::from("x".repeat(256));
     assert_eq!(File::create(array.directories[0].join(file)).expect_err("too long").raw_os_error(), Some(36));
     let status = rustix::fs::statvfs(&array.directories[1]).expect("it is mounted");
@@ -280,37 +289,42 @@ fn a_directory_lists_what_both_hosts_create() {
 }
 
 #[test]
-fn locks_exclude_processes_on_the_other_host() {
+fn locks_exclude_processes_on_each_host_and_each_kind_its_own() {
     let Some(array) = Array::new() else { return };
-    let [one, other] = [0, 1].map(|host| array.path(host, "file"));
-    let file = open(&one);
+    let file = open(&array.path(0, "file"));
     // The last byte of the longest file stands for the locks of whole files.
     for (start, refused) in [(0, None), ((1 << 50) - 2, None), ((1 << 50) - 1, Some(Errno::INVAL))] {
         let lock = Flock { start, length: 1, ..Flock::from(FlockType::WriteLock) };
         assert_eq!(fcntl_getlk(&file, &lock).err(), refused, "{start}");
     }
-    for kind in ["fcntl", "flock"] {
-        let lock = |operation| if kind == "fcntl" { fcntl_lock(&file, operation) } else { flock(&file, operation) };
-        let other_kind =
-            |operation| if kind == "fcntl" { flock(&file, operation) } else { fcntl_lock(&file, operation) };
-        lock(FlockOperation::LockExclusive).expect("it is locked");
-        let before = array.controls.lock_requests.load(Ordering::SeqCst);
-        let waiting = || array.controls.lock_requests.load(Ordering::SeqCst) > before;
-        let waiter = Other::start(&other, kind);
-        until("it waits for the lock", waiting);
-        waiter.kill();
-        let before = array.controls.lock_requests.load(Ordering::SeqCst);
-        let mut waiter = Other::start(&other, kind);
-        until("it waits for the lock", || array.controls.lock_requests.load(Ordering::SeqCst) > before);
-        lock(FlockOperation::Unlock).expect("it is unlocked");
+    let test = || fcntl_getlk(&file, &Flock::from(FlockType::ReadLock)).expect("it is tested");
+    for (host, kind, other_kind) in
+        [(0, "fcntl", "flock"), (0, "flock", "fcntl"), (1, "fcntl", "flock"), (1, "flock", "fcntl")]
+    {
+        let other = array.path(host, "file");
+        let lock = |kind: &str, operation| {
+            if kind == "fcntl" { fcntl_lock(&file, operation) } else { flock(&file, operation) }
+        };
+        let start = || {
+            let before = array.controls.lock_requests.load(Ordering::SeqCst);
+            let waiter = Other::start(&other, kind);
+            until("it waits for the lock", || array.controls.lock_requests.load(Ordering::SeqCst) > before);
+            waiter
+        };
+        lock(kind, FlockOperation::LockExclusive).expect("it is locked");
+        start().kill();
+        let mut waiter = start();
+        lock(kind, FlockOperation::Unlock).expect("it is unlocked");
         waiter.await_word("locked");
-        assert_eq!(lock(FlockOperation::NonBlockingLockShared), Err(Errno::AGAIN));
-        other_kind(FlockOperation::NonBlockingLockExclusive).expect("the kinds don't conflict");
-        other_kind(FlockOperation::Unlock).expect("it is unlocked");
+        assert_eq!(lock(kind, FlockOperation::NonBlockingLockShared), Err(Errno::AGAIN), "host {host}, {kind}");
+        assert_eq!(test().is_some(), kind == "fcntl", "host {host}: F_GETLK finds locks of its kind");
+        lock(other_kind, FlockOperation::NonBlockingLockExclusive).expect("the kinds don't conflict");
+        lock(other_kind, FlockOperation::Unlock).expect("it is unlocked");
         waiter.end();
-        // Of both processes nothing is left: neither of the one that ended, nor of the one that was killed while it waited.
-        lock(FlockOperation::LockExclusive).expect("it is locked");
-        lock(FlockOperation::Unlock).expect("it is unlocked");
+        // Of both processes nothing is left, though shortly after: neither of the one that ended, nor of the one that was killed.
+        lock(kind, FlockOperation::LockExclusive).expect("it is locked");
+        lock(kind, FlockOperation::Unlock).expect("it is unlocked");
+        assert!(test().is_none(), "host {host}, {kind}");
     }
 }
 

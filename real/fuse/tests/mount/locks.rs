@@ -2,8 +2,6 @@
 
 use crate::array::Array;
 use rustix::fs::{FlockOperation, fcntl_lock, flock};
-use rustix::io::Errno;
-use rustix::process::{Flock, FlockType, fcntl_getlk};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Lines};
 use std::path::Path;
@@ -76,30 +74,6 @@ fn another_process() {
 
 pub fn open(path: &Path) -> File {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).expect("it is opened")
-}
-
-#[test]
-fn locks_exclude_other_processes_and_each_kind_its_own() {
-    let Some(array) = Array::new() else { return };
-    let path = array.path(0, "file");
-    let file = open(&path);
-    let test = || fcntl_getlk(&file, &Flock::from(FlockType::ReadLock)).expect("it is tested");
-    for (kind, other_kind) in [("fcntl", "flock"), ("flock", "fcntl")] {
-        let lock = |kind: &str, operation| {
-            if kind == "fcntl" { fcntl_lock(&file, operation) } else { flock(&file, operation) }
-        };
-        let mut other = Other::start(&path, kind);
-        other.await_word("locked");
-        assert_eq!(lock(kind, FlockOperation::NonBlockingLockShared), Err(Errno::AGAIN));
-        assert_eq!(test().is_some(), kind == "fcntl", "F_GETLK finds locks of its kind");
-        lock(other_kind, FlockOperation::NonBlockingLockExclusive).expect("the kinds don't conflict");
-        lock(other_kind, FlockOperation::Unlock).expect("it is unlocked");
-        other.end();
-        // The lock of a process ends with it, though shortly after.
-        lock(kind, FlockOperation::LockExclusive).expect("it is locked");
-        lock(kind, FlockOperation::Unlock).expect("it is unlocked");
-        assert!(test().is_none());
-    }
 }
 
 #[test]

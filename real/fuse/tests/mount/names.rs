@@ -1,8 +1,6 @@
 //! Files, directories and links.
 
 use crate::array::Array;
-use rustix::fs::{CWD, RenameFlags, renameat_with};
-use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
@@ -52,40 +50,6 @@ fn a_file_without_a_name_can_be_read_until_it_is_closed() {
     file.seek(SeekFrom::Start(3)).expect("it has places");
     file.read_to_string(&mut content).expect("it is read");
     assert_eq!((content.as_str(), file.metadata().expect("it exists").nlink()), ("tent", 0));
-}
-
-#[test]
-fn names_are_moved_linked_and_removed() {
-    let Some(array) = Array::new() else { return };
-    let path = |name| array.path(0, name);
-    fs::create_dir(path("a")).expect("it is created");
-    fs::create_dir(path("a/b")).expect("it is created");
-    fs::write(path("a/file"), b"1").expect("it is written");
-    fs::write(path("other"), b"2").expect("it is written");
-    assert_eq!(fs::create_dir(path("a")).expect_err("it exists").kind(), ErrorKind::AlreadyExists);
-    let exclusively = OpenOptions::new().write(true).create_new(true).open(path("other"));
-    assert_eq!(exclusively.expect_err("it exists").kind(), ErrorKind::AlreadyExists);
-    assert_eq!(fs::remove_dir(path("a")).expect_err("it is not empty").kind(), ErrorKind::DirectoryNotEmpty);
-
-    let rename = |flags| renameat_with(CWD, path("a/file"), CWD, path("other"), flags);
-    assert_eq!(rename(RenameFlags::NOREPLACE), Err(Errno::EXIST));
-    assert_eq!(rename(RenameFlags::EXCHANGE), Err(Errno::INVAL));
-    rename(RenameFlags::empty()).expect("it is replaced");
-    assert_eq!(fs::read(path("other")).expect("it is read"), b"1");
-    assert!(!path("a/file").exists());
-    renameat_with(CWD, path("other"), CWD, path("a/b/new"), RenameFlags::NOREPLACE).expect("the name is new");
-
-    fs::hard_link(path("a/b/new"), path("second")).expect("it is linked");
-    assert_eq!(fs::metadata(path("second")).expect("it exists").nlink(), 2);
-    fs::remove_file(path("a/b/new")).expect("it is removed");
-    assert_eq!(fs::read(path("second")).expect("it is read"), b"1");
-    std::os::unix::fs::symlink("../second", path("a/link")).expect("it is created");
-    assert_eq!(fs::read_link(path("a/link")).expect("it is read").to_str(), Some("../second"));
-    assert_eq!(fs::read(path("a/link")).expect("it is followed"), b"1");
-
-    fs::rename(path("a/b"), path("b")).expect("it is moved");
-    fs::remove_dir(path("b")).expect("it is removed");
-    assert_eq!(fs::read(path("b")).expect_err("it is gone").kind(), ErrorKind::NotFound);
 }
 
 #[test]
