@@ -1,12 +1,13 @@
-//! An array that a program administers. It is identified by its folder.
+//! An array that a program administers. It is identified by its folder. Its events are a stream, as printed by `braid events --follow`.
 
-use crate::event_stream::Events;
 use crate::failure::{Exit, Failure};
 use crate::waiting::await_until;
 use braid_base::ArrayId;
-use braid_control::{ControlPlane, NotTold};
+use braid_control::{ControlPlane, EventCursor, NotTold};
+pub use braid_control::{Event, EventKind};
 use braid_session::{HEARTBEAT, Session, hosts_ended, require_up};
 use rustix::process::Signal;
+use std::collections::VecDeque;
 use std::path::Path;
 use std::time::Duration;
 use tokio::task::LocalSet;
@@ -113,4 +114,60 @@ pub fn wait<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Fail
     // Background work must not keep the program from ending.
     runtime.shutdown_background();
     outcome
+}
+
+/// The interval at which the log is read.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// The events of an array in the order of its log. The log is bounded: a stream that is not read for a long time may miss events that the
+/// log no longer contains.
+#[derive(Debug)]
+pub struct Events {
+    control: ControlPlane,
+    cursor: EventCursor,
+    read: VecDeque<Event>,
+}
+
+impl Events {
+    /// First the events in `read`, then those after `cursor`.
+    pub fn after(control: ControlPlane, cursor: EventCursor, read: Vec<Event>) -> Events {
+        Events { control, cursor, read: read.into() }
+    }
+
+    /// The next event, for which it waits without a limit. Dropping the future loses no event.
+    pub async fn next(&mut self) -> Result<Event, Failure> {
+        loop {
+            if let Some(event) = self.read.pop_front() {
+                return Ok(event);
+            }
+            self.read_on().await?;
+            if self.read.is_empty() {
+                self.control.changed(LOOK_EVERY).await;
+            }
+        }
+    }
+
+    /// The events in the log that were not returned yet; none if there are none now.
+    pub async fn pending(&mut self) -> Result<Vec<Event>, Failure> {
+        self.read_on().await?;
+        Ok(self.read.drain(..).collect())
+    }
+
+    /// All events that have come since the last were returned; waits until there is one. Dropping this future loses no event.
+    pub async fn next_batch(&mut self) -> Result<Vec<Event>, Failure> {
+        loop {
+            let come = self.pending().await?;
+            if !come.is_empty() {
+                return Ok(come);
+            }
+            self.control.changed(LOOK_EVERY).await;
+        }
+    }
+
+    async fn read_on(&mut self) -> Result<(), Failure> {
+        let (events, cursor) = self.control.events_since(self.cursor).await?;
+        self.cursor = cursor;
+        self.read.extend(events);
+        Ok(())
+    }
 }

@@ -38,7 +38,6 @@ use std::path::PathBuf;
 pub struct Check {
     /// Its name, for programs and people.
     pub name: &'static str,
-    /// What it looks at.
     pub looks_at: &'static str,
     look: fn(&Examination, &mut Findings),
     /// True if it looks at processes, so that it needs an array that is up.

@@ -80,7 +80,6 @@ pub struct ServerStatus {
     pub pid: Option<u32>,
     /// How often it was restarted.
     pub restarts: Option<u64>,
-    /// Bytes in use of its journal.
     pub journal_used_bytes: Option<u64>,
     /// The size of the journal.
     pub journal_bytes: Option<u64>,
@@ -95,7 +94,6 @@ pub struct ClientStatus {
     /// True if the number of the process is one of another machine or container.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub elsewhere: bool,
-    /// Its role.
     pub role: String,
     /// The directory in which it has mounted the file system; none if it is another program.
     pub directory: Option<String>,
@@ -104,7 +102,6 @@ pub struct ClientStatus {
     pub directory_bytes: Option<String>,
     /// The locks that it holds.
     pub locks_held: u64,
-    /// The locks that it waits for.
     pub locks_awaited: u64,
 }
 

@@ -186,36 +186,30 @@ pub async fn set_commitment(
     protocol: Option<Protocol>,
     grouping: Option<Grouping>,
 ) -> Result<ShardsEntry, Failure> {
-    control
-        .update(|description| {
-            if find(description, name)?.shards.is_none() {
-                let message =
-                    format!("one metadata server serves file system '{name}': it commits everything by itself");
-                let hint = "the number of servers is chosen when a file system is created: `braid fs create --servers`";
-                return Err(Failure::usage("one-server", message).hint(hint));
-            }
-            let entry = description.file_system_mut(name).expect("just found");
-            let shards = entry.shards.as_mut().expect("just found");
-            if let Some(protocol) = protocol {
-                shards.commit_protocol = protocol.name().to_string();
-            }
-            if let Some(grouping) = grouping {
-                shards.grouping = grouping.name().to_string();
-            }
-            Ok(shards.clone())
-        })
-        .await
+    let change = |entry: &mut FileSystemEntry| {
+        let shards = entry.shards.as_mut().ok_or_else(|| {
+            let message = format!("one metadata server serves file system '{name}': it commits everything by itself");
+            let hint = "the number of servers is chosen when a file system is created: `braid fs create --servers`";
+            Failure::usage("one-server", message).hint(hint)
+        })?;
+        if let Some(protocol) = protocol {
+            shards.commit_protocol = protocol.name().to_string();
+        }
+        if let Some(grouping) = grouping {
+            shards.grouping = grouping.name().to_string();
+        }
+        Ok(shards.clone())
+    };
+    set(control, name, change).await
 }
 
 /// Sets how long hosts may keep locks of a file system that others wait for, in seconds; 0: for ever. Its metadata server follows soon.
 pub async fn set_eviction(control: &ControlPlane, name: &str, seconds: u64) -> Result<(), Failure> {
-    control
-        .update(|description| {
-            find(description, name)?;
-            description.file_system_mut(name).expect("just found").evict_after_seconds = Some(seconds);
-            Ok(())
-        })
-        .await
+    set(control, name, |entry| {
+        entry.evict_after_seconds = Some(seconds);
+        Ok(())
+    })
+    .await
 }
 
 /// Sets what requests for bytes do on mounts, for those that are made afterwards, while devices are missing that they need. Returns the setting
@@ -225,14 +219,25 @@ pub async fn set_unavailable(
     name: &str,
     to: WhenUnavailable,
 ) -> Result<WhenUnavailable, Failure> {
-    control
-        .update(|description| {
-            let before = find(description, name)?.unavailable();
-            let entry = description.file_system_mut(name).expect("just found");
-            entry.unavailable = Some(to).filter(|to| *to != WhenUnavailable::Wait);
-            Ok(before)
-        })
-        .await
+    set(control, name, |entry| {
+        let before = entry.unavailable();
+        entry.unavailable = Some(to).filter(|to| *to != WhenUnavailable::Wait);
+        Ok(before)
+    })
+    .await
+}
+
+/// Changes a setting in the entry of a file system that is ready.
+async fn set<T>(
+    control: &ControlPlane,
+    name: &str,
+    mut change: impl FnMut(&mut FileSystemEntry) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let set = |description: &mut ArrayDescription| {
+        find(description, name)?;
+        change(description.file_system_mut(name).expect("just found"))
+    };
+    control.update(set).await
 }
 
 /// Completes deletions that were interrupted.

@@ -25,7 +25,6 @@ pub enum MonitorHealth {
 /// Whether a device serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceHealth {
-    /// It serves.
     Serving,
     /// It answers but does not serve: its lease has expired, and the monitor has not granted another one.
     NoLease,

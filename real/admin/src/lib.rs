@@ -6,18 +6,14 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | `array` | an array: status, events, stopping it |
+//! | `array` | an array: status, events as a stream, stopping it |
 //! | [`launch`] | bringing an array up |
 //! | [`doubts`] | what is to be confirmed before that |
-//! | [`volume_operations`] | operations on volumes |
-//! | [`parity_site`] | changing where the parity of a volume is computed |
-//! | [`growth`] | growing volumes and file systems |
+//! | [`volume_operations`] | operations on volumes; growing file systems |
 //! | [`write_map`] | what each device does in a write: the RAIDmap |
 //! | [`device_operations`], [`replacement`] | operations on devices |
-//! | [`scrub`], [`check`] | finding checksum errors, and parity that does not match |
-//! | [`recovery_operations`] | recovering an array that has lost its folder or the monitor's state |
-//! | [`healing_operations`] | the recovery throttle, and the devices that must be resynchronised |
-//! | [`recovery_follower`] | follows the resynchronisation of devices until they are in |
+//! | [`scrub`] | finding checksum errors, and parity that does not match |
+//! | [`recovery_follower`] | the recovery throttle; follows the resynchronisation of devices until they are in |
 //! | [`location`] | the devices and spares, what lies on a device, and where the bytes of a volume lie |
 //! | [`object_operations`] | operations on objects that take more than one request |
 //! | [`disk_facts`] | what a path is before it becomes a device |
@@ -28,7 +24,6 @@
 //! | [`status`] | status as data |
 //! | [`metadata_room`] | the room for names and inodes in metadata volumes |
 //! | [`doctor`] | checks of an array, and what to do about their findings |
-//! | [`event_stream`] | events as a stream |
 //! | [`creation`] | the parameters of an array's creation, and how later arguments differ from them |
 //! | [`first_start`] | the first start of an array, with its initial volumes and file system |
 //! | [`volumes`] | creating and deleting volumes with their components |
@@ -45,14 +40,13 @@
 //! | [`device_file`] | the file or disk of a device: creating, opening and checking it |
 //! | [`silent_host_fencing`] | fencing hosts that have been silent for too long |
 //! | [`copies`] | copies of the array's folder in its devices' files |
-//! | [`state_from_devices`] | recovers the monitor's state and the folder from the devices |
+//! | [`state_from_devices`] | recovers an array that has lost its folder or the monitor's state |
 //! | [`snapshot`] | reads the state of an array once |
 //! | [`device_condition`], [`health`] | the state of devices, volumes and the monitor |
 //! | `waiting` | waiting for what other processes do |
 //! | [`failure`] | failures: a code, a message, a hint, an exit status |
 
 pub mod array;
-pub mod check;
 pub mod copies;
 pub mod creation;
 pub mod device_condition;
@@ -62,7 +56,6 @@ pub mod device_operations;
 pub mod disk_facts;
 pub mod doctor;
 pub mod doubts;
-pub mod event_stream;
 pub mod failure;
 pub mod file_copy;
 pub mod file_system_check;
@@ -70,8 +63,6 @@ pub mod file_system_operations;
 pub mod file_system_status;
 pub mod file_systems;
 pub mod first_start;
-pub mod growth;
-pub mod healing_operations;
 pub mod health;
 pub mod held;
 pub mod host_fencing;
@@ -83,9 +74,7 @@ pub mod migration;
 pub mod new_disk;
 pub mod object_operations;
 pub mod parent_process;
-pub mod parity_site;
 pub mod recovery_follower;
-pub mod recovery_operations;
 pub mod replacement;
 pub mod scrub;
 pub mod shards;
@@ -99,8 +88,7 @@ pub mod volumes;
 mod waiting;
 pub mod write_map;
 
-pub use array::{Array, wait};
-pub use event_stream::{Event, EventKind, Events};
+pub use array::{Array, Event, EventKind, Events, wait};
 pub use failure::{Exit, Failure};
 pub use file_systems::NewFileSystem;
 pub use launch::UpOptions;

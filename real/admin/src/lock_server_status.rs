@@ -11,7 +11,6 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LockServerStatus {
     pub id: u16,
-    /// Its address.
     pub address: Option<String>,
     /// Its process.
     pub pid: Option<u32>,

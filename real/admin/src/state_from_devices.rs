@@ -1,13 +1,16 @@
 //! The monitor's state and the array's folder as the devices know them (`docs/membership.md`): checks whether the monitor's state is
-//! current, and recreates it. `recovery_operations.rs` has the operation that uses this.
+//! current, and recreates it. [`Array::recover`] is the operation.
 //!
 //! Devices are read without serving them, so the array is down, and no disk that was read has a lease of the lost monitor.
 
+use crate::array::Array;
 use crate::copies::{self, FolderCopy};
 use crate::device_file::{DeviceFile, UNASSIGNED};
 use crate::failure::{EXCHANGED, Failure};
 use braid_base::{ArrayId, DeviceId, DiskId, Epoch, FenceTable, Generation, MemberState};
-use braid_control::{ArrayDescription, DeviceEntry, LocalFolder, MonitorEntry, require_kinds, shell_word};
+use braid_control::{
+    ArrayDescription, ControlError, DeviceEntry, LocalFolder, MonitorEntry, require_kinds, shell_word,
+};
 use braid_control_protocol::{VolumeRecord, VolumeState};
 use braid_layout::VolumeDescription;
 use braid_membership::MonitorError;
@@ -17,6 +20,7 @@ use braid_membership::record_recovery::{
 use braid_store::{JournalView, Superblock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// If the counter of generations is lost, the new counter is this far above the highest generation known to any device. Hosts that only
 /// read leave no trace on devices.
@@ -401,6 +405,85 @@ fn explain(refused: &RecoveryRefused, devices: &[DeviceFacts], folder: &LocalFol
         ),
         RecoveryRefused::NothingAdopted | RecoveryRefused::Twice { .. } => {
             Failure::data_lost("cannot-recover", message)
+        }
+    }
+}
+
+/// The parameters of a recovery.
+#[derive(Clone, Debug, Default)]
+pub struct RecoverOptions {
+    /// Only determine what would be done, without changing anything.
+    pub dry_run: bool,
+    /// Devices whose disks are lost: data that they alone hold is lost, too.
+    pub without: BTreeSet<DeviceId>,
+    /// The files of all devices, if `array.json` is lost, too: it is recreated from their newest copy.
+    pub description_from: Vec<PathBuf>,
+}
+
+/// What was found, and done unless it was a dry run.
+pub struct Recovery {
+    pub description: ArrayDescription,
+    /// What each device said, and the resulting state.
+    pub plan: Plan,
+    /// True if `array.json` was lost, and is recreated.
+    pub restores_description: bool,
+}
+
+/// A monitor whose last report is more recent may still be running.
+const MONITOR_ALIVE: Duration = Duration::from_secs(10);
+
+impl Array {
+    /// Recreates the monitor's state from the devices, and the folder's description and generations if they are lost. The array must be
+    /// down, and every device is read. Errors: `nothing-to-recover`, `devices-missing`, `device-outdated`, `devices-disagree`,
+    /// `other-disk`, `copy-outdated`, `monitor-in-use`, `already-up`, `array-exists`.
+    pub async fn recover(&self, options: &RecoverOptions) -> Result<Recovery, Failure> {
+        let (control, from) = (self.control(), &options.description_from);
+        let folder = control.local();
+        let described = match control.describe().await {
+            Err(ControlError::NoArray { .. }) if !from.is_empty() => None,
+            Ok(_) if !from.is_empty() => {
+                let message = format!("{} has an array.json", folder.dir().display());
+                let hint = "omit --from: the existing file describes the array";
+                return Err(Failure::usage("array-exists", message).hint(hint));
+            }
+            described => Some(described?),
+        };
+        let supervision = folder.supervise()?;
+        let restores_description = described.is_none();
+        let description = match described {
+            Some(description) => description,
+            None => description_from(folder, from)?,
+        };
+        let monitor = control.monitor().await?;
+        refuse_running_monitor(monitor.as_ref())?;
+        let devices = read_devices(folder, &description);
+        let copies = read_copies(&devices);
+        let without = options.without.clone();
+        let plan = plan((folder, monitor.as_ref()), &description, devices, &copies, without, restores_description)?;
+        if restores_description {
+            require_current(&description, &plan)?;
+        }
+        if !options.dry_run {
+            if restores_description {
+                supervision.restore_description(&description)?;
+            }
+            supervision.restore_generations(plan.last_generation)?;
+            // Written last, because the array can be started as soon as it exists.
+            supervision.restore_monitor_state(&plan.record.disk_image())?;
+        }
+        Ok(Recovery { description, plan, restores_description })
+    }
+}
+
+/// A monitor that runs separately has its state file open, even if the file was removed.
+fn refuse_running_monitor(monitor: Option<&MonitorEntry>) -> Result<(), Failure> {
+    let alive =
+        monitor.filter(|monitor| monitor.age.is_some_and(|age| age < MONITOR_ALIVE) && !monitor.process.has_ended());
+    match alive {
+        None => Ok(()),
+        Some(monitor) => {
+            let message = format!("the array's monitor is running ({})", monitor.process);
+            Err(Failure::failed("monitor-in-use", message).hint("stop it first"))
         }
     }
 }

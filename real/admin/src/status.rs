@@ -43,7 +43,6 @@ pub struct Status {
     pub stamps_ahead_millis: Option<u64>,
     /// The recovery throttle.
     pub throttle: ThrottleReport,
-    /// The spares.
     pub spares: Vec<SpareReport>,
     pub file_systems: Vec<FileSystemStatus>,
     pub volumes: Vec<VolumeStatus>,
@@ -74,10 +73,8 @@ pub struct NodeStatus {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MonitorStatus {
-    /// Its health.
     #[serde(rename = "state", serialize_with = "monitor_name")]
     pub health: MonitorHealth,
-    /// Its address.
     pub address: Option<String>,
     /// Its process.
     pub pid: Option<u32>,
@@ -90,7 +87,6 @@ pub struct MonitorStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeviceStatus {
     pub id: u16,
-    /// Its address.
     pub address: Option<String>,
     /// Its process.
     pub pid: Option<u32>,
@@ -108,7 +104,6 @@ pub struct DeviceStatus {
     pub since: Option<u32>,
     /// Why its disk is refused, as text.
     pub refused: Option<String>,
-    /// Its condition.
     #[serde(serialize_with = "condition_name")]
     pub condition: DeviceCondition,
     /// Its condition as text.
@@ -203,7 +198,6 @@ pub struct HostStatus {
     /// True if the number of the process is one of another machine or container.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub elsewhere: bool,
-    /// Its role.
     pub role: String,
     /// True if its lease is valid.
     pub live: bool,

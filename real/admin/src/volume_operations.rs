@@ -1,17 +1,34 @@
-//! Creating, changing and deleting volumes of a running array.
+//! Operations on volumes of a running array: creating, changing, growing and deleting them.
+//!
+//! Nothing is put on hold for a change of the *parity site*, where the parity of a volume's writes is computed: writes whose parity is computed
+//! at different sites mix freely (`docs/parallel-raid.md`). Hosts follow the description of the array, and adopt the new site with their next
+//! renewal of the lease.
+//!
+//! Growth:
+//!
+//! ```text
+//!   Ready ─► on hold: hosts end their operations ─► devices reserve space ─► Ready with the new size, which hosts adopt
+//! ```
+//!
+//! The order of the steps is the core's (`braid_control_protocol::Change::Grow`). If the process dies, the change is completed or reverted
+//! like any other. A file system grows with the volume that holds the bytes of its files: its metadata servers take it over anew, with the
+//! blocks that were added.
 
 use crate::array::Array;
-use crate::creation;
 use crate::failure::Failure;
+use crate::file_system_operations::FileSystemContent;
 use crate::status::nbd_uri;
-use crate::volume_hold;
 use crate::volumes::{self, NewVolume};
-use braid_base::DeviceId;
+use crate::waiting::await_until;
+use crate::{creation, file_systems, volume_hold};
 use braid_base::units::format_size;
-use braid_control::{FileSystemEntry, VolumeEntry, WhenUnavailable};
-use braid_layout::Atomicity;
+use braid_base::{BLOCK_BYTES, DeviceId};
+use braid_control::{ControlPlane, FileSystemEntry, HostEntry, Moment, VolumeEntry, WhenUnavailable};
+use braid_control_protocol::{Administrator, Change, Timing};
+use braid_layout::{Atomicity, SitePolicy, VolumeDescription};
 use braid_ordering::Ordering;
-use braid_session::require_up;
+use braid_session::{Session, require_up};
+use std::time::{Duration, Instant};
 
 /// The smallest attribute volume: one bucket (docs/attribute-volumes.md).
 const ATTRIBUTE_VOLUME_BYTES_MIN: u64 = braid_objects::bucket::BUCKET_BYTES as u64;
@@ -118,7 +135,7 @@ impl Array {
     ) -> Result<OrderingChange, Failure> {
         // A file system relies on the ordering of its volumes.
         let before = braid_description::find_for_programs(&self.control().describe().await?, name)?.ordering.clone();
-        let change = async |session: &braid_session::Session| volume_hold::change(session, name, to, progress).await;
+        let change = async |session: &Session| volume_hold::change(session, name, to, progress).await;
         let changed = self.with_host("volume set-ordering", change).await?;
         Ok(OrderingChange { before, changed })
     }
@@ -128,4 +145,239 @@ fn too_small(bytes: u64) -> Failure {
     let (size, least) = (format_size(bytes), format_size(ATTRIBUTE_VOLUME_BYTES_MIN));
     let message = format!("--size: {size} is too small for an attribute volume, which has at least {least}");
     Failure::usage("bad-size", message).hint("use --size 64MiB, for example: an attribute volume can't grow later")
+}
+
+/// How long to wait until hosts have adopted a change. A suspended host adopts it when it runs again.
+const ADOPTION_WAIT: Duration = Duration::from_secs(5);
+
+/// The result of changing a volume's parity site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParitySiteChange {
+    /// The previous site.
+    pub before: String,
+    /// False if the volume had the requested site already.
+    pub changed: bool,
+    /// Why the site has no effect on this volume; none if it has.
+    pub without_effect: Option<&'static str>,
+    /// The hosts with leases that have not adopted the site yet: they are suspended, or the machine is busy.
+    pub pending_hosts: Vec<HostEntry>,
+}
+
+impl Array {
+    /// Sets where the parity of a volume is computed. Hosts that use the volume adopt it, without a pause; this waits for them for up to
+    /// five seconds. The array need not be up. Errors: `no-such-volume`, `volume-reordering`.
+    pub async fn set_parity_site(&self, name: &str, to: SitePolicy) -> Result<ParitySiteChange, Failure> {
+        let control = self.control();
+        let description = control.describe().await?;
+        let entry = volumes::find(&description, name)?;
+        let (before, without_effect) = (entry.parity_site.clone(), volumes::without_effect(entry)?);
+        let changed = before != to.name();
+        let revision = if changed { record(control, name, to).await? } else { description.revision };
+        let pending_hosts = await_adoption(control, revision).await?;
+        Ok(ParitySiteChange { before, changed, without_effect, pending_hosts })
+    }
+}
+
+/// Records the site in the description of the array. Returns the revision with it.
+async fn record(control: &ControlPlane, name: &str, to: SitePolicy) -> Result<u64, Failure> {
+    control
+        .update(|description| {
+            let revision = description.revision + 1;
+            volumes::changeable(description, name)?.parity_site = to.name().to_string();
+            Ok(revision)
+        })
+        .await
+}
+
+/// Waits until all hosts with leases have applied a revision of the description. Returns those that have not.
+async fn await_adoption(control: &ControlPlane, revision: u64) -> Result<Vec<HostEntry>, Failure> {
+    let lease = control.describe().await?.leases().lease();
+    let behind = async || {
+        let mut hosts = control.leases().hosts(Moment::now(), lease).await?;
+        hosts.retain(|host| host.goes_on() && host.report.lock_server.is_none() && host.report.revision < revision);
+        Ok(hosts)
+    };
+    await_until(control, ADOPTION_WAIT, async || Ok(behind().await?.is_empty())).await?;
+    behind().await
+}
+
+/// How long metadata servers may take to serve the new size.
+const SERVED_WITHIN: Duration = Duration::from_secs(60);
+const LOOK_PAUSE: Duration = Duration::from_millis(200);
+
+/// The failure code if a volume would shrink.
+const SHRINKS: &str = "cannot-shrink";
+
+/// The result of growing something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grown {
+    /// The size before.
+    pub before: u64,
+    /// The size now.
+    pub bytes: u64,
+}
+
+impl Array {
+    /// Grows a volume to this size while hosts use it; they pause for about a second. What is added reads as zeros. NBD clients see the new
+    /// size when they connect again. Errors: `cannot-shrink`, `cannot-grow`, `bad-size`, `too-large`, `device-full`, `volume-degraded`,
+    /// `volume-moving`, `volume-reordering`, `not-up`.
+    pub async fn grow_volume(&self, name: &str, bytes: u64, progress: impl Fn(&str)) -> Result<Grown, Failure> {
+        // A file system relies on the size of its volumes.
+        braid_description::find_for_programs(&self.control().describe().await?, name)?;
+        require_up(self.control()).await?;
+        let grow = async |session: &Session| grow(session, name, bytes, progress).await;
+        self.with_host("volume resize", grow).await
+    }
+
+    /// Grows a file system while it is used: programs pause for some seconds. The room for names stays as it is. Errors: those of
+    /// [`Array::grow_volume`], `no-such-file-system`, `file-system-growing`, if a shard does not serve the present size yet, and
+    /// `metadata-server-silent`, if one does not answer before, or does not serve the new size soon.
+    pub async fn grow_file_system(&self, name: &str, bytes: u64, progress: impl Fn(&str)) -> Result<Grown, Failure> {
+        let volume = file_systems::find(&self.control().describe().await?, name)?.data_volume();
+        require_up(self.control()).await?;
+        let growing = &progress;
+        let grow = async |session: &Session| {
+            let now = volume_hold::settled(session, &volume).await?.bytes;
+            if bytes > now {
+                let content = self.content_of_file_system(name).await?;
+                require_size(name, now, &content)?;
+            }
+            grow(session, &volume, bytes, growing).await
+        };
+        let grown = self.with_host("fs resize", grow).await?;
+        progress("waiting for the metadata servers");
+        let begun = Instant::now();
+        loop {
+            let content = self.content_of_file_system(name).await;
+            if content.is_ok_and(|content| content.shards.iter().all(|shard| shard.bytes >= grown.bytes)) {
+                return Ok(grown);
+            }
+            if begun.elapsed() > SERVED_WITHIN {
+                let message = format!("not every metadata server of file system {name} serves the new size yet");
+                let hint = format!("the volume has grown; `braid fs status {name}` shows whether it is served");
+                return Err(Failure::unreachable("metadata-server-silent", message).hint(hint));
+            }
+            tokio::time::sleep(LOOK_PAUSE).await;
+        }
+    }
+}
+
+/// Fails unless all shards of a file system have taken over the blocks of its last growth.
+fn require_size(name: &str, bytes: u64, content: &FileSystemContent) -> Result<(), Failure> {
+    let Some((shard, other)) = content.shards.iter().enumerate().find(|(_, shard)| shard.bytes != bytes) else {
+        return Ok(());
+    };
+    let (known, present) = (format_size(other.bytes), format_size(bytes));
+    let message = format!("file system '{name}' has {present}, and its shard {shard} still serves {known}");
+    let hint =
+        format!("`braid fs resize {name} {bytes}` waits until the last growth is complete; then repeat this command");
+    Err(Failure::failed("file-system-growing", message).hint(hint))
+}
+
+async fn grow(session: &Session, name: &str, bytes: u64, progress: impl Fn(&str)) -> Result<Grown, Failure> {
+    creation::check_multiple("SIZE", bytes)?;
+    let entry = volume_hold::settled(session, name).await?;
+    let grown = Grown { before: entry.bytes, bytes };
+    if !check(&entry, bytes)? {
+        return Ok(grown);
+    }
+    let before = volumes::describe(&entry)?;
+    let after = Change::Grow(bytes).applied_to(&before);
+    volumes::check_size(&after)?;
+    let what = format!("volume '{name}' can't grow");
+    volumes::require_in(session.control(), &after.holders(), &what).await?;
+    if let Some((device, needed, room)) = volumes::lacking(session, &before, &after).await? {
+        let most = most(session, &before).await?;
+        let [needed, room, most] =
+            [needed, room, most / BLOCK_BYTES as u64].map(|it| format_size(it * BLOCK_BYTES as u64));
+        let message = format!("device {device} has {room} free, and volume '{name}' needs {needed} more there");
+        let hint = format!(
+            "it can have {most}; for more, delete a volume, or move it to larger or more devices: `braid volume migrate {name} --devices LIST`"
+        );
+        return Err(Failure::failed("device-full", message).hint(hint));
+    }
+    let administrator = Administrator::changing(session.generation(), Change::Grow(bytes), Timing::default());
+    volume_hold::perform(session, name, what, administrator, None, progress).await?;
+    Ok(grown)
+}
+
+/// Whether there is something to do; fails if the volume can't have this size.
+fn check(entry: &VolumeEntry, bytes: u64) -> Result<bool, Failure> {
+    let (name, size) = (&entry.name, format_size(entry.bytes));
+    if bytes < entry.bytes {
+        let message = format!("volume '{name}' has {size}, and can't shrink to {}", format_size(bytes));
+        return Err(Failure::usage(SHRINKS, message).hint("create a smaller one, and copy the content"));
+    }
+    if entry.attribute_volume {
+        let message = format!("'{name}' is an attribute volume, whose places follow from its size");
+        return Err(Failure::failed("cannot-grow", message).hint("create a larger one, and copy the attributes"));
+    }
+    if entry.moving.is_some() {
+        let message = format!("volume '{name}' is being migrated, and its size can't be changed meanwhile");
+        return Err(Failure::failed("volume-moving", message)
+            .hint(format!("complete the migration with `braid volume migrate {name}`")));
+    }
+    Ok(bytes > entry.bytes)
+}
+
+/// The most bytes that the volume can have with the free space of its devices.
+async fn most(session: &Session, volume: &VolumeDescription) -> Result<u64, Failure> {
+    let own = volume.component_blocks().next_multiple_of(volumes::CHUNK_BLOCKS);
+    let mut least = u64::MAX;
+    for device in volume.holders() {
+        least =
+            least.min(own + volumes::room_on(session, device).await? / volumes::CHUNK_BLOCKS * volumes::CHUNK_BLOCKS);
+    }
+    Ok(volume.layout.usable_blocks(least) * BLOCK_BYTES as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file_system_operations::ShardContent;
+    use braid_control::VolumeEntry;
+
+    fn entry(layout: &str, ordering: &str, atomicity: &str) -> VolumeEntry {
+        let volume = crate::health::tests::volume(layout.parse().unwrap(), 3);
+        VolumeEntry {
+            ordering: ordering.into(),
+            atomicity: atomicity.into(),
+            parity_site: "at-parity".into(),
+            ..VolumeEntry::new("vol0".into(), &volume)
+        }
+    }
+
+    #[test]
+    fn only_volumes_with_parity_and_stamps_have_a_parity_site() {
+        let has_effect = |entry: &VolumeEntry| volumes::without_effect(entry).unwrap().is_none();
+        assert!(has_effect(&entry("raid5:2+1", "timestamp", "implied")));
+        for (layout, ordering, atomicity) in [
+            ("raid1:2", "timestamp", "implied"),
+            ("raid0:3", "timestamp", "implied"),
+            ("raid5:2+1", "device-lock", "implied"),
+            ("raid5:2+1", "callback-lock", "implied"),
+            ("raid5:2+1", "none", "consistent"),
+            ("raid5:2+1", "timestamp", "consistent"),
+        ] {
+            assert!(!has_effect(&entry(layout, ordering, atomicity)), "{layout}, {ordering}, {atomicity}");
+        }
+        let attributes = VolumeEntry { attribute_volume: true, ..entry("raid5:2+1", "timestamp", "implied") };
+        assert!(!has_effect(&attributes));
+    }
+
+    #[test]
+    fn a_file_system_grows_only_if_each_shard_serves_its_size() {
+        let content = |sizes: [u64; 2]| FileSystemContent {
+            inodes: 0,
+            bytes: 0,
+            used_bytes: 0,
+            reserved_bytes: 0,
+            free_bytes: 0,
+            shards: sizes.map(|bytes| ShardContent { inodes: 0, bytes, reserved_bytes: 0, free_bytes: 0 }).into(),
+        };
+        assert!(require_size("home", 8192, &content([8192, 8192])).is_ok());
+        let refused = require_size("home", 8192, &content([8192, 4096])).expect_err("the second one lags");
+        let shown = format!("{refused:?}");
+        assert!(shown.contains("file-system-growing") && shown.contains("shard 1"), "{shown}");
+    }
 }

@@ -117,7 +117,6 @@ pub async fn create(session: &Session, plan: &NewVolume) -> Result<VolumeEntry, 
     volume_hold::explain(session.control(), &plan.name, Error::NumberUsed, BTreeMap::new()).await.and_then(Err)
 }
 
-/// A volume with this entry.
 fn subject(entry: &VolumeEntry) -> Subject {
     Subject::Volume(VolumeId(entry.id), Some(Box::new(entry.clone())))
 }

@@ -123,7 +123,6 @@ pub struct Transfers {
     pub from_host: u64,
     /// From devices to the host.
     pub to_host: u64,
-    /// Between devices.
     pub between_devices: u64,
 }
 

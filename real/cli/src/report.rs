@@ -1,6 +1,6 @@
 //! Output about failures, and announcements of servers that this program runs.
 
-use braid_admin::failure::Failure;
+use braid_admin::Failure;
 use braid_shell::Address;
 use braid_terminal::output::{self, ErrorReport};
 use serde_json::Value;

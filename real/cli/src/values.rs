@@ -1,6 +1,6 @@
 //! The syntax of objects, attributes and values on the command line, and the output of values.
 
-use braid_admin::failure::Failure;
+use braid_admin::Failure;
 pub use braid_admin::object_operations::attribute as name;
 use braid_admin::object_operations::require_device;
 use braid_base::quoting::digits;
@@ -209,7 +209,6 @@ pub fn text(value: &Value, wanted: Option<As>) -> Result<String, Failure> {
     }
 }
 
-/// A value as JSON.
 pub fn to_json(value: &Value) -> serde_json::Value {
     json!({
         "length": value.len(),

@@ -109,7 +109,6 @@ pub fn packages() -> Vec<Package> {
     serde_json::from_slice::<Metadata>(&said.stdout).expect("cargo's own format").packages
 }
 
-/// The violations of the rules.
 pub fn violations(rules: &Rules, packages: &[Package]) -> Vec<String> {
     let mut wrong = Vec::new();
     for rule in [

@@ -122,7 +122,6 @@ impl Reader {
         WORLD.iter().chain(state).copied()
     }
 
-    /// A path is named.
     fn names(&mut self, path: &str) {
         let full = self.full(path);
         if self.is_for_tests && full == PERMITTED_IN_TESTS {

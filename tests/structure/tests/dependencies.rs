@@ -39,11 +39,11 @@ const APART: [(&str, &str); 20] = [
 const KNOW_THE_FOLDER: &[(&str, &str)] = &[
     (
         "real/admin",
-        "copies creation device_operations doctor doctor/capacity doctor/device_files doctor/examination doctor/files doubts file_system_status location lock_server_status new_disk recovery_operations replacement snapshot state_from_devices status",
+        "copies creation device_operations doctor doctor/capacity doctor/device_files doctor/examination doctor/files doubts file_system_status location lock_server_status new_disk replacement snapshot state_from_devices status",
     ),
     (
         "real/cli",
-        "commands/device/add commands/device/list commands/device/replace commands/events commands/fs/status commands/monitor commands/up",
+        "commands/device/changes commands/device/location commands/events commands/fs/status commands/monitor commands/up",
     ),
     ("real/daemons", "daemon lockd monitord mounts supervisor/mod up"),
     ("real/session", "addressing session"),

@@ -53,7 +53,6 @@ const MANY_METHODS: &[(&str, &str, usize, &str)] = &[];
 /// Larger circles: the name of one of the modules, and the number of modules.
 const LARGE_CIRCLES: &[(&str, &str, usize, &str)] = &[
     ("real/bench", "locks", 4, "one measurement"),
-    ("real/cli", "commands::recipe", 6, "commands share helpers of their parent"),
     ("real/client", "array", 6, "handles refer to what they came from"),
     ("real/client", "files::file", 6, "handles refer to what they came from"),
     ("sim/world", "disk", 4, "one disk, in its parts"),
@@ -77,11 +76,6 @@ const CIRCLES_OF_METHODS: &[(&str, &str, &str)] = &[
         "one evaluation of a request: its parts are methods of `Work`, and all name the evaluation's error",
     ),
     ("real/bench", "locks locks::drive locks::worker locks::workers", "one measurement"),
-    (
-        "real/cli",
-        "commands::recipe commands::recipe::directory commands::recipe::fence commands::recipe::hold commands::recipe::list commands::recipe::queue",
-        "commands share helpers of their parent",
-    ),
     ("real/client", "array files object request space volume", "handles refer to what they came from"),
     (
         "real/client",

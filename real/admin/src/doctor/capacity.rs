@@ -50,7 +50,6 @@ const BUDGET_COUNTER: &str = "memory_budget_bytes";
 const END_HOSTS: &str = "end hosts that are not needed; `braid status` lists them";
 const JOURNAL: &str = "the load is higher than the disk can take: reduce it, or use a faster disk; if it stays so without load, see what is said of transactions";
 
-/// The tables of a device.
 const OF_DEVICES: [Table; 6] = [
     Table::of("journal_bytes_used", Counter("journal_capacity"), "its journal", JOURNAL),
     Table::of("hosts", Fixed(limits::HOSTS_MAX), "its table of hosts", END_HOSTS),
@@ -96,13 +95,11 @@ const OF_METADATA_SERVERS: [Table; 3] = [
     ),
 ];
 
-/// The tables of a lock server.
 const OF_LOCK_SERVERS: [Table; 2] = [
     Table::of("hosts", Fixed(limits::HOSTS_MAX), "its table of hosts", END_HOSTS),
     Table::of("requests_in_table", Fixed(limits::LOCK_REQUESTS_MAX), "its table of locks", END_HOSTS),
 ];
 
-/// The tables of the monitor.
 const OF_THE_MONITOR: [Table; 1] = [Table::of(
     "hosts_in_fence",
     Fixed(limits::FENCED_MAX),
@@ -140,7 +137,7 @@ pub fn tables(examination: &Examination, found: &mut Findings) {
         let percent = u64::from(last) * 100 / u64::from(u32::MAX);
         if percent >= NEARLY_FULL {
             let text = format!("has used {percent} % of the numbers for hosts, which are never used again");
-            found.found(Severity::Warning, Subject::Array, text, "copy its volumes to a new array in time");
+            found.warning(Subject::Array, text, "copy its volumes to a new array in time");
         }
     }
 }
@@ -214,7 +211,7 @@ fn refused(examination: &Examination, found: &mut Findings) {
             }
             (None, None) => (Subject::Array, "remove files, or grow it: `braid fs resize`"),
         };
-        found.found(Severity::Warning, subject, format!("had no space at {}: {}", last.time, last.text), action);
+        found.warning(subject, format!("had no space at {}: {}", last.time, last.text), action);
     }
 }
 
@@ -243,7 +240,7 @@ pub fn memory(examination: &Examination, found: &mut Findings) {
         if used > most {
             let text = format!("uses {} of memory, more than {} (process {pid})", format_size(used), format_size(most));
             let action = "`braid status --verbose` lists its queues and tables; reduce the load, or restart the process: acknowledged writes are durable";
-            found.found(Severity::Warning, subject.clone(), text, action);
+            found.warning(subject.clone(), text, action);
         }
         if let Some((held, budget)) = held.filter(|(held, budget)| percent_of(*held, *budget) >= NEARLY_FULL) {
             let text = format!(
@@ -252,7 +249,7 @@ pub fn memory(examination: &Examination, found: &mut Findings) {
                 format_size(budget)
             );
             let action = "see which hosts or NBD clients do not read what they asked for, and end them";
-            found.found(Severity::Warning, subject.clone(), text, action);
+            found.warning(subject.clone(), text, action);
         }
     }
 }

@@ -2,7 +2,7 @@
 //! locked, so only its name and length are compared with what its process has open; the file of one that does not run is opened and looked at.
 
 use super::examination::Examination;
-use super::finding::{Findings, Severity, Subject};
+use super::finding::{Findings, Subject};
 use crate::device_file::DeviceFile;
 use crate::failure::Failure;
 use crate::snapshot::ArraySnapshot;
@@ -124,7 +124,7 @@ pub fn device_files(examination: &Examination, found: &mut Findings) {
                 continue;
             }
         };
-        found.found(Severity::Error, subject, text, action);
+        found.error(subject, text, action);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Checks of files and disks: bad slots, file modes, and the program files of processes.
 
 use super::examination::{Examination, Process, Program};
-use super::finding::{Findings, Severity, Subject};
+use super::finding::{Findings, Subject};
 use crate::doubts;
 use crate::failure::{READ_ONLY, make_private, release_lock};
 use braid_base::DeviceId;
@@ -14,16 +14,16 @@ pub fn folder(examination: &Examination, found: &mut Findings) {
     let folder = || Subject::File(look.control.local().absolute());
     if look.refusal == Some(Refusal::ReadOnly) {
         let text = "is on a file system that is read-only: hosts that run go on while their devices serve; nothing can be started or changed";
-        found.found(Severity::Error, folder(), text, READ_ONLY);
+        found.error(folder(), text, READ_ONLY);
     }
     if let Some(holder) = &examination.lock_holder {
         let text = format!("is locked by {holder}, which is stopped: nothing can be started or changed");
-        found.found(Severity::Error, folder(), text, release_lock(holder.pid));
+        found.error(folder(), text, release_lock(holder.pid));
     }
     if let Some(original) = &examination.original {
         let text = doubts::copied(look.control.local(), &look.description, original);
         let action = "use one of them only; for a backup, copy the folder while the array is down";
-        found.found(Severity::Error, Subject::Array, format!("has a folder that is no backup: {text}"), action);
+        found.error(Subject::Array, format!("has a folder that is no backup: {text}"), action);
     }
     if let Some(failure) = &look.unasked {
         found.not_checked(&Subject::Array, &format!("the devices were not asked: {failure}"));
@@ -38,11 +38,11 @@ pub fn start(examination: &Examination, found: &mut Findings) {
         );
         let dir = shell_word(examination.look.control.local().dir());
         let action = format!("run `braid up --dir {dir}`: mounts and servers of their own wait for it, and go on then");
-        found.found(Severity::Warning, Subject::Array, text, action);
+        found.warning(Subject::Array, text, action);
     }
     for failure in &examination.obstacles {
         let action = failure.hint.as_deref().unwrap_or("correct that: `braid up` fails for the same reason");
-        found.found(Severity::Error, Subject::Array, format!("can't be started: {}", failure.message), action);
+        found.error(Subject::Array, format!("can't be started: {}", failure.message), action);
     }
 }
 
@@ -53,14 +53,12 @@ pub fn disks(examination: &Examination, found: &mut Findings) {
         let (id, subject) = (DeviceId(entry.id), Subject::Device(DeviceId(entry.id)));
         match look.member_state(id) {
             None => found.not_checked(&subject, "no monitor has reported on it"),
-            Some(report) if report.failing => found.found(
-                Severity::Error,
+            Some(report) if report.failing => found.error(
                 subject.clone(),
                 format!("has a failing disk: {} slots can't be written", report.bad_slots),
                 format!("replace the disk now: `braid device replace {}`", id.0),
             ),
-            Some(report) if report.bad_slots > 0 => found.found(
-                Severity::Warning,
+            Some(report) if report.bad_slots > 0 => found.warning(
                 subject.clone(),
                 format!("has {} slots that can't be written, and uses others", report.bad_slots),
                 format!("plan to replace the disk: `braid device replace {}`", id.0),
@@ -77,13 +75,13 @@ pub fn disks(examination: &Examination, found: &mut Findings) {
                     "check all its blocks: `braid scrub --repair`; if the number grows, replace the disk: `braid device replace {}`",
                     id.0
                 );
-                found.found(Severity::Warning, subject.clone(), text, action);
+                found.warning(subject.clone(), text, action);
             }
         }
         let damaged = look.states.get(&id).and_then(|state| state.counter("leaves_damaged")).unwrap_or_default();
         if damaged > 0 {
             let text = format!("has met {damaged} damaged leaves of its object index: values of objects are lost");
-            found.found(Severity::Error, subject, text, "replace the disk, and restore the objects from a copy");
+            found.error(subject, text, "replace the disk, and restore the objects from a copy");
         }
     }
 }
@@ -97,10 +95,10 @@ pub fn modes(examination: &Examination, found: &mut Findings) {
     for loose in loose {
         let subject = Subject::File(loose.path.clone());
         match loose.distrust {
-            Some(distrust) => found.found(Severity::Error, subject, distrust.to_string(), make_private(&loose.path)),
+            Some(distrust) => found.error(subject, distrust.to_string(), make_private(&loose.path)),
             None => {
                 let text = format!("can be read by other users (mode {:04o})", loose.mode);
-                found.found(Severity::Warning, subject, text, make_private(&loose.path));
+                found.warning(subject, text, make_private(&loose.path));
             }
         }
     }
@@ -125,6 +123,6 @@ pub fn versions(examination: &Examination, found: &mut Findings) {
         let named: Vec<_> = replaced.iter().map(|(pid, subject)| format!("{subject} (process {pid})")).collect();
         let text = format!("has processes whose program was replaced since they began: {}", named.join(", "));
         let action = "restart them: `braid down`, then `braid up`; mounts and NBD servers of their own, too";
-        found.found(Severity::Warning, Subject::Array, text, action);
+        found.warning(Subject::Array, text, action);
     }
 }

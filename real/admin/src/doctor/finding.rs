@@ -104,6 +104,16 @@ impl Findings {
         self.findings.push(Finding { severity, subject, text: text.into(), action: Some(action.into()) });
     }
 
+    /// Something should be done.
+    pub fn warning(&mut self, subject: Subject, text: impl Into<String>, action: impl Into<String>) {
+        self.found(Severity::Warning, subject, text, action);
+    }
+
+    /// Something does not work, or soon will not.
+    pub fn error(&mut self, subject: Subject, text: impl Into<String>, action: impl Into<String>) {
+        self.found(Severity::Error, subject, text, action);
+    }
+
     /// A part of the array could not be checked, for this reason.
     pub fn not_checked(&mut self, subject: &Subject, why: &str) {
         self.not_checked.push(format!("{subject}: {why}"));

@@ -50,36 +50,33 @@ pub fn daemons(examination: &Examination, found: &mut Findings) {
                 "`braid events` shows when: look for errors of its disk, its link and its power; the wait doubles each time, up to a minute; `braid device fail {}` keeps it out meanwhile",
                 id.0
             );
-            found.found(Severity::Warning, Subject::Device(id), text, action);
+            found.warning(Subject::Device(id), text, action);
         }
     }
     for (subject, path) in &examination.missing_sockets {
         let text = format!("is reached by nobody: the socket {} was removed", path.display());
         let action = "its process makes it again within a second; if it does not, look what is in the way";
-        found.found(Severity::Error, subject.clone(), text, action);
+        found.error(subject.clone(), text, action);
     }
     for server in lock_server_status::lock_servers(look) {
         let (id, pid) = (LockServerId(server.id), server.pid);
         if server.state != lock_server_status::SERVING && !examination.is_suspended(&Subject::LockServer(id)) {
             let action = "see the log of `braid up`, which restarts it";
             let pid = pid.map(|pid| format!(" (process {pid})")).unwrap_or_default();
-            found.found(Severity::Error, Subject::LockServer(id), format!("{}{pid}", server.state), action);
+            found.error(Subject::LockServer(id), format!("{}{pid}", server.state), action);
         }
         restarts(Subject::LockServer(id), running.lock_server(id), found);
     }
     for file_system in file_system_status::file_systems(look) {
         let Some(name) = &file_system.name else { continue };
-        let (severity, action) = match &file_system.health {
-            FileSystemHealth::Serving => (None, ""),
+        let subject = Subject::FileSystem(name.clone());
+        match &file_system.health {
+            FileSystemHealth::Serving => {}
             FileSystemHealth::Down(_) | FileSystemHealth::NotUp => {
-                (Some(Severity::Error), "programs wait: see the log of `braid up`, which restarts it")
+                let action = "programs wait: see the log of `braid up`, which restarts it";
+                found.error(subject, &file_system.text, action);
             }
-            _ => (Some(Severity::Note), ""),
-        };
-        match severity {
-            None => {}
-            Some(Severity::Note) => found.note(Subject::FileSystem(name.clone()), &file_system.text),
-            Some(severity) => found.found(severity, Subject::FileSystem(name.clone()), &file_system.text, action),
+            _ => found.note(subject, &file_system.text),
         }
         for server in &file_system.servers {
             let called = match file_system.servers.len() {
@@ -92,71 +89,56 @@ pub fn daemons(examination: &Examination, found: &mut Findings) {
 }
 
 fn monitor(health: MonitorHealth, process: Option<&Process>, found: &mut Findings) {
-    let text = health.words();
-    match (health, process) {
-        (MonitorHealth::Serving, _) => {}
+    let text = format!("is {}", health.words());
+    let action = match (health, process) {
+        (MonitorHealth::Serving, _) => return,
         (MonitorHealth::Unreported { .. }, _) => {
-            found.found(Severity::Warning, Subject::Monitor, format!("is {text}"), "see what is said of the folder");
+            return found.warning(Subject::Monitor, text, "see what is said of the folder");
         }
-        (MonitorHealth::Silent(_), Some(process)) => found.found(
-            Severity::Error,
-            Subject::Monitor,
-            format!("is {text}: devices lose their leases, and stop serving"),
-            format!("see what keeps {process}, or end it: `braid up` starts another"),
-        ),
-        (MonitorHealth::Silent(_) | MonitorHealth::Down(_), _) => found.found(
-            Severity::Error,
-            Subject::Monitor,
-            format!("is {text}: devices lose their leases, and stop serving"),
-            "see the log of `braid up`, which restarts it",
-        ),
-    }
+        (MonitorHealth::Silent(_), Some(process)) => {
+            format!("see what keeps {process}, or end it: `braid up` starts another")
+        }
+        (MonitorHealth::Silent(_) | MonitorHealth::Down(_), _) => {
+            "see the log of `braid up`, which restarts it".to_string()
+        }
+    };
+    found.error(Subject::Monitor, format!("{text}: devices lose their leases, and stop serving"), action);
 }
 
 fn device(id: DeviceId, condition: &DeviceCondition, health: &str, found: &mut Findings) {
-    let text = condition.words();
-    let (severity, text, action) = match condition {
-        DeviceCondition::Healthy | DeviceCondition::DiskErrors { .. } => return,
-        DeviceCondition::Leaving => {
-            return found.note(Subject::Device(id), "serves, until the others can serve without it");
+    let (subject, text) = (Subject::Device(id), format!("is {}", condition.words()));
+    match condition {
+        DeviceCondition::Healthy | DeviceCondition::DiskErrors { .. } => {}
+        DeviceCondition::Leaving => found.note(subject, "serves, until the others can serve without it"),
+        DeviceCondition::Silent => {
+            let action = "requests wait for it for some seconds; look again then";
+            found.warning(subject, format!("{text}: {health}"), action);
         }
-        DeviceCondition::Silent => (
-            Severity::Warning,
-            format!("is {text}: {health}"),
-            "requests wait for it for some seconds; look again then".to_string(),
-        ),
-        DeviceCondition::Unavailable => (
-            Severity::Error,
-            format!("is {text}; {health}"),
-            "see the log of `braid up`, and bring back its file or disk".to_string(),
-        ),
+        DeviceCondition::Unavailable => {
+            let action = "see the log of `braid up`, and bring back its file or disk";
+            found.error(subject, format!("{text}; {health}"), action);
+        }
         DeviceCondition::Out { kept_out: true, .. } => {
-            (Severity::Warning, format!("is {text}"), format!("let it return with `braid device readmit {}`", id.0))
+            found.warning(subject, text, format!("let it return with `braid device readmit {}`", id.0));
         }
-        DeviceCondition::Out { kept_out: false, .. } => (
-            Severity::Warning,
-            format!("is {text}; {health}"),
-            format!("bring it back; or, if its disk is lost, give it another one: `braid device replace {}`", id.0),
-        ),
+        DeviceCondition::Out { kept_out: false, .. } => {
+            let action = "bring it back; or, if its disk is lost, give it another one: `braid device replace";
+            found.warning(subject, format!("{text}; {health}"), format!("{action} {}`", id.0));
+        }
         DeviceCondition::Resynchronising(healing) | DeviceCondition::Rebuilding(healing) => match stuck(healing) {
-            None => return found.note(Subject::Device(id), format!("is {text}")),
-            Some(action) => (Severity::Warning, format!("is {text}"), action.to_string()),
+            None => found.note(subject, text),
+            Some(action) => found.warning(subject, text, action),
         },
-        DeviceCondition::AwaitingDisk { .. } => (
-            Severity::Warning,
-            format!("is {text}"),
-            "connect that disk, or choose another with `braid device replace`".to_string(),
-        ),
-        DeviceCondition::Refused(_) => (
-            Severity::Error,
-            format!("is {text}"),
-            "see `braid device list` for the disk that belongs there".to_string(),
-        ),
-        DeviceCondition::Unknown => {
-            (Severity::Error, "is not known to any monitor".to_string(), "see what is said of the monitor".to_string())
+        DeviceCondition::AwaitingDisk { .. } => {
+            found.warning(subject, text, "connect that disk, or choose another with `braid device replace`");
         }
-    };
-    found.found(severity, Subject::Device(id), text, action);
+        DeviceCondition::Refused(_) => {
+            found.error(subject, text, "see `braid device list` for the disk that belongs there");
+        }
+        DeviceCondition::Unknown => {
+            found.error(subject, "is not known to any monitor", "see what is said of the monitor");
+        }
+    }
 }
 
 /// What to do about a resynchronisation that does not advance.
@@ -172,7 +154,7 @@ fn restarts(subject: Subject, running: Option<&RunningDaemon>, found: &mut Findi
     let restarts = running.map_or(0, |running| running.restarts);
     if restarts > RESTARTS_USUAL {
         let text = format!("was restarted {restarts} times since `braid up`");
-        found.found(Severity::Warning, subject, text, "the log of `braid up` says why it ended");
+        found.warning(subject, text, "the log of `braid up` says why it ended");
     }
 }
 
@@ -209,7 +191,7 @@ pub fn crashes(examination: &Examination, found: &mut Findings) {
         }
         let action = "`braid up` has started it again; if nobody killed it, look in the kernel's log (`dmesg`) whether memory ran out; if it \
                       panicked, keep the log of `braid up` and report it";
-        found.found(Severity::Warning, subject, text, action);
+        found.warning(subject, text, action);
     }
 }
 
@@ -221,7 +203,7 @@ pub fn mounts(examination: &Examination, found: &mut Findings) {
         );
         let word = shell_word(folder);
         let action = format!("`braid fs unmount --force {word}`, then `braid fs mount {name} {word}`");
-        found.found(Severity::Error, Subject::File(folder.clone()), text, action);
+        found.error(Subject::File(folder.clone()), text, action);
     }
 }
 
@@ -234,7 +216,7 @@ pub fn volumes(examination: &Examination, found: &mut Findings) {
         if lost > 0 {
             let text = format!("has lost {}, which fail to be read", format_size(lost));
             let action = format!("`braid scrub {}` lists the ranges: write them again from a copy", entry.name);
-            found.found(Severity::Error, subject.clone(), text, action);
+            found.error(subject.clone(), text, action);
         }
         match &entry.state {
             VolumeState::Ready => {}
@@ -253,19 +235,14 @@ pub fn volumes(examination: &Examination, found: &mut Findings) {
         }
         let text = |health: &VolumeHealth| format!("is {}", health.words());
         match look.volume_health(entry) {
-            None => found.found(
-                Severity::Error,
-                subject,
-                "has an invalid description",
-                "correct array.json, or restore a copy of it",
-            ),
+            None => found.error(subject, "has an invalid description", "correct array.json, or restore a copy of it"),
             Some(VolumeHealth::Healthy) => {}
             Some(health @ VolumeHealth::Unknown) => found.not_checked(&subject, &text(&health)),
             Some(health @ (VolumeHealth::Degraded(_) | VolumeHealth::Waiting(_))) => {
-                found.found(Severity::Warning, subject, text(&health), "see what is said of these devices");
+                found.warning(subject, text(&health), "see what is said of these devices");
             }
             Some(health @ VolumeHealth::Unavailable(_)) => {
-                found.found(Severity::Error, subject, text(&health), "bring back these devices");
+                found.error(subject, text(&health), "bring back these devices");
             }
         }
     }

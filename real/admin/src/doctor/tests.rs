@@ -162,7 +162,6 @@ impl Bed {
         Diagnosis::from(&Examination { look: &self.look, ..self.besides.clone() })
     }
 
-    /// The findings of one check.
     fn found(&self, check: &str) -> Vec<Finding> {
         let diagnosis = self.diagnosis();
         diagnosis.checks.into_iter().find(|report| report.name == check).expect("there is such a check").findings

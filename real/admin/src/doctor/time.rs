@@ -99,7 +99,7 @@ pub fn speed(examination: &Examination, found: &mut Findings) {
             "look for errors of its disk and for other load of its machine; take it out if that helps: `braid device fail {}`",
             id.0
         );
-        found.found(Severity::Warning, Subject::Device(id), text, action);
+        found.warning(Subject::Device(id), text, action);
     }
 }
 
@@ -111,7 +111,7 @@ pub fn leases(examination: &Examination, found: &mut Findings) {
         let (id, subject) = (DeviceId(entry.id), Subject::Device(DeviceId(entry.id)));
         if look.device_health(id) == DeviceHealth::NoLease {
             let action = "see what is said of the monitor; if it serves, check that the device reaches it";
-            found.found(Severity::Error, subject, "has no lease from the monitor, and serves nobody", action);
+            found.error(subject, "has no lease from the monitor, and serves nobody", action);
             continue;
         }
         let report = look.member_state(id).filter(|report| report.member_state == ReportedState::In);
@@ -119,7 +119,7 @@ pub fn leases(examination: &Examination, found: &mut Findings) {
         let is_late = |heard: &Duration| *heard > leases.lease() && !examination.is_suspended(&subject);
         if let Some(heard) = heard.filter(is_late) {
             let text = format!("has not renewed its lease at the monitor for {} s", heard.as_secs());
-            found.found(Severity::Warning, subject, text, "see what keeps its process from the monitor");
+            found.warning(subject, text, "see what keeps its process from the monitor");
         }
     }
     for host in look.hosts.iter().filter(|host| !host.live) {
@@ -139,11 +139,11 @@ pub fn leases(examination: &Examination, found: &mut Findings) {
                     leases.host().as_secs()
                 );
                 let action = format!("see what keeps {}: it may be suspended", host.process);
-                found.found(Severity::Warning, subject, text, action);
+                found.warning(subject, text, action);
             }
             Silence::ShouldBeFenced => {
                 let action = "see the log of `braid up`, which fences silent hosts, and what is said of the monitor";
-                found.found(Severity::Warning, subject, "has lost its lease, and is not fenced yet", action);
+                found.warning(subject, "has lost its lease, and is not fenced yet", action);
             }
         }
     }
@@ -188,12 +188,12 @@ pub fn transactions(examination: &Examination, found: &mut Findings) {
                 "has {unresolved} transactions of hosts that are gone, undecided for {age}: their blocks can't be used"
             );
             let action = "bring back the devices that take part in them: hosts decide them when all of these answer";
-            found.found(Severity::Error, subject, text, action);
+            found.error(subject, text, action);
         } else if undecided > all_end {
             let age = braid_machine::rough(undecided);
             let text = format!("has {} undecided transactions, the oldest for {age}", count("undecided"));
             let action = "find the host that does not end them: `braid status --verbose` lists what hosts do; end it, and it is fenced";
-            found.found(Severity::Warning, subject, text, action);
+            found.warning(subject, text, action);
         }
     }
 }

@@ -16,11 +16,9 @@ use std::time::Duration;
 
 /// What is held.
 pub enum ActiveHold {
-    /// A lock.
     Lock(Grant),
     /// The turn of a ticket.
     Turn(Turn),
-    /// The leadership.
     Lead(Leadership),
     /// An item of a queue.
     Item(Item),
@@ -44,16 +42,6 @@ pub enum HeldOutcome {
     AskedToEnd(Signal),
 }
 
-/// How a command has ended.
-pub(super) enum Ended {
-    /// By itself.
-    Itself(ExitStatus),
-    /// This program was asked to end by this signal, and has ended the command.
-    AskedToEnd(Signal),
-    /// The hold could not be renewed, and the command was ended.
-    Lost(Failure),
-}
-
 /// How long a command may take to end after it was asked to, before it is killed.
 const END_WAIT: Duration = Duration::from_secs(5);
 /// The wait before a renewal without an answer is retried.
@@ -75,28 +63,24 @@ impl ActiveHold {
                 return Err(failure);
             }
         };
-        let outcome = match self.supervise(space, &mut running, stop).await? {
-            Ended::Itself(status) => HeldOutcome::Ended(status),
-            Ended::AskedToEnd(signal) => HeldOutcome::AskedToEnd(signal),
-            Ended::Lost(failure) => return Err(failure),
-        };
+        let outcome = self.supervise(space, &mut running, stop).await??;
         self.give_back(space, stop).await?;
         Ok(outcome)
     }
 
-    /// Renews the hold until the command has ended.
+    /// Renews the hold until the command has ended. The inner failure: the hold could not be renewed, and the command was ended.
     pub(super) async fn supervise(
         &mut self,
         space: &Space,
         running: &mut Running,
         stop: &mut impl AsyncFnMut() -> Signal,
-    ) -> Result<Ended, Failure> {
+    ) -> Result<Result<HeldOutcome, Failure>, Failure> {
         loop {
             let renewed = tokio::select! {
-                status = running.wait() => return Ok(Ended::Itself(status?)),
+                status = running.wait() => return Ok(Ok(HeldOutcome::Ended(status?))),
                 signal = stop() => {
                     running.end(self.end_wait()).await?;
-                    return Ok(Ended::AskedToEnd(signal));
+                    return Ok(Ok(HeldOutcome::AskedToEnd(signal)));
                 }
                 renewed = self.renew_in_time(space) => renewed,
             };
@@ -104,7 +88,7 @@ impl ActiveHold {
                 Ok(renewed) => *self = renewed,
                 Err(failure) => {
                     running.end(self.end_wait()).await?;
-                    return Ok(Ended::Lost(failure));
+                    return Ok(Err(failure));
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! A consumer of a queue: takes items one after the other, and runs a command for each.
 
-use super::active_hold::{ActiveHold, Ended, Item, now};
+use super::active_hold::{ActiveHold, HeldOutcome, Item, now};
 use super::failure;
 use super::running::{HeldCommand, Running};
 use super::supervisor::{NOT_FOUND, NOT_RUN};
@@ -123,16 +123,16 @@ impl Consumer<'_> {
         let ended = active_hold.supervise(space, &mut running, stop).await;
         given.abort();
         let status = match ended? {
-            Ended::Itself(status) => status,
-            Ended::AskedToEnd(signal) => {
+            Ok(HeldOutcome::Ended(status)) => status,
+            Ok(HeldOutcome::AskedToEnd(signal)) => {
                 active_hold.give_back(space, stop).await?;
                 return Ok(Worked::AskedToEnd(signal));
             }
-            Ended::Lost(failure) if failure.exit == Exit::LostMeanwhile => {
+            Err(failure) if failure.exit == Exit::LostMeanwhile => {
                 tracing::warn!("{failure}");
                 return Ok(Worked::Lost);
             }
-            Ended::Lost(failure) => return Err(failure),
+            Err(failure) => return Err(failure),
         };
         if !status.success() {
             active_hold.give_back(space, stop).await?;

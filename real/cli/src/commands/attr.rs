@@ -1,10 +1,9 @@
 //! `braid attr`: attributes of objects, and atomic operations on them.
 
-use crate::commands::guard::Guarding;
-use crate::commands::object::Trying;
+use crate::commands::object::{Guarding, Trying};
 use crate::report;
 use crate::values::{As, ObjectName, Written, attribute, name, page, text, to_json};
-use braid_admin::failure::Failure;
+use braid_admin::Failure;
 use braid_admin::object_operations::{self, Listed};
 use braid_client::{AttributeName, Error as ClientError, Object, RequestError, Value};
 use braid_terminal::arguments::span;
@@ -164,7 +163,6 @@ pub struct List {
     trying: Trying,
 }
 
-/// Runs one of the commands.
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
     let waiting = Trying::default();
     let (trying, object, attribute) = match &command {

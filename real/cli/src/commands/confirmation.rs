@@ -1,6 +1,6 @@
 //! Questions at the terminal before something is done that can't be undone. Without a terminal, only an option answers them.
 
-use braid_admin::failure::Failure;
+use braid_admin::Failure;
 use std::io::IsTerminal;
 
 /// The failure code if something was not confirmed.

@@ -1,9 +1,8 @@
 //! `braid doctor`: what is wrong with the array, and what to do.
 
 use crate::report;
-use braid_admin::array::Array;
 use braid_admin::doctor::{CheckReport, Diagnosis, Finding};
-use braid_admin::failure::Failure;
+use braid_admin::{Array, Failure};
 use braid_terminal::Common;
 use std::fmt::Write;
 use std::process::ExitCode;

@@ -1,7 +1,7 @@
 //! `braid volume resize` and `braid fs resize`: grow a volume or a file system while it is used.
 
 use crate::report;
-use braid_admin::growth::Grown;
+use braid_admin::volume_operations::Grown;
 use braid_admin::{Array, Failure};
 use braid_base::units::format_size;
 use braid_terminal::arguments::size;

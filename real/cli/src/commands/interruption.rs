@@ -3,7 +3,7 @@
 //! signals themselves (`braid_terminal::Signals`).
 
 use braid_admin::device_lifecycle::changes_under_way;
-use braid_admin::failure::{Exit, Failure};
+use braid_admin::{Exit, Failure};
 use braid_control::ControlPlane;
 use braid_terminal::signals;
 use rustix::process::Signal;

@@ -2,7 +2,6 @@
 
 mod attr;
 mod background;
-mod completions;
 mod confirmation;
 mod daemons;
 mod device;
@@ -11,18 +10,15 @@ mod down;
 mod events;
 mod fs;
 mod growth;
-mod guard;
 mod host;
 mod interruption;
 mod misnomers;
 mod monitor;
-mod nbd;
 mod node;
 mod object;
 mod rebuild;
 mod recipe;
 mod recording;
-mod replay;
 mod scrub;
 mod service;
 mod sim;
@@ -31,7 +27,7 @@ mod up;
 mod volume;
 
 use crate::{memory, report};
-use braid_admin::failure::{Exit, Failure};
+use braid_admin::{Exit, Failure};
 use braid_shell::Budget;
 use braid_terminal::Common;
 use braid_terminal::arguments::{asks_for_json, sentence};
@@ -76,7 +72,7 @@ enum Command {
     Attr(attr::Command),
     #[command(subcommand)]
     Recipe(recipe::Command),
-    Nbd(nbd::Arguments),
+    Nbd(daemons::NbdServer),
     Node(node::Arguments),
     #[command(subcommand)]
     Host(host::Command),
@@ -87,8 +83,8 @@ enum Command {
     Mds(daemons::MetadataServer),
     Bench(Box<braid_bench::Arguments>),
     Sim(sim::Arguments),
-    Replay(replay::Arguments),
-    Completions(completions::Arguments),
+    Replay(recording::ReplayArgs),
+    Completions(sim::CompletionsArgs),
 }
 
 const TOUR: &str = "\
@@ -109,7 +105,6 @@ Exit status: 0 done, 1 failed, 2 wrong usage, 3 not found or unreachable, 4 data
 129, 130 and 143 ended by SIGHUP, Ctrl-C and SIGTERM.
 Logs go to standard error; RUST_LOG=info or debug shows more.";
 
-/// Runs the command in `arguments`.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.collect();
     let cli = match parse(&arguments) {
@@ -219,13 +214,13 @@ fn execute(command: Command, common: &Common) -> Pin<Box<dyn Future<Output = Res
         Command::Lockd(arguments) => Box::pin(daemons::lockd(arguments, common)),
         Command::Monitord(arguments) => Box::pin(daemons::monitord(arguments, common)),
         Command::Mds(arguments) => Box::pin(daemons::mds(arguments, common)),
-        Command::Nbd(arguments) => Box::pin(nbd::run(arguments, common)),
+        Command::Nbd(arguments) => Box::pin(daemons::nbd(arguments, common)),
         Command::Node(arguments) => Box::pin(node::run(arguments, common)),
         Command::Host(command) => Box::pin(host::run(command, common)),
         Command::Bench(arguments) => Box::pin(braid_bench::run(*arguments, common)),
         Command::Sim(arguments) => Box::pin(ready(sim::run(arguments, common))),
-        Command::Replay(arguments) => Box::pin(ready(replay::run(&arguments, common))),
-        Command::Completions(arguments) => Box::pin(ready(completions::run(arguments, Cli::command()))),
+        Command::Replay(arguments) => Box::pin(ready(recording::replay(&arguments, common))),
+        Command::Completions(arguments) => Box::pin(ready(sim::completions(arguments, Cli::command()))),
     }
 }
 

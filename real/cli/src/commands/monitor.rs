@@ -1,8 +1,7 @@
 //! `braid monitor recover`: rebuilds the monitor's state, or the array's folder, from the devices.
 
 use crate::report;
-use braid_admin::recovery_operations::{RecoverOptions, Recovery};
-use braid_admin::state_from_devices::{DeviceFacts, Plan};
+use braid_admin::state_from_devices::{DeviceFacts, Plan, RecoverOptions, Recovery};
 use braid_admin::{Array, Failure};
 use braid_base::{DeviceId, MemberState};
 use braid_control::{ArrayDescription, LocalFolder, shell_word};
@@ -18,7 +17,6 @@ pub enum Command {
     Recover(RecoverArgs),
 }
 
-/// Runs one of the commands.
 pub async fn run(Command::Recover(arguments): Command, common: &Common) -> Result<ExitCode, Failure> {
     recover(arguments, common).await
 }

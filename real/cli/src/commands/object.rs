@@ -1,10 +1,9 @@
 //! `braid object`: objects with bytes and attributes.
 
-use crate::commands::guard::Guarding;
 use crate::report;
-use crate::values::{self, As, ObjectName, ObjectSpace, next_part, text, to_json};
-use braid_admin::failure::Failure;
-use braid_admin::object_operations::{self, Listed, WriteFailure, Written};
+use crate::values::{self, As, ObjectName, ObjectSpace, attribute, next_part, text, to_json};
+use braid_admin::Failure;
+use braid_admin::object_operations::{self, Listed, TokenGuard, WriteFailure, Written};
 use braid_base::units::format_size;
 use braid_client::{Array, ArrayOptions, Object, Value};
 use braid_terminal::arguments::{size, span};
@@ -166,7 +165,6 @@ pub struct Read {
 /// The most bytes that are printed in another form than raw.
 const SHOWN_MAX: u64 = 4 << 20;
 
-/// Runs one of the commands.
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
     let trying = match &command {
         Command::Create { trying, .. }
@@ -309,5 +307,38 @@ fn new_object(text: &str) -> Result<(ObjectSpace, Option<u64>), String> {
     match text.contains(':') {
         true => text.parse().map(|ObjectName { place, number }| (place, Some(number))),
         false => Ok((text.parse()?, None)),
+    }
+}
+
+/// The option of guarded requests.
+#[derive(clap::Args)]
+pub struct Guarding {
+    /// Execute the request only if this attribute of the same object holds this fencing token: 2.1=17. Otherwise the status is 5
+    #[arg(long, value_name = "ATTRIBUTE=TOKEN", value_parser = guard)]
+    pub guard: Option<TokenGuard>,
+}
+
+/// Parses a guard.
+fn guard(text: &str) -> Result<TokenGuard, String> {
+    let wrong = || format!("'{text}' is not a guard: write ATTRIBUTE=TOKEN, such as 2.1=17");
+    let (name, token) = text.split_once('=').ok_or_else(wrong)?;
+    // The syntax of values is accepted, too.
+    let token = token.strip_prefix("int:").unwrap_or(token);
+    Ok(TokenGuard { name: attribute(name)?, token: token.parse().map_err(|_| wrong())? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_client::AttributeName;
+
+    #[test]
+    fn a_guard_is_an_attribute_and_a_token() {
+        let name = AttributeName::new(2, 1);
+        assert_eq!(guard("2.1=17"), Ok(TokenGuard { name, token: 17 }));
+        assert_eq!(guard("2.1=int:17"), Ok(TokenGuard { name, token: 17 }));
+        for wrong in ["2.1", "2.1=", "2=17", "2.1=-1", "2.1=x"] {
+            assert!(guard(wrong).is_err(), "{wrong}");
+        }
     }
 }

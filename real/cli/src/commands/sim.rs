@@ -1,13 +1,15 @@
 //! `braid sim`: starts the program `braid-sim` in the folder of this program. Therefore `braid` itself does not contain the simulator.
+//! `braid completions`: scripts for completion of the command line in shells, also of that program.
 
 use crate::report;
-use braid_admin::failure::Failure;
+use braid_admin::Failure;
 use braid_terminal::arguments::asks_for_json;
-use braid_terminal::{Common, output};
+use braid_terminal::{Common, outline, output};
+use clap_complete::Shell;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{self, ExitCode, Stdio};
 
 /// Simulate arrays with the protocol code of real arrays: attack them, or run the papers' experiments
 ///
@@ -28,7 +30,6 @@ impl Arguments {
     }
 }
 
-/// The name of the command.
 pub const NAME: &str = "sim";
 /// The name of the program.
 const PROGRAM: &str = "braid-sim";
@@ -36,7 +37,8 @@ const PROGRAM: &str = "braid-sim";
 /// The outline of the program's command line; none if the program is not there.
 pub fn outline() -> Option<serde_json::Value> {
     let program = std::env::current_exe().ok()?.with_file_name(PROGRAM);
-    let output = Command::new(program).arg("outline").stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    let output =
+        process::Command::new(program).arg("outline").stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
     serde_json::from_slice(&output.stdout).ok()
 }
 
@@ -63,9 +65,35 @@ pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     if !program.exists() {
         return Ok(without_program(&program, &arguments.arguments, common.json));
     }
-    let mut command = Command::new(&program);
+    let mut command = process::Command::new(&program);
     command.args(common.json.then_some("--json"));
     // The program replaces this process, so that signals and the exit status are its own. This returns only if that fails.
     let error = command.args(arguments.arguments).exec();
     Err(Failure::from(error).of(program.display()))
+}
+
+/// Print a script that completes the command line in a shell
+///
+/// For bash: `braid completions bash > ~/.local/share/bash-completion/completions/braid`.
+/// For zsh, a file `_braid` in a folder of $fpath; for fish, ~/.config/fish/completions/braid.fish.
+/// `braid sim` is completed if `braid-sim` is in the same folder as `braid`.
+#[derive(clap::Args)]
+pub struct CompletionsArgs {
+    /// The shell
+    shell: Shell,
+}
+
+/// Prints the script.
+pub fn completions(arguments: CompletionsArgs, command: clap::Command) -> Result<ExitCode, Failure> {
+    let mut command = match self::outline().and_then(|outline| outline::to_command(&outline)) {
+        Some(simulator) => command.mut_subcommand(NAME, |ours| match ours.get_about().cloned() {
+            Some(about) => simulator.name(NAME).about(about),
+            None => simulator.name(NAME),
+        }),
+        None => command,
+    };
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut command, "braid", &mut script);
+    output::write(&script);
+    Ok(ExitCode::SUCCESS)
 }

@@ -1,9 +1,10 @@
-//! `braid device create`, `inspect` and `check`: the file or raw disk of a device that is not in use.
+//! `braid device create`, `inspect` and `check`: the file or raw disk of a device that is not in use. Before a path is overwritten, the commands
+//! say what it is, and ask if it contains something.
 
-use super::{array_id, overwriting};
+use crate::commands::confirmation::confirm;
 use crate::report;
 use braid_admin::device_file::DeviceFile;
-use braid_admin::disk_facts::{ANSWER_WAIT, answer_of, file_of_array, folder_of_array};
+use braid_admin::disk_facts::{ANSWER_WAIT, DiskFacts, answer_of, file_of_array, folder_of_array};
 use braid_admin::{Exit, Failure, creation, device_file};
 use braid_base::units::format_size;
 use braid_base::{ArrayId, DeviceId};
@@ -12,7 +13,7 @@ use braid_terminal::Common;
 use braid_terminal::arguments::size;
 use braid_terminal::output::{self, table};
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Create a device: a sparse file, or a raw disk that is overwritten
@@ -45,7 +46,7 @@ pub fn create(arguments: CreateArgs, common: &Common) -> Result<ExitCode, Failur
     if let Some(folder) = answer_of(&file, ANSWER_WAIT, folder_of_array)?.filter(|_| overwrite) {
         return Err(file_of_array(&file, &folder));
     }
-    overwriting::confirm(Some(&file), overwrite, yes, Some(array))?;
+    confirm_overwriting(Some(&file), overwrite, yes, Some(array))?;
     creation::check_device_size("--size", size)?;
     device_file::create(&file, &StoreConfig { array, device: DeviceId(id), size }, overwrite)?;
     report::done(
@@ -149,4 +150,35 @@ pub fn check(arguments: CheckArgs, common: &Common) -> Result<ExitCode, Failure>
         },
     );
     Ok(if found.damaged.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(Exit::DataLost as u8) })
+}
+
+/// Parses the number of an array.
+pub fn array_id(text: &str) -> Result<ArrayId, String> {
+    braid_control::parse_array_id(text)
+        .ok_or_else(|| format!("'{text}' is not a UUID; `braid status` shows that of the array"))
+}
+
+/// Returns when the path may be overwritten: it contains nothing known but an old disk of its `own` array, or that was confirmed, by `yes` or
+/// at the terminal.
+pub fn confirm_overwriting(
+    path: Option<&Path>,
+    overwrite: bool,
+    yes: bool,
+    own: Option<ArrayId>,
+) -> Result<(), Failure> {
+    let Some(path) = path.filter(|_| overwrite) else { return Ok(()) };
+    if !answer_of(path, ANSWER_WAIT, Path::exists)? {
+        return Ok(());
+    }
+    let mut facts = DiskFacts::of(path)?;
+    if let Ok(array) = DeviceFile::open_to_look(path).map(|disk| disk.superblock().array)
+        && own != Some(array)
+    {
+        facts.content = Some(format!("a disk of array {array}"));
+    }
+    if yes || facts.content.is_none() {
+        braid_terminal::tell!("{facts}; it is overwritten");
+        return Ok(());
+    }
+    confirm(&facts.to_string(), "Overwrite it?", "confirm with --yes that its content is not needed")
 }

@@ -1,17 +1,11 @@
 //! `braid device`: adding, removing and replacing devices of an array; creating, serving, inspecting and checking single devices.
 
-mod add;
-mod fail;
+mod changes;
 mod file;
-mod list;
-mod locate;
-mod overwriting;
-mod remove;
-mod replace;
+mod location;
 mod serve;
 
-use braid_admin::failure::Failure;
-use braid_base::ArrayId;
+use braid_admin::Failure;
 use braid_base::units::format_size;
 use braid_terminal::Common;
 use std::process::ExitCode;
@@ -32,39 +26,33 @@ use std::process::ExitCode;
 #[derive(clap::Subcommand)]
 #[command(verbatim_doc_comment)]
 pub enum Command {
-    Add(add::Arguments),
-    List(list::Arguments),
-    Fail(fail::Arguments),
-    Readmit(fail::ReadmitArguments),
-    Replace(replace::Arguments),
-    Remove(remove::Arguments),
-    Locate(locate::Arguments),
+    Add(changes::AddArgs),
+    List(location::ListArgs),
+    Fail(changes::FailArgs),
+    Readmit(changes::ReadmitArgs),
+    Replace(changes::ReplaceArgs),
+    Remove(changes::RemoveArgs),
+    Locate(location::LocateArgs),
     Create(file::CreateArgs),
     Serve(serve::Arguments),
     Inspect(file::InspectArgs),
     Check(file::CheckArgs),
 }
 
-/// Runs one of the commands.
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
     match command {
-        Command::Add(arguments) => add::run(arguments, common).await,
-        Command::List(arguments) => list::run(arguments, common).await,
-        Command::Fail(arguments) => fail::run(arguments, common).await,
-        Command::Readmit(arguments) => fail::readmit(arguments, common).await,
-        Command::Replace(arguments) => replace::run(arguments, common).await,
-        Command::Remove(arguments) => remove::run(arguments, common).await,
-        Command::Locate(arguments) => locate::run(arguments, common).await,
+        Command::Add(arguments) => changes::add(arguments, common).await,
+        Command::List(arguments) => location::list(arguments, common).await,
+        Command::Fail(arguments) => changes::fail(arguments, common).await,
+        Command::Readmit(arguments) => changes::readmit(arguments, common).await,
+        Command::Replace(arguments) => changes::replace(arguments, common).await,
+        Command::Remove(arguments) => changes::remove(arguments, common).await,
+        Command::Locate(arguments) => location::locate(arguments, common).await,
         Command::Create(arguments) => file::create(arguments, common),
         Command::Serve(arguments) => Box::pin(serve::run(arguments, common)).await,
         Command::Inspect(arguments) => file::inspect(arguments, common),
         Command::Check(arguments) => file::check(arguments, common),
     }
-}
-
-fn array_id(text: &str) -> Result<ArrayId, String> {
-    braid_control::parse_array_id(text)
-        .ok_or_else(|| format!("'{text}' is not a UUID; `braid status` shows that of the array"))
 }
 
 /// Parses the size of a device's cache for objects' content: at least what one request may need, except for the most scattered requests.

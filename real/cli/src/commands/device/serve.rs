@@ -1,6 +1,6 @@
 //! `braid device serve`: the device daemon.
 
-use super::array_id;
+use super::file::array_id;
 use crate::commands::daemons::listen_at;
 use crate::{memory, report};
 use braid_admin::device_file::{DeviceFile, Expected};

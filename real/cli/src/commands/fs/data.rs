@@ -3,7 +3,7 @@
 use super::listing;
 use super::target::{Anywhere, Target, Trying, anywhere, put_name, put_names, target};
 use crate::report;
-use braid_admin::failure::Failure;
+use braid_admin::Failure;
 use braid_admin::file_copy::{self, CopyProgress, Place};
 use braid_base::units::format_size;
 use braid_client::{Files, FilesError, OpenOptions, Value};
@@ -153,7 +153,6 @@ impl Mounts<'_> {
     }
 }
 
-/// Runs one of the commands.
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
     let trying = match &command {
         Command::Ls(listing::Ls { trying, .. })

@@ -3,7 +3,7 @@
 use super::data::Mounts;
 use super::target::{Target, Trying, put_name, target};
 use crate::report;
-use braid_admin::failure::Failure;
+use braid_admin::Failure;
 use braid_admin::metadata_room::MetadataRoom;
 use braid_base::quoting;
 use braid_base::units::format_size;

@@ -1,9 +1,7 @@
 //! `braid fs`: creates, mounts, shows, checks and deletes file systems.
 
-mod check;
-mod create;
 mod data;
-mod delete;
+mod lifecycle;
 mod listing;
 mod mount;
 mod settings;
@@ -12,18 +10,18 @@ mod target;
 
 use super::growth;
 use super::volume::settings::{UnavailableArgs, set_unavailable_of_file_system};
-use braid_admin::failure::Failure;
+use braid_admin::Failure;
 use braid_terminal::Common;
 use std::process::ExitCode;
 
 /// Create, mount, show, check and delete file systems
 #[derive(clap::Subcommand)]
 pub enum Command {
-    Create(create::Arguments),
+    Create(lifecycle::CreateArgs),
     Mount(mount::Mount),
     #[command(alias = "umount")]
     Unmount(mount::Unmount),
-    Status(status::Arguments),
+    Status(status::StatusArgs),
     #[command(flatten)]
     Data(data::Command),
     Resize(growth::FileSystemArgs),
@@ -40,23 +38,22 @@ pub enum Command {
     /// Example: `braid fs set-unavailable home 5m`
     #[command(verbatim_doc_comment)]
     SetUnavailable(UnavailableArgs),
-    Check(check::Arguments),
-    Delete(delete::Arguments),
+    Check(status::CheckArgs),
+    Delete(lifecycle::DeleteArgs),
 }
 
-/// Runs one of the commands.
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
     match command {
-        Command::Create(arguments) => create::run(arguments, common).await,
+        Command::Create(arguments) => lifecycle::create(arguments, common).await,
         Command::Mount(arguments) => Box::pin(mount::mount(arguments, common)).await,
         Command::Unmount(arguments) => mount::unmount(arguments, common).await,
-        Command::Status(arguments) => status::run(arguments, common).await,
+        Command::Status(arguments) => status::status(arguments, common).await,
         Command::Data(command) => data::run(command, common).await,
         Command::Resize(arguments) => growth::of_file_system(arguments, common).await,
         Command::SetCommitProtocol(arguments) => settings::set_commitment(arguments, common).await,
         Command::SetEviction(arguments) => settings::set_eviction(arguments, common).await,
         Command::SetUnavailable(arguments) => set_unavailable_of_file_system(arguments, common).await,
-        Command::Check(arguments) => check::run(arguments, common).await,
-        Command::Delete(arguments) => delete::run(arguments, common).await,
+        Command::Check(arguments) => status::check(arguments, common).await,
+        Command::Delete(arguments) => lifecycle::delete(arguments, common).await,
     }
 }

@@ -2,7 +2,7 @@
 
 use super::target::{put_name, put_names};
 use crate::report;
-use braid_admin::failure::Failure;
+use braid_admin::Failure;
 use braid_base::quoting;
 use braid_control::WhenUnavailable;
 use braid_daemons::mount::MountDaemon;

@@ -1,6 +1,6 @@
 //! The names of files in commands: `NAME:PATH` is a path in a file system of the array.
 
-use braid_admin::failure::Failure;
+use braid_admin::Failure;
 use braid_base::quoting;
 use braid_client::{ArrayOptions, Files};
 use braid_terminal::Common;
@@ -35,7 +35,6 @@ pub struct Trying {
 }
 
 impl Trying {
-    /// Mounts a file system for this command.
     pub async fn mount(&self, file_system: &str, common: &Common) -> Result<Files, Failure> {
         let options = ArrayOptions::at(&common.array).name(format!("files {file_system}")).deadline(self.timeout);
         Ok(Files::mount(options, file_system).await?)

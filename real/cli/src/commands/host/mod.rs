@@ -38,7 +38,6 @@ pub struct Arguments {
     host: String,
 }
 
-/// Runs one of the commands.
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
     let array = Array::of(common.control());
     match command {

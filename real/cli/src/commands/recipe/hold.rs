@@ -1,11 +1,12 @@
-//! `braid recipe lock`, `counter` and `leader`: run a command while a lock, a turn or the lead is held.
+//! `braid recipe lock`, `counter` and `leader`: run a command while a lock, a turn or the lead is held. This program starts itself by hidden
+//! commands: as the supervisor of a command, and to become that command.
 
-use super::supervisor::ITSELF;
 use super::{In, attribute_of_user, id, lease, own_name};
 use crate::report;
-use braid_admin::failure::Failure;
+use braid_admin::Failure;
 use braid_admin::held::active_hold::{ActiveHold, HeldOutcome, of_counter, of_lead, of_lock};
 use braid_admin::held::running::HeldCommand;
+use braid_admin::held::supervisor::{self, Itself};
 use braid_client::recipes::counter::{CounterOptions, DeliveryCounter};
 use braid_client::recipes::failover::{FailOver, FailOverOptions};
 use braid_client::recipes::lock::{self, LockOptions, Mode};
@@ -124,7 +125,6 @@ impl Lock {
         }
     }
 
-    /// Runs the command.
     pub async fn execute(&self, object: &Object, as_json: bool) -> Result<ExitCode, Failure> {
         match self {
             Lock::Run { shared, waiting, run } => {
@@ -166,7 +166,6 @@ impl Counter {
         &run.structure.place
     }
 
-    /// Runs the command.
     pub async fn execute(&self, object: &Object, _as_json: bool) -> Result<ExitCode, Failure> {
         let Counter::Run { waiting, run } = self;
         let options = CounterOptions { lease: run.lease, patience: waiting.patience, ..CounterOptions::default() };
@@ -185,7 +184,6 @@ impl Leader {
         }
     }
 
-    /// Runs the command.
     pub async fn execute(&self, object: &Object, as_json: bool) -> Result<ExitCode, Failure> {
         match self {
             Leader::Run { patience, run } => {
@@ -235,4 +233,49 @@ impl Holding {
 /// The exit status of a program that ends because of this signal.
 pub fn status_of_signal(signal: Signal) -> ExitCode {
     ExitCode::from(128 + signal.as_raw() as u8)
+}
+
+/// How this program starts itself.
+pub const ITSELF: Itself = Itself { supervise: &["recipe", "supervise"], execute: &["recipe", "become"] };
+
+/// Runs a command for the program that started this process, and ends the command with that program
+#[derive(clap::Args)]
+pub struct Supervise {
+    /// The PID of that program
+    #[arg(long)]
+    parent: u32,
+    /// Run the command in a process group of its own
+    #[arg(long)]
+    grouped: bool,
+    /// The command, after `--`
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+/// Executes a command that dies with the program that started it
+#[derive(clap::Args)]
+pub struct Become {
+    /// The PID of that program
+    #[arg(long)]
+    parent: u32,
+    /// The command, after `--`
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+impl Supervise {
+    /// Runs the command, and ends with its status.
+    pub async fn run(&self) -> Result<ExitCode, Failure> {
+        let command = HeldCommand { words: &self.command, itself: ITSELF };
+        supervisor::supervise(self.parent, self.grouped, &command).await.map(ExitCode::from)
+    }
+}
+
+impl Become {
+    /// Executes the command. Returns only if that fails.
+    pub fn run(&self) -> Result<ExitCode, Failure> {
+        let (error, status) = supervisor::execute(self.parent, &self.command)?;
+        braid_terminal::tell!("error: {}: {error}", self.command[0].to_string_lossy());
+        Ok(ExitCode::from(status))
+    }
 }

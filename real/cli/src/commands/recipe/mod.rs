@@ -3,20 +3,14 @@
 //! | module | what |
 //! | --- | --- |
 //! | `hold` | lock, delivery counter, fail-over: run a command while something is held |
-//! | `supervisor` | this program as the supervisor of such a command |
-//! | `list`, `queue`, `directory` | structures that many processes change |
-//! | `fence` | refusing late requests of former holders |
+//! | `structures` | list, queue, directory: structures that many processes change; fence: refusing late requests of former holders |
 
-mod directory;
-mod fence;
 mod hold;
-mod list;
-mod queue;
-mod supervisor;
+mod structures;
 
 use crate::commands::object::Trying;
 use crate::values::{ObjectName, Written, attribute};
-use braid_admin::failure::Failure;
+use braid_admin::Failure;
 use braid_client::{AttributeName, Bytes, Object};
 use braid_terminal::Common;
 use braid_terminal::arguments::span;
@@ -50,24 +44,24 @@ pub enum Command {
     ///
     /// It uses the pages 0x40000, 0x10000000 to 0x1fffffff and 0x20000000 to 0x2fffffff of its object, which nothing else may use.
     #[command(subcommand)]
-    List(list::Command),
+    List(structures::ListCommand),
     /// A work queue, each item of which is executed by one consumer
     ///
     /// It uses the pages 0x30001 to 0x30003 of its object, which nothing else may use.
     #[command(subcommand)]
-    Queue(queue::Command),
+    Queue(structures::QueueCommand),
     /// A directory: names of objects
     ///
     /// It uses the pages 0x20001 to 0x20004 of its object, which nothing else may use.
     #[command(subcommand)]
-    Directory(directory::Command),
+    Directory(structures::DirectoryCommand),
     /// Fences: refuse late writes of former holders
     #[command(subcommand)]
-    Fence(fence::Command),
+    Fence(structures::FenceCommand),
     #[command(hide = true)]
-    Supervise(supervisor::Supervise),
+    Supervise(hold::Supervise),
     #[command(hide = true)]
-    Become(supervisor::Become),
+    Become(hold::Become),
 }
 
 const EXAMPLES: &str = "\
@@ -96,7 +90,6 @@ pub struct In {
     trying: Trying,
 }
 
-/// Runs one of the commands.
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
     let place = match &command {
         Command::Lock(command) => command.place(),

@@ -18,14 +18,12 @@ use std::time::Duration;
 
 /// A snapshot of the array, as text and as JSON.
 pub struct View<'a> {
-    /// The snapshot.
     look: &'a ArraySnapshot,
     /// The snapshot as data.
     status: Status,
 }
 
 impl<'a> View<'a> {
-    /// The view of a snapshot.
     pub fn of(look: &'a ArraySnapshot) -> View<'a> {
         View { look, status: Status::of(look) }
     }

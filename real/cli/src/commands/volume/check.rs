@@ -1,7 +1,7 @@
 //! `braid volume check`: compares the parity of each stripe with its data.
 
 use crate::report;
-use braid_admin::check::Findings;
+use braid_admin::scrub::Findings;
 use braid_admin::{Array, Exit, Failure};
 use braid_base::DeviceId;
 use braid_terminal::{Common, output};

@@ -1,16 +1,13 @@
 //! `braid volume`: creates, shows, changes, checks and deletes volumes.
 
 mod check;
-mod create;
-mod delete;
-mod info;
-mod list;
+mod lifecycle;
 mod map;
 mod migrate;
 pub mod settings;
 
 use super::growth;
-use braid_admin::failure::Failure;
+use braid_admin::Failure;
 use braid_control::VolumeEntry;
 use braid_terminal::Common;
 use serde_json::json;
@@ -19,10 +16,10 @@ use std::process::ExitCode;
 /// Create, show, change, check and delete volumes
 #[derive(clap::Subcommand)]
 pub enum Command {
-    Create(create::Arguments),
-    List(list::Arguments),
-    Info(info::Arguments),
-    Delete(delete::Arguments),
+    Create(lifecycle::CreateArgs),
+    List(lifecycle::ListArgs),
+    Info(lifecycle::InfoArgs),
+    Delete(lifecycle::DeleteArgs),
     SetOrdering(settings::OrderingArgs),
     SetParitySite(settings::ParitySiteArgs),
     SetUnavailable(settings::UnavailableArgs),
@@ -32,13 +29,12 @@ pub enum Command {
     Check(check::Arguments),
 }
 
-/// Runs one of the commands.
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
     match command {
-        Command::Create(arguments) => create::run(arguments, common).await,
-        Command::List(arguments) => list::run(arguments, common).await,
-        Command::Info(arguments) => info::run(arguments, common).await,
-        Command::Delete(arguments) => delete::run(arguments, common).await,
+        Command::Create(arguments) => lifecycle::create(arguments, common).await,
+        Command::List(arguments) => lifecycle::list(arguments, common).await,
+        Command::Info(arguments) => lifecycle::info(arguments, common).await,
+        Command::Delete(arguments) => lifecycle::delete(arguments, common).await,
         Command::SetOrdering(arguments) => settings::set_ordering(arguments, common).await,
         Command::SetParitySite(arguments) => settings::set_parity_site(arguments, common).await,
         Command::SetUnavailable(arguments) => settings::set_unavailable(arguments, common).await,

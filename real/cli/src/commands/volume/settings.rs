@@ -2,8 +2,7 @@
 //! the volume.
 
 use crate::report;
-use braid_admin::parity_site::ParitySiteChange;
-use braid_admin::volume_operations::OrderingChange;
+use braid_admin::volume_operations::{OrderingChange, ParitySiteChange};
 use braid_admin::{Array, Failure, file_systems};
 use braid_control::WhenUnavailable;
 use braid_layout::SitePolicy;

@@ -1,5 +1,6 @@
-//! `braid fs create`: creates a file system on the devices of a running array.
+//! `braid fs create` and `delete`: file systems on the devices of a running array.
 
+use crate::commands::confirmation::confirm_deletion;
 use crate::report;
 use braid_admin::shards::{Grouping, Placement, Protocol, ShardChoice, placement_of};
 use braid_admin::{Array, Failure, NewFileSystem};
@@ -28,7 +29,7 @@ use std::process::ExitCode;
 ///   braid fs create scratch --servers 2 --placement spread --commit-protocol 1pc
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
-pub struct Arguments {
+pub struct CreateArgs {
     /// The name of the file system
     name: String,
     /// The space for the bytes of files: 512MiB, 10G [default: the free space except a sixteenth]
@@ -52,9 +53,9 @@ pub struct Arguments {
 }
 
 /// Creates the file system.
-pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+pub async fn create(arguments: CreateArgs, common: &Common) -> Result<ExitCode, Failure> {
     let array = Array::of(common.control());
-    let Arguments { servers, placement, commit_protocol: protocol, grouping, .. } = arguments;
+    let CreateArgs { servers, placement, commit_protocol: protocol, grouping, .. } = arguments;
     let shards = ShardChoice { servers, placement, protocol, grouping };
     let new = NewFileSystem { name: arguments.name, bytes: arguments.size, scheme: arguments.layout, shards };
     let created = array.create_file_system(&new).await?;
@@ -82,4 +83,31 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
 
 fn placement(text: &str) -> Result<Placement, String> {
     placement_of(text).ok_or_else(|| "write parent or spread".to_string())
+}
+
+/// Delete a file system with all its files
+///
+/// It is refused while hosts use the file system, unless it is forced: then they get errors. This can't be undone.
+#[derive(clap::Args)]
+pub struct DeleteArgs {
+    /// The name of the file system
+    name: String,
+    /// Don't ask for confirmation
+    #[arg(long)]
+    yes: bool,
+    /// Delete it even if hosts use it
+    #[arg(long)]
+    force: bool,
+}
+
+/// Deletes the file system after confirmation.
+pub async fn delete(arguments: DeleteArgs, common: &Common) -> Result<ExitCode, Failure> {
+    let array = Array::of(common.control());
+    let DeleteArgs { name, yes, force } = &arguments;
+    array.check_file_system_deletable(name, *force).await?;
+    if !yes {
+        confirm_deletion("file system", "all its files", name)?;
+    }
+    array.delete_file_system(name, *force).await?;
+    report::done(common.json, json!({"deleted": name}), || format!("file system {name} is deleted\n"))
 }
