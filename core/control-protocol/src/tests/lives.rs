@@ -56,7 +56,7 @@ fn a_creation_with_lost_answers_is_complete_or_leaves_nothing() {
 }
 
 #[test]
-fn what_an_administrator_that_dies_or_is_suspended_has_begun_is_completed() {
+fn a_change_whose_administrator_dies_or_is_suspended_is_completed() {
     let budget = Budget { deaths: 1, settlers: 2, operations: 1, ..QUIET };
     both_end_with("deaths", budget, &["Ok(Changed)", "Ok(Nothing)"]);
     let budget = Budget { silences: 1, settlers: 1, operations: 1, ..QUIET };
