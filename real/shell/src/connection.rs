@@ -1,4 +1,5 @@
-//! A connection: its socket, the received bytes that are not yet decoded, and the frames that wait to be written.
+//! A connection: its socket, the received bytes that are not yet decoded, and the frames that wait to be written. A pipe needs none of that:
+//! messages pass as they are.
 
 use crate::budget::{Account, Budget};
 use crate::counters::{Counters, add};
@@ -9,7 +10,7 @@ use crate::ready::Notice;
 use crate::routes::Side;
 use crate::stream::Stream;
 use braid_base::{NodeId, limits};
-use braid_wire::{EncodedFrame, Message};
+use braid_wire::{Frame, Message};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
@@ -25,6 +26,8 @@ const RATE_MIN: usize = 64 << 10;
 const UNREAD_BYTES_MAX: usize = OUTBOX_BYTES_MAX / 8;
 /// How long a peer may read next to nothing of what waits for it: less than at [`RATE_MIN`], and not all of it.
 const UNREAD_MAX: Duration = Duration::from_secs(10);
+/// The most messages that are received from a pipe before others are.
+const MESSAGES_PER_TURN: usize = 256;
 /// How long a connection may wait for the route to its node.
 const CLAIM_MAX: Duration = Duration::from_secs(10);
 
@@ -148,7 +151,7 @@ impl Connection {
 
     /// True if the other end is in this process.
     pub fn is_pipe(&self) -> bool {
-        self.stream.is_pipe()
+        matches!(self.stream, Stream::Pipe(_))
     }
 
     pub fn side(&self) -> Side {
@@ -168,13 +171,16 @@ impl Connection {
         self.due.end(sequence);
     }
 
-    /// Puts a frame into the outbox. [`Connection::poll_flush`] writes it.
-    pub fn push(&mut self, frame: EncodedFrame) -> Pushed {
-        let first = self.outbox.is_empty();
+    /// Sends a frame through a pipe, or puts it into the outbox, which [`Connection::flush`] writes.
+    pub fn push(&mut self, frame: Frame) -> Pushed {
         if self.side() == Side::Made {
             self.asked.get_or_insert_with(Instant::now);
         }
-        match self.outbox.push(frame) {
+        if let Stream::Pipe(pipe) = &self.stream {
+            return if pipe.send(frame) { Pushed::Behind } else { Pushed::Full };
+        }
+        let first = self.outbox.is_empty();
+        match self.outbox.push(frame.encode()) {
             false => Pushed::Full,
             true if first => Pushed::First,
             true => Pushed::Behind,
@@ -187,11 +193,12 @@ impl Connection {
         let waker = Waker::from(self.writable.clone());
         let cx = &mut Context::from_waker(&waker);
         let Connection { outbox, stream, unread, .. } = self;
+        let Stream::Socket(socket) = stream else { return Ok(false) };
         let waiting = outbox.bytes();
         let flushed = outbox.poll_flush(|slices| {
-            let written = stream.poll_write(cx, slices);
+            let written = socket.poll_write(cx, slices);
             if let Poll::Ready(Ok(count)) = &written {
-                add(&counters.socket_writes, usize::from(!stream.is_pipe()));
+                add(&counters.socket_writes, 1);
                 add(&counters.bytes_sent, *count);
             }
             written
@@ -239,17 +246,21 @@ impl Connection {
                 self.is_paused = true;
                 return Ok(false);
             }
-            None => {
-                let waker = Waker::from(self.readable.clone());
-                let count = match self.stream.poll_read(&mut Context::from_waker(&waker), self.inbox.room()) {
-                    Poll::Pending => return Ok(false),
-                    Poll::Ready(Ok(count @ 1..)) => count,
-                    Poll::Ready(_) => return Err(Ended::Quietly),
-                };
-                (self.last_read, self.asked) = (now, None);
-                add(&counters.socket_reads, usize::from(!self.stream.is_pipe()));
-                add(&counters.bytes_received, count);
-            }
+            None => {}
+        }
+        if self.is_pipe() {
+            return self.receive(now, counters, passes, may_pass, take);
+        }
+        if let (None, Stream::Socket(socket)) = (passes, &mut self.stream) {
+            let waker = Waker::from(self.readable.clone());
+            let count = match socket.poll_read(&mut Context::from_waker(&waker), self.inbox.room()) {
+                Poll::Pending => return Ok(false),
+                Poll::Ready(Ok(count @ 1..)) => count,
+                Poll::Ready(_) => return Err(Ended::Quietly),
+            };
+            (self.last_read, self.asked) = (now, None);
+            add(&counters.socket_reads, 1);
+            add(&counters.bytes_received, count);
         }
         loop {
             let next = self.inbox.next();
@@ -276,6 +287,35 @@ impl Connection {
                 Err(refused) => return Err(Ended::Refused(refused)),
             }
         }
+    }
+
+    /// As [`Connection::read`], from a pipe. What this process asks of itself is not limited here: it is for whoever asked the process.
+    fn receive(
+        &mut self,
+        now: Instant,
+        counters: &Counters,
+        mut passes: Option<bool>,
+        mut may_pass: impl FnMut(NodeId) -> bool,
+        mut take: impl FnMut(NodeId, Message),
+    ) -> Result<bool, Ended> {
+        let Stream::Pipe(pipe) = &mut self.stream else { return Ok(false) };
+        let waker = Waker::from(self.readable.clone());
+        for _ in 0..MESSAGES_PER_TURN {
+            let Frame { from, message, .. } = match pipe.poll_receive(&mut Context::from_waker(&waker)) {
+                Poll::Pending => return Ok(false),
+                Poll::Ready(None) => return Err(Ended::Quietly),
+                Poll::Ready(Some(frame)) => frame,
+            };
+            (self.spoke, self.last_read, self.asked, self.receiving) = (true, now, None, None);
+            self.inbox.identify(from);
+            add(&counters.frames_received, 1);
+            if !*passes.get_or_insert_with(|| may_pass(from)) {
+                self.held = Some((now, from, message));
+                return Ok(false);
+            }
+            take(from, message);
+        }
+        Ok(true)
     }
 
     /// True if its peer has too much to read, or could not be answered for want of memory.

@@ -299,21 +299,18 @@ mod tests {
     use super::*;
     use crate::address::Address;
     use crate::inbox::Node;
-    use crate::pipe;
+    use crate::pipe::{self, Pipe};
     use crate::stream::Listener;
     use braid_base::{ArrayId, DeviceId, Epoch, Generation, NodeId};
     use braid_machine::Never;
     use braid_wire::{Command, Frame, Message, Request};
-    use bytes::Bytes;
-    use std::sync::Mutex;
     use std::task::{Wake, Waker};
-    use tokio::io::{AsyncWrite, DuplexStream};
 
     const ARRAY: ArrayId = ArrayId([1; 16]);
     const US: NodeId = NodeId::Device(DeviceId(0));
 
     /// A heartbeat of a host that was sent at `time`; its settled mark says when.
-    fn heartbeat(host: u32, time: Time) -> Bytes {
+    fn heartbeat(host: u32, time: Time) -> Frame {
         let host = Generation(host);
         let request = Request {
             host,
@@ -323,7 +320,7 @@ mod tests {
             commits: Vec::new(),
             command: Command::Heartbeat,
         };
-        Frame { array: ARRAY, from: NodeId::Host(host), to: US, message: Message::Request(request) }.encode().to_bytes()
+        Frame { array: ARRAY, from: NodeId::Host(host), to: US, message: Message::Request(request) }
     }
 
     /// Notes when it has processed each message, and when that was sent.
@@ -351,19 +348,13 @@ mod tests {
     }
 
     /// A host that sends a message while the driver receives from another host; before that, the driver's process is suspended for a moment.
-    struct SendsWhenWoken(Mutex<DuplexStream>);
+    struct SendsWhenWoken(Pipe);
 
     impl Wake for SendsWhenWoken {
         fn wake(self: Arc<Self>) {
             std::thread::sleep(Duration::from_millis(1));
-            let mut pipe = self.0.lock().expect("one thread");
-            let sent = write(&mut pipe, Waker::noop(), &heartbeat(2, clock::now().time));
-            assert!(matches!(sent, Poll::Ready(Ok(_))), "the pipe was empty");
+            assert!(self.0.send(heartbeat(2, clock::now().time)), "the pipe was empty");
         }
-    }
-
-    fn write(pipe: &mut DuplexStream, waker: &Waker, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(pipe).poll_write(&mut Context::from_waker(waker), bytes)
     }
 
     /// A lease that has expired must not seem valid: see [`Driver::round`].
@@ -377,8 +368,8 @@ mod tests {
         let mut cx = Context::from_waker(Waker::noop());
         let mut pipes = Vec::new();
         for host in [1, 2] {
-            let mut pipe = pipe::connect(&address).expect("the listener is open");
-            assert!(matches!(write(&mut pipe, Waker::noop(), &heartbeat(host, Time(0))), Poll::Ready(Ok(_))));
+            let pipe = pipe::connect(&address).expect("the listener is open");
+            assert!(pipe.send(heartbeat(host, Time(0))));
             pipes.push(pipe);
             while driver.machine.messages.len() < pipes.len() {
                 tokio::task::yield_now().await;
@@ -387,13 +378,15 @@ mod tests {
         }
         // From here on, only a connection that is woken is read from.
         driver.round(&mut cx).expect("there is no disk");
-        let second = Arc::new(SendsWhenWoken(Mutex::new(pipes.pop().expect("two"))));
-        let first = &mut pipes[0];
-        // Host 1 has filled its pipe. As soon as the driver has read some of that, host 2 sends.
-        let many = heartbeat(1, Time(0)).repeat(10_000);
-        assert!(matches!(write(first, Waker::noop(), &many), Poll::Ready(Ok(count)) if count < many.len()));
-        assert!(write(first, &Waker::from(second), &many).is_pending());
-        driver.round(&mut cx).expect("there is no disk");
+        let second = Waker::from(Arc::new(SendsWhenWoken(pipes.pop().expect("two"))));
+        let first = &pipes[0];
+        // Host 1 has filled its pipe. As soon as the driver has taken a message from it, host 2 sends.
+        while first.send(heartbeat(1, Time(0))) {}
+        let mut room = pin!(first.sender.reserve());
+        assert!(room.as_mut().poll(&mut Context::from_waker(&second)).is_pending());
+        // As the driver's task, it may receive as much as there is.
+        let round = poll_fn(|_| Poll::Ready(driver.round(&mut cx)));
+        unconstrained(round).await.expect("there is no disk");
         let (processed, sent) = *driver.machine.messages.last().expect("some");
         assert!(sent > Time(0), "the last message is of host 2");
         assert!(processed >= sent, "{processed:?} {sent:?}");

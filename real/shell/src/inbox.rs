@@ -103,6 +103,11 @@ impl Inbox {
         self.peer
     }
 
+    /// The node at the other end of a pipe has said who it is.
+    pub fn identify(&mut self, peer: NodeId) {
+        self.peer = Some(peer);
+    }
+
     /// The frame whose rest it waits for: its length, or that of a header if that has not arrived; zero if it waits for no rest.
     pub fn unfinished(&self) -> usize {
         match Frame::header(&self.buffer) {

@@ -1,7 +1,7 @@
 //! Streams: TCP sockets, Unix sockets, and pipes within the process, behind one type.
 
 use crate::address::Address;
-use crate::pipe::{self, PipeListener};
+use crate::pipe::{self, Pipe, PipeListener};
 use crate::unix;
 use crate::warning::Warning;
 use bytes::BytesMut;
@@ -11,7 +11,7 @@ use std::pin::{Pin, pin};
 use std::sync::LazyLock;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWrite, DuplexStream};
+use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 
 /// Limits the rate of warnings.
@@ -84,7 +84,7 @@ async fn accept_socket(socket: &mut ListenerSocket, address: &Address) -> io::Re
             let stream = poll_fn(|cx| listener.poll_accept(cx)).await?;
             if unix::is_of_our_user(&stream) {
                 let process = stream.peer_cred().ok().and_then(|peer| peer.pid()).unwrap_or_default();
-                return Ok((Stream::Unix(stream), format!("process {process} at {address}")));
+                return Ok((Stream::unix(stream), format!("process {process} at {address}")));
             }
             FOREIGN.say(|| format!("{address}: refusing a process of another user"));
         },
@@ -98,68 +98,53 @@ pub(crate) async fn connect(address: &Address) -> io::Result<Stream> {
     }
     match address {
         Address::Tcp { host, port } => Stream::tcp(TcpStream::connect((host.as_str(), *port)).await?),
-        Address::Unix(path) => Ok(Stream::Unix(unix::connect(path).await?)),
+        Address::Unix(path) => Ok(Stream::unix(unix::connect(path).await?)),
     }
 }
 
+/// A connection, by a socket or within this process.
 pub(crate) enum Stream {
+    Socket(Socket),
+    Pipe(Pipe),
+}
+
+pub(crate) enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
-    Pipe(DuplexStream),
 }
 
 impl Stream {
     fn tcp(stream: TcpStream) -> io::Result<Stream> {
         // The driver combines small writes itself; Nagle's algorithm would only add delay.
         stream.set_nodelay(true)?;
-        Ok(Stream::Tcp(stream))
+        Ok(Stream::Socket(Socket::Tcp(stream)))
+    }
+
+    fn unix(stream: UnixStream) -> Stream {
+        Stream::Socket(Socket::Unix(stream))
     }
 
     /// Ends the connection if the other end does not acknowledge what is sent for so long. Needed where nothing is answered.
     pub fn end_if_unacknowledged_for(&self, span: Duration) -> io::Result<()> {
-        let Stream::Tcp(stream) = self else { return Ok(()) };
+        let Stream::Socket(Socket::Tcp(stream)) = self else { return Ok(()) };
         Ok(rustix::net::sockopt::set_tcp_user_timeout(stream, span.as_millis() as u32)?)
     }
+}
 
-    /// True if the other end is in this process.
-    pub fn is_pipe(&self) -> bool {
-        matches!(self, Stream::Pipe(_))
-    }
-
+impl Socket {
     /// Reads available bytes into the free capacity of `buffer`, once there are any. Returns zero at the end of the stream.
     pub fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut BytesMut) -> Poll<io::Result<usize>> {
         match self {
-            Stream::Tcp(stream) => pin!(stream.read_buf(buffer)).poll(cx),
-            Stream::Unix(stream) => pin!(stream.read_buf(buffer)).poll(cx),
-            Stream::Pipe(pipe) => pin!(pipe.read_buf(buffer)).poll(cx),
+            Socket::Tcp(stream) => pin!(stream.read_buf(buffer)).poll(cx),
+            Socket::Unix(stream) => pin!(stream.read_buf(buffer)).poll(cx),
         }
     }
 
     /// Writes as many bytes as the stream accepts, once it accepts any.
     pub fn poll_write(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         match self {
-            Stream::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
-            Stream::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
-            Stream::Pipe(pipe) => poll_write_each(pipe, cx, slices),
+            Socket::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            Socket::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
         }
     }
-}
-
-/// Writes to a pipe, which accepts one slice at a time.
-fn poll_write_each(pipe: &mut DuplexStream, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-    let mut written = 0;
-    for slice in slices {
-        match Pin::new(&mut *pipe).poll_write(cx, slice) {
-            Poll::Ready(Ok(count)) => {
-                written += count;
-                if count < slice.len() {
-                    break;
-                }
-            }
-            // Report the bytes written so far; the next call reports what follows.
-            _ if written > 0 => break,
-            other => return other,
-        }
-    }
-    Poll::Ready(Ok(written))
 }

@@ -16,7 +16,7 @@ use crate::routes::{Admission, Routes, Side};
 use crate::stream::Listener;
 use crate::warning::Warning;
 use braid_base::NodeId;
-use braid_wire::{EncodedFrame, Frame, Message};
+use braid_wire::{Frame, Message};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -63,8 +63,8 @@ pub(crate) struct Transport {
     /// When newcomers are let in while places are taken: at Unix sockets, whose clients wait for their turn. Over TCP those who send most
     /// would shut out all others.
     newcomers: Option<Interval>,
-    /// Messages that wait for the first connection to their node.
-    early: BTreeMap<NodeId, Vec<EncodedFrame>>,
+    /// Messages that wait for the first connection to their node, with their lengths in bytes.
+    early: BTreeMap<NodeId, Vec<(Frame, usize)>>,
     early_until: Instant,
     /// How often a connection was wanted that is made only then.
     wanted: watch::Sender<BTreeMap<NodeId, u64>>,
@@ -166,7 +166,7 @@ impl Transport {
             connection.has_answered(sequence);
         }
         let frame = Frame { array, from, to, message };
-        let pushed = connection.push(frame.encode());
+        let pushed = connection.push(frame);
         if pushed == Pushed::First {
             self.dirty.push(number);
         }
@@ -188,12 +188,13 @@ impl Transport {
         } else if Instant::now() >= self.early_until {
             return add(&self.counters.dropped_unconnected, 1);
         }
-        let bytes: usize = self.early.values().flatten().map(EncodedFrame::len).sum();
+        let bytes: usize = self.early.values().flatten().map(|(_, bytes)| bytes).sum();
         if waiting >= EARLY_MAX || bytes as u64 >= self.budget.limit() / EARLY_SHARE {
             return add(&self.counters.dropped_unconnected, 1);
         }
         let frame = Frame { array: self.us.array, from: us, to, message };
-        self.early.entry(to).or_default().push(frame.encode());
+        let length = frame.encode().len();
+        self.early.entry(to).or_default().push((frame, length));
     }
 
     /// True if it is connected to devices, and all of them are in this process.
@@ -353,7 +354,7 @@ impl Transport {
         let notices = (self.readable.add(number), self.writable.add(number));
         let mut connection = Connection::new(arrival, inbox, account, notices, now);
         connection.queue();
-        for frame in early.into_iter().flatten() {
+        for (frame, _) in early.into_iter().flatten() {
             match connection.push(frame) {
                 Pushed::First => self.dirty.push(number),
                 Pushed::Behind => {}
