@@ -88,8 +88,8 @@ fn steps_of_volume(
         let absent = BlockRange::new(0, 0);
         steps.push(RecoveryStep::Object(Task::ResizeObject { object, range, absent }));
     }
-    // Each device that shares stripes with it knows what it missed. Also one that is returning itself must have decided the intents from
-    // before this return.
+    // Each device that shares stripes with it knows what it missed. All devices of the volume, also those that are returning, must have decided
+    // the intents from before this return.
     let of = asked(ctx, device, Question::Missed(volume.id)).into_iter();
     steps.extend(of.map(|of| RecoveryStep::List { volume: volume.id, of, from: 0 }));
     steps

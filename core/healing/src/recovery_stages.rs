@@ -7,7 +7,7 @@
 //!              announces volumes). Objects that the returning device lacks are created there; objects of volumes that have moved away
 //!              or were deleted are removed. While a volume is on hold, the survey is repeated, and no object is changed: the devices may
 //!              know a change of it, and this host does not
-//!   ListMissed the devices of its stripes list what was written while the device was out, once they have decided their earlier intents
+//!   ListMissed the devices of its volumes list what was written while the device was out, once they have decided their earlier intents
 //!   Resync     these blocks are restored by ordinary storage transactions, a few at a time
 //!   Rebuild    absent blocks are restored, if the device has a new disk
 //!   Done       the monitor is told, until the membership says so, too
@@ -59,7 +59,7 @@ pub(crate) struct Recovery {
     stage: RecoveryStage,
     /// Steps to be done, or to be repeated.
     pub waiting: VecDeque<RecoveryStep>,
-    /// The devices that were in and shared its stripes when the survey began: they know everything that the device missed.
+    /// The devices that were in and shared volumes with it when the survey began: they know everything that the device missed.
     there: BTreeSet<DeviceId>,
     /// The objects of each device.
     pub objects: BTreeMap<DeviceId, Vec<ObjectDescription>>,
@@ -181,8 +181,8 @@ impl Recovery {
         steps.map(RecoveryStep::weight).sum::<u64>() + self.progress.left
     }
 
-    /// The devices that are in, or available, have changed. A device that is out is not asked any more, because each device that is in and
-    /// shares its stripes knows as much. If the survey or listing is not complete, it starts over with the devices that are in now.
+    /// The devices that are in, or available, have changed. A device that is out is not asked any more: each device that is in and shares
+    /// its stripes knows as much, and it has lost its votes. If the survey or listing is not complete, it starts over with the devices that are in now.
     fn review(&mut self, ctx: &mut Ctx, shared: &mut Shared) {
         let device = self.device;
         let there = witnesses(ctx, device);

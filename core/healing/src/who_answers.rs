@@ -1,11 +1,16 @@
 //! Who must be asked in a recovery, and who may be missing: the decision for each of its stages, in one place (`docs/healing.md`, Who may
-//! be missing). A device must come back as soon as those are there that know something about its stripes, whoever else is dead.
+//! be missing). A device must come back as soon as those are there that know something about its volumes, whoever else is dead.
 //!
 //! | question | answer required | answer useful | not asked |
 //! | --- | --- | --- | --- |
-//! | which objects are there? | the returning device; in, and shares a stripe with it | in, with a lease | the others |
-//! | what did it miss of a volume? | not out, and shares a stripe of the volume with it | on a ring of the volume: returning, or in with a lease | the others |
+//! | which objects are there? | the returning device; in, and shares a volume with it | in, with a lease | the others |
+//! | what did it miss of a volume? | not out, and on a ring of the volume | | the others |
 //! | which chunks hold anything? | nobody: answers only determine how large transactions are | in, with a lease, and shares a stripe with it there | the others |
+//!
+//! Two devices share a volume if it is redundant and each of them is on a ring of it: on the same one, or on those of the two placements of a
+//! volume that moves. Only devices that share a stripe know what was missed. The others are asked because a hostwrite of several stripes has
+//! one outcome: one of them may hold it undecided, and would decide it alone once all that have decided it had gone and come
+//! (`docs/reliability.md`, Votes).
 //!
 //! The returning device alone knows which of its blocks are absent. A restore needs the devices of its rows, as any transaction does.
 //!
@@ -44,20 +49,19 @@ struct Relation {
     member_state: Option<MemberState>,
     /// It is in, and its lease is not known to have expired.
     available: bool,
-    /// On a ring of what is asked about, and in a stripe with the returning device there.
-    on_ring: bool,
+    /// A volume that is asked about, and a stripe there, lies on it and on the returning device.
+    shares_a_volume: bool,
     shares_a_stripe: bool,
 }
 
 /// The table above, for every device but the returning one.
 fn worth(question: Question, it: Relation) -> Worth {
     let is_in = it.member_state == Some(MemberState::In);
-    let is_returning = matches!(it.member_state, Some(MemberState::Returning { .. }));
+    let is_out = matches!(it.member_state, None | Some(MemberState::Out));
     match question {
-        Question::Objects if is_in && it.shares_a_stripe => Worth::Required,
+        Question::Objects if is_in && it.shares_a_volume => Worth::Required,
         Question::Objects if it.available => Worth::Useful,
-        Question::Missed(_) if (is_in || is_returning) && it.shares_a_stripe => Worth::Required,
-        Question::Missed(_) if it.on_ring && (it.available || is_returning) => Worth::Useful,
+        Question::Missed(_) if !is_out && it.shares_a_volume => Worth::Required,
         Question::Content(_) if it.available && it.shares_a_stripe => Worth::Useful,
         Question::Objects | Question::Missed(_) | Question::Content(_) => Worth::Nothing,
     }
@@ -74,15 +78,16 @@ pub(crate) fn worth_of(ctx: &Ctx, device: DeviceId, question: Question, other: D
         Question::Content(meant) => *placement == meant,
     };
     let placements = ctx.placements_on(device).into_iter().filter(|(placement, _)| is_meant(placement));
-    let volumes: Vec<_> = placements.map(|(_, volume)| volume).collect();
+    let placements: Vec<_> = placements.collect();
+    let holds = |placement: &Placement| ctx.volumes[&placement.volume].holders().contains(&other);
     let member = ctx.membership.and_then(|membership| membership.member(other));
     worth(
         question,
         Relation {
             member_state: member.map(|member| member.member_state),
             available: ctx.is_available(other),
-            on_ring: volumes.iter().any(|volume| volume.devices.contains(&other)),
-            shares_a_stripe: volumes.iter().any(|volume| share_a_stripe(volume, device, other)),
+            shares_a_volume: placements.iter().any(|(placement, _)| holds(placement)),
+            shares_a_stripe: placements.iter().any(|(_, volume)| share_a_stripe(volume, device, other)),
         },
     )
 }
@@ -103,7 +108,7 @@ pub(crate) fn asked(ctx: &Ctx, device: DeviceId, question: Question) -> Vec<Devi
     members.filter(|other| worth_of(ctx, device, question, *other) != Worth::Nothing).collect()
 }
 
-/// The devices that are in and share stripes with a device: each of them knows what it missed there.
+/// The devices that are in and share volumes with a device: they know what it missed there, and which writes of them are undecided.
 pub(crate) fn witnesses(ctx: &Ctx, device: DeviceId) -> BTreeSet<DeviceId> {
     let worth = |other: &DeviceId| worth_of(ctx, device, Question::Objects, *other);
     ctx.devices_in().filter(|other| *other != device && worth(other) == Worth::Required).collect()
@@ -124,16 +129,16 @@ mod tests {
         const OUT: MemberState = MemberState::Out;
         const BACK: MemberState = MemberState::Returning { recovery_coordinator: None };
         use Worth::{Nothing, Required, Useful};
-        // State, lease, on the ring, shares a stripe: worth of its objects, of what was missed, and of its chunks.
+        // State, lease, shares a volume, shares a stripe: worth of its objects, of what was missed, and of its chunks.
         let table = [
             ((IN, true, true, true), [Required, Required, Useful]),
             ((IN, false, true, true), [Required, Required, Nothing]),
-            ((IN, true, true, false), [Useful, Useful, Nothing]),
-            ((IN, false, true, false), [Nothing, Nothing, Nothing]),
+            ((IN, true, true, false), [Required, Required, Nothing]),
+            ((IN, false, true, false), [Required, Required, Nothing]),
             ((IN, true, false, false), [Useful, Nothing, Nothing]),
             ((IN, false, false, false), [Nothing, Nothing, Nothing]),
             ((BACK, false, true, true), [Nothing, Required, Nothing]),
-            ((BACK, false, true, false), [Nothing, Useful, Nothing]),
+            ((BACK, false, true, false), [Nothing, Required, Nothing]),
             ((BACK, false, false, false), [Nothing, Nothing, Nothing]),
             ((OUT, false, true, true), [Nothing, Nothing, Nothing]),
             ((OUT, false, false, false), [Nothing, Nothing, Nothing]),
@@ -141,11 +146,11 @@ mod tests {
         let volume = VolumeId(1);
         let questions =
             [Question::Objects, Question::Missed(volume), Question::Content(Placement { volume, target: false })];
-        for ((member_state, available, on_ring, shares_a_stripe), expected) in table {
-            let it = Relation { member_state: Some(member_state), available, on_ring, shares_a_stripe };
+        for ((member_state, available, shares_a_volume, shares_a_stripe), expected) in table {
+            let it = Relation { member_state: Some(member_state), available, shares_a_volume, shares_a_stripe };
             assert_eq!(questions.map(|question| worth(question, it)), expected, "{it:?}");
         }
-        let stranger = Relation { member_state: None, available: false, on_ring: true, shares_a_stripe: true };
+        let stranger = Relation { member_state: None, available: false, shares_a_volume: true, shares_a_stripe: true };
         assert_eq!(questions.map(|question| worth(question, stranger)), [Nothing; 3], "it was removed");
     }
 }

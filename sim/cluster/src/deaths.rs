@@ -158,8 +158,8 @@ fn go_on_without_the_dead(run: &mut Run, rng: &mut Rng) -> Result<(), Failed> {
     check(&run.cluster)
 }
 
-/// The array is at rest, without its dead devices. Now another device goes out, and comes back: it must be in within a bound, whoever is
-/// missing that knows nothing of its stripes. Meanwhile hosts come and go, like commands that ask for the state. And no host reaches a
+/// The array is at rest, without its dead devices. Now another device goes out, and comes back: it must be in within a bound: the dead
+/// devices of its ring are all out, so that nobody waits for them, and others hold nothing. Meanwhile hosts come and go, like commands that ask for the state. And no host reaches a
 /// device that holds nothing and is alive.
 fn let_one_return(run: &mut Run, rng: &mut Rng, host: HostSlot) -> Result<(), Failed> {
     let (volume, settings) = (run.cluster.volume().clone(), run.cluster.options.settings.clone());

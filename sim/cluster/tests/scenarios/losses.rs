@@ -15,7 +15,7 @@ fn is(array: &Cluster, number: u16, wanted: MemberState) -> bool {
 }
 
 /// An operator has a dead device's disk replaced by an empty one, which is brought at once unless the request is refused.
-fn ask_to_replace(array: &mut Cluster, host: HostSlot, number: u16, lose: bool) -> HostOutcome {
+pub fn ask_to_replace(array: &mut Cluster, host: HostSlot, number: u16, lose: bool) -> HostOutcome {
     let (disk, blocks) = (array.device_notes.new_disk(), array.options.disk_blocks());
     let request = Administration::Replace { device: DeviceId(number), disk, blocks, lose };
     let asked = array.ask(host, ArrayRequest::Administer { request });
