@@ -22,6 +22,9 @@ pub const LEASE_DEFAULT: Duration = Duration::from_secs(4);
 /// How long devices may take to end after their supervisor, or to be restarted.
 const LIMIT: Duration = Duration::from_secs(20);
 
+/// Further options of every `braid up`, as in `BRAID_UP_OPTIONS='--nodes 1'`.
+const UP_OPTIONS: &str = "BRAID_UP_OPTIONS";
+
 /// An array and the process that runs it. The process is killed when this is dropped.
 #[derive(Debug)]
 pub struct Array {
@@ -91,7 +94,9 @@ impl Array {
         assert!(self.supervisor.is_none(), "it is running");
         let dir = path_text(&self.dir).to_string();
         let lease: &[&str] = if self.hasty { &["--lease", "1s"] } else { &[] };
-        let all = [&["up", "--yes", "--dir", &dir, "--port", "0", "--json"], lease, arguments].concat();
+        let more = std::env::var(UP_OPTIONS).unwrap_or_default();
+        let more: Vec<&str> = more.split_whitespace().collect();
+        let all = [&["up", "--yes", "--dir", &dir, "--port", "0", "--json"], lease, &more, arguments].concat();
         self.supervisor = Some(Daemon::start_by(launcher, &all, &self.scratch.path("up.log"))?);
         Ok(())
     }
