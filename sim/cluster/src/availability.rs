@@ -14,12 +14,23 @@ use crate::role::can_serve;
 pub(crate) enum Cause {
     /// A device does not answer, or can't be reached by any host or by the monitor.
     Device(DeviceId),
+    /// The same, and a host died with it.
+    Node(DeviceId),
     /// A host died. Its transactions block others until its lease has expired.
     Host,
     Monitor,
     LockServer,
     /// Anything else; nothing is promised before the fault is over.
     Other,
+}
+
+impl Cause {
+    fn device(self) -> Option<DeviceId> {
+        match self {
+            Cause::Device(device) | Cause::Node(device) => Some(device),
+            _ => None,
+        }
+    }
 }
 
 /// A fault, from its beginning to its end.
@@ -157,7 +168,13 @@ impl Availability {
 
     /// Records that a fault begins and lasts for `span`.
     pub fn begin(&mut self, now: Time, name: &'static str, cause: Cause, span: Duration) {
-        let is_same = |other: &Interval| matches!(cause, Cause::Device(_)) && other.cause == cause;
+        self.begin_together(now, name, &[cause], span);
+    }
+
+    /// Records that one fault begins that has all these causes.
+    pub fn begin_together(&mut self, now: Time, name: &'static str, causes: &[Cause], span: Duration) {
+        let devices: Vec<DeviceId> = causes.iter().filter_map(|cause| cause.device()).collect();
+        let is_same = |other: &Interval| other.cause.device().is_some_and(|device| devices.contains(&device));
         let lasts = |other: &Interval| {
             let last = |excuse| self.excuses_until(other, excuse, now);
             self.end_of(other).max(last(Excuse::Pause).max(last(Excuse::Refusal)).unwrap_or(Time(0))) >= now
@@ -166,14 +183,16 @@ impl Availability {
             .filter(|other| !is_same(&self.intervals[*other]) && lasts(&self.intervals[*other]))
             .collect();
         met.iter().for_each(|other| self.intervals[*other].coincides = true);
-        let is_of_device = matches!(cause, Cause::Device(_));
         // Devices that have died for good may have taken all redundancy.
         let missing = self.members.iter().filter(|(_, member_state)| *member_state != MemberState::In).count();
-        let coincides = !met.is_empty() || (is_of_device && missing >= self.redundancy);
-        if is_of_device {
-            self.open.push(self.intervals.len());
+        let are_too_many = !devices.is_empty() && missing + devices.len() > self.redundancy;
+        for cause in causes.iter().copied() {
+            if cause.device().is_some() {
+                self.open.push(self.intervals.len());
+            }
+            let coincides = !met.is_empty() || are_too_many;
+            self.intervals.push(Interval { name, cause, begun: now, until: now.after(span), whole: None, coincides });
         }
-        self.intervals.push(Interval { name, cause, begun: now, until: now.after(span), whole: None, coincides });
     }
 
     /// Records that all faults with this name end now.
@@ -209,7 +228,7 @@ impl Availability {
         let (members, terms, intervals) = (&self.members, &self.terms, &mut self.intervals);
         self.open.retain(|index| {
             let fault = &mut intervals[*index];
-            let Cause::Device(device) = fault.cause else { unreachable!("only these are watched") };
+            let device = fault.cause.device().expect("only these are watched");
             if now < fault.until {
                 return true;
             }
@@ -291,7 +310,7 @@ impl Availability {
     /// When a fault has ended; for a device, when it is resynchronised.
     fn end_of(&self, fault: &Interval) -> Time {
         match fault.cause {
-            Cause::Device(_) => fault.whole.map_or(Time(u64::MAX), |whole| whole.max(fault.until)),
+            Cause::Device(_) | Cause::Node(_) => fault.whole.map_or(Time(u64::MAX), |whole| whole.max(fault.until)),
             _ => fault.until,
         }
     }
@@ -304,13 +323,15 @@ impl Availability {
         let end = self.end_of(fault);
         match fault.cause {
             _ if fault.coincides => Some(end.after(recovery)),
-            Cause::Device(_) if self.redundancy == 0 => Some(end.after(recovery)),
-            Cause::Device(_) => {
+            Cause::Device(_) | Cause::Node(_) if self.redundancy == 0 => Some(end.after(recovery)),
+            Cause::Device(_) | Cause::Node(_) => {
                 let is_cut = fault.name.starts_with("cut");
                 let pause = if is_cut { cut_pause } else { death_pause };
                 // A device that returns sooner must get a lease first; then it gets the requests again.
                 let back = fault.until.after(return_pause);
-                is_pause.then_some(if now < fault.until { fault.begun.after(pause).min(back) } else { back })
+                let device = if now < fault.until { fault.begun.after(pause).min(back) } else { back };
+                let has_host = matches!(fault.cause, Cause::Node(_));
+                is_pause.then_some(if has_host { device.max(fault.begun.after(host_pause)) } else { device })
             }
             Cause::Host => is_pause.then_some(fault.begun.after(host_pause)),
             Cause::Monitor if fault.until.since(fault.begun) < monitor_grace => None,
@@ -344,4 +365,33 @@ impl fmt::Display for Interval {
 
 fn seconds(time: Time) -> String {
     format!("{:.3}s", time.0 as f64 / 1e9)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether an error soon after such a fault is excused, and how long an operation may take then.
+    fn excused(layout: &str, devices: usize, causes: &[Cause]) -> (bool, Duration) {
+        let options = Options::calm(layout, devices, 1, 2);
+        let mut availability = Availability::new(&options);
+        let (now, host) = (Time(0).after(Duration::from_secs(9)), NodeId::Host(Generation(1)));
+        availability.begin_together(now, "crash", causes, Duration::from_secs(60));
+        let judge = |after, error: Option<&HostError>| availability.judge(host, now, now.after(after), error);
+        let error = HostError::Unavailable { devices: vec![DeviceId(0)] };
+        let is_excused = judge(Duration::from_millis(100), Some(&error)).is_ok();
+        let longest = (0..300).map(|tenths| Duration::from_millis(100 * tenths));
+        (is_excused, longest.take_while(|after| judge(*after, None).is_ok()).last().expect("the first is fine"))
+    }
+
+    #[test]
+    fn a_host_and_a_device_that_die_together_excuse_a_pause_and_devices_beyond_the_redundancy_an_error() {
+        let node = |device| Cause::Node(DeviceId(device));
+        let alone = |cause| excused("raid5:2+1", 3, &[cause]);
+        let (host, device, both) = (alone(Cause::Host), alone(Cause::Device(DeviceId(0))), alone(node(0)));
+        assert_eq!([host.0, device.0, both.0], [false; 3]);
+        assert_eq!(both.1, host.1.max(device.1));
+        assert!(excused("raid5:2+1", 3, &[node(0), node(1)]).0 && excused("raid0:3", 3, &[node(0)]).0);
+        assert_eq!(excused("raid1:3", 3, &[node(0), node(1)]), both);
+    }
 }

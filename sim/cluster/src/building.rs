@@ -60,8 +60,8 @@ impl Cluster {
             turned: false,
             gives_up: false,
         };
-        cluster.world.watch(NodeId::Monitor);
         add_monitor(&mut cluster);
+        cluster.world.watch(NodeId::Monitor);
         for device in cluster.devices() {
             cluster.add_device(device);
         }
@@ -104,7 +104,8 @@ impl Cluster {
 
     /// Starts a new generation in a host's slot; the old host must be down.
     pub fn replace_host(&mut self, slot: HostSlot, clock: LocalClock) {
-        assert!(self.world.machine(self.hosts[slot.0]).is_none(), "the old host is down");
+        let earlier = self.hosts[slot.0];
+        assert!(self.world.machine(earlier).is_none(), "the old host is down");
         self.hosts[slot.0] = if self.files.hosts.contains(&slot) {
             let role = self.files.mounted().host_role(self);
             hosts::new_host_in(self, clock, role)
@@ -116,6 +117,7 @@ impl Cluster {
         } else {
             hosts::new_host(self, clock)
         };
+        self.world.succeed(self.hosts[slot.0], earlier);
     }
 
     /// Starts a device with an empty disk, which need not be part of the array yet.

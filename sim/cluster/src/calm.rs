@@ -3,10 +3,11 @@
 
 use crate::activity::{Activity, Draw, Feature};
 use crate::availability::Cause;
+use crate::nodes::cut_off;
 use crate::options::Options;
 use crate::prelude::*;
 use crate::swarm::Run;
-use braid_world::{CrashPoint, CutShape, NetworkOptions};
+use braid_world::{CrashPoint, NetworkOptions};
 
 /// The kinds of faults of calm runs.
 const KINDS: [FaultKind; 8] = [
@@ -115,13 +116,11 @@ fn begin(kind: Option<FaultKind>, run: &mut Run, rng: &mut Rng) {
                 1 => vec![NodeId::Monitor],
                 _ => hosts.chain([NodeId::Monitor]).collect(),
             };
-            let (there, back) = [(true, true), (true, false), (false, true)][rng.below(3) as usize];
-            let mut pairs = Vec::new();
-            pairs.extend(others.iter().filter(|_| there).map(|other| (node, *other)));
-            pairs.extend(others.iter().filter(|_| back).map(|other| (*other, node)));
-            let shape = if there && back { CutShape::Node } else { CutShape::NodeOneWay };
-            let span = absence(run, rng);
-            run.on_fault_of(Fault::Cut { shape, pairs, span }, gone);
+            let ways = [(true, true), (true, false), (false, true)][rng.below(3) as usize];
+            let (places, span) = (&run.cluster.world.places, absence(run, rng));
+            let cause = if places.is_shared(node) { Cause::Other } else { gone };
+            let cut = cut_off(&places.together(node), &others, ways, span);
+            run.on_fault_of(cut, cause);
         }
         FaultKind::HostCrash => {
             let slot = rng.below(run.cluster.slots().count() as u64) as usize;

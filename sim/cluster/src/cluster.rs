@@ -132,9 +132,13 @@ impl Cluster {
         device_of(&self.world, device)
     }
 
-    /// Makes power fail at a node.
+    /// Makes power fail at a node, and at all others at its place.
     pub fn crash(&mut self, node: NodeId) {
-        self.world.crash(node);
+        self.world.crash(node).into_iter().for_each(|node| self.forget(node));
+    }
+
+    /// A node has lost its memory.
+    pub(crate) fn forget(&mut self, node: NodeId) {
         if let NodeId::Host(host) = node {
             self.files.unknown.insert(host);
         }

@@ -91,7 +91,7 @@ impl Activity for Deaths {
             run.crash_plans.remove(&node);
             run.cluster.world.disk_mut(node).expect("devices have disks").spare();
             if run.cluster.world.machine(node).is_some() {
-                run.crash(node);
+                run.crash_alone(node);
             }
             run.cluster.world.network.be_prompt(Some(NodeId::Monitor));
         }
@@ -177,7 +177,7 @@ fn let_one_return(run: &mut Run, rng: &mut Rng, host: HostSlot) -> Result<(), Fa
     }
     let device = may_go.swap_remove(rng.below(may_go.len() as u64) as usize);
     run.count_fault("device returns without the dead");
-    run.crash(NodeId::Device(device));
+    run.crash_alone(NodeId::Device(device));
     let lease = settings.host_lease.max(settings.device_lease);
     let member_state =
         |run: &Run| run.cluster.membership().and_then(|all| all.member(device)).map(|it| it.member_state);

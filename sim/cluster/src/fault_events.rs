@@ -11,6 +11,7 @@ use crate::swarm::{FAULTS_OF_MESSAGES, FOR_EVER, Replacement, Run};
 use braid_control_protocol::{NextDisk, Timing};
 use braid_description::Subject;
 use braid_wire::{Administration, RecoveryThrottle};
+use braid_world::places::Places;
 use braid_world::{Damageable, Disk, Topology};
 
 /// How often the run looks for devices to be restarted.
@@ -19,13 +20,6 @@ const START_AGAIN_EVERY: Duration = Duration::from_millis(100);
 const BAD_SECTORS_MAX: usize = 4;
 /// How often the operator checks whether a disk can be replaced.
 const DISKS_EVERY: Duration = Duration::from_millis(50);
-
-/// The node that flaps. A host returns as another node, so its slot identifies it.
-#[derive(Clone, Copy)]
-pub(crate) enum FlapTarget {
-    Slot(HostSlot),
-    Node(NodeId),
-}
 
 impl Topology for Cluster {
     fn up(&self) -> Vec<NodeId> {
@@ -48,6 +42,22 @@ impl Topology for Cluster {
     fn replaceable(&self) -> Vec<NodeId> {
         damage::devices_that_may_be_replaced(self)
     }
+
+    fn place(&self, node: NodeId) -> NodeId {
+        self.world.places.of(node)
+    }
+}
+
+/// What is unavailable while a node is down, with all others at its place.
+pub(crate) fn causes(places: &Places, node: NodeId) -> Vec<Cause> {
+    let together = places.together(node);
+    let has_host = together.iter().any(|node| matches!(node, NodeId::Host(_)));
+    let of = |node: &NodeId| match node {
+        NodeId::Device(device) if has_host => Some(Cause::Node(*device)),
+        NodeId::Host(_) if places.is_shared(*node) => None,
+        _ => Some(Cause::of(*node)),
+    };
+    together.iter().filter_map(of).collect()
 }
 
 impl Run {
@@ -66,7 +76,13 @@ impl Run {
     pub(crate) fn on_fault_of(&mut self, fault: Fault, cause: Cause) {
         let now = self.cluster.world.now();
         if let Some(span) = span_of(&fault) {
-            self.availability.begin(now, fault.name(), cause, span);
+            let causes = match &fault {
+                Fault::Crash { node, .. } => causes(&self.cluster.world.places, *node),
+                // Its hosts continue with their operations afterwards.
+                Fault::Stall { node, .. } if self.cluster.world.places.is_shared(*node) => vec![Cause::Other],
+                _ => vec![cause],
+            };
+            self.availability.begin_together(now, fault.name(), &causes, span);
         }
         self.cluster.turned |= matches!(fault, Fault::ClockRate { .. } | Fault::ClockLeap { .. });
         // A crash at a disk command is counted when the command is reached.
@@ -90,13 +106,14 @@ impl Run {
                 }
             }
             Fault::Flap { node, times, down, up } => {
-                let place = self.cluster.slot(node).map_or(FlapTarget::Node(node), FlapTarget::Slot);
-                self.flap(place, times, down, up);
+                let slot = self.cluster.slot(node);
+                self.flap(node, slot, times, (down, up));
             }
             Fault::Stall { node, span } => world.stall(node, span),
             Fault::SlowNode { node, busy, span } => {
-                world.slow_down(node, busy);
-                self.plan(span, move |run| run.cluster.world.slow_down(node, Duration::ZERO));
+                let place = world.places.of(node);
+                world.slow_down(place, busy);
+                self.plan(span, move |run| run.cluster.world.slow_down(place, Duration::ZERO));
             }
             Fault::Cut { pairs, span, .. } => {
                 pairs.iter().for_each(|(from, to)| world.network.cut(*from, *to));
@@ -104,15 +121,18 @@ impl Run {
             }
             Fault::ClockStep { node, by } => world.step_clock(node, by),
             Fault::ClockRate { node, ppm, span } => {
-                world.set_clock_rate(node, ppm);
-                self.plan(span, move |run| run.set_clock(node));
+                let place = world.places.of(node);
+                world.set_clock_rate(place, ppm);
+                self.plan(span, move |run| run.set_clock(place));
             }
             Fault::ClockLeap { node, by, span } => {
-                world.step_clock(node, by);
-                self.plan(span, move |run| run.set_clock(node));
+                let place = world.places.of(node);
+                world.step_clock(place, by);
+                self.plan(span, move |run| run.set_clock(place));
             }
             Fault::CommonLeap { by, span } => {
-                world.nodes().into_iter().for_each(|node| world.step_clock(node, by));
+                let places: BTreeSet<NodeId> = world.nodes().into_iter().map(|node| world.places.of(node)).collect();
+                places.into_iter().for_each(|place| world.step_clock(place, by));
                 self.leapt = by;
                 self.plan(span, Run::set_clocks);
             }
@@ -270,7 +290,7 @@ impl Run {
         for (device, disk) in self.cluster.device_notes.awaited_disks(&self.cluster.world) {
             let node = NodeId::Device(device);
             if self.cluster.world.machine(node).is_some() {
-                self.crash(node);
+                self.crash_alone(node);
             }
             self.cluster.swap_disk(device, disk);
             // The operator has brought the disk that fills the slot: the description names it.
@@ -307,22 +327,30 @@ impl Run {
         pairs.iter().for_each(|(from, to)| self.cluster.world.network.join(*from, *to));
     }
 
-    fn flap(&mut self, place: FlapTarget, times: u32, down: Duration, up: Duration) {
-        let node = match place {
-            FlapTarget::Slot(slot) => self.cluster.node(slot),
-            FlapTarget::Node(node) => node,
-        };
+    /// A node dies and returns. A host returns as another node, which its slot identifies.
+    fn flap(&mut self, node: NodeId, slot: Option<HostSlot>, times: u32, (down, up): (Duration, Duration)) {
+        let node = slot.map_or(node, |slot| self.cluster.node(slot));
         if self.cluster.world.machine(node).is_some() {
             self.crash(node);
-            self.availability.begin(self.cluster.world.now(), "flap", Cause::of(node), down);
+            let causes = causes(&self.cluster.world.places, node);
+            self.availability.begin_together(self.cluster.world.now(), "flap", &causes, down);
             self.plan(down, move |run| run.bring_back(node, false));
         }
         if times > 1 {
-            self.plan(down + up, move |run| run.flap(place, times - 1, down, up));
+            self.plan(down + up, move |run| run.flap(node, slot, times - 1, (down, up)));
         }
     }
 
+    /// Starts a node, and those at its place that are down, too.
     pub(crate) fn bring_back(&mut self, node: NodeId, reboot: bool) {
+        for other in self.cluster.world.places.together(node) {
+            if other == node || self.cluster.world.machine(other).is_none() {
+                self.start_again(other, reboot);
+            }
+        }
+    }
+
+    fn start_again(&mut self, node: NodeId, reboot: bool) {
         if let Some(slot) = self.cluster.slot(node) {
             self.replace_if_down(slot);
             self.wake_clients(slot);
@@ -380,7 +408,8 @@ impl Run {
     pub(crate) fn on_suspended(&mut self, node: NodeId, span: Duration) {
         self.count_fault("suspended after a read");
         // It ends by itself, also when everything else heals.
-        self.availability.begin(self.cluster.world.now(), "stall", Cause::of(node), span);
+        let cause = if self.cluster.world.places.is_shared(node) { Cause::Other } else { Cause::of(node) };
+        self.availability.begin(self.cluster.world.now(), "stall", cause, span);
     }
 }
 
@@ -398,7 +427,7 @@ impl Cause {
 }
 
 /// What a fault of a swarm run makes unavailable.
-fn cause_of(fault: &Fault) -> Cause {
+pub(crate) fn cause_of(fault: &Fault) -> Cause {
     match fault {
         Fault::Crash { node, .. } => Cause::of(*node),
         // A stalled host continues with its operations afterwards.

@@ -90,7 +90,7 @@ impl Run {
             self.cluster.generations.disconnected.insert(generation, DisconnectedHost { asked: since, epoch });
         }
         self.cluster.with_control(|control, cx| control.release_lease(cx, generation));
-        self.crash(node);
+        self.crash_alone(node);
         self.replace_if_down(slot);
         self.wake_clients(slot);
     }

@@ -60,6 +60,7 @@ pub mod metadata_matrix;
 mod metadata_processes;
 mod more_volume;
 mod moving;
+mod nodes;
 mod object_requests;
 pub mod object_workload;
 mod objects;

@@ -332,18 +332,12 @@ impl Options {
     /// Possible faults count only if they happened: a device has `restarted`, a clock has `turned` from its course.
     pub fn promise(&self, ordering: Ordering, restarted: bool, turned: bool) -> Promise {
         let has = |kinds: &[FaultKind]| kinds.iter().any(|kind| self.faults.has(*kind));
-        let restarts = restarted
-            && has(&[
-                FaultKind::DeviceCrash,
-                FaultKind::Blackout,
-                FaultKind::Flap,
-                FaultKind::Replace,
-                FaultKind::Fence,
-            ])
-            || self.activities.has("dead");
+        let restart =
+            [FaultKind::DeviceCrash, FaultKind::Blackout, FaultKind::Flap, FaultKind::Replace, FaultKind::Fence];
+        let restarts = restarted && (has(&restart) || self.activities.has("nodes")) || self.activities.has("dead");
         let silence = has(&[FaultKind::Stall, FaultKind::SlowNode, FaultKind::Cut])
             || self.faults.network.delay > 0
-            || self.activities.has_any(&["silent-hosts", "suspend"]);
+            || self.activities.has_any(&["silent-hosts", "suspend", "nodes"]);
         let locks_last = match ordering {
             Ordering::ServerLock | Ordering::CallbackLock => true,
             Ordering::DeviceLock => !silence && !restarts,

@@ -22,8 +22,10 @@ impl Cluster {
     /// Advances a scenario to the next event; false if there is no event until `until`.
     pub(crate) fn pass(&mut self, until: Time) -> bool {
         let event = self.world.next(until);
-        if let Some(WorldEvent::Alarm(token)) = event {
-            self.on_control_alarm(token);
+        match event {
+            Some(WorldEvent::Alarm(token)) => drop(self.on_control_alarm(token)),
+            Some(WorldEvent::PowerFailed(node)) => self.forget(node),
+            _ => {}
         }
         self.check_moment().unwrap_or_else(|failed| panic!("{}: {}", failed.check, failed.details));
         if let Some(WorldEvent::Reply { op, outcome, .. }) = &event {

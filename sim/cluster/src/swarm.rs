@@ -9,6 +9,7 @@ use crate::availability::{Availability, Cause, Judged};
 use crate::cluster;
 use crate::cluster::{AFTERMATH, Cluster, Failed, HostSlot, PendingOperation, Record, device_notes, failed};
 use crate::control::at_rest::check_hold;
+use crate::fault_events::causes;
 use crate::files;
 use crate::leaks;
 use crate::object_requests;
@@ -411,15 +412,15 @@ impl Run {
                 self.on_disconnected(op);
             }
             WorldEvent::PowerFailed(node) => {
-                let (unavailable, reboot) =
-                    self.crash_plans.remove(&node).expect("power fails only where it was planned");
+                self.cluster.forget(node);
+                let Some((unavailable, reboot)) = self.crash_plans.remove(&node) else {
+                    assert!(self.cluster.world.places.is_shared(node), "power fails only where it was planned");
+                    return Ok(());
+                };
                 let name = Fault::Crash { node, at: Some(CrashPoint::Write(1)), unavailable, reboot }.name();
                 self.count_fault(name);
-                self.availability.begin(self.cluster.world.now(), name, Cause::of(node), unavailable);
-                if let NodeId::Host(host) = node {
-                    self.cluster.files.unknown.insert(host);
-                    self.cluster.requests.forget(node);
-                }
+                let causes = causes(&self.cluster.world.places, node);
+                self.availability.begin_together(self.cluster.world.now(), name, &causes, unavailable);
                 self.plan(unavailable, move |run| run.bring_back(node, reboot));
             }
             WorldEvent::Suspended { node, span } => self.on_suspended(node, span),
@@ -523,21 +524,29 @@ impl Run {
         }
     }
 
-    /// Makes power fail at a node. The requests of a host then have unknown outcomes.
+    /// Makes power fail at a node, and at all others at its place.
     pub(crate) fn crash(&mut self, node: NodeId) {
+        let is_up = |node: &NodeId| self.cluster.world.machine(*node).is_some();
+        let fallen: Vec<NodeId> = self.cluster.world.places.together(node).into_iter().filter(is_up).collect();
+        fallen.into_iter().for_each(|node| self.crash_alone(node));
+    }
+
+    /// Ends one node as a loss of power does. The requests of a host then have unknown outcomes.
+    pub(crate) fn crash_alone(&mut self, node: NodeId) {
         self.count_machine(node);
         if matches!(node, NodeId::Host(_)) {
             let lost = self.cluster.requests.asked().filter(|asked| asked.node == node).count() as u64;
             *self.report.unknown.entry("host died").or_default() += lost;
         }
-        self.cluster.crash(node);
+        self.cluster.world.crash_alone(node);
+        self.cluster.forget(node);
     }
 
     /// Hosts that have learned that they are fenced end, and new hosts take their places.
     fn replace_fenced(&mut self) {
         for slot in self.cluster.fenced() {
             self.count_fault("host fenced");
-            self.crash(self.cluster.node(slot));
+            self.crash_alone(self.cluster.node(slot));
             self.replace_if_down(slot);
             self.wake_clients(slot);
         }
@@ -549,7 +558,9 @@ impl Run {
             let boot = Time(self.rng.below(1_000_000_000_000));
             self.cluster.replace_host(slot, LocalClock::exact(boot).drifting(self.swarm.drift_ppm()));
             let (node, by) = (self.cluster.node(slot), self.swarm.skew() + self.leapt);
-            self.cluster.world.step_clock(node, by);
+            if !self.cluster.world.places.is_shared(node) {
+                self.cluster.world.step_clock(node, by);
+            }
         }
     }
 

@@ -102,6 +102,13 @@ fn happened(kind: &str, runs: u64, least: &[(u64, &[&str])]) {
 }
 
 #[test]
+fn hosts_and_devices_at_one_place_fail_together() {
+    let least =
+        [(100, &["fault of a node"][..]), (20, &["node killed", "node cut off", "device crash at a disk command"])];
+    happened("nodes", 60, &least);
+}
+
+#[test]
 fn volumes_and_devices_change_while_administrators_die() {
     happened(
         "migrate",

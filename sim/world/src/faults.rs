@@ -4,6 +4,8 @@
 //! own ([`NetworkOptions`]): lost, duplicated, late, reordered, damaged (which is the same as lost). A [`Budget`] is what a swarm run
 //! may not exceed; `docs/fault-model.md` gives the reasons.
 //!
+//! A fault names a node, and hits all that share its place ([`Topology::place`](crate::Topology::place)).
+//!
 //! Every fault ends. Each seed switches some kinds off entirely and draws weights for the others, so that over many seeds every
 //! combination occurs.
 

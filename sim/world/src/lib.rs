@@ -17,6 +17,7 @@ pub mod event_loop;
 pub mod faults;
 pub mod memory_disk;
 pub mod network;
+pub mod places;
 pub mod queue;
 pub mod swarm;
 pub mod trace;

@@ -13,12 +13,21 @@ pub trait Topology {
     /// How far the wall clock of a node is ahead, in nanoseconds.
     fn skew(&self, node: NodeId) -> i64;
 
+    /// The name of a node's place, which others may share: a fault hits all nodes at a place.
+    fn place(&self, node: NodeId) -> NodeId {
+        node
+    }
+
     /// Byte ranges that may be damaged now, one of them at a time, without exceeding the array's redundancy; only the array's model
     /// knows them. Two ranges of one node may be damaged at once.
-    fn damageable(&self) -> Vec<Damageable>;
+    fn damageable(&self) -> Vec<Damageable> {
+        Vec::new()
+    }
 
     /// The devices whose disks may be replaced now.
-    fn replaceable(&self) -> Vec<NodeId>;
+    fn replaceable(&self) -> Vec<NodeId> {
+        Vec::new()
+    }
 }
 
 /// By how much a wall clock leaps: a minute, an hour, a year.
@@ -64,10 +73,11 @@ impl Swarm {
             drawn = drawn.saturating_sub(**weight);
             here
         })?;
-        self.fault(*kind, topology)
+        self.draw(*kind, topology)
     }
 
-    fn fault(&mut self, kind: FaultKind, topology: &impl Topology) -> Option<Fault> {
+    /// Draws a fault of this kind; `None` if none is possible now.
+    pub fn draw(&mut self, kind: FaultKind, topology: &impl Topology) -> Option<Fault> {
         let nodes = topology.up();
         let of = |wanted: Part| nodes.iter().copied().filter(|node| part(*node) == wanted).collect::<Vec<_>>();
         let disks = || nodes.iter().copied().filter(|node| part(*node) != Part::Host).collect::<Vec<_>>();
@@ -98,7 +108,7 @@ impl Swarm {
                 let busy = Duration::from_micros([100, 1_000, 10_000][self.rng.below(3) as usize]);
                 Fault::SlowNode { node: self.pick(&nodes)?, busy, span: self.span() }
             }
-            FaultKind::Cut => self.cut(&nodes)?,
+            FaultKind::Cut => self.cut(&nodes, topology)?,
             FaultKind::ClockStep => {
                 let node = self.pick(&nodes)?;
                 Fault::ClockStep { node, by: self.skew() - topology.skew(node) }
@@ -174,7 +184,13 @@ impl Swarm {
         Some(Fault::Crash { node, at, unavailable: self.span(), reboot: self.rng.chance(1, 2) })
     }
 
-    fn cut(&mut self, nodes: &[NodeId]) -> Option<Fault> {
+    /// Cuts whole places off from others. Within a place no message is lost.
+    fn cut(&mut self, nodes: &[NodeId], topology: &impl Topology) -> Option<Fault> {
+        let place = |node: &NodeId| topology.place(*node);
+        let whole = |some: Vec<NodeId>| -> Vec<NodeId> {
+            let is_there = |node: &&NodeId| some.iter().any(|one| place(one) == place(node));
+            nodes.iter().filter(is_there).copied().collect()
+        };
         let one_way = self.rng.chance(1, 2);
         let (shape, some, others) = match self.rng.below(4) {
             0 => {
@@ -193,9 +209,12 @@ impl Swarm {
             }
         };
         let backwards = self.rng.chance(1, 2);
+        let (some, others) = (whole(some), whole(others));
+        let is_half = matches!(shape, CutShape::Halves | CutShape::HalvesOneWay);
         let mut pairs = Vec::new();
         for one in &some {
-            for other in others.iter().filter(|other| *other != one) {
+            let is_apart = |other: &&NodeId| place(other) != place(one) && !(is_half && some.contains(other));
+            for other in others.iter().filter(is_apart) {
                 if !one_way || !backwards {
                     pairs.push((*one, *other));
                 }
@@ -208,7 +227,7 @@ impl Swarm {
     }
 
     /// Draws a duration: mostly short, sometimes longer than any lease.
-    fn span(&mut self) -> Duration {
+    pub fn span(&mut self) -> Duration {
         let most = [20, 20, 20, 500, 500, 500, 3_000, 3_000, 9_000][self.rng.below(9) as usize];
         Duration::from_millis(self.rng.between(1, most)).min(self.options.span_max)
     }
@@ -253,6 +272,26 @@ mod tests {
     use std::collections::BTreeSet;
 
     struct Plain(i64);
+
+    /// Each device shares its place with a host, but the first.
+    struct Shared;
+
+    impl Topology for Shared {
+        fn up(&self) -> Vec<NodeId> {
+            Plain(0).up()
+        }
+
+        fn skew(&self, _: NodeId) -> i64 {
+            0
+        }
+
+        fn place(&self, node: NodeId) -> NodeId {
+            match node {
+                NodeId::Host(Generation(host @ 1..3)) => NodeId::Device(DeviceId(host as u16)),
+                node => node,
+            }
+        }
+    }
 
     impl Topology for Plain {
         fn up(&self) -> Vec<NodeId> {
@@ -332,6 +371,24 @@ mod tests {
                 _ => {}
             }
         }
+    }
+
+    #[test]
+    fn a_cut_concerns_all_at_a_place_and_nothing_within_it() {
+        let mut swarm = swarm([FaultKind::Cut], 3);
+        let place = |node| Shared.place(node);
+        let together = |node| Shared.up().into_iter().filter(move |other| place(*other) == place(node));
+        let mut largest = 0;
+        for _ in 0..300 {
+            let Some(Fault::Cut { pairs, .. }) = swarm.next(&Shared) else { continue };
+            let cut: BTreeSet<_> = pairs.into_iter().collect();
+            largest = largest.max(cut.len());
+            for (from, to) in &cut {
+                assert_ne!(place(*from), place(*to));
+                assert!(together(*from).all(|from| together(*to).all(|to| cut.contains(&(from, to)))));
+            }
+        }
+        assert!(largest >= 30, "halves: {largest}");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::clock::LocalClock;
 use crate::disk::Disk;
 use crate::event_loop::{Due, EventLoop, NodeIndex};
 use crate::network::{Network, NetworkOptions};
+use crate::places::Places;
 use crate::trace::Trace;
 use braid_base::{ArrayId, NodeId, Now, Rng, Time};
 use braid_machine::{
@@ -12,7 +13,7 @@ use braid_machine::{
 };
 use braid_wire::{Frame, Message};
 use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
@@ -39,7 +40,8 @@ pub enum WorldEvent {
     Reply { node: NodeId, op: OpId, outcome: HostOutcome },
     /// A time that the owner had asked for ([`World::alarm`]).
     Alarm(u64),
-    /// A node's power failed at the crash point of its disk, or before an input ([`World::crash_before`]).
+    /// A node's power failed at the crash point of its disk, or before an input ([`World::crash_before`]); then that of the others at its
+    /// place.
     PowerFailed(NodeId),
     /// A node is suspended when a read ends ([`World::suspend_after_read`]).
     Suspended { node: NodeId, span: Duration },
@@ -61,9 +63,9 @@ pub struct World<M: Machine> {
     rng: Rng,
     effects: EffectsOf<M>,
     world_events: VecDeque<WorldEvent>,
-    watched: BTreeSet<NodeId>,
     /// The nodes that serve under a further name.
     services: Services,
+    pub places: Places,
 }
 
 /// The nodes that serve under further names.
@@ -103,6 +105,8 @@ struct Node {
     crash_before: Option<u64>,
     /// The node is suspended when a later read ends.
     suspend: Option<Suspension>,
+    /// Each step is reported.
+    watched: bool,
 }
 
 /// A node is to be suspended when a read of its disk ends.
@@ -170,8 +174,8 @@ impl<M: Machine<Request: Debug, Outcome = HostOutcome>> World<M> {
             rng,
             effects: Effects::new(),
             world_events: VecDeque::new(),
-            watched: BTreeSet::new(),
             services: Services::default(),
+            places: Places::default(),
         }
     }
 
@@ -193,7 +197,8 @@ impl<M: Machine<Request: Debug, Outcome = HostOutcome>> World<M> {
     pub fn add(&mut self, node: NodeId, machine: M, disk: Option<Disk>, clock: LocalClock) {
         let index = self.events.add(clock);
         self.ids.push(node);
-        let fresh = Node { index, disk, busy: Duration::ZERO, inputs: 0, crash_before: None, suspend: None };
+        let fresh =
+            Node { index, disk, busy: Duration::ZERO, inputs: 0, crash_before: None, suspend: None, watched: false };
         assert!(self.nodes.insert(node, fresh).is_none(), "{node} is in the world already");
         self.start(node, machine);
     }
@@ -205,8 +210,32 @@ impl<M: Machine<Request: Debug, Outcome = HostOutcome>> World<M> {
         self.events.schedule_own(index, self.now(), Event::Start);
     }
 
-    /// Makes power fail at a node now.
-    pub fn crash(&mut self, node: NodeId) {
+    /// From now on, a node is at the place of another one, as slow and with its clocks: they crash, stall and are slow together.
+    pub fn share_place(&mut self, node: NodeId, other: NodeId) {
+        self.places.leave(node);
+        self.node_mut(node).busy = self.node(other).busy;
+        self.set_clock_rate(node, self.clock_rate(other));
+        self.step_clock(node, self.skew(other) - self.skew(node));
+        self.places.share(node, other);
+    }
+
+    /// A node takes the part of one that will not return, and its place if that was shared.
+    pub fn succeed(&mut self, node: NodeId, earlier: NodeId) {
+        if let Some(place) = self.places.leave(earlier) {
+            self.share_place(node, place);
+        }
+    }
+
+    /// Makes power fail at a node's place now. Returns the nodes that have lost power.
+    pub fn crash(&mut self, node: NodeId) -> Vec<NodeId> {
+        let is_up = |node: &NodeId| self.machine(*node).is_some();
+        let fallen: Vec<NodeId> = self.places.together(node).into_iter().filter(is_up).collect();
+        fallen.iter().for_each(|node| self.crash_alone(*node));
+        fallen
+    }
+
+    /// Ends a node at once as a loss of power does, and no other at its place.
+    pub fn crash_alone(&mut self, node: NodeId) {
         if let Some(disk) = self.end(node) {
             disk.crash();
         }
@@ -230,7 +259,7 @@ impl<M: Machine<Request: Debug, Outcome = HostOutcome>> World<M> {
         place.disk.as_mut()
     }
 
-    /// Makes power fail at a node in place of its `count`-th input from now on. The messages and disk commands that the node had
+    /// Makes power fail at a node's place instead of the node's `count`-th input from now on. The messages and disk commands that it had
     /// emitted before are in flight then.
     pub fn crash_before(&mut self, node: NodeId, count: u64) {
         let place = self.node_mut(node);
@@ -263,9 +292,11 @@ impl<M: Machine<Request: Debug, Outcome = HostOutcome>> World<M> {
 
     /// Moves a node's wall clock by this many nanoseconds.
     pub fn step_clock(&mut self, node: NodeId, by: i64) {
-        let index = self.node(node).index;
-        self.events.clock_mut(index).step(by);
-        self.trace.event(self.now(), Some(node), &[2, by as u64], format_args!("clock steps by {by} ns"));
+        for node in self.places.together(node) {
+            let index = self.node(node).index;
+            self.events.clock_mut(index).step(by);
+            self.trace.event(self.now(), Some(node), &[2, by as u64], format_args!("clock steps by {by} ns"));
+        }
     }
 
     /// How far a node's wall clock is ahead of true time, in nanoseconds.
@@ -275,11 +306,13 @@ impl<M: Machine<Request: Debug, Outcome = HostOutcome>> World<M> {
 
     /// Makes both clocks of a node run fast by `ppm` millionths from now on (slow, if negative).
     pub fn set_clock_rate(&mut self, node: NodeId, ppm: i64) {
-        let (now, index) = (self.now(), self.node(node).index);
-        self.events.clock_mut(index).set_rate(now, ppm);
-        self.trace.event(now, Some(node), &[12, ppm as u64], format_args!("clock runs fast by {ppm} millionths"));
-        // Its deadline now comes at another point of true time.
-        self.events.arm(index);
+        for node in self.places.together(node) {
+            let (now, index) = (self.now(), self.node(node).index);
+            self.events.clock_mut(index).set_rate(now, ppm);
+            self.trace.event(now, Some(node), &[12, ppm as u64], format_args!("clock runs fast by {ppm} millionths"));
+            // Its deadline now comes at another point of true time.
+            self.events.arm(index);
+        }
     }
 
     /// How fast a node's clocks run, in millionths.
@@ -289,9 +322,11 @@ impl<M: Machine<Request: Debug, Outcome = HostOutcome>> World<M> {
 
     /// Makes each input keep the node busy for this long; other inputs wait meanwhile. Zero ends it.
     pub fn slow_down(&mut self, node: NodeId, busy: Duration) {
-        self.node_mut(node).busy = busy;
-        let facts = [13, busy.as_nanos() as u64];
-        self.trace.event(self.now(), Some(node), &facts, format_args!("takes {busy:?} for each input"));
+        for node in self.places.together(node) {
+            self.node_mut(node).busy = busy;
+            let facts = [13, busy.as_nanos() as u64];
+            self.trace.event(self.now(), Some(node), &facts, format_args!("takes {busy:?} for each input"));
+        }
     }
 
     /// The readings of a node's clocks.
@@ -309,11 +344,13 @@ impl<M: Machine<Request: Debug, Outcome = HostOutcome>> World<M> {
         self.nodes.get(&node).is_some_and(|place| self.events.is_stalled(place.index))
     }
 
-    /// Stalls a node for a while: it takes the inputs of that time afterwards.
+    /// Stalls a node's place for a while: a node takes the inputs of that time afterwards.
     pub fn stall(&mut self, node: NodeId, span: Duration) {
         let until = self.now().after(span);
-        self.events.stall(self.node(node).index, until);
-        self.trace.event(self.now(), Some(node), &[3, until.0], format_args!("stalls for {span:?}"));
+        for node in self.places.together(node) {
+            self.events.stall(self.node(node).index, until);
+            self.trace.event(self.now(), Some(node), &[3, until.0], format_args!("stalls for {span:?}"));
+        }
     }
 
     /// Sends a request to a machine. If the node is down, there will be no answer.
@@ -330,7 +367,7 @@ impl<M: Machine<Request: Debug, Outcome = HostOutcome>> World<M> {
 
     /// Reports each step of this node as [`WorldEvent::Stepped`].
     pub fn watch(&mut self, node: NodeId) {
-        self.watched.insert(node);
+        self.node_mut(node).watched = true;
     }
 
     pub fn machine(&self, node: NodeId) -> Option<&M> {
@@ -382,8 +419,7 @@ impl<M: Machine<Request: Debug, Outcome = HostOutcome>> World<M> {
         let node = self.ids[index];
         let place = self.node_mut(node);
         if place.crash_before.is_some_and(|count| place.inputs + 1 >= count) {
-            self.crash(node);
-            return self.world_events.push_back(WorldEvent::PowerFailed(node));
+            return self.lose_power(node);
         }
         // An event that is postponed until a node has time for it counts once.
         let now = self.now();
@@ -392,6 +428,11 @@ impl<M: Machine<Request: Debug, Outcome = HostOutcome>> World<M> {
         }
         let Some(input) = self.input(node, event) else { return };
         self.step(node, input);
+    }
+
+    fn lose_power(&mut self, node: NodeId) {
+        let fallen = self.crash(node);
+        self.world_events.extend(fallen.into_iter().map(WorldEvent::PowerFailed));
     }
 
     /// The input that the event is to the machine; `None` if it does not reach the machine.
@@ -459,7 +500,7 @@ impl<M: Machine<Request: Debug, Outcome = HostOutcome>> World<M> {
         }
         self.effects = effects;
         self.events.arm(index);
-        if self.watched.contains(&node) {
+        if self.node(node).watched {
             self.world_events.push_back(WorldEvent::Stepped(node));
         }
     }
@@ -492,8 +533,7 @@ impl<M: Machine<Request: Debug, Outcome = HostOutcome>> World<M> {
                 }
                 self.events.schedule_own(index, now.after(takes), Event::DiskDone(tag));
                 if power_fails {
-                    self.crash(node);
-                    self.world_events.push_back(WorldEvent::PowerFailed(node));
+                    self.lose_power(node);
                 }
             }
         }

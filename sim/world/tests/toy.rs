@@ -201,6 +201,27 @@ fn a_stalled_node_finds_its_messages_afterwards_and_a_dead_one_does_not() {
 }
 
 #[test]
+fn nodes_at_one_place_have_its_clocks_stall_and_lose_power_together() {
+    const NEXT: NodeId = NodeId::Host(Generation(2));
+    let mut world = world(1, NetworkOptions::clean());
+    world.step_clock(DEVICE, 500);
+    world.share_place(HOST, DEVICE);
+    world.step_clock(HOST, 200);
+    world.set_clock_rate(HOST, 50);
+    assert_eq!([HOST, DEVICE].map(|node| (world.skew(node), world.clock_rate(node))), [(700, 50); 2]);
+    world.stall(DEVICE, Duration::from_secs(1));
+    assert!(world.is_stalled(HOST) && world.is_stalled(DEVICE));
+    world.crash_before(DEVICE, 2);
+    assert_eq!(ask(&mut world, 1), Some(WorldEvent::PowerFailed(DEVICE)));
+    assert_eq!((world.next(Time(world.now().0)), world.up()), (Some(WorldEvent::PowerFailed(HOST)), vec![]));
+    world.add(NEXT, Toy::default(), None, LocalClock::exact(Time(0)));
+    world.succeed(NEXT, HOST);
+    world.start(DEVICE, Toy::default());
+    world.crash_alone(DEVICE);
+    assert_eq!((world.up(), world.crash(DEVICE)), (vec![NEXT], vec![NEXT]), "one may end alone");
+}
+
+#[test]
 #[should_panic(expected = "the run does not terminate: more than 500 events")]
 fn a_run_of_which_time_passes_and_nothing_comes_of_it_ends() {
     let mut world = world(3, NetworkOptions::clean());

@@ -143,6 +143,53 @@ fn a_write_survives_the_failure_of_any_device_at_any_moment() {
     }
 }
 
+/// A host that shares its place with this device writes, and the place loses power instead of this input of the host or of the device. True
+/// if that was before the write had ended. With or without the place, another host goes on at once in the same stripe.
+fn both_fail(site: SitePolicy, range: (u64, u64), number: u16, point: (bool, u64, bool)) -> bool {
+    let (of_host, input, returns) = point;
+    let (mut array, a, b) = array_at(vec![site]);
+    let before = content(&mut array, b, range.0, range.1);
+    let (writer, what) = (array.node(a), format!("{site}, {range:?} with {number}, {point:?}"));
+    array.world.share_place(writer, device(number));
+    let victim = if of_host { writer } else { device(number) };
+    array.world.crash_before(victim, input);
+    let asked = array.write(a, range.0, range.1);
+    array.run_for(SOON);
+    array.world.spare(victim);
+    let has_failed = array.world.machine(writer).is_none();
+    assert_eq!(has_failed, array.device(DeviceId(number)).is_none(), "{what}: they fail together");
+    if has_failed && returns {
+        array.restart_device(DeviceId(number));
+        array.replace_host(a, LocalClock::exact(array.world.now()));
+    }
+    let next = array.write(b, 3 * BLOCK, BLOCK);
+    done_in_time(&mut array, next, &what);
+    let after = content(&mut array, b, range.0, range.1);
+    assert!(after != before || !array.requests.is_answered(asked), "{what}: an answered write is lost");
+    if has_failed && !returns {
+        wait_until(&mut array, "it is out", |array| member_state(array, number) == Some(MemberState::Out));
+        bring_back(&mut array, number);
+    }
+    assert_eq!(content(&mut array, b, range.0, range.1), after, "{what}: the decision stands");
+    all_is_well(array);
+    has_failed
+}
+
+/// The row of Table IV in which the originator and a worker fail together, at every step of both.
+#[test]
+fn a_write_is_decided_without_its_originator_and_a_worker_that_fail_together_at_any_step() {
+    for site in [SitePolicy::AtParity, SitePolicy::Originator] {
+        for (range, number) in [(SMALL, DATA), (SMALL, PARITY), (LARGE, DATA), (LARGE, PARITY), (LARGE, READER)] {
+            for (of_host, returns) in [(true, true), (true, false), (false, true), (false, false)] {
+                let point = |input: &u64| (of_host, *input, returns);
+                let fails = |input: &u64| both_fail(site, range, number, point(input));
+                let steps = (1..).take_while(fails).count();
+                assert!(steps >= 2, "{site}, {range:?} with {number}: only {steps} steps");
+            }
+        }
+    }
+}
+
 #[test]
 fn two_devices_that_can_not_reach_each_other_delay_a_write_by_less_than_a_lease() {
     for (range, sender) in [(SMALL, DATA), (LARGE, DATA), (LARGE, READER)] {
