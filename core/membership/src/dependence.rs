@@ -34,7 +34,7 @@ impl Dependence<'_> {
     }
 
     /// True if hosts could continue without a device that they cannot reach.
-    pub fn is_better_out(&self, device: DeviceId, slot: Slot, membership: &Membership) -> bool {
+    pub fn may_be_marked_out(&self, device: DeviceId, slot: Slot, membership: &Membership) -> bool {
         match membership.member(device).expect("all devices are members").member_state {
             MemberState::Out => false,
             MemberState::Returning { .. } => true,

@@ -1,5 +1,6 @@
 //! The monitor's data on each device: its reports, and its lease.
 
+use crate::flapping::Outages;
 use braid_base::limits::{self, Settings};
 use braid_base::{DeviceId, DiskId, Epoch, FenceTable, Generation, Time};
 use braid_wire::{HealingProgress, JoinRefused};
@@ -9,12 +10,6 @@ use std::time::Duration;
 /// A lease runs longer at the monitor than at the device by its length divided by this: the clock rates of different machines differ by
 /// less than that.
 pub const LEASE_MARGIN: u32 = 10;
-
-/// A device that is marked out again within this time of its return has to stay out for longer.
-const STEADY: Duration = Duration::from_secs(60);
-
-/// For so long a device that came and went is shown as such.
-const FLAPPING_SHOWN: Duration = Duration::from_secs(600);
 
 /// The state of a device, for display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +45,7 @@ pub(crate) struct Device {
     pub suspected: bool,
     /// Its lease is not extended: it is to be marked out, since hosts cannot reach it or its disk is failing.
     pub refused: bool,
-    absence: Absence,
+    outages: Outages,
     /// Why the disk that was last heard in its slot may not serve.
     pub join_refused: Option<JoinRefused>,
     /// The epoch that it last named, and when, if the record does not know that epoch.
@@ -81,18 +76,6 @@ pub(crate) struct LastReport {
     pub failing: bool,
 }
 
-/// How long a device has to stay out.
-#[derive(Clone, Copy, Debug)]
-struct Absence {
-    /// When it was marked out, and how long it has to stay out from then on.
-    taken_out: Time,
-    wait: Duration,
-    /// When it last returned.
-    came_back: Option<Time>,
-    /// How often it was marked out, each time but the first soon after its return.
-    outages: u32,
-}
-
 /// A device's request for a lease, with its report.
 #[derive(Clone, Debug)]
 pub(crate) struct Renewal {
@@ -120,7 +103,7 @@ impl Device {
             lease: None,
             suspected: false,
             refused: false,
-            absence: Absence { taken_out: started, wait: settings.readmission_min, came_back: None, outages: 0 },
+            outages: Outages::none(started, settings),
             join_refused: None,
             ahead: None,
             progress: None,
@@ -191,11 +174,7 @@ impl Device {
 
     /// Marks it out: it loses its lease, and gets no other until it returns. If an operator wished that, it did not go out by itself.
     pub fn take_out(&mut self, now: Time, settings: &Settings, is_wished: bool) {
-        let absence = &mut self.absence;
-        let soon = !is_wished && absence.came_back.is_some_and(|back| now.since(back) < STEADY);
-        absence.outages = if soon { absence.outages.saturating_add(1) } else { 1 };
-        absence.wait = if soon { (absence.wait * 2).min(settings.readmission_max) } else { settings.readmission_min };
-        absence.taken_out = now;
+        self.outages.begin(now, settings, is_wished);
         self.lease = None;
         self.refused = false;
     }
@@ -220,7 +199,7 @@ impl Device {
     /// True if it has been out for long enough, silent or with a failing disk, that a spare may take its slot.
     pub fn stays_out(&self, now: Time, settings: &Settings) -> bool {
         let is_gone = self.last_report.failing || !self.was_heard_within(settings.heartbeat * 4, now);
-        now.since(self.absence.taken_out) >= settings.spare_after && is_gone
+        self.outages.is_out_for(settings.spare_after, now) && is_gone
     }
 
     /// True if it may return. It must be heard by the monitor and reached by the hosts.
@@ -229,23 +208,13 @@ impl Device {
             && !self.suspected
             && !self.last_report.failing
             && self.was_heard_within(settings.heartbeat * 2, now);
-        heard && now >= self.absence.taken_out.after(self.absence.wait)
-    }
-
-    /// How often it went out in a row, and until when it has to stay out because of that.
-    fn flapping(&self, now: Time) -> (u32, Option<Time>) {
-        let Absence { taken_out, wait, came_back, outages } = self.absence;
-        let is_late = now.since(came_back.map_or(taken_out, |back| back.max(taken_out))) > FLAPPING_SHOWN;
-        if outages < 2 || is_late {
-            return (0, None);
-        }
-        let until = taken_out.after(wait);
-        (outages, Some(until).filter(|until| self.lease.is_none() && now < *until))
+        heard && self.outages.may_end(now)
     }
 
     /// It is returning. It is granted the time to ask for a lease.
     pub fn come_back(&mut self, now: Time, settings: &Settings) {
-        (self.absence.came_back, self.progress) = (Some(now), None);
+        self.outages.end(now);
+        self.progress = None;
         self.grant(now, settings);
     }
 
@@ -258,8 +227,8 @@ impl Device {
 /// The state of all devices, for display.
 pub(crate) fn shown(devices: &BTreeMap<DeviceId, Device>, now: Time) -> impl Iterator<Item = DeviceLease> + '_ {
     let shown = move |(device, known): (&DeviceId, &Device)| DeviceLease {
-        outages: known.flapping(now).0,
-        stays_out_until: known.flapping(now).1,
+        outages: known.outages.flapping(now, known.has_lease()).0,
+        stays_out_until: known.outages.flapping(now, known.has_lease()).1,
         device: *device,
         heard: known.last_report.heard,
         epoch: known.last_report.epoch,
@@ -300,42 +269,5 @@ mod tests {
         device.last_report.heard = Some(at(4_500));
         device.grant(at(4_500), &settings);
         assert!(!device.is_steady(at(4_600), &settings), "its lease had run out");
-    }
-
-    #[test]
-    fn a_flapping_device_waits_longer_each_time() {
-        let settings = Settings::default();
-        let mut device = Device::new(at(0), &settings);
-        let mut now = at(1_000_000);
-        let mut waits = Vec::new();
-        for _ in 0..9 {
-            device.take_out(now, &settings, false);
-            let taken_out = now;
-            let outages = waits.len() as u32 + 1;
-            let shown = if outages > 1 { (outages, Some(now.after(device.absence.wait))) } else { (0, None) };
-            assert_eq!(device.flapping(now), shown);
-            while !device.may_return(now, &settings) {
-                now = now.after(Duration::from_millis(500));
-                device.last_report.heard = Some(now);
-            }
-            waits.push(now.since(taken_out).as_secs());
-            device.come_back(now, &settings);
-            now = now.after(STEADY - Duration::from_secs(1));
-        }
-        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
-        now = now.after(Duration::from_secs(1));
-        assert_eq!(device.flapping(now), (9, None), "it is in");
-        assert_eq!(device.flapping(now.after(FLAPPING_SHOWN)), (0, None));
-        let mut wished = device.clone();
-        wished.come_back(now, &settings);
-        wished.take_out(now, &settings, true);
-        assert_eq!(
-            (wished.flapping(now), wished.absence.wait),
-            ((0, None), settings.readmission_min),
-            "by an operator"
-        );
-        device.take_out(now, &settings, false);
-        device.last_report.heard = Some(now.after(Duration::from_secs(1)));
-        assert!(device.may_return(now.after(Duration::from_secs(1)), &settings), "it had stayed");
     }
 }

@@ -30,13 +30,13 @@ struct Host {
 
 impl Host {
     /// True if it was heard recently.
-    fn is_there(&self, now: Time, settings: &Settings) -> bool {
+    fn is_recently_heard(&self, now: Time, settings: &Settings) -> bool {
         now.since(self.heard) <= settings.heartbeat * 4
     }
 
     /// True if it has been heard for so long that it would have reported a device that does not answer it. A host that has just started, such
     /// as a command that asks for the state of the array, reports none.
-    fn would_have_noticed(&self, settings: &Settings) -> bool {
+    fn is_past_grace_period(&self, settings: &Settings) -> bool {
         self.heard.since(self.since) >= settings.heartbeat * 4
     }
 }
@@ -101,17 +101,20 @@ impl Hosts {
         fence: &FenceTable,
         settings: &Settings,
     ) -> Option<Generation> {
-        let there = |(host, known): &(&Generation, &Host)| known.is_there(now, settings) && !fence.refuses(**host);
+        let there =
+            |(host, known): &(&Generation, &Host)| known.is_recently_heard(now, settings) && !fence.refuses(**host);
         let present = present.and_then(|host| self.known.get_key_value(&host)).filter(there);
-        let settled = || self.known.iter().filter(there).filter(|(_, known)| known.would_have_noticed(settings));
+        let past_grace = || self.known.iter().filter(there).filter(|(_, known)| known.is_past_grace_period(settings));
         let reaches_all = |(_, known): &(&Generation, &Host)| known.silent.is_disjoint(devices);
-        let chosen = present.filter(reaches_all).or_else(|| settled().find(reaches_all)).or(present);
-        chosen.or_else(|| settled().next()).or_else(|| self.known.iter().find(there)).map(|(host, _)| *host)
+        let chosen = present.filter(reaches_all).or_else(|| past_grace().find(reaches_all)).or(present);
+        chosen.or_else(|| past_grace().next()).or_else(|| self.known.iter().find(there)).map(|(host, _)| *host)
     }
 
     /// The devices that at least half of the hosts cannot reach. Fenced hosts, and hosts that were not heard recently, do not count.
     pub fn suspects(&self, now: Time, fence: &FenceTable, settings: &Settings) -> BTreeSet<DeviceId> {
-        let live = || self.known.iter().filter(|(host, known)| known.is_there(now, settings) && !fence.refuses(**host));
+        let live = || {
+            self.known.iter().filter(|(host, known)| known.is_recently_heard(now, settings) && !fence.refuses(**host))
+        };
         let live = || live().map(|(_, host)| host);
         let mut accusers: BTreeMap<DeviceId, usize> = BTreeMap::new();
         live().flat_map(|host| &host.silent).for_each(|device| *accusers.entry(*device).or_default() += 1);

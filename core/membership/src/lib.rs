@@ -13,6 +13,7 @@
 //! | --- | --- |
 //! | [`monitor`] | the machine: accepts or ignores each message, and routes it |
 //! | [`device_leases`] | the monitor's data on each device: its reports, and its lease |
+//! | `flapping` | how long a device stays out that has gone out often |
 //! | `hosts` | which hosts and lock servers are alive, and which devices the hosts cannot reach |
 //! | `later_epochs` | what follows if a device names an epoch that the record does not know |
 //! | `watch` | how long to wait for messages after a start or a pause, and when to check leases next |
@@ -45,6 +46,7 @@ mod counters;
 mod dependence;
 pub mod device_leases;
 mod fence_requests;
+mod flapping;
 mod hosts;
 mod later_epochs;
 pub mod monitor;

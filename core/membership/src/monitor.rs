@@ -382,7 +382,7 @@ impl Monitor {
         if let Some(error) = self.error_of_old_record(now.time) {
             return self.give_up(error);
         }
-        for (device, renewal) in self.watch.settle() {
+        for (device, renewal) in self.watch.end_startup_wait() {
             if matches!(self.service, MonitorService::Serving) {
                 self.on_device(now, device, renewal, out);
             }

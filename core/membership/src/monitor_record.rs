@@ -90,7 +90,7 @@ impl Recorded {
 
     /// How many slots are to get another disk.
     pub fn changes(&self) -> usize {
-        self.slots.values().filter(|slot| slot.change != Change::Settled).count()
+        self.slots.values().filter(|slot| slot.change != Change::None).count()
     }
 }
 
@@ -165,11 +165,11 @@ impl TwoCopyRecord for Recorded {
         put_generations(&fence.also, to);
         let slots: Vec<_> = members.iter().map(|member| (member.device, self.slot(member.device))).collect();
         slots.iter().for_each(|(_, slot)| to.put_u64_le(slot.disk.unwrap_or_default().0));
-        let changing = slots.iter().filter(|(_, slot)| slot.change != Change::Settled);
+        let changing = slots.iter().filter(|(_, slot)| slot.change != Change::None);
         to.put_u32_le(changing.clone().count() as u32);
         for (device, slot) in changing {
             let (kind, disk) = match slot.change {
-                Change::Settled => unreachable!("filtered out above"),
+                Change::None => unreachable!("filtered out above"),
                 Change::Leaving { to } => (LEAVING, to),
                 Change::Awaited { before: None } => (AWAITED, DiskId::default()),
                 Change::Awaited { before: Some(before) } => (AWAITED_AFTER, before),
@@ -270,7 +270,7 @@ fn take_member(from: &mut &[u8]) -> Option<(Member, Slot)> {
     };
     let since = Epoch(from.try_get_u32_le().ok()?);
     let lived_by = Epoch(from.try_get_u32_le().ok()?);
-    Some((Member { device, member_state, since }, Slot { disk, kept_out, change: Change::Settled, lived_by }))
+    Some((Member { device, member_state, since }, Slot { disk, kept_out, change: Change::None, lived_by }))
 }
 
 fn put_generations(hosts: &BTreeSet<Generation>, to: &mut Vec<u8>) {
@@ -312,11 +312,11 @@ mod tests {
         let mut recorded = Recorded::of(ArrayId([7; 16]), membership);
         for device in 0..limits::DEVICES_MAX as u16 {
             let change = match device % 7 {
-                _ if recorded.changes() == CHANGES_MAX => Change::Settled,
+                _ if recorded.changes() == CHANGES_MAX => Change::None,
                 0 => Change::Leaving { to: DiskId(u64::MAX) },
                 1 => Change::Awaited { before: None },
                 2 => Change::Awaited { before: Some(DiskId(5)) },
-                _ => Change::Settled,
+                _ => Change::None,
             };
             let disk = Some(DiskId(u64::from(device))).filter(|_| device % 5 > 0);
             let slot = Slot { disk, kept_out: device % 3 == 0, change, lived_by: Epoch(u32::from(device) / 2) };

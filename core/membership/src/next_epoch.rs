@@ -117,7 +117,7 @@ impl Monitor {
         for id in devices {
             let (known, slot) = (&self.devices[&id], self.slot(id));
             let refused = (known.suspected || known.last_report.failing || slot.is_to_leave())
-                && self.dependence(now.time).is_better_out(id, slot, &durable);
+                && self.dependence(now.time).may_be_marked_out(id, slot, &durable);
             self.devices.get_mut(&id).expect("just listed").refused = refused;
         }
     }

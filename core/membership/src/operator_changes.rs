@@ -24,9 +24,9 @@ impl Draft<'_> {
                 let slot = self.next.slot_mut(device);
                 slot.kept_out = false;
                 (slot.disk, slot.change) = match slot.change {
-                    Change::Awaited { before: Some(before) } => (Some(before), Change::Settled),
+                    Change::Awaited { before: Some(before) } => (Some(before), Change::None),
                     Change::Awaited { before: None } => (slot.disk, slot.change),
-                    Change::Settled | Change::Leaving { .. } => (slot.disk, Change::Settled),
+                    Change::None | Change::Leaving { .. } => (slot.disk, Change::None),
                 };
             }
             Administration::Replace { device, disk, blocks, lose } => {

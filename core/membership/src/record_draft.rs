@@ -122,8 +122,7 @@ impl Draft<'_> {
         }
         for device in self.members(|member_state| member_state == MemberState::Out) {
             let slot = self.next.slot(device);
-            let waits =
-                slot.change == Change::Settled && !slot.kept_out && self.stripes.unprotected_on(device).is_none();
+            let waits = slot.change == Change::None && !slot.kept_out && self.stripes.unprotected_on(device).is_none();
             if !waits || !self.devices[&device].stays_out(self.now, self.settings) {
                 continue;
             }

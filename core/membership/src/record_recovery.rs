@@ -194,7 +194,7 @@ pub fn recover(evidence: &Evidence) -> Result<RecoveredRecord, RecoveryRefused> 
                 }
                 // An empty disk that waits outside must not adopt an epoch in which it is out: it would then be refused as used.
                 let is_awaited = member.member_state == MemberState::Out && found == Epoch(0);
-                let change = if is_awaited { Change::Awaited { before: None } } else { Change::Settled };
+                let change = if is_awaited { Change::Awaited { before: None } } else { Change::None };
                 Slot { disk: Some(testimony.disk), change, lived_by: found, ..Slot::default() }
             }
             None => Slot {

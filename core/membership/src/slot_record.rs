@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!              Replace, slot in            the slot is out              the disk asks for a lease
-//!   Settled ───────────────────► Leaving ─────────────► Awaited ─────────────────────► Settled, returning
+//!   None ──────────────────────► Leaving ─────────────► Awaited ─────────────────────► None, returning
 //!              Replace, slot out: at once ────────────► Awaited
 //! ```
 //!
@@ -32,7 +32,7 @@ pub(crate) struct Slot {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Change {
     #[default]
-    Settled,
+    None,
     /// This disk, as soon as the slot is out.
     Leaving { to: DiskId },
     /// The slot's disk has never been heard. The previous disk could still return.
@@ -66,7 +66,7 @@ impl Slot {
     /// True if the disk fills the slot, is about to fill it, or could return to it.
     pub fn involves(&self, disk: DiskId) -> bool {
         let other = match self.change {
-            Change::Settled => None,
+            Change::None => None,
             Change::Leaving { to } => Some(to),
             Change::Awaited { before } => before,
         };

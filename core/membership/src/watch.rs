@@ -41,7 +41,7 @@ impl Watch {
 
     pub fn start(&mut self, now: Time, settings: &Settings) {
         self.started = now;
-        self.unsure_until = now.after(settling(settings));
+        self.unsure_until = now.after(startup_wait(settings));
     }
 
     pub fn started(&self) -> Time {
@@ -86,7 +86,7 @@ impl Watch {
     /// True while no lease is granted after a start. The monitor may have an older record than it should; then any device that was alive
     /// since then knows a later epoch. So it waits until it has heard all devices, or for the time that they may take.
     pub fn awaits_others(&self, settings: &Settings, mut heard: impl Iterator<Item = bool>) -> bool {
-        self.is_new && self.last_step < self.started.after(settling(settings)) && heard.any(|heard| !heard)
+        self.is_new && self.last_step < self.started.after(startup_wait(settings)) && heard.any(|heard| !heard)
     }
 
     /// Defers a request for a lease until the other devices have been heard.
@@ -100,7 +100,7 @@ impl Watch {
     }
 
     /// All devices have been heard, or have had time to be. Returns the deferred requests.
-    pub fn settle(&mut self) -> BTreeMap<DeviceId, Renewal> {
+    pub fn end_startup_wait(&mut self) -> BTreeMap<DeviceId, Renewal> {
         self.is_new = false;
         std::mem::take(&mut self.deferred)
     }
@@ -119,7 +119,7 @@ impl Watch {
     pub fn plan_patrol(&mut self, now: Time, settings: &Settings, lease_ends: impl Iterator<Item = Time>) {
         let next = now.after(settings.heartbeat / PATROLS_PER_HEARTBEAT);
         let ends = lease_ends.filter(|end| *end > now);
-        let ends = ends.chain(self.is_new.then(|| self.started.after(settling(settings))));
+        let ends = ends.chain(self.is_new.then(|| self.started.after(startup_wait(settings))));
         self.next_patrol = Some(ends.fold(next, Time::min));
     }
 
@@ -135,6 +135,6 @@ impl Watch {
 }
 
 /// How long live nodes may take to be heard.
-fn settling(settings: &Settings) -> Duration {
+fn startup_wait(settings: &Settings) -> Duration {
     settings.heartbeat * 4
 }
