@@ -21,7 +21,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The most bytes of its error message that are shown.
 const TEXT_BYTES_MAX: u64 = 4096;
 
-/// Mounts on a directory, and returns the device. Options are the names of the mount.
+/// Mounts on a directory with these options, and returns the device.
 pub fn mount(directory: &Path, options: &str) -> Result<OwnedFd, MountError> {
     let failed = |source: io::Error| MountError::Io { directory: directory.to_path_buf(), source };
     let (ours, theirs) = UnixStream::pair().map_err(failed)?;
@@ -66,7 +66,7 @@ pub fn unmount(directory: &Path, lazily: bool) -> io::Result<()> {
 /// The program has the only other end of the socket: when it ends without a word, receiving ends.
 fn start(directory: &Path, options: &str, socket: UnixStream) -> Result<Child, MountError> {
     let mut command = Command::new(PROGRAM);
-    command.args(["-o", &format!("{options},default_permissions"), "--"]).arg(directory);
+    command.args(["-o", options, "--"]).arg(directory);
     command.env(SOCKET_VARIABLE, STANDARD_INPUT).stdin(OwnedFd::from(socket)).stderr(Stdio::piped());
     command.spawn().map_err(|source| match source.kind() {
         io::ErrorKind::NotFound => MountError::NoFusermount,

@@ -12,7 +12,7 @@ use rustix::process::{getegid, geteuid};
 use std::ffi::CString;
 use std::future::Future;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -142,7 +142,7 @@ fn mount_by(method: Method, directory: &Path, name: &str, file_system: HostFiles
     let directory = checked(method, directory, name)?;
     let fd = match method {
         Method::SystemCalls => by_system_calls(&directory, &source(name))?,
-        Method::Fusermount => fusermount::mount(&directory, &format!("fsname={},subtype=braid", source(name)))?,
+        Method::Fusermount => fusermount::mount(&directory, &fusermount_options(&source(name)))?,
     };
     let attachment = Attachment { fd: Some(Arc::new(fd)), directory, method, is_mounted: true };
     Ok(Mount { attachment, file_system })
@@ -181,13 +181,7 @@ fn by_system_calls(directory: &Path, source: &str) -> Result<OwnedFd, MountError
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let fd = rustix::fs::open(DEVICE, flags, Mode::empty())
         .map_err(|error| MountError::NoDevice { source: error.into() })?;
-    let options = format!(
-        "fd={},rootmode=40000,user_id={},group_id={},default_permissions,allow_other",
-        fd.as_raw_fd(),
-        geteuid().as_raw(),
-        getegid().as_raw()
-    );
-    let options = CString::new(options).expect("it has no zero byte");
+    let options = CString::new(system_call_options(fd.as_raw_fd())).expect("it has no zero byte");
     rustix::mount::mount(source, directory, "fuse.braid", MountFlags::NOSUID | MountFlags::NODEV, options.as_c_str())
         .map_err(|error| match error {
         Errno::PERM => MountError::NotPermitted,
@@ -195,6 +189,21 @@ fn by_system_calls(directory: &Path, source: &str) -> Result<OwnedFd, MountError
         _ => MountError::Io { directory: directory.to_path_buf(), source: error.into() },
     })?;
     Ok(fd)
+}
+
+/// The options of every mount: the kernel checks permissions.
+const OPTIONS: &str = "default_permissions";
+
+/// The options of a mount by system calls. Root mounts for all users.
+fn system_call_options(fd: RawFd) -> String {
+    let (user, group) = (geteuid().as_raw(), getegid().as_raw());
+    format!("fd={fd},rootmode=40000,user_id={user},group_id={group},{OPTIONS},allow_other")
+}
+
+/// The options of a mount by `fusermount3`, which adds those of the system call. It is for the user alone: `allow_other` would need a line in
+/// `/etc/fuse.conf`.
+fn fusermount_options(source: &str) -> String {
+    format!("fsname={source},subtype=braid,{OPTIONS}")
 }
 
 #[cfg(test)]
@@ -231,7 +240,7 @@ mod tests {
                 let own = format!("braid:test {} fuse.braid ", directory.display());
                 assert!(mounts.contains(&own), "{mounts}");
                 drop(mounted);
-                let missing = fusermount::mount(&directory.join("nowhere"), "fsname=braid:test");
+                let missing = fusermount::mount(&directory.join("nowhere"), &fusermount_options("braid:test"));
                 assert!(matches!(missing, Err(MountError::Fusermount { text }) if text.contains("nowhere")));
             }
         }
