@@ -12,7 +12,7 @@ fn names_say_subject_and_piece_and_are_unique() {
 }
 
 #[test]
-fn rounds_follow_rounds() {
+fn each_workload_can_run_repeatedly() {
     for workload in workloads() {
         let mut rounds = workload.begin();
         for count in [1, ROUNDS_MAX, 3, ROUNDS_MAX] {

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_bound() {
+    fn the_negative_cache_is_bounded() {
         let mut negative_cache = NegativeCache::default();
         for at in 0..5000 {
             negative_cache.learn(key(at * 10), key(at * 10 + 5));

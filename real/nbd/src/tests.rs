@@ -330,7 +330,7 @@ proptest! {
     }
 
     #[test]
-    fn noise_upsets_nothing(noise in prop::collection::vec(any::<u8>(), 0..2000)) {
+    fn random_bytes_never_panic_the_parsers(noise in prop::collection::vec(any::<u8>(), 0..2000)) {
         fuzz_handshake(&noise);
         fuzz_requests(&noise);
     }

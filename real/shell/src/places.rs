@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_was_connected_finds_a_place_when_strangers_in_the_clothes_of_nodes_do_not() {
+    fn a_known_node_reconnects_when_unknown_ones_fill_the_table() {
         let (mut places, start) = (Places::default(), Instant::now());
         let (old, mut now) = (host(1), start);
         places.accepted(0);

@@ -321,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_cut_short_and_seen_comes_in_parts() {
+    fn an_interrupted_write_that_was_read_is_split_by_block() {
         let mut history = History::default();
         let client = |number| Client { host: 1, number };
         let block = CELLS_PER_BLOCK;

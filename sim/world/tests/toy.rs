@@ -223,7 +223,7 @@ fn nodes_at_one_place_have_its_clocks_stall_and_lose_power_together() {
 
 #[test]
 #[should_panic(expected = "the run does not terminate: more than 500 events")]
-fn a_run_of_which_time_passes_and_nothing_comes_of_it_ends() {
+fn a_run_with_too_many_events_panics() {
     let mut world = world(3, NetworkOptions::clean());
     world.network.cut(HOST, DEVICE);
     world.bound(Bound { events: 500, real_time: Duration::MAX });

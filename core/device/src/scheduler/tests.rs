@@ -391,7 +391,7 @@ fn a_lock_that_is_not_had_in_time_is_refused() {
 }
 
 #[test]
-fn of_a_host_that_is_gone_what_is_prepared_is_an_orphan_and_what_was_announced_on_arrival_suspect() {
+fn lease_expiry_turns_intents_into_orphans_and_arrival_writes_into_suspects() {
     let mut bench = Bench::new();
     let (prepared, announced, arrived) = (bench.stamp(FIRST, 1), bench.stamp(FIRST, 2), bench.stamp(FIRST, 3));
     bench.say(prewrite(STAMPED, 2, prepared, BLOCK));

@@ -295,7 +295,7 @@ fn a_write_is_repeated_if_all_its_devices_were_out_before_its_outcome_was_known(
 }
 
 #[test]
-fn an_epoch_decides_it_and_the_decision_is_its_answer() {
+fn a_patient_write_resolved_in_a_new_epoch_is_answered_with_its_outcome() {
     for (vote, repeats) in [(Vote::Prepared, false), (Vote::NeverPrepared, true)] {
         let mut stage = Stage::with_monitor(Ordering::Timestamp);
         let (write, writes) = begin_endless(&mut stage);

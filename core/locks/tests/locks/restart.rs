@@ -105,7 +105,7 @@ fn a_host_that_does_not_know_of_the_restart_learns_of_it_and_gets_no_lock_yet() 
 }
 
 #[test]
-fn a_late_copy_of_how_it_was_first_asked_for_gives_way_to_what_is_held() {
+fn a_duplicate_lock_request_does_not_replace_a_reported_lock() {
     let mut bench = restarted();
     bench.say_to(Generation(1), ONE, lock(1, (0, 8)));
     hold(&mut bench, 2, ONE, 1, Exclusive, (0, 8), true);

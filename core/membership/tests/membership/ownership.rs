@@ -273,7 +273,7 @@ fn tables_have_their_bounds() {
 }
 
 #[test]
-fn only_hosts_own() {
+fn a_take_over_by_a_device_or_lock_server_is_ignored() {
     let mut bench = Bench::new();
     for node in [device(0), lock_server(0)] {
         let request = OwnershipRequest::TakeOver { from: by_none(0) };

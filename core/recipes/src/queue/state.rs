@@ -87,7 +87,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn lengths_tell_states() {
+    fn each_queue_state_has_its_own_encoded_length() {
         let claim = Claim { token: 1, consumer: 2, nonce: 3, heartbeat: 4 };
         assert_eq!(State::FRESH.encode().len() as u32, FRESH_BYTES);
         assert_eq!(State::Free { token: 1 }.encode().len() as u32, GIVEN_BACK_BYTES);

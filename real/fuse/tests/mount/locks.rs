@@ -1,4 +1,4 @@
-//! Advisory locks of two processes: this one, and another, which runs the test `another_process` of this program.
+//! Advisory locks of two processes: this one, and another, which runs the test `helper_locks_a_file_in_another_process` of this program.
 
 use crate::array::Array;
 use rustix::fs::{FlockOperation, fcntl_lock, flock};
@@ -21,7 +21,7 @@ pub struct Other {
 impl Other {
     pub fn start(file: &Path, kind: &str) -> Other {
         let mut process = Command::new(std::env::current_exe().expect("this program has a file"))
-            .args(["--exact", "locks::another_process", "--nocapture"])
+            .args(["--exact", "locks::helper_locks_a_file_in_another_process", "--nocapture"])
             .envs([(FILE, file.as_os_str()), (KIND, kind.as_ref())])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -59,7 +59,7 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
 
 /// What the other process does. In a usual run of the tests, nothing.
 #[test]
-fn another_process() {
+fn helper_locks_a_file_in_another_process() {
     let (Ok(path), Ok(kind)) = (std::env::var(FILE), std::env::var(KIND)) else { return };
     let file = open(Path::new(&path));
     println!("\nlocking");
