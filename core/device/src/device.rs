@@ -386,8 +386,8 @@ impl Device {
                     self.schedule(now, out, |scheduler, cx| scheduler.on_aborted(cx, transaction));
                 }
                 StoreEvent::Executed { name, answer, .. } => self.on_executed(now, name, answer, out),
-                StoreEvent::Looked { ticket, answer, .. } => match self.tickets.close(ticket) {
-                    Ticket::Look { host, ticket } => self.on_looked(now, host, ticket, answer, out),
+                StoreEvent::ObjectsRead { ticket, answer, .. } => match self.tickets.close(ticket) {
+                    Ticket::ReadWatched { host, ticket } => self.on_watched_read(now, host, ticket, answer, out),
                     other => panic!("the store reported attributes for {other:?}, which did not ask for them"),
                 },
                 StoreEvent::Adopted { ticket, dropped } => {

@@ -167,7 +167,7 @@ impl Device {
             let watching: Vec<_> =
                 self.requests.watched.range(range).map(|(_, host, ticket)| (*host, *ticket)).collect();
             for key in watching {
-                self.look(now, key, out);
+                self.read_watched(now, key, out);
             }
         }
     }
@@ -192,11 +192,11 @@ impl Device {
         let seen = Bytes::copy_from_slice(&seen);
         self.requests.insert(key, Watcher { object, name, seen, until, looking, stale: looking });
         if !looking {
-            self.look(now, key, out);
+            self.read_watched(now, key, out);
         }
     }
 
-    fn look(&mut self, now: Now, key: (Generation, u64), out: &mut Effects) {
+    fn read_watched(&mut self, now: Now, key: (Generation, u64), out: &mut Effects) {
         let watcher = self.requests.watchers.get_mut(&key).expect("an indexed watcher exists");
         if watcher.looking {
             watcher.stale = true;
@@ -205,12 +205,12 @@ impl Device {
         (watcher.looking, watcher.stale) = (true, false);
         let get = ObjectCommand { gets: vec![watcher.name], ..ObjectCommand::new(watcher.object, Action::Nothing) };
         let (host, awaited) = key;
-        let ticket = self.tickets.open(Ticket::Look { host, ticket: awaited });
-        self.store.look(now, ticket, ObjectRequest { commands: vec![get] }, out);
+        let ticket = self.tickets.open(Ticket::ReadWatched { host, ticket: awaited });
+        self.store.read_objects(now, ticket, ObjectRequest { commands: vec![get] }, out);
     }
 
     /// The store has read the attribute for a watcher.
-    pub(crate) fn on_looked(
+    pub(crate) fn on_watched_read(
         &mut self,
         now: Now,
         host: Generation,
@@ -227,7 +227,7 @@ impl Device {
         };
         if value.as_ref() == Ok(&watcher.seen) && now.time < watcher.until {
             if watcher.stale {
-                self.look(now, key, out);
+                self.read_watched(now, key, out);
             }
             return;
         }

@@ -13,7 +13,7 @@ pub(crate) enum Ticket {
     /// Accept higher stamps.
     Reserve,
     /// Continue with a watcher of an attribute.
-    Look { host: Generation, ticket: u64 },
+    ReadWatched { host: Generation, ticket: u64 },
     /// Answer a task so, if it has succeeded.
     Manage { host: Generation, ticket: u64, answer: Managed },
     /// Adopt the new membership.

@@ -212,7 +212,7 @@ impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> Fi
     }
 
     /// Goes on with everything that follows from an input.
-    fn settle(&mut self, now: Now, out: &mut HostEffects) {
+    fn run_until_idle(&mut self, now: Now, out: &mut HostEffects) {
         loop {
             self.route_host_effects(now, out);
             if self.is_fenced() {
@@ -365,7 +365,7 @@ impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> Ma
             }
         }
         self.wake(now);
-        self.settle(now, out);
+        self.run_until_idle(now, out);
     }
 
     fn deadline(&self) -> Option<Time> {

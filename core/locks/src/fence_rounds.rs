@@ -175,7 +175,7 @@ impl LockServer {
         if answer.unavailable.is_empty() {
             self.fencing.devices_served = Some(now.time);
         } else if self.config.serves_volumes {
-            self.pardon();
+            self.restart_eviction_timers();
         }
         match self.fencing.on_answer(&Ctx { now, settings: &self.config.settings, out }, answer) {
             Some(hosts) => self.on_fenced(now, hosts, out),

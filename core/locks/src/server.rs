@@ -237,7 +237,7 @@ impl LockServer {
     /// The server can be reached from now on: the silence of hosts counts from now.
     pub fn hear_all(&mut self, now: Time) {
         self.sessions.values_mut().for_each(|session| session.last_heard = now);
-        self.pardon();
+        self.restart_eviction_timers();
     }
 
     /// If this server was paused, it has not yet read what hosts sent meanwhile: their silence counts from now.
@@ -254,7 +254,7 @@ impl LockServer {
     }
 
     /// Something keeps hosts from giving back locks: the time in which they have to do so begins anew.
-    pub fn pardon(&mut self) {
+    pub fn restart_eviction_timers(&mut self) {
         self.sessions.values_mut().for_each(|session| session.overdue.clear());
     }
 

@@ -118,7 +118,7 @@ pub enum ServerRequest {
         quiesces: bool,
     },
     /// Devices don't answer: hosts may not be able to give back locks, and have more time for it.
-    Pardon,
+    RestartEvictionTimers,
 }
 
 /// A request to a host that may have a file system mounted, or serve one.

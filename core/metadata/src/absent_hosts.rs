@@ -72,7 +72,7 @@ impl MetadataServer {
     }
 
     /// Hosts that are gone, or seem to be, and whose blocks come back.
-    pub(crate) fn leaving_blocks(&self) -> impl Iterator<Item = Generation> {
+    pub(crate) fn hosts_with_allotments_to_reclaim(&self) -> impl Iterator<Item = Generation> {
         let absent = self.absent.found.iter().filter(|host| !self.locks.has_session(**host));
         self.reclaim.gone().chain(absent.copied())
     }

@@ -128,7 +128,7 @@ impl MetadataServer {
                     let (object, extent) = ALLOTMENTS;
                     let mut hosts = self.with_locks(now, out, |locks, out| locks.call_on_holders(object, extent, out));
                     if let Some(hosts) = &mut hosts {
-                        hosts.extend(self.leaving_blocks().map(|host| (host, Time(0))));
+                        hosts.extend(self.hosts_with_allotments_to_reclaim().map(|host| (host, Time(0))));
                     }
                     let mut follow = Vec::new();
                     self.own.space.on_revoked(now, hosts, &mut follow);

@@ -24,7 +24,7 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`node`] | the host of a process: takes over, and runs the server over its host |
-//! | `process` | the life cycle of a process: it takes ownership, releases it, and restarts |
+//! | `lifecycle` | the life cycle of a process: it takes ownership, releases it, and restarts |
 //! | [`server`] | the machine: checks who may speak, and routes each input |
 //! | `disk` | the parts of the volume, and the disk commands of each part of the server |
 //! | `operation` | operations of the namespace as procedures of the store |
@@ -48,11 +48,11 @@ mod check;
 mod disk;
 mod groups;
 mod lease;
+mod lifecycle;
 pub mod node;
 mod opening;
 mod operation;
 mod operation_locks;
-mod process;
 mod reclaim;
 mod revocation;
 mod room;
@@ -64,8 +64,8 @@ mod space_requests;
 pub use braid_commit::{Grouping, Protocol};
 pub use check::{Collected, Purpose, Undecided, check_together, united};
 pub use disk::{STORE_OFFSET, VOLUME_BYTES_MIN, format, store_config};
+pub use lifecycle::{EntryState, LifecycleInput, LifecycleStep, MetadataLifecycle, Observation, Pause, RELEASE_WAIT};
 pub use node::{MetadataNode, NodeState};
-pub use process::{EntryState, Observation, Pause, ProcessInput, ProcessStep, RELEASE_WAIT, ServerProcess};
 pub use room::Room;
 pub use server::{MetadataServer, MetadataServerConfig, MetadataService};
 pub use shard_operation::is_undecided;

@@ -95,13 +95,13 @@ impl<H: HostMachine> MetadataNode<H> {
     }
 
     /// The same process, which takes over the file system to check it, and does not serve it.
-    pub fn that_checks(self) -> MetadataNode<H> {
+    pub fn for_check(self) -> MetadataNode<H> {
         MetadataNode { purpose: Purpose::Checks, ..self }
     }
 
     /// The same process, which takes over a shard to read its map, up to so many bytes of memory.
-    pub fn that_collects(self, most: usize) -> MetadataNode<H> {
-        MetadataNode { purpose: Purpose::Collects { most }, ..self }
+    pub fn for_export(self, max_bytes: usize) -> MetadataNode<H> {
+        MetadataNode { purpose: Purpose::Collects { most: max_bytes }, ..self }
     }
 
     pub fn host(&self) -> &H {

@@ -231,7 +231,7 @@ impl Reclaim {
     }
 
     /// The number of orphans that are not gone yet, as far as they are known.
-    pub fn orphans(&self) -> usize {
+    pub fn unlinked_inodes(&self) -> usize {
         self.inodes.values().filter(|need| **need == Need::Removal).count()
     }
 

@@ -250,7 +250,7 @@ impl MetadataServer {
                 self.locks.set_evict_after(evict_after);
                 self.shards.follow(ShardSettings { protocol, quiesces });
             }
-            ServerRequest::Pardon => self.locks.pardon(),
+            ServerRequest::RestartEvictionTimers => self.locks.restart_eviction_timers(),
         }
     }
 
@@ -266,8 +266,8 @@ impl MetadataServer {
     }
 
     /// Removed files that still take space.
-    pub fn orphans(&self) -> usize {
-        self.reclaim.orphans()
+    pub fn unlinked_inodes(&self) -> usize {
+        self.reclaim.unlinked_inodes()
     }
 
     pub(crate) fn name(&self) -> NodeId {
@@ -432,8 +432,8 @@ impl MetadataServer {
                 self.service = MetadataService::Checking;
                 self.run_check(now, out);
             }
-            StoreEvent::Looked { found, .. } if self.own.check.is_some() => self.on_page(now, found, out),
-            StoreEvent::Looked { ticket, found, .. } => {
+            StoreEvent::ObjectsRead { found, .. } if self.own.check.is_some() => self.on_page(now, found, out),
+            StoreEvent::ObjectsRead { ticket, found, .. } => {
                 self.step_shards(now, |shards, cx| shards.on_looked(ticket, found, cx), out);
             }
             StoreEvent::Ready(_) => {
@@ -653,7 +653,7 @@ impl MetadataServer {
             if self.locks.deadline().is_some_and(|deadline| deadline <= now.time) {
                 if self.lease.is_stuck(now.time) {
                     // Hosts may wait for answers before they can give back a lock.
-                    self.locks.pardon();
+                    self.locks.restart_eviction_timers();
                 }
                 self.step_locks(now, Input::Wake, out);
             }

@@ -359,7 +359,7 @@ impl Shards {
     }
 
     /// Asks the store. Of its requests for a command, or for a transaction of another server, only the last one counts.
-    fn look(&mut self, ticket: Ticket, procedure: impl Procedure + 'static, cx: &mut Ctx) {
+    fn read_map(&mut self, ticket: Ticket, procedure: impl Procedure + 'static, cx: &mut Ctx) {
         self.asking.last += 1;
         let number = self.asking.last;
         match &ticket {
@@ -462,7 +462,7 @@ impl Shards {
             Stage::AwaitsInodes(Plan::Parts { own, others }) => {
                 begun.stage = Stage::Evaluating(own.clone(), others);
                 let is_nearly_full = cx.facts.room().refuses_names();
-                self.look(Ticket::Own(name), EvaluateParts { operations: vec![own], is_nearly_full }, cx);
+                self.read_map(Ticket::Own(name), EvaluateParts { operations: vec![own], is_nearly_full }, cx);
             }
             stage => begun.stage = stage,
         }
@@ -474,7 +474,7 @@ impl Shards {
         let begun = self.commands.get_mut(&name).expect("it is under way");
         begun.stage = Stage::Planning;
         let plan = MakePlan { command: begun.command.clone(), known: begun.known.clone(), context };
-        self.look(Ticket::Plan(name), plan, cx);
+        self.read_map(Ticket::Plan(name), plan, cx);
     }
 
     /// The store has an answer to one of this part's requests.
@@ -678,7 +678,7 @@ impl Shards {
     fn evaluate_for(&mut self, name: TransactionName, is_durable: bool, cx: &mut Ctx) {
         let operations = self.evaluations[&name].operations.clone();
         let evaluation = EvaluateParts { operations, is_nearly_full: cx.facts.room().refuses_names() };
-        self.look(Ticket::Worker { name, is_durable }, evaluation, cx);
+        self.read_map(Ticket::Worker { name, is_durable }, evaluation, cx);
     }
 
     /// Handles all timers that are due.

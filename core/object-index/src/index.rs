@@ -43,12 +43,12 @@ pub(crate) struct Index {
 impl Index {
     pub fn new(nodes: Vec<Node>) -> Index {
         let mut index = Index { nodes, leaves: 0, has_lost: false };
-        index.settle();
+        index.recount_leaves();
         index
     }
 
     /// Counts the leaves anew, and adds an empty leaf if there is none.
-    fn settle(&mut self) {
+    fn recount_leaves(&mut self) {
         (self.leaves, self.has_lost) = (0, false);
         for leaf in self.nodes.iter().flat_map(|node| &node.leaves) {
             self.leaves += usize::from(leaf.place.is_some());
@@ -117,7 +117,7 @@ impl Index {
         if self.nodes.iter().all(is_nothing) {
             needless.extend(self.nodes.drain(..).filter_map(|node| node.place).map(|place| place.slot));
         }
-        self.settle();
+        self.recount_leaves();
         needless
     }
 

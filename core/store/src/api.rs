@@ -134,8 +134,8 @@ pub enum StoreEvent {
         /// What a procedure has found now. None if the request is not executed, or was executed before: then there is only its answer.
         found: Option<Found>,
     },
-    /// Answers [`Storage::look`](crate::Storage::look). What the answer reports is durable.
-    Looked {
+    /// Answers [`Storage::read_objects`](crate::Storage::read_objects). What the answer reports is durable.
+    ObjectsRead {
         /// The caller's ticket.
         ticket: u64,
         answer: ObjectAnswer,

@@ -168,7 +168,7 @@ impl Slots {
     }
 
     /// Commands to these slots have ended: frees the released slots that waited for that.
-    pub fn settle(&mut self, slots: Range<u32>, is_busy: impl Fn(u32) -> bool) {
+    pub fn free_completed(&mut self, slots: Range<u32>, is_busy: impl Fn(u32) -> bool) {
         if self.releasing.is_empty() {
             return;
         }

@@ -74,8 +74,8 @@ impl RequestQueue {
         true
     }
 
-    /// See [`Storage::look`](crate::Storage::look).
-    pub fn look(&mut self, ticket: u64, request: Box<dyn Procedure>, ctx: &mut Ctx) {
+    /// See [`Storage::read_objects`](crate::Storage::read_objects).
+    pub fn read_durable(&mut self, ticket: u64, request: Box<dyn Procedure>, ctx: &mut Ctx) {
         self.enqueue(Asker::Device { ticket }, Vec::new(), request, ctx);
     }
 
@@ -389,7 +389,7 @@ fn ends_a_life(change: &Change) -> bool {
 fn event(asker: Asker, answer: ObjectAnswer, found: Option<Found>) -> StoreEvent {
     match asker {
         Asker::Host { name, .. } => StoreEvent::Executed { name, answer, found },
-        Asker::Device { ticket } | Asker::Uncommitted { ticket } => StoreEvent::Looked { ticket, answer, found },
+        Asker::Device { ticket } | Asker::Uncommitted { ticket } => StoreEvent::ObjectsRead { ticket, answer, found },
         Asker::Owner { own, .. } => StoreEvent::Executed { name: own, answer, found },
     }
 }

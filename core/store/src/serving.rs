@@ -269,7 +269,7 @@ impl Queues {
 
     /// A command to these places has ended; slots and dirty blocks may have waited for that.
     fn on_places_quiet(&mut self, places: BlockRange, ctx: &mut Ctx) {
-        ctx.slots.settle(slots_of(places), |slot| ctx.disk.is_busy(places_of(slot)));
+        ctx.slots.free_completed(slots_of(places), |slot| ctx.disk.is_busy(places_of(slot)));
         self.compaction.send_home(ctx);
     }
 

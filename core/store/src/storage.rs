@@ -59,8 +59,8 @@ pub trait Storage: CloneStorage + Debug {
         request: ObjectRequest,
         out: &mut Effects,
     ) -> bool;
-    /// Executes commands that only read. Event: `Looked`.
-    fn look(&mut self, now: Now, ticket: u64, request: ObjectRequest, out: &mut Effects);
+    /// Executes commands that only read. Event: `ObjectsRead`.
+    fn read_objects(&mut self, now: Now, ticket: u64, request: ObjectRequest, out: &mut Effects);
     /// Creates an object. Its first `absent` blocks are absent until they are written, because other devices hold what belongs there; the
     /// others are holes. Event: `Done`.
     fn create_object(&mut self, ticket: u64, description: ObjectDescription, absent: u64, out: &mut Effects);

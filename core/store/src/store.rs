@@ -137,9 +137,9 @@ impl Store {
         self.state().is_some_and(|state| state.answers.can_end_apart(host))
     }
 
-    /// Like [`Storage::look`], with a procedure that changes nothing.
+    /// Like [`Storage::read_objects`], with a procedure that changes nothing.
     pub fn read_durable(&mut self, now: Now, ticket: u64, procedure: Box<dyn Procedure>, out: &mut Effects) {
-        self.act(Some(now), out, |queues, ctx| queues.requests.look(ticket, procedure, ctx));
+        self.act(Some(now), out, |queues, ctx| queues.requests.read_durable(ticket, procedure, ctx));
     }
 
     /// Like [`Store::read_durable`], but the answer may come before what it shows is durable. Nobody outside must see it.
@@ -362,8 +362,8 @@ impl Storage for Store {
         })
     }
 
-    fn look(&mut self, now: Now, ticket: u64, request: ObjectRequest, out: &mut Effects) {
-        self.act(Some(now), out, |queues, ctx| queues.requests.look(ticket, Box::new(request), ctx));
+    fn read_objects(&mut self, now: Now, ticket: u64, request: ObjectRequest, out: &mut Effects) {
+        self.act(Some(now), out, |queues, ctx| queues.requests.read_durable(ticket, Box::new(request), ctx));
     }
 
     fn adopt(&mut self, ticket: u64, membership: Membership, out: &mut Effects) {

@@ -217,8 +217,8 @@ async fn own<T>(
         let config = MetadataServerConfig { generation, ..config };
         let process = MetadataNode::new(host, volume, config);
         let (machine, seen) = Watched::new(match collects {
-            Some(most) => process.that_collects(most),
-            None => process.that_checks(),
+            Some(most) => process.for_export(most),
+            None => process.for_check(),
         });
         view = Some(seen);
         machine

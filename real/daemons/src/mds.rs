@@ -15,8 +15,8 @@ use braid_control::{
 use braid_locks::{FenceCause, FenceDecision};
 use braid_machine::{ArrayRequest, HostError, MountRequest, ServerRequest};
 use braid_metadata::{
-    EntryState, MetadataNode, MetadataServer, MetadataService, NodeState, Observation, Pause, ProcessInput,
-    ProcessStep, RELEASE_WAIT, ServerProcess,
+    EntryState, LifecycleInput, LifecycleStep, MetadataLifecycle, MetadataNode, MetadataServer, MetadataService,
+    NodeState, Observation, Pause, RELEASE_WAIT,
 };
 use braid_recording::RecordingRequest;
 use braid_session::{HEARTBEAT, Metrics, Service, ServiceReport, Session, SessionHost, SessionRecording, addressing};
@@ -47,7 +47,7 @@ pub struct MetadataDaemon {
     /// Taken when the process serves first.
     recording: RefCell<Option<RecordingRequest>>,
     /// Decides when it takes over, releases and begins anew.
-    process: RefCell<ServerProcess>,
+    process: RefCell<MetadataLifecycle>,
 }
 
 /// What the process does, as far as others must know.
@@ -190,23 +190,23 @@ impl MetadataDaemon {
             }
         };
         let mut step = tokio::select! {
-            () = &mut stop => Ok(self.step(Some(node), ProcessInput::Stop)),
+            () = &mut stop => Ok(self.step(Some(node), LifecycleInput::Stop)),
             failure = ended => Err(failure),
             loss = session.lost() => Err(Failure::from(loss)),
             step = self.watch(&session, node, begun) => step,
         };
-        if let Ok(ProcessStep::Release { since }) = step {
+        if let Ok(LifecycleStep::Release { since }) = step {
             self.release(&session, since).await;
-            step = Ok(self.step(Some(node), ProcessInput::Released));
+            step = Ok(self.step(Some(node), LifecycleInput::Released));
         }
         session.end().await;
         match step? {
-            ProcessStep::End(pause) => Ok(pause),
+            LifecycleStep::End(pause) => Ok(pause),
             other => unreachable!("a process that has released ends: {other:?}"),
         }
     }
 
-    fn step(&self, node: Option<&View<Node>>, input: ProcessInput) -> ProcessStep {
+    fn step(&self, node: Option<&View<Node>>, input: LifecycleInput) -> LifecycleStep {
         let owns_since = node.and_then(|node| node.look(MetadataNode::owns_since));
         self.process.borrow_mut().step(braid_shell::now().time, owns_since, input)
     }
@@ -249,7 +249,7 @@ impl MetadataDaemon {
         session: &Session,
         node: &View<Node>,
         begun: (Grouping, u64),
-    ) -> Result<ProcessStep, Failure> {
+    ) -> Result<LifecycleStep, Failure> {
         // A host that is fenced may have released its lease.
         let mut roles = BTreeMap::new();
         let (mut followed, mut told) = (None, 0);
@@ -275,8 +275,8 @@ impl MetadataDaemon {
                 }
             };
             let seen = Observation { entry, is_checked: self.is_checked().await? };
-            match self.step(Some(node), ProcessInput::Observed(seen)) {
-                ProcessStep::Nothing => {}
+            match self.step(Some(node), LifecycleInput::Observed(seen)) {
+                LifecycleStep::Nothing => {}
                 step => return Ok(step),
             }
         }
@@ -338,7 +338,7 @@ impl MetadataDaemon {
         let is_unavailable = |device: &DeviceReport| device.member_state == ReportedState::Unavailable;
         if devices.into_iter().any(is_unavailable) {
             // A process that does not serve has no host that keeps locks.
-            let _ = ask(session, ServerRequest::Pardon).await;
+            let _ = ask(session, ServerRequest::RestartEvictionTimers).await;
         }
     }
 
@@ -346,7 +346,7 @@ impl MetadataDaemon {
     async fn await_begin(&self) -> Result<(), Failure> {
         loop {
             let seen = Observation { entry: EntryState::Ready, is_checked: self.is_checked().await? };
-            if self.step(None, ProcessInput::Observed(seen)) == ProcessStep::Begin {
+            if self.step(None, LifecycleInput::Observed(seen)) == LifecycleStep::Begin {
                 return Ok(());
             }
             self.control.changed(HEARTBEAT).await;
@@ -385,7 +385,7 @@ fn report(node: &Node, id: FileSystemId, address: &str) -> ServiceReport {
     let room = server.room();
     let own = [
         ("sessions", server.locks().hosts().count() as u64),
-        ("orphans", server.orphans() as u64),
+        ("orphans", server.unlinked_inodes() as u64),
         ("room_used_blocks", room.used),
         ("room_blocks", room.blocks),
     ];

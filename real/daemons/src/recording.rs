@@ -139,7 +139,7 @@ mod tests {
             (&[0, 7], Some(ArrayRequest::HoldVolume { volume }.into())),
             (&[1, 7], Some(ArrayRequest::DropVolume { volume }.into())),
             (&[2, 4, 0, 0, 1, 1], Some(MountRequest::Server(follow))),
-            (&[2, 1, 1], Some(MountRequest::Server(ServerRequest::Pardon))),
+            (&[2, 1, 1], Some(MountRequest::Server(ServerRequest::RestartEvictionTimers))),
             // The daemon has taken decisions, to log them.
             (&[2, 1, 2], None),
         ];

@@ -289,12 +289,12 @@ impl FileSystem {
             return failed("undecided-left", format!("{key:?}"));
         }
         let found = inspect(map);
-        let Found { findings, omitted, status, orphans, holders } = &found;
+        let Found { findings, omitted, status, unlinked, holders } = &found;
         if !findings.is_empty() || *omitted > 0 {
             return failed("namespace", format!("{findings:?}, and {omitted} more; {status:?}"));
         }
-        if !orphans.is_empty() {
-            return failed("orphans-left", format!("{orphans:?}; {status:?}"));
+        if !unlinked.is_empty() {
+            return failed("orphans-left", format!("{unlinked:?}; {status:?}"));
         }
         if status.allotted > 0 || !holders.is_empty() {
             let details = format!("blocks are allotted to hosts that are gone: {holders:?}; {status:?}");
@@ -313,7 +313,7 @@ struct Found {
     omitted: u64,
     status: FileSystemStatus,
     /// Inodes that are to be reclaimed.
-    orphans: Vec<InodeId>,
+    unlinked: Vec<InodeId>,
     /// Hosts that have allotments.
     holders: Vec<Generation>,
 }
@@ -329,9 +329,9 @@ fn inspect(map: &mut Map) -> Found {
         Ok(FileResult::FileSystem(status)) => status,
         _ => FileSystemStatus::default(),
     };
-    let orphans = reclaim::listed(map, None, 100).expect(IN_MEMORY);
+    let unlinked = reclaim::listed(map, None, 100).expect(IN_MEMORY);
     let holders = reclaim::hosts(map, None, 100).expect(IN_MEMORY);
-    Found { findings, omitted, status, orphans, holders }
+    Found { findings, omitted, status, unlinked, holders }
 }
 
 const IN_MEMORY: &str = "all keys are in memory";
@@ -376,7 +376,7 @@ fn read_map(store: Store, bytes: Vec<u8>) -> Result<Map, String> {
         while let Some(event) = store.pop_event() {
             match event {
                 StoreEvent::Ready(_) => store.read_durable(now, 1, Box::new(ReadAll), &mut out),
-                StoreEvent::Looked { found, .. } => {
+                StoreEvent::ObjectsRead { found, .. } => {
                     return found.map(|found| found.take()).ok_or("it is not read".into());
                 }
                 StoreEvent::Unusable(error) => return Err(error.to_string()),

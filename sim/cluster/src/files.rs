@@ -121,8 +121,8 @@ impl FileSystem {
             let node = MetadataNode::new(host, metadata.id, config);
             Role::Metadata(Box::new(match purpose {
                 Purpose::Serves => node,
-                Purpose::Checks => node.that_checks(),
-                Purpose::Collects { most } => node.that_collects(most),
+                Purpose::Checks => node.for_check(),
+                Purpose::Collects { most } => node.for_export(most),
             }))
         }
     }

@@ -32,7 +32,7 @@ enum Access {
     Prepare(TransactionId),
     Apply(TransactionId),
     Execute { name: TransactionId, answer: ObjectAnswer },
-    Look { ticket: u64, answer: ObjectAnswer },
+    ReadObjects { ticket: u64, answer: ObjectAnswer },
 }
 
 /// The bytes that an object request reads or writes on the disk (device-atomics paper, section 8).
@@ -96,7 +96,7 @@ impl Storage for ModelStorage {
             Access::Prepare(transaction) => StoreEvent::Prepared { transaction, result: Ok(()) },
             Access::Apply(transaction) => StoreEvent::Applied { transaction, result: Ok(()) },
             Access::Execute { name, answer } => StoreEvent::Executed { name, answer, found: None },
-            Access::Look { ticket, answer } => StoreEvent::Looked { ticket, answer, found: None },
+            Access::ReadObjects { ticket, answer } => StoreEvent::ObjectsRead { ticket, answer, found: None },
         };
         self.events.push_back(event);
     }
@@ -176,9 +176,9 @@ impl Storage for ModelStorage {
         true
     }
 
-    fn look(&mut self, _: Now, ticket: u64, request: ObjectRequest, out: &mut Effects) {
+    fn read_objects(&mut self, _: Now, ticket: u64, request: ObjectRequest, out: &mut Effects) {
         let (answer, command) = self.evaluate(&request);
-        self.access(Access::Look { ticket, answer }, command, out);
+        self.access(Access::ReadObjects { ticket, answer }, command, out);
     }
 
     fn create_object(&mut self, ticket: u64, _: ObjectDescription, _: u64, _: &mut Effects) {

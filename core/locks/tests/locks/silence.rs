@@ -228,7 +228,7 @@ fn hosts_that_give_back_locks_in_time_or_are_pardoned_are_not_evicted() {
     bench.lock(TWO, 11, Exclusive, (0, 8), LockTerm::Cached);
     for _ in 0..3 {
         bench.pass_with(limit - SECOND * 2, &[ONE, TWO]);
-        bench.server.pardon();
+        bench.server.restart_eviction_timers();
     }
     assert!(bench.fences.is_empty(), "{:?}", bench.fences);
     bench.pass_with(limit + SECOND, &[TWO]);

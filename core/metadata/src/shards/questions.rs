@@ -66,7 +66,7 @@ impl Shards {
     pub(super) fn answer_question(&mut self, name: (ShardId, Generation, u64), cx: &mut Ctx) {
         let (from, start, number) = name;
         if let Some(question) = self.asking.received.remove(&name) {
-            self.look(Ticket::Question { from, start, number }, AnswerQuestion(question), cx);
+            self.read_map(Ticket::Question { from, start, number }, AnswerQuestion(question), cx);
         }
         self.release(Owner::Question(from, start, number), cx);
     }

@@ -47,7 +47,11 @@ fn an_answered_command_survives_a_crash_at_any_disk_command() {
         for name in removed {
             assert!(bench.lookup(ONE, &name).is_err(), "{name} is back after {commands} commands");
         }
-        assert_eq!((bench.free(), bench.server.orphans()), (crate::bench::BLOCKS, 0), "after {commands} commands");
+        assert_eq!(
+            (bench.free(), bench.server.unlinked_inodes()),
+            (crate::bench::BLOCKS, 0),
+            "after {commands} commands"
+        );
         assert!(matches!(bench.run(ONE, create("new")), Ok(FileResult::Created { .. })));
     }
     assert!(answered > 10, "the last runs answer most requests, and not {answered}");

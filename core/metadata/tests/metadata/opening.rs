@@ -36,12 +36,12 @@ fn a_host_that_opens_what_it_creates_has_the_locks_of_an_open_file() {
     assert_eq!(bench.hear_lock(TWO), None);
     bench.run(TWO, unlink("a")).expect("it is removed");
     assert_eq!(bench.hear_lock(ONE), Some(LockReply::Revoke { lock_ids: vec![existence] }));
-    assert_eq!(bench.server.orphans(), 1, "it is open");
+    assert_eq!(bench.server.unlinked_inodes(), 1, "it is open");
     bench.say(ONE, LockCommand::Yield { lock_ids: vec![data] });
     assert!(matches!(bench.hear_lock(TWO), Some(LockReply::Granted { lock_id: 2, .. })));
     bench.say(TWO, LockCommand::Yield { lock_ids: vec![2] });
     bench.say(ONE, LockCommand::Yield { lock_ids: vec![existence] });
-    assert_eq!(bench.server.orphans(), 0);
+    assert_eq!(bench.server.unlinked_inodes(), 0);
 }
 
 #[test]

@@ -25,7 +25,7 @@ fn the_blocks_of_a_removed_file_become_free() {
     bench.fill(ONE, file, 64);
     assert_eq!(bench.free(), all - 64);
     assert!(matches!(bench.run(ONE, unlink("a")), Ok(FileResult::Removed(_))));
-    assert_eq!((bench.free(), bench.server.orphans()), (all, 0));
+    assert_eq!((bench.free(), bench.server.unlinked_inodes()), (all, 0));
 }
 
 #[test]
@@ -38,9 +38,9 @@ fn an_open_file_lives_until_it_is_closed() {
     assert!(matches!(bench.hear_lock(TWO), Some(LockReply::Granted { lock_id: 1, .. })));
     bench.run(ONE, unlink("a")).expect("it is removed");
     assert!(matches!(bench.hear_lock(TWO), Some(LockReply::Revoke { .. })));
-    assert_eq!((bench.free(), bench.server.orphans()), (all - 64, 1), "it is open");
+    assert_eq!((bench.free(), bench.server.unlinked_inodes()), (all - 64, 1), "it is open");
     bench.say(TWO, LockCommand::Yield { lock_ids: vec![1] });
-    assert_eq!((bench.free(), bench.server.orphans()), (all, 0));
+    assert_eq!((bench.free(), bench.server.unlinked_inodes()), (all, 0));
 }
 
 #[test]
@@ -69,13 +69,13 @@ fn open_orphans_do_not_keep_others_from_being_freed() {
     let file = bench.create(ONE, "a");
     bench.fill(ONE, file, 64);
     bench.run(ONE, unlink("a")).expect("it is removed");
-    assert_eq!(bench.server.orphans(), 301);
+    assert_eq!(bench.server.unlinked_inodes(), 301);
     for _ in 0..5 {
         bench.say(TWO, LockCommand::Heartbeat);
         bench.say(ONE, LockCommand::Heartbeat);
         bench.pass(Duration::from_secs(1));
     }
-    assert_eq!((bench.free(), bench.server.orphans()), (all, 300));
+    assert_eq!((bench.free(), bench.server.unlinked_inodes()), (all, 300));
 }
 
 #[test]
@@ -153,12 +153,12 @@ fn a_step_that_the_store_refuses_is_tried_again_later() {
         }
     }
     bench.say(TWO, LockCommand::Yield { lock_ids: vec![1] });
-    assert_eq!(bench.server.orphans(), 1, "the step ends although the store refuses");
+    assert_eq!(bench.server.unlinked_inodes(), 1, "the step ends although the store refuses");
     let steps = bench.server.counters().steps;
     bench.resume_disk();
     bench.pass(Duration::from_secs(3));
     assert!(bench.server.counters().steps > steps);
-    assert_eq!((bench.free(), bench.server.orphans()), (all, 0));
+    assert_eq!((bench.free(), bench.server.unlinked_inodes()), (all, 0));
     assert!(!is_busy, "hosts are not answered from a full queue");
 }
 
@@ -216,11 +216,11 @@ fn a_file_that_loses_its_name_while_its_tail_is_freed_lives_until_it_is_closed()
     let mut bench = Bench::new();
     let all = bench.free();
     with_tail(&mut bench);
-    assert_eq!(bench.server.orphans(), 0);
+    assert_eq!(bench.server.unlinked_inodes(), 0);
     bench.run(TWO, unlink("a")).expect("it is removed");
     bench.say(TWO, LockCommand::Yield { lock_ids: vec![2] });
-    assert_eq!(bench.server.orphans(), 1, "it is open");
+    assert_eq!(bench.server.unlinked_inodes(), 1, "it is open");
     assert!(bench.free_of(TWO) < all);
     bench.say(TWO, LockCommand::Yield { lock_ids: vec![1] });
-    assert_eq!((bench.free_of(TWO), bench.server.orphans()), (all, 0));
+    assert_eq!((bench.free_of(TWO), bench.server.unlinked_inodes()), (all, 0));
 }

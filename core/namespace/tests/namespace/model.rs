@@ -228,13 +228,13 @@ impl Model {
     }
 
     /// Inodes without names.
-    pub fn orphans(&self) -> Vec<InodeId> {
+    pub fn unlinked_inodes(&self) -> Vec<InodeId> {
         let is_orphan = |inode: &&u64| **inode != 1 && self.names(**inode) == 0;
         self.nodes.keys().filter(is_orphan).map(|inode| InodeId(*inode)).collect()
     }
 
     pub fn reclaim(&mut self, inode: InodeId) {
-        if self.orphans().contains(&inode) {
+        if self.unlinked_inodes().contains(&inode) {
             self.nodes.remove(&inode.0);
         }
     }

@@ -140,7 +140,7 @@ impl Pair {
             }
             Event::Reclaim(pick) => {
                 let listed = self.system.listed();
-                assert_eq!(listed, self.model.orphans());
+                assert_eq!(listed, self.model.unlinked_inodes());
                 if let Some(inode) = listed.get(pick % listed.len().max(1)) {
                     self.step(|view| reclaim(*inode, view));
                     self.model.reclaim(*inode);

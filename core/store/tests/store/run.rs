@@ -390,7 +390,7 @@ impl Run {
                     Some(requests) => requests.on_executed(name, answer),
                     None => panic!("no request for objects was sent"),
                 },
-                StoreEvent::Looked { .. } => panic!("no look was requested"),
+                StoreEvent::ObjectsRead { .. } => panic!("no read of objects was requested"),
                 StoreEvent::Ready(_) | StoreEvent::Unusable(_) => panic!("a store in service sent {event:?}"),
             }
         }

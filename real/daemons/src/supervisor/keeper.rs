@@ -24,7 +24,7 @@ const CRASH_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
 /// A started daemon, in a process or a task.
 enum Started {
-    Process(Box<process::ServerProcess>),
+    Process(Box<process::ChildProcess>),
     Task(task::ServerTask),
 }
 
@@ -37,7 +37,7 @@ impl Started {
     ) -> Result<(Self, Running), Ended> {
         match placement {
             Placement::Process => {
-                let (process, running) = process::ServerProcess::start(assignment, listen, reporter).await?;
+                let (process, running) = process::ChildProcess::start(assignment, listen, reporter).await?;
                 Ok((Started::Process(Box::new(process)), running))
             }
             Placement::Task => {

@@ -20,7 +20,7 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::mpsc;
 
-pub struct ServerProcess {
+pub struct ChildProcess {
     child: Child,
     output: Lines<BufReader<ChildStdout>>,
     name: String,
@@ -38,13 +38,13 @@ struct NodeProcess {
     reporter: mpsc::Sender<Report>,
 }
 
-impl ServerProcess {
+impl ChildProcess {
     /// Starts the process, and waits until it serves.
     pub async fn start(
         assignment: &Assignment,
         listen: &Address,
         reporter: &mpsc::Sender<Report>,
-    ) -> Result<(ServerProcess, Running), Ended> {
+    ) -> Result<(ChildProcess, Running), Ended> {
         let name = assignment.kept().to_string();
         let mut command = command(assignment);
         command.arg("--array").arg(assignment.control.place());
@@ -71,7 +71,7 @@ impl ServerProcess {
             devices: BTreeSet::new(),
             reporter: reporter.clone(),
         });
-        let mut process = ServerProcess { child, output, name, pid, node };
+        let mut process = ChildProcess { child, output, name, pid, node };
         let said = process.says().await.map_err(Failure::from)?;
         let address = said.get("address").and_then(Value::as_str).and_then(|text| text.parse().ok());
         let Some(address) = address else {

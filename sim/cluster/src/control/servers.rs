@@ -1,5 +1,5 @@
 //! The processes of metadata servers of the file systems that the store has: a supervisor starts one for each shard, and their course is that
-//! of real processes (`braid_metadata::ServerProcess`).
+//! of real processes (`braid_metadata::MetadataLifecycle`).
 
 use super::store::Store;
 use crate::cluster::{Cluster, Failed, failed};
@@ -14,7 +14,7 @@ use braid_description::{FileSystemEntry, FileSystemState};
 use braid_host::Host;
 use braid_machine::{HostError, MountRequest, OpId, ServerRequest};
 use braid_metadata::{
-    EntryState, MetadataService, NodeState, Observation, ProcessInput, ProcessStep, Purpose, ServerProcess,
+    EntryState, LifecycleInput, LifecycleStep, MetadataLifecycle, MetadataService, NodeState, Observation, Purpose,
 };
 use braid_wire::OwnershipRequest;
 use std::time::Duration;
@@ -33,7 +33,7 @@ struct Server {
     system: FileSystem,
     shard: usize,
     node: Option<NodeId>,
-    process: ServerProcess,
+    process: MetadataLifecycle,
     /// When the process begins, or looks whether it may.
     at: Time,
     /// It will begin, whatever the store says now.
@@ -66,7 +66,7 @@ impl Servers {
             let Some(system) = system_of(store_of(&run.cluster), entry, options(entry)) else { continue };
             for shard in 0..system.shards.len() {
                 if !self.servers.iter().any(|server| server.id() == system.shards[shard].id) {
-                    let (system, process) = (system.clone(), ServerProcess::default());
+                    let (system, process) = (system.clone(), MetadataLifecycle::default());
                     let at = run.cluster.world.now();
                     let (node, begins, release, quiesces) = (None, false, None, false);
                     self.servers.push(Server { system, shard, node, process, at, begins, release, quiesces });
@@ -93,12 +93,12 @@ impl Servers {
         let (id, file_system) = (server.id(), server.system.id);
         let is_checked = is_announced(&run.cluster, file_system, Announcement::Check);
         let entry = if is_ready { EntryState::Ready } else { EntryState::Gone };
-        let seen = ProcessInput::Observed(Observation { entry, is_checked });
+        let seen = LifecycleInput::Observed(Observation { entry, is_checked });
         let Some(node) = server.node else {
             if now < server.at || !(server.begins || is_ready) {
                 return Ok(());
             }
-            if !server.begins && server.process.step(now, None, seen) == ProcessStep::Begin {
+            if !server.begins && server.process.step(now, None, seen) == LifecycleStep::Begin {
                 server.begins = true;
                 let is_late = run.storming && self.rng.chance(1, 2);
                 server.at = now.after(Duration::from_millis(if is_late { self.rng.below(LATE_MAX) } else { 0 }));
@@ -149,23 +149,23 @@ impl Servers {
             }
             (NodeState::TakesOver, _) => {}
         }
-        for input in [seen, ProcessInput::Wake] {
+        for input in [seen, LifecycleInput::Wake] {
             let step = server.process.step(now, owns_since, input);
             self.follow(run, server, step);
         }
         Ok(())
     }
 
-    fn follow(&mut self, run: &mut Run, server: &mut Server, step: ProcessStep) {
+    fn follow(&mut self, run: &mut Run, server: &mut Server, step: LifecycleStep) {
         let Some(node) = server.node else { return };
         match step {
-            ProcessStep::Nothing => {}
-            ProcessStep::Begin => unreachable!("a process that is up has begun"),
-            ProcessStep::Release { since } => {
+            LifecycleStep::Nothing => {}
+            LifecycleStep::Begin => unreachable!("a process that is up has begun"),
+            LifecycleStep::Release { since } => {
                 let slot = run.cluster.slot(node).expect("it has a slot");
                 server.release = Some(run.cluster.own(slot, server.id(), OwnershipRequest::Release { since }));
             }
-            ProcessStep::End(_) => {
+            LifecycleStep::End(_) => {
                 end_process(run, node);
                 server.node = None;
                 (server.quiesces, server.release) = (false, None);
@@ -179,7 +179,7 @@ impl Servers {
             run.crash_plans.remove(&node);
             run.crash(node);
         }
-        server.process = ServerProcess::default();
+        server.process = MetadataLifecycle::default();
         (server.quiesces, server.release) = (false, None);
         let down = if run.storming { self.rng.below(DOWN_MAX) } else { 0 };
         server.at = run.cluster.world.now().after(Duration::from_millis(down));
@@ -190,7 +190,7 @@ impl Servers {
         let Some(place) = self.servers.iter().position(|server| server.release == Some(op)) else { return false };
         let mut server = self.servers.remove(place);
         server.release = None;
-        let step = server.process.step(run.cluster.world.now(), None, ProcessInput::Released);
+        let step = server.process.step(run.cluster.world.now(), None, LifecycleInput::Released);
         self.follow(run, &mut server, step);
         self.servers.push(server);
         true

@@ -192,10 +192,10 @@ fn a_removed_file_is_read_until_it_is_closed() {
     file_system.command(&mut array, b, unlink).expect("it is removed");
     array.run_for(A_WHILE);
     assert_eq!(read(&mut array, a, &file_system, handle, 20_000), [7; 5_000]);
-    assert_eq!(array.role(server).and_then(Role::metadata_server).map(|server| server.orphans()), Some(1));
+    assert_eq!(array.role(server).and_then(Role::metadata_server).map(|server| server.unlinked_inodes()), Some(1));
     file_system.execute(&mut array, a, FilesRequest::Close { handle }).expect("it is closed");
     array.run_for(Duration::from_secs(2));
-    assert_eq!(array.role(server).and_then(Role::metadata_server).map(|server| server.orphans()), Some(0));
+    assert_eq!(array.role(server).and_then(Role::metadata_server).map(|server| server.unlinked_inodes()), Some(0));
 }
 
 #[test]

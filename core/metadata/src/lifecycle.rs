@@ -17,7 +17,7 @@ pub const RELEASE_WAIT: Duration = Duration::from_secs(4);
 
 /// The process of the metadata server of one file system, or of one of its shards.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServerProcess {
+pub struct MetadataLifecycle {
     step: Step,
 }
 
@@ -67,7 +67,7 @@ pub enum Pause {
 
 /// Something that happens to the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProcessInput {
+pub enum LifecycleInput {
     Observed(Observation),
     /// It is asked to end.
     Stop,
@@ -79,7 +79,7 @@ pub enum ProcessInput {
 
 /// What follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProcessStep {
+pub enum LifecycleStep {
     Nothing,
     /// Start a host, and take over.
     Begin,
@@ -91,32 +91,32 @@ pub enum ProcessStep {
     End(Pause),
 }
 
-impl Default for ServerProcess {
-    fn default() -> ServerProcess {
-        ServerProcess { step: Step::Waits }
+impl Default for MetadataLifecycle {
+    fn default() -> MetadataLifecycle {
+        MetadataLifecycle { step: Step::Waits }
     }
 }
 
-impl ServerProcess {
+impl MetadataLifecycle {
     /// Takes one input. `owns_since` says since when the process owns the file system, if it does.
-    pub fn step(&mut self, now: Time, owns_since: Option<Epoch>, input: ProcessInput) -> ProcessStep {
+    pub fn step(&mut self, now: Time, owns_since: Option<Epoch>, input: LifecycleInput) -> LifecycleStep {
         match (self.step, input) {
-            (Step::Waits, ProcessInput::Observed(seen)) if !seen.is_checked => {
+            (Step::Waits, LifecycleInput::Observed(seen)) if !seen.is_checked => {
                 self.step = Step::Serves;
-                ProcessStep::Begin
+                LifecycleStep::Begin
             }
-            (Step::Waits, ProcessInput::Stop) => self.end(Pause::Stop),
-            (Step::Serves, ProcessInput::Observed(seen)) => {
-                seen.pause().map_or(ProcessStep::Nothing, |pause| self.give_up(now, owns_since, pause))
+            (Step::Waits, LifecycleInput::Stop) => self.end(Pause::Stop),
+            (Step::Serves, LifecycleInput::Observed(seen)) => {
+                seen.pause().map_or(LifecycleStep::Nothing, |pause| self.give_up(now, owns_since, pause))
             }
-            (Step::Serves, ProcessInput::Stop) => self.give_up(now, owns_since, Pause::Stop),
-            (Step::Releases { pause, .. }, ProcessInput::Released) => self.end(pause),
-            (Step::Releases { pause, until }, ProcessInput::Wake) if until <= now => self.end(pause),
-            _ => ProcessStep::Nothing,
+            (Step::Serves, LifecycleInput::Stop) => self.give_up(now, owns_since, Pause::Stop),
+            (Step::Releases { pause, .. }, LifecycleInput::Released) => self.end(pause),
+            (Step::Releases { pause, until }, LifecycleInput::Wake) if until <= now => self.end(pause),
+            _ => LifecycleStep::Nothing,
         }
     }
 
-    /// The time of the next [`ProcessInput::Wake`].
+    /// The time of the next [`LifecycleInput::Wake`].
     pub fn deadline(&self) -> Option<Time> {
         match self.step {
             Step::Releases { until, .. } => Some(until),
@@ -124,22 +124,22 @@ impl ServerProcess {
         }
     }
 
-    fn give_up(&mut self, now: Time, owns_since: Option<Epoch>, pause: Pause) -> ProcessStep {
+    fn give_up(&mut self, now: Time, owns_since: Option<Epoch>, pause: Pause) -> LifecycleStep {
         match owns_since {
             Some(since) => {
                 self.step = Step::Releases { pause, until: now.after(RELEASE_WAIT) };
-                ProcessStep::Release { since }
+                LifecycleStep::Release { since }
             }
             None => self.end(pause),
         }
     }
 
-    fn end(&mut self, pause: Pause) -> ProcessStep {
+    fn end(&mut self, pause: Pause) -> LifecycleStep {
         self.step = match pause {
             Pause::Check | Pause::Settings => Step::Waits,
             Pause::Stop | Pause::Deleted => Step::Ended,
         };
-        ProcessStep::End(pause)
+        LifecycleStep::End(pause)
     }
 }
 
@@ -160,52 +160,52 @@ mod tests {
 
     const OWNS: Option<Epoch> = Some(Epoch(7));
 
-    fn seen(entry: EntryState, is_checked: bool) -> ProcessInput {
-        ProcessInput::Observed(Observation { entry, is_checked })
+    fn seen(entry: EntryState, is_checked: bool) -> LifecycleInput {
+        LifecycleInput::Observed(Observation { entry, is_checked })
     }
 
-    fn serving() -> ServerProcess {
-        let mut process = ServerProcess::default();
-        assert_eq!(process.step(Time(0), None, seen(EntryState::Ready, false)), ProcessStep::Begin);
+    fn serving() -> MetadataLifecycle {
+        let mut process = MetadataLifecycle::default();
+        assert_eq!(process.step(Time(0), None, seen(EntryState::Ready, false)), LifecycleStep::Begin);
         process
     }
 
     #[test]
     fn a_process_does_not_take_over_while_the_file_system_is_checked() {
-        let mut process = ServerProcess::default();
-        assert_eq!(process.step(Time(0), None, seen(EntryState::Ready, true)), ProcessStep::Nothing);
-        assert_eq!(process.step(Time(0), None, seen(EntryState::Ready, false)), ProcessStep::Begin);
-        assert_eq!(process.step(Time(0), OWNS, seen(EntryState::Ready, false)), ProcessStep::Nothing);
+        let mut process = MetadataLifecycle::default();
+        assert_eq!(process.step(Time(0), None, seen(EntryState::Ready, true)), LifecycleStep::Nothing);
+        assert_eq!(process.step(Time(0), None, seen(EntryState::Ready, false)), LifecycleStep::Begin);
+        assert_eq!(process.step(Time(0), OWNS, seen(EntryState::Ready, false)), LifecycleStep::Nothing);
     }
 
     #[test]
     fn a_process_releases_for_a_check_and_begins_anew_after_it() {
         let mut process = serving();
-        let release = ProcessStep::Release { since: Epoch(7) };
+        let release = LifecycleStep::Release { since: Epoch(7) };
         assert_eq!(process.step(Time(0), OWNS, seen(EntryState::Ready, true)), release);
-        assert_eq!(process.step(Time(0), OWNS, seen(EntryState::Ready, false)), ProcessStep::Nothing);
-        assert_eq!(process.step(Time(0), OWNS, ProcessInput::Released), ProcessStep::End(Pause::Check));
-        assert_eq!(process.step(Time(0), None, seen(EntryState::Ready, true)), ProcessStep::Nothing);
-        assert_eq!(process.step(Time(0), None, seen(EntryState::Ready, false)), ProcessStep::Begin);
+        assert_eq!(process.step(Time(0), OWNS, seen(EntryState::Ready, false)), LifecycleStep::Nothing);
+        assert_eq!(process.step(Time(0), OWNS, LifecycleInput::Released), LifecycleStep::End(Pause::Check));
+        assert_eq!(process.step(Time(0), None, seen(EntryState::Ready, true)), LifecycleStep::Nothing);
+        assert_eq!(process.step(Time(0), None, seen(EntryState::Ready, false)), LifecycleStep::Begin);
     }
 
     #[test]
     fn a_process_that_can_not_release_in_time_ends_all_the_same() {
         let mut process = serving();
-        process.step(Time(0), OWNS, ProcessInput::Stop);
+        process.step(Time(0), OWNS, LifecycleInput::Stop);
         let until = process.deadline().unwrap();
         assert_eq!(until, Time(0).after(RELEASE_WAIT));
-        assert_eq!(process.step(Time(until.0 - 1), OWNS, ProcessInput::Wake), ProcessStep::Nothing);
-        assert_eq!(process.step(until, OWNS, ProcessInput::Wake), ProcessStep::End(Pause::Stop));
-        assert_eq!(process.step(until, None, seen(EntryState::Ready, false)), ProcessStep::Nothing);
+        assert_eq!(process.step(Time(until.0 - 1), OWNS, LifecycleInput::Wake), LifecycleStep::Nothing);
+        assert_eq!(process.step(until, OWNS, LifecycleInput::Wake), LifecycleStep::End(Pause::Stop));
+        assert_eq!(process.step(until, None, seen(EntryState::Ready, false)), LifecycleStep::Nothing);
     }
 
     #[test]
     fn a_process_that_owns_nothing_ends_at_once() {
         let changes = [(EntryState::Gone, Pause::Deleted), (EntryState::Changed, Pause::Settings)];
         for (entry, pause) in changes {
-            assert_eq!(serving().step(Time(0), None, seen(entry, true)), ProcessStep::End(pause));
+            assert_eq!(serving().step(Time(0), None, seen(entry, true)), LifecycleStep::End(pause));
         }
-        assert_eq!(serving().step(Time(0), None, ProcessInput::Stop), ProcessStep::End(Pause::Stop));
+        assert_eq!(serving().step(Time(0), None, LifecycleInput::Stop), LifecycleStep::End(Pause::Stop));
     }
 }
