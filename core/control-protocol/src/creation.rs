@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   inspecting ◄──────► waiting for another administrator that creates the same volume (`turns`)
-//!       │ there is no such volume, or its administrator is dead, and evicted
+//!       │ there is no such volume, or its administrator is dead, and fenced
 //!       ▼
 //!   entering: Creating ─► the monitor knows it ─► notifying: CreateObject ─► lock servers serve ─► finishing: Ready
 //!                                  └────────────────────┴────────────────────────┴─► undoing (a deletion)

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   inspecting ◄──────► waiting for another administrator (`turns`)
-//!       │ nobody is at work on the volume, or a dead administrator, which is evicted
+//!       │ nobody is at work on the volume, or a dead administrator, which is fenced
 //!       ▼
 //!   marking: Deleting ─► draining: every host has forgotten it ─► notifying: RemoveObject ─► removing: no record
 //! ```
@@ -23,7 +23,7 @@ use braid_base::{Generation, Time};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deletion {
     own: Generation,
-    work: Work,
+    goal: Goal,
     timing: Timing,
     /// Other administrators are waited for until then.
     until: Time,
@@ -31,7 +31,7 @@ pub struct Deletion {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Work {
+enum Goal {
     /// To delete the volume, whatever its state is.
     Delete,
     /// To complete a deletion that has begun.
@@ -59,21 +59,21 @@ enum Phase {
 impl Deletion {
     /// The deletion by `own` of a volume.
     pub fn of(own: Generation, timing: Timing) -> Deletion {
-        Deletion::new(own, Work::Delete, timing)
+        Deletion::new(own, Goal::Delete, timing)
     }
 
     /// The operation of `own` that completes a deletion, if its administrator has died.
     pub fn continuing(own: Generation, timing: Timing) -> Deletion {
-        Deletion::new(own, Work::Continue, timing)
+        Deletion::new(own, Goal::Continue, timing)
     }
 
     /// The end of a creation of `own` that can't be completed.
     pub(crate) fn undoing(own: Generation, timing: Timing) -> Deletion {
-        Deletion::new(own, Work::Undo, timing)
+        Deletion::new(own, Goal::Undo, timing)
     }
 
-    fn new(own: Generation, work: Work, timing: Timing) -> Deletion {
-        Deletion { own, work, timing, until: Time(0), phase: Phase::New }
+    fn new(own: Generation, goal: Goal, timing: Timing) -> Deletion {
+        Deletion { own, goal, timing, until: Time(0), phase: Phase::New }
     }
 
     /// The time of the next [`Input::Wake`].
@@ -93,9 +93,9 @@ impl Deletion {
             Input::Start => {
                 assert_eq!(self.phase, Phase::New, "a deletion begins once");
                 self.until = now.after(self.timing.turn);
-                match self.work {
-                    Work::Undo => self.mark(now, Some(self.own), false, questions),
-                    Work::Delete | Work::Continue => self.inspect(now, questions),
+                match self.goal {
+                    Goal::Undo => self.mark(now, Some(self.own), false, questions),
+                    Goal::Delete | Goal::Continue => self.inspect(now, questions),
                 }
             }
             Input::Answer { tag, answer } => self.on_answer(now, tag, answer, questions),
@@ -134,7 +134,7 @@ impl Deletion {
             Phase::Waiting(mut turn, record) => match turn.on_answer(now, self.until, tag, answer, questions) {
                 None => self.phase = Phase::Waiting(turn, record),
                 Some(TurnEnd::Look) => self.inspect(now, questions),
-                Some(TurnEnd::Busy(_)) if self.work == Work::Continue => self.end(Ok(Done::Nothing), questions),
+                Some(TurnEnd::Busy(_)) if self.goal == Goal::Continue => self.end(Ok(Done::Nothing), questions),
                 Some(TurnEnd::Busy(by)) => self.end(Err(Error::Held(by)), questions),
                 Some(TurnEnd::Over(by)) => {
                     let is_known = !matches!(record.state, VolumeState::Creating { .. });
@@ -148,7 +148,7 @@ impl Deletion {
                     Some(Ok((version, record))) if is_known => self.drain(now, version, record, questions),
                     Some(Ok((version, record))) => self.tell(now, version, record, questions),
                     Some(Err(EditError::Store(tag))) => self.end(Err(Error::Question(tag)), questions),
-                    Some(Err(_)) if self.work == Work::Undo => self.end(Err(Error::Lost), questions),
+                    Some(Err(_)) if self.goal == Goal::Undo => self.end(Err(Error::Lost), questions),
                     // Another administrator has begun something since.
                     Some(Err(_)) => self.inspect(now, questions),
                 }
@@ -191,9 +191,9 @@ impl Deletion {
 
     fn on_record(&mut self, now: Time, version: Version, record: Option<VolumeRecord>, questions: &mut Questions) {
         let is_deleting = |record: &VolumeRecord| matches!(record.state, VolumeState::Deleting { .. });
-        let Some(record) = record.filter(|record| self.work == Work::Delete || is_deleting(record)) else {
+        let Some(record) = record.filter(|record| self.goal == Goal::Delete || is_deleting(record)) else {
             return self
-                .end(if self.work == Work::Delete { Err(Error::NotUsable) } else { Ok(Done::Nothing) }, questions);
+                .end(if self.goal == Goal::Delete { Err(Error::NotUsable) } else { Ok(Done::Nothing) }, questions);
         };
         match record.administrator() {
             None => {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   inspecting ◄──────► waiting for another administrator (`turns`)
-//!       │ nobody is at work on the device, or a dead administrator, which is evicted
+//!       │ nobody is at work on the device, or a dead administrator, which is fenced
 //!       ▼
 //!   addition: marking: Adding ────► AddDevice ────► finishing: Ready ─► waiting: the device is in
 //!   removal:  marking: Removing ──► RemoveDevice ─► finishing: no record
@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub struct DeviceChange {
     own: Generation,
     device: DeviceId,
-    work: Work,
+    goal: Goal,
     timing: Timing,
     /// Other administrators are waited for until then.
     until: Time,
@@ -40,7 +40,7 @@ pub struct DeviceChange {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Work {
+enum Goal {
     /// To add the device with this disk.
     Add(DiskId),
     Remove,
@@ -84,22 +84,22 @@ enum Past {
 impl DeviceChange {
     /// The addition by `own` of a device with this disk. If its record is there already, with the same disk, the addition is continued.
     pub fn adding(own: Generation, device: DeviceId, disk: DiskId, timing: Timing) -> DeviceChange {
-        DeviceChange::new(own, device, Work::Add(disk), timing)
+        DeviceChange::new(own, device, Goal::Add(disk), timing)
     }
 
     /// The removal by `own` of a device on which no volume lies.
     pub fn removing(own: Generation, device: DeviceId, timing: Timing) -> DeviceChange {
-        DeviceChange::new(own, device, Work::Remove, timing)
+        DeviceChange::new(own, device, Goal::Remove, timing)
     }
 
     /// The operation of `own` that completes an addition or a removal, if its administrator has died.
     pub fn continuing(own: Generation, device: DeviceId, timing: Timing) -> DeviceChange {
-        DeviceChange::new(own, device, Work::Continue, timing)
+        DeviceChange::new(own, device, Goal::Continue, timing)
     }
 
-    fn new(own: Generation, device: DeviceId, work: Work, timing: Timing) -> DeviceChange {
+    fn new(own: Generation, device: DeviceId, goal: Goal, timing: Timing) -> DeviceChange {
         let (until, phase) = (Time(0), Phase::New);
-        DeviceChange { own, device, work, timing, until, phase }
+        DeviceChange { own, device, goal, timing, until, phase }
     }
 
     /// The time of the next [`Input::Wake`].
@@ -150,7 +150,7 @@ impl DeviceChange {
             Phase::Waiting(mut turn, record) => match turn.on_answer(now, self.until, tag, answer, questions) {
                 None => self.phase = Phase::Waiting(turn, record),
                 Some(TurnEnd::Look) => self.inspect(now, questions),
-                Some(TurnEnd::Busy(_)) if self.work == Work::Continue => self.end(Ok(Done::Nothing), questions),
+                Some(TurnEnd::Busy(_)) if self.goal == Goal::Continue => self.end(Ok(Done::Nothing), questions),
                 Some(TurnEnd::Busy(by)) => self.end(Err(Error::Held(by)), questions),
                 Some(TurnEnd::Over(_)) => self.take_over(now, &record, questions),
                 Some(TurnEnd::Failed(tag)) => self.end(Err(Error::Question(tag)), questions),
@@ -166,8 +166,8 @@ impl DeviceChange {
             }
             Phase::Finishing(mut editing, request) => match editing.on_answer(now, tag, answer, questions) {
                 None => self.phase = Phase::Finishing(editing, request),
-                Some(Ok(_)) => match (self.work, request) {
-                    (Work::Add(disk), Request::Add(_)) => self.await_device(now, disk, questions),
+                Some(Ok(_)) => match (self.goal, request) {
+                    (Goal::Add(disk), Request::Add(_)) => self.await_device(now, disk, questions),
                     _ => self.end(Ok(Done::Changed), questions),
                 },
                 Some(Err(error)) => self.end(Err(error.into()), questions),
@@ -197,25 +197,25 @@ impl DeviceChange {
 
     fn on_record(&mut self, now: Time, record: Option<DeviceRecord>, questions: &mut Questions) {
         let Some(record) = record else {
-            return match self.work {
-                Work::Add(disk) => {
+            return match self.goal {
+                Goal::Add(disk) => {
                     let edit = DeviceEdit::Enter { disk, by: self.own };
                     self.mark(now, edit, Request::Add(disk), Past::None, questions);
                 }
-                Work::Remove => self.end(Err(Error::NoDevice), questions),
-                Work::Continue => self.end(Ok(Done::Nothing), questions),
+                Goal::Remove => self.end(Err(Error::NoDevice), questions),
+                Goal::Continue => self.end(Ok(Done::Nothing), questions),
             };
         };
-        match (self.work, record.state) {
-            (Work::Add(disk), _) if record.disk != Some(disk) => self.end(Err(Error::NumberUsed), questions),
+        match (self.goal, record.state) {
+            (Goal::Add(disk), _) if record.disk != Some(disk) => self.end(Err(Error::NumberUsed), questions),
             // Another administrator has completed it.
-            (Work::Add(disk), DeviceState::Ready) => self.await_device(now, disk, questions),
-            (Work::Add(_), DeviceState::Removing { .. }) => self.end(Err(Error::Lost), questions),
-            (Work::Continue, DeviceState::Ready) => self.end(Ok(Done::Nothing), questions),
-            (Work::Remove, from @ DeviceState::Ready) => {
+            (Goal::Add(disk), DeviceState::Ready) => self.await_device(now, disk, questions),
+            (Goal::Add(_), DeviceState::Removing { .. }) => self.end(Err(Error::Lost), questions),
+            (Goal::Continue, DeviceState::Ready) => self.end(Ok(Done::Nothing), questions),
+            (Goal::Remove, from @ DeviceState::Ready) => {
                 self.mark(now, DeviceEdit::Leave { from, by: self.own }, Request::Remove, Past::None, questions);
             }
-            (Work::Remove, from @ DeviceState::Adding { by }) if by == self.own => {
+            (Goal::Remove, from @ DeviceState::Adding { by }) if by == self.own => {
                 self.mark(now, DeviceEdit::Leave { from, by }, Request::Remove, Past::Possible, questions);
             }
             (_, DeviceState::Adding { by } | DeviceState::Removing { by }) if by == self.own => {
@@ -230,11 +230,11 @@ impl DeviceChange {
         }
     }
 
-    /// The administrator of the record is dead, and evicted.
+    /// The administrator of the record is dead, and fenced.
     fn take_over(&mut self, now: Time, record: &DeviceRecord, questions: &mut Questions) {
         let (from, by) = (record.state, self.own);
-        match (self.work, request_for(record)) {
-            (Work::Remove, Some(Request::Add(_))) => {
+        match (self.goal, request_for(record)) {
+            (Goal::Remove, Some(Request::Add(_))) => {
                 self.mark(now, DeviceEdit::Leave { from, by }, Request::Remove, Past::Possible, questions);
             }
             (_, Some(request)) => self.mark(now, DeviceEdit::TakeOver { from, by }, request, Past::Possible, questions),

@@ -19,7 +19,7 @@ pub(crate) enum DeviceEdit {
     Enter { disk: DiskId, by: Generation },
     /// No volume lies on the device, and none may from now on: from this state to `Removing`.
     Leave { from: DeviceState, by: Generation },
-    /// Another administrator is evicted, which has left this state.
+    /// Another administrator is fenced, which has left this state.
     TakeOver { from: DeviceState, by: Generation },
     /// The monitor has the device: `Adding` to `Ready`.
     Added { by: Generation },

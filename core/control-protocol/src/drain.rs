@@ -26,7 +26,7 @@ enum Step {
     Listing(Tag),
     /// Until a watch answers, or this time.
     Watching(Tag, Time, Vec<Generation>),
-    Evicting(Eviction),
+    Fencing(SilentHostFence),
 }
 
 /// The state of a drain after an answer.
@@ -67,10 +67,10 @@ impl Drain {
             (Step::Listing(asked), Answer::Unknown) if *asked == tag => self.watch(now, Vec::new(), questions),
             (Step::Listing(asked), _) if *asked == tag => DrainProgress::Failed(tag),
             (Step::Watching(asked, ..), _) if *asked == tag => self.list(questions),
-            (Step::Evicting(eviction), answer) => match eviction.on_answer(tag, answer, questions) {
-                Some(EvictionEnd::Failed(tag)) => DrainProgress::Failed(tag),
-                Some(EvictionEnd::Unknown(_)) => self.watch(now, Vec::new(), questions),
-                Some(EvictionEnd::Lives | EvictionEnd::Evicted) => self.list(questions),
+            (Step::Fencing(fence), answer) => match fence.on_answer(tag, answer, questions) {
+                Some(FenceEnd::Failed(tag)) => DrainProgress::Failed(tag),
+                Some(FenceEnd::Unknown(_)) => self.watch(now, Vec::new(), questions),
+                Some(FenceEnd::Lives | FenceEnd::Fenced) => self.list(questions),
                 None => DrainProgress::Waiting,
             },
             _ => DrainProgress::Waiting,
@@ -95,7 +95,7 @@ impl Drain {
         }
         // All of them have been silent for longer than their leases, so they are fenced. Other silent hosts do not delay the change.
         if late.iter().all(|host| !host.is_live) {
-            self.step = Step::Evicting(Eviction::new(late[0].host, questions));
+            self.step = Step::Fencing(SilentHostFence::new(late[0].host, questions));
         } else if now >= self.until {
             return DrainProgress::Late(names());
         } else {
@@ -114,54 +114,53 @@ impl Drain {
 /// Makes sure that no request of a silent host can take effect any more: its lease is ended for good, the devices refuse it, and then the
 /// lease is forgotten. If this is interrupted, the next one to do it begins anew.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Eviction {
+pub(crate) struct SilentHostFence {
     host: Generation,
-    step: EvictionStep,
+    step: FenceStep,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum EvictionStep {
+enum FenceStep {
     EndingLease(Tag),
     Fencing(Tag),
     Forgetting(Tag),
 }
 
-/// How an eviction ended.
+/// How fencing ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EvictionEnd {
+pub(crate) enum FenceEnd {
     /// It is alive.
     Lives,
     /// No device serves it any more.
-    Evicted,
+    Fenced,
     /// The question of this tag had no answer.
     Unknown(Tag),
     /// The question of this tag has failed.
     Failed(Tag),
 }
 
-impl Eviction {
-    pub fn new(host: Generation, questions: &mut Questions) -> Eviction {
-        Eviction { host, step: EvictionStep::EndingLease(questions.command(Command::EndLease { host })) }
+impl SilentHostFence {
+    pub fn new(host: Generation, questions: &mut Questions) -> SilentHostFence {
+        SilentHostFence { host, step: FenceStep::EndingLease(questions.command(Command::EndLease { host })) }
     }
 
-    pub fn on_answer(&mut self, tag: Tag, answer: Answer, questions: &mut Questions) -> Option<EvictionEnd> {
-        let (EvictionStep::EndingLease(asked) | EvictionStep::Fencing(asked) | EvictionStep::Forgetting(asked)) =
-            &self.step;
+    pub fn on_answer(&mut self, tag: Tag, answer: Answer, questions: &mut Questions) -> Option<FenceEnd> {
+        let (FenceStep::EndingLease(asked) | FenceStep::Fencing(asked) | FenceStep::Forgetting(asked)) = &self.step;
         if *asked != tag {
             return None;
         }
         match (&self.step, answer) {
-            (EvictionStep::EndingLease(_), Answer::Lease(LeaseEnd::Lives)) => return Some(EvictionEnd::Lives),
-            (EvictionStep::EndingLease(_), Answer::Lease(LeaseEnd::Ended(fence))) => {
+            (FenceStep::EndingLease(_), Answer::Lease(LeaseEnd::Lives)) => return Some(FenceEnd::Lives),
+            (FenceStep::EndingLease(_), Answer::Lease(LeaseEnd::Ended(fence))) => {
                 self.fence(fence, questions);
             }
-            (EvictionStep::Fencing(_), Answer::Yes) => {
-                self.step = EvictionStep::Forgetting(questions.command(Command::ForgetLease { host: self.host }));
+            (FenceStep::Fencing(_), Answer::Yes) => {
+                self.step = FenceStep::Forgetting(questions.command(Command::ForgetLease { host: self.host }));
             }
             // A lease that could not be forgotten is found again, and then the host is fenced once more.
-            (EvictionStep::Forgetting(_), Answer::Yes | Answer::Unknown) => return Some(EvictionEnd::Evicted),
-            (_, Answer::Unknown) => return Some(EvictionEnd::Unknown(tag)),
-            _ => return Some(EvictionEnd::Failed(tag)),
+            (FenceStep::Forgetting(_), Answer::Yes | Answer::Unknown) => return Some(FenceEnd::Fenced),
+            (_, Answer::Unknown) => return Some(FenceEnd::Unknown(tag)),
+            _ => return Some(FenceEnd::Failed(tag)),
         }
         None
     }
@@ -171,6 +170,6 @@ impl Eviction {
             self.host < fence.below && !fence.except.contains(&self.host),
             "the fence of an ended lease refuses its host"
         );
-        self.step = EvictionStep::Fencing(questions.ask(Question::Fence(fence)));
+        self.step = FenceStep::Fencing(questions.ask(Question::Fence(fence)));
     }
 }

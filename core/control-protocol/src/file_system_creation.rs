@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   reading ◄──────► waiting for another administrator that creates a file system of this name (`turns`)
-//!      │ there is none           │ it is dead, and evicted
+//!      │ there is none           │ it is dead, and fenced
 //!      │                         ▼
 //!      │ ◄───────── deleting what is left
 //!      ▼
@@ -30,8 +30,8 @@ pub struct FileSystemCreation {
     timing: FileSystemTiming,
     /// The numbers of its shards, once it is entered.
     shards: Vec<FileSystemId>,
-    /// The administrator that was evicted.
-    evicted: Option<Generation>,
+    /// The administrator that was fenced.
+    fenced: Option<Generation>,
     /// Other administrators are waited for until then.
     turn_until: Time,
     /// Lost answers of the store are made up for until then.
@@ -61,7 +61,7 @@ enum Phase {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Next {
     Enter,
-    /// What is left of the creation of the administrator that was evicted is being deleted.
+    /// What is left of the creation of the administrator that was fenced is being deleted.
     DeleteRest,
     CreateVolumes,
     Finish,
@@ -77,7 +77,7 @@ impl FileSystemCreation {
             own,
             timing,
             shards: Vec::new(),
-            evicted: None,
+            fenced: None,
             turn_until: Time(0),
             until: Time(0),
             phase: Phase::New,
@@ -123,7 +123,7 @@ impl FileSystemCreation {
                 Some(TurnEnd::Look) => self.read(now, Next::Enter, questions),
                 Some(TurnEnd::Busy(by)) => self.end(Err(Error::Held(by)), questions),
                 Some(TurnEnd::Over(by)) => {
-                    self.evicted = Some(by);
+                    self.fenced = Some(by);
                     self.read(now, Next::Enter, questions);
                 }
                 Some(TurnEnd::Failed(tag)) => self.end(Err(Error::Question(tag)), questions),
@@ -167,13 +167,13 @@ impl FileSystemCreation {
                 self.create_volume(now, 0, questions);
             }
             (Next::Enter, Some(FileSystemRecord { state, .. })) => match state {
-                FileSystemState::Creating { by } if self.evicted == Some(by) => {
+                FileSystemState::Creating { by } if self.fenced == Some(by) => {
                     self.change(version, FileSystemState::Deleting, Next::DeleteRest, questions);
                 }
                 FileSystemState::Creating { by } => self.phase = Phase::Waiting(Turn::new(by, questions)),
                 FileSystemState::Ready => self.end(Err(Error::FileSystemExists), questions),
                 // The answer was lost.
-                FileSystemState::Deleting if self.evicted.is_some() => self.go_on(now, Next::DeleteRest, questions),
+                FileSystemState::Deleting if self.fenced.is_some() => self.go_on(now, Next::DeleteRest, questions),
                 FileSystemState::Deleting => self.end(Err(Error::BeingDeleted), questions),
             },
             (Next::Finish, Some(_)) if is_own => {

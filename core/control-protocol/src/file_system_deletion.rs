@@ -8,7 +8,7 @@
 //! A metadata server ends when the record says `Deleting`. One that read the record before may take over as long as the volumes exist. So
 //! owners are fenced again when no volume is left.
 //!
-//! A file system that another administrator creates is left to it while it lives; a dead one is evicted first (`turns`).
+//! A file system that another administrator creates is left to it while it lives; a dead one is fenced first (`turns`).
 
 use crate::contract::{Done, Effect, Error, FileSystemTiming, Input, Stage};
 use crate::disowning::Disowning;
@@ -24,12 +24,12 @@ use braid_base::{FileSystemId, Generation, Time};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSystemDeletion {
     own: Generation,
-    work: Work,
+    goal: Goal,
     timing: FileSystemTiming,
     /// Its shards, once they are known.
     shards: Vec<FileSystemId>,
-    /// The administrator of its creation, which was evicted.
-    evicted: Option<Generation>,
+    /// The administrator of its creation, which was fenced.
+    fenced: Option<Generation>,
     /// One that lives is waited for until then.
     turn_until: Time,
     /// Lost answers of the store are made up for until then.
@@ -38,7 +38,7 @@ pub struct FileSystemDeletion {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Work {
+enum Goal {
     /// To delete the file system, whatever its state is.
     Delete,
     /// To complete a deletion that has begun.
@@ -74,21 +74,21 @@ enum Next {
 impl FileSystemDeletion {
     /// The deletion by `own` of a file system.
     pub fn of(own: Generation, timing: FileSystemTiming) -> FileSystemDeletion {
-        FileSystemDeletion::new(own, Work::Delete, timing)
+        FileSystemDeletion::new(own, Goal::Delete, timing)
     }
 
     /// The operation of `own` that completes a deletion.
     pub fn continuing(own: Generation, timing: FileSystemTiming) -> FileSystemDeletion {
-        FileSystemDeletion::new(own, Work::Continue, timing)
+        FileSystemDeletion::new(own, Goal::Continue, timing)
     }
 
-    fn new(own: Generation, work: Work, timing: FileSystemTiming) -> FileSystemDeletion {
+    fn new(own: Generation, goal: Goal, timing: FileSystemTiming) -> FileSystemDeletion {
         FileSystemDeletion {
             own,
-            work,
+            goal,
             timing,
             shards: Vec::new(),
-            evicted: None,
+            fenced: None,
             turn_until: Time(0),
             until: Time(0),
             phase: Phase::New,
@@ -133,7 +133,7 @@ impl FileSystemDeletion {
                 Some(TurnEnd::Look) => self.read(now, Next::Mark, questions),
                 Some(TurnEnd::Busy(by)) => self.end(Err(Error::Held(by)), questions),
                 Some(TurnEnd::Over(by)) => {
-                    self.evicted = Some(by);
+                    self.fenced = Some(by);
                     self.read(now, Next::Mark, questions);
                 }
                 Some(TurnEnd::Failed(tag)) => self.end(Err(Error::Question(tag)), questions),
@@ -178,15 +178,15 @@ impl FileSystemDeletion {
         questions: &mut Questions,
     ) {
         let Some(FileSystemRecord { servers, volumes, state }) = record else {
-            let is_unknown = next == Next::Mark && self.shards.is_empty() && self.work == Work::Delete;
+            let is_unknown = next == Next::Mark && self.shards.is_empty() && self.goal == Goal::Delete;
             // Otherwise another administrator has completed the deletion.
             return self.end(if is_unknown { Err(Error::NoFileSystem) } else { Ok(Done::Nothing) }, questions);
         };
         self.shards = servers;
         match (next, state, volumes.last()) {
             (Next::Mark, FileSystemState::Deleting, _) => self.await_release(now, questions),
-            (Next::Mark, ..) if self.work == Work::Continue => self.end(Ok(Done::Nothing), questions),
-            (Next::Mark, FileSystemState::Creating { by }, _) if self.evicted != Some(by) => {
+            (Next::Mark, ..) if self.goal == Goal::Continue => self.end(Ok(Done::Nothing), questions),
+            (Next::Mark, FileSystemState::Creating { by }, _) if self.fenced != Some(by) => {
                 self.phase = Phase::Waiting(Turn::new(by, questions));
             }
             (Next::Mark, ..) => {

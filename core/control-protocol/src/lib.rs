@@ -89,7 +89,7 @@
 //! | `contract` | inputs and effects of an operation, how it ends, time limits |
 //! | `operation` | what drivers run: one of the machines below |
 //! | `migration` | a whole migration: its beginning, the copy, its end; or the rest of one |
-//! | `administrator` | the administrator of a change: the order of the steps |
+//! | `volume_change` | the change of one volume: the order of the steps |
 //! | `creation`, `deletion` | those of a creation and a deletion |
 //! | `replacement` | the disk of a device is replaced |
 //! | `device_change` | a device is added or removed |
@@ -112,7 +112,6 @@
 //! | `held_requests` | a host whose requests wait while their volume is on hold |
 //! | `tests` | small worlds, in which every order of events is tried |
 
-mod administrator;
 mod cas_loop;
 mod contract;
 mod creation;
@@ -141,9 +140,9 @@ mod server_wait;
 #[cfg(test)]
 mod tests;
 mod turns;
+mod volume_change;
 mod waiting;
 
-pub use administrator::Administrator;
 pub use contract::{Done, Effect, Error, FileSystemTiming, Input, Stage, Timing};
 pub use creation::Creation;
 pub use deletion::Deletion;
@@ -158,6 +157,7 @@ pub use held_requests::HoldingHost;
 pub use host_control::{HostAction, HostControl, HostEvent};
 pub use interface::{Answer, Command, Fence, HostLease, LeaseEnd, Question, Tag};
 pub use migration::Migration;
-pub use operation::{Operation, Work};
+pub use operation::{Operation, OperationKind};
 pub use record::{Change, CopyRecord, DeviceRecord, DeviceState, Version, VolumeRecord, VolumeState};
 pub use replacement::{NextDisk, Replacement};
+pub use volume_change::VolumeChange;

@@ -2,23 +2,23 @@
 //!
 //! ```text
 //!   beginning ──────────► inspecting ◄────────────── pausing
-//!   (an administrator)        │                         ▲ the host has stopped, or does not know yet that the volume moves
+//!   (a volume change)         │                         ▲ the host has stopped, or does not know yet that the volume moves
 //!                             ▼                         │
 //!                          copying ─────────────────────┘
 //!                             │ everything is copied
 //!                             ▼
-//!                          noting ────────► ending (an administrator) ◄───► waiting until all devices are in
+//!                          noting ────────► ending (a volume change) ◄───► waiting until all devices are in
 //! ```
 //!
 //! The record says how much is copied, and by which migration. Only the host that copies knows when all is copied, and only a note in the
 //! record ends the migration: so an operation that was suspended meanwhile can't end another migration, of which perhaps nothing is copied.
 
-use crate::administrator::Administrator;
 use crate::contract::{Done, Effect, Error, Input, Stage, Timing};
 use crate::edit::{Edit, EditError, RecordEdit};
 use crate::interface::{Answer, Command, Question, Tag};
 use crate::questions::Questions;
 use crate::record::{Change, CopyRecord, VolumeRecord};
+use crate::volume_change::VolumeChange;
 use braid_base::{Generation, Time};
 use braid_layout::Placement;
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub struct Migration {
 enum Phase {
     /// With the target, unless the migration has begun.
     New(Option<Placement>),
-    Beginning(Administrator),
+    Beginning(VolumeChange),
     /// It reads the record, until this time.
     Inspecting(Tag, Time),
     /// The host does not copy: the record is read again at the first of these times. After the second, it is no use.
@@ -47,7 +47,7 @@ enum Phase {
     /// Everything is copied: the record is to say so.
     Noting(RecordEdit),
     /// Waits for devices until the time given.
-    Ending(Administrator, Time),
+    Ending(VolumeChange, Time),
     /// A device is not in: the end is tried again at the first of these times, until the second.
     AwaitingDevices(Time, Time),
     Ended,
@@ -88,7 +88,7 @@ impl Migration {
     /// The time of the next [`Input::Wake`].
     pub(crate) fn deadline(&self) -> Option<Time> {
         match &self.phase {
-            Phase::Beginning(administrator) | Phase::Ending(administrator, _) => administrator.deadline(),
+            Phase::Beginning(change) | Phase::Ending(change, _) => change.deadline(),
             Phase::Copying(Copying { note: Note::Due(at), .. }) => Some(*at),
             Phase::Copying(Copying { note: Note::Writing(editing), .. }) => editing.deadline(),
             Phase::Noting(editing) => editing.deadline(),
@@ -105,13 +105,13 @@ impl Migration {
                 match target {
                     None => self.inspect(now.after(self.timing.store), questions),
                     Some(target) => {
-                        let administrator = self.administrator(Change::Move(target));
-                        self.on_beginning(now, administrator, Input::Start, questions);
+                        let change = self.change(Change::Move(target));
+                        self.on_beginning(now, change, Input::Start, questions);
                     }
                 }
             }
-            Phase::Beginning(administrator) => self.on_beginning(now, administrator, input, questions),
-            Phase::Ending(administrator, until) => self.on_ending(now, administrator, until, input, questions),
+            Phase::Beginning(change) => self.on_beginning(now, change, input, questions),
+            Phase::Ending(change, until) => self.on_ending(now, change, until, input, questions),
             phase => match input {
                 Input::Start => panic!("a migration begins once"),
                 Input::Wake => self.on_wake(now, phase, questions),
@@ -156,30 +156,23 @@ impl Migration {
         }
     }
 
-    fn administrator(&self, change: Change) -> Administrator {
-        Administrator::changing(self.own, change, self.timing)
+    fn change(&self, change: Change) -> VolumeChange {
+        VolumeChange::new(self.own, change, self.timing)
     }
 
-    fn on_beginning(&mut self, now: Time, mut administrator: Administrator, input: Input, questions: &mut Questions) {
-        administrator.step(now, input, questions);
+    fn on_beginning(&mut self, now: Time, mut change: VolumeChange, input: Input, questions: &mut Questions) {
+        change.step(now, input, questions);
         match questions.ended() {
-            None => self.phase = Phase::Beginning(administrator),
+            None => self.phase = Phase::Beginning(change),
             Some(Ok(_)) => self.inspect(now.after(self.timing.store), questions),
             Some(Err(error)) => self.end(Err(error), questions),
         }
     }
 
-    fn on_ending(
-        &mut self,
-        now: Time,
-        mut administrator: Administrator,
-        until: Time,
-        input: Input,
-        questions: &mut Questions,
-    ) {
-        administrator.step(now, input, questions);
+    fn on_ending(&mut self, now: Time, mut change: VolumeChange, until: Time, input: Input, questions: &mut Questions) {
+        change.step(now, input, questions);
         match questions.ended() {
-            None => self.phase = Phase::Ending(administrator, until),
+            None => self.phase = Phase::Ending(change, until),
             Some(Ok(_)) => self.end(Ok(Done::Changed), questions),
             Some(Err(Error::NotIn(_))) if now < until => {
                 questions.push(Effect::Began(Stage::AwaitingDevices));
@@ -252,8 +245,8 @@ impl Migration {
     }
 
     fn end_move(&mut self, now: Time, until: Time, questions: &mut Questions) {
-        let administrator = self.administrator(Change::EndMove);
-        self.on_ending(now, administrator, until, Input::Start, questions);
+        let change = self.change(Change::EndMove);
+        self.on_ending(now, change, until, Input::Start, questions);
     }
 
     fn end(&mut self, result: Result<Done, Error>, questions: &mut Questions) {

@@ -1,6 +1,5 @@
 //! What an administrator does, as its driver sees it: one machine with one kind of inputs and effects, whatever the operation is.
 
-use crate::administrator::Administrator;
 use crate::contract::{Effect, Input};
 use crate::creation::Creation;
 use crate::deletion::Deletion;
@@ -11,36 +10,37 @@ use crate::file_system_deletion::FileSystemDeletion;
 use crate::migration::Migration;
 use crate::questions::Questions;
 use crate::replacement::Replacement;
+use crate::volume_change::VolumeChange;
 use braid_base::Time;
 
 /// An operation on one volume, one device or one file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
-    work: Work,
+    kind: OperationKind,
     questions: Questions,
 }
 
 /// Declares the kinds of operations: the machine of each.
-macro_rules! works {
+macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident($machine:ident),)*) => {
         /// What an operation does.
         #[derive(Clone, Debug, PartialEq, Eq)]
-        pub enum Work {
+        pub enum OperationKind {
             $($(#[$doc])* $name(Box<$machine>),)*
         }
 
         impl Operation {
             /// The time of the next [`Input::Wake`].
             pub fn deadline(&self) -> Option<Time> {
-                match &self.work {
-                    $(Work::$name(machine) => machine.deadline(),)*
+                match &self.kind {
+                    $(OperationKind::$name(machine) => machine.deadline(),)*
                 }
             }
 
             /// Takes one input, and returns what follows.
             pub fn step(&mut self, now: Time, input: Input) -> Vec<Effect> {
-                match &mut self.work {
-                    $(Work::$name(machine) => machine.step(now, input, &mut self.questions),)*
+                match &mut self.kind {
+                    $(OperationKind::$name(machine) => machine.step(now, input, &mut self.questions),)*
                 }
                 self.questions.take()
             }
@@ -48,15 +48,15 @@ macro_rules! works {
 
         $(impl From<$machine> for Operation {
             fn from(machine: $machine) -> Operation {
-                Operation { work: Work::$name(Box::new(machine)), questions: Questions::default() }
+                Operation { kind: OperationKind::$name(Box::new(machine)), questions: Questions::default() }
             }
         })*
     };
 }
 
-works! {
-    /// A change of the volume, or its settlement.
-    Change(Administrator),
+kinds! {
+    /// A change of the volume, or the recovery of one.
+    Change(VolumeChange),
     /// A whole migration, or the rest of one.
     Migration(Migration),
     /// The creation of the volume, or the rest of it.
@@ -77,7 +77,7 @@ works! {
 
 impl Operation {
     /// What it does.
-    pub fn work(&self) -> &Work {
-        &self.work
+    pub fn kind(&self) -> &OperationKind {
+        &self.kind
     }
 }

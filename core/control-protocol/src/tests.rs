@@ -7,9 +7,9 @@ mod effects;
 mod exploration;
 mod file_system_creations;
 mod file_systems;
-mod lives;
 mod migrations;
 mod replacements;
+mod volume_lifecycle;
 mod world;
 
 use crate::*;

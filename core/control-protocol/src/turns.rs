@@ -1,7 +1,7 @@
 //! Whose turn it is: a volume or device that another administrator creates, changes or deletes is left to it while it lives. When it is dead, it is
-//! evicted, so that nothing that it has sent takes effect later.
+//! fenced, so that nothing that it has sent takes effect later.
 
-use crate::drain::{Eviction, EvictionEnd};
+use crate::drain::{FenceEnd, SilentHostFence};
 use crate::interface::{Answer, Command, Tag};
 use crate::questions::Questions;
 use braid_base::{Generation, Time};
@@ -22,7 +22,7 @@ enum Step {
     Judging(Tag),
     /// It lives: the record is to be read again then.
     Pausing(Time),
-    Evicting(Eviction),
+    Fencing(SilentHostFence),
 }
 
 /// How the wait ended.
@@ -32,7 +32,7 @@ pub(crate) enum TurnEnd {
     Look,
     /// The administrator is at work, and time is up.
     Busy(Generation),
-    /// It is dead, and evicted.
+    /// It is dead, and fenced.
     Over(Generation),
     /// The question of this tag has failed.
     Failed(Tag),
@@ -68,14 +68,14 @@ impl Turn {
                 Answer::Hosts(hosts) if hosts.iter().any(|host| host.is_live && host.host == self.by) => {
                     return self.pause(now, until);
                 }
-                Answer::Hosts(_) => self.step = Step::Evicting(Eviction::new(self.by, questions)),
+                Answer::Hosts(_) => self.step = Step::Fencing(SilentHostFence::new(self.by, questions)),
                 _ => return Some(TurnEnd::Failed(tag)),
             },
-            (Step::Evicting(eviction), answer) => match eviction.on_answer(tag, answer, questions) {
+            (Step::Fencing(fence), answer) => match fence.on_answer(tag, answer, questions) {
                 None => {}
-                Some(EvictionEnd::Evicted) => return Some(TurnEnd::Over(self.by)),
-                Some(EvictionEnd::Lives) => return self.pause(now, until),
-                Some(EvictionEnd::Failed(tag) | EvictionEnd::Unknown(tag)) => return Some(TurnEnd::Failed(tag)),
+                Some(FenceEnd::Fenced) => return Some(TurnEnd::Over(self.by)),
+                Some(FenceEnd::Lives) => return self.pause(now, until),
+                Some(FenceEnd::Failed(tag) | FenceEnd::Unknown(tag)) => return Some(TurnEnd::Failed(tag)),
             },
             _ => {}
         }

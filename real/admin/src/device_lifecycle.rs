@@ -16,7 +16,7 @@
 use crate::device_file::UNASSIGNED;
 use crate::failure::Failure;
 use crate::new_disk::room;
-use crate::volume_hold::{self, Ended, Judge, Questions, Subject};
+use crate::operation_driver::{self, Ended, Judge, Questions, Subject};
 use braid_base::{DeviceId, DiskId, Generation, VolumeId};
 use braid_control::{
     ArrayDescription, ControlError, ControlPlane, DeviceEntry, DeviceReport, DeviceState, DiskEntry, MonitorReport,
@@ -211,7 +211,7 @@ async fn change(
     let (control, client, judge) = (control.clone(), Some(client.clone()), judge.clone());
     let what = "the devices of the array can't change".to_string();
     let questions = Questions { control, client, subject, what, judge };
-    let Ended { result, reasons, .. } = volume_hold::run(operation.into(), &questions, None, |_| {}).await;
+    let Ended { result, reasons, .. } = operation_driver::run(operation.into(), &questions, None, |_| {}).await;
     result.map_err(|error| (error, reasons))
 }
 
@@ -241,7 +241,7 @@ async fn why_not(
             Failure::failed("holds-volumes", message)
                 .hint("migrate them to other devices with `braid volume migrate`; to give the device another disk, use `braid device replace`")
         }
-        error => volume_hold::explain(control, &format!("device {id}"), error, reasons).await?,
+        error => operation_driver::explain(control, &format!("device {id}"), error, reasons).await?,
     })
 }
 

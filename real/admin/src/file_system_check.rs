@@ -10,7 +10,7 @@
 
 use crate::failure::Failure;
 use crate::file_systems;
-use crate::volume_hold::{self, Ended, Judge, Questions, Subject, Work, Worker, ask_ownership, role, role_of};
+use crate::operation_driver::{self, Ended, Judge, Questions, Subject, Work, Worker, ask_ownership, role, role_of};
 use braid_base::units::format_size;
 use braid_base::{FileSystemId, Ownership};
 use braid_control::{ControlError, ControlPlane, FileSystemEntry, Moment};
@@ -72,7 +72,8 @@ pub async fn check(control: &ControlPlane, name: &str) -> Result<FileSystemFindi
     let unserved = |_: &str| tracing::warn!("file system {name} is not served again yet: `braid fs status` shows why");
     let timing = FileSystemTiming::default();
     let operation = FileSystemCheck::of(entry.servers(), timing);
-    let Ended { result, reasons, .. } = volume_hold::run(operation.into(), &questions, Some(&checker), unserved).await;
+    let Ended { result, reasons, .. } =
+        operation_driver::run(operation.into(), &questions, Some(&checker), unserved).await;
     match result {
         Ok(_) => match checker.findings()? {
             found if found.findings == [Finding::Blank] => {
@@ -101,7 +102,7 @@ pub async fn check(control: &ControlPlane, name: &str) -> Result<FileSystemFindi
             Err(Failure::unreachable("not-settled", message)
                 .hint("with several shards, all metadata servers must run before a check: see `braid fs status`"))
         }
-        Err(error) => Err(volume_hold::explain(control, name, error, reasons).await?),
+        Err(error) => Err(operation_driver::explain(control, name, error, reasons).await?),
     }
 }
 

@@ -3,8 +3,8 @@
 use crate::file_systems::latest_server;
 use crate::health::FileSystemHealth;
 use crate::metadata_room::MetadataRoom;
+use crate::operation_driver;
 use crate::snapshot::ArraySnapshot;
-use crate::volume_hold;
 use braid_base::FileSystemId;
 use braid_control::{
     ArrayDescription, EventKind, FileSystemEntry, FileSystemState, HostEntry, MetadataService, Process, RunningSet,
@@ -249,7 +249,7 @@ fn health(
     let has_role = |role: &str| hosts.iter().filter(is_alive).any(|host| host.role == role);
     let supervised = running.and_then(|running| running.metadata_server(id));
     let elsewhere = description.devices.iter().any(|device| device.address.is_some());
-    if has_role(&volume_hold::role(&entry.name)) {
+    if has_role(&operation_driver::role(&entry.name)) {
         FileSystemHealth::Checked
     } else if has_role(&server_role(&entry.server_name(shard))) {
         FileSystemHealth::TakingOver

@@ -8,8 +8,8 @@
 
 use crate::creation;
 use crate::failure::Failure;
+use crate::operation_driver::{self, Ended, Questions, Subject, Work, Worker};
 use crate::shards::{self, Grouping, Protocol, ShardChoice};
-use crate::volume_hold::{self, Ended, Questions, Subject, Work, Worker};
 use crate::volumes::{self, CHUNK_BLOCKS, NO_ROOM, NewVolume, describe};
 use crate::waiting::await_until;
 use braid_base::limits::Settings;
@@ -414,7 +414,7 @@ async fn perform(
     let questions = Questions::of(session, subject, format!("file system '{name}' can't be {verb}"));
     let fences = |_: &str| tracing::warn!("the metadata server of file system {name} does not end, and is fenced");
     let worker = VolumeWorker::new(session, new);
-    volume_hold::run(operation.into(), &questions, Some(&worker), fences).await
+    operation_driver::run(operation.into(), &questions, Some(&worker), fences).await
 }
 
 async fn why_not(
@@ -432,7 +432,7 @@ async fn why_not(
             Failure::failed("file-system-owned", "other processes take over the file system again and again")
                 .hint("stop them: `braid fs status` shows the owner")
         }
-        error => volume_hold::explain(control, name, error, reasons).await?,
+        error => operation_driver::explain(control, name, error, reasons).await?,
     })
 }
 

@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | `array` | an array: status, events as a stream, stopping it |
 //! | [`launch`] | bringing an array up |
-//! | [`doubts`] | what is to be confirmed before that |
+//! | [`start_confirmations`] | what is to be confirmed before that |
 //! | [`volume_operations`] | operations on volumes; growing file systems |
 //! | [`write_map`] | what each device does in a write: the RAIDmap |
 //! | [`device_operations`], [`replacement`] | operations on devices |
@@ -17,6 +17,7 @@
 //! | [`location`] | the devices and spares, what lies on a device, and where the bytes of a volume lie |
 //! | [`object_operations`] | operations on objects that take more than one request |
 //! | [`disk_facts`] | what a path is before it becomes a device |
+//! | `foreign_signatures` | what a disk contains, by the marks of other users of disks |
 //! | [`file_copy`] | copying files and trees |
 //! | [`held`] | running a command while something is held |
 //! | [`host_fencing`] | fencing hosts at somebody's word |
@@ -33,7 +34,7 @@
 //! | [`lock_server_status`] | the status of lock servers |
 //! | [`file_system_status`] | the status of file systems |
 //! | [`file_system_check`] | the check of a file system |
-//! | [`volume_hold`] | holding a volume, to change its ordering or placement while hosts use it |
+//! | [`operation_driver`] | drives the operations of the control protocol on volumes, devices and file systems, and holds volumes |
 //! | [`migration`] | migrating a volume to other devices |
 //! | [`device_lifecycle`] | adding, removing and replacing devices and spares: description and membership |
 //! | [`new_disk`] | preparing the disks of new devices and spares, and refusal of disks that are in use |
@@ -55,7 +56,6 @@ pub mod device_lifecycle;
 pub mod device_operations;
 pub mod disk_facts;
 pub mod doctor;
-pub mod doubts;
 pub mod failure;
 pub mod file_copy;
 pub mod file_system_check;
@@ -63,6 +63,7 @@ pub mod file_system_operations;
 pub mod file_system_status;
 pub mod file_systems;
 pub mod first_start;
+mod foreign_signatures;
 pub mod health;
 pub mod held;
 pub mod host_fencing;
@@ -73,6 +74,7 @@ pub mod metadata_room;
 pub mod migration;
 pub mod new_disk;
 pub mod object_operations;
+pub mod operation_driver;
 pub mod parent_process;
 pub mod recovery_follower;
 pub mod replacement;
@@ -80,9 +82,9 @@ pub mod scrub;
 pub mod shards;
 pub mod silent_host_fencing;
 pub mod snapshot;
+pub mod start_confirmations;
 pub mod state_from_devices;
 pub mod status;
-pub mod volume_hold;
 pub mod volume_operations;
 pub mod volumes;
 mod waiting;

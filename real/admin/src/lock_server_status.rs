@@ -1,7 +1,7 @@
 //! The status of lock servers.
 
+use crate::operation_driver;
 use crate::snapshot::ArraySnapshot;
-use crate::volume_hold;
 use braid_base::LockServerId;
 use braid_control::HostEntry;
 use braid_session::addressing;
@@ -27,7 +27,7 @@ pub(crate) const SERVING: &str = "serving";
 
 /// The lock servers that are needed or running, with the lease of the latest start of each.
 pub(crate) fn lock_servers(look: &ArraySnapshot) -> Vec<LockServerStatus> {
-    let needed = look.description.volumes.iter().any(volume_hold::needs_lock_server);
+    let needed = look.description.volumes.iter().any(operation_driver::needs_lock_server);
     let status = |id: LockServerId| {
         let serves = |host: &&HostEntry| host.report.lock_server.as_ref().is_some_and(|service| service.id == id.0);
         let lease = look.hosts.iter().rev().find(serves);

@@ -6,18 +6,18 @@
 //! ```
 //!
 //! The order of the steps is the core's (`braid_control_protocol::Migration`). If the migrating process dies while the volume is on hold,
-//! [`crate::volume_hold`] completes or reverts the change. A volume that is moving is fully usable; the same command again continues the
+//! [`crate::operation_driver`] completes or reverts the change. A volume that is moving is fully usable; the same command again continues the
 //! migration from about where the previous one stopped.
 
 use crate::array::Array;
 use crate::creation;
 use crate::failure::Failure;
-use crate::volume_hold::{self, Answered, Work, Worker};
+use crate::operation_driver::{self, Answered, Work, Worker};
 use crate::volumes;
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, VolumeId};
 use braid_control::{ArrayDescription, Change as EntryChange, PlacementEntry, VolumeEntry, VolumeState};
-use braid_control_protocol::{Administrator, Answer, Change, Migration, Question, Timing};
+use braid_control_protocol::{Answer, Change, Migration, Question, Timing, VolumeChange};
 use braid_layout::{Atomicity, RaidLevel};
 use braid_machine::{HostError, HostSuccess, JobRequest, MigrationReport};
 use braid_ordering::Ordering;
@@ -154,7 +154,7 @@ impl Array {
             VolumeState::Reordering { to, .. } => Some(to.clone()),
             _ => return Ok((entry, None)),
         };
-        let settled = self.with_host(WHAT, async |session| volume_hold::settled(session, name).await).await?;
+        let settled = self.with_host(WHAT, async |session| operation_driver::settled(session, name).await).await?;
         Ok((settled, completed))
     }
 }
@@ -188,7 +188,7 @@ async fn migrate(
         is_done: Cell::new(false),
     };
     let stage = |what: &str| watcher.stage(what);
-    match volume_hold::perform(session, name, what, migration, Some(&copier), stage).await {
+    match operation_driver::perform(session, name, what, migration, Some(&copier), stage).await {
         Err(failure) if failure.code == volumes::DEGRADED && copier.is_done.get() => {
             let hint = format!(
                 "everything is copied, and the volume is usable: `braid volume migrate {name}` ends the migration when every device is in"
@@ -365,8 +365,8 @@ async fn check_target(session: &Session, entry: &VolumeEntry, to: &PlacementEntr
 /// Abandons a migration: frees the target.
 async fn give_up(session: &Session, name: &str, watcher: &impl Watcher) -> Result<(), Failure> {
     let what = format!("migration of volume '{name}' can't be abandoned");
-    let administrator = Administrator::changing(session.generation(), Change::GiveUpMove, Timing::default());
-    volume_hold::perform(session, name, what, administrator, None, |what| watcher.stage(what)).await
+    let change = VolumeChange::new(session.generation(), Change::GiveUpMove, Timing::default());
+    operation_driver::perform(session, name, what, change, None, |what| watcher.stage(what)).await
 }
 
 fn no_room(device: DeviceId, needed: u64, room: u64) -> Failure {

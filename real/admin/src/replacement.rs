@@ -4,7 +4,7 @@ use crate::array::Array;
 use crate::device_lifecycle::{self, ACT_WAIT};
 use crate::failure::Failure;
 use crate::new_disk::{self, NewDisk};
-use crate::volume_hold::{self, Ended, Questions, Subject};
+use crate::operation_driver::{self, Ended, Questions, Subject};
 use crate::{creation, volumes};
 use braid_base::DeviceId;
 use braid_base::units::format_size;
@@ -107,7 +107,7 @@ async fn perform(session: &Session, id: u16, disk: &DiskEntry, next: NextDisk) -
     let questions = Questions::of(session, Subject::Device(device, Some(disk.clone())), what);
     let timing = Timing { device: ACT_WAIT, ..Timing::default() };
     let operation = braid_control_protocol::Replacement::of(device, next, timing);
-    let Ended { result, reasons, .. } = volume_hold::run(operation.into(), &questions, None, |_| {}).await;
+    let Ended { result, reasons, .. } = operation_driver::run(operation.into(), &questions, None, |_| {}).await;
     match result {
         Ok(_) => Ok(()),
         // The device was removed meanwhile.
@@ -118,7 +118,7 @@ async fn perform(session: &Session, id: u16, disk: &DiskEntry, next: NextDisk) -
             let message = format!("another disk was requested for device {id} since, and this one is not used");
             Err(Failure::failed("superseded", message).hint("`braid device list` shows the disk of each device"))
         }
-        Err(error) => Err(volume_hold::explain(control, &format!("device {id}"), error, reasons).await?),
+        Err(error) => Err(operation_driver::explain(control, &format!("device {id}"), error, reasons).await?),
     }
 }
 

@@ -20,11 +20,11 @@ use crate::file_system_operations::FileSystemContent;
 use crate::status::nbd_uri;
 use crate::volumes::{self, NewVolume};
 use crate::waiting::await_until;
-use crate::{creation, file_systems, volume_hold};
+use crate::{creation, file_systems, operation_driver};
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, DeviceId};
 use braid_control::{ControlPlane, FileSystemEntry, HostEntry, Moment, VolumeEntry, WhenUnavailable};
-use braid_control_protocol::{Administrator, Change, Timing};
+use braid_control_protocol::{Change, Timing, VolumeChange};
 use braid_layout::{Atomicity, SitePolicy, VolumeDescription};
 use braid_ordering::Ordering;
 use braid_session::{Session, require_up};
@@ -135,7 +135,7 @@ impl Array {
     ) -> Result<OrderingChange, Failure> {
         // A file system relies on the ordering of its volumes.
         let before = braid_description::find_for_programs(&self.control().describe().await?, name)?.ordering.clone();
-        let change = async |session: &Session| volume_hold::change(session, name, to, progress).await;
+        let change = async |session: &Session| operation_driver::change(session, name, to, progress).await;
         let changed = self.with_host("volume set-ordering", change).await?;
         Ok(OrderingChange { before, changed })
     }
@@ -237,7 +237,7 @@ impl Array {
         require_up(self.control()).await?;
         let growing = &progress;
         let grow = async |session: &Session| {
-            let now = volume_hold::settled(session, &volume).await?.bytes;
+            let now = operation_driver::settled(session, &volume).await?.bytes;
             if bytes > now {
                 let content = self.content_of_file_system(name).await?;
                 require_size(name, now, &content)?;
@@ -276,7 +276,7 @@ fn require_size(name: &str, bytes: u64, content: &FileSystemContent) -> Result<(
 
 async fn grow(session: &Session, name: &str, bytes: u64, progress: impl Fn(&str)) -> Result<Grown, Failure> {
     creation::check_multiple("SIZE", bytes)?;
-    let entry = volume_hold::settled(session, name).await?;
+    let entry = operation_driver::settled(session, name).await?;
     let grown = Grown { before: entry.bytes, bytes };
     if !check(&entry, bytes)? {
         return Ok(grown);
@@ -296,8 +296,8 @@ async fn grow(session: &Session, name: &str, bytes: u64, progress: impl Fn(&str)
         );
         return Err(Failure::failed("device-full", message).hint(hint));
     }
-    let administrator = Administrator::changing(session.generation(), Change::Grow(bytes), Timing::default());
-    volume_hold::perform(session, name, what, administrator, None, progress).await?;
+    let change = VolumeChange::new(session.generation(), Change::Grow(bytes), Timing::default());
+    operation_driver::perform(session, name, what, change, None, progress).await?;
     Ok(grown)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::creation;
 use crate::failure::{EXISTS, Failure};
-use crate::volume_hold::{self, Ended, Questions, Subject};
+use crate::operation_driver::{self, Ended, Questions, Subject};
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, VolumeId};
 use braid_control::{ArrayDescription, ControlPlane, ReportedState, VolumeEntry, VolumeState};
@@ -14,7 +14,7 @@ use braid_session::Session;
 use braid_wire::{Managed, Task};
 use std::collections::BTreeMap;
 
-pub use crate::volume_hold::DEGRADED;
+pub use crate::operation_driver::DEGRADED;
 pub use braid_description::{describe, describe_widest, find};
 
 /// So many numbers are tried for a new volume, if others are created at the same time.
@@ -84,7 +84,7 @@ pub async fn require_in(control: &ControlPlane, devices: &[DeviceId], what: &str
     let missing = there.filter(|device| device.member_state != ReportedState::In);
     let missing: Vec<String> =
         missing.map(|device| format!("device {} is {}", device.id, device.member_state.name())).collect();
-    if missing.is_empty() { Ok(()) } else { Err(volume_hold::degraded(what, &missing)) }
+    if missing.is_empty() { Ok(()) } else { Err(operation_driver::degraded(what, &missing)) }
 }
 
 /// Creates a volume: its entry, then its components; then it is ready. If the devices have too little space, nothing of it remains.
@@ -97,7 +97,7 @@ pub async fn create(session: &Session, plan: &NewVolume) -> Result<VolumeEntry, 
         let what = "a volume can't be created".to_string();
         let questions = Questions::of(session, subject(&entry), what);
         let creation = Creation::of(session.generation(), describe(&entry)?, Timing::default());
-        let Ended { result, reasons, .. } = volume_hold::run(creation.into(), &questions, None, |_| {}).await;
+        let Ended { result, reasons, .. } = operation_driver::run(creation.into(), &questions, None, |_| {}).await;
         return match result {
             Ok(_) => Ok(VolumeEntry { state: VolumeState::Ready, by: None, ..entry }),
             // Another volume was created since.
@@ -108,13 +108,13 @@ pub async fn create(session: &Session, plan: &NewVolume) -> Result<VolumeEntry, 
                 Err(Failure::failed("volume-gone", message).hint("create it again"))
             }
             Err(error) => {
-                let failure = volume_hold::explain(session.control(), &plan.name, error, reasons).await?;
+                let failure = operation_driver::explain(session.control(), &plan.name, error, reasons).await?;
                 let is_plain = [EXISTS, DEGRADED].contains(&failure.code.as_str());
                 Err(if is_plain { failure } else { failure.of(format!("volume {}", plan.name)) })
             }
         };
     }
-    volume_hold::explain(session.control(), &plan.name, Error::NumberUsed, BTreeMap::new()).await.and_then(Err)
+    operation_driver::explain(session.control(), &plan.name, Error::NumberUsed, BTreeMap::new()).await.and_then(Err)
 }
 
 fn subject(entry: &VolumeEntry) -> Subject {
@@ -122,7 +122,7 @@ fn subject(entry: &VolumeEntry) -> Subject {
 }
 
 /// Completes operations interrupted by a crash: creates half-created volumes, deletes half-deleted ones. What is left, and what is
-/// interrupted later, is completed by [`crate::volume_hold::keep_settled`].
+/// interrupted later, is completed by [`crate::operation_driver::keep_settled`].
 pub async fn settle(session: &Session) -> Result<(), Failure> {
     let (own, timing) = (session.generation(), Timing::default());
     for entry in session.control().describe().await?.volumes {
@@ -133,11 +133,11 @@ pub async fn settle(session: &Session) -> Result<(), Failure> {
         };
         let what = format!("volume '{}' can't be {what}", entry.name);
         let Ended { result, reasons, .. } =
-            volume_hold::run(operation, &Questions::of(session, subject(&entry), what), None, |_| {}).await;
+            operation_driver::run(operation, &Questions::of(session, subject(&entry), what), None, |_| {}).await;
         match result {
             // Another host is at work on it.
             Ok(_) | Err(Error::Lost) => {}
-            Err(error) => return Err(volume_hold::explain(session.control(), &entry.name, error, reasons).await?),
+            Err(error) => return Err(operation_driver::explain(session.control(), &entry.name, error, reasons).await?),
         }
     }
     Ok(())
@@ -159,12 +159,13 @@ pub(crate) async fn delete_this(session: &Session, entry: &VolumeEntry) -> Resul
     let name = entry.name.as_str();
     let deletion = Deletion::of(session.generation(), Timing::default());
     let questions = Questions::of(session, subject(entry), format!("volume '{name}' can't be deleted"));
-    let Ended { result, reasons, is_committed } = volume_hold::run(deletion.into(), &questions, None, |_| {}).await;
+    let Ended { result, reasons, is_committed } =
+        operation_driver::run(deletion.into(), &questions, None, |_| {}).await;
     let Err(error) = result else { return Ok(()) };
     if error == Error::NotUsable {
         return Err(Failure::unreachable("no-such-volume", format!("volume '{name}' was deleted meanwhile")));
     }
-    let failure = volume_hold::explain(session.control(), name, error, reasons).await?;
+    let failure = operation_driver::explain(session.control(), name, error, reasons).await?;
     if !is_committed && failure.code == DEGRADED {
         return Err(failure);
     }

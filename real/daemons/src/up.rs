@@ -6,7 +6,7 @@ use crate::supervisor::{self, Kept, Nodes, Placement, Report, Supervised, Tuning
 use braid_admin::creation::{self, CreateOptions};
 use braid_admin::failure::Failure;
 use braid_admin::silent_host_fencing::keep_fenced;
-use braid_admin::{copies, device_lifecycle, file_systems, first_start, state_from_devices, volume_hold, volumes};
+use braid_admin::{copies, device_lifecycle, file_systems, first_start, operation_driver, state_from_devices, volumes};
 use braid_base::{DeviceId, FileSystemId, NodeId};
 use braid_control::event_texts;
 use braid_control::{
@@ -388,7 +388,7 @@ impl Array {
 
     /// Once started, lock servers keep running whether or not they are still needed: they cost little.
     fn start_lock_servers_if_needed(&mut self, description: &ArrayDescription) {
-        if !self.lock_servers_started && description.volumes.iter().any(volume_hold::needs_lock_server) {
+        if !self.lock_servers_started && description.volumes.iter().any(operation_driver::needs_lock_server) {
             self.lock_servers_started = true;
             self.supervised.start_lock_servers(description);
         }
@@ -487,7 +487,11 @@ impl Array {
         let client = session.client().clone();
         let view = session.view().clone();
         watching.spawn_local(keep_fenced(self.control.clone(), leases, session.generation(), client.clone(), view));
-        watching.spawn_local(volume_hold::keep_settled(self.control.clone(), client.clone(), session.generation()));
+        watching.spawn_local(operation_driver::keep_settled(
+            self.control.clone(),
+            client.clone(),
+            session.generation(),
+        ));
         watching.spawn_local(device_lifecycle::keep_settled(self.control.clone(), client, session.generation()));
         watching.spawn(copies::keep_copied(self.control.clone()));
         watching

@@ -60,7 +60,7 @@ pub(crate) trait Activity: Any + Debug + Copied {
     fn heal(&mut self, _run: &mut Run) {}
 
     /// Nothing new begins, until all is at rest: helps what is under way to its end.
-    fn settle(&mut self, _run: &mut Run) {}
+    fn drain(&mut self, _run: &mut Run) {}
 
     /// All is healed: it starts again what has ended.
     fn healed(&mut self, _run: &mut Run) {}

@@ -8,7 +8,7 @@ use crate::ownership_history::OwnershipHistory;
 use crate::prelude::*;
 use crate::role::Role;
 use crate::undecided_requests::UndecidedRequests;
-use crate::{damage, hosts, volumes};
+use crate::{damage_places, hosts, volumes};
 use braid_check::{History, ObjectHistory};
 use braid_device::{Device, DeviceConfig};
 use braid_locks::{LockServer, LockServerConfig};
@@ -136,12 +136,12 @@ impl Cluster {
         let fresh =
             Store::format_with(&config, disk, 77, self.options.journal_bytes).expect("devices are large enough");
         let superblock = fresh.iter().find(|(offset, _)| *offset == 0).expect("a device begins with its superblock");
-        let space = self.options.chunks.map(|chunks| damage::space_for(&superblock.1, chunks));
+        let space = self.options.chunks.map(|chunks| damage_places::space_for(&superblock.1, chunks));
         let mut disk = Disk::new(DiskOptions { space, ..DiskOptions::default() }, self.rng.fork());
         fresh.iter().for_each(|(offset, bytes)| disk.preload(*offset, bytes));
         let Medium { physical_sector, cached } = self.options.medium;
         disk.set_physical_sector(physical_sector.into());
-        disk.set_hurt_before(damage::map_offset(&superblock.1));
+        disk.set_hurt_before(damage_places::map_offset(&superblock.1));
         if cached {
             disk.set_cached();
         }

@@ -10,43 +10,43 @@
 //! |---|---|
 //! | `store`, `leases` | what is stored; `commands` and `renewals` arrive there |
 //! | `hosts` | the control part of hosts |
-//! | `administrators`, `processes` | operations in progress, and what they ask |
+//! | `administrators`, `administrator_state` | operations in progress, and what they ask |
 //! | `fencing`, `fencers` | what makes hosts silent, and who has them fenced |
 //!
-//! The activities that use it are here, too: `changes`, `comings`, `lives`, `silences` and `file_systems`, with its parts
-//! `file_system_work`, `servers` and `users`.
+//! The activities that use it are here, too: `reordering_and_migration`, `device_membership`, `volume_lifecycle`, `silent_hosts` and
+//! `file_systems`, with its parts `file_system_work`, `servers` and `file_system_users`.
 
+pub(crate) mod administrator_state;
 mod administrators;
 pub(crate) mod at_rest;
-pub(crate) mod changes;
-pub(crate) mod comings;
 mod commands;
 pub(crate) mod context;
+pub(crate) mod device_membership;
 mod fencers;
 mod fencing;
+mod file_system_users;
 mod file_system_work;
 pub(crate) mod file_systems;
 mod hosts;
 mod leases;
-pub(crate) mod lives;
 mod options;
-pub(crate) mod processes;
 mod renewals;
+pub(crate) mod reordering_and_migration;
 mod servers;
-pub(crate) mod silences;
+pub(crate) mod silent_hosts;
 mod steps;
 pub(crate) mod store;
-mod users;
+pub(crate) mod volume_lifecycle;
 
 use crate::failed::Failed;
 use crate::prelude::*;
+use administrator_state::AdministratorState;
 use braid_base::ArrayId;
 use braid_control_protocol::{Announcement, Done, Error, HostControl};
 use braid_ordering::Ordering;
 use context::{Context, Event, Purpose};
 use fencing::Fencing;
 use leases::LeaseStore;
-use processes::Processes;
 use store::Store;
 
 pub use options::{ChangeOptions, SilenceOptions};
@@ -61,7 +61,7 @@ pub(crate) const RETURN_MAX: Duration = Duration::from_secs(1);
 pub(crate) struct ControlPlane {
     pub(crate) store: Store,
     hosts: BTreeMap<Generation, HostControl>,
-    processes: Processes,
+    processes: AdministratorState,
     /// What happens at each alarm.
     pub(crate) alarms: Alarms,
     /// Requests that the control plane has made to hosts.
@@ -118,7 +118,7 @@ impl ControlPlane {
         let mut control = ControlPlane {
             store: Store::new(array, &volumes, devices, leases),
             hosts: BTreeMap::new(),
-            processes: Processes::default(),
+            processes: AdministratorState::default(),
             alarms: Alarms::default(),
             asked: BTreeMap::new(),
             orderings,
@@ -191,17 +191,17 @@ impl ControlPlane {
     }
 
     /// How this administrator ended, if it has.
-    pub fn result_of(&self, own: processes::Name) -> Option<Result<Done, Error>> {
+    pub fn result_of(&self, own: administrator_state::Name) -> Option<Result<Done, Error>> {
         self.processes.ended.iter().find(|(by, ..)| *by == own).map(|(.., result)| result.clone())
     }
 
     /// What administrators ask of their own processes since the last call.
-    fn take_questions(&mut self) -> Vec<processes::OwnQuestion> {
+    fn take_questions(&mut self) -> Vec<administrator_state::OwnQuestion> {
         std::mem::take(&mut self.processes.asked)
     }
 
     /// The ends of operations since so many of them.
-    fn ended_since(&self, seen: usize) -> &[processes::End] {
+    fn ended_since(&self, seen: usize) -> &[administrator_state::End] {
         &self.processes.ended[seen.min(self.processes.ended.len())..]
     }
 }

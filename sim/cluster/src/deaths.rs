@@ -3,7 +3,7 @@
 use crate::activity::{Activity, Draw, Feature};
 use crate::at_rest;
 use crate::cluster::{Cluster, Failed, HostSlot, failed};
-use crate::damage::LOSSES;
+use crate::damage_places::LOSSES;
 use crate::hosts;
 use crate::leaks;
 use crate::options::Options;

@@ -6,7 +6,7 @@ use crate::activity::{Activity, Draw, Feature};
 use crate::at_rest::outcome_at_rest;
 use crate::availability::Cause;
 use crate::cluster::{Cluster, Failed, failed};
-use crate::damage::{self, Row};
+use crate::damage_places::{self, Row};
 use crate::options::Options;
 use crate::prelude::*;
 use crate::swarm::{FOR_EVER, Run};
@@ -67,7 +67,7 @@ impl Activity for DegradedDamage {
 
 impl DegradedDamage {
     fn damage_a_block(&mut self, run: &mut Run, rng: &mut Rng) {
-        let places = damage::places(&run.cluster);
+        let places = damage_places::places(&run.cluster);
         if places.is_empty() {
             return;
         }
@@ -88,7 +88,7 @@ impl DegradedDamage {
     fn make_whole(&mut self, run: &mut Run) -> Result<(), Failed> {
         let host = run.cluster.add_host();
         let volume = run.cluster.volume().clone();
-        let rows = damage::rows(&run.cluster);
+        let rows = damage_places::rows(&run.cluster);
         let scrub = JobRequest::Scrub { volume: volume.id, stripes: 0..u64::MAX, repair: true, recompute: false };
         let scrubbed = outcome_at_rest(&mut run.cluster, |array| array.ask(host, scrub.clone()))?;
         if !matches!(scrubbed, Ok(HostSuccess::Scrubbed(_))) {

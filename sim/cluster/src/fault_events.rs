@@ -4,7 +4,7 @@ use crate::availability::Cause;
 use crate::cluster;
 use crate::cluster::{AFTERMATH, Cluster, HostSlot, device_notes};
 use crate::control::store::disk_entry;
-use crate::damage;
+use crate::damage_places;
 use crate::member_state;
 use crate::prelude::*;
 use crate::swarm::{FAULTS_OF_MESSAGES, FOR_EVER, Replacement, Run};
@@ -36,11 +36,11 @@ impl Topology for Cluster {
     }
 
     fn damageable(&self) -> Vec<Damageable> {
-        damage::places_that_may_be_damaged(self)
+        damage_places::places_that_may_be_damaged(self)
     }
 
     fn replaceable(&self) -> Vec<NodeId> {
-        damage::devices_that_may_be_replaced(self)
+        damage_places::devices_that_may_be_replaced(self)
     }
 
     fn place(&self, node: NodeId) -> NodeId {
@@ -149,7 +149,7 @@ impl Run {
             Fault::BadSector { node, sector } => {
                 let disk = self.disk(node);
                 if disk.spoilt() < BAD_SECTORS_MAX {
-                    let bytes = damage::data_sector(&disk.peek(0, 512), sector);
+                    let bytes = damage_places::data_sector(&disk.peek(0, 512), sector);
                     disk.spoil(bytes);
                 }
             }
@@ -182,7 +182,7 @@ impl Run {
     /// Ends all faults: those that last are ended now, and nodes that are down are restarted. Returns the stripes of the volume that have a
     /// damaged block at present.
     pub(crate) fn heal(&mut self) -> BTreeSet<u64> {
-        let damaged = damage::damaged_stripes(&self.cluster);
+        let damaged = damage_places::damaged_stripes(&self.cluster);
         self.storming = false;
         self.healed = self.cluster.world.now();
         let (now, delay) = (self.cluster.world.now(), self.cluster.options.faults.network.delay_max);

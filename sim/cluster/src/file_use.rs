@@ -146,7 +146,7 @@ impl Activity for Files {
         }
     }
 
-    fn settle(&mut self, run: &mut Run) {
+    fn drain(&mut self, run: &mut Run) {
         release_advisory_locks(&mut run.cluster);
     }
 

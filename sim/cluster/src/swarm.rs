@@ -264,7 +264,7 @@ impl Run {
                 self.change_disks();
             }
             self.look_after_activities()?;
-            self.each(|acting, run| acting.activity.settle(run));
+            self.each(|acting, run| acting.activity.drain(run));
             let Some(event) = self.cluster.world.next(answered) else {
                 let late: Vec<&PendingOperation> = self.cluster.requests.asked().collect();
                 let files: Vec<_> =
@@ -291,7 +291,7 @@ impl Run {
             }
             self.replace_fenced();
             self.look_after_activities()?;
-            self.each(|acting, run| acting.activity.settle(run));
+            self.each(|acting, run| acting.activity.drain(run));
             self.each(|Acting { activity, .. }, run| activity.supervise(run));
             self.change_disks();
             self.set_usual_pace();

@@ -14,22 +14,22 @@
 pub mod clock;
 pub mod disk;
 pub mod event_loop;
+pub mod fault_schedule;
 pub mod faults;
 pub mod memory_disk;
 pub mod network;
 pub mod places;
 pub mod queue;
-pub mod swarm;
 pub mod trace;
 pub mod world;
 
 pub use clock::LocalClock;
 pub use disk::{CrashPoint, Disk, DiskCounts, DiskOptions, Keeps};
 pub use event_loop::{Due, EventLoop, NodeIndex};
+pub use fault_schedule::{Swarm, Topology};
 pub use faults::{Budget, CutShape, Damageable, Fault, FaultKind, FaultOptions};
 pub use memory_disk::MemoryDisk;
 pub use network::{Network, NetworkCounts, NetworkOptions, Verdict};
 pub use queue::EventQueue;
-pub use swarm::{Swarm, Topology};
 pub use trace::Trace;
 pub use world::{Bound, Suspension, World, WorldEvent};

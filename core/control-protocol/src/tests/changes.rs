@@ -20,7 +20,7 @@ fn changes() -> [(VolumeDescription, Change); 5] {
 }
 
 fn world(volume: VolumeDescription, change: Change, budget: Budget) -> World {
-    World::new(volume, Administrator::changing(FIRST, change, Timing::default()), budget)
+    World::new(volume, VolumeChange::new(FIRST, change, Timing::default()), budget)
 }
 
 /// All changes, with such failures.
@@ -110,6 +110,6 @@ fn one_of_two_administrators_changes_a_volume() {
     let mut world = world(volume(), reorder(), Budget { settlers: 0, operations: 1, ..QUIET });
     let second = Generation(12);
     let change = Change::Ordering(Ordering::None);
-    world.begin(second, Administrator::changing(second, change, Timing::default()));
+    world.begin(second, VolumeChange::new(second, change, Timing::default()));
     ends_with("two", world, &["Err(Held(", "Ok(Changed)"]);
 }

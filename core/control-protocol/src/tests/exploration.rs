@@ -153,7 +153,7 @@ pub trait Administered: Clone + Debug {
 
     fn died(&mut self, _own: Generation) {}
 
-    fn ended(&mut self, _own: Generation, _work: &Work, _result: &Result<Done, Error>) {}
+    fn ended(&mut self, _own: Generation, _kind: &OperationKind, _result: &Result<Done, Error>) {}
 
     /// Asserts what must hold at every moment.
     fn check(&self) {}
@@ -186,7 +186,7 @@ pub trait Administered: Clone + Debug {
         }
         if let Some(result) = ended {
             let administrator = self.administrators_mut().living.remove(&own).expect("it lives");
-            self.ended(own, administrator.operation.work(), &result);
+            self.ended(own, administrator.operation.kind(), &result);
             self.administrators_mut().ends.insert(format!("{result:?}"));
         }
     }

@@ -412,7 +412,7 @@ impl Explored for World {
                 match self.record.state {
                     VolumeState::Creating { .. } => self.begin(own, Creation::continuing(own, timing)),
                     VolumeState::Deleting { .. } => self.begin(own, Deletion::continuing(own, timing)),
-                    _ => self.begin(own, Administrator::settling(own, timing)),
+                    _ => self.begin(own, VolumeChange::recovering(own, timing)),
                 }
             }
             Event::Continue => {

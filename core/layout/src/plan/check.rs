@@ -2,7 +2,7 @@
 
 use super::old::Old;
 use super::parity::{Source, push_old, xor};
-use super::resync::StripeRows;
+use super::parity_resync::StripeRows;
 use super::stripe::{Stripe, at_row};
 use super::{Share, Shares};
 use crate::{Absence, Layout, Unavailable, UnitAddress};

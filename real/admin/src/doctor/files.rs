@@ -2,8 +2,8 @@
 
 use super::examination::{Examination, Process, Program};
 use super::finding::{Findings, Subject};
-use crate::doubts;
 use crate::failure::{READ_ONLY, make_private, release_lock};
+use crate::start_confirmations;
 use braid_base::DeviceId;
 use braid_control::{Refusal, shell_word};
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ pub fn folder(examination: &Examination, found: &mut Findings) {
         found.error(folder(), text, release_lock(holder.pid));
     }
     if let Some(original) = &examination.original {
-        let text = doubts::copied(look.control.local(), &look.description, original);
+        let text = start_confirmations::copied(look.control.local(), &look.description, original);
         let action = "use one of them only; for a backup, copy the folder while the array is down";
         found.error(Subject::Array, format!("has a folder that is no backup: {text}"), action);
     }

@@ -4,7 +4,7 @@ use super::confirmation::{confirm, is_possible};
 use super::{background, service};
 use crate::report;
 use braid_admin::creation::{CreateOptions, LockAcquisition};
-use braid_admin::{Failure, doubts, parent_process};
+use braid_admin::{Failure, parent_process, start_confirmations};
 use braid_base::DeviceId;
 use braid_base::units::{format_size, parse_size};
 use braid_control::{ControlPlane, WhenUnavailable, shell_word};
@@ -139,7 +139,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         lock_acquisition: arguments.lock_acquisition,
         lease: arguments.lease,
     };
-    let asked = doubts::fitting(&control, asked).await;
+    let asked = start_confirmations::fitting(&control, asked).await;
     let options = Options {
         placement: if arguments.in_process { Placement::Task } else { Placement::Process },
         nodes: arguments.nodes.unwrap_or(0),
@@ -153,10 +153,10 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         listen: Address::loopback(arguments.port),
         unavailable: arguments.unavailable,
     };
-    let doubts = if arguments.yes { Vec::new() } else { doubts::doubts(&control, &asked).await? };
-    if !doubts.is_empty() {
-        let is_serious = doubts.iter().any(|doubt| doubt.is_serious);
-        let facts = doubts.into_iter().map(|doubt| doubt.text).collect::<Vec<_>>().join("; ");
+    let required = if arguments.yes { Vec::new() } else { start_confirmations::required(&control, &asked).await? };
+    if !required.is_empty() {
+        let is_serious = required.iter().any(|needed| needed.is_serious);
+        let facts = required.into_iter().map(|needed| needed.text).collect::<Vec<_>>().join("; ");
         if is_serious || is_possible() {
             confirm(&facts, "Go on?", "confirm with --yes, or change what you ask for (`braid up --help`)")?;
         } else {

@@ -1,11 +1,11 @@
 //! An operator of the array at a host: the operations of the control plane that scenarios consist of, and that activities begin.
 
 use super::Cluster;
-use crate::control::processes::{Name, Process};
+use crate::control::administrator_state::{Administrator, Name};
 use crate::control::store::volume_entry;
 use crate::prelude::*;
 use crate::role::HostSlot;
-use braid_control_protocol::{Administrator, Change, Creation, Error, Migration, Operation, Timing};
+use braid_control_protocol::{Change, Creation, Error, Migration, Operation, Timing, VolumeChange};
 use braid_description::Subject;
 use braid_layout::Placement;
 use braid_ordering::Ordering;
@@ -38,7 +38,7 @@ impl Operator<'_> {
 
     /// Begins to change the ordering. Other hosts complete the change if this one dies.
     pub fn begin_set_ordering(&mut self, ordering: Ordering) {
-        let change = Administrator::changing(self.own(), Change::Ordering(ordering), Timing::default());
+        let change = VolumeChange::new(self.own(), Change::Ordering(ordering), Timing::default());
         self.begin(change.into());
     }
 
@@ -71,7 +71,7 @@ impl Operator<'_> {
     }
 
     fn change(&mut self, change: Change) -> Result<(), Error> {
-        self.operate(Administrator::changing(self.own(), change, Timing::default()).into())
+        self.operate(VolumeChange::new(self.own(), change, Timing::default()).into())
     }
 
     /// Performs an operation on the volume, until all hosts know of it. Unless a run has a control plane, there is one for this operation
@@ -106,7 +106,7 @@ impl Operator<'_> {
         if self.cluster.control.is_none() {
             self.cluster.begin_control(None);
         }
-        let (own, process) = (self.own(), Process::of_its_own(subject, operation));
+        let (own, process) = (self.own(), Administrator::of_its_own(subject, operation));
         let begun = self.cluster.with_control(|control, cx| control.begin_administrator(cx, own, process));
         begun.expect("there is a control plane")
     }

@@ -1,13 +1,13 @@
 //! The administrators: each belongs to a host, through which it reaches the devices and the monitor. It dies with its host, and is suspended
 //! with it.
 
+use super::administrator_state::{Administrator, Name, OwnQuestion};
 use super::context::{Context, Event, Purpose};
-use super::processes::{Name, OwnQuestion, Process};
 use super::{ChangeOptions, ControlPlane};
 use braid_base::{Generation, LockServerId, MemberState, NodeId, VolumeId};
 use braid_control_protocol::{
-    Administrator, Answer, Creation, Deletion, DeviceChange, Done, Effect, Error, Input, Question, Stage, Tag, Timing,
-    VolumeRecord, VolumeState, Work,
+    Answer, Creation, Deletion, DeviceChange, Done, Effect, Error, Input, OperationKind, Question, Stage, Tag, Timing,
+    VolumeChange, VolumeRecord, VolumeState,
 };
 use braid_description::Subject;
 use braid_host::Host;
@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 impl ControlPlane {
     /// Begins an administrator of a host.
-    pub(crate) fn begin_administrator(&mut self, cx: &mut Context, host: Generation, process: Process) -> Name {
+    pub(crate) fn begin_administrator(&mut self, cx: &mut Context, host: Generation, process: Administrator) -> Name {
         self.processes.last += 1;
         let own = Name { host, number: self.processes.last };
         self.processes.working.insert(own, process);
@@ -32,7 +32,7 @@ impl ControlPlane {
     pub(super) fn settle_sometimes(&mut self, cx: &mut Context, own: Generation) {
         // The host of a command about a file system, which creates and deletes volumes, does nothing else.
         let is_of_files =
-            |process: &Process| matches!(process.subject, Subject::FileSystem(_) | Subject::NewFileSystem(_));
+            |process: &Administrator| matches!(process.subject, Subject::FileSystem(_) | Subject::NewFileSystem(_));
         if self.processes.of(own).any(is_of_files) {
             return;
         }
@@ -46,7 +46,7 @@ impl ControlPlane {
             && self.rng.below(8) == 0
         {
             let operation = DeviceChange::continuing(own, device, timing).into();
-            self.begin_administrator(cx, own, Process::settling(Subject::Device(device, None), operation));
+            self.begin_administrator(cx, own, Administrator::recovering(Subject::Device(device, None), operation));
             return;
         }
         // A host performs one creation or deletion of a volume at a time.
@@ -61,9 +61,9 @@ impl ControlPlane {
             let operation = match state {
                 VolumeState::Creating { .. } => Creation::continuing(own, timing).into(),
                 VolumeState::Deleting { .. } => Deletion::continuing(own, timing).into(),
-                _ => Administrator::settling(own, timing).into(),
+                _ => VolumeChange::recovering(own, timing).into(),
             };
-            self.begin_administrator(cx, own, Process::settling(Subject::Volume(volume, None), operation));
+            self.begin_administrator(cx, own, Administrator::recovering(Subject::Volume(volume, None), operation));
         }
     }
 
@@ -224,20 +224,20 @@ fn seen(cx: &Context, own: Name, volume: VolumeId, question: &Question) -> Answe
 }
 
 /// How an administrator ended, for the report.
-fn name_of(result: &Result<Done, Error>, process: &Process) -> String {
-    let what = match process.operation.work() {
-        Work::Change(_) => "change",
-        Work::Migration(_) => "migration",
-        Work::Replacement(_) => "replacement of a disk",
-        Work::DeviceChange(_) => "addition or removal of a device",
-        Work::Creation(_) => "creation of a volume",
-        Work::Deletion(_) => "deletion of a volume",
-        Work::FileSystemCreation(_) => "creation of a file system",
-        Work::FileSystemDeletion(_) => "deletion of a file system",
-        Work::FileSystemCheck(_) => "check of a file system",
+fn name_of(result: &Result<Done, Error>, process: &Administrator) -> String {
+    let what = match process.operation.kind() {
+        OperationKind::Change(_) => "change",
+        OperationKind::Migration(_) => "migration",
+        OperationKind::Replacement(_) => "replacement of a disk",
+        OperationKind::DeviceChange(_) => "addition or removal of a device",
+        OperationKind::Creation(_) => "creation of a volume",
+        OperationKind::Deletion(_) => "deletion of a volume",
+        OperationKind::FileSystemCreation(_) => "creation of a file system",
+        OperationKind::FileSystemDeletion(_) => "deletion of a file system",
+        OperationKind::FileSystemCheck(_) => "check of a file system",
     };
     match result {
-        Ok(_) if matches!(process.operation.work(), Work::FileSystemCheck(_)) => format!("{what}: sound"),
+        Ok(_) if matches!(process.operation.kind(), OperationKind::FileSystemCheck(_)) => format!("{what}: sound"),
         Ok(Done::Changed) if process.is_own => format!("{what}: done"),
         Ok(Done::Changed) => format!("{what}: done for another host"),
         Ok(Done::Reverted) => format!("{what}: reverted"),

@@ -1,8 +1,8 @@
 //! Commands on their way to the store. They take effect in the order of their arrival. Answers are lost, and commands arrive late.
 
 use super::ControlPlane;
+use super::administrator_state::Name;
 use super::context::{Action, Context, Event, Report};
-use super::processes::Name;
 use braid_base::Generation;
 use braid_control_protocol::{Answer, Command, HostLease, ServerLease, Tag};
 use braid_description::{Applied, Refusal, Subject};

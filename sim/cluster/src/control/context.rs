@@ -1,6 +1,6 @@
 //! What the control plane is lent for a step: what it sees of the array, and the actions that follow.
 
-use super::processes::Name;
+use super::administrator_state::Name;
 use crate::file_records::FileRecords;
 use crate::role::{self, Role, monitor_of};
 use braid_base::{DeviceId, DiskId, Generation, LockServerId, Membership, NodeId, Time, VolumeId};

@@ -2,7 +2,7 @@
 //! a shard. It is done as `braid fs` does it: volumes by other operations of the same host, a shard by a process that takes it over. It
 //! ends with its administrator, and is suspended with it.
 
-use super::processes::{End, Name, OwnQuestion};
+use super::administrator_state::{End, Name, OwnQuestion};
 use super::servers::{end_process, start_process, store_of};
 use super::store::volume_entry;
 use crate::cluster::{ARRAY, Cluster};

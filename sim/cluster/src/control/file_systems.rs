@@ -1,11 +1,11 @@
 //! File systems that are created, deleted and checked during a run, and used meanwhile: at most two at a time, one with one metadata server,
 //! and one with several.
 
-use super::changes::idle_slots;
+use super::administrator_state::Name;
+use super::file_system_users::Users;
 use super::file_system_work::{Plans, Works};
-use super::processes::Name;
+use super::reordering_and_migration::idle_slots;
 use super::servers::{Servers, store_of, system_of};
-use super::users::Users;
 use crate::activity::{Activity, Draw, Feature, pick};
 use crate::cluster::{Cluster, Failed, HostSlot, failed};
 use crate::file_options::ShardOptions;
@@ -217,7 +217,7 @@ impl Activity for FileSystems {
     }
 
     /// The operator deletes what was not created completely, and completes what was not deleted completely.
-    fn settle(&mut self, run: &mut Run) {
+    fn drain(&mut self, run: &mut Run) {
         let entries = store_of(&run.cluster).description().file_systems.clone();
         let slot_of = |by: u32| run.cluster.slot_of(Generation(by));
         let is_at_work =

@@ -15,15 +15,15 @@ const SMALLEST: u64 = 64 << 20;
 
 /// Something that is asked about at a terminal.
 #[derive(Clone, Debug)]
-pub struct Doubt {
+pub struct Confirmation {
     pub text: String,
     /// Without a terminal, it must be confirmed, too. Otherwise a warning will do.
     pub is_serious: bool,
 }
 
 /// What is to be confirmed before the array in `folder` is opened, or created as `asked`.
-pub async fn doubts(control: &ControlPlane, asked: &CreateOptions) -> Result<Vec<Doubt>, Failure> {
-    let serious = |text| Doubt { text, is_serious: true };
+pub async fn required(control: &ControlPlane, asked: &CreateOptions) -> Result<Vec<Confirmation>, Failure> {
+    let serious = |text| Confirmation { text, is_serious: true };
     match control.describe().await {
         Ok(description) => {
             let copied =
@@ -34,12 +34,12 @@ pub async fn doubts(control: &ControlPlane, asked: &CreateOptions) -> Result<Vec
         // It can't be brought up, for a reason of its own.
         Err(_) => return Ok(Vec::new()),
     }
-    let mut doubts = Vec::new();
+    let mut required = Vec::new();
     let creation = asked.creation()?;
     if let RaidLevel::Raid0 { data } = creation.layout.parse()? {
         let any = if data == 1 { "of its device" } else { "of any device" };
         let text = format!("the new array has no redundancy ({}): the loss {any} loses data", creation.layout);
-        doubts.push(serious(text));
+        required.push(serious(text));
     }
     let bytes = creation.size.saturating_mul(creation.devices.into());
     if let Some((free, all)) = room_for(&control.local().absolute()).filter(|(free, _)| *free < bytes) {
@@ -48,9 +48,9 @@ pub async fn doubts(control: &ControlPlane, asked: &CreateOptions) -> Result<Vec
         let text = format!(
             "the files of the new array grow up to {bytes}, and their file system has {free} free: when it is full, writes fail"
         );
-        doubts.push(Doubt { text, is_serious });
+        required.push(Confirmation { text, is_serious });
     }
-    Ok(doubts)
+    Ok(required)
 }
 
 /// The options of the user; for a new array without a named size, with devices for which the file system has room.
@@ -101,24 +101,25 @@ mod tests {
 
     #[tokio::test]
     async fn a_new_array_s_shortcomings_are_to_be_confirmed() {
-        let control = ControlPlane::at(&std::env::temp_dir().join(format!("braid-doubts-{}", std::process::id())));
-        let doubts = async |devices: u16, size: u64, layout: Option<&str>| {
+        let control =
+            ControlPlane::at(&std::env::temp_dir().join(format!("braid-confirmations-{}", std::process::id())));
+        let text_of = async |devices: u16, size: u64, layout: Option<&str>| {
             let layout = layout.map(|layout| layout.parse().unwrap());
             let asked = CreateOptions { devices: Some(devices), size: Some(size), layout, ..CreateOptions::default() };
-            let doubts = doubts(&control, &asked).await.unwrap();
-            assert!(doubts.iter().all(|doubt| doubt.is_serious));
-            doubts.into_iter().map(|doubt| doubt.text).collect::<Vec<_>>().join("; ")
+            let required = required(&control, &asked).await.unwrap();
+            assert!(required.iter().all(|needed| needed.is_serious));
+            required.into_iter().map(|needed| needed.text).collect::<Vec<_>>().join("; ")
         };
         let small = 32 << 20;
-        assert_eq!((doubts(5, small, None).await, doubts(2, small, None).await), (String::new(), String::new()));
-        assert!(doubts(1, small, None).await.contains("no redundancy (raid0:1): the loss of its device"));
-        assert!(doubts(5, small, Some("raid0:5")).await.contains("the loss of any device"));
-        assert!(doubts(5, 1 << 60, None).await.starts_with("the files of the new array grow up to"));
+        assert_eq!((text_of(5, small, None).await, text_of(2, small, None).await), (String::new(), String::new()));
+        assert!(text_of(1, small, None).await.contains("no redundancy (raid0:1): the loss of its device"));
+        assert!(text_of(5, small, Some("raid0:5")).await.contains("the loss of any device"));
+        assert!(text_of(5, 1 << 60, None).await.starts_with("the files of the new array grow up to"));
         let (free, _) = room_for(&control.local().absolute()).expect("it is on a file system");
         let more_than_free = (free / 2).next_multiple_of(SMALLEST) + SMALLEST;
         let asked = CreateOptions { devices: Some(2), size: Some(more_than_free), ..CreateOptions::default() };
         assert!(
-            super::doubts(&control, &asked).await.unwrap().iter().all(|doubt| !doubt.is_serious),
+            super::required(&control, &asked).await.unwrap().iter().all(|needed| !needed.is_serious),
             "a warning will do"
         );
         assert!(fitting(&control, CreateOptions::default()).await.size.is_some());

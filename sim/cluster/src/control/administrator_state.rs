@@ -1,8 +1,8 @@
-//! The administrators, as processes: what they perform, and what they ask of their own processes, which is done elsewhere
+//! The state of the administrators: what they perform, and what they ask of their own processes, which is done elsewhere
 //! ([`super::file_system_work`]).
 
 use braid_base::{FileSystemId, Generation};
-use braid_control_protocol::{Announcement, Done, Error, Operation, Question, Tag, Work};
+use braid_control_protocol::{Announcement, Done, Error, Operation, OperationKind, Question, Tag};
 use braid_description::Subject;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ pub(crate) struct Name {
 
 /// An administrator at work.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub(crate) struct Administrator {
     pub operation: Operation,
     pub subject: Subject,
     /// It does not settle what another one has begun.
@@ -24,17 +24,17 @@ pub(crate) struct Process {
     pub is_copying: bool,
 }
 
-impl Process {
-    pub fn of_its_own(subject: Subject, operation: Operation) -> Process {
-        Process { operation, subject, is_own: true, is_copying: false }
+impl Administrator {
+    pub fn of_its_own(subject: Subject, operation: Operation) -> Administrator {
+        Administrator { operation, subject, is_own: true, is_copying: false }
     }
 
-    pub fn settling(subject: Subject, operation: Operation) -> Process {
-        Process { operation, subject, is_own: false, is_copying: false }
+    pub fn recovering(subject: Subject, operation: Operation) -> Administrator {
+        Administrator { operation, subject, is_own: false, is_copying: false }
     }
 
     pub fn is_replacement(&self) -> bool {
-        matches!(self.operation.work(), Work::Replacement(_))
+        matches!(self.operation.kind(), OperationKind::Replacement(_))
     }
 }
 
@@ -52,8 +52,8 @@ pub(crate) struct OwnQuestion {
 
 /// The administrators, what they ask of their own processes, and what these announce.
 #[derive(Debug, Default)]
-pub(super) struct Processes {
-    pub working: BTreeMap<Name, Process>,
+pub(super) struct AdministratorState {
+    pub working: BTreeMap<Name, Administrator>,
     pub last: u64,
     pub ended: Vec<End>,
     /// The administrator that was to replace a disk has died, or could not do it.
@@ -64,8 +64,8 @@ pub(super) struct Processes {
     pub announced: BTreeSet<(FileSystemId, Announcement, Generation)>,
 }
 
-impl Processes {
-    pub fn of(&self, host: Generation) -> impl Iterator<Item = &Process> + '_ {
+impl AdministratorState {
+    pub fn of(&self, host: Generation) -> impl Iterator<Item = &Administrator> + '_ {
         self.working.iter().filter(move |(name, _)| name.host == host).map(|(_, process)| process)
     }
 

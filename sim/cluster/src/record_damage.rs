@@ -8,7 +8,7 @@
 use crate::activity::{Activity, Draw, Feature};
 use crate::availability::Cause;
 use crate::cluster::{Cluster, HostSlot, device_notes};
-use crate::damage::{self, LOSSES, Record};
+use crate::damage_places::{self, LOSSES, Record};
 use crate::deaths;
 use crate::options::Options;
 use crate::prelude::*;
@@ -127,9 +127,11 @@ impl RecordDamage {
         run.plan(unavailable, move |run| run.bring_back(node, false));
         let disk = run.cluster.world.disk_mut(node).expect("devices have disks");
         let records: Vec<Record> = match part {
-            Part::Superblock => damage::superblocks(disk),
-            Part::Map => damage::map_pages(disk),
-            Part::Journal | Part::Monitor => damage::batches(disk).into_iter().map(|batch| vec![batch]).collect(),
+            Part::Superblock => damage_places::superblocks(disk),
+            Part::Map => damage_places::map_pages(disk),
+            Part::Journal | Part::Monitor => {
+                damage_places::batches(disk).into_iter().map(|batch| vec![batch]).collect()
+            }
         };
         if records.is_empty() {
             return;
@@ -166,7 +168,7 @@ fn damage_the_monitor(run: &mut Run, rng: &mut Rng, unavailable: Duration) {
     run.availability.begin(run.cluster.world.now(), "monitor's record damaged", Cause::Monitor, unavailable);
     run.plan(unavailable, move |run| run.bring_back(node, false));
     let disk = run.cluster.world.disk_mut(node).expect("the monitor has a disk");
-    let Some(copies) = damage::twice_recorded(disk, braid_membership::DISK_BYTES) else { return };
+    let Some(copies) = damage_places::twice_recorded(disk, braid_membership::DISK_BYTES) else { return };
     let copy = copies[rng.below(2) as usize].clone();
     let unreadable = rng.chance(1, 4);
     let damaged = if unreadable { disk.lose(copy) } else { disk.corrupt(copy) };
@@ -177,7 +179,7 @@ fn damage_the_monitor(run: &mut Run, rng: &mut Rng, unavailable: Duration) {
 
 /// True if all devices are in, serve, and have leases that last longer than other nodes rely on.
 fn is_well(cluster: &Cluster) -> bool {
-    damage::is_everybody_there(cluster) && deaths::are_all_in_who_live(cluster)
+    damage_places::is_everybody_there(cluster) && deaths::are_all_in_who_live(cluster)
 }
 
 fn serves_and_is_in(cluster: &Cluster, device: DeviceId) -> bool {

@@ -1,6 +1,6 @@
 //! Volumes that are created and deleted during a run, beside the first one, while clients use them.
 
-use super::changes::{NOT_PLAIN, begin_at_any};
+use super::reordering_and_migration::{NOT_PLAIN, begin_at_any};
 use super::store::volume_entry;
 use crate::activity::{Activity, Draw, Feature};
 use crate::cluster::{Cluster, HostSlot};

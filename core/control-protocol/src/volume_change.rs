@@ -1,9 +1,9 @@
-//! An administrator changes one volume while hosts use it, or settles the change of an administrator that has died.
+//! The change of one volume while hosts use it; or the recovery of such a change, whose administrator has died.
 
 use crate::contract::{Done, Effect, Error, Input, Stage, Timing};
 use crate::device_notice::{DeviceNotice, NoticeEnd};
 use crate::device_tasks::holders;
-use crate::drain::{Drain, DrainProgress, Eviction, EvictionEnd};
+use crate::drain::{Drain, DrainProgress, FenceEnd, SilentHostFence};
 use crate::edit::{Edit, EditError, RecordEdit};
 use crate::interface::{Answer, Command, Question, Tag};
 use crate::questions::Questions;
@@ -11,22 +11,22 @@ use crate::record::{Change, Version, VolumeRecord, VolumeState};
 use crate::waiting::{WaitEnd, Waiting};
 use braid_base::{Generation, Time};
 
-/// A change of one volume, and its state.
+/// A change of one volume by an administrator, and its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Administrator {
+pub struct VolumeChange {
     own: Generation,
-    task: Work,
+    goal: Goal,
     timing: Timing,
     phase: Phase,
 }
 
 /// What it is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Work {
+enum Goal {
     /// To make this change.
     Change(Change),
     /// To complete or revert the change that the volume is on hold for, if its administrator has died.
-    Settle,
+    Recover,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ enum Phase {
     Reverting(RecordEdit, Option<Error>),
     /// It judges the administrator that holds the volume.
     Judging(Tag, VolumeRecord, Generation),
-    Evicting(Eviction, Generation),
+    Fencing(SilentHostFence, Generation),
     TakingOver(RecordEdit),
     Ended,
 }
@@ -63,19 +63,19 @@ enum Preparation {
     CheckingMembers(Tag),
 }
 
-impl Administrator {
-    /// The administrator `own`, which is going to make this change.
-    pub fn changing(own: Generation, change: Change, timing: Timing) -> Administrator {
-        Administrator::new(own, Work::Change(change), timing)
+impl VolumeChange {
+    /// This change, by the administrator `own`.
+    pub fn new(own: Generation, change: Change, timing: Timing) -> VolumeChange {
+        VolumeChange::with(own, Goal::Change(change), timing)
     }
 
-    /// The administrator `own`, which is going to complete or revert the change of an administrator that has died, or its own.
-    pub fn settling(own: Generation, timing: Timing) -> Administrator {
-        Administrator::new(own, Work::Settle, timing)
+    /// The administrator `own` completes or reverts the change of an administrator that has died, or its own.
+    pub fn recovering(own: Generation, timing: Timing) -> VolumeChange {
+        VolumeChange::with(own, Goal::Recover, timing)
     }
 
-    fn new(own: Generation, task: Work, timing: Timing) -> Administrator {
-        Administrator { own, task, timing, phase: Phase::New }
+    fn with(own: Generation, goal: Goal, timing: Timing) -> VolumeChange {
+        VolumeChange { own, goal, timing, phase: Phase::New }
     }
 
     /// The time of the next [`Input::Wake`].
@@ -127,15 +127,13 @@ impl Administrator {
             Phase::Judging(asked, record, by) if asked == tag => {
                 self.on_judged(now, (record, by), tag, answer, questions)
             }
-            Phase::Evicting(mut eviction, from) => match eviction.on_answer(tag, answer, questions) {
-                None => self.phase = Phase::Evicting(eviction, from),
-                Some(EvictionEnd::Evicted) => {
+            Phase::Fencing(mut fence, from) => match fence.on_answer(tag, answer, questions) {
+                None => self.phase = Phase::Fencing(fence, from),
+                Some(FenceEnd::Fenced) => {
                     self.phase = Phase::TakingOver(self.edit(now, Edit::TakeOver { from, by: self.own }, questions));
                 }
-                Some(EvictionEnd::Lives) => self.end(Ok(Done::Nothing), questions),
-                Some(EvictionEnd::Failed(tag) | EvictionEnd::Unknown(tag)) => {
-                    self.end(Err(Error::Question(tag)), questions)
-                }
+                Some(FenceEnd::Lives) => self.end(Ok(Done::Nothing), questions),
+                Some(FenceEnd::Failed(tag) | FenceEnd::Unknown(tag)) => self.end(Err(Error::Question(tag)), questions),
             },
             phase => self.on_edit_answer(now, phase, tag, answer, questions),
         }
@@ -216,14 +214,14 @@ impl Administrator {
             return self.end(Err(Error::Question(tag)), questions);
         };
         let usable = record.map(|record| *record).filter(VolumeRecord::is_usable);
-        match (self.task.clone(), usable) {
-            (Work::Change(_), None) => self.end(Err(Error::NotUsable), questions),
-            (Work::Change(change), Some(record)) => {
+        match (self.goal.clone(), usable) {
+            (Goal::Change(_), None) => self.end(Err(Error::NotUsable), questions),
+            (Goal::Change(change), Some(record)) => {
                 let tag = self.check_members(&record, &change, questions);
                 self.phase = Phase::CheckingMembers(tag, change);
             }
-            (Work::Settle, None) => self.end(Ok(Done::Nothing), questions),
-            (Work::Settle, Some(record)) => match (record.held_by(), &record.state) {
+            (Goal::Recover, None) => self.end(Ok(Done::Nothing), questions),
+            (Goal::Recover, Some(record)) => match (record.held_by(), &record.state) {
                 (None, _) => self.end(Ok(Done::Nothing), questions),
                 (Some(by), VolumeState::Reordering { .. }) if by == self.own => {
                     self.tell(now, version, &record, questions)
@@ -325,7 +323,7 @@ impl Administrator {
             self.phase = Phase::Reverting(self.edit(now, Edit::Revert { by }, questions), None);
         } else {
             // It may only be suspended: its later requests to devices would belong to a change that is over.
-            self.phase = Phase::Evicting(Eviction::new(by, questions), by);
+            self.phase = Phase::Fencing(SilentHostFence::new(by, questions), by);
         }
     }
 

@@ -1,5 +1,5 @@
-//! A volume is on hold while its ordering or its placement changes: hosts queue its requests. The protocol is
-//! `braid_control_protocol`; this module drives it, with the array's folder as its store (`store`).
+//! Drives the operations of the control protocol (`braid_control_protocol`) on volumes, devices and file systems, with the array's folder as
+//! its store (`store`). A volume is on hold while its ordering or its placement changes: hosts queue its requests.
 //!
 //! If the changing process dies while the volume is draining, the change is reverted. If it dies later, the change is completed, and hosts
 //! wait until then. [`keep_settled`] does both.
@@ -14,8 +14,8 @@ use crate::waiting::await_until;
 use braid_base::{Generation, LockServerId, VolumeId};
 use braid_control::{Change as EntryChange, ControlPlane, HostEntry, Moment, VolumeEntry, VolumeState, serving};
 use braid_control_protocol::{
-    Administrator, Answer, Change, Creation, Deletion, Done, Effect, Error, Input, Operation, Question, Stage, Tag,
-    Timing,
+    Answer, Change, Creation, Deletion, Done, Effect, Error, Input, Operation, Question, Stage, Tag, Timing,
+    VolumeChange,
 };
 pub(crate) use braid_description::Subject;
 use braid_description::find;
@@ -57,8 +57,8 @@ pub async fn change(session: &Session, name: &str, to: Ordering, progress: impl 
             .hint(format!("complete the migration with `braid volume migrate {name}`")));
     }
     let what = format!("the ordering of volume '{name}' can't be changed");
-    let administrator = Administrator::changing(session.generation(), Change::Ordering(to), Timing::default());
-    perform(session, name, what, administrator, None, progress).await.map(|()| true)
+    let change = VolumeChange::new(session.generation(), Change::Ordering(to), Timing::default());
+    perform(session, name, what, change, None, progress).await.map(|()| true)
 }
 
 /// Performs an operation on a volume. `what` can't be done while a device is not in.
@@ -153,7 +153,7 @@ async fn settle(control: &ControlPlane, client: &HostClient, own: Generation, ju
         let (operation, what): (Operation, _) = match entry.state {
             VolumeState::Ready => continue,
             VolumeState::Draining { .. } | VolumeState::Reordering { .. } => {
-                (Administrator::settling(own, timing).into(), "the change")
+                (VolumeChange::recovering(own, timing).into(), "the change")
             }
             VolumeState::Creating => (Creation::continuing(own, timing).into(), "the creation"),
             VolumeState::Deleting => (Deletion::continuing(own, timing).into(), "the deletion"),

@@ -1,6 +1,6 @@
 //! Devices that are added and removed during a run, beside those that hold volumes, while clients use the array.
 
-use super::changes::{NOT_PLAIN, begin_at_any};
+use super::reordering_and_migration::{NOT_PLAIN, begin_at_any};
 use super::store::device_entry;
 use crate::activity::{Activity, Draw, Feature};
 use crate::cluster::HostSlot;

@@ -130,7 +130,7 @@ fn a_volume_on_hold_for_a_dead_administrator_is_deleted() {
 fn a_volume_that_another_administrator_changes_is_deleted_when_that_has_ended() {
     let mut world = deletion(volume(), Budget { settlers: 0, operations: 0, deaths: 1, ..QUIET });
     let second = Generation(12);
-    world.begin(second, Administrator::changing(second, Change::Move(target()), timing()));
+    world.begin(second, VolumeChange::new(second, Change::Move(target()), timing()));
     ends_with("both", world, &["Ok(Changed)", "Err(NotUsable)"]);
 }
 

@@ -1,7 +1,7 @@
 //! Runs in which hosts are silent for longer than they may be.
 
 use super::SilenceOptions;
-use super::changes::NOT_PLAIN;
+use super::reordering_and_migration::NOT_PLAIN;
 use crate::activity::{Activity, Draw, Feature, pick};
 use crate::options::Options;
 use crate::swarm::Run;

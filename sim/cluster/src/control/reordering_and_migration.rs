@@ -1,4 +1,4 @@
-//! Changes of the volume during a run: its ordering changes, it moves, migrations are continued or given up.
+//! Changes of the ordering and migrations of the volume during a run; migrations are continued or given up.
 
 use super::ChangeOptions;
 use crate::activity::{Activity, Draw, Feature, pick};
@@ -6,7 +6,7 @@ use crate::cluster::{Cluster, Failed, HostSlot, failed};
 use crate::options::Options;
 use crate::swarm::Run;
 use braid_base::{BLOCK_BYTES, Rng};
-use braid_control_protocol::{Administrator, Change, Migration, Operation, Timing};
+use braid_control_protocol::{Change, Migration, Operation, Timing, VolumeChange};
 use braid_description::Subject;
 use braid_layout::{Layout, Placement, RaidLevel, VolumeDescription};
 use braid_machine::HostError;
@@ -212,7 +212,7 @@ impl ChangeOptions {
     fn draw_operation(&self, cluster: &Cluster, rng: &mut Rng, by: HostSlot) -> (&'static str, Operation) {
         let own = cluster.generation(by);
         let timing = Timing { note: NOTE_EVERY, ..Timing::default() };
-        let changing = |change| Administrator::changing(own, change, timing).into();
+        let changing = |change| VolumeChange::new(own, change, timing).into();
         if let Some(bytes) = self.draw_growth(cluster, rng) {
             return ("growth", changing(Change::Grow(bytes)));
         }
