@@ -79,18 +79,18 @@ impl Swarm {
     /// Draws a fault of this kind; `None` if none is possible now.
     pub fn draw(&mut self, kind: FaultKind, topology: &impl Topology) -> Option<Fault> {
         let nodes = topology.up();
-        let of = |wanted: Part| nodes.iter().copied().filter(|node| part(*node) == wanted).collect::<Vec<_>>();
-        let disks = || nodes.iter().copied().filter(|node| part(*node) != Part::Host).collect::<Vec<_>>();
+        let of = |wanted: NodeKind| nodes.iter().copied().filter(|node| kind_of(*node) == wanted).collect::<Vec<_>>();
+        let disks = || nodes.iter().copied().filter(|node| kind_of(*node) != NodeKind::Host).collect::<Vec<_>>();
         let dies = |node: &NodeId| self.options.frail.is_none_or(|device| *node == NodeId::Device(device));
-        let frail: Vec<_> = of(Part::Device).into_iter().filter(dies).collect();
+        let frail: Vec<_> = of(NodeKind::Device).into_iter().filter(dies).collect();
         Some(match kind {
-            FaultKind::HostCrash => self.crash(&of(Part::Host), |_| None)?,
+            FaultKind::HostCrash => self.crash(&of(NodeKind::Host), |_| None)?,
             FaultKind::DeviceCrash => self.crash(&frail, |rng| {
                 let count = rng.between(1, 12);
                 [None, Some(CrashPoint::Write(count)), Some(CrashPoint::Sync(count))][rng.below(3) as usize]
             })?,
             // A server writes seldom: when it hears of a host, and when it forgets one; all its writes are durable.
-            FaultKind::ServerCrash => self.crash(&of(Part::Server), |rng| {
+            FaultKind::ServerCrash => self.crash(&of(NodeKind::Server), |rng| {
                 let count = rng.between(1, 2);
                 [None, Some(CrashPoint::Write(count))][rng.below(2) as usize]
             })?,
@@ -136,12 +136,12 @@ impl Swarm {
                 let times = self.rng.between(2, 200) as u32;
                 Fault::SlowDisk { node: self.pick(&disks())?, times, span: self.span() }
             }
-            FaultKind::FullDisk => Fault::FullDisk { node: self.pick(&of(Part::Device))?, span: self.span() },
+            FaultKind::FullDisk => Fault::FullDisk { node: self.pick(&of(NodeKind::Device))?, span: self.span() },
             FaultKind::Replace => {
                 Fault::Replace { node: self.pick(&topology.replaceable())?, unavailable: self.span() }
             }
             FaultKind::DiskError => {
-                let node = self.pick(&of(Part::Device))?;
+                let node = self.pick(&of(NodeKind::Device))?;
                 match self.rng.below(4) {
                     0 | 1 => Fault::FailedWrite { node },
                     2 => Fault::FailedSync { node },
@@ -149,13 +149,13 @@ impl Swarm {
                 }
             }
             FaultKind::Fence => Fault::Fence {
-                node: self.pick(&of(Part::Host))?,
-                device: self.pick(&of(Part::Device))?,
+                node: self.pick(&of(NodeKind::Host))?,
+                device: self.pick(&of(NodeKind::Device))?,
                 deaf: Duration::from_micros(self.rng.between(1, 10_000)),
                 dies: self.rng.chance(3, 4),
                 unavailable: self.span(),
             },
-            FaultKind::Chore if self.rng.chance(1, 2) => Fault::Scrub { node: self.pick(&of(Part::Host))? },
+            FaultKind::Chore if self.rng.chance(1, 2) => Fault::Scrub { node: self.pick(&of(NodeKind::Host))? },
             FaultKind::Chore => Fault::RecoveryThrottle {
                 bytes_per_second: [0, 0, 1 << 16, 1 << 20][self.rng.below(4) as usize],
                 share: [0, 1, 30, 100][self.rng.below(4) as usize],
@@ -248,7 +248,7 @@ impl Swarm {
 
 /// A node's role, as far as a swarm run distinguishes it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum NodeKind {
     /// A host: it loses everything when it dies.
     Host,
     /// A device: it stores data.
@@ -257,11 +257,11 @@ enum Part {
     Server,
 }
 
-fn part(node: NodeId) -> Part {
+fn kind_of(node: NodeId) -> NodeKind {
     match node {
-        NodeId::Host(_) => Part::Host,
-        NodeId::Device(_) => Part::Device,
-        _ => Part::Server,
+        NodeId::Host(_) => NodeKind::Host,
+        NodeId::Device(_) => NodeKind::Device,
+        _ => NodeKind::Server,
     }
 }
 
