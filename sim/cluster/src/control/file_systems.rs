@@ -24,7 +24,7 @@ use braid_metadata::VOLUME_BYTES_MIN;
 use braid_namespace::check::Finding;
 use braid_ordering::Ordering;
 use braid_world::FaultKind;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// How often processes look at the store.
@@ -52,6 +52,8 @@ pub(crate) struct FileSystems {
     /// File systems that were created, and those that somebody has begun to delete.
     usable: BTreeSet<u16>,
     doomed: BTreeSet<u16>,
+    /// The checks that began when a file surely was there, and those that did not, by their host and file system.
+    began_with_files: BTreeMap<(Generation, u16), bool>,
     /// Draws what the operator does when all is healed.
     rng: Rng,
 }
@@ -131,6 +133,7 @@ impl Feature for FileSystems {
             seen: 0,
             usable: BTreeSet::new(),
             doomed: BTreeSet::new(),
+            began_with_files: BTreeMap::new(),
             rng: source("operator"),
         })
     }
@@ -287,6 +290,8 @@ impl FileSystems {
 
     fn check(&mut self, run: &mut Run, by: HostSlot, entry: &FileSystemEntry) {
         run.count_fault("check of a file system");
+        let has_files = self.users.have_made_files(FileSystemId(entry.id));
+        self.began_with_files.insert((run.cluster.generation(by), entry.id), has_files);
         let operation: Operation = FileSystemCheck::of(entry.servers(), timing()).into();
         run.cluster.operator(by).begin_on(Subject::FileSystem(entry.id), operation);
     }
@@ -314,8 +319,8 @@ impl FileSystems {
         match (subject, found.as_slice()) {
             _ if result.is_err() => Ok(()),
             (_, []) => Ok(()),
-            // It was checked before a metadata server has served it.
-            (Subject::FileSystem(id), [Finding::Blank]) if !self.users.have_made_files(FileSystemId(*id)) => {
+            // It was examined before a metadata server has served it; the check may have ended much later.
+            (Subject::FileSystem(id), [Finding::Blank]) if !self.began_with_files[&(by.host, *id)] => {
                 run.count_fault("file system found blank");
                 Ok(())
             }
