@@ -33,7 +33,8 @@ const ROUND_CALLS_MAX: usize = 1024;
 /// Rounds before other tasks of this thread, such as a front end, run.
 const ROUNDS_MAX: usize = 8;
 /// How long a host keeps polling before it sleeps, if all its devices run in its own thread: being woken by the disk or by a client costs more
-/// than polling, and no other part of the array needs this processor.
+/// than polling, and no other part of the array needs this processor. It does not give up the processor meanwhile: beside busy programs it
+/// would get it back only milliseconds later.
 const LOOK_AGAIN: Duration = Duration::from_micros(200);
 /// The longest sleep. The clock of the runtime's timers stops while the computer sleeps; the machine's clock does not. After waking, a
 /// deadline is noticed this late at most.
@@ -165,7 +166,6 @@ impl<M: Machine<Request: Abandon>> Driver<M> {
             self.awake_until = now + LOOK_AGAIN;
         }
         if now < self.awake_until {
-            std::thread::yield_now();
             // Woken after the runtime has polled for events, not immediately.
             let _ = pin!(tokio::task::yield_now()).poll(cx);
         }
