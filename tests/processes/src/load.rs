@@ -5,7 +5,7 @@
 //! hosts in turn, and reads through one host what it wrote through another.
 
 use crate::data::{noise, seed};
-use crate::nbd::{Client, Refusal};
+use crate::nbd::{Client, ESHUTDOWN, Refusal};
 use braid_base::Rng;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -215,7 +215,7 @@ impl Worker<'_> {
             let took = begun.elapsed();
             match outcome {
                 Ok(()) => {}
-                Err(Refusal::Gone(_)) if self.plan.hosts_may_go => {
+                Err(Refusal::Gone(_) | Refusal::Said(ESHUTDOWN)) if self.plan.hosts_may_go => {
                     self.hosts.remove(host);
                     continue;
                 }

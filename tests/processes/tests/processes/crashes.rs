@@ -88,7 +88,7 @@ fn an_array_in_one_process_keeps_the_same_promises() {
 #[test]
 fn when_an_array_is_ready_all_its_devices_have_leases() {
     let mut array = Array::small();
-    for _ in 0..if soak() { 50 } else { 3 } {
+    for _ in 0..if soak() { 50 } else { 2 } {
         array.kill();
         array.start(&[]);
         let shown = std::fs::read(array.dir().join("monitor.json")).expect("the monitor shows itself");

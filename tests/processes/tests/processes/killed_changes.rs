@@ -34,12 +34,12 @@ fn migrations_that_are_killed_are_settled_by_the_next_command() {
 
 #[test]
 fn without_braid_up_changes_of_the_ordering_are_settled_by_the_next_command() {
-    Bed::of_daemons().kill_changes(Kind::Ordering, if soak() { 20 } else { 2 });
+    Bed::of_daemons().kill_changes(Kind::Ordering, if soak() { 20 } else { 1 });
 }
 
 #[test]
 fn without_braid_up_migrations_are_settled_by_the_next_command() {
-    Bed::of_daemons().kill_changes(Kind::Migration, if soak() { 20 } else { 2 });
+    Bed::of_daemons().kill_changes(Kind::Migration, if soak() { 20 } else { 1 });
 }
 
 #[test]

@@ -54,7 +54,7 @@ pub struct Arguments {
     #[arg(long, default_value_t = 1.0, value_parser = interval, value_name = "SECONDS", requires = "watch")]
     interval: f64,
     /// Print only the process of one participant: a device (d3), `monitor`, a lock server (l0), a host (h7), the metadata server of a file
-    /// system (`mds NAME`), or `up`
+    /// system (`mds NAME`), a node (`node 0`), or `up`
     #[arg(long, value_name = "NAME", conflicts_with = "watch")]
     pid: Option<String>,
 }
@@ -71,7 +71,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     if let Some(name) = &arguments.pid {
         let pid = view.process(name).ok_or_else(|| {
             Failure::unreachable("no-such-process", format!("'{name}' has no process here now"))
-                .hint("name a device (d3), `monitor`, a lock server (l0), a host (h7), `mds NAME` or `up`; `braid status` lists them")
+                .hint("name a device (d3), `monitor`, a lock server (l0), a host (h7), `mds NAME`, `node 0` or `up`; `braid status` lists them")
         })?;
         report::print(common.json, json!({"name": name, "pid": pid}), || format!("{pid}\n"));
         return Ok(ExitCode::SUCCESS);

@@ -42,7 +42,7 @@ impl<'a> View<'a> {
         let recorded = match name {
             "up" => status.pid,
             "monitor" => status.monitor.pid,
-            _ if name.starts_with("mds ") => of_host(name),
+            _ if name.starts_with("mds ") || name.starts_with("node ") => of_host(name),
             _ => {
                 let device = |number: u16| status.devices.iter().find(|device| device.id == number)?.pid;
                 let server = |number: u16| status.lock_servers.iter().find(|server| server.id == number)?.pid;
