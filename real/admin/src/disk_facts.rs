@@ -1,4 +1,4 @@
-//! What a path is before it becomes a device: a disk, a partition, a loop device or a file; and what it contains ([`crate::foreign_signatures`]).
+//! What a path is before it becomes a device: a disk, a partition, a loop device or a file; and what it contains (`foreign_signatures.rs`).
 
 use crate::failure::Failure;
 use crate::foreign_signatures;
