@@ -79,7 +79,7 @@ impl Coordinator {
             work,
             asked,
             participants,
-            wanted: BTreeSet::new(),
+            wanted: false,
             at_once: false,
             wrote: false,
             success: HostSuccess::Done,
