@@ -57,9 +57,9 @@ pub async fn run(
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut front = NbdFrontEnd::begin(control, &role, server, unavailable).await?;
     tell(Told::Serving(&listen));
-    loop {
+    let front = loop {
         tokio::select! {
-            () = &mut stop => break,
+            () = &mut stop => break Some(front),
             report = supervised.report() => {
                 if let Kept::Daemon(NodeId::Device(device)) = report.of {
                     tell(Told::Device(device, &report.state));
@@ -74,15 +74,14 @@ pub async fn run(
                 front.stop().await;
                 front = tokio::select! {
                     front = NbdFrontEnd::reopen(control, &role, (&listen, in_folder), unavailable) => front,
-                    () = &mut stop => {
-                        supervised.stop().await;
-                        return Ok(());
-                    }
+                    () = &mut stop => break None,
                 };
             }
         }
+    };
+    if let Some(front) = front {
+        front.stop().await;
     }
-    front.stop().await;
     tell(Told::HostEnded);
     release.await;
     supervised.stop().await;

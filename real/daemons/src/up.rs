@@ -361,6 +361,8 @@ impl Array {
                 Ok(_) => self.note(&report),
                 // A run that was just killed may not have released its files yet.
                 Err(failure) if is_in_use(failure) && begun.elapsed() < IN_USE_WAIT => {}
+                // A node that can't start has nobody in its place: without its NBD server the array is not ready.
+                Err(failure) if matches!(report.of, Kept::Node(_)) => return Err(failure.clone()),
                 // Only some volumes need a lock server, and requests for those wait.
                 Err(_) if matches!(report.of, Kept::Daemon(NodeId::LockServer(_))) => self.note(&report),
                 // Another process runs the monitor, which is just as good.
@@ -515,7 +517,14 @@ async fn bind_all(options: &Options) -> Result<Vec<Server>, Failure> {
     let mut servers = Vec::new();
     for number in 0..options.nodes.max(1) {
         let address = match &options.listen {
-            Address::Tcp { host, port } if *port != 0 => Address::Tcp { host: host.clone(), port: port + number },
+            Address::Tcp { host, port: first } if *first != 0 => {
+                let port = first.checked_add(number).ok_or_else(|| {
+                    let message =
+                        format!("port {first} and those that follow are not enough for {} nodes", options.nodes);
+                    Failure::usage("bad-port", message).hint("choose a lower --port, or port 0 for any that are free")
+                })?;
+                Address::Tcp { host: host.clone(), port }
+            }
             other => other.clone(),
         };
         servers.push(front_end::bind(&address).await?);

@@ -90,7 +90,7 @@ pub struct Arguments {
     /// Run the devices, and the host and NBD server of their clients, in N processes, with a port for each: any client can use any of them.
     /// A node needs about half the processor time; its devices fail together if it is killed. With 0, each device has a process
     /// [default: 0]
-    #[arg(long, value_name = "N", conflicts_with = "in_process")]
+    #[arg(long, value_name = "N", conflicts_with = "in_process", value_parser = clap::value_parser!(u16).range(..=64))]
     nodes: Option<u16>,
     /// Run the monitor and each device in a process of its own, as --nodes 0
     #[arg(long, conflicts_with_all = ["in_process", "nodes"])]

@@ -94,7 +94,7 @@ pub(super) async fn keep(mut wanted: watch::Receiver<Wanted>, placement: Placeme
                 let ended = tokio::select! {
                     ended = server.ended() => ended,
                     _ = wanted.changed() => {
-                        // A node waits until nobody else holds its part in the order of ends.
+                        // It has a copy of the node's `HostsEnd`; the end of the node waits until there is none.
                         drop(assignment);
                         server.stop().await;
                         continue;
