@@ -184,7 +184,7 @@ impl<H: HostMachine> MetadataNode<H> {
             (OwnershipRequest::TakeOver { from }, Ok(HostSuccess::Ownership(own))) if host.knows(self.volume) => {
                 self.begin(now, host, from, own, out);
             }
-            // The file system is being deleted: without a release, the monitor could keep this process as the owner without limit.
+            // The file system is being deleted: without a release, the monitor could keep this process as its owner.
             (OwnershipRequest::TakeOver { .. }, Ok(HostSuccess::Ownership(Ownership { since, .. }))) => {
                 self.request(now, host, OwnershipRequest::Release { since }, out);
             }
