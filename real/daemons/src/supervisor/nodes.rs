@@ -45,7 +45,10 @@ impl Share {
         let Share::These(devices) = self else { return Ok(()) };
         for id in devices {
             match description.device(id.0) {
-                None => return Err(Failure::unreachable("no-such-device", format!("the array has no device {id}"))),
+                None => {
+                    let missing = Failure::unreachable("no-such-device", format!("the array has no device {id}"));
+                    return Err(missing.hint("`braid device list` shows its devices"));
+                }
                 Some(entry) if entry.address.is_none() => {
                     let message = format!("device {id} is run by `braid up`, which knows no address for it");
                     return Err(Failure::usage("not-elsewhere", message).hint("`braid up --nodes 1` runs it in a node"));
