@@ -1,4 +1,8 @@
 //! The transitions of a volume's record.
+//!
+//! The record names the administrator at work by the generation of its host. So a host has one administrator at a time for a volume:
+//! one that settles and one of the host's own would take each other's changes for theirs. A lost answer to `Release` shows why: the
+//! administrator repeats it, and would end the next change of the same host, before the devices are told.
 
 use crate::cas_loop::{CasLoop, Next, Transition};
 use crate::interface::{Answer, Command, Tag};

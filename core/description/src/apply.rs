@@ -69,7 +69,7 @@ impl Subject {
         }
     }
 
-    fn device(&self) -> Option<u16> {
+    pub fn device(&self) -> Option<u16> {
         match self {
             Subject::Device(device, _) => Some(device.0),
             Subject::NewDevice(entry) => Some(entry.id),

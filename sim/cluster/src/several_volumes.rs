@@ -46,6 +46,7 @@ impl Feature for MoreVolumes {
         // first volume only.
         options.chunks = None;
         options.activities.remove(&["reconnect"]);
+        options.with_device_locks();
         let another = options.source(MoreVolumes::NAME).named("another");
         Some(MoreVolumes { volumes, another, workloads: Vec::new() })
     }

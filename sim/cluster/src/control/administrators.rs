@@ -4,7 +4,7 @@
 use super::administrator_state::{Administrator, Name, OwnQuestion};
 use super::context::{Context, Event, Purpose};
 use super::{ChangeOptions, ControlPlane};
-use braid_base::{Generation, LockServerId, MemberState, NodeId, VolumeId};
+use braid_base::{DeviceId, Generation, LockServerId, MemberState, NodeId, VolumeId};
 use braid_control_protocol::{
     Answer, Creation, Deletion, DeviceChange, Done, Effect, Error, Input, OperationKind, Question, Stage, Tag, Timing,
     VolumeChange, VolumeRecord, VolumeState,
@@ -40,7 +40,10 @@ impl ControlPlane {
         let is_busy = self.processes.of(own).any(|process| process.is_own && !process.is_copying);
         let is_of_other = |by: Generation| by != own || !is_busy;
         let timing = Timing { turn: Duration::ZERO, ..Timing::default() };
-        let device = self.store.unsettled_devices().find(|(_, by)| is_of_other(*by)).map(|(device, _)| device);
+        // A record names an administrator by its host: a host has one at a time for a volume or a device.
+        let is_at_device = |device| self.processes.of(own).any(|process| process.subject.device() == Some(device));
+        let may_settle = |(device, by): &(DeviceId, Generation)| is_of_other(*by) && !is_at_device(device.0);
+        let device = self.store.unsettled_devices().find(may_settle).map(|(device, _)| device);
         if let Some(device) = device
             && !self.processes.settles(own)
             && self.rng.below(8) == 0
@@ -49,12 +52,8 @@ impl ControlPlane {
             self.begin_administrator(cx, own, Administrator::recovering(Subject::Device(device, None), operation));
             return;
         }
-        // A host performs one creation or deletion of a volume at a time.
         let is_at_work = |volume| self.processes.of(own).any(|process| process.subject.volume() == Some(volume));
-        let may_settle = |record: &VolumeRecord, by| {
-            let is_new_or_gone = matches!(record.state, VolumeState::Creating { .. } | VolumeState::Deleting { .. });
-            is_of_other(by) && !(is_new_or_gone && is_at_work(record.volume.id))
-        };
+        let may_settle = |record: &VolumeRecord, by| is_of_other(by) && !is_at_work(record.volume.id);
         let held = self.store.unsettled().find(|(record, by)| may_settle(record, *by));
         let Some((volume, state)) = held.map(|(record, _)| (record.volume.id, record.state.clone())) else { return };
         if !self.processes.settles(own) && self.rng.below(8) == 0 {

@@ -226,8 +226,10 @@ impl Activity for FileSystems {
         let is_at_work =
             |by: Option<u32>| by.and_then(slot_of).is_some_and(|slot| run.cluster.has_administrators(slot));
         let left = |entry: &&FileSystemEntry| entry.state != FileSystemState::Ready && !is_at_work(entry.by);
+        // Its host does nothing else meanwhile. Another one settles what dead administrators have begun.
         let idle = idle_slots(run);
-        if let (Some(entry), Some(by)) = (entries.iter().find(left), idle.first().copied()) {
+        let spare = usize::from(store_of(&run.cluster).is_unsettled());
+        if let (Some(entry), Some(by)) = (entries.iter().find(left), idle.get(spare).copied()) {
             match entry.state {
                 FileSystemState::Deleting => self.complete(run, by, entry),
                 _ => self.delete(run, by, entry),

@@ -69,7 +69,7 @@ fn draw_target(cluster: &Cluster, rng: &mut Rng) -> Placement {
     Placement { layout: layout.beginning_at(cluster.volume.place_for(&layout)), devices }
 }
 
-/// The hosts that stay, and perform no operation. A host performs one at a time, and may be settling what another one has begun.
+/// The hosts that stay, and neither perform an operation nor settle what another one has begun.
 pub(super) fn idle_slots(run: &Run) -> Vec<HostSlot> {
     run.staying_slots().into_iter().filter(|slot| !run.cluster.has_administrators(*slot)).collect()
 }
@@ -123,6 +123,9 @@ impl Feature for ChangeOptions {
         options.chunks = None;
         let settings = &mut options.settings;
         settings.request_timeout = settings.request_timeout.max(8 * settings.lock_timeout);
+        if orderings || lives {
+            options.with_device_locks();
+        }
         options.with_control(2);
         Some(changes)
     }
@@ -142,8 +145,7 @@ impl Options {
 impl Activity for ChangeOptions {
     /// Has a host change the volume, or one of the file system, if none does.
     fn act(&mut self, run: &mut Run, rng: &mut Rng) {
-        let idle: Vec<HostSlot> =
-            run.staying_slots().into_iter().filter(|slot| !run.cluster.administers(*slot)).collect();
+        let idle = idle_slots(run);
         let Cluster { others, files, .. } = &run.cluster;
         let of_files: Vec<usize> = (0..others.len()).filter(|number| files.uses(others[*number].id)).collect();
         let drawn = if of_files.is_empty() { 0 } else { rng.below(of_files.len() as u64 + 1) as usize };

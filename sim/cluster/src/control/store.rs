@@ -118,6 +118,11 @@ impl Store {
     pub fn unsettled(&self) -> impl Iterator<Item = (&VolumeRecord, Generation)> + '_ {
         self.records.values().filter_map(|record| Some((record, record.administrator()?)))
     }
+
+    /// An administrator is at work on something, or has died.
+    pub fn is_unsettled(&self) -> bool {
+        self.unsettled().next().is_some() || self.unsettled_devices().next().is_some()
+    }
 }
 
 /// The entry of a volume that is created.
