@@ -21,6 +21,11 @@ pub(crate) trait Activity: Any + Debug + Copied {
         Vec::new()
     }
 
+    /// True if devices may serve the locks of a volume that it makes or changes.
+    fn uses_device_locks(&self) -> bool {
+        false
+    }
+
     /// Clients begin to work, and faults to happen.
     fn start(&mut self, _run: &mut Run, _rng: &mut Rng) {}
 
@@ -189,6 +194,10 @@ impl Debug for Held {
 impl Chosen for Held {
     fn layouts(&self) -> Vec<Layout> {
         self.0.layouts()
+    }
+
+    fn uses_device_locks(&self) -> bool {
+        self.0.uses_device_locks()
     }
 
     fn excuses(&self, error: &HostError) -> bool {

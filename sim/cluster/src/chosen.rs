@@ -10,6 +10,9 @@ pub(crate) trait Chosen: Any + Debug {
     /// The layouts of volumes that the run has because of it.
     fn layouts(&self) -> Vec<Layout>;
 
+    /// True if devices may serve the locks of a volume that it makes or changes.
+    fn uses_device_locks(&self) -> bool;
+
     /// True for an error that it may cause.
     fn excuses(&self, error: &HostError) -> bool;
 

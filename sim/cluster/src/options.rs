@@ -21,8 +21,6 @@ pub struct Options {
     /// Devices of the array that the volume does not use at first.
     pub other_devices: u16,
     pub ordering: Ordering,
-    /// Devices may serve locks of another volume, or of this one after a change.
-    pub device_locks: bool,
     pub atomicity: Atomicity,
     /// The parity sites of volumes, which hosts take in turn; if there are none, all hosts use the default.
     pub sites: Vec<SitePolicy>,
@@ -71,7 +69,6 @@ impl Options {
             layout,
             other_devices: 0,
             ordering: Ordering::Timestamp,
-            device_locks: false,
             atomicity: Atomicity::Implied,
             sites: Vec::new(),
             lock_servers: 0,
@@ -170,16 +167,11 @@ impl Options {
         options
     }
 
-    /// Some volume may be ordered by locks of devices.
-    pub(crate) fn with_device_locks(&mut self) {
-        self.device_locks = true;
-        self.settings.request_timeout = self.settings.request_timeout.max(self.deadlocks());
-    }
-
     /// Deadlocks among locks that are asked for at once end when they time out, and an operation may meet several.
     pub(crate) fn deadlocks(&self) -> Duration {
         let of_servers = self.lock_servers > 1 && self.acquisition == Acquisition::Timeout;
-        let meets_some = self.ordering == Ordering::DeviceLock || self.device_locks || of_servers;
+        let of_activities = self.activities.iter().any(|activity| activity.uses_device_locks());
+        let meets_some = self.ordering == Ordering::DeviceLock || of_servers || of_activities;
         if meets_some { 8 * self.settings.lock_timeout } else { Duration::ZERO }
     }
 

@@ -46,7 +46,8 @@ impl Feature for MoreVolumes {
         // first volume only.
         options.chunks = None;
         options.activities.remove(&["reconnect"]);
-        options.with_device_locks();
+        let settings = &mut options.settings;
+        settings.request_timeout = settings.request_timeout.max(8 * settings.lock_timeout);
         let another = options.source(MoreVolumes::NAME).named("another");
         Some(MoreVolumes { volumes, another, workloads: Vec::new() })
     }
@@ -61,6 +62,10 @@ impl Activity for MoreVolumes {
 
     fn layouts(&self) -> Vec<Layout> {
         self.volumes.iter().map(|volume| volume.layout).collect()
+    }
+
+    fn uses_device_locks(&self) -> bool {
+        true
     }
 
     fn start(&mut self, run: &mut Run, rng: &mut Rng) {

@@ -123,9 +123,6 @@ impl Feature for ChangeOptions {
         options.chunks = None;
         let settings = &mut options.settings;
         settings.request_timeout = settings.request_timeout.max(8 * settings.lock_timeout);
-        if orderings || lives {
-            options.with_device_locks();
-        }
         options.with_control(2);
         Some(changes)
     }
@@ -143,6 +140,10 @@ impl Options {
 }
 
 impl Activity for ChangeOptions {
+    fn uses_device_locks(&self) -> bool {
+        self.orderings
+    }
+
     /// Has a host change the volume, or one of the file system, if none does.
     fn act(&mut self, run: &mut Run, rng: &mut Rng) {
         let idle = idle_slots(run);

@@ -34,6 +34,10 @@ impl Feature for CreateDelete {
 }
 
 impl Activity for CreateDelete {
+    fn uses_device_locks(&self) -> bool {
+        true
+    }
+
     /// Has a host create or delete a volume.
     fn act(&mut self, run: &mut Run, rng: &mut Rng) {
         begin_at_any(run, rng, draw_operation);
