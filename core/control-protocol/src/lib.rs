@@ -114,8 +114,6 @@
 
 mod cas_loop;
 mod contract;
-mod creation;
-mod deletion;
 mod device_change;
 mod device_edit;
 mod device_notice;
@@ -141,11 +139,11 @@ mod server_wait;
 mod tests;
 mod turns;
 mod volume_change;
+mod volume_creation;
+mod volume_deletion;
 mod waiting;
 
 pub use contract::{Done, Effect, Error, FileSystemTiming, Input, Stage, Timing};
-pub use creation::Creation;
-pub use deletion::Deletion;
 pub use device_change::DeviceChange;
 pub use device_tasks::{holders, task_for};
 pub use file_system_check::FileSystemCheck;
@@ -161,3 +159,5 @@ pub use operation::{Operation, OperationKind};
 pub use record::{Change, CopyRecord, DeviceRecord, DeviceState, Version, VolumeRecord, VolumeState};
 pub use replacement::{NextDisk, Replacement};
 pub use volume_change::VolumeChange;
+pub use volume_creation::Creation;
+pub use volume_deletion::Deletion;

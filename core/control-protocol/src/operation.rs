@@ -1,8 +1,6 @@
 //! What an administrator does, as its driver sees it: one machine with one kind of inputs and effects, whatever the operation is.
 
 use crate::contract::{Effect, Input};
-use crate::creation::Creation;
-use crate::deletion::Deletion;
 use crate::device_change::DeviceChange;
 use crate::file_system_check::FileSystemCheck;
 use crate::file_system_creation::FileSystemCreation;
@@ -11,6 +9,8 @@ use crate::migration::Migration;
 use crate::questions::Questions;
 use crate::replacement::Replacement;
 use crate::volume_change::VolumeChange;
+use crate::volume_creation::Creation;
+use crate::volume_deletion::Deletion;
 use braid_base::Time;
 
 /// An operation on one volume, one device or one file system.

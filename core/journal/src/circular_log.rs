@@ -133,7 +133,7 @@ impl CircularLog {
     }
 
     /// True if a snapshot is due: the log is half full, and not only with what the last snapshot repeated; or a record waits for space.
-    pub fn wants_snapshot(&self) -> bool {
+    pub fn wants_checkpoint(&self) -> bool {
         let is_half_full = self.used > self.capacity / 2 && self.since_snapshot > self.capacity / 8;
         is_half_full || self.wanted && self.has_grown()
     }

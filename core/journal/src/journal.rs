@@ -231,8 +231,8 @@ impl<E: Entry, D: Default> Journal<E, D> {
     }
 
     /// True if a snapshot is due, and may be begun.
-    pub fn wants_snapshot(&self) -> bool {
-        self.log.wants_snapshot()
+    pub fn wants_checkpoint(&self) -> bool {
+        self.log.wants_checkpoint()
     }
 
     /// Begins a snapshot. Notes that wait for a batch are included in the snapshot already, but are written after it, too, in its last

@@ -142,7 +142,7 @@ fn a_ring_is_written_round_and_round_as_long_as_snapshots_free_it() {
     let mut rounds = 0;
     for number in 0..1_000 {
         bench.journal.note(&note(number));
-        if bench.journal.wants_snapshot() {
+        if bench.journal.wants_checkpoint() {
             let carried = [Carried::Notes(Vec::new()), Carried::Entry(entry(number))];
             bench.journal.begin_snapshot(carried.into());
             bench.write().expect("there is room");

@@ -104,7 +104,7 @@ impl Compaction {
     /// says. Returns true if it begins.
     pub fn begin_if_due(&mut self, ctx: &mut Ctx) -> bool {
         let merging_wanted = ctx.slots.is_merging_wanted && ctx.state.object_index.pending() > 0;
-        let due = ctx.journal.wants_snapshot() || merging_wanted;
+        let due = ctx.journal.wants_checkpoint() || merging_wanted;
         if !due || self.phase != Phase::Idle || ctx.journal.flight().is_some() {
             return false;
         }

@@ -4,7 +4,7 @@
 //! $ cargo run --release -p braid-admin --example administer -- /tmp/example target/release/braid
 //! ```
 
-use braid_admin::creation::CreateOptions;
+use braid_admin::array_creation::CreateOptions;
 use braid_admin::{Array, EventKind, Failure, NewVolume, UpOptions, wait};
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 //! a session, and waits for the outcome; the steps are in `device_lifecycle.rs`.
 
 use crate::array::Array;
-use crate::creation;
+use crate::array_creation;
 use crate::device_lifecycle::{self, ACT_WAIT};
 use crate::failure::Failure;
 use crate::health::VolumeHealth;
@@ -145,7 +145,7 @@ fn refuse_to_stop_volumes(
 }
 
 fn check_size(new: &NewDevice) -> Result<(), Failure> {
-    new.size.map_or(Ok(()), |size| creation::check_device_size("--size", size))
+    new.size.map_or(Ok(()), |size| array_creation::check_device_size("--size", size))
 }
 
 async fn prepare(session: &Session, new: NewDevice, stem: String) -> Result<DiskEntry, Failure> {

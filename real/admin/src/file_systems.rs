@@ -6,7 +6,7 @@
 //! Remains of an interrupted creation are removed by the next creation of that name, or by the deletion. An interrupted deletion is
 //! completed by the next deletion, or by `braid up`.
 
-use crate::creation;
+use crate::array_creation;
 use crate::failure::Failure;
 use crate::operation_driver::{self, Ended, Questions, Subject, Work, Worker};
 use crate::shards::{self, Grouping, Protocol, ShardChoice};
@@ -144,7 +144,7 @@ pub fn server_config(
 
 /// Creates a file system. If that fails, nothing of it remains.
 pub async fn create(session: &Session, new: &NewFileSystem) -> Result<FileSystemEntry, Failure> {
-    creation::check_file_system_name(&new.name)?;
+    array_creation::check_file_system_name(&new.name)?;
     new.shards.check()?;
     let (control, name) = (session.control(), &new.name);
     let subject = Subject::NewFileSystem(Box::new(FileSystemEntry::new(name.clone(), new.shards.entry(0))));
@@ -291,12 +291,14 @@ async fn plans(session: &Session, new: &NewFileSystem, entry: &FileSystemEntry) 
         copies => RaidLevel::Raid1 { copies },
     };
     let unit = description.creation.unit;
-    let (of_metadata, of_data) =
-        (creation::layout(scheme_of_metadata, devices, METADATA_UNIT)?, creation::layout(scheme, devices, unit)?);
+    let (of_metadata, of_data) = (
+        array_creation::layout(scheme_of_metadata, devices, METADATA_UNIT)?,
+        array_creation::layout(scheme, devices, unit)?,
+    );
     let room = volumes::room(session).await?;
     let bytes = match new.bytes {
         Some(bytes) => {
-            creation::check_multiple("--size", bytes)?;
+            array_creation::check_multiple("--size", bytes)?;
             bytes
         }
         None => free_bytes(room - room / FOR_OBJECTS, servers, &of_metadata, &of_data),
@@ -507,8 +509,8 @@ mod tests {
 
     #[test]
     fn the_default_size_has_room_for_both_volumes() {
-        let of_metadata = creation::layout(RaidLevel::Raid1 { copies: 2 }, 5, METADATA_UNIT).unwrap();
-        let of_data = creation::layout(RaidLevel::Raid5 { data: 4 }, 5, 65_536).unwrap();
+        let of_metadata = array_creation::layout(RaidLevel::Raid1 { copies: 2 }, 5, METADATA_UNIT).unwrap();
+        let of_data = array_creation::layout(RaidLevel::Raid5 { data: 4 }, 5, 65_536).unwrap();
         for room in (0..200).map(|step| step * 7919) {
             for servers in [1, 2, 8] {
                 let needed = |bytes: u64| {

@@ -1,6 +1,6 @@
 //! The first start of an array, which creates its initial volumes, and its initial file system.
 
-use crate::creation::{self, DEFAULT_VOLUME};
+use crate::array_creation::{self, DEFAULT_VOLUME};
 use crate::failure::Failure;
 use crate::file_systems::{self, NewFileSystem};
 use crate::shards::ShardChoice;
@@ -27,7 +27,7 @@ pub async fn create_initial(session: &Session) -> Result<(), Failure> {
     }
     let creation = &description.creation;
     let mut plans: Vec<_> = creation.volumes.iter().map(|(name, bytes)| NewVolume::new(name, *bytes)).collect();
-    let layout = creation::layout(creation.layout.parse()?, creation.devices.into(), creation.unit)?;
+    let layout = array_creation::layout(creation.layout.parse()?, creation.devices.into(), creation.unit)?;
     let room = volumes::room(session).await?;
     let usable = layout.usable_blocks(room) * BLOCK_BYTES as u64;
     if plans.is_empty() {

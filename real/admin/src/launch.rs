@@ -1,7 +1,7 @@
 //! Bringing an array up: starting the program `braid`, which runs the array after this program has ended.
 
 use crate::array::Array;
-use crate::creation::CreateOptions;
+use crate::array_creation::CreateOptions;
 use crate::failure::Failure;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

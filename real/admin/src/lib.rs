@@ -25,7 +25,7 @@
 //! | [`status`] | status as data |
 //! | [`metadata_room`] | the room for names and inodes in metadata volumes |
 //! | [`doctor`] | checks of an array, and what to do about their findings |
-//! | [`creation`] | the parameters of an array's creation, and how later arguments differ from them |
+//! | [`array_creation`] | the parameters of an array's creation, and how later arguments differ from them |
 //! | [`first_start`] | the first start of an array, with its initial volumes and file system |
 //! | [`volumes`] | creating and deleting volumes with their components |
 //! | [`file_system_operations`] | operations on file systems |
@@ -48,8 +48,8 @@
 //! | [`failure`] | failures: a code, a message, a hint, an exit status |
 
 pub mod array;
+pub mod array_creation;
 pub mod copies;
-pub mod creation;
 pub mod device_condition;
 pub mod device_file;
 pub mod device_lifecycle;

@@ -10,7 +10,7 @@
 //! migration from about where the previous one stopped.
 
 use crate::array::Array;
-use crate::creation;
+use crate::array_creation;
 use crate::failure::Failure;
 use crate::operation_driver::{self, Answered, Work, Worker};
 use crate::volumes;
@@ -329,7 +329,7 @@ pub fn target(
     let domains = volumes::chosen_domains(description, wish.devices.as_deref())?;
     // This fails if there are too few devices, or failure domains.
     let mut devices = volumes::ring(&domains, scheme)?;
-    let layout = creation::layout(scheme, devices.len(), unit)?;
+    let layout = array_creation::layout(scheme, devices.len(), unit)?;
     if !volume.can_move_to(&layout) {
         let message = format!(
             "volume '{name}' can't be migrated from {} to {scheme}: only one of them is redundant",

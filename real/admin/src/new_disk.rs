@@ -186,8 +186,8 @@ mod tests {
 
     fn description(devices: u16) -> ArrayDescription {
         let creation =
-            crate::creation::CreateOptions { devices: Some(devices), ..Default::default() }.creation().unwrap();
-        ArrayDescription::new(braid_control::new_array_id(), crate::creation::device_entries(&creation), creation)
+            crate::array_creation::CreateOptions { devices: Some(devices), ..Default::default() }.creation().unwrap();
+        ArrayDescription::new(braid_control::new_array_id(), crate::array_creation::device_entries(&creation), creation)
     }
 
     fn new_disk(path: Option<PathBuf>) -> NewDisk {

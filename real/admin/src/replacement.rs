@@ -5,7 +5,7 @@ use crate::device_lifecycle::{self, ACT_WAIT};
 use crate::failure::Failure;
 use crate::new_disk::{self, NewDisk};
 use crate::operation_driver::{self, Ended, Questions, Subject};
-use crate::{creation, volumes};
+use crate::{array_creation, volumes};
 use braid_base::DeviceId;
 use braid_base::units::format_size;
 use braid_control::{ArrayDescription, ControlPlane, DeviceReport, DiskEntry, ReportedState};
@@ -41,7 +41,7 @@ impl Array {
         replacement: Replacement,
     ) -> Result<(DiskEntry, ReportedState, PathBuf), Failure> {
         let Replacement { path, with_spare, size, overwrite, lose, wait } = replacement;
-        size.map_or(Ok(()), |size| creation::check_device_size("--size", size))?;
+        size.map_or(Ok(()), |size| array_creation::check_device_size("--size", size))?;
         self.with_host("device replace", async |session| {
             let control = session.control();
             let description = control.describe().await?;

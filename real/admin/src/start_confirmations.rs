@@ -1,7 +1,7 @@
 //! What is to be confirmed before an array is brought up: that it has no redundancy, that it may outgrow its file system, or that its folder is
 //! a copy of one that is in use.
 
-use crate::creation::{CreateOptions, DEFAULT_DEVICES, DEFAULT_SIZE};
+use crate::array_creation::{CreateOptions, DEFAULT_DEVICES, DEFAULT_SIZE};
 use crate::failure::Failure;
 use braid_base::units::format_size;
 use braid_control::{ArrayDescription, ControlError, ControlPlane, LocalFolder, Original};

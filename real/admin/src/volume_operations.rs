@@ -20,7 +20,7 @@ use crate::file_system_operations::FileSystemContent;
 use crate::status::nbd_uri;
 use crate::volumes::{self, NewVolume};
 use crate::waiting::await_until;
-use crate::{creation, file_systems, operation_driver};
+use crate::{array_creation, file_systems, operation_driver};
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, DeviceId};
 use braid_control::{ControlPlane, FileSystemEntry, HostEntry, Moment, VolumeEntry, WhenUnavailable};
@@ -48,14 +48,14 @@ impl Array {
     /// `bad-name`, `bad-size`, `bad-layout` for invalid parameters.
     pub async fn create_volume(&self, new: &NewVolume) -> Result<VolumeEntry, Failure> {
         let description = self.control().describe().await?;
-        creation::check_name(&new.name)?;
+        array_creation::check_name(&new.name)?;
         let is_reserved =
             |entry: &&FileSystemEntry| entry.volumes().contains(&new.name) && description.volume(&new.name).is_none();
         if let Some(entry) = description.file_systems.iter().find(is_reserved) {
             let message = format!("the name {} is reserved for file system {}", new.name, entry.name);
             return Err(Failure::failed("volume-exists", message).hint("choose another name"));
         }
-        creation::check_multiple("--size", new.bytes)?;
+        array_creation::check_multiple("--size", new.bytes)?;
         if new.attribute_volume && (new.ordering == Ordering::None || new.atomicity != Atomicity::Implied) {
             let message = "requests on an attribute volume are atomic and executed once: this requires an ordering other than none, and atomicity implied";
             return Err(Failure::usage("not-an-attribute-volume", message));
@@ -66,7 +66,7 @@ impl Array {
         let devices = volumes::chosen_domains(&description, new.devices.as_deref())?;
         let devices: Vec<DeviceId> = devices.into_iter().map(|(device, _)| DeviceId(device)).collect();
         let (scheme, unit) = new.layout_in(&description)?;
-        creation::layout(scheme, devices.len(), unit)?;
+        array_creation::layout(scheme, devices.len(), unit)?;
         require_up(self.control()).await?;
         volumes::require_in(self.control(), &devices, "a volume can't be created").await?;
         self.with_host("volume create", async |session| {
@@ -275,7 +275,7 @@ fn require_size(name: &str, bytes: u64, content: &FileSystemContent) -> Result<(
 }
 
 async fn grow(session: &Session, name: &str, bytes: u64, progress: impl Fn(&str)) -> Result<Grown, Failure> {
-    creation::check_multiple("SIZE", bytes)?;
+    array_creation::check_multiple("SIZE", bytes)?;
     let entry = operation_driver::settled(session, name).await?;
     let grown = Grown { before: entry.bytes, bytes };
     if !check(&entry, bytes)? {

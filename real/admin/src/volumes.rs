@@ -1,6 +1,6 @@
 //! Volumes: creating and deleting them with their components on the devices.
 
-use crate::creation;
+use crate::array_creation;
 use crate::failure::{EXISTS, Failure};
 use crate::operation_driver::{self, Ended, Questions, Subject};
 use braid_base::units::format_size;
@@ -89,8 +89,8 @@ pub async fn require_in(control: &ControlPlane, devices: &[DeviceId], what: &str
 
 /// Creates a volume: its entry, then its components; then it is ready. If the devices have too little space, nothing of it remains.
 pub async fn create(session: &Session, plan: &NewVolume) -> Result<VolumeEntry, Failure> {
-    creation::check_name(&plan.name)?;
-    creation::check_multiple("--size", plan.bytes)?;
+    array_creation::check_name(&plan.name)?;
+    array_creation::check_multiple("--size", plan.bytes)?;
     for _ in 0..NUMBERS_TRIED {
         let unused = unused_number(session).await?;
         let entry = planned(&session.control().describe().await?, plan, unused)?;
@@ -194,7 +194,7 @@ pub async fn free(session: &Session, plan: &NewVolume) -> Result<u64, Failure> {
     let description = session.control().describe().await?;
     let (scheme, unit) = plan.layout_in(&description)?;
     let devices = chosen_domains(&description, plan.devices.as_deref())?;
-    let layout = creation::layout(scheme, devices.len(), unit)?;
+    let layout = array_creation::layout(scheme, devices.len(), unit)?;
     let mut least = u64::MAX;
     for (device, _) in devices {
         least = least.min(room_on(session, DeviceId(device)).await?);
@@ -285,7 +285,7 @@ pub(crate) fn changeable<'a>(
 fn planned(description: &ArrayDescription, plan: &NewVolume, unused: u64) -> Result<VolumeEntry, Failure> {
     let (scheme, unit) = plan.layout_in(description)?;
     let devices = ring(&chosen_domains(description, plan.devices.as_deref())?, scheme)?;
-    let layout = creation::layout(scheme, devices.len(), unit)?;
+    let layout = array_creation::layout(scheme, devices.len(), unit)?;
     let mut entry = VolumeEntry {
         unavailable: None,
         name: plan.name.clone(),
@@ -362,9 +362,9 @@ mod tests {
 
     #[test]
     fn two_commands_with_the_same_parameters_create_one_volume() {
-        let creation = creation::CreateOptions { devices: Some(5), ..Default::default() }.creation().unwrap();
+        let creation = array_creation::CreateOptions { devices: Some(5), ..Default::default() }.creation().unwrap();
         let mut description =
-            ArrayDescription::new(braid_base::ArrayId([7; 16]), creation::device_entries(&creation), creation);
+            ArrayDescription::new(braid_base::ArrayId([7; 16]), array_creation::device_entries(&creation), creation);
         let plan = NewVolume { unit: Some(4096), ..NewVolume::new("one", 1 << 20) };
         let first = planned(&description, &plan, 7).unwrap();
         assert_eq!(first.id, 7, "devices have objects up to 6");

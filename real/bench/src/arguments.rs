@@ -3,7 +3,7 @@
 use crate::prelude::*;
 use crate::settings::ArraySettings;
 use crate::test_bed::ArrayChoice;
-use braid_admin::creation;
+use braid_admin::array_creation;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The array to measure, and the layout of its volumes.
@@ -146,7 +146,7 @@ async fn place(
             return Err(Failure::failed("file-exists", format!("{} already exists", dir.display()))
                 .hint("it may have been left by a bench that was killed: remove it"));
         }
-        let created = creation::CreateOptions { devices, ..Default::default() }.creation()?;
+        let created = array_creation::CreateOptions { devices, ..Default::default() }.creation()?;
         let nodes = nodes.unwrap_or_default();
         let array = ArraySettings { binary: None, devices: created.devices, in_process, nodes };
         let layout = created.layout.parse()?;

@@ -1,7 +1,7 @@
 //! The settings of a measurement: all settings of one side, and the settings in which the other side differs.
 
 use crate::prelude::*;
-use braid_admin::creation;
+use braid_admin::array_creation;
 use braid_base::limits::TRANSACTION_BYTES_MAX;
 use braid_base::units::{format_size, parse_size};
 use braid_ordering::Atomicity;
@@ -127,10 +127,10 @@ impl Settings {
     /// Fails if the settings can't be measured.
     pub fn check(&self) -> Result<(), Failure> {
         let Settings { array, volume, load } = self;
-        creation::check_multiple("the size", volume.bytes)?;
-        creation::layout(volume.layout, array.devices.into(), volume.unit)?;
-        creation::check_multiple("--block", load.block)?;
-        creation::check_multiple("--block-max", load.block_max)?;
+        array_creation::check_multiple("the size", volume.bytes)?;
+        array_creation::layout(volume.layout, array.devices.into(), volume.unit)?;
+        array_creation::check_multiple("--block", load.block)?;
+        array_creation::check_multiple("--block-max", load.block_max)?;
         let wrong = |message: String| Err(Failure::usage("bad-setting", message));
         if volume.bytes > SIZE_MAX {
             return wrong(format!("the bench can check volumes of at most {}", format_size(SIZE_MAX)));

@@ -3,7 +3,7 @@
 use crate::front_end::{self, ExportedVolume, NbdFrontEnd, REOPEN_PAUSE};
 use crate::mounts;
 use crate::supervisor::{self, Kept, Nodes, Placement, Report, Supervised, Tuning};
-use braid_admin::creation::{self, CreateOptions};
+use braid_admin::array_creation::{self, CreateOptions};
 use braid_admin::failure::Failure;
 use braid_admin::silent_host_fencing::keep_fenced;
 use braid_admin::{copies, device_lifecycle, file_systems, first_start, operation_driver, state_from_devices, volumes};
@@ -101,7 +101,7 @@ pub async fn run(
             return Err(failure);
         }
     };
-    let description = match creation::open_or_create(&control, asked).await {
+    let description = match array_creation::open_or_create(&control, asked).await {
         Ok(description) => description,
         Err(failure) => {
             if was_empty {

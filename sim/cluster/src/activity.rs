@@ -2,7 +2,7 @@
 //! options, its random source, its events, its checks and its counts, and a line in the list of [`crate::activities`]. The attack names
 //! activities as it names kinds of faults; `docs/fault-model.md` describes all of them.
 
-use crate::chosen::{Choice, Chosen};
+use crate::activity_choices::{Choice, Chosen};
 use crate::cluster::{Cluster, Failed, HostSlot, PendingOperation};
 use crate::options::{Choices, Options};
 use crate::prelude::*;

@@ -1,6 +1,6 @@
 //! The options of file systems in swarm runs.
 
-use crate::more_volume::MoreVolume;
+use crate::drawn_volume::MoreVolume;
 use crate::prelude::*;
 use braid_metadata::{Grouping, Protocol};
 use braid_namespace::Placement;

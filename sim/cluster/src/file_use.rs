@@ -2,12 +2,12 @@
 
 use crate::activity::{Activity, Draw, Feature};
 use crate::cluster::{Cluster, Failed, HostSlot, PendingOperation};
+use crate::drawn_volume::MoreVolume;
 use crate::file_checks::{check_files, release_advisory_locks};
 use crate::file_options::{FileOptions, ShardOptions};
 use crate::file_records::FileSystem;
 use crate::file_workload::FileWorkload;
 use crate::files;
-use crate::more_volume::MoreVolume;
 use crate::options::{Choices, Options};
 use crate::prelude::*;
 use crate::swarm::Run;

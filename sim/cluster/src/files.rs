@@ -1,9 +1,9 @@
 //! File systems of a cluster: their two volumes, their metadata servers, and hosts that have them mounted.
 
 use crate::cluster::{ARRAY, Cluster, HostSlot, Record};
+use crate::drawn_volume::MoreVolume;
 use crate::file_options::ShardOptions;
 use crate::file_records::{FileCall, FileSystem, FileSystemShard};
-use crate::more_volume::MoreVolume;
 use crate::prelude::*;
 use crate::role::Role;
 use crate::{hosts, volumes};

@@ -10,12 +10,12 @@
 //! after its answer. With [`Victim::Successor`] the first server dies at a fixed point, and the one that takes over at each of its inputs.
 
 use crate::cluster::{Cluster, Failed, HostSlot, failed};
+use crate::drawn_volume::MoreVolume;
 use crate::file_checks::{Walker, release_advisory_locks};
 use crate::file_options::{FileOptions, ShardOptions};
 use crate::file_use::Files;
 use crate::file_workload::FileWorkload;
 use crate::files;
-use crate::more_volume::MoreVolume;
 use crate::options::Options;
 use crate::prelude::*;
 use crate::role::Role;

@@ -6,7 +6,7 @@
 
 use crate::activity::{Activity, Draw, Feature};
 use crate::cluster::{Cluster, HostSlot};
-use crate::fault_events::{cause_of, causes};
+use crate::fault_injection::{cause_of, causes};
 use crate::options::Options;
 use crate::prelude::*;
 use crate::swarm::Run;

@@ -1,6 +1,6 @@
 //! The options of a run. The seed determines all of them, except those that are chosen ([`Choices`]).
 
-use crate::chosen::Activities;
+use crate::activity_choices::Activities;
 use crate::prelude::*;
 use braid_base::limits::Settings;
 use braid_check::Promise;

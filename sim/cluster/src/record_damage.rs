@@ -9,8 +9,8 @@ use crate::activity::{Activity, Draw, Feature};
 use crate::availability::Cause;
 use crate::cluster::{Cluster, HostSlot, device_notes};
 use crate::damage_places::{self, LOSSES, Record};
-use crate::deaths;
 use crate::options::Options;
+use crate::permanent_failures;
 use crate::prelude::*;
 use crate::role::can_serve;
 use crate::swarm::{FOR_EVER, Run};
@@ -179,7 +179,7 @@ fn damage_the_monitor(run: &mut Run, rng: &mut Rng, unavailable: Duration) {
 
 /// True if all devices are in, serve, and have leases that last longer than other nodes rely on.
 fn is_well(cluster: &Cluster) -> bool {
-    damage_places::is_everybody_there(cluster) && deaths::are_all_in_who_live(cluster)
+    damage_places::is_everybody_there(cluster) && permanent_failures::are_all_in_who_live(cluster)
 }
 
 fn serves_and_is_in(cluster: &Cluster, device: DeviceId) -> bool {

@@ -9,7 +9,7 @@ use crate::availability::{Availability, Cause, Judged};
 use crate::cluster;
 use crate::cluster::{AFTERMATH, Cluster, Failed, HostSlot, PendingOperation, Record, device_notes, failed};
 use crate::control::at_rest::check_hold;
-use crate::fault_events::causes;
+use crate::fault_injection::causes;
 use crate::files;
 use crate::leaks;
 use crate::object_requests;

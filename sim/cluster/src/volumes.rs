@@ -2,7 +2,7 @@
 //! the control plane of a real array does it.
 
 use crate::cluster::{AFTERMATH, Cluster, HostSlot};
-use crate::more_volume::MoreVolume;
+use crate::drawn_volume::MoreVolume;
 use crate::prelude::*;
 use braid_base::BlockRange;
 use braid_machine::ControlRequest;

@@ -3,7 +3,7 @@
 use super::confirmation::{confirm, is_possible};
 use super::{background, service};
 use crate::report;
-use braid_admin::creation::{CreateOptions, LockAcquisition};
+use braid_admin::array_creation::{CreateOptions, LockAcquisition};
 use braid_admin::{Failure, parent_process, start_confirmations};
 use braid_base::DeviceId;
 use braid_base::units::{format_size, parse_size};

@@ -4,7 +4,7 @@ use super::reordering_and_migration::{NOT_PLAIN, begin_at_any};
 use super::store::volume_entry;
 use crate::activity::{Activity, Draw, Feature};
 use crate::cluster::{Cluster, HostSlot};
-use crate::more_volume::MoreVolume;
+use crate::drawn_volume::MoreVolume;
 use crate::options::Options;
 use crate::swarm::Run;
 use crate::workload::Workload;

@@ -5,7 +5,7 @@ use crate::commands::confirmation::confirm;
 use crate::report;
 use braid_admin::device_file::DeviceFile;
 use braid_admin::disk_facts::{ANSWER_WAIT, DiskFacts, answer_of, file_of_array, folder_of_array};
-use braid_admin::{Exit, Failure, creation, device_file};
+use braid_admin::{Exit, Failure, array_creation, device_file};
 use braid_base::units::format_size;
 use braid_base::{ArrayId, DeviceId};
 use braid_store::StoreConfig;
@@ -47,7 +47,7 @@ pub fn create(arguments: CreateArgs, common: &Common) -> Result<ExitCode, Failur
         return Err(file_of_array(&file, &folder));
     }
     confirm_overwriting(Some(&file), overwrite, yes, Some(array))?;
-    creation::check_device_size("--size", size)?;
+    array_creation::check_device_size("--size", size)?;
     device_file::create(&file, &StoreConfig { array, device: DeviceId(id), size }, overwrite)?;
     report::done(
         common.json,

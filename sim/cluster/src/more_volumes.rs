@@ -3,7 +3,7 @@
 use crate::activity::{Activity, Draw, Feature};
 use crate::at_rest;
 use crate::cluster::{AFTERMATH, Cluster, Failed, HostSlot};
-use crate::more_volume::MoreVolume;
+use crate::drawn_volume::MoreVolume;
 use crate::options::Options;
 use crate::prelude::*;
 use crate::swarm::Run;

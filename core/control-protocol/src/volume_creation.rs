@@ -10,7 +10,6 @@
 //! ```
 
 use crate::contract::{Done, Effect, Error, Input, Stage, Timing};
-use crate::deletion::Deletion;
 use crate::device_notice::{DeviceNotice, NoticeEnd};
 use crate::device_tasks::holders;
 use crate::edit::{Edit, EditError, RecordEdit};
@@ -18,6 +17,7 @@ use crate::interface::{Answer, Command, Question, Tag};
 use crate::questions::Questions;
 use crate::record::{Version, VolumeRecord, VolumeState};
 use crate::turns::{Turn, TurnEnd};
+use crate::volume_deletion::Deletion;
 use crate::waiting::{WaitEnd, Waiting};
 use braid_base::{Generation, Time};
 use braid_layout::VolumeDescription;
