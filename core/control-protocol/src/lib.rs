@@ -90,7 +90,7 @@
 //! | `operation` | what drivers run: one of the machines below |
 //! | `migration` | a whole migration: its beginning, the copy, its end; or the rest of one |
 //! | `volume_change` | the change of one volume: the order of the steps |
-//! | `creation`, `deletion` | those of a creation and a deletion |
+//! | `volume_creation`, `volume_deletion` | those of a creation and a deletion |
 //! | `replacement` | the disk of a device is replaced |
 //! | `device_change` | a device is added or removed |
 //! | `device_edit` | the transitions of a device's record |

@@ -84,7 +84,7 @@ const CIRCLES_OF_METHODS: &[(&str, &str, &str)] = &[
     ),
     (
         "sim/cluster",
-        "activity control::reordering_and_migration fault_events graceful_disconnect swarm swarm::counting",
+        "activity control::reordering_and_migration fault_injection graceful_disconnect swarm swarm::counting",
         "methods of the run in many files; to be cut",
     ),
     ("sim/world", "disk disk::damage disk::errors disk::medium", "one disk, in its parts"),

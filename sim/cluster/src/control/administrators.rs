@@ -52,7 +52,9 @@ impl ControlPlane {
             self.begin_administrator(cx, own, Administrator::recovering(Subject::Device(device, None), operation));
             return;
         }
-        let is_at_work = |volume| self.processes.of(own).any(|process| process.subject.volume() == Some(volume));
+        // A migration that copies holds nothing, and ends if what is settled ends it.
+        let is_at_volume = |process: &Administrator, volume| process.subject.volume() == Some(volume);
+        let is_at_work = |volume| self.processes.of(own).any(|it| is_at_volume(it, volume) && !it.is_copying);
         let may_settle = |record: &VolumeRecord, by| is_of_other(by) && !is_at_work(record.volume.id);
         let held = self.store.unsettled().find(|(record, by)| may_settle(record, *by));
         let Some((volume, state)) = held.map(|(record, _)| (record.volume.id, record.state.clone())) else { return };
