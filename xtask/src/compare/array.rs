@@ -19,15 +19,6 @@ const SETTLE_WAIT: Duration = Duration::from_secs(30);
 const SETTLE_STEP: Duration = Duration::from_millis(250);
 const SETTLED_BYTES: u64 = 256 << 10;
 
-/// Where the devices run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Placement {
-    /// Each in a process of its own.
-    Processes,
-    /// In the process of the host.
-    InProcess,
-}
-
 /// The array, running or not. It is stopped when dropped.
 pub struct Array<'a> {
     program: PathBuf,
@@ -55,17 +46,14 @@ impl<'a> Array<'a> {
         Array { program: program.to_path_buf(), folder: folder.to_path_buf(), size, interrupt, running: None }
     }
 
-    /// Starts the array, and waits until it serves and has settled.
-    pub fn start(&mut self, placement: Placement) -> Result<()> {
+    /// Starts the array in so many nodes, or with 0 as processes, and waits until it serves and has settled.
+    pub fn start(&mut self, nodes: u16) -> Result<()> {
         assert!(self.running.is_none(), "the array is already running");
         let mut command = self.braid("up");
         command.arg("--yes");
         command.args(["--devices", &DEVICES.to_string(), "--size", &device_bytes(self.size).to_string()]);
         command.args(["--volume", &format!("vol0:{}", self.size), "--port", "0"]);
-        command.arg(match placement {
-            Placement::Processes => "--processes",
-            Placement::InProcess => "--in-process",
-        });
+        command.args(["--nodes", &nodes.to_string()]);
         let mut process = Process::start(&mut command, &self.folder.join("braid.log"))?;
         let status = process.until(UP_WAIT, self.interrupt, "the array did not start", |_| {
             Ok(self.status()?.filter(|status| status["ready"] == true))

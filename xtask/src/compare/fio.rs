@@ -2,13 +2,11 @@
 
 use super::Settings;
 use super::interrupt::Interrupt;
-use super::plan::Load;
+use super::plan::{DEPTH, Load};
 use super::process::{Process, line_of};
 use crate::prelude::*;
 use serde_json::json;
 
-/// Requests in flight.
-const QUEUE_DEPTH: u32 = 32;
 /// How much longer than its duration a run may take.
 const RUN_MARGIN: Duration = Duration::from_secs(60);
 /// The speed of filling, in bytes a second, below which we give up.
@@ -64,7 +62,7 @@ impl<'a> Fio<'a> {
 
     /// Writes the whole target once, because reads of unwritten blocks would not reach a disk.
     pub fn fill(&self, target: &Target) -> Result<()> {
-        let mut command = self.command(target, Load { rw: "write", block: 1 << 20 });
+        let mut command = self.command(target, Load { rw: "write", block: 1 << 20, depth: DEPTH });
         command.arg("--end_fsync=1");
         let deadline = Duration::from_secs(self.size / FILL_SPEED_MIN) + RUN_MARGIN;
         self.said(&mut command, deadline).map(|_| ())
@@ -76,7 +74,7 @@ impl<'a> Fio<'a> {
         command.current_dir(self.folder);
         command.args(["--name=compare", "--output-format=json", "--eta=never", "--direct=1", "--norandommap=1"]);
         command.args([&format!("--rw={}", load.rw), &format!("--bs={}", load.block)]);
-        command.args([&format!("--iodepth={QUEUE_DEPTH}"), &format!("--size={}", self.size)]);
+        command.args([&format!("--iodepth={}", load.depth), &format!("--size={}", self.size)]);
         match target {
             Target::File(file) | Target::SyncedFile(file) => {
                 command.arg("--ioengine=io_uring").arg(format!("--filename={}", file.display()));

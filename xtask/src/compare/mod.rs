@@ -16,7 +16,7 @@ mod system;
 
 use crate::packages::{self, Package};
 use crate::prelude::*;
-use array::{Array, Placement};
+use array::Array;
 use braid_base::units::{format_size, parse_size};
 use fio::Fio;
 use folder::Folder;
@@ -32,8 +32,8 @@ const PACKAGES: [Package; 2] = [("fio", "/usr/bin/fio"), ("qemu-utils", "/usr/bi
 /// Compare Braid with the raw disk and qemu-nbd
 ///
 /// Everything lies on one file system: a raw file, which fio uses with O_DIRECT and io_uring and which `qemu-nbd --cache=none
-/// --aio=io_uring` serves, and an array of five device processes with a volume of the same size. Raw file and volume are filled
-/// first. Braid and qemu-nbd are both used over loopback TCP, with fio's nbd engine; the queue depth is 32. In each round every
+/// --aio=io_uring` serves, and an array of five devices with a volume of the same size. Raw file and volume are filled
+/// first. Braid and qemu-nbd are both used over loopback TCP, with fio's nbd engine; the queue depth is 32, or 1. In each round every
 /// subject runs once per load, with the same seed, in an order that changes from round to round.
 ///
 /// Prints the medians of ten runs of 5 s, the median of the ratios of each round, and the 95 % confidence interval of that median.
@@ -69,6 +69,9 @@ pub struct RoundArguments {
     /// Duration of each run in seconds [default: see above; with --quick 1]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: Option<u32>,
+    /// Run the array in so many nodes; with 0, each device is a process
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub nodes: u16,
     /// A few short rounds on little data, to check that it works
     #[arg(long)]
     pub quick: bool,
@@ -108,6 +111,8 @@ pub struct Settings {
     pub seconds: u32,
     /// Bytes of the volume and of the raw file.
     pub size: u64,
+    /// The nodes in which the array runs; with 0, each device is a process.
+    pub nodes: u16,
     /// The parts to measure.
     pub parts: Vec<Part>,
     /// How long the CPU time of the idle array is measured.
@@ -167,7 +172,7 @@ fn measure(
     report: &mut Report,
 ) -> Result<()> {
     let jobs = plan::jobs(&settings.parts);
-    let (moving, staying): (Vec<Job>, Vec<Job>) = jobs.into_iter().partition(|job| job.part == Part::InProcess);
+    let (moving, staying): (Vec<Job>, Vec<Job>) = jobs.into_iter().partition(|job| job.part == Part::Node);
     let needed: Vec<Subject> = staying.iter().flat_map(Job::subjects).collect();
     let progress = Progress::new()?;
 
@@ -182,7 +187,7 @@ fn measure(
         false => None,
     };
     let mut array = Array::new(program, folder, settings.size, interrupt);
-    array.start(Placement::Processes)?;
+    array.start(settings.nodes)?;
     progress.say(&format!("filling the volume: {}", format_size(settings.size)));
     fio.fill(&fio::Target::Nbd(array.uri()?))?;
     array.settle()?;
@@ -212,6 +217,7 @@ impl Settings {
             rounds: arguments.rounds.rounds(10, 2),
             seconds: arguments.rounds.seconds(5),
             size: arguments.size.unwrap_or(if quick { 1 << 30 } else { 10 << 30 }),
+            nodes: arguments.rounds.nodes,
             parts,
             rest: Duration::from_secs(if quick { 5 } else { 30 }),
         }

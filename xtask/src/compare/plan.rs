@@ -17,8 +17,14 @@ pub enum Part {
     /// 1 MiB sequential reads
     #[value(name = "read-1m")]
     Read1m,
-    /// Devices in the host's process against devices in their own
-    InProcess,
+    /// 4 KiB random reads, one at a time
+    #[value(name = "read-one")]
+    ReadOne,
+    /// 4 KiB random writes, one at a time
+    #[value(name = "write-one")]
+    WriteOne,
+    /// One node against processes
+    Node,
     /// Memory of a device process
     Memory,
     /// CPU time without a client
@@ -27,8 +33,17 @@ pub enum Part {
 
 impl Part {
     /// All parts, in the order of the report.
-    pub const ALL: [Part; 7] =
-        [Part::Read4k, Part::Write4k, Part::Write1m, Part::Read1m, Part::InProcess, Part::Memory, Part::Rest];
+    pub const ALL: [Part; 9] = [
+        Part::Read4k,
+        Part::Write4k,
+        Part::Write1m,
+        Part::Read1m,
+        Part::ReadOne,
+        Part::WriteOne,
+        Part::Node,
+        Part::Memory,
+        Part::Rest,
+    ];
 
     /// The name on the command line.
     pub fn name(self) -> String {
@@ -39,10 +54,10 @@ impl Part {
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
-    /// The volume, with each device in a process.
+    /// The volume.
     Braid,
-    /// The same volume, with the devices in the host's process.
-    InProcess,
+    /// The same volume, in one node.
+    Node,
     /// The raw file with O_DIRECT. Writes may still be in the disk's own cache when they are acknowledged.
     Raw,
     /// The raw file with O_DIRECT and O_DSYNC: as durable as Braid's acknowledgements.
@@ -58,7 +73,7 @@ impl Subject {
     pub fn name(self) -> &'static str {
         match self {
             Subject::Braid => "braid",
-            Subject::InProcess => "braid --in-process",
+            Subject::Node => "braid --nodes 1",
             Subject::Raw => "raw",
             Subject::RawSynced => "raw O_DSYNC",
             Subject::Qemu => "qemu-nbd",
@@ -74,7 +89,12 @@ pub struct Load {
     pub rw: &'static str,
     /// Bytes of a request.
     pub block: u64,
+    /// Requests in flight.
+    pub depth: u32,
 }
+
+/// Requests in flight, unless they come one at a time.
+pub const DEPTH: u32 = 32;
 
 impl Load {
     /// True if it writes.
@@ -130,17 +150,17 @@ const RAID5_FULL: f64 = 1.25;
 /// Disk accesses of a small write: read old data and old parity, write new data and new parity.
 const RAID5_SMALL: f64 = 4.0;
 
-const JOBS: [Job; 5] = [
+const JOBS: [Job; 7] = [
     Job {
         part: Part::Read4k,
         what: "4 KiB random read",
-        load: Load { rw: "randread", block: 4 << 10 },
+        load: Load { rw: "randread", block: 4 << 10, depth: DEPTH },
         comparisons: &[versus(&[Subject::Raw], 1.0, 0.4, 0.6), versus(&[Subject::Qemu], 1.0, 0.7, 1.0)],
     },
     Job {
         part: Part::Write4k,
         what: "4 KiB random write, durable",
-        load: Load { rw: "randwrite", block: 4 << 10 },
+        load: Load { rw: "randwrite", block: 4 << 10, depth: DEPTH },
         comparisons: &[
             versus(&[Subject::Raw], RAID5_SMALL, 0.5, 0.85),
             beside(&[Subject::RawSynced], RAID5_SMALL),
@@ -150,7 +170,7 @@ const JOBS: [Job; 5] = [
     Job {
         part: Part::Write1m,
         what: "1 MiB sequential write, durable",
-        load: Load { rw: "write", block: 1 << 20 },
+        load: Load { rw: "write", block: 1 << 20, depth: DEPTH },
         comparisons: &[
             versus(&[Subject::Raw], RAID5_FULL, 0.3, 0.5),
             beside(&[Subject::RawSynced], RAID5_FULL),
@@ -160,15 +180,27 @@ const JOBS: [Job; 5] = [
     Job {
         part: Part::Read1m,
         what: "1 MiB sequential read",
-        load: Load { rw: "read", block: 1 << 20 },
+        load: Load { rw: "read", block: 1 << 20, depth: DEPTH },
         comparisons: &[versus(&[Subject::Raw, Subject::Loopback], 1.0, 0.5, 0.8), beside(&[Subject::Qemu], 1.0)],
     },
     Job {
-        part: Part::InProcess,
-        what: "4 KiB random read, --in-process",
-        load: Load { rw: "randread", block: 4 << 10 },
+        part: Part::ReadOne,
+        what: "4 KiB random read, one at a time",
+        load: Load { rw: "randread", block: 4 << 10, depth: 1 },
+        comparisons: &[beside(&[Subject::Raw], 1.0), beside(&[Subject::Qemu], 1.0)],
+    },
+    Job {
+        part: Part::WriteOne,
+        what: "4 KiB random write, durable, one at a time",
+        load: Load { rw: "randwrite", block: 4 << 10, depth: 1 },
+        comparisons: &[beside(&[Subject::RawSynced], 1.0), beside(&[Subject::Qemu], 1.0)],
+    },
+    Job {
+        part: Part::Node,
+        what: "4 KiB random read, one node",
+        load: Load { rw: "randread", block: 4 << 10, depth: DEPTH },
         comparisons: &[Comparison {
-            subject: Subject::InProcess,
+            subject: Subject::Node,
             against: &[Subject::Braid],
             divisor: 1.0,
             wanted: Some(Wanted { floor: 1.3, goal: 1.3 }),
@@ -182,7 +214,7 @@ pub const MEMORY: Wanted = Wanted { floor: (100 << 20) as f64, goal: (50 << 20) 
 pub const REST: Wanted = Wanted { floor: 0.01, goal: 0.01 };
 
 /// The load before memory is measured, with which a device uses the most memory.
-pub const MEMORY_LOAD: Load = Load { rw: "randwrite", block: 4 << 10 };
+pub const MEMORY_LOAD: Load = Load { rw: "randwrite", block: 4 << 10, depth: DEPTH };
 
 const fn versus(against: &'static [Subject], divisor: f64, floor: f64, goal: f64) -> Comparison {
     Comparison { subject: Subject::Braid, against, divisor, wanted: Some(Wanted { floor, goal }) }

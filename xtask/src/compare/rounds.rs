@@ -1,7 +1,7 @@
 //! The rounds: every subject of a job runs once, in an order that changes from round to round.
 
 use super::Settings;
-use super::array::{Array, Placement};
+use super::array::Array;
 use super::fio::{Fio, Target};
 use super::interrupt::Interrupt;
 use super::loopback;
@@ -49,10 +49,7 @@ impl Rounds<'_> {
         for round in 0..self.settings.rounds {
             for subject in order(&job.subjects(), round) {
                 array.stop()?;
-                array.start(match subject {
-                    Subject::InProcess => Placement::InProcess,
-                    _ => Placement::Processes,
-                })?;
+                array.start((subject == Subject::Node).into())?;
                 // The first run after a start is not counted, because connections are still being made.
                 self.fio.run(&Target::Nbd(array.uri()?), job.load, WARM_UP_SEED)?;
                 let run = self.once(job, subject, round, array)?;
@@ -79,7 +76,7 @@ impl Rounds<'_> {
             Subject::Raw => Some(Target::File(self.raw.to_path_buf())),
             Subject::RawSynced => Some(Target::SyncedFile(self.raw.to_path_buf())),
             Subject::Qemu => Some(Target::Nbd(self.qemu.context("qemu-nbd is not started")?.uri.clone())),
-            Subject::Braid | Subject::InProcess => Some(Target::Nbd(array.uri()?)),
+            Subject::Braid | Subject::Node => Some(Target::Nbd(array.uri()?)),
             Subject::Loopback => None,
         };
         let mut run = Run { job: job.part, subject, round, bytes_per_second: 0.0, fio: None, put_off_bytes: 0 };

@@ -5,7 +5,7 @@
 
 mod guest;
 
-use crate::compare::array::{Array, Placement};
+use crate::compare::array::Array;
 use crate::compare::interrupt::Interrupt;
 use crate::packages::{self, Package};
 use crate::prelude::*;
@@ -84,7 +84,7 @@ pub fn test(arguments: &Arguments) -> Result<()> {
         .with_context(|| format!("{} can't be created: name another folder by --dir", arguments.dir.display()))?;
     let folder = arguments.dir.canonicalize()?;
     let mut array = Array::new(&braid, &folder, VOLUME_BYTES, &interrupt);
-    let tested = array.start(Placement::Processes).and_then(|()| {
+    let tested = array.start(0).and_then(|()| {
         let machine = Machine::new(&braid, &array.folder(), &folder, &interrupt)?;
         load(&machine, &array, Duration::from_secs(arguments.seconds), &interrupt)
     });

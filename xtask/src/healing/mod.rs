@@ -3,7 +3,7 @@
 mod copy;
 mod rounds;
 
-use crate::compare::array::{Array, Placement, device_bytes};
+use crate::compare::array::{Array, device_bytes};
 use crate::compare::fio::{Fio, Target};
 use crate::compare::interrupt::Interrupt;
 use crate::compare::progress::Progress;
@@ -20,7 +20,7 @@ const PACKAGES: [Package; 1] = [("fio", "/usr/bin/fio")];
 
 /// Measure how an array heals
 ///
-/// Everything lies on one file system: an array of five device processes with a volume that was filled first, and a file of the same
+/// Everything lies on one file system: an array of five devices with a volume that was filled first, and a file of the same
 /// size. Each round measures, in an order that changes from round to round:
 ///
 ///   idle     a device is replaced by an empty one and rebuilt, without any other load; for comparison, without an array, with direct
@@ -115,17 +115,22 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         rounds: arguments.rounds.rounds(6, 1),
         seconds: arguments.rounds.seconds(4),
         size: arguments.size.unwrap_or(if quick { 1 << 30 } else { 4 << 30 }),
+        nodes: arguments.rounds.nodes,
         parts: Vec::new(),
         rest: Duration::ZERO,
     };
     packages::install(&PACKAGES, "the measurement needs")?;
     let program = arguments.rounds.program()?;
-    let wanted = |part| arguments.only.is_empty() || arguments.only.contains(&part);
+    // A node is suspended as a whole.
+    let wanted = |part| match arguments.only.as_slice() {
+        [] => part != Part::Unavailable || arguments.rounds.nodes == 0,
+        only => only.contains(&part),
+    };
     let measure = |folder: &Path, interrupt: &Interrupt, figures: &mut Vec<Figure>| {
         let progress = Progress::new()?;
         let fio = Fio::new(folder, &settings, interrupt);
         let mut array = Array::new(&program, folder, settings.size, interrupt);
-        array.start(Placement::Processes)?;
+        array.start(arguments.rounds.nodes)?;
         progress.say(&format!("filling the volume: {}", format_size(settings.size)));
         fio.fill(&Target::Nbd(array.uri()?))?;
         array.settle()?;

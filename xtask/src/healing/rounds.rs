@@ -5,7 +5,7 @@ use super::copy::copy;
 use crate::compare::array::{Array, DEVICES};
 use crate::compare::fio::{Fio, Measured, Target};
 use crate::compare::interrupt::Interrupt;
-use crate::compare::plan::Load;
+use crate::compare::plan::{DEPTH, Load};
 use crate::compare::process::Process;
 use crate::prelude::*;
 use rustix::process::{Pid, Signal, kill_process};
@@ -25,8 +25,8 @@ pub const SENT: &str = "away for 10 s: sent";
 
 /// How long a rebuild, or a device's return, may take.
 const HEAL_WAIT: Duration = Duration::from_secs(180);
-const READ: Load = Load { rw: "randread", block: 4 << 10 };
-const WRITE: Load = Load { rw: "randwrite", block: 4 << 10 };
+const READ: Load = Load { rw: "randread", block: 4 << 10, depth: DEPTH };
+const WRITE: Load = Load { rw: "randwrite", block: 4 << 10, depth: DEPTH };
 
 /// Of a range of the volume, each of the four data units of a stripe holds a quarter; the parity unit has the same size.
 const DATA_UNITS: u64 = DEVICES - 1;
