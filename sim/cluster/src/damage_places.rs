@@ -46,12 +46,12 @@ pub(crate) fn devices_that_may_be_replaced(cluster: &Cluster) -> Vec<NodeId> {
         return Vec::new();
     }
     let object = cluster.volume().id.object().0;
-    let is_hurt = |device: &DeviceId| {
+    let is_any_lost = |device: &DeviceId| {
         let disk = cluster.world.disk(NodeId::Device(*device)).expect("devices have disks");
-        homes(disk, object).into_iter().any(|(_, bytes)| disk.is_hurt(bytes))
+        homes(disk, object).iter().any(|(_, bytes)| is_lost(disk, bytes))
     };
     let devices = cluster.devices();
-    if devices.iter().any(is_hurt) { Vec::new() } else { devices.into_iter().map(NodeId::Device).collect() }
+    if devices.iter().any(is_any_lost) { Vec::new() } else { devices.into_iter().map(NodeId::Device).collect() }
 }
 
 /// True if all devices are in and serve, and volumes have redundancy.
@@ -71,18 +71,26 @@ pub(crate) fn places_that_may_be_damaged(cluster: &Cluster) -> Vec<Damageable> {
         return Vec::new();
     }
     let mut places = places(cluster);
-    let is_hurt =
-        |place: &Damageable| cluster.world.disk(place.node).expect("devices have disks").is_hurt(place.bytes.clone());
-    let hurt: BTreeSet<_> = places.iter().filter(|(_, place)| is_hurt(place)).map(|(row, _)| *row).collect();
-    places.retain(|(row, _)| !hurt.contains(row));
+    let lost = lost_rows(cluster, &places);
+    places.retain(|(row, _)| !lost.contains(row));
     places.into_iter().map(|(_, place)| place).collect()
 }
 
 /// The stripes of the volume that have a damaged block.
 pub(crate) fn damaged_stripes(cluster: &Cluster) -> BTreeSet<u64> {
-    let is_hurt =
-        |place: &Damageable| cluster.world.disk(place.node).expect("devices have disks").is_hurt(place.bytes.clone());
-    places(cluster).into_iter().filter(|(_, place)| is_hurt(place)).map(|((stripe, _), _)| stripe).collect()
+    lost_rows(cluster, &places(cluster)).into_iter().map(|(stripe, _)| stripe).collect()
+}
+
+fn lost_rows(cluster: &Cluster, places: &[(Row, Damageable)]) -> BTreeSet<Row> {
+    let disk = |node| cluster.world.disk(node).expect("devices have disks");
+    places.iter().filter(|(_, place)| is_lost(disk(place.node), &place.bytes)).map(|(row, _)| *row).collect()
+}
+
+/// True if a read of the block fails: it is damaged, or was written as lost because its row could not be restored.
+fn is_lost(disk: &Disk, bytes: &Range<u64>) -> bool {
+    let header = disk.peek(bytes.start + BLOCK_BYTES as u64, SECTOR as usize);
+    // The flags.
+    disk.is_hurt(bytes.clone()) || header[4..8] != [0; 4]
 }
 
 /// All blocks of the volume in their places, including old copies, and their rows.
