@@ -42,6 +42,7 @@ impl Device {
             Decision::Commit(id) => self.store.commit(now, id, out),
             Decision::Abort(id) => self.store.abort(now, id, out),
             Decision::Forget(id) => self.store.forget(id),
+            Decision::KeepForHost(id) => self.store.nobody_misses(id),
             Decision::Reserve { until } => {
                 self.store.reserve_stamps(self.tickets.open(Ticket::Reserve), until, out);
             }

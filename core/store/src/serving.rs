@@ -14,6 +14,7 @@ use crate::checkpoint::Compaction;
 use crate::ctx::{Ctx, Due, Journal, Outbox, Shared};
 use crate::disk_queue::{DiskQueue, Io, slots_of};
 use crate::free_slots::Slots;
+use crate::journal_format::Record;
 use crate::read_queue::ReadQueue;
 use crate::request_queue::RequestQueue;
 use crate::state::State;
@@ -104,6 +105,13 @@ impl Serving {
     /// See [`Storage::forget`](crate::Storage::forget).
     pub fn forget(&mut self, transaction: TransactionId) {
         self.queues.requests.forget(transaction, &mut self.shared.state, &mut self.shared.journal);
+    }
+
+    /// See [`Storage::nobody_misses`](crate::Storage::nobody_misses).
+    pub fn nobody_misses(&mut self, transaction: TransactionId) {
+        if let Some(decision) = self.shared.state.nobody_misses(transaction) {
+            self.shared.journal.hint(&Record::Decided(decision.clone()));
+        }
     }
 
     /// See [`Storage::settle`](crate::Storage::settle).

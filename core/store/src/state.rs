@@ -158,6 +158,12 @@ impl State {
         self.objects.get(object).is_some_and(|record| record.description.can_be_suspect())
     }
 
+    /// A commit is durable on all devices with a vote: none of them misses it if it goes out from now on. Returns the decision, if that is
+    /// news.
+    pub fn nobody_misses(&mut self, transaction: TransactionId) -> Option<&Decision> {
+        self.transactions.nobody_misses(transaction, self.presence.own)
+    }
+
     /// Forgets a transaction or answer, and returns what was forgotten.
     pub fn forget(&mut self, transaction: TransactionId) -> Forgotten {
         Forgotten { decision: self.transactions.forget(transaction), answer: self.answers.forget(transaction) }

@@ -44,6 +44,9 @@ pub trait Storage: CloneStorage + Debug {
     fn abort(&mut self, now: Now, transaction: TransactionId, out: &mut Effects);
     /// A durable commit, or an answer, need not be remembered any longer.
     fn forget(&mut self, transaction: TransactionId);
+    /// A durable commit is remembered only for its host: it is durable on all participants with a vote. So none of them misses it that goes
+    /// out later. If that is forgotten in a crash, the only cost is that more is restored.
+    fn nobody_misses(&mut self, transaction: TransactionId);
     /// No commit or answer of `host` below `sequence` need be remembered any longer.
     fn settle(&mut self, host: Generation, sequence: u64);
     /// Executes commands on objects that hold bytes and attributes: once for each name, and after all earlier requests. `settled` is the

@@ -317,6 +317,10 @@ impl Storage for Store {
         self.with(|serving| serving.forget(transaction));
     }
 
+    fn nobody_misses(&mut self, transaction: TransactionId) {
+        self.with(|serving| serving.nobody_misses(transaction));
+    }
+
     fn settle(&mut self, host: Generation, sequence: u64) {
         self.with(|serving| serving.settle(host, sequence));
     }

@@ -83,6 +83,16 @@ impl Transactions {
         self.decisions.insert(by.transaction, decision);
     }
 
+    /// All others that took part have the commit, too: this device, `own`, remembers it as if it had been alone. Returns what is
+    /// remembered, if that is news.
+    pub fn nobody_misses(&mut self, transaction: TransactionId, own: DeviceId) -> Option<&Decision> {
+        let decision = self.decisions.get_mut(&transaction).filter(|decision| decision.participants != [own])?;
+        self.decision_bytes -= decision.journal_len();
+        decision.participants = vec![own];
+        self.decision_bytes += decision.journal_len();
+        Some(decision)
+    }
+
     /// Forgets a commit. True if there was one.
     pub fn forget(&mut self, transaction: TransactionId) -> bool {
         let Some(decision) = self.decisions.remove(&transaction) else { return false };

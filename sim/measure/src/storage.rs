@@ -158,6 +158,8 @@ impl Storage for ModelStorage {
 
     fn forget(&mut self, _: TransactionId) {}
 
+    fn nobody_misses(&mut self, _: TransactionId) {}
+
     fn settle(&mut self, _: Generation, _: u64) {}
 
     /// One access of a sector, which commits the changes or reads the data. No message is lost in this model, so that no idempotency

@@ -28,6 +28,8 @@ pub(crate) enum Decision {
     Abort(TransactionId),
     /// Drop the record of a transaction that is over.
     Forget(TransactionId),
+    /// Keep the record of a commit that all participants have, only for the transaction's host.
+    KeepForHost(TransactionId),
     /// Reserve durably: stamps up to this clock may be accepted.
     Reserve { until: Clock },
     /// Confirm a durable commit to the transaction's host, with the next answer to it.

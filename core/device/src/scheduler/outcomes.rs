@@ -142,9 +142,11 @@ impl Scheduler {
         match self.order.ledger.get(id).map(|transaction| transaction.state) {
             // The transaction's own host may only have been silent. If it sends its write again, it must hear that the
             // write committed, or it would write a second time. So the transaction is not an orphan any more, but is
-            // forgotten only when its host says so, as it may have before, or is fenced.
+            // forgotten only when its host says so, as it may have before, or is fenced. Until then no device misses it that
+            // goes out: all have confirmed it.
             Some(State::Committed) if !cx.view.refuses(id.host) && !cx.hosts.is_over(id.host, id.sequence) => {
                 self.order.ledger.remove_orphan(id);
+                cx.decide(Decision::KeepForHost(id));
             }
             Some(State::Committed) => self.order.ledger.forget(cx, id),
             Some(State::Aborted) => self.order.ledger.drop_decided(id),

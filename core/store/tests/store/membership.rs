@@ -117,6 +117,25 @@ fn a_returning_device_misses_what_was_written_before() {
 }
 
 #[test]
+fn a_device_that_goes_out_has_not_missed_what_is_remembered_only_for_its_host() {
+    let mut bench = Bench::new(1).with_members();
+    bench.write_at(1, 1, 10, 10);
+    bench.write_at(2, 1, 20, 20);
+    bench.store.nobody_misses(transaction(2));
+    bench.write_at(3, 1, 30, 30);
+    for (restarts, member_state) in [(0, MemberState::Out), (1, RETURNING), (2, MemberState::Out)] {
+        let epoch = 2 + restarts;
+        bench.adopt(membership(epoch, &[(OTHER, member_state, epoch)]));
+        assert_eq!(bench.missed(OTHER, OBJECT), [(10, 1), (30, 1)]);
+        let (again, recovered) = bench.restart().expect("nothing is wrong");
+        bench = again;
+        assert_eq!(bench.missed(OTHER, OBJECT), [(10, 1), (30, 1)], "the same after a restart");
+        let remembered = recovered.commits.iter().map(|commit| commit.transaction.sequence);
+        assert_eq!(remembered.collect::<Vec<_>>(), [1, 2, 3]);
+    }
+}
+
+#[test]
 fn a_device_that_goes_out_has_missed_what_is_undecided_or_unconfirmed() {
     let mut bench = Bench::new(1).with_members();
     bench.write_at(1, 1, 10, 10);

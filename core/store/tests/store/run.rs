@@ -32,6 +32,8 @@ struct Transaction {
     progress: Progress,
     applied: bool,
     forgotten: bool,
+    /// Remembered only for its host.
+    for_host: bool,
     writes: BTreeMap<Block, Option<u64>>,
 }
 
@@ -216,7 +218,8 @@ impl Run {
             self.put_in_force(transaction, &writes);
         }
         let progress = Progress::Asked;
-        self.transactions.insert(transaction, Transaction { progress, applied, forgotten: false, writes });
+        self.transactions
+            .insert(transaction, Transaction { progress, applied, forgotten: false, for_host: false, writes });
         let bench = &mut self.bench;
         if applied {
             bench.store.apply(bench.now, intent, &mut bench.out);
@@ -311,9 +314,15 @@ impl Run {
         if self.rng.chance(1, 2) {
             let first = self.transactions.iter().find(kept).map(|(id, _)| *id);
             if let Some(id) = first {
-                self.bench.store.forget(id);
+                let transaction = self.transactions.get_mut(&id).expect("just found");
                 self.missing.forgotten(id);
-                self.transactions.get_mut(&id).expect("just found").forgotten = true;
+                if transaction.for_host || self.rng.chance(1, 2) {
+                    self.bench.store.forget(id);
+                    transaction.forgotten = true;
+                } else {
+                    self.bench.store.nobody_misses(id);
+                    transaction.for_host = true;
+                }
             }
             return;
         }
@@ -530,7 +539,8 @@ impl Run {
         let mut struck = Vec::new();
         for (id, transaction) in &mut self.transactions {
             let is_stale = self.missing.is_stale(*id);
-            assert!(!is_stale || !intents.contains(id) && !commits.contains(id), "{id} came back");
+            let may_stay = |known: &BTreeSet<_>, stays: bool| !is_stale || stays || !known.contains(id);
+            assert!(may_stay(&intents, false) && may_stay(&commits, transaction.for_host), "{id} came back");
             let (undecided, committed) = (intents.contains(id), commits.contains(id));
             let known = if undecided {
                 "undecided"

@@ -420,6 +420,26 @@ fn a_device_returns_though_something_it_lacks_can_not_be_restored() {
 }
 
 #[test]
+fn a_device_keeps_what_it_has_not_missed_though_the_rest_of_the_row_is_damaged() {
+    let (mut array, a, b) = at_home();
+    // A host dies before it declares a write over that all devices have; another host finds out that they have it.
+    write(&mut array, a, 0, 32 * BLOCK);
+    array.crash(array.node(a));
+    array.run_for(A_WHILE);
+    assert!(array.corrupt(DeviceId(1), 5));
+    // Also a device that has restarted knows that no other device misses the write.
+    for number in [2, 0, 2] {
+        lose(&mut array, number);
+        restart(&mut array, 2 - number);
+        bring_back(&mut array, number);
+    }
+    content(&mut array, b, 0, 32 * BLOCK);
+    let report = scrub(&mut array, b, true);
+    assert_eq!((report.unrepairable, report.findings), (0, Vec::new()));
+    all_is_well(array);
+}
+
+#[test]
 fn a_checksum_error_met_by_a_user_is_repaired_without_a_scrub() {
     let (mut array, a, b) = at_home();
     let rows = array.volume().stripes() * 16;
