@@ -485,7 +485,9 @@ impl Run {
     /// A client has finished its think time, and issues an operation.
     fn operate(&mut self, slot: HostSlot, node: NodeId, client: usize) {
         let is_there = self.cluster.node(slot) == node && self.cluster.world.machine(node).is_some();
-        if !is_there || self.is_disconnecting(node) {
+        // Another reason to go on may have woken it meanwhile. It thinks again when it is answered.
+        let is_its = |asked: &PendingOperation| (asked.node, asked.client) == (node, client) && !asked.abandoned;
+        if !is_there || self.is_disconnecting(node) || self.cluster.requests.asked().any(is_its) {
             return;
         }
         self.issued += 1;
