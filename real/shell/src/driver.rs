@@ -13,18 +13,25 @@ use crate::host::{Call, Calls, Pending, Unanswered};
 use crate::inbox::Received;
 use crate::own_waker::OwnWaker;
 use crate::transport::Transport;
+use crate::unix::registered;
 use braid_base::{Now, Time};
 use braid_machine::{
     Abandon, Disk, DiskResult, DiskTag, Effect, Effects, EffectsOf, Input, InputOf, Machine, NoDisk, OneDisk,
 };
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::task::unconstrained;
 use tokio::time::{Instant, Sleep};
 
@@ -36,9 +43,13 @@ const ROUNDS_MAX: usize = 8;
 /// than polling, and no other part of the array needs this processor. It does not give up the processor meanwhile: beside busy programs it
 /// would get it back only milliseconds later.
 const LOOK_AGAIN: Duration = Duration::from_micros(200);
-/// The longest sleep. The clock of the runtime's timers stops while the computer sleeps; the machine's clock does not. After waking, a
-/// deadline is noticed this late at most.
-const SLEEP_MAX: Duration = Duration::from_secs(1);
+/// How often a driver looks at its connections, at moments that are the same for all drivers of the machine.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Deadlines that are far away, as those of heartbeats, are noticed together with others: at moments that are so far apart, which are the same
+/// for all processes of the machine. Each wake-up costs more than what it is for.
+const GATHERED: Duration = Duration::from_millis(50);
+/// A deadline is far away after so many of these.
+const FAR: u32 = 8;
 /// Inputs between two checks of the invariants: every input in unoptimized and test builds, otherwise one in 4096.
 const INVARIANTS_EVERY: u64 = if cfg!(debug_assertions) { 1 } else { 4096 };
 /// How long a machine that is told to stop may take to end its operations.
@@ -221,8 +232,11 @@ impl<M: Machine<Request: Abandon>> Driver<M> {
             disk.submit(now.time)?;
         }
         more |= self.transport.flush(cx);
-        self.timer.set(now.time, self.machine.deadline());
-        Ok(more | self.timer.poll(cx).is_ready())
+        self.timer.set(now.time, self.machine.deadline())?;
+        match self.timer.poll(cx)? {
+            Poll::Ready(()) => Ok(true),
+            Poll::Pending => Ok(more),
+        }
     }
 
     /// Tells the machine to start nothing more for these sessions, and to abandon their requests.
@@ -263,35 +277,65 @@ impl<M: Machine<Request: Abandon>> Driver<M> {
     }
 }
 
-/// Wakes at the machine's deadline or somewhat earlier; the round checks whether the deadline has passed.
+/// Wakes at the machine's deadline or somewhat earlier, and later if it is far away; the round checks whether the deadline has passed. It goes by
+/// the machine's clock, which does not stop while the computer sleeps. The runtime's timers do, and wake several times for one deadline.
 struct Timer {
-    sleep: Pin<Box<Sleep>>,
-    /// The time for which the sleep is set.
-    set: Option<Time>,
+    alarm: Option<AsyncFd<OwnedFd>>,
+    /// The deadline for which the alarm is set, and when it wakes.
+    set: Option<(Time, Time)>,
+    /// When to look at connections that are silent, whatever the machine waits for.
+    look: Pin<Box<Sleep>>,
 }
 
 impl Timer {
     fn new() -> Timer {
-        Timer { sleep: Box::pin(tokio::time::sleep(SLEEP_MAX)), set: None }
+        Timer { alarm: None, set: None, look: Box::pin(tokio::time::sleep(LOOK_EVERY)) }
     }
 
     /// A deadline that moves later, as most do, costs nothing until the earlier one has passed.
-    fn set(&mut self, now: Time, deadline: Option<Time>) {
-        let latest = now.after(SLEEP_MAX);
-        let deadline = deadline.map_or(latest, |deadline| deadline.min(latest));
-        if self.set.is_none_or(|set| deadline < set || set <= now) {
-            self.set = Some(deadline);
-            self.sleep.as_mut().reset(Instant::now() + deadline.since(now));
+    fn set(&mut self, now: Time, deadline: Option<Time>) -> io::Result<()> {
+        let Some(deadline) = deadline else { return Ok(()) };
+        // What the machine does now may be due soon after that deadline, and not wait for others.
+        let wakes_late = |wakes| deadline < wakes && deadline.since(now) < GATHERED;
+        if self.set.is_some_and(|(set, wakes)| now < set && set <= deadline && !wakes_late(wakes)) {
+            return Ok(());
         }
+        let alarm = match self.alarm.take() {
+            Some(alarm) => alarm,
+            None => {
+                let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+                registered(timerfd_create(TimerfdClockId::Boottime, flags)?, Interest::READABLE)?
+            }
+        };
+        let wakes = gathered(now, deadline);
+        // Zero would mean that it is not set.
+        let nanos = wakes.0.max(1);
+        let at = Timespec { tv_sec: (nanos / 1_000_000_000) as i64, tv_nsec: (nanos % 1_000_000_000) as _ };
+        let once = Itimerspec { it_value: at, it_interval: Timespec { tv_sec: 0, tv_nsec: 0 } };
+        timerfd_settime(&alarm, TimerfdTimerFlags::ABSTIME, &once)?;
+        (self.alarm, self.set) = (Some(alarm), Some((deadline, wakes)));
+        Ok(())
     }
 
     /// Ready when a deadline may have passed.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        ready!(self.sleep.as_mut().poll(cx));
-        // By the machine's clock the sleep may have ended slightly early: the rest is slept next.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.look.as_mut().poll(cx).is_ready() {
+            let into = Duration::from_nanos(clock::now().time.0 % LOOK_EVERY.as_nanos() as u64);
+            self.look.as_mut().reset(Instant::now() + LOOK_EVERY - into);
+            return Poll::Ready(Ok(()));
+        }
+        let Some(alarm) = &self.alarm else { return Poll::Pending };
+        // It counts as read when it is set again.
+        ready!(alarm.poll_read_ready(cx))?.clear_ready();
         self.set = None;
-        Poll::Ready(())
+        Poll::Ready(Ok(()))
     }
+}
+
+/// When to wake for a deadline.
+fn gathered(now: Time, deadline: Time) -> Time {
+    let is_near = deadline.since(now) < GATHERED * FAR;
+    if is_near { deadline } else { Time(deadline.0.next_multiple_of(GATHERED.as_nanos() as u64)) }
 }
 
 #[cfg(test)]
@@ -308,6 +352,17 @@ mod tests {
 
     const ARRAY: ArrayId = ArrayId([1; 16]);
     const US: NodeId = NodeId::Device(DeviceId(0));
+
+    #[test]
+    fn deadlines_that_are_far_away_are_noticed_together() {
+        let millis = |millis: u64| Time(millis * 1_000_000);
+        let woken = |now, deadline| gathered(millis(now), millis(deadline));
+        assert_eq!((woken(1003, 1010), woken(1003, 1402)), (millis(1010), millis(1402)));
+        assert_eq!(
+            (woken(1003, 1503), woken(1021, 1521), woken(1000, 1550)),
+            (millis(1550), millis(1550), millis(1550))
+        );
+    }
 
     /// A heartbeat of a host that was sent at `time`; its settled mark says when.
     fn heartbeat(host: u32, time: Time) -> Frame {

@@ -84,7 +84,7 @@ async fn accept_socket(socket: &mut ListenerSocket, address: &Address) -> io::Re
             let stream = poll_fn(|cx| listener.poll_accept(cx)).await?;
             if unix::is_of_our_user(&stream) {
                 let process = stream.peer_cred().ok().and_then(|peer| peer.pid()).unwrap_or_default();
-                return Ok((Stream::unix(stream), format!("process {process} at {address}")));
+                return Ok((Stream::unix(stream)?, format!("process {process} at {address}")));
             }
             FOREIGN.say(|| format!("{address}: refusing a process of another user"));
         },
@@ -98,7 +98,7 @@ pub(crate) async fn connect(address: &Address) -> io::Result<Stream> {
     }
     match address {
         Address::Tcp { host, port } => Stream::tcp(TcpStream::connect((host.as_str(), *port)).await?),
-        Address::Unix(path) => Ok(Stream::unix(unix::connect(path).await?)),
+        Address::Unix(path) => Stream::unix(unix::connect(path).await?),
     }
 }
 
@@ -110,7 +110,7 @@ pub(crate) enum Stream {
 
 pub(crate) enum Socket {
     Tcp(TcpStream),
-    Unix(UnixStream),
+    Unix(unix::Stream),
 }
 
 impl Stream {
@@ -120,8 +120,8 @@ impl Stream {
         Ok(Stream::Socket(Socket::Tcp(stream)))
     }
 
-    fn unix(stream: UnixStream) -> Stream {
-        Stream::Socket(Socket::Unix(stream))
+    fn unix(stream: UnixStream) -> io::Result<Stream> {
+        Ok(Stream::Socket(Socket::Unix(unix::Stream::new(stream)?)))
     }
 
     /// Ends the connection if the other end does not acknowledge what is sent for so long. Needed where nothing is answered.
@@ -136,7 +136,7 @@ impl Socket {
     pub fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut BytesMut) -> Poll<io::Result<usize>> {
         match self {
             Socket::Tcp(stream) => pin!(stream.read_buf(buffer)).poll(cx),
-            Socket::Unix(stream) => pin!(stream.read_buf(buffer)).poll(cx),
+            Socket::Unix(stream) => stream.poll_read(cx, buffer),
         }
     }
 
@@ -144,7 +144,7 @@ impl Socket {
     pub fn poll_write(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         match self {
             Socket::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
-            Socket::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            Socket::Unix(stream) => stream.poll_write(cx, slices),
         }
     }
 }

@@ -2,20 +2,24 @@
 //!
 //! The kernel takes 107 bytes for the path of a socket. A longer one is opened relative to its folder, by way of `/proc/self/fd`.
 //!
-//! A socket whose file was removed is reached by nobody, and the kernel says nothing. So a [`Listener`] looks at its file once a second.
+//! A socket whose file was removed is reached by nobody, and the kernel says nothing. So a [`Listener`] looks at its file every two seconds.
 
+use crate::clock;
+use bytes::BytesMut;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 /// The longest path that the kernel takes, in bytes, without the zero behind it.
 const PATH_BYTES_MAX: usize = 107;
@@ -26,8 +30,8 @@ const QUEUE: i32 = 32;
 const QUEUE_FULL: Duration = Duration::from_millis(5);
 const QUEUE_FULL_MAX: usize = 400;
 
-/// How often a listener looks at the file of its socket.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often a listener looks at the file of its socket. All look at the same moments, so that they wake a processor once.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// The mode of a folder that is made again: as that of the array's sockets.
 const FOLDER_MODE: u32 = 0o700;
 
@@ -50,8 +54,9 @@ impl Listener {
     /// runtime.
     pub fn bind(path: &Path) -> io::Result<Listener> {
         let socket = bind(path)?;
-        let mut look = interval(LOOK_EVERY);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let into = Duration::from_nanos(clock::now().time.0 % LOOK_EVERY.as_nanos() as u64);
+        let mut look = interval_at(Instant::now() + LOOK_EVERY - into, LOOK_EVERY);
+        look.set_missed_tick_behavior(MissedTickBehavior::Skip);
         Ok(Listener {
             socket,
             file: file_of(path),
@@ -106,6 +111,84 @@ impl Drop for Listener {
             let _ = std::fs::remove_file(&self.path);
         }
     }
+}
+
+/// A connection. The kernel tells when it can be written to only while a write waits for that: it would tell it of each message that the
+/// other end has read, and wake a processor for it.
+pub struct Stream {
+    socket: AsyncFd<OwnedFd>,
+    /// The same socket while a write waits.
+    waiting: Option<AsyncFd<OwnedFd>>,
+}
+
+impl Stream {
+    pub fn new(stream: UnixStream) -> io::Result<Stream> {
+        let socket = registered(OwnedFd::from(stream.into_std()?), Interest::READABLE)?;
+        Ok(Stream { socket, waiting: None })
+    }
+
+    /// Reads available bytes into the free capacity of `buffer`, once there are any. Returns zero at the end of the stream.
+    pub fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut BytesMut) -> Poll<io::Result<usize>> {
+        loop {
+            let mut ready = ready!(self.socket.poll_read_ready(cx))?;
+            buffer.reserve(1);
+            let room = buffer.spare_capacity_mut();
+            let length = room.len();
+            match rustix::io::read(&self.socket, room).map(|(read, _)| read.len()) {
+                Ok(count) => {
+                    // Then there is no more, and the kernel tells when there is.
+                    if (1..length).contains(&count) {
+                        ready.clear_ready();
+                    }
+                    let filled = buffer.len() + count;
+                    // SAFETY: the kernel has filled so many bytes behind those that were there.
+                    #[allow(unsafe_code)]
+                    unsafe {
+                        buffer.set_len(filled);
+                    }
+                    return Poll::Ready(Ok(count));
+                }
+                Err(Errno::AGAIN) => ready.clear_ready(),
+                Err(Errno::INTR) => {}
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
+    }
+
+    /// Writes as many bytes as the socket accepts, once it accepts any.
+    pub fn poll_write(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        loop {
+            let mut ready = match &self.waiting {
+                Some(waiting) => Some(ready!(waiting.poll_write_ready(cx))?),
+                None => None,
+            };
+            match rustix::io::writev(&self.socket, slices) {
+                Ok(count) => {
+                    if count == slices.iter().map(|slice| slice.len()).sum() {
+                        self.waiting = None;
+                    }
+                    return Poll::Ready(Ok(count));
+                }
+                Err(Errno::AGAIN) => match &mut ready {
+                    Some(ready) => ready.clear_ready(),
+                    None => {
+                        let same = rustix::io::fcntl_dupfd_cloexec(&self.socket, 0)?;
+                        self.waiting = Some(registered(same, Interest::WRITABLE)?);
+                    }
+                },
+                Err(Errno::INTR) => {}
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
+    }
+}
+
+/// Has the runtime tell when a file is ready for this.
+pub(crate) fn registered(file: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: the descriptor is owned, and always the same.
+    #[allow(unsafe_code)]
+    let registered = unsafe { AsyncFd::register_with_interest(file, interest) };
+    Ok(registered?)
 }
 
 /// What distinguishes a file from another one that takes its name later.
