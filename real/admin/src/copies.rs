@@ -273,7 +273,7 @@ pub async fn keep_copied(control: ControlPlane) {
             }
             Err(_) => {}
         }
-        control.changed(HEARTBEAT).await;
+        control.changed_or_rests(HEARTBEAT).await;
     }
 }
 

@@ -24,7 +24,7 @@ use braid_control::{
 };
 use braid_control_protocol::{DeviceChange, Done, Error, Tag, Timing};
 use braid_machine::{ArrayRequest, HostError};
-use braid_session::{HEARTBEAT, Session};
+use braid_session::Session;
 use braid_shell::HostClient;
 use braid_wire::{AdminError, Administration};
 use std::collections::BTreeMap;
@@ -318,16 +318,17 @@ pub async fn fill(control: &ControlPlane, description: ArrayDescription) -> Resu
 
 /// Runs until dropped, with the host `own`: completes operations on devices and spares whose process has died.
 pub async fn keep_settled(control: ControlPlane, client: HostClient, own: Generation) {
-    let judge = Judge::begin();
+    let (mut judge, mut settled) = (Judge::begin(), Ok(true));
     loop {
-        control.changed(HEARTBEAT).await;
-        if let Err(failure) = settle(&control, &client, own, &judge).await {
+        judge = judge.after_pause(&control, settled.unwrap_or(false)).await;
+        settled = settle(&control, &client, own, &judge).await.inspect_err(|failure| {
             tracing::warn!("can't complete an operation on a device; trying again: {failure}");
-        }
+        });
     }
 }
 
-async fn settle(control: &ControlPlane, client: &HostClient, own: Generation, judge: &Judge) -> Result<(), Failure> {
+/// True if there was nothing to do.
+async fn settle(control: &ControlPlane, client: &HostClient, own: Generation, judge: &Judge) -> Result<bool, Failure> {
     let (description, monitor) = (control.describe().await?, control.monitor().await?);
     judge.look(description.leases().lease());
     for device in description.devices.iter().filter(|device| device.state != DeviceState::Ready) {
@@ -341,15 +342,17 @@ async fn settle(control: &ControlPlane, client: &HostClient, own: Generation, ju
             Err((error, reasons)) => return Err(why_not(control, device.id, error, reasons).await?),
         }
     }
-    let Some(monitor) = monitor else { return Ok(()) };
-    for request in spares_to_settle(&description, &monitor.report)? {
+    let Some(monitor) = monitor else { return Ok(false) };
+    let spares = spares_to_settle(&description, &monitor.report)?;
+    let is_settled = spares.is_empty() && description.devices.iter().all(|device| device.state == DeviceState::Ready);
+    for request in spares {
         match administer(client, request).await {
             // The monitor's report may be half a second old.
             Ok(()) | Err(HostError::AdminError(AdminError::DiskInUse { .. } | AdminError::NoSuchSpare)) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(())
+    Ok(is_settled)
 }
 
 /// The requests that make the monitor's spares equal to those of the description.

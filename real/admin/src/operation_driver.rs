@@ -20,7 +20,7 @@ use braid_control_protocol::{
 pub(crate) use braid_description::Subject;
 use braid_description::find;
 use braid_ordering::Ordering;
-use braid_session::{HEARTBEAT, Session};
+use braid_session::Session;
 use braid_shell::HostClient;
 pub(crate) use file_systems::{ask_ownership, role, role_of};
 use std::collections::{BTreeMap, VecDeque};
@@ -116,17 +116,18 @@ async fn lock_servers_serve(control: &ControlPlane) -> Result<Result<(), Failure
 
 /// Runs until dropped, with the host `own`: completes or reverts changes begun by hosts that have died.
 pub async fn keep_settled(control: ControlPlane, client: HostClient, own: Generation) {
-    let judge = Judge::begin();
+    let mut judge = Judge::begin();
     loop {
-        if let Err(failure) = settle(&control, &client, own, &judge).await {
+        let settled = settle(&control, &client, own, &judge).await;
+        let settled = settled.inspect_err(|failure| {
             tracing::warn!("can't complete a change of a volume; trying again: {failure}");
-        }
-        control.changed(HEARTBEAT).await;
+        });
+        judge = judge.after_pause(&control, settled.unwrap_or(false)).await;
     }
 }
 
 async fn settle_all(session: &Session) -> Result<(), Failure> {
-    settle(session.control(), session.client(), session.generation(), &Judge::begin()).await
+    settle(session.control(), session.client(), session.generation(), &Judge::begin()).await.map(drop)
 }
 
 /// The volume of this name, after a change of it that was interrupted has been completed or reverted. Errors: `volume-reordering` (the host
@@ -141,9 +142,10 @@ pub async fn settled(session: &Session, name: &str) -> Result<VolumeEntry, Failu
 }
 
 /// Completes or reverts the changes begun by hosts that have died, and those that this host has taken over and could not complete; then
-/// completes creations and deletions, for which no request waits.
-async fn settle(control: &ControlPlane, client: &HostClient, own: Generation, judge: &Judge) -> Result<(), Failure> {
+/// completes creations and deletions, for which no request waits. True if there was nothing to do.
+async fn settle(control: &ControlPlane, client: &HostClient, own: Generation, judge: &Judge) -> Result<bool, Failure> {
     let description = control.describe().await?;
+    let is_settled = description.volumes.iter().all(|entry| entry.state == VolumeState::Ready);
     judge.look(description.leases().lease());
     let (on_hold, others): (Vec<_>, Vec<_>) =
         description.volumes.into_iter().partition(|entry| entry.state.is_on_hold());
@@ -172,7 +174,7 @@ async fn settle(control: &ControlPlane, client: &HostClient, own: Generation, ju
             Err(error) => return Err(explain(control, &entry.name, error, reasons).await?),
         }
     }
-    Ok(())
+    Ok(is_settled)
 }
 
 /// How an operation ended.

@@ -2,7 +2,7 @@
 //! (`braid_host_leases::Fencer`); here it is driven, with the array's folder as the table of leases.
 
 use braid_base::Generation;
-use braid_control::{ControlError, ControlPlane, Leases, Moment};
+use braid_control::{ControlError, ControlPlane, Leases, Moment, until_next};
 use braid_host_leases::{Answer, Fence, Fencer, Question, SweepLimits};
 use braid_machine::ArrayRequest;
 use braid_session::HostView;
@@ -10,14 +10,13 @@ use braid_shell::HostClient;
 
 /// Runs until dropped, with the host `own`.
 pub async fn keep_fenced(control: ControlPlane, leases: Leases, own: Generation, client: HostClient, view: HostView) {
-    // By then each living host has renewed its lease, if it could not for a while.
-    let first = tokio::time::Instant::now() + 4 * leases.heartbeat();
-    let mut ticks = tokio::time::interval_at(first, leases.heartbeat());
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut fencer = Fencer::new(own, leases.host(), leases.heartbeat(), SweepLimits::default());
+    // By the first round each living host has renewed its lease, if it could not for a while.
+    let round = 4 * leases.heartbeat();
+    let mut fencer = Fencer::new(own, leases.host(), round, SweepLimits::default());
     fencer.start(&Moment::now());
+    tokio::time::sleep(round).await;
     loop {
-        ticks.tick().await;
+        tokio::time::sleep(until_next(round)).await;
         let mut next = Some(fencer.begin(Moment::now().into()));
         while let Some(question) = next {
             let answer = answer(&control, &client, &view, question).await;

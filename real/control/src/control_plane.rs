@@ -7,6 +7,7 @@
 
 use crate::description_file::Stored;
 use crate::folder::LocalFolder;
+use crate::folder_changes;
 use crate::roles::Roles;
 use crate::{
     ArrayDescription, ByteRange, ControlError, Event, EventCursor, EventKind, HostEntry, LeaseReport, Moment,
@@ -20,6 +21,9 @@ use tokio::sync::Semaphore;
 
 /// How long a change is tried again that others anticipate.
 const CHANGE_WAIT: Duration = Duration::from_secs(10);
+
+/// How long a change may stay unseen that the kernel does not tell.
+const REPLACED_UNSEEN: Duration = Duration::from_secs(10);
 
 /// Calls, with what the folder does for them.
 macro_rules! calls {
@@ -111,10 +115,24 @@ impl ControlPlane {
         self.read_in_folder(look).await
     }
 
-    /// Returns when something may have changed, at the latest after `within`. A folder tells nobody of changes: it is to be read again then.
+    /// Returns when something may have changed, at the latest after `within`. It is to be read again then.
     pub async fn changed(&self, within: Duration) {
-        let ControlPlane::Folder(_) = self;
-        tokio::time::sleep(within).await;
+        folder_changes::changed(self.local().dir(), within, within).await;
+    }
+
+    /// The same for those who need not look so often while all is at rest.
+    pub async fn changed_or_rests(&self, within: Duration) {
+        folder_changes::changed(self.local().dir(), within, within * 4).await;
+    }
+
+    /// The same for those who only read the description, and where others serve.
+    pub async fn replaced(&self, within: Duration) {
+        folder_changes::changed(self.local().dir(), within, REPLACED_UNSEEN).await;
+    }
+
+    /// True if the description, and where others serve, need not be read again after they were read at `last`.
+    pub fn is_settled(&self, last: Instant) -> bool {
+        folder_changes::is_settled(self.local().dir()) && last.elapsed() < REPLACED_UNSEEN
     }
 
     calls! {

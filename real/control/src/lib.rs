@@ -35,6 +35,7 @@ mod event_log;
 pub mod event_texts;
 mod file;
 mod folder;
+mod folder_changes;
 mod host_leases;
 mod lease_reports;
 mod lost_files;
@@ -63,6 +64,7 @@ pub use description_file::{Stored, new_array_id};
 pub use error::{ControlError, LockHolder};
 pub use event_log::{Event, EventCursor, EventKind, unix_millis_now, utc_now};
 pub use folder::{LocalFolder, Refusal};
+pub use folder_changes::until_next;
 pub use lease_reports::{
     HostEntry, LeaseReport, LockCounts, LockService, MetadataService, MountReport, RecoveryReport, WaitingReport,
     serving,

@@ -172,7 +172,7 @@ impl MonitorAt {
                 Ok(found) => tell(&follow, found),
                 Err(error) => tracing::warn!("can't look up the monitor's address: {error}"),
             }
-            control.changed(HEARTBEAT).await;
+            control.replaced(HEARTBEAT).await;
         }
     }
 }

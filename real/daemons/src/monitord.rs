@@ -2,7 +2,7 @@
 
 use crate::daemon::{self, Platform, Stage};
 use crate::membership_events::MembershipEvents;
-use crate::published_metrics::ServerView;
+use crate::published_metrics::{Awaited, ServerView};
 use crate::recording;
 use braid_admin::failure::{Failure, disk_failure};
 use braid_admin::state_from_devices;
@@ -13,7 +13,7 @@ use braid_base::{
 };
 use braid_control::{
     ArrayDescription, ControlPlane, DeviceReport, Event, FileSystemReport, HealingReport, MonitorReport, ReportedState,
-    SpareReport, ThrottleReport, VolumeState, monitor_file,
+    SpareReport, ThrottleReport, VolumeState, monitor_file, until_next,
 };
 use braid_layout::VolumeDescription;
 use braid_machine::{ControlOutcome, ControlRequest};
@@ -37,9 +37,6 @@ const STAMPS_AHEAD_USUAL: Duration = Duration::from_secs(10);
 fn stamps_ahead(ahead: Duration) -> Option<u64> {
     (ahead > STAMPS_AHEAD_USUAL).then_some(ahead.as_millis() as u64)
 }
-
-/// The interval at which the monitor checks for changes: the creation of a volume waits until the monitor knows it.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// How long the daemon of a replaced disk may take to end.
 const REPLACED_END_WAIT: Duration = Duration::from_secs(15);
@@ -94,6 +91,7 @@ impl MonitorDaemon {
         let MonitorDaemon { control, array, devices, last_generation, settings, disk } = self;
         let platform = Platform::bind(disk, listen, own_process).await?;
         let (address, path) = (platform.address(), platform.disk_path());
+        let lease = settings.device_lease;
         let config = MonitorConfig { array, devices, last_generation, settings };
         let counters = Arc::new(Counters::default());
         let recorder = recording::begin(recording.as_ref(), recording::MONITOR, &config, &counters)?;
@@ -108,6 +106,8 @@ impl MonitorDaemon {
             control: control.clone(),
             view,
             client,
+            seen: seen.clone(),
+            pause: HEARTBEAT,
             address: published(&control, &address),
             last_generation,
             known: BTreeMap::new(),
@@ -116,7 +116,7 @@ impl MonitorDaemon {
             untold: Vec::new(),
             telling: None,
         };
-        let stage = |service: &MonitorService| match service {
+        let stage = |(service, _): &(MonitorService, Awaited)| match service {
             MonitorService::Off | MonitorService::Reading => Stage::Starting,
             MonitorService::Serving => Stage::Serving,
             // The record is intact, as far as it could be read: it can't be written, or read, now.
@@ -129,7 +129,7 @@ impl MonitorDaemon {
                 )))
             }
         };
-        let outcome = daemon::run(running, publisher.keep(), seen, stage, || serving(&address)).await;
+        let outcome = daemon::run(running, publisher.keep(lease), seen, stage, || serving(&address)).await;
         if let Err(error) = control.withdraw_monitor().await {
             tracing::warn!("monitor: {error}");
         }
@@ -165,6 +165,9 @@ struct ReportPublisher {
     control: ControlPlane,
     view: ServerView<Monitor>,
     client: Client<ControlRequest, ControlOutcome>,
+    seen: watch::Receiver<(MonitorService, Awaited)>,
+    /// The time to the next report, if there is nothing new.
+    pause: Duration,
     address: String,
     /// The last generation that the monitor knows to be given out.
     last_generation: Generation,
@@ -179,10 +182,11 @@ struct ReportPublisher {
 }
 
 impl ReportPublisher {
-    /// Tells the monitor about new and deleted volumes, and publishes how it sees the devices. Never returns.
-    async fn keep(mut self) -> Failure {
+    /// Tells the monitor about new and deleted volumes, and publishes how it sees the devices. Devices have leases of this length. Never
+    /// returns.
+    async fn keep(mut self, lease: Duration) -> Failure {
         let mut revision = None;
-        let mut shown: Option<(Instant, (u64, Epoch, usize))> = None;
+        let mut shown: Option<(Instant, (u64, Awaited))> = None;
         loop {
             match self.control.describe().await {
                 Ok(description) if revision == Some(description.revision) => {}
@@ -193,19 +197,20 @@ impl ReportPublisher {
                 Err(error) => tracing::warn!("the monitor can't look up the volumes: {error}"),
             }
             self.follow_generations().await;
-            // Other processes wait for each of these to be published.
-            let now = self.view.look(|monitor| {
-                let leases = monitor.leases().filter(|lease| lease.runs_until.is_some()).count();
-                (revision.unwrap_or_default(), monitor.membership().epoch, leases)
-            });
+            // Other processes wait for this to be published.
+            let now = (revision.unwrap_or_default(), self.seen.borrow_and_update().1);
             let is_due = shown.is_none_or(|(when, last)| when.elapsed() >= HEARTBEAT || last != now);
             // Until the membership has been read there is nothing to publish.
-            if is_due && now.1 != Epoch(0) {
+            if is_due && now.1.0 != Epoch(0) {
                 let mut report = self.report(now.0);
                 for (device, why) in self.refused.take(&report.devices, Instant::now()) {
                     tracing::error!("device {device} is refused: {why}");
                 }
                 let events = self.membership_events.take(&mut report, Instant::now());
+                let is_calm =
+                    |device: &DeviceReport| device.member_state == ReportedState::In && device.healing.is_none();
+                // While nothing happens, the report is no older than half of a lease.
+                self.pause = if report.devices.iter().all(is_calm) { lease / 2 } else { HEARTBEAT };
                 match self.control.publish_monitor(report).await {
                     Ok(()) => shown = Some((Instant::now(), now)),
                     Err(error) => tracing::warn!("the monitor can't publish its report: {error}"),
@@ -213,7 +218,11 @@ impl ReportPublisher {
                 self.untold.extend(events);
             }
             self.tell();
-            self.control.changed(LOOK_EVERY).await;
+            tokio::select! {
+                () = self.control.changed_or_rests(HEARTBEAT) => {}
+                _ = self.seen.changed() => {}
+                () = tokio::time::sleep(until_next(self.pause)) => {}
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! Machines whose state other tasks can read while they run: the metrics of the machine, its shell and its process.
 
 use braid_admin::snapshot::LEASE_COUNTER;
-use braid_base::{Now, Time};
+use braid_base::{Epoch, Now, Time};
 use braid_device::{Device, Service};
 use braid_locks::{LockServer, LockService};
 use braid_machine::{Abandon, Effect, Effects, Input, Machine, Never, OneDisk};
@@ -109,11 +109,15 @@ impl Server for LockServer {
     }
 }
 
-impl Server for Monitor {
-    type Service = MonitorService;
+/// What other processes wait for the monitor to publish: the epoch, and how many devices have leases, and how many are unavailable.
+pub type Awaited = (Epoch, usize, usize);
 
-    fn service(&self) -> MonitorService {
-        Monitor::service(self)
+impl Server for Monitor {
+    type Service = (MonitorService, Awaited);
+
+    fn service(&self) -> (MonitorService, Awaited) {
+        let leases = self.leases().filter(|lease| lease.runs_until.is_some()).count();
+        (Monitor::service(self), (self.membership().epoch, leases, self.unavailable().len()))
     }
 
     fn counted(&self) -> Vec<(&'static str, u64)> {

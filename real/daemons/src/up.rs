@@ -215,29 +215,19 @@ impl Array {
         });
 
         let mut watching = self.watching(&front, description.leases());
-        let mut ticks = tokio::time::interval(HEARTBEAT);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let control = self.control.clone();
+        let mut changed = pin!(control.changed_or_rests(Duration::ZERO));
         loop {
             tokio::select! {
                 () = &mut stop => break,
                 report = self.supervised.report() => self.note(&report),
-                _ = ticks.tick() => match self.control.describe().await {
-                    Ok(description) => {
-                        if !self.supervision.is_published() {
-                            tracing::warn!("run.json is missing from the array's folder, and is written again");
-                            self.publish();
-                        }
-                        match self.supervision.keep_lock() {
-                            Ok(false) => {}
-                            Ok(true) => tracing::warn!("up.lock was removed from the array's folder, and is created again"),
-                            Err(error) => tracing::warn!("can't create up.lock again: {error}"),
-                        }
-                        self.start_lock_servers_if_needed(&description);
-                        self.follow_file_systems(&description);
-                        self.follow_devices(description).await;
+                () = &mut changed => {
+                    match control.describe().await {
+                        Ok(description) => self.follow(description).await,
+                        Err(error) => tracing::warn!("can't read which daemons to run: {error}"),
                     }
-                    Err(error) => tracing::warn!("can't read which daemons to run: {error}"),
-                },
+                    changed.set(control.changed_or_rests(HEARTBEAT));
+                }
                 loss = front.session().lost() => {
                     tracing::warn!("the host was fenced, and starts again: {loss}");
                     watching.shutdown().await;
@@ -256,6 +246,22 @@ impl Array {
         self.supervised.stop_metadata_servers().await;
         front.stop().await;
         Ok(())
+    }
+
+    /// Keeps what belongs to this run in the folder, and runs the daemons of the description.
+    async fn follow(&mut self, description: ArrayDescription) {
+        if !self.supervision.is_published() {
+            tracing::warn!("run.json is missing from the array's folder, and is written again");
+            self.publish();
+        }
+        match self.supervision.keep_lock() {
+            Ok(false) => {}
+            Ok(true) => tracing::warn!("up.lock was removed from the array's folder, and is created again"),
+            Err(error) => tracing::warn!("can't create up.lock again: {error}"),
+        }
+        self.start_lock_servers_if_needed(&description);
+        self.follow_file_systems(&description);
+        self.follow_devices(description).await;
     }
 
     /// A new host after the previous one was fenced, which serves at the same address.

@@ -10,7 +10,9 @@ use crate::metrics::Metrics;
 use crate::registry;
 use crate::space_events::{self, Full, SpaceReporter};
 use braid_base::{FileSystemId, Generation};
-use braid_control::{ControlError, ControlPlane, LeaseReport, Leases, MetadataService, Moment, MountReport};
+use braid_control::{
+    ControlError, ControlPlane, LeaseReport, Leases, MetadataService, Moment, MountReport, until_next,
+};
 use braid_control_protocol::{HostAction, HostControl, HostEvent, HostStep, Version};
 use braid_host_leases::{RenewerInput, StopReason};
 use braid_shell::{Addresses, HostClient};
@@ -46,6 +48,8 @@ pub(crate) struct ControlDriver {
     pub applying: watch::Sender<Version>,
     /// Ends pauses.
     pub look: Arc<Notify>,
+    /// When the array was read last, if changes are told from then on.
+    pub read: Option<Instant>,
 }
 
 /// What is reported with the lease, and recorded in the event log.
@@ -97,15 +101,24 @@ impl ControlDriver {
         }
     }
 
-    async fn wait(&self, span: Duration) -> HostEvent {
-        // Something may have asked for a look, or not.
-        let _ = tokio::time::timeout(span, self.look.notified()).await;
+    async fn wait(&mut self, span: Duration) -> HostEvent {
+        if tokio::time::timeout(until_next(span), self.look.notified()).await.is_ok() {
+            // Something asks for a look.
+            self.read = None;
+        }
         if self.view.is_fenced() { HostEvent::Fenced } else { HostEvent::Wake }
     }
 
-    async fn read(&self) -> HostEvent {
+    async fn read(&mut self) -> HostEvent {
+        if self.read.is_some_and(|last| self.control.is_settled(last)) {
+            return HostEvent::Unread;
+        }
         match self.control.overview().await {
             Ok(read) => {
+                // Other servers say in their leases where they serve, which is not told.
+                let has_servers = !read.description.file_systems.is_empty()
+                    || read.running.as_ref().is_none_or(|running| !running.lock_servers.is_empty());
+                self.read = (!has_servers).then(Instant::now);
                 tell(&self.follow, listed_for_host(&self.control, &read, &self.servers));
                 match registry::records(&read.description) {
                     Ok(records) => return HostEvent::Read { version: Version(read.description.revision), records },

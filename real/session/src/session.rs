@@ -211,6 +211,7 @@ impl Session {
             follow: addresses,
             applying,
             look,
+            read: None,
         };
         let driven = tokio::task::spawn_local(driven.run(losing));
         let tasks = [driver.abort_handle(), driven.abort_handle()];

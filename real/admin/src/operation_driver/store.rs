@@ -52,6 +52,16 @@ impl Judge {
         Judge { leases, began: Instant::now() }
     }
 
+    /// Waits for the next look. With nothing to judge, the looks are rare, and the next one is the first of a new judge.
+    pub async fn after_pause(self, control: &ControlPlane, is_settled: bool) -> Judge {
+        if is_settled {
+            control.changed_or_rests(HEARTBEAT).await;
+            return Judge::begin();
+        }
+        tokio::time::sleep(HEARTBEAT).await;
+        self
+    }
+
     /// How long hosts may be silent now. To be called regularly.
     pub fn look(&self, lease: Duration) -> (Moment, Duration) {
         let now = Moment::now();
