@@ -9,9 +9,19 @@ use braid_base::NodeId;
 use braid_base::limits::Settings;
 use braid_device::{Device, DeviceConfig, Service};
 use braid_recording::RecordingRequest;
-use braid_shell::{Address, Counters, Node};
+use braid_shell::{Address, Budget, Counters, Node};
 use std::sync::Arc;
 use tokio::sync::watch;
+
+/// A request that needs more of the object index at once is refused.
+const OBJECT_MEMORY_MIN: u64 = 32 << 20;
+
+/// In how much memory each device of a process caches objects' content, unless another size is set. What a process takes beside what it holds
+/// for its peers is a part of its budget, so the caches together take no more than half of that, unless it is too little for large requests.
+pub fn object_memory(devices: u64) -> u64 {
+    let share = Budget::process().limit() / 2 / devices.max(1);
+    share.clamp(OBJECT_MEMORY_MIN, Settings::default().object_memory)
+}
 
 /// A device that is about to be served.
 pub struct DeviceDaemon {
@@ -52,7 +62,7 @@ impl DeviceDaemon {
             MonitorAt::Control(control) => control.describe().await?.leases().settings(),
             MonitorAt::Addresses(_) => Settings::default(),
         };
-        let object_memory = self.object_memory.unwrap_or(Settings::default().object_memory);
+        let object_memory = self.object_memory.unwrap_or_else(|| object_memory(1));
         let settings = Settings { object_memory, ..leases };
         let config = DeviceConfig { store, membership: None, settings };
         let counters = Arc::new(Counters::default());

@@ -4,6 +4,7 @@
 //! fails ends alone, and so does a host that is fenced: each starts again. A crash of the process ends all of it. Devices of other
 //! processes, and their hosts, continue.
 
+use crate::device;
 use crate::front_end::NbdFrontEnd;
 use crate::supervisor::{Kept, Running, Share, Supervised, Tuning};
 use braid_admin::failure::Failure;
@@ -52,9 +53,10 @@ pub async fn run(
     let in_folder = share.number() == 0 && matches!(share, Share::Part { .. });
     let server = NbdFrontEnd::bind(control, &listen, in_folder).await?;
     let listen = server.address().clone();
-    let mut supervised = Supervised::of_node(control, &description, share, tuning);
-    let (mut stop, mut ticks) = (pin!(stop), tokio::time::interval(HEARTBEAT));
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let devices = description.devices.iter().filter(|entry| share.has(entry)).count() as u64;
+    let object_memory = Some(tuning.object_memory.unwrap_or_else(|| device::object_memory(devices)));
+    let mut supervised = Supervised::of_node(control, &description, share, Tuning { object_memory, ..tuning });
+    let (mut stop, mut changed) = (pin!(stop), pin!(control.replaced(HEARTBEAT)));
     let mut front = NbdFrontEnd::begin(control, &role, server, unavailable).await?;
     tell(Told::Serving(&listen));
     let front = loop {
@@ -65,10 +67,13 @@ pub async fn run(
                     tell(Told::Device(device, &report.state));
                 }
             }
-            _ = ticks.tick() => match control.describe().await {
-                Ok(description) => supervised.follow(&description),
-                Err(error) => tracing::warn!("can't read which devices to run: {error}"),
-            },
+            () = &mut changed => {
+                match control.describe().await {
+                    Ok(description) => supervised.follow(&description),
+                    Err(error) => tracing::warn!("can't read which devices to run: {error}"),
+                }
+                changed.set(control.replaced(HEARTBEAT));
+            }
             loss = front.session().lost() => {
                 tracing::warn!("the host was fenced, and starts again: {loss}");
                 front.stop().await;
