@@ -255,24 +255,30 @@ impl Array {
     /// changes are settled by commands alone. The devices are the last ones.
     #[track_caller]
     pub fn start_daemons(&mut self) -> Vec<Daemon> {
+        let addresses = self.give_addresses();
+        let mut daemons = vec![self.daemon("monitord", &["monitord"]), self.daemon("lockd", &["lockd"])];
+        for (device, address) in addresses.iter().enumerate() {
+            let file = self.device_file(device);
+            let arguments = ["device", "serve", path_text(&file), "--listen", address];
+            daemons.push(self.daemon(&format!("device-{device}"), &arguments));
+        }
+        daemons
+    }
+
+    /// Ends `braid up`, and gives each device a fixed address, which is returned.
+    pub fn give_addresses(&mut self) -> Vec<String> {
         self.down();
         let file = self.dir.join("array.json");
         let mut description: Value =
             serde_json::from_slice(&std::fs::read(&file).expect("it is always there")).expect("JSON");
         let devices = description["devices"].as_array_mut().expect("devices are listed");
-        let address = |device: usize| format!("unix:{}", self.scratch.text(&format!("d{device}.sock")));
-        for (device, entry) in devices.iter_mut().enumerate() {
-            entry["address"] = address(device).into();
+        let address = |device| format!("unix:{}", self.scratch.text(&format!("d{device}.sock")));
+        let addresses: Vec<_> = (0..devices.len()).map(address).collect();
+        for (entry, address) in devices.iter_mut().zip(&addresses) {
+            entry["address"] = address.as_str().into();
         }
-        let devices = devices.len();
         std::fs::write(&file, description.to_string()).expect("it can be written");
-        let mut daemons = vec![self.daemon("monitord", &["monitord"]), self.daemon("lockd", &["lockd"])];
-        for device in 0..devices {
-            let (file, address) = (self.device_file(device), address(device));
-            let arguments = ["device", "serve", path_text(&file), "--listen", &address];
-            daemons.push(self.daemon(&format!("device-{device}"), &arguments));
-        }
-        daemons
+        addresses
     }
 
     /// Starts a daemon of the array. Its log gets this name.

@@ -136,3 +136,38 @@ fn the_parts_of_a_node_end_alone() {
     assert!(client.read(0, 8192).expect("a read works") == [8; 8192]);
     array.assert_sound("vol0");
 }
+
+/// `braid up` does not run these devices. Each node reaches the devices of the other one at their addresses.
+#[test]
+fn nodes_run_devices_that_have_addresses() {
+    let mut array = Array::small();
+    array.give_addresses();
+    let _monitor = array.daemon("monitord", &["monitord"]);
+    let node = |arguments: &[&str]| {
+        let node = array.daemon("node", &[&["node", "--device"], arguments].concat());
+        let uri = format!("nbd://{}/vol0", text(&node.ready["address"]));
+        (node, uri)
+    };
+    let (_first, at_first) = node(&["0", "--device", "1", "--device", "2", "--device", "3"]);
+    let (second, at_second) = node(&["4"]);
+    Client::open(&at_second).write(4000, &[7; 70_000]).expect("a write works");
+    let mut client = Client::open(&at_first);
+    assert!(client.read(4000, 70_000).expect("a read works") == [7; 70_000]);
+
+    // The other one goes on without the device of the one that was killed, which returns with it.
+    second.kill();
+    assert!(client.read(4000, 70_000).expect("a read works") == [7; 70_000]);
+    client.write(4000, &[8; 70_000]).expect("a write works");
+    // Without `braid up` the command fails, and shows what the monitor says.
+    let await_member = |state: &str| {
+        wait_until(&format!("device 4 is {state}"), LIMIT, || {
+            let status = array.braid(&["status"]).json();
+            status["devices"][4]["member_state"] == state
+        });
+    };
+    await_member("out");
+    let (_second, at_second) = node(&["4"]);
+    await_member("in");
+    assert!(Client::open(&at_second).read(4000, 70_000).expect("a read works") == [8; 70_000]);
+    array.assert_sound("vol0");
+}
