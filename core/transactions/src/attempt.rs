@@ -79,7 +79,7 @@ impl Coordinator {
             work,
             asked,
             participants,
-            wanted: false,
+            wanted: BTreeSet::new(),
             at_once: false,
             wrote: false,
             success: HostSuccess::Done,

@@ -310,12 +310,10 @@ impl Links {
         }
     }
 
-    /// Sends a queued commit to devices at once.
-    pub fn hurry_commit(&mut self, ctx: &mut Outbound, devices: &BTreeSet<DeviceId>, sequence: u64) {
-        for device in devices {
-            if self.of(*device).has_queued(sequence) {
-                self.send_carrier(ctx, *device);
-            }
+    /// Sends a queued commit to a device at once.
+    pub fn hurry_commit(&mut self, ctx: &mut Outbound, device: DeviceId, sequence: u64) {
+        if self.of(device).has_queued(sequence) {
+            self.send_carrier(ctx, device);
         }
     }
 

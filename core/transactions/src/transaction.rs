@@ -36,8 +36,8 @@ pub(crate) struct Transaction {
     pub(crate) asked: BTreeSet<DeviceId>,
     /// The devices that hold a pre-write or an intent of it, and so take part in its decision.
     pub(crate) participants: BTreeSet<DeviceId>,
-    /// Another transaction waits for its decision.
-    pub(crate) wanted: bool,
+    /// The devices on which another request waits for its decision.
+    pub(crate) wanted: BTreeSet<DeviceId>,
     /// Its writes are the first that devices hear of it: there were no pre-writes.
     pub(crate) at_once: bool,
     /// A device may have a write of it.

@@ -124,23 +124,23 @@ impl Transactions {
         }
         let (links, mut outbound) = ctx.outbound();
         told.iter().for_each(|device| links.queue_commit(&outbound, *device, sequence));
-        if transaction.wanted {
-            links.hurry_commit(&mut outbound, &told, sequence);
+        for device in transaction.wanted.intersection(&told) {
+            links.hurry_commit(&mut outbound, *device, sequence);
         }
         transaction.phase = Phase::Committed { unconfirmed: told };
     }
 
-    /// A request waits for this transaction on a device: its decision is sent at once, not with the next request.
+    /// A request waits for this transaction on a device: its decision is sent there at once, not with the next request. Other devices, where
+    /// nothing may be waiting, say so themselves.
     pub fn on_blocked(&mut self, ctx: &mut Ctx, device: DeviceId, id: TransactionId) {
         let Some(transaction) = self.own(ctx, id) else { return ctx.out.ignore(Ignored::NotAwaited) };
-        transaction.wanted = true;
-        if let Phase::Committed { unconfirmed } = &transaction.phase {
-            let unconfirmed = unconfirmed.clone();
-            if unconfirmed.contains(&device) {
-                ctx.links.requeue_commit(device, id.sequence);
-            }
+        transaction.wanted.insert(device);
+        if let Phase::Committed { unconfirmed } = &transaction.phase
+            && unconfirmed.contains(&device)
+        {
+            ctx.links.requeue_commit(device, id.sequence);
             let (links, mut outbound) = ctx.outbound();
-            links.hurry_commit(&mut outbound, &unconfirmed, id.sequence);
+            links.hurry_commit(&mut outbound, device, id.sequence);
         }
     }
 
