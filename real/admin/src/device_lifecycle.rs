@@ -339,7 +339,11 @@ async fn settle(control: &ControlPlane, client: &HostClient, own: Generation, ju
         match change(control, client, Subject::Device(id, None), operation, judge).await {
             // Another host has taken it over, or the monitor has refused it, and it is as before.
             Ok(_) | Err((Error::Lost | Error::Refused(_), _)) => {}
-            Err((error, reasons)) => return Err(why_not(control, device.id, error, reasons).await?),
+            // Others do not wait for it.
+            Err((error, reasons)) => {
+                let failure = why_not(control, device.id, error, reasons).await?;
+                tracing::warn!("can't complete an operation on a device; trying again: {failure}");
+            }
         }
     }
     let Some(monitor) = monitor else { return Ok(false) };

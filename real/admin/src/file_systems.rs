@@ -240,11 +240,13 @@ async fn set<T>(
     control.update(set).await
 }
 
-/// Completes deletions that were interrupted.
+/// Completes deletions that were interrupted. One that can't be completed now keeps no other waiting.
 pub async fn settle(session: &Session) -> Result<(), Failure> {
     let entries = session.control().describe().await?.file_systems;
     for entry in entries.iter().filter(|entry| entry.state == FileSystemState::Deleting) {
-        complete_deletion(session, entry).await?;
+        if let Err(failure) = complete_deletion(session, entry).await {
+            tracing::warn!("file system {} can't be deleted completely now: {failure}", entry.name);
+        }
     }
     Ok(())
 }

@@ -23,6 +23,7 @@ use braid_ordering::Ordering;
 use braid_session::Session;
 use braid_shell::HostClient;
 pub(crate) use file_systems::{ask_ownership, role, role_of};
+use futures_util::future::join_all;
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
 use std::time::Duration;
@@ -70,8 +71,7 @@ pub(crate) async fn perform(
     worker: Option<&dyn Worker>,
     progress: impl Fn(&str),
 ) -> Result<(), Failure> {
-    settle_all(session).await?;
-    let entry = find(&session.control().describe().await?, name)?.clone();
+    let entry = settle_for(session, name).await?;
     let questions = Questions::of(session, Subject::Volume(VolumeId(entry.id), None), what);
     let Ended { result, reasons, is_committed } = run(operation.into(), &questions, worker, progress).await;
     let Err(error) = result else { return Ok(()) };
@@ -117,24 +117,31 @@ async fn lock_servers_serve(control: &ControlPlane) -> Result<Result<(), Failure
 /// Runs until dropped, with the host `own`: completes or reverts changes begun by hosts that have died.
 pub async fn keep_settled(control: ControlPlane, client: HostClient, own: Generation) {
     let mut judge = Judge::begin();
+    let warn = |failure: &Failure| tracing::warn!("can't complete a change of a volume; trying again: {failure}");
     loop {
         let settled = settle(&control, &client, own, &judge).await;
-        let settled = settled.inspect_err(|failure| {
-            tracing::warn!("can't complete a change of a volume; trying again: {failure}");
-        });
-        judge = judge.after_pause(&control, settled.unwrap_or(false)).await;
+        match &settled {
+            Ok(failures) => failures.iter().flat_map(BTreeMap::values).for_each(warn),
+            Err(failure) => warn(failure),
+        }
+        judge = judge.after_pause(&control, matches!(settled, Ok(None))).await;
     }
 }
 
-async fn settle_all(session: &Session) -> Result<(), Failure> {
-    settle(session.control(), session.client(), session.generation(), &Judge::begin()).await.map(drop)
+/// Settles what can be settled. Returns the volume of this name, unless something of it is left.
+async fn settle_for(session: &Session, name: &str) -> Result<VolumeEntry, Failure> {
+    let (control, own) = (session.control(), session.generation());
+    let failures = settle(control, session.client(), own, &Judge::begin()).await?;
+    match failures.unwrap_or_default().remove(name) {
+        Some(failure) => Err(failure),
+        None => Ok(find(&control.describe().await?, name)?.clone()),
+    }
 }
 
 /// The volume of this name, after a change of it that was interrupted has been completed or reverted. Errors: `volume-reordering` (the host
 /// that changes it has a lease).
 pub async fn settled(session: &Session, name: &str) -> Result<VolumeEntry, Failure> {
-    settle_all(session).await?;
-    let entry = find(&session.control().describe().await?, name)?.clone();
+    let entry = settle_for(session, name).await?;
     match entry.state {
         VolumeState::Draining { by, .. } | VolumeState::Reordering { by, .. } => Err(held(name, Generation(by))),
         _ => Ok(entry),
@@ -142,39 +149,62 @@ pub async fn settled(session: &Session, name: &str) -> Result<VolumeEntry, Failu
 }
 
 /// Completes or reverts the changes begun by hosts that have died, and those that this host has taken over and could not complete; then
-/// completes creations and deletions, for which no request waits. True if there was nothing to do.
-async fn settle(control: &ControlPlane, client: &HostClient, own: Generation, judge: &Judge) -> Result<bool, Failure> {
+/// completes creations and deletions, for which no request waits. A volume whose devices do not answer keeps no other waiting. Returns the
+/// failures, by the names of the volumes; none if there was nothing to do.
+async fn settle(
+    control: &ControlPlane,
+    client: &HostClient,
+    own: Generation,
+    judge: &Judge,
+) -> Result<Option<BTreeMap<String, Failure>>, Failure> {
     let description = control.describe().await?;
     let is_settled = description.volumes.iter().all(|entry| entry.state == VolumeState::Ready);
     judge.look(description.leases().lease());
     let (on_hold, others): (Vec<_>, Vec<_>) =
         description.volumes.into_iter().partition(|entry| entry.state.is_on_hold());
-    for entry in on_hold.into_iter().chain(others) {
-        // An administrator that lives is not waited for: the volume is looked at again soon.
-        let timing = Timing { turn: Duration::ZERO, ..Timing::default() };
-        let (operation, what): (Operation, _) = match entry.state {
-            VolumeState::Ready => continue,
-            VolumeState::Draining { .. } | VolumeState::Reordering { .. } => {
-                (VolumeChange::recovering(own, timing).into(), "the change")
-            }
-            VolumeState::Creating => (Creation::continuing(own, timing).into(), "the creation"),
-            VolumeState::Deleting => (Deletion::continuing(own, timing).into(), "the deletion"),
-        };
-        let questions = Questions {
-            control: control.clone(),
-            client: Some(client.clone()),
-            subject: Subject::Volume(VolumeId(entry.id), None),
-            what: format!("{what} of volume '{}' can't be completed", entry.name),
-            judge: judge.clone(),
-        };
-        let Ended { result, reasons, .. } = run(operation, &questions, None, |_| {}).await;
-        match result {
-            // Another host has taken it over, or completed it.
-            Ok(_) | Err(Error::Lost) => {}
-            Err(error) => return Err(explain(control, &entry.name, error, reasons).await?),
+    let settle = |entry| settle_volume(control, client, own, judge, entry);
+    let mut ended = join_all(on_hold.into_iter().map(settle)).await;
+    for entry in others {
+        ended.push(settle(entry).await);
+    }
+    let failures = ended.into_iter().filter_map(Result::transpose).collect::<Result<_, _>>()?;
+    Ok((!is_settled).then_some(failures))
+}
+
+/// Settles one volume; its name and the failure, if it can't be settled.
+async fn settle_volume(
+    control: &ControlPlane,
+    client: &HostClient,
+    own: Generation,
+    judge: &Judge,
+    entry: VolumeEntry,
+) -> Result<Option<(String, Failure)>, Failure> {
+    // An administrator that lives is not waited for: the volume is looked at again soon.
+    let timing = Timing { turn: Duration::ZERO, ..Timing::default() };
+    let (operation, what): (Operation, _) = match entry.state {
+        VolumeState::Ready => return Ok(None),
+        VolumeState::Draining { .. } | VolumeState::Reordering { .. } => {
+            (VolumeChange::recovering(own, timing).into(), "the change")
+        }
+        VolumeState::Creating => (Creation::continuing(own, timing).into(), "the creation"),
+        VolumeState::Deleting => (Deletion::continuing(own, timing).into(), "the deletion"),
+    };
+    let questions = Questions {
+        control: control.clone(),
+        client: Some(client.clone()),
+        subject: Subject::Volume(VolumeId(entry.id), None),
+        what: format!("{what} of volume '{}' can't be completed", entry.name),
+        judge: judge.clone(),
+    };
+    let Ended { result, reasons, .. } = run(operation, &questions, None, |_| {}).await;
+    match result {
+        // Another host has taken it over, or completed it.
+        Ok(_) | Err(Error::Lost) => Ok(None),
+        Err(error) => {
+            let failure = explain(control, &entry.name, error, reasons).await?;
+            Ok(Some((entry.name, failure)))
         }
     }
-    Ok(is_settled)
 }
 
 /// How an operation ended.

@@ -304,7 +304,7 @@ impl Array {
                 tracing::warn!("an unfinished volume operation can't be completed now: {failure}");
             }
             if let Err(failure) = file_systems::settle(&session).await {
-                tracing::warn!("a file system can't be deleted completely now: {failure}");
+                tracing::warn!("file systems can't be deleted completely now: {failure}");
             }
             first_start::create_initial(&session).await
         };

@@ -3,7 +3,7 @@
 
 use crate::prelude::*;
 use braid_processes::Client;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// How long the next command may be refused, because the killed one still has a lease.
 const REFUSED_MAX: Duration = Duration::from_secs(15);
@@ -89,6 +89,37 @@ fn a_server_that_starts_while_a_volume_is_on_hold_names_it_and_serves_it_later()
     bed.change_ordering_to("timestamp");
     let there = reader.join().expect("it does not panic").expect("a read works");
     assert!(there == bed.still[..4096]);
+}
+
+/// A change that can't be completed, because a device of its volume is out, is looked at first, again and again.
+#[test]
+fn a_change_that_waits_for_a_device_keeps_no_other_volume_on_hold() {
+    let array = up();
+    array.braid(&["volume", "create", "vol1", "--size", "8MiB", "--layout", "raid1:2", "--devices", "0,1"]).done();
+    let suspended = array.device_pid(4);
+    signal(suspended, Signal::STOP);
+    array.await_status("the device is out", |status| status["devices"][4]["member_state"] == "out");
+    // As a command would leave them that was killed in the middle of both changes.
+    let path = array.dir().join("array.json");
+    let mut description = read_json(&path);
+    for volume in description["volumes"].as_array_mut().expect("volumes are listed") {
+        volume["state"] = json!({ "reordering": { "to": { "ordering": "device-lock" }, "by": 2 } });
+    }
+    description["revision"] = json!(number(&description["revision"]) + 1);
+    let next = array.scratch().path("next.json");
+    fs::write(&next, description.to_string()).expect("it can be written");
+    fs::rename(&next, &path).expect("both are in one file system");
+    let orderings = || -> [String; 2] {
+        let description = read_json(&path);
+        [0, 1].map(|volume| text(&description["volumes"][volume]["ordering"]))
+    };
+    wait_until("the other volume is settled", REFUSED_MAX, || orderings()[1] == "device-lock");
+    assert_eq!(orderings()[0], "timestamp", "its device is suspended");
+    array.braid(&["volume", "set-ordering", "vol1", "timestamp"]).done();
+    signal(suspended, Signal::CONT);
+    wait_until("the first volume is settled, too", PAUSE_MAX, || orderings()[0] == "device-lock");
+    array.await_volume(0, "healthy");
+    array.assert_sound("vol0");
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
