@@ -67,9 +67,9 @@
 //!    A host performs one operation on a volume at a time: what its own generation has begun there is over.
 //! 3. *A change is reverted only if no device was told*, that is in `Draining`; in `Reordering` it is completed. A deletion is always
 //!    completed. A creation is completed or undone.
-//! 4. *A hold ends*: by its administrator, or by the next one that settles it when its lease is over. Volumes are settled
-//!    apart: one whose devices do not answer keeps no other on hold. A recovery waits for the end of all holds, and operations that need
-//!    all devices wait for the recovery; so hosts settle holds whatever else they perform.
+//! 4. *A hold ends*: by its administrator, or by the next one that settles it when its lease is over. Volumes are settled apart:
+//!    one whose devices do not answer keeps no other on hold. Recoveries wait for the end of all holds, and operations that need all
+//!    devices wait for recoveries.
 //! 5. *An administrator that was taken over changes nothing*: its replacements are superseded, its requests to devices refused.
 //! 6. *A migration ends when everything is at its target.* The record says so, in the name of that migration: whoever ends it need not have
 //!    copied it, and whoever has copied another migration can't end it.

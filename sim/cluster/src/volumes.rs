@@ -9,7 +9,8 @@ use braid_machine::ControlRequest;
 use braid_wire::{Failure, Task};
 
 impl Cluster {
-    pub(crate) fn volumes(&self) -> Vec<VolumeDescription> {
+    /// All volumes, the first one first.
+    pub fn volumes(&self) -> Vec<VolumeDescription> {
         [&self.volume].into_iter().chain(&self.others).cloned().collect()
     }
 

@@ -36,10 +36,10 @@ impl Operator<'_> {
         self.change(Change::Ordering(ordering))
     }
 
-    /// Begins to change the ordering. Other hosts complete the change if this one dies.
-    pub fn begin_set_ordering(&mut self, ordering: Ordering) {
+    /// Begins to change the ordering of a volume. Other hosts complete the change if this one dies.
+    pub fn begin_set_ordering(&mut self, volume: VolumeId, ordering: Ordering) {
         let change = VolumeChange::new(self.own(), Change::Ordering(ordering), Timing::default());
-        self.begin(change.into());
+        self.begin_on(Subject::Volume(volume, None), change.into());
     }
 
     /// Begins to create another volume. Other hosts complete what this one leaves.

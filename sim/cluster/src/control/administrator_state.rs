@@ -6,7 +6,7 @@ use braid_control_protocol::{Announcement, Done, Error, Operation, OperationKind
 use braid_description::Subject;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Names an administrator: a host may have two, one of which settles; and those whose ends another one waits for.
+/// Names an administrator: a host may have several, of which some settle, and some wait for the ends of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Name {
     pub host: Generation,
@@ -67,10 +67,5 @@ pub(super) struct AdministratorState {
 impl AdministratorState {
     pub fn of(&self, host: Generation) -> impl Iterator<Item = &Administrator> + '_ {
         self.working.iter().filter(move |(name, _)| name.host == host).map(|(_, process)| process)
-    }
-
-    /// True if a host has an administrator that settles what another one has begun.
-    pub fn settles(&self, host: Generation) -> bool {
-        self.of(host).any(|process| !process.is_own)
     }
 }

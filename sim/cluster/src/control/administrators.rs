@@ -40,12 +40,12 @@ impl ControlPlane {
         let is_busy = self.processes.of(own).any(|process| process.is_own && !process.is_copying);
         let is_of_other = |by: Generation| by != own || !is_busy;
         let timing = Timing { turn: Duration::ZERO, ..Timing::default() };
-        // A record names an administrator by its host: a host has one at a time for a volume or a device.
+        // A record names an administrator by its host: a host has one at a time for a volume or a device. What can't be completed yet keeps
+        // nothing else waiting.
         let is_at_device = |device| self.processes.of(own).any(|process| process.subject.device() == Some(device));
         let may_settle = |(device, by): &(DeviceId, Generation)| is_of_other(*by) && !is_at_device(device.0);
         let device = self.store.unsettled_devices().find(may_settle).map(|(device, _)| device);
         if let Some(device) = device
-            && !self.processes.settles(own)
             && self.rng.below(8) == 0
         {
             let operation = DeviceChange::continuing(own, device, timing).into();
@@ -58,7 +58,7 @@ impl ControlPlane {
         let may_settle = |record: &VolumeRecord, by| is_of_other(by) && !is_at_work(record.volume.id);
         let held = self.store.unsettled().find(|(record, by)| may_settle(record, *by));
         let Some((volume, state)) = held.map(|(record, _)| (record.volume.id, record.state.clone())) else { return };
-        if !self.processes.settles(own) && self.rng.below(8) == 0 {
+        if self.rng.below(8) == 0 {
             let operation = match state {
                 VolumeState::Creating { .. } => Creation::continuing(own, timing).into(),
                 VolumeState::Deleting { .. } => Deletion::continuing(own, timing).into(),
