@@ -42,6 +42,24 @@ fn a_host_that_dies_after_both_writes_and_before_any_commit_leaves_the_new_conte
 }
 
 #[test]
+fn a_commit_is_hurried_only_to_the_device_where_a_request_waits_for_it() {
+    let (mut array, a, b) = array();
+    let (writer, told) = (array.node(a), Rc::new(RefCell::new(Vec::new())));
+    let note = told.clone();
+    array.world.network.drop_if(move |from, to, message| {
+        if from == writer && carries_commits(message) {
+            note.borrow_mut().push(to);
+        }
+        false
+    });
+    write(&mut array, a, 0, BLOCK);
+    // Both blocks have their parity on device 4.
+    write(&mut array, b, BLOCK, BLOCK);
+    assert_eq!(*told.borrow(), [device(4)]);
+    all_is_well(array);
+}
+
+#[test]
 fn a_device_that_restarts_between_prewrite_and_write_costs_a_retry() {
     let (mut array, a, _) = array();
     array.world.network.delay_if(Duration::from_millis(20), |_, to, message| is_write(message) && to == device(0));
