@@ -97,7 +97,12 @@ impl Activity for MetadataServers {
     /// Judges the answer to an operation on files. Hosts repeat everything until it succeeds: the only error that a fault causes is that the host
     /// is fenced. Other answers take long only while a fault has consequences.
     fn judge(&self, run: &Run, asked: &PendingOperation, outcome: &HostOutcome) -> Option<Result<(), Failed>> {
-        let operation = files::file_operation_of(&run.cluster, &asked.record)?;
+        let operation = files::file_operation_of(&run.cluster, &asked.record);
+        let has_mounted = |node| run.cluster.slot(node).is_some_and(|slot| run.cluster.files.hosts.contains(&slot));
+        // A host that disconnects ends its operations on files first.
+        if operation.is_none() && !(run.is_disconnecting(asked.node) && has_mounted(asked.node)) {
+            return None;
+        }
         let settings = &run.cluster.options.settings;
         let lease = settings.host_lease;
         let now = run.cluster.world.now();
@@ -109,7 +114,7 @@ impl Activity for MetadataServers {
         if outcome == &Err(HostError::Fenced) && asked.since >= quiet {
             return failed(format!("{asked:?}: fenced, and nothing excuses that since {quiet:?}"));
         }
-        let waits = matches!(operation.action, FileAction::Lock { waits: true, .. });
+        let waits = operation.is_some_and(|it| matches!(it.action, FileAction::Lock { waits: true, .. }));
         let most = 11 * lease + 2 * settings.resend_max + Duration::from_secs(5);
         let took = now.since(asked.since.max(quiet));
         if quiet < now && took > most && !waits && run.cluster.volumes_on_hold().is_empty() {
